@@ -13,7 +13,7 @@ from aegish_dist.core.model import CallParameters
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.datasets.bundled import bundled_names, load_bundled
 from aegish_dist.models import Catalog
-from aegish_dist.pipeline.plan import Submission
+from aegish_dist.pipeline.plan import RunPlan
 from aegish_dist.pipeline.report import report_data
 from aegish_dist.pipeline.simulate import (
     SimulatorConfig,
@@ -60,8 +60,8 @@ def demo() -> None:
         show(partial(render, data, "table"))
 
 
-def _submission(catalog: Catalog) -> Submission:
-    return Submission(
+def _submission(catalog: Catalog) -> RunPlan:
+    return RunPlan(
         models=catalog.resolve(MODELS, {}),
         datasets=tuple(load_bundled(name) for name in bundled_names()),
         prompt=load_prompt("guard"),

@@ -22,13 +22,13 @@ from aegish_dist.cli.options import (
 )
 from aegish_dist.cli.printing import note, say, say_json
 from aegish_dist.cli.status_view import Shown, aggregated, halted, left_to_retry
-from aegish_dist.core.model import ModelSpec
+from aegish_dist.core.model import CallParameters, ModelSpec
 from aegish_dist.core.sample import Dataset
 from aegish_dist.core.status import RunStatus
 from aegish_dist.models import RunEstimate
-from aegish_dist.pipeline.plan import Addition, Request, Submission, takes_batches
+from aegish_dist.pipeline.plan import Request, RunPlan, takes_batches
 from aegish_dist.pipeline.runs import find_run
-from aegish_dist.pipeline.submit import Extended, Started, extend_run, first_reports, start_run
+from aegish_dist.pipeline.submit import RunOutcome, extend_run, first_reports, start_run
 
 _OF_ASKING = (
     click.option(
@@ -166,17 +166,21 @@ def submit(**options: Any) -> int:
     return 1 if ended is not None and ended.missing else 0
 
 
+def _caps(options: dict[str, Any], parameters: CallParameters) -> CallParameters:
+    return replace(
+        parameters,
+        max_cost_usd=usd(options["max_cost"]),
+        max_cost_per_model_usd=usd(options["max_cost_per_model"]),
+    )
+
+
 def _request(options: dict[str, Any]) -> Request:
     batch_after_s = 0.0 if options["batch"] else options["batch_after"]
     if options["batch"] and options["batch_after"] is not None:
         raise click.UsageError("--batch asks everything in batches: leave out --batch-after")
     return Request(
         models=options["models"],
-        parameters=replace(
-            call_parameters(options),
-            max_cost_usd=usd(options["max_cost"]),
-            max_cost_per_model_usd=usd(options["max_cost_per_model"]),
-        ),
+        parameters=_caps(options, call_parameters(options)),
         datasets=options["datasets"],
         categories=options["categories"],
         preflight=not options["skip_preflight"],
@@ -206,24 +210,24 @@ def _advise(run_id: str, status: RunStatus | None) -> None:
         note(line)
 
 
-def _document(started: Started) -> dict[str, Any]:
-    submission = started.submission
+def _document(started: RunOutcome) -> dict[str, Any]:
+    plan = started.plan
     return {
         "run_id": started.run.run_id if started.run else None,
         "snapshot_id": started.status.snapshot_id if started.status else None,
-        **asked_document(submission.models, submission.datasets, started.estimate),
-        "batches": _batches(submission),
+        **asked_document(plan.models, plan.datasets, started.estimate),
+        "batches": _batches(plan),
     }
 
 
-def _batches(submission: Submission) -> dict[str, Any] | None:
-    estimated = submission.batch_estimate()
+def _batches(plan: RunPlan) -> dict[str, Any] | None:
+    estimated = plan.batch_estimate()
     if estimated is None:
         return None
     cost = estimated.cost_usd
     return {
-        "after_s": submission.batch_after_s,
-        "models": [spec.id for spec in submission.models if takes_batches(spec)],
+        "after_s": plan.batch_after_s,
+        "models": [spec.id for spec in plan.models if takes_batches(spec)],
         "cost_usd": None if cost is None else float(cost),
     }
 
@@ -273,27 +277,27 @@ def extend(**options: Any) -> int:
     extended = extend_run(
         workspace, found, _addition(options), Shown(here=workspace.settings.embedded_broker)
     )
-    calls = extended.extension.estimate.calls
+    calls = extended.estimate.calls
     if options["as_json"]:
-        say_json(_extend_document(extended))
-    elif extended.stored:
+        say_json(_extend_document(found, extended))
+    elif extended.run is not None:
         say(f"{found}: {calls:,} items added")
     else:
         say(f"{found}: {calls:,} items would be added")
-    for line in _advice(extended):
+    for line in _advice(found, extended):
         note(line)
-    return 1 if extended.waited and extended.status.missing else 0
+    status = extended.status
+    return 1 if extended.waited and status is not None and status.missing else 0
 
 
-def _addition(options: dict[str, Any]) -> Addition:
+def _addition(options: dict[str, Any]) -> Request:
     if not (options["models"] or options["epochs"] or options["datasets"]):
         raise click.UsageError("say what to add: --models, --epochs or --dataset")
-    return Addition(
+    return Request(
         models=tuple(options["models"]),
         epochs=options["epochs"],
         datasets=tuple(options["datasets"]),
-        run_cap=usd(options["max_cost"]),
-        model_cap=usd(options["max_cost_per_model"]),
+        parameters=_caps(options, CallParameters()),
         keys_on_workers=options["keys_on_workers"],
         preflight=not options["skip_preflight"],
         dry_run=options["dry_run"],
@@ -301,22 +305,22 @@ def _addition(options: dict[str, Any]) -> Addition:
     )
 
 
-def _advice(extended: Extended) -> tuple[str, ...]:
+def _advice(run_id: str, extended: RunOutcome) -> tuple[str, ...]:
     """Return lines about what is left."""
     status = extended.status
-    if extended.waited:
+    if extended.waited and status is not None:
         return (*halted(status), *left_to_retry(status))
-    if extended.stored:
-        return (f"follow it with: aegish-dist status --run-id {status.run_id} --watch",)
+    if extended.run is not None:
+        return (f"follow it with: aegish-dist status --run-id {run_id} --watch",)
     return ()
 
 
-def _extend_document(extended: Extended) -> dict[str, Any]:
-    extension, status = extended.extension, extended.status
+def _extend_document(run_id: str, extended: RunOutcome) -> dict[str, Any]:
+    plan, status = extended.plan, extended.status
     return {
-        "run_id": extension.run.run_id,
-        **asked_document(extension.models, extension.datasets, extension.estimate),
-        "epochs": extension.epochs,
-        "stored": extended.stored,
-        "missing": status.missing,
+        "run_id": run_id,
+        **asked_document(plan.models, plan.datasets, extended.estimate),
+        "epochs": plan.epochs,
+        "stored": extended.run is not None,
+        "missing": None if status is None else status.missing,
     }

@@ -6,7 +6,7 @@ Everything that a user names is looked up and checked; nothing is stored or spen
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
@@ -101,19 +101,19 @@ ASSUMED_CALL_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A run in the words of a user: nothing of it is looked up yet."""
+    """A run, or more of one, in the words of a user: nothing of it is looked up yet."""
 
-    models: tuple[str, ...]
-    parameters: CallParameters
-    """Sent with each call, and the caps on the cost."""
+    models: tuple[str, ...] = ()
+    parameters: CallParameters = field(default_factory=CallParameters)
+    """Sent with each call, and the caps on the cost; of more of a run, only higher caps count."""
     datasets: tuple[str, ...] = ()
     """Names, `NAME@RUN` for those of a run; the bundled ones when empty."""
     categories: tuple[str, ...] = ()
     """Categories of malicious samples to keep; all when empty."""
     limit: int | None = None
     """Samples of each dataset at most; None for all."""
-    epochs: int = 1
-    """Times that every sample is asked, at least 1."""
+    epochs: int | None = None
+    """Times that every sample is asked; None: once, or as often as the run has asked it."""
     prompt: str = "guard"
     """Name of a bundled prompt, or a file."""
     cot: bool = False
@@ -133,10 +133,11 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Submission:
-    """A run before anything is stored or spent, complete and checked."""
+class RunPlan:
+    """A run, or more of one, complete and checked before anything is stored or spent."""
 
     models: tuple[ModelSpec, ...]
+    """The new ones, as are the datasets."""
     datasets: tuple[Dataset, ...]
     prompt: Prompt
     parameters: CallParameters
@@ -146,6 +147,18 @@ class Submission:
     """Name of the run; may be empty."""
     batch_after_s: float | None = None
     """Seconds after which it is asked in batches; None: never."""
+    base_run: Run | None = None
+    """The run that is extended; None of a new one."""
+    base_lengths: Sequence[int] = ()
+    """Characters of each command that it asks already."""
+
+    @property
+    def asked(self) -> tuple[ModelSpec, ...]:
+        """The models that are asked more."""
+        if self.base_run is None:
+            return self.models
+        more = {each.model for each in self.estimate().models if each.calls}
+        return tuple(spec for spec in (*self.base_run.models, *self.models) if spec.id in more)
 
     @property
     def samples(self) -> int:
@@ -154,7 +167,7 @@ class Submission:
 
     @property
     def tasks(self) -> int:
-        """Items that will be enqueued."""
+        """Items of a new run that will be enqueued."""
         return len(self.models) * self.epochs * self.samples
 
     def estimate(self) -> RunEstimate:
@@ -174,11 +187,20 @@ class Submission:
 
     def _estimate(self, *, in_batches: bool) -> RunEstimate:
         lengths = [len(sample.command) for d in self.datasets for sample in d.samples]
-        models = at_batch_price(self.models) if in_batches else self.models
-        return estimate(models, self.prompt, lengths, self.epochs)
+        run, before = self.base_run, list(self.base_lengths)
+        if run is None:
+            models = at_batch_price(self.models) if in_batches else self.models
+            return estimate(models, self.prompt, lengths, self.epochs)
+        # New models are asked as the others are, where their providers allow it.
+        models = at_batch_price(self.models) if run.batched else self.models
+        old = [at_batch_price([spec])[0] if spec.id in run.batched else spec for spec in run.models]
+        again = lengths * self.epochs + before * (self.epochs - run.epochs)
+        of_old = estimate(old, self.prompt, again)
+        of_new = estimate(models, self.prompt, (before + lengths) * self.epochs)
+        return RunEstimate(tuple(each for each in (*of_old.models, *of_new.models) if each.calls))
 
 
-def plan_run(workspace: Workspace, request: Request) -> Submission:
+def plan_run(workspace: Workspace, request: Request) -> RunPlan:
     """Look up all that a request names.
 
     Raises:
@@ -196,12 +218,12 @@ def plan_run(workspace: Workspace, request: Request) -> Submission:
     chosen = [choose_dataset(workspace.engine, name) for name in names]
     require_categories(chosen, request.categories)
     datasets = tuple(narrow(each, request.categories, request.limit) for each in chosen)
-    return Submission(
+    return RunPlan(
         models,
         datasets,
         prompt,
         request.parameters,
-        request.epochs,
+        1 if request.epochs is None else request.epochs,
         name,
         request.batch_after_s,
     )
@@ -217,19 +239,24 @@ def require_prices(estimated: RunEstimate, parameters: CallParameters) -> None:
         )
 
 
-def summary(submission: Submission, estimated: RunEstimate, calls: int) -> list[str]:
-    """Return lines about the size of a run and its expected cost and duration.
+def summary(plan: RunPlan, estimated: RunEstimate, calls: int) -> list[str]:
+    """Return lines about the size of a run, or of an extension, its expected cost and duration.
 
     Args:
         calls: Calls that a worker process has in flight at most.
     """
+    if plan.base_run is not None:
+        return [
+            _extension_size(plan, plan.base_run, estimated),
+            cost_summary(estimated, plan.asked, calls),
+        ]
     size = (
-        f"{counted(submission.tasks, 'call')}: {counted(len(submission.models), 'model')} x"
-        f" {counted(submission.samples, 'sample')} x {counted(submission.epochs, 'epoch')}"
+        f"{counted(plan.tasks, 'call')}: {counted(len(plan.models), 'model')} x"
+        f" {counted(plan.samples, 'sample')} x {counted(plan.epochs, 'epoch')}"
     )
-    timed = [m for m in submission.models if submission.batch_after_s != 0 or not takes_batches(m)]
+    timed = [m for m in plan.models if plan.batch_after_s != 0 or not takes_batches(m)]
     lines = [size, cost_summary(estimated, timed, calls)]
-    if (batches := submission.batch_note()) is not None:
+    if (batches := plan.batch_note()) is not None:
         lines.append(batches)
     return lines
 
@@ -295,62 +322,8 @@ def _higher(option: str, cap: Decimal | None, wanted: Decimal | None) -> Decimal
     return wanted
 
 
-@dataclass(frozen=True, slots=True)
-class Addition:
-    """More of a run in the words of a user: nothing of it is looked up yet."""
-
-    models: tuple[str, ...] = ()
-    epochs: int | None = None
-    """Times that every sample is asked from now on; None: as often as before."""
-    datasets: tuple[str, ...] = ()
-    run_cap: Decimal | None = None
-    """Cap on the cost of the run from now on, in USD; None leaves it as it is."""
-    model_cap: Decimal | None = None
-    keys_on_workers: bool = False
-    """Whether the API keys are elsewhere, so that a missing one stops nothing here."""
-    preflight: bool = True
-    """Whether each model that is asked more is asked one harmless question beforehand."""
-    dry_run: bool = False
-    wait: bool = False
-
-    def request(self, parameters: CallParameters) -> Request:
-        """Return what the checks before a run need to know."""
-        return Request(
-            self.models,
-            parameters,
-            keys_on_workers=self.keys_on_workers,
-            preflight=self.preflight,
-            dry_run=self.dry_run,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Extension:
-    """More of a run, complete and checked, before anything is stored or spent."""
-
-    run: Run
-    prompt: Prompt
-    parameters: CallParameters
-    """Of every call, with the caps that hold from now on."""
-    models: tuple[ModelSpec, ...]
-    datasets: tuple[Dataset, ...]
-    epochs: int
-    estimate: RunEstimate
-    """Tokens and cost of what is new, by model that is asked more."""
-
-    @property
-    def asked(self) -> tuple[ModelSpec, ...]:
-        """The models that are asked more."""
-        more = {each.model for each in self.estimate.models if each.calls}
-        return tuple(spec for spec in (*self.run.models, *self.models) if spec.id in more)
-
-    def checked_as(self) -> Submission:
-        """Return the calls to come as the checks before a run need them."""
-        return Submission(self.asked, self.datasets, self.prompt, self.parameters, self.epochs)
-
-
-def plan_extension(workspace: Workspace, run_id: str, addition: Addition) -> Extension:
-    """Look up all that an addition names, and leave out what the run asks already.
+def plan_extension(workspace: Workspace, run_id: str, request: Request) -> RunPlan:
+    """Look up all that is added, and leave out what the run asks already.
 
     Raises:
         ConfigError: Nothing of it is new, it names fewer epochs, or a cap cannot be raised so.
@@ -359,20 +332,23 @@ def plan_extension(workspace: Workspace, run_id: str, addition: Addition) -> Ext
     """
     run = load_submitted_run(workspace.engine, run_id)
     require_not_held(run)
-    epochs = _epochs(run, addition.epochs)
-    models = _new_models(workspace, run, addition)
-    datasets = _new_datasets(workspace.engine, run, addition)
+    epochs = _epochs(run, request.epochs)
+    models = _new_models(workspace, run, request.models)
+    datasets = _new_datasets(workspace.engine, run, request.datasets)
     if not models and not datasets and epochs == run.epochs:
         raise ConfigError(f"run {run_id} asks all of that already: there is nothing to add")
     prompt, parameters = _texts(run)
-    return Extension(
-        run,
-        prompt,
-        with_higher_caps(parameters, addition.run_cap, addition.model_cap),
+    caps = request.parameters
+    with transaction(workspace.engine) as session:
+        found = [load_run_dataset(session, run_id, each.name) for each in run.datasets]
+    return RunPlan(
         models,
         datasets,
+        prompt,
+        with_higher_caps(parameters, caps.max_cost_usd, caps.max_cost_per_model_usd),
         epochs,
-        _estimate(workspace.engine, run, models, datasets, epochs),
+        base_run=run,
+        base_lengths=[len(sample.command) for each in found if each for sample in each.samples],
     )
 
 
@@ -394,17 +370,17 @@ def _epochs(run: Run, wanted: int | None) -> int:
     return wanted
 
 
-def _new_models(workspace: Workspace, run: Run, addition: Addition) -> tuple[ModelSpec, ...]:
-    if not addition.models:
+def _new_models(workspace: Workspace, run: Run, named: Sequence[str]) -> tuple[ModelSpec, ...]:
+    if not named:
         return ()
     known = {spec.id for spec in run.models}
-    found = workspace.catalog.resolve(addition.models, workspace.environ)
+    found = workspace.catalog.resolve(named, workspace.environ)
     return tuple(spec for spec in found if spec.id not in known)
 
 
-def _new_datasets(engine: Engine, run: Run, addition: Addition) -> tuple[Dataset, ...]:
+def _new_datasets(engine: Engine, run: Run, named: Sequence[str]) -> tuple[Dataset, ...]:
     known = {dataset.name: dataset for dataset in run.datasets}
-    found = [choose_dataset(engine, name) for name in dict.fromkeys(addition.datasets)]
+    found = [choose_dataset(engine, name) for name in dict.fromkeys(named)]
     for dataset in found:
         stored = known.get(dataset.name)
         if stored is not None and stored.fingerprint != dataset.fingerprint:
@@ -416,41 +392,9 @@ def _new_datasets(engine: Engine, run: Run, addition: Addition) -> tuple[Dataset
     return tuple({each.name: each for each in found if each.name not in known}.values())
 
 
-def _estimate(
-    engine: Engine,
-    run: Run,
-    models: tuple[ModelSpec, ...],
-    datasets: tuple[Dataset, ...],
-    epochs: int,
-) -> RunEstimate:
-    with transaction(engine) as session:
-        found = [load_run_dataset(session, run.run_id, each.name) for each in run.datasets]
-    before = [len(sample.command) for each in found if each for sample in each.samples]
-    added = [len(sample.command) for each in datasets for sample in each.samples]
-    prompt, _ = _texts(run)
-    if run.batched:  # new models are asked as the others are, where their providers allow it
-        models = at_batch_price(models)
-    old = [_as_asked(run, spec) for spec in run.models]
-    of_old = estimate(old, prompt, added * epochs + before * (epochs - run.epochs))
-    of_new = estimate(models, prompt, (before + added) * epochs)
-    return RunEstimate(tuple(each for each in (*of_old.models, *of_new.models) if each.calls))
-
-
-def _as_asked(run: Run, spec: ModelSpec) -> ModelSpec:
-    return at_batch_price([spec])[0] if spec.id in run.batched else spec
-
-
-def extension_summary(extension: Extension, calls: int) -> tuple[str, str]:
-    """Return two lines about the size of an extension and its expected cost and duration.
-
-    Args:
-        calls: Calls that a worker process has in flight at most.
-    """
-    run, estimated = extension.run, extension.estimate
-    samples = sum(len(dataset.samples) for dataset in extension.datasets)
-    size = (
-        f"{estimated.calls:,} calls more: {len(run.models)} + {len(extension.models)} models,"
-        f" {run.samples:,} + {samples:,} samples,"
-        f" {run.epochs} + {extension.epochs - run.epochs} epochs"
+def _extension_size(plan: RunPlan, run: Run, estimated: RunEstimate) -> str:
+    return (
+        f"{estimated.calls:,} calls more: {len(run.models)} + {len(plan.models)} models,"
+        f" {run.samples:,} + {plan.samples:,} samples,"
+        f" {run.epochs} + {plan.epochs - run.epochs} epochs"
     )
-    return size, cost_summary(estimated, extension.asked, calls)

@@ -16,11 +16,11 @@ from aegish_dist.core.run import Prompt
 from aegish_dist.core.secrets import SecretStr
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.errors import AegishError, ConfigError, ProviderError
-from aegish_dist.pipeline.plan import require_prices
+from aegish_dist.pipeline.plan import require_prices, summary
 
 if TYPE_CHECKING:
     from aegish_dist.models import Credentials, ModelEntry, RunEstimate
-    from aegish_dist.pipeline.plan import Request, Submission
+    from aegish_dist.pipeline.plan import Request, RunPlan
     from aegish_dist.pipeline.workspace import Observer, Workspace
     from aegish_dist.providers.session import ProviderSession
 
@@ -54,11 +54,10 @@ class ModelCheck:
 
 def check_before_calls(
     workspace: Workspace,
-    submission: Submission,
+    plan: RunPlan,
     estimated: RunEstimate,
     *,
     request: Request,
-    lines: Sequence[str],
     observer: Observer,
 ) -> None:
     """Check all that can be checked before a run is stored and spends money, and note its plan.
@@ -70,17 +69,17 @@ def check_before_calls(
         ConfigError: A cap holds for a model without a price, or a model cannot be called or
             refuses the run.
     """
-    require_prices(estimated, submission.parameters)
-    _require_keys(workspace, submission.models, request, observer)
-    _warn_by_catalog(workspace, submission, observer)
+    require_prices(estimated, plan.parameters)
+    _require_keys(workspace, plan.asked, request, observer)
+    _warn_by_catalog(workspace, plan, observer)
     if not (request.dry_run or workspace.settings.embedded_broker):
         from aegish_dist.broker.connection import check_broker  # noqa: PLC0415  a dry run needs none
 
         check_broker(workspace.app)
-    for line in lines:
+    for line in summary(plan, estimated, workspace.settings.concurrency):
         observer.note(line)
     if not request.dry_run:
-        _preflight(workspace, submission, request, observer)
+        _preflight(workspace, plan, request, observer)
 
 
 def _require_keys(
@@ -108,15 +107,15 @@ def _require_keys(
     )
 
 
-def _warn_by_catalog(workspace: Workspace, submission: Submission, observer: Observer) -> None:
+def _warn_by_catalog(workspace: Workspace, plan: RunPlan, observer: Observer) -> None:
     """Note which models have retired or soon will, and which take no temperature."""
     today = datetime.now(UTC).date()
-    for spec in submission.models:
+    for spec in plan.asked:
         entry = workspace.catalog.entry(spec.id)
         warning = retirement(entry, today)
         if warning:
             observer.note(warning)
-        if not entry.takes(spec, submission.parameters):
+        if not entry.takes(spec, plan.parameters):
             observer.note(f"{spec.id} takes no temperature, by the catalog: drop --temperature")
 
 
@@ -143,23 +142,21 @@ def calls_a_provider(spec: ModelSpec) -> bool:
     return spec.wire.http is not None and not spec.simulated
 
 
-def _preflight(
-    workspace: Workspace, submission: Submission, request: Request, observer: Observer
-) -> None:
+def _preflight(workspace: Workspace, plan: RunPlan, request: Request, observer: Observer) -> None:
     """Ask each model that costs money or may refuse one harmless question, as the run would."""
     if not request.preflight:
         return
     if request.keys_on_workers:
         observer.note("no preflight: the keys are on the workers")
         return
-    asked = list(filter(calls_a_provider, submission.models))
+    asked = list(filter(calls_a_provider, plan.asked))
     if asked:
         observer.note(f"preflight: asking {len(asked)} models one harmless question each")
         checks = asyncio.run(
             check_models(
                 asked,
-                submission.prompt,
-                submission.parameters,
+                plan.prompt,
+                plan.parameters,
                 workspace.credentials,
                 workspace.catalog.entry,
             )

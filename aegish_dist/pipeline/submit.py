@@ -30,14 +30,10 @@ from aegish_dist.errors import QueueError, StoreError
 from aegish_dist.models import RunEstimate
 from aegish_dist.pipeline.datasets import describe
 from aegish_dist.pipeline.plan import (
-    Addition,
-    Extension,
     Request,
-    Submission,
-    extension_summary,
+    RunPlan,
     plan_extension,
     plan_run,
-    summary,
 )
 from aegish_dist.pipeline.preflight import calls_a_provider, check_before_calls
 from aegish_dist.pipeline.runs import load_submitted_run
@@ -59,7 +55,7 @@ if TYPE_CHECKING:
     from aegish_dist.pipeline.workspace import Workspace
 
 
-def create_run(engine: Engine, submission: Submission) -> Run:
+def create_run(engine: Engine, plan: RunPlan) -> Run:
     """Store a run in one transaction; nothing is enqueued yet.
 
     Raises:
@@ -69,24 +65,24 @@ def create_run(engine: Engine, submission: Submission) -> Run:
     run = Run(
         run_id=new_run_id(now),
         created_at=now,
-        name=submission.name,
+        name=plan.name,
         origin="submit",
         package_version=__version__,
-        prompt=submission.prompt,
-        parameters=submission.parameters,
-        epochs=submission.epochs,
-        datasets=tuple(map(describe, submission.datasets)),
-        models=submission.models,
+        prompt=plan.prompt,
+        parameters=plan.parameters,
+        epochs=plan.epochs,
+        datasets=tuple(map(describe, plan.datasets)),
+        models=plan.models,
     )
     with first_span(run.run_id, _facts(run)), transaction(engine) as session:
         require_free_name(session, run.name)
-        ids = [save_dataset(session, d, selectable=False) for d in submission.datasets]
+        ids = [save_dataset(session, d, selectable=False) for d in plan.datasets]
         save_run(
             session,
             run,
             ids,
             queue_names(run),
-            batch_after_s=submission.batch_after_s,
+            batch_after_s=plan.batch_after_s,
         )
     return run
 
@@ -102,7 +98,7 @@ def _facts(run: Run) -> Attributes:
 def submit(
     engine: Engine,
     app: Celery,
-    submission: Submission,
+    plan: RunPlan,
     on_progress: Callable[[int], None] = lambda _: None,
 ) -> Run:
     """Store a run and enqueue its items.
@@ -113,7 +109,7 @@ def submit(
     from aegish_dist.broker.connection import check_broker  # noqa: PLC0415
 
     check_broker(app)
-    run = create_run(engine, submission)
+    run = create_run(engine, plan)
     with resumable(f"run {run.run_id}", run.run_id):
         enqueue_missing(engine, app, run.run_id, on_progress)
     return run
@@ -293,18 +289,20 @@ REPORTED_WITHIN_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
-    """A run that was planned, and unless only that was wanted, stored and enqueued."""
+class RunOutcome:
+    """What came of a plan: unless only that was wanted, it is stored and enqueued."""
 
-    submission: Submission
+    plan: RunPlan
     estimate: RunEstimate
     run: Run | None
     """As stored; None of a dry run."""
     status: RunStatus | None
-    """After the work; None when it was not waited for."""
+    """After the work or, of a run that is extended, as it is now; None of a new one that was not
+    waited for."""
+    waited: bool
 
 
-def start_run(workspace: Workspace, request: Request, observer: Observer = SILENT) -> Started:
+def start_run(workspace: Workspace, request: Request, observer: Observer = SILENT) -> RunOutcome:
     """Start a run, and without a broker work on it here to its end.
 
     Raises:
@@ -312,38 +310,30 @@ def start_run(workspace: Workspace, request: Request, observer: Observer = SILEN
             run, or the database or the broker cannot be reached. A message that names a run says
             that it is stored; otherwise nothing is.
     """
-    submission = plan_run(workspace, request)
-    estimated = submission.estimate()
-    lines = summary(submission, estimated, workspace.settings.concurrency)
-    check_before_calls(
-        workspace, submission, estimated, request=request, lines=lines, observer=observer
-    )
+    plan = plan_run(workspace, request)
+    estimated = plan.estimate()
+    check_before_calls(workspace, plan, estimated, request=request, observer=observer)
     if request.dry_run:
-        return Started(submission, estimated, None, None)
-    run, status = _work(workspace, submission, observer, wait=request.wait)
-    return Started(submission, estimated, run, status)
-
-
-def _work(
-    workspace: Workspace, submission: Submission, observer: Observer, *, wait: bool
-) -> tuple[Run, RunStatus | None]:
-    embedded = workspace.settings.embedded_broker
+        return RunOutcome(plan, estimated, None, None, waited=False)
+    engine, embedded = workspace.engine, workspace.settings.embedded_broker
     if embedded:
-        run = create_run(workspace.engine, submission)
+        run = create_run(engine, plan)
     else:
-        with observer.enqueueing(submission.tasks) as published:
-            run = submit(workspace.engine, workspace.app, submission, published)
-    return run, finish(workspace, run, observer) if embedded or wait else None
+        with observer.enqueueing(plan.tasks) as published:
+            run = submit(engine, workspace.app, plan, published)
+    waited = embedded or request.wait
+    status = finish(workspace, run, observer) if waited else None
+    return RunOutcome(plan, estimated, run, status, waited)
 
 
-def first_reports(workspace: Workspace, started: Started) -> RunStatus | None:
+def first_reports(workspace: Workspace, started: RunOutcome) -> RunStatus | None:
     """Return the status of an enqueued run once living workers have said what they may not call.
 
     Returns:
         The status, after `REPORTED_WITHIN_S` seconds at most; None where no model of the run needs
         a key or a permission.
     """
-    if started.run is None or not any(map(calls_a_provider, started.submission.models)):
+    if started.run is None or not any(map(calls_a_provider, started.plan.models)):
         return None
     deadline = time.monotonic() + REPORTED_WITHIN_S
     while True:
@@ -354,21 +344,9 @@ def first_reports(workspace: Workspace, started: Started) -> RunStatus | None:
         time.sleep(POLL_S)
 
 
-@dataclass(frozen=True, slots=True)
-class Extended:
-    """A run that was to be extended."""
-
-    extension: Extension
-    stored: bool
-    """Whether it was; a dry run stores nothing."""
-    status: RunStatus
-    """After the wait for the answers, else after enqueueing."""
-    waited: bool
-
-
 def extend_run(
-    workspace: Workspace, run_id: str, addition: Addition, observer: Observer = SILENT
-) -> Extended:
+    workspace: Workspace, run_id: str, request: Request, observer: Observer = SILENT
+) -> RunOutcome:
     """Ask more of a run; without a broker, work on it here to its end.
 
     Raises:
@@ -376,54 +354,54 @@ def extend_run(
             called or refuses the run, the run was imported or is held, or the database or the
             broker cannot be reached. A message that says so apart, nothing is stored.
     """
-    extension = plan_extension(workspace, run_id, addition)
-    check_before_calls(
-        workspace,
-        extension.checked_as(),
-        extension.estimate,
-        request=addition.request(extension.parameters),
-        lines=extension_summary(extension, workspace.settings.concurrency),
-        observer=observer,
-    )
-    if addition.dry_run:
-        return Extended(extension, False, run_status(workspace.engine, run_id), waited=False)
+    plan = plan_extension(workspace, run_id, request)
+    estimated = plan.estimate()
+    check_before_calls(workspace, plan, estimated, request=request, observer=observer)
+    if request.dry_run:
+        status = run_status(workspace.engine, run_id)
+        return RunOutcome(plan, estimated, None, status, waited=False)
     embedded = workspace.settings.embedded_broker
     if embedded:
-        store_extension(workspace.engine, extension)
+        store_extension(workspace.engine, plan)
     else:
-        with observer.enqueueing(extension.estimate.calls) as published:
-            _enqueue(workspace, extension, published)
-    if embedded or addition.wait:
-        run = load_submitted_run(workspace.engine, run_id)
-        return Extended(extension, True, finish(workspace, run, observer), waited=True)
-    return Extended(extension, True, run_status(workspace.engine, run_id), waited=False)
+        with observer.enqueueing(estimated.calls) as published:
+            _enqueue(workspace, plan, published)
+    run = load_submitted_run(workspace.engine, run_id)
+    waited = embedded or request.wait
+    status = finish(workspace, run, observer) if waited else run_status(workspace.engine, run_id)
+    return RunOutcome(plan, estimated, run, status, waited)
 
 
-def store_extension(engine: Engine, extension: Extension) -> Extent:
+def store_extension(engine: Engine, plan: RunPlan) -> Extent:
     """Store what is added in one transaction, and return what the run asked before."""
-    run = extension.run
+    run = _base_of(plan)
     with transaction(engine) as session:
         before = extent_of(session, run)
-        save_parameters(session, run.run_id, extension.parameters)
-        ids = [save_dataset(session, each, selectable=False) for each in extension.datasets]
-        queues = [queue_name(spec.id, run.run_id) for spec in extension.models]
+        save_parameters(session, run.run_id, plan.parameters)
+        ids = [save_dataset(session, each, selectable=False) for each in plan.datasets]
+        queues = [queue_name(spec.id, run.run_id) for spec in plan.models]
         save_extension(
             session,
             run.run_id,
-            extension.models,
+            plan.models,
             queues,
             ids,
-            epochs=extension.epochs,
+            epochs=plan.epochs,
             in_batches=bool(run.batched),
         )
     return before
 
 
-def _enqueue(
-    workspace: Workspace, extension: Extension, on_progress: Callable[[int], None]
-) -> None:
-    run_id = extension.run.run_id
-    before = store_extension(workspace.engine, extension)
+def _base_of(plan: RunPlan) -> Run:
+    if plan.base_run is None:
+        raise TypeError("a plan of a new run extends none")
+    return plan.base_run
+
+
+def _enqueue(workspace: Workspace, plan: RunPlan, on_progress: Callable[[int], None]) -> None:
+    run = _base_of(plan)
+    run_id = run.run_id
+    before = store_extension(workspace.engine, plan)
     with resumable("the extension", run_id):
         enqueue_missing(workspace.engine, workspace.app, run_id, on_progress, beyond=before)
-    probe_parked(extension.run, workspace.settings.shared_limiter_url)
+    probe_parked(run, workspace.settings.shared_limiter_url)

@@ -24,7 +24,7 @@ from aegish_dist.core.verdict import Item
 from aegish_dist.db.missing import missing_items
 from aegish_dist.db.workers import living_fleet
 from aegish_dist.models import Catalog
-from aegish_dist.pipeline.plan import Submission
+from aegish_dist.pipeline.plan import RunPlan
 from aegish_dist.pipeline.submit import enqueue_missing, submit
 from aegish_dist.prompts.loading import load_prompt
 from aegish_dist.ratelimit.shared_limiter import probe_now
@@ -175,7 +175,7 @@ class Fleet:
         """
         self._models = [f"{provider}/{name}" for provider in PROVIDERS]
         samples = tuple(Sample(command, Target.HARMLESS) for command in commands)
-        submission = Submission(
+        submission = RunPlan(
             models=self.catalog.resolve(self._models, {}),
             datasets=(Dataset("drill", samples),),
             prompt=load_prompt("guard"),

@@ -10,7 +10,7 @@ from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
 from aegish_dist.core.sample import Dataset
 from aegish_dist.datasets.bundled import load_bundled
 from aegish_dist.models import Catalog
-from aegish_dist.pipeline.plan import Submission
+from aegish_dist.pipeline.plan import RunPlan
 from aegish_dist.pipeline.submit import submit
 from aegish_dist.prompts.loading import load_prompt
 from tests.e2e.cluster import DEADLINE_S, Cluster, run
@@ -59,7 +59,7 @@ def test_a_run_cannot_have_a_worker_send_what_its_operator_did_not_allow(
         )
         app = queue_application(redis_url, database_url=postgres_url)
         parameters = CallParameters(time_limit_s=5)
-        submission = Submission(specs, (few(),), load_prompt("guard"), parameters, epochs=1)
+        submission = RunPlan(specs, (few(),), load_prompt("guard"), parameters, epochs=1)
         run_id = submit(cluster.engine, app, submission).run_id
         cluster.start_worker()
 

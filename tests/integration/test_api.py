@@ -32,7 +32,7 @@ request = api.Request(
 )
 with api.Workspace(api.load_settings()) as workspace:
     planned = api.start_run(workspace, request, notes)
-    tasks: int = planned.submission.tasks
+    tasks: int = planned.plan.tasks
     runs = api.recent_runs(workspace.engine, 3)
     run_id: str = api.find_run(workspace.engine, runs[0].run_id)
     status = api.run_status(workspace.engine, run_id)

@@ -27,7 +27,7 @@ from aegish_dist.pipeline.batches.budget import (
     committed_usd,
     has_money_left,
 )
-from aegish_dist.pipeline.plan import Addition, plan_extension
+from aegish_dist.pipeline.plan import Request, plan_extension
 from aegish_dist.pipeline.status import run_status
 from aegish_dist.pipeline.submit import store_extension
 from tests.defined import defined
@@ -296,15 +296,15 @@ def test_an_extension_asks_as_the_run_does(
 ) -> None:
     """New epochs and new models of a run in batches are batched, and estimated at half the price."""
     monkeypatch.setenv("AEGISH_DIST_DATABASE_URL", postgres_url)
-    addition = Addition(models=("openai/gpt-5.1", "groq/x"), epochs=2)
+    request = Request(models=("openai/gpt-5.1", "groq/x"), epochs=2)
     for run_id, after_s in (("0live", None), ("0batched", 0.0)):
         with Session(engine) as session, session.begin():
             store(session, a_run(run_id, models=MODELS[:1]), batch_after_s=after_s)
     with api.Workspace(api.load_settings()) as workspace:
         live, batched = (
-            plan_extension(workspace, run_id, addition) for run_id in ("0live", "0batched")
+            plan_extension(workspace, run_id, request) for run_id in ("0live", "0batched")
         )
-    costs = [[each.cost_usd for each in one.estimate.models] for one in (live, batched)]
+    costs = [[each.cost_usd for each in one.estimate().models] for one in (live, batched)]
     assert costs[1] == [defined(costs[0][0]) / 2, defined(costs[0][1]) / 2, costs[0][2]]
 
     store_extension(engine, batched)

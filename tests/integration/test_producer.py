@@ -26,7 +26,7 @@ from aegish_dist.db.engine import open_engine
 from aegish_dist.db.missing import missing_items, open_queues
 from aegish_dist.db.runs import load_run, resolve_run_id
 from aegish_dist.errors import QueueError, StoreError
-from aegish_dist.pipeline.plan import Submission
+from aegish_dist.pipeline.plan import RunPlan
 from aegish_dist.pipeline.submit import enqueue_missing, submit
 from tests.half_open import HalfOpenProxy
 from tests.integration.stored_runs import (
@@ -239,9 +239,9 @@ def test_an_unreachable_broker_is_reported_soon(
     assert "hunter3" not in message
 
 
-def a_submission(dataset: Dataset = COMMANDS, *, models: tuple[str, ...] = ("test/a",), epochs: int = 1) -> Submission:  # fmt: skip
+def a_submission(dataset: Dataset = COMMANDS, *, models: tuple[str, ...] = ("test/a",), epochs: int = 1) -> RunPlan:  # fmt: skip
     specs = tuple(map(a_model, models))
-    return Submission(specs, (dataset,), PROMPT, CallParameters(), epochs, "a name")
+    return RunPlan(specs, (dataset,), PROMPT, CallParameters(), epochs, "a name")
 
 
 def test_a_run_that_cannot_be_queued_is_not_stored(engine: Engine) -> None:
