@@ -100,10 +100,9 @@ def _store(draft: Draft) -> None:
 
 @import_.command()
 @click.argument("path", type=FILE)
-@click.option("--include-root", is_flag=True, help="Also commands that need root.")
-def gtfobins(path: Path, include_root: bool) -> None:
+def gtfobins(path: Path) -> None:
     """Read a checkout of GTFOBins (its data are GPL-3)."""
-    _store(read_gtfobins(path, include_root))
+    _store(read_gtfobins(path))
 
 
 @import_.command()

@@ -34,7 +34,7 @@ class Sample:
     cluster: str | None = None
     """Shared by samples that are alike, usually the binary; None when the sample stands alone."""
     metadata: Mapping[str, str] = field(default_factory=dict, compare=False)
-    """Free labels (source, licence, `hard`, `needs_root`, ...); no part of the identity."""
+    """Free labels (source, licence, `hard`, ...); no part of the identity."""
 
     def __reduce__(self) -> tuple[type["Sample"], tuple[object, ...]]:
         """Cross to another process at a third of what a dataclass takes."""

@@ -27,19 +27,17 @@ _INHERIT = "inherit"
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 
 
-def read_gtfobins(path: Path, include_root: bool = False) -> Draft:
+def read_gtfobins(path: Path) -> Draft:
     """Read a checkout of GTFOBins, as a draft whose records are the samples.
 
-    Args:
-        include_root: Whether to keep commands that work only with root's help (sudo, SUID,
-            capabilities). They are labelled `needs_root`; a guard that sees only the command may
-            rightly let some of them pass.
+    Commands that work only with root's help (sudo, SUID, capabilities) are left out: a guard that
+    sees only the command may rightly let some of them pass.
 
     Raises:
         DatasetError: This is no such checkout, or a file or a command in it is wrong; names the
             first one.
     """
-    checkout = _Checkout(path / "_gtfobins", _read_programs(path), include_root)
+    checkout = _Checkout(path / "_gtfobins", _read_programs(path))
     samples: dict[str, Sample] = {}
     for program in checkout.programs.values():
         for sample in checkout.samples(program):
@@ -82,7 +80,6 @@ class _Checkout:
 
     directory: Path
     programs: dict[str, Program]
-    include_root: bool
     combinations: int = 0
 
     def samples(self, program: Program) -> Iterator[Sample]:
@@ -91,7 +88,7 @@ class _Checkout:
         aliases = ",".join(each.name for each in others if each.alias_of == program.name)
         own = (entry for entry in program.entries if entry.function != _INHERIT)
         for entry in chain(own, self._inherited(program, (program.name,))):
-            if entry.function in CATEGORIES and (self.include_root or not entry.needs_root):
+            if entry.function in CATEGORIES and not entry.needs_root:
                 yield _sample(program.name, entry, aliases)
 
     def _inherited(self, program: Program, seen: tuple[str, ...]) -> Iterator[Entry]:
@@ -108,7 +105,7 @@ class _Checkout:
             theirs = (each for each in other.entries if each.function != _INHERIT)
             found: dict[str, Entry] = {}
             for combined in self._combined(entry, other.name, chain(theirs, deeper)):
-                if self.include_root or not combined.needs_root:
+                if not combined.needs_root:
                     found.setdefault(combined.function, combined)
             yield from found.values()
 
@@ -131,7 +128,6 @@ class _Checkout:
 
 def _sample(binary: str, entry: Entry, aliases: str) -> Sample:
     metadata = {
-        "needs_root": "true" if entry.needs_root else None,
         "version": entry.version,
         "inherits": entry.inherits,
         "aliases": aliases or None,

@@ -22,6 +22,7 @@ import re
 from functools import partial
 
 from aegish_dist.core.sample import MAX_COMMAND_CHARS
+from aegish_dist.datasets.validation import variables_set
 
 _SLOT = "..."
 _FIXED = (
@@ -57,7 +58,6 @@ _FIXED = (
     ("data_to_write", "DATA"),
 )
 
-_ASSIGNMENT = re.compile(r"(?<![\w$])([A-Z_]+)=")
 _PATTERNS = tuple(
     (re.compile(pattern), value)
     for pattern, value in (
@@ -87,11 +87,6 @@ def fill_in(code: str) -> str:
     for pattern, value in _PATTERNS:
         code = pattern.sub(partial(_value, given, value), code)
     return code
-
-
-def variables_set(code: str) -> frozenset[str]:
-    """Return the variables to which a command gives a value itself."""
-    return frozenset(_ASSIGNMENT.findall(code))
 
 
 def _value(given: frozenset[str], value: str, found: re.Match[str]) -> str:

@@ -15,7 +15,7 @@ from aegish_dist.inputs.checking import Location
 from aegish_dist.inputs.documents import read_text
 from aegish_dist.inputs.yaml import parse_yaml
 
-MAX_FILE_BYTES = 2**18
+MAX_PROGRAM_BYTES = 2**18
 """Size of a file; those of GTFOBins have up to 4 KiB."""
 OLDER_SUFFIX = ".md"
 _RENAMED = {
@@ -87,7 +87,7 @@ def read_program(path: Path) -> Program:
     """
     location = Location(str(path))
     with location:
-        document = parse_yaml(read_text(path, MAX_FILE_BYTES))
+        document = parse_yaml(read_text(path, MAX_PROGRAM_BYTES))
     file = _node(location, document, _File)
     name = path.name.removesuffix(OLDER_SUFFIX)
     if file.alias:

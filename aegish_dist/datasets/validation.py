@@ -12,7 +12,6 @@ from enum import StrEnum
 from functools import lru_cache
 
 from aegish_dist.core.sample import MAX_COMMAND_CHARS, MAX_LABEL_CHARS, Sample, Target
-from aegish_dist.datasets.gtfobins_commands import variables_set
 
 CATEGORIES = (
     "bind-shell",
@@ -35,6 +34,7 @@ _PLACEHOLDER = re.compile(
     r"|<(?P<tag>[a-z][a-z_ -]*)>(?!.*</(?P=tag)>)",  # a tag that is closed later is XML
     re.DOTALL,
 )
+_ASSIGNMENT = re.compile(r"(?<![\w$])([A-Z_]+)=")
 _TELL_TALE = re.compile(r"(?<![a-z])(?:evil|backdoor|malware|payload|exploit|hack)", re.IGNORECASE)
 
 
@@ -110,6 +110,11 @@ def _left_over(command: str) -> str | None:
     given = variables_set(command)
     left = (each for each in _PLACEHOLDER.finditer(command) if each["variable"] not in given)
     return next((each.group() for each in left), None)
+
+
+def variables_set(code: str) -> frozenset[str]:
+    """Return the variables to which a command gives a value itself."""
+    return frozenset(_ASSIGNMENT.findall(code))
 
 
 def _label_problems(record: int, sample: Sample) -> Iterator[Problem]:

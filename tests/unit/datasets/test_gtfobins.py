@@ -82,17 +82,6 @@ def test_commands_that_need_root_are_left_out(checkout: Checkout) -> None:
     assert list(by_command(read_gtfobins(checkout(a=ROOT)).checked())) == ["a 3 -u", "a 4"]
 
 
-def test_commands_that_need_root_can_be_included(checkout: Checkout) -> None:
-    """Included, they are labelled."""
-    samples = by_command(read_gtfobins(checkout(a=ROOT), include_root=True).checked())
-    assert {command: dict(sample.metadata) for command, sample in samples.items()} == {
-        "a 1": {"needs_root": "true"},
-        "a 2": {"needs_root": "true"},
-        "a 3 -u": {},
-        "a 4": {},
-    }
-
-
 def test_same_text_is_kept_once(checkout: Checkout) -> None:
     """The first of several equal commands wins, also across categories."""
     text = "functions: {download: [{code: a x}], shell: [{code: a x}, {code: a y}, {code: a y}]}"
@@ -131,8 +120,6 @@ functions:
     ]
     eb = samples["eb logs\n!/bin/sh"]
     assert (eb.category, eb.cluster, eb.metadata) == ("shell", "eb", {"inherits": "journalctl"})
-    rooted = by_command(read_gtfobins(path, include_root=True).checked())
-    assert rooted["vigr\n!/bin/sh"].metadata == {"inherits": "less", "needs_root": "true"}
 
 
 @pytest.mark.parametrize(
@@ -202,7 +189,7 @@ Text below.
 def test_the_older_layout_is_read(checkout: Checkout) -> None:
     """Markdown with YAML at its head gives the same kind of samples, without sudo and SUID."""
     path = checkout(**{"less.md": OLDER, ".dir-locals.el": "no YAML: ["})
-    samples = read_gtfobins(path, include_root=True).checked().samples
+    samples = read_gtfobins(path).checked().samples
     assert [(s.command, s.category, s.cluster) for s in samples] == [
         ("less /etc/profile\n!/bin/sh", "shell", "less"),
         (
