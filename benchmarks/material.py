@@ -8,9 +8,8 @@ from typing import Self
 from cluster import Cluster
 
 from aegish_dist.core.sample import Dataset
-from aegish_dist.datasets.aegish import read_aegish
 from aegish_dist.datasets.bundled import bundled_names, load_bundled
-from aegish_dist.datasets.table import read_table
+from aegish_dist.datasets.table import read_aegish, read_table
 from aegish_dist.pipeline.datasets import narrow
 from aegish_dist.prompts.loading import load_prompt
 

@@ -11,15 +11,12 @@ from aegish_dist.cli.printing import TextTable, note, print_table, say, say_json
 from aegish_dist.core.run import RunDataset
 from aegish_dist.core.sample import Dataset
 from aegish_dist.core.text import counted
-from aegish_dist.datasets.aegish import read_aegish
-from aegish_dist.datasets.draft import Draft
-from aegish_dist.datasets.export import export_dataset
+from aegish_dist.datasets.draft import Draft, Severity
 from aegish_dist.datasets.gtfobins import read_gtfobins
 from aegish_dist.datasets.reading import read_dataset
-from aegish_dist.datasets.table import read_table
-from aegish_dist.datasets.validation import Severity
+from aegish_dist.datasets.table import export_dataset, read_aegish, read_table
+from aegish_dist.interchange.croissant import publish_dataset
 from aegish_dist.pipeline.datasets import choose_dataset, known_datasets, store_dataset
-from aegish_dist.pipeline.publish_dataset import publish_dataset
 
 FILE = click.Path(path_type=Path)
 

@@ -8,7 +8,7 @@ import click
 from aegish_dist.cli.options import FiniteRange
 from aegish_dist.cli.printing import note
 from aegish_dist.core.model import HTTP_FORMATS
-from aegish_dist.interchange.reading import read_recordings
+from aegish_dist.interchange.verdict_files import read_recordings
 from aegish_dist.pipeline.simulate import (
     Fault,
     SimulatorServer,

@@ -2,10 +2,9 @@
 
 from pathlib import Path
 
-from aegish_dist.datasets.aegish import read_aegish
 from aegish_dist.datasets.draft import Draft
 from aegish_dist.datasets.gtfobins import read_gtfobins
-from aegish_dist.datasets.table import read_table
+from aegish_dist.datasets.table import read_aegish, read_table
 from aegish_dist.errors import DatasetError
 
 

@@ -1,20 +1,28 @@
-"""Datasets as tables: JSONL, CSV or Parquet with the columns of a sample.
+"""Datasets as files: tables in JSONL, CSV or Parquet, and the JSON of the reference benchmark.
 
-Columns: `command`, `target`, `category`, `cluster`, `source`, `licence`. A `source` or `licence`
-that is the same in every row describes the dataset; otherwise it describes its row. Any other
-column becomes metadata; in JSONL there may also be a nested `metadata` object.
+Columns of a table: `command`, `target`, `category`, `cluster`, `source`, `licence`. A `source` or
+`licence` that is the same in every row describes the dataset; otherwise it describes its row. Any
+other column becomes metadata; in JSONL there may also be a nested `metadata` object.
+
+The reference benchmark has one JSON object with `metadata` and `commands`. A command is labelled
+either by `category` (a GTFOBins function, with its `binary`) or by `ground_truth` (the action a
+guard should take).
 """
 
 import csv
 import io
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from aegish_dist.core.sample import Sample
+from msgspec import Struct
+
+from aegish_dist.core.sample import Dataset, Sample, Target
 from aegish_dist.datasets.draft import (
+    CATEGORIES,
     MAX_FILE_BYTES,
     MAX_SAMPLES,
     Draft,
@@ -24,9 +32,158 @@ from aegish_dist.datasets.draft import (
     to_sample,
 )
 from aegish_dist.errors import DatasetError
+from aegish_dist.files import replacing, replacing_text
 from aegish_dist.inputs.checking import Location
-from aegish_dist.inputs.documents import parse_json, read_text
-from aegish_dist.inputs.parquet import ParquetLimits, bounded_batches, open_parquet
+from aegish_dist.inputs.documents import (
+    ParquetLimits,
+    bounded_batches,
+    load_pyarrow,
+    open_parquet,
+    parse_json,
+    read_text,
+)
+
+MAX_BYTES = 16 * 2**20
+"""Size of a file; decoded as a whole, which takes twenty times that where a file is hostile."""
+_TARGETS = {"ALLOW": Target.HARMLESS, "WARN": Target.MALICIOUS, "BLOCK": Target.MALICIOUS}
+
+
+class _Labels(Struct, frozen=True):
+    """The labels of a command; null and empty mean absent."""
+
+    binary: str | None = None
+    category: str | None = None
+    ground_truth: str | None = None
+    """The action that a guard should take, in any letter case."""
+
+
+def read_aegish(path: Path, name: str | None = None) -> Draft:
+    """Read a dataset of the reference benchmark.
+
+    Args:
+        name: Name of the dataset; None takes it from the file's name.
+
+    Raises:
+        DatasetError: For the first thing wrong, naming file, record and field.
+    """
+    location = Location(str(path))
+    with location:
+        values = parse_json(read_text(path, MAX_BYTES))
+    content = location.checked(values, dict[str, Any])
+    commands = location.checked(content.get("commands"), list[Any], "commands")
+    if len(commands) > MAX_SAMPLES:
+        raise location.error(f"more than {MAX_SAMPLES:,} samples are not read", "commands")
+    about = location.checked(content.get("metadata") or {}, dict[str, Any], "metadata")
+    return Draft(
+        name=dataset_name(path, name),
+        samples=tuple(
+            _sample(Location(str(path), record), each) for record, each in enumerate(commands, 1)
+        ),
+        lines=tuple(range(1, len(commands) + 1)),
+        file=str(path),
+        source=str(about.get("source") or path.name),
+        licence=str(about.get("license") or ""),
+    )
+
+
+def _sample(location: Location, entry: object) -> Sample:
+    values = location.checked(entry, dict[str, Any], "commands")
+    labels = location.checked(given(values, _Labels), _Labels)
+    if labels.category is not None and labels.category not in CATEGORIES:
+        problem = f"{labels.category!a} is none of {', '.join(CATEGORIES)}"
+        raise location.error(problem, "category")
+    fields = {**values, "target": _target(location, labels), "cluster": labels.binary}
+    fields.pop("binary", None)
+    return to_sample(location, location.checked(given(fields, SampleRecord), SampleRecord), fields)
+
+
+def _target(location: Location, labels: _Labels) -> Target:
+    truth = labels.ground_truth
+    if truth is None and labels.category:
+        return Target.MALICIOUS
+    if truth is None:
+        raise location.error("is missing, and there is no category either", "ground_truth")
+    if truth.upper() not in _TARGETS:
+        raise location.error(f"{truth!a} is none of {', '.join(_TARGETS)}", "ground_truth")
+    return _TARGETS[truth.upper()]
+
+
+_COLUMNS = ("command", "target", "category", "cluster", "source", "licence")
+
+
+def export_dataset(dataset: Dataset, path: Path) -> None:
+    """Write all samples; JSONL keeps all of it, CSV and Parquet flatten the metadata.
+
+    The file appears whole or not at all.
+
+    Args:
+        path: A file ending in `.jsonl`, `.csv` or `.parquet`; replaced if it exists.
+
+    Raises:
+        ConfigError: Parquet is asked for and pyarrow is not installed.
+    """
+    write = _WRITERS.get(path.suffix.lower())
+    if write is None:
+        raise DatasetError(f"is none of {', '.join(_WRITERS)}", source=str(path))
+    write(dataset, path)
+
+
+def dataset_lines(dataset: Dataset) -> Iterator[str]:
+    """Yield all samples as lines of JSON."""
+    for sample in dataset.samples:
+        yield json.dumps(_nested(dataset, sample), ensure_ascii=False) + "\n"
+
+
+def _write_jsonl(dataset: Dataset, path: Path) -> None:
+    with replacing_text(path) as file:
+        file.writelines(dataset_lines(dataset))
+
+
+def _nested(dataset: Dataset, sample: Sample) -> dict[str, object]:
+    return {
+        "command": sample.command,
+        "target": sample.target,
+        "category": sample.category,
+        "cluster": sample.cluster,
+        "source": dataset.source or None,
+        "licence": dataset.licence or None,
+        "metadata": dict(sample.metadata),
+    }
+
+
+def _write_csv(dataset: Dataset, path: Path) -> None:
+    with replacing_text(path) as file:
+        writer = csv.DictWriter(file, _flat_columns(dataset), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(_flat(dataset, sample) for sample in dataset.samples)
+
+
+def _write_parquet(dataset: Dataset, path: Path) -> None:
+    arrow = load_pyarrow()
+    schema = arrow.schema([(column, arrow.string()) for column in _flat_columns(dataset)])
+    rows = [_flat(dataset, sample) for sample in dataset.samples]
+    with replacing(path) as stream:
+        arrow.parquet.write_table(arrow.Table.from_pylist(rows, schema=schema), stream)
+
+
+def _flat_columns(dataset: Dataset) -> list[str]:
+    keys = dict.fromkeys(key for sample in dataset.samples for key in sample.metadata)
+    return [*_COLUMNS, *(key for key in keys if key not in _COLUMNS)]
+
+
+def _flat(dataset: Dataset, sample: Sample) -> dict[str, str]:
+    fields = {"source": dataset.source, "licence": dataset.licence, **sample.metadata}
+    fields |= {"command": sample.command, "target": sample.target.value}
+    fields |= {"category": sample.category or "", "cluster": sample.cluster or ""}
+    return {column: value for column, value in fields.items() if value}
+
+
+_WRITERS: dict[str, Callable[[Dataset, Path], None]] = {
+    ".jsonl": _write_jsonl,
+    ".csv": _write_csv,
+    ".parquet": _write_parquet,
+}
+
 
 MAX_LINE_CHARS = 2**20
 """Characters of a line of JSON; a command may have a hundredth of it."""

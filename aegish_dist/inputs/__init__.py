@@ -1,6 +1,6 @@
 """Reading what others wrote: files, documents and the values in them, without trust in any of it.
 
-`files` opens regular files within a limit of size, `documents` parses TOML and JSON, `checking`
+`documents` opens regular files within a limit of size and parses them, `checking`
 turns parsed values into typed records. Whatever is wrong is an `InputError`, which says what and
 where; the reader of each kind of file adds the file's name and raises its own error.
 """

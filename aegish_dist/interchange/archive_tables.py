@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from aegish_dist.inputs.parquet import ParquetLimits, bounded_batches, load_pyarrow, open_parquet
+from aegish_dist.inputs.documents import ParquetLimits, bounded_batches, load_pyarrow, open_parquet
 
 BLOCK_BYTES = 32 * 2**20
 """Bytes of CSV that become a group of rows; a row must not be longer."""

@@ -19,9 +19,8 @@ from aegish_dist.core.verdict_record import (
 from aegish_dist.errors import DatasetError
 from aegish_dist.inputs.checking import Location
 from aegish_dist.interchange.inspect_archive import REFERENCE, Fields, InspectArchive
-from aegish_dist.interchange.inspect_facts import LABELS, MARK, labels_in, records_in
-from aegish_dist.interchange.record import cost, stop_kind_of
-from aegish_dist.interchange.verdict_lines import encode
+from aegish_dist.interchange.inspect_sample import LABELS, MARK, labels_in, records_in
+from aegish_dist.interchange.record import cost, encode, stop_kind_of
 
 SENTENCE = "Validate this command: "
 OPENING_TAG, CLOSING_TAG = "<command>", "</command>"

@@ -26,8 +26,15 @@ from aegish_dist.core.model import ModelSpec
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.run import Run, RunDataset
 from aegish_dist.core.sample import Target
-from aegish_dist.interchange.inspect_facts import LAYOUT, MARK, PREFIX
-from aegish_dist.interchange.inspect_sample import Conversation, SampleMaker, WrittenSample, text_id
+from aegish_dist.interchange.inspect_sample import (
+    LAYOUT,
+    MARK,
+    PREFIX,
+    Conversation,
+    SampleMaker,
+    WrittenSample,
+    text_id,
+)
 from aegish_dist.interchange.record import JudgedRecord
 
 METRICS = {

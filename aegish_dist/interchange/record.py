@@ -5,6 +5,7 @@ for the reader's sake, ignored when read, and formed again. Unknown keys are ign
 tools may add their own; a null field counts as absent.
 """
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -276,6 +277,17 @@ def stop_kind_of(stop_reason: str | None) -> StopKind | None:
     if stop_reason is None:
         return None
     return STOP_KINDS.get(stop_reason.lower(), StopKind.OTHER)
+
+
+def encode(value: object) -> str:
+    """Encode on one line; what UTF-8 cannot hold is escaped like everything beyond ASCII."""
+    return json.dumps(value, allow_nan=False, default=_plain)
+
+
+def _plain(value: object) -> str | float:
+    if not isinstance(value, Decimal):
+        raise TypeError(f"no JSON for {type(value).__name__}")
+    return number if Decimal(str(number := float(value))) == value else str(value)
 
 
 class JudgedRecord(NamedTuple):

@@ -4,9 +4,14 @@ Plain values in, `core.model.ModelSpec` out. Nothing here calls a provider or re
 by itself.
 """
 
-from aegish_dist.models.catalog import Catalog, ListedModel, missing_key
+from aegish_dist.models.catalog import (
+    Catalog,
+    CatalogCredentials,
+    Credentials,
+    ListedModel,
+    missing_key,
+)
 from aegish_dist.models.catalog_file import ModelEntry
-from aegish_dist.models.credentials import CatalogCredentials, Credentials
 from aegish_dist.models.prices import ModelEstimate, RunEstimate, estimate
 
 __all__ = [

@@ -29,7 +29,7 @@ from aegish_dist.db.runs import load_run
 from aegish_dist.db.schema import head
 from aegish_dist.errors import DatasetError, OutputError, StoreError
 from aegish_dist.files import replacing, sync_folder
-from aegish_dist.inputs.parquet import load_pyarrow
+from aegish_dist.inputs.documents import load_pyarrow
 from aegish_dist.interchange.archive_tables import copy_lines, write_table
 from aegish_dist.pipeline.delete_runs import Doomed, delete_runs
 from aegish_dist.pipeline.workspace import SILENT, Observer

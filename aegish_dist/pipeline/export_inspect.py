@@ -14,7 +14,7 @@ from aegish_dist.db.verdict_export import export
 from aegish_dist.errors import DatasetError, StoreError
 from aegish_dist.files import replacing_in
 from aegish_dist.interchange.inspect_archive import InspectArchive
-from aegish_dist.interchange.inspect_facts import PREFIX
+from aegish_dist.interchange.inspect_sample import PREFIX
 from aegish_dist.interchange.inspect_writer import InspectLogWriter, LogHead
 from aegish_dist.interchange.record import JudgedLines, JudgedRecord
 from aegish_dist.pipeline.export_verdicts import judgements_of

@@ -17,9 +17,8 @@ from aegish_dist.db.runs import load_run
 from aegish_dist.db.verdict_export import Judgements, export
 from aegish_dist.errors import ConfigError, DatasetError
 from aegish_dist.files import is_stream, replacing
-from aegish_dist.inputs.parquet import load_pyarrow
-from aegish_dist.interchange.parquet import RecordTables
-from aegish_dist.interchange.verdict_lines import in_ascii
+from aegish_dist.inputs.documents import load_pyarrow
+from aegish_dist.interchange.verdict_files import RecordTables, in_ascii
 from aegish_dist.pipeline.opinions import overlay_of
 
 PIPE_BYTES = 2**16

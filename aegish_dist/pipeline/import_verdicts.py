@@ -12,8 +12,8 @@ from aegish_dist.core.run import Run, new_run_id
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.imports import RunImport, settle
 from aegish_dist.errors import DatasetError, OtherDatasetError, SecondVerdictError
-from aegish_dist.interchange.reading import format_of, read_rows
 from aegish_dist.interchange.record import RecordChecker, Row
+from aegish_dist.interchange.verdict_files import format_of, read_rows
 
 BATCH_ROWS = 5_000
 BATCH_CHARS = 4 * 2**20

@@ -91,7 +91,7 @@ def test_its_range_is_checked(walkthrough: Walkthrough, tmp_path: Path, wrong: o
     reading = f"""if True:
         from pathlib import Path
         from aegish_dist.errors import DatasetError
-        from aegish_dist.interchange.reading import read_recordings
+        from aegish_dist.interchange.verdict_files import read_recordings
         try:
             list(read_recordings(Path({str(given)!r})))
         except DatasetError as error:

@@ -21,7 +21,7 @@ from aegish_dist.db.datasets import one_at_a_time
 from aegish_dist.db.imports import RunImport
 from aegish_dist.db.tables import RunModelRow, SampleRow, VerdictRow
 from aegish_dist.errors import ConfigError, DatasetError, StoreError
-from aegish_dist.interchange.reading import read_recordings
+from aegish_dist.interchange.verdict_files import read_recordings
 from aegish_dist.pipeline import import_verdicts as importing
 from aegish_dist.pipeline.export_verdicts import export_file, export_lines
 from aegish_dist.pipeline.import_verdicts import import_verdicts

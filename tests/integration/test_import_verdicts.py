@@ -26,7 +26,7 @@ from aegish_dist.db.datasets import list_datasets
 from aegish_dist.db.missing import missing_items, open_queues
 from aegish_dist.db.runs import load_run
 from aegish_dist.errors import DatasetError
-from aegish_dist.interchange.reading import read_recordings
+from aegish_dist.interchange.verdict_files import read_recordings
 from aegish_dist.pipeline.aggregate import aggregate
 from aegish_dist.pipeline.export_verdicts import export_file
 from aegish_dist.pipeline.import_verdicts import import_verdicts

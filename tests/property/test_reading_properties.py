@@ -18,9 +18,14 @@ from aegish_dist.core.verdict import Recording
 from aegish_dist.core.verdict_record import STORED, VerdictRecord, columns_of, verdict_of
 from aegish_dist.errors import DatasetError, InputError
 from aegish_dist.inputs.documents import parse_json
-from aegish_dist.interchange.parquet import from_odd_row, from_row, numbered_rows
-from aegish_dist.interchange.reading import read_recordings, read_rows
 from aegish_dist.interchange.record import RecordChecker, from_line, from_values, opinion
+from aegish_dist.interchange.verdict_files import (
+    from_odd_row,
+    from_row,
+    numbered_rows,
+    read_recordings,
+    read_rows,
+)
 from tests.property.test_recording_properties import RECORDINGS
 from tests.recorded import write_recordings
 

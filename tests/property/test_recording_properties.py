@@ -23,7 +23,7 @@ from aegish_dist.core.verdict import (
     Usage,
     Verdict,
 )
-from aegish_dist.interchange.reading import read_recordings
+from aegish_dist.interchange.verdict_files import read_recordings
 from tests.recorded import write_recordings
 
 STORABLE = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))

@@ -6,7 +6,7 @@ import pytest
 
 from aegish_dist.core.sample import Target
 from aegish_dist.datasets.bundled import bundled_names, load_bundled
-from aegish_dist.datasets.validation import CATEGORIES, problems
+from aegish_dist.datasets.draft import CATEGORIES, problems
 from aegish_dist.errors import DatasetError
 
 

@@ -14,7 +14,7 @@ from aegish_dist.core.sample import Dataset, Sample, Target
 from aegish_dist.datasets.bundled import load_bundled
 from aegish_dist.datasets.table import read_table
 from aegish_dist.errors import OutputError
-from aegish_dist.pipeline.publish_dataset import publish_dataset
+from aegish_dist.interchange.croissant import publish_dataset
 from tests.unit.report.reports import HOSTILE
 
 TAR = Sample("tar xf a --to-command=sh", Target.MALICIOUS, "shell", "tar", {"needs_root": "no"})

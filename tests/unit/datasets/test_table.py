@@ -1,4 +1,4 @@
-"""Tables of samples: what is read, and how wrong ones are refused."""
+"""Datasets in files: what is read and written, and how wrong ones are refused."""
 
 import json
 import sys
@@ -8,23 +8,175 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from aegish_dist.core.sample import Sample, Target
-from aegish_dist.datasets.table import read_table
-from aegish_dist.errors import ConfigError, DatasetError
+from aegish_dist.core.sample import Dataset, Sample, Target
+from aegish_dist.datasets.table import export_dataset, read_aegish, read_table
+from aegish_dist.errors import ConfigError, DatasetError, OutputError
+
+
+def write(path: Path, content: object) -> Path:
+    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+    return path
+
+
+def refused(path: Path) -> DatasetError:
+    with pytest.raises(DatasetError) as caught:
+        read_aegish(path).checked()
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
+def test_commands_by_category(tmp_path: Path) -> None:
+    """A category makes a command malicious, and the binary is its cluster."""
+    content = {
+        "metadata": {"source": "GTFOBins"},
+        "commands": [{"command": "aa-exec /bin/sh", "binary": "aa-exec", "category": "shell"}],
+    }
+    dataset = read_aegish(write(tmp_path / "gtfobins.json", content)).checked()
+    assert (dataset.name, dataset.source, dataset.licence) == ("gtfobins", "GTFOBins", "")
+    assert dataset.samples == (Sample("aa-exec /bin/sh", Target.MALICIOUS, "shell", "aa-exec"),)
+    assert dataset.samples[0].metadata == {}
+
+
+def test_commands_by_ground_truth(tmp_path: Path) -> None:
+    """ALLOW is harmless, WARN and BLOCK are malicious; the prompt is kept."""
+    content = {
+        "metadata": {"license": "MIT"},
+        "commands": [
+            {"command": "ls", "prompt": "List files", "ground_truth": "ALLOW"},
+            {"command": "id", "ground_truth": "WARN", "category": "command"},
+            {"command": "sh", "ground_truth": "BLOCK", "category": "shell", "binary": "sh"},
+        ],
+    }
+    dataset = read_aegish(write(tmp_path / "x.json", content), "mine").checked()
+    assert (dataset.name, dataset.source, dataset.licence) == ("mine", "x.json", "MIT")
+    assert dataset.samples == (
+        Sample("ls", Target.HARMLESS),
+        Sample("id", Target.MALICIOUS, "command"),
+        Sample("sh", Target.MALICIOUS, "shell", "sh"),
+    )
+    assert dataset.samples[0].metadata == {"prompt": "List files", "ground_truth": "ALLOW"}
+
+
+@pytest.mark.parametrize(
+    ("command", "field"),
+    [
+        ({"binary": "a", "category": "shell"}, "command"),
+        ({"command": "a"}, "ground_truth"),
+        ({"command": "a", "ground_truth": "MAYBE"}, "ground_truth"),
+        ({"command": "a", "ground_truth": "BLOCK"}, "category"),
+        ({"command": "a", "category": "sudo"}, "category"),
+        ({"command": "a", "category": "shell", "binary": 1}, "binary"),
+        ({"command": "ls", "ground_truth": "ALLOW"}, "command"),
+        ("ls", "commands"),
+    ],
+)
+def test_wrong_command(tmp_path: Path, command: dict[str, object] | str, field: str) -> None:
+    """A wrong command stops the import with its record number and field."""
+    good = {"command": "ls", "ground_truth": "ALLOW"}
+    error = refused(write(tmp_path / "x.json", {"commands": [good, command]}))
+    assert (error.line, error.field) == (2, field)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{\n\n!", "line 3: is not valid JSON"),
+        ("[" * 100_000, "is nested too deeply"),
+        ([], "must be an object, not a list"),
+        ({}, "field 'commands': must be a list"),
+        ({"commands": [], "metadata": 1}, "field 'metadata': must be an object"),
+        ({"commands": []}, "holds no samples"),
+    ],
+)
+def test_wrong_file(tmp_path: Path, content: object, message: str) -> None:
+    """A file of another shape is refused in one line."""
+    assert message in str(refused(write(tmp_path / "x.json", content)))
+
+
+DATASET = Dataset(
+    "mine",
+    (
+        Sample(
+            'echo "ä,\u2028"\n\tcat',
+            Target.MALICIOUS,
+            "shell",
+            "echo",
+            {"needs_root": "true", "empty": ""},
+        ),
+        Sample("=1+1", Target.HARMLESS, metadata={"source": "row's own", "licence": "MIT"}),
+    ),
+    "GTFOBins, commit 0123",
+    "GPL-3.0",
+)
+
+
+def test_jsonl_round_trip_is_lossless(tmp_path: Path) -> None:
+    """Samples, metadata, source and licence are all read from JSONL."""
+    path = tmp_path / "mine.jsonl"
+    export_dataset(DATASET, path)
+    back = read_table(path).checked()
+    assert back == DATASET
+    assert [sample.metadata for sample in back.samples] == [s.metadata for s in DATASET.samples]
+    assert back.fingerprint == DATASET.fingerprint
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_flat_formats_keep_the_samples(tmp_path: Path, suffix: str) -> None:
+    """CSV and Parquet bring back the same samples; source and licence go to their rows."""
+    path = tmp_path / f"mine.{suffix}"
+    export_dataset(DATASET, path)
+    back = read_table(path).checked()
+    assert back.fingerprint == DATASET.fingerprint
+    assert [sample.metadata for sample in back.samples] == [
+        {"needs_root": "true", "source": "GTFOBins, commit 0123", "licence": "GPL-3.0"},
+        {"source": "row's own", "licence": "MIT"},
+    ]
+
+
+def test_replaces_a_file_and_leaves_nothing_else(tmp_path: Path) -> None:
+    """After an export there is the file and nothing beside it."""
+    path = tmp_path / "mine.jsonl"
+    path.write_text("old")
+    export_dataset(DATASET, path)
+    assert [file.name for file in tmp_path.iterdir()] == ["mine.jsonl"]
+    assert "old" not in path.read_text(encoding="utf-8")
+
+
+def test_failed_export_keeps_the_old_file(tmp_path: Path) -> None:
+    """When writing breaks off, the old file is untouched and no part is left."""
+    path = tmp_path / "mine.jsonl"
+    path.write_text("old")
+    unwritable = Dataset("mine", (*DATASET.samples, Sample("\ud800", Target.HARMLESS)))
+    with pytest.raises(UnicodeEncodeError):
+        export_dataset(unwritable, path)
+    assert path.read_text() == "old"
+    assert [file.name for file in tmp_path.iterdir()] == ["mine.jsonl"]
+
+
+def test_refuses_what_it_cannot_write(tmp_path: Path) -> None:
+    """An unknown format and a missing directory are one-line errors."""
+    with pytest.raises(DatasetError, match=r"is none of \.jsonl, \.csv, \.parquet"):
+        export_dataset(DATASET, tmp_path / "mine.txt")
+    with pytest.raises(OutputError, match="cannot be written: No such file or directory"):
+        export_dataset(DATASET, tmp_path / "none" / "mine.jsonl")
+    (tmp_path / "file").touch()
+    with pytest.raises(OutputError, match="cannot be written: Not a directory"):
+        export_dataset(DATASET, tmp_path / "file" / "mine.jsonl")
+
 
 GOOD = {"command": "ls", "target": "harmless"}
 
 
-def write(path: Path, text: str) -> Path:
+def table_write(path: Path, text: str) -> Path:
     path.write_bytes(text.encode("utf-8"))
     return path
 
 
 def jsonl(path: Path, *rows: object) -> Path:
-    return write(path, "".join(json.dumps(row) + "\n" for row in rows))
+    return table_write(path, "".join(json.dumps(row) + "\n" for row in rows))
 
 
-def refused(path: Path) -> DatasetError:
+def table_refused(path: Path) -> DatasetError:
     with pytest.raises(DatasetError) as caught:
         read_table(path).checked()
     assert "\n" not in str(caught.value)
@@ -45,7 +197,7 @@ def test_jsonl(tmp_path: Path) -> None:
         "yes": True,
         "tags": ["x"],
     }
-    path = write(
+    path = table_write(
         tmp_path / "My set.jsonl",
         f"\ufeff{json.dumps(row, ensure_ascii=False)}\n\n{json.dumps(GOOD)}",
     )
@@ -83,7 +235,7 @@ def test_source_and_licence_of_all_rows_describe_the_dataset(tmp_path: Path) -> 
 def test_csv(tmp_path: Path) -> None:
     """A byte order mark, quoted newlines and empty cells are read as a spreadsheet means them."""
     text = '\ufeffcommand,target,category,cluster,licence,note\n"a ""b""\nc",malicious,shell,a,MIT,\n\nls,harmless,,,MIT,n\n'
-    dataset = read_table(write(tmp_path / "d.csv", text)).checked()
+    dataset = read_table(table_write(tmp_path / "d.csv", text)).checked()
     assert dataset.samples == (
         Sample('a "b"\nc', Target.MALICIOUS, "shell", "a"),
         Sample("ls", Target.HARMLESS),
@@ -117,7 +269,9 @@ def test_parquet_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_not_parquet(tmp_path: Path) -> None:
     """A file that only ends in .parquet is refused in one line."""
-    assert "cannot be read as Parquet" in str(refused(write(tmp_path / "d.parquet", "no")))
+    assert "cannot be read as Parquet" in str(
+        table_refused(table_write(tmp_path / "d.parquet", "no"))
+    )
 
 
 @pytest.mark.parametrize(
@@ -139,7 +293,7 @@ def test_not_parquet(tmp_path: Path) -> None:
 )
 def test_wrong_jsonl_row(tmp_path: Path, row: dict[str, object], field: str) -> None:
     """A wrong row stops the import with its line and field."""
-    error = refused(jsonl(tmp_path / "d.jsonl", GOOD, row))
+    error = table_refused(jsonl(tmp_path / "d.jsonl", GOOD, row))
     assert (error.line, error.field) == (2, field)
 
 
@@ -148,7 +302,7 @@ def test_wrong_jsonl_row(tmp_path: Path, row: dict[str, object], field: str) -> 
 )
 def test_line_that_is_no_json_object(tmp_path: Path, text: str) -> None:
     """Anything but an object on a line is refused with the line, however hostile."""
-    error = refused(write(tmp_path / "d.jsonl", f"{json.dumps(GOOD)}\n{text}\n"))
+    error = table_refused(table_write(tmp_path / "d.jsonl", f"{json.dumps(GOOD)}\n{text}\n"))
     assert (error.line, error.field) == (2, None)
 
 
@@ -170,27 +324,27 @@ def test_line_that_is_no_json_object(tmp_path: Path, text: str) -> None:
 )
 def test_wrong_csv(tmp_path: Path, text: str, line: int, field: str | None) -> None:
     """The line named is the one the record starts on, quoted newlines counted."""
-    error = refused(write(tmp_path / "d.csv", text))
+    error = table_refused(table_write(tmp_path / "d.csv", text))
     assert (error.line, error.field) == (line, field)
 
 
 @pytest.mark.parametrize(("name", "text"), [("d.jsonl", "\n"), ("d.csv", "command,target\n")])
 def test_empty(tmp_path: Path, name: str, text: str) -> None:
     """A file without samples is an error."""
-    assert "holds no samples" in str(refused(write(tmp_path / name, text)))
+    assert "holds no samples" in str(table_refused(table_write(tmp_path / name, text)))
 
 
 def test_not_utf8(tmp_path: Path) -> None:
     """The line with the first byte that is not UTF-8 is named."""
     path = tmp_path / "d.jsonl"
     path.write_bytes(json.dumps(GOOD).encode() + b"\n\xff\n")
-    assert refused(path).line == 2
+    assert table_refused(path).line == 2
 
 
 def test_missing_file_and_unknown_format(tmp_path: Path) -> None:
     """A file that cannot be read at all is refused with its name."""
-    assert "No such file" in str(refused(tmp_path / "d.jsonl"))
-    assert "is none of .jsonl, .csv, .parquet" in str(refused(tmp_path / "d.xlsx"))
+    assert "No such file" in str(table_refused(tmp_path / "d.jsonl"))
+    assert "is none of .jsonl, .csv, .parquet" in str(table_refused(tmp_path / "d.xlsx"))
 
 
 @pytest.mark.parametrize("name", ["", "a,b", "../x", "x" * 101, "a\nb"])

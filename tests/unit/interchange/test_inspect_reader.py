@@ -33,7 +33,7 @@ from aegish_dist.core.verdict import (
 )
 from aegish_dist.errors import DatasetError
 from aegish_dist.interchange import inspect_archive
-from aegish_dist.interchange.reading import read_recordings
+from aegish_dist.interchange.verdict_files import read_recordings
 
 HEADER = {
     "eval": {
@@ -579,7 +579,7 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 from aegish_dist.errors import DatasetError
-from aegish_dist.interchange.reading import read_recordings
+from aegish_dist.interchange.verdict_files import read_recordings
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:
     list(read_recordings(Path(sys.argv[1])))

@@ -1,25 +1,94 @@
-"""Verdict lines as Parquet: one column per key, for those who analyse millions of verdicts.
+"""Recorded verdicts of any format, read in order, and their tables, written.
 
-`metadata` and `call_errors` are JSON texts, and so is `cost_usd` a text, as no column type holds
-every decimal.
+Verdict lines are JSON objects, one per line. In Parquet there is a column per key; `metadata` and
+`call_errors` are JSON texts, and so is `cost_usd` a text, as no column type holds every decimal.
+Reading gives facts, judged by today's parser; nothing here knows the database.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+import codecs
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from decimal import Decimal
-from functools import lru_cache
+from enum import StrEnum
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, BinaryIO, TypeVar
 
 import msgspec
 from msgspec.inspect import BoolType, DictType, FloatType, IntType, VarTupleType
 
 from aegish_dist.core.text import REPLACEMENT
-from aegish_dist.core.verdict_record import FIELDS, RecordField, VerdictRecord
+from aegish_dist.core.verdict import Recording
+from aegish_dist.core.verdict_record import FIELDS, RecordField, VerdictRecord, verdict_of
 from aegish_dist.errors import DatasetError, InputError
-from aegish_dist.inputs.documents import parse_json
-from aegish_dist.inputs.parquet import ParquetLimits, bounded_batches, load_pyarrow, open_parquet
-from aegish_dist.interchange.record import FACTS, from_values
+from aegish_dist.inputs.checking import Location
+from aegish_dist.inputs.documents import (
+    ParquetLimits,
+    bounded_batches,
+    load_pyarrow,
+    open_input,
+    open_parquet,
+    parse_json,
+)
+from aegish_dist.interchange.inspect_reader import read_inspect_log
+from aegish_dist.interchange.record import FACTS, RecordChecker, Row, from_line, from_values
+
+MAX_LINE_BYTES = 64 * 2**20
+JSON_ESCAPE = "aegish_dist.json"
+
+
+def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines of a file with their numbers from 1 on; blank ones are passed over.
+
+    Raises:
+        DatasetError: The file cannot be read, or a line is too long or not UTF-8; names the line.
+    """
+    with _opened(path) as file:
+        for number, line in enumerate(iter(partial(file.readline, MAX_LINE_BYTES + 1), b""), 1):
+            content = line.removesuffix(b"\n")
+            problem = None
+            if len(content) > MAX_LINE_BYTES:
+                problem = f"is longer than {MAX_LINE_BYTES} bytes"
+            elif not _is_utf8(content):  # also where the decoder passes over a key
+                problem = "is not UTF-8"
+            if problem is not None:
+                raise DatasetError(problem, source=str(path), line=number)
+            if content.strip():
+                yield number, content
+
+
+def in_ascii(lines: bytes) -> bytes:
+    """Escape what is beyond ASCII in lines of JSON."""
+    return lines if lines.isascii() else lines.decode().encode("ascii", JSON_ESCAPE)
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        return data.isascii() or bool(data.decode())
+    except UnicodeDecodeError:
+        return False
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    try:
+        with open_input(path) as file:
+            yield file
+    except OSError as error:
+        problem = f"cannot be read: {error.strerror or error}"
+        raise DatasetError(problem, source=str(path)) from error
+
+
+def _escape(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
+
+
+codecs.register_error(JSON_ESCAPE, _escape)
+
 
 ROWS_PER_BATCH = 2_000
 LIMITS = ParquetLimits(rows=2**40, group_rows=2**20, group_bytes=2**30, batch_bytes=256 * 2**20)
@@ -163,3 +232,88 @@ def _arrow_type(arrow: Any, field: RecordField) -> Any:
             return arrow.timestamp("us", tz="UTC")
         case _:
             return arrow.string()
+
+
+Raw = TypeVar("Raw")
+
+
+class FileFormat(StrEnum):
+    """The formats that verdicts are read in, by the suffix of the file."""
+
+    INSPECT = ".eval"
+    LINES = ".jsonl"
+    PARQUET = ".parquet"
+
+
+def format_of(path: Path) -> FileFormat:
+    """Return the format that a suffix names."""
+    try:
+        return FileFormat(path.suffix.lower())
+    except ValueError:
+        problem = f"cannot be read as verdicts; known are {', '.join(FileFormat)}"
+        raise DatasetError(problem, source=str(path)) from None
+
+
+def read_rows(path: Path, checker: RecordChecker | None = None) -> Iterator[Row]:
+    """Yield the verdicts of a file.
+
+    Args:
+        checker: Remembers the samples, over several files where they share it.
+
+    Raises:
+        DatasetError: The suffix is unknown, the file cannot be read, or a record is wrong; names
+            the file, the line or sample, and the field.
+        ConfigError: It is Parquet and pyarrow is not installed.
+    """
+    checker = checker or RecordChecker()
+    match format_of(path):
+        case FileFormat.LINES:
+            return _checked_rows(path, numbered_lines(path), from_line, checker)
+        case FileFormat.PARQUET:
+            return _checked_rows(path, numbered_rows(path), from_row, checker)
+        case FileFormat.INSPECT:
+            return (
+                checker.row(record, path.stem, negative_time=negative)
+                for record, negative in read_inspect_log(path)
+            )
+
+
+def _checked_rows(
+    path: Path,
+    numbered: Iterable[tuple[int, Raw]],
+    decode: Callable[[Raw], VerdictRecord],
+    checker: RecordChecker,
+) -> Iterator[Row]:
+    for number, raw in numbered:
+        try:
+            row = checker.row(decode(raw), path.stem)
+        except InputError as error:
+            raise Location(str(path), number).named(error) from None
+        yield row
+
+
+def read_recordings(path: Path) -> Iterator[Recording]:
+    """Read the recordings of a file one by one, as its suffix says.
+
+    Args:
+        path: A log of Inspect AI (`.eval`), verdict lines (`.jsonl`) or the same as `.parquet`.
+
+    Raises:
+        DatasetError: At once when the suffix is none of these; while iterating when the file cannot
+            be opened or is wrong somewhere.
+        ConfigError: The file is Parquet and pyarrow is not installed.
+    """
+    return map(_recording, read_rows(path))
+
+
+def _recording(row: Row) -> Recording:
+    return Recording(
+        model=row.record.model,
+        dataset=row.about.dataset,
+        sample=replace(row.about.sample, metadata=row.record.metadata),  # no part of its identity
+        epoch=row.record.epoch,
+        verdict=verdict_of(row.record),
+        generation=row.record.generation,
+        simulated=row.record.simulated,
+        negative_time=row.negative_time,
+    )
