@@ -144,18 +144,12 @@ class Readiness:
     """State of the parts that have to work before items are taken; any thread may read it."""
 
     broker_connected: bool = False
-    channel: Any = None
-    """The channel that fetches; ours knows for how long the broker owes it an answer."""
     stopping: bool = False
     _seen_at: float | None = None
 
     def database_seen(self) -> None:
         """Note that the database has answered."""
         self._seen_at = monotonic()
-
-    @property
-    def _broker_silent_s(self) -> float:
-        return float(getattr(self.channel, "silent_s", 0.0))
 
     def problems(self, *, takes_verdicts: bool) -> list[str]:
         """Return why no items are taken; empty when they are.
@@ -170,7 +164,6 @@ class Readiness:
             "the database takes no verdicts": not takes_verdicts,
             f"the database has not answered for {SILENT_S:g} s": silent,
             "there is no connection to the broker": not self.broker_connected,
-            f"the broker has not answered for {SILENT_S:g} s": self._broker_silent_s > SILENT_S,
         }
         return [problem for problem, holds in found.items() if holds]
 

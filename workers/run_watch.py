@@ -72,7 +72,6 @@ class RunWatch(bootsteps.StartStopStep):
     def start(self, consumer: Any) -> None:
         """Start the thread; the broker is connected."""
         consumer.pool.readiness.broker_connected = True
-        consumer.pool.readiness.channel = consumer.task_consumer.channel
         if IDLE_QUEUE not in consumer.app.amqp.queues.consume_from:
             return
         self._stopped = threading.Event()

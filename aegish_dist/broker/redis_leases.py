@@ -94,9 +94,7 @@ class MessageLeases:
         self._acked += lost._acked
         self._returned += lost._returned
         lost._successor = self
-        # Renew at once, and give other workers time to reconnect and renew before a sweep.
-        self._renewed_at = float("-inf")
-        self._swept_at = monotonic() + self.channel.lease_s
+        self._renewed_at = float("-inf")  # at once
 
     def append(self, _message: Any, delivery_tag: str) -> None:
         """Hold a message; the script that fetched it has registered it."""
@@ -132,12 +130,20 @@ class MessageLeases:
             self._returned.clear()
 
     def renew(self) -> None:
-        """Renew all leases when a quarter of their length has passed; else do nothing."""
-        if monotonic() - self._renewed_at < self.channel.lease_s / RENEWALS_PER_LEASE:
+        """Renew all leases when a quarter of their length has passed; else do nothing.
+
+        A late renewal shows that Redis was away or took no writes, for every worker and perhaps for
+        longer than a lease. No lease then counts as expired until each could be renewed.
+        """
+        age_s, lease_s = monotonic() - self._renewed_at, self.channel.lease_s
+        if age_s < lease_s / RENEWALS_PER_LEASE:
             return
-        for tags in _in_groups(self.held):
-            self.channel.run(_RENEW, [LEASES], [self.channel.lease_s, *tags])
+        # Without messages too: it tells whether Redis takes writes.
+        for tags in _in_groups(self.held) if self.held else [[]]:
+            self.channel.run(_RENEW, [LEASES], [lease_s, *tags])
         self._renewed_at = monotonic()
+        if age_s > lease_s / 2:
+            self._swept_at = monotonic() + lease_s
 
     def sweep(self) -> None:
         """Requeue messages whose leases have expired, at an interval."""

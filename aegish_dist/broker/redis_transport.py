@@ -26,7 +26,7 @@ import redis
 from kombu.transport import virtual
 from kombu.utils.json import dumps
 from redis.backoff import NoBackoff
-from redis.exceptions import DataError, InvalidResponse, ResponseError
+from redis.exceptions import DataError, InvalidResponse, ReadOnlyError, ResponseError
 from redis.retry import Retry
 
 from aegish_dist.broker.redis_leases import LEASES, UNACKED, Message, MessageLeases
@@ -215,8 +215,11 @@ class Channel(virtual.Channel):
         self.qos.kept = True
 
     def close(self) -> None:
-        """Settle, requeue the messages that are held, and close."""
-        if not self.closed:
+        """Settle, requeue the messages that are held, and close.
+
+        Leases that are kept go on with what is not settled: closing waits for no lost Redis.
+        """
+        if not self.closed and not self.qos.kept:
             try:
                 self.qos.settle()
             except LOST:
@@ -408,6 +411,9 @@ class Transport(virtual.Transport):
             if (refusal := refusal_of(error)) is None:
                 raise
             log.warning("redis_takes_no_writes", problem=refusal, retry_in_s=REFUSED_PAUSE_S)
+            if isinstance(error, ReadOnlyError):
+                # After a failover, an open connection leads to a replica, a new one to the master.
+                self.redis.connection_pool.disconnect()
 
     def _check_listener(self) -> None:
         if self._listener is None or monotonic() - self._pinged_at < PING_S:

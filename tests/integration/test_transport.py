@@ -168,7 +168,7 @@ def test_reply_that_nobody_reads(redis_url: str, server: redis.Redis) -> None:
 
 def test_acknowledgements_go_out_in_groups(redis_url: str, server: redis.Redis) -> None:
     """A hundred acknowledgements cost one removal from the hash and one from the index."""
-    app = application(redis_url)
+    app = application(redis_url, lease_s=60.0)  # renewals would count
     publish(app, items(100))
     with Listener(app, A) as listener:
         wait_until(listener.has(100), "the messages")
@@ -339,6 +339,28 @@ def test_a_redis_whose_memory_is_full(redis_url: str, server: redis.Redis) -> No
             assert unacked(server) == 0
         finally:
             server.config_set("maxmemory", 0)
+
+
+def test_a_redis_that_was_a_replica(redis_url: str, server: redis.Redis) -> None:
+    """After refusing writes for longer than a lease, it hears every worker before anything is requeued."""
+    app = application(redis_url)
+    publish(app, items(20))
+    with Listener(app, A) as holder, Listener(app, A) as other:
+        wait_until(holder.has(20), "the messages")
+        connection = holder.channel.client.client_id()
+        server.replicaof("127.0.0.1", "1")
+        try:
+            holder.run_for(1.5 * LEASE_S)
+            other.run_for(STEP_S)
+            # The address may lead to the new master meanwhile.
+            assert holder.channel.client.client_id() != connection
+        finally:
+            server.replicaof("NO", "ONE")
+        other.run_for(LEASE_S / 2)
+        holder.run_for()
+
+        other.run_for(LEASE_S / 2)
+        assert (other.messages, unacked(server)) == ([], 20)
 
 
 def test_what_a_lost_connection_held(redis_url: str, server: redis.Redis) -> None:
