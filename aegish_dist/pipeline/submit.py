@@ -290,7 +290,7 @@ REPORTED_WITHIN_S = 3.0
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """What came of a plan: unless only that was wanted, it is stored and enqueued."""
+    """A plan and its result: unless only the plan was wanted, it is stored and enqueued."""
 
     plan: RunPlan
     estimate: RunEstimate
