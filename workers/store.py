@@ -54,7 +54,6 @@ class Store:
     """The database calls of an evaluator, one transaction each."""
 
     def __init__(self, engine: Engine, recounts: Engine, credentials: CatalogCredentials) -> None:
-        """Use these connections."""
         self._credentials = credentials
         self._engine = engine
         self._recounts = recounts

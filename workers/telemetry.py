@@ -56,7 +56,6 @@ class WorkerTelemetry:
     """Answers `/metrics`, `/healthz` and `/readyz` of one worker process."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, pool: Pool) -> None:
-        """Know no components yet."""
         self.work = WorkerMetrics()
         """Counts what the worker does."""
         self._loop = loop

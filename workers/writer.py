@@ -173,7 +173,6 @@ class VerdictWriter(Grouped[Evaluated, None]):
         *,
         folder: Path,
     ) -> None:
-        """Wrap a call."""
         super().__init__(call, executor, health)
         self._folder = folder
         self.spooled = 0

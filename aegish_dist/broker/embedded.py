@@ -42,7 +42,6 @@ class EmbeddedWorker:
     """
 
     def __init__(self, app: Celery, queues: Sequence[str]) -> None:
-        """Prepare a worker."""
         for queue in queues:
             app.amqp.queues.add(run_queue(app, queue))
         self._app = app

@@ -91,7 +91,6 @@ class Channel(virtual.Channel):
 
     @property
     def client(self) -> Any:
-        """The client of Redis."""
         return self.connection.redis
 
     def run(self, script: str, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
@@ -322,7 +321,6 @@ class Transport(virtual.Transport):
         return self.redis.eval(script, len(keys), *keys, *arguments)
 
     def driver_version(self) -> str:
-        """Return the version of Redis' client."""
         return str(redis.__version__)
 
     def establish_connection(self) -> Any:

@@ -139,7 +139,6 @@ class Rate:
         return reached[-1] if reached else self.base
 
     def times(self, share: Decimal) -> "Rate":
-        """Return a share of it."""
         tiers = tuple((threshold, rate * share) for threshold, rate in self.tiers)
         return Rate(self.base * share, tiers)
 
@@ -262,7 +261,6 @@ class ModelSpec:
 
     @property
     def limits(self) -> Limits:
-        """The limits of this model alone."""
         return Limits(self.requests_per_minute, self.tokens_per_minute, self.max_in_flight)
 
 

@@ -238,7 +238,6 @@ class RunChanges:
     """Waits on one connection for changes of runs; the same connection serves transactions."""
 
     def __init__(self, url: str) -> None:
-        """Connect to nothing yet."""
         self.engine: Engine = open_engine(
             url, pool_size=1, reply_timeout_s=WORKER_REPLY_TIMEOUT_S, ping=False
         )

@@ -212,7 +212,6 @@ def load_parameters(session: Session, run_ids: Sequence[str]) -> list[CallParame
 
 
 def save_parameters(session: Session, run_id: str, parameters: CallParameters) -> None:
-    """Replace the parameters of a run."""
     stored = msgspec.to_builtins(parameters)
     session.execute(update(RunRow).where(RunRow.id == run_id).values(parameters=stored))
 

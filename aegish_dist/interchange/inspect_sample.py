@@ -73,7 +73,6 @@ def unsaid(record: VerdictRecord, said: Mapping[str, object]) -> dict[str, Any]:
 def metadata_of(
     record: VerdictRecord, said: Mapping[str, object], replaced: Iterable[VerdictRecord]
 ) -> dict[str, Any]:
-    """Return the metadata of a sample."""
     labels = {name: getattr(record, name) for name in ("dataset", "category", "cluster")}
     found = {name: label for name, label in labels.items() if label is not None}
     taken: dict[str, str] = {}

@@ -313,7 +313,6 @@ class InspectLogWriter:
     """An open log; a context that ends it."""
 
     def __init__(self, stream: IO[bytes], head: LogHead) -> None:
-        """Begin."""
         self._zip = zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED, compresslevel=DEFLATE_LEVEL)
         run, rules = head.run, tuple(opinion.rule for opinion in head.opinions)
         time_limit_s = None if run.parameters is None else run.parameters.time_limit_s

@@ -212,12 +212,10 @@ class RunEstimate:
 
     @property
     def input_tokens(self) -> int:
-        """Input tokens of the run."""
         return sum(model.input_tokens for model in self.models)
 
     @property
     def output_tokens(self) -> int:
-        """Output tokens of the run."""
         return sum(model.output_tokens for model in self.models)
 
     @property

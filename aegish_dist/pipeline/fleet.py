@@ -181,7 +181,6 @@ class VerdictClock:
     """Follows how long no verdict has come although runs are asked."""
 
     def __init__(self) -> None:
-        """Know of nothing."""
         self._inserted: int | None = None
         self._asked: frozenset[int] | None = None
         self._moved_at: datetime | None = None

@@ -154,7 +154,6 @@ class RunPlan:
 
     @property
     def asked(self) -> tuple[ModelSpec, ...]:
-        """The models that are asked more."""
         if self.base_run is None:
             return self.models
         more = {each.model for each in self.estimate().models if each.calls}

@@ -288,7 +288,6 @@ class Pace:
     """Follows the counts of a run that is watched."""
 
     def __init__(self) -> None:
-        """Begin without a count."""
         self._counts: deque[_Count] = deque()
 
     def smoothed(self, status: RunStatus, now_s: float) -> RunStatus:

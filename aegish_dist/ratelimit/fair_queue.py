@@ -176,7 +176,6 @@ class FairQueue:
     """The queues of all runs that call one model."""
 
     def __init__(self, model: str, accounts: Accounts) -> None:
-        """Begin without any queue."""
         self.waiting = 0
         """Waiting calls over all runs."""
         self.tokens = 1

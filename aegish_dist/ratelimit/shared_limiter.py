@@ -89,7 +89,6 @@ class SharedLimiter:
     """The script, and the connection it runs over; an async context manager."""
 
     def __init__(self, client: Redis, worker: str, policy: Policy = POLICY) -> None:
-        """Wrap a client."""
         self._client = client
         self._worker = worker
         self._policy = msgspec.json.encode(policy)

@@ -261,7 +261,6 @@ def render_comparison_json(data: ComparisonData) -> str:
 
 
 def comparison_document(data: ComparisonData) -> JsonObject:
-    """Return a comparison in JSON types."""
     rule = data.opinion.rule
     return {
         "scoring": rule.name,

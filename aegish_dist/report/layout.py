@@ -39,7 +39,6 @@ class RankedModel:
         return self.document.get(name) or {}
 
     def metric(self, name: str) -> Estimate:
-        """Return a metric by name."""
         return _estimate(self.part("metrics").get(name))
 
     def category(self, name: str) -> Estimate:

@@ -91,7 +91,6 @@ class Bill:
             account.live_unreadable.add(usage)
 
     def charge_batch(self, model: str, usage: Usage, name: str, *, readable: bool) -> None:
-        """Charge an answer in a batch."""
         account = self._account(model)
         account.batch.add(usage)
         self._named[name] += 1

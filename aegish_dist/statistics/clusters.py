@@ -38,7 +38,6 @@ class ClusterSums:
 
     @cached_property
     def samples(self) -> int:
-        """Samples of all clusters."""
         return sum([samples * number for _, samples, _, number in self.sums])
 
     @cached_property

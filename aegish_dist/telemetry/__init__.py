@@ -13,5 +13,4 @@ TRACEPARENT = "traceparent"
 
 
 def known(facts: Mapping[str, Value | None]) -> Attributes:
-    """Return the facts that are known."""
     return {name: value for name, value in facts.items() if value is not None}

@@ -130,7 +130,6 @@ class RunTracer:
 
     @contextmanager
     def item(self, item: Item, traceparent: object) -> Iterator[Span]:
-        """Trace work on an item."""
         with self._tracer.start_as_current_span(
             "evaluate",
             self._publisher(item.run_id, traceparent),

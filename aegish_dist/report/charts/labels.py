@@ -61,7 +61,6 @@ class PixelLine:
 
     @property
     def length(self) -> float:
-        """Its length."""
         return math.hypot(self.x2 - self.x, self.y2 - self.y)
 
     def crosses(self, box: PixelBox) -> bool:

@@ -169,7 +169,6 @@ class DrawnReport:
     """Its charts, in order."""
 
     def anchor(self, name: str, section: Section) -> str:
-        """Return the id of a section."""
         return anchor(DIFFERENCES if name == "differences" else section.title)
 
     def section(self, name: str, section: Section, below: str) -> str:
