@@ -9,9 +9,8 @@ from aegish_dist.cli.printing import confirmed, note, say
 from aegish_dist.cli.status_view import Shown
 from aegish_dist.core.text import counted
 from aegish_dist.errors import StoreError
-from aegish_dist.pipeline.archive_runs import archive_run, delete_archived
+from aegish_dist.pipeline.archives import archive_run, delete_archived, restore_run
 from aegish_dist.pipeline.delete_runs import look_at
-from aegish_dist.pipeline.restore_runs import restore_run
 from aegish_dist.pipeline.runs import find_run
 
 folder = click.Path(path_type=Path, file_okay=False)

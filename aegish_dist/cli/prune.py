@@ -10,7 +10,7 @@ from aegish_dist.cli.printing import TextTable, confirmed, note, print_table, sa
 from aegish_dist.cli.status_view import Shown
 from aegish_dist.core.text import counted
 from aegish_dist.errors import StoreError
-from aegish_dist.pipeline.archive_runs import (
+from aegish_dist.pipeline.archives import (
     archive_run,
     delete_archived,
     read_manifest,

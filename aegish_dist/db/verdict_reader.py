@@ -31,7 +31,12 @@ from aegish_dist.db.codes import error_class_of, finding_of, outcome_number, out
 from aegish_dist.db.counting import PerModel, prepare_counting
 from aegish_dist.db.statements import statement
 from aegish_dist.db.tables import DatasetRow, RunDatasetRow
-from aegish_dist.db.text import escaped_pattern
+
+
+def escaped_pattern(text: str) -> str:
+    r"""Return text as a pattern of LIKE that matches nothing but itself."""
+    return text.replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_")
+
 
 STEP_VERDICTS = 2_000
 """Verdicts of the first part of a list, about; each part after it has twice as many, so that a list

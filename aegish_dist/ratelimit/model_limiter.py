@@ -1,21 +1,23 @@
 """Admits the calls of a worker process to one model.
 
 A call waits here at the price of one future: no connection, no thread, no message with an eta. What
-the newest lease permits begins without a round trip. `Limiters` holds a limiter for each model.
+the newest lease permits begins without a round trip. `Limiters` holds a limiter for each model;
+`Answers` knows which calls were answered lately, as evidence of the cause of a failure.
 """
 
 import asyncio
+import math
 import random
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from aegish_dist.core.failures import KINDS
+from aegish_dist.core.failures import KINDS, Evidence
 from aegish_dist.core.model import Limits, ModelSpec, RateHint
 from aegish_dist.core.status import Blocked, Waiting
 from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.errors import ItemShedError, OverBudgetError, ShuttingDownError
-from aegish_dist.ratelimit.answers import Answers
 from aegish_dist.ratelimit.fair_queue import (
     Accounts,
     Budget,
@@ -36,6 +38,78 @@ from aegish_dist.ratelimit.usage_report import Lease, LeaseRequest, RunLease
 
 if TYPE_CHECKING:
     from aegish_dist.ratelimit.shared_limiter import SharedLimiter  # which loads redis
+
+
+LONGEST_WAIT_S, STEP_S = 60.0, 0.25
+"""Seconds that a failure waits for the answer to another call, and between two looks."""
+IDLE_S = 2.0
+"""Seconds without another call after which no answer is expected: fetching items takes a while."""
+
+
+class Answers:
+    """The newest answers of one model in this worker."""
+
+    def __init__(self, renewer: LeaseRenewer, lease: LocalLease) -> None:
+        """Begin without an answer.
+
+        Args:
+            renewer: Tells whether calls are under way, and when the limiter closes.
+        """
+        self.awaiting = 0
+        """Failures that wait for the answer to another call."""
+        self._renewer = renewer
+        self._lease = lease
+        self._number = 0
+        self._at_s = -math.inf
+
+    def add(self, permit: Permit) -> None:
+        """Note that a call was answered now."""
+        self._number = max(self._number, permit.number)
+        self._at_s = now_s()
+
+    def within(self, seconds: float) -> bool:
+        """Return whether a call was answered in the last so many seconds."""
+        return now_s() - self._at_s < seconds
+
+    def evidence(self, number: int, within_s: float = math.inf) -> Evidence:
+        """Return what is known of the model beside a failure.
+
+        Args:
+            number: Number of the first call that failed for the item.
+        """
+        recent = now_s() - self._at_s <= within_s
+        answered = (self._number > number and recent) or None
+        return Evidence(self._lease.circuit_open, self._lease.failed_probes, answered)
+
+    async def wait(self, number: int, within_s: float = math.inf) -> Evidence:
+        """Wait until a call that began later is answered, or none is expected to be.
+
+        Args:
+            number: Number of the first call that failed for the item.
+        """
+        busy_s = began_s = now_s()
+        self.awaiting += 1
+        try:
+            while True:
+                evidence = self.evidence(number, within_s)
+                if evidence.circuit_open or evidence.answered:
+                    return evidence
+                if self._renewer.busy:
+                    busy_s = now_s()
+                if now_s() >= min(began_s + LONGEST_WAIT_S, busy_s + IDLE_S):
+                    return replace(evidence, answered=False)
+                await self._renewer.sleep(STEP_S)
+                if self._renewer.closed:
+                    raise ShuttingDownError
+        finally:
+            self.awaiting -= 1
+
+    async def hold(self, seconds: float) -> None:
+        """Wait so many seconds, or until the circuit opens or the limiter closes."""
+        ends_s = now_s() + seconds
+        while not self._lease.circuit_open and not self._renewer.closed and now_s() < ends_s:
+            await self._renewer.sleep(STEP_S)
+
 
 SHED_AFTER_S = 1.0
 """Seconds that an item is held while the circuit is open: it would be delivered again at once."""

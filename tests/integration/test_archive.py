@@ -16,7 +16,7 @@ from aegish_dist.core.parsing import judge
 from aegish_dist.core.verdict import CallError, Completion, ErrorClass, Outcome
 from aegish_dist.db.missing import save_retry
 from aegish_dist.db.tables import Base
-from aegish_dist.pipeline import archive_runs
+from aegish_dist.pipeline import archives
 from tests.integration.command_line import CommandLine
 from tests.integration.stored_runs import (
     BLOCKED,
@@ -195,19 +195,19 @@ def test_nothing_goes_unless_the_archive_is_whole(
     """A file that does not say what the store says, and a run that was changed, keep the run."""
     before = contents(stored)
     with monkeypatch.context() as patched:
-        patched.setattr(archive_runs, "copy_lines", lambda path: iter(()))
+        patched.setattr(archives, "copy_lines", lambda path: iter(()))
         refused = aegish("runs", "archive", FIRST, "--to", tmp_path, "--delete", "--yes")
     assert (refused.code, "is not what was archived" in refused.err) == (1, True)
     assert (contents(stored), list(tmp_path.iterdir())) == (before, [])
 
-    read = archive_runs.read_manifest
+    read = archives.read_manifest
 
     def changed_meanwhile(place: Path) -> dict[str, Any]:
         with Session(stored) as session, session.begin():
             session.execute(text("UPDATE verdicts SET reason = 'x' WHERE generation = 1"))
         return read(place)
 
-    monkeypatch.setattr(archive_runs, "read_manifest", changed_meanwhile)
+    monkeypatch.setattr(archives, "read_manifest", changed_meanwhile)
     refused = aegish("runs", "archive", FIRST, "--to", tmp_path, "--delete", "--yes")
     assert (refused.code, "was changed after it was archived (verdicts)" in refused.err) == (
         1,
@@ -242,7 +242,7 @@ def test_completions_come_back_after_a_reparse_and_late_ones_stay(
     aegish: CommandLine, stored: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A text is put back whatever was read in it since; an answer that no archive has is kept."""
-    archive_all = archive_runs.require_unchanged
+    archive_all = archives.require_unchanged
 
     def late(engine: Engine, manifest: dict[str, Any]) -> None:
         archive_all(engine, manifest)
@@ -285,13 +285,13 @@ def test_a_half_deleted_run_and_a_taken_name_or_folder(
     )
     assert contents(stored) == before
 
-    compare = archive_runs.compare_archive
+    compare = archives.compare_archive
 
     def second(*arguments: Any) -> None:
         (tmp_path / SECOND / "of another").mkdir(parents=True)
         compare(*arguments)
 
-    monkeypatch.setattr(archive_runs, "compare_archive", second)
+    monkeypatch.setattr(archives, "compare_archive", second)
     refused = aegish("runs", "archive", SECOND, "--to", tmp_path)
     assert (refused.code, refused.err.count("\n")) == (1, 1)
     assert sorted(path.name for path in tmp_path.iterdir()) == [FIRST, SECOND]

@@ -8,7 +8,7 @@ import pytest
 
 from aegish_dist.core.verdict import StopKind, Usage
 from aegish_dist.errors import CatalogError
-from aegish_dist.providers.baseline import baseline
+from aegish_dist.providers.session import baseline
 from tests.defined import defined
 
 

@@ -9,10 +9,9 @@ from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
 from aegish_dist.core.run import Prompt
 from aegish_dist.core.secrets import SecretStr
 from aegish_dist.errors import CatalogError, ConfigError
-from aegish_dist.providers.baseline import Baseline
 from aegish_dist.providers.contract import ModelClient
 from aegish_dist.providers.http import HttpClient, Route
-from aegish_dist.providers.session import provider_session
+from aegish_dist.providers.session import Baseline, provider_session
 
 PROMPT = Prompt("guard", "Judge shell commands.", "{command}")
 KEY = "sk-proj-0123456789abcdef"

@@ -1,8 +1,9 @@
-"""Archiving runs: every row of a run to a folder, read back and compared before anything goes.
+"""Archives of runs: every row to a folder and back, compared both times.
 
-The archive is read from the disk by the code that restores, back into tables of PostgreSQL that end
-with the transaction; what it then has of each table is compared with what the store has. Whole or
-nothing: the folder takes its name when it is complete.
+Archiving reads the folder again by the code that restores, into tables of PostgreSQL that end with
+the transaction, and compares each with the store. The folder takes its name when it is complete.
+Restoring puts all rows back in one transaction. A run that is in the store and lacks completions
+gets its completions back, and nothing else.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any
@@ -23,19 +25,24 @@ from sqlalchemy.orm import Session
 from aegish_dist import __version__
 from aegish_dist.core.run import Run
 from aegish_dist.db import archive
+from aegish_dist.db import archive as restoring
 from aegish_dist.db.archive import TABLES, Content
 from aegish_dist.db.engine import transaction
+from aegish_dist.db.imports import settle
 from aegish_dist.db.runs import load_run
 from aegish_dist.db.schema import head
+from aegish_dist.db.tables import RunRow
 from aegish_dist.errors import DatasetError, OutputError, StoreError
 from aegish_dist.files import replacing, sync_folder
 from aegish_dist.inputs.documents import load_pyarrow
 from aegish_dist.interchange.archive_tables import copy_lines, write_table
 from aegish_dist.pipeline.delete_runs import Doomed, delete_runs
+from aegish_dist.pipeline.import_verdicts import SETTLE_FROM
 from aegish_dist.pipeline.workspace import SILENT, Observer
 
 if TYPE_CHECKING:
     from aegish_dist.pipeline.workspace import Workspace
+
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -241,3 +248,84 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     ) as error:
         raise DatasetError("is no manifest of an archive", source=str(path)) from error
     return manifest
+
+
+_OF_COMPLETIONS = ("run_models", "samples", "verdicts")
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """The result of a restore."""
+
+    run_id: str
+    name: str
+    """Its name; may be empty."""
+    verdicts: int
+    completions: int | None
+    """Completions that were put back; None where the whole run was added."""
+    still_pruned: int
+    """Completions of the run that are missing all the same."""
+
+
+def restore_run(engine: Engine, folder: Path, observer: Observer = SILENT) -> Restored:
+    """Bring a run back from its archive, or the completions that it lacks.
+
+    Raises:
+        StoreError: It is not what was archived, the run is in the store with all its completions,
+            or this store cannot take it; nothing is kept.
+    """
+    manifest = read_manifest(folder)
+    run_id = manifest["run_id"]
+    archived: int = manifest["tables"]["verdicts"]["rows"]
+    with restoring.unfit_rows_in_one_line(folder), transaction(engine) as session:
+        archive.prepare(session)
+        run = session.get(RunRow, run_id)
+        if run is not None and run.pruned_completions:
+            restored = _put_back(session, folder, manifest)
+            session.expire_all()
+        else:
+            restoring.require_absent(session, run_id, archived)
+            _add(session, folder, manifest, observer)
+            restored = None
+        row = session.get_one(RunRow, run_id)
+        verdicts = 0 if restored is not None else archived
+        result = Restored(run_id, row.name, verdicts, restored, row.pruned_completions)
+    if verdicts >= SETTLE_FROM:
+        settle(engine)
+    return result
+
+
+def _add(session: Session, folder: Path, manifest: dict[str, Any], observer: Observer) -> None:
+    restoring.open_keys(session)
+    with observer.counting("tables restored", len(TABLES)) as show:
+        for number, table in enumerate(TABLES, 1):
+            columns: Sequence[str] = manifest["tables"][table]["columns"]
+            add = partial(restoring.add_rows, session, table, columns)
+            if table in restoring.LARGE:
+                staged(session, folder, table, manifest, add)
+            else:
+                staged(session, folder, table, manifest, None)
+                if table in restoring.OWN_KEYS:
+                    restoring.give_keys(session, table)
+                add()
+            if table == "runs":
+                restoring.require_own_name(session, manifest["run_id"])
+            show(number)
+
+
+def _put_back(session: Session, folder: Path, manifest: dict[str, Any]) -> int:
+    run_id: str = manifest["run_id"]
+    *small, verdicts = _OF_COMPLETIONS
+    for table in small:
+        staged(session, folder, table, manifest, None)
+    restoring.require_same_keys(session, run_id)
+    restored = 0
+
+    def use() -> None:
+        nonlocal restored
+        restored += restoring.put_completions_back(session, run_id)
+
+    staged(session, folder, verdicts, manifest, use)
+    if not restored:
+        raise StoreError(f"the archive has no completion that run {run_id} of this store lacks")
+    return restored
