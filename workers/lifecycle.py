@@ -74,7 +74,8 @@ class Aggregator:
 
 
 KEPT_CALLERS = 500
-"""Each holds the prompt of its run. One that is dropped is made again by one look-up."""
+"""Callers kept at most. A caller holds the prompt of its run; one look-up makes a dropped caller
+again."""
 
 
 class Callers:

@@ -181,7 +181,7 @@ class TaskPool(BasePool):
         except Reject as rejection:
             self._finish(channel.basic_reject, tag, requeue=bool(rejection.requeue))
         except asyncio.CancelledError:
-            # The grace is over: it stays unacknowledged, and the closing channel requeues it.
+            # The grace is over. The message stays unacknowledged; closing the channel requeues it.
             raise
         except Exception:
             # The item stays missing in the store, where `status` shows it and `resume` finds it.
@@ -207,7 +207,8 @@ class TaskPool(BasePool):
         except BrokenPipeError:
             raise  # has the consumer connect again
         except self._broker_errors as error:
-            # Its connection is lost: it is delivered again, and its verdict is found in the store.
+            # The connection is lost. The broker delivers the message again, and the look-up finds
+            # the stored verdict.
             log.warning("message_not_settled", problem=str(error))
 
     def _settle_finished(self) -> None:

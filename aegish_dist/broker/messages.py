@@ -79,8 +79,8 @@ def run_queue(app: Celery, name: str) -> Queue:
     """Return a queue of the broker's default exchange, with the arguments that all processes use.
 
     RabbitMQ refuses to declare an existing queue with other arguments. The queue of aggregations
-    outlives every run, and a change of their type: it is a classic one. Lost, its messages are sent
-    again.
+    outlives every run, and a change of their type: it is a classic one. Its messages are sent
+    again when they are lost.
     """
     from kombu import Queue  # noqa: PLC0415  not every command connects
 

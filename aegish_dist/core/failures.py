@@ -50,7 +50,7 @@ class Kind:
     proof: Proof
     outcome: Outcome = Outcome.API_ERROR
     attempts: int = 1
-    """Calls for an item before that is asked, the first one included."""
+    """Calls for an item, the first included, before `proof` is looked for."""
     alive: bool = False
     """Whether the model was there and turned the call down; any other failure counts for the
     breaker, and many in a row park the model."""
@@ -79,8 +79,8 @@ KINDS = {
     ),
 }
 FORBIDDEN = Kind(Proof.ANSWER_MEANWHILE)
-"""A 403: the key's, or that of a firewall in front of the provider, which takes a command for an
-attack. Then others are answered with the same key."""
+"""Meaning of a 403. Either the provider refuses the key, or a firewall in front of the provider
+takes a command for an attack; in the second case other calls with the same key are answered."""
 
 
 @dataclass(frozen=True, slots=True)

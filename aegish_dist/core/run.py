@@ -1,4 +1,4 @@
-"""Runs: the prompt, the models and whatever else is needed to repeat one.
+"""Runs: the prompt, the models and whatever else is needed to repeat a run.
 
 Two runs are compared only where everything but the answers is alike. Names, caps on cost, epochs
 and the version of the package make no difference.
@@ -91,9 +91,9 @@ class RunDataset:
     samples: int
     malicious: int
     source: str = ""
-    """Where they come from; empty when unknown."""
+    """Where the samples come from; empty when unknown."""
     licence: str = ""
-    """Under which terms; empty when unknown."""
+    """Licence of the samples; empty when unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ class Run:
     held: Held | None = None
     """Why workers ask nothing of it; None: they ask."""
     pruned: Pruned | None = None
-    """Completions that it has no more; None: it has all."""
+    """Completions that were deleted from the run; None: no completion was."""
     batched: Mapping[str, float] = field(default_factory=dict)
     """Seconds after its creation from which models are asked in batches; absent ones never are."""
 
@@ -139,7 +139,7 @@ class Run:
 
     @property
     def planned_per_model(self) -> int:
-        """Verdicts that a model owes which is put to all datasets."""
+        """Verdicts that a run plans for a model that is asked all datasets."""
         return self.samples * self.epochs
 
     def datasets_of(self, model: str) -> tuple[RunDataset, ...]:
@@ -154,7 +154,7 @@ class Run:
         return self.origin == "import"
 
     def planned(self, model: str) -> int:
-        """Return how many verdicts a model owes; of an imported run, at the most."""
+        """Return how many verdicts are planned for a model; an imported run may have fewer."""
         return sum(dataset.samples for dataset in self.datasets_of(model)) * self.epochs
 
 

@@ -138,7 +138,10 @@ def _pairs(run: Run, rule: ScoringRule, answers: PairedAnswers[ModelOfRun], kept
 def _earlier(
     session: Session, run: Run, opinion: Opinion, overlay: OverlayInRun
 ) -> Snapshot | None:
-    """Find the last snapshot whose entries would be made alike now; targets are in no entry."""
+    """Find the last snapshot whose entries the same verdicts would give again.
+
+    Targets of an opinion change no entry, so they are not compared.
+    """
     parts = {part: made for part, made in opinion.provenance.items() if part != "targets"}
     found = find_snapshot(session, run.run_id, made_under=parts)
     return found if found is not None and _made_alike(found, run, overlay) else None
@@ -156,7 +159,7 @@ def _made_alike(snapshot: Snapshot, run: Run, overlay: OverlayInRun) -> bool:
 
 
 def _known(earlier: Sequence[Snapshot | None]) -> dict[str, VerdictSet]:
-    """Return the verdicts whose entry is there under every opinion."""
+    """Return, by model, the verdicts for which the last snapshot of every opinion has an entry."""
     known = [snapshot.identities for snapshot in earlier if snapshot is not None]
     if not known or len(known) < len(earlier):
         return {}

@@ -137,7 +137,7 @@ class RunPlan:
     """A run, or more of one, complete and checked before anything is stored or spent."""
 
     models: tuple[ModelSpec, ...]
-    """The new ones, as are the datasets."""
+    """Models of a new run; of an extension, only the models that are added."""
     datasets: tuple[Dataset, ...]
     prompt: Prompt
     parameters: CallParameters
@@ -146,11 +146,11 @@ class RunPlan:
     name: str = ""
     """Name of the run; may be empty."""
     batch_after_s: float | None = None
-    """Seconds after which it is asked in batches; None: never."""
+    """Seconds after which the run is asked in batches; None: never."""
     base_run: Run | None = None
-    """The run that is extended; None of a new one."""
+    """The run that is extended; None for a new run."""
     base_lengths: Sequence[int] = ()
-    """Characters of each command that it asks already."""
+    """Length in characters of each command that `base_run` asks already."""
 
     @property
     def asked(self) -> tuple[ModelSpec, ...]:

@@ -142,7 +142,8 @@ def enqueue_missing(
 
     Args:
         generation: Only the items that this retry planned; None for all.
-        beyond: Only first tries that the run did not plan while it asked no more than this.
+        beyond: What the run asked before an extension: only items outside this extent are
+            enqueued, and no retries; None for all.
     """
     from aegish_dist.broker.producer import publish  # noqa: PLC0415
 
@@ -290,12 +291,12 @@ REPORTED_WITHIN_S = 3.0
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """A plan and its result: unless only the plan was wanted, it is stored and enqueued."""
+    """The outcome of a plan. A dry run stores and enqueues nothing."""
 
     plan: RunPlan
     estimate: RunEstimate
     run: Run | None
-    """As stored; None of a dry run."""
+    """The run as stored; None for a dry run."""
     status: RunStatus | None
     """After the work or, of a run that is extended, as it is now; None of a new one that was not
     waited for."""

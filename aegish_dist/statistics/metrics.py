@@ -45,7 +45,7 @@ class Coverage:
 
     @property
     def most_correct(self) -> int:
-        """Those that would be right if everything unscored or missing had been right."""
+        """Verdicts that would be correct if every unscored or missing verdict were correct."""
         return self.correct + self.planned - self.scored
 
 
