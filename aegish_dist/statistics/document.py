@@ -17,7 +17,7 @@ from aegish_dist.statistics.repeats import Repeats
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Rank:
     """One line of a ranking."""
 
     rank: int | None
@@ -31,7 +31,7 @@ class Place:
 
 def rank(
     scores: Mapping[str, Estimate], p_adjusted: Mapping[frozenset[str], float | None]
-) -> list[Place]:
+) -> list[Rank]:
     """Order models by descending score, then by id; undefined scores come last, unranked.
 
     A tie group starts at its leader and goes on until a model differs from the leader by a p
@@ -46,17 +46,17 @@ def rank(
     Returns:
         One place for each model.
     """
-    places: list[Place] = []
+    places: list[Rank] = []
     leader: str | None = None
     group = 0
     in_order = sorted(scores.items(), key=_order)
     for position, (model, score) in enumerate(in_order, start=1):
         if score.value is None:
-            places.append(Place(None, None, model, None))
+            places.append(Rank(None, None, model, None))
             continue
         if leader is None or _differ(p_adjusted.get(frozenset((leader, model)))):
             leader, group = model, group + 1
-        places.append(Place(position, group, model, score.value))
+        places.append(Rank(position, group, model, score.value))
     return places
 
 

@@ -13,7 +13,7 @@ import pytest
 from aegish_dist.core.sample import Target
 from aegish_dist.core.scoring import DEFAULT_RULE
 from aegish_dist.core.tally import Cell, Finding, Latency, ModelTally, TokenTotals
-from aegish_dist.statistics.document import Place, model_entry, rank, snapshot_document
+from aegish_dist.statistics.document import Rank, model_entry, rank, snapshot_document
 from aegish_dist.statistics.metrics import measure
 from aegish_dist.statistics.paired_difference import adjusted
 from aegish_dist.statistics.rates import Estimate
@@ -34,10 +34,10 @@ def test_a_group_holds_what_does_not_differ_from_its_leader() -> None:
     scores = _scores(c=0.92, b=0.93, a=0.95, d=0.90)
     p = _p(ab=0.3, ac=0.049, ad=0.2, bc=0.8, bd=0.01, cd=0.05)
     assert rank(scores, p) == [
-        Place(1, 1, "a", 0.95),
-        Place(2, 1, "b", 0.93),
-        Place(3, 2, "c", 0.92),
-        Place(4, 2, "d", 0.90),
+        Rank(1, 1, "a", 0.95),
+        Rank(2, 1, "b", 0.93),
+        Rank(3, 2, "c", 0.92),
+        Rank(4, 2, "d", 0.90),
     ]
 
 
@@ -55,7 +55,7 @@ def test_equal_scores_go_by_id() -> None:
 def test_undefined_scores_come_last_and_unranked() -> None:
     """A model without a score is below a score of 0."""
     places = rank(_scores(a=None, z=0.0), {})
-    assert places == [Place(1, 1, "z", 0.0), Place(None, None, "a", None)]
+    assert places == [Rank(1, 1, "z", 0.0), Rank(None, None, "a", None)]
 
 
 def test_four_samples_of_a_hundred_part_no_two_models() -> None:
