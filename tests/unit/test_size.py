@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-LIMITS = {"lines": 54_500, "statements": 25_900, "modules": 284}
-DOCSTRING_SHARE = 0.165
-TEST_LINES = 47_500
+LIMITS = {"lines": 53_360, "statements": 25_390, "modules": 252}
+DOCSTRING_SHARE = 0.16
+TEST_LINES = 46_860
 MODULE_LINES = 600
 REACH = {
-    "workers.tasks": 40,
-    "aegish_dist.cli.submit": 104,
-    "aegish_dist.cli.aggregate": 71,
-    "aegish_dist.cli.compare": 80,
-    "aegish_dist.cli.report": 113,
-    "aegish_dist.cli.status": 76,
+    "workers.tasks": 36,
+    "aegish_dist.cli.submit": 94,
+    "aegish_dist.cli.aggregate": 65,
+    "aegish_dist.cli.compare": 72,
+    "aegish_dist.cli.report": 104,
+    "aegish_dist.cli.status": 60,
 }
 """Modules of the product that an entry point imports, directly or not, lazily or for types too."""
 
