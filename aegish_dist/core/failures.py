@@ -151,8 +151,8 @@ def decide(failure: Failure, evidence: Evidence, jitter: float) -> RetryAfter | 
         jitter: A random number in [0, 1), so that a fleet does not retry in step.
 
     Returns:
-        A wait between half the backoff and the backoff, moved up to start at what the provider
-        asked for; the outcome to store; or another step.
+        A wait, the outcome to store, or another step. The wait begins at the longer of half the
+        backoff and the provider's Retry-After; jitter adds up to half the backoff.
     """
     kind = failure.kind
     asked_s = failure.retry_after_s or 0.0

@@ -1,8 +1,9 @@
 """The zip archive that a log of Inspect AI is, read without trust in it.
 
 `zipfile` bounds what deflate gives at once, but not what bz2 and LZMA give (741 bytes of bz2 are
-1.1 GB). `backports.zstd.zipfile` does not bound Zstandard, in which Inspect AI writes. Therefore
-`zipfile` only reads the directory here. Inspect AI never used the other methods: they are refused.
+1.1 GB). `backports.zstd.zipfile` ends a member after its first Zstandard frame, and Inspect AI
+begins a new frame every 200 MiB. Therefore `zipfile` only reads the directory here. Inspect AI
+never used the other methods: they are refused.
 
 A sample is one member, `samples/ID_epoch_N.json`, or a folder of that name without the suffix with
 a small `sample.json`, its `metadata.json`, and long texts in `attachments/`. A log may hold both

@@ -229,8 +229,8 @@ def wait_for_workers(
             the wait ends: what is missing was lost, and only `resume` enqueues it again.
 
     Returns:
-        The last status; something is missing in it when a model is parked, money or patience ran
-        out.
+        The last status. Verdicts are missing in it when a model is parked, a cap is reached, or
+        `patience_s` has passed.
     """
     from aegish_dist.broker.connection import queue_depths  # noqa: PLC0415
 
@@ -298,7 +298,7 @@ class RunOutcome:
     run: Run | None
     """The run as stored; None for a dry run."""
     status: RunStatus | None
-    """After the work or, of a run that is extended, as it is now; None of a new one that was not
+    """After the work; of a run that is extended, as it is now. None for a new run that was not
     waited for."""
     waited: bool
 
