@@ -29,6 +29,8 @@ from aegish_dist.interchange.verdict_files import (
 from tests.property.test_recording_properties import RECORDINGS
 from tests.recorded import write_recordings
 
+pytestmark = pytest.mark.long
+
 PLAIN: dict[str, Any] = {
     "model": "m",
     "dataset": "d",
