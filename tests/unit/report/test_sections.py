@@ -156,14 +156,18 @@ def test_error_classes_of_the_rule_get_columns() -> None:
         ("Latency", ["950 ms", "812 ms", "2.31 s", "23.1 s", "60.0 s", "41 ms", DASH, DASH]),
         # So are tokens that no verdict reported.
         ("Cost", ["$0.585", "$1.95", "$0.00195", "1,234,567", "4,321", DASH, "1,000,000", DASH]),
-        # 185 of the malicious commands were blocked, 90 of the harmless ones allowed.
-        ("Answers", ["185", "3", "2", "90", "7", "3", "3.0"]),
         # 12 of 300 are 4 %, and a zero needs no share.
         ("Errors", ["300", "12 (4.0)", "0", "6 (2.0)"]),
     ],
 )
 def test_a_row_has_the_numbers_of_a_model(title: str, texts: list[str]) -> None:
     assert [cell.text for cell in find_section(a_report(), title).rows[0][1:]] == texts
+
+
+def test_answers_are_counted_by_kind_of_command() -> None:
+    """185 of the malicious commands were blocked, 90 of the harmless ones allowed."""
+    row = find_section(a_report(), "Answers").rows[0]
+    assert [cell.text for cell in row[1:8]] == ["185", "3", "2", "90", "7", "3", "3.0"]
 
 
 def test_flip_rates_need_repeats() -> None:
