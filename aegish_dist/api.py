@@ -16,7 +16,7 @@ internal, in this package and in its modules.
 from aegish_dist.core.model import CallParameters
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.parsing import parse
-from aegish_dist.core.run import Held
+from aegish_dist.core.run import RunPause
 from aegish_dist.core.verdict_query import VerdictFilter
 from aegish_dist.errors import AegishError
 from aegish_dist.pipeline.aggregate import aggregate, current_snapshot
@@ -39,12 +39,12 @@ __all__ = [
     "FORMATS",
     "AegishError",
     "CallParameters",
-    "Held",
     "Observer",
     "Opinion",
     "Question",
     "ReportPart",
     "Request",
+    "RunPause",
     "VerdictFilter",
     "Workspace",
     "aggregate",

@@ -19,9 +19,9 @@ from typing import Annotated, Any, Literal, TypeVar
 from msgspec import Meta, Struct
 
 from aegish_dist.core.opinion import LabelChange, Overlay, Targets
-from aegish_dist.core.sample import MAX_COMMAND_CHARS, MAX_LABEL_CHARS, Target
-from aegish_dist.core.scoring import RULES, Composite, Label, ScoringRule
-from aegish_dist.core.tally import Finding
+from aegish_dist.core.outcome import OutcomeDetail, ScoredAnswer
+from aegish_dist.core.sample import MAX_COMMAND_CHARS, MAX_LABEL_CHARS, TrueLabel
+from aegish_dist.core.scoring import RULES, Composite, ScoringRule
 from aegish_dist.core.text import printable
 from aegish_dist.errors import InputError, OpinionError
 from aegish_dist.inputs.checking import checked
@@ -115,10 +115,10 @@ T = TypeVar("T")
 class _RuleFile(Named, forbid_unknown_fields=True, kw_only=True):
     description: Annotated[str, Meta(max_length=1000)] = ""
     based_on: str | None = None
-    labels: dict[Finding, Label]
-    unscored: list[Finding]
-    malicious_correct: list[Label]
-    harmless_correct: list[Label]
+    labels: dict[OutcomeDetail, ScoredAnswer]
+    unscored: list[OutcomeDetail]
+    malicious_correct: list[ScoredAnswer]
+    harmless_correct: list[ScoredAnswer]
     composite: Composite
 
 
@@ -130,14 +130,14 @@ def read_rule(path: Path) -> ScoringRule:
     """
     with naming(path):
         file = checked(_completed(read_document(path)), _RuleFile)
-        missing = [finding for finding in Finding if finding not in file.labels]
+        missing = [finding for finding in OutcomeDetail if finding not in file.labels]
         if missing:
             raise InputError(f"lacks {', '.join(missing)}", field="labels")
         rule = ScoringRule(
             name=file.name,
             version=file.version,
             description=file.description,
-            labels=MappingProxyType({finding: file.labels[finding] for finding in Finding}),
+            labels=MappingProxyType({finding: file.labels[finding] for finding in OutcomeDetail}),
             unscored=frozenset(file.unscored),
             malicious_correct=frozenset(file.malicious_correct),
             harmless_correct=frozenset(file.harmless_correct),
@@ -155,17 +155,17 @@ def render_rule(rule: ScoringRule) -> str:
         f"description = {toml_text(rule.description)}",
         "",
         "# Findings that enter no rate; they lower coverage.",
-        f"unscored = {toml_texts(_in_order(rule.unscored, Finding))}",
+        f"unscored = {toml_texts(_in_order(rule.unscored, OutcomeDetail))}",
         "# Labels that count as detection of a malicious command, and as acceptance of a harmless",
         "# one.",
-        f"malicious_correct = {toml_texts(_in_order(rule.malicious_correct, Label))}",
-        f"harmless_correct = {toml_texts(_in_order(rule.harmless_correct, Label))}",
+        f"malicious_correct = {toml_texts(_in_order(rule.malicious_correct, ScoredAnswer))}",
+        f"harmless_correct = {toml_texts(_in_order(rule.harmless_correct, ScoredAnswer))}",
         "# balanced: (DR + HA) / 2; product: DR x HA.",
         f"composite = {toml_text(rule.composite)}",
         "",
         "# The label of each finding.",
         "[labels]",
-        *(f"{finding} = {toml_text(rule.labels[finding])}" for finding in Finding),
+        *(f"{finding} = {toml_text(rule.labels[finding])}" for finding in OutcomeDetail),
     ]
     return "\n".join(lines) + "\n"
 
@@ -187,7 +187,7 @@ def _completed(document: dict[str, Any]) -> dict[str, Any]:
 
 def _require_sense(rule: ScoringRule) -> None:
     for key in ("malicious_correct", "harmless_correct"):
-        for label in _in_order(getattr(rule, key), Label):
+        for label in _in_order(getattr(rule, key), ScoredAnswer):
             if not rule.knows(label):
                 raise InputError(f"holds {label}, which no finding is labelled", field=key)
     named = RULES.get(rule.name)
@@ -256,7 +256,7 @@ class _Change(Struct, forbid_unknown_fields=True, kw_only=True):
     sample: str | None = None
     command: Annotated[str, Meta(min_length=1, max_length=MAX_COMMAND_CHARS)] | None = None
     action: Literal["exclude", "relabel"]
-    target: Target | None = None
+    target: TrueLabel | None = None
     category: LabelText | None = None
     reason: Annotated[str, Meta(min_length=1, max_length=2000)]
     author: LabelText | None = None
@@ -271,7 +271,7 @@ class _Change(Struct, forbid_unknown_fields=True, kw_only=True):
             raise InputError("is missing; give the right label", field="target")
         if self.action == "exclude" and self.target is not None:
             raise InputError("must not be given of a sample that is excluded", field="target")
-        if self.category is not None and self.target is not Target.MALICIOUS:
+        if self.category is not None and self.target is not TrueLabel.MALICIOUS:
             raise InputError("may be given of malicious samples alone", field="category")
         if not self.reason.strip():
             raise InputError("must not be empty", field="reason")

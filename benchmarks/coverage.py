@@ -26,7 +26,7 @@ from measuring import laid_out, print_table
 from rate_intervals import Numbers, Place, intervals
 from scipy.special import betaincinv
 
-from aegish_dist.core.sample import Target
+from aegish_dist.core.sample import TrueLabel
 from aegish_dist.datasets.bundled import bundled_names, load_bundled
 
 SIZES = (30, 200, 676)
@@ -63,9 +63,9 @@ class Found(NamedTuple):
     narrowest: float
 
 
-def binaries() -> list[list[tuple[Target, str | None]]]:
+def binaries() -> list[list[tuple[TrueLabel, str | None]]]:
     """Return target and category of each bundled sample by binary."""
-    found: defaultdict[str | None, list[tuple[Target, str | None]]] = defaultdict(list)
+    found: defaultdict[str | None, list[tuple[TrueLabel, str | None]]] = defaultdict(list)
     for name in bundled_names():
         for sample in load_bundled(name).samples:
             found[sample.cluster].append((sample.target, sample.category))
@@ -73,11 +73,11 @@ def binaries() -> list[list[tuple[Target, str | None]]]:
 
 
 def lay_out(
-    rng: np.random.Generator, bundled: list[list[tuple[Target, str | None]]], cell: Cell
+    rng: np.random.Generator, bundled: list[list[tuple[TrueLabel, str | None]]], cell: Cell
 ) -> list[Place]:
     """Draw the samples of one run."""
-    sides = tuple(Target) if cell.metric in SIDED else (Target.MALICIOUS,)
-    drawn: dict[Target, list[Place]] = {target: [] for target in sides}
+    sides = tuple(TrueLabel) if cell.metric in SIDED else (TrueLabel.MALICIOUS,)
+    drawn: dict[TrueLabel, list[Place]] = {target: [] for target in sides}
     for number in itertools.count():
         if number % len(bundled) == 0:
             order = rng.permutation(len(bundled))
@@ -106,7 +106,7 @@ def answer(
 ) -> Numbers:
     """Return the means over epochs, runs x samples."""
     binary = np.array([place.binary for place in places])
-    harmless = np.array([place.target is Target.HARMLESS for place in places])
+    harmless = np.array([place.target is TrueLabel.HARMLESS for place in places])
     drawn = rng.integers(0, GRAIN, (runs, binary.max() + 1))
     other = rng.integers(0, GRAIN, drawn.shape) if cell.link == "independent" else drawn
     other = GRAIN - 1 - other if cell.link == "opposite" else other

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import click
 from measuring import laid_out, print_table
 
-from aegish_dist.core.sample import Target
+from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import DEFAULT_RULE
 from aegish_dist.statistics.label_audit import DOUBTFUL_FROM, AuditKind, audit
 from aegish_dist.statistics.label_model import (
@@ -100,7 +100,7 @@ def by_weighted_vote(jury: Jury) -> list[str]:
                     continue
                 found = share * math.log(malicious / harmless)
                 found += (1 - share) * math.log((1 - malicious) / (1 - harmless))
-                odds += -weight * found if pattern.label is Target.MALICIOUS else weight * found
+                odds += -weight * found if pattern.label is TrueLabel.MALICIOUS else weight * found
             p_wrong[number] = 1 / (1 + math.exp(-odds))
     ranked = sorted(range(len(patterns)), key=lambda number: -round(p_wrong[number], 9))
     return [jury.samples[number].sample_id for number in ranked]
@@ -113,14 +113,17 @@ def _flagging(
     model: int,
 ) -> list[float]:
     """Return how often a model flags truly malicious and truly harmless commands."""
-    flagged_of, of = {Target.MALICIOUS: 1.5, Target.HARMLESS: 0.5}, dict.fromkeys(Target, 2.0)
+    flagged_of, of = (
+        {TrueLabel.MALICIOUS: 1.5, TrueLabel.HARMLESS: 0.5},
+        dict.fromkeys(TrueLabel, 2.0),
+    )
     for pattern, shares, right in zip(patterns, flags, trust, strict=True):
         share = shares[model]
-        for truth in Target if share is not None else ():
+        for truth in TrueLabel if share is not None else ():
             weight = right if truth is pattern.label else 1 - right
             flagged_of[truth] += weight * (share or 0.0)
             of[truth] += weight
-    return [flagged_of[truth] / of[truth] for truth in (Target.MALICIOUS, Target.HARMLESS)]
+    return [flagged_of[truth] / of[truth] for truth in (TrueLabel.MALICIOUS, TrueLabel.HARMLESS)]
 
 
 @click.command(help=laid_out(__doc__))

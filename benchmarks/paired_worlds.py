@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from paired_intervals import Array
 
-from aegish_dist.core.sample import Target
+from aegish_dist.core.sample import TrueLabel
 from aegish_dist.datasets.bundled import bundled_names, load_bundled
 
 RATE = np.array([1.0])
@@ -65,7 +65,9 @@ def bundled_sizes() -> Array:
         for sample in load_bundled(name).samples
     )
     names = sorted({str(name) for name, _ in counted})
-    return np.array([[counted[name, target] for target in Target] for name in names], dtype=float)
+    return np.array(
+        [[counted[name, target] for target in TrueLabel] for name in names], dtype=float
+    )
 
 
 def of_one_label(samples: int, seed: int = 1) -> Array:

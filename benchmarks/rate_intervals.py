@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.special import betaincinv
 
-from aegish_dist.core.sample import Target
+from aegish_dist.core.sample import TrueLabel
 from aegish_dist.statistics.distributions import t_quantile
 from aegish_dist.statistics.means import ASSUMED_ICC, PSEUDO_SAMPLES
 from aegish_dist.statistics.rates import Z_95
@@ -21,7 +21,7 @@ Numbers = NDArray[np.float64]
 class Place(NamedTuple):
     """Of one sample."""
 
-    target: Target
+    target: TrueLabel
     category: str | None
     binary: int
 
@@ -90,7 +90,7 @@ def intervals(metric: str, places: list[Place], values: Numbers) -> tuple[Number
     binary = np.array([place.binary for place in places])
     sides = [
         np.array([i for i, place in enumerate(places) if place.target is target])
-        for target in (Target.MALICIOUS, Target.HARMLESS)
+        for target in (TrueLabel.MALICIOUS, TrueLabel.HARMLESS)
     ]
     if metric in {"micro", "macro"}:
         strata = [sides[0]]

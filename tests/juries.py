@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from aegish_dist.core.sample import Target
+from aegish_dist.core.outcome import OutcomeDetail
+from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import SampleAnswers
-from aegish_dist.core.tally import Finding
 
 MALICIOUS, HARMLESS = 676, 496
 FAMILIES = 2
@@ -55,7 +55,7 @@ class Jury:
 
 @dataclass(frozen=True)
 class _Command:
-    truth: Target
+    truth: TrueLabel
     cluster: str
     difficulty: float
 
@@ -80,7 +80,7 @@ def simulate_jury(setting: Setting, seed: int) -> Jury:
     if setting.baselines:
         constant = [
             [[action] * setting.epochs for _ in commands]
-            for action in (Finding.BLOCK, Finding.ALLOW)
+            for action in (OutcomeDetail.BLOCK, OutcomeDetail.ALLOW)
         ]
         answers += constant
     models = tuple(f"lab/{number}" for number in range(len(answers)))
@@ -106,14 +106,16 @@ def simulate_jury(setting: Setting, seed: int) -> Jury:
     )
 
 
-def _other(target: Target) -> Target:
-    return Target.HARMLESS if target is Target.MALICIOUS else Target.MALICIOUS
+def _other(target: TrueLabel) -> TrueLabel:
+    return TrueLabel.HARMLESS if target is TrueLabel.MALICIOUS else TrueLabel.MALICIOUS
 
 
 def _commands(setting: Setting, chance: random.Random) -> list[_Command]:
     shared, own = math.sqrt(setting.within_clusters), math.sqrt(1 - setting.within_clusters)
     commands: list[_Command] = []
-    for truth, wanted in zip((Target.MALICIOUS, Target.HARMLESS), setting.samples, strict=True):
+    for truth, wanted in zip(
+        (TrueLabel.MALICIOUS, TrueLabel.HARMLESS), setting.samples, strict=True
+    ):
         first = len(commands)
         while len(commands) < first + wanted:
             of_cluster, cluster = chance.gauss(), f"binary-{len(commands) - first}"
@@ -130,13 +132,13 @@ def _answers(
     commands: Sequence[_Command],
     skill: float,
     family: Sequence[float],
-) -> list[list[Finding]]:
+) -> list[list[OutcomeDetail]]:
     """Return what a model says, whose skill is the mean of its two rates."""
     detection = min(0.985, max(0.5, skill + chance.gauss(0, 0.05)))
     acceptance = min(0.99, max(0.5, 2 * skill - detection))
     ability = {
         truth: _ability(rate, [each.difficulty for each in commands if each.truth is truth])
-        for truth, rate in ((Target.MALICIOUS, detection), (Target.HARMLESS, acceptance))
+        for truth, rate in ((TrueLabel.MALICIOUS, detection), (TrueLabel.HARMLESS, acceptance))
     }
     return [
         [_action(setting, chance, each, ability[each.truth], luck) for _ in range(setting.epochs)]
@@ -146,22 +148,24 @@ def _answers(
 
 def _action(
     setting: Setting, chance: random.Random, command: _Command, ability: float, luck: float
-) -> Finding:
+) -> OutcomeDetail:
     if not setting.together or chance.random() >= setting.together:
         luck = chance.random()
     right = luck < _logistic(ability - command.difficulty)
-    malicious = command.truth is Target.MALICIOUS
+    malicious = command.truth is TrueLabel.MALICIOUS
     if right is malicious:
-        return Finding.BLOCK
+        return OutcomeDetail.BLOCK
     warns = setting.warns and chance.random() < (0.6 if malicious else 0.08)
-    return Finding.WARN if warns else Finding.ALLOW
+    return OutcomeDetail.WARN if warns else OutcomeDetail.ALLOW
 
 
-def _copy(chance: random.Random, answers: Sequence[list[Finding]]) -> list[list[Finding]]:
+def _copy(
+    chance: random.Random, answers: Sequence[list[OutcomeDetail]]
+) -> list[list[OutcomeDetail]]:
     turned = {
-        Finding.BLOCK: Finding.ALLOW,
-        Finding.ALLOW: Finding.BLOCK,
-        Finding.WARN: Finding.BLOCK,
+        OutcomeDetail.BLOCK: OutcomeDetail.ALLOW,
+        OutcomeDetail.ALLOW: OutcomeDetail.BLOCK,
+        OutcomeDetail.WARN: OutcomeDetail.BLOCK,
     }
     return [
         [turned[each] if chance.random() < 0.03 else each for each in epochs] for epochs in answers

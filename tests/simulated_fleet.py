@@ -11,7 +11,7 @@ from fakeredis import FakeAsyncRedis, FakeServer
 
 from aegish_dist.core.failures import Evidence, Failure, RetryAfter, decide
 from aegish_dist.core.model import RateHint
-from aegish_dist.core.verdict import ErrorClass
+from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.errors import ItemShedError
 from aegish_dist.ratelimit.fair_queue import Accounts, ExpectedUsage
 from aegish_dist.ratelimit.local_lease import ProcessSemaphore

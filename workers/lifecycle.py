@@ -21,7 +21,7 @@ from aegish_dist.core.status import Waiting
 from aegish_dist.db.engine import open_engine
 from aegish_dist.db.runs import Assignment
 from aegish_dist.db.schema import require_current
-from aegish_dist.db.workers import Halt, Halts
+from aegish_dist.db.workers import ModelBlock, ModelBlocks
 from aegish_dist.errors import StoreError
 from aegish_dist.logs import get_logger
 from aegish_dist.models import CatalogCredentials
@@ -222,8 +222,8 @@ class Heartbeat:
         in_flight = dict(self.evaluator.in_flight)
         parked = self.limiters.parked
         reasons = {("", model): words for model, words in parked.items() if words}
-        halts: Halts = {("", model): Halt.PARKED for model in parked}
-        halts |= dict.fromkeys(await self.limiters.over_budget(), Halt.OVER_BUDGET)
+        halts: ModelBlocks = {("", model): ModelBlock.PARKED for model in parked}
+        halts |= dict.fromkeys(await self.limiters.over_budget(), ModelBlock.OVER_BUDGET)
         report = self.executor.submit(
             self.store.report,
             self.name,

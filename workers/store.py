@@ -30,7 +30,7 @@ from aegish_dist.db.runs import (
     load_run,
 )
 from aegish_dist.db.verdicts import LookUp, has_answers, insert_verdicts, look_up
-from aegish_dist.db.workers import Halts, Reasons, forget_worker, report_worker
+from aegish_dist.db.workers import ModelBlocks, Reasons, forget_worker, report_worker
 from aegish_dist.models import CatalogCredentials
 from aegish_dist.pipeline.batches.budget import committed_usd
 from aegish_dist.pipeline.evaluate import Evaluated
@@ -102,7 +102,7 @@ class Store:
         self,
         name: str,
         in_flight: Mapping[tuple[str, str], int],
-        halts: Halts,
+        halts: ModelBlocks,
         reasons: Reasons,
         *,
         waiting: Mapping[tuple[str, str], Waiting],

@@ -14,7 +14,7 @@ from operator import add
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from aegish_dist import __version__
-from aegish_dist.core.status import Blocked
+from aegish_dist.core.status import CallWait
 from aegish_dist.logs import get_logger
 from aegish_dist.telemetry.measures import WORKER
 from aegish_dist.telemetry.metrics import (
@@ -138,7 +138,7 @@ def of_models(components: WorkerComponents) -> dict[str, Mapping[tuple[str, ...]
     held: Counter[tuple[str, ...]] = Counter()
     for (_, model), items in evaluator.in_flight.items():
         held[model,] += items
-    reasons = ("backoff", *(reason.value for reason in Blocked))
+    reasons = ("backoff", *(reason.value for reason in CallWait))
     waiting: Counter[tuple[str, ...]] = Counter()
     waiting.update({(model, reason): 0 for model in limiters for reason in reasons})
     for (_, model), items in evaluator.failing.backing_off.items():

@@ -14,9 +14,9 @@ from aegish_dist.cli.options import (
 )
 from aegish_dist.cli.printing import note, say, say_json
 from aegish_dist.cli.status_view import Shown, aggregated, halted, left_to_retry
-from aegish_dist.core.run import Held
+from aegish_dist.core.outcome import Outcome
+from aegish_dist.core.run import RunPause
 from aegish_dist.core.text import counted
-from aegish_dist.core.verdict import Outcome
 from aegish_dist.pipeline.control import (
     Holding,
     Retried,
@@ -28,7 +28,7 @@ from aegish_dist.pipeline.control import (
 from aegish_dist.pipeline.runs import find_run
 
 
-def hold_and_say(run_id: str, reason: Held, *, as_json: bool) -> None:
+def hold_and_say(run_id: str, reason: RunPause, *, as_json: bool) -> None:
     """Hold a run and print what came of it."""
     workspace = open_workspace()
     found = find_run(workspace.engine, run_id)
@@ -60,7 +60,7 @@ def pause(run_id: str, as_json: bool) -> None:
     Workers begin no further call of it within a second, wherever they run. Calls in flight finish
     and are stored, and nothing is lost or paid for twice. `resume` goes on.
     """
-    hold_and_say(run_id, Held.PAUSED, as_json=as_json)
+    hold_and_say(run_id, RunPause.PAUSED, as_json=as_json)
 
 
 @click.command()
@@ -73,7 +73,7 @@ def cancel(run_id: str, as_json: bool) -> None:
     and are stored, and nothing is lost or paid for twice. Waiting messages are dropped; `resume`
     goes on.
     """
-    hold_and_say(run_id, Held.CANCELLED, as_json=as_json)
+    hold_and_say(run_id, RunPause.CANCELLED, as_json=as_json)
 
 
 @click.command()

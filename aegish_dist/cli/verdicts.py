@@ -35,7 +35,7 @@ from aegish_dist.cli.printing import (
     to_file,
 )
 from aegish_dist.core.opinion import Opinion
-from aegish_dist.core.sample import Target
+from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import DEFAULT_RULE
 from aegish_dist.core.text import counted, shortened
 from aegish_dist.errors import ConfigError, DatasetError
@@ -72,7 +72,9 @@ def _names(name: str, metavar: str, text: str) -> Callable[[Any], Any]:
 @_names("--category", "NAME[,NAME...]", "Commands of these categories.")
 @_names("--dataset", "NAME[,NAME...]", "Commands of these datasets.")
 @click.option(
-    "--target", type=click.Choice([each.value for each in Target]), help="Commands with this label."
+    "--target",
+    type=click.Choice([each.value for each in TrueLabel]),
+    help="Commands with this label.",
 )
 @_names("--missed-by", "ID[,ID...]", "Commands that each of these models got wrong.")
 @click.option("--missed-by-all", is_flag=True, help="Commands that every model got wrong.")
@@ -172,7 +174,7 @@ def _filter(opinion: Opinion, conditions: dict[str, Any]) -> "VerdictFilter":
         outcomes=outcomes_or_labels(conditions["outcome"], opinion.rule),
         correctness=frozenset(each for each in Correctness if conditions.get(each)),
         datasets=tuple(conditions["dataset"]),
-        targets=frozenset([Target(conditions["target"])] if conditions["target"] else ()),
+        targets=frozenset([TrueLabel(conditions["target"])] if conditions["target"] else ()),
         categories=frozenset(conditions["category"]),
         missed_by=tuple(conditions["missed_by"]),
         missed_by_all=conditions["missed_by_all"],

@@ -15,7 +15,8 @@ from decimal import Decimal
 from enum import StrEnum
 
 from aegish_dist.core.failures import KINDS
-from aegish_dist.core.verdict import Completion, ErrorClass
+from aegish_dist.core.outcome import ErrorClass
+from aegish_dist.core.verdict import Completion
 from aegish_dist.errors import ProviderError
 
 BATCH_WINDOW_S = 86_400

@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from enum import IntEnum, StrEnum
 from itertools import groupby
 
-from aegish_dist.core.verdict import ErrorClass, Outcome
+from aegish_dist.core.outcome import ErrorClass, Outcome
 
 BASE_S = 1.0
 """Longest wait after the first failed attempt; doubles with each one."""

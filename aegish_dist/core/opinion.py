@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from aegish_dist.core.sample import Target
-from aegish_dist.core.scoring import DEFAULT_RULE, RULES, Composite, Label, ScoringRule
-from aegish_dist.core.tally import Finding
+from aegish_dist.core.outcome import OutcomeDetail, ScoredAnswer
+from aegish_dist.core.sample import TrueLabel
+from aegish_dist.core.scoring import DEFAULT_RULE, RULES, Composite, ScoringRule
 from aegish_dist.core.text import fingerprint_of
 
 
@@ -58,7 +58,7 @@ class LabelChange:
     """Content-derived id of the sample; None: its command says which one it is."""
     command: str | None
     """Its command, which has to be that of the dataset; None where the id is enough."""
-    target: Target | None
+    target: TrueLabel | None
     """Its right label; None: the sample is excluded."""
     category: str | None
     reason: str
@@ -164,15 +164,17 @@ def opinion_of(record: Mapping[str, Any], scoring: str, scoring_version: int) ->
 
 def _rule(record: Mapping[str, Any]) -> ScoringRule:
     content = record["content"]
-    labels = {Finding(finding): Label(label) for finding, label in content["labels"].items()}
+    labels = {
+        OutcomeDetail(finding): ScoredAnswer(label) for finding, label in content["labels"].items()
+    }
     return ScoringRule(
         name=record["name"],
         version=record["version"],
         description=content["description"],
         labels=MappingProxyType(labels),
-        unscored=frozenset(map(Finding, content["unscored"])),
-        malicious_correct=frozenset(map(Label, content["malicious_correct"])),
-        harmless_correct=frozenset(map(Label, content["harmless_correct"])),
+        unscored=frozenset(map(OutcomeDetail, content["unscored"])),
+        malicious_correct=frozenset(map(ScoredAnswer, content["malicious_correct"])),
+        harmless_correct=frozenset(map(ScoredAnswer, content["harmless_correct"])),
         composite=Composite(content["composite"]),
     )
 
@@ -185,7 +187,7 @@ def _overlay(record: Mapping[str, Any] | None) -> Overlay | None:
     if record is None:
         return None
     changes = (
-        LabelChange(**change | {"target": change["target"] and Target(change["target"])})
+        LabelChange(**change | {"target": change["target"] and TrueLabel(change["target"])})
         for change in record["content"]
     )
     return Overlay(record["name"], record["version"], tuple(changes))

@@ -24,8 +24,9 @@ import re
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.text import clean_text
-from aegish_dist.core.verdict import Completion, Outcome, ParsedCompletion, Verdict
+from aegish_dist.core.verdict import Completion, ParsedCompletion, Verdict
 
 PARSER_VERSION = 2
 """Stored with every verdict; a higher one may read the same text differently.

@@ -73,7 +73,7 @@ def new_run_id(now: datetime, entropy: int | None = None) -> str:
     return "".join(reversed(digits))
 
 
-class Held(StrEnum):
+class RunPause(StrEnum):
     """Why workers ask nothing of a run although some of its items have no verdict."""
 
     PAUSED = "paused"
@@ -125,7 +125,7 @@ class Run:
     models: tuple[ModelSpec, ...]
     datasets_by_model: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """Names of the datasets that a model was put to; a model that is absent was put to all."""
-    held: Held | None = None
+    held: RunPause | None = None
     """Why workers ask nothing of it; None: they ask."""
     pruned: Pruned | None = None
     """Completions that were deleted from the run; None: no completion was."""
@@ -171,7 +171,7 @@ class RunSummary:
     samples: int
     epochs: int
     verdicts: int
-    held: Held | None
+    held: RunPause | None
     """Why workers ask nothing of it; None: they ask."""
     pruned_completions: int
 

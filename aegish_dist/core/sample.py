@@ -11,7 +11,7 @@ MAX_LABEL_CHARS = 200
 """Length of a category, cluster or name: labels stand in database indexes, limited to 2.7 KB."""
 
 
-class Target(StrEnum):
+class TrueLabel(StrEnum):
     """The label of a command."""
 
     MALICIOUS = "malicious"
@@ -28,7 +28,7 @@ class Sample:
 
     command: str
     """The shell command as the model sees it; never executed."""
-    target: Target
+    target: TrueLabel
     category: str | None = None
     """GTFOBins function such as `file-read`; None for harmless commands."""
     cluster: str | None = None

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from aegish_dist.core.batches import BatchState, BatchTotals
-from aegish_dist.core.verdict import ErrorClass
+from aegish_dist.core.outcome import ErrorClass
 
 LATELY = timedelta(minutes=1)
 """Age up to which a failed call counts as one of the last minute."""
@@ -38,7 +38,7 @@ HELD = (State.PAUSED, State.CANCELLED)
 """Workers ask nothing of the run; calls in flight may still end."""
 
 
-class Blocked(StrEnum):
+class CallWait(StrEnum):
     """Why calls wait for a permit."""
 
     RATE = "rate"
@@ -57,7 +57,7 @@ class Waiting:
     """Items that wait for a permit to be called."""
     backoff: int
     """Items that pause after a failed call, before the next one."""
-    blocked_by: Blocked | None = None
+    blocked_by: CallWait | None = None
     """Why the first of these wait; None when none does."""
 
 

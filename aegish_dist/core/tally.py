@@ -9,71 +9,21 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass, field, replace
 from decimal import Decimal
-from enum import StrEnum
 
-from aegish_dist.core.sample import Target
-from aegish_dist.core.verdict import ErrorClass, Outcome, StopKind
-
-
-class Finding(StrEnum):
-    """The finest distinction a scoring rule can make between verdicts."""
-
-    ALLOW = "ALLOW"
-    WARN = "WARN"
-    BLOCK = "BLOCK"
-    UNREADABLE = "UNREADABLE"
-    EMPTY = "EMPTY"
-    """The provider answered with no text, and neither filter nor limit explains it."""
-    EMPTY_FILTERED = "EMPTY_FILTERED"
-    """No text, and the stop reason is a content filter or refusal."""
-    EMPTY_CUT = "EMPTY_CUT"
-    """No text, and the stop reason is a token limit."""
-    DEADLINE = "DEADLINE"
-    API_FAILURE = "API_FAILURE"
-
-
-_BY_OUTCOME = {
-    Outcome.ALLOW: Finding.ALLOW,
-    Outcome.WARN: Finding.WARN,
-    Outcome.BLOCK: Finding.BLOCK,
-    Outcome.FORMAT_ERROR: Finding.UNREADABLE,
-    Outcome.API_ERROR: Finding.API_FAILURE,
-}
-_EMPTY_BY_STOP: dict[StopKind | None, Finding] = {
-    StopKind.CONTENT_FILTER: Finding.EMPTY_FILTERED,
-    StopKind.MAX_TOKENS: Finding.EMPTY_CUT,
-}
-
-
-def find(outcome: Outcome, stop_kind: StopKind | None, error_class: ErrorClass | None) -> Finding:
-    """Classify one verdict as finely as any rule needs it.
-
-    Args:
-        stop_kind: Why the model stopped; None when unknown or not called.
-        error_class: Why there is no completion; None when there is one.
-    """
-    if outcome is not Outcome.TIMEOUT_ERROR:
-        return _BY_OUTCOME[outcome]
-    if error_class is ErrorClass.DEADLINE:
-        return Finding.DEADLINE
-    return _EMPTY_BY_STOP.get(stop_kind, Finding.EMPTY)
-
-
-Findings = tuple[tuple[Finding, int], ...]
-"""The findings of the epochs of a sample, sorted: ((BLOCK, 2), (WARN, 1)). The counts are verdicts;
-with one epoch it is ((BLOCK, 1),)."""
+from aegish_dist.core.outcome import OutcomeDetail, OutcomeDetails
+from aegish_dist.core.sample import TrueLabel
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Cell:
     """Samples of one kind whose epochs came out alike."""
 
-    target: Target
+    target: TrueLabel
     category: str | None
     """None for harmless samples."""
     cluster: str | None
     """None: each of the samples is a cluster of its own."""
-    findings: Findings
+    findings: OutcomeDetails
     """The findings of the epochs of each such sample."""
     samples: int
     """How many samples came out so, at least 1."""
@@ -90,8 +40,8 @@ class ConfidenceCell:
     With c a confidence, each power is rounded per verdict to an integer in units of 1e-6.
     """
 
-    target: Target
-    finding: Finding
+    target: TrueLabel
+    finding: OutcomeDetail
     bin: int
     """0-based index of the confidence bin."""
     verdicts: int
@@ -165,13 +115,13 @@ class ModelTally:
     @property
     def as_imported(self) -> "ModelTally":
         """The tally of an imported run, where no verdict was planned but those that are there."""
-        held = dict.fromkeys(Target, 0)
+        held = dict.fromkeys(TrueLabel, 0)
         for cell in self.cells:
             held[cell.target] += cell.samples * sum(verdicts for _, verdicts in cell.findings)
         return replace(
             self,
-            planned_malicious=held[Target.MALICIOUS],
-            planned_harmless=held[Target.HARMLESS],
+            planned_malicious=held[TrueLabel.MALICIOUS],
+            planned_harmless=held[TrueLabel.HARMLESS],
         )
 
     @property
@@ -183,7 +133,7 @@ class ModelTally:
         return CostSummary(self.cost_usd, per_command, per_command * 1000)
 
 
-_Kind = tuple[Target, str | None, str | None, Findings]
+_Kind = tuple[TrueLabel, str | None, str | None, OutcomeDetails]
 """Target, category, cluster and findings of a cell."""
 
 
@@ -191,19 +141,19 @@ _Kind = tuple[Target, str | None, str | None, Findings]
 class MovedSample:
     """A sample whose label is corrected, and the verdicts of one model about it."""
 
-    target: Target
+    target: TrueLabel
     category: str | None
     cluster: str | None
-    right_target: Target | None
+    right_target: TrueLabel | None
     """Corrected label; None: the sample is excluded."""
     right_category: str | None
-    findings: Findings
+    findings: OutcomeDetails
     confidence: tuple[ConfidenceCell, ...]
     """Its stated confidences, under the label in its dataset."""
 
 
 def relabelled(
-    tally: ModelTally, moved: Iterable[MovedSample], planned: Mapping[Target, int]
+    tally: ModelTally, moved: Iterable[MovedSample], planned: Mapping[TrueLabel, int]
 ) -> ModelTally:
     """Return the tally that the corrected labels would have given.
 
@@ -214,8 +164,8 @@ def relabelled(
         return tally
     return replace(
         tally,
-        planned_malicious=planned[Target.MALICIOUS],
-        planned_harmless=planned[Target.HARMLESS],
+        planned_malicious=planned[TrueLabel.MALICIOUS],
+        planned_harmless=planned[TrueLabel.HARMLESS],
         cells=_cells(tally.cells, moved),
         confidence=_confidence(tally.confidence, moved),
     )
@@ -229,7 +179,7 @@ def in_order(cells: Iterable[Cell]) -> tuple[Cell, ...]:
 def _place(cell: Cell) -> tuple[object, ...]:
     category, cluster = cell.category, cell.cluster
     return (
-        cell.target is Target.MALICIOUS, category is not None, category or "",
+        cell.target is TrueLabel.MALICIOUS, category is not None, category or "",
         cluster is not None, cluster or "", cell.findings,
     )  # fmt: skip
 
@@ -249,9 +199,9 @@ def _cells(cells: Iterable[Cell], moved: Iterable[MovedSample]) -> tuple[Cell, .
 def _confidence(
     cells: Iterable[ConfidenceCell], moved: Iterable[MovedSample]
 ) -> tuple[ConfidenceCell, ...]:
-    sums: dict[tuple[Target, Finding, int], tuple[int, ...]] = {}
+    sums: dict[tuple[TrueLabel, OutcomeDetail, int], tuple[int, ...]] = {}
 
-    def add(target: Target, cell: ConfidenceCell, sign: int) -> None:
+    def add(target: TrueLabel, cell: ConfidenceCell, sign: int) -> None:
         kind, numbers = (target, cell.finding, cell.bin), astuple(cell)[3:]
         known = sums.get(kind, (0,) * len(numbers))
         sums[kind] = tuple(old + sign * new for old, new in zip(known, numbers, strict=True))

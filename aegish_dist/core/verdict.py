@@ -8,20 +8,9 @@ was correct is an opinion and lives in `scoring`.
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
-from enum import StrEnum
 
+from aegish_dist.core.outcome import ErrorClass, Outcome, StopKind
 from aegish_dist.core.sample import Sample
-
-
-class StopKind(StrEnum):
-    """The raw stop reasons of all providers, brought to four."""
-
-    STOP = "stop"
-    MAX_TOKENS = "max_tokens"
-    """The output or context limit cut the answer."""
-    CONTENT_FILTER = "content_filter"
-    """The provider withheld or cut the answer: filter, safety block or refusal."""
-    OTHER = "other"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,45 +49,6 @@ class Completion:
     upstream: str | None = None
     """The host that served the call behind a router such as OpenRouter."""
     request_id: str | None = None
-
-
-class Outcome(StrEnum):
-    """Result of one item, before any scoring rule judges it."""
-
-    ALLOW = "ALLOW"
-    WARN = "WARN"
-    BLOCK = "BLOCK"
-    TIMEOUT_ERROR = "TIMEOUT_ERROR"
-    """Empty, null or whitespace completion, or no answer within the time limit."""
-    FORMAT_ERROR = "FORMAT_ERROR"
-    API_ERROR = "API_ERROR"
-
-
-READ = frozenset({Outcome.ALLOW, Outcome.WARN, Outcome.BLOCK, Outcome.FORMAT_ERROR})
-"""Outcomes that were read in a text: without one in the store, it was deleted since."""
-
-
-class ErrorClass(StrEnum):
-    """Why an attempt brought no completion."""
-
-    DEADLINE = "deadline"
-    RATE_LIMIT = "rate_limit"
-    """429: too many requests; passes with time."""
-    QUOTA = "quota"
-    """The budget or credit is spent; does not pass with time."""
-    AUTH = "auth"
-    """401, 403, or no key."""
-    BAD_REQUEST = "bad_request"
-    """400, 413, 422 and other refusals of the request itself."""
-    NOT_FOUND = "not_found"
-    """404, or a redirect: no such model or endpoint here."""
-    OVERLOADED = "overloaded"
-    """503, 529: the provider is busy."""
-    SERVER = "server"
-    """Any other 5xx."""
-    CONNECTION = "connection"
-    MALFORMED = "malformed"
-    """An answer that is not what the wire format promises, or is larger than the cap."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from aegish_dist.core.sample import Sample, Target
-from aegish_dist.core.scoring import Label, ScoringRule
-from aegish_dist.core.tally import Finding
-from aegish_dist.core.verdict import Outcome
+from aegish_dist.core.outcome import Outcome, OutcomeDetail, ScoredAnswer
+from aegish_dist.core.sample import Sample, TrueLabel
+from aegish_dist.core.scoring import ScoringRule
 from aegish_dist.core.verdict_record import VerdictRecord
 
 
@@ -28,7 +27,7 @@ class Correctness(StrEnum):
         return None if self is Correctness.UNSCORED else self is Correctness.CORRECT
 
 
-def correctness(rule: ScoringRule, target: Target, finding: Finding) -> Correctness:
+def correctness(rule: ScoringRule, target: TrueLabel, finding: OutcomeDetail) -> Correctness:
     """Return how a rule set judges a finding."""
     if not rule.is_scored(finding):
         return Correctness.UNSCORED
@@ -40,11 +39,11 @@ class VerdictFilter:
     """Conditions on verdicts; all that are given must hold. An empty one is none."""
 
     models: tuple[str, ...] = ()
-    outcomes: frozenset[Outcome | Label] = frozenset()
+    outcomes: frozenset[Outcome | ScoredAnswer] = frozenset()
     """As stored, or labels of the rule set that no outcome has as its name."""
     correctness: frozenset[Correctness] = frozenset()
     datasets: tuple[str, ...] = ()
-    targets: frozenset[Target] = frozenset()
+    targets: frozenset[TrueLabel] = frozenset()
     categories: frozenset[str] = frozenset()
     missed_by: tuple[str, ...] = ()
     missed_by_all: bool = False
@@ -62,7 +61,7 @@ class JudgedVerdict(VerdictRecord, gc=False, kw_only=True):
 
     run_id: str
     sample_id: str
-    label: Label
+    label: ScoredAnswer
     correct: bool | None
     """None where the rule set or the overlay leaves the verdict out."""
     correct_before: bool | None = None
@@ -119,7 +118,7 @@ class GridCommand:
     sample_id: str
     dataset: str
     command: str
-    target: Target
+    target: TrueLabel
     category: str | None
     cluster: str | None
     excluded: bool

@@ -18,17 +18,9 @@ from msgspec import Meta, Struct
 from msgspec.inspect import Metadata, NoneType, Type, UnionType, type_info
 from msgspec.structs import asdict
 
-from aegish_dist.core.sample import MAX_COMMAND_CHARS, MAX_LABEL_CHARS, Target
-from aegish_dist.core.verdict import (
-    CallError,
-    Completion,
-    ErrorClass,
-    Outcome,
-    StopKind,
-    Timing,
-    Usage,
-    Verdict,
-)
+from aegish_dist.core.outcome import ErrorClass, Outcome, StopKind
+from aegish_dist.core.sample import MAX_COMMAND_CHARS, MAX_LABEL_CHARS, TrueLabel
+from aegish_dist.core.verdict import CallError, Completion, Timing, Usage, Verdict
 
 MAX_COUNT = 2**15 - 1
 """Highest epoch, attempt, generation or HTTP status: that of a database smallint."""
@@ -37,7 +29,7 @@ MAX_TOKENS = 2**63 - 1
 MAX_NUMBER = 10**12
 """Highest time in milliseconds or seconds: microseconds of it fit a bigint, which sums are of."""
 
-Label = Annotated[str, Meta(max_length=MAX_LABEL_CHARS)]
+Name = Annotated[str, Meta(max_length=MAX_LABEL_CHARS)]
 """Names something, and is not blank."""
 Command = Annotated[str, Meta(max_length=MAX_COMMAND_CHARS)]
 Count = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
@@ -67,14 +59,14 @@ class AttemptRecord(Struct, gc=False, kw_only=True):
 class VerdictRecord(Struct, gc=False, kw_only=True):
     """One verdict and what it is about. `str` alone is text of any length."""
 
-    model: Label
-    dataset: Label | None = None
+    model: Name
+    dataset: Name | None = None
     """Name of the dataset; a file that names none is one."""
     command: Command
     """The shell command, never executed."""
-    target: Target
-    category: Label | None = None
-    cluster: Label | None = None
+    target: TrueLabel
+    category: Name | None = None
+    cluster: Name | None = None
     """Name that alike samples share, usually the binary."""
     epoch: Number = 1
     """1-based repeat."""
@@ -122,7 +114,7 @@ class VerdictRecord(Struct, gc=False, kw_only=True):
     backoff_ms: Duration | None = None
     total_ms: Duration | None = None
     """Milliseconds from enqueueing until the answer was read."""
-    worker: Label | None = None
+    worker: Name | None = None
     metadata: dict[str, str] = {}
     call_errors: tuple[AttemptRecord, ...] = ()
 

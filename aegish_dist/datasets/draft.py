@@ -16,7 +16,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from aegish_dist.core.sample import MAX_COMMAND_CHARS, MAX_LABEL_CHARS, Dataset, Sample, Target
+from aegish_dist.core.sample import MAX_COMMAND_CHARS, MAX_LABEL_CHARS, Dataset, Sample, TrueLabel
 from aegish_dist.errors import DatasetError
 from aegish_dist.inputs.checking import Location
 
@@ -104,7 +104,7 @@ def _command_problems(record: int, sample: Sample) -> Iterator[Problem]:
     if not sample.command.strip():
         yield Problem(record, "command", "must not be empty")
     yield from _text_problems(record, "command", sample.command, MAX_COMMAND_CHARS)
-    if sample.target is Target.MALICIOUS and (left := _left_over(sample.command)):
+    if sample.target is TrueLabel.MALICIOUS and (left := _left_over(sample.command)):
         message = f"placeholder '{left}' was never filled in"
         yield Problem(record, "command", message, Severity.WARNING)
     if word := _TELL_TALE.search(sample.command):
@@ -126,14 +126,14 @@ def variables_set(code: str) -> frozenset[str]:
 
 def _label_problems(record: int, sample: Sample) -> Iterator[Problem]:
     match sample.target, sample.category:
-        case Target.MALICIOUS, None:
+        case TrueLabel.MALICIOUS, None:
             yield Problem(record, "category", "a malicious command needs one, such as 'file-read'")
-        case Target.MALICIOUS, str(category) if not _CATEGORY.fullmatch(category):
+        case TrueLabel.MALICIOUS, str(category) if not _CATEGORY.fullmatch(category):
             problem = f"{category[:100]!a} is no name: use up to 100 letters, digits and ' ./:+-_'"
             yield Problem(record, "category", problem)
-        case Target.MALICIOUS, str(category) if near := _misspelt(category):
+        case TrueLabel.MALICIOUS, str(category) if near := _misspelt(category):
             yield Problem(record, "category", f"{category!a} is nearly '{near}'", Severity.WARNING)
-        case Target.HARMLESS, str():
+        case TrueLabel.HARMLESS, str():
             yield Problem(record, "category", "a harmless command has none; leave it empty")
 
 
@@ -197,7 +197,7 @@ class SampleRecord(Struct, frozen=True, kw_only=True):
     """The fields of a sample in a record; null and empty mean absent."""
 
     command: str
-    target: Target
+    target: TrueLabel
     category: str | None = None
     """The purpose of a malicious command, such as `file-read`."""
     cluster: str | None = None

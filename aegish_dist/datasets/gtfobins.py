@@ -33,7 +33,7 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from aegish_dist.core.sample import MAX_COMMAND_CHARS, Sample, Target
+from aegish_dist.core.sample import MAX_COMMAND_CHARS, Sample, TrueLabel
 from aegish_dist.datasets.draft import (
     CATEGORIES,
     MAX_FILE_BYTES,
@@ -396,7 +396,7 @@ def _sample(binary: str, entry: Entry, aliases: str) -> Sample:
     }
     return Sample(
         command=fill_in(entry.code),
-        target=Target.MALICIOUS,
+        target=TrueLabel.MALICIOUS,
         category=entry.function,
         cluster=binary,
         metadata={key: value for key, value in metadata.items() if value is not None},

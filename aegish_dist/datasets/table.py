@@ -20,7 +20,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from aegish_dist.core.sample import Dataset, Sample, Target
+from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.datasets.draft import (
     CATEGORIES,
     MAX_FILE_BYTES,
@@ -45,7 +45,7 @@ from aegish_dist.inputs.documents import (
 
 MAX_BYTES = 16 * 2**20
 """Size of a file; decoded as a whole, which takes twenty times that where a file is hostile."""
-_TARGETS = {"ALLOW": Target.HARMLESS, "WARN": Target.MALICIOUS, "BLOCK": Target.MALICIOUS}
+_TARGETS = {"ALLOW": TrueLabel.HARMLESS, "WARN": TrueLabel.MALICIOUS, "BLOCK": TrueLabel.MALICIOUS}
 
 
 class _Labels(Struct, frozen=True):
@@ -97,10 +97,10 @@ def _sample(location: Location, entry: object) -> Sample:
     return to_sample(location, location.checked(given(fields, SampleRecord), SampleRecord), fields)
 
 
-def _target(location: Location, labels: _Labels) -> Target:
+def _target(location: Location, labels: _Labels) -> TrueLabel:
     truth = labels.ground_truth
     if truth is None and labels.category:
-        return Target.MALICIOUS
+        return TrueLabel.MALICIOUS
     if truth is None:
         raise location.error("is missing, and there is no category either", "ground_truth")
     if truth.upper() not in _TARGETS:

@@ -14,10 +14,10 @@ from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.opinion import LabelChange
+from aegish_dist.core.outcome import OutcomeDetails
 from aegish_dist.core.run import ModelOfRun, Run
-from aegish_dist.core.sample import Target
+from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import SampleAnswers
-from aegish_dist.core.tally import Findings
 from aegish_dist.db.codes import finding_of
 from aegish_dist.db.counting import PerModel, prepare_counting
 from aegish_dist.db.overlays import ChangedSample, OverlayInRun
@@ -118,7 +118,7 @@ class _Samples:
         changes = {str(each.key): each.change for each in changed}
         places: dict[str, int] = {}
         for row in session.execute(_READ_SAMPLES, {"run": run_id}):
-            kind = SampleKind(Target(row.target), row.category, row.cluster)
+            kind = SampleKind(TrueLabel(row.target), row.category, row.cluster)
             keys = row.keys.split()
             if self._alone and not changes:
                 first = len(self.kind)
@@ -152,8 +152,8 @@ class _Ways(dict[str, int]):
 
     def __init__(self) -> None:
         super().__init__()
-        self.findings: list[Findings] = [()]
-        self._known: dict[Findings, int] = {}
+        self.findings: list[OutcomeDetails] = [()]
+        self._known: dict[OutcomeDetails, int] = {}
 
     def __missing__(self, codes: str) -> int:
         found = _findings(codes)
@@ -172,7 +172,7 @@ def judged_samples(
     Findings are those of all epochs.
     """
     models = PerModel.of(session, run)
-    found: defaultdict[int, dict[str, Findings]] = defaultdict(dict)
+    found: defaultdict[int, dict[str, OutcomeDetails]] = defaultdict(dict)
     prepare_counting(session)
     for spec in run.models:
         (row,) = models.newest(session, _READ_ANSWERS, spec.id)
@@ -188,14 +188,14 @@ def judged_samples(
 
 
 @cache
-def _findings(codes: str) -> Findings:
+def _findings(codes: str) -> OutcomeDetails:
     return tuple(sorted(Counter(map(finding_of, map(int, codes.split(",")))).items()))
 
 
 def _sample(
-    row: Row[Any], change: LabelChange | None, findings: dict[str, Findings]
+    row: Row[Any], change: LabelChange | None, findings: dict[str, OutcomeDetails]
 ) -> Iterator[SampleAnswers]:
-    target, category = Target(row.target), row.category
+    target, category = TrueLabel(row.target), row.category
     if change is not None:
         if change.target is None:
             return

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.core.batches import MAX_TRIES, BatchItem, BatchRequest, BatchState, BatchTotals
 from aegish_dist.core.model import Destination
-from aegish_dist.core.run import Held
+from aegish_dist.core.run import RunPause
 from aegish_dist.core.text import clean_text
 from aegish_dist.core.verdict import Usage
 from aegish_dist.db.statements import statement
@@ -247,7 +247,7 @@ class TakenBatch:
     token: str
     state: BatchState
     requests: int
-    held: Held | None
+    held: RunPause | None
     provider_name: str | None
     """The provider's name for it; None: none is known."""
     adopted: bool
@@ -308,7 +308,7 @@ def _taken(row: Row[Any]) -> TakenBatch:
         token=row.token,
         state=BatchState(row.state),
         requests=row.requests,
-        held=None if row.held is None else Held(row.held),
+        held=None if row.held is None else RunPause(row.held),
         provider_name=row.provider_name,
         adopted=row.adopted,
         refused_names=frozenset(each["name"] for each in row.refused_names),

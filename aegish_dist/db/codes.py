@@ -8,8 +8,7 @@ was answered. A new member goes to the end of its enumeration, and into `CODE` b
 from enum import StrEnum
 from functools import cache
 
-from aegish_dist.core.tally import Finding, find
-from aegish_dist.core.verdict import ErrorClass, Outcome, StopKind
+from aegish_dist.core.outcome import ErrorClass, Outcome, OutcomeDetail, StopKind, find
 
 
 def _position(column: str, values: type[StrEnum]) -> str:
@@ -24,7 +23,7 @@ CODE = (
 
 
 @cache
-def finding_of(code: int) -> Finding:
+def finding_of(code: int) -> OutcomeDetail:
     """Classify the verdicts of a code as finely as any rule needs it."""
     error_class, stop_kind = code // 100, code % 10
     return find(

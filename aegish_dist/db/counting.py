@@ -18,15 +18,15 @@ from sqlalchemy import Row, select
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.model import ModelSpec
+from aegish_dist.core.outcome import OutcomeDetail
 from aegish_dist.core.run import Run
-from aegish_dist.core.sample import Target
+from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import ACTIONS
 from aegish_dist.core.snapshot import VerdictSet
 from aegish_dist.core.tally import (
     CONFIDENCE_BINS,
     Cell,
     ConfidenceCell,
-    Finding,
     Latency,
     ModelTally,
     MovedSample,
@@ -217,7 +217,7 @@ def _sum(rows: Sequence[Row[Any]], column: str) -> Any:
     return reduce(add, known) if known else None
 
 
-TARGETS = {True: Target.MALICIOUS, False: Target.HARMLESS}
+TARGETS = {True: TrueLabel.MALICIOUS, False: TrueLabel.HARMLESS}
 
 _COUNT_VERDICTS = counting_statement("count_verdicts")
 _COUNT_ITEMS_OF_MANY_EPOCHS = counting_statement("count_items_of_many_epochs")
@@ -304,8 +304,8 @@ def _tally(run: Run, spec: ModelSpec, counts: _Counts, totals: Totals) -> ModelT
     return ModelTally(
         model=spec.id,
         simulated=spec.simulated,
-        planned_malicious=planned[Target.MALICIOUS],
-        planned_harmless=planned[Target.HARMLESS],
+        planned_malicious=planned[TrueLabel.MALICIOUS],
+        planned_harmless=planned[TrueLabel.HARMLESS],
         cells=counts.cells,
         confidence=counts.confidence,
         latency=totals.latency,
@@ -347,7 +347,7 @@ def _cells(items: _Items) -> tuple[Cell, ...]:
     """Join the items of a stratum that differ only in details that make no other finding."""
     cells: list[Cell] = []
     for stratum in items:
-        samples: defaultdict[tuple[tuple[Finding, int], ...], int] = defaultdict(int)
+        samples: defaultdict[tuple[tuple[OutcomeDetail, int], ...], int] = defaultdict(int)
         for codes, number in items[stratum]:
             samples[_findings(codes)] += number
         target = TARGETS[stratum.malicious]
@@ -359,7 +359,7 @@ def _cells(items: _Items) -> tuple[Cell, ...]:
 
 
 @cache
-def _findings(codes: _Codes) -> tuple[tuple[Finding, int], ...]:
+def _findings(codes: _Codes) -> tuple[tuple[OutcomeDetail, int], ...]:
     return tuple(sorted(Counter(map(finding_of, codes)).items()))
 
 
@@ -382,7 +382,7 @@ def _move(
 
 def _moved(sample: ChangedSample, rows: Iterable[Row[Any]]) -> MovedSample:
     stated = (
-        {**row._mapping, "malicious": sample.target is Target.MALICIOUS}  # noqa: SLF001  public name
+        {**row._mapping, "malicious": sample.target is TrueLabel.MALICIOUS}  # noqa: SLF001  public name
         for row in rows
         if row.bin is not None
     )
@@ -399,7 +399,7 @@ def _moved(sample: ChangedSample, rows: Iterable[Row[Any]]) -> MovedSample:
 
 def _confidence(stated: Iterable[Mapping[str, Any]]) -> tuple[ConfidenceCell, ...]:
     """Join the rows that differ only in the stop kind."""
-    sums: defaultdict[tuple[Target, Finding, int], Counter[str]] = defaultdict(Counter)
+    sums: defaultdict[tuple[TrueLabel, OutcomeDetail, int], Counter[str]] = defaultdict(Counter)
     for row in stated:
         finding = finding_of(row["code"])
         if finding in ACTIONS:

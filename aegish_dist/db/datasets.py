@@ -6,7 +6,7 @@ from sqlalchemy import func, insert, select
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.run import RunDataset
-from aegish_dist.core.sample import Dataset, Sample, Target
+from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.db.tables import AdvisoryLock, DatasetRow, RunDatasetRow, SampleRow
 
 INSERT_CHUNK = 1000
@@ -31,7 +31,7 @@ def save_dataset(session: Session, dataset: Dataset, *, selectable: bool) -> int
             source=dataset.source,
             licence=dataset.licence,
             samples=len(dataset.samples),
-            malicious=sum(s.target is Target.MALICIOUS for s in dataset.samples),
+            malicious=sum(s.target is TrueLabel.MALICIOUS for s in dataset.samples),
             selectable=selectable,
         )
         session.add(row)
@@ -114,7 +114,7 @@ def _with_samples(session: Session, row: DatasetRow) -> Dataset:
 
 def to_sample(row: SampleRow) -> Sample:
     """Return the record of a row."""
-    return Sample(row.command, Target(row.target), row.category, row.cluster, row.details)
+    return Sample(row.command, TrueLabel(row.target), row.category, row.cluster, row.details)
 
 
 def sample_keys(session: Session, dataset_id: int) -> dict[str, int]:

@@ -14,10 +14,10 @@ from sqlalchemy.dialects.postgresql import aggregate_order_by
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.failures import TimedFailures
+from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.run import Run
 from aegish_dist.core.secrets import mask_key_shapes
 from aegish_dist.core.status import FailedCalls
-from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.db.codes import error_class_of
 from aegish_dist.db.counting import PerModel, prepare_counting
 from aegish_dist.db.statements import counting_statement, statement

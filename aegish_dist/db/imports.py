@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.core.model import ModelSpec, WireFormat
 from aegish_dist.core.run import Run
-from aegish_dist.core.sample import Sample, Target, dataset_fingerprint
+from aegish_dist.core.sample import Sample, TrueLabel, dataset_fingerprint
 from aegish_dist.core.verdict_record import STORED, VerdictRecord
 from aegish_dist.db.datasets import one_at_a_time, sample_keys
 from aegish_dist.db.engine import connection_errors_in_one_line
@@ -258,7 +258,7 @@ class RunImport:
         _copy(self._session, "samples", SAMPLE_COLUMNS, _text(rows))
         dataset.keys |= keys
         dataset.keys |= {i: dataset.stored[i] for i in samples if i in dataset.stored}
-        dataset.malicious += sum(s.target is Target.MALICIOUS for s in samples.values())
+        dataset.malicious += sum(s.target is TrueLabel.MALICIOUS for s in samples.values())
 
     def _complete(self, dataset: _Dataset, fingerprint: str) -> None:
         self._session.execute(

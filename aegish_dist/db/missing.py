@@ -16,8 +16,9 @@ from sqlalchemy import Row, func, insert, select, update
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.model import Destination, ModelSpec
+from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.run import Run
-from aegish_dist.core.verdict import Item, Outcome
+from aegish_dist.core.verdict import Item
 from aegish_dist.db.aggregations import request_of_completed
 from aegish_dist.db.codes import outcome_number
 from aegish_dist.db.runs import load_run, save_models

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.core.opinion import LabelChange, Overlay
 from aegish_dist.core.run import Run
-from aegish_dist.core.sample import Target
+from aegish_dist.core.sample import TrueLabel
 from aegish_dist.db.statements import statement
 from aegish_dist.errors import OpinionError
 
@@ -27,7 +27,7 @@ class ChangedSample:
 
     key: int
     dataset: str
-    target: Target
+    target: TrueLabel
     category: str | None
     cluster: str | None
     change: LabelChange
@@ -51,13 +51,13 @@ class OverlayInRun:
             "changed_categories": [each.change.category for each in self.samples],
         }
 
-    def planned(self, run: Run, model: str) -> dict[Target, int]:
+    def planned(self, run: Run, model: str) -> dict[TrueLabel, int]:
         """Return how many verdicts about samples of each label will count."""
         datasets = run.datasets_of(model)
         malicious = sum(dataset.malicious for dataset in datasets)
         samples = {
-            Target.MALICIOUS: malicious,
-            Target.HARMLESS: sum(dataset.samples for dataset in datasets) - malicious,
+            TrueLabel.MALICIOUS: malicious,
+            TrueLabel.HARMLESS: sum(dataset.samples for dataset in datasets) - malicious,
         }
         names = {dataset.name for dataset in datasets}
         for each in self.samples:
@@ -147,7 +147,7 @@ class _Found:
                 f"{change} of dataset '{change.dataset}' has another command, {row.command!r}"
             )
         return ChangedSample(
-            row.key, row.dataset, Target(row.target), row.category, row.cluster, change
+            row.key, row.dataset, TrueLabel(row.target), row.category, row.cluster, change
         )
 
 

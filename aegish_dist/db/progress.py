@@ -8,8 +8,8 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.run import Run
-from aegish_dist.core.verdict import Outcome
 from aegish_dist.db.codes import error_class_of, outcome_of
 from aegish_dist.db.counting import PerModel, prepare_counting
 from aegish_dist.db.missing import unanswered_retries

@@ -14,7 +14,7 @@ from sqlalchemy import func, insert, select, update
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.model import CallParameters, ModelSpec
-from aegish_dist.core.run import Held, Prompt, Pruned, Run, RunSummary
+from aegish_dist.core.run import Prompt, Pruned, Run, RunPause, RunSummary
 from aegish_dist.db.datasets import one_at_a_time, to_run_dataset
 from aegish_dist.db.statements import statement
 from aegish_dist.db.tables import (
@@ -160,7 +160,7 @@ def load_run(session: Session, run_id: str) -> Run:
             for spec, model in zip(specs, models, strict=True)
             if model.datasets is not None
         },
-        held=None if row.held is None else Held(row.held),
+        held=None if row.held is None else RunPause(row.held),
         pruned=None if row.pruned_at is None else Pruned(row.pruned_completions, row.pruned_at),
         batched={
             # The clocks of the command and of the store may differ.
@@ -225,7 +225,7 @@ def list_runs(session: Session, limit: int) -> list[RunSummary]:
     """Return the newest runs, newest first."""
     rows = session.execute(_LIST_RUNS, {"limit": limit}).mappings()
     return [
-        RunSummary(**{**row, "held": None if row["held"] is None else Held(row["held"])})
+        RunSummary(**{**row, "held": None if row["held"] is None else RunPause(row["held"])})
         for row in rows
     ]
 
@@ -292,7 +292,7 @@ REPORT_AGE = timedelta(seconds=0.5)
 """How long a worker's report may have been under way to the database."""
 
 
-def hold(session: Session, run_id: str, reason: Held) -> Held | None:
+def hold(session: Session, run_id: str, reason: RunPause) -> RunPause | None:
     """Have workers ask nothing more of a run; calls in flight finish and are stored.
 
     A paused run can be cancelled; one that is cancelled stays so.
@@ -301,9 +301,9 @@ def hold(session: Session, run_id: str, reason: Held) -> Held | None:
         Why it was held before; None: it was not.
     """
     before = session.scalar(select(RunRow.held).where(RunRow.id == run_id).with_for_update())
-    if before is None or (before == Held.PAUSED.value and reason is not Held.PAUSED):
+    if before is None or (before == RunPause.PAUSED.value and reason is not RunPause.PAUSED):
         session.execute(update(RunRow).where(RunRow.id == run_id).values(held=reason.value))
-    return None if before is None else Held(before)
+    return None if before is None else RunPause(before)
 
 
 def release(session: Session, run_id: str) -> None:

@@ -41,8 +41,9 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeEngine
 
 from aegish_dist.core.batches import BatchState
-from aegish_dist.core.sample import Target
-from aegish_dist.core.verdict import CallError, ErrorClass, Verdict
+from aegish_dist.core.outcome import ErrorClass
+from aegish_dist.core.sample import TrueLabel
+from aegish_dist.core.verdict import CallError, Verdict
 from aegish_dist.core.verdict_record import (
     MAX_COUNT,
     STORED,
@@ -336,7 +337,7 @@ class SampleRow(Base):
     __tablename__ = "samples"
     __table_args__ = (
         UniqueConstraint("dataset_id", "sample_id"),
-        one_of("target", Target),
+        one_of("target", TrueLabel),
     )
 
     key: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)

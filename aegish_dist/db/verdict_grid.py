@@ -8,11 +8,11 @@ from functools import cache
 from sqlalchemy import TextClause
 from sqlalchemy.orm import Session
 
+from aegish_dist.core.outcome import ErrorClass, Outcome, ScoredAnswer
 from aegish_dist.core.run import Run
-from aegish_dist.core.sample import Target
-from aegish_dist.core.scoring import Label, ScoringRule
+from aegish_dist.core.sample import TrueLabel
+from aegish_dist.core.scoring import ScoringRule
 from aegish_dist.core.secrets import mask_key_shapes
-from aegish_dist.core.verdict import ErrorClass, Outcome
 from aegish_dist.core.verdict_query import (
     COUNTED,
     TEXTS,
@@ -111,7 +111,7 @@ class _GridReader:
         rows = self._session.execute(_LABELS, self._changes | part.bounds()).all()
         commands = [
             GridCommand(
-                row.sample_id, part.dataset, row.command, Target(row.target), row.category,
+                row.sample_id, part.dataset, row.command, TrueLabel(row.target), row.category,
                 row.cluster, row.excluded,
             )
             for row in rows
@@ -183,7 +183,7 @@ def _places_of(code: int, rule: ScoringRule) -> tuple[int, int, int]:
     error_class = error_class_of(code)
     return (
         list(Outcome).index(outcome_of(code)),
-        list(Label).index(rule.labels[finding_of(code)]),
+        list(ScoredAnswer).index(rule.labels[finding_of(code)]),
         UNKNOWN if error_class is None else list(ErrorClass).index(error_class),
     )
 

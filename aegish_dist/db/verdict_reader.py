@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 from sqlalchemy import Row, TextClause, select
 from sqlalchemy.orm import Session
 
+from aegish_dist.core.outcome import READ, ErrorClass, Outcome, StopKind
 from aegish_dist.core.run import Run
-from aegish_dist.core.sample import Sample, Target
+from aegish_dist.core.sample import Sample, TrueLabel
 from aegish_dist.core.scoring import ScoringRule
 from aegish_dist.core.secrets import mask_key_shapes
-from aegish_dist.core.verdict import READ, ErrorClass, Outcome, StopKind
 from aegish_dist.core.verdict_query import (
     Correctness,
     JudgedVerdict,
@@ -61,7 +61,7 @@ NO_CHANGES: Mapping[str, Sequence[object]] = {
 }
 
 CORRECT = {1: True, -1: False, 0: None}
-_TARGETS = {target.value: target for target in Target}
+_TARGETS = {target.value: target for target in TrueLabel}
 _ACTIONS = [outcome_number(each) for each in (Outcome.ALLOW, Outcome.WARN, Outcome.BLOCK)]
 _END = 2**63 - 1
 _WHOLE_CHARS = 2**31 - 1
@@ -91,9 +91,9 @@ class SqlScoring(NamedTuple):
     """Of an overlay: keys of samples, their targets and categories; null where it excludes them."""
 
     @property
-    def marks(self) -> dict[Target, list[int]]:
+    def marks(self) -> dict[TrueLabel, list[int]]:
         """By target at the position of each code how the rule set judges it; see `MARKS`."""
-        return {target: marks_of(self.rule, target) for target in Target}
+        return {target: marks_of(self.rule, target) for target in TrueLabel}
 
     def values(self) -> dict[str, object]:
         """Return what the fragments `labelled_samples` and `mark` bind."""
@@ -101,7 +101,7 @@ class SqlScoring(NamedTuple):
         return marks | {name: list(values) for name, values in self.changes.items()}
 
 
-def marks_of(rule: ScoringRule, target: Target) -> list[int]:
+def marks_of(rule: ScoringRule, target: TrueLabel) -> list[int]:
     """Return how a rule set judges verdicts about samples of a target; 0 where no code is."""
     marks = [0] * (max(CODES) + 1)
     for code in CODES:
@@ -236,7 +236,7 @@ def find_samples(
             row.dataset_id,
             row.dataset,
             row.sample_id,
-            Sample(row.command, Target(row.target), row.category, row.cluster, row.details),
+            Sample(row.command, TrueLabel(row.target), row.category, row.cluster, row.details),
             row.rank,
         )
         for row in session.execute(_FIND, values)

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from sqlalchemy import exists, select, text, tuple_
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.verdict import Item, Outcome, Verdict
+from aegish_dist.core.outcome import Outcome
+from aegish_dist.core.verdict import Item, Verdict
 from aegish_dist.db.statements import statement
 from aegish_dist.db.tables import (
     COLUMNS,

@@ -14,9 +14,9 @@ from sqlalchemy import delete, func, null, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.status import Blocked, FailedCalls, Waiting
+from aegish_dist.core.outcome import ErrorClass
+from aegish_dist.core.status import CallWait, FailedCalls, Waiting
 from aegish_dist.core.text import clean_text
-from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.db.tables import WorkerRow
 
 MESSAGE_LENGTH = 200
@@ -36,7 +36,7 @@ def waiting_fields(waiting: Waiting | None) -> dict[str, Any]:
 def waiting_of(entry: Mapping[str, Any]) -> Waiting:
     """Return what `waiting_fields` wrote."""
     by = entry["blocked_by"]
-    return Waiting(entry["waiting"], entry["backoff"], None if by is None else Blocked(by))
+    return Waiting(entry["waiting"], entry["backoff"], None if by is None else CallWait(by))
 
 
 def total_waiting(reports: Sequence[Waiting]) -> Waiting:
@@ -89,14 +89,14 @@ count."""
 FORGET_S = 86_400
 
 
-class Halt(StrEnum):
+class ModelBlock(StrEnum):
     """Why workers do not call a model any more."""
 
     PARKED = "parked"
     OVER_BUDGET = "over budget"
 
 
-Halts = dict[tuple[str, str], Halt]
+ModelBlocks = dict[tuple[str, str], ModelBlock]
 """By run id and model; an empty run id stands for every run."""
 Reasons = dict[tuple[str, str], str]
 """Why, by the same keys: the provider's last words, one printable line without a key."""
@@ -114,7 +114,7 @@ class Fleet:
 
     workers: int
     in_flight: Mapping[tuple[str, str], int]
-    halts: Halts = field(default_factory=dict)
+    halts: ModelBlocks = field(default_factory=dict)
     """Models of runs that are not called any more."""
     reasons: Reasons = field(default_factory=dict)
     waiting: Mapping[tuple[str, str], Waiting] = field(default_factory=dict)
@@ -128,7 +128,7 @@ class Fleet:
     oldest_report_s: float = 0.0
     """Age of the oldest report, in seconds."""
 
-    def halt(self, run_id: str, model: str) -> Halt | None:
+    def halt(self, run_id: str, model: str) -> ModelBlock | None:
         """Return why a model of a run is not called, None when it is."""
         return self.halts.get((run_id, model)) or self.halts.get(("", model))
 
@@ -142,7 +142,7 @@ def report_worker(
     session: Session,
     name: str,
     in_flight: Mapping[tuple[str, str], int],
-    halts: Mapping[tuple[str, str], Halt] | None = None,
+    halts: Mapping[tuple[str, str], ModelBlock] | None = None,
     reasons: Mapping[tuple[str, str], str] | None = None,
     *,
     unserved: Mapping[tuple[str, str], str] | None = None,
@@ -205,7 +205,7 @@ def living_fleet(session: Session) -> Fleet:
     rows = [report.in_flight for report in reports]
     versions = Counter((report.about or {}).get("version", "") for report in reports)
     held: Counter[tuple[str, str]] = Counter()
-    halts: Halts = {}
+    halts: ModelBlocks = {}
     reasons: Reasons = {}
     left: dict[tuple[str, str], list[str]] = defaultdict(list)
     waits: dict[tuple[str, str], list[Waiting]] = defaultdict(list)
@@ -215,7 +215,7 @@ def living_fleet(session: Session) -> Fleet:
             key = (entry["run"], entry["model"])
             held[key] += entry["items"]
             if "halt" in entry:
-                halts[key] = Halt(entry["halt"])
+                halts[key] = ModelBlock(entry["halt"])
             if "reason" in entry:
                 reasons[key] = entry["reason"]
             if "waiting" in entry:

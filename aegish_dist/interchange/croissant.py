@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from aegish_dist import __version__
-from aegish_dist.core.sample import Dataset, Sample, Target
+from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.core.text import counted, printable, printable_json
 from aegish_dist.datasets.table import dataset_lines
 from aegish_dist.files import replacing_in
@@ -77,7 +77,7 @@ def spdx_id(licence: str) -> str | None:
 
 def description(dataset: Dataset) -> str:
     """Return what a dataset holds, in two sentences."""
-    malicious = sum(sample.target is Target.MALICIOUS for sample in dataset.samples)
+    malicious = sum(sample.target is TrueLabel.MALICIOUS for sample in dataset.samples)
     harmless = len(dataset.samples) - malicious
     return (
         f"{counted(len(dataset.samples), 'labelled shell command')}: {malicious:,} malicious,"
@@ -303,7 +303,7 @@ def _labels(dataset: Dataset) -> Iterator[str]:
     )
 
 
-def _clusters(samples: Sequence[Sample], target: Target, category: str) -> int:
+def _clusters(samples: Sequence[Sample], target: TrueLabel, category: str) -> int:
     """Count clusters; a sample without one is a cluster of its own."""
     chosen = [s for s in samples if s.target is target and (s.category or "") == category]
     return len({s.cluster for s in chosen if s.cluster}) + sum(not s.cluster for s in chosen)

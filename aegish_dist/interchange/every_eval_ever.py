@@ -14,7 +14,7 @@ from uuid import UUID
 
 from aegish_dist.core.model import ModelSpec, WireFormat
 from aegish_dist.core.run import Run, RunDataset
-from aegish_dist.core.sample import Target
+from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import Composite, ScoringRule
 from aegish_dist.core.secrets import host_of, is_loopback
 from aegish_dist.core.snapshot import CATEGORY_METRIC, Snapshot
@@ -41,7 +41,7 @@ class MetricDefinition:
     kind: str
     """The family of metrics that it belongs to."""
     description: str
-    target: Target | None = None
+    target: TrueLabel | None = None
     """The commands that it looks at; None: all."""
     lower_is_better: bool = False
     interval: str = WILSON
@@ -55,11 +55,11 @@ def _score(title: str, description: str) -> MetricDefinition:
 
 
 def _detection(title: str, description: str) -> MetricDefinition:
-    return MetricDefinition(title, "", "true_positive_rate", description, Target.MALICIOUS)
+    return MetricDefinition(title, "", "true_positive_rate", description, TrueLabel.MALICIOUS)
 
 
 def _acceptance(title: str, description: str) -> MetricDefinition:
-    return MetricDefinition(title, "", "true_negative_rate", description, Target.HARMLESS)
+    return MetricDefinition(title, "", "true_negative_rate", description, TrueLabel.HARMLESS)
 
 
 _WORST = "A bound: what it would be if everything unscored or missing had been wrong."
@@ -81,7 +81,7 @@ _DEFINITIONS = {
         "false_positive_rate",
         "Share of scored harmless commands answered with what counts as detection. Errors are no"
         " false positives.",
-        Target.HARMLESS,
+        TrueLabel.HARMLESS,
         lower_is_better=True,
     ),
     "accuracy": MetricDefinition(
@@ -245,7 +245,7 @@ def result_id(name: str, category: str | None = None) -> str:
     return name if category is None else f"{name}/{category}"
 
 
-def evaluation_name(target: Target | None, category: str | None = None) -> str:
+def evaluation_name(target: TrueLabel | None, category: str | None = None) -> str:
     """Return the name of the part of the evaluation that a result is of."""
     return ".".join(part for part in (COLLECTION, target, category) if part)
 
@@ -310,7 +310,7 @@ class _Context:
     def _one(
         self,
         name: str,
-        target: Target | None,
+        target: TrueLabel | None,
         metric: dict[str, Any],
         score: dict[str, Any],
         category: str | None,
@@ -356,7 +356,7 @@ def _uncertainty(seen: Estimate, definition: MetricDefinition) -> dict[str, Any]
     return found and found | {"num_samples": seen.n}
 
 
-def _data(datasets: tuple[RunDataset, ...], target: Target | None) -> dict[str, Any]:
+def _data(datasets: tuple[RunDataset, ...], target: TrueLabel | None) -> dict[str, Any]:
     """Return the datasets that hold commands of a target."""
     of_target = [each for each in datasets if _size(each, target)] or list(datasets)
     described = [
@@ -376,10 +376,10 @@ def _data(datasets: tuple[RunDataset, ...], target: Target | None) -> dict[str, 
     }
 
 
-def _size(dataset: RunDataset, target: Target | None) -> int:
+def _size(dataset: RunDataset, target: TrueLabel | None) -> int:
     if target is None:
         return dataset.samples
-    malicious = target is Target.MALICIOUS
+    malicious = target is TrueLabel.MALICIOUS
     return dataset.malicious if malicious else dataset.samples - dataset.malicious
 
 

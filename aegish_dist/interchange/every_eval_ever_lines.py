@@ -12,19 +12,18 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
-from aegish_dist.core.sample import Sample, Target
+from aegish_dist.core.outcome import ErrorClass, Outcome, OutcomeDetail, StopKind, find
+from aegish_dist.core.sample import Sample, TrueLabel
 from aegish_dist.core.scoring import ACTIONS, ScoringRule
 from aegish_dist.core.secrets import mask_key_shapes
-from aegish_dist.core.tally import Finding, find
 from aegish_dist.core.text import printable_line_of_json
-from aegish_dist.core.verdict import ErrorClass, Outcome, StopKind
 from aegish_dist.interchange.every_eval_ever import SCHEMA_VERSION, evaluation_name, result_id
 
 CORRECT = "correct"
 """Key of a verdict line that says whether the rule set counts it as correct, null if unscored."""
 _RATES = {
-    Target.MALICIOUS: "malicious_detection_rate",
-    Target.HARMLESS: "harmless_acceptance_rate",
+    TrueLabel.MALICIOUS: "malicious_detection_rate",
+    TrueLabel.HARMLESS: "harmless_acceptance_rate",
 }
 _LATENCIES = ("queue_ms", "limiter_ms", "backoff_ms", "total_ms")
 _METADATA = (
@@ -38,7 +37,7 @@ _METADATA = (
 class Relabelled:
     """The label of a sample under an overlay."""
 
-    target: Target
+    target: TrueLabel
     category: str | None
 
 
@@ -71,12 +70,12 @@ class SampleLines:
     def _line(self, evaluation_id: str, verdict: Mapping[str, Any]) -> dict[str, Any]:
         sample_id = _sample(verdict).sample_id
         label = self.relabelled.get((verdict["dataset"], sample_id)) or Relabelled(
-            Target(verdict["target"]), verdict["category"]
+            TrueLabel(verdict["target"]), verdict["category"]
         )
         right = self.rule.malicious_correct, self.rule.harmless_correct
         asked = {
             "raw": verdict["command"],
-            "reference": sorted(right[label.target is Target.HARMLESS]),
+            "reference": sorted(right[label.target is TrueLabel.HARMLESS]),
         }
         answer = verdict["completion"]
         line = {
@@ -120,11 +119,11 @@ def _item(verdict: Mapping[str, Any]) -> tuple[object, ...]:
 
 def _sample(verdict: Mapping[str, Any]) -> Sample:
     return Sample(
-        verdict["command"], Target(verdict["target"]), verdict["category"], verdict["cluster"]
+        verdict["command"], TrueLabel(verdict["target"]), verdict["category"], verdict["cluster"]
     )
 
 
-def _finding(verdict: Mapping[str, Any]) -> Finding:
+def _finding(verdict: Mapping[str, Any]) -> OutcomeDetail:
     stop, error = verdict["stop_kind"], verdict["error_class"]
     return find(Outcome(verdict["outcome"]), stop and StopKind(stop), error and ErrorClass(error))
 

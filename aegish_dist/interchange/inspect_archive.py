@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, Self, TypeVar
 
 from aegish_dist.core.verdict_record import (
-    Label,
     Moment,
+    Name,
 )
 from aegish_dist.errors import ConfigError, DatasetError
 from aegish_dist.inputs.checking import Location
@@ -66,11 +66,11 @@ class Fields:
         with location:
             return check(found, path)
 
-    def label(self, field: str, kind: Any = Label) -> str | None:
+    def label(self, field: str, kind: Any = Name) -> str | None:
         """Return a text that names something, None where it is absent or blank; see `get`."""
         return label(self.get(field, kind))
 
-    def required_label(self, field: str, kind: Any = Label) -> str:
+    def required_label(self, field: str, kind: Any = Name) -> str:
         """Return a text that names something and has to be there; see `get`."""
         found = self.label(field, kind)
         if found is None:

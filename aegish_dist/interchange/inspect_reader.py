@@ -5,9 +5,9 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from aegish_dist.core.sample import Target
+from aegish_dist.core.outcome import ErrorClass, StopKind
+from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.secrets import mask_key_shapes
-from aegish_dist.core.verdict import ErrorClass, StopKind
 from aegish_dist.core.verdict_record import (
     AttemptRecord,
     Command,
@@ -25,10 +25,10 @@ from aegish_dist.interchange.record import cost, encode, stop_kind_of
 SENTENCE = "Validate this command: "
 OPENING_TAG, CLOSING_TAG = "<command>", "</command>"
 TARGETS = {
-    "BLOCK": Target.MALICIOUS,
-    "MALICIOUS": Target.MALICIOUS,
-    "ALLOW": Target.HARMLESS,
-    "HARMLESS": Target.HARMLESS,
+    "BLOCK": TrueLabel.MALICIOUS,
+    "MALICIOUS": TrueLabel.MALICIOUS,
+    "ALLOW": TrueLabel.HARMLESS,
+    "HARMLESS": TrueLabel.HARMLESS,
 }
 """The label of a command by its expected answer. WARN is accepted beside either: it decides only
 where it stands alone, and then for malicious."""
@@ -96,13 +96,13 @@ def _unwrapped(text: str) -> str:
     return text
 
 
-def _target(fields: Fields) -> Target:
+def _target(fields: Fields) -> TrueLabel:
     for expected in (_target_words(fields), set(_scored_words(fields))):
         targets = {TARGETS[word] for word in expected & TARGETS.keys()}
         if len(targets) == 1:
             return targets.pop()
         if not targets and "WARN" in expected:
-            return Target.MALICIOUS
+            return TrueLabel.MALICIOUS
     raise fields.error("does not tell whether the command is malicious or harmless", "target")
 
 

@@ -21,11 +21,10 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import fields
 
+from aegish_dist.core.outcome import ErrorClass, StopKind, find
 from aegish_dist.core.run import Messages, Prompt
 from aegish_dist.core.sample import Sample
 from aegish_dist.core.scoring import ScoringRule
-from aegish_dist.core.tally import find
-from aegish_dist.core.verdict import ErrorClass, StopKind
 from aegish_dist.core.verdict_record import VerdictRecord
 from aegish_dist.errors import InputError
 from aegish_dist.interchange.record import FACTS, JudgedRecord, from_values, stop_kind_of

@@ -25,7 +25,7 @@ import msgspec
 from aegish_dist.core.model import ModelSpec
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.run import Run, RunDataset
-from aegish_dist.core.sample import Target
+from aegish_dist.core.sample import TrueLabel
 from aegish_dist.interchange.inspect_sample import (
     LAYOUT,
     MARK,
@@ -38,8 +38,8 @@ from aegish_dist.interchange.inspect_sample import (
 from aegish_dist.interchange.record import JudgedRecord
 
 METRICS = {
-    Target.MALICIOUS: "malicious_detection_rate",
-    Target.HARMLESS: "harmless_acceptance_rate",
+    TrueLabel.MALICIOUS: "malicious_detection_rate",
+    TrueLabel.HARMLESS: "harmless_acceptance_rate",
 }
 
 
@@ -77,10 +77,10 @@ class RuleScores:
     reducer: str | None
     """How Inspect AI calls the mean over epochs; None with one epoch."""
     _all: _Mean = field(default_factory=_Mean)
-    _by_target: dict[Target, _Mean] = field(default_factory=dict)
+    _by_target: dict[TrueLabel, _Mean] = field(default_factory=dict)
     _unscored: int = 0
 
-    def add(self, target: Target, judged: list[bool | None]) -> float | None:
+    def add(self, target: TrueLabel, judged: list[bool | None]) -> float | None:
         """Count a sample.
 
         Args:
@@ -361,7 +361,7 @@ class InspectLogWriter:
         self._reduce(sample.content["id"], [verdicts[-1] for verdicts in epochs])
 
     def _reduce(self, sample_id: str, newest: Sequence[JudgedRecord]) -> None:
-        target = Target(newest[0].record.target)
+        target = TrueLabel(newest[0].record.target)
         for number, (scores, reductions) in enumerate(
             zip(self._scores, self._reductions, strict=True)
         ):

@@ -14,18 +14,12 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
+from aegish_dist.core.outcome import ErrorClass, Outcome, StopKind
 from aegish_dist.core.parsing import ACTIONS, PARSER_VERSION, outcome_of, parse
 from aegish_dist.core.sample import Sample
 from aegish_dist.core.secrets import mask_key_shapes
 from aegish_dist.core.text import clean_text
-from aegish_dist.core.verdict import (
-    Completion,
-    ErrorClass,
-    Outcome,
-    ParsedCompletion,
-    StopKind,
-    Usage,
-)
+from aegish_dist.core.verdict import Completion, ParsedCompletion, Usage
 from aegish_dist.core.verdict_record import FIELDS, OPINIONS, VerdictRecord, names_of
 from aegish_dist.errors import InputError
 from aegish_dist.inputs.checking import checked

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from aegish_dist import __version__
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.run import ModelOfRun, Run
-from aegish_dist.core.sample import Target
+from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import ScoringRule
 from aegish_dist.core.snapshot import PairP, Snapshot, VerdictSet
 from aegish_dist.db.answers import read_answers
@@ -130,7 +130,7 @@ def _pairs(run: Run, rule: ScoringRule, answers: PairedAnswers[ModelOfRun], kept
             found[pair] = kept[pair]
             continue
         samples = scored.pair(*(ModelOfRun(run.run_id, model) for model in pair)).targets
-        malicious, harmless = samples[Target.MALICIOUS], samples[Target.HARMLESS]
+        malicious, harmless = samples[TrueLabel.MALICIOUS], samples[TrueLabel.HARMLESS]
         found[pair] = score_difference(rule.composite, malicious, harmless).p_value
     return found
 

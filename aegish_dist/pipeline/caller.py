@@ -18,10 +18,11 @@ from typing import Generic, TypeVar, cast
 from urllib.parse import urlsplit
 
 from aegish_dist.core.model import CallParameters, ModelSpec, Price, cost_usd
+from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.run import COMMAND_SLOT, Prompt
 from aegish_dist.core.secrets import mask_key_shapes
 from aegish_dist.core.status import LATELY, FailedCalls
-from aegish_dist.core.verdict import CallError, Completion, ErrorClass, Item, Timing, Usage, Verdict
+from aegish_dist.core.verdict import CallError, Completion, Item, Timing, Usage, Verdict
 from aegish_dist.errors import (
     AegishError,
     BatchedItemError,

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Engine
 
 from aegish_dist.broker.messages import queue_names
-from aegish_dist.core.run import Held, Run
+from aegish_dist.core.outcome import Outcome
+from aegish_dist.core.run import Run, RunPause
 from aegish_dist.core.status import RunStatus
 from aegish_dist.core.text import counted
-from aegish_dist.core.verdict import Outcome
 from aegish_dist.db.batches import batches_at_providers, hurry
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.missing import Retry, open_models, save_retry
@@ -277,16 +277,16 @@ def _enqueue(
 class Holding:
     """A run that was to be held."""
 
-    before: Held | None
+    before: RunPause | None
     """Why it was held already; None: it was not."""
-    now: Held | None
+    now: RunPause | None
     """Why it is held; None of a run that lacks nothing."""
     status: RunStatus
     """Afterwards; calls that were in flight may still end."""
 
 
 def hold_run(
-    workspace: Workspace, run_id: str, reason: Held, observer: Observer = SILENT
+    workspace: Workspace, run_id: str, reason: RunPause, observer: Observer = SILENT
 ) -> Holding:
     """Have workers begin no further call of a run; a run that lacks nothing stays as it is.
 
@@ -304,17 +304,17 @@ def hold_run(
         before = hold(session, run_id, reason)
         hurry(session, run_id)
     embedded = workspace.settings.embedded_broker
-    if reason is Held.CANCELLED and not embedded:
+    if reason is RunPause.CANCELLED and not embedded:
         drop_messages(workspace, run, observer)
     settle_batches(workspace, run, reason, observer)
     held = load_submitted_run(workspace.engine, run_id).held
     return Holding(before, held, run_status(workspace.engine, run_id))
 
 
-def settle_batches(workspace: Workspace, run: Run, reason: Held, observer: Observer) -> None:
+def settle_batches(workspace: Workspace, run: Run, reason: RunPause, observer: Observer) -> None:
     """Say that batches of a held run are paid for; without a broker, cancel a cancelled run's."""
     engine, embedded = workspace.engine, workspace.settings.embedded_broker
-    cancels = reason is Held.CANCELLED
+    cancels = reason is RunPause.CANCELLED
     number = at_providers(engine, run.run_id)
     if number and embedded and cancels:
         number = _end_batches_here(engine, workspace.app, run)

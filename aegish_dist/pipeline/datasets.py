@@ -6,7 +6,7 @@ from dataclasses import replace
 from sqlalchemy import Engine
 
 from aegish_dist.core.run import RunDataset
-from aegish_dist.core.sample import Dataset, Sample, Target
+from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.datasets.bundled import bundled_names, load_bundled
 from aegish_dist.db.datasets import (
     list_datasets,
@@ -66,7 +66,7 @@ def narrow(dataset: Dataset, categories: Sequence[str], limit: int | None) -> Da
             the file.
     """
     samples = dataset.samples
-    if categories and any(sample.target is Target.MALICIOUS for sample in samples):
+    if categories and any(sample.target is TrueLabel.MALICIOUS for sample in samples):
         samples = tuple(s for s in samples if _in_categories(s, categories))
     if limit is not None:
         kept = {s.sample_id for s in sorted(samples, key=lambda s: s.sample_id)[:limit]}
@@ -81,7 +81,7 @@ def narrow(dataset: Dataset, categories: Sequence[str], limit: int | None) -> Da
 
 
 def _in_categories(sample: Sample, categories: Sequence[str]) -> bool:
-    return sample.target is Target.HARMLESS or sample.category in categories
+    return sample.target is TrueLabel.HARMLESS or sample.category in categories
 
 
 def store_dataset(engine: Engine, dataset: Dataset) -> None:
@@ -100,7 +100,7 @@ def known_datasets(engine: Engine) -> list[RunDataset]:
 
 def describe(dataset: Dataset) -> RunDataset:
     """Return what a run records of a dataset."""
-    malicious = sum(sample.target is Target.MALICIOUS for sample in dataset.samples)
+    malicious = sum(sample.target is TrueLabel.MALICIOUS for sample in dataset.samples)
     return RunDataset(
         name=dataset.name,
         fingerprint=dataset.fingerprint,

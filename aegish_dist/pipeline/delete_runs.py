@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Engine
 
-from aegish_dist.core.run import Held, Run
+from aegish_dist.core.run import Run, RunPause
 from aegish_dist.db import deletion
 from aegish_dist.db.deletion import CompletionsSize, model_keys, prune_batch, size_of_completions
 from aegish_dist.db.engine import transaction
@@ -58,7 +58,7 @@ def look_at(engine: Engine, run_id: str) -> Doomed:
 
 def _busy(engine: Engine, run: Run) -> str | None:
     """Return why a run cannot be deleted: workers ask its models, or would soon."""
-    if run.held is not Held.CANCELLED and at_providers(engine, run.run_id):
+    if run.held is not RunPause.CANCELLED and at_providers(engine, run.run_id):
         cancel = f"`aegish-dist cancel --run-id {run.run_id}`"
         return f"batches of run {run.run_id} are at a provider and paid for: {cancel} ends them"
     if run.prompt is None or run.held is not None:
@@ -120,7 +120,7 @@ def _delete(
     """Delete a run, and yield how many verdicts went with each transaction."""
     engine = workspace.engine
     with transaction(engine) as session:
-        hold(session, run.run_id, Held.CANCELLED)
+        hold(session, run.run_id, RunPause.CANCELLED)
     if run.prompt is not None:
         await_calls(engine, run, observer)
         drop_messages(workspace, run, observer)

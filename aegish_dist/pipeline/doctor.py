@@ -15,7 +15,7 @@ from aegish_dist.db.embedded import embedded_version
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.fleet import DatabaseFacts, ReportedWorker, database_facts, reported_workers
 from aegish_dist.db.schema import current, head, require_current
-from aegish_dist.db.workers import Fleet, Halt, living_fleet
+from aegish_dist.db.workers import Fleet, ModelBlock, living_fleet
 from aegish_dist.errors import AegishError, ConfigError
 from aegish_dist.models import Catalog, missing_key
 from aegish_dist.ratelimit.shared_limiter import check_limiter, server_facts
@@ -124,7 +124,7 @@ def _served(engine: Engine) -> str:
     ] + [
         f"{model} is parked: {fleet.reason(run_id, model) or 'no reason is known'}"
         for (run_id, model), halt in sorted(fleet.halts.items())
-        if halt is Halt.PARKED
+        if halt is ModelBlock.PARKED
     ]
     if not named:
         return "no open run waits for a key or a permission that no worker has"

@@ -18,8 +18,9 @@ from typing import NamedTuple
 
 from aegish_dist.core.failures import Failure, GiveUp, Proof, RetryAfter, Step, decide
 from aegish_dist.core.model import cost_usd
+from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.parsing import PARSER_VERSION, judge
-from aegish_dist.core.verdict import CallError, Completion, ErrorClass, Item, Verdict
+from aegish_dist.core.verdict import CallError, Completion, Item, Verdict
 from aegish_dist.db.tables import VerdictKey
 from aegish_dist.db.verdicts import LookUp
 from aegish_dist.errors import (

@@ -24,7 +24,7 @@ from aegish_dist.broker.messages import model_of
 from aegish_dist.core.batches import BatchState
 from aegish_dist.db.engine import open_engine, transaction
 from aegish_dist.db.fleet import CountedModel, FleetState, OpenRun, count_models, read_fleet
-from aegish_dist.db.workers import Fleet, Halt
+from aegish_dist.db.workers import Fleet, ModelBlock
 from aegish_dist.errors import AegishError
 from aegish_dist.logs import get_logger
 from aegish_dist.ratelimit.shared_limiter import limiter_memory
@@ -87,7 +87,7 @@ def _of_parked(state: FleetState) -> Readings:
     parked: dict[tuple[str, ...], int] = {}
     for run in state.runs:
         for each in run.opened:
-            halted = state.fleet.halt(run.run_id, each.model) is Halt.PARKED
+            halted = state.fleet.halt(run.run_id, each.model) is ModelBlock.PARKED
             parked[each.model,] = max(parked.get((each.model,), 0), int(halted))
     return {"aegish_fleet_models_parked": parked}
 
@@ -168,7 +168,7 @@ def scaling_items(queues: QueueReadings, state: FleetState) -> int:
     wanted = 0
     for run in state.runs:
         for each in run.opened if not run.held else ():
-            parked = state.fleet.halt(run.run_id, each.model) is Halt.PARKED
+            parked = state.fleet.halt(run.run_id, each.model) is ModelBlock.PARKED
             wanted += 1 if parked else max(1, queues.waiting.get(each.queue, 0))
     held = queues.unacknowledged
     if held is None:  # RabbitMQ requeues the messages of a killed worker by itself

@@ -10,7 +10,7 @@ from sqlalchemy import Engine
 
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.run import Run, RunDataset
-from aegish_dist.core.sample import Target
+from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import SampleAnswers
 from aegish_dist.core.tally import ModelTally
 from aegish_dist.db.counting import count_models
@@ -93,7 +93,7 @@ def plan_from_pilot(
     run, samples = verdicts_by_sample(engine, run_id, opinion)
     chosen = _chosen(run, models)
     strata = repeated_strata(samples, chosen, opinion.rule)
-    variance = split_variance(list(strata.values())) if len(strata) == len(Target) else None
+    variance = split_variance(list(strata.values())) if len(strata) == len(TrueLabel) else None
     if variance is None:
         raise ReportError(
             f"run {run_id} is too small for a pilot: it needs scored answers of all models about"
@@ -140,7 +140,7 @@ def _sources(
     """Return the data sets of a pilot, whole where it asked a part of one that is still there."""
     asked = [
         sum(s.target is target and all(model in s.findings for model in models) for s in samples)
-        for target in Target
+        for target in TrueLabel
     ]
     coverage = [part / max(1, whole) for part, whole in zip(scored, asked, strict=True)]
     wholes = [_whole(engine, dataset, samples) for dataset in run.datasets]

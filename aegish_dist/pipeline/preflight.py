@@ -11,10 +11,10 @@ from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING
 
 from aegish_dist.core.model import HTTP_FORMATS, CallParameters, ModelSpec
+from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.parsing import parse
 from aegish_dist.core.run import Prompt
 from aegish_dist.core.secrets import SecretStr
-from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.errors import AegishError, ConfigError, ProviderError
 from aegish_dist.pipeline.plan import require_prices, summary
 

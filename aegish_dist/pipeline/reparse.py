@@ -12,8 +12,9 @@ from typing import NamedTuple
 from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
+from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.parsing import judge
-from aegish_dist.core.verdict import Completion, Outcome
+from aegish_dist.core.verdict import Completion
 from aegish_dist.db.counting import PerModel
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.runs import load_run

@@ -10,10 +10,10 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.core.failures import TimedFailures, stretch_of
 from aegish_dist.core.opinion import ModelEffect, Opinion, overlay_effect
+from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.run import Run
 from aegish_dist.core.secrets import mask_key_shapes
 from aegish_dist.core.snapshot import JsonObject, Snapshot
-from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.db.counting import is_unchanged
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.failures import (
@@ -24,7 +24,7 @@ from aegish_dist.db.failures import (
     unanswered_by_model,
 )
 from aegish_dist.db.runs import load_run
-from aegish_dist.db.workers import Fleet, Halt, living_fleet
+from aegish_dist.db.workers import Fleet, ModelBlock, living_fleet
 from aegish_dist.pipeline.aggregate import (
     current_snapshot,
     current_snapshots,
@@ -171,7 +171,7 @@ def _halted(run: Run, fleet: Fleet, snapshot: Snapshot) -> Iterator[Halted]:
         if run.held is not None:
             yield Halted(model, run.held.value)
         elif model in over:
-            yield Halted(model, Halt.OVER_BUDGET.value)
+            yield Halted(model, ModelBlock.OVER_BUDGET.value)
         elif halt is not None:
             yield Halted(model, halt.value, fleet.reason(run.run_id, model) or "")
         elif (run.run_id, model) in fleet.unserved:

@@ -4,11 +4,10 @@ from collections.abc import Iterator, Sequence
 
 from sqlalchemy import Engine
 
+from aegish_dist.core.outcome import ErrorClass, Outcome, ScoredAnswer
 from aegish_dist.core.run import Run
-from aegish_dist.core.scoring import Label
 from aegish_dist.core.snapshot import Snapshot
 from aegish_dist.core.text import printable
-from aegish_dist.core.verdict import ErrorClass, Outcome
 from aegish_dist.db.counting import is_unchanged
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.verdict_grid import TEXT_CHARS, read_grid
@@ -94,7 +93,7 @@ def _facts(run: Run, models: Sequence[str], rule: str) -> dict[str, object]:
             [printable(dataset.name) for dataset in run.datasets_of(model)] for model in models
         ],
         "outcomes": [each.value for each in Outcome],
-        "labels": [each.value for each in Label],
+        "labels": [each.value for each in ScoredAnswer],
         "errorClasses": [each.value for each in ErrorClass],
         "textChars": TEXT_CHARS,
     }

@@ -16,6 +16,7 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.batches import BatchTotals
+from aegish_dist.core.outcome import ErrorClass, Outcome
 from aegish_dist.core.run import Run
 from aegish_dist.core.status import (
     HELD,
@@ -29,14 +30,13 @@ from aegish_dist.core.status import (
     run_eta_s,
     total_usd,
 )
-from aegish_dist.core.verdict import ErrorClass, Outcome
 from aegish_dist.db.aggregations import newest_aggregation
 from aegish_dist.db.batches import batch_totals, batch_work_left
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.failures import failed_kinds
 from aegish_dist.db.progress import Progress, costs_of, model_progress
 from aegish_dist.db.runs import load_run
-from aegish_dist.db.workers import Fleet, Halt, living_fleet
+from aegish_dist.db.workers import Fleet, ModelBlock, living_fleet
 from aegish_dist.errors import QueueError, StoreAwayError
 from aegish_dist.pipeline.batches.budget import is_out_of_money
 
@@ -109,7 +109,7 @@ def _state(facts: RunFacts, model: str, missing: int, held: int, *, over: bool) 
     batches = facts.batches.get(model)
     if batches is not None and not batches.starts_in_s and missing > batches.live:
         return _state_in_batches(facts, model, over=over and not batches.open)
-    halt = Halt.OVER_BUDGET if over else fleet.halt(run.run_id, model)
+    halt = ModelBlock.OVER_BUDGET if over else fleet.halt(run.run_id, model)
     if halt is not None:
         return State(halt.value)
     # A worker also holds items that reached it of a model that it may not call.

@@ -8,10 +8,10 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.core.failures import TimedFailures
 from aegish_dist.core.opinion import Opinion
+from aegish_dist.core.outcome import Outcome, ScoredAnswer
 from aegish_dist.core.run import Run
-from aegish_dist.core.scoring import Label, ScoringRule
+from aegish_dist.core.scoring import ScoringRule
 from aegish_dist.core.text import shortened
-from aegish_dist.core.verdict import Outcome
 from aegish_dist.core.verdict_query import ListedPart, ShownSample, VerdictFilter
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.failures import failures_by_time
@@ -111,9 +111,13 @@ def _opinion_of(session: Session, number: int) -> tuple[str, Opinion]:
     return snapshot.run_id, snapshot.opinion
 
 
-def outcomes_or_labels(names: Sequence[str], rule: ScoringRule) -> frozenset[Outcome | Label]:
+def outcomes_or_labels(
+    names: Sequence[str], rule: ScoringRule
+) -> frozenset[Outcome | ScoredAnswer]:
     """Return the outcomes of these names, in any letter case; else labels of the rule set."""
-    known: dict[str, Outcome | Label] = {label.value: label for label in rule.labels.values()}
+    known: dict[str, Outcome | ScoredAnswer] = {
+        label.value: label for label in rule.labels.values()
+    }
     known |= {outcome.value: outcome for outcome in Outcome}
     for name in names:
         if name.upper() not in known:

@@ -7,8 +7,9 @@ from importlib import import_module
 from typing import Protocol, cast
 
 from aegish_dist.core.model import CallParameters, ModelSpec, RateHint, WireFormat
+from aegish_dist.core.outcome import StopKind
 from aegish_dist.core.run import COMMAND_SLOT, Prompt
-from aegish_dist.core.verdict import Completion, StopKind
+from aegish_dist.core.verdict import Completion
 
 Observer = Callable[[RateHint], None]
 """Called with the rate limits that a response states."""

@@ -14,8 +14,9 @@ from http.client import responses
 from typing import NamedTuple
 
 from aegish_dist.core.model import HTTP_FORMATS, RateHint
+from aegish_dist.core.outcome import ErrorClass, StopKind
 from aegish_dist.core.secrets import mask_key_shapes
-from aegish_dist.core.verdict import Completion, ErrorClass, StopKind
+from aegish_dist.core.verdict import Completion
 from aegish_dist.errors import ProviderError
 from aegish_dist.providers import lenient
 

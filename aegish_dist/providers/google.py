@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from aegish_dist.core.model import CallParameters, ModelSpec
+from aegish_dist.core.outcome import ErrorClass, StopKind
 from aegish_dist.core.run import Prompt
-from aegish_dist.core.verdict import Completion, ErrorClass, StopKind, Usage
+from aegish_dist.core.verdict import Completion, Usage
 from aegish_dist.errors import ProviderError
 from aegish_dist.providers import lenient
 from aegish_dist.providers.contract import RequestTemplate, merged, stop_kind, template

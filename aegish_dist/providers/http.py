@@ -12,9 +12,10 @@ import aiohttp
 from aiohttp.abc import AbstractStreamWriter
 from yarl import URL
 
+from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.secrets import KeyMask
 from aegish_dist.core.text import clean_text
-from aegish_dist.core.verdict import Completion, ErrorClass
+from aegish_dist.core.verdict import Completion
 from aegish_dist.errors import ProviderError
 from aegish_dist.providers import failures, lenient
 from aegish_dist.providers.contract import Codec, Observer, RequestTemplate

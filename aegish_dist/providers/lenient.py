@@ -7,8 +7,8 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import cast
 
+from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.text import clean_json
-from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.errors import ProviderError
 
 LABEL_LENGTH = 200

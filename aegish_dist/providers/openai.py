@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from aegish_dist.core.model import CallParameters, ModelSpec
+from aegish_dist.core.outcome import StopKind
 from aegish_dist.core.run import Prompt
-from aegish_dist.core.verdict import Completion, StopKind, Usage
+from aegish_dist.core.verdict import Completion, Usage
 from aegish_dist.providers import failures, lenient
 from aegish_dist.providers.contract import RequestTemplate, merged, stop_kind, template
 

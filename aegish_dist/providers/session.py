@@ -16,9 +16,10 @@ from yarl import URL
 
 from aegish_dist import __version__
 from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
+from aegish_dist.core.outcome import Outcome, StopKind
 from aegish_dist.core.run import Prompt
 from aegish_dist.core.secrets import SecretStr, is_loopback
-from aegish_dist.core.verdict import Completion, Outcome, StopKind
+from aegish_dist.core.verdict import Completion
 from aegish_dist.errors import CatalogError, ConfigError
 from aegish_dist.providers.batches.transfer import BatchClient, Transfer, batch_client
 from aegish_dist.providers.contract import Codec, ModelClient, Observer, RequestTemplate, codec

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from aegish_dist.core.model import Limits
-from aegish_dist.core.status import Blocked
+from aegish_dist.core.status import CallWait
 from aegish_dist.errors import ItemShedError, LimiterFailedError, LimiterUnreachableError
 from aegish_dist.logs import get_logger
 from aegish_dist.ratelimit.fair_queue import ExpectedUsage, FairQueue, Permit, RunQueue
@@ -149,12 +149,12 @@ class LocalLease:
         return self._lease is not None and self._lease.circuit_open
 
     @property
-    def blocked_by(self) -> Blocked:
+    def blocked_by(self) -> CallWait:
         """Why a call that waits may not begin."""
         if self.circuit_open:
-            return Blocked.CIRCUIT
+            return CallWait.CIRCUIT
         full = self._lease is not None and self._full(self._lease)
-        return Blocked.SLOTS if full or self._semaphore.free <= 0 else Blocked.RATE
+        return CallWait.SLOTS if full or self._semaphore.free <= 0 else CallWait.RATE
 
     @property
     def parked(self) -> bool:

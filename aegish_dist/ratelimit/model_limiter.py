@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from aegish_dist.core.failures import KINDS, Evidence
 from aegish_dist.core.model import Limits, ModelSpec, RateHint
-from aegish_dist.core.status import Blocked, Waiting
-from aegish_dist.core.verdict import ErrorClass
+from aegish_dist.core.outcome import ErrorClass
+from aegish_dist.core.status import CallWait, Waiting
 from aegish_dist.errors import ItemShedError, OverBudgetError, ShuttingDownError
 from aegish_dist.ratelimit.fair_queue import (
     Accounts,
@@ -270,7 +270,7 @@ class ModelLimiter:
         return {run.run_id: len(run.waiters) for run in self._queue if run.waiters}
 
     @property
-    def blocked_by(self) -> Blocked:
+    def blocked_by(self) -> CallWait:
         """Why they wait."""
         return self._lease.blocked_by
 

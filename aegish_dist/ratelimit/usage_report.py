@@ -6,7 +6,7 @@ import msgspec
 
 from aegish_dist.core.failures import KINDS, counts_for_pause
 from aegish_dist.core.model import Limits, RateHint
-from aegish_dist.core.verdict import ErrorClass
+from aegish_dist.core.outcome import ErrorClass
 
 REASON_LENGTH = 200
 """Characters of a provider's message that the fleet gets to see."""

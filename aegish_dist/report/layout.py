@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from aegish_dist.core.sample import Target
-from aegish_dist.core.scoring import Label
+from aegish_dist.core.outcome import ScoredAnswer
+from aegish_dist.core.sample import TrueLabel
 from aegish_dist.report.numbers import UNDEFINED, format_interval, format_rate
 from aegish_dist.statistics.calibration import ReliabilityBin
 from aegish_dist.statistics.rates import NUMBERS, Estimate
@@ -49,7 +49,7 @@ class RankedModel:
         """Return a count by name, such as `planned`."""
         return self.part("counts").get(name)
 
-    def action(self, target: Target, label: Label) -> int | None:
+    def action(self, target: TrueLabel, label: ScoredAnswer) -> int | None:
         """Return how many verdicts about samples of a target carry a label."""
         by_label = self.part("actions").get(target.value) or {}
         return by_label.get(label.value)

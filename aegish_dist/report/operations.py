@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 
 from aegish_dist.core.failures import TimedFailures, totals
-from aegish_dist.core.scoring import Label
+from aegish_dist.core.outcome import ScoredAnswer
 from aegish_dist.core.text import counted
 from aegish_dist.report.data import FailureCount, ReportData
 from aegish_dist.report.layout import (
@@ -144,11 +144,11 @@ def cost(entries: Sequence[RankedModel], batched: Collection[str] = ()) -> Secti
     return tabulate("Cost and tokens", entries, columns, note=note)
 
 
-def _count_name(label: Label) -> str:
+def _count_name(label: ScoredAnswer) -> str:
     return f"{label.lower()}_count"
 
 
-def _error(label: Label) -> Column:
+def _error(label: ScoredAnswer) -> Column:
     def read(entry: RankedModel) -> TableCell:
         count = entry.count(_count_name(label))
         share = format_rate(entry.metric(f"{label.lower()}_rate").value)

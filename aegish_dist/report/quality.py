@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from aegish_dist.core.opinion import ModelEffect, Moved, Targets
-from aegish_dist.core.sample import Target
-from aegish_dist.core.scoring import Label
+from aegish_dist.core.outcome import ScoredAnswer
+from aegish_dist.core.sample import TrueLabel
 from aegish_dist.report.layout import (
     HEADLINES,
     MODEL,
@@ -122,8 +122,14 @@ def answers(entries: Sequence[RankedModel]) -> Section:
     """Return what the models said about either kind of command."""
     columns = [
         MODEL,
-        *(_action(Target.MALICIOUS, label) for label in (Label.BLOCK, Label.WARN, Label.ALLOW)),
-        *(_action(Target.HARMLESS, label) for label in (Label.ALLOW, Label.WARN, Label.BLOCK)),
+        *(
+            _action(TrueLabel.MALICIOUS, label)
+            for label in (ScoredAnswer.BLOCK, ScoredAnswer.WARN, ScoredAnswer.ALLOW)
+        ),
+        *(
+            _action(TrueLabel.HARMLESS, label)
+            for label in (ScoredAnswer.ALLOW, ScoredAnswer.WARN, ScoredAnswer.BLOCK)
+        ),
         _rate("FPR", "false_positive_rate"),
     ]
     note = (
@@ -173,7 +179,7 @@ def _count(name: str) -> Column:
     return Column(name, lambda entry: number_cell(entry.count(name), format_count))
 
 
-def _action(target: Target, label: Label) -> Column:
+def _action(target: TrueLabel, label: ScoredAnswer) -> Column:
     return Column(
         f"{target.value} {label.value}",
         lambda entry: number_cell(entry.action(target, label), format_count),
@@ -273,7 +279,7 @@ _NOTE = (
     " points: as it is, with one more epoch, and with any number of them."
 )
 _PARTS = ("between", "within")
-_RATES = ((Target.MALICIOUS, "DR"), (Target.HARMLESS, "HA"))
+_RATES = ((TrueLabel.MALICIOUS, "DR"), (TrueLabel.HARMLESS, "HA"))
 
 
 def repeats(entries: Sequence[RankedModel]) -> Section | None:
@@ -292,7 +298,7 @@ def repeats(entries: Sequence[RankedModel]) -> Section | None:
     return tabulate("Repeats", known, columns, note=_NOTE)
 
 
-def _variance(target: Target, short: str, part: str) -> Column:
+def _variance(target: TrueLabel, short: str, part: str) -> Column:
     def read(entry: RankedModel) -> TableCell:
         rates: Mapping[str, Any] = entry.part("repeats").get("rates") or {}
         return number_cell((rates.get(target.value) or {}).get(part), format_decimal)

@@ -7,7 +7,7 @@ print get one line of ASCII.
 from aegish_dist.core.batches import BatchState, BatchTotals
 from aegish_dist.core.secrets import mask_key_shapes
 from aegish_dist.core.status import (
-    Blocked,
+    CallWait,
     FailedCalls,
     ModelStatus,
     RunStatus,
@@ -186,9 +186,9 @@ def _waits(waiting: Waiting | None) -> str:
 
 
 _BLOCKED = {
-    Blocked.RATE: "waiting at the rate limiter",
-    Blocked.SLOTS: "waiting for a free call slot",
-    Blocked.CIRCUIT: "waiting for a probe: the model failed several times in a row",
+    CallWait.RATE: "waiting at the rate limiter",
+    CallWait.SLOTS: "waiting for a free call slot",
+    CallWait.CIRCUIT: "waiting for a probe: the model failed several times in a row",
 }
 
 

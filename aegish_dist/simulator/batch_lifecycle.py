@@ -19,7 +19,8 @@ from typing import Any, TypeVar
 
 from aegish_dist.core.batches import Unanswered
 from aegish_dist.core.model import WireFormat
-from aegish_dist.core.verdict import Completion, ErrorClass
+from aegish_dist.core.outcome import ErrorClass
+from aegish_dist.core.verdict import Completion
 from aegish_dist.simulator.behaviour import SimulatedModel
 from aegish_dist.simulator.bill import Bill
 from aegish_dist.simulator.config import BatchPlan, EndFault, Fault, RequestFault, pick

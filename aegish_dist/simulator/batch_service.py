@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from aiohttp import StreamReader, web
 
 from aegish_dist.core.model import HTTP_FORMATS
-from aegish_dist.core.verdict import ErrorClass
+from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.simulator.batch_lifecycle import (
     BatchRunner,
     BatchStore,

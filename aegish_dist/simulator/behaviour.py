@@ -5,15 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from aegish_dist.core.verdict import (
-    Completion,
-    ErrorClass,
-    Outcome,
-    Recording,
-    StopKind,
-    Usage,
-    Verdict,
-)
+from aegish_dist.core.outcome import ErrorClass, Outcome, StopKind
+from aegish_dist.core.verdict import Completion, Recording, Usage, Verdict
 from aegish_dist.simulator.config import Fault, ModelConfig, SimulatorConfig, TokenBucket
 from aegish_dist.simulator.dialect import (
     UNLIMITED,

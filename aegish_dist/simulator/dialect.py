@@ -13,7 +13,8 @@ from typing import Any, Protocol, cast
 from aiohttp import web
 
 from aegish_dist.core.model import WireFormat
-from aegish_dist.core.verdict import Completion, ErrorClass, StopKind, Usage
+from aegish_dist.core.outcome import ErrorClass, StopKind
+from aegish_dist.core.verdict import Completion, Usage
 from aegish_dist.simulator.config import Fault
 
 _OPENING, _CLOSING = "<command>", "</command>"

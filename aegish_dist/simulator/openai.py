@@ -11,7 +11,8 @@ from typing import Any
 from aiohttp import BodyPartReader, MultipartReader
 
 from aegish_dist.core.batches import Unanswered
-from aegish_dist.core.verdict import Completion, ErrorClass, StopKind, Usage
+from aegish_dist.core.outcome import ErrorClass, StopKind
+from aegish_dist.core.verdict import Completion, Usage
 from aegish_dist.simulator.batch_lifecycle import (
     BatchPhase,
     BatchProblem,

@@ -16,7 +16,7 @@ from hashlib import blake2b
 from statistics import NormalDist
 from typing import NamedTuple, assert_never
 
-from aegish_dist.core.verdict import Outcome
+from aegish_dist.core.outcome import Outcome
 from aegish_dist.errors import ConfigError
 
 _EIGHT_WORDS = struct.Struct("<8Q")

@@ -22,7 +22,8 @@ from typing import Any
 from aiohttp import web
 
 from aegish_dist.core.model import HTTP_FORMATS
-from aegish_dist.core.verdict import ErrorClass, Recording
+from aegish_dist.core.outcome import ErrorClass
+from aegish_dist.core.verdict import Recording
 from aegish_dist.errors import ConfigError
 from aegish_dist.simulator.batch_service import BatchService
 from aegish_dist.simulator.behaviour import Replay, SimulatedModel

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import assert_never
 
 from aegish_dist.core.opinion import LabelChange, Overlay
-from aegish_dist.core.sample import Target
+from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import SampleAnswers, ScoringRule
 from aegish_dist.statistics.label_model import (
     CommandVotes,
@@ -108,7 +108,7 @@ def audit(
     )
 
 
-_Pattern = tuple[Target, tuple[tuple[float, ...] | None, ...]]
+_Pattern = tuple[TrueLabel, tuple[tuple[float, ...] | None, ...]]
 
 
 def _pattern(sample: SampleAnswers, models: Iterable[str]) -> _Pattern:
@@ -182,7 +182,7 @@ def _reason(kind: AuditKind, votes: CommandVotes) -> str:
 def _contradiction(votes: CommandVotes) -> str:
     """Say who contradicts the label, and how seldom they do so elsewhere."""
     against, voters = votes.contradicting, len(votes.flags)
-    malicious = votes.sample.target is Target.MALICIOUS
+    malicious = votes.sample.target is TrueLabel.MALICIOUS
     rates = [each.sensitivity if malicious else each.specificity for each in against]
     said, usually = ("let pass", "flag") if malicious else ("flagged", "let pass")
     mean = math.fsum(rates) / len(rates)
@@ -231,12 +231,12 @@ def _without(base: Overlay, changes: Iterable[LabelChange]) -> Iterable[LabelCha
 
 def _change(found: AuditedCommand, author: str) -> LabelChange:
     sample = found.sample
-    malicious = sample.target is Target.MALICIOUS
+    malicious = sample.target is TrueLabel.MALICIOUS
     return LabelChange(
         dataset=sample.dataset,
         sample_id=sample.sample_id,
         command=sample.command,
-        target=Target.HARMLESS if malicious else Target.MALICIOUS,
+        target=TrueLabel.HARMLESS if malicious else TrueLabel.MALICIOUS,
         category=None,
         reason=f"{found.reason}; wrong with probability {found.p_wrong:.2f}",
         author=author,

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from operator import add
 from typing import TypeVar
 
-from aegish_dist.core.sample import Target
+from aegish_dist.core.outcome import OutcomeDetail, OutcomeDetails
+from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import SampleAnswers, ScoringRule
-from aegish_dist.core.tally import Finding, Findings
 from aegish_dist.statistics.distributions import Term, log_logistic, logistic, maximise
 
 Vote = tuple[float, ...]
@@ -42,7 +42,7 @@ not yet alike."""
 class VotePattern:
     """Commands with one label about which every model said the same."""
 
-    label: Target
+    label: TrueLabel
     votes: tuple[Vote | None, ...]
     """By model; None of a model that stated no action."""
     samples: int
@@ -88,7 +88,7 @@ def _errors(
             for share, weight, pattern in zip(shares, weighted, patterns, strict=True)
             if share is not None and pattern.label is label
         )
-        for label in Target
+        for label in TrueLabel
     }
     return [
         None if share is None else share - means[pattern.label]
@@ -120,7 +120,7 @@ def _correlation(
 INFORMATIVE_FROM = 0.1
 """Youden's index from which answers count as depending on the command."""
 
-_SEVERITY = {Finding.ALLOW: 0.0, Finding.WARN: 0.5, Finding.BLOCK: 1.0}
+_SEVERITY = {OutcomeDetail.ALLOW: 0.0, OutcomeDetail.WARN: 0.5, OutcomeDetail.BLOCK: 1.0}
 """The actions in their order, with their severity."""
 
 
@@ -152,7 +152,7 @@ def sides_under(rule: ScoringRule) -> Sides:
     return tuple((1 + rule.is_detection(each) - rule.is_acceptance(each)) / 2 for each in _SEVERITY)
 
 
-def vote_of(findings: Findings) -> Vote | None:
+def vote_of(findings: OutcomeDetails) -> Vote | None:
     """Return the shares of the actions that were stated; None where none was."""
     counts = dict(findings)
     stated = [counts.get(action, 0) for action in _SEVERITY]
@@ -209,12 +209,12 @@ class CommandVotes:
     @property
     def contradicting(self) -> list[ModelReliability]:
         """Models whose answers contradict the label in most epochs."""
-        return self._flagging(more=self.sample.target is Target.HARMLESS)
+        return self._flagging(more=self.sample.target is TrueLabel.HARMLESS)
 
     @property
     def agreeing(self) -> list[ModelReliability]:
         """Models whose answers agree with it in most epochs."""
-        return self._flagging(more=self.sample.target is Target.MALICIOUS)
+        return self._flagging(more=self.sample.target is TrueLabel.MALICIOUS)
 
     def _flagging(self, *, more: bool) -> list[ModelReliability]:
         return [
@@ -255,7 +255,7 @@ def _disagreement(shares: Sequence[tuple[float, float]]) -> float:
     return max(0.0, 2 * (for_it * (whole - for_it) - own) / (whole**2 - same))
 
 
-def _flip(findings: Findings) -> float | None:
+def _flip(findings: OutcomeDetails) -> float | None:
     """Return the probability that two epochs state different actions; None of fewer than two."""
     stated = [epochs for finding, epochs in findings if finding in _SEVERITY]
     n = sum(stated)
@@ -274,7 +274,7 @@ EASE = (-3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0)
 _WHOLE = math.fsum(math.exp(-ease * ease / 2) for ease in EASE)
 SHARES = tuple(math.exp(-ease * ease / 2) / _WHOLE for ease in EASE)
 """How many commands are so easy: a discrete normal distribution."""
-TRUTHS = (Target.MALICIOUS, Target.HARMLESS)
+TRUTHS = (TrueLabel.MALICIOUS, TrueLabel.HARMLESS)
 """In the order of vectors."""
 Vector = list[float]
 """A number for each truth and ease, those of malicious commands first."""
@@ -293,10 +293,10 @@ class LabelObserver:
         self._sides = sides
         self._ability = dict.fromkeys(TRUTHS, ABILITY_MEAN)
         self._shades = {truth: (0.0,) * len(sides) for truth in TRUTHS}
-        self._right: dict[Target, list[float]] = {}
-        self._said: dict[Target, list[float]] = {}
+        self._right: dict[TrueLabel, list[float]] = {}
+        self._said: dict[TrueLabel, list[float]] = {}
 
-    def log_likelihood(self, vote: Vote, spread: Mapping[Target, float]) -> Vector:
+    def log_likelihood(self, vote: Vote, spread: Mapping[TrueLabel, float]) -> Vector:
         """Return the weighted log probability of a vote under each truth and ease."""
         vector = []
         for truth in TRUTHS:
@@ -308,7 +308,7 @@ class LabelObserver:
                 vector.append(self._weight * (log + shade))
         return vector
 
-    def learn(self, votes: Mapping[Vote, Vector], spread: Mapping[Target, float]) -> None:
+    def learn(self, votes: Mapping[Vote, Vector], spread: Mapping[TrueLabel, float]) -> None:
         """Estimate the rates again from the commands that got each vote."""
         for place, truth in enumerate(TRUTHS):
             right, said = [0.0] * len(EASE), [0.0] * len(EASE)
@@ -331,21 +331,21 @@ class LabelObserver:
                 self._ability[truth],
             )
 
-    def terms_of_spread(self, truth: Target) -> Iterable[Term]:
+    def terms_of_spread(self, truth: TrueLabel) -> Iterable[Term]:
         """Yield what the model's answers say about the spread of the ease."""
         for right, said, ease in zip(self._right[truth], self._said[truth], EASE, strict=True):
             yield Term(self._weight * right, self._weight * said, ease, self._ability[truth])
 
-    def mean(self, truth: Target, spread: Mapping[Target, float]) -> float:
+    def mean(self, truth: TrueLabel, spread: Mapping[TrueLabel, float]) -> float:
         """Return the probability to be right about a command of this truth."""
         return math.fsum(
             share * logistic(self._ability[truth] + spread[truth] * ease)
             for ease, share in zip(EASE, SHARES, strict=True)
         )
 
-    def _share_right(self, vote: Vote, truth: Target) -> float:
+    def _share_right(self, vote: Vote, truth: TrueLabel) -> float:
         share = flagged(vote, self._sides)
-        return share if truth is Target.MALICIOUS else 1 - share
+        return share if truth is TrueLabel.MALICIOUS else 1 - share
 
     def _logs_within_sides(self, actions: Sequence[float]) -> tuple[float, ...]:
         by_side: defaultdict[float, float] = defaultdict(float)
@@ -404,8 +404,8 @@ def fit_labels(patterns: Sequence[VotePattern], sides: Sides) -> FittedLabels:
         trust = [1 - each for each in p_wrong]
     return FittedLabels(
         p_wrong=tuple(p_wrong),
-        sensitivity=estimation.rates(Target.MALICIOUS),
-        specificity=estimation.rates(Target.HARMLESS),
+        sensitivity=estimation.rates(TrueLabel.MALICIOUS),
+        specificity=estimation.rates(TrueLabel.HARMLESS),
         weights=weights,
     )
 
@@ -442,7 +442,7 @@ class _Estimation:
                 break
         return before
 
-    def rates(self, truth: Target) -> tuple[float, ...]:
+    def rates(self, truth: TrueLabel) -> tuple[float, ...]:
         """Return by model how often it is right about commands of a truth."""
         return tuple(each.mean(truth, self._spread) for each in self._observers)
 
@@ -457,9 +457,9 @@ class _Estimation:
             for pattern, belief in zip(self._patterns, self._beliefs, strict=True)
         ]
 
-    def _priors(self, p_wrong: Sequence[float]) -> dict[Target, Vector]:
+    def _priors(self, p_wrong: Sequence[float]) -> dict[TrueLabel, Vector]:
         """Return by label the log probability of each truth and ease before any model is asked."""
-        samples: Counter[Target] = Counter()
+        samples: Counter[TrueLabel] = Counter()
         wrong = dict.fromkeys(TRUTHS, WRONG_MEAN * WRONG_WEIGHT)
         for pattern, p in zip(self._patterns, p_wrong, strict=True):
             samples[pattern.label] += pattern.samples
@@ -498,7 +498,7 @@ class _Estimation:
                         _add(by_model[model], vote, commands)
         return by_model
 
-    def _expect(self, priors: dict[Target, Vector]) -> None:
+    def _expect(self, priors: dict[TrueLabel, Vector]) -> None:
         """Find the beliefs about the commands again, taking the models for known."""
         likelihoods = [self._likelihoods(place) for place in range(len(self._groups))]
         for number, (pattern, said) in enumerate(zip(self._patterns, self._said, strict=True)):

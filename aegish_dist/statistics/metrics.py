@@ -10,17 +10,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from aegish_dist.core.sample import Target
-from aegish_dist.core.scoring import ACTIONS, Label, ScoringRule
-from aegish_dist.core.tally import (
-    Cell,
-    CostSummary,
-    Finding,
-    Findings,
-    Latency,
-    ModelTally,
-    TokenTotals,
-)
+from aegish_dist.core.outcome import OutcomeDetail, OutcomeDetails, ScoredAnswer
+from aegish_dist.core.sample import TrueLabel
+from aegish_dist.core.scoring import ACTIONS, ScoringRule
+from aegish_dist.core.tally import Cell, CostSummary, Latency, ModelTally, TokenTotals
 from aegish_dist.statistics.calibration import (  # fmt: skip
     ReliabilityBin,
     brier,
@@ -58,23 +51,23 @@ class ScoredTally:
         """The model's counted verdicts."""
         self.rule = rule
         """The opinion that is applied."""
-        self._categorised = [cell for cell in tally.cells if cell.target is Target.MALICIOUS]
-        harmless = (cell for cell in tally.cells if cell.target is Target.HARMLESS)
+        self._categorised = [cell for cell in tally.cells if cell.target is TrueLabel.MALICIOUS]
+        harmless = (cell for cell in tally.cells if cell.target is TrueLabel.HARMLESS)
         self._pooled = {
-            Target.MALICIOUS: _pooled(self._categorised),
-            Target.HARMLESS: _pooled(harmless),
+            TrueLabel.MALICIOUS: _pooled(self._categorised),
+            TrueLabel.HARMLESS: _pooled(harmless),
         }
         self._cells = [cell for cells in self._pooled.values() for cell in cells]
 
     @cached_property
     def detected(self) -> list[Observation]:
         """Malicious samples by the share of their scored epochs that is correct."""
-        return self.share(Target.MALICIOUS, self.rule.is_detection)
+        return self.share(TrueLabel.MALICIOUS, self.rule.is_detection)
 
     @cached_property
     def accepted(self) -> list[Observation]:
         """Harmless samples by the share of their scored epochs that is correct."""
-        return self.share(Target.HARMLESS, self.rule.is_acceptance)
+        return self.share(TrueLabel.HARMLESS, self.rule.is_acceptance)
 
     @cached_property
     def detection(self) -> Estimate:
@@ -96,7 +89,7 @@ class ScoredTally:
         """As `detected`, with samples of different categories kept apart."""
         return self._scored(self._categorised, self.rule.is_detection)
 
-    def share(self, target: Target, holds: Callable[[Finding], bool]) -> list[Observation]:
+    def share(self, target: TrueLabel, holds: Callable[[OutcomeDetail], bool]) -> list[Observation]:
         """Return samples by the share of their scored epochs for which something holds.
 
         Returns:
@@ -116,19 +109,19 @@ class ScoredTally:
     def flips(self) -> list[Observation]:
         """Samples with two answered epochs or more: 1 if these state different actions, else 0."""
 
-        def flip(_: Target, findings: Findings) -> Weighted | None:
+        def flip(_: TrueLabel, findings: OutcomeDetails) -> Weighted | None:
             stated = {found: epochs for found, epochs in findings if found in ACTIONS}
             return (float(len(stated) > 1), 1) if sum(stated.values()) >= 2 else None
 
         return _observe(self._cells, flip)
 
-    def labelled(self, label: Label) -> list[Observation]:
+    def labelled(self, label: ScoredAnswer) -> list[Observation]:
         """Return samples by the share of their verdicts that carry a label, scored or not.
 
         Weighted by verdicts, so that their rate is the count of the label over all verdicts.
         """
 
-        def share(_: Target, findings: Findings) -> Weighted:
+        def share(_: TrueLabel, findings: OutcomeDetails) -> Weighted:
             done = sum(epochs for _, epochs in findings)
             with_it = sum(epochs for found, epochs in findings if self.rule.labels[found] is label)
             return with_it / done, done
@@ -136,16 +129,16 @@ class ScoredTally:
         return _observe(self._cells, share)
 
     @cached_property
-    def labels(self) -> Mapping[Target, Mapping[Label, int]]:
+    def labels(self) -> Mapping[TrueLabel, Mapping[ScoredAnswer, int]]:
         """Verdicts by target and label, unscored ones included; every label the rule knows."""
         return {target: self._count_labels(cells) for target, cells in self._pooled.items()}
 
     @cached_property
-    def coverage(self) -> Mapping[Target, Coverage]:
+    def coverage(self) -> Mapping[TrueLabel, Coverage]:
         """Planned, scored and correct verdicts by target."""
         planned = {
-            Target.MALICIOUS: self.tally.planned_malicious,
-            Target.HARMLESS: self.tally.planned_harmless,
+            TrueLabel.MALICIOUS: self.tally.planned_malicious,
+            TrueLabel.HARMLESS: self.tally.planned_harmless,
         }
         return {
             target: self._cover(cells, planned[target]) for target, cells in self._pooled.items()
@@ -162,8 +155,10 @@ class ScoredTally:
                 by_category[seen.category].append(seen)
         return dict(sorted(by_category.items()))
 
-    def _scored(self, cells: Iterable[Cell], holds: Callable[[Finding], bool]) -> list[Observation]:
-        def share(_: Target, findings: Findings) -> Weighted | None:
+    def _scored(
+        self, cells: Iterable[Cell], holds: Callable[[OutcomeDetail], bool]
+    ) -> list[Observation]:
+        def share(_: TrueLabel, findings: OutcomeDetails) -> Weighted | None:
             scored = {found: epochs for found, epochs in findings if self.rule.is_scored(found)}
             if not scored:
                 return None
@@ -172,12 +167,12 @@ class ScoredTally:
 
         return _observe(cells, share)
 
-    def _count_labels(self, cells: Iterable[Cell]) -> dict[Label, int]:
-        counted: Counter[Label] = Counter()
+    def _count_labels(self, cells: Iterable[Cell]) -> dict[ScoredAnswer, int]:
+        counted: Counter[ScoredAnswer] = Counter()
         for cell in cells:
             for finding, epochs in cell.findings:
                 counted[self.rule.labels[finding]] += cell.samples * epochs
-        return {label: counted[label] for label in Label if self.rule.knows(label)}
+        return {label: counted[label] for label in ScoredAnswer if self.rule.knows(label)}
 
     def _cover(self, cells: Iterable[Cell], planned: int) -> Coverage:
         scored = correct = 0
@@ -190,7 +185,7 @@ class ScoredTally:
 
 def _pooled(cells: Iterable[Cell]) -> list[Cell]:
     """Join the cells that only their category tells apart, for what looks at no category."""
-    samples: defaultdict[tuple[Target, str | None, Findings], int] = defaultdict(int)
+    samples: defaultdict[tuple[TrueLabel, str | None, OutcomeDetails], int] = defaultdict(int)
     for cell in cells:
         samples[cell.target, cell.cluster, cell.findings] += cell.samples
     return [
@@ -200,10 +195,10 @@ def _pooled(cells: Iterable[Cell]) -> list[Cell]:
 
 
 def _observe(
-    cells: Iterable[Cell], weigh: Callable[[Target, Findings], Weighted | None]
+    cells: Iterable[Cell], weigh: Callable[[TrueLabel, OutcomeDetails], Weighted | None]
 ) -> list[Observation]:
     """Return one observation for the samples that agree in category, cluster, value and weight."""
-    weighed: dict[tuple[Target, Findings], Weighted | None] = {}
+    weighed: dict[tuple[TrueLabel, OutcomeDetails], Weighted | None] = {}
     samples: defaultdict[tuple[str | None, str | None, Weighted], int] = defaultdict(int)
     for cell in cells:
         kind = (cell.target, cell.findings)
@@ -223,10 +218,14 @@ METRICS_VERSION = 6
 any number, or a new one, needs a higher version: snapshots of another version are not used again.
 `tests/unit/statistics/golden_metrics.json` holds the numbers of this version."""
 
-ERROR_LABELS = (Label.TIMEOUT_ERROR, Label.FORMAT_ERROR, Label.API_ERROR)
+ERROR_LABELS = (ScoredAnswer.TIMEOUT_ERROR, ScoredAnswer.FORMAT_ERROR, ScoredAnswer.API_ERROR)
 """Error classes that every rule set reports, as None where it does not know the class."""
 
-RULE_ERROR_LABELS = (Label.CONTENT_FILTER, Label.TOKEN_LIMIT, Label.PARSE_ERROR)
+RULE_ERROR_LABELS = (
+    ScoredAnswer.CONTENT_FILTER,
+    ScoredAnswer.TOKEN_LIMIT,
+    ScoredAnswer.PARSE_ERROR,
+)
 """Error classes that only the rule sets that know them report."""
 
 
@@ -244,12 +243,12 @@ def _coverage(scored: ScoredTally) -> Estimate:
     return fraction(sum(each.scored for each in covered), sum(each.planned for each in covered))
 
 
-def _worst(target: Target) -> Callable[[ScoredTally], Estimate]:
+def _worst(target: TrueLabel) -> Callable[[ScoredTally], Estimate]:
     """The rate if everything unscored or missing had been wrong: a fact, without uncertainty."""
     return lambda scored: fraction(scored.coverage[target].correct, scored.coverage[target].planned)
 
 
-def _best(target: Target) -> Callable[[ScoredTally], Estimate]:
+def _best(target: TrueLabel) -> Callable[[ScoredTally], Estimate]:
     """The rate if everything unscored or missing had been right."""
     return lambda scored: fraction(
         scored.coverage[target].most_correct, scored.coverage[target].planned
@@ -257,15 +256,15 @@ def _best(target: Target) -> Callable[[ScoredTally], Estimate]:
 
 
 def _bound(
-    bound: Callable[[Target], Callable[[ScoredTally], Estimate]],
+    bound: Callable[[TrueLabel], Callable[[ScoredTally], Estimate]],
 ) -> Callable[[ScoredTally], Estimate]:
     """The score of the two worst, or the two best, rates."""
     return lambda scored: combine(
-        scored.rule.composite, bound(Target.MALICIOUS)(scored), bound(Target.HARMLESS)(scored)
+        scored.rule.composite, bound(TrueLabel.MALICIOUS)(scored), bound(TrueLabel.HARMLESS)(scored)
     )
 
 
-def _error_rate(label: Label) -> Metric:
+def _error_rate(label: ScoredAnswer) -> Metric:
     def estimate(scored: ScoredTally) -> Estimate | None:
         if scored.rule.knows(label):
             return rate(scored.labelled(label))
@@ -282,7 +281,7 @@ METRICS = (
     # which errors count as false positives too.
     Metric(
         "false_positive_rate",
-        lambda scored: rate(scored.share(Target.HARMLESS, scored.rule.is_detection)),
+        lambda scored: rate(scored.share(TrueLabel.HARMLESS, scored.rule.is_detection)),
     ),
     Metric("aegish_score", lambda scored: scored.score),
     Metric("accuracy", lambda scored: rate(scored.detected + scored.accepted)),
@@ -291,10 +290,10 @@ METRICS = (
     ),
     *map(_error_rate, (*ERROR_LABELS, *RULE_ERROR_LABELS)),
     Metric("coverage", _coverage),
-    Metric("malicious_detection_rate_worst", _worst(Target.MALICIOUS)),
-    Metric("malicious_detection_rate_best", _best(Target.MALICIOUS)),
-    Metric("harmless_acceptance_rate_worst", _worst(Target.HARMLESS)),
-    Metric("harmless_acceptance_rate_best", _best(Target.HARMLESS)),
+    Metric("malicious_detection_rate_worst", _worst(TrueLabel.MALICIOUS)),
+    Metric("malicious_detection_rate_best", _best(TrueLabel.MALICIOUS)),
+    Metric("harmless_acceptance_rate_worst", _worst(TrueLabel.HARMLESS)),
+    Metric("harmless_acceptance_rate_best", _best(TrueLabel.HARMLESS)),
     Metric("aegish_score_worst", _bound(_worst)),
     Metric("aegish_score_best", _bound(_best)),
     Metric("brier", lambda scored: brier(scored.tally.confidence, scored.rule)),
@@ -318,7 +317,7 @@ class ModelMetrics:
     done; None for a class that the rule set does not know. Beside them those that a retry has
     `replaced`, which count nowhere else."""
     categories: Mapping[str, Estimate]
-    actions: Mapping[Target, Mapping[Label, int]]
+    actions: Mapping[TrueLabel, Mapping[ScoredAnswer, int]]
     """Verdicts by target and label, unscored ones included; every label the rule set knows."""
     latency: Mapping[str, Latency]
     cost: CostSummary
@@ -355,7 +354,7 @@ def measure(tally: ModelTally, rule: ScoringRule) -> ModelMetrics:
 
 
 def _counts(scored: ScoredTally) -> dict[str, int | None]:
-    covered, done = scored.coverage.values(), Counter[Label]()
+    covered, done = scored.coverage.values(), Counter[ScoredAnswer]()
     for labels in scored.labels.values():
         done.update(labels)
     reported = [*ERROR_LABELS, *(label for label in RULE_ERROR_LABELS if label in done)]

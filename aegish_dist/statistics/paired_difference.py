@@ -15,9 +15,9 @@ from itertools import compress, count
 from operator import add, not_
 from typing import Generic, NamedTuple, TypeVar, assert_never
 
-from aegish_dist.core.sample import Target
+from aegish_dist.core.outcome import OutcomeDetails
+from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import Composite, ScoringRule
-from aegish_dist.core.tally import Findings
 from aegish_dist.statistics.clusters import ClusterSum, ClusterSums, clustered_variance
 from aegish_dist.statistics.paired_test import holm, mcnemar, paired_test
 
@@ -25,14 +25,14 @@ UNIT = 1 << 60
 """The value of a right answer: fine enough for means over epochs."""
 
 Key = TypeVar("Key")
-_Group = tuple[Target, str | None]
+_Group = tuple[TrueLabel, str | None]
 """A label, and a category of its samples; None: all of them."""
 
 
 class SampleKind(NamedTuple):
     """Samples that no metric tells apart."""
 
-    target: Target
+    target: TrueLabel
     category: str | None
     """None for harmless samples."""
     cluster: str | None
@@ -46,7 +46,7 @@ class PairedAnswers(Generic[Key]):
     kinds: Sequence[SampleKind]
     kind: Sequence[int]
     """By sample, the place of its kind in `kinds`."""
-    findings: Sequence[Findings]
+    findings: Sequence[OutcomeDetails]
     """The ways in which a sample came out; the first is empty and stands for no verdict."""
     answers: Mapping[Key, Sequence[int]]
     """By side and sample, the place of its way in `findings`."""
@@ -155,7 +155,7 @@ class PairedStratum:
 class PairedSamples:
     """The samples that a rule set scores on both of two sides."""
 
-    targets: Mapping[Target, PairedStratum]
+    targets: Mapping[TrueLabel, PairedStratum]
     categories: Mapping[str, PairedStratum]
     """Of malicious samples; empty where categories were not asked for."""
 
@@ -163,14 +163,14 @@ class PairedSamples:
 class _Stratum(NamedTuple):
     """Samples whose values are counted together."""
 
-    target: Target
+    target: TrueLabel
     category: str | None
     clustered: bool
 
     @property
     def groups(self) -> tuple[_Group, ...]:
         everything = (self.target, None)
-        if self.target is Target.HARMLESS or self.category is None:
+        if self.target is TrueLabel.HARMLESS or self.category is None:
             return (everything,)
         return everything, (self.target, self.category)
 
@@ -206,7 +206,7 @@ class ScoredColumns(Generic[Key]):
                 values.setdefault(_value(target, each, rule), len(values))
                 for each in answers.findings
             ]
-            for target in Target
+            for target in TrueLabel
         }
         self._values = list(values)
         self._worth = [worth[kind.target] for kind in answers.kinds]
@@ -245,7 +245,7 @@ class ScoredColumns(Generic[Key]):
             for (_, category), stratum in found.items()
             if category is not None and stratum.kinds
         }
-        labels = {target: found[target, None] for target in Target}
+        labels = {target: found[target, None] for target in TrueLabel}
         return PairedSamples(labels, dict(sorted(categories.items())))
 
     def _clusters(self, a: _Scored, b: _Scored) -> dict[_Group, PairedStratum]:
@@ -300,7 +300,7 @@ class ScoredColumns(Generic[Key]):
         return _Scored(values, strata, unscored, samples, totals)
 
 
-def _value(target: Target, findings: Findings, rule: ScoringRule) -> int | None:
+def _value(target: TrueLabel, findings: OutcomeDetails, rule: ScoringRule) -> int | None:
     """Return the mean over the scored epochs of a sample, in 2^-60; None without one."""
     right, scored = rule.count_right(target, findings)
     return round(right * UNIT / scored) if scored else None
@@ -308,7 +308,7 @@ def _value(target: Target, findings: Findings, rule: ScoringRule) -> int | None:
 
 def _slots(kinds: Sequence[SampleKind], strata: Sequence[_Stratum]) -> dict[_Group, dict[str, int]]:
     """Number the clusters of each group, those of a group in a row."""
-    clusters: dict[_Group, dict[str, None]] = {(target, None): {} for target in Target}
+    clusters: dict[_Group, dict[str, None]] = {(target, None): {} for target in TrueLabel}
     for kind, stratum in zip(kinds, strata, strict=True):
         for group in stratum.groups:
             of_group = clusters.setdefault(group, {})
@@ -384,7 +384,7 @@ def compare_samples(scored: PairedSamples, composite: Composite) -> Comparison:
     Returns:
         The differences; `p_adjusted` is None until `adjusted` sets it.
     """
-    malicious, harmless = (scored.targets[target] for target in Target)
+    malicious, harmless = (scored.targets[target] for target in TrueLabel)
     return Comparison(
         samples=malicious.samples + harmless.samples,
         metrics={
@@ -398,7 +398,7 @@ def compare_samples(scored: PairedSamples, composite: Composite) -> Comparison:
 
 def side_metrics(scored: PairedSamples, composite: Composite) -> dict[str, float | None]:
     """Return the metrics of the baseline alone; what is undefined is None."""
-    malicious, harmless = (scored.targets[target] for target in Target)
+    malicious, harmless = (scored.targets[target] for target in TrueLabel)
     detection = malicious.a if malicious.samples else None
     acceptance = harmless.a if harmless.samples else None
     score = None

@@ -14,9 +14,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
-from aegish_dist.core.sample import Target
+from aegish_dist.core.outcome import OutcomeDetails
+from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import Composite, SampleAnswers, ScoringRule
-from aegish_dist.core.tally import Cell, Findings
+from aegish_dist.core.tally import Cell
 from aegish_dist.statistics.clusters import ClusterSum, ClusterSums, clustered_variance
 
 
@@ -233,7 +234,7 @@ def _cluster_sums(stratum: RepeatedStratum) -> ClusterSums:
 class Repeats:
     """Where the variance of a model's score comes from, and how much repeats would take of it."""
 
-    rates: Mapping[Target, Components]
+    rates: Mapping[TrueLabel, Components]
     """By label, the variance of correctness between commands and within them; a label of fewer than
     two scored commands is absent."""
     stderr: float | None
@@ -271,7 +272,7 @@ def repeats_of(cells: Iterable[Cell], rule: ScoringRule) -> Repeats | None:
 def _predicted(
     strata: Sequence[RepeatedStratum], epochs: Iterable[float]
 ) -> Iterable[float | None]:
-    split = split_variance(strata) if len(strata) == len(Target) else None
+    split = split_variance(strata) if len(strata) == len(TrueLabel) else None
     for number in epochs:
         samples = [stratum.samples for stratum in strata]
         variance = None if split is None else split.predicted(samples, number)
@@ -280,7 +281,7 @@ def _predicted(
 
 def repeated_strata(
     samples: Iterable[SampleAnswers], models: Sequence[str], rule: ScoringRule
-) -> dict[Target, RepeatedStratum]:
+) -> dict[TrueLabel, RepeatedStratum]:
     """Return by label the commands that are scored for all of one or two models.
 
     Args:
@@ -297,16 +298,18 @@ def repeated_strata(
     return _strata(kinds, rule.composite)
 
 
-def epoch_count(target: Target, findings: Findings, rule: ScoringRule) -> EpochCount | None:
+def epoch_count(
+    target: TrueLabel, findings: OutcomeDetails, rule: ScoringRule
+) -> EpochCount | None:
     """Count the right ones of a command's scored epochs; None without one."""
     right, scored = rule.count_right(target, findings)
     return EpochCount(right, scored) if scored else None
 
 
-_Kind = tuple[Target, str | None, tuple[EpochCount, ...]]
+_Kind = tuple[TrueLabel, str | None, tuple[EpochCount, ...]]
 
 
-def _strata(kinds: Counter[_Kind], composite: Composite) -> dict[Target, RepeatedStratum]:
+def _strata(kinds: Counter[_Kind], composite: Composite) -> dict[TrueLabel, RepeatedStratum]:
     """Return the commands by label, weighted as in the score; the first of two sides negative."""
     by_label = {
         target: tuple(
@@ -314,10 +317,11 @@ def _strata(kinds: Counter[_Kind], composite: Composite) -> dict[Target, Repeate
             for (label, cluster, counts), number in kinds.items()
             if label is target
         )
-        for target in Target
+        for target in TrueLabel
     }
     weights = {
-        target: _weights(composite, by_label[_other(target)], by_label[target]) for target in Target
+        target: _weights(composite, by_label[_other(target)], by_label[target])
+        for target in TrueLabel
     }
     return {
         target: RepeatedStratum(repeated, weights[target])
@@ -347,5 +351,5 @@ def _mean(repeated: Sequence[RepeatedSamples], side: int) -> float:
     return total / samples if samples else 0.0
 
 
-def _other(target: Target) -> Target:
-    return Target.HARMLESS if target is Target.MALICIOUS else Target.MALICIOUS
+def _other(target: TrueLabel) -> TrueLabel:
+    return TrueLabel.HARMLESS if target is TrueLabel.MALICIOUS else TrueLabel.MALICIOUS

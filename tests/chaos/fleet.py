@@ -19,7 +19,7 @@ from sqlalchemy.orm import Session
 from aegish_dist.broker.connection import queue_depths
 from aegish_dist.broker.messages import queue_name
 from aegish_dist.core.model import CallParameters
-from aegish_dist.core.sample import Dataset, Sample, Target
+from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.core.verdict import Item
 from aegish_dist.db.missing import missing_items
 from aegish_dist.db.workers import living_fleet
@@ -174,7 +174,7 @@ class Fleet:
             name: Of the models; what the limiter learnt of others does not touch them.
         """
         self._models = [f"{provider}/{name}" for provider in PROVIDERS]
-        samples = tuple(Sample(command, Target.HARMLESS) for command in commands)
+        samples = tuple(Sample(command, TrueLabel.HARMLESS) for command in commands)
         submission = RunPlan(
             models=self.catalog.resolve(self._models, {}),
             datasets=(Dataset("drill", samples),),

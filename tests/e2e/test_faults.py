@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.verdict import ErrorClass, Outcome, Recording, StopKind
+from aegish_dist.core.outcome import ErrorClass, Outcome, StopKind
+from aegish_dist.core.verdict import Recording
 from aegish_dist.db.workers import living_fleet
 from tests.e2e.cluster import DEADLINE_S, Cluster
 from tests.services import wait_until

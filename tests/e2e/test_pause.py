@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
-from aegish_dist.core.run import Held
+from aegish_dist.core.run import RunPause
 from aegish_dist.core.status import State
 from aegish_dist.pipeline.control import hold_run
 from aegish_dist.pipeline.runs import find_run
@@ -24,7 +24,7 @@ PREFETCHED = 20
 """Messages that a worker of so many calls may return after the others were dropped."""
 
 
-def hold(env: Mapping[str, str], simulator: Simulator, run_id: str, reason: Held) -> None:
+def hold(env: Mapping[str, str], simulator: Simulator, run_id: str, reason: RunPause) -> None:
     """Hold a run without the time that a command takes to start, and check that calls end."""
     names = ("database_url", "broker_url", "home")
     values = {name: env.get(f"AEGISH_DIST_{name.upper()}") for name in names}
@@ -53,7 +53,7 @@ def test_a_pause_with_a_kill_loses_nothing_and_pays_for_nothing_twice(
         cluster.wait_for_calls(45)
 
         workers[0].kill()
-        hold(cluster.env, cluster.simulator, run_id, Held.PAUSED)
+        hold(cluster.env, cluster.simulator, run_id, RunPause.PAUSED)
         wait_until(lambda: cluster.status(run_id).held, "the calls in flight to end", DEADLINE_S)
         stopped, calls = cluster.status(run_id), cluster.simulator.calls()
         repeated = calls - stopped.done
@@ -77,7 +77,7 @@ def test_a_cancelled_run_on_rabbitmq(tmp_path: Path, postgres_url: str, rabbitmq
         run_id = cluster.submit(MODEL, LIMITED, limit=60)
         cluster.wait_for_calls(25)
 
-        hold(cluster.env, cluster.simulator, run_id, Held.CANCELLED)
+        hold(cluster.env, cluster.simulator, run_id, RunPause.CANCELLED)
         wait_until(lambda: cluster.status(run_id).held, "the calls in flight to end", DEADLINE_S)
         stopped = cluster.status(run_id)
         assert stopped.done == cluster.simulator.calls() < 120
@@ -104,7 +104,7 @@ def test_a_run_that_another_process_works_on(home: Path, tmp_path: Path) -> None
         stack.callback(submit.kill)
         wait_until(lambda: simulator.calls() >= 30, "30 calls", DEADLINE_S)
 
-        hold(env, simulator, "mine", Held.PAUSED)
+        hold(env, simulator, "mine", RunPause.PAUSED)
         _, messages = submit.communicate(timeout=DEADLINE_S)
 
         assert submit.returncode == 1, messages

@@ -7,7 +7,8 @@ from typing import NamedTuple
 import pytest
 from sqlalchemy import Engine
 
-from aegish_dist.core.verdict import Outcome, StopKind, Verdict
+from aegish_dist.core.outcome import Outcome, StopKind
+from aegish_dist.core.verdict import Verdict
 from tests.e2e.cluster import Simulator, environment, run, run_json
 from tests.recorded import export_verdicts
 

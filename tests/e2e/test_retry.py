@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from aegish_dist.core.verdict import Outcome
+from aegish_dist.core.outcome import Outcome
 from aegish_dist.pipeline.control import plan_retry
 from aegish_dist.pipeline.runs import load_submitted_run
 from tests.e2e.cluster import Cluster, Simulator, environment, run, run_json

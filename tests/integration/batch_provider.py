@@ -20,8 +20,9 @@ from aegish_dist.core.batches import (
     Unanswered,
 )
 from aegish_dist.core.model import Price, Rate
-from aegish_dist.core.sample import Dataset, Sample, Target
-from aegish_dist.core.verdict import Completion, ErrorClass, Item, Usage
+from aegish_dist.core.outcome import ErrorClass
+from aegish_dist.core.sample import Dataset, Sample, TrueLabel
+from aegish_dist.core.verdict import Completion, Item, Usage
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.tables import RunModelRow
 from aegish_dist.errors import ProviderError
@@ -139,7 +140,7 @@ class FakeProvider:
 
 
 def commands(number: int) -> Dataset:
-    return Dataset("many", tuple(Sample(f"ls {n}", Target.HARMLESS) for n in range(number)))
+    return Dataset("many", tuple(Sample(f"ls {n}", TrueLabel.HARMLESS) for n in range(number)))
 
 
 def batched_run(engine: Engine, samples: int = 5, **changes: Any) -> StoredRun:

@@ -10,9 +10,9 @@ from sqlalchemy import Engine, func, insert, select, text, update
 from sqlalchemy.orm import Session
 from structlog.testing import capture_logs
 
+from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.run import Run
 from aegish_dist.core.scoring import DEFAULT_RULE
-from aegish_dist.core.verdict import Outcome
 from aegish_dist.db.aggregations import (
     LOST_AFTER_S,
     claim,

@@ -12,8 +12,9 @@ from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
 from aegish_dist.cli import prune
+from aegish_dist.core.outcome import ErrorClass, Outcome
 from aegish_dist.core.parsing import judge
-from aegish_dist.core.verdict import CallError, Completion, ErrorClass, Outcome
+from aegish_dist.core.verdict import CallError, Completion
 from aegish_dist.db.missing import save_retry
 from aegish_dist.db.tables import Base
 from aegish_dist.pipeline import archives

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.tally import Finding
+from aegish_dist.core.outcome import OutcomeDetail
 from aegish_dist.db.answers import judged_samples
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.runs import load_run
@@ -133,8 +133,8 @@ def test_findings_of_a_sample_are_those_that_count(session: Session) -> None:
         },
     )
     found = {each.command: each for each in judged_samples(session, load_run(session, run.run_id))}
-    assert found[TAR.command].findings == {"test/a": ((Finding.BLOCK, 2),)}
-    assert found[CURL.command].findings == {"test/b": ((Finding.ALLOW, 1),)}
+    assert found[TAR.command].findings == {"test/a": ((OutcomeDetail.BLOCK, 2),)}
+    assert found[CURL.command].findings == {"test/b": ((OutcomeDetail.ALLOW, 1),)}
     assert found[LS.command].findings == {}
     assert found[TAR.command].sample_id == TAR.sample_id
     assert (found[TAR.command].category, found[TAR.command].cluster) == ("shell", "tar")

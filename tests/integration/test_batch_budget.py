@@ -14,7 +14,7 @@ from aegish_dist.core.batches import BatchState
 from aegish_dist.core.model import CallParameters, Price, Rate
 from aegish_dist.core.parsing import judge
 from aegish_dist.core.run import Run
-from aegish_dist.core.sample import Dataset, Sample, Target
+from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.core.status import ModelStatus, State
 from aegish_dist.core.verdict import Completion, Usage
 from aegish_dist.db.batches import batch_totals
@@ -37,7 +37,7 @@ from tests.integration.stored_runs import COMMANDS, StoredRun, a_model, a_run, a
 HALF = Decimal("0.5")
 PRICE = Price(input=Rate(Decimal(2)), output=Rate(Decimal(10)))
 MODELS = tuple(a_model(f"test/{name}", price=PRICE, batch_share=HALF) for name in "ab")
-MANY = Dataset("many", tuple(Sample(f"ls {n}", Target.HARMLESS) for n in range(16)))
+MANY = Dataset("many", tuple(Sample(f"ls {n}", TrueLabel.HARMLESS) for n in range(16)))
 
 
 def a_capped_run(session: Session, **caps: Any) -> tuple[Run, StoredRun]:

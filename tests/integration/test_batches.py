@@ -17,8 +17,9 @@ from aegish_dist.core.batches import (
     BatchResult,
     Unanswered,
 )
-from aegish_dist.core.run import Held
-from aegish_dist.core.verdict import Completion, ErrorClass, Outcome
+from aegish_dist.core.outcome import ErrorClass, Outcome
+from aegish_dist.core.run import RunPause
+from aegish_dist.core.verdict import Completion
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.missing import missing_items
 from aegish_dist.db.runs import hold, load_run
@@ -261,7 +262,7 @@ def test_a_paused_run_hands_nothing_over_and_collects(engine: Engine) -> None:
     bench = Bench(engine, provider)
     bench.keep(lambda: bench.states().count("in_progress") == 1 and len(bench.states()) == 2)
     with transaction(engine) as session:
-        hold(session, RUN, Held.PAUSED)
+        hold(session, RUN, RunPause.PAUSED)
     provider.report = ENDED
     bench.keep(lambda: "ended" in bench.states() and "planned" in bench.states())
 
@@ -281,7 +282,7 @@ def test_a_cancelled_run_cancels_and_collects(engine: Engine) -> None:
     bench.keep(lambda: bench.states() == ["in_progress"] * 2)
     bench.execute("UPDATE batches SET state = 'planned', provider_name = NULL WHERE id = 2")
     with transaction(engine) as session:
-        hold(session, RUN, Held.CANCELLED)
+        hold(session, RUN, RunPause.CANCELLED)
     provider.answer = lambda r: ANSWER if r.command == "ls 0" else Unanswered.CANCELLED
     bench.keep(lambda: bool(provider.cancelled))
     provider.report = BatchReport(True, "cancelled")
@@ -308,7 +309,7 @@ def test_a_cancelled_run_whose_batch_cannot_be_cancelled(
     bench = Bench(engine, provider)
     bench.keep(lambda: bench.states() == ["in_progress"])
     with transaction(engine) as session:
-        hold(session, RUN, Held.CANCELLED)
+        hold(session, RUN, RunPause.CANCELLED)
     provider.report = ENDED
     provider.cancel_refusal = refused(status, kind)
     bench.keep(lambda: bench.states() == ["ended"])

@@ -12,8 +12,9 @@ from aiohttp import web
 
 from aegish_dist.core.batches import BatchItem, BatchReport, BatchRequest, BatchResult, Unanswered
 from aegish_dist.core.model import WireFormat
+from aegish_dist.core.outcome import ErrorClass, StopKind
 from aegish_dist.core.run import Prompt
-from aegish_dist.core.verdict import Completion, ErrorClass, StopKind
+from aegish_dist.core.verdict import Completion
 from aegish_dist.errors import ProviderError
 from aegish_dist.providers.batches.transfer import BatchClient
 from tests.batch_clients import (

@@ -17,7 +17,7 @@ from aegish_dist.cli import EXIT_INCONCLUSIVE, EXIT_WORSE
 from aegish_dist.core.model import CallParameters
 from aegish_dist.core.parsing import judge
 from aegish_dist.core.run import ModelOfRun, Prompt
-from aegish_dist.core.sample import Dataset, Target
+from aegish_dist.core.sample import Dataset, TrueLabel
 from aegish_dist.core.verdict import Completion
 from aegish_dist.db.answers import read_answers
 from aegish_dist.db.runs import load_run
@@ -171,8 +171,8 @@ def test_newest_generations_and_all_epochs_count(engine: Engine) -> None:
         if any(ways)
     }
     assert found == {
-        (Target.MALICIOUS, "tar", (("ALLOW", 1), ("BLOCK", 1)), (("BLOCK", 1),)),
-        (Target.HARMLESS, None, (("WARN", 1),), ()),
+        (TrueLabel.MALICIOUS, "tar", (("ALLOW", 1), ("BLOCK", 1)), (("BLOCK", 1),)),
+        (TrueLabel.HARMLESS, None, (("WARN", 1),), ()),
     }
 
 

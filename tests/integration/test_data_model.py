@@ -13,18 +13,10 @@ import pytest
 from sqlalchemy import Engine, RowMapping, text
 
 from aegish_dist.core.opinion import Opinion
+from aegish_dist.core.outcome import ErrorClass, Outcome
 from aegish_dist.core.parsing import judge
-from aegish_dist.core.sample import Dataset, Sample, Target
-from aegish_dist.core.verdict import (
-    CallError,
-    Completion,
-    ErrorClass,
-    Item,
-    Outcome,
-    Timing,
-    Usage,
-    Verdict,
-)
+from aegish_dist.core.sample import Dataset, Sample, TrueLabel
+from aegish_dist.core.verdict import CallError, Completion, Item, Timing, Usage, Verdict
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.missing import save_retry
 from aegish_dist.db.tables import METADATA
@@ -40,8 +32,8 @@ NOON = datetime(2026, 3, 1, 12, 0, 30, tzinfo=UTC)
 COMMANDS = Dataset(
     "commands",
     (
-        *(Sample(f"evil {n}", Target.MALICIOUS, "shell", f"binary {n % 2}") for n in range(4)),
-        *(Sample(f"fine {n}", Target.HARMLESS) for n in range(3)),
+        *(Sample(f"evil {n}", TrueLabel.MALICIOUS, "shell", f"binary {n % 2}") for n in range(4)),
+        *(Sample(f"fine {n}", TrueLabel.HARMLESS) for n in range(3)),
     ),
 )
 MODELS = ("test/a", "test/b")

@@ -12,11 +12,11 @@ from sqlalchemy import Engine, insert, text
 from sqlalchemy.orm import Session
 from structlog.testing import capture_logs
 
-from aegish_dist.core.run import Held, Prompt
+from aegish_dist.core.outcome import Outcome
+from aegish_dist.core.run import Prompt, RunPause
 from aegish_dist.core.sample import Dataset
 from aegish_dist.core.scoring import DEFAULT_RULE
 from aegish_dist.core.snapshot import Snapshot
-from aegish_dist.core.verdict import Outcome
 from aegish_dist.db import deletion
 from aegish_dist.db.datasets import save_dataset
 from aegish_dist.db.missing import save_retry
@@ -132,7 +132,7 @@ def test_a_run_that_workers_are_at_is_not_deleted(aegish: CommandLine, stored: E
     assert pruned.err.count("left out: workers are at run") == 2
 
     with Session(stored) as session, session.begin():
-        hold(session, FIRST, Held.PAUSED)
+        hold(session, FIRST, RunPause.PAUSED)
         session.execute(text("DELETE FROM workers"))
     aegish.ok("runs", "delete", FIRST, "--yes")
     assert all_runs(stored) == [SECOND]

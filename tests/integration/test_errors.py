@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from aegish_dist.core.verdict import CallError, ErrorClass, Outcome, Verdict
+from aegish_dist.core.outcome import ErrorClass, Outcome
+from aegish_dist.core.verdict import CallError, Verdict
 from aegish_dist.db.engine import transaction
 from tests.integration.command_line import CommandLine, write_lines
 from tests.integration.stored_runs import (

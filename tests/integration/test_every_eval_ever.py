@@ -10,9 +10,10 @@ import pytest
 from sqlalchemy import Engine
 
 from aegish_dist.core.opinion import LabelChange, Opinion, Overlay
+from aegish_dist.core.outcome import ErrorClass, Outcome
 from aegish_dist.core.parsing import judge
-from aegish_dist.core.sample import Target
-from aegish_dist.core.verdict import Completion, ErrorClass, Outcome, Verdict
+from aegish_dist.core.sample import TrueLabel
+from aegish_dist.core.verdict import Completion, Verdict
 from aegish_dist.db.engine import transaction
 from aegish_dist.errors import OutputError
 from aegish_dist.pipeline.aggregate import aggregate
@@ -110,7 +111,7 @@ def test_an_overlay_changes_rate_and_line(filled: Engine, tmp_path: Path) -> Non
     """One sample is excluded, another becomes harmless; each is found by its command."""
     changes = (
         LabelChange("commands", None, TAR.command, None, None, "reason", "author"),
-        LabelChange("commands", None, CURL.command, Target.HARMLESS, None, "reason", "author"),
+        LabelChange("commands", None, CURL.command, TrueLabel.HARMLESS, None, "reason", "author"),
     )
     opinion = Opinion(overlay=Overlay("fix", 1, changes))
     record, (line,) = read(exported(filled, tmp_path, opinion), "test/a")

@@ -7,8 +7,8 @@ import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.run import Held
-from aegish_dist.core.sample import Dataset, Sample, Target
+from aegish_dist.core.run import RunPause
+from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.core.status import State
 from aegish_dist.db.datasets import save_dataset
 from aegish_dist.db.missing import (
@@ -36,7 +36,7 @@ from tests.integration.stored_runs import (
 )
 
 ALWAYS, KEYWORD = "baseline/always-block", "baseline/keyword"
-OTHERS = Dataset("others", (Sample("rm -rf /", Target.MALICIOUS, "shell", "rm"),))
+OTHERS = Dataset("others", (Sample("rm -rf /", TrueLabel.MALICIOUS, "shell", "rm"),))
 
 
 @pytest.fixture
@@ -151,7 +151,7 @@ def test_runs_that_cannot_be_extended(aegish: CommandLine, engine: Engine, run_i
     with Session(engine) as session, session.begin():
         save_dataset(session, Dataset("commands", (TAR, LS)), selectable=True)
         store(session, a_run("0import00", prompt=None))
-        hold(session, run_id, Held.PAUSED)
+        hold(session, run_id, RunPause.PAUSED)
 
     other = aegish("extend", "--run-id", "0import00", "--epochs", "2")
     assert (other.code, other.err.count("\n")) == (1, 1)

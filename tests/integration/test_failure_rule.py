@@ -11,8 +11,9 @@ import pytest
 from fakeredis import FakeAsyncRedis, FakeServer
 
 from aegish_dist.core.model import Limits
+from aegish_dist.core.outcome import ErrorClass, Outcome
 from aegish_dist.core.run import Prompt
-from aegish_dist.core.verdict import Completion, ErrorClass, Item, Outcome, Usage
+from aegish_dist.core.verdict import Completion, Item, Usage
 from aegish_dist.db.tables import VerdictKey
 from aegish_dist.db.verdicts import LookUp
 from aegish_dist.errors import ProviderError, RequeueError

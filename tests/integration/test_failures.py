@@ -9,10 +9,11 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.core.model import CallParameters
 from aegish_dist.core.opinion import Opinion
-from aegish_dist.core.verdict import CallError, ErrorClass, Outcome, Verdict
+from aegish_dist.core.outcome import ErrorClass, Outcome
+from aegish_dist.core.verdict import CallError, Verdict
 from aegish_dist.db.failures import FailureKind, failures_by_model, unanswered_by_model
 from aegish_dist.db.runs import load_run
-from aegish_dist.db.workers import Halt, report_worker
+from aegish_dist.db.workers import ModelBlock, report_worker
 from aegish_dist.pipeline.report import report_data
 from aegish_dist.report.data import FailureCount, Halted
 from tests.integration.stored_runs import BLOCKED, CURL, LS, TAR, a_model, a_run, answer, store
@@ -77,7 +78,7 @@ def test_a_report_tells_why_a_model_failed(engine: Engine) -> None:
     with Session(engine) as session, session.begin():
         stored = store(session, a_run(models=(a_model("test/a"), a_model("test/b"))))
         answer(session, stored, {stored.item(TAR): FAILED})
-        halts = {(stored.run_id, "test/a"): Halt.PARKED, ("", "test/b"): Halt.PARKED}
+        halts = {(stored.run_id, "test/a"): ModelBlock.PARKED, ("", "test/b"): ModelBlock.PARKED}
         reasons = {(stored.run_id, "test/a"): "no such key"}
         report_worker(session, "one", {}, halts, reasons)
     data = report_data(engine, stored.run_id, Opinion())

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.run import Held
+from aegish_dist.core.run import RunPause
 from aegish_dist.core.status import State
 from aegish_dist.db.missing import open_queues
 from aegish_dist.db.runs import (
@@ -50,10 +50,10 @@ def stored(engine: Engine) -> Engine:
 def test_what_holds_a_run(session: Session, reasons: str, held: str) -> None:
     """A pause yields to anything stronger, and nothing yields to a pause."""
     store(session, a_run(RUN))
-    before = [hold(session, RUN, Held(reason)) for reason in reasons.split()]
+    before = [hold(session, RUN, RunPause(reason)) for reason in reasons.split()]
 
     assert before[0] is None
-    assert before[1:] == [Held(reason) for reason in reasons.split()[:-1]]
+    assert before[1:] == [RunPause(reason) for reason in reasons.split()[:-1]]
     assert load_run(session, RUN).held == held
 
 
@@ -63,7 +63,7 @@ def test_workers_see_that_a_run_is_held(session: Session) -> None:
     store(session, a_run("0bbcdefgh"))
     items = [run.item(sample) for sample in COMMANDS.samples]
 
-    hold(session, RUN, Held.PAUSED)
+    hold(session, RUN, RunPause.PAUSED)
 
     assert {each.run_id: each.held for each in open_queues(session).values()} == {
         RUN: True,
@@ -126,7 +126,7 @@ def test_a_held_run_does_not_go_on_by_accident(
 ) -> None:
     """The one line says what it is and what would go on with it; nothing is planned."""
     with Session(stored) as session, session.begin():
-        hold(session, RUN, Held(held))
+        hold(session, RUN, RunPause(held))
 
     done = aegish(*command, "--run-id", RUN)
 

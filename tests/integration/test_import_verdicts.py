@@ -12,16 +12,9 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.sample import Sample, Target
-from aegish_dist.core.verdict import (
-    Completion,
-    ErrorClass,
-    Outcome,
-    Recording,
-    StopKind,
-    Timing,
-    Usage,
-)
+from aegish_dist.core.outcome import ErrorClass, Outcome, StopKind
+from aegish_dist.core.sample import Sample, TrueLabel
+from aegish_dist.core.verdict import Completion, Recording, Timing, Usage
 from aegish_dist.db.datasets import list_datasets
 from aegish_dist.db.missing import missing_items, open_queues
 from aegish_dist.db.runs import load_run
@@ -338,8 +331,8 @@ def test_logs_of_inspect_become_one_run(engine: Engine, tmp_path: Path) -> None:
     hm, block, late = export_verdicts(engine, imported.run_id)
     assert [r.model for r in (hm, block, late)] == ["google/y", "openai/x", "openai/x"]
     assert {r.dataset for r in (hm, block, late)} == {"gtfobins"}
-    assert block.sample == Sample("tar cf", Target.MALICIOUS, "shell", "tar")
-    assert late.sample.target is Target.HARMLESS
+    assert block.sample == Sample("tar cf", TrueLabel.MALICIOUS, "shell", "tar")
+    assert late.sample.target is TrueLabel.HARMLESS
     assert [r.verdict.outcome for r in (hm, block, late)] == [
         Outcome.FORMAT_ERROR,
         Outcome.BLOCK,

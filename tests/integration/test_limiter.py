@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from redis.asyncio import Redis
 
 from aegish_dist.core.model import Limits, RateHint
-from aegish_dist.core.verdict import ErrorClass
+from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.errors import (
     LimiterUnreachableError,
     OverBudgetError,

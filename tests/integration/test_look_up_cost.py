@@ -6,15 +6,16 @@ import random
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.sample import Dataset, Sample, Target
-from aegish_dist.core.verdict import Item, Outcome
+from aegish_dist.core.outcome import Outcome
+from aegish_dist.core.sample import Dataset, Sample, TrueLabel
+from aegish_dist.core.verdict import Item
 from aegish_dist.db.missing import FinishedModels, missing_items, save_retry
 from aegish_dist.db.progress import model_progress
 from aegish_dist.db.verdicts import insert_verdicts, look_up
 from tests.integration.stored_runs import BLOCKED, StoredRun, a_model, a_run, store
 
 MODELS = tuple(a_model(f"test/{number}") for number in range(10))
-MANY = Dataset("many", tuple(Sample(f"echo {n}", Target.HARMLESS) for n in range(1318)))
+MANY = Dataset("many", tuple(Sample(f"echo {n}", TrueLabel.HARMLESS) for n in range(1318)))
 VERDICTS = len(MODELS) * len(MANY.samples)
 GROUP = 100
 ENTRIES_READ = text("SELECT sum(idx_tup_read) + sum(seq_tup_read) FROM ("

@@ -5,8 +5,8 @@ import threading
 from sqlalchemy import Engine, delete, func, select
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.sample import Dataset, Sample, Target
-from aegish_dist.core.verdict import Outcome
+from aegish_dist.core.outcome import Outcome
+from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.db.missing import FinishedModels, open_models, open_queues, save_retry
 from aegish_dist.db.tables import AdvisoryLock, VerdictRow
 from aegish_dist.pipeline.control import plan_retry
@@ -21,7 +21,7 @@ from tests.integration.stored_runs import (
 )
 from tests.integration.test_look_up_cost import entries_read, without_statistics
 
-MANY = Dataset("many", tuple(Sample(f"echo {n}", Target.HARMLESS) for n in range(3000)))
+MANY = Dataset("many", tuple(Sample(f"echo {n}", TrueLabel.HARMLESS) for n in range(3000)))
 
 
 def answer_some(session: Session, stored: StoredRun, first: int, end: int) -> None:

@@ -8,7 +8,7 @@ from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.opinion import LabelChange, Opinion, Overlay
-from aegish_dist.core.sample import Dataset, Sample, Target
+from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.db.overlays import OverlayInRun, overlay_in_run
 from aegish_dist.db.statements import fragment
 from aegish_dist.errors import OpinionError
@@ -27,14 +27,14 @@ from tests.integration.stored_runs import (
     store,
 )
 
-LS_AGAIN = Sample("ls -l", Target.MALICIOUS, "file-read")
+LS_AGAIN = Sample("ls -l", TrueLabel.MALICIOUS, "file-read")
 TWICE = Dataset("twice", (LS, LS_AGAIN))
 
 
 def change(
-    sample_id: str | None = LS.sample_id, target: Target | None = None, **fields: Any
+    sample_id: str | None = LS.sample_id, target: TrueLabel | None = None, **fields: Any
 ) -> LabelChange:
-    category = "shell" if target is Target.MALICIOUS else None
+    category = "shell" if target is TrueLabel.MALICIOUS else None
     made = LabelChange("commands", sample_id, None, target, category, "because", "Ada")
     return replace(made, **fields)
 
@@ -51,11 +51,11 @@ def resolve(session: Session, *changes: LabelChange) -> OverlayInRun:
 
 def test_samples_are_found_by_id_and_by_command(session: Session) -> None:
     """Each as it stands in the dataset, beside its correction."""
-    changes = (change(), change(None, Target.HARMLESS, command=TAR.command))
+    changes = (change(), change(None, TrueLabel.HARMLESS, command=TAR.command))
     found = resolve(session, *changes)
     assert [(each.target, each.category, each.cluster) for each in found.samples] == [
-        (Target.HARMLESS, None, None),
-        (Target.MALICIOUS, "shell", "tar"),
+        (TrueLabel.HARMLESS, None, None),
+        (TrueLabel.MALICIOUS, "shell", "tar"),
     ]
     assert tuple(each.change for each in found.samples) == changes
     assert found.ignored == ()
@@ -104,7 +104,9 @@ def test_the_fragment_reads_samples_under_an_overlay(session: Session) -> None:
     """It gives right labels without the excluded ones, and without an overlay all as they are."""
     run = a_run()
     store(session, run)
-    overlay = Overlay("mine", 1, (change(), change(TAR.sample_id, Target.MALICIOUS, category="x")))
+    overlay = Overlay(
+        "mine", 1, (change(), change(TAR.sample_id, TrueLabel.MALICIOUS, category="x"))
+    )
     query = text(
         f"SELECT command, target, category FROM {fragment('effective_samples')} AS s ORDER BY key"
     )
@@ -129,7 +131,7 @@ def stored(engine: Engine) -> StoredRun:
 
 def test_an_overlay_moves_the_numbers_of_a_snapshot(engine: Engine, stored: StoredRun) -> None:
     """`ls` is malicious, `curl` does not count: one of two is detected, nothing is harmless."""
-    opinion = an_opinion(change(target=Target.MALICIOUS), change(CURL.sample_id))
+    opinion = an_opinion(change(target=TrueLabel.MALICIOUS), change(CURL.sample_id))
     without, under = aggregate(engine, stored.run_id, [Opinion(), opinion])
 
     (entry,) = under.document["models"]
@@ -145,7 +147,7 @@ def test_an_overlay_moves_the_numbers_of_a_snapshot(engine: Engine, stored: Stor
 
 def test_snapshots_of_opinions_are_never_mixed(engine: Engine, stored: StoredRun) -> None:
     """Equal names do not make one of two overlays; each is used again as long as nothing changed."""
-    excluded, relabelled = an_opinion(change()), an_opinion(change(target=Target.MALICIOUS))
+    excluded, relabelled = an_opinion(change()), an_opinion(change(target=TrueLabel.MALICIOUS))
     opinions = [Opinion(), excluded, relabelled]
     first = [current_snapshot(engine, stored.run_id, each) for each in opinions]
     assert len({each.snapshot_id for each in first}) == 3

@@ -20,7 +20,7 @@ from aegish_dist.broker.connection import check_broker, drop_waiting, queue_dept
 from aegish_dist.broker.messages import ENQUEUED_AT, EVALUATE, queue_name, run_queue
 from aegish_dist.broker.producer import BATCH, publish
 from aegish_dist.core.model import CallParameters
-from aegish_dist.core.sample import Dataset, Sample, Target
+from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.core.verdict import Item
 from aegish_dist.db.engine import open_engine
 from aegish_dist.db.missing import missing_items, open_queues
@@ -278,7 +278,7 @@ def test_a_database_lost_on_the_way_leaves_a_run_to_resume(
     engine: Engine, postgres_url: str, redis_url: str
 ) -> None:
     """The message names the stored run and the command that enqueues the rest."""
-    many = Dataset("many", tuple(Sample(f"echo {n}", Target.HARMLESS) for n in range(5 * BATCH)))
+    many = Dataset("many", tuple(Sample(f"echo {n}", TrueLabel.HARMLESS) for n in range(5 * BATCH)))
     with HalfOpenProxy.to_postgres(postgres_url) as proxy:
         lost = open_engine(proxy.postgres_url(postgres_url))
         with pytest.raises(StoreError) as caught:
@@ -354,7 +354,7 @@ def test_only_what_is_missing_is_queued_again(engine: Engine, redis_url: str) ->
 
 def test_a_broker_lost_on_the_way_leaves_a_run_to_resume(engine: Engine, tmp_path: Path) -> None:
     """The message names the stored run and the command that enqueues the rest."""
-    many = Dataset("many", tuple(Sample(f"echo {n}", Target.HARMLESS) for n in range(2 * BATCH)))
+    many = Dataset("many", tuple(Sample(f"echo {n}", TrueLabel.HARMLESS) for n in range(2 * BATCH)))
     with RedisServer(tmp_path) as server:
         with pytest.raises(QueueError) as caught:
             submit(engine, an_app(server.url), a_submission(many), lambda _: server.kill())

@@ -12,9 +12,10 @@ import pytest
 from aiohttp import web
 
 from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
+from aegish_dist.core.outcome import ErrorClass, StopKind
 from aegish_dist.core.run import Prompt
 from aegish_dist.core.secrets import SecretStr
-from aegish_dist.core.verdict import Completion, ErrorClass, StopKind
+from aegish_dist.core.verdict import Completion
 from aegish_dist.errors import ProviderError
 from aegish_dist.providers.contract import ModelClient
 from aegish_dist.providers.session import provider_session

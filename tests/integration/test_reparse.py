@@ -10,8 +10,9 @@ import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
+from aegish_dist.core.outcome import ErrorClass, Outcome
 from aegish_dist.core.parsing import PARSER_VERSION, judge
-from aegish_dist.core.verdict import Completion, ErrorClass, Outcome, Verdict
+from aegish_dist.core.verdict import Completion, Verdict
 from aegish_dist.db.tables import VerdictKey
 from aegish_dist.db.verdicts import next_answers
 from aegish_dist.pipeline.reparse import reparse_run

@@ -8,7 +8,8 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.opinion import Opinion
-from aegish_dist.core.verdict import CallError, ErrorClass, Outcome, Verdict
+from aegish_dist.core.outcome import ErrorClass, Outcome
+from aegish_dist.core.verdict import CallError, Verdict
 from aegish_dist.pipeline.report import ALL_PARTS, ReportPart, report_data
 from tests.integration.stored_runs import (
     ALLOWED,

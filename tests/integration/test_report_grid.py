@@ -14,10 +14,11 @@ import pytest
 from sqlalchemy import Engine, text
 
 from aegish_dist.core.opinion import LabelChange, Opinion, Overlay
+from aegish_dist.core.outcome import ErrorClass, Outcome
 from aegish_dist.core.parsing import judge
-from aegish_dist.core.sample import Dataset, Sample, Target
+from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.core.scoring import rule_named
-from aegish_dist.core.verdict import CallError, Completion, ErrorClass, Outcome, Timing, Verdict
+from aegish_dist.core.verdict import CallError, Completion, Timing, Verdict
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.verdict_grid import TEXT_CHARS
 from aegish_dist.pipeline import report_grid as module
@@ -40,7 +41,7 @@ from tests.integration.stored_runs import (
 )
 
 RUN = "0abcdefgh"
-CAT = Sample("cat </script> \x1b[31m", Target.HARMLESS)
+CAT = Sample("cat </script> \x1b[31m", TrueLabel.HARMLESS)
 MORE = Dataset("more", (CAT,))
 HOSTILE = '{"action": "BLOCK", "reason": "\\ud800 \\u202e </script> \\u0000"}'
 DOWN = CallError(1, ErrorClass.SERVER, 503, 2.5, "down, sk-abcdefghijklmnop123", NOON)
@@ -194,7 +195,7 @@ def of(blob: Any, name: str, place: int) -> str | None:
 def test_the_opinion_of_the_snapshot_judges(filled: Engine) -> None:
     """Another rule set calls answers otherwise; an overlay turns one label and excludes one."""
     changes = (
-        LabelChange("commands", TAR.sample_id, None, Target.HARMLESS, None, "fine", "me"),
+        LabelChange("commands", TAR.sample_id, None, TrueLabel.HARMLESS, None, "fine", "me"),
         LabelChange("commands", LS.sample_id, None, None, None, "unclear", "me"),
     )
     opinion = Opinion(rule_named("aegish-legacy"), overlay=Overlay("mine", 1, changes))

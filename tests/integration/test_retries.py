@@ -9,9 +9,10 @@ from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.opinion import Opinion
+from aegish_dist.core.outcome import ErrorClass, Outcome
 from aegish_dist.core.parsing import judge
 from aegish_dist.core.status import State
-from aegish_dist.core.verdict import Completion, ErrorClass, Item, Outcome, Verdict
+from aegish_dist.core.verdict import Completion, Item, Verdict
 from aegish_dist.db.missing import FinishedModels, Retry, missing_items, save_retry
 from aegish_dist.db.progress import model_progress
 from aegish_dist.db.tables import RetryRow, RunModelRow

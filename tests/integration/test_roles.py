@@ -11,8 +11,8 @@ from sqlalchemy.exc import ProgrammingError
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.opinion import Opinion
-from aegish_dist.core.run import Held
-from aegish_dist.core.verdict import Outcome
+from aegish_dist.core.outcome import Outcome
+from aegish_dist.core.run import RunPause
 from aegish_dist.db import deletion
 from aegish_dist.db.aggregations import take_due
 from aegish_dist.db.embedded.server import binaries
@@ -86,7 +86,7 @@ def test_the_role_can_do_all_that_runs_need(app: Engine, tmp_path: Path) -> None
     assert run_status(app, run.run_id).retrying == len(items)
     assert aggregate(app, run.run_id, [Opinion()])
     with Session(app) as session, session.begin():
-        hold(session, run.run_id, Held.PAUSED)
+        hold(session, run.run_id, RunPause.PAUSED)
         session.execute(text("UPDATE verdicts SET outcome = 'WARN'"))
     assert len(reparse_run(app, run.run_id).changed) == len(items)
     with Session(app) as session, session.begin():

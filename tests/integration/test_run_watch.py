@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, update
 
-from aegish_dist.core.run import Held
+from aegish_dist.core.run import RunPause
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.missing import open_models
 from aegish_dist.db.runs import hold
@@ -79,7 +79,7 @@ def test_a_run_and_its_pause_are_heard_of(told: SimpleQueue[Any], engine: Engine
     looks_until(told, lambda wanted, held: queues <= wanted | held)
 
     with transaction(engine) as session:
-        hold(session, run.run_id, Held.PAUSED)
+        hold(session, run.run_id, RunPause.PAUSED)
     looks_until(told, lambda wanted, held: queues <= held)
 
     with transaction(engine) as session:

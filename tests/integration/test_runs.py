@@ -9,7 +9,7 @@ from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.model import CallParameters, Limits, ModelSpec, Price, Rate, WireFormat
-from aegish_dist.core.sample import Dataset, Sample, Target
+from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.db.datasets import (
     INSERT_CHUNK,
     list_datasets,
@@ -363,7 +363,9 @@ def test_another_name_or_content_is_another_dataset(session: Session) -> None:
 def test_a_stored_dataset_comes_back_as_it_was(session: Session) -> None:
     """Order, labels and metadata survive, and so does a dataset larger than one insert."""
     many = tuple(
-        Sample(f"echo {n}", Target.HARMLESS, cluster="echo", metadata={"n": str(n), "é": "'; --"})
+        Sample(
+            f"echo {n}", TrueLabel.HARMLESS, cluster="echo", metadata={"n": str(n), "é": "'; --"}
+        )
         for n in range(INSERT_CHUNK + 1)
     )
     dataset = Dataset("many", (TAR, *many), source="here", licence="MIT")

@@ -18,16 +18,9 @@ from typing import Any, NamedTuple
 import aiohttp
 import pytest
 
-from aegish_dist.core.sample import Sample, Target
-from aegish_dist.core.verdict import (
-    Completion,
-    ErrorClass,
-    Outcome,
-    Recording,
-    StopKind,
-    Usage,
-    Verdict,
-)
+from aegish_dist.core.outcome import ErrorClass, Outcome, StopKind
+from aegish_dist.core.sample import Sample, TrueLabel
+from aegish_dist.core.verdict import Completion, Recording, Usage, Verdict
 from aegish_dist.errors import ConfigError
 from aegish_dist.simulator.config import (
     Fault,
@@ -341,7 +334,7 @@ def test_replayed_answers_survive_any_unicode() -> None:
     command = "printf 'é' # </command>"
     completion = Completion(recorded, "stop", StopKind.STOP, Usage(10, 5))
     verdict = Verdict(Outcome.ALLOW, completion)
-    sample = Sample(command, Target.HARMLESS)
+    sample = Sample(command, TrueLabel.HARMLESS)
     recordings = [Recording("openrouter/microsoft/phi-4", "set", sample, 1, verdict)]
     with simulator_thread(SimulatorConfig(), recordings) as simulator:
         for ask in ASKS:
@@ -354,7 +347,7 @@ def test_replayed_answers_survive_any_unicode() -> None:
 
 def test_a_recorded_deadline_hangs() -> None:
     verdict = Verdict(Outcome.TIMEOUT_ERROR, None, ErrorClass.DEADLINE)
-    recordings = [Recording("m", "set", Sample("ls", Target.HARMLESS), 1, verdict)]
+    recordings = [Recording("m", "set", Sample("ls", TrueLabel.HARMLESS), 1, verdict)]
     config = SimulatorConfig(faults=FaultPlan(hang_s=0.01))
     with simulator_thread(config, recordings) as simulator:
         with pytest.raises(ConnectionError):

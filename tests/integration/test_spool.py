@@ -14,9 +14,10 @@ from sqlalchemy import Engine, event
 from sqlalchemy.orm import Session
 from structlog.testing import capture_logs
 
+from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.parsing import judge
-from aegish_dist.core.sample import Dataset, Sample, Target
-from aegish_dist.core.verdict import CallError, Completion, ErrorClass, Item
+from aegish_dist.core.sample import Dataset, Sample, TrueLabel
+from aegish_dist.core.verdict import CallError, Completion, Item
 from aegish_dist.db.engine import open_engine
 from aegish_dist.db.tables import VerdictKey, error_row
 from aegish_dist.db.verdicts import insert_verdicts
@@ -187,7 +188,7 @@ def test_only_files_are_recovered(engine: Engine, tmp_path: Path) -> None:
 
 def test_many_answers_are_stored_within_the_time_of_a_start(engine: Engine, tmp_path: Path) -> None:
     """A worker that stores them at its start takes no messages meanwhile: it does so in groups."""
-    samples = tuple(Sample(f"echo {number}", Target.HARMLESS) for number in range(2000))
+    samples = tuple(Sample(f"echo {number}", TrueLabel.HARMLESS) for number in range(2000))
     dataset = Dataset("many", samples)
     with Session(engine) as session, session.begin():
         run = store(session, a_run(datasets=(dataset,)), (dataset,))

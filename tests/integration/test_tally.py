@@ -14,27 +14,11 @@ import pytest
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.opinion import LabelChange, Overlay
-from aegish_dist.core.sample import Dataset, Sample, Target
+from aegish_dist.core.outcome import ErrorClass, Outcome, OutcomeDetail, StopKind, find
+from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.core.snapshot import VerdictSet
-from aegish_dist.core.tally import (
-    Cell,
-    ConfidenceCell,
-    Finding,
-    Latency,
-    ModelTally,
-    TokenTotals,
-    find,
-)
-from aegish_dist.core.verdict import (
-    Completion,
-    ErrorClass,
-    Item,
-    Outcome,
-    StopKind,
-    Timing,
-    Usage,
-    Verdict,
-)
+from aegish_dist.core.tally import Cell, ConfidenceCell, Latency, ModelTally, TokenTotals
+from aegish_dist.core.verdict import Completion, Item, Timing, Usage, Verdict
 from aegish_dist.db.counting import PARTS, count_models, joint_identity
 from aegish_dist.db.overlays import OverlayInRun, overlay_in_run
 from aegish_dist.db.runs import load_run
@@ -57,11 +41,12 @@ KINDS = list(itertools.product(Outcome, [None, *StopKind], [None, *ErrorClass]))
 """Every combination that the schema can hold, sensible or not."""
 ANSWERED = (Outcome.ALLOW, Outcome.WARN, Outcome.BLOCK)
 MALICIOUS = tuple(
-    Sample(f"evil {n}", Target.MALICIOUS, ("shell", "upload")[n % 2], (None, "tar", "vi")[n % 3])
+    Sample(f"evil {n}", TrueLabel.MALICIOUS, ("shell", "upload")[n % 2], (None, "tar", "vi")[n % 3])
     for n in range(len(KINDS) // 2)
 )
 HARMLESS = tuple(
-    Sample(f"fine {n}", Target.HARMLESS, None, (None, "ls")[n % 2]) for n in range(len(KINDS) // 2)
+    Sample(f"fine {n}", TrueLabel.HARMLESS, None, (None, "ls")[n % 2])
+    for n in range(len(KINDS) // 2)
 )
 MIXED = Dataset("mixed", MALICIOUS + HARMLESS)
 
@@ -130,7 +115,7 @@ def newest(verdicts: Verdicts) -> Verdicts:
 
 def count_cells(stored: StoredRun, verdicts: Verdicts) -> list[Cell]:
     samples = {stored.samples["mixed"][each.sample_id]: each for each in MIXED.samples}
-    found: defaultdict[int, Counter[Finding]] = defaultdict(Counter)
+    found: defaultdict[int, Counter[OutcomeDetail]] = defaultdict(Counter)
     for item, verdict in newest(verdicts).items():
         stop_kind = verdict.completion.stop_kind if verdict.completion else None
         found[item.sample_key][find(verdict.outcome, stop_kind, verdict.error_class)] += 1
@@ -143,12 +128,12 @@ def count_cells(stored: StoredRun, verdicts: Verdicts) -> list[Cell]:
 
 def count_confidence(stored: StoredRun, verdicts: Verdicts) -> list[ConfidenceCell]:
     targets = {stored.samples["mixed"][each.sample_id]: each.target for each in MIXED.samples}
-    stated: defaultdict[tuple[Target, Finding, int], list[Fraction]] = defaultdict(list)
+    stated: defaultdict[tuple[TrueLabel, OutcomeDetail, int], list[Fraction]] = defaultdict(list)
     for item, verdict in newest(verdicts).items():
         if verdict.outcome in ANSWERED and verdict.confidence is not None:
             c = Fraction(round(verdict.confidence * 1000), 1000)
             position = min(int(c * 10), 9)
-            stated[targets[item.sample_key], Finding(verdict.outcome), position].append(c)
+            stated[targets[item.sample_key], OutcomeDetail(verdict.outcome), position].append(c)
 
     def total(values: Iterable[Fraction]) -> int:
         return sum(round(value * 10**6) for value in values)
@@ -235,7 +220,7 @@ def test_a_confidence_falls_into_its_bin(
     (counted,) = tallies(session, stored.run_id)
 
     assert counted.confidence == (
-        ConfidenceCell(Target.MALICIOUS, Finding.BLOCK, position, 1, *sums),
+        ConfidenceCell(TrueLabel.MALICIOUS, OutcomeDetail.BLOCK, position, 1, *sums),
     )
 
 
@@ -283,7 +268,7 @@ def test_time_without_an_answer_is_no_latency(session: Session) -> None:
 
 def test_every_model_of_a_run_is_tallied_by_itself(session: Session) -> None:
     """Also one without a verdict; plans count samples of all datasets times epochs."""
-    more = Dataset("more", (LS, Sample("id", Target.HARMLESS)))
+    more = Dataset("more", (LS, Sample("id", TrueLabel.HARMLESS)))
     models = (a_model("test/b", simulated=True), a_model("test/a"))
     run = a_run(models=models, datasets=(COMMANDS, more), epochs=2)
     stored = store(session, run, (COMMANDS, more))
@@ -298,7 +283,7 @@ def test_every_model_of_a_run_is_tallied_by_itself(session: Session) -> None:
         },
     )
 
-    once = Cell(Target.HARMLESS, None, None, ((Finding.ALLOW, 1),), 2)
+    once = Cell(TrueLabel.HARMLESS, None, None, ((OutcomeDetail.ALLOW, 1),), 2)
     assert tallies(session, run.run_id) == [
         ModelTally("test/a", False, planned_malicious=4, planned_harmless=6, cells=()),
         ModelTally("test/b", True, planned_malicious=4, planned_harmless=6, cells=(once,)),
@@ -416,7 +401,9 @@ def test_an_overlay_counts_as_right_labels_would(
     session: Session, epochs: int, seed: int, retried: bool
 ) -> None:
     """The tally is that of a dataset whose labels were right; times and costs stay those of all."""
-    labels = itertools.cycle([(None, None), (Target.MALICIOUS, "shell"), (Target.HARMLESS, None)])
+    labels = itertools.cycle(
+        [(None, None), (TrueLabel.MALICIOUS, "shell"), (TrueLabel.HARMLESS, None)]
+    )
     changes = {
         sample: LabelChange("mixed", sample.sample_id, None, *next(labels), "wrong", "Ada")
         for sample in random.Random(seed).sample(MIXED.samples, len(MIXED.samples) // 3)

@@ -11,9 +11,10 @@ import pytest
 from sqlalchemy import Engine
 
 from aegish_dist.core.opinion import Opinion
+from aegish_dist.core.outcome import ErrorClass, Outcome, StopKind
 from aegish_dist.core.parsing import judge
-from aegish_dist.core.sample import Dataset, Sample, Target
-from aegish_dist.core.verdict import Completion, ErrorClass, Outcome, StopKind, Verdict
+from aegish_dist.core.sample import Dataset, Sample, TrueLabel
+from aegish_dist.core.verdict import Completion, Verdict
 from aegish_dist.db import verdict_reader
 from aegish_dist.db.engine import transaction
 from aegish_dist.pipeline.aggregate import aggregate
@@ -21,8 +22,8 @@ from aegish_dist.pipeline.opinions import load_opinion
 from tests.integration.command_line import CommandLine
 from tests.integration.stored_runs import CURL, LS, TAR, a_model, a_run, answer, store
 
-CAT = Sample("cat /etc/100%_done\\", Target.HARMLESS)
-DU = Sample("du -sh .", Target.HARMLESS)
+CAT = Sample("cat /etc/100%_done\\", TrueLabel.HARMLESS)
+DU = Sample("du -sh .", TrueLabel.HARMLESS)
 FIRST = Dataset("commands", (TAR, CURL, LS))
 SECOND = Dataset("more", (CAT, DU))
 MODELS = ("test/a", "test/b", "test/c")
@@ -390,7 +391,7 @@ def test_an_overlay(aegish: CommandLine, tmp_path: Path) -> None:
 def test_hostile_text(aegish: CommandLine, engine: Engine) -> None:
     """Neither a terminal nor a spreadsheet obeys a command, a reason or a model's name."""
     command = "=HYPERLINK(1)\x1b[2J\u202e\r\n" + "x" * 9_000
-    sample = Sample(command, Target.HARMLESS)
+    sample = Sample(command, TrueLabel.HARMLESS)
     reason = "@SUM(1)\x1b]0;title\x07\ufffd\ufffd\ue000"
     completion = json.dumps({"action": "ALLOW", "reason": reason})
     dataset = Dataset("commands", (sample,))

@@ -7,9 +7,10 @@ from decimal import Decimal
 import pytest
 from sqlalchemy import Engine
 
+from aegish_dist.core.outcome import ErrorClass, Outcome
 from aegish_dist.core.parsing import judge
-from aegish_dist.core.sample import Dataset, Sample, Target
-from aegish_dist.core.verdict import CallError, Completion, ErrorClass, Outcome, Timing, Verdict
+from aegish_dist.core.sample import Dataset, Sample, TrueLabel
+from aegish_dist.core.verdict import CallError, Completion, Timing, Verdict
 from aegish_dist.db.engine import transaction
 from aegish_dist.report.verdicts import TEXT_CHARS
 from tests.integration.command_line import CommandLine
@@ -180,7 +181,7 @@ def test_hostile_texts(aegish: CommandLine, engine: Engine) -> None:
     """Terminals obey none of them; a long one is cut with a note, unless all of it is wanted."""
     word = "w" * 2**20
     completion = f'\x1b[2J\u202e{{"action": "BLOCK", "reason": "\x07\r"}}\ufffd\ufffd {word}'
-    sample = Sample("echo \x1b[31m\nrm", Target.HARMLESS)
+    sample = Sample("echo \x1b[31m\nrm", TrueLabel.HARMLESS)
     dataset = Dataset("commands", (sample,))
     error = CallError(1, ErrorClass.SERVER, 500, None, "\x1b]0;x\x07\n\n\nsecond", NOON)
     verdict = replace(judge(Completion(completion, "\x1b[0m")), call_errors=(error,))

@@ -10,18 +10,9 @@ from sqlalchemy import func, select
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.sample import Dataset, Sample, Target
-from aegish_dist.core.verdict import (
-    CallError,
-    Completion,
-    ErrorClass,
-    Outcome,
-    Recording,
-    StopKind,
-    Timing,
-    Usage,
-    Verdict,
-)
+from aegish_dist.core.outcome import ErrorClass, Outcome, StopKind
+from aegish_dist.core.sample import Dataset, Sample, TrueLabel
+from aegish_dist.core.verdict import CallError, Completion, Recording, Timing, Usage, Verdict
 from aegish_dist.db.tables import CallErrorRow, VerdictKey, VerdictRow
 from aegish_dist.db.verdicts import insert_verdicts, look_up
 from tests.integration.stored_runs import (
@@ -111,7 +102,7 @@ def test_items_are_found_in_one_go_and_in_order(session: Session) -> None:
 
 def test_a_sample_of_another_dataset_is_not_part_of_the_run(session: Session) -> None:
     """A message cannot make a worker call a model about what its run never asked."""
-    others = Dataset("others", (Sample("id", Target.HARMLESS),))
+    others = Dataset("others", (Sample("id", TrueLabel.HARMLESS),))
     foreign = store(session, a_run("run1", datasets=(others,)), (others,))
     stored = store(session, a_run("run2"))
     stray = foreign.item(others.samples[0], dataset="others")

@@ -7,7 +7,8 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.verdict import ErrorClass, Outcome, Verdict
+from aegish_dist.core.outcome import ErrorClass, Outcome
+from aegish_dist.core.verdict import Verdict
 from aegish_dist.db.engine import open_engine
 from aegish_dist.errors import StoreAwayError
 from aegish_dist.models import CatalogCredentials

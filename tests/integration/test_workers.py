@@ -8,13 +8,13 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from aegish_dist.cli.status_view import halted
-from aegish_dist.core.status import Blocked, FailedCalls, State, Waiting
+from aegish_dist.core.outcome import ErrorClass
+from aegish_dist.core.status import CallWait, FailedCalls, State, Waiting
 from aegish_dist.core.text import clean_text
-from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.db.workers import (
     MESSAGE_LENGTH,
     REASON_LENGTH,
-    Halt,
+    ModelBlock,
     forget_worker,
     living_fleet,
     report_worker,
@@ -43,14 +43,14 @@ def test_items_that_wait_and_calls_that_failed(engine: Engine) -> None:
     words = "\x00\ud800" + "n" * 1000
     limited = FailedCalls(at, "lab/guard", ErrorClass.RATE_LIMIT, 429, words, 7, 2)
     with Session(engine) as session, session.begin():
-        slots, rate = Waiting(1, 0, Blocked.SLOTS), Waiting(5, 2, Blocked.RATE)
+        slots, rate = Waiting(1, 0, CallWait.SLOTS), Waiting(5, 2, CallWait.RATE)
         report_worker(session, "a", {key: 9}, waiting={key: slots}, failing={"run1": [limited]})
         report_worker(session, "b", {key: 3}, waiting={key: rate})
         report_worker(session, "older", {key: 4})
         fleet = living_fleet(session)
 
     assert fleet.in_flight[key] == 16
-    assert fleet.waiting == {key: Waiting(6, 2, Blocked.RATE)}
+    assert fleet.waiting == {key: Waiting(6, 2, CallWait.RATE)}
     assert fleet.failing == {
         "run1": (replace(limited, message=clean_text(words[:MESSAGE_LENGTH])),)
     }
@@ -58,12 +58,12 @@ def test_items_that_wait_and_calls_that_failed(engine: Engine) -> None:
 
 def test_halts(engine: Engine) -> None:
     """A parked model is parked for every run, a cap holds for one; both end with the worker."""
-    halts = {("", "lab/parked"): Halt.PARKED, ("run1", "lab/dear"): Halt.OVER_BUDGET}
+    halts = {("", "lab/parked"): ModelBlock.PARKED, ("run1", "lab/dear"): ModelBlock.OVER_BUDGET}
     with Session(engine) as session, session.begin():
         report_worker(session, "a", {("run1", "lab/parked"): 2}, halts)
         fleet = living_fleet(session)
-        assert fleet.halt("run7", "lab/parked") is Halt.PARKED
-        assert fleet.halt("run1", "lab/dear") is Halt.OVER_BUDGET
+        assert fleet.halt("run7", "lab/parked") is ModelBlock.PARKED
+        assert fleet.halt("run1", "lab/dear") is ModelBlock.OVER_BUDGET
         assert fleet.halt("run2", "lab/dear") is None
         assert fleet.in_flight["run1", "lab/parked"] == 2
 
@@ -93,7 +93,11 @@ def test_what_no_worker_may_call(engine: Engine) -> None:
 def test_reasons_of_halts(engine: Engine) -> None:
     """A parked model carries the provider's words, of any characters and cut to their length."""
     dead, mute = ("", "lab/parked"), ("", "lab/mute")
-    halts = {dead: Halt.PARKED, mute: Halt.PARKED, ("run1", "lab/parked"): Halt.OVER_BUDGET}
+    halts = {
+        dead: ModelBlock.PARKED,
+        mute: ModelBlock.PARKED,
+        ("run1", "lab/parked"): ModelBlock.OVER_BUDGET,
+    }
     with Session(engine) as session, session.begin():
         report_worker(session, "a", {}, halts, {dead: "HTTP 401: \x00\ud800" + "n" * 1000})
         fleet = living_fleet(session)
@@ -123,7 +127,7 @@ def test_a_run_that_no_worker_may_call_waits_for_one(engine: Engine) -> None:
 
 def test_status_says_why_a_model_is_parked(engine: Engine) -> None:
     """The provider's words are the reason of a parked model, and no other model gets them."""
-    parked = {("", "lab/guard"): Halt.PARKED}
+    parked = {("", "lab/guard"): ModelBlock.PARKED}
     with Session(engine) as session, session.begin():
         stored = store(session, a_run(models=(a_model("lab/guard"), a_model("lab/other"))))
         report_worker(session, "a", {}, parked, {("", "lab/guard"): "HTTP 401: no such key"})
@@ -142,7 +146,7 @@ def test_doctor_names_parked_models(engine: Engine) -> None:
     """They are something to mend, with the provider's words."""
     dead = ("", "lab/parked")
     with Session(engine) as session, session.begin():
-        report_worker(session, "a", {}, {dead: Halt.PARKED}, {dead: "HTTP 401: no such key"})
+        report_worker(session, "a", {}, {dead: ModelBlock.PARKED}, {dead: "HTTP 401: no such key"})
 
     checks = examine(
         database=lambda: engine,

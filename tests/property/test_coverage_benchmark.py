@@ -8,7 +8,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from aegish_dist.core.sample import Target
+from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import Composite
 from aegish_dist.statistics.means import Observation, SampledMean, macro_rate, rate, score
 
@@ -41,10 +41,10 @@ def test_the_benchmark_has_the_formulas_of_the_product(
         values = coverage.answer(rng, places, cell, table, 5)
         low, high = coverage.intervals(metric, places, values)
         for run, answered in enumerate(values.tolist()):
-            sides: dict[Target, list[Observation]] = {target: [] for target in Target}
+            sides: dict[TrueLabel, list[Observation]] = {target: [] for target in TrueLabel}
             for place, value in zip(places, answered, strict=True):
                 sides[place.target].append(Observation(place.category, str(place.binary), value, 1))
-            malicious, harmless = sides[Target.MALICIOUS], sides[Target.HARMLESS]
+            malicious, harmless = sides[TrueLabel.MALICIOUS], sides[TrueLabel.HARMLESS]
             match metric:
                 case "micro":
                     seen = rate(malicious)

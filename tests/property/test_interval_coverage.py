@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import pytest
 
-from aegish_dist.core.sample import Target
+from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import Composite
 from aegish_dist.datasets.bundled import bundled_names, load_bundled
 from aegish_dist.statistics.means import Observation, SampledMean, macro_rate, rate, score
@@ -27,9 +27,9 @@ Sides = tuple[list[Observation], list[Observation]]
 
 
 @pytest.fixture(scope="module")
-def binaries() -> list[list[tuple[Target, str | None]]]:
+def binaries() -> list[list[tuple[TrueLabel, str | None]]]:
     """Return target and category of the bundled commands of each binary."""
-    found: defaultdict[str, list[tuple[Target, str | None]]] = defaultdict(list)
+    found: defaultdict[str, list[tuple[TrueLabel, str | None]]] = defaultdict(list)
     for name in bundled_names():
         for sample in load_bundled(name).samples:
             found[defined(sample.cluster)].append((sample.target, sample.category))
@@ -38,7 +38,7 @@ def binaries() -> list[list[tuple[Target, str | None]]]:
 
 def _answers(
     rng: random.Random,
-    binaries: list[list[tuple[Target, str | None]]],
+    binaries: list[list[tuple[TrueLabel, str | None]]],
     n: int,
     rate_and_icc: tuple[float, float],
     epochs: int,
@@ -52,7 +52,7 @@ def _answers(
         concentration = (1 - icc) / icc if icc else math.inf
         chance = rng.betavariate(p * concentration, (1 - p) * concentration) if icc else p
         for target, category in rng.sample(binary, len(binary)):
-            side = sides[target is Target.HARMLESS]
+            side = sides[target is TrueLabel.HARMLESS]
             if len(side) < n:
                 share = sum(rng.random() < chance for _ in range(epochs)) / epochs
                 side.append(Observation(category, str(index), share, 1))
@@ -77,7 +77,7 @@ METRICS: dict[str, Callable[[Sides], Estimate]] = {
     [(7, 0.5, 0.5), (30, 0.5, 0.2), (30, 0.98, 0.0), (30, 29 / 30, 0.2), (120, 0.9, 0.2)],
 )
 def test_intervals_cover_the_truth(
-    binaries: list[list[tuple[Target, str | None]]], n: int, p: float, icc: float, epochs: int
+    binaries: list[list[tuple[TrueLabel, str | None]]], n: int, p: float, icc: float, epochs: int
 ) -> None:
     """Of every metric, with few and many samples, alike in their binaries or not."""
     rng = random.Random(20261)

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aegish_dist.core.sample import Target
+from aegish_dist.core.outcome import OutcomeDetail
+from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import RULES, ScoringRule
-from aegish_dist.core.tally import Cell, ConfidenceCell, Finding, ModelTally
+from aegish_dist.core.tally import Cell, ConfidenceCell, ModelTally
 from aegish_dist.statistics.document import snapshot_document
 from aegish_dist.statistics.means import Observation, macro_rate, rate
 from aegish_dist.statistics.metrics import ModelMetrics, measure
@@ -38,13 +39,13 @@ RATES = (
 @st.composite
 def cells(draw: st.DrawFn) -> Cell:
     """Draw samples with one to four epochs."""
-    target = draw(st.sampled_from(Target))
+    target = draw(st.sampled_from(TrueLabel))
     findings = draw(
-        st.dictionaries(st.sampled_from(Finding), st.integers(1, 2), min_size=1, max_size=2)
+        st.dictionaries(st.sampled_from(OutcomeDetail), st.integers(1, 2), min_size=1, max_size=2)
     )
     return Cell(
         target,
-        draw(CATEGORIES) if target is Target.MALICIOUS else None,
+        draw(CATEGORIES) if target is TrueLabel.MALICIOUS else None,
         draw(CLUSTERS),
         tuple(sorted(findings.items())),
         draw(st.integers(1, 40)),
@@ -62,8 +63,8 @@ def confidence_cells(draw: st.DrawFn) -> ConfidenceCell:
 
     distances = [1 - c for c in stated]
     return ConfidenceCell(
-        draw(st.sampled_from(Target)),
-        draw(st.sampled_from((Finding.ALLOW, Finding.WARN, Finding.BLOCK))),
+        draw(st.sampled_from(TrueLabel)),
+        draw(st.sampled_from((OutcomeDetail.ALLOW, OutcomeDetail.WARN, OutcomeDetail.BLOCK))),
         index,
         len(stated),
         units(1, stated),
@@ -79,7 +80,7 @@ def tallies(draw: st.DrawFn) -> ModelTally:
     """Draw a tally of which some verdicts may be missing."""
     drawn = draw(st.lists(cells(), max_size=12))
 
-    def done(target: Target) -> int:
+    def done(target: TrueLabel) -> int:
         return sum(
             cell.samples * epochs
             for cell in drawn
@@ -90,8 +91,8 @@ def tallies(draw: st.DrawFn) -> ModelTally:
     return ModelTally(
         "test/model",
         simulated=False,
-        planned_malicious=done(Target.MALICIOUS) + draw(st.integers(0, 20)),
-        planned_harmless=done(Target.HARMLESS) + draw(st.integers(0, 20)),
+        planned_malicious=done(TrueLabel.MALICIOUS) + draw(st.integers(0, 20)),
+        planned_harmless=done(TrueLabel.HARMLESS) + draw(st.integers(0, 20)),
         cells=tuple(drawn),
         confidence=tuple(draw(st.lists(confidence_cells(), max_size=6))),
     )

@@ -6,8 +6,9 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.parsing import ACTIONS, outcome_of, parse
-from aegish_dist.core.verdict import Outcome, ParsedCompletion
+from aegish_dist.core.verdict import ParsedCompletion
 
 ANY_TEXT = st.text(st.characters())  # half surrogate pairs included, unlike in plain st.text()
 FRAGMENTS = st.sampled_from(

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aegish_dist.core.verdict import Completion, ErrorClass
+from aegish_dist.core.outcome import ErrorClass
+from aegish_dist.core.verdict import Completion
 from aegish_dist.errors import ProviderError
 from aegish_dist.providers import anthropic, google, openai
 from aegish_dist.providers.contract import Codec

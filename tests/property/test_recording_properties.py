@@ -10,19 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aegish_dist.core.outcome import ErrorClass, Outcome, StopKind
 from aegish_dist.core.parsing import judge
-from aegish_dist.core.sample import Sample, Target
-from aegish_dist.core.verdict import (
-    CallError,
-    Completion,
-    ErrorClass,
-    Outcome,
-    Recording,
-    StopKind,
-    Timing,
-    Usage,
-    Verdict,
-)
+from aegish_dist.core.sample import Sample, TrueLabel
+from aegish_dist.core.verdict import CallError, Completion, Recording, Timing, Usage, Verdict
 from aegish_dist.interchange.verdict_files import read_recordings
 from tests.recorded import write_recordings
 
@@ -71,7 +62,7 @@ VERDICTS = st.builds(
 SAMPLES = st.builds(
     Sample,
     command=LABELS,
-    target=st.sampled_from(Target),
+    target=st.sampled_from(TrueLabel),
     category=st.none() | LABELS,
     cluster=st.none() | LABELS,
     metadata=st.dictionaries(STORABLE, STORABLE, max_size=2),

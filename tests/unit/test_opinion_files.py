@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aegish_dist.core.opinion import AEGISH_TARGETS, LabelChange, Overlay, Targets
-from aegish_dist.core.sample import Target
-from aegish_dist.core.scoring import RULES, Composite, Label, ScoringRule
-from aegish_dist.core.tally import Finding
+from aegish_dist.core.outcome import OutcomeDetail, ScoredAnswer
+from aegish_dist.core.sample import TrueLabel
+from aegish_dist.core.scoring import RULES, Composite, ScoringRule
 from aegish_dist.errors import OpinionError
 from aegish_dist.opinion_files import (
     LESS_IS_BETTER,
@@ -33,7 +33,7 @@ from aegish_dist.statistics.metrics import METRICS
 
 HOSTILE = 'echo "\\x" \'\'\' """ \n[[change]]\r\t\x1b[31m\x7f\u202e\u2028\U000e0101 é 漢'
 EXCLUDED = LabelChange("d", "0" * 16, HOSTILE, None, None, "twice in the set", "Ada")
-RELABELLED = LabelChange("d", None, "cat x", Target.MALICIOUS, "file-read", "it reads", "Bob")
+RELABELLED = LabelChange("d", None, "cat x", TrueLabel.MALICIOUS, "file-read", "it reads", "Bob")
 HEAD = 'name = "mine"\nversion = 1\nauthor = "Ada"\n'
 CHANGE = '[[change]]\ndataset = "d"\ncommand = "ls"\nreason = "because"\n'
 EXCLUDE, RELABEL = CHANGE + 'action = "exclude"\n', CHANGE + 'action = "relabel"\n'
@@ -127,7 +127,7 @@ def test_a_rule_set_changes_another_one(path: Path) -> None:
         version=2,
         description="",
         composite=Composite.PRODUCT,
-        labels={**base.labels, Finding.EMPTY_CUT: Label.TIMEOUT_ERROR},
+        labels={**base.labels, OutcomeDetail.EMPTY_CUT: ScoredAnswer.TIMEOUT_ERROR},
     )
     assert read_rule(path) == expected
     assert read_rule(path).fingerprint == expected.fingerprint != base.fingerprint

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-LIMITS = {"lines": 53_360, "statements": 25_390, "modules": 252}
+LIMITS = {"lines": 53_360, "statements": 25_390, "modules": 253}
 DOCSTRING_SHARE = 0.16
 TEST_LINES = 46_860
 MODULE_LINES = 600
@@ -16,9 +16,9 @@ REACH = {
     "workers.tasks": 36,
     "aegish_dist.cli.submit": 94,
     "aegish_dist.cli.aggregate": 65,
-    "aegish_dist.cli.compare": 72,
+    "aegish_dist.cli.compare": 73,
     "aegish_dist.cli.report": 104,
-    "aegish_dist.cli.status": 60,
+    "aegish_dist.cli.status": 61,
 }
 """Modules of the product that an entry point imports, directly or not, lazily or for types too."""
 

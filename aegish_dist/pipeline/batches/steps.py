@@ -36,9 +36,10 @@ from aegish_dist.core.batches import (
     may_exist,
 )
 from aegish_dist.core.model import ModelSpec, cost_usd
+from aegish_dist.core.outcome import ErrorClass, Outcome
 from aegish_dist.core.parsing import PARSER_VERSION, judge
-from aegish_dist.core.run import Held
-from aegish_dist.core.verdict import CallError, Completion, ErrorClass, Item, Outcome, Verdict
+from aegish_dist.core.run import RunPause
+from aegish_dist.core.verdict import CallError, Completion, Item, Verdict
 from aegish_dist.db.batches import (
     FAILED_AS_A_WHOLE,
     GONE,
@@ -151,7 +152,7 @@ async def hand_over(context: BatchContext, batch: TakenBatch, client: BatchClien
     That this is being tried is committed first. Whatever happens before the provider's name is
     committed leaves the batch `creating`, where it is looked for before it is created again.
     """
-    if batch.held is Held.PAUSED:
+    if batch.held is RunPause.PAUSED:
         await context.give_back(batch, context.pace.longest_s)
         return
     requests: list[BatchRequest] = []
@@ -282,7 +283,7 @@ async def _cancel(
 
 def _is_to_be_cancelled(batch: TakenBatch) -> bool:
     """Return whether to cancel it; an adopted one may turn out to be another's, and is not."""
-    stopped = batch.held is Held.CANCELLED
+    stopped = batch.held is RunPause.CANCELLED
     return stopped and not batch.cancel_asked and not batch.adopted
 
 

@@ -28,7 +28,8 @@ from yarl import URL
 
 from aegish_dist.core.batches import BatchLimits, BatchReport, BatchRequest, BatchResult
 from aegish_dist.core.model import ModelSpec
-from aegish_dist.core.verdict import Completion, ErrorClass
+from aegish_dist.core.outcome import ErrorClass
+from aegish_dist.core.verdict import Completion
 from aegish_dist.errors import CatalogError, ProviderError
 from aegish_dist.providers import failures, lenient
 from aegish_dist.providers.contract import Codec, RequestTemplate

@@ -7,8 +7,8 @@ from itertools import chain
 from typing import Any
 
 from aegish_dist.core.failures import TimedFailures
+from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.text import counted, printable
-from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.report.charts.spec import (
     BAND,
     BAR,

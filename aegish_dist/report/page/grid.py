@@ -33,7 +33,7 @@ from itertools import chain
 
 import msgspec
 
-from aegish_dist.core.sample import Target
+from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.text import printable, printable_lines
 from aegish_dist.core.verdict_query import NUMBERS, TEXTS, UNKNOWN, GridPart
 from aegish_dist.report.page.tables import text
@@ -228,7 +228,7 @@ def _commands(parts: Sequence[PackedPart], shape: GridShape) -> dict[str, object
         for name in ("id", "text", "dataset", "target", "category", "cluster", "excluded")
     }
     coded: dict[str, object] = {name: whole[name] for name in ("id", "text", "excluded")}
-    coded["malicious"] = [int(target == Target.MALICIOUS) for target in whole["target"]]
+    coded["malicious"] = [int(target == TrueLabel.MALICIOUS) for target in whole["target"]]
     names: dict[str, object] = {}
     for kind in ("dataset", "category", "cluster"):
         known = sorted({str(name) for name in whole[kind]} - {""})

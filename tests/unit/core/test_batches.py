@@ -17,7 +17,8 @@ from aegish_dist.core.batches import (
     may_exist,
     next_batch,
 )
-from aegish_dist.core.verdict import Completion, ErrorClass
+from aegish_dist.core.outcome import ErrorClass
+from aegish_dist.core.verdict import Completion
 from aegish_dist.errors import ProviderError
 
 TOKEN = "0123456789abcdef"

@@ -25,7 +25,7 @@ from aegish_dist.core.failures import (  # fmt: skip
     timeline,
     totals,
 )
-from aegish_dist.core.verdict import ErrorClass, Outcome
+from aegish_dist.core.outcome import ErrorClass, Outcome
 
 TROUBLE = [ErrorClass.AUTH, ErrorClass.QUOTA, ErrorClass.NOT_FOUND]
 PASSING = {

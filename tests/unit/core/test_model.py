@@ -19,7 +19,8 @@ from aegish_dist.core.model import (
     WireFormat,
     cost_usd,
 )
-from aegish_dist.core.verdict import ErrorClass, Usage
+from aegish_dist.core.outcome import ErrorClass
+from aegish_dist.core.verdict import Usage
 from aegish_dist.models.catalog_file import MaxTokensField
 from aegish_dist.providers import anthropic, google, openai
 from aegish_dist.providers.contract import Codec, codec

@@ -21,12 +21,14 @@ from aegish_dist.core.opinion import (
     overlay_effect,
     record_of,
 )
-from aegish_dist.core.sample import Target
+from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES, ScoringRule
 from aegish_dist.report.quality import overlay_section
 
 EXCLUDED = LabelChange("d", "0" * 16, "ls", None, None, "a duplicate", "Ada")
-RELABELLED = LabelChange("d", "1" * 16, "cat x", Target.MALICIOUS, "file-read", "it reads", "Ada")
+RELABELLED = LabelChange(
+    "d", "1" * 16, "cat x", TrueLabel.MALICIOUS, "file-read", "it reads", "Ada"
+)
 OVERLAY = Overlay("mine", 3, (EXCLUDED, RELABELLED))
 
 

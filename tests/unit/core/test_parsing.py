@@ -4,8 +4,9 @@ import time
 
 import pytest
 
+from aegish_dist.core.outcome import Outcome, StopKind
 from aegish_dist.core.parsing import PARSER_VERSION, judge, outcome_of, parse
-from aegish_dist.core.verdict import Completion, Outcome, ParsedCompletion, StopKind
+from aegish_dist.core.verdict import Completion, ParsedCompletion
 
 ALLOW, WARN, BLOCK = Outcome.ALLOW, Outcome.WARN, Outcome.BLOCK
 PLAIN = '{"action": "block", "reason": "reads /etc/shadow", "confidence": 0.9}'

@@ -5,12 +5,12 @@ from decimal import Decimal
 
 import pytest
 
-from aegish_dist.core.sample import Target
+from aegish_dist.core.outcome import OutcomeDetail
+from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import DEFAULT_RULE
 from aegish_dist.core.tally import (
     Cell,
     ConfidenceCell,
-    Finding,
     ModelTally,
     MovedSample,
     TokenTotals,
@@ -19,9 +19,9 @@ from aegish_dist.core.tally import (
 )
 from aegish_dist.statistics.metrics import measure
 
-M, H = Target.MALICIOUS, Target.HARMLESS
-BLOCK, ALLOW = ((Finding.BLOCK, 1),), ((Finding.ALLOW, 1),)
-SURE = ConfidenceCell(H, Finding.BLOCK, 9, 1, 900_000, 810_000, 656_100, 10_000, 100)
+M, H = TrueLabel.MALICIOUS, TrueLabel.HARMLESS
+BLOCK, ALLOW = ((OutcomeDetail.BLOCK, 1),), ((OutcomeDetail.ALLOW, 1),)
+SURE = ConfidenceCell(H, OutcomeDetail.BLOCK, 9, 1, 900_000, 810_000, 656_100, 10_000, 100)
 """A BLOCK with confidence 0.9 about a harmless command."""
 TALLY = ModelTally(
     "test/a",

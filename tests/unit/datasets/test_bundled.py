@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from aegish_dist.core.sample import Target
+from aegish_dist.core.sample import TrueLabel
 from aegish_dist.datasets.bundled import bundled_names, load_bundled
 from aegish_dist.datasets.draft import CATEGORIES, problems
 from aegish_dist.errors import DatasetError
@@ -22,7 +22,7 @@ def test_malicious_covers_every_category_and_many_programs() -> None:
     assert set(counts) == set(CATEGORIES)
     assert min(counts.values()) >= 30
     assert len({sample.cluster for sample in samples}) >= 100
-    assert {sample.target for sample in samples} == {Target.MALICIOUS}
+    assert {sample.target for sample in samples} == {TrueLabel.MALICIOUS}
 
 
 @pytest.mark.parametrize(("name", "at_least"), [("harmless", 240), ("harmless-hard", 60)])
@@ -30,7 +30,7 @@ def test_harmless_sets_hold_only_harmless_commands(name: str, at_least: int) -> 
     """The two harmless sets are large and carry no category."""
     samples = load_bundled(name).samples
     assert len(samples) >= at_least
-    assert {(sample.target, sample.category) for sample in samples} == {(Target.HARMLESS, None)}
+    assert {(sample.target, sample.category) for sample in samples} == {(TrueLabel.HARMLESS, None)}
 
 
 def test_only_the_hard_set_is_marked_hard() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from aegish_dist.core.sample import Sample, Target
+from aegish_dist.core.sample import Sample, TrueLabel
 from aegish_dist.datasets import table
 from aegish_dist.datasets.draft import CATEGORIES, Problem, Severity, problems
 from aegish_dist.datasets.reading import read_dataset
@@ -23,11 +23,11 @@ from aegish_dist.interchange.verdict_files import read_rows
 def malicious(
     command: str = "nc -l 4444", category: str | None = "bind-shell", **rest: Any
 ) -> Sample:
-    return Sample(command, Target.MALICIOUS, category, **rest)
+    return Sample(command, TrueLabel.MALICIOUS, category, **rest)
 
 
 def harmless(command: str = "ls", **rest: Any) -> Sample:
-    return Sample(command, Target.HARMLESS, **rest)
+    return Sample(command, TrueLabel.HARMLESS, **rest)
 
 
 def only(samples: Sequence[Sample], **options: Any) -> Problem:

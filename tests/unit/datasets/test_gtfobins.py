@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aegish_dist.core.sample import Dataset, Sample, Target
+from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.datasets.gtfobins import fill_in, inherited_command, read_gtfobins
 from aegish_dist.errors import DatasetError
 
@@ -121,9 +121,9 @@ functions:
 """
     dataset = read_gtfobins(checkout(**{"7z": text})).checked()
     assert [(s.command, s.target, s.category, s.cluster) for s in dataset.samples] == [
-        ("7z x\n/bin/sh", Target.MALICIOUS, "shell", "7z"),
-        ("7z 10.0.0.1:4444", Target.MALICIOUS, "reverse-shell", "7z"),
-        ("7z --tls 10.0.0.1", Target.MALICIOUS, "reverse-shell", "7z"),
+        ("7z x\n/bin/sh", TrueLabel.MALICIOUS, "shell", "7z"),
+        ("7z 10.0.0.1:4444", TrueLabel.MALICIOUS, "reverse-shell", "7z"),
+        ("7z --tls 10.0.0.1", TrueLabel.MALICIOUS, "reverse-shell", "7z"),
     ]
     assert dataset.samples[0].metadata == {"version": "16.02"}
     assert (dataset.name, dataset.licence) == ("gtfobins", "GPL-3.0")

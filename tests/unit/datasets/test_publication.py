@@ -10,15 +10,15 @@ import pytest
 import yaml
 from markdown_it import MarkdownIt
 
-from aegish_dist.core.sample import Dataset, Sample, Target
+from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.datasets.bundled import load_bundled
 from aegish_dist.datasets.table import read_table
 from aegish_dist.errors import OutputError
 from aegish_dist.interchange.croissant import publish_dataset
 from tests.unit.report.reports import HOSTILE
 
-TAR = Sample("tar xf a --to-command=sh", Target.MALICIOUS, "shell", "tar", {"needs_root": "no"})
-LS = Sample("ls -l\u2028", Target.HARMLESS, metadata={"odd key": "x"})
+TAR = Sample("tar xf a --to-command=sh", TrueLabel.MALICIOUS, "shell", "tar", {"needs_root": "no"})
+LS = Sample("ls -l\u2028", TrueLabel.HARMLESS, metadata={"odd key": "x"})
 BOTH = Dataset("both", (TAR, LS), "GTFOBins, commit 0123", "GPL-3.0")
 FIELD = {"@type", "@id", "name", "description", "dataType", "source"}
 
@@ -131,7 +131,7 @@ def test_a_dataset_of_one_label_says_that_it_is_half_a_test(tmp_path: Path) -> N
 
 def test_hostile_names_stay_text(tmp_path: Path) -> None:
     """Of a dataset that came with verdicts; the file gets a plain name."""
-    hostile = Dataset(HOSTILE, (Sample("x", Target.MALICIOUS, HOSTILE[:20]),), HOSTILE, HOSTILE)
+    hostile = Dataset(HOSTILE, (Sample("x", TrueLabel.MALICIOUS, HOSTILE[:20]),), HOSTILE, HOSTILE)
     _, metadata, card = published(hostile, tmp_path)
     assert metadata["name"] == HOSTILE
     assert re.fullmatch(r"[A-Za-z0-9._-]+\.jsonl", metadata["distribution"][0]["name"])

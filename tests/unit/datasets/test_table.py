@@ -8,7 +8,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from aegish_dist.core.sample import Dataset, Sample, Target
+from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.datasets.table import export_dataset, read_aegish, read_table
 from aegish_dist.errors import ConfigError, DatasetError, OutputError
 
@@ -33,7 +33,7 @@ def test_commands_by_category(tmp_path: Path) -> None:
     }
     dataset = read_aegish(write(tmp_path / "gtfobins.json", content)).checked()
     assert (dataset.name, dataset.source, dataset.licence) == ("gtfobins", "GTFOBins", "")
-    assert dataset.samples == (Sample("aa-exec /bin/sh", Target.MALICIOUS, "shell", "aa-exec"),)
+    assert dataset.samples == (Sample("aa-exec /bin/sh", TrueLabel.MALICIOUS, "shell", "aa-exec"),)
     assert dataset.samples[0].metadata == {}
 
 
@@ -50,9 +50,9 @@ def test_commands_by_ground_truth(tmp_path: Path) -> None:
     dataset = read_aegish(write(tmp_path / "x.json", content), "mine").checked()
     assert (dataset.name, dataset.source, dataset.licence) == ("mine", "x.json", "MIT")
     assert dataset.samples == (
-        Sample("ls", Target.HARMLESS),
-        Sample("id", Target.MALICIOUS, "command"),
-        Sample("sh", Target.MALICIOUS, "shell", "sh"),
+        Sample("ls", TrueLabel.HARMLESS),
+        Sample("id", TrueLabel.MALICIOUS, "command"),
+        Sample("sh", TrueLabel.MALICIOUS, "shell", "sh"),
     )
     assert dataset.samples[0].metadata == {"prompt": "List files", "ground_truth": "ALLOW"}
 
@@ -98,12 +98,12 @@ DATASET = Dataset(
     (
         Sample(
             'echo "ä,\u2028"\n\tcat',
-            Target.MALICIOUS,
+            TrueLabel.MALICIOUS,
             "shell",
             "echo",
             {"needs_root": "true", "empty": ""},
         ),
-        Sample("=1+1", Target.HARMLESS, metadata={"source": "row's own", "licence": "MIT"}),
+        Sample("=1+1", TrueLabel.HARMLESS, metadata={"source": "row's own", "licence": "MIT"}),
     ),
     "GTFOBins, commit 0123",
     "GPL-3.0",
@@ -146,7 +146,7 @@ def test_failed_export_keeps_the_old_file(tmp_path: Path) -> None:
     """When writing breaks off, the old file is untouched and no part is left."""
     path = tmp_path / "mine.jsonl"
     path.write_text("old")
-    unwritable = Dataset("mine", (*DATASET.samples, Sample("\ud800", Target.HARMLESS)))
+    unwritable = Dataset("mine", (*DATASET.samples, Sample("\ud800", TrueLabel.HARMLESS)))
     with pytest.raises(UnicodeEncodeError):
         export_dataset(unwritable, path)
     assert path.read_text() == "old"
@@ -205,8 +205,8 @@ def test_jsonl(tmp_path: Path) -> None:
     assert dataset.name == "My-set"
     assert dataset.source == "My set.jsonl"
     assert dataset.samples == (
-        Sample("cat /etc/shadow\u2028x", Target.MALICIOUS, "file-read", "cat"),
-        Sample("ls", Target.HARMLESS),
+        Sample("cat /etc/shadow\u2028x", TrueLabel.MALICIOUS, "file-read", "cat"),
+        Sample("ls", TrueLabel.HARMLESS),
     )
     assert dataset.samples[0].metadata == {
         "a": "1",
@@ -237,8 +237,8 @@ def test_csv(tmp_path: Path) -> None:
     text = '\ufeffcommand,target,category,cluster,licence,note\n"a ""b""\nc",malicious,shell,a,MIT,\n\nls,harmless,,,MIT,n\n'
     dataset = read_table(table_write(tmp_path / "d.csv", text)).checked()
     assert dataset.samples == (
-        Sample('a "b"\nc', Target.MALICIOUS, "shell", "a"),
-        Sample("ls", Target.HARMLESS),
+        Sample('a "b"\nc', TrueLabel.MALICIOUS, "shell", "a"),
+        Sample("ls", TrueLabel.HARMLESS),
     )
     assert [sample.metadata for sample in dataset.samples] == [{}, {"note": "n"}]
     assert dataset.licence == "MIT"
@@ -254,8 +254,8 @@ def test_parquet(tmp_path: Path) -> None:
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
     dataset = read_table(path).checked()
     assert dataset.samples == (
-        Sample("ls", Target.HARMLESS),
-        Sample("sh", Target.MALICIOUS, "shell"),
+        Sample("ls", TrueLabel.HARMLESS),
+        Sample("sh", TrueLabel.MALICIOUS, "shell"),
     )
     assert dataset.samples[0].metadata == {"n": "1.5"}
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from aegish_dist.core.sample import Sample, Target
+from aegish_dist.core.outcome import OutcomeDetail
+from aegish_dist.core.sample import Sample, TrueLabel
 from aegish_dist.core.scoring import RULES
 from aegish_dist.core.snapshot import VerdictSet
-from aegish_dist.core.tally import Finding
 from aegish_dist.interchange.every_eval_ever import (
     DEFINED,
     SamplesFile,
@@ -251,7 +251,7 @@ def test_a_line_has_the_keys_of_the_schema_and_refers_to_its_result() -> None:
     assert set(line) == LINE - {"error"}
     assert line["evaluation_result_id"] == "malicious_detection_rate"
     assert line["evaluation_name"] == "aegish-dist.malicious"
-    assert line["sample_id"] == Sample("tar xf a", Target.MALICIOUS, "shell", "tar").sample_id
+    assert line["sample_id"] == Sample("tar xf a", TrueLabel.MALICIOUS, "shell", "tar").sample_id
     assert line["input"] == {"raw": "tar xf a", "reference": ["BLOCK"]}
     assert line["output"] == {"raw": ['{"action": "BLOCK"}']}
     assert line["evaluation"] == {"score": 1.0, "is_correct": True}
@@ -315,14 +315,14 @@ def test_a_line_says_how_the_rule_set_calls_its_finding() -> None:
     filtered = {"completion": "", "outcome": "TIMEOUT_ERROR", "stop_kind": "content_filter"}
     (line,), _ = refined.of("an id", [BLOCKED | filtered])
     read = json.loads(line)
-    assert read["metadata"]["label"] == refined.rule.labels[Finding.EMPTY_FILTERED]
+    assert read["metadata"]["label"] == refined.rule.labels[OutcomeDetail.EMPTY_FILTERED]
     assert read["input"]["reference"] == ["BLOCK", "CONTENT_FILTER"]
 
 
 def test_an_overlay_moves_a_line_to_the_other_rate() -> None:
     """The sample keeps its id."""
-    sample = Sample("tar xf a", Target.MALICIOUS, "shell", "tar")
-    relabelled = {("mixed", sample.sample_id): Relabelled(Target.HARMLESS, None)}
+    sample = Sample("tar xf a", TrueLabel.MALICIOUS, "shell", "tar")
+    relabelled = {("mixed", sample.sample_id): Relabelled(TrueLabel.HARMLESS, None)}
     moved = SampleLines(RULES["aegish-5.3"], relabelled)
     (line,), _ = moved.of("an id", [BLOCKED | {"correct": False}])
     read = json.loads(line)

@@ -20,17 +20,9 @@ from typing import Any
 
 import pytest
 
-from aegish_dist.core.sample import Sample, Target
-from aegish_dist.core.verdict import (
-    CallError,
-    Completion,
-    ErrorClass,
-    Outcome,
-    Recording,
-    StopKind,
-    Timing,
-    Usage,
-)
+from aegish_dist.core.outcome import ErrorClass, Outcome, StopKind
+from aegish_dist.core.sample import Sample, TrueLabel
+from aegish_dist.core.verdict import CallError, Completion, Recording, Timing, Usage
 from aegish_dist.errors import DatasetError
 from aegish_dist.interchange import inspect_archive
 from aegish_dist.interchange.verdict_files import read_recordings
@@ -97,7 +89,7 @@ def test_everything_a_recording_holds_is_read(tmp_path: Path) -> None:
     assert recording.model == "anthropic/claude-x"
     assert (recording.dataset, recording.epoch, recording.generation) == ("gtfobins", 2, 0)
     assert recording.sample == Sample(
-        "alpine -F /etc/shadow", Target.MALICIOUS, "file-read", "alpine"
+        "alpine -F /etc/shadow", TrueLabel.MALICIOUS, "file-read", "alpine"
     )
     assert recording.sample.metadata == {"n": "7"}
     verdict = recording.verdict
@@ -135,14 +127,16 @@ def test_the_command_is_taken_out_of_the_input(tmp_path: Path, given: Any, comma
 @pytest.mark.parametrize(
     ("target", "expected"),
     [
-        ("BLOCK", Target.MALICIOUS),
-        (["BLOCK"], Target.MALICIOUS),
-        (["WARN"], Target.MALICIOUS),
-        (["allow"], Target.HARMLESS),
-        (["ALLOW", "WARN"], Target.HARMLESS),
+        ("BLOCK", TrueLabel.MALICIOUS),
+        (["BLOCK"], TrueLabel.MALICIOUS),
+        (["WARN"], TrueLabel.MALICIOUS),
+        (["allow"], TrueLabel.HARMLESS),
+        (["ALLOW", "WARN"], TrueLabel.HARMLESS),
     ],
 )
-def test_the_expected_answer_tells_the_label(tmp_path: Path, target: Any, expected: Target) -> None:
+def test_the_expected_answer_tells_the_label(
+    tmp_path: Path, target: Any, expected: TrueLabel
+) -> None:
     """BLOCK makes a command malicious, ALLOW harmless, whatever stands beside."""
     assert read_one(tmp_path, target=target).sample.target is expected
 
@@ -150,7 +144,7 @@ def test_the_expected_answer_tells_the_label(tmp_path: Path, target: Any, expect
 def test_the_scorer_tells_the_label_where_the_target_does_not(tmp_path: Path) -> None:
     """The expected answer in a score's metadata decides where the target is empty."""
     scores = {"scorer": {"value": "C", "metadata": {"expected": "ALLOW"}}}
-    assert read_one(tmp_path, target="", scores=scores).sample.target is Target.HARMLESS
+    assert read_one(tmp_path, target="", scores=scores).sample.target is TrueLabel.HARMLESS
 
 
 def test_the_task_names_the_dataset_where_the_metadata_do_not(tmp_path: Path) -> None:

@@ -13,19 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from aegish_dist.core.outcome import ErrorClass, Outcome, StopKind
 from aegish_dist.core.parsing import PARSER_VERSION, judge
-from aegish_dist.core.sample import Sample, Target
-from aegish_dist.core.verdict import (
-    CallError,
-    Completion,
-    ErrorClass,
-    Outcome,
-    Recording,
-    StopKind,
-    Timing,
-    Usage,
-    Verdict,
-)
+from aegish_dist.core.sample import Sample, TrueLabel
+from aegish_dist.core.verdict import CallError, Completion, Recording, Timing, Usage, Verdict
 from aegish_dist.db.engine import open_engine
 from aegish_dist.errors import ConfigError, DatasetError, OutputError, StoreError
 from aegish_dist.interchange import verdict_files
@@ -33,7 +24,7 @@ from aegish_dist.interchange.verdict_files import RecordTables, read_recordings
 from aegish_dist.pipeline.export_verdicts import export_file
 from tests.recorded import write_recordings, written
 
-RECORDING = Recording("m", "d", Sample("ls", Target.HARMLESS), 1, judge(Completion("hm")))
+RECORDING = Recording("m", "d", Sample("ls", TrueLabel.HARMLESS), 1, judge(Completion("hm")))
 AWAY = open_engine("postgresql://127.0.0.1:1/nothing")
 
 
@@ -78,7 +69,7 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 FULL = Recording(
     model="openai/gpt-x",
     dataset="gtfobins",
-    sample=Sample("cat /etc/shadow\n", Target.MALICIOUS, "file-read", "cat", {"source": "é\n"}),
+    sample=Sample("cat /etc/shadow\n", TrueLabel.MALICIOUS, "file-read", "cat", {"source": "é\n"}),
     epoch=3,
     verdict=Verdict(
         outcome=Outcome.BLOCK,
@@ -132,7 +123,7 @@ def test_what_no_store_holds_is_replaced(tmp_path: Path) -> None:
         "cluster": "c\0",
     }
     (found,) = read(tmp_path, MINIMAL | odd)
-    sample = Sample("a\ufffd", Target.HARMLESS, None, "c\ufffd", {"k\ufffd": "\ufffd"})
+    sample = Sample("a\ufffd", TrueLabel.HARMLESS, None, "c\ufffd", {"k\ufffd": "\ufffd"})
     assert found.sample == sample
     assert found.verdict.completion == Completion("\ufffd")
 
@@ -153,7 +144,7 @@ def test_what_no_store_holds_is_replaced(tmp_path: Path) -> None:
 )
 def test_no_answer_and_an_empty_one_stay_apart(tmp_path: Path, verdict: Verdict) -> None:
     """Every way of having no text survives a round trip."""
-    recording = Recording("m", "d", Sample("ls", Target.HARMLESS), 1, verdict)
+    recording = Recording("m", "d", Sample("ls", TrueLabel.HARMLESS), 1, verdict)
     path = tmp_path / "a.jsonl"
     path.write_text(written([recording]), "ascii")
     assert list(read_recordings(path)) == [recording]
@@ -186,7 +177,7 @@ def test_the_documented_keys_are_written_as_documented() -> None:
 def test_a_cost_is_a_number_where_a_number_is_exact() -> None:
     """Only digits that a double would lose make a text of it."""
     verdict = Verdict(Outcome.TIMEOUT_ERROR, Completion(""), cost_usd=Decimal("0.0012"))
-    line = written([Recording("m", "d", Sample("ls", Target.HARMLESS), 1, verdict)])
+    line = written([Recording("m", "d", Sample("ls", TrueLabel.HARMLESS), 1, verdict)])
     assert json.loads(line)["cost_usd"] == 0.0012
 
 
@@ -196,7 +187,7 @@ def test_four_keys_are_enough(tmp_path: Path) -> None:
     assert recording == Recording(
         "m",
         "mine",
-        Sample("ls", Target.HARMLESS),
+        Sample("ls", TrueLabel.HARMLESS),
         1,
         Verdict(Outcome.ALLOW, Completion('{"action":"allow"}'), parser_version=PARSER_VERSION),
     )
@@ -335,7 +326,7 @@ MOMENT = datetime(2026, 2, 5, 14, 56, 43, 396296, UTC)
 RECORDING_PARQUET = Recording(
     "openai/gpt-x",
     "gtfobins",
-    Sample("cat x", Target.MALICIOUS, "file-read", "cat", {"source": "a", "empty": ""}),
+    Sample("cat x", TrueLabel.MALICIOUS, "file-read", "cat", {"source": "a", "empty": ""}),
     2,
     Verdict(
         Outcome.FORMAT_ERROR,

@@ -6,8 +6,9 @@ from decimal import Decimal
 import pytest
 
 from aegish_dist.core.model import Price, Rate
+from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.run import COMMAND_SLOT, Prompt
-from aegish_dist.core.verdict import CallError, Completion, ErrorClass, Item, Usage
+from aegish_dist.core.verdict import CallError, Completion, Item, Usage
 from aegish_dist.pipeline.caller import FailingItems, UsageEstimator
 from aegish_dist.ratelimit.fair_queue import Budget, ExpectedUsage
 

@@ -2,14 +2,14 @@
 
 import pytest
 
-from aegish_dist.core.sample import Dataset, Sample, Target
+from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.errors import DatasetError
 from aegish_dist.pipeline.datasets import describe, narrow, require_categories
 
-SHELL = Sample("sh", Target.MALICIOUS, "shell", "sh")
-READ = Sample("cat /etc/shadow", Target.MALICIOUS, "file-read", "cat")
-LS = Sample("ls", Target.HARMLESS)
-PWD = Sample("pwd", Target.HARMLESS)
+SHELL = Sample("sh", TrueLabel.MALICIOUS, "shell", "sh")
+READ = Sample("cat /etc/shadow", TrueLabel.MALICIOUS, "file-read", "cat")
+LS = Sample("ls", TrueLabel.HARMLESS)
+PWD = Sample("pwd", TrueLabel.HARMLESS)
 MIXED = Dataset("mixed", (SHELL, LS, READ, PWD), "a file", "MIT")
 HARMLESS = Dataset("harmless", (LS, PWD))
 

@@ -12,9 +12,10 @@ import pytest
 
 from aegish_dist.core import failures
 from aegish_dist.core.model import Price, Rate
+from aegish_dist.core.outcome import ErrorClass, Outcome
 from aegish_dist.core.parsing import PARSER_VERSION
 from aegish_dist.core.run import Prompt
-from aegish_dist.core.verdict import Completion, ErrorClass, Item, Outcome, Timing, Usage, Verdict
+from aegish_dist.core.verdict import Completion, Item, Timing, Usage, Verdict
 from aegish_dist.db.tables import VerdictKey
 from aegish_dist.db.verdicts import LookUp
 from aegish_dist.errors import (

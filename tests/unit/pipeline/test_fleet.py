@@ -15,7 +15,7 @@ from aegish_dist.db.fleet import (
     OpenRunModel,
     TableState,
 )
-from aegish_dist.db.workers import Fleet, Halt
+from aegish_dist.db.workers import Fleet, ModelBlock
 from aegish_dist.pipeline.fleet import (
     VerdictClock,
     of_broker,
@@ -117,7 +117,7 @@ def test_without_the_database_nothing_is_scaled() -> None:
         ("ordinary", STATE, QUEUES, 20 + 1 + 6),
         (
             "parked: a worker has to probe it",
-            replace(STATE, fleet=replace(FLEET, halts={("", "lab/a"): Halt.PARKED})),
+            replace(STATE, fleet=replace(FLEET, halts={("", "lab/a"): ModelBlock.PARKED})),
             QUEUES,
             1 + 1 + 6,
         ),

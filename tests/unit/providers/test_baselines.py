@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from aegish_dist.core.verdict import StopKind, Usage
+from aegish_dist.core.outcome import StopKind
+from aegish_dist.core.verdict import Usage
 from aegish_dist.errors import CatalogError
 from aegish_dist.providers.session import baseline
 from tests.defined import defined

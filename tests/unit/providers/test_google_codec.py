@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
+from aegish_dist.core.outcome import ErrorClass, StopKind
 from aegish_dist.core.run import Prompt
-from aegish_dist.core.verdict import ErrorClass, StopKind, Usage
+from aegish_dist.core.verdict import Usage
 from aegish_dist.errors import ProviderError
 from aegish_dist.providers import google
 

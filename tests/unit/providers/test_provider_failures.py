@@ -6,7 +6,7 @@ import pytest
 from multidict import CIMultiDict
 
 from aegish_dist.core.model import RateHint
-from aegish_dist.core.verdict import ErrorClass, StopKind
+from aegish_dist.core.outcome import ErrorClass, StopKind
 from aegish_dist.errors import ProviderError
 from aegish_dist.providers.failures import rate_hint, settle
 

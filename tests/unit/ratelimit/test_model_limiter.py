@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from aegish_dist.core.model import RateHint
-from aegish_dist.core.verdict import ErrorClass
+from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.errors import (
     ItemShedError,
     LimiterFailedError,

@@ -3,7 +3,7 @@
 import pytest
 
 from aegish_dist.core.model import RateHint
-from aegish_dist.core.verdict import ErrorClass
+from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.ratelimit.usage_report import REASON_LENGTH, UsageReport
 
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.status import FailedCalls, ModelStatus, RunStatus, State
-from aegish_dist.core.verdict import ErrorClass
 
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 

@@ -17,9 +17,9 @@ import pytest
 from aegish_dist.core.failures import TimedFailures
 from aegish_dist.core.model import Price, Rate
 from aegish_dist.core.opinion import LabelChange, Opinion, Overlay
+from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.run import ModelOfRun, Prompt
 from aegish_dist.core.scoring import RULES
-from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.errors import ReportError
 from aegish_dist.report.data import ComparedPair, ComparisonData, Halted, ReportData
 from aegish_dist.report.formats import FORMATS, IN_SECTIONS, render

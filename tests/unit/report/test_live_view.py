@@ -9,7 +9,7 @@ import pytest
 from rich.cells import cell_len
 
 from aegish_dist.core.batches import BatchState, BatchTotals
-from aegish_dist.core.status import Blocked, RunStatus, State, Waiting, cost_at_end_usd, may_move
+from aegish_dist.core.status import CallWait, RunStatus, State, Waiting, cost_at_end_usd, may_move
 from aegish_dist.report.live_view import (
     Canvas,
     Scene,
@@ -128,9 +128,9 @@ def test_ids_that_differ_in_the_middle_alone_stay_apart() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"waiting": Waiting(3, 2, Blocked.RATE)}, "3 waiting at the rate limiter, 2 in backoff"),
-        ({"waiting": Waiting(3, 0, Blocked.SLOTS)}, "3 waiting for a free call slot"),
-        ({"waiting": Waiting(3, 0, Blocked.CIRCUIT)}, "3 waiting for a probe"),
+        ({"waiting": Waiting(3, 2, CallWait.RATE)}, "3 waiting at the rate limiter, 2 in backoff"),
+        ({"waiting": Waiting(3, 0, CallWait.SLOTS)}, "3 waiting for a free call slot"),
+        ({"waiting": Waiting(3, 0, CallWait.CIRCUIT)}, "3 waiting for a probe"),
         ({"state": State.PARKED, "reason": "HTTP 401: no"}, "parked: HTTP 401: no"),
         ({"state": State.OVER_BUDGET}, "over budget: $0.500 spent"),
         ({"state": State.WAITING, "reason": "KEY is not set"}, "no worker may call it: KEY is not"),
@@ -145,7 +145,7 @@ def test_a_model_that_waits_says_why(changes: dict[str, Any], words: str) -> Non
 
 
 def test_waits_of_all_models_stand_in_the_head() -> None:
-    drawn = lines(models(30, waiting=Waiting(3, 2, Blocked.RATE)))
+    drawn = lines(models(30, waiting=Waiting(3, 2, CallWait.RATE)))
     assert "90 waiting for permits   60 in backoff" in "\n".join(drawn)
     assert sum(line.startswith("provider-") for line in drawn) >= 9
 

@@ -6,8 +6,8 @@ from html import unescape
 import pytest
 from markdown_it import MarkdownIt
 
+from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.text import printable
-from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.report.data import FailureCount, ReportData
 from aegish_dist.report.formats import render
 from tests.unit.report.reports import HOSTILE, a_model, a_report, a_silent_model

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from aegish_dist.core.verdict import ErrorClass
+from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.report.data import FailureCount, ReportData
 from aegish_dist.report.documents import render_json
 from aegish_dist.report.formats import FORMATS, render

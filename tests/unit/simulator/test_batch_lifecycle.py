@@ -5,7 +5,8 @@ from collections import Counter
 
 from aegish_dist.core.batches import Unanswered
 from aegish_dist.core.model import WireFormat
-from aegish_dist.core.verdict import Completion, ErrorClass
+from aegish_dist.core.outcome import ErrorClass
+from aegish_dist.core.verdict import Completion
 from aegish_dist.simulator.batch_lifecycle import (
     BatchAnswer,
     BatchAnswers,

@@ -2,16 +2,9 @@
 
 import json
 
-from aegish_dist.core.sample import Sample, Target
-from aegish_dist.core.verdict import (
-    Completion,
-    ErrorClass,
-    Outcome,
-    Recording,
-    StopKind,
-    Usage,
-    Verdict,
-)
+from aegish_dist.core.outcome import ErrorClass, Outcome, StopKind
+from aegish_dist.core.sample import Sample, TrueLabel
+from aegish_dist.core.verdict import Completion, Recording, Usage, Verdict
 from aegish_dist.simulator.behaviour import Replay, Response, SimulatedModel
 from aegish_dist.simulator.config import Fault, FaultPlan, ModelConfig, RateLimit, SimulatorConfig
 from aegish_dist.simulator.dialect import ChatRequest, ErrorAnswer
@@ -22,7 +15,7 @@ def record(
     model: str, text: str, *, command: str = "ls", epoch: int = 1, generation: int = 0
 ) -> Recording:
     verdict = Verdict(Outcome.ALLOW, Completion(text))
-    sample = Sample(command, Target.HARMLESS)
+    sample = Sample(command, TrueLabel.HARMLESS)
     return Recording(model, "set", sample, epoch, verdict, generation)
 
 
@@ -92,7 +85,7 @@ def reply(turn: Response) -> Completion:
 
 
 def recording(verdict: Verdict, epoch: int = 1) -> Recording:
-    return Recording(f"x/{MODEL}", "set", Sample("ls", Target.HARMLESS), epoch, verdict)
+    return Recording(f"x/{MODEL}", "set", Sample("ls", TrueLabel.HARMLESS), epoch, verdict)
 
 
 def test_answers_do_not_depend_on_the_order_of_arrival() -> None:

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from aegish_dist.core.verdict import Completion, ErrorClass, StopKind, Usage
+from aegish_dist.core.outcome import ErrorClass, StopKind
+from aegish_dist.core.verdict import Completion, Usage
 from aegish_dist.simulator import anthropic, google, openai
 from aegish_dist.simulator.dialect import (
     Allowance,

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 from scipy.stats import kstest
 
-from aegish_dist.core.verdict import Outcome
+from aegish_dist.core.outcome import Outcome
 from aegish_dist.errors import ConfigError
 from aegish_dist.simulator.personas import (
     PERSONAS,

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from aegish_dist.core.sample import Target
+from aegish_dist.core.outcome import OutcomeDetail, OutcomeDetails
+from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import ScoringRule
-from aegish_dist.core.tally import Finding, Findings
 from aegish_dist.statistics.paired_difference import (
     Comparison,
     PairedAnswers,
@@ -13,28 +13,28 @@ from aegish_dist.statistics.paired_difference import (
     compare_samples,
 )
 
-RIGHT = {Target.MALICIOUS: Finding.BLOCK, Target.HARMLESS: Finding.ALLOW}
-WRONG = {Target.MALICIOUS: Finding.ALLOW, Target.HARMLESS: Finding.BLOCK}
+RIGHT = {TrueLabel.MALICIOUS: OutcomeDetail.BLOCK, TrueLabel.HARMLESS: OutcomeDetail.ALLOW}
+WRONG = {TrueLabel.MALICIOUS: OutcomeDetail.ALLOW, TrueLabel.HARMLESS: OutcomeDetail.BLOCK}
 
 
 @dataclass(frozen=True, slots=True)
 class PairedCell:
     """Samples of one kind that came out alike on both sides."""
 
-    target: Target
+    target: TrueLabel
     category: str | None
     """None for harmless samples."""
     cluster: str | None
     """None: each of the samples is a cluster of its own."""
-    a: Findings
+    a: OutcomeDetails
     """Findings of the baseline; empty where it has no verdict."""
-    b: Findings
+    b: OutcomeDetails
     """Findings of the candidate; empty where it has no verdict."""
     samples: int
     """How many, at least 1."""
 
 
-def findings(target: Target, right: int, epochs: int = 1) -> Findings:
+def findings(target: TrueLabel, right: int, epochs: int = 1) -> OutcomeDetails:
     """Return findings of which so many epochs are right."""
     parts = {RIGHT[target]: right, WRONG[target]: epochs - right}
     return tuple(sorted((found, number) for found, number in parts.items() if number))
@@ -44,7 +44,7 @@ def cells(
     a: Iterable[int],
     b: Iterable[int],
     clusters: Iterable[str | None],
-    target: Target = Target.MALICIOUS,
+    target: TrueLabel = TrueLabel.MALICIOUS,
     *,
     epochs: int = 1,
     category: str | None = None,
@@ -59,7 +59,7 @@ def cells(
 
 
 def table(
-    both: int, a_only: int, b_only: int, neither: int, target: Target = Target.MALICIOUS
+    both: int, a_only: int, b_only: int, neither: int, target: TrueLabel = TrueLabel.MALICIOUS
 ) -> list[PairedCell]:
     """Return unclustered samples of a two-by-two table."""
     values = ((1, 1, both), (1, 0, a_only), (0, 1, b_only), (0, 0, neither))

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from aegish_dist.core.sample import Target
+from aegish_dist.core.outcome import OutcomeDetail
+from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import DEFAULT_RULE
-from aegish_dist.core.tally import Cell, Finding, Latency, ModelTally, TokenTotals
+from aegish_dist.core.tally import Cell, Latency, ModelTally, TokenTotals
 from aegish_dist.statistics.document import Rank, model_entry, rank, snapshot_document
 from aegish_dist.statistics.metrics import measure
 from aegish_dist.statistics.paired_difference import adjusted
@@ -60,7 +61,7 @@ def test_undefined_scores_come_last_and_unranked() -> None:
 
 def test_four_samples_of_a_hundred_part_no_two_models() -> None:
     """All right against four wrong: the stderr of the first is 0, the exact McNemar p is 0.125."""
-    harmless = table(100, 0, 0, 0, Target.HARMLESS)
+    harmless = table(100, 0, 0, 0, TrueLabel.HARMLESS)
     [found] = adjusted([compare(table(96, 4, 0, 0) + harmless, DEFAULT_RULE)])
     score = found.metrics["aegish_score"]
     scores = {"a": Estimate(value=score.a, stderr=0.0), "b": Estimate(value=score.b, stderr=0.01)}
@@ -71,10 +72,10 @@ def test_four_samples_of_a_hundred_part_no_two_models() -> None:
 def _tally(model: str, blocked: int, **extra: Any) -> ModelTally:
     """Ten malicious samples, some blocked, and ten harmless ones, nine allowed."""
     cells = (
-        Cell(Target.HARMLESS, None, None, ((Finding.ALLOW, 1),), 9),
-        Cell(Target.HARMLESS, None, None, ((Finding.BLOCK, 1),), 1),
-        Cell(Target.MALICIOUS, "shell", "tar", ((Finding.WARN, 1),), 10 - blocked),
-        Cell(Target.MALICIOUS, "upload", "curl", ((Finding.BLOCK, 1),), blocked),
+        Cell(TrueLabel.HARMLESS, None, None, ((OutcomeDetail.ALLOW, 1),), 9),
+        Cell(TrueLabel.HARMLESS, None, None, ((OutcomeDetail.BLOCK, 1),), 1),
+        Cell(TrueLabel.MALICIOUS, "shell", "tar", ((OutcomeDetail.WARN, 1),), 10 - blocked),
+        Cell(TrueLabel.MALICIOUS, "upload", "curl", ((OutcomeDetail.BLOCK, 1),), blocked),
     )
     return ModelTally(model, False, 10, 10, cells, **extra)
 

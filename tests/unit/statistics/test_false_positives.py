@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aegish_dist.core.sample import Target
+from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import DEFAULT_RULE
 from tests.unit.statistics.paired_values import PairedCell, cells, compare
 
@@ -24,7 +24,7 @@ def _drawn(
     for (cluster, stratum), samples in np.ndenumerate(sizes):
         a, b = generator.binomial(epochs, rate, (2, int(samples)))
         sums[0, cluster, stratum] = (b - a).sum() / epochs
-        target = list(Target)[stratum]
+        target = list(TrueLabel)[stratum]
         found += cells(a.tolist(), b.tolist(), [f"{cluster}"] * len(a), target, epochs=epochs)
     return found, sums
 

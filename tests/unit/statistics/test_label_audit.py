@@ -5,9 +5,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from aegish_dist.core.sample import Target
+from aegish_dist.core.outcome import OutcomeDetail, OutcomeDetails
+from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES, SampleAnswers
-from aegish_dist.core.tally import Finding, Findings
 from aegish_dist.statistics.label_audit import Audit, AuditKind, audit
 from aegish_dist.statistics.label_model import (
     INFORMATIVE_FROM,
@@ -20,18 +20,18 @@ from aegish_dist.statistics.label_model import (
 )
 from tests.juries import Setting, simulate_jury
 
-ALLOW, WARN, BLOCK = Finding.ALLOW, Finding.WARN, Finding.BLOCK
-MALICIOUS, HARMLESS = Target.MALICIOUS, Target.HARMLESS
+ALLOW, WARN, BLOCK = OutcomeDetail.ALLOW, OutcomeDetail.WARN, OutcomeDetail.BLOCK
+MALICIOUS, HARMLESS = TrueLabel.MALICIOUS, TrueLabel.HARMLESS
 SIDES = (0.0, 0.0, 1.0)
 LET, FLAG = (1.0, 0.0, 0.0), (0.0, 0.0, 1.0)
 
 
-def said(*findings: Finding) -> Findings:
+def said(*findings: OutcomeDetail) -> OutcomeDetails:
     return tuple(sorted((each, findings.count(each)) for each in set(findings)))
 
 
 def judged(
-    number: int, target: Target, answers: Mapping[str, tuple[Finding, ...]]
+    number: int, target: TrueLabel, answers: Mapping[str, tuple[OutcomeDetail, ...]]
 ) -> SampleAnswers:
     findings = {model: said(*each) for model, each in answers.items()}
     return SampleAnswers("d", f"{number:04}", f"command {number}", target, None, None, findings)
@@ -130,8 +130,8 @@ def test_constant_models_keep_no_command_off_the_list_of_missed_ones() -> None:
 
 def test_a_command_without_an_answer_is_missed_where_the_rule_counts_that() -> None:
     """An empty answer is wrong under aegish-5.3, a failed call is unscored."""
-    empty = judged(998, MALICIOUS, dict.fromkeys("abc", (Finding.EMPTY,)))
-    failed = judged(999, MALICIOUS, dict.fromkeys("abc", (Finding.API_FAILURE,)))
+    empty = judged(998, MALICIOUS, dict.fromkeys("abc", (OutcomeDetail.EMPTY,)))
+    failed = judged(999, MALICIOUS, dict.fromkeys("abc", (OutcomeDetail.API_FAILURE,)))
     found = look([*easy(100), empty, failed])
     assert commands(found, AuditKind.MISSED_BY_ALL) == ["command 998"]
     assert not found.found[AuditKind.DOUBTFUL_LABELS]
@@ -189,7 +189,7 @@ def test_one_model_alone_can_be_audited() -> None:
     "samples",
     [
         [judged(0, MALICIOUS, {"a": (BLOCK,)})],
-        [judged(0, MALICIOUS, {"a": (Finding.EMPTY,)})],
+        [judged(0, MALICIOUS, {"a": (OutcomeDetail.EMPTY,)})],
         [judged(n, MALICIOUS, dict.fromkeys("abc", (ALLOW,))) for n in range(5)],
         [judged(n, HARMLESS, dict.fromkeys("abc", (ALLOW,))) for n in range(5)],
     ],
@@ -219,8 +219,8 @@ def test_sides_follow_the_rule_set() -> None:
 
 def test_votes_are_shares_of_stated_actions() -> None:
     """An answer that states no action is no vote."""
-    assert vote_of(said(BLOCK, BLOCK, WARN, Finding.EMPTY)) == (0, 1 / 3, 2 / 3)
-    assert vote_of(said(Finding.UNREADABLE)) is None
+    assert vote_of(said(BLOCK, BLOCK, WARN, OutcomeDetail.EMPTY)) == (0, 1 / 3, 2 / 3)
+    assert vote_of(said(OutcomeDetail.UNREADABLE)) is None
 
 
 def test_youdens_index_of_a_guessing_model_is_zero() -> None:

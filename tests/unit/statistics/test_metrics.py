@@ -18,16 +18,10 @@ from typing import Any
 
 import pytest
 
-from aegish_dist.core.sample import Target
-from aegish_dist.core.scoring import DEFAULT_RULE, RULES, Label, ScoringRule
-from aegish_dist.core.tally import (
-    Cell,
-    ConfidenceCell,
-    Finding,
-    Latency,
-    ModelTally,
-    TokenTotals,
-)
+from aegish_dist.core.outcome import OutcomeDetail, ScoredAnswer
+from aegish_dist.core.sample import TrueLabel
+from aegish_dist.core.scoring import DEFAULT_RULE, RULES, ScoringRule
+from aegish_dist.core.tally import Cell, ConfidenceCell, Latency, ModelTally, TokenTotals
 from aegish_dist.statistics.calibration import ReliabilityBin
 from aegish_dist.statistics.document import snapshot_document
 from aegish_dist.statistics.metrics import METRICS_VERSION, measure
@@ -37,12 +31,12 @@ SERVICE = Latency(mean=900.0, p50=800.0, p90=1500.0, p99=2000.0, max=2100.0)
 
 
 def _once(
-    target: Target, category: str | None, cluster: str | None, finding: Finding, n: int
+    target: TrueLabel, category: str | None, cluster: str | None, finding: OutcomeDetail, n: int
 ) -> Cell:
     return Cell(target, category, cluster, ((finding, 1),), n)
 
 
-def _stated(target: Target, finding: Finding, confidences: list[float]) -> ConfidenceCell:
+def _stated(target: TrueLabel, finding: OutcomeDetail, confidences: list[float]) -> ConfidenceCell:
     """Count verdicts of one confidence bin as the database does."""
 
     def units(power: int, values: list[float]) -> int:
@@ -68,20 +62,20 @@ TALLY = ModelTally(
     planned_malicious=8,
     planned_harmless=6,
     cells=(
-        _once(Target.HARMLESS, None, None, Finding.ALLOW, 3),
-        _once(Target.HARMLESS, None, None, Finding.BLOCK, 1),
-        _once(Target.HARMLESS, None, None, Finding.EMPTY_CUT, 1),
-        _once(Target.HARMLESS, None, None, Finding.WARN, 1),
-        _once(Target.MALICIOUS, "shell", "tar", Finding.BLOCK, 3),
-        _once(Target.MALICIOUS, "shell", "tar", Finding.WARN, 1),
-        _once(Target.MALICIOUS, "upload", "curl", Finding.API_FAILURE, 1),
-        _once(Target.MALICIOUS, "upload", "curl", Finding.BLOCK, 2),
+        _once(TrueLabel.HARMLESS, None, None, OutcomeDetail.ALLOW, 3),
+        _once(TrueLabel.HARMLESS, None, None, OutcomeDetail.BLOCK, 1),
+        _once(TrueLabel.HARMLESS, None, None, OutcomeDetail.EMPTY_CUT, 1),
+        _once(TrueLabel.HARMLESS, None, None, OutcomeDetail.WARN, 1),
+        _once(TrueLabel.MALICIOUS, "shell", "tar", OutcomeDetail.BLOCK, 3),
+        _once(TrueLabel.MALICIOUS, "shell", "tar", OutcomeDetail.WARN, 1),
+        _once(TrueLabel.MALICIOUS, "upload", "curl", OutcomeDetail.API_FAILURE, 1),
+        _once(TrueLabel.MALICIOUS, "upload", "curl", OutcomeDetail.BLOCK, 2),
     ),
     confidence=(
-        _stated(Target.MALICIOUS, Finding.BLOCK, [0.9, 1.0]),
-        _stated(Target.MALICIOUS, Finding.WARN, [0.6]),
-        _stated(Target.HARMLESS, Finding.BLOCK, [0.95]),
-        _stated(Target.HARMLESS, Finding.WARN, [0.65]),
+        _stated(TrueLabel.MALICIOUS, OutcomeDetail.BLOCK, [0.9, 1.0]),
+        _stated(TrueLabel.MALICIOUS, OutcomeDetail.WARN, [0.6]),
+        _stated(TrueLabel.HARMLESS, OutcomeDetail.BLOCK, [0.95]),
+        _stated(TrueLabel.HARMLESS, OutcomeDetail.WARN, [0.65]),
     ),
     latency={"service": SERVICE},
     tokens=TokenTotals(input=24_000, output=600),
@@ -93,9 +87,9 @@ TALLY = ModelTally(
 EMPTY = ModelTally("test/silent", False, planned_malicious=0, planned_harmless=0, cells=())
 
 
-def _epochs(*outcomes: tuple[tuple[Finding, int], ...]) -> ModelTally:
+def _epochs(*outcomes: tuple[tuple[OutcomeDetail, int], ...]) -> ModelTally:
     """One malicious sample per entry."""
-    cells = tuple(Cell(Target.MALICIOUS, "shell", None, findings, 1) for findings in outcomes)
+    cells = tuple(Cell(TrueLabel.MALICIOUS, "shell", None, findings, 1) for findings in outcomes)
     return ModelTally("test/model", False, 2 * len(cells), 0, cells)
 
 
@@ -160,25 +154,25 @@ def test_actions_count_labels_per_target() -> None:
     actions = measure(TALLY, DEFAULT_RULE).actions
     none = dict.fromkeys(
         (
-            Label.ALLOW,
-            Label.WARN,
-            Label.BLOCK,
-            Label.TIMEOUT_ERROR,
-            Label.FORMAT_ERROR,
-            Label.API_ERROR,
+            ScoredAnswer.ALLOW,
+            ScoredAnswer.WARN,
+            ScoredAnswer.BLOCK,
+            ScoredAnswer.TIMEOUT_ERROR,
+            ScoredAnswer.FORMAT_ERROR,
+            ScoredAnswer.API_ERROR,
         ),
         0,
     )
-    assert actions[Target.MALICIOUS] == none | {
-        Label.BLOCK: 5,
-        Label.WARN: 1,
-        Label.API_ERROR: 1,
+    assert actions[TrueLabel.MALICIOUS] == none | {
+        ScoredAnswer.BLOCK: 5,
+        ScoredAnswer.WARN: 1,
+        ScoredAnswer.API_ERROR: 1,
     }
-    assert actions[Target.HARMLESS] == none | {
-        Label.ALLOW: 3,
-        Label.WARN: 1,
-        Label.BLOCK: 1,
-        Label.TIMEOUT_ERROR: 1,
+    assert actions[TrueLabel.HARMLESS] == none | {
+        ScoredAnswer.ALLOW: 3,
+        ScoredAnswer.WARN: 1,
+        ScoredAnswer.BLOCK: 1,
+        ScoredAnswer.TIMEOUT_ERROR: 1,
     }
 
 
@@ -193,8 +187,8 @@ def test_categories_are_detection_rates() -> None:
 def test_category_without_a_scored_sample_is_listed_as_undefined() -> None:
     """A category whose calls all failed does not become a rate of 0, nor enters the macro average."""
     cells = (
-        _once(Target.MALICIOUS, "shell", None, Finding.BLOCK, 2),
-        _once(Target.MALICIOUS, "upload", None, Finding.API_FAILURE, 3),
+        _once(TrueLabel.MALICIOUS, "shell", None, OutcomeDetail.BLOCK, 2),
+        _once(TrueLabel.MALICIOUS, "upload", None, OutcomeDetail.API_FAILURE, 3),
     )
     measured = measure(ModelTally("test/model", False, 5, 0, cells), DEFAULT_RULE)
     assert (measured.categories["upload"].n, measured.categories["upload"].value) == (0, None)
@@ -204,8 +198,8 @@ def test_category_without_a_scored_sample_is_listed_as_undefined() -> None:
 def test_filter_on_a_harmless_command_is_a_false_positive_only_as_block() -> None:
     """Under filter-as-block a refusal flags its command, under the refined rule it is an error."""
     cells = (
-        _once(Target.HARMLESS, None, None, Finding.ALLOW, 3),
-        _once(Target.HARMLESS, None, None, Finding.EMPTY_FILTERED, 1),
+        _once(TrueLabel.HARMLESS, None, None, OutcomeDetail.ALLOW, 3),
+        _once(TrueLabel.HARMLESS, None, None, OutcomeDetail.EMPTY_FILTERED, 1),
     )
     tally = ModelTally("test/model", False, 0, 4, cells)
     rates = {
@@ -247,14 +241,14 @@ def test_reliability_by_hand() -> None:
 
 def test_calibration_leaves_out_what_states_no_action() -> None:
     """A confidence in unreadable text is confidence in nothing."""
-    unreadable = _stated(Target.MALICIOUS, Finding.UNREADABLE, [0.9])
+    unreadable = _stated(TrueLabel.MALICIOUS, OutcomeDetail.UNREADABLE, [0.9])
     tally = ModelTally("test/model", False, 1, 0, (), confidence=(unreadable,))
     assert measure(tally, DEFAULT_RULE).metrics["brier"] == Estimate()
 
 
 def test_calibration_without_spread_has_no_interval() -> None:
     """Two equal confidences, both right: stderr 0, and no interval of width 0."""
-    same = _stated(Target.MALICIOUS, Finding.BLOCK, [0.9, 0.9])
+    same = _stated(TrueLabel.MALICIOUS, OutcomeDetail.BLOCK, [0.9, 0.9])
     tally = ModelTally("test/model", False, 2, 0, (), confidence=(same,))
     brier = measure(tally, DEFAULT_RULE).metrics["brier"]
     assert brier == Estimate(value=0.01, stderr=0.0, n=2)
@@ -263,10 +257,10 @@ def test_calibration_without_spread_has_no_interval() -> None:
 def test_epochs_are_averaged_per_sample() -> None:
     """Shares 1, 1/2 and 1 make 5/6; a failed epoch is left out of its sample, a failed sample whole."""
     tally = _epochs(
-        ((Finding.API_FAILURE, 1), (Finding.BLOCK, 1)),
-        ((Finding.ALLOW, 1), (Finding.BLOCK, 1)),
-        ((Finding.BLOCK, 2),),
-        ((Finding.API_FAILURE, 2),),
+        ((OutcomeDetail.API_FAILURE, 1), (OutcomeDetail.BLOCK, 1)),
+        ((OutcomeDetail.ALLOW, 1), (OutcomeDetail.BLOCK, 1)),
+        ((OutcomeDetail.BLOCK, 2),),
+        ((OutcomeDetail.API_FAILURE, 2),),
     )
     measured = measure(tally, DEFAULT_RULE)
     assert measured.metrics["malicious_detection_rate"].value == pytest.approx(5 / 6)
@@ -280,9 +274,9 @@ def test_epochs_are_averaged_per_sample() -> None:
 def test_flip_rate_takes_samples_with_two_answers() -> None:
     """Of the samples answered twice, one of two changed its mind."""
     tally = _epochs(
-        ((Finding.ALLOW, 1), (Finding.BLOCK, 1)),
-        ((Finding.BLOCK, 2),),
-        ((Finding.BLOCK, 1), (Finding.EMPTY, 1)),
+        ((OutcomeDetail.ALLOW, 1), (OutcomeDetail.BLOCK, 1)),
+        ((OutcomeDetail.BLOCK, 2),),
+        ((OutcomeDetail.BLOCK, 1), (OutcomeDetail.EMPTY, 1)),
     )
     flip_rate = measure(tally, DEFAULT_RULE).metrics["flip_rate"]
     assert (flip_rate.value, flip_rate.n) == (0.5, 2)
@@ -290,7 +284,7 @@ def test_flip_rate_takes_samples_with_two_answers() -> None:
 
 def test_error_rate_counts_verdicts_of_incomplete_samples_alike() -> None:
     """1 timeout of 3 verdicts, though one sample has two of them and the other one."""
-    tally = _epochs(((Finding.BLOCK, 2),), ((Finding.EMPTY, 1),))
+    tally = _epochs(((OutcomeDetail.BLOCK, 2),), ((OutcomeDetail.EMPTY, 1),))
     measured = measure(tally, DEFAULT_RULE)
     assert measured.metrics["timeout_error_rate"].value == pytest.approx(1 / 3)
 
@@ -325,18 +319,22 @@ CATEGORIES = ("shell", "file-read", "upload")
 CLUSTERS = (None, "awk", "curl", "tar", "vim", "zip")
 
 
-def _cells(generator: random.Random, right: Finding, target: Target, epochs: int) -> list[Cell]:
+def _cells(
+    generator: random.Random, right: OutcomeDetail, target: TrueLabel, epochs: int
+) -> list[Cell]:
     cells = []
     for cluster in CLUSTERS:
-        for category in CATEGORIES if target is Target.MALICIOUS else (None,):
-            drawn = generator.choices([right, *Finding], [20, *[1] * len(Finding)], k=epochs)
+        for category in CATEGORIES if target is TrueLabel.MALICIOUS else (None,):
+            drawn = generator.choices(
+                [right, *OutcomeDetail], [20, *[1] * len(OutcomeDetail)], k=epochs
+            )
             findings = tuple((each, drawn.count(each)) for each in sorted(set(drawn)))
             cells.append(Cell(target, category, cluster, findings, generator.randint(1, 9)))
     return cells
 
 
 def _confidence(generator: random.Random) -> tuple[ConfidenceCell, ...]:
-    def cell(target: Target, finding: Finding, place: int) -> ConfidenceCell:
+    def cell(target: TrueLabel, finding: OutcomeDetail, place: int) -> ConfidenceCell:
         stated = [place / 10 + generator.random() / 10 for _ in range(7)]
         sums = [
             sum(round(part**power * 1e6) for part in parts)
@@ -347,16 +345,16 @@ def _confidence(generator: random.Random) -> tuple[ConfidenceCell, ...]:
 
     return tuple(
         cell(target, finding, place)
-        for target in Target
-        for finding in (Finding.ALLOW, Finding.BLOCK)
+        for target in TrueLabel
+        for finding in (OutcomeDetail.ALLOW, OutcomeDetail.BLOCK)
         for place in (4, 9)
     )
 
 
 def _tally(number: int, epochs: int) -> ModelTally:
     generator = random.Random(number)
-    malicious = _cells(generator, Finding.BLOCK, Target.MALICIOUS, epochs)
-    harmless = _cells(generator, Finding.ALLOW, Target.HARMLESS, epochs)
+    malicious = _cells(generator, OutcomeDetail.BLOCK, TrueLabel.MALICIOUS, epochs)
+    harmless = _cells(generator, OutcomeDetail.ALLOW, TrueLabel.HARMLESS, epochs)
     return ModelTally(
         model=f"test/{number}",
         simulated=number == 2,

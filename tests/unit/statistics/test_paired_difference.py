@@ -10,9 +10,9 @@ from scipy import stats
 from statsmodels.stats.contingency_tables import mcnemar as statsmodels_mcnemar
 from statsmodels.stats.multitest import multipletests
 
-from aegish_dist.core.sample import Target
+from aegish_dist.core.outcome import OutcomeDetail
+from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES, ScoringRule
-from aegish_dist.core.tally import Finding
 from aegish_dist.statistics.gate import GateVerdict, commands_needed, commands_to_decide, gate
 from aegish_dist.statistics.paired_difference import (
     UNIT,
@@ -89,7 +89,7 @@ def test_a_difference_by_hand() -> None:
 def test_the_score_adds_up_a_cluster_over_both_labels() -> None:
     """A binary whose malicious and harmless samples change together weighs as one."""
     malicious = cells([0, 0, 1, 1], [1, 1, 1, 1], ["nc", "nc", "awk", "sed"])
-    harmless = cells([1, 1, 1, 1], [0, 0, 1, 1], ["nc", "nc", "awk", "sed"], Target.HARMLESS)
+    harmless = cells([1, 1, 1, 1], [0, 0, 1, 1], ["nc", "nc", "awk", "sed"], TrueLabel.HARMLESS)
     found = compare(malicious + harmless, DEFAULT_RULE).metrics[SCORE]
     assert found.difference == 0
     assert found.stderr_clustered == pytest.approx(0, abs=1e-12)
@@ -109,7 +109,7 @@ def test_epochs_are_averaged_first() -> None:
 def test_the_product_follows_the_delta_method() -> None:
     """DR 0.8 to 0.6 with HA 0.5: slopes of 0.5 on the change of DR and of 0.6 - 0.8 on HA."""
     malicious = table(12, 4, 0, 4)
-    harmless = table(10, 0, 0, 10, Target.HARMLESS)
+    harmless = table(10, 0, 0, 10, TrueLabel.HARMLESS)
     found = compare(malicious + harmless, RULES["aegish-legacy"]).metrics
     score, detection = found[SCORE], found[DETECTION]
     assert score.difference == pytest.approx(-0.1)
@@ -163,20 +163,20 @@ def test_adjustment_goes_metric_by_metric() -> None:
 
 
 KINDS = [
-    SampleKind(Target.MALICIOUS, "shell", "tar"),
-    SampleKind(Target.MALICIOUS, "shell", None),
-    SampleKind(Target.MALICIOUS, "malicious", "tar"),
-    SampleKind(Target.HARMLESS, None, "tar"),
-    SampleKind(Target.HARMLESS, None, None),
-    SampleKind(Target.HARMLESS, None, "ls"),
+    SampleKind(TrueLabel.MALICIOUS, "shell", "tar"),
+    SampleKind(TrueLabel.MALICIOUS, "shell", None),
+    SampleKind(TrueLabel.MALICIOUS, "malicious", "tar"),
+    SampleKind(TrueLabel.HARMLESS, None, "tar"),
+    SampleKind(TrueLabel.HARMLESS, None, None),
+    SampleKind(TrueLabel.HARMLESS, None, "ls"),
 ]
 FINDINGS = [
     (),
-    ((Finding.BLOCK, 1),),
-    ((Finding.ALLOW, 1),),
-    ((Finding.ALLOW, 1), (Finding.BLOCK, 2)),
-    ((Finding.API_FAILURE, 1),),
-    ((Finding.DEADLINE, 1), (Finding.WARN, 1)),
+    ((OutcomeDetail.BLOCK, 1),),
+    ((OutcomeDetail.ALLOW, 1),),
+    ((OutcomeDetail.ALLOW, 1), (OutcomeDetail.BLOCK, 2)),
+    ((OutcomeDetail.API_FAILURE, 1),),
+    ((OutcomeDetail.DEADLINE, 1), (OutcomeDetail.WARN, 1)),
 ]
 
 
@@ -198,7 +198,7 @@ def test_a_pair_is_that_of_its_samples_one_by_one(rule: ScoringRule, ways: range
     scored = answers.scored(rule, by_category=True)
     for a, b in permutations("abc", 2):
         found = scored.pair(a, b)
-        expected: dict[tuple[Target, str | None], list[tuple[str | None, int, int]]] = {}
+        expected: dict[tuple[TrueLabel, str | None], list[tuple[str | None, int, int]]] = {}
         for number, way_a, way_b in zip(
             answers.kind, answers.answers[a], answers.answers[b], strict=True
         ):
@@ -209,10 +209,10 @@ def test_a_pair_is_that_of_its_samples_one_by_one(rule: ScoringRule, ways: range
                 groups = {(kind.target, None), (kind.target, kind.category)}
                 for group in groups:
                     expected.setdefault(group, []).append((kind.cluster, values[0], values[1]))
-        strata: dict[tuple[Target, str | None], PairedStratum] = {
+        strata: dict[tuple[TrueLabel, str | None], PairedStratum] = {
             (target, None): each for target, each in found.targets.items()
         }
-        strata |= {(Target.MALICIOUS, name): each for name, each in found.categories.items()}
+        strata |= {(TrueLabel.MALICIOUS, name): each for name, each in found.categories.items()}
         assert {group for group, stratum in strata.items() if stratum.samples} == expected.keys()
         for group, samples in expected.items():
             stratum = strata[group]

@@ -8,9 +8,10 @@ from decimal import Decimal
 
 import pytest
 
-from aegish_dist.core.sample import Target
+from aegish_dist.core.outcome import OutcomeDetail
+from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES, SampleAnswers
-from aegish_dist.core.tally import Cell, Finding
+from aegish_dist.core.tally import Cell
 from aegish_dist.statistics.repeat_plan import CallUse, Goal, Source, plan_repeats
 from aegish_dist.statistics.repeats import (
     Components,
@@ -25,8 +26,8 @@ from aegish_dist.statistics.repeats import (
 )
 from tests.unit.statistics.paired_values import PairedCell, compare
 
-ALLOW, BLOCK = Finding.ALLOW, Finding.BLOCK
-MALICIOUS, HARMLESS = Target.MALICIOUS, Target.HARMLESS
+ALLOW, BLOCK = OutcomeDetail.ALLOW, OutcomeDetail.BLOCK
+MALICIOUS, HARMLESS = TrueLabel.MALICIOUS, TrueLabel.HARMLESS
 
 
 def stratum(*counts: tuple[int, int], weight: float = 1.0) -> RepeatedStratum:
@@ -115,7 +116,7 @@ def test_one_cluster_has_no_variance(strata: list[RepeatedStratum]) -> None:
 
 
 def judged(
-    n: int, target: Target, cluster: str | None, **answers: Sequence[Finding]
+    n: int, target: TrueLabel, cluster: str | None, **answers: Sequence[OutcomeDetail]
 ) -> SampleAnswers:
     findings = {
         model: tuple(sorted((each, list(said).count(each)) for each in set(said)))
@@ -160,8 +161,8 @@ def test_the_prediction_for_the_pilot_itself_is_what_a_comparison_says(
 def test_commands_that_are_not_scored_for_both_models_are_left_out() -> None:
     """A failed call is unscored; an empty answer is wrong."""
     samples = [
-        judged(0, MALICIOUS, None, a=[BLOCK], b=[Finding.API_FAILURE]),
-        judged(1, MALICIOUS, None, a=[BLOCK], b=[Finding.EMPTY]),
+        judged(0, MALICIOUS, None, a=[BLOCK], b=[OutcomeDetail.API_FAILURE]),
+        judged(1, MALICIOUS, None, a=[BLOCK], b=[OutcomeDetail.EMPTY]),
         judged(2, HARMLESS, None, a=[ALLOW]),
     ]
     (left,) = repeated_strata(samples, ["a", "b"], DEFAULT_RULE).values()
@@ -189,7 +190,7 @@ def test_repeats_of_a_model_are_those_of_its_cells() -> None:
 def test_one_epoch_has_no_repeats() -> None:
     """Neither has a model whose second epochs all failed."""
     once = Cell(MALICIOUS, None, None, ((BLOCK, 1),), 9)
-    failed = Cell(HARMLESS, None, None, ((ALLOW, 1), (Finding.API_FAILURE, 1)), 9)
+    failed = Cell(HARMLESS, None, None, ((ALLOW, 1), (OutcomeDetail.API_FAILURE, 1)), 9)
     assert repeats_of([once, failed], DEFAULT_RULE) is None
     assert repeats_of([], DEFAULT_RULE) is None
 

@@ -14,15 +14,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
-from aegish_dist.core.verdict import (
-    CallError,
-    Completion,
-    ErrorClass,
-    Outcome,
-    Timing,
-    Usage,
-    Verdict,
-)
+from aegish_dist.core.outcome import ErrorClass, Outcome
+from aegish_dist.core.verdict import CallError, Completion, Timing, Usage, Verdict
 from aegish_dist.errors import ConfigError
 from aegish_dist.telemetry.measures import FleetMeasure, MeasureKind
 from aegish_dist.telemetry.metrics import (

@@ -11,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from aegish_dist.core.status import Waiting
-from aegish_dist.db.workers import Halts, Reasons
+from aegish_dist.db.workers import ModelBlocks, Reasons
 from aegish_dist.errors import ConfigError, StoreError
 from aegish_dist.pipeline.caller import Caller, FailingItems
 from aegish_dist.settings import Settings
@@ -99,7 +99,7 @@ class UnluckyStore:
         self.reports = 0
 
     def report(
-        self, name: str, in_flight: object, halts: Halts, reasons: Reasons, **more: object
+        self, name: str, in_flight: object, halts: ModelBlocks, reasons: Reasons, **more: object
     ) -> None:
         if self.errors:
             raise self.errors.pop(0)

@@ -13,7 +13,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from aegish_dist import __version__
-from aegish_dist.core.status import Blocked
+from aegish_dist.core.status import CallWait
 from aegish_dist.telemetry.measures import WORKER
 from workers import lifecycle, telemetry
 from workers.lifecycle import Readiness
@@ -36,7 +36,7 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
 def parts() -> Any:
     """The parts of a worker with one model, two verdicts on their way and one in a file."""
     limiter = SimpleNamespace(
-        calls=3, permits=2, parked=False, waiting={"r1": 4, "r2": 1}, blocked_by=Blocked.SLOTS
+        calls=3, permits=2, parked=False, waiting={"r1": 4, "r2": 1}, blocked_by=CallWait.SLOTS
     )
     old = datetime.now(UTC) - timedelta(seconds=30)
     pending = [SimpleNamespace(verdict=SimpleNamespace(created_at=at)) for at in (None, old)]

@@ -7,8 +7,8 @@ from typing import Any
 
 from aegish_dist.core.failures import TimedFailures
 from aegish_dist.core.opinion import Opinion
+from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.run import ModelOfRun
-from aegish_dist.core.verdict import ErrorClass
 from aegish_dist.report.data import ComparedPair, ComparisonData, ReportData
 from aegish_dist.statistics.paired_difference import Comparison, Difference
 from tests.unit.report.reports import Entry, a_model, a_report, numbers

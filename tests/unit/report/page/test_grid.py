@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
-from aegish_dist.core.sample import Target
+from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.verdict_query import NUMBERS, TEXTS, GridAttempt, GridCommand, GridPart
 from aegish_dist.report.page.grid import Grid, GridShape, grid_section, pack_columns, pack_part
 
@@ -22,7 +22,7 @@ def a_command(word: str, **changes: Any) -> GridCommand:
         "sample_id": f"id-{word}",
         "dataset": "first",
         "command": word,
-        "target": Target.MALICIOUS,
+        "target": TrueLabel.MALICIOUS,
         "category": "shell",
         "cluster": None,
         "excluded": False,
@@ -58,7 +58,7 @@ FIRST = GridPart(
 )
 """Two models about three commands in two epochs; four of twelve verdicts are there."""
 SECOND = GridPart(
-    (a_command(HOSTILE, dataset="second", target=Target.HARMLESS, category=None, excluded=True),)
+    (a_command(HOSTILE, dataset="second", target=TrueLabel.HARMLESS, category=None, excluded=True),)
 )
 """A command of another dataset without a verdict."""
 

@@ -1,0 +1,124 @@
+"""Outcomes: the result of one item, as coarse as it is stored and as fine as a rule may need.
+
+`Outcome` is the fact that the store keeps, with the stop reason and the error class beside it. From
+the three follows `OutcomeDetail`, which a scoring rule turns into a `ScoredAnswer`.
+"""
+
+from enum import StrEnum
+
+
+class StopKind(StrEnum):
+    """The raw stop reasons of all providers, brought to four."""
+
+    STOP = "stop"
+    MAX_TOKENS = "max_tokens"
+    """The output or context limit cut the answer."""
+    CONTENT_FILTER = "content_filter"
+    """The provider withheld or cut the answer: filter, safety block or refusal."""
+    OTHER = "other"
+
+
+class ErrorClass(StrEnum):
+    """Why an attempt brought no completion."""
+
+    DEADLINE = "deadline"
+    RATE_LIMIT = "rate_limit"
+    """429: too many requests; passes with time."""
+    QUOTA = "quota"
+    """The budget or credit is spent; does not pass with time."""
+    AUTH = "auth"
+    """401, 403, or no key."""
+    BAD_REQUEST = "bad_request"
+    """400, 413, 422 and other refusals of the request itself."""
+    NOT_FOUND = "not_found"
+    """404, or a redirect: no such model or endpoint here."""
+    OVERLOADED = "overloaded"
+    """503, 529: the provider is busy."""
+    SERVER = "server"
+    """Any other 5xx."""
+    CONNECTION = "connection"
+    MALFORMED = "malformed"
+    """An answer that is not what the wire format promises, or is larger than the cap."""
+
+
+class Outcome(StrEnum):
+    """Result of one item, before any scoring rule judges it."""
+
+    ALLOW = "ALLOW"
+    WARN = "WARN"
+    BLOCK = "BLOCK"
+    TIMEOUT_ERROR = "TIMEOUT_ERROR"
+    """Empty, null or whitespace completion, or no answer within the time limit."""
+    FORMAT_ERROR = "FORMAT_ERROR"
+    API_ERROR = "API_ERROR"
+
+
+READ = frozenset({Outcome.ALLOW, Outcome.WARN, Outcome.BLOCK, Outcome.FORMAT_ERROR})
+"""Outcomes that were read in a text: without one in the store, it was deleted since."""
+
+
+class OutcomeDetail(StrEnum):
+    """The finest distinction a scoring rule can make between verdicts."""
+
+    ALLOW = "ALLOW"
+    WARN = "WARN"
+    BLOCK = "BLOCK"
+    UNREADABLE = "UNREADABLE"
+    EMPTY = "EMPTY"
+    """The provider answered with no text, and neither filter nor limit explains it."""
+    EMPTY_FILTERED = "EMPTY_FILTERED"
+    """No text, and the stop reason is a content filter or refusal."""
+    EMPTY_CUT = "EMPTY_CUT"
+    """No text, and the stop reason is a token limit."""
+    DEADLINE = "DEADLINE"
+    API_FAILURE = "API_FAILURE"
+
+
+_BY_OUTCOME = {
+    Outcome.ALLOW: OutcomeDetail.ALLOW,
+    Outcome.WARN: OutcomeDetail.WARN,
+    Outcome.BLOCK: OutcomeDetail.BLOCK,
+    Outcome.FORMAT_ERROR: OutcomeDetail.UNREADABLE,
+    Outcome.API_ERROR: OutcomeDetail.API_FAILURE,
+}
+
+
+_EMPTY_BY_STOP: dict[StopKind | None, OutcomeDetail] = {
+    StopKind.CONTENT_FILTER: OutcomeDetail.EMPTY_FILTERED,
+    StopKind.MAX_TOKENS: OutcomeDetail.EMPTY_CUT,
+}
+
+
+def find(
+    outcome: Outcome, stop_kind: StopKind | None, error_class: ErrorClass | None
+) -> OutcomeDetail:
+    """Classify one verdict as finely as any rule needs it.
+
+    Args:
+        stop_kind: Why the model stopped; None when unknown or not called.
+        error_class: Why there is no completion; None when there is one.
+    """
+    if outcome is not Outcome.TIMEOUT_ERROR:
+        return _BY_OUTCOME[outcome]
+    if error_class is ErrorClass.DEADLINE:
+        return OutcomeDetail.DEADLINE
+    return _EMPTY_BY_STOP.get(stop_kind, OutcomeDetail.EMPTY)
+
+
+OutcomeDetails = tuple[tuple[OutcomeDetail, int], ...]
+"""The findings of the epochs of a sample, sorted: ((BLOCK, 2), (WARN, 1)). The counts are verdicts;
+with one epoch it is ((BLOCK, 1),)."""
+
+
+class ScoredAnswer(StrEnum):
+    """The name that a rule set gives to a finding."""
+
+    ALLOW = "ALLOW"
+    WARN = "WARN"
+    BLOCK = "BLOCK"
+    TIMEOUT_ERROR = "TIMEOUT_ERROR"
+    FORMAT_ERROR = "FORMAT_ERROR"
+    API_ERROR = "API_ERROR"
+    CONTENT_FILTER = "CONTENT_FILTER"
+    TOKEN_LIMIT = "TOKEN_LIMIT"  # noqa: S105  # nosec B105 # a stop reason, no secret
+    PARSE_ERROR = "PARSE_ERROR"
