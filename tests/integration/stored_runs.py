@@ -1,8 +1,10 @@
 """Small runs put straight into the store, for tests to ask questions about."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any
 
 from sqlalchemy import Engine, func, select
@@ -18,6 +20,7 @@ from aegish_dist.core.tally import ModelTally
 from aegish_dist.core.verdict import Completion, Item, Usage, Verdict
 from aegish_dist.db.counting import count_models
 from aegish_dist.db.datasets import sample_keys, save_dataset
+from aegish_dist.db.engine import transaction
 from aegish_dist.db.runs import load_run, save_run
 from aegish_dist.db.tables import Base, RunModelRow, VerdictKey
 from aegish_dist.db.verdicts import insert_verdicts
@@ -52,23 +55,26 @@ def a_model(model: str, **fields: Any) -> ModelSpec:
 def a_run(
     run_id: str = "0abcdefgh",
     *,
-    models: Sequence[ModelSpec] = (a_model("test/a"),),
+    models: Sequence[ModelSpec | str] = ("test/a",),
     datasets: Sequence[Dataset] = (COMMANDS,),
-    epochs: int = 1,
-    created_at: datetime = NOON,
     prompt: Prompt | None = PROMPT,
+    **fields: Any,
 ) -> Run:
+    """Make a run; `fields` are others of `Run`. One without a prompt is an import."""
+    defaults: dict[str, Any] = {
+        "created_at": NOON,
+        "name": "a name",
+        "origin": "submit" if prompt else "import",
+        "package_version": "1.2.3",
+        "parameters": CallParameters() if prompt else None,
+        "epochs": 1,
+    }
     return Run(
         run_id=run_id,
-        created_at=created_at,
-        name="a name",
-        origin="submit" if prompt else "import",
-        package_version="1.2.3",
         prompt=prompt,
-        parameters=CallParameters() if prompt else None,
-        epochs=epochs,
         datasets=tuple(map(describe, datasets)),
-        models=tuple(models),
+        models=tuple(a_model(each) if isinstance(each, str) else each for each in models),
+        **(defaults | fields),
     )
 
 
@@ -92,34 +98,87 @@ class StoredRun:
         key = self.samples[dataset][sample.sample_id]
         return Item(self.run_id, model, key, epoch, generation)
 
+    def items(self, *models: str, epoch: int = 1, generation: int = 0) -> list[Item]:
+        """Return an item of each sample for some models, by default for all."""
+        return [
+            Item(self.run_id, model, key, epoch, generation)
+            for model in models or self.models
+            for samples in self.samples.values()
+            for key in samples.values()
+        ]
+
     def key(self, item: Item) -> VerdictKey:
         return VerdictKey(self.models[item.model], item.sample_key, item.epoch, item.generation)
 
 
+def _session(store: Engine | Session) -> AbstractContextManager[Session]:
+    """Return the session, or one on the engine that commits at its end."""
+    return nullcontext(store) if isinstance(store, Session) else transaction(store)
+
+
 def store(
-    session: Session,
+    into: Engine | Session,
     run: Run,
     datasets: Sequence[Dataset] = (COMMANDS,),
     batch_after_s: float | None = None,
 ) -> StoredRun:
     """Store a run; one without a prompt is an import, which has no queues."""
-    ids = [save_dataset(session, dataset, selectable=False) for dataset in datasets]
     queues = queue_names(run) if run.prompt else []
-    save_run(session, run, ids, queues, batch_after_s=batch_after_s)
-    rows = session.execute(
-        select(RunModelRow.model, RunModelRow.id).where(RunModelRow.run_id == run.run_id)
-    )
-    keys = (sample_keys(session, dataset_id) for dataset_id in ids)
-    return StoredRun(
-        run.run_id,
-        {row.model: row.id for row in rows},
-        {dataset.name: found for dataset, found in zip(datasets, keys, strict=True)},
-    )
+    with _session(into) as session:
+        ids = [save_dataset(session, dataset, selectable=False) for dataset in datasets]
+        save_run(session, run, ids, queues, batch_after_s=batch_after_s)
+        rows = session.execute(
+            select(RunModelRow.model, RunModelRow.id).where(RunModelRow.run_id == run.run_id)
+        )
+        keys = [sample_keys(session, dataset_id) for dataset_id in ids]
+        return StoredRun(
+            run.run_id,
+            {row.model: row.id for row in rows},
+            {dataset.name: found for dataset, found in zip(datasets, keys, strict=True)},
+        )
 
 
-def answer(session: Session, stored: StoredRun, verdicts: Mapping[Item, Verdict]) -> int:
+def answer(into: Engine | Session, stored: StoredRun, verdicts: Mapping[Item, Verdict]) -> int:
     """Store verdicts about items of a run; return how many were new."""
-    return insert_verdicts(session, [(stored.key(item), each) for item, each in verdicts.items()])
+    rows = [(stored.key(item), each) for item, each in verdicts.items()]
+    with _session(into) as session:
+        return insert_verdicts(session, rows)
+
+
+Answers = Mapping[Sample, Verdict] | Verdict
+
+
+def stored_run(
+    into: Engine | Session,
+    answers: Answers | Mapping[str, Answers] = MappingProxyType({}),
+    *,
+    run_id: str = "0abcdefgh",
+    datasets: Sequence[Dataset] = (COMMANDS,),
+    batch_after_s: float | None = None,
+    **fields: Any,
+) -> StoredRun:
+    """Store a run with verdicts of its first epoch.
+
+    Args:
+        into: A session, or an engine on which to commit.
+        answers: A verdict for all samples, or by sample; of the first model, or by model.
+        fields: Other parameters of `a_run`.
+    """
+    run = a_run(run_id, datasets=datasets, **fields)
+    by_model: Any = answers
+    if isinstance(answers, Verdict) or not all(isinstance(each, str) for each in answers):
+        by_model = {run.models[0].id: answers}
+    with _session(into) as session:
+        stored = store(session, run, datasets, batch_after_s)
+        for model, said in by_model.items():
+            verdicts = {
+                stored.item(sample, model=model, dataset=dataset.name): verdict
+                for dataset in datasets
+                for sample in dataset.samples
+                if (verdict := said if isinstance(said, Verdict) else said.get(sample))
+            }
+            answer(session, stored, verdicts)
+    return stored
 
 
 def tallies(session: Session, run_id: str) -> list[ModelTally]:
