@@ -28,7 +28,7 @@ class QuietWorker(Worker):
     """Names of `-Q` that discovery is restricted to; empty: all queues."""
 
     def on_before_init(self, **kwargs: Any) -> None:
-        """Name the worker unless the command line does, and log an untested Celery.
+        """Name the worker unless the command line does.
 
         Celery names every worker `celery`, and RabbitMQ refuses a second one of the same name.
         """

@@ -224,8 +224,13 @@ def follow(
     for name in sorted(wanted - served):
         queue = run_queue(consumer.app, name)
         _declare(consumer, queue)
-        queues.add(queue)
-        consumer.add_task_queue(name)
+        queues.select_add(queue)
+        try:
+            consumer.task_consumer.add_queue(queue)
+            consumer.task_consumer.consume()
+        except Exception:
+            queues.deselect(name)  # a queue that counts as served is not tried again
+            raise
     for name in sorted(served - wanted):
         # All verdicts are stored, but duplicate messages may be left, and would stay in Redis.
         if name in held or depth(consumer.task_consumer.channel, queues[name]) == 0:

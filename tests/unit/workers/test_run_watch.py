@@ -31,7 +31,6 @@ FIRST, SECOND = (queue_name(MODEL, run) for run in ("run1", "run2"))
 class FakeConsumer(SimpleNamespace):
     """The parts of Celery's consumer that discovery uses."""
 
-    add_task_queue = Consumer.add_task_queue
     cancel_task_queue = Consumer.cancel_task_queue
 
 
@@ -98,7 +97,9 @@ def test_a_queue_with_messages_is_not_left(consumer: Any) -> None:
 
 def test_queues_of_other_kinds_stay(consumer: Any) -> None:
     """Discovery leaves alone what it does not find."""
-    consumer.add_task_queue("elsewhere")
+    consumer.app.amqp.queues.select_add("elsewhere")
+    consumer.task_consumer.add_queue(consumer.app.amqp.queues["elsewhere"])
+    consumer.task_consumer.consume()
 
     follow(consumer, FIRST)
     follow(consumer)
@@ -208,20 +209,21 @@ def test_the_queue_of_a_held_run_is_left_with_its_messages(
         assert listened(consumer) == {FIRST}
 
 
-def test_a_broker_that_refuses(consumer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("step", ["add_queue", "consume"])
+def test_a_broker_that_refuses(consumer: Any, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     """The worker lives, and listens as soon as the broker lets it."""
     refusals = iter([OutOfMemoryError("OOM command not allowed")])
-    declare = consumer.add_task_queue
+    listen = getattr(consumer.task_consumer, step)
 
-    def add_task_queue(name: str) -> None:
+    def refuse(*queues: Any) -> None:
         for refusal in refusals:
             raise refusal
-        declare(name)
+        listen(*queues)
 
-    consumer.add_task_queue = add_task_queue
+    monkeypatch.setattr(consumer.task_consumer, step, refuse)
     with discovering(consumer, monkeypatch, found(FIRST)) as follow_next:
         follow_next()
-        assert listened(consumer) == set()
+        assert FIRST not in consumer.app.amqp.queues.consume_from
 
         follow_next()
         assert listened(consumer) == {FIRST}
