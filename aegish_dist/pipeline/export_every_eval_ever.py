@@ -21,8 +21,14 @@ from aegish_dist.db.overlays import ChangedSample, OverlayInRun
 from aegish_dist.db.runs import load_run
 from aegish_dist.db.verdict_export import Judgements, export
 from aegish_dist.files import replacing_in
-from aegish_dist.interchange.every_eval_ever import SamplesFile, evaluation_record, record_identity
-from aegish_dist.interchange.every_eval_ever_lines import CORRECT, Relabelled, SampleLines
+from aegish_dist.interchange.every_eval_ever import (
+    CORRECT,
+    Relabelled,
+    SampleLines,
+    SamplesFile,
+    evaluation_record,
+    record_identity,
+)
 from aegish_dist.pipeline.aggregate import ONE_VIEW, aggregate, current_snapshot
 from aegish_dist.pipeline.opinions import overlay_of
 from aegish_dist.report.layout import ranked_entries

@@ -12,11 +12,12 @@ from aegish_dist.core.scoring import RULES
 from aegish_dist.core.snapshot import VerdictSet
 from aegish_dist.interchange.every_eval_ever import (
     DEFINED,
+    Relabelled,
+    SampleLines,
     SamplesFile,
     evaluation_record,
     record_identity,
 )
-from aegish_dist.interchange.every_eval_ever_lines import Relabelled, SampleLines
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.layout import ranked_entries
 from aegish_dist.statistics.metrics import METRICS
