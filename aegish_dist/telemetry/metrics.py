@@ -17,20 +17,18 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from aegish_dist.core.text import printable
-from aegish_dist.core.verdict import CallError, Timing, Usage, Verdict
+from aegish_dist.core.verdict import CallError, Verdict
 from aegish_dist.errors import ConfigError
 from aegish_dist.logs import get_logger
 from aegish_dist.telemetry.measures import WORKER, FleetMeasure, MeasureKind
 
 log = get_logger(__name__)
 
-MOST_MODELS = 200
-"""Models that get series of their own in the life of a process; the others share one."""
+MOST_MODELS = 200  # get series of their own in the life of a process; the others share one
 OTHER_MODELS = "other"
 PARTS = ("queue", "limiter", "backoff", "service")
 TOKENS = ("input", "output", "reasoning", "cache_read", "cache_write")
-PATIENCE_S = 5.0
-"""Seconds that a client may be silent while it asks or reads the answer."""
+PATIENCE_S = 5.0  # for which a client may be silent while it asks or reads the answer
 
 Series = Mapping[tuple[str, ...], float]
 """Values of one measure by the values of its labels, in the order of the catalogue."""
@@ -51,40 +49,31 @@ class WorkerMetrics:
         self._registry = CollectorRegistry()
         self._lock = threading.Lock()
         self._models: set[str] = set()
-        counted = {each.name: self._counter(each) for each in WORKER if _is_counted(each)}
-        self._verdicts = counted["aegish_verdicts_total"]
-        self._calls = counted["aegish_calls_total"]
-        self._retries = counted["aegish_retries_total"]
-        self._tokens = counted["aegish_tokens_total"]
-        self._costs = counted["aegish_cost_usd_total"]
-        self._waits = counted["aegish_wait_seconds"]
-        self._write_s = counted["aegish_store_write_seconds"]
-        self._group_sizes = counted["aegish_store_group_verdicts"]
+        self._of: dict[str, Any] = {
+            each.name: self._new(each)
+            for each in WORKER
+            if each.kind is not MeasureKind.GAUGE and each.name != "aegish_verdicts_spooled_total"
+        }
 
-    def _counter(self, measure: FleetMeasure) -> Any:
+    def _new(self, measure: FleetMeasure) -> Any:
+        named = (measure.name, measure.help, measure.labels)
         if measure.kind is MeasureKind.COUNTER:
-            return Counter(measure.name, measure.help, measure.labels, registry=self._registry)
-        return Histogram(
-            measure.name,
-            measure.help,
-            measure.labels,
-            registry=self._registry,
-            buckets=measure.buckets,
-        )
+            return Counter(*named, registry=self._registry)
+        return Histogram(*named, registry=self._registry, buckets=measure.buckets)
 
     def stored(self, group: Sequence[tuple[str, Verdict]], seconds: float) -> None:
         """Count a group of verdicts that was committed."""
         for model, verdict in group:
             self._count(self._label(model), verdict)
-        self._write_s.observe(seconds)
-        self._group_sizes.observe(len(group))
+        self._of["aegish_store_write_seconds"].observe(seconds)
+        self._of["aegish_store_group_verdicts"].observe(len(group))
 
     def failed(self, model: str, call: CallError) -> None:
         """Count a call that failed, whether or not its item ends with it."""
         label = self._label(model)
-        self._calls.labels(label, call.error_class.value).inc()
+        self._of["aegish_calls_total"].labels(label, call.error_class.value).inc()
         if call.attempt > 1:
-            self._retries.labels(label).inc()
+            self._of["aegish_retries_total"].labels(label).inc()
 
     def bounded(
         self, series: Series, join: Callable[[float, float], float]
@@ -113,36 +102,21 @@ class WorkerMetrics:
         return printable(model)
 
     def _count(self, model: str, verdict: Verdict) -> None:
-        self._verdicts.labels(model, verdict.outcome.value).inc()
+        self._of["aegish_verdicts_total"].labels(model, verdict.outcome.value).inc()
         timing, completion = verdict.timing, verdict.completion
         if timing.total_ms is not None:  # else answered in a batch, without a call of its own
-            self._time(model, timing)
+            for part in PARTS:
+                if (ms := getattr(timing, f"{part}_ms")) is not None:
+                    self._of["aegish_wait_seconds"].labels(model, part).observe(ms / 1000)
             if completion is not None:
-                self._calls.labels(model, "answered").inc()
-                self._retries.labels(model).inc(bool(verdict.call_errors))
+                self._of["aegish_calls_total"].labels(model, "answered").inc()
+                self._of["aegish_retries_total"].labels(model).inc(bool(verdict.call_errors))
         if completion is not None:
-            self._spend(model, completion.usage)
+            for kind in TOKENS:
+                if (number := getattr(completion.usage, f"{kind}_tokens")) is not None:
+                    self._of["aegish_tokens_total"].labels(model, kind).inc(number)
         if verdict.cost_usd is not None:
-            self._costs.labels(model).inc(float(verdict.cost_usd))
-
-    def _time(self, model: str, timing: Timing) -> None:
-        parts = (timing.queue_ms, timing.limiter_ms, timing.backoff_ms, timing.service_ms)
-        for part, ms in zip(PARTS, parts, strict=True):
-            if ms is not None:
-                self._waits.labels(model, part).observe(ms / 1000)
-
-    def _spend(self, model: str, usage: Usage) -> None:
-        numbers = (
-            *(usage.input_tokens, usage.output_tokens, usage.reasoning_tokens),
-            *(usage.cache_read_tokens, usage.cache_write_tokens),
-        )
-        for kind, number in zip(TOKENS, numbers, strict=True):
-            if number is not None:
-                self._tokens.labels(model, kind).inc(number)
-
-
-def _is_counted(measure: FleetMeasure) -> bool:
-    return measure.kind is not MeasureKind.GAUGE and measure.name != "aegish_verdicts_spooled_total"
+            self._of["aegish_cost_usd_total"].labels(model).inc(float(verdict.cost_usd))
 
 
 class TelemetryPage(NamedTuple):

@@ -27,8 +27,8 @@ from aegish_dist.telemetry.metrics import (
     metrics_page,
 )
 
-ITEMS = FleetMeasure("aegish_items", MeasureKind.GAUGE, "Items.", ("model",))
-CALLS = FleetMeasure("aegish_calls_total", MeasureKind.COUNTER, "Calls.")
+ITEMS = FleetMeasure(MeasureKind.GAUGE, "aegish_items", "Items.", ("model",))
+CALLS = FleetMeasure(MeasureKind.COUNTER, "aegish_calls_total", "Calls.")
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 ANSWER = Completion("{}", usage=Usage(100, 20, None, 5, None))
 TIMING = Timing(1500.0, 0.0, 250.0, 900.0, 2650.0)
