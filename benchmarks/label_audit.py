@@ -22,15 +22,15 @@ from measuring import laid_out, print_table
 
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import DEFAULT_RULE
-from aegish_dist.statistics.label_audit import DOUBTFUL_FROM, AuditKind, audit
-from aegish_dist.statistics.label_model import (
+from aegish_dist.statistics.label_audit import (
+    DOUBTFUL_FROM,
     INFORMATIVE_FROM,
-    VotePattern,
-    flagged,
+    AuditKind,
+    audit,
     sides_under,
     vote_of,
-    vote_weights,
 )
+from aegish_dist.statistics.label_model import VotePattern, flagged, vote_weights
 from tests.juries import Jury, Setting, simulate_jury
 
 MODELS = (5, 9, 20)

@@ -10,8 +10,13 @@ from aegish_dist.core.text import shortened
 from aegish_dist.report.csv import csv_text
 from aegish_dist.report.layout import Section, TableCell
 from aegish_dist.report.numbers import UNDEFINED, format_decimal, format_rate
-from aegish_dist.statistics.label_audit import DOUBTFUL_FROM, Audit, AuditedCommand, AuditKind
-from aegish_dist.statistics.label_model import ModelReliability
+from aegish_dist.statistics.label_audit import (
+    DOUBTFUL_FROM,
+    Audit,
+    AuditedCommand,
+    AuditKind,
+    ModelReliability,
+)
 
 TITLES: Mapping[AuditKind, str] = {
     AuditKind.DOUBTFUL_LABELS: "Labels that models contradict",

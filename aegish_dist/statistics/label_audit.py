@@ -10,24 +10,24 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from typing import assert_never
 
 from aegish_dist.core.opinion import LabelChange, Overlay
+from aegish_dist.core.outcome import OutcomeDetail, OutcomeDetails
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import SampleAnswers, ScoringRule
-from aegish_dist.statistics.label_model import (
-    CommandVotes,
-    ModelReliability,
-    VotePattern,
-    fit_labels,
-    sides_under,
-    vote_of,
-)
+from aegish_dist.statistics.label_model import Sides, Vote, VotePattern, fit_labels, flagged
 
 DOUBTFUL_FROM = 0.5
 """Probability to be wrong from which a label is called doubtful."""
 NAMED = 4
 """Models that a reason names at most."""
+INFORMATIVE_FROM = 0.1
+"""Youden's index from which answers count as depending on the command."""
+
+_SEVERITY = {OutcomeDetail.ALLOW: 0.0, OutcomeDetail.WARN: 0.5, OutcomeDetail.BLOCK: 1.0}
+"""The actions in their order, with their severity."""
 
 
 class AuditKind(StrEnum):
@@ -41,11 +41,33 @@ class AuditKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class ModelReliability:
+    """How well a model tells malicious commands from harmless ones, whatever their labels say."""
+
+    model: str
+    sensitivity: float
+    """Estimated share of truly malicious commands that it flags."""
+    specificity: float
+    """Estimated share of truly harmless commands that it lets pass."""
+    weight: float
+    """Part of a vote, in (0, 1]: 1 / c for each of c models that err alike."""
+
+    @property
+    def youden(self) -> float:
+        """Sensitivity + specificity - 1 (Youden 1950, Cancer 3:32): 0 of one that only guesses."""
+        return self.sensitivity + self.specificity - 1
+
+    @property
+    def informative(self) -> bool:
+        """Whether its answers depend on the command."""
+        return self.youden >= INFORMATIVE_FROM
+
+
+@dataclass(frozen=True, slots=True)
 class AuditedCommand:
     """One command on a list of the audit."""
 
     sample: SampleAnswers
-    """The command, and what was said about it."""
     score: float
     """By which the list is sorted, in [0, 1]; see `audit`."""
     p_wrong: float
@@ -62,7 +84,6 @@ class Audit:
     """Result of an audit."""
 
     reliabilities: tuple[ModelReliability, ...]
-    """The models, in the order of the run."""
     samples: int
     totals: Mapping[AuditKind, int]
     """How many commands each list would have if it were shown whole."""
@@ -84,126 +105,188 @@ def audit(
         models: Their ids, in the order of the result.
         top: Length of each list, at least 1.
     """
-    heard = [sample for sample in samples if sample.findings]
-    patterns = [_pattern(sample, models) for sample in heard]
+    answered = [sample for sample in samples if sample.findings]
+    patterns = [
+        (sample.target, tuple(vote_of(sample.findings.get(model, ())) for model in models))
+        for sample in answered
+    ]
     counted = Counter(patterns)
-    joined = [VotePattern(*pattern, number) for pattern, number in counted.items()]
-    fitted = fit_labels(joined, sides_under(rule))
-    p_wrong = dict(zip(counted, fitted.p_wrong, strict=True))
+    fitted = fit_labels([VotePattern(*each, n) for each, n in counted.items()], sides_under(rule))
     rates = zip(models, fitted.sensitivity, fitted.specificity, fitted.weights, strict=True)
     reliabilities = tuple(ModelReliability(*each) for each in rates)
-    voted = [
-        CommandVotes.of(sample, reliabilities, rule, p_wrong[pattern])
-        for sample, pattern in zip(heard, patterns, strict=True)
-    ]
-    ranked = {kind: _ranked(kind, voted) for kind in AuditKind}
+    informative = [each for each in reliabilities if each.informative]
+    p_wrong = dict(zip(counted, fitted.p_wrong, strict=True))
+    lists: dict[AuditKind, list[tuple[float, CommandVotes]]] = {kind: [] for kind in AuditKind}
+    for sample, pattern in zip(answered, patterns, strict=True):
+        votes = CommandVotes(sample, informative, rule, p_wrong[pattern])
+        for kind, score in votes.scores.items():
+            lists[kind].append((score, votes))
+    for found in lists.values():
+        found.sort(key=_place)
     return Audit(
         reliabilities=reliabilities,
-        samples=len(heard),
-        totals={kind: len(found) for kind, found in ranked.items()},
+        samples=len(answered),
+        totals={kind: len(found) for kind, found in lists.items()},
         found={
-            kind: tuple(_entry(kind, votes) for votes in found[:top])
-            for kind, found in ranked.items()
+            kind: tuple(_entry(kind, *each) for each in found[:top])
+            for kind, found in lists.items()
         },
     )
 
 
-_Pattern = tuple[TrueLabel, tuple[tuple[float, ...] | None, ...]]
+def sides_under(rule: ScoringRule) -> Sides:
+    """Return on which side a rule set sees each action of a vote."""
+    return tuple((1 + rule.is_detection(each) - rule.is_acceptance(each)) / 2 for each in _SEVERITY)
 
 
-def _pattern(sample: SampleAnswers, models: Iterable[str]) -> _Pattern:
-    return sample.target, tuple(vote_of(sample.findings.get(model, ())) for model in models)
+def vote_of(findings: OutcomeDetails) -> Vote | None:
+    """Return the shares of the actions that were stated; None where none was."""
+    counts = dict(findings)
+    stated = [counts.get(action, 0) for action in _SEVERITY]
+    epochs = sum(stated)
+    return tuple(each / epochs for each in stated) if epochs else None
 
 
-def _ranked(kind: AuditKind, voted: Iterable[CommandVotes]) -> list[CommandVotes]:
-    """Return the commands of a list, the worst first; equal ones by command."""
-    return sorted(
-        (each for each in voted if _belongs(kind, each)),
-        key=lambda each: (
-            # Models of the same names in another order add up to another last digit.
-            -round(_score(kind, each), 9),
-            -round(each.spread, 9),
-            -len(each.contradicting),
-            each.sample.dataset,
-            each.sample.command,
-        ),
-    )
+class CommandVotes:
+    """The answers of informative models about one command."""
 
+    def __init__(
+        self,
+        sample: SampleAnswers,
+        informative: Iterable[ModelReliability],
+        rule: ScoringRule,
+        p_wrong: float,
+    ) -> None:
+        self.sample, self.p_wrong = sample, p_wrong
+        answers = {m: sample.findings[m.model] for m in informative if m.model in sample.findings}
+        votes = {model: vote for model, found in answers.items() if (vote := vote_of(found))}
+        sides = sides_under(rule)
+        self.flags = {model: flagged(vote, sides) for model, vote in votes.items()}
+        """The share of its epochs in which a model flags the command."""
+        flips = {model: _flip(answers[model]) for model in votes}
+        self.flips = {model: flip for model, flip in flips.items() if flip is not None}
+        """Probability that two epochs of a model state different actions, where it has two."""
+        shares = [sample.share_correct(each.model, rule) for each in answers]
+        self.correct = [share for share in shares if share is not None]
+        """By model, the share of its scored epochs in which it is right, errors included."""
+        self._votes = list(votes.values())
 
-def _belongs(kind: AuditKind, votes: CommandVotes) -> bool:
-    match kind:
-        case AuditKind.DOUBTFUL_LABELS:
-            return bool(votes.contradicting)
-        case AuditKind.MISSED_BY_ALL:
-            return votes.missed_by_all
-        case _:
-            return _score(kind, votes) > 0
+    @property
+    def scores(self) -> dict[AuditKind, float]:
+        """The lists on which the command belongs."""
+        disputed = _disagreement([(m.weight * m.youden, share) for m, share in self.flags.items()])
+        flipping = math.fsum(self.flips.values()) / max(1, len(self.flips))
+        listed = {
+            AuditKind.DOUBTFUL_LABELS: (bool(self.contradicting), self.p_wrong),
+            AuditKind.DISPUTED: (disputed > 0, disputed),
+            AuditKind.MISSED_BY_ALL: (self.missed_by_all, self.p_wrong),
+            AuditKind.FLIPPING: (flipping > 0, flipping),
+        }
+        return {kind: score for kind, (belongs, score) in listed.items() if belongs}
 
+    @property
+    def missed_by_all(self) -> bool:
+        """Whether no model was right in any scored epoch."""
+        return bool(self.correct) and not any(self.correct)
 
-def _score(kind: AuditKind, votes: CommandVotes) -> float:
-    match kind:
-        case AuditKind.DOUBTFUL_LABELS | AuditKind.MISSED_BY_ALL:
-            return votes.p_wrong
-        case AuditKind.DISPUTED:
-            return votes.dispute
-        case AuditKind.FLIPPING:
-            return votes.flip
-        case _:
-            assert_never(kind)
+    def taken_for(self, label: TrueLabel) -> list[ModelReliability]:
+        """Return the models whose answers take the command for one of this label in most epochs."""
+        side = 1 if label is TrueLabel.MALICIOUS else -1
+        return [model for model, share in self.flags.items() if side * (share - 0.5) > 0]
 
+    @cached_property
+    def contradicting(self) -> list[ModelReliability]:
+        """Models whose answers contradict the label in most epochs."""
+        return self.taken_for(_other(self.sample.target))
 
-def _entry(kind: AuditKind, votes: CommandVotes) -> AuditedCommand:
-    return AuditedCommand(
-        sample=votes.sample,
-        score=_score(kind, votes),
-        p_wrong=votes.p_wrong,
-        contradicting=len(votes.contradicting),
-        agreeing=len(votes.agreeing),
-        reason=_reason(kind, votes),
-    )
+    @property
+    def spread(self) -> float:
+        """Standard deviation of the severities: BLOCK against ALLOW is more than against WARN."""
+        values = [flagged(vote, tuple(_SEVERITY.values())) for vote in self._votes]
+        mean = math.fsum(values) / max(1, len(values))
+        return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / max(1, len(values)))
 
+    def reason(self, kind: AuditKind) -> str:
+        """Say in a sentence why the command is on a list."""
+        match kind:
+            case AuditKind.DOUBTFUL_LABELS:
+                return self._contradiction
+            case AuditKind.DISPUTED:
+                torn = [model for model, share in self.flags.items() if share == 0.5]
+                passing = self.taken_for(TrueLabel.HARMLESS)
+                flagging = self.taken_for(TrueLabel.MALICIOUS)
+                parts = (("flagged", flagging), ("let pass", passing), ("both", torn))
+                return "; ".join(f"{verb} by {_names(models)}" for verb, models in parts if models)
+            case AuditKind.MISSED_BY_ALL:
+                models = len(self.correct)
+                whom = f"each of {models} models" if models > 1 else "the model"
+                return f"{whom} missed it; with probability {self.p_wrong:.2f} the label is wrong"
+            case AuditKind.FLIPPING:
+                changing = [model for model, flip in self.flips.items() if flip > 0]
+                return f"answered in different ways by {_names(changing)}, of {len(self.flips)}"
+            case _:
+                assert_never(kind)
 
-def _reason(kind: AuditKind, votes: CommandVotes) -> str:
-    match kind:
-        case AuditKind.DOUBTFUL_LABELS:
-            return _contradiction(votes)
-        case AuditKind.DISPUTED:
-            return _sides(votes)
-        case AuditKind.MISSED_BY_ALL:
-            whom = f"each of {len(votes.correct)} models" if len(votes.correct) > 1 else "the model"
-            return f"{whom} missed it; with probability {votes.p_wrong:.2f} the label is wrong"
-        case AuditKind.FLIPPING:
-            changing = [each for each, flip in votes.flips.items() if flip > 0]
-            return f"answered in different ways by {_names(changing)}, of {len(votes.flips)}"
-        case _:
-            assert_never(kind)
-
-
-def _contradiction(votes: CommandVotes) -> str:
-    """Say who contradicts the label, and how seldom they do so elsewhere."""
-    against, voters = votes.contradicting, len(votes.flags)
-    malicious = votes.sample.target is TrueLabel.MALICIOUS
-    rates = [each.sensitivity if malicious else each.specificity for each in against]
-    said, usually = ("let pass", "flag") if malicious else ("flagged", "let pass")
-    mean = math.fsum(rates) / len(rates)
-    return (
-        f"{said} by {len(against)} of {voters} models, which {usually} {100 * mean:.0f} % of "
-        f"{votes.sample.target} commands"
-    )
-
-
-def _sides(votes: CommandVotes) -> str:
-    flagging = [each for each, share in votes.flags.items() if share > 0.5]
-    passing = [each for each, share in votes.flags.items() if share < 0.5]
-    torn = [each for each, share in votes.flags.items() if share == 0.5]
-    parts = (("flagged", flagging), ("let pass", passing), ("both", torn))
-    return "; ".join(f"{verb} by {_names(models)}" for verb, models in parts if models)
+    @property
+    def _contradiction(self) -> str:
+        """Who contradicts the label, and how seldom they do so elsewhere."""
+        against = self.contradicting
+        malicious = self.sample.target is TrueLabel.MALICIOUS
+        said, usually = ("let pass", "flag") if malicious else ("flagged", "let pass")
+        rates = [each.sensitivity if malicious else each.specificity for each in against]
+        return (
+            f"{said} by {len(against)} of {len(self.flags)} models, which {usually}"
+            f" {100 * math.fsum(rates) / len(rates):.0f} % of {self.sample.target} commands"
+        )
 
 
 def _names(models: Sequence[ModelReliability]) -> str:
     if len(models) > NAMED:
         return f"{len(models)} models"
     return ", ".join(each.model for each in models)
+
+
+def _other(label: TrueLabel) -> TrueLabel:
+    return TrueLabel.HARMLESS if label is TrueLabel.MALICIOUS else TrueLabel.MALICIOUS
+
+
+def _disagreement(shares: Sequence[tuple[float, float]]) -> float:
+    """Return the probability that two of several weighted voters differ; 0 of fewer than two."""
+    if len(shares) < 2:
+        return 0.0
+    whole = math.fsum(weight for weight, _ in shares)
+    for_it = math.fsum(weight * share for weight, share in shares)
+    same = math.fsum(weight**2 for weight, _ in shares)
+    own = math.fsum(weight**2 * share * (1 - share) for weight, share in shares)
+    return max(0.0, 2 * (for_it * (whole - for_it) - own) / (whole**2 - same))
+
+
+def _flip(findings: OutcomeDetails) -> float | None:
+    """Return the probability that two epochs state different actions; None of fewer than two."""
+    stated = [epochs for finding, epochs in findings if finding in _SEVERITY]
+    n = sum(stated)
+    if n < 2:
+        return None
+    return 1 - sum(epochs * (epochs - 1) for epochs in stated) / (n * (n - 1))
+
+
+def _place(listed: tuple[float, CommandVotes]) -> tuple[object, ...]:
+    """Order a list, the worst first; equal ones by command."""
+    score, votes = listed
+    # Models of the same names in another order add up to another last digit.
+    exact = (-round(score, 9), -round(votes.spread, 9), -len(votes.contradicting))
+    return (*exact, votes.sample.dataset, votes.sample.command)
+
+
+def _entry(kind: AuditKind, score: float, votes: CommandVotes) -> AuditedCommand:
+    return AuditedCommand(
+        sample=votes.sample,
+        score=score,
+        p_wrong=votes.p_wrong,
+        contradicting=len(votes.contradicting),
+        agreeing=len(votes.taken_for(votes.sample.target)),
+        reason=votes.reason(kind),
+    )
 
 
 def draft_overlay(
@@ -214,30 +297,21 @@ def draft_overlay(
     Args:
         base: The overlay under which they were found, which the draft continues; None for none.
     """
-    changes = tuple(_change(each, author) for each in doubtful if each.p_wrong >= DOUBTFUL_FROM)
+    changes = tuple(
+        LabelChange(
+            dataset=each.sample.dataset,
+            sample_id=each.sample.sample_id,
+            command=each.sample.command,
+            target=_other(each.sample.target),
+            category=None,
+            reason=f"{each.reason}; wrong with probability {each.p_wrong:.2f}",
+            author=author,
+        )
+        for each in doubtful
+        if each.p_wrong >= DOUBTFUL_FROM
+    )
     if base is None:
         return Overlay(name, 1, changes)
-    return Overlay(base.name, base.version + 1, (*_without(base, changes), *changes))
-
-
-def _without(base: Overlay, changes: Iterable[LabelChange]) -> Iterable[LabelChange]:
-    """Yield the changes of an overlay that are not made again."""
-    again = {(each.dataset, each.sample_id) for each in changes}
-    again |= {(each.dataset, each.command) for each in changes}
-    for each in base.changes:
-        if (each.dataset, each.sample_id or each.command) not in again:
-            yield each
-
-
-def _change(found: AuditedCommand, author: str) -> LabelChange:
-    sample = found.sample
-    malicious = sample.target is TrueLabel.MALICIOUS
-    return LabelChange(
-        dataset=sample.dataset,
-        sample_id=sample.sample_id,
-        command=sample.command,
-        target=TrueLabel.HARMLESS if malicious else TrueLabel.MALICIOUS,
-        category=None,
-        reason=f"{found.reason}; wrong with probability {found.p_wrong:.2f}",
-        author=author,
-    )
+    again = {(each.dataset, named) for each in changes for named in (each.sample_id, each.command)}
+    kept = (e for e in base.changes if (e.dataset, e.sample_id or e.command) not in again)
+    return Overlay(base.name, base.version + 1, (*kept, *changes))

@@ -14,14 +14,12 @@ A weighted vote without the ease was tried and finds too few: see docs/auditing.
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import add
 from typing import TypeVar
 
-from aegish_dist.core.outcome import OutcomeDetail, OutcomeDetails
 from aegish_dist.core.sample import TrueLabel
-from aegish_dist.core.scoring import SampleAnswers, ScoringRule
 from aegish_dist.statistics.distributions import Term, log_logistic, logistic, maximise
 
 Vote = tuple[float, ...]
@@ -29,13 +27,36 @@ Vote = tuple[float, ...]
 Sides = tuple[float, ...]
 """By action: 1 where it flags a command as malicious, 0 where it lets it pass, 0.5 where a rule
 set takes it for neither or for both."""
+Vector = list[float]
+"""A number for each truth and ease, those of malicious commands first."""
+_Votes = tuple[Vote | None, ...]
+_Key = TypeVar("_Key")
 
+# Correlation of the errors of two models from which they begin to share a vote. Correlations up to
+# it come from commands that are hard for all models, which the estimation knows of.
 ALIKE_FROM = 0.5
-"""Correlation of the errors of two models from which they begin to share a vote. Correlations up to
-it come from commands that are hard for all models, which the estimation knows of."""
+# Errors that each model is taken to have made besides, alone: two that erred once, together, are
+# not yet alike.
 OWN_ERRORS = 5.0
-"""Errors that each model is taken to have made besides, alone: two that erred once, together, are
-not yet alike."""
+# Normal prior of a model's log odds to be right about a command of mean ease.
+ABILITY_MEAN, ABILITY_SD = 1.5, 2.0
+SHADE_PRIOR = 1.0  # pseudo-count of each action among those of its side
+# Beta prior of the share of wrong labels: 3.4 % on average in ten test sets that many use
+# (Northcutt et al. 2021, "Pervasive Label Errors in Test Sets", arXiv 2103.14749), with the weight
+# of 50 commands.
+WRONG_MEAN, WRONG_WEIGHT = 0.034, 50.0
+# Normal prior of the standard deviation of the ease, in log odds.
+SPREAD_MEAN, SPREAD_SD = 1.0, 0.7
+# How easy a command is, in standard deviations, and how many are so easy: a discrete normal
+# distribution.
+EASE = (-3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0)
+_WHOLE = math.fsum(math.exp(-ease * ease / 2) for ease in EASE)
+SHARES = tuple(math.exp(-ease * ease / 2) / _WHOLE for ease in EASE)
+TRUTHS = (TrueLabel.MALICIOUS, TrueLabel.HARMLESS)  # in the order of vectors
+ITERATIONS = 60
+TOLERANCE = 1e-3  # largest change of a probability at which the estimation ends
+# Models that are looked up together: four answer in few ways, and each way is added up once.
+TOGETHER = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +64,42 @@ class VotePattern:
     """Commands with one label about which every model said the same."""
 
     label: TrueLabel
-    votes: tuple[Vote | None, ...]
+    votes: _Votes
     """By model; None of a model that stated no action."""
     samples: int
-    """How many, at least 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class FittedLabels:
+    """The result of the estimation."""
+
+    p_wrong: tuple[float, ...]
+    """By pattern, the probability that its label is wrong."""
+    sensitivity: tuple[float, ...]
+    """By model, the share of truly malicious commands that it flags."""
+    specificity: tuple[float, ...]
+    """By model, the share of truly harmless commands that it lets pass."""
+    weights: tuple[float, ...]
+    """By model, its part of a vote, in (0, 1]: 1 / c for each of c models that err alike."""
+
+
+def fit_labels(patterns: Sequence[VotePattern], sides: Sides) -> FittedLabels:
+    """Estimate the truth behind every label, and the error rates of every model.
+
+    Done twice, because only the first result tells errors about a command from a wrong label, and
+    so models that err alike from models that are right alike.
+
+    Args:
+        patterns: Each with a vote per model; at least one.
+    """
+    trust = [1.0] * len(patterns)
+    for _ in range(2):
+        weights = vote_weights(patterns, sides, trust)
+        estimation = _Estimation(patterns, [_Observer(sides, weight) for weight in weights])
+        p_wrong = estimation.run()
+        trust = [1 - each for each in p_wrong]
+    sensitivity, specificity = map(estimation.rates, TRUTHS)
+    return FittedLabels(tuple(p_wrong), sensitivity, specificity, weights)
 
 
 def flagged(vote: Vote, sides: Sides) -> float:
@@ -82,26 +135,16 @@ def _errors(
     """Return by pattern how far a model is from its mean about commands of that label."""
     votes = [each.votes[model] for each in patterns]
     shares = [None if vote is None else flagged(vote, sides) for vote in votes]
-    means = {
-        label: _mean(
-            (share, weight)
-            for share, weight, pattern in zip(shares, weighted, patterns, strict=True)
-            if share is not None and pattern.label is label
-        )
-        for label in TrueLabel
-    }
+    totals, weights = dict.fromkeys(TRUTHS, 0.0), dict.fromkeys(TRUTHS, 0.0)
+    for share, weight, pattern in zip(shares, weighted, patterns, strict=True):
+        if share is not None:
+            totals[pattern.label] += share * weight
+            weights[pattern.label] += weight
+    means = {label: totals[label] / weights[label] if weights[label] else 0.0 for label in TRUTHS}
     return [
         None if share is None else share - means[pattern.label]
         for share, pattern in zip(shares, patterns, strict=True)
     ]
-
-
-def _mean(values: Iterable[tuple[float, float]]) -> float:
-    total = weights = 0.0
-    for value, weight in values:
-        total += value * weight
-        weights += weight
-    return total / weights if weights else 0.0
 
 
 def _correlation(
@@ -117,184 +160,15 @@ def _correlation(
     return ab / math.sqrt(aa * bb)
 
 
-INFORMATIVE_FROM = 0.1
-"""Youden's index from which answers count as depending on the command."""
-
-_SEVERITY = {OutcomeDetail.ALLOW: 0.0, OutcomeDetail.WARN: 0.5, OutcomeDetail.BLOCK: 1.0}
-"""The actions in their order, with their severity."""
-
-
-@dataclass(frozen=True, slots=True)
-class ModelReliability:
-    """How well a model tells malicious commands from harmless ones, whatever their labels say."""
-
-    model: str
-    sensitivity: float
-    """Estimated share of truly malicious commands that it flags."""
-    specificity: float
-    """Estimated share of truly harmless commands that it lets pass."""
-    weight: float
-    """Part of a vote, in (0, 1]: 1 / c for each of c models that err alike."""
-
-    @property
-    def youden(self) -> float:
-        """Sensitivity + specificity - 1 (Youden 1950, Cancer 3:32): 0 of one that only guesses."""
-        return self.sensitivity + self.specificity - 1
-
-    @property
-    def informative(self) -> bool:
-        """Whether its answers depend on the command."""
-        return self.youden >= INFORMATIVE_FROM
-
-
-def sides_under(rule: ScoringRule) -> Sides:
-    """Return on which side a rule set sees each action of a vote."""
-    return tuple((1 + rule.is_detection(each) - rule.is_acceptance(each)) / 2 for each in _SEVERITY)
-
-
-def vote_of(findings: OutcomeDetails) -> Vote | None:
-    """Return the shares of the actions that were stated; None where none was."""
-    counts = dict(findings)
-    stated = [counts.get(action, 0) for action in _SEVERITY]
-    epochs = sum(stated)
-    return tuple(each / epochs for each in stated) if epochs else None
-
-
-@dataclass(frozen=True, slots=True)
-class CommandVotes:
-    """The answers of informative models about one command."""
-
-    sample: SampleAnswers
-    p_wrong: float
-    flags: Mapping[ModelReliability, float]
-    """The share of its epochs in which a model flags the command."""
-    correct: Mapping[ModelReliability, float]
-    """The share of its scored epochs in which a model is right, errors included."""
-    flips: Mapping[ModelReliability, float]
-    """Probability that two epochs of a model state different actions, where it has two."""
-    severities: Mapping[ModelReliability, float]
-    """Mean severity of the actions: 0 ALLOW, 0.5 WARN, 1 BLOCK."""
-
-    @classmethod
-    def of(
-        cls,
-        sample: SampleAnswers,
-        reliabilities: Sequence[ModelReliability],
-        rule: ScoringRule,
-        p_wrong: float,
-    ) -> "CommandVotes":
-        """Hear the informative ones of the reliabilities about a command."""
-        heard = [
-            each for each in reliabilities if each.informative and each.model in sample.findings
-        ]
-        votes = {each: vote for each in heard if (vote := vote_of(sample.findings[each.model]))}
-        sides, severity = sides_under(rule), tuple(_SEVERITY.values())
-        return cls(
-            sample,
-            p_wrong,
-            flags={each: flagged(vote, sides) for each, vote in votes.items()},
-            correct={
-                each: share
-                for each in heard
-                if (share := sample.share_correct(each.model, rule)) is not None
-            },
-            flips={
-                each: flip
-                for each in votes
-                if (flip := _flip(sample.findings[each.model])) is not None
-            },
-            severities={each: flagged(vote, severity) for each, vote in votes.items()},
-        )
-
-    @property
-    def contradicting(self) -> list[ModelReliability]:
-        """Models whose answers contradict the label in most epochs."""
-        return self._flagging(more=self.sample.target is TrueLabel.HARMLESS)
-
-    @property
-    def agreeing(self) -> list[ModelReliability]:
-        """Models whose answers agree with it in most epochs."""
-        return self._flagging(more=self.sample.target is TrueLabel.MALICIOUS)
-
-    def _flagging(self, *, more: bool) -> list[ModelReliability]:
-        return [
-            each for each, share in self.flags.items() if share != 0.5 and (share > 0.5) is more
-        ]
-
-    @property
-    def dispute(self) -> float:
-        """Probability that two models, drawn by weight and Youden's index, take different sides."""
-        return _disagreement([(each.weight * each.youden, s) for each, s in self.flags.items()])
-
-    @property
-    def spread(self) -> float:
-        """Standard deviation of the severities: BLOCK against ALLOW is more than against WARN."""
-        values = list(self.severities.values())
-        mean = math.fsum(values) / max(1, len(values))
-        return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / max(1, len(values)))
-
-    @property
-    def flip(self) -> float:
-        """Mean over models of the probability that two epochs state different actions."""
-        return math.fsum(self.flips.values()) / max(1, len(self.flips))
-
-    @property
-    def missed_by_all(self) -> bool:
-        """Whether no model was right in any scored epoch."""
-        return bool(self.correct) and not any(self.correct.values())
-
-
-def _disagreement(shares: Sequence[tuple[float, float]]) -> float:
-    """Return the probability that two of several weighted voters differ; 0 of fewer than two."""
-    whole = math.fsum(weight for weight, _ in shares)
-    for_it = math.fsum(weight * share for weight, share in shares)
-    same = math.fsum(weight**2 for weight, _ in shares)
-    own = math.fsum(weight**2 * share * (1 - share) for weight, share in shares)
-    if len(shares) < 2:
-        return 0.0
-    return max(0.0, 2 * (for_it * (whole - for_it) - own) / (whole**2 - same))
-
-
-def _flip(findings: OutcomeDetails) -> float | None:
-    """Return the probability that two epochs state different actions; None of fewer than two."""
-    stated = [epochs for finding, epochs in findings if finding in _SEVERITY]
-    n = sum(stated)
-    if n < 2:
-        return None
-    return 1 - sum(epochs * (epochs - 1) for epochs in stated) / (n * (n - 1))
-
-
-ABILITY_MEAN, ABILITY_SD = 1.5, 2.0
-"""Normal prior of a model's log odds to be right about a command of mean ease."""
-SHADE_PRIOR = 1.0
-"""Pseudo-count of each action among those of its side."""
-
-EASE = (-3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0)
-"""How easy a command is, in standard deviations."""
-_WHOLE = math.fsum(math.exp(-ease * ease / 2) for ease in EASE)
-SHARES = tuple(math.exp(-ease * ease / 2) / _WHOLE for ease in EASE)
-"""How many commands are so easy: a discrete normal distribution."""
-TRUTHS = (TrueLabel.MALICIOUS, TrueLabel.HARMLESS)
-"""In the order of vectors."""
-Vector = list[float]
-"""A number for each truth and ease, those of malicious commands first."""
-
-
-class LabelObserver:
-    """The error rates of a model, estimated again in each round."""
+class _Observer:
+    """The error rates of a model with a part of a vote, estimated again in each round."""
 
     def __init__(self, sides: Sides, weight: float) -> None:
-        """Begin with the priors.
-
-        Args:
-            weight: The model's part of a vote, in (0, 1].
-        """
-        self._weight = weight
-        self._sides = sides
+        self._sides, self._weight = sides, weight
         self._ability = dict.fromkeys(TRUTHS, ABILITY_MEAN)
         self._shades = {truth: (0.0,) * len(sides) for truth in TRUTHS}
-        self._right: dict[TrueLabel, list[float]] = {}
-        self._said: dict[TrueLabel, list[float]] = {}
+        self._seen: dict[TrueLabel, list[tuple[float, float, float]]] = {}
+        """By truth: for each ease the commands it was right about, all of them, and the ease."""
 
     def log_likelihood(self, vote: Vote, spread: Mapping[TrueLabel, float]) -> Vector:
         """Return the weighted log probability of a vote under each truth and ease."""
@@ -319,24 +193,21 @@ class LabelObserver:
                 right = [a + share * b for a, b in zip(right, part, strict=True)]
                 said = list(map(add, said, part))
                 actions = [a + v * whole for a, v in zip(actions, vote, strict=True)]
-            self._right[truth], self._said[truth] = right, said
-            self._shades[truth] = self._logs_within_sides(actions)
-            self._ability[truth] = maximise(
-                [
-                    Term(r, s, 1.0, spread[truth] * ease)
-                    for r, s, ease in zip(right, said, EASE, strict=True)
-                ],
-                ABILITY_MEAN,
-                ABILITY_SD,
-                self._ability[truth],
-            )
+            self._seen[truth] = list(zip(right, said, EASE, strict=True))
+            by_side: defaultdict[float, float] = defaultdict(float)
+            for side, count in zip(self._sides, actions, strict=True):
+                by_side[side] += count
+            shades = zip(self._sides, actions, strict=True)
+            self._shades[truth] = tuple(math.log(count / by_side[side]) for side, count in shades)
+            terms = [Term(r, n, 1.0, spread[truth] * ease) for r, n, ease in self._seen[truth]]
+            self._ability[truth] = maximise(terms, ABILITY_MEAN, ABILITY_SD, self._ability[truth])
 
-    def terms_of_spread(self, truth: TrueLabel) -> Iterable[Term]:
-        """Yield what the model's answers say about the spread of the ease."""
-        for right, said, ease in zip(self._right[truth], self._said[truth], EASE, strict=True):
-            yield Term(self._weight * right, self._weight * said, ease, self._ability[truth])
+    def terms_of_spread(self, truth: TrueLabel) -> list[Term]:
+        """Return what the model's answers say about the spread of the ease."""
+        weight, ability = self._weight, self._ability[truth]
+        return [Term(weight * r, weight * n, ease, ability) for r, n, ease in self._seen[truth]]
 
-    def mean(self, truth: TrueLabel, spread: Mapping[TrueLabel, float]) -> float:
+    def rate(self, truth: TrueLabel, spread: Mapping[TrueLabel, float]) -> float:
         """Return the probability to be right about a command of this truth."""
         return math.fsum(
             share * logistic(self._ability[truth] + spread[truth] * ease)
@@ -347,73 +218,11 @@ class LabelObserver:
         share = flagged(vote, self._sides)
         return share if truth is TrueLabel.MALICIOUS else 1 - share
 
-    def _logs_within_sides(self, actions: Sequence[float]) -> tuple[float, ...]:
-        by_side: defaultdict[float, float] = defaultdict(float)
-        for side, count in zip(self._sides, actions, strict=True):
-            by_side[side] += count
-        return tuple(
-            math.log(count / by_side[side])
-            for side, count in zip(self._sides, actions, strict=True)
-        )
-
-
-WRONG_MEAN, WRONG_WEIGHT = 0.034, 50.0
-"""Beta prior of the share of wrong labels: 3.4 % on average in ten test sets that many use
-(Northcutt et al. 2021, "Pervasive Label Errors in Test Sets", arXiv 2103.14749), with the weight of
-50 commands."""
-SPREAD_MEAN, SPREAD_SD = 1.0, 0.7
-"""Normal prior of the standard deviation of the ease, in log odds."""
-ITERATIONS = 60
-TOLERANCE = 1e-3
-"""Largest change of a probability at which the estimation ends."""
-TOGETHER = 4
-"""Models that are looked up together: four answer in few ways, and each way is added up once."""
-
-_Votes = tuple[Vote | None, ...]
-_Key = TypeVar("_Key")
-
-
-@dataclass(frozen=True, slots=True)
-class FittedLabels:
-    """The result of the estimation."""
-
-    p_wrong: tuple[float, ...]
-    """By pattern, the probability that its label is wrong."""
-    sensitivity: tuple[float, ...]
-    """By model, the share of truly malicious commands that it flags."""
-    specificity: tuple[float, ...]
-    """By model, the share of truly harmless commands that it lets pass."""
-    weights: tuple[float, ...]
-    """By model, its part of a vote, in (0, 1]: 1 / c for each of c models that err alike."""
-
-
-def fit_labels(patterns: Sequence[VotePattern], sides: Sides) -> FittedLabels:
-    """Estimate the truth behind every label, and the error rates of every model.
-
-    Done twice, because only the first result tells errors about a command from a wrong label, and
-    so models that err alike from models that are right alike.
-
-    Args:
-        patterns: Each with a vote per model; at least one.
-    """
-    trust = [1.0] * len(patterns)
-    for _ in range(2):
-        weights = vote_weights(patterns, sides, trust)
-        estimation = _Estimation(patterns, [LabelObserver(sides, weight) for weight in weights])
-        p_wrong = estimation.run()
-        trust = [1 - each for each in p_wrong]
-    return FittedLabels(
-        p_wrong=tuple(p_wrong),
-        sensitivity=estimation.rates(TrueLabel.MALICIOUS),
-        specificity=estimation.rates(TrueLabel.HARMLESS),
-        weights=weights,
-    )
-
 
 class _Estimation:
     """Expectation-maximisation over patterns."""
 
-    def __init__(self, patterns: Sequence[VotePattern], observers: Sequence[LabelObserver]) -> None:
+    def __init__(self, patterns: Sequence[VotePattern], observers: Sequence[_Observer]) -> None:
         self._patterns, self._observers = patterns, observers
         self._spread = dict.fromkeys(TRUTHS, SPREAD_MEAN)
         starts = range(0, len(observers), TOGETHER)
@@ -444,16 +253,13 @@ class _Estimation:
 
     def rates(self, truth: TrueLabel) -> tuple[float, ...]:
         """Return by model how often it is right about commands of a truth."""
-        return tuple(each.mean(truth, self._spread) for each in self._observers)
+        return tuple(each.rate(truth, self._spread) for each in self._observers)
 
     def _p_wrong(self) -> list[float]:
+        n = len(EASE)
+        of_other = {TRUTHS[0]: slice(n, None), TRUTHS[1]: slice(n)}
         return [
-            min(
-                1.0,
-                math.fsum(
-                    belief[len(EASE) :] if pattern.label is TRUTHS[0] else belief[: len(EASE)]
-                ),
-            )
+            min(1.0, math.fsum(belief[of_other[pattern.label]]))
             for pattern, belief in zip(self._patterns, self._beliefs, strict=True)
         ]
 

@@ -8,16 +8,16 @@ import pytest
 from aegish_dist.core.outcome import OutcomeDetail, OutcomeDetails
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES, SampleAnswers
-from aegish_dist.statistics.label_audit import Audit, AuditKind, audit
-from aegish_dist.statistics.label_model import (
+from aegish_dist.statistics.label_audit import (
     INFORMATIVE_FROM,
+    Audit,
+    AuditKind,
     ModelReliability,
-    VotePattern,
-    fit_labels,
+    audit,
     sides_under,
     vote_of,
-    vote_weights,
 )
+from aegish_dist.statistics.label_model import VotePattern, fit_labels, vote_weights
 from tests.juries import Setting, simulate_jury
 
 ALLOW, WARN, BLOCK = OutcomeDetail.ALLOW, OutcomeDetail.WARN, OutcomeDetail.BLOCK
