@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from operator import itemgetter
 
 from aegish_dist.core.scoring import Composite
 from aegish_dist.statistics.distributions import t_quantile
@@ -62,13 +62,10 @@ class PerCluster:
         return math.fsum(self.named[name] * other.named[name] for name in both)
 
 
-class _Part(NamedTuple):
-    """Samples of a stratum."""
-
-    share: float
-    """Their weight in the mean, in (0, 1]."""
-    residual: float
-    """Their part of the mean beyond the mean of their stratum."""
+_Part = tuple[float, float]
+"""Of some samples of a stratum: their weight in the mean, in (0, 1], and their part of the mean
+beyond the mean of the stratum."""
+_share, _residual = itemgetter(0), itemgetter(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +89,7 @@ class _Stratum:
         alone = []
         for each in seen:
             weight = share * each.weight / total
-            part = (_Part(weight, weight * (each.value - mean)), each.samples)
+            part = ((weight, weight * (each.value - mean)), each.samples)
             if each.cluster is None:
                 alone.append(part)
             else:
@@ -109,14 +106,17 @@ class _Stratum:
     @property
     def variance(self) -> float | None:
         """Squared standard error of what it adds to the mean, samples taken as independent."""
-        squares = math.fsum(number * part.residual**2 for part, number in self.by_sample)
+        squares = math.fsum([number * residual**2 for (_, residual), number in self.by_sample])
         return unbiased(squares, self.samples)
 
 
 def _joined(parts: Sequence[tuple[_Part, int]]) -> _Part:
-    return _Part(
-        math.fsum(part.share * number for part, number in parts),
-        math.fsum(part.residual * number for part, number in parts),
+    if len(parts) == 1:  # most clusters answer alike
+        ((share, residual), number) = parts[0]
+        return share * number, residual * number
+    return (
+        math.fsum([share * number for (share, _), number in parts]),
+        math.fsum([residual * number for (_, residual), number in parts]),
     )
 
 
@@ -152,7 +152,7 @@ class SampledMean:
     @cached_property
     def residuals(self) -> PerCluster:
         """The parts that clusters have in the mean beyond the means of their strata."""
-        return self._by_cluster(lambda _, part: part.residual)
+        return self._by_cluster(lambda _: _residual)
 
     @cached_property
     def effective_samples(self) -> float:
@@ -186,7 +186,7 @@ class SampledMean:
         Of several strata each is joined by one sample at the mean of all of them: a category of a
         single sample, or of a single cluster, would have nothing to be compared with.
         """
-        return self._by_cluster(self._moved)
+        return self._by_cluster(self._move)
 
     @cached_property
     def assumed_variance(self) -> float:
@@ -203,8 +203,9 @@ class SampledMean:
         of the samples: few clusters, or unequal ones, know it badly.
         """
         independent = math.fsum(
-            number * self._moved(stratum, part) ** 2
+            number * moved(part) ** 2
             for stratum in self._strata
+            for moved in (self._move(stratum),)
             for part, number in stratum.by_sample
         )
         added = max(0.0, self.left_out.squares - independent)
@@ -220,31 +221,42 @@ class SampledMean:
     @cached_property
     def _equal_samples(self) -> float:
         return 1 / math.fsum(
-            number * part.share**2 for stratum in self._strata for part, number in stratum.by_sample
+            number * share**2
+            for stratum in self._strata
+            for (share, _), number in stratum.by_sample
         )
 
     @cached_property
     def _equal_clusters(self) -> float:
-        return 1 / self._by_cluster(lambda _, part: part.share).squares
+        return 1 / self._by_cluster(lambda _: _share).squares
 
-    def _moved(self, stratum: _Stratum, part: _Part) -> float:
-        """Scaled so that n equal samples have the variance p (1 - p) / n."""
+    def _move(self, stratum: _Stratum) -> Callable[[_Part], float]:
+        """Return how far the mean moves without a part of a stratum.
+
+        Scaled so that n equal samples have the variance p (1 - p) / n.
+        """
         pseudo = 1 / (stratum.samples + 1) if len(self._strata) > 1 else 0.0
-        residual = part.residual + part.share * pseudo * (stratum.mean - self.value)
-        left = 1 - part.share / stratum.share * (1 - pseudo)
-        return (1 - 1 / self._equal_samples) * residual / left
+        shift, scale = stratum.mean - self.value, 1 - 1 / self._equal_samples
 
-    def _by_cluster(self, number_of: Callable[[_Stratum, _Part], float]) -> PerCluster:
+        def moved(part: _Part) -> float:
+            share, residual = part
+            left = 1 - share / stratum.share * (1 - pseudo)
+            return scale * (residual + share * pseudo * shift) / left
+
+        return moved
+
+    def _by_cluster(self, measure: Callable[[_Stratum], Callable[[_Part], float]]) -> PerCluster:
         named: defaultdict[str, list[float]] = defaultdict(list)
+        alone: list[float] = []
         for stratum in self._strata:
+            number_of = measure(stratum)
             for name, part in stratum.by_cluster.items():
-                named[name].append(number_of(stratum, part))
-        alone = math.fsum(
-            number * number_of(stratum, part) ** 2
-            for stratum in self._strata
-            for part, number in stratum.alone
-        )
-        return PerCluster({name: math.fsum(each) for name, each in named.items()}, alone)
+                named[name].append(number_of(part))
+            alone += [number * number_of(part) ** 2 for part, number in stratum.alone]
+        sums = {
+            name: each[0] if len(each) == 1 else math.fsum(each) for name, each in named.items()
+        }
+        return PerCluster(sums, math.fsum(alone))
 
 
 def unbiased(squares: float, units: int) -> float | None:
