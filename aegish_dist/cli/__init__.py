@@ -71,10 +71,10 @@ SECTIONS: dict[str, dict[str, str]] = {
 
 MODULES = {
     "extend": "submit",
-    "pause": "run_control",
-    "cancel": "run_control",
-    "resume": "run_control",
-    "retry": "run_control",
+    "pause": "submit",
+    "cancel": "submit",
+    "resume": "submit",
+    "retry": "submit",
     "models": "catalog",
     "prompts": "catalog",
     "scoring": "catalog",

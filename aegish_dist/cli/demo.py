@@ -13,6 +13,7 @@ from aegish_dist.core.model import CallParameters
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.datasets.bundled import bundled_names, load_bundled
 from aegish_dist.models import Catalog
+from aegish_dist.pipeline.control import run_embedded
 from aegish_dist.pipeline.plan import RunPlan
 from aegish_dist.pipeline.report import report_data
 from aegish_dist.pipeline.simulate import (
@@ -21,7 +22,7 @@ from aegish_dist.pipeline.simulate import (
     one_of_each_format,
     simulator_thread,
 )
-from aegish_dist.pipeline.submit import create_run, run_embedded
+from aegish_dist.pipeline.submit import create_run
 from aegish_dist.prompts.loading import load_prompt
 from aegish_dist.report.formats import render
 from aegish_dist.settings import load_settings

@@ -1,6 +1,6 @@
-"""`aegish-dist submit` and `extend`: start a run, or ask more of one."""
+"""`aegish-dist submit`, `extend`, `pause`, `cancel`, `resume`, `retry`: start and steer a run."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -22,13 +22,21 @@ from aegish_dist.cli.options import (
 )
 from aegish_dist.cli.printing import note, say, say_json
 from aegish_dist.cli.status_view import Shown, aggregated, halted, left_to_retry
-from aegish_dist.core.model import CallParameters, ModelSpec
-from aegish_dist.core.sample import Dataset
+from aegish_dist.core.model import CallParameters
+from aegish_dist.core.outcome import Outcome
+from aegish_dist.core.run import RunPause
 from aegish_dist.core.status import RunStatus
-from aegish_dist.models import RunEstimate
+from aegish_dist.core.text import counted
+from aegish_dist.pipeline.control import (
+    RunOutcome,
+    hold_run,
+    outcomes_named,
+    resume_run,
+    retry_run,
+)
 from aegish_dist.pipeline.plan import Request, RunPlan, takes_batches
 from aegish_dist.pipeline.runs import find_run
-from aegish_dist.pipeline.submit import RunOutcome, extend_run, first_reports, start_run
+from aegish_dist.pipeline.submit import Submission, extend_run, first_reports, start_run
 
 _OF_ASKING = (
     click.option(
@@ -45,6 +53,7 @@ _OF_ASKING = (
         "--dry-run", is_flag=True, help="Show the plan and its estimated cost, then stop."
     ),
     wait,
+    as_json,
 )
 
 
@@ -55,28 +64,14 @@ def with_checks(function: Function) -> Function:
     return function
 
 
-def asked_document(
-    models: Iterable[ModelSpec], datasets: Iterable[Dataset], estimate: RunEstimate
-) -> dict[str, Any]:
-    """Return what is asked of whom, and its expected cost, in JSON types."""
-    cost = estimate.cost_usd
-    return {
-        "tasks": estimate.calls,
-        "models": [spec.id for spec in models],
-        "datasets": [
-            {"name": d.name, "fingerprint": d.fingerprint, "samples": len(d.samples)}
-            for d in datasets
-        ],
-        "estimate": {
-            "input_tokens": estimate.input_tokens,
-            "output_tokens": estimate.output_tokens,
-            "cost_usd": None if cost is None else float(cost),
-        },
-    }
+def raised_caps(function: Function) -> Function:
+    """Add the options that raise the caps of a run."""
+    function = cost_cap("--max-cost-per-model", "The same for the cap of each model.")(function)
+    return cost_cap(
+        "--max-cost",
+        "Raise the cap of a run that was submitted with one; what it has cost so far counts.",
+    )(function)
 
-
-_TAKEN_OVER = ("limit", "epochs", "prompt", "cot", "name", "keys_on_workers", "dry_run", "wait")
-"""Options that are fields of a request under the same name."""
 
 EXAMPLES = """\b
 Examples:
@@ -138,7 +133,6 @@ Examples:
     "--name", type=Utf8(), default="", help="A name for the run, which `--run-id` takes too."
 )
 @with_checks
-@as_json
 def submit(**options: Any) -> int:
     """Ask models about commands: start a run.
 
@@ -149,82 +143,107 @@ def submit(**options: Any) -> int:
     is enqueued.
     """
     workspace = open_workspace()
-    started = start_run(
-        workspace, _request(options), Shown(here=workspace.settings.embedded_broker)
-    )
+    here = workspace.settings.embedded_broker
+    started = start_run(workspace, _request(options), Shown(here=here))
+    run, status = started.run, started.status
     if options["as_json"]:
-        say_json(_document(started))
-    elif started.run is not None:
-        say(started.run.run_id)
-    if started.run is None:
+        say_json(
+            {
+                "run_id": run.run_id if run else None,
+                "snapshot_id": status.snapshot_id if status else None,
+                **_asked_document(started),
+                "batches": _batches(started.plan),
+            }
+        )
+    elif run is not None:
+        say(run.run_id)
+    if run is None:
         return 0
-    if started.status is None and (reports := first_reports(workspace, started)) is not None:
-        for line in halted(reports):
-            note(line)
-    _advise(started.run.run_id, started.status)
-    ended = started.status
-    return 1 if ended is not None and ended.missing else 0
-
-
-def _caps(options: dict[str, Any], parameters: CallParameters) -> CallParameters:
-    return replace(
-        parameters,
-        max_cost_usd=usd(options["max_cost"]),
-        max_cost_per_model_usd=usd(options["max_cost_per_model"]),
-    )
+    if status is not None:
+        _note_all(_after_work(run.run_id, status))
+        return 1 if status.missing else 0
+    if (reports := first_reports(workspace, started)) is not None:
+        _note_all(halted(reports))
+    note(_follow_it(run.run_id))
+    return 0
 
 
 def _request(options: dict[str, Any]) -> Request:
-    batch_after_s = 0.0 if options["batch"] else options["batch_after"]
     if options["batch"] and options["batch_after"] is not None:
         raise click.UsageError("--batch asks everything in batches: leave out --batch-after")
     return Request(
-        models=options["models"],
-        parameters=_caps(options, call_parameters(options)),
-        datasets=options["datasets"],
+        **_common(options, call_parameters(options)),
         categories=options["categories"],
-        preflight=not options["skip_preflight"],
-        batch_after_s=batch_after_s,
-        **{name: options[name] for name in _TAKEN_OVER},
+        batch_after_s=0.0 if options["batch"] else options["batch_after"],
+        **{name: options[name] for name in ("limit", "prompt", "cot", "name")},
     )
 
 
-def _advise(run_id: str, status: RunStatus | None) -> None:
-    if status is None:
-        note(f"follow it with: aegish-dist status --run-id {run_id} --watch")
-        return
+def _common(options: dict[str, Any], parameters: CallParameters) -> dict[str, Any]:
+    """Return the fields of a request that `submit` and `extend` have options for."""
+    return {
+        "parameters": replace(
+            parameters,
+            max_cost_usd=usd(options["max_cost"]),
+            max_cost_per_model_usd=usd(options["max_cost_per_model"]),
+        ),
+        "preflight": not options["skip_preflight"],
+    } | {
+        name: options[name]
+        for name in ("models", "datasets", "epochs", "keys_on_workers", "dry_run", "wait")
+    }
+
+
+def _after_work(run_id: str, status: RunStatus) -> Iterator[str]:
+    """Say what came of a run that was waited for, and what to do next."""
     if status.ended and status.missing:
-        for line in (*halted(status), *aggregated(status)):
-            note(line)
+        yield from (*halted(status), *aggregated(status))
     elif status.missing:
-        note(
+        yield (
             f"{status.missing} verdicts are missing, the log says why;"
             f" try again with: aegish-dist resume --run-id {run_id}"
         )
     else:
-        lines = list(aggregated(status))
-        for line in lines or ["no worker has made a snapshot of it yet: `report` makes one"]:
-            note(line)
-        note(f"see the results with: aegish-dist report --run-id {run_id}")
-    for line in left_to_retry(status):
+        yield from (
+            list(aggregated(status))
+            or ["no worker has made a snapshot of it yet: `report` makes one"]
+        )
+        yield f"see the results with: aegish-dist report --run-id {run_id}"
+    yield from left_to_retry(status)
+
+
+def _follow_it(run_id: str) -> str:
+    return f"follow it with: aegish-dist status --run-id {run_id} --watch"
+
+
+def _note_all(lines: Iterable[str]) -> None:
+    for line in lines:
         note(line)
 
 
-def _document(started: RunOutcome) -> dict[str, Any]:
-    plan = started.plan
+def _asked_document(asked: Submission) -> dict[str, Any]:
+    """Return what is asked of whom, and its expected cost, in JSON types."""
+    plan, estimate = asked.plan, asked.estimate
+    cost = estimate.cost_usd
     return {
-        "run_id": started.run.run_id if started.run else None,
-        "snapshot_id": started.status.snapshot_id if started.status else None,
-        **asked_document(plan.models, plan.datasets, started.estimate),
-        "batches": _batches(plan),
+        "tasks": estimate.calls,
+        "models": [spec.id for spec in plan.models],
+        "datasets": [
+            {"name": d.name, "fingerprint": d.fingerprint, "samples": len(d.samples)}
+            for d in plan.datasets
+        ],
+        "estimate": {
+            "input_tokens": estimate.input_tokens,
+            "output_tokens": estimate.output_tokens,
+            "cost_usd": None if cost is None else float(cost),
+        },
     }
 
 
 def _batches(plan: RunPlan) -> dict[str, Any] | None:
-    estimated = plan.batch_estimate()
-    if estimated is None:
+    if plan.batch_after_s is None:
         return None
-    cost = estimated.cost_usd
+    cost = plan.estimate(in_batches=True).cost_usd
     return {
         "after_s": plan.batch_after_s,
         "models": [spec.id for spec in plan.models if takes_batches(spec)],
@@ -258,13 +277,8 @@ Examples:
     metavar="NAME",
     help="Datasets to ask as well, repeatable; NAME@RUN for those of a run.",
 )
-@cost_cap(
-    "--max-cost",
-    "Raise the cap of a run that was submitted with one; what it has cost so far counts.",
-)
-@cost_cap("--max-cost-per-model", "The same for the cap of each model.")
+@raised_caps
 @with_checks
-@as_json
 def extend(**options: Any) -> int:
     """Ask more of a run: further models, repeats or datasets.
 
@@ -272,55 +286,168 @@ def extend(**options: Any) -> int:
     the parameters of the run, so that all its verdicts can be compared. Without a configured broker
     it is worked on here until the run is complete.
     """
-    workspace = open_workspace()
-    found = find_run(workspace.engine, options["run_id"])
-    extended = extend_run(
-        workspace, found, _addition(options), Shown(here=workspace.settings.embedded_broker)
-    )
-    calls = extended.estimate.calls
-    if options["as_json"]:
-        say_json(_extend_document(found, extended))
-    elif extended.run is not None:
-        say(f"{found}: {calls:,} items added")
-    else:
-        say(f"{found}: {calls:,} items would be added")
-    for line in _advice(found, extended):
-        note(line)
-    status = extended.status
-    return 1 if extended.waited and status is not None and status.missing else 0
-
-
-def _addition(options: dict[str, Any]) -> Request:
     if not (options["models"] or options["epochs"] or options["datasets"]):
         raise click.UsageError("say what to add: --models, --epochs or --dataset")
-    return Request(
-        models=tuple(options["models"]),
-        epochs=options["epochs"],
-        datasets=tuple(options["datasets"]),
-        parameters=_caps(options, CallParameters()),
-        keys_on_workers=options["keys_on_workers"],
-        preflight=not options["skip_preflight"],
-        dry_run=options["dry_run"],
-        wait=options["wait"],
-    )
-
-
-def _advice(run_id: str, extended: RunOutcome) -> tuple[str, ...]:
-    """Return lines about what is left."""
-    status = extended.status
+    workspace = open_workspace()
+    found = find_run(workspace.engine, options["run_id"])
+    request = Request(**_common(options, CallParameters()))
+    here = workspace.settings.embedded_broker
+    extended = extend_run(workspace, found, request, Shown(here=here))
+    stored, status, calls = extended.run is not None, extended.status, extended.estimate.calls
+    if options["as_json"]:
+        say_json(
+            {
+                "run_id": found,
+                **_asked_document(extended),
+                "epochs": extended.plan.epochs,
+                "stored": stored,
+                "missing": None if status is None else status.missing,
+            }
+        )
+    else:
+        say(f"{found}: {calls:,} items {'' if stored else 'would be '}added")
     if extended.waited and status is not None:
-        return (*halted(status), *left_to_retry(status))
-    if extended.run is not None:
-        return (f"follow it with: aegish-dist status --run-id {run_id} --watch",)
-    return ()
+        _note_all((*halted(status), *left_to_retry(status)))
+        return 1 if status.missing else 0
+    if stored:
+        note(_follow_it(found))
+    return 0
 
 
-def _extend_document(run_id: str, extended: RunOutcome) -> dict[str, Any]:
-    plan, status = extended.plan, extended.status
-    return {
-        "run_id": run_id,
-        **asked_document(plan.models, plan.datasets, extended.estimate),
-        "epochs": plan.epochs,
-        "stored": extended.run is not None,
-        "missing": None if status is None else status.missing,
-    }
+@click.command()
+@run_id()
+@as_json
+def pause(run_id: str, as_json: bool) -> None:
+    """Stop asking a run's models for a while.
+
+    Workers begin no further call of it within a second, wherever they run. Calls in flight finish
+    and are stored, and nothing is lost or paid for twice. `resume` goes on.
+    """
+    _hold(run_id, RunPause.PAUSED, as_json=as_json)
+
+
+@click.command()
+@run_id()
+@as_json
+def cancel(run_id: str, as_json: bool) -> None:
+    """Stop asking a run's models.
+
+    Workers begin no further call of it within a second, wherever they run. Calls in flight finish
+    and are stored, and nothing is lost or paid for twice. Waiting messages are dropped; `resume`
+    goes on.
+    """
+    _hold(run_id, RunPause.CANCELLED, as_json=as_json)
+
+
+def _hold(run_id: str, reason: RunPause, *, as_json: bool) -> None:
+    workspace = open_workspace()
+    found = find_run(workspace.engine, run_id)
+    outcome = hold_run(workspace, found, reason, Shown())
+    before, held, status = outcome.held_before, outcome.held, outcome.status
+    if as_json:
+        in_flight = sum(model.in_flight for model in status.models)
+        document = {"run_id": found, "held": held, "missing": status.missing}
+        say_json({**document, "in_flight": in_flight})
+        return
+    already = " already" if before is held else ""
+    state = f"{held}{already}, {counted(status.missing, 'verdict')} missing"
+    say(f"{found}: {state if status.missing else 'complete, no worker asks anything of it'}")
+    if before is None and held is not None:
+        note(f"calls in flight end by themselves: `aegish-dist status --run-id {found}` shows them")
+
+
+@click.command()
+@run_id()
+@raised_caps
+@as_json
+def resume(
+    run_id: str,
+    max_cost: float | None,
+    max_cost_per_model: float | None,
+    as_json: bool,
+) -> int:
+    """Enqueue whatever of a run has no verdict.
+
+    After `pause`, a crash, a flushed broker, an interrupt, a cap on the cost that was reached or a
+    model that was parked, which is tried again at once: nothing that is stored is asked again, and
+    nothing is stored twice. What ended in an error has its verdict: `retry` asks it again.
+    """
+    workspace = open_workspace()
+    found = find_run(workspace.engine, run_id)
+    caps = usd(max_cost), usd(max_cost_per_model)
+    resumed = resume_run(workspace, found, *caps, Shown(here=workspace.settings.embedded_broker))
+    status, here = resumed.status, resumed.waited
+    enqueued = None if here else resumed.items
+    missing = status.missing if enqueued is None else enqueued
+    if as_json:
+        say_json({"run_id": found, "enqueued": enqueued, "missing": missing})
+    elif enqueued is not None:
+        say(f"{found}: {counted(enqueued, 'item')} enqueued")
+    else:
+        say(f"{found}: {counted(missing, 'verdict')} missing")
+    reasons = (*halted(status), *aggregated(status)) if here else ()
+    _note_all((*reasons, *left_to_retry(status)))
+    return 1 if here and missing else 0
+
+
+@click.command()
+@run_id()
+@click.option(
+    "--outcome",
+    required=True,
+    multiple=True,
+    type=Utf8(),
+    callback=comma_list,
+    metavar="NAME[,NAME...]",
+    help=f"Ask again what ended so: {', '.join(Outcome)}.",
+)
+@click.option(
+    "--models",
+    multiple=True,
+    type=Utf8(),
+    callback=comma_list,
+    metavar="ID[,ID...]",
+    help="Only these models of the run. Default: all.",
+)
+@wait
+@as_json
+def retry(run_id: str, outcome: list[str], models: list[str], wait: bool, as_json: bool) -> int:
+    """Ask again what ended in some outcomes.
+
+    After a wrong key, a provider that was away or a time limit that was too short. Earlier verdicts
+    stay, and reports count the newest of each item. What an earlier retry is still to ask is not
+    planned a second time; `resume` enqueues it again. TIMEOUT_ERROR and FORMAT_ERROR also hold what
+    a model answered without a verdict: asking that again favours models that are unreliable.
+    """
+    outcomes = outcomes_named(outcome)
+    workspace = open_workspace()
+    found = find_run(workspace.engine, run_id)
+    here = workspace.settings.embedded_broker
+    follow = Shown(here=here) if as_json else _Aloud(here=here)
+    retried = retry_run(workspace, found, outcomes, models, wait=wait, observer=follow)
+    missing = retried.status.missing
+    if as_json:
+        asked = {"generation": retried.generation, "asked": retried.items}
+        say_json({"run_id": found, **asked, "missing": missing})
+    _note_all(_after_retry(retried))
+    return 1 if retried.waited and missing else 0
+
+
+class _Aloud(Shown):
+    """Says how many items are asked again, before the wait for the answers."""
+
+    def asked_again(self, run_id: str, items: int) -> None:
+        """Print the number of items as the result of the command."""
+        say(f"{run_id}: {counted(items, 'item')} asked again")
+
+
+def _after_retry(retried: RunOutcome) -> Iterator[str]:
+    status = retried.status
+    if retried.waited:
+        yield from (*halted(status), *aggregated(status), *left_to_retry(status))
+    elif retried.items:
+        yield _follow_it(status.run_id)
+    elif status.missing:
+        yield f"{status.missing:,} items of the run are still to be answered"
+    else:
+        yield "no verdict ended so"

@@ -1,9 +1,10 @@
-"""Control of stored runs: pause and cancel, resume, retry.
+"""Control of stored runs: retry, resume, work on them to the end, pause and cancel.
 
-Pausing and cancelling write the store alone: workers look there several times a second, and each
-look-up of an item reads it. Calls in flight finish and are stored; items that wait in a worker go
-back to their queue. A retry is committed before its items are enqueued: after a crash in between,
-`resume` enqueues what is missing. Earlier verdicts stay; of each item the newest one counts.
+What is to be asked is committed first and enqueued afterwards: after a crash in between, `resume`
+enqueues what is missing. Earlier verdicts stay; of each item the newest one counts. Pausing and
+cancelling write the store alone: workers look there several times a second, and each look-up of an
+item reads it. Calls in flight finish and are stored; items that wait in a worker go back to their
+queue.
 
 Celery takes 0.1 s to import: what needs it does so itself.
 """
@@ -11,7 +12,8 @@ Celery takes 0.1 s to import: what needs it does so itself.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING
@@ -21,26 +23,26 @@ from sqlalchemy import Engine
 from aegish_dist.broker.messages import queue_names
 from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.run import Run, RunPause
-from aegish_dist.core.status import RunStatus
+from aegish_dist.core.status import RunStatus, State
 from aegish_dist.core.text import counted
 from aegish_dist.db.batches import batches_at_providers, hurry
 from aegish_dist.db.engine import transaction
-from aegish_dist.db.missing import Retry, open_models, save_retry
-from aegish_dist.db.runs import (
-    database_time,
-    hold,
-    items_under_way,
-    load_parameters,
-    release,
-    save_parameters,
-)
+from aegish_dist.db.missing import Extent, Retry, missing_items, open_models, save_retry
+from aegish_dist.db.runs import database_time, hold, items_under_way, release, save_parameters
 from aegish_dist.db.workers import ALIVE_S
 from aegish_dist.errors import ConfigError, QueueError, StoreError
 from aegish_dist.pipeline.plan import with_higher_caps
 from aegish_dist.pipeline.runs import load_submitted_run, require_not_held
-from aegish_dist.pipeline.status import has_batches_to_do, run_status
-from aegish_dist.pipeline.submit import enqueue_missing, finish, probe_parked, resumable
+from aegish_dist.pipeline.status import (
+    Counts,
+    has_batches_to_do,
+    items_held,
+    paced,
+    patiently,
+    run_status,
+)
 from aegish_dist.pipeline.workspace import SILENT, Observer
+from aegish_dist.telemetry.tracing import message_headers, note, span
 
 if TYPE_CHECKING:
     from celery import Celery
@@ -48,131 +50,25 @@ if TYPE_CHECKING:
     from aegish_dist.pipeline.workspace import Workspace
 
 
-POLL_S = 0.1
-"""Seconds between two looks at what workers hold."""
-NOTE_AFTER_S = 3.0
-"""Seconds after which a wait is worth a note."""
-BATCHES_END_WITHIN_S = 30.0
-"""Seconds to wait for providers; some take minutes to end a batch that was cancelled."""
-BATCHES_POLL_S = 0.25
+POLL_S = 0.25
+"""Seconds between two looks at the workers, the queues or the store."""
 
 
 @dataclass(frozen=True, slots=True)
-class Resumed:
-    """A run that goes on."""
+class RunOutcome:
+    """What came of resuming, retrying, pausing or cancelling a run."""
 
     status: RunStatus
-    """After the work of an embedded worker, or after enqueueing."""
-    enqueued: int | None
-    """Items enqueued for workers elsewhere; None when the run was worked on in this process."""
-
-    @property
-    def missing(self) -> int:
-        """Verdicts that the run still lacks."""
-        return self.status.missing if self.enqueued is None else self.enqueued
-
-
-def resume_run(
-    workspace: Workspace,
-    run_id: str,
-    run_cap: Decimal | None = None,
-    model_cap: Decimal | None = None,
-    observer: Observer = SILENT,
-) -> Resumed:
-    """Enqueue whatever of a run has no verdict; without a broker, work on it here to its end.
-
-    An item that a worker holds is enqueued again all the same: it is called twice if another
-    worker takes it before the first one has stored it, and stored once. Of a run that was held no
-    worker holds an item: it goes on when all calls in flight have ended.
-
-    Raises:
-        StoreError: The run was imported, or the database cannot be reached.
-        QueueError: The broker cannot be reached, or takes no messages.
-    """
-    from aegish_dist.broker.connection import drop_waiting  # noqa: PLC0415
-
-    run = load_submitted_run(workspace.engine, run_id)
-    raise_caps(workspace.engine, run_id, run_cap, model_cap)
-    if run.held is not None:
-        await_calls(workspace.engine, run, observer)
-    if workspace.settings.embedded_broker:
-        release_run(workspace.engine, run)
-        return Resumed(finish(workspace, run, observer), None)
-    with observer.enqueueing() as published:
-        # What still waits is missing too: left there, it would wait twice. Of a held run no worker
-        # takes any of it in between.
-        drop_waiting(workspace.app, queue_names(run))
-        release_run(workspace.engine, run)
-        enqueued = enqueue_missing(workspace.engine, workspace.app, run_id, published)
-        probe_parked(run, workspace.settings.shared_limiter_url)
-    if has_batches_to_do(workspace.engine, run_id):
-        observer.note("the rest is asked in batches, which workers plan and follow by themselves")
-    return Resumed(run_status(workspace.engine, run_id), enqueued)
-
-
-def release_run(engine: Engine, run: Run) -> None:
-    """Have workers ask again what a held run lacks."""
-    with transaction(engine) as session:
-        if run.held is not None:
-            release(session, run.run_id)
-        hurry(session, run.run_id)
-
-
-def await_calls(engine: Engine, run: Run, observer: Observer) -> None:
-    """Wait until no worker holds an item of a held run: what is enqueued is then called once.
-
-    Args:
-        observer: Gets a note when that takes a while.
-    """
-    with transaction(engine) as session:
-        since = database_time(session)
-    began, noted = time.monotonic(), False
-    limit_s = ALIVE_S + (run.parameters.time_limit_s if run.parameters else 0)
-    while time.monotonic() - began < limit_s:
-        with transaction(engine) as session:
-            items = items_under_way(session, run.run_id, since)
-        if items == 0:
-            return
-        if not noted and time.monotonic() - began > NOTE_AFTER_S:
-            noted = True
-            observer.note("waiting for calls in flight to end, which are not made again")
-        time.sleep(POLL_S)
-
-
-def raise_caps(
-    engine: Engine, run_id: str, run_cap: Decimal | None, model_cap: Decimal | None
-) -> None:
-    """Store higher caps of a run; workers read them before they leave an item over budget.
-
-    Args:
-        run_cap: What the run may cost, in USD; None leaves it as it is.
-
-    Raises:
-        ConfigError: The run has no such cap, or one that is as high.
-    """
-    if run_cap is model_cap is None:
-        return
-    with transaction(engine) as session:
-        (parameters,) = load_parameters(session, [run_id])
-        if parameters is None:
-            raise ConfigError(f"run {run_id} was imported: it costs nothing")
-        save_parameters(session, run_id, with_higher_caps(parameters, run_cap, model_cap))
-
-
-@dataclass(frozen=True, slots=True)
-class Retried:
-    """A run some of whose items are asked again."""
-
-    retry: Retry | None
-    """None when there was nothing to ask again."""
-    status: RunStatus
-    """After the wait for the answers, else after enqueueing."""
-    waited: bool
-
-    @property
-    def items(self) -> int:
-        """Items that are asked again."""
-        return 0 if self.retry is None else self.retry.items
+    """After the work that was waited for, else after enqueueing; calls in flight may still end."""
+    waited: bool = False
+    items: int = 0
+    """Items enqueued for workers elsewhere; of a retry, those that are asked again."""
+    generation: int | None = None
+    """Number of the retry; None when nothing is asked again."""
+    held_before: RunPause | None = None
+    """Why it was held already; None: it was not."""
+    held: RunPause | None = None
+    """Why it is held now; None: it is not, as nothing is missing."""
 
 
 def retry_run(
@@ -183,7 +79,7 @@ def retry_run(
     *,
     wait: bool = False,
     observer: Observer = SILENT,
-) -> Retried:
+) -> RunOutcome:
     """Ask again what ended in some outcomes; without a broker, work on it here to its end.
 
     Args:
@@ -193,19 +89,21 @@ def retry_run(
     Raises:
         StoreError: The run was imported or is held, does not ask one of the models, or the database
             cannot be reached.
+        QueueError: The broker cannot be reached; before that nothing is planned.
     """
     run = load_submitted_run(workspace.engine, run_id)
     require_not_held(run)
-    embedded = workspace.settings.embedded_broker
-    if embedded:
-        planned = plan_retry(workspace.engine, run, outcomes, models)
-    else:
-        with observer.enqueueing() as published:
-            planned = _enqueue(workspace, run, outcomes, models, published)
-    observer.asked_again(run_id, planned.items if planned else 0)
-    if embedded or wait:
-        return Retried(planned, finish(workspace, run, observer), waited=True)
-    return Retried(planned, run_status(workspace.engine, run_id), waited=False)
+    if not workspace.settings.embedded_broker:
+        from aegish_dist.broker.connection import check_broker  # noqa: PLC0415
+
+        check_broker(workspace.app)
+    planned = plan_retry(workspace.engine, run, outcomes, models)
+    if planned is not None:
+        enqueue_stored(workspace, run, "the retry", observer, generation=planned.generation)
+    items, generation = (planned.items, planned.generation) if planned else (0, None)
+    observer.asked_again(run_id, items)
+    status, waited = followed(workspace, run, wait, observer)
+    return RunOutcome(status, waited, items, generation)
 
 
 def outcomes_named(names: Sequence[str]) -> frozenset[Outcome]:
@@ -228,10 +126,6 @@ def plan_retry(
 ) -> Retry | None:
     """Store a retry in one transaction; nothing is enqueued yet.
 
-    Args:
-        outcomes: Items whose newest verdict has one of these outcomes are planned.
-        models: Models of the run to retry; all when empty.
-
     Returns:
         The retry; None when no verdict ended so, or all that did are planned again already.
 
@@ -247,47 +141,281 @@ def plan_retry(
         return save_retry(session, run.run_id, outcomes, models or asked)
 
 
-def _enqueue(
+def resume_run(
+    workspace: Workspace,
+    run_id: str,
+    run_cap: Decimal | None = None,
+    model_cap: Decimal | None = None,
+    observer: Observer = SILENT,
+) -> RunOutcome:
+    """Enqueue whatever of a run has no verdict; without a broker, work on it here to its end.
+
+    An item that a worker holds is enqueued again all the same: it is called twice if another
+    worker takes it before the first one has stored it, and stored once. Of a run that was held no
+    worker holds an item: it goes on when all calls in flight have ended.
+
+    Args:
+        run_cap: What the run may cost from now on, in USD; None leaves its cap as it is. Workers
+            read the caps before they leave an item over budget.
+
+    Raises:
+        ConfigError: The run has no such cap, or one that is as high.
+        StoreError: The run was imported, or the database cannot be reached.
+        QueueError: The broker cannot be reached, or takes no messages.
+    """
+    from aegish_dist.broker.connection import drop_waiting  # noqa: PLC0415
+
+    engine = workspace.engine
+    run = load_submitted_run(engine, run_id)
+    if not run_cap is model_cap is None and run.parameters is not None:
+        with transaction(engine) as session:
+            save_parameters(session, run_id, with_higher_caps(run.parameters, run_cap, model_cap))
+    if run.held is not None:
+        await_calls(engine, run, observer)
+    if workspace.settings.embedded_broker:
+        release_run(engine, run)
+        return RunOutcome(finish(workspace, run, observer), waited=True)
+    with observer.enqueueing() as published:
+        # What still waits is missing too: left there, it would wait twice. Of a held run no worker
+        # takes any of it in between.
+        drop_waiting(workspace.app, queue_names(run))
+        release_run(engine, run)
+        enqueued = enqueue_missing(engine, workspace.app, run_id, published)
+        _probe_parked(workspace, run)
+    if has_batches_to_do(engine, run_id):
+        observer.note("the rest is asked in batches, which workers plan and follow by themselves")
+    return RunOutcome(run_status(engine, run_id), items=enqueued)
+
+
+def enqueue_stored(
     workspace: Workspace,
     run: Run,
-    outcomes: Collection[Outcome],
-    models: Sequence[str],
-    on_progress: Callable[[int], None],
-) -> Retry | None:
-    """Plan a retry and enqueue its items; while the broker is away nothing is planned."""
-    from aegish_dist.broker.connection import check_broker  # noqa: PLC0415
-
-    check_broker(workspace.app)
-    planned = plan_retry(workspace.engine, run, outcomes, models)
-    if planned is None:
-        return None
-    with resumable("the retry", run.run_id):
+    stored: str,
+    observer: Observer,
+    total: int | None = None,
+    *,
+    generation: int | None = None,
+    beyond: Extent | None = None,
+) -> None:
+    """Enqueue what was stored for a run, where workers elsewhere are to work on it."""
+    if workspace.settings.embedded_broker:
+        return
+    with observer.enqueueing(total) as published, resumable(stored, run.run_id):
         enqueue_missing(
             workspace.engine,
             workspace.app,
             run.run_id,
-            on_progress,
-            generation=planned.generation,
+            published,
+            generation=generation,
+            beyond=beyond,
         )
-    probe_parked(run, workspace.settings.shared_limiter_url)
-    return planned
+    _probe_parked(workspace, run)
 
 
-@dataclass(frozen=True, slots=True)
-class Holding:
-    """A run that was to be held."""
+def _probe_parked(workspace: Workspace, run: Run) -> None:
+    """Have parked models of a run called at once instead of at their next probe."""
+    from aegish_dist.ratelimit.shared_limiter import probe_now  # noqa: PLC0415
 
-    before: RunPause | None
-    """Why it was held already; None: it was not."""
-    now: RunPause | None
-    """Why it is held; None of a run that lacks nothing."""
-    status: RunStatus
-    """Afterwards; calls that were in flight may still end."""
+    if (url := workspace.settings.shared_limiter_url) is not None:
+        probe_now(url, [spec.id for spec in run.models])
+
+
+def followed(
+    workspace: Workspace, run: Run, wait: bool, observer: Observer
+) -> tuple[RunStatus, bool]:
+    """Return the status of a run, after the work if this waits for it, and whether it did."""
+    if workspace.settings.embedded_broker or wait:
+        return finish(workspace, run, observer), True
+    return run_status(workspace.engine, run.run_id), False
+
+
+def enqueue_missing(
+    engine: Engine,
+    app: Celery,
+    run_id: str,
+    on_progress: Callable[[int], None] = lambda _: None,
+    *,
+    generation: int | None = None,
+    beyond: Extent | None = None,
+) -> int:
+    """Enqueue whatever of a run has no verdict; return how many items that is.
+
+    Enqueueing an item that is still queued is harmless: it is called once, or, if two workers hold
+    it in the same moment, stored once.
+
+    Args:
+        generation: Only the items that this retry planned; None for all.
+        beyond: What the run asked before an extension: only items outside this extent are
+            enqueued, and no retries; None for all.
+    """
+    from aegish_dist.broker.producer import publish  # noqa: PLC0415
+
+    with transaction(engine) as session:
+        open_models(session, run_id)
+    with (
+        transaction(engine) as session,
+        closing(missing_items(session, run_id, generation, beyond)) as items,
+        span("publish", run_id),
+    ):
+        published = publish(app, items, on_progress, message_headers())
+        note({"messaging.batch.message_count": published})
+        return published
+
+
+@contextmanager
+def resumable(stored: str, run_id: str) -> Iterator[None]:
+    """Have an error say that something is stored all the same, and what enqueues the rest."""
+    try:
+        yield
+    except (QueueError, StoreError) as error:
+        raise type(error)(
+            f"{error}; {stored} is stored, `aegish-dist resume --run-id {run_id}` enqueues the rest"
+        ) from error
+
+
+def release_run(engine: Engine, run: Run) -> None:
+    """Have workers ask again what a held run lacks."""
+    with transaction(engine) as session:
+        if run.held is not None:
+            release(session, run.run_id)
+        hurry(session, run.run_id)
+
+
+LOOK_S = 0.1
+"""Seconds between two looks at what workers hold."""
+NOTE_AFTER_S = 3.0
+"""Seconds after which a wait is worth a note."""
+
+
+def await_calls(engine: Engine, run: Run, observer: Observer) -> None:
+    """Wait until no worker holds an item of a held run: what is enqueued is then called once."""
+    with transaction(engine) as session:
+        since = database_time(session)
+    began, noted = time.monotonic(), False
+    limit_s = ALIVE_S + (run.parameters.time_limit_s if run.parameters else 0)
+    while time.monotonic() - began < limit_s:
+        with transaction(engine) as session:
+            if items_under_way(session, run.run_id, since) == 0:
+                return
+        if not noted and time.monotonic() - began > NOTE_AFTER_S:
+            noted = True
+            observer.note("waiting for calls in flight to end, which are not made again")
+        time.sleep(LOOK_S)
+
+
+PATIENCE_S = 60.0
+"""Seconds to wait for a worker that takes items."""
+
+
+def finish(workspace: Workspace, run: Run, observer: Observer) -> RunStatus:
+    """Work on a run here to its end, or with a broker wait until workers elsewhere have done so.
+
+    A run that is complete is aggregated as well.
+
+    Returns:
+        The last status, as of `run_embedded` or `_wait_for_workers`.
+    """
+    from aegish_dist.pipeline.aggregation_jobs import (  # noqa: PLC0415  with the statistics
+        aggregate_here,
+        wait_for_snapshot,
+    )
+
+    engine, embedded = workspace.engine, workspace.settings.embedded_broker
+    with observer.watching() as show:
+        if embedded:
+            status = run_embedded(engine, workspace.app, run, show, observer.enqueueing)
+        else:
+            status = _wait_for_workers(engine, workspace.app, run, show)
+        if status.missing:
+            return status
+        if embedded:
+            aggregate_here(engine, run)
+        else:
+            wait_for_snapshot(engine, run.run_id)
+        return patiently(lambda: run_status(engine, run.run_id))
+
+
+def run_embedded(
+    engine: Engine,
+    app: Celery,
+    run: Run,
+    on_status: Callable[[RunStatus], None],
+    enqueueing: Callable[[], AbstractContextManager[Callable[[int], None]]] = SILENT.enqueueing,
+) -> RunStatus:
+    """Enqueue what is missing of a run and work on it in this process until nothing is left.
+
+    What is parked or over budget counts as left behind.
+
+    Args:
+        on_status: Called with each count: several times a second for a small run, more seldom where
+            counting takes long.
+        enqueueing: Gives a callback for the number of items enqueued so far.
+
+    Returns:
+        The last status; items that failed on a bug are still missing in it, the log names them.
+    """
+    from aegish_dist.broker.embedded import EmbeddedWorker  # noqa: PLC0415
+
+    with EmbeddedWorker(app, queue_names(run)) as worker:
+        with enqueueing() as published:
+            enqueue_missing(engine, app, run.run_id, published)
+        counts = Counts(paced(lambda: run_status(engine, run.run_id)))
+        while True:
+            batches = has_batches_to_do(engine, run.run_id)
+            idle = worker.idle and not batches
+            status = counts.look(quiet=idle)
+            if status is not None:
+                on_status(status)
+                if idle or (status.ended and not (batches and status.state is State.CANCELLED)):
+                    return status
+            if not worker.alive:
+                raise QueueError(
+                    "the embedded worker ended early; the log says why, "
+                    f"`aegish-dist resume --run-id {run.run_id}` goes on"
+                )
+            time.sleep(POLL_S)
+
+
+def _wait_for_workers(
+    engine: Engine, app: Celery, run: Run, on_status: Callable[[RunStatus], None]
+) -> RunStatus:
+    """Watch a run until workers elsewhere have completed it, or can do no more for it.
+
+    Returns:
+        The last status. Verdicts are missing in it when a model is parked, a cap is reached, or no
+        worker held an item for `PATIENCE_S` while the queues were empty: what is missing was lost,
+        and only `resume` enqueues it again.
+    """
+    from aegish_dist.broker.connection import queue_depths  # noqa: PLC0415
+
+    queues = queue_names(run)
+    counts = Counts(paced(lambda: patiently(lambda: run_status(engine, run.run_id))))
+    moving_at = time.monotonic()
+    while True:
+        busy = patiently(
+            lambda: (
+                items_held(engine, run.run_id) > 0
+                or any(queue_depths(app, queues).values())
+                or has_batches_to_do(engine, run.run_id)
+            )
+        )
+        status = counts.look(quiet=not busy)
+        if busy or (status is not None and status.state is State.RUNNING):
+            moving_at = time.monotonic()
+        if status is not None:
+            on_status(status)
+            if counts.has_ended(status) or time.monotonic() - moving_at > PATIENCE_S:
+                return status
+        time.sleep(POLL_S)
+
+
+BATCHES_END_WITHIN_S = 30.0
+"""Seconds to wait for providers; some take minutes to end a batch that was cancelled."""
 
 
 def hold_run(
     workspace: Workspace, run_id: str, reason: RunPause, observer: Observer = SILENT
-) -> Holding:
+) -> RunOutcome:
     """Have workers begin no further call of a run; a run that lacks nothing stays as it is.
 
     Args:
@@ -299,25 +427,40 @@ def hold_run(
     run = load_submitted_run(workspace.engine, run_id)
     status = run_status(workspace.engine, run_id)
     if not status.missing:
-        return Holding(run.held, run.held, status)
+        return RunOutcome(status, held_before=run.held, held=run.held)
     with transaction(workspace.engine) as session:
         before = hold(session, run_id, reason)
         hurry(session, run_id)
-    embedded = workspace.settings.embedded_broker
-    if reason is RunPause.CANCELLED and not embedded:
-        drop_messages(workspace, run, observer)
-    settle_batches(workspace, run, reason, observer)
-    held = load_submitted_run(workspace.engine, run_id).held
-    return Holding(before, held, run_status(workspace.engine, run_id))
-
-
-def settle_batches(workspace: Workspace, run: Run, reason: RunPause, observer: Observer) -> None:
-    """Say that batches of a held run are paid for; without a broker, cancel a cancelled run's."""
-    engine, embedded = workspace.engine, workspace.settings.embedded_broker
     cancels = reason is RunPause.CANCELLED
-    number = at_providers(engine, run.run_id)
+    if cancels and not workspace.settings.embedded_broker:
+        drop_messages(workspace, run, observer)
+    _end_batches(workspace, run, observer, cancels=cancels)
+    held = load_submitted_run(workspace.engine, run_id).held
+    return RunOutcome(run_status(workspace.engine, run_id), held_before=before, held=held)
+
+
+def drop_messages(workspace: Workspace, run: Run, observer: Observer) -> None:
+    """Drop what waits in the queues of a run; note that a broker which is away keeps it."""
+    from aegish_dist.broker.connection import drop_waiting  # noqa: PLC0415
+
+    try:
+        drop_waiting(workspace.app, queue_names(run))
+    except QueueError as error:
+        observer.note(f"its messages stay in the broker: {error}")
+
+
+def at_providers(engine: Engine, run_id: str) -> int:
+    """Return how many batches of a run are at providers."""
+    with transaction(engine) as session:
+        return batches_at_providers(session, run_id)
+
+
+def _end_batches(workspace: Workspace, run: Run, observer: Observer, *, cancels: bool) -> None:
+    """Say that batches of a held run are paid for; without a broker, cancel a cancelled run's."""
+    embedded = workspace.settings.embedded_broker
+    number = at_providers(workspace.engine, run.run_id)
     if number and embedded and cancels:
-        number = _end_batches_here(engine, workspace.app, run)
+        number = _end_batches_here(workspace, run)
     if not number:
         return
     what = f"{counted(number, 'batch', 'es')} at the provider"
@@ -330,13 +473,7 @@ def settle_batches(workspace: Workspace, run: Run, reason: RunPause, observer: O
         observer.note(f"workers cancel {what}, and store the answers, which are paid for")
 
 
-def at_providers(engine: Engine, run_id: str) -> int:
-    """Return how many batches of a run are at providers."""
-    with transaction(engine) as session:
-        return batches_at_providers(session, run_id)
-
-
-def _end_batches_here(engine: Engine, app: Celery, run: Run) -> int:
+def _end_batches_here(workspace: Workspace, run: Run) -> int:
     """Have a worker inside this process cancel the batches of a run, and store their answers.
 
     Returns:
@@ -344,24 +481,10 @@ def _end_batches_here(engine: Engine, app: Celery, run: Run) -> int:
     """
     from aegish_dist.broker.embedded import EmbeddedWorker  # noqa: PLC0415
 
-    deadline = time.monotonic() + BATCHES_END_WITHIN_S
-    with EmbeddedWorker(app, queue_names(run)) as worker:
+    engine, deadline = workspace.engine, time.monotonic() + BATCHES_END_WITHIN_S
+    with EmbeddedWorker(workspace.app, queue_names(run)) as worker:
         while (number := at_providers(engine, run.run_id)) and time.monotonic() < deadline:
             if not worker.alive:
                 break
-            time.sleep(BATCHES_POLL_S)
+            time.sleep(POLL_S)
     return number
-
-
-def drop_messages(workspace: Workspace, run: Run, observer: Observer) -> None:
-    """Drop what waits in the queues of a run; a broker that is away keeps it.
-
-    Args:
-        observer: Gets a note when the broker is away.
-    """
-    from aegish_dist.broker.connection import drop_waiting  # noqa: PLC0415
-
-    try:
-        drop_waiting(workspace.app, queue_names(run))
-    except QueueError as error:
-        observer.note(f"its messages stay in the broker: {error}")

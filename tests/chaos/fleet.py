@@ -24,8 +24,9 @@ from aegish_dist.core.verdict import Item
 from aegish_dist.db.missing import missing_items
 from aegish_dist.db.workers import living_fleet
 from aegish_dist.models import Catalog
+from aegish_dist.pipeline.control import enqueue_missing
 from aegish_dist.pipeline.plan import RunPlan
-from aegish_dist.pipeline.submit import enqueue_missing, submit
+from aegish_dist.pipeline.submit import submit
 from aegish_dist.prompts.loading import load_prompt
 from aegish_dist.ratelimit.shared_limiter import probe_now
 from tests.chaos.provider import Provider

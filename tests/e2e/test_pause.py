@@ -30,7 +30,7 @@ def hold(env: Mapping[str, str], simulator: Simulator, run_id: str, reason: RunP
     values = {name: env.get(f"AEGISH_DIST_{name.upper()}") for name in names}
     with Workspace(load_settings({k: v for k, v in values.items() if v})) as workspace:
         found = find_run(workspace.engine, run_id)
-        assert hold_run(workspace, found, reason).now is reason
+        assert hold_run(workspace, found, reason).held is reason
     time.sleep(STOPS_WITHIN_S)
     began = simulator.calls()
     time.sleep(0.7)

@@ -28,6 +28,7 @@ from aegish_dist.pipeline.batches.budget import (
     has_money_left,
 )
 from aegish_dist.pipeline.plan import Request, plan_extension
+from aegish_dist.pipeline.runs import load_submitted_run
 from aegish_dist.pipeline.status import run_status
 from aegish_dist.pipeline.submit import store_extension
 from tests.defined import defined
@@ -302,12 +303,13 @@ def test_an_extension_asks_as_the_run_does(
             store(session, a_run(run_id, models=MODELS[:1]), batch_after_s=after_s)
     with api.Workspace(api.load_settings()) as workspace:
         live, batched = (
-            plan_extension(workspace, run_id, request) for run_id in ("0live", "0batched")
+            plan_extension(workspace, load_submitted_run(engine, run_id), request)
+            for run_id in ("0live", "0batched")
         )
     costs = [[each.cost_usd for each in one.estimate().models] for one in (live, batched)]
     assert costs[1] == [defined(costs[0][0]) / 2, defined(costs[0][1]) / 2, costs[0][2]]
 
-    store_extension(engine, batched)
+    store_extension(engine, load_submitted_run(engine, "0batched"), batched)
     with Session(engine) as session:
         assert set(load_run(session, "0batched").batched) == {"test/a", "openai/gpt-5.1"}
         assert not load_run(session, "0live").batched

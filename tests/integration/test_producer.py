@@ -26,8 +26,9 @@ from aegish_dist.db.engine import open_engine
 from aegish_dist.db.missing import missing_items, open_queues
 from aegish_dist.db.runs import load_run, resolve_run_id
 from aegish_dist.errors import QueueError, StoreError
+from aegish_dist.pipeline.control import enqueue_missing
 from aegish_dist.pipeline.plan import RunPlan
-from aegish_dist.pipeline.submit import enqueue_missing, submit
+from aegish_dist.pipeline.submit import submit
 from tests.half_open import HalfOpenProxy
 from tests.integration.stored_runs import (
     BLOCKED,
