@@ -1,26 +1,110 @@
-"""`aegish-dist runs archive` and `restore`: a run to a folder of Parquet files, and back."""
+"""`aegish-dist runs delete`, `prune`, `archive` and `restore`."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
-from aegish_dist.cli.options import Utf8, open_workspace
-from aegish_dist.cli.printing import confirmed, note, say
+from aegish_dist.cli.options import MAX_INTEGER, Utf8, open_workspace
+from aegish_dist.cli.printing import TextTable, confirmed, note, print_table, say
 from aegish_dist.cli.status_view import Shown
 from aegish_dist.core.text import counted
 from aegish_dist.errors import StoreError
-from aegish_dist.pipeline.archives import archive_run, delete_archived, restore_run
-from aegish_dist.pipeline.delete_runs import look_at
+from aegish_dist.pipeline.archives import (
+    LeavingRun,
+    archive_run,
+    delete_runs,
+    look_at,
+    old_runs,
+    parsed_age,
+    prunable,
+    prune_completions,
+    read_manifest,
+    require_unchanged,
+    restore_run,
+)
 from aegish_dist.pipeline.runs import find_run
+from aegish_dist.pipeline.workspace import Workspace
 
-folder = click.Path(path_type=Path, file_okay=False)
+FOLDER = click.Path(path_type=Path, file_okay=False)
+
+_yes = click.option("--yes", is_flag=True, help="Do not ask.")
+
+
+@click.command("prune")
+@click.option("--older-than", required=True, metavar="AGE", help="Such as 12h, 90d or 8w.")
+@click.option(
+    "--completions",
+    is_flag=True,
+    help="Delete the texts of the answers alone: their verdicts and all numbers stay.",
+)
+@click.option(
+    "--keep",
+    type=click.IntRange(0, MAX_INTEGER),
+    default=0,
+    metavar="N",
+    help="Keep the N newest runs, however old they are.",
+)
+@click.option(
+    "--archive-to",
+    type=FOLDER,
+    metavar="FOLDER",
+    help="Archive each run there first, read that back and compare it; `runs restore` undoes.",
+)
+@click.option("--dry-run", is_flag=True, help="List them, then stop.")
+@_yes
+def prune(
+    older_than: str,
+    *,
+    completions: bool,
+    keep: int,
+    archive_to: Path | None,
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    """Delete the runs that are older than an age, imported ones too.
+
+    With --completions the runs stay, with outcome, reason, tokens, cost, times and every metric;
+    `reparse` and the texts of reports then lack the answers. Runs that workers are at are left out.
+    """
+    workspace = open_workspace()
+    found = old_runs(workspace.engine, parsed_age(older_than), keep)
+    for each in found:
+        if each.busy is not None:
+            note(f"left out: {each.busy}")
+    runs = [each for each in found if each.busy is None]
+    if not runs:
+        say("no run is that old")
+        return
+    if completions:
+        runs = prunable(workspace.engine, runs)
+        if not runs:
+            say("no run that old has completions to delete")
+            return
+    numbers = ("Completions", "MB") if completions else ("Models", "Verdicts", "Snapshots")
+    print_table(TextTable(("Run", "Created (UTC)", "Name"), map(_row, runs), numbers))
+    if not dry_run:
+        (_prune if completions else _delete)(workspace, runs, archive_to, yes=yes)
+
+
+@click.command("delete")
+@click.argument("run", type=Utf8())
+@_yes
+def delete(run: str, *, yes: bool) -> None:
+    """Delete a run with its verdicts and snapshots.
+
+    A run that workers are at has to be paused or cancelled first. Its samples and its prompt go
+    with it, unless another run has them too; datasets that you imported stay.
+    """
+    workspace = open_workspace()
+    _delete(workspace, [_idle(look_at(workspace.engine, find_run(workspace.engine, run)))], yes=yes)
 
 
 @click.command("archive")
 @click.argument("run", type=Utf8())
-@click.option("--to", "to", type=folder, required=True, help="The archive is a folder in this one.")
+@click.option("--to", "to", type=FOLDER, required=True, help="The archive is a folder in this one.")
 @click.option("--delete", "deletes", is_flag=True, help="Delete the run once that is compared.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@_yes
 def archive(run: str, to: Path, *, deletes: bool, yes: bool) -> None:
     """Write a run to Parquet files, and compare them with the store.
 
@@ -29,18 +113,13 @@ def archive(run: str, to: Path, *, deletes: bool, yes: bool) -> None:
     """
     workspace = open_workspace()
     found = look_at(workspace.engine, find_run(workspace.engine, run))
-    if deletes and found.busy is not None:
-        raise StoreError(found.busy)
+    if deletes:
+        _idle(found)
     place = archive_run(workspace.engine, found.run.run_id, to, Shown())
     say(f"{place}: {counted(found.size.verdicts, 'verdict')}, read back and compared")
-    if not deletes:
-        return
-    named = f"run {found.run.run_id} {found.run.name}".strip()
-    if yes or confirmed(f"Delete {named}?"):
-        delete_archived(workspace, [(found, place)], Shown())
-        say(f"deleted {named}")
-    else:
-        note("nothing was deleted")
+    if deletes and _agreed(_named([found]), yes=yes):
+        delete_runs(workspace, [found], Shown(), [place])
+        say(f"deleted {_named([found])}")
 
 
 @click.command("restore")
@@ -58,3 +137,64 @@ def restore(archive: Path) -> None:
         say(f"restored {counted(restored.completions, 'completion')} of {named}")
     if restored.still_pruned:
         note(f"{counted(restored.still_pruned, 'completion')} of it had been pruned before")
+
+
+def _idle(found: LeavingRun) -> LeavingRun:
+    if found.busy is not None:
+        raise StoreError(found.busy)
+    return found
+
+
+def _row(each: LeavingRun) -> tuple[str, ...]:
+    of_run = (each.run.run_id, f"{each.run.created_at:%Y-%m-%d %H:%M}", each.run.name)
+    if each.texts is not None:
+        return *of_run, f"{each.texts.completions:,}", f"{each.texts.bytes / 1e6:,.1f}"
+    size = each.size
+    return *of_run, f"{size.models:,}", f"{size.verdicts:,}", f"{size.snapshots:,}"
+
+
+def _delete(
+    workspace: Workspace, runs: Sequence[LeavingRun], archive_to: Path | None = None, *, yes: bool
+) -> None:
+    verdicts = counted(sum(each.size.verdicts for each in runs), "verdict")
+    snapshots = counted(sum(each.size.snapshots for each in runs), "snapshot")
+    what = f"{_named(runs)} with {verdicts} and {snapshots}"
+    if _agreed(what, yes=yes):
+        delete_runs(workspace, runs, Shown(), _archived(workspace, runs, archive_to))
+        say(f"deleted {what}")
+
+
+def _prune(
+    workspace: Workspace, runs: Sequence[LeavingRun], archive_to: Path | None, *, yes: bool
+) -> None:
+    number = sum(each.texts.completions for each in runs if each.texts is not None)
+    if _agreed(f"{counted(number, 'completion')} of {_named(runs)}", yes=yes):
+        for place in _archived(workspace, runs, archive_to):
+            require_unchanged(workspace.engine, read_manifest(place))
+        pruned = prune_completions(workspace.engine, runs, Shown())
+        say(f"deleted {counted(pruned, 'completion')} of {_named(runs)}; all numbers stay")
+
+
+def _agreed(what: str, *, yes: bool) -> bool:
+    agreed = yes or confirmed(f"Delete {what}?")
+    if not agreed:
+        note("nothing was deleted")
+    return agreed
+
+
+def _archived(
+    workspace: Workspace, runs: Sequence[LeavingRun], archive_to: Path | None
+) -> list[Path]:
+    """Archive runs, and return the folders; none where no folder for them was named."""
+    places: list[Path] = []
+    if archive_to is not None:
+        for each in runs:
+            places.append(archive_run(workspace.engine, each.run.run_id, archive_to, Shown()))
+            say(f"{places[-1]}: read back and compared")
+    return places
+
+
+def _named(runs: Sequence[LeavingRun]) -> str:
+    if len(runs) > 1:
+        return f"{len(runs)} runs"
+    return f"run {runs[0].run.run_id} {runs[0].run.name}".strip()

@@ -19,14 +19,8 @@ _limit = click.option(
     help="At most this many.",
 )
 
-
-_ELSEWHERE = {
-    "delete": "prune",
-    "prune": "prune",
-    "archive": "archive",
-    "restore": "archive",
-}
-"""Modules of the commands that `runs` alone does not need: archives bring half the package."""
+_ELSEWHERE = ("archive", "delete", "prune", "restore")
+"""Commands of `cli.archive`, which brings half the package: `runs` alone does not need them."""
 
 
 class _Runs(click.Group):
@@ -40,8 +34,7 @@ class _Runs(click.Group):
         """Import and return one command."""
         if cmd_name not in _ELSEWHERE:
             return super().get_command(ctx, cmd_name)
-        module = import_module(f"aegish_dist.cli.{_ELSEWHERE[cmd_name]}")
-        command: click.Command = getattr(module, cmd_name)
+        command: click.Command = getattr(import_module("aegish_dist.cli.archive"), cmd_name)
         return command
 
 

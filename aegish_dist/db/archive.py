@@ -1,30 +1,176 @@
-"""A run's rows on their way to an archive and back, table by table, and whether both are the same.
+"""A run's rows leaving the store and coming back: deleted, pruned, archived, restored.
 
-Rows leave as CSV and are read back by COPY into tables of one transaction. A sum of hashes over the
-rows as PostgreSQL writes them is their content: it depends neither on their order nor on how a file
-holds them.
+Rows of an archive leave as CSV, and are read back by COPY into tables of one transaction. A sum of
+hashes over the rows as PostgreSQL writes them is their content: it depends neither on their order
+nor on how a file holds them.
 
 In the store that the rows came from every key is free, and stays as it was. Elsewhere the store
 draws new keys; prompts, datasets and samples that are there already are not added again.
 """
 
 # ruff: noqa: S608  statements are put together from nothing but this module and names of columns
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from datetime import datetime
+from typing import IO
 
 import psycopg
-from psycopg import Connection, sql
-from sqlalchemy import exc, text
+from psycopg import sql
+from sqlalchemy import UniqueConstraint, delete, exc, func, select, text
 from sqlalchemy.orm import Session
 
 from aegish_dist.db.datasets import one_at_a_time
-from aegish_dist.db.deletion import size_of
+from aegish_dist.db.engine import driver_connection
 from aegish_dist.db.runs import require_free_name
 from aegish_dist.db.statements import fragment, statement
-from aegish_dist.db.tables import RunRow
+from aegish_dist.db.tables import (
+    METADATA,
+    AggregationRow,
+    DatasetRow,
+    PromptRow,
+    RunDatasetRow,
+    RunModelRow,
+    RunRow,
+    SnapshotRow,
+    VerdictRow,
+)
 from aegish_dist.errors import ConfigError, StoreError
+
+_LAST_OF_BATCH = statement("last_of_batch")
+_SIZE = statement("size_of_completions")
+_LOCK = statement("lock_run")
+_PRUNE = statement("prune_completions")
+_COUNT_PRUNED = statement("count_pruned")
+
+
+@dataclass(frozen=True, slots=True)
+class RunSize:
+    """How much would be lost with a run."""
+
+    models: int
+    verdicts: int
+    snapshots: int
+
+
+def size_of(session: Session, run_id: str) -> RunSize:
+    """Return how much a run holds."""
+    models = select(RunModelRow.id).where(RunModelRow.run_id == run_id)
+    verdicts = select(func.count()).where(VerdictRow.run_model_id.in_(models))
+    snapshots = select(func.count()).where(SnapshotRow.run_id == run_id)
+    return RunSize(
+        len(session.scalars(models).all()),
+        session.scalars(verdicts).one(),
+        session.scalars(snapshots).one(),
+    )
+
+
+def model_keys(session: Session, run_id: str) -> Sequence[int]:
+    """Return the keys of the models of a run."""
+    models = select(RunModelRow.id).where(RunModelRow.run_id == run_id)
+    return session.scalars(models.order_by(RunModelRow.id)).all()
+
+
+def last_of_batch(session: Session, run_model_id: int, after: int, limit: int) -> int | None:
+    """Return the key of the last sample among the next verdicts of a model of a run.
+
+    Returns:
+        None when there are no more.
+    """
+    values = {"model": run_model_id, "after": after, "limit": limit}
+    through: int | None = session.scalar(_LAST_OF_BATCH, values)
+    return through
+
+
+def delete_verdicts(session: Session, run_model_id: int, after: int, through: int) -> int:
+    """Delete verdicts with the errors of their attempts, and return how many they were.
+
+    Args:
+        after: Key of a sample; only verdicts about the samples behind it go.
+        through: Key of the last sample whose verdicts go.
+    """
+    gone = delete(VerdictRow).where(
+        VerdictRow.run_model_id == run_model_id,
+        VerdictRow.sample_key > after,
+        VerdictRow.sample_key <= through,
+    )
+    return session.connection().execute(gone).rowcount
+
+
+def delete_run(session: Session, run_id: str) -> None:
+    """Delete a run with all that belongs to it, and what only it referred to.
+
+    Its models, retries, snapshots and remaining verdicts go with it. A prompt, and a selection of
+    samples that a run or an import made for itself, go unless another run has them as well.
+    Datasets that a user imported stay.
+
+    Waits for an aggregation of the run that is being made. The locks are taken in the order of the
+    others that touch a run, models and aggregations before the run itself: neither ends in a
+    deadlock.
+    """
+    one_at_a_time(session)
+    models = select(RunModelRow.id).where(RunModelRow.run_id == run_id).order_by(RunModelRow.id)
+    session.scalars(models.with_for_update()).all()
+    session.execute(delete(AggregationRow).where(AggregationRow.run_id == run_id))
+    prompt_id = session.scalar(select(RunRow.prompt_id).where(RunRow.id == run_id))
+    asked = select(RunDatasetRow.dataset_id).where(RunDatasetRow.run_id == run_id)
+    dataset_ids = session.scalars(asked).all()
+    session.execute(delete(RunRow).where(RunRow.id == run_id))
+    session.execute(
+        delete(DatasetRow).where(
+            DatasetRow.id.in_(dataset_ids),
+            ~DatasetRow.selectable,
+            DatasetRow.id.not_in(select(RunDatasetRow.dataset_id)),
+        )
+    )
+    used = select(RunRow.prompt_id).where(RunRow.prompt_id.is_not(None))
+    session.execute(delete(PromptRow).where(PromptRow.id == prompt_id, PromptRow.id.not_in(used)))
+
+
+def old_runs(session: Session, before: datetime, keep: int) -> list[str]:
+    """Return the ids of the runs that were made before a moment, oldest first.
+
+    Args:
+        keep: So many newest runs are left out, however old they are.
+    """
+    newest = select(RunRow.id).order_by(RunRow.created_at.desc(), RunRow.id.desc()).limit(keep)
+    kept = set(session.scalars(newest))
+    older = select(RunRow.id).where(RunRow.created_at < before).order_by(RunRow.created_at)
+    return [run_id for run_id in session.scalars(older) if run_id not in kept]
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionsSize:
+    """Completions of a run that can be deleted."""
+
+    completions: int
+    bytes: int
+    """Their size on disk, compressed where PostgreSQL does so."""
+    counted_at: datetime
+    """When they were counted, by the server's clock; later ones are not among them."""
+
+
+def size_of_completions(session: Session, run_id: str) -> CompletionsSize:
+    """Return how many completions of a run there are to delete, and their size; reads them all."""
+    return CompletionsSize(**session.execute(_SIZE, {"run": run_id}).mappings().one())
+
+
+def prune_verdicts(
+    session: Session, run_model_id: int, after: int, through: int, *, run_id: str, before: datetime
+) -> int:
+    """Delete the completions of verdicts that were stored before a moment; return how many.
+
+    Args:
+        after: Key of a sample; only verdicts about the samples behind it lose theirs.
+        through: Key of the last sample whose verdicts lose theirs.
+    """
+    session.execute(_LOCK, {"run": run_id})
+    values = {"model": run_model_id, "after": after, "through": through, "before": before}
+    pruned = session.connection().execute(_PRUNE, values).rowcount
+    if pruned:
+        session.execute(_COUNT_PRUNED, {"run": run_id, "completions": pruned})
+    return pruned
+
 
 _MODELS = fragment("models_of_run")
 _DATASETS = fragment("datasets_of_run")
@@ -48,21 +194,35 @@ TABLES: Mapping[str, str] = {
     "verdicts": _OF_MODELS,
     "call_errors": _OF_MODELS,
 }  # nosec B608 # constants of ours
-"""Tables of which a run has rows, and the condition that they are its own; what others refer to
-comes first."""
+"""Tables with rows of a run, parents before children, and the condition that selects the run's."""
+SHARED = ("datasets", "samples", "prompts")
+OWN_KEYS = {
+    table: column.name
+    for table in TABLES
+    for column in METADATA.tables[table].columns
+    if column.identity is not None
+}
+"""Column of a table that the database numbers."""
+_REFERENCES = {"sample_key": "samples"} | {
+    key.parent.name: key.column.table.name
+    for table in TABLES
+    for key in METADATA.tables[table].foreign_keys
+    if key.column.table.name in OWN_KEYS
+}
+_LISTS = {"datasets": "datasets", "snapshot_ids": "snapshots"}
 
 _COLUMNS = statement("stored_columns")
 _OPEN_BATCHES = statement("open_batches")
 _SETTINGS = statement("settings_for_archives")
-
-
-@dataclass(frozen=True, slots=True)
-class Content:
-    """The identity of some rows of a table."""
-
-    rows: int
-    digest: str
-    """Two sums of hashes of the rows as texts, decimal."""
+_CREATE = statement("create_new_keys")
+_SAME = statement("same_keys")
+_PUT_BACK = statement("completions_to_restore")
+_COUNT_RESTORED = statement("count_restored")
+_UNFIT = (
+    *(exc.DataError, exc.IntegrityError, exc.ProgrammingError),
+    # Errors of COPY are psycopg's own: SQLAlchemy does not wrap them.
+    *(psycopg.DataError, psycopg.IntegrityError, psycopg.ProgrammingError),
+)
 
 
 def prepare(session: Session) -> None:
@@ -82,82 +242,43 @@ def require_settled(session: Session, run_id: str) -> None:
         raise StoreError(f"run {run_id} has {batches} open batches: archive it when they ended")
 
 
-def content(session: Session, table: str, columns: Sequence[str], run_id: str) -> Content:
-    """Return the identity of a run's rows of a table.
-
-    Args:
-        columns: Columns that count, in order.
-    """
-    names = quoted(columns)
-    return _content(session, f"(SELECT {names} FROM {table} WHERE {TABLES[table]})", run_id)  # nosec B608
+def content(session: Session, table: str, columns: Sequence[str], run_id: str) -> tuple[int, str]:
+    """Return the number of a run's rows of a table, and their digest over these columns."""
+    return _content(
+        session, f"(SELECT {quoted(columns)} FROM {table} WHERE {TABLES[table]})", run_id
+    )  # nosec B608
 
 
-def staged_content(session: Session, table: str) -> Content:
-    """Return the identity of the rows that `stage` has of a table."""
-    return _content(session, f"archived_{table}", "")
-
-
-def _content(session: Session, source: str, run_id: str) -> Content:
+def _content(session: Session, source: str, run_id: str = "") -> tuple[int, str]:
     sums = ", ".join(
         f"coalesce(sum(hashtextextended(archived::text, {seed})), 0)::text" for seed in (0, 1)
     )
     query = text(f"SELECT count(*), concat_ws(' ', {sums}) FROM {source} AS archived")  # nosec B608
     rows, digest = session.execute(query, {"run": run_id} if run_id else {}).one()
-    return Content(rows, digest)
+    return rows, digest
 
 
-def added(parts: Sequence[Content]) -> Content:
-    """Return the identity of the rows of several parts together."""
-    digests = [tuple(map(int, part.digest.split())) for part in parts]
-    sums = [sum(each) for each in zip(*digests, strict=True)] or [0, 0]
-    return Content(sum(part.rows for part in parts), " ".join(map(str, sums)))
-
-
-class CsvStream:
-    """The rows of a run's table as CSV, to be read like a file."""
-
-    def __init__(self, blocks: Iterator[Any]) -> None:
-        self._blocks = blocks
-        self._buffer = bytearray()
-        self.closed = False
-
-    def read(self, size: int = -1) -> bytes:
-        """Return so many bytes, fewer at the end; all that are left without a number."""
-        while size < 0 or len(self._buffer) < size:
-            block = next(self._blocks, None)
-            if block is None:
-                break
-            self._buffer += block
-        end = len(self._buffer) if size < 0 else size
-        taken = bytes(self._buffer[:end])
-        del self._buffer[:end]
-        return taken
-
-    def close(self) -> None:
-        """Do nothing: the statement ends with its block."""
-        self.closed = True
-
-
-@contextmanager
-def rows_as_csv(
-    session: Session, table: str, columns: Sequence[str], run_id: str
-) -> Iterator[CsvStream]:
-    """Give a run's rows of a table as CSV with a header.
-
-    Args:
-        session: Transaction of the caller, prepared; nothing else until the body ends.
-    """
+def write_csv(
+    session: Session, table: str, columns: Sequence[str], run_id: str, stream: IO[bytes]
+) -> None:
+    """Write a run's rows of a table as CSV with a header."""
     condition = TABLES[table].replace(":run", "{run}")
     query = sql.SQL(
         f"COPY (SELECT {quoted(columns)} FROM {table} WHERE {condition} ORDER BY 1, 2)"  # nosec B608
         " TO STDOUT (FORMAT csv, HEADER)"
     ).format(run=sql.Literal(run_id))
-    with _connection(session).cursor() as cursor, cursor.copy(query) as copy:
-        yield CsvStream(iter(copy))
+    with driver_connection(session).cursor() as cursor, cursor.copy(query) as copy:
+        stream.writelines(copy)
 
 
-def open_stage(session: Session, table: str, columns: Sequence[str]) -> None:
-    """Make a table of this transaction that takes rows of an archive."""
+def stage(
+    session: Session, table: str, columns: Sequence[str], lines: Iterable[bytes]
+) -> tuple[int, str]:
+    """Put rows of an archive into a table of this transaction; return their number and digest.
+
+    Args:
+        lines: Rows as lines of COPY, some at a time.
+    """
     unknown = set(columns) - columns_of(session, table).keys()
     if unknown:
         raise StoreError(
@@ -170,66 +291,18 @@ def open_stage(session: Session, table: str, columns: Sequence[str]) -> None:
             f" AS SELECT {quoted(columns)} FROM {table} WITH NO DATA"
         )
     )
-
-
-def stage(session: Session, table: str, lines: bytes) -> None:
-    """Append rows to the table that `open_stage` made."""
     with (
-        _connection(session).cursor() as cursor,
+        driver_connection(session).cursor() as cursor,
         cursor.copy(f"COPY archived_{table} FROM STDIN") as copy,
     ):
-        copy.write(lines)
-
-
-def clear_stage(session: Session, table: str) -> None:
-    """Take the rows out of the table that `open_stage` made."""
-    session.execute(text(f"TRUNCATE archived_{table}"))
+        for part in lines:
+            copy.write(part)
+    return _content(session, f"archived_{table}")
 
 
 def quoted(columns: Sequence[str]) -> str:
     """Return names of columns for a statement."""
     return ", ".join('"' + name.replace('"', '""') + '"' for name in columns)
-
-
-def _connection(session: Session) -> Connection:
-    connection = session.connection().connection.driver_connection
-    assert isinstance(connection, Connection)  # noqa: S101  # nosec B101 # what SQLAlchemy types as anything
-    return connection
-
-
-OWN_KEYS: Mapping[str, str] = {
-    "datasets": "id",
-    "samples": "key",
-    "prompts": "id",
-    "run_models": "id",
-    "snapshots": "id",
-    "aggregations": "id",
-    "batches": "id",
-}
-"""Column of a table that the database numbers."""
-_REFERENCES = {
-    "dataset_id": "datasets",
-    "sample_key": "samples",
-    "prompt_id": "prompts",
-    "run_model_id": "run_models",
-    "snapshot_id": "snapshots",
-    "batch_id": "batches",
-}
-_LISTS = {"datasets": "datasets", "snapshot_ids": "snapshots"}
-SHARED = ("datasets", "samples", "prompts")
-LARGE = ("retried_items", "batched_items", "verdicts", "call_errors")
-"""Tables that are restored part by part: nothing refers to their rows but by their whole key."""
-
-_KNOWN = {table: statement(f"known_{table}") for table in SHARED}
-_CREATE = statement("create_new_keys")
-_SAME = statement("same_keys")
-_PUT_BACK = statement("completions_to_restore")
-_COUNT = statement("count_restored")
-_UNFIT = (
-    *(exc.DataError, exc.IntegrityError, exc.ProgrammingError),
-    # Errors of COPY are psycopg's own: SQLAlchemy does not wrap them.
-    *(psycopg.DataError, psycopg.IntegrityError, psycopg.ProgrammingError),
-)
 
 
 @contextmanager
@@ -276,14 +349,28 @@ def open_keys(session: Session) -> None:
     session.execute(_CREATE)
 
 
-def give_keys(session: Session, table: str) -> None:
-    """Find keys for the staged rows of a table that the database numbers.
+def add_rows(session: Session, table: str, columns: Sequence[str]) -> None:
+    """Add the staged rows of a table under their new keys, and end the stage.
 
-    Those of tables that it refers to have to be there already.
+    Rows that they refer to have to be there already.
     """
-    if table in _KNOWN:
-        session.execute(_KNOWN[table])
-    key = OWN_KEYS[table]
+    only = ""
+    if table in OWN_KEYS:
+        _give_keys(session, table, OWN_KEYS[table])
+        if table in SHARED:
+            only = f" WHERE {_new(table, OWN_KEYS[table], 'is_new')}"
+    values = ", ".join(_value(table, column) for column in columns)
+    added = f"INSERT INTO {table} ({quoted(columns)}) SELECT {values} FROM archived_{table} AS old"  # nosec B608
+    session.execute(text(added + only))
+    session.execute(text(f"DROP TABLE archived_{table}"))
+
+
+def _give_keys(session: Session, table: str, key: str) -> None:
+    """Find keys for the staged rows of a table that the database numbers."""
+    if table in SHARED:
+        known = f"INSERT INTO new_keys SELECT '{table}', old.{key}, known.{key}, false"  # nosec B608
+        same = f"archived_{table} AS old JOIN {table} AS known ON {_same_row(table)}"
+        session.execute(text(f"{known} FROM {same}"))
     sequence = f"pg_get_serial_sequence('{table}', '{key}')"
     unknown = (
         f"archived_{table} AS old WHERE NOT EXISTS"  # nosec B608 # names of ours
@@ -297,15 +384,13 @@ def give_keys(session: Session, table: str) -> None:
     session.execute(text(drawn))
 
 
-def add_rows(session: Session, table: str, columns: Sequence[str]) -> int:
-    """Add the staged rows of a table to the store under their new keys, and return how many."""
-    values = ", ".join(_value(table, column) for column in columns)
-    only = f" WHERE {_new(table, OWN_KEYS[table], 'is_new')}" if table in SHARED else ""
-    query = (
-        f"INSERT INTO {table} ({quoted(columns)})"  # nosec B608 # names of columns that are there
-        f" SELECT {values} FROM archived_{table} AS old{only}"
+def _same_row(table: str) -> str:
+    """Return the condition that `known` of the store is `old` of the archive: by unique columns."""
+    constraints = METADATA.tables[table].constraints
+    (unique,) = (each for each in constraints if isinstance(each, UniqueConstraint))
+    return " AND ".join(
+        f"known.{column.name} = {_value(table, column.name)}" for column in unique.columns
     )
-    return session.connection().execute(text(query)).rowcount
 
 
 def _value(table: str, column: str) -> str:
@@ -328,18 +413,19 @@ def _new(kind: str, column: str, what: str = "new") -> str:
     return f"(SELECT {what} FROM new_keys WHERE kind = '{kind}' AND new_keys.old = old.{column})"  # nosec B608
 
 
-def require_same_keys(session: Session, run_id: str) -> None:
-    """Refuse to put completions back into a run whose rows have other keys than in the archive."""
+def put_completions_back(session: Session, run_id: str) -> int:
+    """Put the completions of staged verdicts back where they were deleted; return how many.
+
+    Raises:
+        StoreError: Rows of the run have other keys than in the archive, or it lacks none of these.
+    """
     if not session.scalar(_SAME):
         raise StoreError(
             f"run {run_id} of this store has other samples or models than the archive: delete it"
             " first to restore it whole"
         )
-
-
-def put_completions_back(session: Session, run_id: str) -> int:
-    """Put the completions of staged verdicts back where they were deleted; return how many."""
     restored = session.connection().execute(_PUT_BACK).rowcount
-    if restored:
-        session.execute(_COUNT, {"run": run_id, "completions": restored})
+    if not restored:
+        raise StoreError(f"the archive has no completion that run {run_id} of this store lacks")
+    session.execute(_COUNT_RESTORED, {"run": run_id, "completions": restored})
     return restored

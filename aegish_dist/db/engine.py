@@ -191,6 +191,13 @@ def transaction(
         yield session
 
 
+def driver_connection(session: Session) -> psycopg.Connection[Any]:
+    """Return psycopg's connection of a transaction, for COPY."""
+    connection = session.connection().connection.driver_connection
+    assert isinstance(connection, psycopg.Connection)  # noqa: S101  # nosec B101 # what SQLAlchemy types as anything
+    return connection
+
+
 @contextmanager
 def connection_errors_in_one_line() -> Iterator[None]:
     """Turn the errors of a database that is away, full or forbidden into one line with a remedy."""

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 
 from msgspec.inspect import StrType
-from psycopg import Connection
 from psycopg.errors import UniqueViolation
 from sqlalchemy import Engine, delete, insert, select, text, update
 from sqlalchemy.orm import Session
@@ -19,7 +18,7 @@ from aegish_dist.core.run import Run
 from aegish_dist.core.sample import Sample, TrueLabel, dataset_fingerprint
 from aegish_dist.core.verdict_record import STORED, VerdictRecord
 from aegish_dist.db.datasets import one_at_a_time, sample_keys
-from aegish_dist.db.engine import connection_errors_in_one_line
+from aegish_dist.db.engine import connection_errors_in_one_line, driver_connection
 from aegish_dist.db.runs import save_models
 from aegish_dist.db.statements import statement
 from aegish_dist.db.tables import (
@@ -71,10 +70,8 @@ def _text(rows: Iterable[Iterable[object]]) -> str:
 
 
 def _copy(session: Session, table: str, columns: Sequence[str], text: str) -> None:
-    connection = session.connection().connection.driver_connection
-    assert isinstance(connection, Connection)  # noqa: S101  # nosec B101 # what SQLAlchemy types as anything
     with (
-        connection.cursor() as cursor,
+        driver_connection(session).cursor() as cursor,
         cursor.copy(f"COPY {table} ({', '.join(columns)}) FROM STDIN") as copy,
     ):
         copy.write(text)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from msgspec.inspect import DecimalType, DictType
-from psycopg import ClientCursor, Connection
+from psycopg import ClientCursor
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
@@ -19,6 +19,7 @@ from aegish_dist.core.scoring import ScoringRule
 from aegish_dist.core.verdict import CallError
 from aegish_dist.core.verdict_record import FIELDS, RecordField
 from aegish_dist.db.counting import PerModel
+from aegish_dist.db.engine import driver_connection
 from aegish_dist.db.statements import fragment, statement
 from aegish_dist.db.verdict_reader import NO_CHANGES, SqlScoring, prepare, sample_ranges
 
@@ -134,10 +135,8 @@ def _json_column(field: RecordField) -> str:
 
 
 def _copy(session: Session, sql: str, values: dict[str, Any]) -> bytes:
-    connection = session.connection().connection.driver_connection
-    assert isinstance(connection, Connection)  # noqa: S101  # nosec B101 # what SQLAlchemy types as anything
     data = bytearray()
-    with ClientCursor(connection).copy(_BOUND.sub(r"%(\1)s", sql), values) as lines:
+    with ClientCursor(driver_connection(session)).copy(_BOUND.sub(r"%(\1)s", sql), values) as lines:
         for line in lines:
             data += line
     return bytes(data)

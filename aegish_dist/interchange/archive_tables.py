@@ -39,7 +39,7 @@ def write_table(source: Any, columns: Mapping[str, str], stream: IO[bytes]) -> N
         stream, arrow.schema(types.items()), compression="zstd"
     ) as writer:
         reader = csv.open_csv(
-            arrow.PythonFile(source, mode="r"),
+            source,
             read_options=csv.ReadOptions(block_size=BLOCK_BYTES),
             parse_options=csv.ParseOptions(newlines_in_values=True),
             convert_options=csv.ConvertOptions(

@@ -1,4 +1,8 @@
-"""Archives of runs: every row to a folder and back, compared both times.
+"""Runs that leave the store: deleted, without their completions, archived; and brought back.
+
+A run is held first, so that no worker asks anything of it; then its verdicts go in batches, and
+with the last transaction the run itself. Where only completions go, no metric changes and no hash
+of a snapshot: they are made from other columns. After an interruption the same command goes on.
 
 Archiving reads the folder again by the code that restores, into tables of PostgreSQL that end with
 the transaction, and compares each with the store. The folder takes its name when it is complete.
@@ -6,49 +10,211 @@ Restoring puts all rows back in one transaction. A run that is in the store and 
 gets its completions back, and nothing else.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from tempfile import mkdtemp
-from typing import TYPE_CHECKING, Any
+from tempfile import TemporaryFile, mkdtemp
+from typing import Annotated, Literal
 
+import msgspec
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from aegish_dist import __version__
-from aegish_dist.core.run import Run
+from aegish_dist.core.run import Run, RunPause
 from aegish_dist.db import archive
-from aegish_dist.db import archive as restoring
-from aegish_dist.db.archive import TABLES, Content
+from aegish_dist.db.archive import TABLES
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.imports import settle
-from aegish_dist.db.runs import load_run
+from aegish_dist.db.runs import hold, load_run
 from aegish_dist.db.schema import head
 from aegish_dist.db.tables import RunRow
-from aegish_dist.errors import DatasetError, OutputError, StoreError
+from aegish_dist.db.workers import living_fleet
+from aegish_dist.errors import ConfigError, DatasetError, OutputError, StoreError
 from aegish_dist.files import replacing, sync_folder
 from aegish_dist.inputs.documents import load_pyarrow
 from aegish_dist.interchange.archive_tables import copy_lines, write_table
-from aegish_dist.pipeline.delete_runs import Doomed, delete_runs
+from aegish_dist.pipeline.control import at_providers, await_calls, drop_messages
 from aegish_dist.pipeline.import_verdicts import SETTLE_FROM
-from aegish_dist.pipeline.workspace import SILENT, Observer
+from aegish_dist.pipeline.status import run_status
+from aegish_dist.pipeline.workspace import SILENT, Observer, Workspace
 
-if TYPE_CHECKING:
-    from aegish_dist.pipeline.workspace import Workspace
+BATCH = 20_000
+"""Verdicts per transaction: a second, in which those who wait for its rows wait."""
+_UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
+
+
+@dataclass(frozen=True, slots=True)
+class LeavingRun:
+    """A run that is to be deleted, archived or pruned."""
+
+    run: Run
+    size: archive.RunSize
+    busy: str | None = None
+    """Why it cannot be deleted now; None when it can."""
+    texts: archive.CompletionsSize | None = None
+    """Its completions that can be deleted; None: not counted."""
+
+
+def look_at(engine: Engine, run_id: str) -> LeavingRun:
+    """Return what would be lost with a run, and whether workers are at it."""
+    with transaction(engine) as session:
+        run = load_run(session, run_id)
+        size = archive.size_of(session, run_id)
+    return LeavingRun(run, size, _busy(engine, run))
+
+
+def _busy(engine: Engine, run: Run) -> str | None:
+    """Return why a run cannot be deleted: workers ask its models, or would soon."""
+    cancel = f"`aegish-dist cancel --run-id {run.run_id}`"
+    if run.held is not RunPause.CANCELLED and at_providers(engine, run.run_id):
+        return f"batches of run {run.run_id} are at a provider and paid for: {cancel} ends them"
+    if run.prompt is None or run.held is not None:
+        return None
+    with transaction(engine) as session:
+        fleet = living_fleet(session)
+    held = sum(items for (run_id, _), items in fleet.in_flight.items() if run_id == run.run_id)
+    if held or (fleet.workers and run_status(engine, run.run_id).missing):
+        return f"workers are at run {run.run_id}: {cancel} stops them"
+    return None
+
+
+def old_runs(engine: Engine, age: timedelta, keep: int = 0) -> list[LeavingRun]:
+    """Return the runs that are older than an age, oldest first.
+
+    Args:
+        keep: So many newest runs are left out, however old they are.
+    """
+    with transaction(engine) as session:
+        old = archive.old_runs(session, datetime.now(UTC) - age, keep)
+    return [look_at(engine, run_id) for run_id in old]
+
+
+def parsed_age(text: str) -> timedelta:
+    """Read an age such as `90d`."""
+    match = re.fullmatch(r"([0-9]{1,5})([hdw])", text.strip())
+    if match is None:
+        raise ConfigError(f"'{text}' is no age: write 12h, 90d or 8w")
+    return int(match[1]) * _UNITS[match[2]]
+
+
+def delete_runs(
+    workspace: Workspace,
+    runs: Sequence[LeavingRun],
+    observer: Observer = SILENT,
+    archived: Sequence[Path] = (),
+) -> None:
+    """Delete runs with all that belongs to them.
+
+    Args:
+        archived: The archive of each run; none: they were not archived.
+
+    Raises:
+        StoreError: Workers are at a run, or it was changed after it was archived; it stays whole.
+    """
+    manifests = [read_manifest(place) for place in archived]
+    done = 0
+    with observer.counting("verdicts deleted", sum(each.size.verdicts for each in runs)) as show:
+        for number, each in enumerate(runs):
+            if each.busy is not None:
+                raise StoreError(each.busy)
+            _stop(workspace, each.run, observer)
+            if manifests:
+                require_unchanged(workspace.engine, manifests[number])
+            run_id = each.run.run_id
+            for deleted in _by_batch(workspace.engine, run_id, archive.delete_verdicts):
+                done += deleted
+                show(done)
+            with transaction(workspace.engine) as session:
+                archive.delete_run(session, run_id)
+
+
+def _stop(workspace: Workspace, run: Run, observer: Observer) -> None:
+    with transaction(workspace.engine) as session:
+        hold(session, run.run_id, RunPause.CANCELLED)
+    if run.prompt is not None:
+        await_calls(workspace.engine, run, observer)
+        drop_messages(workspace, run, observer)
+
+
+def _by_batch(
+    engine: Engine, run_id: str, change: Callable[[Session, int, int, int], int]
+) -> Iterator[int]:
+    """Change a run's verdicts, a batch per transaction, and yield how many changed with each.
+
+    Args:
+        change: Called with the key of a model, and keys of samples: after the one, through the
+            other.
+    """
+    with transaction(engine) as session:
+        models = archive.model_keys(session, run_id)
+    for model in models:
+        after = -1
+        while True:
+            with transaction(engine) as session:
+                through = archive.last_of_batch(session, model, after, BATCH)
+                if through is None:
+                    break
+                changed = change(session, model, after, through)
+            yield changed
+            after = through
+
+
+def prunable(engine: Engine, runs: Sequence[LeavingRun]) -> list[LeavingRun]:
+    """Return those of some runs that have completions and are not worked on; reads all of them."""
+    found = []
+    for each in runs:
+        if each.busy is None:
+            with transaction(engine) as session:
+                texts = archive.size_of_completions(session, each.run.run_id)
+            if texts.completions:
+                found.append(replace(each, texts=texts))
+    return found
+
+
+def prune_completions(
+    engine: Engine, runs: Sequence[LeavingRun], observer: Observer = SILENT
+) -> int:
+    """Delete the completions that `prunable` counted, and return how many they were."""
+    counted = [(each.run.run_id, each.texts) for each in runs if each.texts is not None]
+    done, total = 0, sum(texts.completions for _, texts in counted)
+    with observer.counting("completions deleted", total) as show:
+        for run_id, texts in counted:
+            with transaction(engine) as session:
+                load_run(session, run_id)
+            prune = partial(archive.prune_verdicts, run_id=run_id, before=texts.counted_at)
+            for deleted in _by_batch(engine, run_id, prune):
+                done += deleted
+                show(done)
+    return done
 
 
 FORMAT = 1
 MANIFEST = "manifest.json"
 MAX_MANIFEST_BYTES = 2**20
 CHANGES_WITH_HOLDING = ("runs",)
-_RUN_ID = re.compile(r"[0-9a-z]{9}")
+
+
+class ArchivedTable(msgspec.Struct, frozen=True):
+    """The content of a table of an archive."""
+
+    columns: list[str]
+    rows: int
+    digest: str
+    """Two sums of hashes of the rows as texts, decimal."""
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """What an archive says of itself, as far as it is read."""
+
+    format: Literal[1]
+    run_id: Annotated[str, msgspec.Meta(pattern="^[0-9a-z]{9}$")]
+    tables: dict[str, ArchivedTable]
 
 
 def archive_run(engine: Engine, run_id: str, folder: Path, observer: Observer = SILENT) -> Path:
@@ -74,8 +240,8 @@ def archive_run(engine: Engine, run_id: str, folder: Path, observer: Observer = 
     except OSError as error:
         raise OutputError(f"{folder} cannot be written: {error.strerror or error}") from error
     try:
-        manifest = _write(engine, run_id, part, observer)
-        compare_archive(engine, part, manifest, observer)
+        _write(engine, run_id, part, observer)
+        compare_archive(engine, part, observer)
         _give_name(part, place)
     finally:
         shutil.rmtree(part, ignore_errors=True)
@@ -92,8 +258,8 @@ def _give_name(part: Path, place: Path) -> None:
         raise OutputError(f"{place} cannot be made: {reason}; the store is as it was") from error
 
 
-def _write(engine: Engine, run_id: str, part: Path, observer: Observer) -> dict[str, Any]:
-    contents: dict[str, Any] = {}
+def _write(engine: Engine, run_id: str, part: Path, observer: Observer) -> None:
+    tables: dict[str, object] = {}
     with (
         transaction(engine, isolation_level="REPEATABLE READ") as session,
         observer.counting("tables written", len(TABLES)) as show,
@@ -103,22 +269,14 @@ def _write(engine: Engine, run_id: str, part: Path, observer: Observer) -> dict[
         archive.require_settled(session, run_id)
         for table in TABLES:
             columns = archive.columns_of(session, table)
-            with (
-                replacing(part / f"{table}.parquet") as stream,
-                archive.rows_as_csv(session, table, list(columns), run_id) as rows,
-            ):
+            with replacing(part / f"{table}.parquet") as stream, TemporaryFile(dir=part) as rows:
+                archive.write_csv(session, table, [*columns], run_id, rows)
+                rows.seek(0)
                 write_table(rows, columns, stream)
-            found = archive.content(session, table, list(columns), run_id)
-            contents[table] = {"columns": list(columns), **asdict(found)}
-            show(len(contents))
-    manifest = _manifest(run, contents)
-    with replacing(part / MANIFEST) as stream:
-        stream.write(json.dumps(manifest, indent=1).encode() + b"\n")
-    return manifest
-
-
-def _manifest(run: Run, contents: dict[str, Any]) -> dict[str, Any]:
-    return {
+            number, digest = archive.content(session, table, [*columns], run_id)
+            tables[table] = {"columns": [*columns], "rows": number, "digest": digest}
+            show(len(tables))
+    manifest = {
         "format": FORMAT,
         "aegish_dist": __version__,
         "schema": head(),
@@ -126,94 +284,55 @@ def _manifest(run: Run, contents: dict[str, Any]) -> dict[str, Any]:
         "run_name": run.name,
         "run_created_at": run.created_at.isoformat(),
         "archived_at": datetime.now(UTC).isoformat(),
-        "tables": contents,
+        "tables": tables,
     }
+    with replacing(part / MANIFEST) as stream:
+        stream.write(json.dumps(manifest, indent=1).encode() + b"\n")
 
 
-def compare_archive(
-    engine: Engine, folder: Path, manifest: dict[str, Any], observer: Observer = SILENT
-) -> None:
+def compare_archive(engine: Engine, folder: Path, observer: Observer = SILENT) -> None:
     """Read an archive as `runs restore` does, and compare each table with what was archived.
 
     Raises:
         StoreError: A table is not what was archived.
     """
-    with (
-        transaction(engine) as session,
-        observer.counting("tables read back", len(TABLES)) as show,
-    ):
-        archive.prepare(session)
+    manifest = read_manifest(folder)
+    with observer.counting("tables read back", len(TABLES)) as show:
         for number, table in enumerate(TABLES, 1):
-            staged(session, folder, table, manifest, lambda: None)
+            with transaction(engine) as session:
+                archive.prepare(session)
+                _stage(session, folder, table, manifest)
             show(number)
-        session.rollback()
 
 
-def staged(
-    session: Session,
-    folder: Path,
-    table: str,
-    manifest: dict[str, Any],
-    use: Callable[[], object] | None,
-) -> None:
-    """Read a table of an archive into the transaction, and compare it with the manifest.
-
-    Args:
-        use: Called with each part in place, which is then taken out; None leaves all in place.
-
-    Raises:
-        StoreError: It is not what was archived, or the store lacks a column of it.
-    """
-    archive.open_stage(session, table, manifest["tables"][table]["columns"])
-    parts: list[Content] = []
-    for lines in copy_lines(folder / f"{table}.parquet"):
-        archive.stage(session, table, lines)
-        if use is not None:
-            parts.append(archive.staged_content(session, table))
-            use()
-            archive.clear_stage(session, table)
-    found = archive.staged_content(session, table) if use is None else archive.added(parts)
-    expected = manifest["tables"][table]
-    if (found.rows, found.digest) != (expected["rows"], expected["digest"]):
+def _stage(session: Session, folder: Path, table: str, manifest: Manifest) -> None:
+    """Read a table of an archive into the transaction, and compare it with the manifest."""
+    expected = manifest.tables[table]
+    path = folder / f"{table}.parquet"
+    rows, digest = archive.stage(session, table, expected.columns, copy_lines(path))
+    if (rows, digest) != (expected.rows, expected.digest):
         raise StoreError(
-            f"{folder / table}.parquet is not what was archived: {found.rows:,} rows, of"
-            f" {expected['rows']:,} expected; nothing was changed"
+            f"{path} is not what was archived: {rows:,} rows, of {expected.rows:,} expected;"
+            " nothing was changed"
         )
 
 
-def delete_archived(
-    workspace: Workspace, archived: Sequence[tuple[Doomed, Path]], observer: Observer = SILENT
-) -> None:
-    """Delete runs of which the store has nothing that their archives lack.
-
-    Raises:
-        StoreError: A run was changed after it was archived, or workers are at it; it stays whole.
-    """
-    manifests = {each.run.run_id: read_manifest(place) for each, place in archived}
-    delete_runs(
-        workspace,
-        [each for each, _ in archived],
-        observer,
-        lambda run: require_unchanged(workspace.engine, manifests[run.run_id]),
-    )
-
-
-def require_unchanged(engine: Engine, manifest: dict[str, Any]) -> None:
+def require_unchanged(engine: Engine, manifest: Manifest) -> None:
     """Refuse to go on where the store has another content of a run than its archive."""
-    run_id = manifest["run_id"]
+    run_id = manifest.run_id
     with transaction(engine, isolation_level="REPEATABLE READ") as session:
         archive.prepare(session)
-        for table, expected in manifest["tables"].items():
+        for table, expected in manifest.tables.items():
             if table not in CHANGES_WITH_HOLDING:
-                found = archive.content(session, table, expected["columns"], run_id)
-                if found.digest != expected["digest"]:
+                _, digest = archive.content(session, table, expected.columns, run_id)
+                if digest != expected.digest:
                     raise StoreError(
                         f"run {run_id} was changed after it was archived ({table}): archive it"
                         " again; nothing was deleted"
                     )
 
 
-def read_manifest(folder: Path) -> dict[str, Any]:
+def read_manifest(folder: Path) -> Manifest:
     """Return the manifest of an archive.
 
     Raises:
@@ -222,35 +341,16 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
     try:
         with path.open("rb") as stream:
-            manifest = json.loads(stream.read(MAX_MANIFEST_BYTES))
-        if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-            raise DatasetError(f"is no archive of format {FORMAT}", source=str(path))
-        manifest["tables"] = {
-            table: {
-                "columns": list(map(str, each["columns"])),
-                "rows": int(each["rows"]),
-                "digest": str(each["digest"]),
-            }
-            for table, each in manifest["tables"].items()
-        }
-        if manifest["tables"].keys() != TABLES.keys() or not _RUN_ID.fullmatch(manifest["run_id"]):
-            raise DatasetError("names other tables or no run", source=str(path))
+            manifest = msgspec.json.decode(stream.read(MAX_MANIFEST_BYTES), type=Manifest)
     except OSError as error:
         reason = error.strerror or str(error)
         raise DatasetError(f"cannot be read: {reason}", source=str(path)) from error
-    except (
-        ValueError,
-        LookupError,
-        TypeError,
-        AttributeError,
-        ArithmeticError,
-        RecursionError,
-    ) as error:
-        raise DatasetError("is no manifest of an archive", source=str(path)) from error
+    except (ValueError, RecursionError) as error:
+        problem = f"is no manifest of an archive of format {FORMAT}"
+        raise DatasetError(problem, source=str(path)) from error
+    if manifest.tables.keys() != TABLES.keys():
+        raise DatasetError("names other tables", source=str(path))
     return manifest
-
-
-_OF_COMPLETIONS = ("run_models", "samples", "verdicts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,57 +375,33 @@ def restore_run(engine: Engine, folder: Path, observer: Observer = SILENT) -> Re
             or this store cannot take it; nothing is kept.
     """
     manifest = read_manifest(folder)
-    run_id = manifest["run_id"]
-    archived: int = manifest["tables"]["verdicts"]["rows"]
-    with restoring.unfit_rows_in_one_line(folder), transaction(engine) as session:
+    run_id, verdicts = manifest.run_id, manifest.tables["verdicts"].rows
+    completions = None
+    with archive.unfit_rows_in_one_line(folder), transaction(engine) as session:
         archive.prepare(session)
         run = session.get(RunRow, run_id)
         if run is not None and run.pruned_completions:
-            restored = _put_back(session, folder, manifest)
+            for table in ("run_models", "samples", "verdicts"):
+                _stage(session, folder, table, manifest)
+            completions = archive.put_completions_back(session, run_id)
+            verdicts = 0
             session.expire_all()
         else:
-            restoring.require_absent(session, run_id, archived)
+            archive.require_absent(session, run_id, verdicts)
             _add(session, folder, manifest, observer)
-            restored = None
         row = session.get_one(RunRow, run_id)
-        verdicts = 0 if restored is not None else archived
-        result = Restored(run_id, row.name, verdicts, restored, row.pruned_completions)
+        result = Restored(run_id, row.name, verdicts, completions, row.pruned_completions)
     if verdicts >= SETTLE_FROM:
         settle(engine)
     return result
 
 
-def _add(session: Session, folder: Path, manifest: dict[str, Any], observer: Observer) -> None:
-    restoring.open_keys(session)
+def _add(session: Session, folder: Path, manifest: Manifest, observer: Observer) -> None:
+    archive.open_keys(session)
     with observer.counting("tables restored", len(TABLES)) as show:
         for number, table in enumerate(TABLES, 1):
-            columns: Sequence[str] = manifest["tables"][table]["columns"]
-            add = partial(restoring.add_rows, session, table, columns)
-            if table in restoring.LARGE:
-                staged(session, folder, table, manifest, add)
-            else:
-                staged(session, folder, table, manifest, None)
-                if table in restoring.OWN_KEYS:
-                    restoring.give_keys(session, table)
-                add()
+            _stage(session, folder, table, manifest)
+            archive.add_rows(session, table, manifest.tables[table].columns)
             if table == "runs":
-                restoring.require_own_name(session, manifest["run_id"])
+                archive.require_own_name(session, manifest.run_id)
             show(number)
-
-
-def _put_back(session: Session, folder: Path, manifest: dict[str, Any]) -> int:
-    run_id: str = manifest["run_id"]
-    *small, verdicts = _OF_COMPLETIONS
-    for table in small:
-        staged(session, folder, table, manifest, None)
-    restoring.require_same_keys(session, run_id)
-    restored = 0
-
-    def use() -> None:
-        nonlocal restored
-        restored += restoring.put_completions_back(session, run_id)
-
-    staged(session, folder, verdicts, manifest, use)
-    if not restored:
-        raise StoreError(f"the archive has no completion that run {run_id} of this store lacks")
-    return restored

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
-from aegish_dist.cli import prune
+from aegish_dist.cli import archive
 from aegish_dist.core.outcome import ErrorClass, Outcome
 from aegish_dist.core.parsing import judge
 from aegish_dist.core.verdict import CallError, Completion
@@ -203,7 +203,7 @@ def test_nothing_goes_unless_the_archive_is_whole(
 
     read = archives.read_manifest
 
-    def changed_meanwhile(place: Path) -> dict[str, Any]:
+    def changed_meanwhile(place: Path) -> archives.Manifest:
         with Session(stored) as session, session.begin():
             session.execute(text("UPDATE verdicts SET reason = 'x' WHERE generation = 1"))
         return read(place)
@@ -245,7 +245,7 @@ def test_completions_come_back_after_a_reparse_and_late_ones_stay(
     """A text is put back whatever was read in it since; an answer that no archive has is kept."""
     archive_all = archives.require_unchanged
 
-    def late(engine: Engine, manifest: dict[str, Any]) -> None:
+    def late(engine: Engine, manifest: archives.Manifest) -> None:
         archive_all(engine, manifest)
         with Session(stored) as session, session.begin():
             late_one = (
@@ -255,7 +255,7 @@ def test_completions_come_back_after_a_reparse_and_late_ones_stay(
             )
             session.execute(text(late_one))
 
-    monkeypatch.setattr(prune, "require_unchanged", late)
+    monkeypatch.setattr(archive, "require_unchanged", late)
     old = ("runs", "prune", "--older-than", "1d", "--yes", "--completions", "--archive-to")
     assert "deleted 4 completions" in aegish.ok(*old, tmp_path).out
     with Session(stored) as session, session.begin():

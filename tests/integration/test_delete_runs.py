@@ -17,14 +17,14 @@ from aegish_dist.core.run import Prompt, RunPause
 from aegish_dist.core.sample import Dataset
 from aegish_dist.core.scoring import DEFAULT_RULE
 from aegish_dist.core.snapshot import Snapshot
-from aegish_dist.db import deletion
+from aegish_dist.db import archive
 from aegish_dist.db.datasets import save_dataset
 from aegish_dist.db.missing import save_retry
 from aegish_dist.db.runs import hold
 from aegish_dist.db.tables import AggregationRow
 from aegish_dist.db.workers import report_worker
 from aegish_dist.errors import StoreAwayError, StoreError
-from aegish_dist.pipeline import aggregation_jobs, delete_runs
+from aegish_dist.pipeline import aggregation_jobs, archives
 from aegish_dist.pipeline.aggregate import aggregate
 from aegish_dist.pipeline.runs import all_runs
 from aegish_dist.pipeline.status import run_status
@@ -104,17 +104,17 @@ def test_many_verdicts_go_in_batches(
     aegish: CommandLine, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each transaction takes about as many; interrupted, the same command goes on."""
-    monkeypatch.setattr(delete_runs, "BATCH", 1)
+    monkeypatch.setattr(archives, "BATCH", 1)
     with Session(engine) as session, session.begin():
         run = store(session, a_run(FIRST))
         answer(session, run, {run.item(sample): BLOCKED for sample in COMMANDS.samples})
-    remove = deletion.delete_run
-    monkeypatch.setattr(deletion, "delete_run", lambda *_: 1 / 0)
+    remove = archive.delete_run
+    monkeypatch.setattr(archive, "delete_run", lambda *_: 1 / 0)
     assert aegish("runs", "delete", FIRST, "--yes").code == 3
     assert "verdicts" not in row_counts(engine)
     assert aegish.ok("runs", "--json").json[0]["held"] == "cancelled"
 
-    monkeypatch.setattr(deletion, "delete_run", remove)
+    monkeypatch.setattr(archive, "delete_run", remove)
     aegish.ok("runs", "delete", FIRST, "--yes")
     assert all_runs(engine) == []
 
@@ -208,7 +208,7 @@ def waits_for_a_lock(engine: Engine) -> bool:
 def test_a_run_that_is_deleted_while_a_command_reads_it(stored: Engine) -> None:
     """A command that waits for it, such as `status --watch`, ends with one line."""
     with Session(stored) as session, session.begin():
-        deletion.delete_run(session, FIRST)
+        archive.delete_run(session, FIRST)
 
     with pytest.raises(StoreError, match=f"run {FIRST} was deleted by another command"):
         run_status(stored, FIRST)

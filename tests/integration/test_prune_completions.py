@@ -8,9 +8,9 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.core.parsing import judge
 from aegish_dist.core.verdict import Completion
-from aegish_dist.db.deletion import prune_batch
+from aegish_dist.db import archive
 from aegish_dist.db.workers import report_worker
-from aegish_dist.pipeline import delete_runs
+from aegish_dist.pipeline import archives
 from tests.integration.command_line import CommandLine
 from tests.integration.stored_runs import (
     BLOCKED,
@@ -113,17 +113,17 @@ def test_interrupted_and_busy(
     with Session(stored) as session, session.begin():
         session.execute(text("DELETE FROM workers"))
 
-    monkeypatch.setattr(delete_runs, "BATCH", 1)
-    prune = prune_batch
+    monkeypatch.setattr(archives, "BATCH", 1)
+    prune = archive.prune_verdicts
     calls = iter(range(9))
     monkeypatch.setattr(
-        delete_runs,
-        "prune_batch",
+        archive,
+        "prune_verdicts",
         lambda *a, **k: prune(*a, **k) if next(calls) < 1 else 1 / 0,
     )
     assert aegish(*OLD, "--completions", "--yes").code == 3
     assert aegish.ok("runs", "--json").json[0]["pruned_completions"] == 1
 
-    monkeypatch.setattr(delete_runs, "prune_batch", prune)
+    monkeypatch.setattr(archive, "prune_verdicts", prune)
     assert "deleted 2 completions" in aegish.ok(*OLD, "--completions", "--yes").out
     assert aegish.ok("runs", "--json").json[0]["pruned_completions"] == 3

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.run import RunPause
-from aegish_dist.db import deletion
+from aegish_dist.db import archive
 from aegish_dist.db.aggregations import take_due
 from aegish_dist.db.embedded.server import binaries
 from aegish_dist.db.engine import open_engine
@@ -90,9 +90,9 @@ def test_the_role_can_do_all_that_runs_need(app: Engine, tmp_path: Path) -> None
         session.execute(text("UPDATE verdicts SET outcome = 'WARN'"))
     assert len(reparse_run(app, run.run_id).changed) == len(items)
     with Session(app) as session, session.begin():
-        (model,) = deletion.model_keys(session, run.run_id)
-        assert deletion.delete_batch(session, model, after=-1, limit=10)
-        deletion.delete_run(session, run.run_id)
+        (model,) = archive.model_keys(session, run.run_id)
+        assert archive.delete_verdicts(session, model, after=-1, through=2**31)
+        archive.delete_run(session, run.run_id)
     assert import_verdicts(app, [write_lines(tmp_path / "lines.jsonl", line)], "name").verdicts == 1
 
 

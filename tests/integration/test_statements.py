@@ -104,8 +104,6 @@ VALUES: dict[str, object] = {
 
 def make_tables_of_archive(session: Session, sql: str) -> None:
     """Make the temporary tables that restoring an archive makes before a statement."""
-    if "INTO new_keys" in sql:
-        session.execute(statement("create_new_keys"))
     for name in set(re.findall(r"(?:FROM|JOIN) archived_(\w+)", sql)):
         session.execute(text(f"CREATE TEMP TABLE archived_{name} (LIKE {name}) ON COMMIT DROP"))
 

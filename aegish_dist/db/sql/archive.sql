@@ -1,4 +1,4 @@
--- Runs on their way to an archive and back: `db.archive` and `db.restoring` use these.
+-- Runs on their way to an archive and back: `db.archive` uses these.
 
 -- fragment: models_of_run
 -- Keys of the models of the run `:run`.
@@ -33,26 +33,6 @@ SELECT set_config('timezone', 'UTC', true) AS zone, set_config('datestyle', 'ISO
 CREATE TEMP TABLE new_keys (
     kind text, old bigint, new bigint, is_new boolean, PRIMARY KEY (kind, old)
 ) ON COMMIT DROP
-
--- name: known_prompts
--- Finds prompts of the archive in the store, by their fingerprint.
-INSERT INTO new_keys
-SELECT 'prompts', old.id, known.id, false
-FROM archived_prompts AS old JOIN prompts AS known USING (fingerprint)
-
--- name: known_datasets
--- Finds datasets of the archive in the store, by name and fingerprint.
-INSERT INTO new_keys
-SELECT 'datasets', old.id, known.id, false
-FROM archived_datasets AS old JOIN datasets AS known USING (name, fingerprint)
-
--- name: known_samples
--- Finds samples of the archive in the store: those of the datasets that are there.
-INSERT INTO new_keys
-SELECT 'samples', old.key, known.key, false
-FROM archived_samples AS old
-JOIN new_keys AS dataset ON dataset.kind = 'datasets' AND dataset.old = old.dataset_id
-JOIN samples AS known ON known.dataset_id = dataset.new AND known.sample_id = old.sample_id
 
 -- name: completions_to_restore
 -- Puts completions of the archived verdicts back where they were deleted and the answer is the same

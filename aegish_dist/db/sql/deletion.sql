@@ -1,4 +1,4 @@
--- Deleting verdicts: `db.deletion` and `db.pruning` use this.
+-- Deleting verdicts: `db.archive` uses this.
 
 -- name: last_of_batch
 -- The key of the last sample among the next `:limit` verdicts of the model `:model` about samples

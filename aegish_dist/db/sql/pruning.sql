@@ -1,4 +1,4 @@
--- Completions that are deleted while their verdicts stay: `db.pruning` uses this.
+-- Completions that are deleted while their verdicts stay: `db.archive` uses this.
 
 -- fragment: pruned
 -- Condition that the completion of `verdict` was deleted: it was read, so there was one. A call
