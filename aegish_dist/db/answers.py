@@ -26,6 +26,7 @@ from aegish_dist.statistics.paired_difference import PairedAnswers, SampleKind
 
 _READ_SAMPLES = statement("read_samples")
 _READ_ANSWERS = counting_statement("read_answers")
+_READ_ANSWERS_OF_ONE_EPOCH = counting_statement("read_answers_of_one_epoch")
 _SAMPLES_OF_RUN = statement("samples_of_run")
 _READ_PARSER_VERSIONS = counting_statement("read_parser_versions")
 
@@ -51,7 +52,7 @@ def read_answers(
         asked = [side for side in sides if side.run_id == run.run_id]
         prepare_counting(session)
         for side in asked:
-            rows[side] = columns, models.newest(session, _READ_ANSWERS, side.model)[0]
+            rows[side] = columns, _read(session, models, side.model)
     return PairedAnswers(
         kinds=samples.kinds,
         kind=samples.kind,
@@ -61,6 +62,11 @@ def read_answers(
         },
         findings=ways.findings,
     )
+
+
+def _read(session: Session, models: PerModel, model: str) -> Row[Any]:
+    once = models.run.epochs == 1
+    return models.newest(session, _READ_ANSWERS_OF_ONE_EPOCH if once else _READ_ANSWERS, model)[0]
 
 
 def parser_versions(
@@ -175,7 +181,7 @@ def judged_samples(
     found: defaultdict[int, dict[str, OutcomeDetails]] = defaultdict(dict)
     prepare_counting(session)
     for spec in run.models:
-        (row,) = models.newest(session, _READ_ANSWERS, spec.id)
+        row = _read(session, models, spec.id)
         for key, codes in zip(row.keys.split(), row.codes.split(), strict=True):
             found[int(key)][spec.id] = _findings(codes)
     changes = {each.key: each.change for each in (overlay.samples if overlay else ())}

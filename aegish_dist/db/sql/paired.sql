@@ -23,6 +23,13 @@ FROM (
     GROUP BY verdict.sample_key
 ) AS item
 
+-- name: read_answers_of_one_epoch
+-- The same where no sample has two verdicts that count.
+SELECT coalesce(string_agg(verdict.sample_key::text, ' '), '') AS keys,
+       coalesce(string_agg(verdict.code::text, ' '), '') AS codes
+FROM verdicts AS verdict
+WHERE verdict.run_model_id = :model AND {counts}
+
 -- name: read_parser_versions
 -- The versions of the parser that read a model's verdicts; 0 stands for nothing to read.
 SELECT DISTINCT verdict.parser_version
