@@ -5,7 +5,7 @@ No redirect, no second try, and no key in an error.
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import aiohttp
@@ -203,20 +203,32 @@ def _failure(error: Exception, route: Route, began_s: float) -> ProviderError:
     )
 
 
-class _Body(aiohttp.Payload):
-    """A request's body, put together only to be sent: calls in flight hold its small part each."""
+PIECE_BYTES = 2**18
+"""Bytes that are handed to the connection at once."""
+
+
+class Body(aiohttp.Payload):
+    """A body of known length that is made while it is sent: calls in flight hold a small part."""
 
     _autoclose = True
 
-    def __init__(self, parts: tuple[bytes, ...]) -> None:
-        super().__init__(parts)
-        self._size = sum(len(part) for part in parts)
+    def __init__(self, pieces: Callable[[], Iterable[bytes]], size: int) -> None:
+        super().__init__(pieces)
+        self._size = size
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
-        return b"".join(self._value).decode(encoding, errors)
+        """Return it as a text; for debugging, because all of it is made."""
+        return b"".join(self._value()).decode(encoding, errors)
 
     async def write(self, writer: AbstractStreamWriter) -> None:
-        await writer.write(b"".join(self._value))
+        """Send it, and wait whenever the connection is full."""
+        gathered = bytearray()
+        for piece in self._value():
+            gathered += piece
+            if len(gathered) >= PIECE_BYTES:
+                await writer.write(bytes(gathered))
+                gathered.clear()
+        await writer.write(bytes(gathered))
 
 
 class HttpClient:
@@ -241,7 +253,8 @@ class HttpClient:
         self._read = MaskedReader(key)
 
     async def complete(self, command: str, epoch: int = 1) -> Completion:
-        body = _Body(self._template_of(epoch).parts(command))
+        parts = self._template_of(epoch).parts(command)
+        body = Body(lambda: parts, sum(map(len, parts)))
         reply = await exchange(self._session, self.route, body)
         hint = rate_hint(reply.headers) if self._observe else None
         if self._observe and hint:

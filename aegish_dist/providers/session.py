@@ -7,8 +7,10 @@ import json
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
+from typing import cast
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
@@ -21,7 +23,7 @@ from aegish_dist.core.run import Prompt
 from aegish_dist.core.secrets import SecretStr, is_loopback
 from aegish_dist.core.verdict import Completion
 from aegish_dist.errors import CatalogError, ConfigError
-from aegish_dist.providers.batches.transfer import BatchClient, Transfer, batch_client
+from aegish_dist.providers.batches.transfer import BatchClient, Transfer
 from aegish_dist.providers.contract import Codec, ModelClient, Observer, RequestTemplate, codec
 from aegish_dist.providers.http import HttpClient, Route
 
@@ -153,10 +155,7 @@ class ProviderSession:
         """
         if spec.wire is WireFormat.BASELINE:
             return baseline(spec.name)
-        calls = _calls(spec, prompt, parameters, key)
-        return HttpClient(
-            self._http, calls.codec, calls.template_of, calls.route, calls.key, observe=observe
-        )
+        return HttpClient(self._http, *_calls(spec, prompt, parameters, key), observe=observe)
 
     def batches(
         self, spec: ModelSpec, prompt: Prompt, parameters: CallParameters, key: SecretStr | None
@@ -171,24 +170,18 @@ class ProviderSession:
         Raises:
             CatalogError: The model cannot be called over the network.
         """
-        calls = _calls(spec, prompt, parameters, key)
-        transfer = Transfer(self._http, calls.route, spec.base_url, calls.key)
-        return batch_client(spec, calls.codec, calls.template_of, transfer)
-
-
-@dataclass(frozen=True, slots=True)
-class _Calls:
-    """Everything that a client of a model over the network needs."""
-
-    codec: Codec
-    template_of: Callable[[int], RequestTemplate]
-    route: Route
-    key: str | None = field(repr=False)
+        wire, template_of, route, secret = _calls(spec, prompt, parameters, key)
+        if spec.wire.http is None or not spec.wire.http.batches:
+            raise CatalogError(f"model '{spec.id}': wire format '{spec.wire}' has no batches")
+        module = import_module(f"aegish_dist.providers.batches.{spec.wire}")
+        transfer = Transfer(self._http, route, spec.base_url, secret)
+        return cast(BatchClient, module.CLIENT(spec, wire, template_of, transfer))
 
 
 def _calls(
     spec: ModelSpec, prompt: Prompt, parameters: CallParameters, key: SecretStr | None
-) -> _Calls:
+) -> tuple[Codec, Callable[[int], RequestTemplate], Route, str | None]:
+    """Return everything that a client of a model over the network needs."""
     if spec.wire.http is None:
         what = "a baseline" if spec.wire is WireFormat.BASELINE else "imported"
         raise CatalogError(f"model '{spec.id}' is {what} and cannot be called over the network")
@@ -207,7 +200,7 @@ def _calls(
         **wire.request_headers(secret),
     }
     route = _route(_endpoint(spec, template_of(1).url), headers, parameters.time_limit_s)
-    return _Calls(wire, template_of, route, secret)
+    return wire, template_of, route, secret
 
 
 def _endpoint(spec: ModelSpec, address: str) -> URL:

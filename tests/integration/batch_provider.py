@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, cast
 
 from sqlalchemy import Engine, text, update
 from sqlalchemy.orm import Session
@@ -29,6 +29,7 @@ from aegish_dist.errors import ProviderError
 from aegish_dist.models import CatalogCredentials
 from aegish_dist.pipeline.batches.keeper import BatchKeeper
 from aegish_dist.pipeline.batches.steps import BatchContext
+from aegish_dist.providers.batches.transfer import BatchClient
 from aegish_dist.telemetry.metrics import WorkerMetrics
 from tests.integration.stored_runs import StoredRun, a_model, a_run, store
 from workers.store import DaemonThread
@@ -193,7 +194,7 @@ class Bench:
 
     def keeper(self, context: BatchContext) -> BatchKeeper:
         credentials = CatalogCredentials(None, self.environ)
-        return BatchKeeper(context, lambda *_: self.provider, credentials)
+        return BatchKeeper(context, lambda *_: cast(BatchClient, self.provider), credentials)
 
     def keep_and_kill(self, after_s: float, worker: str) -> None:
         """Keep batches for some seconds, and end in the middle of what is under way."""

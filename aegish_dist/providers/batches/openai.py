@@ -1,23 +1,13 @@
 """OpenAI's batches: a file of requests, a batch that names it, and two files of results."""
 
-from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import aclosing, suppress
-from datetime import datetime
-from functools import partial
+from collections.abc import Iterable, Mapping
 
-from aegish_dist.core.batches import BatchLimits, BatchReport, BatchRequest, BatchResult, Unanswered
+from yarl import URL
+
+from aegish_dist.core.batches import BatchLimits, BatchReport, BatchRequest, Unanswered
 from aegish_dist.core.verdict import Completion
-from aegish_dist.errors import ProviderError
 from aegish_dist.providers import failures, lenient
-from aegish_dist.providers.batches.transfer import (
-    BatchClient,
-    Envelope,
-    Page,
-    VendorBatches,
-    checked_name,
-    refused,
-    settled,
-)
+from aegish_dist.providers.batches.transfer import Batch, Envelope, FileBatchClient, checked_name
 
 LIMITS = BatchLimits(requests=50_000, bytes=199_000_000)
 """50,000 requests and 200 MB, the form around the file included."""
@@ -34,29 +24,14 @@ ERROR_STATUSES = {"request_timeout": 504}
 """HTTP statuses for the codes of requests that got no response."""
 
 
-class OpenAIBatches(VendorBatches, BatchClient):
+class OpenAIBatches(FileBatchClient):
     """The batches of one model."""
 
     limits = LIMITS
     envelope = Envelope(
         b'{"custom_id":', f',"method":"POST","url":"{ENDPOINT}","body":'.encode(), b"}"
     )
-
-    async def create(self, token: str, requests: Iterable[BatchRequest]) -> str:
-        """Upload a file, and create a batch of it; the second call is the one that costs."""
-        file = await self._upload(token, requests)
-        body = {
-            "input_file_id": file,
-            "endpoint": ENDPOINT,
-            "completion_window": "24h",
-            "metadata": {METADATA: token},
-        }
-        try:
-            return checked_name((await self._transfer.call("POST", "/batches", body)).get("id"))
-        except ProviderError as error:
-            if refused(error):
-                await self._remove(file)
-            raise
+    path = "/batches/"
 
     async def _upload(self, token: str, requests: Iterable[BatchRequest]) -> str:
         # No line of the file begins with the boundary: each begins with a brace.
@@ -72,16 +47,19 @@ class OpenAIBatches(VendorBatches, BatchClient):
         reply = await self._transfer.upload(self._transfer.url("/files"), body, headers)
         return checked_name(self._transfer.object(reply).get("id"))
 
-    async def find(self, token: str, requests: int, since: datetime) -> list[str]:
-        found = await self._created_since(since)
-        return [
-            checked_name(batch.get("id"))
-            for batch in found
-            if lenient.mapping(batch.get("metadata")).get(METADATA) == token
-        ]
+    def _creation(self, token: str, file: str) -> tuple[str, Mapping[str, object]]:
+        return "/batches", {
+            "input_file_id": file,
+            "endpoint": ENDPOINT,
+            "completion_window": "24h",
+            "metadata": {METADATA: token},
+        }
 
-    async def _page(self, cursor: str | None) -> Page:
-        return await self._listed_page("/batches", "after", cursor)
+    def _is_ours(self, batch: Batch, token: str, requests: int) -> bool:
+        return lenient.mapping(batch.get("metadata")).get(METADATA) == token
+
+    async def _page(self, cursor: str | None) -> tuple[list[Batch], str | None]:
+        return await self._listed_page("after", cursor)
 
     async def poll(self, name: str) -> BatchReport:
         batch = await self._batch(name)
@@ -95,45 +73,29 @@ class OpenAIBatches(VendorBatches, BatchClient):
             problem=_problem(batch) if status == "failed" else None,
         )
 
-    async def results(self, name: str) -> AsyncIterator[BatchResult]:
-        """Stream the file of answers, then that of errors; either may be missing."""
+    async def _result_files(self, name: str) -> list[URL]:
+        """Return the file of answers, then that of errors; either may be missing."""
         batch = await self._batch(name)
         answered = lenient.count(lenient.mapping(batch.get("request_counts")).get("completed"))
         if answered and not batch.get("output_file_id"):
             raise lenient.malformed("the batch has answers, and does not name their file yet")
-        for field in ("output_file_id", "error_file_id"):
-            if batch.get(field):
-                url = self._transfer.url(f"/files/{checked_name(batch[field])}/content")
-                async with aclosing(self._results_at(url)) as found:
-                    async for result in found:
-                        yield result
+        _, *files = self._files(batch)
+        return [
+            self._transfer.url(f"{self._file_path(file)}/content") for file in filter(None, files)
+        ]
 
-    async def cancel(self, name: str) -> None:
-        """Cancel a batch; what is answered by then is charged, and comes with the results."""
-        await self._transfer.call("POST", f"/batches/{checked_name(name)}/cancel")
+    def _files(self, batch: Batch) -> Iterable[object]:
+        return [batch.get(f"{use}_file_id") for use in ("input", "output", "error")]
 
-    async def discard(self, name: str) -> None:
-        """Remove the three files of a batch."""
-        with suppress(ProviderError):
-            batch = await self._batch(name)
-            for field in ("input_file_id", "output_file_id", "error_file_id"):
-                if batch.get(field):
-                    await self._remove(checked_name(batch[field]))
+    def _file_path(self, file: object) -> str:
+        return f"/files/{checked_name(file)}"
 
-    async def _batch(self, name: str) -> Mapping[str, object]:
-        return await self._transfer.call("GET", f"/batches/{checked_name(name)}")
+    def _result(self, line: Mapping[str, object]) -> tuple[object, Unanswered | None]:
+        code = lenient.text(lenient.mapping(line.get("error")).get("code"))
+        return line.get("custom_id"), UNANSWERED.get(code or "")
 
-    async def _remove(self, file: str) -> None:
-        with suppress(ProviderError):
-            await self._transfer.call("DELETE", f"/files/{file}")
-
-    def _result(self, line: Mapping[str, object]) -> BatchResult:
-        name = lenient.label(line.get("custom_id")) or ""
+    def _answer(self, line: Mapping[str, object]) -> Completion:
         error = lenient.mapping(line.get("error"))
-        unanswered = UNANSWERED.get(lenient.text(error.get("code")) or "")
-        return BatchResult(name, unanswered or settled(partial(self._answer, line, error)))
-
-    def _answer(self, line: Mapping[str, object], error: Mapping[str, object]) -> Completion:
         response = lenient.mapping(line.get("response"))
         status = response.get("status_code")
         headers = {"x-request-id": lenient.label(response.get("request_id")) or ""}

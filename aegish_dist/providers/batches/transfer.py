@@ -7,36 +7,32 @@ its length is the sum of its requests', and each request is put together when it
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import (
-    AsyncGenerator,
-    AsyncIterator,
-    Callable,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from importlib import import_module
-from typing import ClassVar, Protocol, cast
+from typing import ClassVar
 
 import aiohttp
-from aiohttp.abc import AbstractStreamWriter
 from yarl import URL
 
-from aegish_dist.core.batches import BatchLimits, BatchReport, BatchRequest, BatchResult
+from aegish_dist.core.batches import BatchLimits, BatchReport, BatchRequest, BatchResult, Unanswered
 from aegish_dist.core.model import ModelSpec
 from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.verdict import Completion
-from aegish_dist.errors import CatalogError, ProviderError
+from aegish_dist.errors import ProviderError
 from aegish_dist.providers import failures, lenient
 from aegish_dist.providers.contract import Codec, RequestTemplate
-from aegish_dist.providers.http import MAX_BODY_BYTES, MaskedReader, Reply, Route, exchange, stream
+from aegish_dist.providers.http import (
+    MAX_BODY_BYTES,
+    Body,
+    MaskedReader,
+    Reply,
+    Route,
+    exchange,
+    stream,
+)
 
-PIECE_BYTES = 2**18
-"""Bytes that are handed to the connection at once."""
 CALL_LIMIT_S = 60.0
 """Deadline of a call without an upload, and of each piece of the results."""
 UPLOAD_BYTES_PER_S = 128 * 1024
@@ -63,45 +59,15 @@ class Envelope:
     separator: bytes = b"\n"
 
 
-class BatchBody(aiohttp.Payload):
-    """A body of known length that is made while it is sent."""
-
-    _autoclose = True
-
-    def __init__(self, pieces: Callable[[], Iterator[bytes]], size: int) -> None:
-        super().__init__(pieces)
-        self._size = size
-
-    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
-        """Return it as a text; for debugging, because all of it is made."""
-        return b"".join(self._value()).decode(encoding, errors)
-
-    async def write(self, writer: AbstractStreamWriter) -> None:
-        """Send it, and wait whenever the connection is full."""
-        gathered = bytearray()
-        for piece in self._value():
-            gathered += piece
-            if len(gathered) >= PIECE_BYTES:
-                await writer.write(bytes(gathered))
-                gathered.clear()
-        await writer.write(bytes(gathered))
-
-
 class Transfer:
-    """The way to one provider, with one key."""
+    """The way to one provider, with one key; each call raises `ProviderError`."""
 
     def __init__(
         self, session: aiohttp.ClientSession, route: Route, base_url: str, key: str | None
     ) -> None:
-        """Prepare the way.
-
-        Args:
-            route: The route of live calls, of which headers and proxy are taken.
-        """
         self._session = session
-        self._route = route
+        self._route = route  # that of live calls, of which headers and proxy are taken
         self.base_url = URL(base_url)
-        """Root of the API."""
         self._read = MaskedReader(key)
 
     async def call(
@@ -111,27 +77,13 @@ class Transfer:
         body: Mapping[str, object] | None = None,
         query: Mapping[str, str] | None = None,
     ) -> Mapping[str, object]:
-        """Make a small call; return the JSON object of its answer.
-
-        Args:
-            body: Sent as JSON; None sends none.
-
-        Raises:
-            ProviderError: There was no answer, or an error.
-        """
+        """Make a small call; return the JSON object of its answer."""
         sent = None if body is None else aiohttp.BytesPayload(json.dumps(body).encode("ascii"))
         url = self.url(path).with_query(query or {})
         return self.object(await self._reply(self._to(url, CALL_LIMIT_S), sent, method))
 
     async def upload(self, url: URL, body: aiohttp.Payload, headers: Mapping[str, str]) -> Reply:
-        """Post a body of any length; return a successful response.
-
-        Args:
-            body: The body, whose length bounds the time that it may take.
-
-        Raises:
-            ProviderError: There was no answer, or an error.
-        """
+        """Post a body, whose length bounds the time that it may take; return a good response."""
         route = self._to(url, CALL_LIMIT_S + (body.size or 0) / UPLOAD_BYTES_PER_S)
         return await self._reply(replace(route, headers={**route.headers, **headers}), body, "POST")
 
@@ -140,9 +92,6 @@ class Transfer:
 
         Yields:
             Each line that is not blank; None in place of one longer than `MAX_LINE_BYTES`.
-
-        Raises:
-            ProviderError: There was no answer, an error, or the connection broke.
         """
         rest, too_long = b"", False
         async with aclosing(stream(self._session, self._to(url, CALL_LIMIT_S))) as replies:
@@ -167,11 +116,7 @@ class Transfer:
         return lenient.mapping(self._read.payload(line))
 
     def object(self, reply: Reply) -> Mapping[str, object]:
-        """Return the JSON object of a successful response.
-
-        Raises:
-            ProviderError: It is too long, or no JSON.
-        """
+        """Return the JSON object of a successful response."""
         if reply.body is None:
             raise lenient.malformed(f"the provider's answer exceeds {MAX_REPLY_BYTES} bytes")
         return self.payload(reply.body or b"{}")
@@ -216,16 +161,6 @@ def checked_name(value: object, prefix: str = "") -> str:
 Batch = Mapping[str, object]
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
-    """A part of the list."""
-
-    batches: list[Batch]
-    """In the provider's order."""
-    next: str | None
-    """The word that asks for the next part; None at the end."""
-
-
 def moment(value: object) -> datetime | None:
     """Read a time: seconds since 1970, or RFC 3339; None for anything else."""
     try:
@@ -239,10 +174,19 @@ def moment(value: object) -> datetime | None:
     return None
 
 
-class VendorBatches(ABC):
-    """Batches of one model, as far as all vendors agree: requests, lists, results."""
+class BatchClient(ABC):
+    """The batches of one model with one prompt and one set of parameters.
 
+    Every method makes one attempt and has its own deadline; the caller repeats it.
+    """
+
+    limits: ClassVar[BatchLimits]
     envelope: ClassVar[Envelope]
+    path: ClassVar[str]
+    """What precedes a batch's name in its address."""
+    name_key: ClassVar[str] = "id"
+    name_prefix: ClassVar[str] = ""
+    cancel_suffix: ClassVar[str] = "/cancel"
 
     def __init__(
         self,
@@ -251,138 +195,16 @@ class VendorBatches(ABC):
         template_of: Callable[[int], RequestTemplate],
         transfer: Transfer,
     ) -> None:
-        """Prepare for a model.
-
-        Args:
-            template_of: Returns the request of an epoch that lacks only the command.
-        """
         self._model = spec.name
         self._codec = codec
-        self._template_of = template_of
+        self._template_of = template_of  # the request of an epoch that lacks only the command
         self._transfer = transfer
-
-    @abstractmethod
-    async def _page(self, cursor: str | None) -> Page:
-        """Return a page of the list of batches; None asks for the first."""
-
-    @abstractmethod
-    def _result(self, line: Mapping[str, object]) -> BatchResult:
-        """Read a line of the results."""
-
-    def size(self, request: BatchRequest, token: str) -> int:
-        """Return the bytes of a request, its envelope and one separator included."""
-        return sum(map(len, self._parts(request, token))) + len(self.envelope.separator)
-
-    def _body(
-        self, token: str, requests: Iterable[BatchRequest], start: bytes = b"", end: bytes = b""
-    ) -> "BatchBody":
-        """Return the body that holds these requests, between a start and an end."""
-        kept = tuple(requests)
-        between = max(0, len(kept) - 1) * len(self.envelope.separator)
-        inner = sum(sum(map(len, self._parts(request, token))) for request in kept)
-        size = len(start) + inner + between + len(end)
-        return BatchBody(lambda: self._pieces(token, kept, start, end), size)
-
-    def _pieces(
-        self, token: str, requests: Sequence[BatchRequest], start: bytes, end: bytes
-    ) -> Iterator[bytes]:
-        yield start
-        for index, request in enumerate(requests):
-            if index:
-                yield self.envelope.separator
-            yield from self._parts(request, token)
-        yield end
-
-    def _parts(self, request: BatchRequest, token: str) -> tuple[bytes, ...]:
-        frame = self.envelope
-        body = self._template_of(request.item.epoch).parts(request.command)
-        name = json.dumps(request.item.name(token)).encode("ascii")
-        return frame.head, name, frame.middle, *body, frame.tail
-
-    async def _listed_page(self, path: str, cursor_name: str, cursor: str | None) -> Page:
-        """Return a page of a list in the form that OpenAI and Anthropic share."""
-        query = {"limit": str(PAGE_SIZE)} | ({cursor_name: cursor} if cursor else {})
-        answer = await self._transfer.call("GET", path, query=query)
-        batches = lenient.objects(answer.get("data"))
-        more = answer.get("has_more") is True and batches
-        return Page(batches, checked_name(batches[-1].get("id")) if more else None)
-
-    async def _created_since(self, since: datetime) -> list[Batch]:
-        """Return the batches that were created since a moment.
-
-        All vendors list the newest first, but not all of them promise it: the search ends early
-        only where a page itself is in that order.
-
-        Raises:
-            ProviderError: A page did not come: then an empty answer would be wrong.
-        """
-        earliest, found, cursor = since - CLOCK_SLACK, [], None
-        for _ in range(MAX_PAGES):
-            page = await self._page(cursor)
-            times = [
-                self._created_at(batch) or datetime.max.replace(tzinfo=UTC)
-                for batch in page.batches
-            ]
-            pairs = zip(page.batches, times, strict=True)
-            found += [batch for batch, time in pairs if time >= earliest]
-            newest_first = times == sorted(times, reverse=True)
-            if page.next is None or (newest_first and times and times[-1] < earliest):
-                return found
-            cursor = page.next
-        raise lenient.malformed("the provider's list of batches does not end")
-
-    def _created_at(self, batch: Batch) -> datetime | None:
-        """Return when a batch was created; None when it cannot be read."""
-        return moment(batch.get("created_at"))
-
-    async def _results_at(self, url: URL) -> AsyncGenerator[BatchResult, None]:
-        """Stream the results of a file: one line that cannot be read spoils no other.
-
-        Yields:
-            One result per line; that of a line which is no JSON has no name.
-
-        Raises:
-            ProviderError: The stream broke off or could not be begun.
-        """
-        async with aclosing(self._transfer.lines(url)) as lines:
-            async for line in lines:
-                yield self._read(line)
-
-    def _read(self, line: bytes | None) -> BatchResult:
-        if line is None:
-            return BatchResult("", lenient.malformed(f"a line exceeds {MAX_LINE_BYTES} bytes"))
-        try:
-            payload = self._transfer.payload(line)
-        except ProviderError as error:
-            return BatchResult("", error)
-        return self._result(payload)
-
-
-def settled(answer: Callable[[], Completion]) -> Completion | ProviderError:
-    """Return the answer that a function reads, or the error that it raises."""
-    try:
-        return answer()
-    except ProviderError as error:
-        return error
-
-
-def refused(error: ProviderError) -> bool:
-    """Whether the provider's answer says that it did not do as it was asked."""
-    return error.status is not None and 400 <= error.status < 500
-
-
-class BatchClient(Protocol):
-    """The batches of one model with one prompt and one set of parameters.
-
-    Every method makes one attempt and has its own deadline; the caller repeats it.
-    """
-
-    limits: BatchLimits
 
     def size(self, request: BatchRequest, token: str) -> int:
         """Return the bytes of a request as it is sent, its envelope and separator included."""
-        ...
+        return sum(map(len, self._parts(request, token))) + len(self.envelope.separator)
 
+    @abstractmethod
     async def create(self, token: str, requests: Iterable[BatchRequest]) -> str:
         """Hand a batch over; costs money from the moment the provider has it.
 
@@ -397,7 +219,6 @@ class BatchClient(Protocol):
             ProviderError: It is not known to be created: unless the error says that the provider
                 refused it (4xx), it may exist, and `find` has to say so before a second attempt.
         """
-        ...
 
     async def find(self, token: str, requests: int, since: datetime) -> list[str]:
         """Return the provider's names of batches that an attempt to create may have left.
@@ -409,11 +230,14 @@ class BatchClient(Protocol):
         Args:
             since: When the attempt began, by the store's clock; clocks may differ by minutes.
         """
-        ...
+        found = await self._created_since(since)
+        return [self._named(batch) for batch in found if self._is_ours(batch, token, requests)]
 
-    async def poll(self, name: str) -> BatchReport: ...
+    @abstractmethod
+    async def poll(self, name: str) -> BatchReport:
+        """Read the state of a batch."""
 
-    def results(self, name: str) -> AsyncIterator[BatchResult]:
+    async def results(self, name: str) -> AsyncIterator[BatchResult]:
         """Stream the results of an ended batch, in any order; each line is size-capped.
 
         What the provider sends twice comes twice; a request that it leaves out does not come. A
@@ -422,29 +246,160 @@ class BatchClient(Protocol):
         Raises:
             ProviderError: The stream broke off or could not be begun; it can be begun again.
         """
-        ...
+        for url in await self._result_files(name):
+            async with aclosing(self._transfer.lines(url)) as lines:
+                async for line in lines:
+                    yield self._read(line)
 
     async def cancel(self, name: str) -> None:
-        """Ask the provider to begin no further request of a batch; it ends some time later."""
-        ...
+        """Ask the provider to begin no further request of a batch; it ends some time later.
 
+        What is answered by then is charged, and comes with the results.
+        """
+        await self._transfer.call("POST", self._address(name) + self.cancel_suffix)
+
+    @abstractmethod
     async def discard(self, name: str) -> None:
         """Remove the files of an ended batch where the provider keeps some; never raises."""
-        ...
+
+    @abstractmethod
+    async def _page(self, cursor: str | None) -> tuple[list[Batch], str | None]:
+        """Return a page of the list of batches, and the word that asks for the next one.
+
+        Args:
+            cursor: The word of the page before; None asks for the first.
+        """
+
+    @abstractmethod
+    def _is_ours(self, batch: Batch, token: str, requests: int) -> bool:
+        """Whether an attempt to create with this token may have left a batch."""
+
+    @abstractmethod
+    async def _result_files(self, name: str) -> list[URL]:
+        """Return the addresses of a batch's results; none where it has no answer."""
+
+    @abstractmethod
+    def _result(self, line: Mapping[str, object]) -> tuple[object, Unanswered | None]:
+        """Return the name in a line of the results, and why it has no answer."""
+
+    @abstractmethod
+    def _answer(self, line: Mapping[str, object]) -> Completion:
+        """Return the answer in a line, or raise its error."""
+
+    def _named(self, answer: Mapping[str, object]) -> str:
+        return checked_name(answer.get(self.name_key), self.name_prefix)
+
+    def _address(self, name: str) -> str:
+        return self.path + checked_name(name, self.name_prefix)
+
+    async def _batch(self, name: str) -> Batch:
+        return await self._transfer.call("GET", self._address(name))
+
+    def _body(
+        self, token: str, requests: Iterable[BatchRequest], start: bytes = b"", end: bytes = b""
+    ) -> Body:
+        """Return the body that holds these requests, between a start and an end."""
+        kept, separator = tuple(requests), self.envelope.separator
+
+        def pieces() -> Iterator[bytes]:
+            yield start
+            for index, request in enumerate(kept):
+                if index:
+                    yield separator
+                yield from self._parts(request, token)
+            yield end
+
+        return Body(pieces, sum(map(len, pieces())))
+
+    def _parts(self, request: BatchRequest, token: str) -> tuple[bytes, ...]:
+        frame = self.envelope
+        body = self._template_of(request.item.epoch).parts(request.command)
+        name = json.dumps(request.item.name(token)).encode("ascii")
+        return frame.head, name, frame.middle, *body, frame.tail
+
+    async def _listed_page(
+        self, cursor_name: str, cursor: str | None
+    ) -> tuple[list[Batch], str | None]:
+        """Return a page of a list in the form that OpenAI and Anthropic share."""
+        query = {"limit": str(PAGE_SIZE)} | ({cursor_name: cursor} if cursor else {})
+        answer = await self._transfer.call("GET", self.path.rstrip("/"), query=query)
+        batches = lenient.objects(answer.get("data"))
+        more = answer.get("has_more") is True and batches
+        return batches, self._named(batches[-1]) if more else None
+
+    async def _created_since(self, since: datetime) -> list[Batch]:
+        """Return the batches that were created since a moment.
+
+        All vendors list the newest first, but not all of them promise it: the search ends early
+        only where a page itself is in that order. A page that does not come is an error: then an
+        empty answer would be wrong.
+        """
+        earliest, found, cursor = since - CLOCK_SLACK, [], None
+        for _ in range(MAX_PAGES):
+            batches, cursor = await self._page(cursor)
+            times = [
+                self._created_at(batch) or datetime.max.replace(tzinfo=UTC) for batch in batches
+            ]
+            pairs = zip(batches, times, strict=True)
+            found += [batch for batch, time in pairs if time >= earliest]
+            newest_first = times == sorted(times, reverse=True)
+            if cursor is None or (newest_first and times and times[-1] < earliest):
+                return found
+        raise lenient.malformed("the provider's list of batches does not end")
+
+    def _created_at(self, batch: Batch) -> datetime | None:
+        """Return when a batch was created; None when it cannot be read."""
+        return moment(batch.get("created_at"))
+
+    def _read(self, line: bytes | None) -> BatchResult:
+        """Read one line of the results; one that cannot be read spoils no other."""
+        name = ""
+        try:
+            if line is None:
+                raise lenient.malformed(f"a line exceeds {MAX_LINE_BYTES} bytes")
+            payload = self._transfer.payload(line)
+            label, unanswered = self._result(payload)
+            name = lenient.label(label) or ""
+            return BatchResult(name, unanswered or self._answer(payload))
+        except ProviderError as error:
+            return BatchResult(name, error)
 
 
-def batch_client(
-    spec: ModelSpec,
-    codec: Codec,
-    template_of: Callable[[int], RequestTemplate],
-    transfer: Transfer,
-) -> BatchClient:
-    """Return the client of a model's batches.
+class FileBatchClient(BatchClient):
+    """Batches whose requests and results are files of the provider."""
 
-    Args:
-        template_of: Returns the request of an epoch that lacks only the command.
-    """
-    if spec.wire.http is None or not spec.wire.http.batches:
-        raise CatalogError(f"model '{spec.id}': wire format '{spec.wire}' has no batches")
-    module = import_module(f"aegish_dist.providers.batches.{spec.wire}")
-    return cast(BatchClient, module.CLIENT(spec, codec, template_of, transfer))
+    @abstractmethod
+    async def _upload(self, token: str, requests: Iterable[BatchRequest]) -> str:
+        """Upload the file of a batch; return its name."""
+
+    @abstractmethod
+    def _creation(self, token: str, file: str) -> tuple[str, Mapping[str, object]]:
+        """Return path and body of the call that creates a batch of a file."""
+
+    @abstractmethod
+    def _files(self, batch: Batch) -> Iterable[object]:
+        """Return the names of a batch's files, untrusted, as far as there are any."""
+
+    @abstractmethod
+    def _file_path(self, file: object) -> str:
+        """Return the path of a file with an untrusted name."""
+
+    async def create(self, token: str, requests: Iterable[BatchRequest]) -> str:
+        """Upload a file, and create a batch of it; the last call is the one that costs."""
+        file = await self._upload(token, requests)
+        try:
+            return self._named(await self._transfer.call("POST", *self._creation(token, file)))
+        except ProviderError as error:
+            if error.status is not None and 400 <= error.status < 500:  # refused
+                await self._remove(file)
+            raise
+
+    async def discard(self, name: str) -> None:
+        with suppress(ProviderError):
+            for file in filter(None, self._files(await self._batch(name))):
+                await self._remove(file)
+
+    async def _remove(self, file: object) -> None:
+        path = self._file_path(file)
+        with suppress(ProviderError):
+            await self._transfer.call("DELETE", path)
