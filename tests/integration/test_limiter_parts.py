@@ -28,14 +28,13 @@ def test_state_is_kept_for_a_day_and_leases_until_they_expire(client: redis.Redi
         "state.write('key', v.document, policy.leases.kept_s)"
         " local document = state.read('key')"
         " state.drop_expired(document.leases, v.now)"
-        " return {document = document, missing = state.read('other') == nil,"
-        " lowest = {state.lowest(nil, 2), state.lowest(3, nil), state.lowest(5, 4)}}",
+        " return {document = document, missing = state.read('other') == nil}",
         document={"rate": 0.5, "leases": {"a": {"expires": NOW}, "b": {"expires": NOW + 0.1}}},
         now=NOW,
     )
 
-    assert found["document"] == {"rate": 0.5, "leases": {"b": {"expires": NOW + 0.1}}}
-    assert (found["missing"], found["lowest"]) == (True, [2, 3, 4])
+    kept = {"rate": 0.5, "leases": {"b": {"expires": NOW + 0.1}}}
+    assert found == {"document": kept, "missing": True}
     assert client.ttl("key") == 86_400
 
 
@@ -154,19 +153,10 @@ def test_renewing_a_lease(client: redis.Redis) -> None:
     assert found == {"a": {"slots": 4, "held": 4, "wants": 6, "expires": NOW + 5}}
 
 
-REPORT: dict[str, Any] = {
-    "epoch": 0,
-    "answers": 0,
-    "epoch_answers": 0,
-    "refused": 0,
-    "overloaded": 0,
-    "alive": False,
-    "failures": 0,
-    "unanswered": 0,
-    "probe_failed": False,
-    "pause_s": 0.0,
-    "tokens": 0,
-}
+COUNTS = ("epoch", "answers", "epoch_answers", "refused", "overloaded", "failures", "unanswered")
+REPORT: dict[str, Any] = dict.fromkeys((*COUNTS, "pause_s", "tokens"), 0) | {
+    "alive": False, "probe_failed": False,
+}  # fmt: skip
 
 
 def paced(client: redis.Redis, model: dict[str, Any], **values: Any) -> dict[str, Any]:
@@ -191,47 +181,43 @@ RATED = {
 """A model with a goodput of ten calls a second (50 / 5 s), a minute after its last decrease."""
 
 
-def test_slow_start(client: redis.Redis) -> None:
-    """A new model has a window of 20 calls in flight, and each answer adds one."""
-    model = paced(client, {"leases": {}}, report={"answers": 7, "alive": True})
-
-    assert (model["window"], model["epoch"], model["drained"]) == (27, 0, False)
-    assert "rate" not in model
-
-
-def test_decrease(client: redis.Redis) -> None:
-    """A refusal takes a tenth of a rate that the goodput confirms, and begins an epoch."""
-    model = paced(client, {**RATED, "top": 10}, report={"refused": 1})
-
-    assert (model["rate"], model["top"]) == (pytest.approx(9.0), pytest.approx(10.0))
-    assert (model["epoch"], model["epoch_at"], model["answers"]) == (1, NOW, 0)
-    assert model["drained"]
-
-
-def test_a_decrease_far_above_the_limit_goes_by_the_refusals(client: redis.Redis) -> None:
-    """Of 250 calls in 1.25 s 50 were refused and few are answered yet: 160 a second are accepted."""
-    fast = {**RATED, "rate": 200, "top": 190, "recent": 800, "epoch_at": NOW - 1.25}
-
-    model = paced(client, {**fast, "answers": 10}, report={"refused": 50})
-
-    assert (model["rate"], model["top"]) == (pytest.approx(144.0), pytest.approx(160.0))
-
-
-def test_refusals_soon_after_a_decrease_belong_to_it(client: redis.Redis) -> None:
-    """The rate stays; the bucket is emptied all the same."""
-    model = paced(client, {**RATED, "epoch_at": NOW - 0.9}, report={"refused": 3})
-
-    assert (model["rate"], model["epoch"], model["drained"]) == (10, 0, True)
-
-
-def test_a_rate_without_any_answer_is_remembered(client: redis.Redis) -> None:
-    """It is halved while every call is refused, and used again with the first answer."""
-    model = paced(client, {**RATED, "answers": 0, "top": 12}, report={"refused": 1})
-    assert (model["rate"], model["remembered"]) == (5, {"rate": 10, "top": 12})
-
-    back = paced(client, model, report={"epoch": 1, "answers": 1, "epoch_answers": 1})
-    assert (back["rate"], back["top"], back["resumed"]) == (10, 12, True)
-    assert "remembered" not in back
+@pytest.mark.parametrize(
+    ("changes", "report", "found"),
+    [
+        # A refusal takes a tenth of a rate that the goodput confirms, and begins an epoch.
+        (
+            {"top": 10},
+            {"refused": 1},
+            {"rate": 9, "top": 10, "epoch": 1, "epoch_at": NOW, "answers": 0, "drained": True},
+        ),
+        # Of 250 calls in 1.25 s 50 were refused and few are answered yet: 160 a second are accepted.
+        (
+            {"rate": 200, "top": 190, "recent": 800, "epoch_at": NOW - 1.25, "answers": 10},
+            {"refused": 50},
+            {"rate": 144, "top": 160},
+        ),
+        # Refusals soon after a decrease belong to it; the bucket is emptied all the same.
+        ({"epoch_at": NOW - 0.9}, {"refused": 3}, {"rate": 10, "epoch": 0, "drained": True}),
+        # While every call is refused, a rate is halved and remembered, and used again after that.
+        (
+            {"answers": 0, "top": 12},
+            {"refused": 1},
+            {"rate": 5, "remembered": {"rate": 10, "top": 12}},
+        ),
+        (
+            {"rate": 5, "remembered": {"rate": 10, "top": 12}},
+            {"answers": 1, "epoch_answers": 1},
+            {"rate": 10, "top": 12, "resumed": True, "remembered": None},
+        ),
+    ],
+)
+def test_refusals(
+    client: redis.Redis, changes: dict[str, Any], report: dict[str, Any], found: dict[str, Any]
+) -> None:
+    model = paced(client, RATED | changes, report=report)
+    assert {name: model.get(name) for name in found} == {
+        name: pytest.approx(value) for name, value in found.items()
+    }
 
 
 @pytest.mark.parametrize(
@@ -279,83 +265,23 @@ def test_pauses(client: redis.Redis) -> None:
     ]
 
 
-def broken(
-    client: redis.Redis, model: dict[str, Any], asked_s: float | None = None, **report: Any
-) -> dict[str, Any]:
-    """Return a model's document after a report to its circuit breaker."""
-    body = (
-        "breaker.init(v.model)"
-        " v.model.closed = breaker.update(v.model, v.report, v.asked_s, v.now, policy.breaker)"
-        " return v.model"
-    )
-    values: dict[str, Any] = {} if asked_s is None else {"asked_s": asked_s}
-    document: dict[str, Any] = LuaPart(client, "state", "breaker").run(
-        body, model=model, report={**REPORT, **report}, now=NOW, **values
-    )
-    return document
-
-
-def test_a_circuit_opens_and_closes(client: redis.Redis) -> None:
-    """Ten failures open it, a failed probe doubles the wait, and an answer closes it."""
-    closed = broken(client, {}, failures=POLICY.breaker.failures - 1)
-    assert "parked" not in closed
-
-    opened = broken(client, closed, failures=1, reason="HTTP 500")
-    assert opened["parked"] == {"wait": 2, "at": NOW + 2, "failed": 0}
-    assert opened["reason"] == "HTTP 500"
-
-    probed = broken(client, opened, failures=1, probe_failed=True)
-    assert probed["parked"] == {"wait": 4, "at": NOW + 4, "failed": 1}
-
-    back = broken(client, probed, alive=True, answers=1)
-    assert (back["closed"], back["failures"]) == (True, 0)
-    assert "parked" not in back
-
-
 def test_failures_that_are_paid_for_open_the_circuit(client: redis.Redis) -> None:
     """Whatever 429s come between them; only an answer ends the count."""
-    before = broken(client, {}, alive=True, unanswered=POLICY.breaker.unanswered - 1)
+    body = (
+        "breaker.init(v.model)"
+        " breaker.update(v.model, v.report, nil, v.now, policy.breaker)"
+        " return v.model"
+    )
+
+    def broken(model: dict[str, Any], **report: Any) -> dict[str, Any]:
+        values = {"model": model, "report": REPORT | {"alive": True} | report, "now": NOW}
+        document: dict[str, Any] = LuaPart(client, "state", "breaker").run(body, **values)
+        return document
+
+    before = broken({}, unanswered=POLICY.breaker.unanswered - 1)
     assert "parked" not in before
-
-    assert "parked" in broken(client, before, alive=True, unanswered=1)
-    assert "parked" not in broken(client, before, alive=True, answers=1, unanswered=0)
-
-
-def test_a_long_wait_opens_the_circuit(client: redis.Redis) -> None:
-    """For an hour at most; answers that come during it do not close it."""
-    opened = broken(client, {}, asked_s=7200, alive=True)
-    assert opened["parked"] == {"wait": 2, "at": NOW + 3600, "failed": 2, "asked": True}
-
-    assert "parked" in broken(client, opened, alive=True, answers=1)
-
-
-def test_one_probe_at_a_time(client: redis.Redis) -> None:
-    """It goes to the first worker that may begin one; unused, to the next that asks."""
-    part = LuaPart(client, "state", "breaker")
-    ask = "breaker.probe(v.model, '{}', {}, {}, v.now)"
-    model = {"parked": {"wait": 2, "at": NOW, "failed": 0}, "leases": {"a": {}, "b": {}}}
-    steps = [("c", False, False), ("a", False, True), ("b", False, True), ("a", True, True)]
-    steps += [("a", False, True), ("b", False, True)]
-
-    found = part.run(
-        "return {"
-        + ", ".join(ask.format(name, str(p).lower(), str(m).lower()) for name, p, m in steps)
-        + "}",
-        model=model,
-        now=NOW,
-    )
-
-    assert found == [False, True, False, False, False, True]
-
-
-def test_a_probe_on_request(client: redis.Redis) -> None:
-    """It may begin at once, and the waits start again."""
-    found = LuaPart(client, "state", "breaker").run(
-        "breaker.probe_now(v.model, policy.breaker) return v.model.parked",
-        model={"parked": {"wait": 300, "at": NOW, "failed": 9}},
-    )
-
-    assert found == {"wait": 1, "at": 0, "failed": 0}
+    assert "parked" in broken(before, unanswered=1)
+    assert "parked" not in broken(before, answers=1, unanswered=0)
 
 
 def test_a_ledger(client: redis.Redis) -> None:
