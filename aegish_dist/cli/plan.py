@@ -13,7 +13,7 @@ from aegish_dist.core.text import counted
 from aegish_dist.pipeline.plan_repeats import PilotPlan, PlannedCost, plan_from_pilot
 from aegish_dist.pipeline.runs import find_run
 from aegish_dist.report.numbers import format_count, format_points, format_usd
-from aegish_dist.statistics.repeat_plan import Design
+from aegish_dist.statistics.repeats import Design
 
 
 @click.command()

@@ -19,15 +19,16 @@ from aegish_dist.db.runs import load_run
 from aegish_dist.errors import DatasetError, ReportError
 from aegish_dist.pipeline.audit import verdicts_by_sample
 from aegish_dist.pipeline.datasets import choose_dataset, describe
-from aegish_dist.statistics.repeat_plan import (
-    CallUse,
+from aegish_dist.statistics.repeats import (
     Design,
     Goal,
     RepeatPlan,
     Source,
+    SplitVariance,
     plan_repeats,
+    repeated_strata,
+    split_variance,
 )
-from aegish_dist.statistics.repeats import SplitVariance, repeated_strata, split_variance
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +57,12 @@ class PilotPlan:
     """The score, or the difference of scores, of the pilot."""
     variance: SplitVariance
     plan: RepeatPlan
-    use: tuple[CallUse, ...]
+    tallies: tuple[ModelTally, ...]
+    """By model, what its calls took in the pilot."""
 
     def costs(self, design: Design) -> list[PlannedCost]:
         """Return what a design takes of each model."""
-        return [_cost(each, design.calls) for each in self.use]
+        return [_cost(each, design.calls) for each in self.tallies]
 
     @property
     def stderr(self) -> float:
@@ -113,7 +115,7 @@ def plan_from_pilot(
         ),
         variance=variance,
         plan=plan_repeats(variance, sources, goal, max_epochs),
-        use=_use(engine, run, chosen),
+        tallies=_tallies(engine, run, chosen),
     )
 
 
@@ -163,38 +165,26 @@ def _whole(engine: Engine, part: RunDataset, samples: Sequence[SampleAnswers]) -
     return part
 
 
-def _use(engine: Engine, run: Run, models: Sequence[str]) -> tuple[CallUse, ...]:
+def _tallies(engine: Engine, run: Run, models: Sequence[str]) -> tuple[ModelTally, ...]:
     with transaction(engine, isolation_level="REPEATABLE READ") as session:
         tallies = {
             each.spec.id: each.tallies[0]
             for each in count_models(session, load_run(session, run.run_id), {})
         }
-    return tuple(_use_of(tallies[model]) for model in models)
+    return tuple(tallies[model] for model in models)
 
 
-def _use_of(tally: ModelTally) -> CallUse:
-    epochs = (n * cell.samples for cell in tally.cells for _, n in cell.findings)
-    calls = tally.replaced + sum(epochs)
+def _cost(tally: ModelTally, calls: int) -> PlannedCost:
+    made = tally.replaced + sum(n * cell.samples for cell in tally.cells for _, n in cell.findings)
 
-    def mean(total: int | None) -> float | None:
-        return None if total is None or not calls else total / calls
+    def total(tokens: int | None) -> int | None:
+        return None if tokens is None or not made else round(tokens / made * calls)
 
-    return CallUse(
-        tally.model,
-        mean(tally.tokens.input),
-        mean(tally.tokens.output),
-        tally.cost.per_command_usd,
-    )
-
-
-def _cost(use: CallUse, calls: int) -> PlannedCost:
-    def total(per_call: float | None) -> int | None:
-        return None if per_call is None else round(per_call * calls)
-
+    per_call = tally.cost.per_command_usd
     return PlannedCost(
-        use.model,
+        tally.model,
         calls,
-        total(use.input_tokens),
-        total(use.output_tokens),
-        None if use.cost_usd is None else use.cost_usd * calls,
+        total(tally.tokens.input),
+        total(tally.tokens.output),
+        None if per_call is None else per_call * calls,
     )

@@ -1,4 +1,4 @@
-"""Where the variance of a score, or of a difference, comes from: commands, clusters, epochs.
+"""Where the variance of a score, or of a difference, comes from, and which design would decide.
 
 Var = between / n + within / (n R) for n commands and R epochs of each (Miller 2024, "Adding Error
 Bars to Evals", arXiv 2411.00640, on resampling), by the unbiased estimators of a one-way analysis
@@ -6,19 +6,26 @@ of variance: within is the pooled variance of epochs about the mean of their com
 variance of these means less the part that epochs contribute (Searle, Casella & McCulloch 1992,
 "Variance Components", ch. 3). What commands of one cluster have in common is added: it does not
 shrink when commands of the same data set are added.
+
+A plan seeks, for one number of epochs after the other, the fewest commands whose predicted standard
+error is small enough: first among those that the data sets have, then beyond them, where further
+commands are taken to be like these, clusters included.
 """
 
 import math
+from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import assert_never
 
 from aegish_dist.core.outcome import OutcomeDetails
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import Composite, SampleAnswers, ScoringRule
 from aegish_dist.core.tally import Cell
 from aegish_dist.statistics.clusters import ClusterSum, ClusterSums, clustered_variance
+from aegish_dist.statistics.distributions import t_quantile
+
+MOST_COMMANDS = 10**9
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +38,6 @@ class EpochCount:
 
     @property
     def mean(self) -> float:
-        """Share of right ones."""
         return self.right / self.scored
 
     @property
@@ -49,7 +55,6 @@ class RepeatedSamples:
     sides: tuple[EpochCount, ...]
     """One for a score, two for a difference."""
     samples: int
-    """How many commands, at least 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +67,44 @@ class RepeatedStratum:
 
     @property
     def samples(self) -> int:
-        """Number of commands."""
         return sum(each.samples for each in self.repeated)
+
+    @property
+    def mean(self) -> float:
+        return math.fsum(self.value(e) * e.samples for e in self.repeated) / self.samples
+
+    @property
+    def variance(self) -> float:
+        """Variance of the values between commands, the noise of epochs included."""
+        mean = self.mean
+        squares = (each.samples * (self.value(each) - mean) ** 2 for each in self.repeated)
+        return math.fsum(squares) / (self.samples - 1)
+
+    @property
+    def cluster_sums(self) -> ClusterSums:
+        named: defaultdict[str, list[RepeatedSamples]] = defaultdict(list)
+        sums = []
+        for each in self.repeated:
+            if each.cluster is None:
+                sums.append(ClusterSum(None, 1, self.value(each), each.samples))
+            else:
+                named[each.cluster].append(each)
+        for cluster, parts in named.items():
+            total = math.fsum(part.samples * self.value(part) for part in parts)
+            sums.append(ClusterSum(cluster, sum(part.samples for part in parts), total))
+        return ClusterSums(tuple(sums), max(map(abs, self.weights)))
 
     def value(self, repeated: RepeatedSamples) -> float:
         """Return what each of these commands adds to the estimate, times the commands of all."""
         pairs = zip(self.weights, repeated.sides, strict=True)
         return math.fsum(weight * side.mean for weight, side in pairs)
+
+    def within(self, side: int) -> float | None:
+        """Return the variance of epochs about the mean of their command; None without repeats."""
+        counts = [(each.samples, each.sides[side]) for each in self.repeated]
+        freedom = sum(samples * (count.scored - 1) for samples, count in counts)
+        squares = math.fsum(samples * count.squares for samples, count in counts)
+        return squares / freedom if freedom else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +118,10 @@ class Components:
     """Of one epoch about the mean of its command; None where no command has two scored epochs."""
 
     def of_mean(self, samples: float, epochs: float) -> float | None:
-        """Return the variance of the mean of independent commands.
-
-        Args:
-            samples: How many commands, > 0.
-            epochs: Epochs of each, > 0; may be infinite.
+        """Return the variance of the mean of so many independent commands.
 
         Returns:
-            None where the effect of epochs is unknown and they are not 1.
+            None where the effect of epochs is unknown and they are not 1; they may be infinite.
         """
         if self.within is None:
             return self.between / samples if epochs == 1 else None
@@ -124,9 +156,7 @@ class SplitVariance:
             The variance, at least a tenth of what it were without clusters: an estimate of so much
             offsetting is chance. None where the effect of epochs is unknown.
         """
-        parts = [
-            each.of_mean(number, epochs) for each, number in zip(self.strata, samples, strict=True)
-        ]
+        parts = [each.of_mean(n, epochs) for each, n in zip(self.strata, samples, strict=True)]
         known = [part for part in parts if part is not None]
         if len(known) < len(parts):
             return None
@@ -142,11 +172,10 @@ def split_variance(strata: Sequence[RepeatedStratum]) -> SplitVariance | None:
     Returns:
         None where a stratum has fewer than two clusters.
     """
-    clustered = clustered_variance([_cluster_sums(each) for each in strata])
+    clustered = clustered_variance([each.cluster_sums for each in strata])
     if clustered is None:
         return None
-    independent = math.fsum(_variance(each) / each.samples for each in strata)
-    shared = clustered.reduced - independent
+    shared = clustered.reduced - math.fsum(each.variance / each.samples for each in strata)
     return SplitVariance(
         strata=tuple(map(components, strata)),
         shared=shared,
@@ -165,8 +194,7 @@ def _reliability(strata: Iterable[RepeatedStratum], shared: float) -> float:
     sums: defaultdict[str, float] = defaultdict(float)
     squares: defaultdict[str, float] = defaultdict(float)
     for stratum in strata:
-        n = stratum.samples
-        mean = math.fsum(stratum.value(each) * each.samples for each in stratum.repeated) / n
+        n, mean = stratum.samples, stratum.mean
         for each in stratum.repeated:
             if each.cluster is not None:
                 residual = (stratum.value(each) - mean) / n
@@ -182,52 +210,18 @@ def components(stratum: RepeatedStratum) -> Components:
     An estimate of `between` below zero, which chance makes where commands hardly differ, counts as
     zero; then all variance that was seen is that of epochs.
     """
-    total = _variance(stratum)
-    of_sides = [_pooled(stratum.repeated, side) for side in range(len(stratum.weights))]
-    if any(variance is None for variance in of_sides):
-        return Components(stratum.samples, total, None)
+    total, samples = stratum.variance, stratum.samples
     within = noise = 0.0
-    for side, (weight, variance) in enumerate(zip(stratum.weights, of_sides, strict=True)):
-        known = variance or 0.0
+    for side, weight in enumerate(stratum.weights):
+        variance = stratum.within(side)
+        if variance is None:
+            return Components(samples, total, None)
         reciprocals = (each.samples / each.sides[side].scored for each in stratum.repeated)
-        within += weight**2 * known
-        noise += weight**2 * known * math.fsum(reciprocals) / stratum.samples
+        within += weight**2 * variance
+        noise += weight**2 * variance * math.fsum(reciprocals) / samples
     if noise > total:
-        return Components(stratum.samples, 0.0, within * total / noise)
-    return Components(stratum.samples, total - noise, within)
-
-
-def _variance(stratum: RepeatedStratum) -> float:
-    """Return the variance of the values between commands, the noise of epochs included."""
-    n = stratum.samples
-    values = [(stratum.value(each), each.samples) for each in stratum.repeated]
-    mean = math.fsum(value * samples for value, samples in values) / n
-    return math.fsum(samples * (value - mean) ** 2 for value, samples in values) / (n - 1)
-
-
-def _pooled(repeated: Iterable[RepeatedSamples], side: int) -> float | None:
-    """Return the variance of epochs about the mean of their command; None without repeats."""
-    squares, freedom = [], 0
-    for each in repeated:
-        squares.append(each.samples * each.sides[side].squares)
-        freedom += each.samples * (each.sides[side].scored - 1)
-    return math.fsum(squares) / freedom if freedom else None
-
-
-def _cluster_sums(stratum: RepeatedStratum) -> ClusterSums:
-    named: dict[str, list[tuple[int, float]]] = {}
-    sums = []
-    for each in stratum.repeated:
-        total = stratum.value(each)
-        if each.cluster is None:
-            sums.append(ClusterSum(None, 1, total, each.samples))
-        else:
-            named.setdefault(each.cluster, []).append((each.samples, each.samples * total))
-    sums += [
-        ClusterSum(cluster, sum(n for n, _ in parts), math.fsum(total for _, total in parts))
-        for cluster, parts in named.items()
-    ]
-    return ClusterSums(tuple(sums), max(map(abs, stratum.weights)))
+        return Components(samples, 0.0, within * total / noise)
+    return Components(samples, total - noise, within)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,10 +244,9 @@ def repeats_of(cells: Iterable[Cell], rule: ScoringRule) -> Repeats | None:
     cells = tuple(cells)
     # A hundred thousand cells hold a handful of ways to come out; each is judged once.
     ways = {(cell.target, cell.findings) for cell in cells}
-    counts = {way: epoch_count(*way, rule) for way in ways}
+    counts = {way: _epoch_count(*way, rule) for way in ways}
     if all(count is None or count.scored < 2 for count in counts.values()):
         return None
-    epochs = max(sum(number for _, number in findings) for _, findings in ways)
     kinds: Counter[_Kind] = Counter()
     for cell in cells:
         count = counts[cell.target, cell.findings]
@@ -265,18 +258,13 @@ def repeats_of(cells: Iterable[Cell], rule: ScoringRule) -> Repeats | None:
         for target, stratum in strata.items()
         if stratum.samples > 1
     }
-    predicted = _predicted(list(strata.values()), (epochs, epochs + 1, math.inf))
-    return Repeats(rates, *predicted)
-
-
-def _predicted(
-    strata: Sequence[RepeatedStratum], epochs: Iterable[float]
-) -> Iterable[float | None]:
-    split = split_variance(strata) if len(strata) == len(TrueLabel) else None
-    for number in epochs:
-        samples = [stratum.samples for stratum in strata]
-        variance = None if split is None else split.predicted(samples, number)
-        yield None if variance is None else math.sqrt(variance)
+    split = split_variance(list(strata.values())) if len(strata) == len(TrueLabel) else None
+    if split is None:
+        return Repeats(rates, None, None, None)
+    samples = [stratum.samples for stratum in strata.values()]
+    epochs = max(sum(number for _, number in findings) for _, findings in ways)
+    predicted = (split.predicted(samples, number) for number in (epochs, epochs + 1, math.inf))
+    return Repeats(rates, *(None if each is None else math.sqrt(each) for each in predicted))
 
 
 def repeated_strata(
@@ -289,19 +277,16 @@ def repeated_strata(
     """
     kinds: Counter[_Kind] = Counter()
     for sample in samples:
-        counts = [
-            epoch_count(sample.target, sample.findings.get(model, ()), rule) for model in models
-        ]
-        known = tuple(count for count in counts if count is not None)
-        if len(known) == len(models):
-            kinds[sample.target, sample.cluster, known] += 1
+        found = (_epoch_count(sample.target, sample.findings.get(m, ()), rule) for m in models)
+        counts = tuple(count for count in found if count is not None)
+        if len(counts) == len(models):
+            kinds[sample.target, sample.cluster, counts] += 1
     return _strata(kinds, rule.composite)
 
 
-def epoch_count(
+def _epoch_count(
     target: TrueLabel, findings: OutcomeDetails, rule: ScoringRule
 ) -> EpochCount | None:
-    """Count the right ones of a command's scored epochs; None without one."""
     right, scored = rule.count_right(target, findings)
     return EpochCount(right, scored) if scored else None
 
@@ -319,30 +304,23 @@ def _strata(kinds: Counter[_Kind], composite: Composite) -> dict[TrueLabel, Repe
         )
         for target in TrueLabel
     }
-    weights = {
-        target: _weights(composite, by_label[_other(target)], by_label[target])
-        for target in TrueLabel
-    }
     return {
-        target: RepeatedStratum(repeated, weights[target])
-        for target, repeated in by_label.items()
-        if repeated
+        target: RepeatedStratum(own, _weights(composite, own, others))
+        for (target, own), others in zip(by_label.items(), reversed(by_label.values()), strict=True)
+        if own
     }
 
 
 def _weights(
-    composite: Composite, others: Sequence[RepeatedSamples], own: Sequence[RepeatedSamples]
+    composite: Composite, own: Sequence[RepeatedSamples], others: Sequence[RepeatedSamples]
 ) -> tuple[float, ...]:
-    sides = range(len(own[0].sides) if own else 0)
-    signs = [1.0] if len(sides) == 1 else [-1.0, 1.0]
+    signs = (1.0,) if len(own[0].sides) == 1 else (-1.0, 1.0)
     match composite:
         case Composite.BALANCED:
-            return tuple(signs[side] / 2 for side in sides)
+            return tuple(sign / 2 for sign in signs)
         case Composite.PRODUCT:
             # The delta method: the weight of a rate is the other one.
-            return tuple(signs[side] * _mean(others, side) for side in sides)
-        case _:
-            assert_never(composite)
+            return tuple(sign * _mean(others, side) for side, sign in enumerate(signs))
 
 
 def _mean(repeated: Sequence[RepeatedSamples], side: int) -> float:
@@ -351,5 +329,126 @@ def _mean(repeated: Sequence[RepeatedSamples], side: int) -> float:
     return total / samples if samples else 0.0
 
 
-def _other(target: TrueLabel) -> TrueLabel:
-    return TrueLabel.HARMLESS if target is TrueLabel.MALICIOUS else TrueLabel.MALICIOUS
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A data set as a run may ask it."""
+
+    name: str
+    scored: tuple[float, ...]
+    """By stratum, how many of its commands would be scored if all were asked."""
+    commands: int
+    """All its commands, at least 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """The question to be decided."""
+
+    margin: float
+    """Of two models the difference to be found, of one the half-width of its interval; > 0."""
+    power: float | None
+    """Probability to find a difference of that size; None for one model."""
+
+    def reached(self, variance: float, df: float) -> bool:
+        """Whether an estimate of this variance decides."""
+        found = 0.0 if self.power is None else t_quantile(self.power, df)
+        return math.sqrt(variance) * (t_quantile(0.975, df) + found) <= self.margin
+
+
+@dataclass(frozen=True, slots=True)
+class Design:
+    """A run that decides."""
+
+    epochs: int
+    commands: int
+    limit: int | None
+    """Commands of each data set at most; None when all are needed, or more than there are."""
+    available: bool
+    stderr: float
+
+    @property
+    def calls(self) -> int:
+        """Calls to each model."""
+        return self.commands * self.epochs
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatPlan:
+    """All designs that decide, the cheapest first; those that lack commands last."""
+
+    designs: tuple[Design, ...]
+    """At most one for each number of epochs."""
+    available: int
+    needed: int | None
+    """The fewest commands that decide, however many epochs are made of each; None if the pilot
+    cannot say."""
+
+
+def plan_repeats(
+    variance: SplitVariance, sources: Sequence[Source], goal: Goal, max_epochs: int
+) -> RepeatPlan:
+    """Find the designs that reach a goal with 1 to `max_epochs` epochs."""
+    planner = _Planner(variance, sources, goal)
+    found = [(epochs, planner.fewest(epochs)) for epochs in range(1, max_epochs + 1)]
+    designs = [Design(epochs, *each) for epochs, each in found if each is not None]
+    designs.sort(key=lambda design: (not design.available, design.calls, design.epochs))
+    endless = planner.fewest(math.inf)
+    return RepeatPlan(tuple(designs), planner.available, None if endless is None else endless[0])
+
+
+class _Planner:
+    """Searches by bisection: more commands never raise the predicted variance."""
+
+    def __init__(self, variance: SplitVariance, sources: Sequence[Source], goal: Goal) -> None:
+        self._variance, self._sources, self._goal = variance, sources, goal
+        self.available = sum(source.commands for source in sources)
+        self._largest = max(source.commands for source in sources)
+        self._pilot = sum(each.samples for each in variance.strata)
+
+    def fewest(self, epochs: float) -> tuple[int, int | None, bool, float] | None:
+        """Return the fields of the cheapest `Design` with so many epochs, from `commands` on.
+
+        None where the pilot cannot tell.
+        """
+
+        def decides(limit: int) -> bool:
+            scored = self._scored(limit)
+            variance = self._variance.predicted(scored, epochs)
+            return variance is not None and self._reached(variance, sum(scored))
+
+        every = self._scored(self._largest)
+        whole = self._variance.predicted(every, epochs)
+        if whole is None:
+            return None
+        if decides(self._largest):
+            limit = _least(self._largest, decides)
+            asked = sum(min(limit, source.commands) for source in self._sources)
+            stderr = math.sqrt(self._variance.predicted(self._scored(limit), epochs) or 0.0)
+            return asked, None if limit == self._largest else limit, True, stderr
+
+        def decides_beyond(commands: int) -> bool:
+            scored = sum(every) * commands / self.available
+            return commands > self.available and self._reached(
+                whole * self.available / commands, scored
+            )
+
+        commands = _least(MOST_COMMANDS, decides_beyond)
+        return commands, None, False, math.sqrt(whole * self.available / commands)
+
+    def _scored(self, limit: int) -> list[float]:
+        """Return by stratum the commands that are scored when each data set is limited."""
+        return [
+            sum(
+                source.scored[place] * min(limit, source.commands) / source.commands
+                for source in self._sources
+            )
+            for place in range(len(self._variance.strata))
+        ]
+
+    def _reached(self, variance: float, scored: float) -> bool:
+        return self._goal.reached(variance, max(1.0, self._variance.df * scored / self._pilot))
+
+
+def _least(high: int, holds: Callable[[int], bool]) -> int:
+    """Return the least number from 1 to `high` for which something holds; `high` if none."""
+    return 1 + bisect_left(range(1, high), True, key=holds)

@@ -4,7 +4,6 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import replace
-from decimal import Decimal
 
 import pytest
 
@@ -12,14 +11,16 @@ from aegish_dist.core.outcome import OutcomeDetail
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES, SampleAnswers
 from aegish_dist.core.tally import Cell
-from aegish_dist.statistics.repeat_plan import CallUse, Goal, Source, plan_repeats
 from aegish_dist.statistics.repeats import (
     Components,
     EpochCount,
+    Goal,
     RepeatedSamples,
     RepeatedStratum,
+    Source,
     SplitVariance,
     components,
+    plan_repeats,
     repeated_strata,
     repeats_of,
     split_variance,
@@ -248,9 +249,3 @@ def test_a_pilot_of_one_epoch_plans_one_epoch() -> None:
     plan = plan_repeats(once, sources(2000), Goal(0.05, None), 5)
     assert [design.epochs for design in plan.designs] == [1]
     assert plan.needed is None
-
-
-def test_a_call_keeps_what_is_unknown_unknown() -> None:
-    """No price is no price of zero."""
-    assert CallUse("m", 10.0, None, None).cost_usd is None
-    assert CallUse("m", 10.0, 2.0, Decimal("0.1")).cost_usd == Decimal("0.1")
