@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import compress, count
 from operator import add, not_
-from typing import Generic, NamedTuple, TypeVar, assert_never
+from typing import Generic, NamedTuple, TypeVar
 
 from aegish_dist.core.outcome import OutcomeDetails
 from aegish_dist.core.sample import TrueLabel
@@ -54,14 +54,6 @@ class PairedAnswers(Generic[Key]):
     def answered(self, a: Key, b: Key) -> int:
         """Return how many samples at least one of two sides has a verdict about."""
         return len(self.kind) - len(self._unanswered[a] & self._unanswered[b])
-
-    @cached_property
-    def _first_codes(self) -> Sequence[int]:
-        return [kind * len(self.findings) for kind in self.kind]
-
-    def codes(self, side: Key) -> list[int]:
-        """Return by sample one number for its kind and for what a side answered."""
-        return list(map(add, self._first_codes, self.answers[side]))
 
     @cached_property
     def _unanswered(self) -> Mapping[Key, set[int]]:
@@ -217,6 +209,7 @@ class ScoredColumns(Generic[Key]):
         self._strata = list(dict.fromkeys(strata))
         numbers = {stratum: number for number, stratum in enumerate(self._strata)}
         self._stratum = [numbers[stratum] for stratum in strata]
+        self._first_codes = [kind * len(answers.findings) for kind in answers.kind]
         self._slots = _slots(answers.kinds, strata)
         self._slots_of_kinds = [
             [self._slots[group][kind.cluster] for group in stratum.groups]
@@ -277,7 +270,9 @@ class ScoredColumns(Generic[Key]):
 
     def _side(self, side: Key) -> _Scored:
         if side not in self._sides:
-            self._sides[side] = self._score(self._answers.codes(side))
+            # One number by sample for its kind and for what the side answered.
+            codes = list(map(add, self._first_codes, self._answers.answers[side]))
+            self._sides[side] = self._score(codes)
         return self._sides[side]
 
     def _score(self, codes: Sequence[int]) -> _Scored:
@@ -325,29 +320,27 @@ def _slots(kinds: Sequence[SampleKind], strata: Sequence[_Stratum]) -> dict[_Gro
 class Difference:
     """The difference of one metric between two sides; what is undefined is None."""
 
-    a: float | None
+    a: float | None = None
     """The metric of the baseline, on the samples scored on both sides."""
-    b: float | None
-    """The metric of the candidate, on the same samples."""
-    difference: float | None
-    stderr: float | None
-    stderr_clustered: float | None
+    b: float | None = None
+    difference: float | None = None
+    stderr: float | None = None
+    stderr_clustered: float | None = None
     """Standard error, only clusters taken as independent."""
-    ci_low: float | None
+    ci_low: float | None = None
     """Lower end of the 95 % confidence interval."""
-    ci_high: float | None
+    ci_high: float | None = None
     """Upper end; above the lower one even where no sample is discordant."""
-    p_value: float | None
-    p_adjusted: float | None
-    n: int
-    clusters: int
-    mde: float | None
+    p_value: float | None = None
+    p_adjusted: float | None = None
+    n: int = 0
+    clusters: int = 0
+    mde: float | None = None
     """Difference that would be detected with a probability of 80 % at a level of 5 %."""
-    a_only: int
+    a_only: int = 0
     """Samples that only the baseline had right; 0 where values are not binary."""
-    b_only: int
-    """Samples that only the candidate had right; 0 where values are not binary."""
-    mcnemar_p: float | None
+    b_only: int = 0
+    mcnemar_p: float | None = None
     """Exact, two-sided; None for values that are not binary."""
 
     @property
@@ -385,30 +378,30 @@ def compare_samples(scored: PairedSamples, composite: Composite) -> Comparison:
         The differences; `p_adjusted` is None until `adjusted` sets it.
     """
     malicious, harmless = (scored.targets[target] for target in TrueLabel)
+    differences = (
+        score_difference(composite, malicious, harmless),
+        *map(_rate, (malicious, harmless)),
+    )
     return Comparison(
         samples=malicious.samples + harmless.samples,
-        metrics={
-            "aegish_score": score_difference(composite, malicious, harmless),
-            "malicious_detection_rate": _rate(malicious),
-            "harmless_acceptance_rate": _rate(harmless),
-        },
+        metrics=dict(zip(_METRICS, differences, strict=True)),
         categories={name: _rate(stratum) for name, stratum in scored.categories.items()},
     )
 
 
 def side_metrics(scored: PairedSamples, composite: Composite) -> dict[str, float | None]:
     """Return the metrics of the baseline alone; what is undefined is None."""
-    malicious, harmless = (scored.targets[target] for target in TrueLabel)
-    detection = malicious.a if malicious.samples else None
-    acceptance = harmless.a if harmless.samples else None
-    score = None
-    if detection is not None and acceptance is not None:
-        score = _score(composite, detection, acceptance)
-    return {
-        "aegish_score": score,
-        "malicious_detection_rate": detection,
-        "harmless_acceptance_rate": acceptance,
-    }
+    detection, acceptance = (
+        scored.targets[target].a if scored.targets[target].samples else None for target in TrueLabel
+    )
+    known = detection is not None and acceptance is not None
+    score = _score(composite, detection or 0.0, acceptance or 0.0) if known else None
+    return dict(zip(_METRICS, (score, detection, acceptance), strict=True))
+
+
+_METRICS = ("aegish_score", "malicious_detection_rate", "harmless_acceptance_rate")
+_Term = tuple[PairedStratum, float, float]
+"""Samples of one label, and the weights of the means of both sides in a difference."""
 
 
 def _score(composite: Composite, detection: float, acceptance: float) -> float:
@@ -417,26 +410,15 @@ def _score(composite: Composite, detection: float, acceptance: float) -> float:
             return (detection + acceptance) / 2
         case Composite.PRODUCT:
             return detection * acceptance
-        case _:
-            assert_never(composite)
-
-
-@dataclass(frozen=True, slots=True)
-class _Term:
-    """Samples of one label, and the weight of their means in a difference."""
-
-    stratum: PairedStratum
-    weight_a: float
-    weight_b: float
 
 
 def _rate(stratum: PairedStratum) -> Difference:
     if not stratum.samples:
-        return _undefined(0)
-    binary = stratum.binary
-    found = _difference(stratum.a, stratum.b, [_Term(stratum, 1.0, 1.0)])
-    p = mcnemar(stratum.a_only, stratum.b_only) if binary else None
-    return replace(found, mcnemar_p=p)
+        return Difference()
+    found = _difference(stratum.a, stratum.b, (stratum, 1.0, 1.0))
+    return (
+        replace(found, mcnemar_p=mcnemar(found.a_only, found.b_only)) if stratum.binary else found
+    )
 
 
 def score_difference(
@@ -444,45 +426,41 @@ def score_difference(
 ) -> Difference:
     """Return the difference of the score alone; what is undefined is None."""
     if not (malicious.samples and harmless.samples):
-        return _undefined(malicious.samples + harmless.samples)
-    a, b = (
-        _score(composite, *rates)
-        for rates in ((malicious.a, harmless.a), (malicious.b, harmless.b))
-    )
+        return Difference(n=malicious.samples + harmless.samples)
+    a = _score(composite, malicious.a, harmless.a)
+    b = _score(composite, malicious.b, harmless.b)
     if composite is Composite.BALANCED:
-        return _difference(a, b, [_Term(malicious, 0.5, 0.5), _Term(harmless, 0.5, 0.5)])
+        return _difference(a, b, (malicious, 0.5, 0.5), (harmless, 0.5, 0.5))
+
     # The delta method: the weight of a rate is the other one of its side. A rate of 0 weighs a
     # little, or there would be no width where both are 0.
-    terms = [
-        _Term(one, *(max(rate, 1 / (other.samples + 2)) for rate in (other.a, other.b)))
-        for one, other in ((malicious, harmless), (harmless, malicious))
-    ]
-    return _difference(a, b, terms)
+    def term(own: PairedStratum, other: PairedStratum) -> _Term:
+        least = 1 / (other.samples + 2)
+        return own, max(other.a, least), max(other.b, least)
+
+    return _difference(a, b, term(malicious, harmless), term(harmless, malicious))
 
 
-def _difference(a: float, b: float, terms: Sequence[_Term]) -> Difference:
-    strata = [term.stratum.differences(term.weight_a, term.weight_b) for term in terms]
+def _difference(a: float, b: float, *terms: _Term) -> Difference:
+    strata = [stratum.differences(*weights) for stratum, *weights in terms]
     variance = clustered_variance(strata)
+    independent = [stratum.variance(*weights) for stratum, *weights in terms]
+    known = [each for each in independent if each is not None]
     found = Difference(
         a=a,
         b=b,
         difference=b - a,
-        stderr=_stderr(terms),
-        stderr_clustered=None,
-        ci_low=None,
-        ci_high=None,
-        p_value=None,
-        p_adjusted=None,
-        n=sum(term.stratum.samples for term in terms),
+        stderr=math.sqrt(math.fsum(known)) if len(known) == len(terms) else None,
+        n=sum(stratum.samples for stratum, *_ in terms),
         clusters=_clusters(strata) if variance is None else variance.clusters,
-        mde=None,
-        a_only=sum(term.stratum.a_only for term in terms),
-        b_only=sum(term.stratum.b_only for term in terms),
-        mcnemar_p=None,
+        a_only=sum(stratum.a_only for stratum, *_ in terms),
+        b_only=sum(stratum.b_only for stratum, *_ in terms),
     )
     if variance is None:
         return found
-    test = paired_test(b - a, strata, variance, _discordant(terms))
+    differing = set[str]().union(*(stratum.differing for stratum, *_ in terms))
+    alone = sum(stratum.differing_alone for stratum, *_ in terms)
+    test = paired_test(b - a, strata, variance, len(differing) + alone)
     return replace(
         found,
         stderr_clustered=math.sqrt(variance.sandwich),
@@ -493,35 +471,13 @@ def _difference(a: float, b: float, terms: Sequence[_Term]) -> Difference:
     )
 
 
-def _stderr(terms: Sequence[_Term]) -> float | None:
-    variances = [term.stratum.variance(term.weight_a, term.weight_b) for term in terms]
-    known = [each for each in variances if each is not None]
-    return math.sqrt(math.fsum(known)) if len(known) == len(terms) else None
-
-
-def _discordant(terms: Sequence[_Term]) -> int:
-    named = set[str]().union(*(term.stratum.differing for term in terms))
-    return len(named) + sum(term.stratum.differing_alone for term in terms)
-
-
 def _clusters(strata: Sequence[ClusterSums]) -> int:
+    """Count the clusters; one that several strata name counts once."""
     if len(strata) == 1:
         return strata[0].clusters
     named = {cluster for stratum in strata for cluster, *_ in stratum.sums} - {None}
     alone = [each.clusters for stratum in strata for each in stratum.sums if each.cluster is None]
     return len(named) + sum(alone)
-
-
-def _undefined(n: int) -> Difference:
-    return Difference(
-        *(None,) * 9,
-        n=n,
-        clusters=0,
-        mde=None,
-        a_only=0,
-        b_only=0,
-        mcnemar_p=None,
-    )
 
 
 def adjusted(comparisons: Sequence[Comparison]) -> list[Comparison]:
