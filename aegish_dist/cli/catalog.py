@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -16,14 +16,11 @@ from aegish_dist.cli.options import (
     open_workspace,
 )
 from aegish_dist.cli.printing import TextTable, print_table, say, say_json, say_lines
-from aegish_dist.core.model import ModelSpec, Price, Rate
+from aegish_dist.core.model import Price, Rate
 from aegish_dist.core.scoring import RULES
 from aegish_dist.models import ListedModel, missing_key
 from aegish_dist.opinion_files import render_rule
 from aegish_dist.prompts.loading import bundled_prompts, load_prompt
-
-if TYPE_CHECKING:
-    from aegish_dist.pipeline.preflight import ModelCheck
 
 
 @click.group()
@@ -50,7 +47,7 @@ def list_models(as_json: bool) -> None:
             model.spec.id,
             _in_all(model, today),
             _price(model.spec.price),
-            _batches(model.spec),
+            "" if model.spec.batch_share is None else f"{model.spec.batch_share:.0%} of it",
             _key(model, workspace.environ),
             "" if model.entry.retires is None else model.entry.retires.isoformat(),
         )
@@ -75,46 +72,40 @@ def check_(selection: list[str], as_json: bool, **options: Any) -> int:
     `available`; `all` when empty. The exit code is 1 when any of them does not answer with an
     action.
     """
-    import asyncio  # noqa: PLC0415
-
     from aegish_dist.pipeline.preflight import check_models  # noqa: PLC0415
 
     workspace = open_workspace()
     specs = workspace.catalog.resolve(selection or "all", workspace.environ)
     prompt = load_prompt(options["prompt"], cot=options["cot"])
-    parameters, entry = call_parameters(options), workspace.catalog.entry
-    checks = asyncio.run(check_models(specs, prompt, parameters, workspace.credentials, entry))
+    checks = check_models(workspace, specs, prompt, call_parameters(options))
     if as_json:
-        say_json([_check_document(each) for each in checks])
+        say_json(
+            [
+                {"model": each.model, "ok": each.ok, "answer": each.detail}
+                | {"remedy": each.remedy or None, "ms": each.latency_ms}
+                for each in checks
+            ]
+        )
     else:
-        print_table(_check_table(checks))
+        columns = ("Model", "OK", "Answer or problem", "What to change")
+        rows = [
+            (
+                each.model,
+                "yes" if each.ok else "NO",
+                each.detail,
+                each.remedy,
+                "-" if each.latency_ms is None else f"{each.latency_ms:.0f}",
+            )
+            for each in checks
+        ]
+        print_table(TextTable(columns, rows, ("ms",)))
     return 0 if all(each.ok for each in checks) else 1
 
 
-def _check_table(checks: list[ModelCheck]) -> TextTable:
-    columns = ("Model", "OK", "Answer or problem", "What to change")
-    return TextTable(columns, map(_check_row, checks), ("ms",))
-
-
-def _check_row(each: ModelCheck) -> tuple[str, ...]:
-    elapsed = "-" if each.latency_ms is None else f"{each.latency_ms:.0f}"
-    return each.model, "yes" if each.ok else "NO", each.detail, each.remedy, elapsed
-
-
-def _check_document(each: ModelCheck) -> dict[str, object]:
-    return {
-        "model": each.model,
-        "ok": each.ok,
-        "answer": each.detail,
-        "remedy": each.remedy or None,
-        "ms": each.latency_ms,
-    }
-
-
 def _in_all(model: ListedModel, today: date) -> str:
-    if model.entry.retired(today):
-        return "retired" if model.entry.default else ""
-    return "yes" if model.entry.default else ""
+    if not model.entry.default:
+        return ""
+    return "retired" if model.entry.retired(today) else "yes"
 
 
 def _key(model: ListedModel, environ: dict[str, str]) -> str:
@@ -130,10 +121,6 @@ def _price(price: Price | None) -> str:
     if price.per_call is not None:
         return f"{price.per_call * 1000:.2f} per 1,000 calls"
     return f"{_rate(price.input)} / {_rate(price.output)}"
-
-
-def _batches(spec: ModelSpec) -> str:
-    return "" if spec.batch_share is None else f"{spec.batch_share:.0%} of it"
 
 
 def _rate(rate: Rate) -> str:

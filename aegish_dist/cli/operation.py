@@ -97,18 +97,11 @@ def doctor(*, fleet: bool, as_json: bool) -> int:
     from aegish_dist.pipeline.doctor import examine, examine_fleet  # noqa: PLC0415  needs Celery
 
     workspace = open_workspace()
-    checks = examine(
-        database=lambda: workspace.raw_engine,
-        app=None if workspace.settings.embedded_broker else workspace.app,
-        limiter_url=workspace.settings.shared_limiter_url,
-        catalog=lambda: workspace.catalog,
-        environ=workspace.environ,
-        embedded_database=workspace.settings.embedded_database,
-    )
+    settings = workspace.settings
+    checks = examine(workspace)
     if fleet:
-        app = None if workspace.settings.embedded_broker else workspace.app
-        url = workspace.settings.shared_limiter_url
-        checks += examine_fleet(workspace.raw_engine, app, url)
+        app = None if settings.embedded_broker else workspace.app
+        checks += examine_fleet(workspace.raw_engine, app, settings.shared_limiter_url)
     if as_json:
         say_json([{"what": c.part, "ok": c.ok, "detail": c.detail} for c in checks])
     else:

@@ -4,10 +4,9 @@ It becomes another program, so all that both would import is left to that one.
 """
 
 import os
+import sys
 
 import click
-
-from aegish_dist.pipeline.start_worker import worker_command
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
@@ -50,11 +49,17 @@ def worker(
     """
     if models and aggregate_only:
         raise click.UsageError("--aggregate-only calls no model: leave out --models")
+    command = [sys.executable, "-m", "workers"]
+    if models or aggregate_only:
+        from aegish_dist.pipeline.workspace import worker_queues  # noqa: PLC0415
+
+        command += ["-Q", ",".join(worker_queues(models))]
+    if concurrency:
+        command += ["-c", str(concurrency)]
     # An allocator per thread keeps 2 MB to itself; these threads take turns anyway.
     os.environ.setdefault("MALLOC_ARENA_MAX", "1")
     if metrics_port is not None:
         os.environ["AEGISH_DIST_METRICS_PORT"] = str(metrics_port)
     if metrics_host is not None:
         os.environ["AEGISH_DIST_METRICS_HOST"] = metrics_host
-    command = worker_command(models, concurrency, celery_options, aggregate_only=aggregate_only)
-    os.execv(command[0], command)  # noqa: S606  # nosec B606 # our own interpreter
+    os.execv(command[0], [*command, *celery_options])  # noqa: S606  # nosec B606 # our own interpreter

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING
@@ -31,10 +31,6 @@ REFUSALS = frozenset(
     {ErrorClass.AUTH, ErrorClass.QUOTA, ErrorClass.NOT_FOUND, ErrorClass.BAD_REQUEST}
 )
 """Failures that every call of the run would meet again; the others pass, and calls are retried."""
-_OUTPUT_LIMIT_FIELDS = tuple(
-    dict.fromkeys(field for http in HTTP_FORMATS.values() for field in http.output_limit_fields)
-)
-"""Those of every format: routers pass on errors of providers that speak another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +74,7 @@ def check_before_calls(
         check_broker(workspace.app)
     for line in summary(plan, estimated, workspace.settings.concurrency):
         observer.note(line)
-    if not request.dry_run:
+    if not request.dry_run and request.preflight:
         _preflight(workspace, plan, request, observer)
 
 
@@ -98,13 +94,12 @@ def _require_keys(
     else:
         observer.note_table(("Model", "Cannot be called from here"), refusals)
         problem = f"{len(refusals)} of {len(models)} models cannot be called from here"
-    if request.dry_run or request.keys_on_workers:
-        observer.note(problem)
-        return
-    raise ConfigError(
-        f"{problem}. Set the keys, leave those models out (`--models available` selects the"
-        " others), or say --keys-on-workers"
-    )
+    if not (request.dry_run or request.keys_on_workers):
+        raise ConfigError(
+            f"{problem}. Set the keys, leave those models out (`--models available` selects the"
+            " others), or say --keys-on-workers"
+        )
+    observer.note(problem)
 
 
 def _warn_by_catalog(workspace: Workspace, plan: RunPlan, observer: Observer) -> None:
@@ -112,21 +107,20 @@ def _warn_by_catalog(workspace: Workspace, plan: RunPlan, observer: Observer) ->
     today = datetime.now(UTC).date()
     for spec in plan.asked:
         entry = workspace.catalog.entry(spec.id)
-        warning = retirement(entry, today)
-        if warning:
+        if warning := retirement(entry, today):
             observer.note(warning)
         if not entry.takes(spec, plan.parameters):
             observer.note(f"{spec.id} takes no temperature, by the catalog: drop --temperature")
 
 
 def retirement(model: ModelEntry, today: date) -> str:
-    """Return the warning about a model's retirement.
+    """Return the warning about a model's retirement, one line.
 
     Args:
         today: In UTC.
 
     Returns:
-        One line; empty when none is announced, or it is more than `WARN_DAYS` days away.
+        Empty when none is announced, or it is more than `WARN_DAYS` days away.
     """
     if model.retires is None:
         return ""
@@ -144,27 +138,14 @@ def calls_a_provider(spec: ModelSpec) -> bool:
 
 def _preflight(workspace: Workspace, plan: RunPlan, request: Request, observer: Observer) -> None:
     """Ask each model that costs money or may refuse one harmless question, as the run would."""
-    if not request.preflight:
-        return
     if request.keys_on_workers:
         observer.note("no preflight: the keys are on the workers")
         return
     asked = list(filter(calls_a_provider, plan.asked))
-    if asked:
-        observer.note(f"preflight: asking {len(asked)} models one harmless question each")
-        checks = asyncio.run(
-            check_models(
-                asked,
-                plan.prompt,
-                plan.parameters,
-                workspace.credentials,
-                workspace.catalog.entry,
-            )
-        )
-        _require_answers(checks, observer)
-
-
-def _require_answers(checks: Sequence[ModelCheck], observer: Observer) -> None:
+    if not asked:
+        return
+    observer.note(f"preflight: asking {len(asked)} models one harmless question each")
+    checks = check_models(workspace, asked, plan.prompt, plan.parameters)
     for each in checks:
         if not each.ok and not each.refused:
             observer.note(f"preflight: {each.model}: {each.detail}; the run asks it all the same")
@@ -185,43 +166,32 @@ def _require_answers(checks: Sequence[ModelCheck], observer: Observer) -> None:
     )
 
 
-async def check_models(
-    specs: Sequence[ModelSpec],
-    prompt: Prompt,
-    parameters: CallParameters,
-    credentials: Credentials,
-    entry: Callable[[str], ModelEntry],
+def check_models(
+    workspace: Workspace, specs: Sequence[ModelSpec], prompt: Prompt, parameters: CallParameters
 ) -> list[ModelCheck]:
     """Ask every model about one harmless command, all at once, without retries.
 
+    A model is not asked what it refuses by its catalog entry.
+
     Args:
         parameters: Of the run, the deadline of a call among them.
-        entry: Returns the catalog entry of a model id; a model is not asked what it refuses by it.
     """
     from aegish_dist.providers.session import provider_session  # noqa: PLC0415  with aiohttp
 
-    async with provider_session() as providers:
+    credentials = workspace.credentials
 
-        async def check(spec: ModelSpec) -> ModelCheck:
-            return _foreseen(spec, parameters, entry(spec.id)) or await _asked(
-                providers, spec, prompt, parameters, credentials
-            )
+    async def check_all() -> list[ModelCheck]:
+        async with provider_session() as providers:
 
-        return list(await asyncio.gather(*map(check, specs)))
+            async def check(spec: ModelSpec) -> ModelCheck:
+                if not workspace.catalog.entry(spec.id).takes(spec, parameters):
+                    said = "takes no temperature, by the catalog"
+                    return ModelCheck(spec.id, False, said, None, True, "drop --temperature")
+                return await _asked(providers, spec, prompt, parameters, credentials)
 
+            return list(await asyncio.gather(*map(check, specs)))
 
-def _foreseen(spec: ModelSpec, parameters: CallParameters, entry: ModelEntry) -> ModelCheck | None:
-    """Return the refusal that the catalog predicts; None for none."""
-    if entry.takes(spec, parameters):
-        return None
-    return ModelCheck(
-        spec.id,
-        ok=False,
-        detail="takes no temperature, by the catalog",
-        latency_ms=None,
-        refused=True,
-        remedy="drop --temperature",
-    )
+    return asyncio.run(check_all())
 
 
 async def _asked(
@@ -232,6 +202,10 @@ async def _asked(
     credentials: Credentials,
 ) -> ModelCheck:
     started = time.monotonic()
+
+    def since() -> float:
+        return round((time.monotonic() - started) * 1000, 1)
+
     try:
         key = credentials.key(spec.destination)
         secret = None if key is None else SecretStr(key)
@@ -240,12 +214,12 @@ async def _asked(
     except ProviderError as error:
         refused = error.error_class in REFUSALS
         remedy = _remedy(spec, parameters, str(error)) if refused else ""
-        return ModelCheck(spec.id, False, str(error), _since(started), refused, remedy)
+        return ModelCheck(spec.id, False, str(error), since(), refused, remedy)
     except AegishError as error:
         return ModelCheck(spec.id, False, str(error), None, refused=isinstance(error, ConfigError))
     action = parse(completion.text).action
     detail = "answered without an action" if action is None else action.value
-    return ModelCheck(spec.id, ok=action is not None, detail=detail, latency_ms=_since(started))
+    return ModelCheck(spec.id, ok=action is not None, detail=detail, latency_ms=since())
 
 
 def _remedy(spec: ModelSpec, parameters: CallParameters, words: str) -> str:
@@ -263,20 +237,12 @@ def _sent(spec: ModelSpec, parameters: CallParameters) -> Iterator[tuple[str, st
             yield field, f"drop parameters.{field} of this model in your catalog"
     if parameters.temperature is not None:
         yield "temperature", "drop --temperature"
-    for field in _OUTPUT_LIMIT_FIELDS:
-        yield field, f"lower --max-output-tokens{_swap(spec, field)}"
+    own = () if spec.wire.http is None else spec.wire.http.output_limit_fields
+    # Those of every format: routers pass on errors of providers that speak another one.
+    for http in HTTP_FORMATS.values():
+        for field in http.output_limit_fields:
+            others = [each for each in own if each != field] if len(own) > 1 else []
+            swap = f', or set max_tokens_field = "{others[0]}" in your catalog' if others else ""
+            yield field, f"lower --max-output-tokens{swap}"
     if parameters.seed is not None:
         yield "seed", 'put drop_parameters = ["seed"] for this model into your catalog'
-
-
-def _swap(spec: ModelSpec, field: str) -> str:
-    """Return how to send the output limit in another field; empty where there is no choice."""
-    known = () if spec.wire.http is None else spec.wire.http.output_limit_fields
-    if len(known) < 2:
-        return ""
-    other = next(each for each in known if each != field)
-    return f', or set max_tokens_field = "{other}" in your catalog'
-
-
-def _since(started: float) -> float:
-    return round((time.monotonic() - started) * 1000, 1)

@@ -99,7 +99,6 @@ class Workspace:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Disconnect from the store."""
         self.close()
 
     def start_tracing(self) -> None:
@@ -111,6 +110,19 @@ class Workspace:
         if "raw_engine" in vars(self):
             self.raw_engine.dispose()
         finish_tracing()
+
+
+def worker_queues(models: str | None) -> list[str]:
+    """Return the queues of a worker that serves some models; None: that aggregates alone.
+
+    Args:
+        models: Canonical ids, comma-separated.
+    """
+    from aegish_dist.broker.messages import AGGREGATION_QUEUE, pin_name  # noqa: PLC0415
+
+    if models is None:
+        return [AGGREGATION_QUEUE]
+    return [pin_name(model.strip()) for model in models.split(",")]
 
 
 def upgrade_schema(engine: Engine) -> tuple[str | None, str | None]:

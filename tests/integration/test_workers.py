@@ -3,7 +3,6 @@
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from celery import Celery
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
@@ -19,9 +18,10 @@ from aegish_dist.db.workers import (
     living_fleet,
     report_worker,
 )
-from aegish_dist.models import Catalog
 from aegish_dist.pipeline.doctor import examine
 from aegish_dist.pipeline.status import run_status
+from aegish_dist.pipeline.workspace import Workspace
+from aegish_dist.settings import load_settings
 from tests.integration.stored_runs import a_model, a_run, store
 
 
@@ -148,14 +148,9 @@ def test_doctor_names_parked_models(engine: Engine) -> None:
     with Session(engine) as session, session.begin():
         report_worker(session, "a", {}, {dead: ModelBlock.PARKED}, {dead: "HTTP 401: no such key"})
 
-    checks = examine(
-        database=lambda: engine,
-        app=Celery(broker="memory://"),
-        limiter_url=None,
-        catalog=lambda: Catalog.load(None),
-        environ={},
-        embedded_database=False,
-    )
+    url = engine.url.render_as_string(hide_password=False)
+    workspace = Workspace(load_settings({"database_url": url, "broker_url": "redis://127.0.0.1:1"}))
+    checks = examine(workspace)
 
     assert [(each.ok, each.detail) for each in checks if each.part == "runs"] == [
         (False, "lab/parked is parked: HTTP 401: no such key")
