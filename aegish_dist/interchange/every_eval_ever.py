@@ -26,6 +26,7 @@ from aegish_dist.core.scoring import ACTIONS, Composite, ScoringRule
 from aegish_dist.core.secrets import host_of, is_loopback, mask_key_shapes
 from aegish_dist.core.snapshot import CATEGORY_METRIC, Snapshot
 from aegish_dist.core.text import fingerprint_of, printable_line_of_json
+from aegish_dist.interchange.record import RATES, known
 from aegish_dist.report.layout import RankedModel
 from aegish_dist.statistics.metrics import ERROR_LABELS, RULE_ERROR_LABELS
 from aegish_dist.statistics.rates import Estimate
@@ -170,11 +171,11 @@ def record_identity(snapshot: Snapshot, model: str) -> RecordIdentity:
     They stay when the same verdicts are aggregated again, so that a second export replaces the
     first, and change with any verdict, rule set, overlay or formula.
     """
-    known = snapshot.identities.get(model)
+    verdicts = snapshot.identities.get(model)
     opinion = None if snapshot.opinion is None else snapshot.opinion.provenance
     content = fingerprint_of(
         [
-            snapshot.verdicts_hash if known is None else known.verdicts_hash,
+            snapshot.verdicts_hash if verdicts is None else verdicts.verdicts_hash,
             snapshot.metrics_version,
             snapshot.scoring,
             snapshot.scoring_version,
@@ -278,8 +279,8 @@ def _model(spec: ModelSpec) -> dict[str, Any]:
     if rest:
         names |= {"developer": rest[0] if len(rest) > 1 else platform}
         names |= {"inference_platform": platform}
-    known = {"simulated": spec.simulated or None, "requested_name": spec.name or None}
-    about = {"deployment_type": deployment, "model_availability": "unknown", **_as_texts(known)}
+    further = {"simulated": spec.simulated or None, "requested_name": spec.name or None}
+    about = {"deployment_type": deployment, "model_availability": "unknown", **_as_texts(further)}
     return names | {"additional_details": about}
 
 
@@ -377,8 +378,8 @@ def _parameters(snapshot: Snapshot) -> dict[str, Any]:
 
 def _score_details(seen: Estimate, definition: MetricDefinition) -> dict[str, Any]:
     """Return a score with its stderr and interval, as far as there are any."""
-    known = {"n": seen.n, "clusters": seen.clusters, "stderr_unclustered": seen.stderr}
-    score = {"score": seen.value, "details": _as_texts(known)}
+    details = {"n": seen.n, "clusters": seen.clusters, "stderr_unclustered": seen.stderr}
+    score = {"score": seen.value, "details": _as_texts(details)}
     uncertainty: dict[str, Any] = {}
     stderr, method = seen.stderr_clustered, "clustered by binary (Miller 2024, arXiv 2411.00640)"
     if stderr is None:
@@ -446,10 +447,6 @@ def _as_texts(values: Mapping[str, object]) -> dict[str, str]:
     }
 
 
-_RATES = {
-    TrueLabel.MALICIOUS: "malicious_detection_rate",
-    TrueLabel.HARMLESS: "harmless_acceptance_rate",
-}
 _LATENCIES = ("queue_ms", "limiter_ms", "backoff_ms", "total_ms")
 _METADATA = (
     *("epoch", "generation", "attempts", "confidence", "stop_reason", "stop_kind"),
@@ -492,7 +489,7 @@ class SampleLines:
             else:
                 line = self._line(newest, sample)
                 head = {"schema_version": SCHEMA_VERSION, "evaluation_id": evaluation_id}
-                lines.append(printable_line_of_json(head | _known(line)))
+                lines.append(printable_line_of_json(head | known(line)))
         return lines, unscored
 
     def _line(self, verdict: Mapping[str, Any], sample: Sample) -> dict[str, Any]:
@@ -517,7 +514,7 @@ class SampleLines:
         return {
             "model_id": verdict["model"],
             "evaluation_name": _evaluation_name(label.target),
-            "evaluation_result_id": _RATES[label.target],
+            "evaluation_result_id": RATES[label.target],
             "sample_id": sample.sample_id,
             "sample_hash": hashlib.sha256(canonical.encode()).hexdigest(),
             "interaction_type": "single_turn",
@@ -541,10 +538,6 @@ def _sample(verdict: Mapping[str, Any]) -> Sample:
     )
 
 
-def _known(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
-
-
 def _attribution(verdict: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "turn_idx": 0,
@@ -566,14 +559,14 @@ def _usage(verdict: Mapping[str, Any]) -> dict[str, int] | None:
         "reasoning_tokens": verdict["reasoning_tokens"],
     }
     total = sent + received
-    return {"input_tokens": sent, "output_tokens": received, "total_tokens": total} | _known(parts)
+    return {"input_tokens": sent, "output_tokens": received, "total_tokens": total} | known(parts)
 
 
 def _performance(verdict: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the time of the call; what was spent waiting on our side stands beside it."""
     waits = _as_texts({name: verdict[name] for name in _LATENCIES})
-    known = {"additional_details": waits or None, "latency_ms": verdict["latency_ms"]}
-    return _known(known) or None
+    found = {"additional_details": waits or None, "latency_ms": verdict["latency_ms"]}
+    return known(found) or None
 
 
 def _error(verdict: Mapping[str, Any]) -> str:

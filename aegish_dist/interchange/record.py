@@ -10,13 +10,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
 
 from aegish_dist.core.outcome import ErrorClass, Outcome, StopKind
 from aegish_dist.core.parsing import ACTIONS, PARSER_VERSION, outcome_of, parse
-from aegish_dist.core.sample import Sample
+from aegish_dist.core.sample import Sample, TrueLabel
 from aegish_dist.core.secrets import mask_key_shapes
 from aegish_dist.core.text import clean_text
 from aegish_dist.core.verdict import Completion, ParsedCompletion, Usage
@@ -25,6 +25,7 @@ from aegish_dist.errors import InputError
 from aegish_dist.inputs.checking import checked
 from aegish_dist.inputs.documents import parse_json
 
+T = TypeVar("T")
 MAX_COST_USD = Decimal(10) ** 9
 MAX_COST_DECIMALS = 100
 """Exact costs need some thirty decimals; hostile ones could need a billion."""
@@ -93,6 +94,11 @@ def required_label(text: str | None, field: str) -> str:
     return found
 
 
+RATES = {
+    TrueLabel.MALICIOUS: "malicious_detection_rate",
+    TrueLabel.HARMLESS: "harmless_acceptance_rate",
+}
+"""The metric that a verdict about a command of a target counts in."""
 FACTS = frozenset(each.name for each in FIELDS) - {*OPINIONS}
 MAX_KNOWN = 300_000
 """Samples remembered at most."""
@@ -273,6 +279,11 @@ def stop_kind_of(stop_reason: str | None) -> StopKind | None:
     return STOP_KINDS.get(stop_reason.lower(), StopKind.OTHER)
 
 
+def known(values: Mapping[str, T | None]) -> dict[str, T]:
+    """Return the values that are not None."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
 def encode(value: object) -> str:
     """Encode on one line; what UTF-8 cannot hold is escaped like everything beyond ASCII."""
     return json.dumps(value, allow_nan=False, default=_plain)
@@ -284,7 +295,7 @@ def _plain(value: object) -> str | float:
     return number if Decimal(str(number := float(value))) == value else str(value)
 
 
-class JudgedRecord(NamedTuple):
+class JudgedVerdict(NamedTuple):
     """A verdict as stored, its opinions included."""
 
     record: VerdictRecord
@@ -307,8 +318,8 @@ class JudgedLines:
         )
         self._decoder = msgspec.json.Decoder(self._type)
 
-    def read(self, lines: bytes) -> Iterator[JudgedRecord]:
+    def read(self, lines: bytes) -> Iterator[JudgedVerdict]:
         """Yield the verdicts of some lines."""
         for line in lines.splitlines():
             record: Any = self._decoder.decode(line)
-            yield JudgedRecord(record, tuple(getattr(record, name) for name in self._names))
+            yield JudgedVerdict(record, tuple(getattr(record, name) for name in self._names))

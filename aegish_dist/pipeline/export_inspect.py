@@ -16,7 +16,7 @@ from aegish_dist.files import replacing_in
 from aegish_dist.interchange.inspect_archive import InspectArchive
 from aegish_dist.interchange.inspect_sample import PREFIX
 from aegish_dist.interchange.inspect_writer import InspectLogWriter, LogHead
-from aegish_dist.interchange.record import JudgedLines, JudgedRecord
+from aegish_dist.interchange.record import JudgedLines, JudgedVerdict
 from aegish_dist.pipeline.export_verdicts import judgements_of
 
 
@@ -63,16 +63,16 @@ def _run_of(path: Path) -> object:
     return metadata.values.get(f"{PREFIX}run_id")
 
 
-def _log_of(verdict: JudgedRecord) -> tuple[str, str]:
+def _log_of(verdict: JudgedVerdict) -> tuple[str, str]:
     return verdict.record.model, verdict.record.dataset or ""
 
 
-def _sample_of(verdict: JudgedRecord) -> tuple[str, ...]:
+def _sample_of(verdict: JudgedVerdict) -> tuple[str, ...]:
     record = verdict.record
     return record.command, record.target, record.category or "", record.cluster or ""
 
 
-def _write(stream: IO[bytes], head: LogHead, verdicts: Iterator[JudgedRecord]) -> None:
+def _write(stream: IO[bytes], head: LogHead, verdicts: Iterator[JudgedVerdict]) -> None:
     with InspectLogWriter(stream, head) as log:
         for _, of_sample in groupby(verdicts, _sample_of):
             epochs = groupby(of_sample, lambda verdict: verdict.record.epoch)
