@@ -20,10 +20,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, BinaryIO, Self, TypeVar
 
-from aegish_dist.core.verdict_record import (
-    Moment,
-    Name,
-)
+from aegish_dist.core.verdict_record import Moment, Name
 from aegish_dist.errors import ConfigError, DatasetError
 from aegish_dist.inputs.checking import Location
 from aegish_dist.inputs.documents import open_input, parse_json
@@ -98,110 +95,10 @@ class Fields:
 STORED, DEFLATED, ZSTANDARD = 0, 8, 93
 """Methods of compression, as the zip format numbers them."""
 INPUT_BYTES = 2**14
-OUTPUT_BYTES = 2**20
-"""Decompressed at once at most."""
 MAX_FRAMES = 1_000
 """Inspect AI begins a Zstandard frame every 200 MiB; empty ones cost time and give nothing."""
 LOCAL_HEADER_BYTES = 30
 ENCRYPTED = 0x1
-
-
-def read_member(file: BinaryIO, info: zipfile.ZipInfo, max_bytes: int) -> bytes:
-    """Read and decompress a member, never holding much more than the limit.
-
-    Raises:
-        ValueError: It is damaged, encrypted, too large or compressed in another way; says which.
-        ConfigError: It takes a package that is not installed.
-    """
-    if info.flag_bits & ENCRYPTED:
-        raise ValueError("is encrypted")
-    pieces: list[bytes] = []
-    size = checksum = 0
-    for piece in _decompressed(_raw(file, info), info.compress_type):
-        size += len(piece)
-        if size > max_bytes:
-            raise ValueError(f"is larger than {max_bytes} bytes")
-        checksum = zlib.crc32(piece, checksum)
-        pieces.append(piece)
-    if checksum != info.CRC:
-        raise ValueError("is damaged")
-    return b"".join(pieces)
-
-
-def _raw(file: BinaryIO, info: zipfile.ZipInfo) -> Iterator[bytes]:
-    """Yield the compressed bytes; lengths of name and extra field may differ from the directory."""
-    file.seek(max(info.header_offset, 0))
-    header = file.read(LOCAL_HEADER_BYTES)
-    if len(header) < LOCAL_HEADER_BYTES or not header.startswith(b"PK\x03\x04"):
-        raise ValueError("is damaged")
-    file.seek(int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little"), 1)
-    left = info.compress_size
-    while left > 0:
-        chunk = file.read(min(left, INPUT_BYTES))
-        if not chunk:
-            raise ValueError("is damaged")
-        left -= len(chunk)
-        yield chunk
-
-
-def _decompressed(chunks: Iterator[bytes], method: int) -> Iterator[bytes]:
-    if method == STORED:
-        return chunks
-    if method == DEFLATED:
-        return _inflated(chunks)
-    if method == ZSTANDARD:
-        return _unframed(chunks)
-    raise ValueError(
-        f"is compressed by method {method}, which Inspect AI does not use; rewrite the log with "
-        "'inspect log convert'"
-    )
-
-
-def _inflated(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    inflate = zlib.decompressobj(-zlib.MAX_WBITS)
-    try:
-        for chunk in chunks:
-            rest = chunk
-            while rest and not inflate.eof:
-                yield inflate.decompress(rest, OUTPUT_BYTES)
-                rest = inflate.unconsumed_tail
-        yield inflate.flush()
-    except zlib.error as error:
-        raise ValueError("is damaged") from error
-
-
-def _unframed(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Decompress Zstandard, which may come in several frames."""
-    new_decoder, zstd_error = _zstandard()
-    decoder, frames = new_decoder(), 1
-    try:
-        for chunk in chunks:
-            rest = chunk
-            while rest or not decoder.needs_input:
-                if decoder.eof:
-                    rest, decoder, frames = decoder.unused_data, new_decoder(), frames + 1
-                    if frames > MAX_FRAMES:
-                        raise ValueError(f"has more than {MAX_FRAMES} frames")
-                    continue
-                yield decoder.decompress(rest, OUTPUT_BYTES)
-                rest = b""
-    except zstd_error as error:
-        raise ValueError("is damaged") from error
-
-
-def _zstandard() -> tuple[Any, type[Exception]]:
-    try:
-        if sys.version_info >= (3, 14):
-            from compression import zstd  # noqa: PLC0415
-        else:
-            from backports import zstd  # noqa: PLC0415
-    except ImportError as error:
-        raise ConfigError(
-            "logs compressed by Zstandard need a package: pip install backports.zstd"
-        ) from error
-    return zstd.ZstdDecompressor, zstd.ZstdError
-
-
 HEADERS = ("header.json", "_journal/start.json")
 """Of a finished log, and of one that was cut off."""
 MAX_MEMBER_BYTES = 64 * 2**20
@@ -248,7 +145,7 @@ class InspectArchive:
         """Return the fields of the evaluation as a whole."""
         for name in HEADERS:
             if name in self._zip.NameToInfo:
-                return self._member(name)
+                return self._fields(name, self._read(name))
         raise DatasetError("has no header; is it a log of Inspect AI?", source=self._source)
 
     def samples(self) -> Iterator[Fields]:
@@ -260,50 +157,43 @@ class InspectArchive:
                 if name == folder[0] + SHELL:
                     yield self._chunked(folder[0], folders[folder[0]])
             elif name.startswith("samples/") and name.endswith(".json"):
-                yield self._member(name)
+                yield self._fields(name, self._read(name))
 
     def _folders(self) -> dict[str, dict[int, str]]:
         """Return the folders of samples, each with the names of its attachments by number."""
-        names = dict.fromkeys(self._zip.namelist())
         folders: dict[str, dict[int, str]] = {}
-        for name in names:
+        for name in self._zip.NameToInfo:
             folder = FOLDER.match(name)
-            if folder is not None and folder[0] + SHELL in names:
+            if folder is not None and folder[0] + SHELL in self._zip.NameToInfo:
                 attachments = folders.setdefault(folder[0], {})
                 found = ATTACHMENTS.fullmatch(name, folder.end())
                 if found is not None:
                     attachments[int(found[1])] = name
         return folders
 
-    def _chunked(self, folder: str, attachments: dict[int, str]) -> Fields:
+    def _chunked(self, folder: str, attachments: Mapping[int, str]) -> Fields:
         """Put together what a sample is in one member."""
         raw = self._read(folder + SHELL)
-        shell = self._object(raw, folder + SHELL)
+        shell = self._fields(folder + SHELL, raw)
         values = dict(shell.values)
         metadata = f"{folder}/metadata.json"
         if metadata in self._zip.NameToInfo:
-            values["metadata"] = self._member(metadata).values
+            values["metadata"] = self._fields(metadata, self._read(metadata)).values
         if REFERENCE.encode() in raw:
-            values["attachments"] = self._attachments(attachments)
+            texts: dict[str, object] = {}
+            left = MAX_MEMBER_BYTES
+            for first, name in sorted(attachments.items()):
+                part = self._read(name, left)
+                left -= len(part)
+                numbered = enumerate(self._decoded(name, part, list[Any]), first)
+                texts |= {str(number): text for number, text in numbered}
+            values["attachments"] = texts
         return Fields(values, shell.source)
 
-    def _attachments(self, names: dict[int, str]) -> dict[str, object]:
-        found: dict[str, object] = {}
-        left = MAX_MEMBER_BYTES
-        for first in sorted(names):
-            raw = self._read(names[first], left)
-            left -= len(raw)
-            texts = self._decoded(raw, names[first], list[Any])
-            found |= {str(number): text for number, text in enumerate(texts, first)}
-        return found
+    def _fields(self, name: str, raw: bytes) -> Fields:
+        return Fields(self._decoded(name, raw, dict[str, Any]), f"{self._source}, {name}")
 
-    def _member(self, name: str) -> Fields:
-        return self._object(self._read(name), name)
-
-    def _object(self, raw: bytes, name: str) -> Fields:
-        return Fields(self._decoded(raw, name, dict[str, Any]), f"{self._source}, {name}")
-
-    def _decoded(self, raw: bytes, name: str, kind: type[T]) -> T:
+    def _decoded(self, name: str, raw: bytes, kind: type[T]) -> T:
         location = Location(f"{self._source}, {name}")
         with location:
             values = parse_json(raw, Decimal)
@@ -312,6 +202,75 @@ class InspectArchive:
     def _read(self, name: str, max_bytes: int | None = None) -> bytes:
         limit = MAX_MEMBER_BYTES if max_bytes is None else max_bytes
         try:
-            return read_member(self._file, self._zip.NameToInfo[name], limit)
+            return _read_member(self._file, self._zip.NameToInfo[name], limit)
         except (ValueError, OSError) as error:
             raise DatasetError(str(error), source=f"{self._source}, {name}") from error
+
+
+def _read_member(file: BinaryIO, info: zipfile.ZipInfo, max_bytes: int) -> bytes:
+    """Read and decompress a member, never holding much more than the limit.
+
+    Raises:
+        ValueError: It is damaged, encrypted, too large or compressed in another way; says which.
+        ConfigError: It takes a package that is not installed.
+    """
+    if info.flag_bits & ENCRYPTED:
+        raise ValueError("is encrypted")
+    # Lengths of name and extra field may differ from the directory.
+    file.seek(max(info.header_offset, 0))
+    header = file.read(LOCAL_HEADER_BYTES)
+    if len(header) < LOCAL_HEADER_BYTES or not header.startswith(b"PK\x03\x04"):
+        raise ValueError("is damaged")
+    file.seek(int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little"), 1)
+    # Nothing that is compressed takes a MiB more than it is worth.
+    raw = file.read(min(info.compress_size, max_bytes + 2**20))
+    data = _decompressed(raw, info.compress_type, max_bytes + 1)
+    if len(data) > max_bytes:
+        raise ValueError(f"is larger than {max_bytes} bytes")
+    if len(raw) < info.compress_size or zlib.crc32(data) != info.CRC:
+        raise ValueError("is damaged")
+    return data
+
+
+def _decompressed(raw: bytes, method: int, max_bytes: int) -> bytes:
+    if method == STORED:
+        return raw
+    if method == ZSTANDARD:
+        return _unframed(raw, max_bytes)
+    if method != DEFLATED:
+        raise ValueError(
+            f"is compressed by method {method}, which Inspect AI does not use; rewrite the log "
+            "with 'inspect log convert'"
+        )
+    try:
+        return zlib.decompressobj(-zlib.MAX_WBITS).decompress(raw, max_bytes)
+    except zlib.error as error:
+        raise ValueError("is damaged") from error
+
+
+def _unframed(raw: bytes, max_bytes: int) -> bytes:
+    """Decompress Zstandard, which may come in several frames."""
+    try:
+        if sys.version_info >= (3, 14):
+            from compression import zstd  # noqa: PLC0415
+        else:
+            from backports import zstd  # noqa: PLC0415
+    except ImportError as error:
+        raise ConfigError(
+            "logs compressed by Zstandard need a package: pip install backports.zstd"
+        ) from error
+    data, decoder, frames = bytearray(), zstd.ZstdDecompressor(), 1
+    try:
+        # In pieces: what follows a frame is copied.
+        for start in range(0, len(raw), INPUT_BYTES):
+            rest = raw[start : start + INPUT_BYTES]
+            while rest and len(data) < max_bytes:
+                if decoder.eof:
+                    decoder, frames = zstd.ZstdDecompressor(), frames + 1
+                    if frames > MAX_FRAMES:
+                        raise ValueError(f"has more than {MAX_FRAMES} frames")
+                data += decoder.decompress(rest, max_bytes - len(data))
+                rest = decoder.unused_data if decoder.eof else b""
+    except zstd.ZstdError as error:
+        raise ValueError("is damaged") from error
+    return bytes(data)
