@@ -272,10 +272,7 @@ def read_rows(path: Path, checker: RecordChecker | None = None) -> Iterator[Row]
         case FileFormat.PARQUET:
             return _checked_rows(path, numbered_rows(path), from_row, checker)
         case FileFormat.INSPECT:
-            return (
-                checker.row(record, path.stem, negative_time=negative)
-                for record, negative in read_inspect_log(path)
-            )
+            return read_inspect_log(path, checker)
 
 
 def _checked_rows(
