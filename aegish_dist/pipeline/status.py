@@ -10,7 +10,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
@@ -40,130 +40,6 @@ from aegish_dist.db.workers import Fleet, ModelBlock, living_fleet
 from aegish_dist.errors import QueueError, StoreAwayError
 from aegish_dist.pipeline.batches.budget import is_out_of_money
 
-
-@dataclass(frozen=True, slots=True)
-class RunFacts:
-    """Everything about a run that was read from the store."""
-
-    run: Run
-    progress: Mapping[str, Progress]
-    fleet: Fleet
-    failures: tuple[FailedCalls, ...]
-    """Failed calls of all models by kind, those of items that workers still hold included."""
-    batches: Mapping[str, BatchTotals]
-    """Batches of the models that are asked so, now or later."""
-    out_of_money: Collection[str]
-    """Models whose caps leave no room for a further batch."""
-
-
-def model_statuses(facts: RunFacts) -> tuple[ModelStatus, ...]:
-    """Return how far each model of a run is, in the order of the run."""
-    over = over_budget(facts.run, costs_of(facts.progress)) | set(facts.out_of_money)
-    return tuple(_status(facts, spec.id, over=spec.id in over) for spec in facts.run.models)
-
-
-def _status(facts: RunFacts, model: str, *, over: bool) -> ModelStatus:
-    run, progress, fleet = facts.run, facts.progress[model], facts.fleet
-    verdicts = sum(progress.outcomes.values())
-    planned = verdicts if run.imported else run.planned(model)
-    done, held = verdicts - progress.awaiting_retry, fleet.in_flight.get((run.run_id, model), 0)
-    failed = sum(progress.failed.values())
-    missing = planned - done
-    state = _state(facts, model, missing, held, over=over)
-    cost = None if progress.cost_usd is None else float(progress.cost_usd)
-    kinds = [kind for kind in facts.failures if kind.model == model]
-    calls = sum(kind.calls for kind in kinds)
-    batches = facts.batches.get(model)
-    rate = 0.0 if batches is not None and not batches.starts_in_s else progress.rate_per_s
-    limited = [kind for kind in kinds if kind.error_class is ErrorClass.RATE_LIMIT]
-    return ModelStatus(
-        model=model,
-        planned=planned,
-        done=done,
-        in_flight=held,
-        state=state,
-        rate_per_s=round(progress.rate_per_s, 2),
-        cost_usd=cost,
-        failed=failed,
-        replaced=progress.replaced,
-        reason=_reason(state, fleet, (run.run_id, model)),
-        waiting=fleet.waiting.get((run.run_id, model)),
-        eta_s=model_eta_s(state, missing, rate),
-        cost_at_end_usd=cost_at_end_usd(
-            cost, verdicts + progress.replaced, state, missing, batches
-        ),
-        failed_calls=calls,
-        retries=max(0, calls - failed),
-        rate_limited=sum(kind.calls for kind in limited),
-        rate_limited_last_minute=sum(kind.calls_lately for kind in limited),
-        batches=batches,
-    )
-
-
-def _state(facts: RunFacts, model: str, missing: int, held: int, *, over: bool) -> State:
-    run, fleet = facts.run, facts.fleet
-    if missing <= 0 or run.prompt is None:
-        return State.COMPLETE
-    if run.held is not None:
-        return State(run.held.value)
-    batches = facts.batches.get(model)
-    if batches is not None and not batches.starts_in_s and missing > batches.live:
-        return _state_in_batches(facts, model, over=over and not batches.open)
-    halt = ModelBlock.OVER_BUDGET if over else fleet.halt(run.run_id, model)
-    if halt is not None:
-        return State(halt.value)
-    # A worker also holds items that reached it of a model that it may not call.
-    held_to_call = held if (run.run_id, model) not in fleet.unserved else 0
-    moves = held_to_call or (fleet.workers and facts.progress[model].rate_per_s)
-    return State.RUNNING if moves else State.WAITING
-
-
-def _state_in_batches(facts: RunFacts, model: str, *, over: bool) -> State:
-    """Return the state of a model that is not called: any worker plans and follows its batches."""
-    if over:
-        return State.OVER_BUDGET
-    may_ask = facts.fleet.workers and (facts.run.run_id, model) not in facts.fleet.unserved
-    return State.RUNNING if may_ask else State.WAITING
-
-
-def _reason(state: State, fleet: Fleet, key: tuple[str, str]) -> str | None:
-    if state is State.WAITING:
-        return fleet.unserved.get(key)
-    return fleet.reason(*key) or None if state is State.PARKED else None
-
-
-def all_failures(
-    stored: Iterable[FailedCalls], held: Iterable[FailedCalls]
-) -> tuple[FailedCalls, ...]:
-    """Return failed calls by kind, the newest kind first."""
-    kinds: dict[tuple[object, ...], FailedCalls] = {}
-    for each in (*stored, *held):
-        key = (each.model, each.error_class, each.status)
-        other = kinds.get(key)
-        kinds[key] = each if other is None else _joined(each, other)
-    return tuple(sorted(kinds.values(), key=lambda each: each.at, reverse=True))
-
-
-def _joined(a: FailedCalls, b: FailedCalls) -> FailedCalls:
-    newest = a if a.at >= b.at else b
-    return replace(newest, calls=a.calls + b.calls, calls_lately=a.calls_lately + b.calls_lately)
-
-
-def over_budget(run: Run, spent: Mapping[str, Decimal]) -> set[str]:
-    """Return the models that have spent what they may, whether or not a worker lives.
-
-    Args:
-        spent: USD by model.
-    """
-    parameters = run.parameters
-    if parameters is None:
-        return set()
-    cap, model_cap = parameters.max_cost_usd, parameters.max_cost_per_model_usd
-    if cap is not None and sum(spent.values()) >= cap:
-        return set(spent)
-    return {model for model, cost in spent.items() if model_cap is not None and cost >= model_cap}
-
-
 RATE_WINDOW_S = 15.0
 """Seconds over which verdicts per second are taken."""
 LAST_ERRORS = 8
@@ -178,16 +54,12 @@ def run_status(engine: Engine, run_id: str) -> RunStatus:
         fleet = living_fleet(session)
         batches = batch_totals(session, run_id)
         stored = failed_kinds(session, run_id, LATELY.total_seconds(), LAST_ERRORS)
-        facts = RunFacts(
-            run=run,
-            progress=progress,
-            fleet=fleet,
-            failures=all_failures(stored, fleet.failing.get(run_id, ())),
-            batches=batches,
-            out_of_money=_out_of_money(session, run, costs_of(progress), batches),
-        )
+        spent = costs_of(progress)
+        over = over_budget(run, spent) | _out_of_money(session, run, spent, batches)
         aggregation = newest_aggregation(session, run_id)
-    models = model_statuses(facts)
+    failures = _joined(stored, fleet.failing.get(run_id, ()))
+    facts = _RunFacts(run, progress, fleet, failures, batches, over)
+    models = tuple(_model_status(facts, spec.id) for spec in run.models)
     planned, done = sum(m.planned for m in models), sum(m.done for m in models)
     caps = run.parameters
     costs = [model.cost_usd for model in models if model.cost_usd is not None]
@@ -214,14 +86,63 @@ def run_status(engine: Engine, run_id: str) -> RunStatus:
         max_cost_per_model_usd=None if caps is None else _usd(caps.max_cost_per_model_usd),
         rate_limited=sum(model.rate_limited for model in models),
         rate_limited_last_minute=sum(model.rate_limited_last_minute for model in models),
-        last_errors=facts.failures[:LAST_ERRORS],
+        last_errors=failures[:LAST_ERRORS],
     )
+
+
+def _usd(amount: Decimal | None) -> float | None:
+    return None if amount is None else float(amount)
+
+
+def _summed(counts: Iterable[Mapping[Outcome, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for each in counts:
+        total.update(each)
+    return dict(sorted(total.items()))
+
+
+def _joint_state(models: tuple[ModelStatus, ...]) -> State:
+    states = {model.state for model in models}
+    order = (State.RUNNING, State.WAITING, State.PARKED, State.OVER_BUDGET, *HELD)
+    return next((state for state in order if state in states), State.COMPLETE)
+
+
+def _joined(stored: Iterable[FailedCalls], held: Iterable[FailedCalls]) -> tuple[FailedCalls, ...]:
+    """Return failed calls by kind, those of items that workers hold included, the newest first."""
+    kinds: dict[tuple[object, ...], FailedCalls] = {}
+    for each in (*stored, *held):
+        key = (each.model, each.error_class, each.status)
+        other = kinds.get(key)
+        if other is None:
+            kinds[key] = each
+        else:
+            kinds[key] = replace(
+                max(other, each, key=lambda kind: kind.at),
+                calls=other.calls + each.calls,
+                calls_lately=other.calls_lately + each.calls_lately,
+            )
+    return tuple(sorted(kinds.values(), key=lambda kind: kind.at, reverse=True))
+
+
+def over_budget(run: Run, spent: Mapping[str, Decimal]) -> set[str]:
+    """Return the models that have spent what they may, whether or not a worker lives.
+
+    Args:
+        spent: USD by model.
+    """
+    parameters = run.parameters
+    if parameters is None:
+        return set()
+    cap, model_cap = parameters.max_cost_usd, parameters.max_cost_per_model_usd
+    if cap is not None and sum(spent.values()) >= cap:
+        return set(spent)
+    return {model for model, cost in spent.items() if model_cap is not None and cost >= model_cap}
 
 
 def _out_of_money(
     session: Session, run: Run, spent: Mapping[str, Decimal], batches: Mapping[str, BatchTotals]
 ) -> set[str]:
-    """Return the models that have no open batch and no room for one."""
+    """Return the models that have no open batch, and whose caps leave no room for one."""
     idle = {model for model, each in batches.items() if not each.starts_in_s and not each.open}
     return {
         spec.id
@@ -230,8 +151,82 @@ def _out_of_money(
     }
 
 
-def _usd(amount: Decimal | None) -> float | None:
-    return None if amount is None else float(amount)
+@dataclass(frozen=True, slots=True)
+class _RunFacts:
+    """Everything about a run that was read from the store."""
+
+    run: Run
+    progress: Mapping[str, Progress]
+    fleet: Fleet
+    failures: tuple[FailedCalls, ...]
+    batches: Mapping[str, BatchTotals]
+    """Batches of the models that are asked so, now or later."""
+    over: Collection[str]
+    """Models that have spent what they may."""
+
+
+def _model_status(facts: _RunFacts, model: str) -> ModelStatus:
+    run, progress, fleet = facts.run, facts.progress[model], facts.fleet
+    verdicts = sum(progress.outcomes.values())
+    planned = verdicts if run.imported else run.planned(model)
+    done, held = verdicts - progress.awaiting_retry, fleet.in_flight.get((run.run_id, model), 0)
+    failed = sum(progress.failed.values())
+    missing = planned - done
+    state = _state(facts, model, missing, held)
+    cost = _usd(progress.cost_usd)
+    kinds = [kind for kind in facts.failures if kind.model == model]
+    calls = sum(kind.calls for kind in kinds)
+    batches = facts.batches.get(model)
+    rate = 0.0 if batches is not None and not batches.starts_in_s else progress.rate_per_s
+    limited = [kind for kind in kinds if kind.error_class is ErrorClass.RATE_LIMIT]
+    reason = None
+    if state is State.WAITING:
+        reason = fleet.unserved.get((run.run_id, model))
+    elif state is State.PARKED:
+        reason = fleet.reason(run.run_id, model) or None
+    return ModelStatus(
+        model=model,
+        planned=planned,
+        done=done,
+        in_flight=held,
+        state=state,
+        rate_per_s=round(progress.rate_per_s, 2),
+        cost_usd=cost,
+        failed=failed,
+        replaced=progress.replaced,
+        reason=reason,
+        waiting=fleet.waiting.get((run.run_id, model)),
+        eta_s=model_eta_s(state, missing, rate),
+        cost_at_end_usd=cost_at_end_usd(
+            cost, verdicts + progress.replaced, state, missing, batches
+        ),
+        failed_calls=calls,
+        retries=max(0, calls - failed),
+        rate_limited=sum(kind.calls for kind in limited),
+        rate_limited_last_minute=sum(kind.calls_lately for kind in limited),
+        batches=batches,
+    )
+
+
+def _state(facts: _RunFacts, model: str, missing: int, held: int) -> State:
+    run, fleet, over = facts.run, facts.fleet, model in facts.over
+    if missing <= 0 or run.prompt is None:
+        return State.COMPLETE
+    if run.held is not None:
+        return State(run.held.value)
+    unserved = (run.run_id, model) in fleet.unserved
+    batches = facts.batches.get(model)
+    if batches is not None and not batches.starts_in_s and missing > batches.live:
+        # Any worker plans and follows its batches: no call is made of it.
+        if over and not batches.open:
+            return State.OVER_BUDGET
+        return State.RUNNING if fleet.workers and not unserved else State.WAITING
+    halt = ModelBlock.OVER_BUDGET if over else fleet.halt(run.run_id, model)
+    if halt is not None:
+        return State(halt.value)
+    # A worker also holds items that reached it of a model that it may not call.
+    moves = (held and not unserved) or (fleet.workers and facts.progress[model].rate_per_s)
+    return State.RUNNING if moves else State.WAITING
 
 
 def items_held(engine: Engine, run_id: str) -> int:
@@ -245,21 +240,6 @@ def has_batches_to_do(engine: Engine, run_id: str) -> bool:
     """Return whether batches of a run are open or are to be made, without counting its verdicts."""
     with transaction(engine) as session:
         return batch_work_left(session, run_id)
-
-
-def _summed(counts: Iterable[Mapping[Outcome, int]]) -> dict[str, int]:
-    total: Counter[str] = Counter()
-    for each in counts:
-        total.update(each)
-    return dict(sorted(total.items()))
-
-
-def _joint_state(models: tuple[ModelStatus, ...]) -> State:
-    states = {model.state for model in models}
-    for state in (State.RUNNING, State.WAITING, State.PARKED, State.OVER_BUDGET, *HELD):
-        if state in states:
-            return state
-    return State.COMPLETE
 
 
 def retry_command(status: RunStatus) -> str | None:
@@ -279,52 +259,40 @@ LEAST_S = 10.0
 """Seconds of counts below which the rate of the last count is the better one."""
 
 
-class _Count(NamedTuple):
-    at_s: float
-    verdicts: Mapping[str, int]
-
-
-class Pace:
-    """Follows the counts of a run that is watched."""
-
-    def __init__(self) -> None:
-        self._counts: deque[_Count] = deque()
-
-    def smoothed(self, status: RunStatus, now_s: float) -> RunStatus:
-        """Return a count with the time left by the rate of the last minute.
-
-        A model without a verdict in that time has no end in sight.
-        """
-        verdicts = {model.model: model.done + model.replaced for model in status.models}
-        before = self._counts[-1].verdicts if self._counts else verdicts
-        if any(verdicts[model] < before.get(model, 0) for model in verdicts):
-            self._counts.clear()  # a retry plans items again
-        self._counts.append(_Count(now_s, verdicts))
-        while len(self._counts) > 2 and now_s - self._counts[1].at_s >= SMOOTHED_S:
-            self._counts.popleft()
-        models = tuple(map(self._with_eta, status.models))
-        return replace(status, models=models, eta_s=run_eta_s(models))
-
-    def _with_eta(self, model: ModelStatus) -> ModelStatus:
-        first, last = self._counts[0], self._counts[-1]
-        passed_s, rate = last.at_s - first.at_s, model.rate_per_s
-        if passed_s >= LEAST_S and model.model in first.verdicts:
-            rate = (last.verdicts[model.model] - first.verdicts[model.model]) / passed_s
-        if model.in_batches:  # their verdicts come all at once
-            rate = 0.0
-        return replace(model, eta_s=model_eta_s(model.state, model.planned - model.done, rate))
-
-
 def paced(
     count: Callable[[], RunStatus], clock: Callable[[], float] = time.monotonic
 ) -> Callable[[], RunStatus]:
-    """Return a function that counts a run likewise, with the time left as `Pace` has it.
+    """Return a function that counts a run likewise, with the time left by the last minute's rate.
+
+    A model without a verdict in that time has no end in sight.
 
     Args:
         clock: Tells seconds.
     """
-    pace = Pace()
-    return lambda: pace.smoothed(count(), clock())
+    counts: deque[tuple[float, dict[str, int]]] = deque()
+
+    def with_eta(model: ModelStatus) -> ModelStatus:
+        (first_s, first), (last_s, last) = counts[0], counts[-1]
+        rate = model.rate_per_s
+        if last_s - first_s >= LEAST_S and model.model in first:
+            rate = (last[model.model] - first[model.model]) / (last_s - first_s)
+        if model.in_batches:  # their verdicts come all at once
+            rate = 0.0
+        return replace(model, eta_s=model_eta_s(model.state, model.planned - model.done, rate))
+
+    def smoothed() -> RunStatus:
+        status, now_s = count(), clock()
+        verdicts = {model.model: model.done + model.replaced for model in status.models}
+        before = counts[-1][1] if counts else verdicts
+        if any(verdicts[model] < before.get(model, 0) for model in verdicts):
+            counts.clear()  # a retry plans items again
+        counts.append((now_s, verdicts))
+        while len(counts) > 2 and now_s - counts[1][0] >= SMOOTHED_S:
+            counts.popleft()
+        models = tuple(map(with_eta, status.models))
+        return replace(status, models=models, eta_s=run_eta_s(models))
+
+    return smoothed
 
 
 T = TypeVar("T")
@@ -354,11 +322,7 @@ class Counts:
     def __init__(
         self, count: Callable[[], RunStatus], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Watch a run.
-
-        Args:
-            clock: Tells seconds.
-        """
+        """Count nothing yet; the clock tells seconds."""
         self._count = count
         self._clock = clock
         self._due_at = -math.inf
@@ -378,7 +342,9 @@ class Counts:
             return None
         status = self._count()
         ended = self._clock()
-        self._due_at = ended + _pause_s(ended - began, status.planned)
+        took_s = ended - began
+        for_small = max(took_s / COUNTS_PER_S_OF_SMALL, status.planned / ITEMS_PER_PAUSE_S)
+        self._due_at = ended + min(took_s / COUNTS_PER_S, for_small, LONGEST_PAUSE_S)
         if not status.ended:
             self._ended_at = None
         elif self._ended_at is None:
@@ -390,12 +356,6 @@ class Counts:
         if not status.missing or status.held or self._ended_at is None:
             return status.ended
         return self._clock() - self._ended_at >= SETTLED_S
-
-
-def _pause_s(took_s: float, planned: int) -> float:
-    """Return the seconds until the next count."""
-    for_small = max(took_s / COUNTS_PER_S_OF_SMALL, planned / ITEMS_PER_PAUSE_S)
-    return min(took_s / COUNTS_PER_S, for_small, LONGEST_PAUSE_S)
 
 
 def watch(engine: Engine, first: RunStatus, on_status: Callable[[RunStatus], None]) -> RunStatus:

@@ -113,14 +113,14 @@ class Workspace:
 
 
 def worker_queues(models: str | None) -> list[str]:
-    """Return the queues of a worker that serves some models; None: that aggregates alone.
+    """Return the queues of a worker that serves some models, or without any aggregates alone.
 
     Args:
         models: Canonical ids, comma-separated.
     """
     from aegish_dist.broker.messages import AGGREGATION_QUEUE, pin_name  # noqa: PLC0415
 
-    if models is None:
+    if not models:
         return [AGGREGATION_QUEUE]
     return [pin_name(model.strip()) for model in models.split(",")]
 
