@@ -1,14 +1,16 @@
-"""Shared by the tests of batch clients: a client on a scripted server, and some requests."""
+"""The three vendors of batches: how each is asked, on a scripted server, and some requests."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
-from aegish_dist.core.batches import BatchItem, BatchRequest, BatchResult
+from aegish_dist.core.batches import BatchItem, BatchReport, BatchRequest, BatchResult
 from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
 from aegish_dist.core.run import Prompt
 from aegish_dist.core.secrets import SecretStr
@@ -27,9 +29,10 @@ REQUESTS = [
     BatchRequest(BatchItem(9, 1, 3), "ls {command}"),
 ]
 NAMES = [f"{TOKEN}-7-1-0", f"{TOKEN}-7-2-0", f"{TOKEN}-9-1-3"]
+TEXTS = [f"Validate this command: {request.command}" for request in REQUESTS]
 
 T = TypeVar("T")
-Script = Mapping[str, list[Answered] | Answered]
+Script = Mapping[str, Answered]
 
 
 @asynccontextmanager
@@ -41,27 +44,93 @@ async def client_of(
         yield session.batches(spec, prompt, CallParameters(), SecretStr(KEY))
 
 
-def talk(
-    script: Script, wire: WireFormat, root: str, act: Callable[[BatchClient], Awaitable[T]]
-) -> tuple[T, ScriptedServer]:
-    async def body() -> tuple[T, ScriptedServer]:
-        async with scripted(script) as server, client_of(server.url + root, wire) as client:
-            return await asyncio.wait_for(act(client), 30), server
-
-    return asyncio.run(body())
+def jsonl(*lines: object) -> Answered:
+    """Answer with lines; texts are sent as they are."""
+    texts = (line if isinstance(line, str) else json.dumps(line) for line in lines)
+    return Answered("".join(f"{text}\n" for text in texts).encode())
 
 
-def failure(
-    script: Script, wire: WireFormat, root: str, act: Callable[[BatchClient], Awaitable[T]]
-) -> ProviderError:
-    with pytest.raises(ProviderError) as caught:
-        talk(script, wire, root, act)
-    return caught.value
+@dataclass(frozen=True, eq=False)
+class Vendor:
+    """How one vendor is asked."""
+
+    wire: WireFormat
+    root: str
+    name: str
+    """Of a batch."""
+    look: str
+    """The request for a batch."""
+    ended: Mapping[str, Any]
+    """A batch that has results."""
+    results: str
+    """The request for results."""
+
+    def talk(
+        self, script: Script, act: Callable[[BatchClient], Awaitable[T]]
+    ) -> tuple[T, ScriptedServer]:
+        async def body() -> tuple[T, ScriptedServer]:
+            async with (
+                asyncio.timeout(30),
+                scripted(script) as server,
+                client_of(server.url + self.root, self.wire) as client,
+            ):
+                return await act(client), server
+
+        return asyncio.run(body())
+
+    def refusal(
+        self, script: Script, act: Callable[[BatchClient], Awaitable[object]]
+    ) -> tuple[ProviderError, ScriptedServer]:
+        async def refused(client: BatchClient) -> ProviderError:
+            with pytest.raises(ProviderError) as caught:
+                await act(client)
+            return caught.value
+
+        return self.talk(script, refused)
+
+    def failure(
+        self, script: Script, act: Callable[[BatchClient], Awaitable[object]]
+    ) -> ProviderError:
+        return self.refusal(script, act)[0]
+
+    def poll(self, batch: Mapping[str, Any]) -> BatchReport:
+        return self.talk({self.look: Answered(batch)}, lambda client: client.poll(self.name))[0]
+
+    async def collect(self, client: BatchClient) -> list[BatchResult]:
+        return [result async for result in client.results(self.name)]
+
+    def read(self, *lines: object, **more: Answered) -> list[BatchResult]:
+        """Read lines of results; texts are sent as they are."""
+        script = {self.look: Answered(self.ended), self.results: jsonl(*lines), **more}
+        return self.talk(script, self.collect)[0]
 
 
-async def all_results(client: BatchClient, name: str) -> list[BatchResult]:
-    return [result async for result in client.results(name)]
+def google_batch(state: str, **metadata: object) -> dict[str, object]:
+    return {"name": "batches/b1", "metadata": {"state": f"BATCH_STATE_{state}", **metadata}}
 
 
-def jsonl(*lines: str) -> Answered:
-    return Answered("".join(f"{line}\n" for line in lines).encode())
+MESSAGE_BATCH: dict[str, object] = {
+    "id": "msgbatch_1",
+    "type": "message_batch",
+    "processing_status": "in_progress",
+    "request_counts": {"processing": 3, "succeeded": 0, "errored": 0, "canceled": 0, "expired": 0},
+    "created_at": "2026-11-22T12:00:01.100435Z",
+    "results_url": None,
+}
+OPENAI = Vendor(
+    WireFormat.OPENAI, "/v1", "batch_1", "GET /v1/batches/batch_1",
+    {"id": "batch_1", "status": "completed", "input_file_id": "file-1", "output_file_id": "file-2"},
+    "GET /v1/files/file-2/content",
+)  # fmt: skip
+ROOT = "/v1/messages/batches"
+ANTHROPIC = Vendor(
+    WireFormat.ANTHROPIC, "", "msgbatch_1", f"GET {ROOT}/msgbatch_1",
+    # Another host gets no key: results come from our own address.
+    MESSAGE_BATCH | {"results_url": "http://example.test/x"},
+    f"GET {ROOT}/msgbatch_1/results",
+)  # fmt: skip
+GOOGLE = Vendor(
+    WireFormat.GOOGLE, "/v1beta", "batches/b1", "GET /v1beta/batches/b1",
+    google_batch("SUCCEEDED", output={"responsesFile": "files/batch-b1"}),
+    "GET /download/v1beta/files/batch-b1:download?alt=media",
+)  # fmt: skip

@@ -1,0 +1,604 @@
+"""Batches of each vendor over HTTP; shapes of answers are those of the official references."""
+
+import asyncio
+import json
+import tracemalloc
+from collections.abc import Mapping
+from email.message import EmailMessage
+from email.parser import BytesParser
+from email.policy import HTTP
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from aegish_dist.core.batches import BatchItem, BatchReport, BatchRequest, BatchResult, Unanswered
+from aegish_dist.core.model import WireFormat
+from aegish_dist.core.outcome import ErrorClass, StopKind
+from aegish_dist.core.run import Prompt
+from aegish_dist.core.verdict import Completion
+from aegish_dist.errors import ProviderError
+from aegish_dist.providers.batches.transfer import BatchClient
+from tests.batch_clients import (
+    ANTHROPIC,
+    GOOGLE,
+    KEY,
+    MESSAGE_BATCH,
+    NAMES,
+    OPENAI,
+    REQUESTS,
+    ROOT,
+    SINCE,
+    TEXTS,
+    TOKEN,
+    Vendor,
+    client_of,
+    google_batch,
+    jsonl,
+)  # fmt: skip
+from tests.scripted_server import Answered, ScriptedServer
+
+CREATE = {
+    OPENAI: "POST /v1/batches",
+    ANTHROPIC: f"POST {ROOT}",
+    GOOGLE: "POST /v1beta/models/m-1:batchGenerateContent",
+}
+CONTENT = "/upload/v1beta/files?upload_id=7"
+CREATED: dict[Vendor, dict[str, Answered]] = {
+    OPENAI: {
+        "POST /v1/files": Answered({"id": "file-1", "object": "file", "purpose": "batch"}),
+        CREATE[OPENAI]: Answered({"id": "batch_1", "status": "validating"}),
+    },
+    ANTHROPIC: {CREATE[ANTHROPIC]: Answered(MESSAGE_BATCH)},
+    GOOGLE: {
+        "POST /upload/v1beta/files": Answered(headers={"x-goog-upload-url": f"SERVER{CONTENT}"}),
+        f"POST {CONTENT}": Answered({"file": {"name": "files/in-1", "state": "ACTIVE"}}),
+        CREATE[GOOGLE]: Answered(google_batch("PENDING")),
+    },
+}
+
+
+def created(vendor: Vendor) -> ScriptedServer:
+    name, server = vendor.talk(CREATED[vendor], lambda client: client.create(TOKEN, iter(REQUESTS)))
+    assert name == vendor.name
+    return server
+
+
+def form(server: ScriptedServer) -> dict[str, bytes]:
+    """Read the uploaded form by a parser of another project: that of the standard library."""
+    (upload,) = server.requests("POST /v1/files")
+    assert int(upload.headers["Content-Length"]) == len(upload.body)
+    head = f"Content-Type: {upload.headers['Content-Type']}\r\n\r\n".encode()
+    message = BytesParser(EmailMessage, policy=HTTP).parsebytes(head + upload.body)
+    parts = list(message.iter_parts())
+    content = [part.get_payload(decode=True) for part in parts]
+    names = [part.get_param("name", header="content-disposition") for part in parts]
+    return {str(name): bytes(data) for name, data in zip(names, content, strict=True)}
+
+
+def test_openai_gets_a_file_and_a_batch() -> None:
+    """The file holds one line per request, with the body of a live call and a seed per epoch."""
+    server = created(OPENAI)
+    sent = form(server)
+    assert sent["purpose"] == b"batch"
+    lines = [json.loads(line) for line in sent["file"].splitlines() if line]
+    assert [line["custom_id"] for line in lines] == NAMES
+    assert {(line["method"], line["url"]) for line in lines} == {("POST", "/v1/chat/completions")}
+    assert [line["body"]["seed"] for line in lines] == [42, 43, 42]
+    assert [line["body"]["messages"][1]["content"] for line in lines] == TEXTS
+    (creation,) = server.requests("POST /v1/batches")
+    assert creation.json == {
+        "input_file_id": "file-1",
+        "endpoint": "/v1/chat/completions",
+        "completion_window": "24h",
+        "metadata": {"aegish_dist_batch": TOKEN},
+    }
+    assert {ask.headers["Authorization"] for ask in server.asked} == {f"Bearer {KEY}"}
+
+
+def test_google_gets_a_file_and_a_batch() -> None:
+    server = created(GOOGLE)
+    start, content, creation = server.asked
+    assert start.headers["X-Goog-Upload-Protocol"] == "resumable"
+    assert start.headers["X-Goog-Upload-Command"] == "start"
+    assert int(start.headers["X-Goog-Upload-Header-Content-Length"]) == len(content.body)
+    assert content.headers["X-Goog-Upload-Command"] == "upload, finalize"
+    assert content.headers["X-Goog-Upload-Offset"] == "0"
+    lines = [json.loads(line) for line in content.body.splitlines()]
+    assert [line["key"] for line in lines] == NAMES
+    assert [line["request"]["contents"][0]["parts"][0]["text"] for line in lines] == TEXTS
+    assert [line["request"]["generationConfig"]["seed"] for line in lines] == [42, 43, 42]
+    assert creation.json == {
+        "batch": {
+            "displayName": f"aegish-dist {TOKEN}",
+            "inputConfig": {"fileName": "files/in-1"},
+        }
+    }
+    assert {ask.headers["x-goog-api-key"] for ask in server.asked} == {KEY}
+
+
+def test_anthropic_gets_a_batch_in_one_call() -> None:
+    (asked,) = created(ANTHROPIC).asked
+    assert int(asked.headers["Content-Length"]) == len(asked.body)
+    assert asked.headers["x-api-key"] == KEY
+    assert asked.headers["anthropic-version"] == "2023-06-01"
+    sent = json.loads(asked.body)["requests"]
+    assert [request["custom_id"] for request in sent] == NAMES
+    assert [request["params"]["messages"][0]["content"] for request in sent] == TEXTS
+    assert {request["params"]["model"] for request in sent} == {"m-1"}
+
+
+def test_the_size_of_a_request_is_that_of_what_is_sent() -> None:
+    async def sizes(client: BatchClient) -> list[int]:
+        await client.create(TOKEN, REQUESTS)
+        return [client.size(request, TOKEN) for request in REQUESTS]
+
+    found, server = OPENAI.talk(CREATED[OPENAI], sizes)
+    assert found == [len(line) for line in form(server)["file"].splitlines(keepends=True)]
+    found, server = ANTHROPIC.talk(CREATED[ANTHROPIC], sizes)
+    # The last request has no comma after it.
+    assert len(server.asked[0].body) == sum(found) - 1 + len('{"requests":[]}')
+
+
+def test_a_large_file_is_sent_without_being_held() -> None:
+    """56 MB of requests take less than 4 MB of memory, the commands themselves left out."""
+    requests = [BatchRequest(BatchItem(key, 1, 0), "ls") for key in range(8_000)]
+    received = 0
+
+    async def swallow(request: web.Request) -> web.Response:
+        nonlocal received
+        async for piece in request.content.iter_any():
+            received += len(piece)
+        return web.json_response({"id": "file-1"})
+
+    async def body() -> tuple[int, int]:
+        app = web.Application()
+        app.router.add_post("/{path:.*}", swallow)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        host, port = runner.addresses[0]
+        prompt = Prompt("guard", "x" * 7_000, "{command}")
+        async with client_of(f"http://{host}:{port}/v1", WireFormat.OPENAI, prompt) as client:
+            announced = sum(client.size(request, TOKEN) for request in requests)
+            tracemalloc.start()
+            await client.create(TOKEN, requests)
+            peak = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+        await runner.cleanup()
+        return announced, peak
+
+    announced, peak = asyncio.run(body())
+    assert received > announced > 56_000_000
+    assert peak < 4_000_000
+
+
+@pytest.mark.parametrize(
+    "address", ["http://127.0.0.1:1/upload", "//example.test/x", "/upload", "", "http://[", "x:y"]
+)
+def test_nothing_is_uploaded_to_another_host(address: str) -> None:
+    start = Answered(headers={"x-goog-upload-url": address})
+    script = CREATED[GOOGLE] | {"POST /upload/v1beta/files": start}
+    error = GOOGLE.failure(script, lambda client: client.create(TOKEN, REQUESTS))
+    assert error.error_class == ErrorClass.MALFORMED
+
+
+@pytest.mark.parametrize(
+    ("vendor", "error", "file", "error_class"),
+    [
+        (OPENAI, {"message": "You exceeded your current quota", "code": "insufficient_quota"},
+         "/v1/files/file-1", ErrorClass.QUOTA),
+        (GOOGLE, {"code": 429, "status": "RESOURCE_EXHAUSTED", "message": "too many tokens"},
+         "/v1beta/files/in-1", ErrorClass.RATE_LIMIT),
+    ],
+)  # fmt: skip
+def test_a_refused_batch_leaves_no_file_behind(
+    vendor: Vendor, error: object, file: str, error_class: ErrorClass
+) -> None:
+    script = CREATED[vendor] | {
+        CREATE[vendor]: Answered({"error": error}, status=429),
+        f"DELETE {file}": Answered({"deleted": True}),
+    }
+    caught, server = vendor.refusal(script, lambda client: client.create(TOKEN, REQUESTS))
+    assert (caught.status, caught.error_class) == (429, error_class)
+    assert len(server.requests(f"DELETE {file}")) == 1
+
+
+def test_a_batch_whose_creation_is_uncertain_keeps_its_file() -> None:
+    """After a 5xx the batch may exist, and would fail without its file."""
+    script = CREATED[OPENAI] | {"POST /v1/batches": Answered({}, status=502)}
+    caught, server = OPENAI.refusal(script, lambda client: client.create(TOKEN, REQUESTS))
+    assert caught.status == 502
+    assert [ask.method for ask in server.asked] == ["POST", "POST"]
+
+
+def openai_listed(number: int, after_s: float, token: str | None = None) -> dict[str, object]:
+    metadata = None if token is None else {"aegish_dist_batch": token}
+    at = SINCE.timestamp() + after_s
+    return {"id": f"batch_{number}", "created_at": at, "metadata": metadata}
+
+
+def anthropic_listed(number: int, at: str, size: int) -> dict[str, object]:
+    counts = {"processing": size - 1, "succeeded": 1, "errored": 0, "canceled": 0, "expired": 0}
+    return {"id": f"msgbatch_{number}", "created_at": f"2026-11-22T{at}Z", "request_counts": counts}
+
+
+def google_listed(number: int, token: str) -> dict[str, object]:
+    title = {"displayName": f"aegish-dist {token}", "createTime": "2026-11-22T12:05:00.123456789Z"}
+    return {"name": f"batches/b{number}", "metadata": title}
+
+
+@pytest.mark.parametrize(
+    ("vendor", "pages", "found"),
+    [
+        # The search ends where the list goes back beyond the attempt to create, clocks apart.
+        (OPENAI, {
+            "/v1/batches?limit=100": {
+                "data": [openai_listed(1, 60), openai_listed(2, 50, "other")], "has_more": True},
+            "/v1/batches?limit=100&after=batch_2": {
+                "data": [openai_listed(3, -60, TOKEN), openai_listed(4, -7_200)], "has_more": True},
+        }, ["batch_3"]),
+        # Every batch of the same size is a candidate, also one that has ended; no older one.
+        (ANTHROPIC, {
+            f"{ROOT}?limit=100": {
+                "data": [anthropic_listed(1, "12:00:30", 3), anthropic_listed(2, "12:00:20", 4)],
+                "has_more": True, "last_id": "x"},
+            f"{ROOT}?limit=100&after_id=msgbatch_2": {
+                "data": [anthropic_listed(3, "12:00:10", 3), anthropic_listed(5, "11:30:00", 3)],
+                "has_more": True},
+        }, ["msgbatch_1", "msgbatch_3"]),
+        (GOOGLE, {
+            "/v1beta/batches?pageSize=100": {
+                "operations": [google_listed(1, "other")], "nextPageToken": "n/1"},
+            "/v1beta/batches?pageSize=100&pageToken=n/1": {
+                "operations": [google_listed(2, TOKEN), {"name": "batches/foreign"}]},
+        }, ["batches/b2"]),
+        (GOOGLE, {"/v1beta/batches?pageSize=100": {}}, []),
+    ],
+)  # fmt: skip
+def test_a_batch_is_found_on_a_later_page(
+    vendor: Vendor, pages: Mapping[str, object], found: list[str]
+) -> None:
+    script = {f"GET {place}": Answered(page) for place, page in pages.items()}
+    names, server = vendor.talk(script, lambda client: client.find(TOKEN, 3, SINCE))
+    assert names == found
+    assert len(server.asked) == len(pages)
+
+
+def test_a_list_that_breaks_off_is_not_taken_for_an_empty_one() -> None:
+    script = {
+        "GET /v1/batches?limit=100": Answered({"data": [openai_listed(1, 0)], "has_more": True}),
+        "GET /v1/batches?limit=100&after=batch_1": Answered({}, status=500),
+    }
+    assert OPENAI.failure(script, lambda client: client.find(TOKEN, 3, SINCE)).status == 500
+
+
+PROBLEM = {"code": "token_limit_exceeded", "message": f"Enqueued\x1b {KEY}"}
+
+
+@pytest.mark.parametrize(
+    ("vendor", "batch", "report"),
+    [
+        (OPENAI, {"status": "in_progress", "request_counts": {"total": 3, "completed": 1, "failed": 1}},
+         BatchReport(False, "in_progress", 1, 1)),
+        (OPENAI, {"status": "completed"}, BatchReport(True, "completed")),
+        (OPENAI, {"status": "expired"}, BatchReport(True, "expired")),
+        (OPENAI, {"status": "cancelling"}, BatchReport(False, "cancelling")),
+        (OPENAI, {"status": "cancelled"}, BatchReport(True, "cancelled")),
+        (OPENAI, {}, BatchReport(False, "unknown")),
+        (OPENAI, {"status": "failed", "errors": {"data": [PROBLEM, {"code": "x", "message": "y"}]}},
+         BatchReport(True, "failed", problem="token_limit_exceeded: Enqueued [key] (and 1 more)")),
+        (ANTHROPIC, MESSAGE_BATCH, BatchReport(False, "in_progress", 0, 0)),
+        (ANTHROPIC, MESSAGE_BATCH | {"processing_status": "canceling"},
+         BatchReport(False, "canceling", 0, 0)),
+        (ANTHROPIC, {"processing_status": "ended", "request_counts": {
+            "succeeded": 5, "errored": 1, "canceled": 2, "expired": 3}}, BatchReport(True, "ended", 5, 6)),
+        (ANTHROPIC, {"processing_status": None, "request_counts": None}, BatchReport(False, "unknown")),
+        (GOOGLE, google_batch("PENDING"), BatchReport(False, "BATCH_STATE_PENDING")),
+        (GOOGLE, google_batch("RUNNING", batchStats={"successfulRequestCount": "7", "failedRequestCount": 1}),
+         BatchReport(False, "BATCH_STATE_RUNNING", 7, 1)),
+        (GOOGLE, google_batch("RUNNING", batchStats={"successfulRequestCount": "-1", "failedRequestCount": []}),
+         BatchReport(False, "BATCH_STATE_RUNNING")),
+        (GOOGLE, google_batch("SUCCEEDED"), BatchReport(True, "BATCH_STATE_SUCCEEDED")),
+        (GOOGLE, google_batch("EXPIRED"), BatchReport(True, "BATCH_STATE_EXPIRED")),
+        (GOOGLE, google_batch("FAILED") | {"done": True, "error": {"code": 3, "message": "bad\nfile"}},
+         BatchReport(True, "BATCH_STATE_FAILED", problem="bad file")),
+        (GOOGLE, {"done": True}, BatchReport(True, "unknown")),
+        (GOOGLE, {}, BatchReport(False, "unknown")),
+    ],
+)  # fmt: skip
+def test_the_state_of_a_batch_is_read(
+    vendor: Vendor, batch: Mapping[str, Any], report: BatchReport
+) -> None:
+    assert vendor.poll(batch) == report
+
+
+def openai_line(name: str, status: int, body: object) -> dict[str, object]:
+    response = {"status_code": status, "request_id": "req_1", "body": body}
+    return {"id": "batch_req_1", "custom_id": name, "response": response, "error": None}
+
+
+def openai_answer(name: str, text: str) -> dict[str, object]:
+    body = {
+        "id": "chatcmpl-1",
+        "model": "m-1-2026",
+        "choices": [{"message": {"content": text}, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 10, "completion_tokens": 5},
+    }
+    return openai_line(name, 200, body)
+
+
+def openai_refusal(name: str, status: int, **error: str) -> dict[str, object]:
+    return openai_line(name, status, {"error": error})
+
+
+def openai_error(name: str, code: str) -> dict[str, object]:
+    error = {"code": code, "message": "This request was not executed."}
+    return {"id": "batch_req_2", "custom_id": name, "response": None, "error": error}
+
+
+def anthropic_error(kind: str, message: str = f"no {KEY}") -> dict[str, object]:
+    error = {"type": "error", "error": {"type": kind, "message": message}}
+    return {"custom_id": "a", "result": {"type": "errored", "error": error}}
+
+
+def anthropic_end(kind: str) -> dict[str, object]:
+    return {"custom_id": "a", "result": {"type": kind}}
+
+
+MESSAGE = {
+    "id": "msg_1",
+    "model": "m-1-2026",
+    "content": [{"type": "text", "text": f"ALLOW {KEY}"}],
+    "stop_reason": "end_turn",
+    "usage": {"input_tokens": 10, "cache_read_input_tokens": 90, "output_tokens": 5},
+}
+RESPONSE = {
+    "candidates": [{"content": {"parts": [{"text": f"ALLOW {KEY}"}]}, "finishReason": "STOP"}],
+    "usageMetadata": {"promptTokenCount": 10, "candidatesTokenCount": 5},
+    "modelVersion": "m-1-2026",
+    "responseId": "r1",
+}
+
+
+@pytest.mark.parametrize(
+    ("vendor", "line", "request_id", "input_tokens"),
+    [
+        (OPENAI, openai_answer("a", f"ALLOW {KEY}"), "req_1", 10),
+        (ANTHROPIC, {"custom_id": "a", "result": {"type": "succeeded", "message": MESSAGE}}, "msg_1", 100),
+        (GOOGLE, {"key": "a", "response": RESPONSE}, "r1", 10),
+        (GOOGLE, {"metadata": {"key": "a"}, "response": RESPONSE}, "r1", 10),
+    ],
+)  # fmt: skip
+def test_an_answer_is_read_as_a_live_one(
+    vendor: Vendor, line: object, request_id: str, input_tokens: int
+) -> None:
+    (result,) = vendor.read(line)
+    assert result.name == "a"
+    assert isinstance(result.answer, Completion)
+    assert (result.answer.text, result.answer.stop_kind) == ("ALLOW [key]", StopKind.STOP)
+    usage = result.answer.usage
+    assert (usage.input_tokens, usage.output_tokens) == (input_tokens, 5)
+    assert (result.answer.model, result.answer.request_id) == ("m-1-2026", request_id)
+
+
+ODD_LINES: list[object] = [7, None, [], {"custom_id": 7}]
+QUOTA_WORDS = "You exceeded your current quota, check your plan and billing details"
+
+
+@pytest.mark.parametrize(
+    ("vendor", "line", "error_class"),
+    [
+        (OPENAI, openai_refusal("a", 400, message="bad"), ErrorClass.BAD_REQUEST),
+        (OPENAI, openai_refusal("a", 429, message="slow down"), ErrorClass.RATE_LIMIT),
+        (OPENAI, openai_refusal("a", 500, message="oops"), ErrorClass.SERVER),
+        (OPENAI, openai_error("a", "request_timeout"), ErrorClass.SERVER),
+        (OPENAI, openai_error("a", "some_new_code"), ErrorClass.SERVER),
+        (ANTHROPIC, anthropic_error("invalid_request_error"), ErrorClass.BAD_REQUEST),
+        (ANTHROPIC, anthropic_error("authentication_error"), ErrorClass.AUTH),
+        (ANTHROPIC, anthropic_error("billing_error"), ErrorClass.QUOTA),
+        (ANTHROPIC, anthropic_error("not_found_error"), ErrorClass.NOT_FOUND),
+        (ANTHROPIC, anthropic_error("request_too_large"), ErrorClass.BAD_REQUEST),
+        (ANTHROPIC, anthropic_error("rate_limit_error"), ErrorClass.RATE_LIMIT),
+        (ANTHROPIC, anthropic_error("api_error"), ErrorClass.SERVER),
+        (ANTHROPIC, anthropic_error("timeout_error"), ErrorClass.SERVER),
+        (ANTHROPIC, anthropic_error("overloaded_error"), ErrorClass.OVERLOADED),
+        (ANTHROPIC, anthropic_error("error_of_next_year"), ErrorClass.SERVER),
+        *((GOOGLE, {"key": "a", "error": {"code": code, "message": f"no {KEY}"}}, error_class)
+          for code, error_class in [
+              (3, ErrorClass.BAD_REQUEST), (4, ErrorClass.SERVER), (5, ErrorClass.NOT_FOUND),
+              (7, ErrorClass.AUTH), (8, ErrorClass.RATE_LIMIT), (10, ErrorClass.OVERLOADED),
+              (13, ErrorClass.SERVER), (14, ErrorClass.OVERLOADED), (16, ErrorClass.AUTH),
+              (400, ErrorClass.BAD_REQUEST), (503, ErrorClass.OVERLOADED), (99, ErrorClass.SERVER),
+              ("?", ErrorClass.SERVER),
+          ]),
+        # A passing limit is no spent quota although its words are about billing.
+        (GOOGLE, {"key": "a", "error": {"code": 8, "message": QUOTA_WORDS}}, ErrorClass.RATE_LIMIT),
+        # Of another shape
+        (OPENAI, {"custom_id": "a"}, ErrorClass.MALFORMED),
+        (OPENAI, {"custom_id": "a", "response": {"status_code": 200}}, ErrorClass.MALFORMED),
+        *((OPENAI, line, ErrorClass.MALFORMED) for line in ODD_LINES),
+        *((ANTHROPIC, line, ErrorClass.MALFORMED) for line in (7, {}, {"custom_id": "a"})),
+        (ANTHROPIC, {"custom_id": "a", "result": {}}, ErrorClass.MALFORMED),
+        *((GOOGLE, line, ErrorClass.MALFORMED) for line in (7, {}, {"key": "a"})),
+        (GOOGLE, {"key": "a", "response": {}}, ErrorClass.MALFORMED),
+    ],
+)  # fmt: skip
+def test_a_failed_request_has_the_class_of_a_live_failure(
+    vendor: Vendor, line: object, error_class: ErrorClass
+) -> None:
+    (result,) = vendor.read(line)
+    named = isinstance(line, dict) and "a" in line.values()
+    assert result.name == ("a" if named else "")
+    assert isinstance(result.answer, ProviderError)
+    assert result.answer.error_class == error_class
+    assert KEY not in str(result.answer)
+
+
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [
+        (openai_refusal("a", 400, message="bad"), 400),
+        (openai_error("a", "request_timeout"), 504),
+        (openai_error("a", "some_new_code"), 502),
+        ({"custom_id": "a"}, 200),
+    ],
+)
+def test_the_status_of_a_failed_request(line: object, status: int) -> None:
+    (result,) = OPENAI.read(line)
+    assert isinstance(result.answer, ProviderError)
+    assert result.answer.status == status
+
+
+@pytest.mark.parametrize(
+    ("vendor", "line"),
+    [
+        (OPENAI, openai_refusal("a", 400, message="prompt was flagged", code="invalid_prompt")),
+        (ANTHROPIC, anthropic_error("invalid_request_error", "Output blocked by content filtering policy")),
+    ],
+)  # fmt: skip
+def test_a_request_that_a_filter_refused_is_answered(vendor: Vendor, line: object) -> None:
+    (result,) = vendor.read(line)
+    assert isinstance(result.answer, Completion)
+    assert result.answer.stop_kind is StopKind.CONTENT_FILTER
+
+
+@pytest.mark.parametrize(
+    ("vendor", "line", "answer"),
+    [
+        (OPENAI, openai_error("a", "batch_expired"), Unanswered.EXPIRED),
+        (OPENAI, openai_error("a", "batch_cancelled"), Unanswered.CANCELLED),
+        (OPENAI, openai_error("a", "batch_canceled"), Unanswered.CANCELLED),
+        (ANTHROPIC, anthropic_end("expired"), Unanswered.EXPIRED),
+        (ANTHROPIC, anthropic_end("canceled"), Unanswered.CANCELLED),
+        (GOOGLE, {"key": "a", "error": {"code": 1}}, Unanswered.CANCELLED),
+    ],
+)
+def test_requests_that_were_not_begun_are_no_errors(
+    vendor: Vendor, line: object, answer: Unanswered
+) -> None:
+    assert vendor.read(line) == [BatchResult("a", answer)]
+
+
+def test_the_answers_of_both_files_of_openai_come() -> None:
+    script = {
+        OPENAI.look: Answered({**OPENAI.ended, "error_file_id": "file-3"}),
+        OPENAI.results: jsonl(openai_answer("a", "ALLOW")),
+        "GET /v1/files/file-3/content": jsonl(openai_error("b", "batch_expired")),
+    }
+    first, second = OPENAI.talk(script, OPENAI.collect)[0]
+    assert first.name == "a"
+    assert second == BatchResult("b", Unanswered.EXPIRED)
+
+
+@pytest.mark.parametrize("bad", ["{", "[" * 100_000, "x" * 1_200_000, "\udc80"])
+def test_a_line_that_cannot_be_read_spoils_no_other(bad: str) -> None:
+    """It has no name; what came before and after it is read."""
+    first, last = (json.dumps(openai_answer(name, "ALLOW")) for name in "ab")
+    content = "\n".join([first, "", bad, last]).encode(errors="surrogateescape")
+    script = {OPENAI.look: Answered(OPENAI.ended), OPENAI.results: Answered(content)}
+    results = OPENAI.talk(script, OPENAI.collect)[0]
+    assert [result.name for result in results] == ["a", "", "b"]
+    assert isinstance(results[1].answer, ProviderError)
+    assert results[1].answer.error_class == ErrorClass.MALFORMED
+
+
+def test_results_that_break_off_are_an_error_after_those_that_came() -> None:
+    first, last = (json.dumps(openai_answer(name, "ALLOW")) for name in "ab")
+    content = Answered(f"{first}\n{last[:40]}".encode(), breaks=True)
+    names: list[str] = []
+
+    async def collect(client: BatchClient) -> None:
+        async for result in client.results("batch_1"):
+            names.append(result.name)
+
+    script = {OPENAI.look: Answered(OPENAI.ended), OPENAI.results: content}
+    assert OPENAI.failure(script, collect).error_class == ErrorClass.CONNECTION
+    assert names == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("vendor", "batch"),
+    [
+        (OPENAI, {"id": "batch_1", "status": "completed", "request_counts": {"completed": 2}}),
+        (GOOGLE, google_batch("SUCCEEDED")),
+    ],
+)
+def test_answers_without_their_file_are_waited_for(
+    vendor: Vendor, batch: Mapping[str, Any]
+) -> None:
+    error = vendor.failure({vendor.look: Answered(batch)}, vendor.collect)
+    assert error.error_class == ErrorClass.MALFORMED
+
+
+@pytest.mark.parametrize(
+    ("vendor", "batch"),
+    [
+        (OPENAI, {"id": "batch_1", "status": "failed"}),
+        *((GOOGLE, google_batch(state)) for state in ("EXPIRED", "FAILED", "CANCELLED")),
+    ],
+)
+def test_a_batch_without_a_file_of_results_has_none(
+    vendor: Vendor, batch: Mapping[str, Any]
+) -> None:
+    assert vendor.talk({vendor.look: Answered(batch)}, vendor.collect)[0] == []
+
+
+def test_results_of_a_batch_that_goes_on_are_an_error() -> None:
+    refusal = {"type": "error", "error": {"type": "not_found_error", "message": "no results yet"}}
+    error = ANTHROPIC.failure({ANTHROPIC.results: Answered(refusal, status=404)}, ANTHROPIC.collect)
+    assert (error.status, error.error_class) == (404, ErrorClass.NOT_FOUND)
+
+
+GOOGLE_FILES = google_batch("CANCELLED", inputConfig={"fileName": "files/in-1"}) | {
+    "response": {"responsesFile": "files/out"}
+}
+
+
+@pytest.mark.parametrize(
+    ("vendor", "batch", "asked"),
+    [
+        (OPENAI, {**OPENAI.ended, "error_file_id": "file-3"},
+         ["POST /v1/batches/batch_1/cancel", "GET /v1/batches/batch_1",
+          *(f"DELETE /v1/files/file-{number}" for number in (1, 2, 3))]),
+        (ANTHROPIC, MESSAGE_BATCH, [f"POST {ROOT}/msgbatch_1/cancel"]),
+        (GOOGLE, GOOGLE_FILES,
+         ["POST /v1beta/batches/b1:cancel", "GET /v1beta/batches/b1", "DELETE /v1beta/files/in-1",
+          "DELETE /v1beta/files/out"]),
+    ],
+)  # fmt: skip
+def test_a_batch_is_cancelled_and_its_files_are_removed(
+    vendor: Vendor, batch: Mapping[str, Any], asked: list[str]
+) -> None:
+    """As far as they can be: those that are gone already do not matter."""
+
+    async def end(client: BatchClient) -> None:
+        await client.cancel(vendor.name)
+        await client.discard(vendor.name)
+
+    script = {vendor.look: Answered(batch), asked[0]: Answered({}), asked[-1]: Answered({})}
+    _, server = vendor.talk(script, end)
+    assert [f"{ask.method} {ask.path}" for ask in server.asked] == asked
+
+
+@pytest.mark.parametrize(
+    ("vendor", "name"),
+    [
+        *((OPENAI, n) for n in ("../files", "batch/1", "", ".", "..", "a?b", "a" * 201, "ü")),
+        *((GOOGLE, n) for n in ("b1", "batches/", "batches/../files", "batches/b?x", "files/b")),
+    ],
+)
+def test_a_name_that_would_change_the_address_is_refused(vendor: Vendor, name: str) -> None:
+    error = vendor.failure({}, lambda client: client.poll(name))
+    assert error.error_class == ErrorClass.MALFORMED
+    if vendor is OPENAI:
+        script = CREATED[OPENAI] | {"POST /v1/batches": Answered({"id": name})}
+        assert vendor.failure(script, lambda client: client.create(TOKEN, REQUESTS)).status == 200
+
+
+def test_no_redirect_is_followed_and_no_key_is_shown() -> None:
+    moved = Answered({"error": KEY}, status=302, headers={"Location": "SERVER/v1/elsewhere"})
+    error = OPENAI.failure({OPENAI.look: moved}, lambda client: client.poll("batch_1"))
+    assert error.error_class == ErrorClass.NOT_FOUND
+    chain = [error, error.__context__, error.__cause__]
+    assert all(KEY not in repr(link) for link in chain)
