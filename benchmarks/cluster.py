@@ -25,7 +25,7 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.db.embedded import embedded_server
 from aegish_dist.db.engine import open_engine
-from aegish_dist.db.workers import living_fleet
+from aegish_dist.db.fleet import living_fleet
 from aegish_dist.simulator.personas import PERSONAS
 from tests.services import START_TIMEOUT_S, accepts_connections, free_port, wait_until
 

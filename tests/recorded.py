@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from aegish_dist.core.outcome import ErrorClass, Outcome, StopKind
 from aegish_dist.core.verdict import CallError, Completion, Recording, Timing, Usage, Verdict
 from aegish_dist.core.verdict_record import FIELDS, STORED, columns_of
-from aegish_dist.db.datasets import to_sample
+from aegish_dist.db.runs import to_sample
 from aegish_dist.db.tables import CallErrorRow, DatasetRow, RunModelRow, SampleRow, VerdictRow
 from aegish_dist.interchange.record import encode
 from aegish_dist.interchange.verdict_files import RecordTables

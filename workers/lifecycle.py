@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 from aegish_dist.core.secrets import SecretStr
 from aegish_dist.core.status import Waiting
 from aegish_dist.db.engine import open_engine
+from aegish_dist.db.fleet import ModelBlock, ModelBlocks
 from aegish_dist.db.runs import Assignment
 from aegish_dist.db.schema import require_current
-from aegish_dist.db.workers import ModelBlock, ModelBlocks
 from aegish_dist.errors import StoreError
 from aegish_dist.logs import get_logger
 from aegish_dist.models import CatalogCredentials

@@ -19,7 +19,7 @@ from aegish_dist.core.model import CallParameters
 from aegish_dist.core.status import FailedCalls, Waiting
 from aegish_dist.core.verdict import Item
 from aegish_dist.db.engine import WORKER_REPLY_TIMEOUT_S, open_engine, transaction
-from aegish_dist.db.fleet import about_worker
+from aegish_dist.db.fleet import ModelBlocks, Reasons, about_worker, forget_worker, report_worker
 from aegish_dist.db.missing import open_queues
 from aegish_dist.db.runs import (
     Assignment,
@@ -30,7 +30,6 @@ from aegish_dist.db.runs import (
     load_run,
 )
 from aegish_dist.db.verdicts import LookUp, has_answers, insert_verdicts, look_up
-from aegish_dist.db.workers import ModelBlocks, Reasons, forget_worker, report_worker
 from aegish_dist.models import CatalogCredentials
 from aegish_dist.pipeline.batches.budget import committed_usd
 from aegish_dist.pipeline.evaluate import Evaluated

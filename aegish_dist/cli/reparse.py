@@ -15,8 +15,8 @@ from aegish_dist.cli.printing import TextTable, note, print_table, say, say_json
 from aegish_dist.cli.status_view import Shown
 from aegish_dist.core.parsing import PARSER_VERSION
 from aegish_dist.core.text import counted
-from aegish_dist.pipeline.reparse import Reparsed, reparse_run
 from aegish_dist.pipeline.runs import find_run
+from aegish_dist.pipeline.verdicts import Reparsed, reparse_run
 
 
 @click.command()

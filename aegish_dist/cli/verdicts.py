@@ -311,7 +311,7 @@ def import_(files: tuple[Path, ...], name: str, as_json: bool) -> None:
     FILES are logs of Inspect AI (.eval), verdict lines (.jsonl) or the same as .parquet. A wrong
     line stops the import, and nothing of it is kept.
     """
-    from aegish_dist.pipeline.import_verdicts import import_verdicts  # noqa: PLC0415
+    from aegish_dist.pipeline.verdict_files import import_verdicts  # noqa: PLC0415
 
     engine = open_workspace().engine
     with without_collector():
@@ -393,9 +393,9 @@ def export(
     --correct, with score, interval and method of every metric, and beside it a line for each scored
     verdict. The same verdicts give the same files.
     """
-    from aegish_dist.pipeline.export_verdicts import export_file, export_lines  # noqa: PLC0415
     from aegish_dist.pipeline.opinions import load_opinions  # noqa: PLC0415
     from aegish_dist.pipeline.runs import find_run  # noqa: PLC0415
+    from aegish_dist.pipeline.verdict_files import export_file, export_lines  # noqa: PLC0415
 
     names = correct or ([DEFAULT_RULE.name] if overlay is not None and chosen in FOLDERS else [])
     opinions = [each for name in names for each in load_opinions(name, None, overlay)]
@@ -422,10 +422,10 @@ def export(
 def _folder_export(chosen: str) -> Callable[..., list[str]]:
     """Return what writes the files of a format and returns their names."""
     if chosen == "inspect":
-        from aegish_dist.pipeline.export_inspect import export_inspect  # noqa: PLC0415
+        from aegish_dist.pipeline.verdict_files import export_inspect  # noqa: PLC0415
 
         return export_inspect
-    from aegish_dist.pipeline.export_every_eval_ever import export_every_eval_ever  # noqa: PLC0415
+    from aegish_dist.pipeline.verdict_files import export_every_eval_ever  # noqa: PLC0415
 
     return export_every_eval_ever
 

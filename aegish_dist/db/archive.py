@@ -20,10 +20,8 @@ from psycopg import sql
 from sqlalchemy import UniqueConstraint, delete, exc, func, select, text
 from sqlalchemy.orm import Session
 
-from aegish_dist.db.datasets import one_at_a_time
-from aegish_dist.db.engine import driver_connection
-from aegish_dist.db.runs import require_free_name
-from aegish_dist.db.statements import fragment, statement
+from aegish_dist.db.engine import driver_connection, fragment, statement
+from aegish_dist.db.runs import one_at_a_time, require_free_name
 from aegish_dist.db.tables import (
     METADATA,
     AggregationRow,

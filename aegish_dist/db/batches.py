@@ -19,7 +19,7 @@ from aegish_dist.core.model import Destination
 from aegish_dist.core.run import RunPause
 from aegish_dist.core.text import clean_text
 from aegish_dist.core.verdict import Usage
-from aegish_dist.db.statements import statement
+from aegish_dist.db.engine import statement
 from aegish_dist.db.tables import AdvisoryLock, BatchRow, RunModelRow, RunRow
 from aegish_dist.errors import BatchTakenError
 

@@ -1,15 +1,245 @@
-"""Facts of a fleet: what workers and servers report of themselves, and what the exporter reads."""
+"""The workers that run, what they and the server report of themselves, and what the exporter reads.
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+Parts of a report are JSON. Readers of other versions skip entries and fields that they do not know.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
+from typing import Any
 
+from sqlalchemy import delete, func, null, select
+from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
 from aegish_dist import __version__
+from aegish_dist.core.outcome import ErrorClass
+from aegish_dist.core.status import CallWait, FailedCalls, Waiting
+from aegish_dist.core.text import clean_text
+from aegish_dist.db.engine import statement
 from aegish_dist.db.schema import head
-from aegish_dist.db.statements import statement
-from aegish_dist.db.workers import ALIVE_S, Fleet, living_fleet
+from aegish_dist.db.tables import WorkerRow
+
+MESSAGE_LENGTH = 200
+"""A message is cut to this many characters: a report is written every second."""
+MOST_KINDS = 50
+"""A worker reports so many kinds of failed calls at most, the newest ones."""
+
+
+def waiting_fields(waiting: Waiting | None) -> dict[str, Any]:
+    """Return what the entry of the items held says about those that wait."""
+    if waiting is None:
+        return {}
+    by = None if waiting.blocked_by is None else waiting.blocked_by.value
+    return {"waiting": waiting.limiter, "backoff": waiting.backoff, "blocked_by": by}
+
+
+def waiting_of(entry: Mapping[str, Any]) -> Waiting:
+    """Return what `waiting_fields` wrote."""
+    by = entry["blocked_by"]
+    return Waiting(entry["waiting"], entry["backoff"], None if by is None else CallWait(by))
+
+
+def total_waiting(reports: Sequence[Waiting]) -> Waiting:
+    """Return the items of several workers together, with the reason of the one with the most."""
+    return Waiting(
+        limiter=sum(each.limiter for each in reports),
+        backoff=sum(each.backoff for each in reports),
+        blocked_by=max(reports, key=lambda each: each.limiter).blocked_by,
+    )
+
+
+def failed_entries(failing: Mapping[str, Iterable[FailedCalls]]) -> list[dict[str, Any]]:
+    """Return entries for the failed calls of items held."""
+    kinds = [(run_id, each) for run_id, calls in failing.items() for each in calls]
+    kinds.sort(key=lambda kind: kind[1].at, reverse=True)
+    return [
+        {"run": run_id, "model": each.model, "items": 0, "failed": _failed(each)}
+        for run_id, each in kinds[:MOST_KINDS]
+    ]
+
+
+def _failed(calls: FailedCalls) -> dict[str, Any]:
+    return {
+        "class": calls.error_class.value,
+        "status": calls.status,
+        "calls": calls.calls,
+        "lately": calls.calls_lately,
+        "at": calls.at.isoformat(),
+        "message": clean_text(calls.message[:MESSAGE_LENGTH]),
+    }
+
+
+def failed_calls_of(entry: Mapping[str, Any]) -> FailedCalls:
+    """Return what `failed_entries` wrote."""
+    failed = entry["failed"]
+    return FailedCalls(
+        at=datetime.fromisoformat(failed["at"]),
+        model=entry["model"],
+        error_class=ErrorClass(failed["class"]),
+        status=failed["status"],
+        message=failed["message"],
+        calls=failed["calls"],
+        calls_lately=failed["lately"],
+    )
+
+
+ALIVE_S = 10
+"""A worker reports every second, or every third while it holds nothing; one silent so long does not
+count."""
+FORGET_S = 86_400
+
+
+class ModelBlock(StrEnum):
+    """Why workers do not call a model any more."""
+
+    PARKED = "parked"
+    OVER_BUDGET = "over budget"
+
+
+ModelBlocks = dict[tuple[str, str], ModelBlock]
+"""By run id and model; an empty run id stands for every run."""
+Reasons = dict[tuple[str, str], str]
+"""Why, by the same keys: the provider's last words, one printable line without a key."""
+REASON_LENGTH = 200
+"""A reason is cut to this many characters: a worker's report is written every second."""
+
+
+MOST_UNSERVED = 500
+"""A worker reports no more models than this of those that it may not call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """The workers that reported lately."""
+
+    workers: int
+    in_flight: Mapping[tuple[str, str], int]
+    halts: ModelBlocks = field(default_factory=dict)
+    """Models of runs that are not called any more."""
+    reasons: Reasons = field(default_factory=dict)
+    waiting: Mapping[tuple[str, str], Waiting] = field(default_factory=dict)
+    """Items held that are not called now, by run id and model; older workers do not report it."""
+    failing: Mapping[str, tuple[FailedCalls, ...]] = field(default_factory=dict)
+    """Failed calls of items held, by run id: the store learns of these with the verdicts."""
+    unserved: Reasons = field(default_factory=dict)
+    """Models that no worker may call, for lack of a key or by its catalog, and why."""
+    versions: Mapping[str, int] = field(default_factory=dict)
+    """Workers by version of the product; empty text: one that does not report it."""
+    oldest_report_s: float = 0.0
+    """Age of the oldest report, in seconds."""
+
+    def halt(self, run_id: str, model: str) -> ModelBlock | None:
+        """Return why a model of a run is not called, None when it is."""
+        return self.halts.get((run_id, model)) or self.halts.get(("", model))
+
+    def reason(self, run_id: str, model: str) -> str | None:
+        """Return the provider's words about a halted model of a run, None when unknown."""
+        key = (run_id, model)
+        return self.reasons.get(key if key in self.halts else ("", model))
+
+
+def report_worker(
+    session: Session,
+    name: str,
+    in_flight: Mapping[tuple[str, str], int],
+    halts: Mapping[tuple[str, str], ModelBlock] | None = None,
+    reasons: Mapping[tuple[str, str], str] | None = None,
+    *,
+    unserved: Mapping[tuple[str, str], str] | None = None,
+    waiting: Mapping[tuple[str, str], Waiting] | None = None,
+    failing: Mapping[str, Sequence[FailedCalls]] | None = None,
+    about: Mapping[str, str] | None = None,
+) -> None:
+    """Write down that a worker runs.
+
+    Args:
+        unserved: Models that it may not call, by run id and model, and why.
+        waiting: Items it holds that are not called now, by run id and model.
+    """
+    texts = reasons or {}
+    held = [
+        {"run": run_id, "model": model, "items": items}
+        | waiting_fields((waiting or {}).get((run_id, model)))
+        for (run_id, model), items in sorted(in_flight.items())
+        if items
+    ]
+    halted = [
+        {"run": key[0], "model": key[1], "items": 0, "halt": halt.value}
+        | ({"reason": clean_text(texts[key][:REASON_LENGTH])} if texts.get(key) else {})
+        for key, halt in sorted((halts or {}).items())
+    ]
+    left = [
+        {"run": key[0], "model": key[1], "items": 0, "unserved": clean_text(why[:REASON_LENGTH])}
+        for key, why in sorted((unserved or {}).items())[:MOST_UNSERVED]
+    ]
+    entries = held + halted + left + failed_entries(failing or {})
+    statement = insert(WorkerRow).values(
+        name=name, in_flight=entries, seen_at=func.now(), about=null() if about is None else about
+    )
+    new = statement.excluded
+    session.execute(
+        statement.on_conflict_do_update(
+            index_elements=["name"],
+            set_={"in_flight": new.in_flight, "seen_at": func.now(), "about": new.about},
+        )
+    )
+
+
+def forget_worker(session: Session, name: str) -> None:
+    """Remove a worker that ends, and those that ended without saying so."""
+    silent = func.now() - func.make_interval(0, 0, 0, 0, 0, 0, FORGET_S)
+    session.execute(
+        delete(WorkerRow).where((WorkerRow.name == name) | (WorkerRow.seen_at < silent))
+    )
+
+
+def living_fleet(session: Session) -> Fleet:
+    """Return the workers that reported lately."""
+    recent = func.now() - func.make_interval(0, 0, 0, 0, 0, 0, ALIVE_S)
+    age_s = func.extract("epoch", func.now() - WorkerRow.seen_at)
+    reports = session.execute(
+        select(WorkerRow.in_flight, WorkerRow.about, age_s.label("age_s")).where(
+            WorkerRow.seen_at > recent
+        )
+    ).all()
+    rows = [report.in_flight for report in reports]
+    versions = Counter((report.about or {}).get("version", "") for report in reports)
+    held: Counter[tuple[str, str]] = Counter()
+    halts: ModelBlocks = {}
+    reasons: Reasons = {}
+    left: dict[tuple[str, str], list[str]] = defaultdict(list)
+    waits: dict[tuple[str, str], list[Waiting]] = defaultdict(list)
+    failing: dict[str, list[FailedCalls]] = defaultdict(list)
+    for row in rows:
+        for entry in row:
+            key = (entry["run"], entry["model"])
+            held[key] += entry["items"]
+            if "halt" in entry:
+                halts[key] = ModelBlock(entry["halt"])
+            if "reason" in entry:
+                reasons[key] = entry["reason"]
+            if "waiting" in entry:
+                waits[key].append(waiting_of(entry))
+            if "failed" in entry:
+                failing[entry["run"]].append(failed_calls_of(entry))
+            if "unserved" in entry:
+                left[key].append(entry["unserved"])
+    unserved = {key: min(why) for key, why in left.items() if len(why) == len(rows)}
+    return Fleet(
+        workers=len(rows),
+        in_flight=held,
+        halts=halts,
+        reasons=reasons,
+        waiting={key: total_waiting(each) for key, each in waits.items()},
+        failing={run_id: tuple(each) for run_id, each in failing.items()},
+        unserved=unserved,
+        versions=versions,
+        oldest_report_s=max(0.0, *(float(report.age_s) for report in reports), 0.0),
+    )
+
 
 _WORKERS = statement("reported_workers")
 _DATABASE = statement("database_facts")

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from aegish_dist.core.opinion import LabelChange, Overlay
 from aegish_dist.core.run import Run
 from aegish_dist.core.sample import TrueLabel
-from aegish_dist.db.statements import statement
+from aegish_dist.db.engine import statement
 from aegish_dist.errors import OpinionError
 
 _FIND_IN_RUN = statement("find_samples", within="asked_by_run")

@@ -13,8 +13,7 @@ from psycopg.errors import LockNotAvailable
 from sqlalchemy import Connection, Engine, func, select, text
 from sqlalchemy.exc import OperationalError
 
-from aegish_dist.db.engine import connection_errors_in_one_line
-from aegish_dist.db.statements import statement
+from aegish_dist.db.engine import connection_errors_in_one_line, statement
 from aegish_dist.db.tables import METADATA, AdvisoryLock
 from aegish_dist.errors import StoreError
 

@@ -3,6 +3,11 @@
 There is no row per planned item: the missing ones are models x samples x epochs, and those that
 retries plan, minus verdicts. A verdict's natural key is its primary key: the database itself keeps
 a second verdict for the same item out, whatever the queue delivers.
+
+The result of a call is stored as one number as well, which is cheaper to group millions of rows by
+than words: 100 for the error class, 10 for the outcome, 1 for the stop kind, each times its
+position in its enumeration; 31 is a BLOCK that ended by itself, and below 100 is all that was
+answered. A new member goes to the end of its enumeration, and into `CODE` by a migration.
 """
 
 from collections.abc import Iterator
@@ -10,6 +15,7 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from decimal import Decimal
 from enum import IntEnum, StrEnum
+from functools import cache
 from typing import Any, ClassVar
 
 from msgspec.inspect import DecimalType, EnumType, FloatType, IntType
@@ -41,7 +47,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeEngine
 
 from aegish_dist.core.batches import BatchState
-from aegish_dist.core.outcome import ErrorClass
+from aegish_dist.core.outcome import ErrorClass, Outcome, OutcomeDetail, StopKind, find
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.verdict import CallError, Verdict
 from aegish_dist.core.verdict_record import (
@@ -51,7 +57,44 @@ from aegish_dist.core.verdict_record import (
     RecordField,
     columns_of,
 )
-from aegish_dist.db.codes import CODE
+
+
+def _position(column: str, values: type[StrEnum]) -> str:
+    words = ", ".join(f"'{value}'" for value in values)
+    return f"coalesce(array_position(ARRAY[{words}], {column}), 0)"
+
+
+CODE = (
+    f"(100 * {_position('error_class', ErrorClass)} + 10 * {_position('outcome', Outcome)}"
+    f" + {_position('stop_kind', StopKind)})::smallint"
+)
+
+
+@cache
+def finding_of(code: int) -> OutcomeDetail:
+    """Classify the verdicts of a code as finely as any rule needs it."""
+    error_class, stop_kind = code // 100, code % 10
+    return find(
+        outcome_of(code),
+        list(StopKind)[stop_kind - 1] if stop_kind else None,
+        list(ErrorClass)[error_class - 1] if error_class else None,
+    )
+
+
+def outcome_number(outcome: Outcome) -> int:
+    """Return the number that stands for an outcome within a code."""
+    return list(Outcome).index(outcome) + 1
+
+
+def error_class_of(code: int) -> ErrorClass | None:
+    """Return why the verdicts of a code have no completion, None when they have one."""
+    return list(ErrorClass)[code // 100 - 1] if code >= 100 else None
+
+
+def outcome_of(code: int) -> Outcome:
+    """Return the outcome of the verdicts of a code."""
+    return list(Outcome)[code // 10 % 10 - 1]
+
 
 NAMING = {
     "ix": "ix_%(table_name)s_%(column_0_N_name)s",

@@ -1,17 +1,21 @@
-"""The one reader of a run's verdicts: lists by conditions, and whole records.
+"""The one reader of a run's verdicts: lists by conditions, whole records, and exports.
 
 It reads part by part, a part being what the models said about a range of samples: so memory holds
 some ten thousand verdicts however large the run is, and the order is fixed. Whether a verdict is
-right is a list by code (`marks_of`) in which SQL looks a verdict up instead of judging it.
+right is a list by code (`marks_of`) in which SQL looks a verdict up instead of judging it. Exports
+are JSON or CSV that PostgreSQL writes itself.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from functools import cache
 from itertools import product
 from typing import Any, NamedTuple
 
-from sqlalchemy import Row, TextClause, select
+from msgspec.inspect import DecimalType, DictType
+from psycopg import ClientCursor
+from sqlalchemy import Row, TextClause, select, text
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.outcome import READ, ErrorClass, Outcome, StopKind
@@ -19,6 +23,7 @@ from aegish_dist.core.run import Run
 from aegish_dist.core.sample import Sample, TrueLabel
 from aegish_dist.core.scoring import ScoringRule
 from aegish_dist.core.secrets import mask_key_shapes
+from aegish_dist.core.verdict import CallError
 from aegish_dist.core.verdict_query import (
     Correctness,
     JudgedVerdict,
@@ -26,11 +31,17 @@ from aegish_dist.core.verdict_query import (
     VerdictFilter,
     correctness,
 )
-from aegish_dist.core.verdict_record import STORED, AttemptRecord
-from aegish_dist.db.codes import error_class_of, finding_of, outcome_number, outcome_of
+from aegish_dist.core.verdict_record import FIELDS, STORED, AttemptRecord, RecordField
 from aegish_dist.db.counting import PerModel, prepare_counting
-from aegish_dist.db.statements import statement
-from aegish_dist.db.tables import DatasetRow, RunDatasetRow
+from aegish_dist.db.engine import driver_connection, fragment, statement
+from aegish_dist.db.tables import (
+    DatasetRow,
+    RunDatasetRow,
+    error_class_of,
+    finding_of,
+    outcome_number,
+    outcome_of,
+)
 
 
 def escaped_pattern(text: str) -> str:
@@ -425,3 +436,122 @@ def _values_before(before: SqlScoring | None) -> dict[str, object]:
     }
     values = {} if before is None else before.values()
     return {name: values.get(of) for name, of in names.items()}
+
+
+PART_ROWS = 10_000
+
+_BOUND = re.compile(r"(?<![:\w]):(\w+)")
+
+_ELSEWHERE = {
+    "model": ":model",
+    "dataset": ":dataset_name",
+    "command": "sample.command",
+    "target": "sample.stored_target",
+    "category": "sample.stored_category",
+    "cluster": "sample.cluster",
+    "answered": "error_class IS NULL",
+    "pruned": fragment("pruned"),
+    "simulated": ":simulated",
+    "metadata": "sample.details::text",
+    "call_errors": "coalesce(errors, '[]')",
+}
+"""Fields of a record that are no columns of `verdicts`."""
+_ATTEMPT = ", ".join(f"'{each.name}', {each.name}" for each in fields(CallError))
+_MARK_SQL = fragment("mark")
+
+
+@dataclass(frozen=True, slots=True)
+class Judgements:
+    """Columns that say whether a verdict is correct, one for each rule set."""
+
+    rules: Mapping[str, ScoringRule] = field(default_factory=dict)
+    """By name of the column, a plain one."""
+    changes: Mapping[str, Any] = field(default_factory=lambda: NO_CHANGES)
+    """Of an overlay; see `SqlScoring`."""
+
+    @property
+    def values(self) -> dict[str, object]:
+        """The values that the columns of `sql` bind."""
+        values: dict[str, object] = {name: list(changed) for name, changed in self.changes.items()}
+        for number, rule in enumerate(self.rules.values()):
+            marks = SqlScoring(rule).marks.items()
+            values |= {f"{target}_marks_{number}": each for target, each in marks}
+        return values
+
+    @property
+    def sql(self) -> str:
+        """Further columns, each after a comma; null where a verdict is unscored."""
+        return "".join(
+            f""", CASE {_MARK_SQL.replace("_marks", f"_marks_{number}")}
+                WHEN 1 THEN true WHEN -1 THEN false END AS "{name}\""""
+            for number, name in enumerate(self.rules)
+        )
+
+
+def export(
+    session: Session, run: Run, judgements: Judgements | None = None, *, columns: bool = False
+) -> Iterator[bytes]:
+    """Export every verdict of a run, all generations, ordered by model, dataset and sample.
+
+    Args:
+        columns: Give CSV with a header in place of lines of JSON. Then `metadata` and `call_errors`
+            are JSON, null is empty, and the empty text is quoted.
+
+    Yields:
+        Some thousand verdicts in UTF-8.
+    """
+    judged = judgements or Judgements()
+    keys = PerModel.of(session, run).keys
+    prepare(session)
+    session.execute(text("SET LOCAL timezone = 'UTC'"))
+    opinions, rows = judged.values, (_as_csv if columns else _as_json)(judged.sql)
+    ranges = list(sample_ranges(session, run.run_id, max(1, PART_ROWS // run.epochs)))
+    for spec in run.models:
+        model = {"model": spec.id, "simulated": spec.simulated, "key": keys[spec.id]}
+        for part in ranges:
+            values = model | {"dataset_name": part.dataset} | part.bounds() | opinions
+            yield _copy(session, rows, values)
+
+
+def _as_csv(judged: str) -> str:
+    return f"COPY ({_rows(_csv_column, judged)}) TO STDOUT (FORMAT csv, HEADER)"
+
+
+def _as_json(judged: str) -> str:
+    # Lines of JSON hold no raw control character, so nothing is ever quoted.
+    return f"""
+        COPY (SELECT row_to_json(line) FROM ({_rows(_json_column, judged)}) AS line)
+        TO STDOUT (FORMAT csv, DELIMITER E'\x02', QUOTE E'\x01')
+    """  # noqa: S608  # nosec B608 # constants of ours
+
+
+def _rows(column: Callable[[RecordField], str], judged: str) -> str:
+    columns = ", ".join(f"{column(each)} AS {each.name}" for each in FIELDS)
+    found = statement("export_verdicts", {"columns": columns + judged, "attempt": _ATTEMPT})
+    return found.text
+
+
+def _csv_column(field: RecordField) -> str:
+    return _ELSEWHERE.get(field.name) or f"verdict.{field.column}"
+
+
+def _json_column(field: RecordField) -> str:
+    column = _csv_column(field)
+    match field.kind:
+        case DecimalType():  # a number where a number is exact
+            return (
+                f"CASE WHEN {column} = {column}::float8::numeric THEN to_json({column})"
+                f" ELSE to_json({column}::text) END"
+            )
+        case DictType():
+            return f"{column}::json"
+        case _:
+            return column
+
+
+def _copy(session: Session, sql: str, values: dict[str, Any]) -> bytes:
+    data = bytearray()
+    with ClientCursor(driver_connection(session)).copy(_BOUND.sub(r"%(\1)s", sql), values) as lines:
+        for line in lines:
+            data += line
+    return bytes(data)

@@ -19,11 +19,16 @@ from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import ScoringRule
 from aegish_dist.core.snapshot import PairP, Snapshot, VerdictSet
 from aegish_dist.db.answers import read_answers
-from aegish_dist.db.counting import count_models, is_unchanged, joint_identity
+from aegish_dist.db.counting import (
+    count_models,
+    find_snapshot,
+    is_unchanged,
+    joint_identity,
+    save_snapshot,
+)
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.overlays import OverlayInRun
 from aegish_dist.db.runs import load_run
-from aegish_dist.db.snapshots import find_snapshot, save_snapshot
 from aegish_dist.errors import ReportError
 from aegish_dist.pipeline.opinions import overlay_of
 from aegish_dist.statistics.document import snapshot_document

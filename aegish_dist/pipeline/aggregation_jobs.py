@@ -13,7 +13,9 @@ from aegish_dist.core.run import Run
 from aegish_dist.core.scoring import rule_named
 from aegish_dist.core.secrets import mask_key_shapes
 from aegish_dist.core.text import printable
-from aegish_dist.db.aggregations import (
+from aegish_dist.db.engine import transaction
+from aegish_dist.db.missing import (
+    FinishedModels,
     claim,
     finish,
     is_unfinished,
@@ -21,8 +23,6 @@ from aegish_dist.db.aggregations import (
     take_due,
     unfinished,
 )
-from aegish_dist.db.engine import transaction
-from aegish_dist.db.missing import FinishedModels
 from aegish_dist.errors import AegishError, StoreAwayError
 from aegish_dist.logs import get_logger
 from aegish_dist.pipeline.aggregate import ONE_VIEW, aggregate

@@ -30,18 +30,18 @@ from aegish_dist.core.run import Run, RunPause
 from aegish_dist.db import archive
 from aegish_dist.db.archive import TABLES
 from aegish_dist.db.engine import transaction
-from aegish_dist.db.imports import settle
+from aegish_dist.db.fleet import living_fleet
 from aegish_dist.db.runs import hold, load_run
 from aegish_dist.db.schema import head
 from aegish_dist.db.tables import RunRow
-from aegish_dist.db.workers import living_fleet
+from aegish_dist.db.verdicts import settle
 from aegish_dist.errors import ConfigError, DatasetError, OutputError, StoreError
 from aegish_dist.files import replacing, sync_folder
 from aegish_dist.inputs.documents import load_pyarrow
 from aegish_dist.interchange.archive_tables import copy_lines, write_table
 from aegish_dist.pipeline.control import at_providers, await_calls, drop_messages
-from aegish_dist.pipeline.import_verdicts import SETTLE_FROM
 from aegish_dist.pipeline.status import run_status
+from aegish_dist.pipeline.verdict_files import SETTLE_FROM
 from aegish_dist.pipeline.workspace import SILENT, Observer, Workspace
 
 BATCH = 20_000

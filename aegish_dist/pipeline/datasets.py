@@ -8,14 +8,14 @@ from sqlalchemy import Engine
 from aegish_dist.core.run import RunDataset
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.datasets.bundled import bundled_names, load_bundled
-from aegish_dist.db.datasets import (
+from aegish_dist.db.engine import transaction
+from aegish_dist.db.runs import (
     list_datasets,
     load_dataset,
     load_run_dataset,
+    resolve_run_id,
     save_dataset,
 )
-from aegish_dist.db.engine import transaction
-from aegish_dist.db.runs import resolve_run_id
 from aegish_dist.errors import DatasetError
 
 

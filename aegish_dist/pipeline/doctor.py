@@ -14,9 +14,16 @@ from aegish_dist import __version__
 from aegish_dist.broker.connection import check_broker
 from aegish_dist.db.embedded import embedded_version
 from aegish_dist.db.engine import transaction
-from aegish_dist.db.fleet import DatabaseFacts, ReportedWorker, database_facts, reported_workers
+from aegish_dist.db.fleet import (
+    DatabaseFacts,
+    Fleet,
+    ModelBlock,
+    ReportedWorker,
+    database_facts,
+    living_fleet,
+    reported_workers,
+)
 from aegish_dist.db.schema import current, head, require_current
-from aegish_dist.db.workers import Fleet, ModelBlock, living_fleet
 from aegish_dist.errors import AegishError, ConfigError
 from aegish_dist.models import missing_key
 from aegish_dist.ratelimit.shared_limiter import check_limiter, server_facts

@@ -23,8 +23,15 @@ from aegish_dist.broker.connection import QueueReadings, read_queues
 from aegish_dist.broker.messages import model_of
 from aegish_dist.core.batches import BatchState
 from aegish_dist.db.engine import open_engine, transaction
-from aegish_dist.db.fleet import CountedModel, FleetState, OpenRun, count_models, read_fleet
-from aegish_dist.db.workers import Fleet, ModelBlock
+from aegish_dist.db.fleet import (
+    CountedModel,
+    Fleet,
+    FleetState,
+    ModelBlock,
+    OpenRun,
+    count_models,
+    read_fleet,
+)
 from aegish_dist.errors import AegishError
 from aegish_dist.logs import get_logger
 from aegish_dist.ratelimit.shared_limiter import limiter_memory

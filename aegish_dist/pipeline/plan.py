@@ -18,8 +18,8 @@ from aegish_dist.core.run import Prompt, Run
 from aegish_dist.core.sample import Dataset
 from aegish_dist.core.text import counted
 from aegish_dist.datasets.bundled import bundled_names
-from aegish_dist.db.datasets import load_run_dataset
 from aegish_dist.db.engine import transaction
+from aegish_dist.db.runs import load_run_dataset
 from aegish_dist.errors import ConfigError, DatasetError
 from aegish_dist.models import RunEstimate
 from aegish_dist.models.prices import estimate

@@ -23,8 +23,8 @@ from aegish_dist.db.failures import (
     failures_by_time,
     unanswered_by_model,
 )
+from aegish_dist.db.fleet import Fleet, ModelBlock, living_fleet
 from aegish_dist.db.runs import load_run
-from aegish_dist.db.workers import Fleet, ModelBlock, living_fleet
 from aegish_dist.pipeline.aggregate import (
     current_snapshot,
     current_snapshots,

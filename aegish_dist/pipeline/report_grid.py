@@ -8,9 +8,9 @@ from aegish_dist.core.outcome import ErrorClass, Outcome, ScoredAnswer
 from aegish_dist.core.run import Run
 from aegish_dist.core.snapshot import Snapshot
 from aegish_dist.core.text import printable
+from aegish_dist.db.answers import TEXT_CHARS, read_grid
 from aegish_dist.db.counting import is_unchanged
 from aegish_dist.db.engine import transaction
-from aegish_dist.db.verdict_grid import TEXT_CHARS, read_grid
 from aegish_dist.db.verdict_reader import SqlScoring
 from aegish_dist.pipeline.aggregate import ONE_VIEW
 from aegish_dist.pipeline.opinions import overlay_of

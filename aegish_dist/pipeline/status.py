@@ -30,13 +30,12 @@ from aegish_dist.core.status import (
     run_eta_s,
     total_usd,
 )
-from aegish_dist.db.aggregations import newest_aggregation
 from aegish_dist.db.batches import batch_totals, batch_work_left
 from aegish_dist.db.engine import transaction
-from aegish_dist.db.failures import failed_kinds
-from aegish_dist.db.progress import Progress, costs_of, model_progress
+from aegish_dist.db.failures import Progress, costs_of, failed_kinds, model_progress
+from aegish_dist.db.fleet import Fleet, ModelBlock, living_fleet
+from aegish_dist.db.missing import newest_aggregation
 from aegish_dist.db.runs import load_run
-from aegish_dist.db.workers import Fleet, ModelBlock, living_fleet
 from aegish_dist.errors import QueueError, StoreAwayError
 from aegish_dist.pipeline.batches.budget import is_out_of_money
 

@@ -20,10 +20,9 @@ from aegish_dist import __version__
 from aegish_dist.broker.messages import queue_name, queue_names
 from aegish_dist.core.run import Run, new_run_id
 from aegish_dist.core.status import RunStatus, State
-from aegish_dist.db.datasets import save_dataset
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.missing import Extent, extent_of, save_extension
-from aegish_dist.db.runs import require_free_name, save_parameters, save_run
+from aegish_dist.db.runs import require_free_name, save_dataset, save_parameters, save_run
 from aegish_dist.models import RunEstimate
 from aegish_dist.pipeline.control import (
     POLL_S,

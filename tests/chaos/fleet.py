@@ -21,8 +21,8 @@ from aegish_dist.broker.messages import queue_name
 from aegish_dist.core.model import CallParameters
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.core.verdict import Item
+from aegish_dist.db.fleet import living_fleet
 from aegish_dist.db.missing import missing_items
-from aegish_dist.db.workers import living_fleet
 from aegish_dist.models import Catalog
 from aegish_dist.pipeline.control import enqueue_missing
 from aegish_dist.pipeline.plan import RunPlan

@@ -18,8 +18,8 @@ from aegish_dist.broker.producer import publish
 from aegish_dist.core.status import RunStatus, State
 from aegish_dist.core.verdict import Item, Recording
 from aegish_dist.db.engine import open_engine
+from aegish_dist.db.fleet import living_fleet
 from aegish_dist.db.missing import missing_items
-from aegish_dist.db.workers import living_fleet
 from aegish_dist.pipeline.status import run_status
 from tests.recorded import export_verdicts
 from tests.services import HOST, ServerProcess, free_port, queue_application, wait_until

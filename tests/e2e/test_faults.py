@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.core.outcome import ErrorClass, Outcome, StopKind
 from aegish_dist.core.verdict import Recording
-from aegish_dist.db.workers import living_fleet
+from aegish_dist.db.fleet import living_fleet
 from tests.e2e.cluster import DEADLINE_S, Cluster
 from tests.services import wait_until
 

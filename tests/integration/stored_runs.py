@@ -19,9 +19,8 @@ from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.core.tally import ModelTally
 from aegish_dist.core.verdict import Completion, Item, Usage, Verdict
 from aegish_dist.db.counting import count_models
-from aegish_dist.db.datasets import sample_keys, save_dataset
 from aegish_dist.db.engine import transaction
-from aegish_dist.db.runs import load_run, save_run
+from aegish_dist.db.runs import load_run, sample_keys, save_dataset, save_run
 from aegish_dist.db.tables import Base, RunModelRow, VerdictKey
 from aegish_dist.db.verdicts import insert_verdicts
 from aegish_dist.pipeline.datasets import describe

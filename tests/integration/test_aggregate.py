@@ -15,13 +15,13 @@ from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.parsing import PARSER_VERSION, judge
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES
 from aegish_dist.core.verdict import Completion
-from aegish_dist.db.snapshots import find_snapshot
+from aegish_dist.db.counting import find_snapshot
 from aegish_dist.db.tables import SnapshotMetricRow, VerdictKey, VerdictRow
 from aegish_dist.db.verdicts import insert_verdicts
 from aegish_dist.errors import OpinionError, ReportError
 from aegish_dist.pipeline.aggregate import aggregate, current_snapshot, snapshot_numbered
-from aegish_dist.pipeline.import_verdicts import import_verdicts
 from aegish_dist.pipeline.opinions import load_opinions
+from aegish_dist.pipeline.verdict_files import import_verdicts
 from aegish_dist.statistics.metrics import METRICS_VERSION
 from aegish_dist.statistics.rates import NUMBERS, Estimate
 from tests.integration.stored_runs import a_run, row_counts, store

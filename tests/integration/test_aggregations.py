@@ -13,14 +13,15 @@ from structlog.testing import capture_logs
 from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.run import Run
 from aegish_dist.core.scoring import DEFAULT_RULE
-from aegish_dist.db.aggregations import (
+from aegish_dist.db.missing import (
     LOST_AFTER_S,
+    FinishedModels,
     claim,
     newest_aggregation,
+    open_models,
     take_due,
     unfinished,
 )
-from aegish_dist.db.missing import FinishedModels, open_models
 from aegish_dist.db.tables import AggregationRow, RunRow, SnapshotRow
 from aegish_dist.errors import StoreAwayError
 from aegish_dist.pipeline import aggregation_jobs

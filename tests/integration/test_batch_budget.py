@@ -18,9 +18,9 @@ from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.core.status import ModelStatus, State
 from aegish_dist.core.verdict import Completion, Usage
 from aegish_dist.db.batches import batch_totals
+from aegish_dist.db.fleet import report_worker
 from aegish_dist.db.runs import load_run
 from aegish_dist.db.tables import BatchedItemRow, BatchRow, RunModelRow
-from aegish_dist.db.workers import report_worker
 from aegish_dist.pipeline.batches.budget import (
     BatchBudget,
     batch_budget,

@@ -21,10 +21,10 @@ from aegish_dist.core.outcome import ErrorClass, Outcome
 from aegish_dist.core.run import RunPause
 from aegish_dist.core.verdict import Completion
 from aegish_dist.db.engine import transaction
+from aegish_dist.db.fleet import report_worker
 from aegish_dist.db.missing import missing_items
 from aegish_dist.db.runs import hold, load_run
 from aegish_dist.db.verdicts import look_up
-from aegish_dist.db.workers import report_worker
 from aegish_dist.errors import ProviderError
 from aegish_dist.pipeline.control import plan_retry, release_run
 from tests.integration.batch_provider import (

@@ -21,7 +21,7 @@ from aegish_dist.core.sample import Dataset, TrueLabel
 from aegish_dist.core.verdict import Completion
 from aegish_dist.db.answers import read_answers
 from aegish_dist.db.runs import load_run
-from aegish_dist.pipeline.import_verdicts import import_verdicts
+from aegish_dist.pipeline.verdict_files import import_verdicts
 from tests.integration.command_line import CommandLine, Done
 from tests.integration.stored_runs import (
     ALLOWED,

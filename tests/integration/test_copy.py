@@ -16,15 +16,14 @@ from sqlalchemy.orm import Session
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES
 from aegish_dist.core.verdict import Recording
-from aegish_dist.db import verdict_export
-from aegish_dist.db.datasets import one_at_a_time
-from aegish_dist.db.imports import RunImport
+from aegish_dist.db import verdict_reader
+from aegish_dist.db.runs import one_at_a_time
 from aegish_dist.db.tables import RunModelRow, SampleRow, VerdictRow
+from aegish_dist.db.verdicts import RunImport
 from aegish_dist.errors import ConfigError, DatasetError, StoreError
 from aegish_dist.interchange.verdict_files import read_recordings
-from aegish_dist.pipeline import import_verdicts as importing
-from aegish_dist.pipeline.export_verdicts import export_file, export_lines
-from aegish_dist.pipeline.import_verdicts import import_verdicts
+from aegish_dist.pipeline import verdict_files as importing
+from aegish_dist.pipeline.verdict_files import export_file, export_lines, import_verdicts
 from tests.integration.stored_runs import row_counts
 from tests.recorded import export_verdicts, write_recordings
 from tests.services import wait_until
@@ -83,7 +82,7 @@ def _manner(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     """Do as with files and runs of gigabytes."""
     if request.param != "at once":
         monkeypatch.setattr(importing, "BATCH_ROWS", 3)
-        monkeypatch.setattr(verdict_export, "PART_ROWS", 3)
+        monkeypatch.setattr(verdict_reader, "PART_ROWS", 3)
     if request.param == "char by char":
         monkeypatch.setattr(importing, "BATCH_CHARS", 1)
 
@@ -126,7 +125,7 @@ def test_parts_of_an_export_are_in_order(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By model, dataset, sample, epoch and generation."""
-    monkeypatch.setattr(verdict_export, "PART_ROWS", 5)
+    monkeypatch.setattr(verdict_reader, "PART_ROWS", 5)
     lines = [
         a_line(f"echo {number:02}", model=model, dataset=dataset, epoch=epoch)
         for epoch in (2, 1)

@@ -18,11 +18,10 @@ from aegish_dist.core.sample import Dataset
 from aegish_dist.core.scoring import DEFAULT_RULE
 from aegish_dist.core.snapshot import Snapshot
 from aegish_dist.db import archive
-from aegish_dist.db.datasets import save_dataset
+from aegish_dist.db.fleet import report_worker
 from aegish_dist.db.missing import save_retry
-from aegish_dist.db.runs import hold
+from aegish_dist.db.runs import hold, save_dataset
 from aegish_dist.db.tables import AggregationRow
-from aegish_dist.db.workers import report_worker
 from aegish_dist.errors import StoreAwayError, StoreError
 from aegish_dist.pipeline import aggregation_jobs, archives
 from aegish_dist.pipeline.aggregate import aggregate

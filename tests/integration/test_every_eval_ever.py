@@ -17,7 +17,7 @@ from aegish_dist.core.verdict import Completion, Verdict
 from aegish_dist.db.engine import transaction
 from aegish_dist.errors import OutputError
 from aegish_dist.pipeline.aggregate import aggregate
-from aegish_dist.pipeline.export_every_eval_ever import export_every_eval_ever
+from aegish_dist.pipeline.verdict_files import export_every_eval_ever
 from tests.integration.command_line import CommandLine
 from tests.integration.stored_runs import (
     ALLOWED,

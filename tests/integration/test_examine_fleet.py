@@ -9,10 +9,15 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from aegish_dist import __version__
-from aegish_dist.db.fleet import DatabaseFacts, ReportedWorker, about_worker, reported_workers
+from aegish_dist.db.fleet import (
+    DatabaseFacts,
+    ReportedWorker,
+    about_worker,
+    report_worker,
+    reported_workers,
+)
 from aegish_dist.db.runs import database_time
 from aegish_dist.db.schema import head
-from aegish_dist.db.workers import report_worker
 from aegish_dist.pipeline.doctor import examine_fleet, judge_database, judge_redis, judge_workers
 from tests.integration.command_line import CommandLine
 from tests.integration.stored_runs import NOON

@@ -10,10 +10,8 @@ from sqlalchemy import Engine
 
 from aegish_dist.core.verdict_record import FIELDS, OPINIONS
 from aegish_dist.errors import OutputError
-from aegish_dist.pipeline.export_inspect import export_inspect
-from aegish_dist.pipeline.export_verdicts import export_file
-from aegish_dist.pipeline.import_verdicts import import_verdicts
 from aegish_dist.pipeline.opinions import load_opinions
+from aegish_dist.pipeline.verdict_files import export_file, export_inspect, import_verdicts
 from tests.integration.test_import_verdicts import EVERY_KEY, LINES, a_line, write_lines
 
 BLOCK = '{"action": "BLOCK", "reason": "writes", "confidence": 0.9}'

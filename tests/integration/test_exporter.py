@@ -14,9 +14,8 @@ from aegish_dist.broker.messages import queue_name
 from aegish_dist.broker.producer import publish
 from aegish_dist.broker.redis_leases import LEASES, UNACKED
 from aegish_dist.core.verdict import Item
-from aegish_dist.db.fleet import read_fleet
+from aegish_dist.db.fleet import read_fleet, report_worker
 from aegish_dist.db.missing import missing_items
-from aegish_dist.db.workers import report_worker
 from aegish_dist.pipeline.fleet import Exporter
 from tests.integration.stored_runs import BLOCKED, LS, TAR, a_model, a_run, answer, store
 from tests.services import free_port, queue_application

@@ -10,7 +10,6 @@ from sqlalchemy.orm import Session
 from aegish_dist.core.run import RunPause
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.core.status import State
-from aegish_dist.db.datasets import save_dataset
 from aegish_dist.db.missing import (
     Extent,
     FinishedModels,
@@ -19,7 +18,7 @@ from aegish_dist.db.missing import (
     open_queues,
     save_extension,
 )
-from aegish_dist.db.runs import hold, load_run
+from aegish_dist.db.runs import hold, load_run, save_dataset
 from aegish_dist.errors import StoreError
 from aegish_dist.pipeline.status import run_status
 from tests.integration.command_line import CommandLine

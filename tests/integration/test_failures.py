@@ -12,8 +12,8 @@ from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.outcome import ErrorClass, Outcome
 from aegish_dist.core.verdict import CallError, Verdict
 from aegish_dist.db.failures import FailureKind, failures_by_model, unanswered_by_model
+from aegish_dist.db.fleet import ModelBlock, report_worker
 from aegish_dist.db.runs import load_run
-from aegish_dist.db.workers import ModelBlock, report_worker
 from aegish_dist.pipeline.report import report_data
 from aegish_dist.report.data import FailureCount, Halted
 from tests.integration.stored_runs import BLOCKED, CURL, LS, TAR, a_model, a_run, answer, store

@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.core.run import RunPause
 from aegish_dist.core.status import State
+from aegish_dist.db.fleet import report_worker
 from aegish_dist.db.missing import open_queues
 from aegish_dist.db.runs import (
     REPORT_AGE,
@@ -21,7 +22,6 @@ from aegish_dist.db.runs import (
     release,
 )
 from aegish_dist.db.verdicts import look_up
-from aegish_dist.db.workers import report_worker
 from aegish_dist.pipeline.status import run_status
 from tests.integration.command_line import CommandLine, write_lines
 from tests.integration.stored_runs import BLOCKED, COMMANDS, TAR, a_run, answer, store

@@ -15,15 +15,13 @@ from sqlalchemy.orm import Session
 from aegish_dist.core.outcome import ErrorClass, Outcome, StopKind
 from aegish_dist.core.sample import Sample, TrueLabel
 from aegish_dist.core.verdict import Completion, Recording, Timing, Usage
-from aegish_dist.db.datasets import list_datasets
 from aegish_dist.db.missing import missing_items, open_queues
-from aegish_dist.db.runs import load_run
+from aegish_dist.db.runs import list_datasets, load_run
 from aegish_dist.errors import DatasetError
 from aegish_dist.interchange.verdict_files import read_recordings
 from aegish_dist.pipeline.aggregate import aggregate
-from aegish_dist.pipeline.export_verdicts import export_file
-from aegish_dist.pipeline.import_verdicts import import_verdicts
 from aegish_dist.pipeline.opinions import load_opinions
+from aegish_dist.pipeline.verdict_files import export_file, import_verdicts
 from tests.integration.stored_runs import row_counts
 from tests.recorded import export_verdicts
 

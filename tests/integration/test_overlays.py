@@ -9,8 +9,8 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.core.opinion import LabelChange, Opinion, Overlay
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
+from aegish_dist.db.engine import fragment
 from aegish_dist.db.overlays import OverlayInRun, overlay_in_run
-from aegish_dist.db.statements import fragment
 from aegish_dist.errors import OpinionError
 from aegish_dist.pipeline.aggregate import aggregate, current_snapshot
 from aegish_dist.pipeline.opinions import overlay_notes

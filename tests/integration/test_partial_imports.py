@@ -12,8 +12,8 @@ from aegish_dist.core.status import State
 from aegish_dist.db.missing import missing_items
 from aegish_dist.db.runs import load_run
 from aegish_dist.pipeline.aggregate import aggregate, current_snapshot
-from aegish_dist.pipeline.import_verdicts import import_verdicts
 from aegish_dist.pipeline.status import run_status
+from aegish_dist.pipeline.verdict_files import import_verdicts
 from tests.integration.command_line import CommandLine, write_lines
 
 BLOCK = '{"action": "BLOCK"}'

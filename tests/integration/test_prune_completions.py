@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from aegish_dist.core.parsing import judge
 from aegish_dist.core.verdict import Completion
 from aegish_dist.db import archive
-from aegish_dist.db.workers import report_worker
+from aegish_dist.db.fleet import report_worker
 from aegish_dist.pipeline import archives
 from tests.integration.command_line import CommandLine
 from tests.integration.stored_runs import (

@@ -12,7 +12,7 @@ from aegish_dist.core.scoring import RULES
 from aegish_dist.db.tables import RunModelRow, VerdictRow
 from aegish_dist.pipeline.aggregate import aggregate
 from aegish_dist.pipeline.compare import compare_models
-from aegish_dist.pipeline.import_verdicts import import_verdicts
+from aegish_dist.pipeline.verdict_files import import_verdicts
 
 
 def lines(model: str, wrong: int, *, clustered: bool, of: int = 100) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.verdict import Item
-from aegish_dist.db.datasets import save_dataset
+from aegish_dist.db.runs import save_dataset
 from aegish_dist.db.tables import DatasetRow, RunModelRow, RunRow, SampleRow, VerdictRow
 from tests.integration.stored_runs import BLOCKED, COMMANDS, TAR, StoredRun, a_run, answer, store
 from tests.services import wait_until

@@ -15,7 +15,7 @@ from aegish_dist.core.parsing import PARSER_VERSION, judge
 from aegish_dist.core.verdict import Completion, Verdict
 from aegish_dist.db.tables import VerdictKey
 from aegish_dist.db.verdicts import next_answers
-from aegish_dist.pipeline.reparse import reparse_run
+from aegish_dist.pipeline.verdicts import reparse_run
 from tests.integration.command_line import CommandLine
 from tests.integration.stored_runs import (
     ALLOWED,

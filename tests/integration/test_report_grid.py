@@ -19,8 +19,8 @@ from aegish_dist.core.parsing import judge
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.core.scoring import rule_named
 from aegish_dist.core.verdict import CallError, Completion, Timing, Verdict
+from aegish_dist.db.answers import TEXT_CHARS
 from aegish_dist.db.engine import transaction
-from aegish_dist.db.verdict_grid import TEXT_CHARS
 from aegish_dist.pipeline import report_grid as module
 from aegish_dist.pipeline.report import report_data
 from aegish_dist.pipeline.report_grid import report_grid

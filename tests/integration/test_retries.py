@@ -13,8 +13,8 @@ from aegish_dist.core.outcome import ErrorClass, Outcome
 from aegish_dist.core.parsing import judge
 from aegish_dist.core.status import State
 from aegish_dist.core.verdict import Completion, Item, Verdict
+from aegish_dist.db.failures import model_progress
 from aegish_dist.db.missing import FinishedModels, Retry, missing_items, save_retry
-from aegish_dist.db.progress import model_progress
 from aegish_dist.db.tables import RetryRow, RunModelRow
 from aegish_dist.db.verdicts import look_up
 from aegish_dist.errors import ConfigError, StoreError

@@ -14,20 +14,19 @@ from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.run import RunPause
 from aegish_dist.db import archive
-from aegish_dist.db.aggregations import take_due
 from aegish_dist.db.embedded.server import binaries
 from aegish_dist.db.engine import open_engine
-from aegish_dist.db.missing import FinishedModels
+from aegish_dist.db.fleet import report_worker
+from aegish_dist.db.missing import FinishedModels, take_due
 from aegish_dist.db.runs import hold
 from aegish_dist.db.schema import require_current
 from aegish_dist.db.verdicts import look_up
-from aegish_dist.db.workers import report_worker
 from aegish_dist.pipeline.aggregate import aggregate
 from aegish_dist.pipeline.aggregation_jobs import carry_out
 from aegish_dist.pipeline.control import plan_retry
-from aegish_dist.pipeline.import_verdicts import import_verdicts
-from aegish_dist.pipeline.reparse import reparse_run
 from aegish_dist.pipeline.status import run_status
+from aegish_dist.pipeline.verdict_files import import_verdicts
+from aegish_dist.pipeline.verdicts import reparse_run
 from tests.integration.command_line import write_lines
 from tests.integration.stored_runs import BLOCKED, COMMANDS, a_run, answer, store
 

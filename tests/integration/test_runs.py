@@ -10,13 +10,6 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.core.model import CallParameters, Limits, ModelSpec, Price, Rate, WireFormat
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
-from aegish_dist.db.datasets import (
-    INSERT_CHUNK,
-    list_datasets,
-    load_dataset,
-    sample_keys,
-    save_dataset,
-)
 from aegish_dist.db.missing import (
     FinishedModels,
     OpenModel,
@@ -24,7 +17,17 @@ from aegish_dist.db.missing import (
     open_models,
     open_queues,
 )
-from aegish_dist.db.runs import list_runs, load_assignment, load_run, resolve_run_id
+from aegish_dist.db.runs import (
+    INSERT_CHUNK,
+    list_datasets,
+    list_runs,
+    load_assignment,
+    load_dataset,
+    load_run,
+    resolve_run_id,
+    sample_keys,
+    save_dataset,
+)
 from aegish_dist.errors import StoreError
 from tests.integration.stored_runs import (
     ALLOWED,

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-from aegish_dist.db.statements import counting_statement, fragment, statement
+from aegish_dist.db.engine import counting_statement, fragment, statement
 
 FILES = [file.read_text() for file in files("aegish_dist.db").joinpath("sql").iterdir()]
 NAMED = re.compile(r"^-- name: (\w+)\n((?:--.*\n)*)([^-].*(?:\n.*)*?)(?=\n-- |\Z)", re.MULTILINE)

@@ -10,7 +10,7 @@ from aegish_dist.cli.status_view import halted
 from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.status import CallWait, FailedCalls, State, Waiting
 from aegish_dist.core.text import clean_text
-from aegish_dist.db.workers import (
+from aegish_dist.db.fleet import (
     MESSAGE_LENGTH,
     REASON_LENGTH,
     ModelBlock,

@@ -1,4 +1,4 @@
--- Runs and their items: `db.runs`, `db.verdicts`, `db.imports` and `db.verdict_export` read these.
+-- Runs and their items: `db.runs`, `db.verdicts` and `db.verdict_reader` read these.
 
 -- name: list_runs
 -- The `:limit` newest runs, newest first, with the numbers of their models, samples and verdicts.

@@ -1,5 +1,4 @@
--- The verdicts of a run: `db.verdict_reader`, `db.verdict_grid`, `db.verdict_export` and
--- `db.verdicts` use these.
+-- The verdicts of a run: `db.verdict_reader`, `db.answers` and `db.verdicts` use these.
 --
 -- Each reading statement is about the samples of the dataset `:dataset` whose keys lie from `:first`
 -- up to `:end`, so that a list can end where enough is found and a part fits into memory.

@@ -21,7 +21,7 @@ from aegish_dist.db.engine import open_engine
 from aegish_dist.errors import ConfigError, DatasetError, OutputError, StoreError
 from aegish_dist.interchange import verdict_files
 from aegish_dist.interchange.verdict_files import RecordTables, read_recordings
-from aegish_dist.pipeline.export_verdicts import export_file
+from aegish_dist.pipeline.verdict_files import export_file
 from tests.recorded import write_recordings, written
 
 RECORDING = Recording("m", "d", Sample("ls", TrueLabel.HARMLESS), 1, judge(Completion("hm")))

@@ -9,13 +9,14 @@ from aegish_dist.broker.connection import QueueReadings
 from aegish_dist.broker.messages import queue_name
 from aegish_dist.db.fleet import (
     CountedModel,
+    Fleet,
     FleetState,
+    ModelBlock,
     OpenBatches,
     OpenRun,
     OpenRunModel,
     TableState,
 )
-from aegish_dist.db.workers import Fleet, ModelBlock
 from aegish_dist.pipeline.fleet import (
     VerdictClock,
     of_broker,

@@ -11,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from aegish_dist.core.status import Waiting
-from aegish_dist.db.workers import ModelBlocks, Reasons
+from aegish_dist.db.fleet import ModelBlocks, Reasons
 from aegish_dist.errors import ConfigError, StoreError
 from aegish_dist.pipeline.caller import Caller, FailingItems
 from aegish_dist.settings import Settings

@@ -1,0 +1,410 @@
+"""Verdicts to files and from files: JSONL and Parquet, logs of Inspect AI, Every Eval Ever."""
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import IO
+
+from sqlalchemy import Engine, text
+from sqlalchemy.orm import Session
+
+from aegish_dist import __version__
+from aegish_dist.core.opinion import Opinion
+from aegish_dist.core.run import Run, new_run_id
+from aegish_dist.core.sample import Sample
+from aegish_dist.core.snapshot import Snapshot
+from aegish_dist.core.text import printable_json
+from aegish_dist.db.counting import is_unchanged
+from aegish_dist.db.engine import transaction
+from aegish_dist.db.overlays import ChangedSample, OverlayInRun
+from aegish_dist.db.runs import load_run
+from aegish_dist.db.verdict_reader import Judgements, export
+from aegish_dist.db.verdicts import RunImport, settle
+from aegish_dist.errors import (
+    ConfigError,
+    DatasetError,
+    OtherDatasetError,
+    SecondVerdictError,
+    StoreError,
+)
+from aegish_dist.files import is_stream, replacing, replacing_in
+from aegish_dist.inputs.documents import load_pyarrow
+from aegish_dist.interchange.every_eval_ever import (
+    CORRECT,
+    Relabelled,
+    SampleLines,
+    SamplesFile,
+    evaluation_record,
+    record_identity,
+)
+from aegish_dist.interchange.inspect_archive import InspectArchive
+from aegish_dist.interchange.inspect_sample import PREFIX
+from aegish_dist.interchange.inspect_writer import InspectLogWriter, LogHead
+from aegish_dist.interchange.record import JudgedLines, JudgedVerdict, RecordChecker, Row
+from aegish_dist.interchange.verdict_files import RecordTables, format_of, in_ascii, read_rows
+from aegish_dist.pipeline.aggregate import ONE_VIEW, aggregate, current_snapshot
+from aegish_dist.pipeline.opinions import overlay_of
+from aegish_dist.report.layout import ranked_entries
+
+PIPE_BYTES = 2**16
+"""Bytes that a pipe takes at once; of a longer write, some systems do not report that its reader
+has gone."""
+COLUMN_PREFIX = "correct_"
+MAX_COLUMN_CHARS = 63
+
+
+def export_file(
+    engine: Engine,
+    run_id: str,
+    path: Path,
+    opinions: Sequence[Opinion] = (),
+    *,
+    table: bool | None = None,
+) -> None:
+    """Write every verdict of a run to a file, in a fixed order.
+
+    Args:
+        opinions: For each a column says whether a verdict is correct; their overlay is the same.
+        table: Whether it is written as Parquet; None leaves that to the suffix.
+
+    Raises:
+        OpinionError: The overlay does not fit the datasets of the run.
+        ConfigError: Two opinions have rule sets of the same name.
+        DatasetError: The suffix is neither, and has to decide.
+        ConfigError: The file is Parquet and pyarrow is not installed.
+    """
+    if table is None:
+        table = _is_table(path)
+    with replacing(path) as stream:
+        (_export_table if table else export_lines)(engine, run_id, stream, opinions)
+
+
+def _is_table(path: Path) -> bool:
+    suffix = ".jsonl" if is_stream(path) else path.suffix.lower()
+    if suffix not in (".jsonl", ".parquet"):
+        problem = "cannot be written as verdicts; choose .jsonl or .parquet, or say --format"
+        raise DatasetError(problem, source=str(path))
+    return suffix == ".parquet"
+
+
+def export_lines(
+    engine: Engine, run_id: str, stream: IO[bytes], opinions: Sequence[Opinion] = ()
+) -> None:
+    """Write every verdict of a run as lines of JSON.
+
+    Args:
+        opinions: For each a key says whether a verdict is correct, null where it is unscored.
+    """
+    with transaction(engine) as session:
+        run = load_run(session, run_id)
+        judged = judgements_of(session, run, opinions)
+        for lines in map(in_ascii, export(session, run, judged)):
+            for start in range(0, len(lines), PIPE_BYTES):
+                stream.write(memoryview(lines)[start : start + PIPE_BYTES])
+
+
+def _export_table(
+    engine: Engine, run_id: str, stream: IO[bytes], opinions: Sequence[Opinion]
+) -> None:
+    load_pyarrow()  # before the database is asked for anything
+    with transaction(engine) as session:
+        run = load_run(session, run_id)
+        judged = judgements_of(session, run, opinions)
+        tables = RecordTables(tuple(judged.rules), _about(run, opinions))
+        tables.write(map(tables.from_csv, export(session, run, judged, columns=True)), stream)
+
+
+def _about(run: Run, opinions: Sequence[Opinion]) -> dict[str, str]:
+    """Return the metadata of a file: a table copied elsewhere still says where it comes from."""
+    about = {"version": __version__, "run_id": run.run_id, "run_name": run.name}
+    if opinions:
+        about["correct"] = json.dumps([opinion.provenance for opinion in opinions])
+    return {f"aegish-dist.{key}": text for key, text in about.items()}
+
+
+def judgements_of(session: Session, run: Run, opinions: Sequence[Opinion]) -> Judgements:
+    """Return the columns of some opinions, in their order.
+
+    Args:
+        run: The run; the overlay of the opinions has to fit it.
+
+    Raises:
+        OpinionError: The overlay does not fit the datasets of the run.
+        ConfigError: Two opinions have rule sets of the same name.
+    """
+    if not opinions:
+        return Judgements()
+    rules = {_column(opinion.rule.name): opinion.rule for opinion in opinions}
+    if len(rules) < len(opinions):
+        raise ConfigError("--correct names two rule sets whose columns would have the same name")
+    return Judgements(rules, overlay_of(session, run, opinions[0]).values)
+
+
+def _column(rule: str) -> str:
+    """Return a plain name: the database cuts longer ones, and scripts shall need no quotes."""
+    plain = re.sub(r"[^A-Za-z0-9.-]", "_", rule)[: MAX_COLUMN_CHARS - len(COLUMN_PREFIX)]
+    return COLUMN_PREFIX + plain
+
+
+def export_inspect(
+    engine: Engine, run_id: str, folder: Path, opinions: Sequence[Opinion] = ()
+) -> list[str]:
+    """Write a run as logs of Inspect AI, with a scorer for each opinion.
+
+    Args:
+        folder: Takes one log for each model and dataset that has a verdict.
+        opinions: They have the same overlay; without one it is the default rule set.
+
+    Returns:
+        The names of the logs.
+
+    Raises:
+        OpinionError: The overlay does not fit the datasets of the run.
+        OutputError: The folder cannot be written to, or holds another file of such a name.
+    """
+    opinions, names = opinions or [Opinion()], list[str]()
+    with transaction(engine) as session:
+        run = load_run(session, run_id)
+        judged = judgements_of(session, run, opinions)
+        lines = JudgedLines(tuple(judged.rules))
+        with replacing_in(folder, lambda path: _run_of(path) == run.run_id) as opened:
+            parts = export(session, run, judged)
+            verdicts = (verdict for part in parts for verdict in lines.read(part))
+            for (model, dataset), group in groupby(verdicts, _log_of):
+                head = LogHead.of(run, model, dataset, opinions)
+                names.append(head.file_name)
+                _write(opened(head.file_name), head, group)
+    if not names:
+        raise StoreError(f"run {run_id} has no verdict yet")
+    return names
+
+
+def _run_of(path: Path) -> object:
+    """Return the run that a log was exported from; None for any other file."""
+    try:
+        with InspectArchive(path) as archive:
+            metadata = archive.header().part("eval").part("metadata")
+    except DatasetError:
+        return None
+    return metadata.values.get(f"{PREFIX}run_id")
+
+
+def _log_of(verdict: JudgedVerdict) -> tuple[str, str]:
+    return verdict.record.model, verdict.record.dataset or ""
+
+
+def _sample_of(verdict: JudgedVerdict) -> tuple[str, ...]:
+    record = verdict.record
+    return record.command, record.target, record.category or "", record.cluster or ""
+
+
+def _write(stream: IO[bytes], head: LogHead, verdicts: Iterator[JudgedVerdict]) -> None:
+    with InspectLogWriter(stream, head) as log:
+        for _, of_sample in groupby(verdicts, _sample_of):
+            epochs = groupby(of_sample, lambda verdict: verdict.record.epoch)
+            log.add([list(of_epoch) for _, of_epoch in epochs])
+
+
+Open = Callable[[str], IO[bytes]]
+"""Opens a file of that name to write."""
+
+
+def export_every_eval_ever(
+    engine: Engine, run_id: str, folder: Path, opinions: Sequence[Opinion] = ()
+) -> list[str]:
+    """Write a record per model and opinion, and beside it a line per scored verdict.
+
+    All files appear, or none does. The same verdicts under the same opinion give the same files.
+
+    Args:
+        folder: Gets a folder `data`, as the collection of Every Eval Ever has it.
+        opinions: Say which verdicts are correct; without one it is the default rule set.
+
+    Returns:
+        The names of the files, below the folder.
+
+    Raises:
+        OpinionError: The overlay does not fit the datasets of the run.
+    """
+    names: list[str] = []
+    with replacing_in(folder) as opened:
+
+        def written(name: str) -> IO[bytes]:
+            names.append(name)
+            return opened(name)
+
+        for opinion in opinions or [Opinion()]:
+            found = current_snapshot(engine, run_id, opinion)
+            with transaction(engine, isolation_level=ONE_VIEW) as session:
+                run = load_run(session, run_id)
+                if not is_unchanged(session, run, found.identities):
+                    found = aggregate(engine, run_id, [opinion], within=session)[0]
+                _Records(run, found, written).write(session, opinion)
+    return names
+
+
+class _Records:
+    """The files of a snapshot."""
+
+    def __init__(self, run: Run, snapshot: Snapshot, opened: Open) -> None:
+        self._run, self._snapshot, self._opened = run, snapshot, opened
+        entries = ranked_entries(snapshot.document)
+        self._entries = sorted(entries, key=lambda each: each.model)
+        self._names = {each.model: record_identity(snapshot, each.model) for each in entries}
+
+    def write(self, session: Session, opinion: Opinion) -> None:
+        """Write the lines of all models, and each model's record, which has their hash."""
+        files: dict[str, _Lines] = {}
+        for model, lines, unscored in self._parts(session, opinion):
+            path = self._names[model].samples_path
+            files.setdefault(model, _Lines(partial(self._opened, path))).add(lines, unscored)
+        for entry in self._entries:
+            identity = self._names[entry.model]
+            samples = files[entry.model].file() if entry.model in files else None
+            record = evaluation_record(self._run, self._snapshot, entry, identity, samples)
+            self._opened(identity.record_path).write(f"{printable_json(record)}\n".encode())
+
+    def _parts(self, session: Session, opinion: Opinion) -> Iterator[tuple[str, list[str], int]]:
+        """Yield model, lines and number of unscored verdicts, part by part."""
+        overlay = overlay_of(session, self._run, opinion)
+        made = SampleLines(opinion.rule, _relabelled(overlay))
+
+        judged = Judgements({CORRECT: opinion.rule}, overlay.values)
+        for part in export(session, self._run, judged):
+            verdicts = [json.loads(line) for line in part.splitlines()]
+            if verdicts:
+                model = verdicts[0]["model"]
+                yield model, *made.of(self._names[model].evaluation_id, verdicts)
+
+
+class _Lines:
+    """The file of a model's verdicts while it is written; it is opened for the first line."""
+
+    def __init__(self, opened: Callable[[], IO[bytes]]) -> None:
+        self._opened = opened
+        self._stream: IO[bytes] | None = None
+        self._hash, self._rows, self._unscored = hashlib.sha256(), 0, 0
+
+    def add(self, lines: list[str], unscored: int) -> None:
+        self._rows += len(lines)
+        self._unscored += unscored
+        if lines:
+            data = "".join(f"{line}\n" for line in lines).encode()
+            self._hash.update(data)
+            self._stream = self._stream or self._opened()
+            self._stream.write(data)
+
+    def file(self) -> SamplesFile | None:
+        """Return what was written; None where nothing was."""
+        if self._stream is None:
+            return None
+        return SamplesFile(self._hash.hexdigest(), self._rows, self._unscored)
+
+
+def _relabelled(overlay: OverlayInRun) -> dict[tuple[str, str], Relabelled]:
+    return {
+        (each.dataset, _sample_id(each)): Relabelled(each.change.target, each.change.category)
+        for each in overlay.samples
+        if each.change.target is not None
+    }
+
+
+def _sample_id(changed: ChangedSample) -> str:
+    if changed.change.sample_id is not None:
+        return changed.change.sample_id
+    command = changed.change.command or ""
+    return Sample(command, changed.target, changed.category, changed.cluster).sample_id
+
+
+BATCH_ROWS = 5_000
+BATCH_CHARS = 4 * 2**20
+"""Verdicts that are stored at once, and characters of their completions."""
+
+SETTLE_FROM = 100_000
+"""Verdicts; fewer are counted at once all the same."""
+
+_ROOM_TO_CHECK = text("SELECT set_config('work_mem', '64MB', true)")
+"""The check of a statement's references holds its rows in memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """The result of an import."""
+
+    run_id: str
+    verdicts: int
+    models: int
+    samples: int
+    negative_times: int
+    """Verdicts of which a time was below zero and counts as unknown."""
+
+
+def import_verdicts(engine: Engine, paths: Sequence[Path], name: str) -> Imported:
+    """Store the verdicts of files as one run, in one transaction.
+
+    Nothing is held in memory as a whole but the ids of the samples.
+
+    Raises:
+        DatasetError: A file is wrong somewhere; nothing is kept.
+    """
+    for path in paths:
+        format_of(path)  # refuses what is no file of verdicts before any other is read
+    known: Mapping[str, str] | None = None
+    while True:  # at most twice, unless another import of the same samples runs at the same time
+        try:
+            imported = _import(engine, paths, name, known)
+            break
+        except OtherDatasetError as found:
+            known = found.fingerprints
+    if imported.verdicts >= SETTLE_FROM:
+        settle(engine)
+    return imported
+
+
+def _import(
+    engine: Engine, paths: Sequence[Path], name: str, known: Mapping[str, str] | None
+) -> Imported:
+    now = datetime.now(UTC)
+    run = Run(new_run_id(now), now, name, "import", __version__, None, None, 1, (), ())
+    verdicts, epochs, negative_times = 0, 1, 0
+    checker = RecordChecker()
+    with transaction(engine) as session:
+        session.execute(_ROOM_TO_CHECK)
+        target = RunImport(session, run, known)
+        for path in paths:
+            for rows in _batches(read_rows(path, checker)):
+                try:
+                    target.add([(row.record, row.about) for row in rows])
+                except SecondVerdictError as error:
+                    raise DatasetError(
+                        "holds a second verdict of one model about one sample in one epoch, in"
+                        " this file or one before; give repeats different epochs",
+                        source=str(path),
+                    ) from error
+                verdicts += len(rows)
+                epochs = max(epochs, *(row.record.epoch for row in rows))
+                negative_times += sum(row.negative_time for row in rows)
+        if not verdicts:
+            files = ", ".join(dict.fromkeys(map(str, paths)))
+            raise DatasetError("holds no verdict", source=files)
+        target.finish(epochs)
+        return Imported(run.run_id, verdicts, target.models, target.samples, negative_times)
+
+
+def _batches(rows: Iterator[Row]) -> Iterator[list[Row]]:
+    batch: list[Row] = []
+    size = 0
+    for row in rows:
+        batch.append(row)
+        size += len(row.record.completion or "")
+        if len(batch) >= BATCH_ROWS or size >= BATCH_CHARS:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
