@@ -5,7 +5,8 @@ A batch has its requests in one body, and its results are a stream of lines.
 
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 from aegish_dist.core.batches import Unanswered
@@ -15,19 +16,18 @@ from aegish_dist.simulator.batch_lifecycle import (
     BatchPhase,
     BatchStore,
     NamedRequest,
+    RequestOutcome,
     ResultLine,
     SimulatedBatch,
-    page,
     written,
 )
 from aegish_dist.simulator.batch_service import (
     BatchCall,
     BatchReply,
-    BatchRoute,
-    about_batch,
+    Reply,
+    Route,
     json_object,
-    life_cycle,
-    number_in,
+    listing,
     read_body,
     timestamp,
 )
@@ -180,7 +180,7 @@ _OPEN = {
 }
 
 
-async def _create(call: BatchCall) -> BatchReply | ErrorAnswer:
+async def _create(call: BatchCall) -> Reply:
     content = await read_body(call.body, MAX_BYTES)
     if content is None:
         error = {"type": "request_too_large", "message": "Request exceeds the maximum size"}
@@ -195,7 +195,8 @@ async def _create(call: BatchCall) -> BatchReply | ErrorAnswer:
         if (problem := _problem(entry, names)) is not None:
             return refusal(f"requests.{place}.{problem}")
         names.add(entry["custom_id"])
-    batch = call.store.create(_requests(entries), {}, _leave_results)
+    requests = (NamedRequest(each["custom_id"], read(each["params"], "")) for each in entries)
+    batch = call.store.create(requests, {}, _leave_results)
     batch.size = len(entries)
     return BatchReply(_describe(batch, call))
 
@@ -210,52 +211,44 @@ def _problem(entry: object, names: set[str]) -> str | None:
     return "custom_id: must be unique within the batch" if name in names else None
 
 
-def _requests(entries: list[dict[str, Any]]) -> Iterator[NamedRequest]:
-    for entry in entries:
-        yield NamedRequest(entry["custom_id"], read(entry["params"], ""))
-
-
 def _leave_results(store: BatchStore, batch: SimulatedBatch) -> None:
     content = written(batch, _line_body)
     batch.files["results"] = store.add_file(f"{batch.id}.jsonl", "results", content).id
 
 
 def _line_body(line: ResultLine, call: Call) -> dict[str, Any]:
-    match line.outcome:
-        case Unanswered():
-            result: dict[str, Any] = {"type": _UNANSWERED[line.outcome]}
-        case Completion():
-            result = {"type": "succeeded", "message": answer_body(line.outcome, call)}
-        case _:
-            result = {"type": "errored", "error": error_body(line.outcome, call)}
+    result: dict[str, Any] = {"type": _kind(line.outcome)}
+    if isinstance(line.outcome, Completion):
+        result["message"] = answer_body(line.outcome, call)
+    elif isinstance(line.outcome, ErrorAnswer):
+        result["error"] = error_body(line.outcome, call)
     return {"custom_id": line.name, "result": result}
 
 
-async def _list(call: BatchCall) -> BatchReply:
-    before, after = (
-        call.query.get(name, "").removeprefix("msgbatch_") for name in ("before_id", "after_id")
-    )
-    limit = number_in(call.query.get("limit"), 20, 1_000)
-    found, more = page(call.store.listed(), limit, after=after, before=before)
-    entries = [_describe(batch, call) for batch in found]
-    ids = [entry["id"] for entry in entries] or [None]
-    ends = {"first_id": ids[0], "last_id": ids[-1]}
-    return BatchReply({"data": entries, "has_more": more, **ends})
+def _list(call: BatchCall) -> Reply:
+    listed = call.store.listed()
+    return BatchReply(listing(call, listed, _describe, (20, 1_000), "msgbatch_", after="after_id"))
 
 
-def _cancel(batch: SimulatedBatch, call: BatchCall) -> BatchReply:
-    batch.cancel(call.now_s)
-    return BatchReply(_describe(batch, call))
+def _poll(call: BatchCall) -> Reply:
+    return BatchReply(_describe(call.batch(_MISSING), call))
 
 
-def _delete(batch: SimulatedBatch, call: BatchCall) -> BatchReply | ErrorAnswer:
+def _cancel(call: BatchCall) -> Reply:
+    call.batch(_MISSING).cancel(call.now_s)
+    return _poll(call)
+
+
+def _delete(call: BatchCall) -> Reply:
+    batch = call.batch(_MISSING)
     if not batch.has_ended:
         return refusal("Message Batches can only be deleted once they've finished processing.")
     call.store.remove(batch)
     return BatchReply({"id": f"msgbatch_{batch.id}", "type": "message_batch_deleted"})
 
 
-def _results(batch: SimulatedBatch, call: BatchCall) -> BatchReply | ErrorAnswer:
+def _results(call: BatchCall) -> Reply:
+    batch = call.batch(_MISSING)
     if not batch.has_ended:
         return refusal("Results are available once the batch has ended.")
     content = call.store.files[batch.files["results"]].content
@@ -285,31 +278,22 @@ def _counts(batch: SimulatedBatch) -> dict[str, int]:
     counts = dict.fromkeys(("processing", "succeeded", "errored", "canceled", "expired"), 0)
     if not batch.has_ended:
         return counts | {"processing": batch.size}
-    for outcome in batch.outcomes:
-        match outcome:
-            case Unanswered():
-                counts[_UNANSWERED[outcome]] += 1
-            case Completion():
-                counts["succeeded"] += 1
-            case _:
-                counts["errored"] += 1
-    return counts
+    return counts | Counter(map(_kind, batch.outcomes))
 
 
-_BATCHES = r"(?:/.*)?/v1/messages/batches"
+def _kind(outcome: RequestOutcome) -> str:
+    if isinstance(outcome, Unanswered):
+        return _UNANSWERED[outcome]
+    return "succeeded" if isinstance(outcome, Completion) else "errored"
+
+
+_BATCHES = "/v1/messages/batches"
 _BATCH = rf"{_BATCHES}/msgbatch_(?P<id>[^/]+)"
-_RESULTS = re.compile(rf"{_BATCH}/results")
-ROUTES = (
-    *life_cycle(
-        _BATCHES,
-        _BATCH,
-        create=_create,
-        listed=_list,
-        missing=_MISSING,
-        describe=_describe,
-        cancel=_cancel,
-    ),
-    BatchRoute("DELETE", re.compile(_BATCH), Endpoint.DELETE, about_batch(_MISSING, _delete)),
-    BatchRoute("GET", _RESULTS, Endpoint.RESULTS, about_batch(_MISSING, _results)),
+ROUTES: tuple[Route, ...] = (
+    ("POST", _BATCHES, Endpoint.CREATE, _create),
+    ("GET", _BATCHES, Endpoint.LIST, _list),
+    ("GET", _BATCH, Endpoint.POLL, _poll),
+    ("POST", f"{_BATCH}/cancel", Endpoint.CANCEL, _cancel),
+    ("DELETE", _BATCH, Endpoint.DELETE, _delete),
+    ("GET", f"{_BATCH}/results", Endpoint.RESULTS, _results),
 )
-"""Paths of this dialect, whatever root precedes them."""

@@ -137,11 +137,11 @@ class SimulatedBatch:
         whole_s = self.due_s - self.created_s
         return min(self.limit, passed_s / whole_s if whole_s > 0 else 1.0)
 
-    def answered(self, now_s: float) -> int:
-        """Return how many requests are answered so far, well or with an error."""
-        if self.has_ended:
-            return sum(not isinstance(outcome, Unanswered) for outcome in self.outcomes)
-        return bisect_right(self.moments, self.progress(now_s))
+    def counts(self, now_s: float) -> tuple[int, int]:
+        """Return how many requests are answered so far, and how many of the outcomes are none."""
+        succeeded = sum(isinstance(outcome, Completion) for outcome in self.outcomes)
+        answered = succeeded if self.has_ended else bisect_right(self.moments, self.progress(now_s))
+        return answered, len(self.outcomes) - succeeded
 
     def cancel(self, now_s: float) -> None:
         """Begin no further request; without effect once it is cancelled or ended."""
@@ -176,41 +176,6 @@ class BatchAnswer:
     fault: RequestFault | None = None
     chance: float = 0.0
     """Decides between the variants of its fault, in (0, 1)."""
-
-
-class BatchAnswers:
-    def __init__(self, seed: int, plan: BatchPlan, model: Callable[[str], SimulatedModel]) -> None:
-        self._seed = seed
-        self._faults = plan.requests
-        self._model = model
-        self._asked: Counter[tuple[str, str]] = Counter()
-
-    def ask(self, request: NamedRequest, wire: WireFormat) -> BatchAnswer:
-        chat = request.chat
-        if isinstance(chat, ErrorAnswer):
-            moment = draw(self._seed, "batch", request.name).latency
-            return BatchAnswer(request.name, "", moment, chat)
-        command = command_in(chat.user)
-        times = self._asked[chat.model, command]
-        self._asked[chat.model, command] += 1
-        draws = draw(self._seed, "batch", chat.model, command, str(times))
-        fault = pick(self._faults, draws.luck)
-        outcome = self._outcome(chat, command, fault, wire)
-        return BatchAnswer(request.name, chat.model, draws.latency, outcome, fault, draws.form)
-
-    def _outcome(
-        self, chat: ChatRequest, command: str, fault: RequestFault | None, wire: WireFormat
-    ) -> Completion | ErrorAnswer:
-        if fault in _ERRORS:
-            return _error(_ERRORS[fault], chat.model, wire)
-        withheld = None if fault is None else _WITHHELD.get(fault)
-        outcome = self._model(chat.model).answer(chat, command, withheld).outcome
-        return _error(ErrorClass.SERVER, chat.model, wire) if outcome is None else outcome
-
-
-def _error(error_class: ErrorClass, model: str, wire: WireFormat) -> ErrorAnswer:
-    words = dialect_of(wire).ERRORS[error_class].message
-    return ErrorAnswer(error_class, words.format(model=model))
 
 
 def outcomes_at(
@@ -254,8 +219,11 @@ class BatchRunner:
     def __init__(
         self, seed: int, plan: BatchPlan, model: Callable[[str], SimulatedModel], bill: Bill
     ) -> None:
-        self._answers = BatchAnswers(seed, plan, model)
+        self._seed = seed
+        self._faults = plan.requests
+        self._model = model
         self._bill = bill
+        self._asked: Counter[tuple[str, str]] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, batch: SimulatedBatch, at_end: Callable[[SimulatedBatch], None]) -> None:
@@ -267,6 +235,26 @@ class BatchRunner:
         for task in (tasks := list(self._tasks)):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    def ask(self, request: NamedRequest, wire: WireFormat) -> BatchAnswer:
+        chat = request.chat
+        if isinstance(chat, ErrorAnswer):
+            moment = draw(self._seed, "batch", request.name).latency
+            return BatchAnswer(request.name, "", moment, chat)
+        command = command_in(chat.user)
+        times = self._asked[chat.model, command]
+        self._asked[chat.model, command] += 1
+        draws = draw(self._seed, "batch", chat.model, command, str(times))
+        fault = pick(self._faults, draws.luck)
+        outcome: Completion | ErrorAnswer | None = None
+        if fault not in _ERRORS:
+            withheld = None if fault is None else _WITHHELD.get(fault)
+            outcome = self._model(chat.model).answer(chat, command, withheld).outcome
+        if outcome is None:
+            error_class = _ERRORS.get(fault, ErrorClass.SERVER) if fault else ErrorClass.SERVER
+            words = dialect_of(wire).ERRORS[error_class].message
+            outcome = ErrorAnswer(error_class, words.format(model=chat.model))
+        return BatchAnswer(request.name, chat.model, draws.latency, outcome, fault, draws.form)
 
     async def _carry_out(
         self, batch: SimulatedBatch, at_end: Callable[[SimulatedBatch], None]
@@ -292,7 +280,7 @@ class BatchRunner:
     async def _answer(self, batch: SimulatedBatch) -> BatchPhase:
         """Answer the requests until the batch is due or cancelled; return the phase it ends in."""
         asked = _in_slices(batch.requests)
-        answers = [self._answers.ask(request, batch.wire) async for request in asked]
+        answers = [self.ask(request, batch.wire) async for request in asked]
         answers.sort(key=lambda answer: answer.moment)
         batch.moments = [answer.moment for answer in answers]
         if batch.phase is BatchPhase.VALIDATING:
@@ -300,10 +288,13 @@ class BatchRunner:
         with suppress(TimeoutError):
             async with asyncio.timeout(batch.due_s - time.time()):
                 await batch.cancelling.wait()
-        phase = _last_phase(batch)
-        if phase is BatchPhase.EXPIRED and batch.wire is WireFormat.GOOGLE:
-            return phase
-        self._settle(batch, answers, phase)
+        phase = BatchPhase.COMPLETED
+        if batch.cancelled_s is not None or batch.fault is EndFault.CANCELLED:
+            phase = BatchPhase.CANCELLED
+        elif batch.fault is EndFault.EXPIRED:
+            phase = BatchPhase.EXPIRED
+        if phase is not BatchPhase.EXPIRED or batch.wire is not WireFormat.GOOGLE:
+            self._settle(batch, answers, phase)
         return phase
 
     def _settle(
@@ -321,14 +312,7 @@ class BatchRunner:
         for answer, outcome in zip(answers, batch.outcomes, strict=True):
             if isinstance(outcome, Completion):
                 readable = answer.fault is not RequestFault.MALFORMED
-                usage = outcome.usage
-                self._bill.charge_batch(answer.model, usage, answer.name, readable=readable)
-
-
-def _last_phase(batch: SimulatedBatch) -> BatchPhase:
-    if batch.cancelled_s is not None or batch.fault is EndFault.CANCELLED:
-        return BatchPhase.CANCELLED
-    return BatchPhase.EXPIRED if batch.fault is EndFault.EXPIRED else BatchPhase.COMPLETED
+                self._bill.charge_batch(answer.model, outcome.usage, answer.name, readable=readable)
 
 
 async def _in_slices(items: Iterable[Item]) -> AsyncIterator[Item]:

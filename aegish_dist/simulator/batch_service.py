@@ -1,20 +1,19 @@
 """The requests of the batch interfaces: routes, keys, faults and replies.
 
-The dialect of a wire format with batches has a tuple `ROUTES`. It says how its vendor words a
-batch; `life_cycle` says what can be done with one.
+The dialect of a wire format with batches has a tuple `ROUTES`: method, path, kind of request, and
+the function that replies. Any root may precede a path.
 """
 
 import asyncio
 import json
+import re
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib import import_module
-from re import Match, Pattern
-from re import compile as pattern
-from typing import Any, TypeVar
+from typing import Any
 
 from aiohttp import StreamReader, web
 
@@ -25,6 +24,8 @@ from aegish_dist.simulator.batch_lifecycle import (
     BatchStore,
     SimulatedBatch,
     StoredFile,
+    T,
+    page,
 )
 from aegish_dist.simulator.behaviour import SimulatedModel
 from aegish_dist.simulator.bill import Bill
@@ -47,7 +48,6 @@ _REFUSALS = {
     CallFault.AUTH: ErrorClass.AUTH,
     CallFault.QUOTA: ErrorClass.QUOTA,
 }
-Kept = TypeVar("Kept", SimulatedBatch, StoredFile)
 
 
 class BatchService:
@@ -63,44 +63,56 @@ class BatchService:
         self._require_key = config.require_key
         self._runner = BatchRunner(config.seed, config.batches, model, bill)
         self._served: Counter[Endpoint] = Counter()
-        self._stores: dict[BatchStore, tuple[BatchRoute, ...]] = {
-            BatchStore(wire, config.batches, self._runner, config.seed): import_module(
-                f"aegish_dist.simulator.{wire}"
+        self._routes = [
+            (method, re.compile(rf"(?:/.*)?{path}"), endpoint, reply, store)
+            for store in self._new_stores()
+            for method, path, endpoint, reply in import_module(
+                f"aegish_dist.simulator.{store.wire}"
             ).ROUTES
+        ]
+
+    def _new_stores(self) -> list[BatchStore]:
+        return [
+            BatchStore(wire, self._plan, self._runner, self._seed)
             for wire, api in HTTP_FORMATS.items()
             if api.batches
-        }
+        ]
 
     async def handle(self, request: web.BaseRequest, id: str) -> web.StreamResponse | None:
         """Answer one HTTP request; None when it is not about batches."""
-        for store, routes in self._stores.items():
-            for route in routes:
-                found = route.path.fullmatch(request.path)
-                if found is not None and route.method == request.method:
-                    exchange = Exchange(request, dialect_of(store.wire), id)
-                    return await self._serve(route, BatchCall(exchange, store, found))
+        for method, path, endpoint, reply, store in self._routes:
+            found = path.fullmatch(request.path)
+            if found is not None and method == request.method:
+                exchange = Exchange(request, dialect_of(store.wire), id)
+                return await self._serve(endpoint, reply, BatchCall(exchange, store, found))
         return None
 
     async def close(self) -> None:
         await self._runner.close()
 
-    async def _serve(self, route: "BatchRoute", call: "BatchCall") -> web.StreamResponse:
+    async def _serve(
+        self, endpoint: Endpoint, replies: "Replies", call: "BatchCall"
+    ) -> web.StreamResponse:
         """Carry out a request and respond, or do as its fault says."""
         exchange = call.exchange
         # The address of an upload that was begun is a key in itself: clients send no other there.
         begun = call.query.get("upload_id") in call.store.uploads
         if not begun and not exchange.is_authorised(self._require_key):
             return exchange.refuse(ErrorAnswer(ErrorClass.AUTH), "", UNLIMITED)
-        fault = self._next_fault(route.endpoint)
+        fault = self._next_fault(endpoint)
         if fault is not None:
-            self.faults[f"{route.endpoint}.{fault}"] += 1
+            self.faults[f"{endpoint}.{fault}"] += 1
         if fault in _REFUSALS:
             wait_s = self._plan.retry_after_s if fault is CallFault.RATE_LIMIT else None
             error = ErrorAnswer(_REFUSALS[fault], retry_after_s=wait_s)
             return exchange.refuse(error, "this model", UNLIMITED)
         if fault is CallFault.RESET:
             return await exchange.break_off(b"", reset=True)
-        reply = await route.handle(call)
+        try:
+            reply = replies(call)
+            reply = await reply if isinstance(reply, Awaitable) else reply
+        except NotKeptError as error:
+            reply = ErrorAnswer(ErrorClass.NOT_FOUND, str(error))
         if isinstance(reply, ErrorAnswer):
             return exchange.refuse(reply, "", UNLIMITED)
         return await self._respond(exchange, reply, fault)
@@ -145,11 +157,18 @@ class BatchReply:
         return self.body if isinstance(self.body, bytes) else encode(self.body).encode()
 
 
+Reply = BatchReply | ErrorAnswer
+
+
+class NotKeptError(Exception):
+    """There is no such batch or file; the text is the vendor's."""
+
+
 @dataclass(frozen=True, slots=True)
 class BatchCall:
     exchange: Exchange
     store: BatchStore
-    found: Match[str]
+    found: re.Match[str]
 
     @property
     def now_s(self) -> float:
@@ -166,73 +185,47 @@ class BatchCall:
     def header(self, name: str) -> str:
         return self.exchange.request.headers.get(name, "")
 
+    def batch(self, missing: str) -> SimulatedBatch:
+        """Return the batch that the path names; `{id}` in the error's text stands for its name."""
+        return self._kept(self.store.batches, missing)
 
-Handler = Callable[[BatchCall], Awaitable[BatchReply | ErrorAnswer]]
+    def file(self, missing: str) -> StoredFile:
+        """Return the file that the path names; `{id}` in the error's text stands for its name."""
+        return self._kept(self.store.files, missing)
+
+    def _kept(self, kept: Mapping[str, T], missing: str) -> T:
+        id = self.found["id"]
+        if id not in kept:
+            raise NotKeptError(missing.format(id=id))
+        return kept[id]
 
 
-@dataclass(frozen=True, slots=True)
-class BatchRoute:
-    method: str
-    path: Pattern[str]
-    endpoint: Endpoint
-    handle: Handler
+Replies = Callable[[BatchCall], Reply | Awaitable[Reply]]
+Route = tuple[str, str, Endpoint, Replies]
 
 
-def life_cycle(
-    batches: str,
-    batch: str,
+def listing(
+    call: BatchCall,
+    items: Iterable[T],
+    body: Callable[[T, BatchCall], dict[str, Any]],
+    limits: tuple[int, int],
+    prefix: str,
     *,
-    create: Handler,
-    listed: Handler,
-    missing: str,
-    describe: Callable[[SimulatedBatch, BatchCall], dict[str, Any]],
-    cancel: Callable[[SimulatedBatch, BatchCall], BatchReply | ErrorAnswer],
-    cancel_suffix: str = "/cancel",
-    create_path: str = "",
-) -> tuple[BatchRoute, ...]:
-    """Return the routes that create, list, describe and cancel the batches of a dialect.
+    after: str = "after",
+) -> dict[str, Any]:
+    """Return a page of a list in the form that OpenAI and Anthropic share.
 
     Args:
-        batches: Pattern of the path of all batches.
-        batch: Pattern of the path of one, with a group `id`.
-        missing: Message when there is none; `{id}` stands for the identifier.
-        create_path: Pattern of the path of creation; empty: that of all batches.
+        limits: Usual and greatest number of entries.
+        prefix: Precedes identifiers in queries.
+        after: Name of the query's key for the entry that precedes the page.
     """
-    described = about_batch(missing, lambda found, call: BatchReply(describe(found, call)))
-    cancelled = about_batch(missing, cancel)
-    return (
-        BatchRoute("POST", pattern(create_path or batches), Endpoint.CREATE, create),
-        BatchRoute("GET", pattern(batches), Endpoint.LIST, listed),
-        BatchRoute("GET", pattern(batch), Endpoint.POLL, described),
-        BatchRoute("POST", pattern(batch + cancel_suffix), Endpoint.CANCEL, cancelled),
-    )
-
-
-def about_batch(
-    missing: str, answer: Callable[[SimulatedBatch, BatchCall], BatchReply | ErrorAnswer]
-) -> Handler:
-    return _about(lambda store: store.batches, missing, answer)
-
-
-def about_file(
-    missing: str, answer: Callable[[StoredFile, BatchCall], BatchReply | ErrorAnswer]
-) -> Handler:
-    return _about(lambda store: store.files, missing, answer)
-
-
-def _about(
-    kept: Callable[[BatchStore], dict[str, Kept]],
-    missing: str,
-    answer: Callable[[Kept, BatchCall], BatchReply | ErrorAnswer],
-) -> Handler:
-    async def handle(call: BatchCall) -> BatchReply | ErrorAnswer:
-        id = call.found["id"]
-        found = kept(call.store).get(id)
-        if found is None:
-            return ErrorAnswer(ErrorClass.NOT_FOUND, missing.format(id=id))
-        return answer(found, call)
-
-    return handle
+    cursors = [call.query.get(name, "").removeprefix(prefix) for name in (after, "before_id")]
+    limit = number_in(call.query.get("limit"), *limits)
+    found, more = page(items, limit, after=cursors[0], before=cursors[1])
+    entries = [body(each, call) for each in found]
+    ids = [entry["id"] for entry in entries] or [None]
+    return {"data": entries, "has_more": more, "first_id": ids[0], "last_id": ids[-1]}
 
 
 async def read_body(stream: StreamReader, limit: int) -> bytes | None:

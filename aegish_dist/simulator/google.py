@@ -3,7 +3,6 @@
 A batch has its requests in the body or in an uploaded file, and its results likewise.
 """
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -26,11 +25,9 @@ from aegish_dist.simulator.batch_lifecycle import (
 from aegish_dist.simulator.batch_service import (
     BatchCall,
     BatchReply,
-    BatchRoute,
-    about_batch,
-    about_file,
+    Reply,
+    Route,
     json_object,
-    life_cycle,
     number_in,
     read_body,
     timestamp,
@@ -226,7 +223,7 @@ _CODES = {
 }
 
 
-async def _begin_upload(call: BatchCall) -> BatchReply | ErrorAnswer:
+async def _begin_upload(call: BatchCall) -> Reply:
     if call.header("X-Goog-Upload-Command") != "start":
         return refusal("Only resumable uploads are supported.")
     if number_in(call.header("X-Goog-Upload-Header-Content-Length"), 0, 2**62) > MAX_FILE_BYTES:
@@ -240,7 +237,7 @@ async def _begin_upload(call: BatchCall) -> BatchReply | ErrorAnswer:
     return BatchReply({}, headers)
 
 
-async def _upload(call: BatchCall) -> BatchReply | ErrorAnswer:
+async def _upload(call: BatchCall) -> Reply:
     """Take a part of a file; the last one says `finalize`."""
     if "upload_id" not in call.query:
         return await _begin_upload(call)
@@ -258,11 +255,11 @@ async def _upload(call: BatchCall) -> BatchReply | ErrorAnswer:
     return BatchReply({"file": _file_body(file, call)}, {"X-Goog-Upload-Status": "final"})
 
 
-async def _list_files(call: BatchCall) -> BatchReply:
+def _list_files(call: BatchCall) -> Reply:
     return _page(call, "files", call.store.files.values(), (10, 100), _file_body)
 
 
-async def _list_batches(call: BatchCall) -> BatchReply:
+def _list_batches(call: BatchCall) -> Reply:
     return _page(call, "operations", call.store.listed(), (50, 1_000), _operation)
 
 
@@ -272,21 +269,26 @@ def _page(
     items: Iterable[T],
     limits: tuple[int, int],
     body: Callable[[T, BatchCall], dict[str, Any]],
-) -> BatchReply:
+) -> Reply:
     limit = number_in(call.query.get("pageSize"), *limits)
     found, more = page(items, limit, after=call.query.get("pageToken", ""))
     entries: dict[str, Any] = {key: [body(each, call) for each in found]}
     return BatchReply(entries | ({"nextPageToken": found[-1].id} if more else {}))
 
 
-def _read_file(file: StoredFile, call: BatchCall) -> BatchReply | ErrorAnswer:
+def _poll_file(call: BatchCall) -> Reply:
+    return BatchReply(_file_body(call.file(_NO_FILE), call))
+
+
+def _read_file(call: BatchCall) -> Reply:
+    file = call.file(_NO_FILE)
     if file.purpose != "GENERATED":
         return refusal("Only generated files can be downloaded.")
     return BatchReply(file.content, {"Content-Type": "application/octet-stream"})
 
 
-def _delete_file(file: StoredFile, call: BatchCall) -> BatchReply:
-    del call.store.files[file.id]
+def _delete_file(call: BatchCall) -> Reply:
+    del call.store.files[call.file(_NO_FILE).id]
     return BatchReply({})
 
 
@@ -307,7 +309,7 @@ def _file_body(file: StoredFile, call: BatchCall) -> dict[str, Any]:
     return body | downloadable if file.purpose == "GENERATED" else body
 
 
-async def _create(call: BatchCall) -> BatchReply | ErrorAnswer:
+async def _create(call: BatchCall) -> Reply:
     body = json_object(await read_body(call.body, MAX_INLINE_BYTES))
     if body is None or not isinstance(batch := body.get("batch"), dict):
         return refusal("Invalid JSON payload received, or more than 20 MB of it.")
@@ -387,12 +389,17 @@ def _result(outcome: RequestOutcome, call: Call) -> dict[str, Any]:
             return {"error": {"code": code, "message": words}}
 
 
-def _cancel(batch: SimulatedBatch, call: BatchCall) -> BatchReply:
-    batch.cancel(call.now_s)
+def _poll(call: BatchCall) -> Reply:
+    return BatchReply(_operation(call.batch(_NO_BATCH), call))
+
+
+def _cancel(call: BatchCall) -> Reply:
+    call.batch(_NO_BATCH).cancel(call.now_s)
     return BatchReply({})
 
 
-def _delete(batch: SimulatedBatch, call: BatchCall) -> BatchReply:
+def _delete(call: BatchCall) -> Reply:
+    batch = call.batch(_NO_BATCH)
     batch.cancel(call.now_s)
     call.store.remove(batch)
     return BatchReply({})
@@ -447,9 +454,7 @@ def _inline_entry(line: ResultLine, metadata: object, call: Call) -> dict[str, A
 
 def _stats(batch: SimulatedBatch, now_s: float) -> dict[str, str]:
     """Count the requests, as texts and without zeros, as this provider writes large integers."""
-    succeeded = sum(isinstance(outcome, Completion) for outcome in batch.outcomes)
-    failed = len(batch.outcomes) - succeeded
-    answered = succeeded if batch.has_ended else batch.answered(now_s)
+    answered, failed = batch.counts(now_s)
     counts = {
         "requestCount": batch.size,
         "successfulRequestCount": answered,
@@ -459,30 +464,19 @@ def _stats(batch: SimulatedBatch, now_s: float) -> dict[str, str]:
     return {name: str(number) for name, number in counts.items() if number}
 
 
-_ROOT = r"(?:/.*)?/v1beta"
-_FILES = rf"{_ROOT}/files"
+_FILES = "/v1beta/files"
 _FILE = rf"{_FILES}/(?P<id>[^/:]+)"
-_UPLOAD = re.compile(r"(?:/.*)?/upload/v1beta/files")
-_DOWNLOAD = re.compile(rf"{_FILE}:download")
-_BATCH = rf"{_ROOT}/batches/(?P<id>[^/:]+)"
-_DESCRIBE_FILE = about_file(_NO_FILE, lambda file, call: BatchReply(_file_body(file, call)))
-ROUTES = (
-    BatchRoute("POST", _UPLOAD, Endpoint.UPLOAD, _upload),
-    BatchRoute("GET", re.compile(_FILES), Endpoint.LIST, _list_files),
-    BatchRoute("GET", re.compile(_FILE), Endpoint.POLL, _DESCRIBE_FILE),
-    BatchRoute("GET", _DOWNLOAD, Endpoint.RESULTS, about_file(_NO_FILE, _read_file)),
-    BatchRoute("DELETE", re.compile(_FILE), Endpoint.DELETE, about_file(_NO_FILE, _delete_file)),
-    *life_cycle(
-        rf"{_ROOT}/batches",
-        _BATCH,
-        create=_create,
-        listed=_list_batches,
-        missing=_NO_BATCH,
-        describe=_operation,
-        cancel=_cancel,
-        cancel_suffix=":cancel",
-        create_path=rf"{_ROOT}/models/(?P<model>.+):batchGenerateContent",
-    ),
-    BatchRoute("DELETE", re.compile(_BATCH), Endpoint.DELETE, about_batch(_NO_BATCH, _delete)),
+_BATCHES = "/v1beta/batches"
+_BATCH = rf"{_BATCHES}/(?P<id>[^/:]+)"
+ROUTES: tuple[Route, ...] = (
+    ("POST", f"/upload{_FILES}", Endpoint.UPLOAD, _upload),
+    ("GET", _FILES, Endpoint.LIST, _list_files),
+    ("GET", _FILE, Endpoint.POLL, _poll_file),
+    ("GET", f"{_FILE}:download", Endpoint.RESULTS, _read_file),
+    ("DELETE", _FILE, Endpoint.DELETE, _delete_file),
+    ("POST", r"/v1beta/models/(?P<model>.+):batchGenerateContent", Endpoint.CREATE, _create),
+    ("GET", _BATCHES, Endpoint.LIST, _list_batches),
+    ("GET", _BATCH, Endpoint.POLL, _poll),
+    ("POST", f"{_BATCH}:cancel", Endpoint.CANCEL, _cancel),
+    ("DELETE", _BATCH, Endpoint.DELETE, _delete),
 )
-"""Paths of this dialect, whatever root precedes them."""

@@ -3,9 +3,7 @@
 Files of requests are uploaded for a batch, and its results are files again.
 """
 
-import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from aiohttp import BodyPartReader, MultipartReader
@@ -21,17 +19,15 @@ from aegish_dist.simulator.batch_lifecycle import (
     ResultLine,
     SimulatedBatch,
     StoredFile,
-    page,
     written,
 )
 from aegish_dist.simulator.batch_service import (
     BatchCall,
     BatchReply,
-    BatchRoute,
-    about_file,
+    Reply,
+    Route,
     json_object,
-    life_cycle,
-    number_in,
+    listing,
     read_body,
 )
 from aegish_dist.simulator.config import Endpoint
@@ -189,6 +185,7 @@ MAX_BYTES = 200 * 2**20
 _WINDOW_S = 86_400
 _ENDPOINT = "/v1/chat/completions"
 _NO_FILE = "No such File object: file-{id}"
+_NO_BATCH = "No batch found with id 'batch_{id}'."
 _UNANSWERED = {
     Unanswered.EXPIRED: (
         "batch_expired",
@@ -207,44 +204,40 @@ _MOMENTS = {
 }
 
 
-async def _upload(call: BatchCall) -> BatchReply | ErrorAnswer:
-    form = _Form()
+async def _upload(call: BatchCall) -> Reply:
     try:
-        reader = MultipartReader(call.exchange.request.headers, call.body)
-        while isinstance(part := await reader.next(), BodyPartReader):
-            await form.take(part)
+        fields, name = await _form(call)
+    except OverflowError:
+        return refusal(f"File exceeds the maximum of {MAX_BYTES} bytes.", "file")
     except (ValueError, AssertionError) as error:
         return refusal(f"Could not parse the multipart form: {error}", "file")
-    if form.is_too_large:
-        return refusal(f"File exceeds the maximum of {MAX_BYTES} bytes.", "file")
-    purpose = form.fields.get("purpose", b"").decode("utf-8", "replace")
+    purpose = fields.get("purpose", b"").decode("utf-8", "replace")
     if purpose != "batch":
         return refusal(f"Invalid value for 'purpose': '{purpose}'.", "purpose")
-    if "file" not in form.fields:
+    if "file" not in fields:
         return refusal("Missing required parameter: 'file'.", "file")
-    return BatchReply(_file_body(call.store.add_file(form.name, purpose, form.fields["file"])))
+    return BatchReply(_file_body(call.store.add_file(name, purpose, fields["file"]), call))
 
 
-@dataclass(slots=True)
-class _Form:
-    """The fields of a form as they arrive."""
-
-    fields: dict[str, bytes] = field(default_factory=dict)
-    name: str = ""
-    is_too_large: bool = False
-
-    async def take(self, part: BodyPartReader) -> None:
-        """Read one field; of one that is too large nothing is kept."""
+async def _form(call: BatchCall) -> tuple[dict[str, bytes], str]:
+    """Read a form to its end; return its fields and the name of its file."""
+    fields: dict[str, bytes] = {}
+    name, is_too_large = "", False
+    reader = MultipartReader(call.exchange.request.headers, call.body)
+    while isinstance(part := await reader.next(), BodyPartReader):
         content = bytearray()
         while chunk := await part.read_chunk(2**16):
-            self.is_too_large = self.is_too_large or len(content) + len(chunk) > MAX_BYTES
-            if not self.is_too_large:
+            is_too_large = is_too_large or len(content) + len(chunk) > MAX_BYTES
+            if not is_too_large:
                 content += chunk
-        self.name = part.filename or self.name
-        self.fields[part.name or ""] = bytes(content)
+        name = part.filename or name
+        fields[part.name or ""] = bytes(content)
+    if is_too_large:
+        raise OverflowError
+    return fields, name
 
 
-def _file_body(file: StoredFile) -> dict[str, Any]:
+def _file_body(file: StoredFile, _call: BatchCall) -> dict[str, Any]:
     return {
         "id": f"file-{file.id}",
         "object": "file",
@@ -256,39 +249,33 @@ def _file_body(file: StoredFile) -> dict[str, Any]:
     }
 
 
-def _read_file(file: StoredFile, call: BatchCall) -> BatchReply:
-    return BatchReply(file.content, {"Content-Type": "application/octet-stream"})
+def _poll_file(call: BatchCall) -> Reply:
+    return BatchReply(_file_body(call.file(_NO_FILE), call))
 
 
-def _delete_file(file: StoredFile, call: BatchCall) -> BatchReply:
+def _read_file(call: BatchCall) -> Reply:
+    return BatchReply(call.file(_NO_FILE).content, {"Content-Type": "application/octet-stream"})
+
+
+def _delete_file(call: BatchCall) -> Reply:
+    file = call.file(_NO_FILE)
     del call.store.files[file.id]
     return BatchReply({"id": f"file-{file.id}", "object": "file", "deleted": True})
 
 
-async def _list_files(call: BatchCall) -> BatchReply:
+def _list_files(call: BatchCall) -> Reply:
     purpose = call.query.get("purpose")
     files = (file for file in call.store.files.values() if purpose in (None, file.purpose))
-    limit = number_in(call.query.get("limit"), 10_000, 10_000)
-    found, more = page(files, limit, after=call.query.get("after", "").removeprefix("file-"))
-    return _list_body(map(_file_body, found), more)
+    entries = listing(call, files, _file_body, (10_000, 10_000), "file-")
+    return BatchReply({"object": "list", **entries})
 
 
-async def _list_batches(call: BatchCall) -> BatchReply:
-    after = call.query.get("after", "").removeprefix("batch_")
-    found, more = page(
-        call.store.listed(), number_in(call.query.get("limit"), 20, 100), after=after
-    )
-    return _list_body((_describe(batch, call) for batch in found), more)
+def _list_batches(call: BatchCall) -> Reply:
+    entries = listing(call, call.store.listed(), _describe, (20, 100), "batch_")
+    return BatchReply({"object": "list", **entries})
 
 
-def _list_body(bodies: Iterable[dict[str, Any]], more: bool) -> BatchReply:
-    entries = list(bodies)
-    ids = [entry["id"] for entry in entries] or [None]
-    ends = {"first_id": ids[0], "last_id": ids[-1]}
-    return BatchReply({"object": "list", "data": entries, **ends, "has_more": more})
-
-
-async def _create(call: BatchCall) -> BatchReply | ErrorAnswer:
+async def _create(call: BatchCall) -> Reply:
     body = json_object(await read_body(call.body, 2**20))
     if body is None:
         return refusal("The request body is not a JSON object.")
@@ -300,7 +287,7 @@ async def _create(call: BatchCall) -> BatchReply | ErrorAnswer:
     if file is None or file.purpose != "batch":
         return refusal("Invalid value for 'input_file_id': no such file.", "input_file_id")
     metadata = body.get("metadata")
-    if not _is_metadata(metadata):
+    if metadata is not None and not _is_metadata(metadata):
         return refusal("Invalid value for 'metadata'.", "metadata")
     facts = {"input_file_id": f"file-{file.id}", "metadata": metadata}
     return BatchReply(
@@ -309,9 +296,7 @@ async def _create(call: BatchCall) -> BatchReply | ErrorAnswer:
 
 
 def _is_metadata(metadata: object) -> bool:
-    """Whether it is nothing, or 16 texts at most of 512 characters at most."""
-    if metadata is None:
-        return True
+    """Whether it is 16 texts at most of 512 characters at most."""
     return (
         isinstance(metadata, dict)
         and len(metadata) <= 16
@@ -324,49 +309,44 @@ def _requests(content: bytes) -> Iterator[NamedRequest | BatchProblem]:
     """Read an input file; a problem of any line refuses the whole."""
     names: set[str] = set()
     model = ""
-    number = 0
-    for number, line in enumerate(content.splitlines(), start=1):
-        if number > MAX_REQUESTS:
-            words = f"The batch exceeds the maximum of {MAX_REQUESTS} requests."
-            yield BatchProblem("too_many_tasks", words)
-            return
-        request = _request(line, number)
-        if isinstance(request, NamedRequest):
-            yield _clash(request, names, model, number) or request
-            names.add(request.name)
-            if isinstance(request.chat, ChatRequest):
-                model = request.chat.model
-        else:
-            yield request
-    if not number:
+    lines = content.splitlines()
+    if not lines:
         yield BatchProblem("empty_file", "The input file is empty.")
+    for number, line in enumerate(lines[:MAX_REQUESTS], start=1):
+        entry = json_object(line)
+        if entry is None:
+            yield BatchProblem("invalid_json_line", "This line is not a JSON object.", number)
+            continue
+        if (problem := _problem(entry, names)) is not None:
+            yield BatchProblem(*problem, number)
+            continue
+        names.add(entry["custom_id"])
+        chat = read(entry["body"], "")
+        if isinstance(chat, ChatRequest):
+            if model not in ("", chat.model):
+                words = "All requests of a batch have to name the same model."
+                yield BatchProblem("mismatched_model", words, number)
+                continue
+            model = chat.model
+        yield NamedRequest(entry["custom_id"], chat)
+    if len(lines) > MAX_REQUESTS:
+        words = f"The batch exceeds the maximum of {MAX_REQUESTS} requests."
+        yield BatchProblem("too_many_tasks", words)
 
 
-def _clash(request: NamedRequest, names: set[str], model: str, number: int) -> BatchProblem | None:
-    """Return the problem of a request that does not go with those before it."""
-    if request.name in names:
-        words = f"The custom_id '{request.name}' is used more than once."
-        return BatchProblem("duplicate_custom_id", words, number)
-    if isinstance(request.chat, ChatRequest) and model not in ("", request.chat.model):
-        words = "All requests of a batch have to name the same model."
-        return BatchProblem("mismatched_model", words, number)
-    return None
-
-
-def _request(line: bytes, number: int) -> NamedRequest | BatchProblem:
-    entry = json_object(line)
-    if entry is None:
-        return BatchProblem("invalid_json_line", "This line is not a JSON object.", number)
-    name, body = entry.get("custom_id"), entry.get("body")
-    if not isinstance(name, str) or not name or not isinstance(body, dict):
+def _problem(entry: dict[str, Any], names: set[str]) -> tuple[str, str] | None:
+    """Return code and words of what is wrong with a line; None when it is a request."""
+    name = entry.get("custom_id")
+    if not isinstance(name, str) or not name or not isinstance(entry.get("body"), dict):
         words = "Missing required parameter: 'custom_id' or 'body'."
-        return BatchProblem("missing_required_parameter", words, number)
+        return "missing_required_parameter", words
     if entry.get("method") != "POST":
-        return BatchProblem("invalid_method", "The method has to be 'POST'.", number)
+        return "invalid_method", "The method has to be 'POST'."
     if entry.get("url") != _ENDPOINT:
-        words = "The url differs from the endpoint of the batch."
-        return BatchProblem("invalid_url", words, number)
-    return NamedRequest(name, read(body, ""))
+        return "invalid_url", "The url differs from the endpoint of the batch."
+    if name in names:
+        return "duplicate_custom_id", f"The custom_id '{name}' is used more than once."
+    return None
 
 
 def _leave_files(store: BatchStore, batch: SimulatedBatch) -> None:
@@ -396,16 +376,24 @@ def _line_body(line: ResultLine, call: Call) -> dict[str, Any]:
     return body | {"response": response, "error": None}
 
 
-def _cancel(batch: SimulatedBatch, call: BatchCall) -> BatchReply | ErrorAnswer:
+def _poll(call: BatchCall) -> Reply:
+    return BatchReply(_describe(call.batch(_NO_BATCH), call))
+
+
+def _cancel(call: BatchCall) -> Reply:
+    batch = call.batch(_NO_BATCH)
     if batch.has_ended:
         return refusal(f"Cannot cancel a batch with status '{batch.phase}'.")
     batch.cancel(call.now_s)
-    return BatchReply(_describe(batch, call))
+    return _poll(call)
 
 
 def _describe(batch: SimulatedBatch, call: BatchCall) -> dict[str, Any]:
-    failed = sum(not isinstance(outcome, Completion) for outcome in batch.outcomes)
-    answered = len(batch.outcomes) - failed if batch.has_ended else batch.answered(call.now_s)
+    errors = [
+        {"code": each.code, "message": each.message, "param": None, "line": each.line}
+        for each in batch.problems
+    ]
+    answered, failed = batch.counts(call.now_s)
     moments = {
         "in_progress_at": None if batch.phase is BatchPhase.VALIDATING else batch.created_s,
         "cancelling_at": batch.cancelled_s,
@@ -415,7 +403,7 @@ def _describe(batch: SimulatedBatch, call: BatchCall) -> dict[str, Any]:
         "id": f"batch_{batch.id}",
         "object": "batch",
         "endpoint": _ENDPOINT,
-        "errors": _errors(batch.problems) if batch.problems else None,
+        "errors": {"object": "list", "data": errors} if errors else None,
         **batch.facts,
         "completion_window": "24h",
         "status": batch.phase.value,
@@ -428,33 +416,18 @@ def _describe(batch: SimulatedBatch, call: BatchCall) -> dict[str, Any]:
     }
 
 
-def _errors(problems: list[BatchProblem]) -> dict[str, Any]:
-    entries = [
-        {"code": each.code, "message": each.message, "param": None, "line": each.line}
-        for each in problems
-    ]
-    return {"object": "list", "data": entries}
-
-
-_FILES = r"(?:/.*)?/v1/files"
+_FILES = "/v1/files"
 _FILE = rf"{_FILES}/file-(?P<id>[^/]+)"
-_CONTENT = re.compile(rf"{_FILE}/content")
-_DESCRIBE_FILE = about_file(_NO_FILE, lambda file, call: BatchReply(_file_body(file)))
-_BATCHES = r"(?:/.*)?/v1/batches"
-ROUTES = (
-    BatchRoute("POST", re.compile(_FILES), Endpoint.UPLOAD, _upload),
-    BatchRoute("GET", re.compile(_FILES), Endpoint.LIST, _list_files),
-    BatchRoute("GET", re.compile(_FILE), Endpoint.POLL, _DESCRIBE_FILE),
-    BatchRoute("GET", _CONTENT, Endpoint.RESULTS, about_file(_NO_FILE, _read_file)),
-    BatchRoute("DELETE", re.compile(_FILE), Endpoint.DELETE, about_file(_NO_FILE, _delete_file)),
-    *life_cycle(
-        _BATCHES,
-        rf"{_BATCHES}/batch_(?P<id>[^/]+)",
-        create=_create,
-        listed=_list_batches,
-        missing="No batch found with id 'batch_{id}'.",
-        describe=_describe,
-        cancel=_cancel,
-    ),
+_BATCHES = "/v1/batches"
+_BATCH = rf"{_BATCHES}/batch_(?P<id>[^/]+)"
+ROUTES: tuple[Route, ...] = (
+    ("POST", _FILES, Endpoint.UPLOAD, _upload),
+    ("GET", _FILES, Endpoint.LIST, _list_files),
+    ("GET", _FILE, Endpoint.POLL, _poll_file),
+    ("GET", f"{_FILE}/content", Endpoint.RESULTS, _read_file),
+    ("DELETE", _FILE, Endpoint.DELETE, _delete_file),
+    ("POST", _BATCHES, Endpoint.CREATE, _create),
+    ("GET", _BATCHES, Endpoint.LIST, _list_batches),
+    ("GET", _BATCH, Endpoint.POLL, _poll),
+    ("POST", f"{_BATCH}/cancel", Endpoint.CANCEL, _cancel),
 )
-"""Paths of this dialect, whatever root precedes them."""

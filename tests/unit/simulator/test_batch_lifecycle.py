@@ -9,26 +9,27 @@ from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.verdict import Completion
 from aegish_dist.simulator.batch_lifecycle import (
     BatchAnswer,
-    BatchAnswers,
+    BatchRunner,
     NamedRequest,
     outcomes_at,
     result_lines,
 )
 from aegish_dist.simulator.behaviour import SimulatedModel
+from aegish_dist.simulator.bill import Bill
 from aegish_dist.simulator.config import BatchPlan, RequestFault, SimulatorConfig
 from aegish_dist.simulator.dialect import ChatRequest, ErrorAnswer
 
 ANSWER = Completion("BLOCK")
 
 
-def answers(plan: BatchPlan, seed: int = 1) -> BatchAnswers:
+def answers(plan: BatchPlan, seed: int = 1) -> BatchRunner:
     config = SimulatorConfig(seed=seed)
     models: dict[str, SimulatedModel] = {}
 
     def model(name: str) -> SimulatedModel:
         return models.setdefault(name, SimulatedModel(name, config, None, 0.0))
 
-    return BatchAnswers(seed, plan, model)
+    return BatchRunner(seed, plan, model, Bill())
 
 
 def requests(number: int) -> list[NamedRequest]:
