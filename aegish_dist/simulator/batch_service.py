@@ -29,7 +29,7 @@ from aegish_dist.simulator.batch_lifecycle import (
 )
 from aegish_dist.simulator.behaviour import SimulatedModel
 from aegish_dist.simulator.bill import Bill
-from aegish_dist.simulator.config import CallFault, Endpoint, SimulatorConfig
+from aegish_dist.simulator.config import REFUSALS, CallFault, Endpoint, SimulatorConfig
 from aegish_dist.simulator.dialect import (
     UNLIMITED,
     Call,
@@ -40,14 +40,6 @@ from aegish_dist.simulator.dialect import (
     json_response,
 )
 from aegish_dist.simulator.personas import draw
-
-_REFUSALS = {
-    CallFault.RATE_LIMIT: ErrorClass.RATE_LIMIT,
-    CallFault.SERVER_ERROR: ErrorClass.SERVER,
-    CallFault.OVERLOADED: ErrorClass.OVERLOADED,
-    CallFault.AUTH: ErrorClass.AUTH,
-    CallFault.QUOTA: ErrorClass.QUOTA,
-}
 
 
 class BatchService:
@@ -102,9 +94,9 @@ class BatchService:
         fault = self._next_fault(endpoint)
         if fault is not None:
             self.faults[f"{endpoint}.{fault}"] += 1
-        if fault in _REFUSALS:
+        if fault in REFUSALS:
             wait_s = self._plan.retry_after_s if fault is CallFault.RATE_LIMIT else None
-            error = ErrorAnswer(_REFUSALS[fault], retry_after_s=wait_s)
+            error = ErrorAnswer(REFUSALS[fault], retry_after_s=wait_s)
             return exchange.refuse(error, "this model", UNLIMITED)
         if fault is CallFault.RESET:
             return await exchange.break_off(b"", reset=True)

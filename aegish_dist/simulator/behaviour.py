@@ -3,11 +3,10 @@
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 
 from aegish_dist.core.outcome import ErrorClass, Outcome, StopKind
 from aegish_dist.core.verdict import Completion, Recording, Usage, Verdict
-from aegish_dist.simulator.config import Fault, ModelConfig, SimulatorConfig, TokenBucket
+from aegish_dist.simulator.config import REFUSALS, Fault, ModelConfig, SimulatorConfig, TokenBucket
 from aegish_dist.simulator.dialect import (
     UNLIMITED,
     Allowance,
@@ -66,16 +65,6 @@ class Replay:
 
 
 _DEFAULT_OUTPUT_TOKENS = 4096
-_ERRORS: Mapping[Fault, ErrorClass] = MappingProxyType(
-    {
-        Fault.RATE_LIMIT: ErrorClass.RATE_LIMIT,
-        Fault.SERVER_ERROR: ErrorClass.SERVER,
-        Fault.OVERLOADED: ErrorClass.OVERLOADED,
-        Fault.AUTH: ErrorClass.AUTH,
-        Fault.QUOTA: ErrorClass.QUOTA,
-        Fault.NOT_FOUND: ErrorClass.NOT_FOUND,
-    }
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +119,9 @@ class SimulatedModel:
         fault = self._next_fault(command)
         if fault is Fault.HANG:
             return Response(None, fault)
-        if fault is not None and fault in _ERRORS:
+        if fault in REFUSALS:
             wait_s = self.faults.retry_after_s if fault is Fault.RATE_LIMIT else None
-            return Response(ErrorAnswer(_ERRORS[fault], retry_after_s=wait_s), fault)
+            return Response(ErrorAnswer(REFUSALS[fault], retry_after_s=wait_s), fault)
         return self.answer(chat, command, fault)
 
     def answer(self, chat: ChatRequest, command: str, fault: Fault | None = None) -> Response:

@@ -38,15 +38,17 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from decimal import Decimal
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
+import msgspec
 from msgspec import Struct
 
+from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.errors import ConfigError, InputError
 from aegish_dist.inputs.checking import checked
 from aegish_dist.inputs.documents import parse_toml, read_text
@@ -82,6 +84,15 @@ class Fault(StrEnum):
     """Hidden reasoning used up the output tokens; no text."""
 
 
+REFUSALS = {
+    "rate_limit": ErrorClass.RATE_LIMIT,
+    "server_error": ErrorClass.SERVER,
+    "overloaded": ErrorClass.OVERLOADED,
+    "auth": ErrorClass.AUTH,
+    "quota": ErrorClass.QUOTA,
+    "not_found": ErrorClass.NOT_FOUND,
+}
+"""What a client is told, by the fault of a call or of a request about batches."""
 _STATUS_WORDS = {
     "401": Fault.AUTH,
     "404": Fault.NOT_FOUND,
@@ -103,9 +114,7 @@ class FaultPlan:
     """Seconds after which a hanging call is cut off if the client is still there."""
 
     def __post_init__(self) -> None:
-        for name, value in (("retry_after_s", self.retry_after_s), ("hang_s", self.hang_s)):
-            if not 0 <= value < math.inf:
-                raise ConfigError(f"{name} is {value}; it must be finite and 0 or more")
+        check_numbers(retry_after_s=self.retry_after_s, hang_s=self.hang_s)
         check_probabilities(self.probabilities)
 
     def pick(self, luck: float) -> Fault | None:
@@ -113,7 +122,13 @@ class FaultPlan:
         return pick(self.probabilities, luck)
 
 
-def check_probabilities(probabilities: Mapping[F, float]) -> None:
+def check_numbers(**numbers: float) -> None:
+    for name, value in numbers.items():
+        if not 0 <= value < math.inf:
+            raise ConfigError(f"{name} is {value}; it must be finite and 0 or more")
+
+
+def check_probabilities(probabilities: Mapping[Any, float]) -> None:
     """Check that each is a probability and that together they reach 1 at most."""
     for fault, value in probabilities.items():
         if not 0 <= value <= 1:
@@ -140,14 +155,7 @@ def parse_script(words: Iterable[str]) -> tuple[Fault | None, ...]:
 def parse_words(
     words: Iterable[str], faults: type[F], others: Mapping[str, F] | None = None
 ) -> tuple[F | None, ...]:
-    """Read a script of names of faults, with `ok` for none.
-
-    Args:
-        words: One word per call.
-
-    Raises:
-        ConfigError: When a word is none of these.
-    """
+    """Read a script of names of faults, one per call, with `ok` for none."""
     known = {"ok": None, **(others or {}), **{fault.value: fault for fault in faults}}
     given = tuple(words)
     for word in given:
@@ -220,37 +228,26 @@ class BatchPlan:
     """Seconds after which a request without an answer is cut off."""
     share: float = 0.5
     """Price of an answer in a batch as a share of the live price."""
-    requests: Mapping[RequestFault, float] = field(default_factory=dict)
+    requests: dict[RequestFault, float] = field(default_factory=dict)
     """Probability of each fault per request; together at most 1."""
-    ends: Mapping[EndFault, float] = field(default_factory=dict)
+    ends: dict[EndFault, float] = field(default_factory=dict)
     """Probability of each fault per batch; together at most 1."""
-    calls: Mapping[Endpoint, Mapping[CallFault, float]] = field(default_factory=dict)
+    calls: dict[Endpoint, dict[CallFault, float]] = field(default_factory=dict)
     """Probability of each fault per request about batches; together at most 1 for each kind."""
     scripts: Mapping[Endpoint, tuple[CallFault | None, ...]] = field(default_factory=dict)
     """Faults of the first requests of a kind in order of arrival; then chance decides."""
 
     def __post_init__(self) -> None:
-        numbers = {name: getattr(self, name) for name in _NUMBERS}
-        for name, value in numbers.items():
-            if not 0 <= value < math.inf:
-                raise ConfigError(f"{name} is {value}; it must be finite and 0 or more")
-        check_probabilities(self.requests)
-        check_probabilities(self.ends)
-        for probabilities in self.calls.values():
+        names = ("list_lag_s", "retry_after_s", "hang_s", "share")
+        check_numbers(**{name: getattr(self, name) for name in names})
+        tables: tuple[Mapping[Any, float], ...] = (self.requests, self.ends, *self.calls.values())
+        for probabilities in tables:
             check_probabilities(probabilities)
 
     def call_fault(self, endpoint: Endpoint, place: int, luck: float) -> CallFault | None:
         """Return the fault of a request about batches; None for none."""
         script = self.scripts.get(endpoint, ())
         return script[place] if place < len(script) else pick(self.calls.get(endpoint, {}), luck)
-
-
-_NUMBERS = ("list_lag_s", "retry_after_s", "hang_s", "share")
-
-
-def parse_calls(words: Iterable[str]) -> tuple[CallFault | None, ...]:
-    """Read a script: `ok`, or the name of a fault, for each request in order of arrival."""
-    return parse_words(words, CallFault)
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,52 +352,6 @@ MAX_BYTES = 2**20
 T = TypeVar("T")
 
 
-class _RateLimit(Struct, forbid_unknown_fields=True):
-    requests_per_minute: float
-    burst: int | None = None
-
-
-class _Batches(Struct, forbid_unknown_fields=True):
-    duration: str | None = None
-    list_lag_s: float | None = None
-    retry_after_s: float | None = None
-    hang_s: float | None = None
-    share: float | None = None
-    requests: dict[RequestFault, float] | None = None
-    ends: dict[EndFault, float] | None = None
-    calls: dict[Endpoint, dict[CallFault, float]] | None = None
-    scripts: dict[Endpoint, list[str]] | None = None
-
-
-class _Tariff(Struct, forbid_unknown_fields=True):
-    input: float | None = None
-    output: float | None = None
-    cached_input: float | None = None
-
-
-class _Common(Struct, forbid_unknown_fields=True):
-    """The keys of the whole provider and of each model; their values as `config` explains them."""
-
-    latency: str | None = None
-    faults: dict[str, float] | None = None
-    rate_limit: _RateLimit | None = None
-    price: _Tariff | None = None
-
-
-class _Model(_Common):
-    script: list[Any] | None = None
-    persona: str | None = None
-
-
-class _Scenario(_Common):
-    seed: int | None = None
-    port: int | None = None
-    require_key: bool | None = None
-    vary_repeats: bool | None = None
-    batches: _Batches | None = None
-    models: dict[str, _Model] | None = None
-
-
 def read_scenario(path: Path) -> SimulatorConfig:
     """Read a scenario file.
 
@@ -409,20 +360,20 @@ def read_scenario(path: Path) -> SimulatorConfig:
             and key.
     """
     try:
-        return _build(SimulatorConfig, checked(parse_toml(read_text(path, MAX_BYTES)), _Scenario))
+        return _build(SimulatorConfig, checked(parse_toml(read_text(path, MAX_BYTES)), _SCENARIO))
     except (InputError, ConfigError) as error:
         raise ConfigError(f"{path}: {error}") from None
 
 
 def _build(kind: Callable[..., T], table: Struct) -> T:
     """Build the simulator's record from the keys that a table gives."""
-    given = {key: getattr(table, key) for key in table.__struct_fields__}
-    values = {
-        key: _read(key, _READERS.get(key, _as_given), value)
-        for key, value in given.items()
-        if value is not None
-    }
-    return kind(**values)
+    return kind(
+        **{
+            key: _read(key, _FORMS[key][1] if key in _FORMS else _as_given, value)
+            for key in table.__struct_fields__
+            if (value := getattr(table, key)) is not None
+        }
+    )
 
 
 def _read(key: str, reader: Callable[[Any], T], value: Any) -> T:
@@ -435,9 +386,8 @@ def _read(key: str, reader: Callable[[Any], T], value: Any) -> T:
         raise InputError(str(error), field=key) from None
 
 
-def _models(tables: dict[str, _Model]) -> dict[str, ModelConfig]:
-    read = partial(_build, ModelConfig)
-    return {name: _read(name, read, table) for name, table in tables.items()}
+def _each(reader: Callable[[Any], T]) -> Callable[[dict[Any, Any]], dict[Any, T]]:
+    return lambda table: {key: _read(key, reader, value) for key, value in table.items()}
 
 
 def _as_given(value: object) -> object:
@@ -454,29 +404,28 @@ def _faults(table: dict[str, float]) -> FaultPlan:
     return FaultPlan({Fault(key): value for key, value in chances.items()}, **timings)
 
 
-def _script(words: list[Any]) -> tuple[Fault | None, ...]:
-    return parse_script(map(str, words))
+def _table(kind: Any, *hidden: str) -> Any:
+    """Return the type of the table in a file that stands for a record."""
+    types = {name: form for name, form in get_type_hints(kind).items() if name not in hidden}
+    types |= {name: _FORMS[name][0] for name in types.keys() & _FORMS.keys()}
+    required = {each.name for each in fields(kind) if each.default is each.default_factory}
+    keys = [
+        (name, form, msgspec.NODEFAULT) if name in required else (name, form | None, None)
+        for name, form in types.items()
+    ]
+    return msgspec.defstruct(kind.__name__, keys, forbid_unknown_fields=True)
 
 
-def _scripts(scripts: dict[Endpoint, list[str]]) -> dict[Endpoint, tuple[CallFault | None, ...]]:
-    return {endpoint: _read(endpoint, parse_calls, words) for endpoint, words in scripts.items()}
-
-
-def _money(usd: float) -> Decimal:
-    return Decimal(str(usd))
-
-
-_READERS: dict[str, Callable[[Any], object]] = {
-    "latency": parse_latency,
-    "faults": _faults,
-    "rate_limit": partial(_build, RateLimit),
-    "script": _script,
-    "duration": parse_latency,
-    "batches": partial(_build, BatchPlan),
-    "scripts": _scripts,
-    "price": partial(_build, Tariff),
-    "input": _money,
-    "output": _money,
-    "cached_input": _money,
-    "models": _models,
+_FORMS: dict[str, tuple[Any, Callable[[Any], object]]] = {
+    "latency": (str, parse_latency),
+    "duration": (str, parse_latency),
+    "faults": (dict[str, float], _faults),
+    "script": (list[Any], lambda words: parse_script(map(str, words))),
+    "scripts": (dict[Endpoint, list[str]], _each(partial(parse_words, faults=CallFault))),
+    **dict.fromkeys(("input", "output", "cached_input"), (float, lambda usd: Decimal(str(usd)))),
 }
+"""The form of a key in a file, and how it is read; other keys are taken as they are."""
+for _key, _kind in {"rate_limit": RateLimit, "price": Tariff, "batches": BatchPlan}.items():
+    _FORMS[_key] = (_table(_kind), partial(_build, _kind))
+_FORMS["models"] = (dict[str, _table(ModelConfig)], _each(partial(_build, ModelConfig)))  # type: ignore[misc]
+_SCENARIO = _table(SimulatorConfig, "hosts")

@@ -21,8 +21,8 @@ from aegish_dist.simulator.config import (
     RequestFault,
     SimulatorConfig,
     TokenBucket,
-    parse_calls,
     parse_script,
+    parse_words,
     read_scenario,
 )
 from aegish_dist.simulator.personas import parse_latency
@@ -91,7 +91,7 @@ def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
     ("text", "problem"),
     [
         ("seed =", "scenario.toml: is not valid TOML"),
-        ("sed = 1", "scenario.toml: key 'sed': unknown key; known are latency, "),
+        ("sed = 1", "scenario.toml: key 'sed': unknown key; known are seed, "),
         ("seed = 1.5", "scenario.toml: key 'seed': must be a whole number"),
         ("seed = true", "key 'seed': must be a whole number"),
         ("port = 70000", "port is 70000"),
@@ -262,7 +262,7 @@ def test_faults_of_batches_follow_script_then_chance() -> None:
     lost, reset = CallFault.LOST, CallFault.RESET
     plan = BatchPlan(
         calls={Endpoint.CREATE: {reset: 0.5}},
-        scripts={Endpoint.CREATE: parse_calls(["ok", "lost"])},
+        scripts={Endpoint.CREATE: parse_words(["ok", "lost"], CallFault)},
     )
     found = [plan.call_fault(Endpoint.CREATE, place, 0.2) for place in range(3)]
     assert found == [None, lost, reset]
