@@ -1,4 +1,4 @@
-"""A run's rows leaving the store and coming back: deleted, pruned, archived, restored.
+"""Delete, prune, archive and restore the rows of a run.
 
 Rows of an archive leave as CSV, and are read back by COPY into tables of one transaction. A sum of
 hashes over the rows as PostgreSQL writes them is their content: it depends neither on their order

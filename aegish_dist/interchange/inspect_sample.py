@@ -27,7 +27,7 @@ from aegish_dist.core.sample import Sample
 from aegish_dist.core.scoring import ScoringRule
 from aegish_dist.core.verdict_record import VerdictRecord
 from aegish_dist.errors import InputError
-from aegish_dist.interchange.record import FACTS, JudgedVerdict, from_values, known, stop_kind_of
+from aegish_dist.interchange.record import FACTS, ScoredRecord, from_values, known, stop_kind_of
 
 PREFIX = "aegish_dist_"
 """Begins every key of ours, in the metadata of samples and of logs."""
@@ -76,7 +76,7 @@ class SampleMaker:
     """Parameters of the calls, in Inspect AI's words."""
     rules: Sequence[ScoringRule]
 
-    def make(self, verdicts: Sequence[JudgedVerdict]) -> tuple[dict[str, Any], dict[str, Any]]:
+    def make(self, verdicts: Sequence[ScoredRecord]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the sample of one item, and its line in the summaries."""
         record, replaced = verdicts[-1].record, [each.record for each in verdicts[:-1]]
         output, said = _output(record)
@@ -121,7 +121,7 @@ class SampleMaker:
             content["limit"], summary["limit"] = limit, limit["type"]
         return content, summary
 
-    def _scores(self, verdict: JudgedVerdict) -> dict[str, Any]:
+    def _scores(self, verdict: ScoredRecord) -> dict[str, Any]:
         record = verdict.record
         finding = find(record.outcome, record.stop_kind, record.error_class)
         return {

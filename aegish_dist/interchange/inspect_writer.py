@@ -28,7 +28,7 @@ from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.run import Run, RunDataset
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.interchange.inspect_sample import LAYOUT, MARK, PREFIX, SampleMaker, text_id
-from aegish_dist.interchange.record import RATES, JudgedVerdict, known
+from aegish_dist.interchange.record import RATES, ScoredRecord, known
 
 _LAYOUT_VERSION = 2
 _MAX_NAME_CHARS = 60
@@ -281,7 +281,7 @@ class InspectLogWriter:
             if error is None:
                 self._finish()
 
-    def add(self, epochs: Sequence[Sequence[JudgedVerdict]]) -> None:
+    def add(self, epochs: Sequence[Sequence[ScoredRecord]]) -> None:
         """Write one sample.
 
         Args:

@@ -295,8 +295,8 @@ def _plain(value: object) -> str | float:
     return number if Decimal(str(number := float(value))) == value else str(value)
 
 
-class JudgedVerdict(NamedTuple):
-    """A verdict as stored, its opinions included."""
+class ScoredRecord(NamedTuple):
+    """A verdict as stored, with the opinions of several rule sets."""
 
     record: VerdictRecord
     correct: tuple[bool | None, ...]
@@ -314,12 +314,12 @@ class JudgedLines:
             for name, column in zip(self._names, columns, strict=True)
         ]
         self._type: Any = msgspec.defstruct(
-            "JudgedVerdict", further, bases=(VerdictRecord,), kw_only=True, gc=False
+            "ScoredRecord", further, bases=(VerdictRecord,), kw_only=True, gc=False
         )
         self._decoder = msgspec.json.Decoder(self._type)
 
-    def read(self, lines: bytes) -> Iterator[JudgedVerdict]:
+    def read(self, lines: bytes) -> Iterator[ScoredRecord]:
         """Yield the verdicts of some lines."""
         for line in lines.splitlines():
             record: Any = self._decoder.decode(line)
-            yield JudgedVerdict(record, tuple(getattr(record, name) for name in self._names))
+            yield ScoredRecord(record, tuple(getattr(record, name) for name in self._names))

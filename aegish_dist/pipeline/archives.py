@@ -210,7 +210,7 @@ class ArchivedTable(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """What an archive says of itself, as far as it is read."""
+    """The part of an archive's description that is read."""
 
     format: Literal[1]
     run_id: Annotated[str, msgspec.Meta(pattern="^[0-9a-z]{9}$")]

@@ -56,7 +56,7 @@ POLL_S = 0.25
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """What came of resuming, retrying, pausing or cancelling a run."""
+    """The result of resuming, retrying, pausing or cancelling a run."""
 
     status: RunStatus
     """After the work that was waited for, else after enqueueing; calls in flight may still end."""

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """What came of a plan. A dry run stores and enqueues nothing."""
+    """The result of a plan. A dry run stores and enqueues nothing."""
 
     plan: RunPlan
     estimate: RunEstimate

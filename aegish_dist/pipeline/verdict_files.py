@@ -46,7 +46,7 @@ from aegish_dist.interchange.every_eval_ever import (
 from aegish_dist.interchange.inspect_archive import InspectArchive
 from aegish_dist.interchange.inspect_sample import PREFIX
 from aegish_dist.interchange.inspect_writer import InspectLogWriter, LogHead
-from aegish_dist.interchange.record import JudgedLines, JudgedVerdict, RecordChecker, Row
+from aegish_dist.interchange.record import JudgedLines, RecordChecker, Row, ScoredRecord
 from aegish_dist.interchange.verdict_files import RecordTables, format_of, in_ascii, read_rows
 from aegish_dist.pipeline.aggregate import ONE_VIEW, aggregate, current_snapshot
 from aegish_dist.pipeline.opinions import overlay_of
@@ -195,16 +195,16 @@ def _run_of(path: Path) -> object:
     return metadata.values.get(f"{PREFIX}run_id")
 
 
-def _log_of(verdict: JudgedVerdict) -> tuple[str, str]:
+def _log_of(verdict: ScoredRecord) -> tuple[str, str]:
     return verdict.record.model, verdict.record.dataset or ""
 
 
-def _sample_of(verdict: JudgedVerdict) -> tuple[str, ...]:
+def _sample_of(verdict: ScoredRecord) -> tuple[str, ...]:
     record = verdict.record
     return record.command, record.target, record.category or "", record.cluster or ""
 
 
-def _write(stream: IO[bytes], head: LogHead, verdicts: Iterator[JudgedVerdict]) -> None:
+def _write(stream: IO[bytes], head: LogHead, verdicts: Iterator[ScoredRecord]) -> None:
     with InspectLogWriter(stream, head) as log:
         for _, of_sample in groupby(verdicts, _sample_of):
             epochs = groupby(of_sample, lambda verdict: verdict.record.epoch)

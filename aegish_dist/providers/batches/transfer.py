@@ -183,7 +183,7 @@ class BatchClient(ABC):
     limits: ClassVar[BatchLimits]
     envelope: ClassVar[Envelope]
     path: ClassVar[str]
-    """What precedes a batch's name in its address."""
+    """The start of a batch address, before the name."""
     name_key: ClassVar[str] = "id"
     name_prefix: ClassVar[str] = ""
     cancel_suffix: ClassVar[str] = "/cancel"
