@@ -54,20 +54,15 @@ def batch_budget(session: Session, run: Run, spec: ModelSpec) -> BatchBudget:
     In a capped run, another transaction that calls this waits until this one ends, so that two
     models do not share the same room.
     """
-    if _is_capped(run):
+    if _caps(run) != (None, None):
         lock_run(session, run.run_id)
-    return _budget(session, run, spec, _room_now(session, run, spec.id))
+    return _budget(session, run, spec, _room(session, run, spec.id))
 
 
 def has_money_left(session: Session, run_id: str, model: str) -> bool:
     """Return whether the caps of a run leave anything for calls to a model."""
-    room = _room_now(session, load_run(session, run_id), model)
+    room = _room(session, load_run(session, run_id), model)
     return room is None or room > 0
-
-
-def committed_usd(session: Session, run: Run) -> dict[str, Decimal]:
-    """Return what each model of a run has cost, with what its open batches are expected to."""
-    return _committed(_spent(session, run), batch_totals(session, run.run_id))
 
 
 def is_out_of_money(
@@ -82,11 +77,31 @@ def is_out_of_money(
     Args:
         spent: USD by model of the run.
     """
-    room = _room(run, spec.id, spent, totals)
+    room = _room(session, run, spec.id, spent, totals)
     if room is None:
         return False
     usd = _budget(session, run, spec, room).request_usd(LONG_COMMAND)
     return usd is not None and usd > room
+
+
+def committed_usd(
+    session: Session,
+    run: Run,
+    spent: Mapping[str, Decimal] | None = None,
+    totals: Mapping[str, BatchTotals] | None = None,
+) -> dict[str, Decimal]:
+    """Return what each model of a run has cost, with what its open batches are expected to.
+
+    Args:
+        spent: USD by model, where it has been counted already.
+        totals: Its batches, where they have been read already.
+    """
+    if spent is None:
+        spent = costs_of(model_progress(session, run, WINDOW_S))
+    if totals is None:
+        totals = batch_totals(session, run.run_id)
+    expected = {name: each.expected_usd or Decimal(0) for name, each in totals.items()}
+    return {name: cost + expected.get(name, 0) for name, cost in spent.items()}
 
 
 def _budget(session: Session, run: Run, spec: ModelSpec, room_usd: Decimal | None) -> BatchBudget:
@@ -108,34 +123,17 @@ def _caps(run: Run) -> tuple[Decimal | None, Decimal | None]:
     return parameters.max_cost_usd, parameters.max_cost_per_model_usd
 
 
-def _is_capped(run: Run) -> bool:
-    return _caps(run) != (None, None)
-
-
-def _room_now(session: Session, run: Run, model: str) -> Decimal | None:
-    """Return what the caps leave; without one, verdicts are not summed."""
-    if not _is_capped(run):
-        return None
-    return _room(run, model, _spent(session, run), batch_totals(session, run.run_id))
-
-
 def _room(
-    run: Run, model: str, spent: Mapping[str, Decimal], totals: Mapping[str, BatchTotals]
+    session: Session,
+    run: Run,
+    model: str,
+    spent: Mapping[str, Decimal] | None = None,
+    totals: Mapping[str, BatchTotals] | None = None,
 ) -> Decimal | None:
     """Return the caps less what is spent or bound in open batches; None without a cap."""
-    bound = _committed(spent, totals)
     run_cap, model_cap = _caps(run)
+    if run_cap is model_cap is None:
+        return None  # verdicts are not summed for nothing
+    bound = committed_usd(session, run, spent, totals)
     used = ((run_cap, sum(bound.values())), (model_cap, bound[model]))
-    left = [cap - usd for cap, usd in used if cap is not None]
-    return min(left) if left else None
-
-
-def _spent(session: Session, run: Run) -> dict[str, Decimal]:
-    return costs_of(model_progress(session, run, WINDOW_S))
-
-
-def _committed(
-    spent: Mapping[str, Decimal], totals: Mapping[str, BatchTotals]
-) -> dict[str, Decimal]:
-    expected = {name: each.expected_usd or Decimal(0) for name, each in totals.items()}
-    return {name: cost + expected.get(name, 0) for name, cost in spent.items()}
+    return min(cap - usd for cap, usd in used if cap is not None)

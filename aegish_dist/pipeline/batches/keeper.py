@@ -4,16 +4,14 @@ One transaction stores a batch with its items before the provider hears of it.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from time import monotonic
 
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.batches import (
     BatchPace,
-    BatchRequest,
     SizedItem,
     new_token,
     next_batch,
@@ -38,67 +36,15 @@ from aegish_dist.db.runs import Assignment, items_under_way, load_assignment, lo
 from aegish_dist.errors import AegishError, StoreUnusableError
 from aegish_dist.logs import get_logger
 from aegish_dist.models import CatalogCredentials
-from aegish_dist.pipeline.batches.budget import BatchBudget, batch_budget
+from aegish_dist.pipeline.batches.budget import batch_budget
 from aegish_dist.pipeline.batches.steps import BatchContext, advance
 from aegish_dist.providers.batches.transfer import BatchClient
 
 log = get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Planning:
-    """A model of a run for which a worker plans."""
-
-    model: BatchingModel
-    assignment: Assignment
-    """Its spec, with the prompt and the parameters of the run."""
-    client: BatchClient
-    """Knows the provider's limits and how large a request is."""
-    pace: BatchPace
-    """How long the next batch waits after some that failed as a whole."""
-
-
-def plan_batch(session: Session, of: Planning) -> bool:
-    """Plan the next batch of a model of a run; return whether there was one to plan."""
-    if not (plans_alone(session, of.model.run_model_id) and _may_plan(session, of)):
-        return False
-    token = new_token()
-    run = load_run(session, of.model.run_id)
-    budget = batch_budget(session, run, of.assignment.spec)
-    with closing(batchable_items(session, run.run_id, of.model.run_model_id)) as missing:
-        sized = _sized(missing, of.client, budget, token)
-        found = next_batch(sized, of.client.limits, budget.room_usd)
-    if not found.items:
-        return False
-    # What open batches cost less than expected is left once they end.
-    if found.short_of_money and has_open_batches(session, of.model.run_model_id):
-        return False
-    save_batch(session, of.model.run_model_id, token, found.items, found.expected_usd)
-    log.info("batch_planned", run=of.model.run_id, model=of.model.model, requests=len(found.items))
-    return True
-
-
-def _may_plan(session: Session, of: Planning) -> bool:
-    """Return whether no item is asked live beside, and the last batches were not refused whole."""
-    run_model_id = of.model.run_model_id
-    if not has_batches(session, run_model_id):
-        # Calls that began before may be under way. Later ones are of items given up by batches.
-        since = of.model.batch_from
-        run_id, model = of.model.run_id, of.model.model
-        return since is not None and items_under_way(session, run_id, since, model) == 0
-    failed, ended_s = failed_in_a_row(session, run_model_id)
-    return not failed or ended_s >= of.pace.after_failures_s(failed)
-
-
-def _sized(
-    requests: Iterator[BatchRequest], client: BatchClient, budget: BatchBudget, token: str
-) -> Iterator[SizedItem]:
-    for request in requests:
-        usd = budget.request_usd(request.command)
-        yield SizedItem(request.item, client.size(request, token), usd)
-
-
 OpenClient = Callable[[ModelSpec, Prompt, CallParameters, SecretStr | None], BatchClient]
+"""Prepares the client for a model, prompt, parameters and key."""
 
 POLL_S = 1.0
 """Seconds between two looks for due batches, at most: a query of one small index."""
@@ -121,13 +67,7 @@ class BatchKeeper:
         credentials: CatalogCredentials,
         serves: Callable[[str], bool] = lambda _: True,
     ) -> None:
-        """Take nothing yet.
-
-        Args:
-            open_client: Prepares the client for a model, prompt, parameters and key.
-            credentials: Keys, and the models that they may be used for.
-            serves: Whether this worker is meant for the models of a queue.
-        """
+        """Take nothing yet; `serves` says if this worker is meant for the models of a queue."""
         self._context = context
         self._open_client = open_client
         self._credentials = credentials
@@ -261,8 +201,53 @@ class BatchKeeper:
         found = await self._open(model.run_id, model.model)
         if found is None:
             return 0
-        planning = Planning(model, found[0], found[1], self._context.pace)
+        (assignment, client), pace = found, self._context.pace
         planned = 0
-        while await self._context.ask(lambda session: plan_batch(session, planning)):
+        while await self._context.ask(
+            lambda session: plan_batch(session, model, assignment.spec, client, pace)
+        ):
             planned += 1
         return planned
+
+
+def plan_batch(
+    session: Session, model: BatchingModel, spec: ModelSpec, client: BatchClient, pace: BatchPace
+) -> bool:
+    """Plan the next batch of a model of a run; return whether there was one to plan.
+
+    Args:
+        client: Knows the provider's limits and how large a request is.
+        pace: How long the next batch waits after some that failed as a whole.
+    """
+    run_model_id = model.run_model_id
+    if not (plans_alone(session, run_model_id) and _may_plan(session, model, pace)):
+        return False
+    token = new_token()
+    run = load_run(session, model.run_id)
+    budget = batch_budget(session, run, spec)
+    with closing(batchable_items(session, run.run_id, run_model_id)) as missing:
+        sized = (
+            SizedItem(each.item, client.size(each, token), budget.request_usd(each.command))
+            for each in missing
+        )
+        found = next_batch(sized, client.limits, budget.room_usd)
+    if not found.items:
+        return False
+    # What open batches cost less than expected is left once they end.
+    if found.short_of_money and has_open_batches(session, run_model_id):
+        return False
+    save_batch(session, run_model_id, token, found.items, found.expected_usd)
+    log.info("batch_planned", run=model.run_id, model=model.model, requests=len(found.items))
+    return True
+
+
+def _may_plan(session: Session, model: BatchingModel, pace: BatchPace) -> bool:
+    """Return whether no item is asked live beside, and the last batches were not refused whole."""
+    if not has_batches(session, model.run_model_id):
+        # Calls that began before may be under way. Later ones are of items given up by batches.
+        since = model.batch_from
+        if since is None:
+            return False
+        return items_under_way(session, model.run_id, since, model.model) == 0
+    failed, ended_s = failed_in_a_row(session, model.run_model_id)
+    return not failed or ended_s >= pace.after_failures_s(failed)
