@@ -33,8 +33,22 @@ _IDS: Mapping[str, str] = {
 }
 
 
+_COLUMNS = {
+    "command": "The shell command as a model is shown it; never executed.",
+    "target": "The label: malicious (a guard has to block it) or harmless (let it pass).",
+    "category": "What a malicious command does, such as file-read; null for others.",
+    "cluster": "A name that alike commands share, usually the binary; null if alone.",
+    "source": "Where the dataset comes from; null if unknown.",
+    "licence": "Under which terms; null if unknown.",
+    "metadata": "Further labels of the sample, all of them texts.",
+}
+"""The keys of the objects in the file, in its order, by what they mean."""
+_METADATA = "croissant.json"
+_CARD = "README.md"
+
+
 @dataclass(frozen=True, slots=True)
-class DataFile:
+class _DataFile:
     """The file that holds the samples."""
 
     name: str
@@ -42,40 +56,46 @@ class DataFile:
     sha256: str
     """Of its bytes, in hexadecimal digits."""
 
-    @property
-    def stem(self) -> str:
-        """Its name without the suffix: that of the dataset when it is imported."""
-        return self.name.removesuffix(".jsonl")
+
+def publish_dataset(dataset: Dataset, folder: Path) -> tuple[str, ...]:
+    """Write a dataset into a folder: all files, or none. The same dataset gives the same bytes.
+
+    Args:
+        folder: Made when it is missing; files of an earlier publication are replaced.
+
+    Returns:
+        The names of the files.
+
+    Raises:
+        OutputError: A file cannot be written, or a README.md without metadata beside it is there.
+    """
+    data = "".join(dataset_lines(dataset)).encode()
+    # The name of a dataset that came with verdicts may be any text.
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", dataset.name).strip("._-")[:100] or "dataset"
+    file = _DataFile(f"{stem}.jsonl", len(data), hashlib.sha256(data).hexdigest())
+    files = {
+        file.name: data,
+        _METADATA: _croissant(dataset, file).encode(),
+        _CARD: _dataset_card(dataset, file).encode(),
+    }
+    with replacing_in(folder, _is_ours) as opened:
+        for name, content in files.items():
+            opened(name).write(content)
+    return tuple(files)
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnFact:
-    """One key of the objects in that file."""
-
-    name: str
-    meaning: str
+def _is_ours(path: Path) -> bool:
+    """Keep the readme of a project: only beside metadata is it the card of a dataset."""
+    is_readme = path.name == _CARD and path.is_file()
+    return not is_readme or (path.parent / _METADATA).exists()
 
 
-COLUMNS = (
-    ColumnFact("command", "The shell command as a model is shown it; never executed."),
-    ColumnFact(
-        "target", "The label: malicious (a guard has to block it) or harmless (let it pass)."
-    ),
-    ColumnFact("category", "What a malicious command does, such as file-read; null for others."),
-    ColumnFact("cluster", "A name that alike commands share, usually the binary; null if alone."),
-    ColumnFact("source", "Where the dataset comes from; null if unknown."),
-    ColumnFact("licence", "Under which terms; null if unknown."),
-    ColumnFact("metadata", "Further labels of the sample, all of them texts."),
-)
-"""In the order of the file."""
-
-
-def spdx_id(licence: str) -> str | None:
+def _spdx_id(licence: str) -> str | None:
     """Return the SPDX identifier that a licence is given by; None for a sentence."""
     return _IDS.get(licence.strip().lower())
 
 
-def description(dataset: Dataset) -> str:
+def _description(dataset: Dataset) -> str:
     """Return what a dataset holds, in two sentences."""
     malicious = sum(sample.target is TrueLabel.MALICIOUS for sample in dataset.samples)
     harmless = len(dataset.samples) - malicious
@@ -86,7 +106,7 @@ def description(dataset: Dataset) -> str:
     )
 
 
-def citation(dataset: Dataset) -> str:
+def _citation(dataset: Dataset) -> str:
     """Return an entry for BibTeX; the fingerprint says which samples were meant."""
     source = f" from {dataset.source}" if dataset.source else ""
     key = "".join(each for each in dataset.name if each.isascii() and each.isalnum())
@@ -118,108 +138,84 @@ _CONTEXT = {
     **{term: f"cr:{term}" for term in _TERMS},
 }
 """The whole vocabulary of the specification: loaders warn of any other context."""
-_RECORDS = "samples"
 _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def croissant(dataset: Dataset, file: DataFile) -> str:
+def _croissant(dataset: Dataset, file: _DataFile) -> str:
     """Return the metadata of a dataset as JSON-LD, in ASCII.
 
     Keys of the samples' metadata become fields of their own where they are plain names.
     """
+    licence = {}
+    if dataset.licence:
+        spdx = _spdx_id(dataset.licence)
+        licence["license"] = f"https://spdx.org/licenses/{spdx}.html" if spdx else dataset.licence
+    keys = sorted({key for sample in dataset.samples for key in sample.metadata})
+    fields = [
+        *(
+            _field(file, name, meaning, extract={"column": name})
+            for name, meaning in _COLUMNS.items()
+            if name != "metadata"
+        ),
+        *(
+            _field(
+                file,
+                f"metadata.{key}",
+                f"The value of '{key}' among the metadata of a sample; null where it has none.",
+                extract={"column": "metadata"},
+                transform={"jsonPath": f"$.{key}"},
+            )
+            for key in keys
+            if _PLAIN_KEY.fullmatch(key)
+        ),
+    ]
     document = {
         "@context": _CONTEXT,
         "@type": "sc:Dataset",
         "conformsTo": "http://mlcommons.org/croissant/1.1",
         "name": dataset.name,
-        "description": description(dataset),
+        "description": _description(dataset),
         "identifier": f"sha256:{dataset.fingerprint}",
-        **_licence(dataset),
-        "citeAs": citation(dataset),
+        **licence,
+        "citeAs": _citation(dataset),
         "isLiveDataset": False,
         "keywords": ["shell", "security", "command classification"],
-        "distribution": [_distribution(file)],
+        "distribution": [
+            {
+                "@type": "cr:FileObject",
+                "@id": file.name,
+                "name": file.name,
+                "contentUrl": file.name,
+                "contentSize": f"{file.size} B",
+                "encodingFormat": "application/jsonlines",
+                "sha256": file.sha256,
+            }
+        ],
         "recordSet": [
             {
                 "@type": "cr:RecordSet",
-                "@id": _RECORDS,
-                "name": _RECORDS,
+                "@id": "samples",
+                "name": "samples",
                 "description": "One record per labelled shell command.",
-                "field": [*_fields(COLUMNS, file), *_metadata(dataset, file)],
+                "field": fields,
             }
         ],
     }
     return printable_json(document) + "\n"
 
 
-def _licence(dataset: Dataset) -> dict[str, str]:
-    if not dataset.licence:
-        return {}
-    known = spdx_id(dataset.licence)
-    return {"license": f"https://spdx.org/licenses/{known}.html" if known else dataset.licence}
-
-
-def _distribution(file: DataFile) -> dict[str, str]:
-    return {
-        "@type": "cr:FileObject",
-        "@id": file.name,
-        "name": file.name,
-        "contentUrl": file.name,
-        "contentSize": f"{file.size} B",
-        "encodingFormat": "application/jsonlines",
-        "sha256": file.sha256,
-    }
-
-
-def _fields(columns: Iterable[ColumnFact], file: DataFile) -> list[dict[str, Any]]:
-    return [
-        _field(column.name, column.meaning, {"column": column.name}, file)
-        for column in columns
-        if column.name != "metadata"
-    ]
-
-
-def _metadata(dataset: Dataset, file: DataFile) -> list[dict[str, Any]]:
-    keys = sorted({key for sample in dataset.samples for key in sample.metadata})
-    return [
-        _field(
-            f"metadata.{key}",
-            f"The value of '{key}' among the metadata of a sample; null where it has none.",
-            {"column": "metadata"},
-            file,
-            {"jsonPath": f"$.{key}"},
-        )
-        for key in keys
-        if _PLAIN_KEY.fullmatch(key)
-    ]
-
-
-def _field(
-    name: str,
-    meaning: str,
-    extract: dict[str, str],
-    file: DataFile,
-    transform: dict[str, str] | None = None,
-) -> dict[str, Any]:
-    source: dict[str, Any] = {"fileObject": {"@id": file.name}, "extract": extract}
-    if transform is not None:
-        source["transform"] = transform
+def _field(file: _DataFile, name: str, meaning: str, **source: dict[str, str]) -> dict[str, Any]:
     return {
         "@type": "cr:Field",
-        "@id": f"{_RECORDS}/{name}",
+        "@id": f"samples/{name}",
         "name": name,
         "description": meaning,
         "dataType": "sc:Text",
-        "source": source,
+        "source": {"fileObject": {"@id": file.name}, **source},
     }
 
 
-_SIZES = (
-    (10**3, "n<1K"),
-    (10**4, "1K<n<10K"),
-    (10**5, "10K<n<100K"),
-    (10**6, "100K<n<1M"),
-)
+_SIZES = {10**3: "n<1K", 10**4: "1K<n<10K", 10**5: "10K<n<100K", 10**6: "100K<n<1M"}
 _LIMITS = (
     "A label is of a command alone. Who runs it, where, and with which permissions is not known.",
     "Commands of one cluster are alike: results about them are no independent observations.",
@@ -229,32 +225,44 @@ _LIMITS = (
 )
 
 
-def dataset_card(dataset: Dataset, file: DataFile) -> str:
+def _dataset_card(dataset: Dataset, file: _DataFile) -> str:
     """Return a card: what a dataset holds, where it comes from, and how to use and cite it."""
+    columns = [(f"`{name}`", markdown_text(meaning)) for name, meaning in _COLUMNS.items()]
     parts = [
         _front_matter(dataset, file),
         f"# {markdown_text(dataset.name)}",
-        description(dataset),
-        *_section("Columns", [_columns(file)]),
-        *_section("Labels", _labels(dataset)),
-        *_section("Source and licence", _provenance(dataset)),
-        *_section("Known limits", [_items(_limits(dataset))]),
-        *_section("Identity", [_identity(dataset, file)]),
-        *_section("Use", [_use(dataset, file)]),
-        *_section("Citation", [_block("bibtex", citation(dataset))]),
+        _description(dataset),
+        "## Columns",
+        f"`{file.name}` has one JSON object per line:",
+        _table(("column", "meaning"), columns),
+        "## Labels",
+        *_labels(dataset),
+        "## Source and licence",
+        *_provenance(dataset),
+        "## Known limits",
+        "\n".join(f"- {text}" for text in _limits(dataset)),
+        "## Identity",
+        *_identity(dataset, file),
+        "## Use",
+        *_use(dataset, file),
+        "## Citation",
+        _block("bibtex", _citation(dataset)),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def _section(title: str, parts: Iterable[str]) -> list[str]:
-    return [f"## {title}", *parts]
-
-
-def _front_matter(dataset: Dataset, file: DataFile) -> str:
+def _front_matter(dataset: Dataset, file: _DataFile) -> str:
     """Return YAML; texts are quoted as in JSON, which is YAML too."""
-    size = next((name for most, name in _SIZES if len(dataset.samples) < most), "n>1M")
+    size = next((name for most, name in _SIZES.items() if len(dataset.samples) < most), "n>1M")
+    spdx = _spdx_id(dataset.licence)
+    if spdx is not None:
+        licence = [f"license: {spdx.lower().removesuffix('-only').removesuffix('-or-later')}"]
+    elif dataset.licence:
+        licence = ["license: other", f"license_name: {json.dumps(dataset.licence)}"]
+    else:
+        licence = ["license: unknown"]
     lines = [
-        *_licence_of_card(dataset),
+        *licence,
         f"pretty_name: {json.dumps(dataset.name)}",
         "task_categories:",
         "- text-classification",
@@ -267,20 +275,6 @@ def _front_matter(dataset: Dataset, file: DataFile) -> str:
         f"  data_files: {json.dumps(file.name)}",
     ]
     return "\n".join(["---", *lines, "---"])
-
-
-def _licence_of_card(dataset: Dataset) -> list[str]:
-    known = spdx_id(dataset.licence)
-    if known is not None:
-        return [f"license: {known.lower().removesuffix('-only').removesuffix('-or-later')}"]
-    if not dataset.licence:
-        return ["license: unknown"]
-    return ["license: other", f"license_name: {json.dumps(dataset.licence)}"]
-
-
-def _columns(file: DataFile) -> str:
-    rows = [(f"`{column.name}`", markdown_text(column.meaning)) for column in COLUMNS]
-    return f"`{file.name}` has one JSON object per line:\n\n{_table(('column', 'meaning'), rows)}"
 
 
 def _labels(dataset: Dataset) -> Iterator[str]:
@@ -336,8 +330,8 @@ def _limits(dataset: Dataset) -> Iterator[str]:
         yield f"Commands without a cluster ({format_count(without)}) count as independent."
 
 
-def _identity(dataset: Dataset, file: DataFile) -> str:
-    return _table(
+def _identity(dataset: Dataset, file: _DataFile) -> Iterator[str]:
+    yield _table(
         ("", ""),
         [
             ("commands", format_count(len(dataset.samples))),
@@ -346,26 +340,25 @@ def _identity(dataset: Dataset, file: DataFile) -> str:
             ("bytes", format_count(file.size)),
             ("written by", f"aegish-dist {__version__}"),
         ],
-    ) + (
-        "\n\nThe fingerprint is made of command, target, category and cluster of every sample,"
+    )
+    yield (
+        "The fingerprint is made of command, target, category and cluster of every sample,"
         " whatever their order: two datasets with the same one ask the same."
     )
 
 
-def _use(dataset: Dataset, file: DataFile) -> str:
-    commands = (
-        f"aegish-dist datasets import table {file.name} --name {file.stem}\n"
-        f"aegish-dist submit --dataset {file.stem} --models ID[,ID...]"
-    )
-    return (
+def _use(dataset: Dataset, file: _DataFile) -> Iterator[str]:
+    name = file.name.removesuffix(".jsonl")
+    yield (
         "`croissant.json` describes the file to loaders that know Croissant. To ask models with"
-        f" aegish-dist:\n\n{_block('', commands)}\n\nThe import prints the fingerprint; it begins"
-        f" with `{dataset.fingerprint[:12]}`."
+        " aegish-dist:"
     )
-
-
-def _items(texts: Iterable[str]) -> str:
-    return "\n".join(f"- {text}" for text in texts)
+    yield _block(
+        "",
+        f"aegish-dist datasets import table {file.name} --name {name}\n"
+        f"aegish-dist submit --dataset {name} --models ID[,ID...]",
+    )
+    yield f"The import prints the fingerprint; it begins with `{dataset.fingerprint[:12]}`."
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -376,40 +369,3 @@ def _block(language: str, text: str) -> str:
     """Return a fenced block; its fence is longer than any in the text."""
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
     return f"{fence}{language}\n{text}\n{fence}"
-
-
-_METADATA = "croissant.json"
-_CARD = "README.md"
-
-
-def publish_dataset(dataset: Dataset, folder: Path) -> tuple[str, ...]:
-    """Write a dataset into a folder: all files, or none. The same dataset gives the same bytes.
-
-    Args:
-        folder: Made when it is missing; files of an earlier publication are replaced.
-
-    Returns:
-        The names of the files.
-
-    Raises:
-        OutputError: A file cannot be written, or a README.md without metadata beside it is there.
-    """
-    data = "".join(dataset_lines(dataset)).encode()
-    # The name of a dataset that came with verdicts may be any text.
-    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", dataset.name).strip("._-")[:100] or "dataset"
-    file = DataFile(f"{stem}.jsonl", len(data), hashlib.sha256(data).hexdigest())
-    files = {
-        file.name: data,
-        _METADATA: croissant(dataset, file).encode(),
-        _CARD: dataset_card(dataset, file).encode(),
-    }
-    with replacing_in(folder, _is_ours) as opened:
-        for name, content in files.items():
-            opened(name).write(content)
-    return tuple(files)
-
-
-def _is_ours(path: Path) -> bool:
-    """Keep the readme of a project: only beside metadata is it the card of a dataset."""
-    is_readme = path.name == _CARD and path.is_file()
-    return not is_readme or (path.parent / _METADATA).exists()
