@@ -18,8 +18,8 @@ from aegish_dist.core.verdict import CallError, Completion, Recording, Timing, U
 from aegish_dist.core.verdict_record import FIELDS, STORED, columns_of
 from aegish_dist.db.runs import to_sample
 from aegish_dist.db.tables import CallErrorRow, DatasetRow, RunModelRow, SampleRow, VerdictRow
+from aegish_dist.interchange.parquet_tables import RecordTables
 from aegish_dist.interchange.record import encode
-from aegish_dist.interchange.verdict_files import RecordTables
 
 FLOATS = [each.name for each in FIELDS if isinstance(each.kind, FloatType)]
 VERDICTS = VerdictRow.__table__.c

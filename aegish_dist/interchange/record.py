@@ -5,6 +5,7 @@ for the reader's sake, ignored when read, and formed again. Unknown keys are ign
 tools may add their own; a null field counts as absent.
 """
 
+import codecs
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,6 +27,7 @@ from aegish_dist.inputs.checking import checked
 from aegish_dist.inputs.documents import parse_json
 
 T = TypeVar("T")
+JSON_ESCAPE = "aegish_dist.json"
 MAX_COST_USD = Decimal(10) ** 9
 MAX_COST_DECIMALS = 100
 """Exact costs need some thirty decimals; hostile ones could need a billion."""
@@ -77,21 +79,18 @@ def cost(amount: Decimal, field: str) -> Decimal:
 
 def label(text: str | None) -> str | None:
     """Return a text that names something; None where it is blank."""
-    if not text or text.isspace():
-        return None
-    return text
+    return None if not text or text.isspace() else text
 
 
-def required_label(text: str | None, field: str) -> str:
+def required_label(text: str, field: str) -> str:
     """Return a text that names something.
 
     Raises:
         InputError: It is blank.
     """
-    found = label(text)
-    if found is None:
+    if label(text) is None:
         raise InputError("is missing or blank", field=field)
-    return found
+    return text
 
 
 RATES = {
@@ -198,8 +197,7 @@ class RecordChecker:
         Args:
             negative_time: Whether a time of it was below zero in its file.
         """
-        if record.dataset and not record.dataset.isspace():
-            dataset = record.dataset
+        dataset = label(record.dataset) or dataset
         item = (dataset, record.command, record.target, record.category, record.cluster)
         about = self._known.get(item)
         if about is None:
@@ -293,6 +291,20 @@ def _plain(value: object) -> str | float:
     if not isinstance(value, Decimal):
         raise TypeError(f"no JSON for {type(value).__name__}")
     return number if Decimal(str(number := float(value))) == value else str(value)
+
+
+def in_ascii(lines: bytes) -> bytes:
+    """Escape what is beyond ASCII in lines of JSON."""
+    return lines if lines.isascii() else lines.decode().encode("ascii", JSON_ESCAPE)
+
+
+def _escape(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
+
+
+codecs.register_error(JSON_ESCAPE, _escape)
 
 
 class ScoredRecord(NamedTuple):

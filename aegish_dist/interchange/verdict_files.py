@@ -1,27 +1,25 @@
-"""Recorded verdicts of any format, read in order, and their tables, written.
+"""Recorded verdicts of any format, read in order.
 
 Verdict lines are JSON objects, one per line. In Parquet there is a column per key; `metadata` and
 `call_errors` are JSON texts, and so is `cost_usd` a text, as no column type holds every decimal.
 Reading gives facts, judged by today's parser; nothing here knows the database.
 """
 
-import codecs
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from decimal import Decimal
 from enum import StrEnum
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import IO, Any, BinaryIO, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
-from msgspec.inspect import BoolType, DictType, FloatType, IntType, VarTupleType
+from msgspec.inspect import DictType, VarTupleType
 
 from aegish_dist.core.text import REPLACEMENT
 from aegish_dist.core.verdict import Recording
-from aegish_dist.core.verdict_record import FIELDS, RecordField, VerdictRecord, verdict_of
+from aegish_dist.core.verdict_record import FIELDS, VerdictRecord, verdict_of
 from aegish_dist.errors import DatasetError, InputError
 from aegish_dist.inputs.checking import Location
 from aegish_dist.inputs.documents import (
@@ -36,7 +34,6 @@ from aegish_dist.interchange.inspect_reader import read_inspect_log
 from aegish_dist.interchange.record import FACTS, RecordChecker, Row, from_line, from_values
 
 MAX_LINE_BYTES = 64 * 2**20
-JSON_ESCAPE = "aegish_dist.json"
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -45,23 +42,22 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     Raises:
         DatasetError: The file cannot be read, or a line is too long or not UTF-8; names the line.
     """
-    with _opened(path) as file:
-        for number, line in enumerate(iter(partial(file.readline, MAX_LINE_BYTES + 1), b""), 1):
-            content = line.removesuffix(b"\n")
-            problem = None
-            if len(content) > MAX_LINE_BYTES:
-                problem = f"is longer than {MAX_LINE_BYTES} bytes"
-            elif not _is_utf8(content):  # also where the decoder passes over a key
-                problem = "is not UTF-8"
-            if problem is not None:
-                raise DatasetError(problem, source=str(path), line=number)
-            if content.strip():
-                yield number, content
-
-
-def in_ascii(lines: bytes) -> bytes:
-    """Escape what is beyond ASCII in lines of JSON."""
-    return lines if lines.isascii() else lines.decode().encode("ascii", JSON_ESCAPE)
+    try:
+        with open_input(path) as file:
+            for number, line in enumerate(iter(partial(file.readline, MAX_LINE_BYTES + 1), b""), 1):
+                content = line.removesuffix(b"\n")
+                problem = None
+                if len(content) > MAX_LINE_BYTES:
+                    problem = f"is longer than {MAX_LINE_BYTES} bytes"
+                elif not _is_utf8(content):  # also where the decoder passes over a key
+                    problem = "is not UTF-8"
+                if problem is not None:
+                    raise DatasetError(problem, source=str(path), line=number)
+                if content.strip():
+                    yield number, content
+    except OSError as error:
+        problem = f"cannot be read: {error.strerror or error}"
+        raise DatasetError(problem, source=str(path)) from error
 
 
 def _is_utf8(data: bytes) -> bool:
@@ -69,25 +65,6 @@ def _is_utf8(data: bytes) -> bool:
         return data.isascii() or bool(data.decode())
     except UnicodeDecodeError:
         return False
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO]:
-    try:
-        with open_input(path) as file:
-            yield file
-    except OSError as error:
-        problem = f"cannot be read: {error.strerror or error}"
-        raise DatasetError(problem, source=str(path)) from error
-
-
-def _escape(error: UnicodeError) -> tuple[str, int]:
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
-
-
-codecs.register_error(JSON_ESCAPE, _escape)
 
 
 ROWS_PER_BATCH = 2_000
@@ -178,60 +155,6 @@ def from_odd_row(row: Mapping[str, Any]) -> VerdictRecord:
             except InputError as error:
                 raise error.below(column) from None
     return from_values(values)
-
-
-class RecordTables:
-    """Exported text to tables of Arrow, and these to a file."""
-
-    def __init__(self, judged: Sequence[str] = (), about: Mapping[str, str] | None = None) -> None:
-        """Prepare.
-
-        Args:
-            judged: Names of further columns that are true, false or null; no reader reads them.
-        """
-        self._arrow = load_pyarrow()
-        types = [(each.name, _arrow_type(self._arrow, each)) for each in FIELDS]
-        further = [(name, self._arrow.bool_()) for name in judged]
-        self.schema = self._arrow.schema([*types, *further], metadata=about)
-
-    def from_csv(self, data: bytes) -> Any:
-        """Read CSV with a header; null is empty, the empty text is quoted."""
-        csv, types = self._arrow.csv, {field.name: field.type for field in self.schema}
-        return csv.read_csv(
-            self._arrow.BufferReader(data),
-            read_options=csv.ReadOptions(block_size=max(len(data), 1)),
-            parse_options=csv.ParseOptions(newlines_in_values=True),
-            convert_options=csv.ConvertOptions(
-                column_types=types,
-                null_values=[""],
-                strings_can_be_null=True,
-                quoted_strings_can_be_null=False,
-                true_values=["t"],
-                false_values=["f"],
-            ),
-        )
-
-    def write(self, tables: Iterable[Any], stream: IO[bytes]) -> None:
-        """Write each table as a group of rows."""
-        writer = self._arrow.parquet.ParquetWriter(stream, self.schema, compression="zstd")
-        with writer:
-            for table in tables:
-                if len(table):
-                    writer.write_table(table)
-
-
-def _arrow_type(arrow: Any, field: RecordField) -> Any:
-    match field.kind:
-        case IntType():
-            return arrow.int64()
-        case FloatType():
-            return arrow.float64()
-        case BoolType():
-            return arrow.bool_()
-        case _ if field.is_moment:
-            return arrow.timestamp("us", tz="UTC")
-        case _:
-            return arrow.string()
 
 
 Raw = TypeVar("Raw")

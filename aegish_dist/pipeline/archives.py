@@ -38,7 +38,7 @@ from aegish_dist.db.verdicts import settle
 from aegish_dist.errors import ConfigError, DatasetError, OutputError, StoreError
 from aegish_dist.files import replacing, sync_folder
 from aegish_dist.inputs.documents import load_pyarrow
-from aegish_dist.interchange.archive_tables import copy_lines, write_table
+from aegish_dist.interchange.parquet_tables import copy_lines, write_table
 from aegish_dist.pipeline.control import at_providers, await_calls, drop_messages
 from aegish_dist.pipeline.status import run_status
 from aegish_dist.pipeline.verdict_files import SETTLE_FROM

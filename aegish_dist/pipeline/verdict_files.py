@@ -46,8 +46,15 @@ from aegish_dist.interchange.every_eval_ever import (
 from aegish_dist.interchange.inspect_archive import InspectArchive
 from aegish_dist.interchange.inspect_sample import PREFIX
 from aegish_dist.interchange.inspect_writer import InspectLogWriter, LogHead
-from aegish_dist.interchange.record import JudgedLines, RecordChecker, Row, ScoredRecord
-from aegish_dist.interchange.verdict_files import RecordTables, format_of, in_ascii, read_rows
+from aegish_dist.interchange.parquet_tables import RecordTables
+from aegish_dist.interchange.record import (
+    JudgedLines,
+    RecordChecker,
+    Row,
+    ScoredRecord,
+    in_ascii,
+)
+from aegish_dist.interchange.verdict_files import format_of, read_rows
 from aegish_dist.pipeline.aggregate import ONE_VIEW, aggregate, current_snapshot
 from aegish_dist.pipeline.opinions import overlay_of
 from aegish_dist.report.layout import ranked_entries

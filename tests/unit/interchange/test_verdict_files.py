@@ -20,7 +20,8 @@ from aegish_dist.core.verdict import CallError, Completion, Recording, Timing, U
 from aegish_dist.db.engine import open_engine
 from aegish_dist.errors import ConfigError, DatasetError, OutputError, StoreError
 from aegish_dist.interchange import verdict_files
-from aegish_dist.interchange.verdict_files import RecordTables, read_recordings
+from aegish_dist.interchange.parquet_tables import RecordTables
+from aegish_dist.interchange.verdict_files import read_recordings
 from aegish_dist.pipeline.verdict_files import export_file
 from tests.recorded import write_recordings, written
 
