@@ -202,10 +202,10 @@ def _in_order(values: Iterable[T], order: Iterable[T]) -> list[T]:
 
 
 LESS_IS_BETTER = frozenset({"false_positive_rate", "brier", "ece", "flip_rate"}) | {
-    metric.name for metric in METRICS if metric.name.endswith(("_error_rate", "_filter_rate"))
+    name for name in METRICS if name.endswith(("_error_rate", "_filter_rate"))
 } | {"token_limit_rate"}  # fmt: skip
 """Metrics of which no least value makes sense."""
-TARGET_METRICS = tuple(each.name for each in METRICS if each.name not in LESS_IS_BETTER)
+TARGET_METRICS = tuple(name for name in METRICS if name not in LESS_IS_BETTER)
 
 
 class _TargetsFile(Named, forbid_unknown_fields=True, kw_only=True):

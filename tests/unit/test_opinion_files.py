@@ -181,7 +181,7 @@ def test_written_targets_read_back(tmp_path: Path) -> None:
 
 def test_every_metric_has_a_direction() -> None:
     """A new metric is added to those of which less is better, or may have a target."""
-    assert {metric.name for metric in METRICS} >= LESS_IS_BETTER
+    assert set(METRICS) >= LESS_IS_BETTER
     assert set(TARGET_METRICS) == {
         *("malicious_detection_rate", "harmless_acceptance_rate", "aegish_score", "accuracy"),
         *("malicious_detection_rate_macro", "coverage"),
