@@ -1,7 +1,4 @@
-"""The calls that wait for a permit of one model: one queue per run, and the runs take turns.
-
-The calls of one run to one model, in this worker: those that wait, and what the others cost.
-"""
+"""The calls that wait for a permit of one model: one queue per run, and the runs take turns."""
 
 import asyncio
 from collections import deque
@@ -13,6 +10,10 @@ from aegish_dist.errors import OverBudgetError
 from aegish_dist.logs import get_logger
 from aegish_dist.ratelimit.usage_report import RunLease, RunRequest, StoredCost
 
+log = get_logger(__name__)
+
+IDLE_QUEUES = 100
+"""Queues kept of runs that do nothing now; most of them have ended."""
 NANO_USD = 1_000_000_000
 """Costs are whole billionths of a dollar: sums of them are exact, in Lua too up to 9 million
 dollars."""
@@ -43,7 +44,7 @@ class ExpectedUsage:
     tokens: int = 0
     """Input and output tokens."""
     cost: int = 0
-    """Cost in 1e-9 USD."""
+    """In 1e-9 USD."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,7 +52,6 @@ class Permit:
     """The right to make one call; its holder has to give it back to the limiter."""
 
     run: "RunQueue"
-    """Queue of the run that the call is for."""
     expected: ExpectedUsage
     epoch: int
     """Epoch of the rate in which the call began."""
@@ -75,11 +75,6 @@ class RunQueue:
     """The waiting calls of a run, and its cost as far as this worker knows it."""
 
     def __init__(self, run_id: str, budget: Budget | None) -> None:
-        """Begin with an empty queue.
-
-        Args:
-            budget: Its caps; None: it has none.
-        """
         self.run_id = run_id
         self.waiters: deque[Waiter] = deque()
         """Waiting calls, the first to begin in front."""
@@ -87,16 +82,13 @@ class RunQueue:
         """Calls that may begin before the limiter is asked again; None: the run has no cap."""
         self.over = False
         """Whether a cap is reached."""
+        self.estimate = 0
+        """Probable cost of the next call, in 1e-9 USD."""
         self._budget = budget
-        self._estimate = 0
         self._calls = 0
         self._held = 0
         self._spent = 0
         self._stored: StoredCost | None = None
-
-    def expect(self, expected: ExpectedUsage) -> None:
-        """Note what the next call will probably cost."""
-        self._estimate = expected.cost
 
     def begin(self, expected: ExpectedUsage) -> None:
         """Count a call that begins."""
@@ -110,19 +102,6 @@ class RunQueue:
         self._calls -= 1
         self._held -= expected.cost
         self._spent += cost
-
-    def append(self, waiter: Waiter) -> None:
-        """Add a call at the end of the queue."""
-        self.waiters.append(waiter)
-
-    def pop(self) -> Waiter:
-        """Take the first call out of the queue, which is not empty."""
-        return self.waiters.popleft()
-
-    def remove(self, gone: Collection[Waiter]) -> None:
-        """Take waiters out of the queue."""
-        ids = {id(waiter) for waiter in gone}
-        self.waiters = deque(waiter for waiter in self.waiters if id(waiter) not in ids)
 
     @property
     def idle(self) -> bool:
@@ -139,7 +118,7 @@ class RunQueue:
             run=self.run_id,
             waiting=len(self.waiters),
             held=self._held,
-            estimate=self._estimate,
+            estimate=self.estimate,
             spent=spent,
             cap=self._budget.run_cap,
             model_cap=self._budget.model_cap,
@@ -166,12 +145,6 @@ class RunQueue:
         return self.over
 
 
-log = get_logger(__name__)
-
-IDLE_QUEUES = 100
-"""Queues kept of runs that do nothing now; most of them have ended."""
-
-
 class FairQueue:
     """The queues of all runs that call one model."""
 
@@ -189,11 +162,7 @@ class FairQueue:
         return iter(self._queues.values())
 
     def of_run(self, run_id: str, budget: Budget | None) -> RunQueue:
-        """Return the queue of a run, from now on the most recently used one.
-
-        Args:
-            budget: Its caps, if the queue is new; None: it has none.
-        """
+        """Return the queue of a run, from now on the most recently used one."""
         queue = self._queues.pop(run_id) if run_id in self._queues else RunQueue(run_id, budget)
         self._queues[run_id] = queue
         return queue
@@ -208,7 +177,7 @@ class FairQueue:
     def expect(self, run: RunQueue, expected: ExpectedUsage) -> None:
         """Note what the next call, one of this run, will probably use."""
         self.tokens = max(1, expected.tokens)
-        run.expect(expected)
+        run.estimate = expected.cost
 
     def requests(self) -> list[tuple[RunQueue, RunRequest]]:
         """Return the parts of the next request that are about capped runs."""
@@ -218,9 +187,6 @@ class FairQueue:
         self, requests: Sequence[tuple[RunQueue, RunRequest]], leases: Sequence[RunLease]
     ) -> bool:
         """Follow what the capped runs may do; ask the database where the limiter knows too little.
-
-        Args:
-            leases: The answers, in the same order.
 
         Returns:
             Whether all is known; otherwise the next request should be sent at once.
@@ -253,7 +219,7 @@ class FairQueue:
         future: asyncio.Future[Permit] = asyncio.get_running_loop().create_future()
         if not queue.waiters:
             self._turns.append(queue)
-        queue.append(Waiter(future, expected, called))
+        queue.waiters.append(Waiter(future, expected, called))
         self.waiting += 1
         return future
 
@@ -265,11 +231,7 @@ class FairQueue:
         return None
 
     def admit(self, acquire: Callable[[RunQueue, ExpectedUsage], Permit | None]) -> None:
-        """Give permits to waiting calls, one run after the other, while there are any.
-
-        Args:
-            acquire: Makes a permit; None when there is none.
-        """
+        """Give permits to waiting calls, one run after the other, while `acquire` makes any."""
         passed = 0
         while passed < len(self._turns):
             queue = self._turns.popleft()
@@ -282,7 +244,7 @@ class FairQueue:
             if permit is None and not future.done():
                 self._turns.appendleft(queue)
                 return
-            queue.pop()
+            queue.waiters.popleft()
             self.waiting -= 1
             passed = 0
             if permit is not None:
@@ -296,12 +258,7 @@ class FairQueue:
             self._fail(queue, list(queue.waiters), error)
 
     def shed(self, error: type[Exception], *, keep: int, even_called: bool) -> None:
-        """Raise an error in the last waiting calls of the longest queues.
-
-        Args:
-            keep: Calls that may stay, at least 0.
-            even_called: Whether to raise it in calls of items that were called before, too.
-        """
+        """Raise an error in the last waiting calls of the longest queues; keep some of them."""
         surplus = self.waiting - keep
         if surplus <= 0:
             return
@@ -323,7 +280,8 @@ class FairQueue:
                 waiter.future.set_exception(error())
 
     def _remove(self, queue: RunQueue, gone: Collection[Waiter]) -> None:
-        queue.remove(gone)
+        ids = {id(waiter) for waiter in gone}
+        queue.waiters = deque(waiter for waiter in queue.waiters if id(waiter) not in ids)
         self.waiting -= len(gone)
         if not queue.waiters and queue in self._turns:
             self._turns.remove(queue)

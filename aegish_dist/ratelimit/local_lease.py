@@ -1,10 +1,8 @@
-"""The newest lease of a worker on a model, and what of it is in use; pure.
+"""The newest lease of a worker on a model, what of it is in use, and the task that renews it.
 
-The task that renews a worker's lease on a model and reports what became of its calls.
-
-One request covers all waiting calls. The task sends none while it would bring nothing; without a
-limit in force that is a second. It ends when no call waits and everything is reported, and starts
-again with the next call.
+The task reports what became of the worker's calls. One request covers all waiting calls. The task
+sends none while it would bring nothing; without a limit in force that is a second. It ends when no
+call waits and everything is reported, and starts again with the next call.
 """
 
 import asyncio
@@ -22,6 +20,8 @@ from aegish_dist.ratelimit.fair_queue import ExpectedUsage, FairQueue, Permit, R
 from aegish_dist.ratelimit.policy import POLICY, PREFETCH, RENEWAL
 from aegish_dist.ratelimit.usage_report import Lease, LeaseRequest, RunRequest, UsageReport
 
+log = get_logger(__name__)
+
 LEASE_S = POLICY.leases.lease_s - RENEWAL.clock_margin_s
 
 
@@ -29,11 +29,6 @@ class ProcessSemaphore:
     """Bounds the calls in flight of a worker process over all models, which take turns."""
 
     def __init__(self, slots: int) -> None:
-        """Begin with nothing in flight.
-
-        Args:
-            slots: Most calls in flight, at least 1.
-        """
         self.free = slots
         """Further calls that may begin."""
         self._admit: deque[Callable[[], None]] = deque()
@@ -56,15 +51,16 @@ class ProcessSemaphore:
             self._admit[-1]()
 
 
+_NO_LEASE = Lease(epoch=0, permits=0, wait_s=0.0, limited=True)
+
+
 class LocalLease:
     """Counts the calls that begin and end against the newest lease."""
 
     def __init__(self, semaphore: ProcessSemaphore, now_s: Callable[[], float]) -> None:
-        """Begin without a lease: no call may begin.
-
-        Args:
-            now_s: Clock by which leases are dated, in seconds.
-        """
+        """Begin without a lease: no call may begin."""
+        self.lease = _NO_LEASE
+        """The newest one."""
         self.held = 0
         """Calls in flight."""
         self.begun = 0
@@ -73,22 +69,17 @@ class LocalLease:
         """Whether one of the calls in flight is a probe."""
         self._semaphore = semaphore
         self._now_s = now_s
-        self._lease: Lease | None = None
         self._requested_at_s = -math.inf
         self._permits = 0
         self._blocked = False
         self._freed = False
 
     def acquire(self, run: RunQueue, expected: ExpectedUsage) -> Permit | None:
-        """Begin a call.
-
-        Returns:
-            Its permit; None when no call may begin now.
-        """
-        lease = self._lease
-        if lease is None or self._now_s() > self._requested_at_s + LEASE_S:
+        """Begin a call; return its permit, None when no call may begin now."""
+        lease = self.lease
+        if self._now_s() > self._requested_at_s + LEASE_S:
             return None
-        if self._semaphore.free <= 0 or self._full(lease):
+        if self._semaphore.free <= 0 or self._full:
             return None
         if lease.metered:
             if self._permits <= 0:
@@ -102,11 +93,7 @@ class LocalLease:
         return Permit(run, expected, lease.epoch, lease.probe, self.begun)
 
     def release(self, permit: Permit, cost: int) -> None:
-        """End a call, whose slot another one may take.
-
-        Args:
-            cost: Its cost in 1e-9 USD.
-        """
+        """End a call at a cost in 1e-9 USD; another one may take its slot."""
         permit.run.end(permit.expected, cost)
         self.held -= 1
         self.probing &= not permit.probe
@@ -116,16 +103,12 @@ class LocalLease:
     def begin_request(self) -> None:
         """Note that a request is sent; slots that become free from now on are not counted in it."""
         self._freed = False
-        if self._lease is not None and self._lease.probe:
+        if self.lease.probe:
             self._permits = 0  # the script gives a probe that did not begin to another worker
 
     def renew(self, lease: Lease, requested_at_s: float) -> None:
-        """Follow a new lease.
-
-        Args:
-            requested_at_s: When it was requested, on the clock of this object.
-        """
-        self._lease, self._requested_at_s, self._permits = lease, requested_at_s, lease.permits
+        """Follow a new lease, which was requested at this time."""
+        self.lease, self._requested_at_s, self._permits = lease, requested_at_s, lease.permits
 
     def note_waiting(self, waiting: int) -> None:
         """Note how many calls still wait after those that the lease permits have begun."""
@@ -138,44 +121,32 @@ class LocalLease:
     @property
     def permits(self) -> int | None:
         """Calls that may begin with the newest lease; None when it does not count them."""
-        lease = self._lease
-        if lease is None or not lease.metered:
+        if not self.lease.metered:
             return None
         return self._permits if self._now_s() <= self._requested_at_s + LEASE_S else 0
 
     @property
     def circuit_open(self) -> bool:
         """Whether the model is not called, except by probes."""
-        return self._lease is not None and self._lease.circuit_open
+        return self.lease.circuit_open
 
     @property
     def blocked_by(self) -> CallWait:
         """Why a call that waits may not begin."""
         if self.circuit_open:
             return CallWait.CIRCUIT
-        full = self._lease is not None and self._full(self._lease)
-        return CallWait.SLOTS if full or self._semaphore.free <= 0 else CallWait.RATE
+        return CallWait.SLOTS if self._full or self._semaphore.free <= 0 else CallWait.RATE
 
     @property
     def parked(self) -> bool:
         """Whether the circuit is open and the first probes have failed."""
-        return self.circuit_open and self.failed_probes >= POLICY.breaker.shown_probes
-
-    @property
-    def failed_probes(self) -> int:
-        """Probes that failed since the circuit opened."""
-        return 0 if self._lease is None else self._lease.failed_probes
-
-    @property
-    def reason(self) -> str | None:
-        """The provider's words about the failure that opened the circuit; None: none are known."""
-        return None if self._lease is None else self._lease.reason
+        return self.circuit_open and self.lease.failed_probes >= POLICY.breaker.shown_probes
 
     @property
     def prefetch_target(self) -> int:
         """How many items of the model this worker should hold, those in flight included."""
-        lease = self._lease
-        if lease is None:
+        lease = self.lease
+        if lease is _NO_LEASE:
             return PREFETCH.first_items
         if lease.circuit_open:
             return PREFETCH.probers
@@ -191,24 +162,21 @@ class LocalLease:
         """How many calls may wait before the others go back to their queue; None: no limit."""
         if self.circuit_open:
             return PREFETCH.probers
-        limited = self._lease is not None and self._lease.rate is not None
-        return PREFETCH.surplus * self.prefetch_target if limited else None
+        return None if self.lease.rate is None else PREFETCH.surplus * self.prefetch_target
 
     @property
     def worth_renewing(self) -> bool:
         """Whether a request before its time could let a waiting call begin."""
-        lease = self._lease
-        if lease is None or lease.limited:
+        if self.lease.limited:
             return False
-        if self._full(lease):
+        if self._full:
             return not self._blocked
-        return self._freed or (self._permits <= 0 if lease.metered else not self._blocked)
+        return self._freed or (self._permits <= 0 if self.lease.metered else not self._blocked)
 
-    def _full(self, lease: Lease) -> bool:
-        return lease.slots is not None and self.held >= lease.slots
+    @property
+    def _full(self) -> bool:
+        return self.lease.slots is not None and self.held >= self.lease.slots
 
-
-log = get_logger(__name__)
 
 RequestLease = Callable[[LeaseRequest], Awaitable[Lease]]
 """Sends a request to the script; raises LimiterUnreachableError."""
@@ -225,7 +193,6 @@ class LeaseRenewer:
         queue: FairQueue,
         lease: LocalLease,
     ) -> None:
-        """Compose a renewer; it requests nothing before it is woken."""
         self.report = UsageReport()
         """Outcomes of calls since the last request."""
         self._model = model
@@ -252,7 +219,7 @@ class LeaseRenewer:
         return self._closed.is_set()
 
     def set_limits(self, limits: Limits, shared: Limits) -> None:
-        """Request leases within these limits from now on; see `ModelLimiter.set_limits`."""
+        """Request leases within these limits from now on."""
         self._limits, self._shared = limits, shared
 
     def wake(self, *, urgent: bool = False) -> None:

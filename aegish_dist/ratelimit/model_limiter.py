@@ -50,11 +50,6 @@ class Answers:
     """The newest answers of one model in this worker."""
 
     def __init__(self, renewer: LeaseRenewer, lease: LocalLease) -> None:
-        """Begin without an answer.
-
-        Args:
-            renewer: Tells whether calls are under way, and when the limiter closes.
-        """
         self.awaiting = 0
         """Failures that wait for the answer to another call."""
         self._renewer = renewer
@@ -72,21 +67,18 @@ class Answers:
         return now_s() - self._at_s < seconds
 
     def evidence(self, number: int, within_s: float = math.inf) -> Evidence:
-        """Return what is known of the model beside a failure.
+        """Return what is known of the model beside the failures of an item.
 
         Args:
             number: Number of the first call that failed for the item.
         """
         recent = now_s() - self._at_s <= within_s
         answered = (self._number > number and recent) or None
-        return Evidence(self._lease.circuit_open, self._lease.failed_probes, answered)
+        lease = self._lease.lease
+        return Evidence(lease.circuit_open, lease.failed_probes, answered)
 
     async def wait(self, number: int, within_s: float = math.inf) -> Evidence:
-        """Wait until a call that began later is answered, or none is expected to be.
-
-        Args:
-            number: Number of the first call that failed for the item.
-        """
+        """Wait until a call that began later is answered, or none is expected to be."""
         busy_s = began_s = now_s()
         self.awaiting += 1
         try:
@@ -127,7 +119,6 @@ class ModelLimiter:
         semaphore: ProcessSemaphore,
         generator: random.Random,
     ) -> None:
-        """Compose a limiter; it requests nothing before the first call."""
         self._queue = FairQueue(model, accounts)
         self._lease = LocalLease(semaphore, now_s)
         self._renewer = LeaseRenewer(model, request_lease, generator, self._queue, self._lease)
@@ -235,7 +226,7 @@ class ModelLimiter:
 
     def observe(self, hint: RateHint) -> None:
         """Note what a response says about rate limits; a new limit is reported at once."""
-        self._renewer.report.add_hint(hint)
+        self._renewer.report.hint = hint
         if hint.requests_per_minute != self._hinted_per_minute:
             self._hinted_per_minute = hint.requests_per_minute
             self._renewer.wake(urgent=True)
@@ -277,7 +268,7 @@ class ModelLimiter:
     @property
     def reason(self) -> str | None:
         """The provider's words about the failure that opened the circuit; None: none are known."""
-        return self._lease.reason
+        return self._lease.lease.reason
 
     async def over_budget(self) -> list[str]:
         """Return the ids of the runs that have reached a cap."""
@@ -319,8 +310,8 @@ class Limiters:
         """Compose the limiters.
 
         Args:
-            spent: Returns what each model of a run has cost according to the database, in 1e-9 USD.
-            budget: Returns the caps of a run as they are now; None: no cap.
+            spent: As in `Accounts`.
+            budget: As in `Accounts`.
             calls: Most calls in flight of this process over all models, at least 1.
         """
         self._shared = shared
@@ -335,11 +326,7 @@ class Limiters:
         self._closed = False
 
     def of(self, spec: ModelSpec, run_id: str) -> ModelLimiter:
-        """Return the limiter of a model.
-
-        Args:
-            run_id: Id of the run that the specification is from; the newest run decides the limits.
-        """
+        """Return the limiter of a model as a run has it; the newest run decides the limits."""
         local = spec.wire.http is None
         limiter = self._limiters.get(spec.id)
         if limiter is None:

@@ -40,6 +40,7 @@ class UsageReport(msgspec.Struct, omit_defaults=True):
     tokens: int = 0
     """Tokens used beyond those expected; below 0 when fewer were used."""
     hint: RateHint | None = None
+    """The newest limits that response headers name."""
     reason: str | None = None
 
     def __bool__(self) -> bool:
@@ -89,8 +90,6 @@ class UsageReport(msgspec.Struct, omit_defaults=True):
         """Count a failed call.
 
         Args:
-            retry_after_s: Seconds that the provider asked to wait; None: it did not.
-            probe: Whether the call was a probe of an open circuit.
             others_answered: Whether other calls were answered so recently that the failure says
                 nothing about the model.
         """
@@ -107,16 +106,8 @@ class UsageReport(msgspec.Struct, omit_defaults=True):
         if counts_for_pause(error_class, retry_after_s):
             self.pause_s = max(self.pause_s, retry_after_s or 0.0)
 
-    def add_hint(self, hint: RateHint) -> None:
-        """Note the newest rate limits named by response headers."""
-        self.hint = hint
-
     def add_unused(self, expected_tokens: int, *, probe: bool) -> None:
-        """Count a call that used nothing; a probe among them has failed.
-
-        Args:
-            expected_tokens: Tokens taken from the bucket for the call; at least 0.
-        """
+        """Count a call that used none of the tokens taken from the bucket; a probe has failed."""
         self.tokens -= expected_tokens
         self.probe_failed |= probe
 

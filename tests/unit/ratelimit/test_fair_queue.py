@@ -187,7 +187,7 @@ def test_the_money_of_a_run() -> None:
     def test(queue: FairQueue) -> None:
         run = queue.of_run("run", Budget(100, 50))
         assert run.request() is None
-        run.expect(ExpectedUsage(1, 7))
+        queue.expect(run, ExpectedUsage(1, 7))
         queue.wait(run, ExpectedUsage(1, 7))
         run.begin(ExpectedUsage(1, 7))
         run.begin(ExpectedUsage(1, 7))

@@ -124,9 +124,7 @@ def test_a_report_that_did_not_arrive() -> None:
 
 def test_hints_that_did_not_arrive() -> None:
     """A newer one replaces them whole, above all when it says that nothing is left."""
-    lost, later = UsageReport(), UsageReport()
-    lost.add_hint(RateHint(60, 59))
-    later.add_hint(RateHint(60, 0))
+    lost, later = UsageReport(hint=RateHint(60, 59)), UsageReport(hint=RateHint(60, 0))
 
     assert lost.followed_by(later).hint == RateHint(60, 0)
     assert lost.followed_by(UsageReport()).hint == RateHint(60, 59)
