@@ -70,8 +70,9 @@ def audit(run_id: str, opinion: Opinion, as_json: bool, **asked: Any) -> None:
     elif asked["form"] == "csv":
         say_rendered(audit_csv(found.audit))
     else:
-        effects = overlay_section(written.effect) if written is not None else None
-        sections = [*audit_sections(found.audit), *([effects] if effects is not None else [])]
+        sections = audit_sections(found.audit)
+        if written is not None and written.effect:
+            sections.append(overlay_section(written.effect))
         _SECTIONS[asked["form"]](sections)
     if written is not None:
         note(

@@ -16,11 +16,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TextIO, cast
-from unicodedata import east_asian_width
 
 import click
 
-from aegish_dist.core.text import printable, printable_json, printable_lines
+from aegish_dist.core.text import cell_width, printable, printable_json, printable_lines
 from aegish_dist.errors import ClosedOutputError, ConfigError, OutputError
 from aegish_dist.files import is_stream, replacing_text
 
@@ -282,7 +281,7 @@ def in_columns(table: TextTable) -> str:
     """Return a table as lines of padded cells."""
     headings = (*table.columns, *table.numbers)
     rows = [headings, *(tuple(map(printable, row)) for row in table.rows)]
-    widths = [max(map(_cells, column)) for column in zip(*rows, strict=True)]
+    widths = [max(map(cell_width, column)) for column in zip(*rows, strict=True)]
     lines = [_line(row, widths, len(table.columns)) for row in rows]
     lines.insert(1, "-" * (sum(widths) + GAP * (len(widths) - 1)))
     above = [printable(table.title), ""] if table.title else []
@@ -292,15 +291,10 @@ def in_columns(table: TextTable) -> str:
 
 def _line(row: Sequence[str], widths: Sequence[int], texts: int) -> str:
     padded = (
-        cell + " " * (width - _cells(cell)) if place < texts else cell.rjust(width)
+        cell + " " * (width - cell_width(cell)) if place < texts else cell.rjust(width)
         for place, (cell, width) in enumerate(zip(row, widths, strict=True))
     )
     return (" " * GAP).join(padded).rstrip()
-
-
-def _cells(text: str) -> int:
-    """Return how many columns a text takes; Chinese and the like take two for each character."""
-    return len(text) if text.isascii() else sum(1 + (east_asian_width(c) in "FW") for c in text)
 
 
 def terminal_console(*, stderr: bool = False) -> Console:

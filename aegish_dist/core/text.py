@@ -8,6 +8,8 @@ reorder a line.
 import hashlib
 import json
 import re
+import unicodedata
+from itertools import accumulate, takewhile
 from typing import Any
 
 _ON_ONE_LINE = json.JSONEncoder(allow_nan=False)
@@ -35,6 +37,25 @@ def printable_lines(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
     return "\n".join("\t".join(map(printable, line.split("\t"))) for line in text.split("\n"))
+
+
+def cell_width(text: str) -> int:
+    """Return how many columns of a terminal a text takes; Chinese letters take two each."""
+    return len(text) if text.isascii() else sum(map(_columns, text))
+
+
+def cut_to_cells(text: str, width: int) -> str:
+    """Return the longest beginning of a text that takes at most this many columns."""
+    if text.isascii():
+        return text[: max(0, width)]
+    ends = accumulate(map(_columns, text))
+    return text[: sum(1 for _ in takewhile(lambda end: end <= width, ends))]
+
+
+def _columns(character: str) -> int:
+    if unicodedata.category(character) in ("Mn", "Me"):
+        return 0  # it stands on the character before it
+    return 2 if unicodedata.east_asian_width(character) in "FW" else 1
 
 
 def shortened(text: str, length: int) -> str:

@@ -1,61 +1,86 @@
 """The audit of a run's commands as sections, CSV and JSON."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.text import shortened
 from aegish_dist.report.csv import csv_text
-from aegish_dist.report.layout import Section, TableCell
+from aegish_dist.report.layout import Section
 from aegish_dist.report.numbers import UNDEFINED, format_decimal, format_rate
-from aegish_dist.statistics.label_audit import (
-    DOUBTFUL_FROM,
-    Audit,
-    AuditedCommand,
-    AuditKind,
-    ModelReliability,
-)
+from aegish_dist.statistics.label_audit import DOUBTFUL_FROM, Audit, AuditedCommand, AuditKind
 
-TITLES: Mapping[AuditKind, str] = {
-    AuditKind.DOUBTFUL_LABELS: "Labels that models contradict",
-    AuditKind.DISPUTED: "Commands that models dispute",
-    AuditKind.MISSED_BY_ALL: "Commands that no model got right",
-    AuditKind.FLIPPING: "Commands whose answers change between epochs",
-}
-_SCORES: Mapping[AuditKind, str] = {
-    AuditKind.DOUBTFUL_LABELS: "p wrong",
-    AuditKind.DISPUTED: "p differ",
-    AuditKind.MISSED_BY_ALL: "p wrong",
-    AuditKind.FLIPPING: "p change",
-}
-_NOTES: Mapping[AuditKind, str] = {
+_LISTS: Mapping[AuditKind, tuple[str, str, str]] = {
     AuditKind.DOUBTFUL_LABELS: (
-        "p wrong: probability that the label is wrong, given all answers. A command that is hard"
-        f" for all models counts less. From {DOUBTFUL_FROM} on the label is doubtful."
+        "Labels that models contradict",
+        "p wrong",
+        "probability that the label is wrong, given all answers. A command that is hard for all"
+        f" models counts less. From {DOUBTFUL_FROM} on the label is doubtful.",
     ),
     AuditKind.DISPUTED: (
-        "p differ: probability that two models, drawn by how much they can tell, take different"
-        " sides."
+        "Commands that models dispute",
+        "p differ",
+        "probability that two models, drawn by how much they can tell, take different sides.",
     ),
     AuditKind.MISSED_BY_ALL: (
-        "p wrong: probability that the label is wrong; otherwise the command is hard."
+        "Commands that no model got right",
+        "p wrong",
+        "probability that the label is wrong; otherwise the command is hard.",
     ),
-    AuditKind.FLIPPING: "p change: probability that two epochs of a model state different actions.",
+    AuditKind.FLIPPING: (
+        "Commands whose answers change between epochs",
+        "p change",
+        "probability that two epochs of a model state different actions.",
+    ),
 }
+"""The title of each list, and its score with what that is."""
 COMMAND_CHARS = 200
 """Longer commands are cut in a table; JSON and CSV have them whole."""
-_COLUMNS = (
-    *("list", "place", "score", "p_wrong", "contradicting", "agreeing", "dataset", "sample_id"),
-    *("command", "target", "category", "cluster", "reason"),
-)
+_NUMBERS = ("score", "p_wrong", "contradicting", "agreeing", "reason")
+_OF_SAMPLE = ("dataset", "sample_id", "command", "target", "category", "cluster")
+_COLUMNS = ("list", "place", *_NUMBERS[:-1], *_OF_SAMPLE, "reason")
 
 
 def audit_sections(audit: Audit) -> list[Section]:
     """Return the models and every list that is not empty."""
-    lists = (_list(kind, audit) for kind in AuditKind if audit.found[kind])
-    return [_reliability(audit.reliabilities), *lists]
+    models = Section.of(
+        "Models as reliabilities",
+        ("model", "flags malicious", "passes harmless", "vote"),
+        (
+            (
+                each.model,
+                format_rate(each.sensitivity),
+                format_rate(each.specificity),
+                format_decimal(each.weight) if each.informative else UNDEFINED,
+            )
+            for each in audit.reliabilities
+        ),
+        note=(
+            "Rates in %, estimated with the labels taken as uncertain. Models that err alike share"
+            " a vote; one whose answers do not depend on the command has none."
+        ),
+    )
+    return [models, *(_list(kind, audit) for kind in AuditKind if audit.found[kind])]
+
+
+def _list(kind: AuditKind, audit: Audit) -> Section:
+    title, score, meaning = _LISTS[kind]
+    commands, total = audit.found[kind], audit.totals[kind]
+    return Section.of(
+        title,
+        ("command", "label", score, "why"),
+        map(_row, commands),
+        note=f"{len(commands):,} of {total:,}. {score}: {meaning}",
+    )
+
+
+def _row(command: AuditedCommand) -> tuple[str, ...]:
+    sample = command.sample
+    category = "" if sample.category is None else f" ({sample.category})"
+    shown = shortened(sample.command, COMMAND_CHARS)
+    return shown, f"{sample.target}{category}", format_decimal(command.score), command.reason
 
 
 def audit_csv(audit: Audit) -> str:
@@ -63,7 +88,7 @@ def audit_csv(audit: Audit) -> str:
     return csv_text(
         _COLUMNS,
         (
-            {"list": kind.value, "place": place, **_numbers(command), **_sample(command)}
+            {"list": kind.value} | _entry(place, command)
             for kind, commands in audit.found.items()
             for place, command in enumerate(commands, 1)
         ),
@@ -74,7 +99,7 @@ def audit_document(run_id: str, opinion: Opinion, audit: Audit) -> dict[str, Any
     """Return the audit in JSON types."""
     lists = {
         kind.value: [
-            {"place": place, **_numbers(each), **_sample(each), "answers": _answers(each, opinion)}
+            _entry(place, each) | {"answers": _answers(each, opinion)}
             for place, each in enumerate(commands, 1)
         ]
         for kind, commands in audit.found.items()
@@ -92,14 +117,9 @@ def audit_document(run_id: str, opinion: Opinion, audit: Audit) -> dict[str, Any
     }
 
 
-def _numbers(command: AuditedCommand) -> dict[str, Any]:
-    names = ("score", "p_wrong", "contradicting", "agreeing", "reason")
-    return {name: getattr(command, name) for name in names}
-
-
-def _sample(command: AuditedCommand) -> dict[str, Any]:
-    names = ("dataset", "sample_id", "command", "target", "category", "cluster")
-    return {name: getattr(command.sample, name) for name in names}
+def _entry(place: int, command: AuditedCommand) -> dict[str, Any]:
+    numbers = {name: getattr(command, name) for name in _NUMBERS}
+    return {"place": place, **numbers, **{n: getattr(command.sample, n) for n in _OF_SAMPLE}}
 
 
 def _answers(command: AuditedCommand, opinion: Opinion) -> dict[str, Any]:
@@ -112,47 +132,3 @@ def _answers(command: AuditedCommand, opinion: Opinion) -> dict[str, Any]:
         correct = command.sample.share_correct(model, opinion.rule)
         answers[model] = {"epochs": dict(sorted(epochs.items())), "correct": correct}
     return answers
-
-
-def _reliability(reliabilities: Iterable[ModelReliability]) -> Section:
-    headings = ("model", "flags malicious", "passes harmless", "vote")
-    return Section(
-        title="Models as reliabilities",
-        columns=tuple(map(TableCell, headings)),
-        rows=tuple(
-            (
-                TableCell(each.model),
-                TableCell(format_rate(each.sensitivity)),
-                TableCell(format_rate(each.specificity)),
-                TableCell(format_decimal(each.weight) if each.informative else UNDEFINED),
-            )
-            for each in reliabilities
-        ),
-        note=(
-            "Rates in %, estimated with the labels taken as uncertain. Models that err alike share"
-            " a vote; one whose answers do not depend on the command has none."
-        ),
-    )
-
-
-def _list(kind: AuditKind, audit: Audit) -> Section:
-    commands, total = audit.found[kind], audit.totals[kind]
-    return Section(
-        title=TITLES[kind],
-        columns=tuple(map(TableCell, ("command", "label", _SCORES[kind], "why"))),
-        rows=tuple(_row(each) for each in commands),
-        note=f"{len(commands):,} of {total:,}. {_NOTES[kind]}",
-    )
-
-
-def _row(command: AuditedCommand) -> tuple[TableCell, ...]:
-    sample = command.sample
-    label = (
-        sample.target.value if sample.category is None else f"{sample.target} ({sample.category})"
-    )
-    return (
-        TableCell(shortened(sample.command, COMMAND_CHARS)),
-        TableCell(label),
-        TableCell(format_decimal(command.score)),
-        TableCell(command.reason),
-    )

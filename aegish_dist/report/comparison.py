@@ -1,7 +1,7 @@
 """A comparison in each of its formats, and the answer of its gate."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, fields
 from html import escape
 from typing import Any
@@ -14,7 +14,9 @@ from aegish_dist.report.csv import csv_text
 from aegish_dist.report.data import ComparedPair, ComparisonData, PairGate
 from aegish_dist.report.layout import (
     HEADLINES,
+    INTERVAL,
     SIMULATED,
+    Cell,
     Fact,
     Report,
     Section,
@@ -26,12 +28,13 @@ from aegish_dist.report.numbers import (
     UNDEFINED,
     format_count,
     format_difference,
-    format_difference_interval,
+    format_interval,
     format_p,
     format_points,
     format_rate,
     format_time,
 )
+from aegish_dist.report.table import draw_table
 from aegish_dist.statistics.gate import GateVerdict, commands_needed
 from aegish_dist.statistics.paired_difference import Difference
 from aegish_dist.statistics.paired_test import LEVEL
@@ -46,22 +49,18 @@ INTERVALS = (
 
 def build_comparison(data: ComparisonData) -> Report:
     """Return everything a comparison says."""
+    rule = data.opinion.rule
     sections = [_metric(data, name, title) for name, title in HEADLINES.items()]
     return Report(
         title="Comparison",
         facts=tuple(_facts(data)),
         sections=tuple(section for section in (*sections, _categories(data)) if section.rows),
         legend=tuple(_legend(data)),
-        source=_source(data),
+        source=(
+            Fact("runs", ", ".join(run.run_id for run in data.runs)),
+            Fact("rule set", f"{rule.name} v{rule.version}"),
+        ),
         caption=INTERVALS,
-    )
-
-
-def _source(data: ComparisonData) -> tuple[Fact, ...]:
-    rule = data.opinion.rule
-    return (
-        Fact("runs", ", ".join(run.run_id for run in data.runs)),
-        Fact("rule set", f"{rule.name} v{rule.version}"),
     )
 
 
@@ -72,8 +71,11 @@ def side_name(data: ComparisonData, side: ModelOfRun) -> str:
 
 def difference_in_words(found: Difference) -> str:
     """Write a difference with its interval: `+1.2 points [-0.3, +2.7]`."""
-    interval = format_difference_interval(found.ci_low, found.ci_high)
-    return f"{format_difference(found.difference)} points {interval}"
+    return f"{format_difference(found.difference)} points {_interval(found)}"
+
+
+def _interval(found: Difference) -> str:
+    return format_interval(found.ci_low, found.ci_high, format_difference)
 
 
 def in_points(value: float) -> str:
@@ -109,77 +111,67 @@ def _run(run: Run) -> str:
 def _metric(data: ComparisonData, name: str, title: str) -> Section:
     known = [(pair, pair.comparison.metrics[name]) for pair in data.pairs]
     known = [(pair, found) for pair, found in known if found.difference is not None]
-    return Section(
-        title=f"{title}: candidate minus baseline",
-        columns=(TableCell("candidate", "against the baseline"), *_columns(data)),
-        rows=tuple((_pair(data, pair), *_cells(data, found)) for pair, found in known),
-        remarks=tuple(_remarks(data, known)),
+    return Section.of(
+        f"{title}: candidate minus baseline",
+        _columns(data),
+        (_cells(data, pair, found) for pair, found in known),
+        remarks=_remarks(data, known),
     )
 
 
 def _categories(data: ComparisonData) -> Section:
-    known = [
-        (category, pair, found)
-        for pair in data.pairs
-        for category, found in sorted(pair.comparison.categories.items())
-        if found.difference is not None
-    ]
-    return Section(
-        title="DR by category: candidate minus baseline",
-        columns=(
-            TableCell("category"),
-            TableCell("candidate", "against the baseline"),
-            *_columns(data),
+    """Return the differences by category; of several pairs those that are sure."""
+    alone = len(data.pairs) == 1
+    return Section.of(
+        "DR by category: candidate minus baseline",
+        ("category", *_columns(data)),
+        (
+            (category, *_cells(data, pair, found))
+            for pair in data.pairs
+            for category, found in sorted(pair.comparison.categories.items())
+            if found.difference is not None and (alone or _differs(found))
         ),
-        rows=tuple(
-            (TableCell(category), _pair(data, pair), *_cells(data, found))
-            for category, pair, found in known
-            if len(data.pairs) == 1 or (found.p_adjusted is not None and found.p_adjusted < LEVEL)
-        ),
-        note="" if len(data.pairs) == 1 else f"Those with an adjusted p below {LEVEL}.",
+        note="" if alone else f"Those with an adjusted p below {LEVEL}.",
         keys=2,
     )
 
 
-def _columns(data: ComparisonData) -> tuple[TableCell, ...]:
+def _columns(data: ComparisonData) -> tuple[Cell, ...]:
     return (
+        TableCell("candidate", "against the baseline"),
         TableCell("candidate", "baseline"),
-        TableCell("difference", "[95% CI]"),
+        TableCell("difference", INTERVAL),
         TableCell("p adj.", "p"),
         TableCell("discordant", "baseline, candidate"),
-        TableCell("McNemar p"),
-        TableCell("MDE"),
+        "McNemar p",
+        "MDE",
         TableCell("commands", f"for {in_points(data.margin)}"),
         TableCell("n", "clusters"),
     )
 
 
-def _cells(data: ComparisonData, found: Difference) -> tuple[TableCell, ...]:
+def _cells(data: ComparisonData, pair: ComparedPair, found: Difference) -> tuple[Cell, ...]:
     return (
+        _pair(data, pair),
         TableCell(format_rate(found.b), format_rate(found.a)),
-        TableCell(
-            format_difference(found.difference),
-            format_difference_interval(found.ci_low, found.ci_high),
-        ),
+        TableCell(format_difference(found.difference), _interval(found)),
         TableCell(format_p(found.p_adjusted), format_p(found.p_value)),
-        TableCell(f"{format_count(found.a_only)}, {format_count(found.b_only)}"),
-        TableCell(format_p(found.mcnemar_p)),
-        TableCell(format_points(found.mde)),
-        TableCell(format_count(commands_needed(found, data.margin))),
+        f"{format_count(found.a_only)}, {format_count(found.b_only)}",
+        format_p(found.mcnemar_p),
+        format_points(found.mde),
+        format_count(commands_needed(found, data.margin)),
         TableCell(format_count(found.n), format_count(found.clusters)),
     )
 
 
 def _pair(data: ComparisonData, pair: ComparedPair) -> TableCell:
+    a, b = (
+        f"{side.model} {SIMULATED}" if side in data.simulated else side.model
+        for side in (pair.a, pair.b)
+    )
     if data.of_one_run:
-        return TableCell(_marked(data, pair.b), f"against {_marked(data, pair.a)}")
-    if len(data.runs) > 2:
-        return TableCell(_marked(data, pair.b), f"in {pair.b.run_id}")
-    return TableCell(_marked(data, pair.b))
-
-
-def _marked(data: ComparisonData, side: ModelOfRun) -> str:
-    return f"{side.model} {SIMULATED}" if side in data.simulated else side.model
+        return TableCell(b, f"against {a}")
+    return TableCell(b, f"in {pair.b.run_id}" if len(data.runs) > 2 else "")
 
 
 def _remarks(
@@ -198,10 +190,9 @@ def _differs(found: Difference) -> bool:
 
 def _sentence(data: ComparisonData, pair: ComparedPair, found: Difference) -> str:
     a, b = side_name(data, pair.a), side_name(data, pair.b)
-    if _differs(found) and found.difference:
-        word = "better" if found.difference > 0 else "worse"
-        return f"{b} is {word} than {a}: {difference_in_words(found)}."
     seen = difference_in_words(found)
+    if _differs(found) and found.difference:
+        return f"{b} is {'better' if found.difference > 0 else 'worse'} than {a}: {seen}."
     return f"{b} and {a} cannot be distinguished: {seen}{_to_separate(data, found)}."
 
 
@@ -255,16 +246,10 @@ NUMBERS = tuple(
 """The plain numbers of a difference, in the order of exports."""
 
 
-def render_comparison_json(data: ComparisonData) -> str:
-    """Return a comparison as JSON in ASCII; absent numbers are null."""
-    return printable_json(comparison_document(data)) + "\n"
-
-
 def comparison_document(data: ComparisonData) -> JsonObject:
-    rule = data.opinion.rule
+    """Return a comparison in JSON types; absent numbers are null."""
     return {
-        "scoring": rule.name,
-        "scoring_version": rule.version,
+        **_source(data),
         "opinion": data.opinion.provenance,
         "runs": [{"run_id": run.run_id, "name": run.name} for run in data.runs],
         "unlike": list(data.unlike),
@@ -272,8 +257,21 @@ def comparison_document(data: ComparisonData) -> JsonObject:
         "margin": data.margin,
         "pairs": [_pair_document(data, pair) for pair in data.pairs],
         "tie_groups": [list(group) for group in data.tie_groups],
-        "gate": [_gate(each) for each in data.gates] or None,
+        "gate": [
+            {
+                **_sides(gate.pair),
+                "verdict": gate.verdict.value,
+                "commands_needed": gate.needed,
+                "commands_missing": gate.missing,
+            }
+            for gate in data.gates
+        ]
+        or None,
     }
+
+
+def _source(data: ComparisonData) -> JsonObject:
+    return {"scoring": data.opinion.rule.name, "scoring_version": data.opinion.rule.version}
 
 
 def _pair_document(data: ComparisonData, pair: ComparedPair) -> JsonObject:
@@ -298,15 +296,6 @@ def _numbers(data: ComparisonData, found: Difference) -> JsonObject:
     return {**known, "discordant": discordant, "commands_needed": needed}
 
 
-def _gate(gate: PairGate) -> JsonObject:
-    return {
-        **_sides(gate.pair),
-        "verdict": gate.verdict.value,
-        "commands_needed": gate.needed,
-        "commands_missing": gate.missing,
-    }
-
-
 COLUMNS = (
     *("scoring", "scoring_version", "unlike", "a_run_id", "a_model", "b_run_id", "b_model"),
     *("samples", "verdict", "metric", "category", *NUMBERS),
@@ -314,41 +303,29 @@ COLUMNS = (
 )
 
 
-def render_comparison_csv(data: ComparisonData) -> str:
-    """Return a comparison as CSV; what is undefined is empty."""
-    return csv_text(
-        COLUMNS, (_about(data, pair) | row for pair in data.pairs for row in _rows(data, pair))
-    )
-
-
-def _about(data: ComparisonData, pair: ComparedPair) -> dict[str, Any]:
-    return {
-        "scoring": data.opinion.rule.name,
-        "scoring_version": data.opinion.rule.version,
-        "unlike": "; ".join(data.unlike),
-        "a_run_id": pair.a.run_id,
-        "a_model": pair.a.model,
-        "b_run_id": pair.b.run_id,
-        "b_model": pair.b.model,
-        "samples": pair.comparison.samples,
-        "verdict": data.verdict(pair),
-        "margin": data.margin,
-    }
-
-
-def _rows(data: ComparisonData, pair: ComparedPair) -> Iterator[dict[str, Any]]:
-    found = [(name, "", each) for name, each in pair.comparison.metrics.items()]
-    found += [
-        (CATEGORY_METRIC, category, each)
-        for category, each in sorted(pair.comparison.categories.items())
-    ]
-    for metric, category, each in found:
-        yield {
-            "metric": metric,
-            "category": category,
-            **asdict(each),
-            "commands_needed": commands_needed(each, data.margin),
+def _csv_rows(data: ComparisonData) -> Iterator[JsonObject]:
+    for pair in data.pairs:
+        sides = {"a": pair.a, "b": pair.b}.items()
+        about = {
+            **_source(data),
+            "unlike": "; ".join(data.unlike),
+            **{
+                f"{name}_{key}": value
+                for name, side in sides
+                for key, value in asdict(side).items()
+            },
+            "samples": pair.comparison.samples,
+            "verdict": data.verdict(pair),
+            "margin": data.margin,
         }
+        categories = sorted(pair.comparison.categories.items())
+        for metric, category, each in (
+            *((name, "", each) for name, each in pair.comparison.metrics.items()),
+            *((CATEGORY_METRIC, category, each) for category, each in categories),
+        ):
+            needed = commands_needed(each, data.margin)
+            row = {"metric": metric, "category": category, "commands_needed": needed}
+            yield about | asdict(each) | row
 
 
 _WORST_FIRST = (GateVerdict.WORSE, GateVerdict.INCONCLUSIVE, GateVerdict.SHIPS)
@@ -374,10 +351,13 @@ def gate_line(data: ComparisonData) -> str:
     return printable(f"{verdict.value}: {reasons}{rest}{_caveat(data)}")
 
 
+def _names(data: ComparisonData, gate: PairGate) -> str:
+    return f"{side_name(data, gate.pair.b)} against {side_name(data, gate.pair.a)}"
+
+
 def gate_in_words(data: ComparisonData, gate: PairGate) -> str:
     """Say how a candidate does, and what is missing to decide; foreign text."""
-    found = gate.difference
-    names = f"{side_name(data, gate.pair.b)} against {side_name(data, gate.pair.a)}"
+    found, names = gate.difference, _names(data, gate)
     if found.difference is None:
         return f"{names}: {data.metric} is undefined on {counted(found.n, 'command')} of both"
     return (
@@ -412,11 +392,12 @@ def junit_xml(data: ComparisonData) -> str:
         f'tests="{len(verdicts)}" failures="{verdicts.count(GateVerdict.WORSE)}" '
         f'errors="{verdicts.count(GateVerdict.INCONCLUSIVE)}"'
     )
+    suite = _xml(f"{data.metric} margin {data.margin:g}")
     return "\n".join(
         [
             '<?xml version="1.0" encoding="UTF-8"?>',
             f'<testsuites name="aegish-dist compare" {numbers} time="0">',
-            f'  <testsuite name="{_attribute(_suite(data))}" {numbers} skipped="0" time="0">',
+            f'  <testsuite name="{suite}" {numbers} skipped="0" time="0">',
             *(_case(data, gate) for gate in data.gates),
             "  </testsuite>",
             "</testsuites>",
@@ -425,62 +406,35 @@ def junit_xml(data: ComparisonData) -> str:
     )
 
 
-def _suite(data: ComparisonData) -> str:
-    return f"{data.metric} margin {data.margin:g}"
-
-
 def _case(data: ComparisonData, gate: PairGate) -> str:
     message = gate_in_words(data, gate) + _caveat(data)
-    name = f"{side_name(data, gate.pair.b)} against {side_name(data, gate.pair.a)}"
-    head = f'    <testcase classname="aegish-dist.gate" name="{_attribute(name)}" time="0">'
-    text, quoted = _text(message), _attribute(message)
+    text, quoted = _xml(message, quote=False), _xml(message)
     body = {
         GateVerdict.SHIPS: f"<system-out>{text}</system-out>",
         GateVerdict.WORSE: f'<failure message="{quoted}" type="worse">{text}</failure>',
         GateVerdict.INCONCLUSIVE: f'<error message="{quoted}" type="inconclusive">{text}</error>',
     }
+    name = _xml(_names(data, gate))
+    head = f'    <testcase classname="aegish-dist.gate" name="{name}" time="0">'
     return f"{head}\n      {body[gate.verdict]}\n    </testcase>"
 
 
-def _text(text: str) -> str:
-    return escape(_NO_XML.sub("", printable(text)), quote=False)
-
-
-def _attribute(text: str) -> str:
-    return escape(_NO_XML.sub("", printable(text)))
+def _xml(text: str, *, quote: bool = True) -> str:
+    return escape(_NO_XML.sub("", printable(text)), quote)
 
 
 COMPARISON_FORMATS = ("table", "markdown", "latex", "csv", "json")
 
 
-def in_format(
-    form: str,
-    report: Callable[[], Report],
-    texts: Mapping[str, Callable[[], str]],
-    *,
-    width: int | None,
-    color: bool,
-) -> str:
-    """Return a comparison as text that ends with a line break.
-
-    Args:
-        width: Columns of the terminal; only tables use it.
-        color: Whether to emit ANSI colours; only tables use it.
-    """
+def drawn(form: str, report: Report, *, width: int | None, color: bool) -> str:
+    """Return sections as a table of that width, as Markdown or as LaTeX."""
     if form == "table":
-        from aegish_dist.report.table import draw_table  # noqa: PLC0415  with rich
-
-        return draw_table(report(), width, color)
+        return draw_table(report, width, color)
     if form == "markdown":
-        return draw_markdown(report())
-    if form == "latex":
-        from aegish_dist.report.latex import draw_latex  # noqa: PLC0415  folded as rich does it
+        return draw_markdown(report)
+    from aegish_dist.report.latex import draw_latex  # noqa: PLC0415  for papers alone
 
-        return draw_latex(report())
-    if form not in texts:
-        known = ", ".join(COMPARISON_FORMATS)
-        raise ReportError(f"unknown format of a comparison '{form}': choose one of {known}")
-    return texts[form]()
+    return draw_latex(report)
 
 
 def render_comparison(
@@ -498,13 +452,12 @@ def render_comparison(
         width: Columns of the terminal; only tables use it.
         color: Whether to emit ANSI colours; only tables use it.
     """
-    texts = {
-        "csv": lambda: render_comparison_csv(data),
-        "json": lambda: render_comparison_json(data),
-    }
-
-    def report() -> Report:
-        built = build_comparison(data)
-        return stackable(built) if run_columns else built
-
-    return in_format(format, report, texts, width=width, color=color)
+    if format not in COMPARISON_FORMATS:
+        known = ", ".join(COMPARISON_FORMATS)
+        raise ReportError(f"unknown format of a comparison '{format}': choose one of {known}")
+    if format == "csv":
+        return csv_text(COLUMNS, _csv_rows(data))
+    if format == "json":
+        return printable_json(comparison_document(data)) + "\n"
+    report = build_comparison(data)
+    return drawn(format, stackable(report) if run_columns else report, width=width, color=color)

@@ -6,16 +6,15 @@ What one format alone needs is imported when that format is drawn: the page brin
 from collections.abc import Collection
 
 from aegish_dist.errors import ReportError
-from aegish_dist.report.comparison import in_format
+from aegish_dist.report.comparison import drawn
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.documents import render_csv, render_json, render_reference_json
 from aegish_dist.report.layout import stackable
 from aegish_dist.report.sections import BRIEF, SECTION_NAMES, build_report
 
-_TEXTS = ("json", "csv", "reference-json", "html")
 IN_SECTIONS = {"table": BRIEF, "markdown": SECTION_NAMES, "latex": BRIEF}
 """The formats whose sections can be chosen, and those that they have by themselves."""
-FORMATS = (*IN_SECTIONS, *_TEXTS)
+FORMATS = (*IN_SECTIONS, "json", "csv", "reference-json", "html")
 
 
 def render(
@@ -39,10 +38,7 @@ def render(
     """
     if format in IN_SECTIONS:
         report = build_report(data, IN_SECTIONS[format] if sections is None else sections)
-        drawn = stackable(report) if run_columns else report
-        return in_format(format, lambda: drawn, {}, width=width, color=color)
-    if format not in _TEXTS:
-        raise ReportError(f"unknown report format '{format}': choose one of {', '.join(FORMATS)}")
+        return drawn(format, stackable(report) if run_columns else report, width=width, color=color)
     match format:
         case "csv":
             return render_csv(data)
@@ -50,7 +46,8 @@ def render(
             return render_json(data)
         case "reference-json":
             return render_reference_json(data)
-        case _:
+        case "html":
             from aegish_dist.report.page import render_page  # noqa: PLC0415
 
             return "".join(render_page(data))
+    raise ReportError(f"unknown report format '{format}': choose one of {', '.join(FORMATS)}")

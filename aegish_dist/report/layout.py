@@ -7,10 +7,8 @@ version that wrote them, so what a document lacks reads as undefined.
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, Self
 
-from aegish_dist.core.outcome import ScoredAnswer
-from aegish_dist.core.sample import TrueLabel
 from aegish_dist.report.numbers import UNDEFINED, format_interval, format_rate
 from aegish_dist.statistics.calibration import ReliabilityBin
 from aegish_dist.statistics.rates import NUMBERS, Estimate
@@ -45,32 +43,33 @@ class RankedModel:
         """Return the detection rate in a category."""
         return _estimate(self.part("categories").get(name))
 
+    def number(self, *path: str) -> Any:
+        """Return what stands below some keys, such as `tokens`, `input`; None if absent."""
+        found: Any = self.document
+        for key in path:
+            found = (found or {}).get(key)
+        return found
+
     def count(self, name: str) -> int | None:
         """Return a count by name, such as `planned`."""
-        return self.part("counts").get(name)
-
-    def action(self, target: TrueLabel, label: ScoredAnswer) -> int | None:
-        """Return how many verdicts about samples of a target carry a label."""
-        by_label = self.part("actions").get(target.value) or {}
-        return by_label.get(label.value)
+        count: int | None = self.number("counts", name)
+        return count
 
     def latency(self, part: str, statistic: str) -> float | None:
         """Return a statistic, such as `p90`, of a part of the latency, in milliseconds."""
-        of_part = self.part("latency_parts_ms").get(part) or {}
-        return of_part.get(statistic)
+        latency_ms: float | None = self.number("latency_parts_ms", part, statistic)
+        return latency_ms
 
     def cost(self, name: str) -> float | None:
         """Return `total_usd`, `per_1000_usd` or `per_command_usd`."""
-        return self.part("cost").get(name)
-
-    def tokens(self, kind: str) -> int | None:
-        """Return summed tokens of a kind, such as `cache_read`."""
-        return self.part("tokens").get(kind)
+        cost: float | None = self.number("cost", name)
+        return cost
 
     @property
-    def reliability(self) -> tuple[ReliabilityBin, ...]:
-        """The bins of stated confidence; empty where they are not known."""
-        return tuple(ReliabilityBin(**each) for each in self.document.get("reliability") or ())
+    def reliability(self) -> list[ReliabilityBin]:
+        """The bins of stated confidence that hold verdicts; empty where they are not known."""
+        bins = [ReliabilityBin(**each) for each in self.document.get("reliability") or ()]
+        return [each for each in bins if each.n and each.accuracy is not None]
 
 
 def ranked_entries(document: Mapping[str, Any]) -> list[RankedModel]:
@@ -98,9 +97,6 @@ def _estimate(numbers: Mapping[str, Any] | None) -> Estimate:
     return Estimate(**{name: known[name] for name in NUMBERS if name in known})
 
 
-_N = TypeVar("_N", int, float)
-
-
 @dataclass(frozen=True, slots=True)
 class TableCell:
     """One field of a table, on up to two lines."""
@@ -117,9 +113,11 @@ class TableCell:
     @property
     def mark(self) -> str:
         """`PASS`, `FAIL` or nothing."""
-        if self.passed is None:
-            return ""
-        return "PASS" if self.passed else "FAIL"
+        return "" if self.passed is None else "PASS" if self.passed else "FAIL"
+
+
+Cell = TableCell | str
+"""A cell, or the text of one that has nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +134,24 @@ class Section:
     """How many leading columns say what a row is about; the last of them holds the model."""
     remarks: tuple[str, ...] = ()
     """Lines below the table, for what is too long for a column."""
+
+    @classmethod
+    def of(
+        cls,
+        title: str,
+        columns: Iterable[Cell],
+        rows: Iterable[Iterable[Cell]],
+        *,
+        note: str = "",
+        keys: int = 1,
+        remarks: Iterable[str] = (),
+    ) -> Self:
+        """Return a table of cells or their texts."""
+        return cls(title, _row(columns), tuple(map(_row, rows)), note, keys, tuple(remarks))
+
+
+def _row(cells: Iterable[Cell]) -> tuple[TableCell, ...]:
+    return tuple(TableCell(cell) if isinstance(cell, str) else cell for cell in cells)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,16 +179,6 @@ class Report:
     """Sentences for captions: how many commands there are, and how intervals are made."""
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column and how its cells are read."""
-
-    title: str
-    read: Callable[[RankedModel], TableCell | str]
-    detail: str = ""
-    """Second line of the heading; empty when there is none."""
-
-
 HEADLINES = {
     "aegish_score": "aegish score",
     "malicious_detection_rate": "DR",
@@ -188,7 +194,24 @@ def marked(entry: RankedModel) -> str:
     return f"{entry.model} {SIMULATED}" if entry.simulated else entry.model
 
 
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column and how its cells are read."""
+
+    title: str
+    read: Callable[[RankedModel], Any]
+    """Returns a cell, or its text, or what `write` writes."""
+    write: Callable[[Any], str] | None = None
+    detail: str = ""
+    """Second line of the heading; empty when there is none."""
+
+    def cell(self, entry: RankedModel) -> Cell:
+        found: Any = self.read(entry)
+        return found if self.write is None else number_cell(found, self.write)
+
+
 MODEL = Column("model", marked)
+INTERVAL = "[95% CI]"
 
 
 def tabulate(
@@ -199,46 +222,32 @@ def tabulate(
     note: str = "",
     keys: int = 1,
 ) -> Section:
-    """Return a section with one row per model.
-
-    Args:
-        entries: The models, in the order of the rows.
-        keys: How many leading columns say what a row is about; at least 1.
-    """
-    return Section(
-        title=title,
-        columns=tuple(TableCell(column.title, column.detail) for column in columns),
-        rows=tuple(tuple(_cell(column.read(entry)) for column in columns) for entry in entries),
-        note=note,
-        keys=keys,
-    )
+    """Return a section with one row per model."""
+    headings = (TableCell(column.title, column.detail) for column in columns)
+    rows = ((column.cell(entry) for column in columns) for entry in entries)
+    return Section.of(title, headings, rows, note=note, keys=keys)
 
 
-def rate_cell(estimate: Estimate, passed: bool | None = None) -> TableCell:
-    """Return a rate over its interval, as percentages."""
-    interval = format_interval(estimate.ci_low, estimate.ci_high)
-    detail = "" if estimate.ci_low is None else interval
-    return TableCell(format_rate(estimate.value), detail, passed, estimate.value)
-
-
-def number_cell(value: _N | None, write: Callable[[_N | None], str], detail: str = "") -> TableCell:
-    """Return a number as its writer shows it.
-
-    Args:
-        value: The number; None when undefined.
-        detail: Second line; empty when there is none.
-    """
+def number_cell(value: Any, write: Callable[[Any], str], detail: str = "") -> TableCell:
+    """Return a number, None where it is undefined, as its writer shows it."""
     return TableCell(write(value), detail, value=value)
 
 
-def _cell(content: TableCell | str) -> TableCell:
-    return TableCell(content) if isinstance(content, str) else content
+def estimate_cell(
+    estimate: Estimate,
+    write: Callable[[float | None], str] = format_rate,
+    passed: bool | None = None,
+) -> TableCell:
+    """Return an estimate over its interval."""
+    low, high = estimate.ci_low, estimate.ci_high
+    detail = "" if low is None else format_interval(low, high, write)
+    return TableCell(write(estimate.value), detail, passed, estimate.value)
 
 
 def stackable(report: Report) -> Report:
     """Return a report whose rows begin with its source, so that files of reports can be stacked."""
-    names = tuple(TableCell(fact.label) for fact in report.source)
-    values = tuple(TableCell(fact.text) for fact in report.source)
+    names = _row(fact.label for fact in report.source)
+    values = _row(fact.text for fact in report.source)
     sections = tuple(
         replace(
             section,

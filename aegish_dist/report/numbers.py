@@ -1,6 +1,7 @@
 """How reports write numbers; what is undefined is an en dash, never 0."""
 
 import math
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 UNDEFINED = "\N{EN DASH}"
@@ -16,11 +17,11 @@ def format_points(value: float | None) -> str:
     return UNDEFINED if value is None else f"{100 * value:.2f}"
 
 
-def format_interval(low: float | None, high: float | None) -> str:
-    """Write an interval of rates as percentages: `[93.9, 97.0]`."""
-    if low is None or high is None:
-        return UNDEFINED
-    return f"[{format_rate(low)}, {format_rate(high)}]"
+def format_interval(
+    low: float | None, high: float | None, write: Callable[[float | None], str] = format_rate
+) -> str:
+    """Write an interval: `[93.9, 97.0]`, of differences `[-0.3, +1.9]`."""
+    return UNDEFINED if low is None or high is None else f"[{write(low)}, {write(high)}]"
 
 
 def format_difference(value: float | None) -> str:
@@ -28,18 +29,9 @@ def format_difference(value: float | None) -> str:
     return UNDEFINED if value is None else f"{100 * value:+.1f}"
 
 
-def format_difference_interval(low: float | None, high: float | None) -> str:
-    """Write an interval of differences in percentage points: `[-0.3, +1.9]`."""
-    if low is None or high is None:
-        return UNDEFINED
-    return f"[{format_difference(low)}, {format_difference(high)}]"
-
-
 def format_p(value: float | None) -> str:
     """Write a p value: three decimals, `<0.001` below, never `0.000`."""
-    if value is None:
-        return UNDEFINED
-    return f"{value:.3f}" if value >= 0.001 else "<0.001"
+    return format_decimal(value) if value is None or value >= 0.001 else "<0.001"
 
 
 def format_decimal(value: float | None) -> str:

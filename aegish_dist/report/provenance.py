@@ -1,17 +1,18 @@
 """The subject of a report: its head, what its numbers depend on, and commands that repeat it."""
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
+from typing import Any
 
 from aegish_dist.core.model import CallParameters, ModelSpec, Price, Rate
-from aegish_dist.core.opinion import AEGISH_TARGETS, Opinion, Overlay
-from aegish_dist.core.run import Prompt, Run, RunDataset
+from aegish_dist.core.opinion import AEGISH_TARGETS, Opinion
+from aegish_dist.core.run import Prompt, Run
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES
 from aegish_dist.core.snapshot import Snapshot
 from aegish_dist.core.text import printable_line_of_json, shortened
 from aegish_dist.report.data import ReportData
-from aegish_dist.report.layout import Fact, RankedModel, Section, TableCell, number_cell
+from aegish_dist.report.layout import Cell, Fact, RankedModel, Section, TableCell, number_cell
 from aegish_dist.report.numbers import UNDEFINED, format_count, format_time
 
 MOST_CHARACTERS = 300
@@ -25,13 +26,17 @@ def head(data: ReportData, entries: Sequence[RankedModel]) -> tuple[Fact, ...]:
     """Return what was run and counted, in one line each."""
     run, snapshot = data.run, data.snapshot
     version = f"aegish-dist {run.package_version}"
+    unlike = (
+        "the verdicts that count now are not those of this snapshot; a report without "
+        "`--snapshot` shows them"
+    )
     return (
-        *_not_current(data),
+        *(() if data.is_current else (Fact("OLDER", unlike),)),
         Fact("Name", shortened(run.name, MOST_CHARACTERS) or UNDEFINED),
         Fact("Created", f"{format_time(run.created_at)} by {run.origin}, {version}"),
         Fact("Samples", _samples(run)),
-        Fact("Prompt", _prompt(run)),
-        Fact("Parameters", parameters_in_words(run.parameters)),
+        Fact("Prompt", _prompt(run.prompt)),
+        Fact("Parameters", _parameters(run.parameters)),
         *_batched(run),
         Fact("Epochs", format_count(run.epochs)),
         Fact("Scoring", _scoring(snapshot)),
@@ -57,13 +62,11 @@ def _verdicts(data: ReportData, entries: Sequence[RankedModel]) -> str:
 
 def _batched(run: Run) -> Iterator[Fact]:
     if run.batched:
-        shares = {
-            f"{s.batch_share:.0%}" for s in run.models if s.id in run.batched and s.batch_share
-        }
-        price = " or ".join(sorted(shares))
+        asked = [spec for spec in run.models if spec.id in run.batched]
+        price = " or ".join(sorted({f"{s.batch_share:.0%}" for s in asked if s.batch_share}))
         called = {spec.id for spec in run.models if spec.wire.http is not None}
         everything = "" if called <= set(run.batched) else " of some models"
-        live = "" if asked_in_batches_only(run) else ", after a while of single calls"
+        live = "" if _in_batches_only(run) else ", after a while of single calls"
         yield Fact(
             "Batches",
             f"requests{everything} were sent in batches{live}: at {price} of the price, and without"
@@ -71,42 +74,39 @@ def _batched(run: Run) -> Iterator[Fact]:
         )
 
 
-def asked_in_batches_only(run: Run) -> bool:
+def _in_batches_only(run: Run) -> bool:
     """Return whether what is asked in batches was so from the beginning."""
     return all(after_s < STARTS_AT_ONCE_S for after_s in run.batched.values())
 
 
 def _pruned(run: Run) -> Iterator[Fact]:
     if run.pruned is not None:
-        number = format_count(run.pruned.completions)
-        yield Fact(
-            "Pruned",
-            f"{number} completions were deleted, last {format_time(run.pruned.at)}; the numbers do "
-            "not depend on them",
-        )
+        number, last = format_count(run.pruned.completions), format_time(run.pruned.at)
+        words = f"{number} completions were deleted, last {last}; the numbers do not depend on them"
+        yield Fact("Pruned", words)
 
 
 def _samples(run: Run) -> str:
-    datasets = ", ".join(map(_dataset, run.datasets))
-    return f"{format_count(run.samples)}: {datasets}" if datasets else "0"
+    if not run.datasets:
+        return "0"
+    datasets = []
+    for dataset in run.datasets:
+        sizes = {"malicious": dataset.malicious, "harmless": dataset.samples - dataset.malicious}
+        kinds = ", ".join(f"{format_count(size)} {kind}" for kind, size in sizes.items() if size)
+        datasets.append(f"{dataset.name} ({kinds or 'empty'})")
+    return f"{format_count(run.samples)}: {', '.join(datasets)}"
 
 
-def _dataset(dataset: RunDataset) -> str:
-    sizes = {"malicious": dataset.malicious, "harmless": dataset.samples - dataset.malicious}
-    kinds = ", ".join(f"{format_count(size)} {kind}" for kind, size in sizes.items() if size)
-    return f"{dataset.name} ({kinds or 'empty'})"
+_UNKNOWN = "unknown, the verdicts were imported"
 
 
-def _prompt(run: Run) -> str:
-    if run.prompt is None:
-        return "unknown, the verdicts were imported"
-    return f"{run.prompt.name} (fingerprint {run.prompt.fingerprint[:12]})"
+def _prompt(prompt: Prompt | None) -> str:
+    return _UNKNOWN if prompt is None else f"{prompt.name} (fingerprint {prompt.fingerprint[:12]})"
 
 
-def parameters_in_words(parameters: CallParameters | None) -> str:
-    """Name the parameters of every call, or say that they are not known."""
+def _parameters(parameters: CallParameters | None) -> str:
     if parameters is None:
-        return "unknown, the verdicts were imported"
+        return _UNKNOWN
     seed = "none" if parameters.seed is None else parameters.seed
     temperature = (
         "the provider's default" if parameters.temperature is None else parameters.temperature
@@ -127,24 +127,20 @@ def _opinion(snapshot: Snapshot) -> str:
     """Name rule set, targets and overlay with their versions and fingerprints."""
     if snapshot.opinion is None:
         return UNDEFINED
-    kinds = {"scoring": "rule set", "targets": "targets", "overlay": "overlay"}
-    said = []
-    for part, identity in snapshot.opinion.provenance.items():
-        if identity is not None:
-            version = f"v{identity['version']} ({identity['fingerprint']})"
-            said.append(f"{kinds[part]} {identity['name']} {version}")
-    overlay = snapshot.opinion.overlay
-    changes = "" if overlay is None else f", {format_count(len(overlay.changes))} changes"
-    return ", ".join(said) + changes
+    said = [
+        f"{part} {made['name']} v{made['version']} ({made['fingerprint']})"
+        for part, made in _made_under(snapshot.opinion)
+    ]
+    if snapshot.opinion.overlay is not None:
+        said.append(f"{format_count(len(snapshot.opinion.overlay.changes))} changes")
+    return ", ".join(said)
 
 
-def _not_current(data: ReportData) -> Iterator[Fact]:
-    if not data.is_current:
-        yield Fact(
-            "OLDER",
-            "the verdicts that count now are not those of this snapshot; a report without "
-            "`--snapshot` shows them",
-        )
+def _made_under(opinion: Opinion | None) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield name, version and fingerprint of each part of an opinion, by the word for the part."""
+    for part, made in ({} if opinion is None else opinion.provenance).items():
+        if made is not None:
+            yield "rule set" if part == "scoring" else part, made
 
 
 INTERVALS = (
@@ -177,22 +173,29 @@ COT = "+cot"
 
 
 def commands(data: ReportData) -> tuple[str, ...]:
-    """Return what to type: for the same numbers, for the same opinion, and to ask once more.
+    """Return what to type: for the same numbers, for the same opinion, and to ask once more."""
+    return tuple(command for _, command in reproduction(data))
+
+
+def reproduction(data: ReportData) -> Iterator[tuple[str, str]]:
+    """Yield the purpose of each command that makes the run or its report once more, and it.
 
     A file that this report does not name stands as `FILE`.
     """
     run, snapshot = data.run, data.snapshot
-    number = str(snapshot.snapshot_id)
-    return (
-        _line("report", "--run-id", run.run_id, "--snapshot", number),
-        *_report_again(run, snapshot.opinion),
-        _submit(run) if run.origin == "submit" else _line("verdicts", "import", *_import(run)),
-    )
+    report = ("report", "--run-id", run.run_id)
+    yield "These numbers", _line(*report, "--snapshot", str(snapshot.snapshot_id))
+    if snapshot.opinion is not None:
+        now = _line(*report, *_opinion_options(snapshot.opinion))
+        yield "The same opinion on the verdicts as they are now", now
+    name = ("--name", run.name) if run.name else ()
+    imported = _line("verdicts", "import", "FILE", *name)
+    yield "The run once more", _submit(run) if run.origin == "submit" else imported
 
 
 def shell_quoted(text: str) -> str:
     r"""Quote a word for the shell; unprintable characters become escapes: `$'a\u202eb'`."""
-    if all(character.isprintable() for character in text):
+    if text.isprintable():
         return shlex.quote(text)
     return f"$'{''.join(map(_escaped, text))}'"
 
@@ -210,52 +213,40 @@ def _line(*words: str) -> str:
     return " ".join(("aegish-dist", *(w if w == "FILE" else shell_quoted(w) for w in words)))
 
 
-def _report_again(run: Run, opinion: Opinion | None) -> Iterator[str]:
-    """Yield the command that applies the opinion to the verdicts as they are now."""
-    if opinion is None:
-        return
-    words: list[str] = []
+def _opinion_options(opinion: Opinion) -> Iterator[str]:
     rule = opinion.rule
     if rule.fingerprint != DEFAULT_RULE.fingerprint:
         known = RULES.get(rule.name)
         is_known = known is not None and known.fingerprint == rule.fingerprint
-        words += ["--scoring", rule.name if is_known else "FILE"]
+        yield from ("--scoring", rule.name if is_known else "FILE")
     if opinion.targets.fingerprint != AEGISH_TARGETS.fingerprint:
-        words += ["--targets", "FILE"]
+        yield from ("--targets", "FILE")
     if opinion.overlay is not None:
-        words += ["--overlay", "FILE"]
-    yield _line("report", "--run-id", run.run_id, *words)
-
-
-def _import(run: Run) -> Sequence[str]:
-    return ("FILE", "--name", run.name) if run.name else ("FILE",)
+        yield from ("--overlay", "FILE")
 
 
 def _submit(run: Run) -> str:
     datasets = ",".join(f"{dataset.name}@{run.run_id}" for dataset in run.datasets)
+    prompt = [] if run.prompt is None else ["--prompt", run.prompt.name.removesuffix(COT)]
+    if run.prompt is not None and run.prompt.name.endswith(COT):
+        prompt.append("--cot")
     return _line(
         *("submit", "--models", ",".join(spec.id for spec in run.models)),
         *("--dataset", datasets, "--epochs", str(run.epochs)),
-        *([] if run.prompt is None else _prompt_options(run.prompt)),
-        *([] if run.parameters is None else _parameters(run.parameters)),
+        *prompt,
+        *([] if run.parameters is None else _parameter_options(run.parameters)),
         *_batches(run),
     )
 
 
 def _batches(run: Run) -> Iterator[str]:
-    if run.batched and asked_in_batches_only(run):
+    if run.batched and _in_batches_only(run):
         yield "--batch"
     elif run.batched:
         yield from ("--batch-after", f"{round(max(run.batched.values()) / MINUTE_S)}m")
 
 
-def _prompt_options(prompt: Prompt) -> list[str]:
-    if prompt.name.endswith(COT):
-        return ["--prompt", prompt.name.removesuffix(COT), "--cot"]
-    return ["--prompt", prompt.name]
-
-
-def _parameters(parameters: CallParameters) -> Iterator[str]:
+def _parameter_options(parameters: CallParameters) -> Iterator[str]:
     values = {
         "--seed": parameters.seed,
         "--temperature": parameters.temperature,
@@ -275,43 +266,69 @@ _MOST_CHANGES = 20
 
 def provenance(data: ReportData) -> Iterator[Section]:
     """Yield the datasets, the prices, and the versions of everything else."""
-    yield _datasets(data.run.datasets)
-    yield _models(data.run)
-    yield _versions(data)
-
-
-def _datasets(datasets: Sequence[RunDataset]) -> Section:
-    columns = ("dataset", "fingerprint", "samples", "malicious", "source", "licence")
-    return Section(
-        title="Datasets",
-        columns=tuple(map(TableCell, columns)),
-        rows=tuple(
+    yield Section.of(
+        "Datasets",
+        ("dataset", "fingerprint", "samples", "malicious", "source", "licence"),
+        (
             (
-                TableCell(each.name),
-                TableCell(each.fingerprint[:16]),
+                each.name,
+                each.fingerprint[:16],
                 number_cell(each.samples, format_count),
                 number_cell(each.malicious, format_count),
-                TableCell(each.source or UNDEFINED),
-                TableCell(each.licence or UNDEFINED),
+                each.source or UNDEFINED,
+                each.licence or UNDEFINED,
             )
-            for each in datasets
+            for each in data.run.datasets
         ),
         note="A fingerprint is of the samples and their labels: the same ones have the same.",
     )
-
-
-def _models(run: Run) -> Section:
-    columns = ("model", "asked for", "input", "output", "cache read", "cache write", "per call")
-    return Section(
-        title="Models and prices",
-        columns=tuple(map(TableCell, columns)),
-        rows=tuple(map(_model, run.models)),
+    yield Section.of(
+        "Models and prices",
+        ("model", "asked for", "input", "output", "cache read", "cache write", "per call"),
+        map(_model, data.run.models),
         note=(
             "USD per million tokens as of submit, and per call where one has a flat price; above "
             "some length of the prompt another price may hold, which the JSON report has."
         ),
-        remarks=tuple(shortened(each, MOST_CHARACTERS) for each in _about_models(run)),
+        remarks=(shortened(each, MOST_CHARACTERS) for each in _about_models(data.run)),
     )
+    yield Section.of(
+        "Provenance",
+        ("part", "name", "version", "fingerprint"),
+        _versions(data),
+        note=(
+            "Everything that the numbers depend on: the same fingerprints and versions give the "
+            "same numbers. The JSON report has the texts of prompt, rule set, targets and overlay."
+        ),
+        keys=2,
+        remarks=_remarks(data),
+    )
+
+
+def _model(spec: ModelSpec) -> tuple[Cell, ...]:
+    price = spec.price or Price()
+    rates = (price.input, price.output, price.cache_read, price.cache_write)
+    return (
+        TableCell(spec.id, "simulated" if spec.simulated else ""),
+        spec.name,
+        *(UNDEFINED if spec.price is None else _rate(rate) for rate in rates),
+        _amount(price.per_call),
+    )
+
+
+def _rate(rate: Rate | None) -> Cell:
+    if rate is None:
+        return UNDEFINED
+    return _amount(rate.base, f"more above {format_count(rate.tiers[0][0])}" if rate.tiers else "")
+
+
+def _amount(usd: Decimal | None, detail: str = "") -> Cell:
+    """Write a price exactly, with no digit that says nothing."""
+    if usd is None:
+        return UNDEFINED
+    plain = f"{usd:f}"
+    exact = plain.rstrip("0").rstrip(".") if "." in plain else plain
+    return TableCell(f"${exact}", detail, value=float(usd))
 
 
 def _about_models(run: Run) -> Iterator[str]:
@@ -322,97 +339,37 @@ def _about_models(run: Run) -> Iterator[str]:
             yield f"{spec.id} in a batch costs {spec.batch_share:.0%} of these prices"
 
 
-def _model(spec: ModelSpec) -> tuple[TableCell, ...]:
-    price = spec.price or Price()
-    rates = (price.input, price.output, price.cache_read, price.cache_write)
-    known = spec.price is not None
-    return (
-        TableCell(spec.id, "simulated" if spec.simulated else ""),
-        TableCell(spec.name),
-        *(_rate(rate if known else None) for rate in rates),
-        _amount(price.per_call),
-    )
-
-
-def _rate(rate: Rate | None) -> TableCell:
-    if rate is None:
-        return TableCell(UNDEFINED)
-    tier = f"more above {format_count(rate.tiers[0][0])}" if rate.tiers else ""
-    return TableCell(_usd(rate.base), tier, value=float(rate.base))
-
-
-def _amount(usd: Decimal | None) -> TableCell:
-    return TableCell(UNDEFINED) if usd is None else TableCell(_usd(usd), value=float(usd))
-
-
-def _usd(amount: Decimal) -> str:
-    """Write a price exactly, with no digit that says nothing."""
-    plain = f"{amount:f}"
-    return f"${plain.rstrip('0').rstrip('.')}" if "." in plain else f"${plain}"
-
-
-def _versions(data: ReportData) -> Section:
+def _versions(data: ReportData) -> Iterator[tuple[str, ...]]:
     run, snapshot = data.run, data.snapshot
-    rows = []
     if run.prompt is not None:
-        rows.append(("prompt", run.prompt.name, UNDEFINED, run.prompt.fingerprint[:16]))
-    for part, made in ({} if snapshot.opinion is None else snapshot.opinion.provenance).items():
-        if made is not None:
-            rows.append((_PARTS[part], made["name"], f"{made['version']}", made["fingerprint"]))
-    rows += [
-        ("program of the run", "aegish-dist", run.package_version, UNDEFINED),
-        ("program of the snapshot", "aegish-dist", snapshot.code_version, UNDEFINED),
-        ("formulas", "metrics", f"{snapshot.metrics_version}", UNDEFINED),
-        ("reader of answers", "parser", snapshot.parser_versions, UNDEFINED),
-        ("verdicts", f"{snapshot.verdicts:,} counted", UNDEFINED, snapshot.verdicts_hash),
-    ]
-    return Section(
-        title="Provenance",
-        columns=tuple(map(TableCell, ("part", "name", "version", "fingerprint"))),
-        rows=tuple(tuple(map(TableCell, row)) for row in rows),
-        note=(
-            "Everything that the numbers depend on: the same fingerprints and versions give the "
-            "same numbers. The JSON report has the texts of prompt, rule set, targets and overlay."
-        ),
-        keys=2,
-        remarks=tuple(_remarks(data)),
-    )
-
-
-_PARTS = {"scoring": "rule set", "targets": "targets", "overlay": "overlay"}
+        yield "prompt", run.prompt.name, UNDEFINED, run.prompt.fingerprint[:16]
+    for part, made in _made_under(snapshot.opinion):
+        yield part, made["name"], f"{made['version']}", made["fingerprint"]
+    yield "program of the run", "aegish-dist", run.package_version, UNDEFINED
+    yield "program of the snapshot", "aegish-dist", snapshot.code_version, UNDEFINED
+    yield "formulas", "metrics", f"{snapshot.metrics_version}", UNDEFINED
+    yield "reader of answers", "parser", snapshot.parser_versions, UNDEFINED
+    yield "verdicts", f"{snapshot.verdicts:,} counted", UNDEFINED, snapshot.verdicts_hash
 
 
 def _remarks(data: ReportData) -> Iterator[str]:
-    yield f"Parameters of each call: {parameters_in_words(data.run.parameters)}."
+    yield f"Parameters of each call: {_parameters(data.run.parameters)}."
     if data.snapshot.opinion is not None:
-        yield from _provenance_opinion(data.snapshot.opinion)
+        yield from _about_opinion(data.snapshot.opinion)
     yield from (f"{purpose}: {command}" for purpose, command in reproduction(data))
 
 
-def reproduction(data: ReportData) -> Iterator[tuple[str, str]]:
-    """Yield the purpose of each command that makes the run or its report once more, and it."""
-    same, *now, again = commands(data)
-    yield "These numbers", same
-    for command in now:
-        yield "The same opinion on the verdicts as they are now", command
-    yield "The run once more", again
-
-
-def _provenance_opinion(opinion: Opinion) -> Iterator[str]:
+def _about_opinion(opinion: Opinion) -> Iterator[str]:
     rule = opinion.rule
     right = (("malicious", rule.malicious_correct), ("harmless", rule.harmless_correct))
     counted = "; ".join(f"{kind} is right at {', '.join(sorted(labels))}" for kind, labels in right)
     unscored = ", ".join(sorted(rule.unscored))
     yield f"Rule set {rule.name}: {counted}; not scored: {unscored or 'nothing'}."
-    if opinion.overlay is not None:
-        yield from _overlay(opinion.overlay)
-
-
-def _overlay(overlay: Overlay) -> Iterator[str]:
-    for change in overlay.changes[:_MOST_CHANGES]:
-        right = "excluded" if change.target is None else f"right label {change.target.value}"
-        said = f"{change} of {change.dataset}: {right}. {change.reason} ({change.author})"
+    changes = () if opinion.overlay is None else opinion.overlay.changes
+    for change in changes[:_MOST_CHANGES]:
+        label = "excluded" if change.target is None else f"right label {change.target.value}"
+        said = f"{change} of {change.dataset}: {label}. {change.reason} ({change.author})"
         yield f"Overlay: {shortened(said, MOST_CHARACTERS)}"
-    more = len(overlay.changes) - _MOST_CHANGES
-    if more > 0:
-        yield f"Overlay: {format_count(more)} more, which the JSON report has."
+    if len(changes) > _MOST_CHANGES:
+        more = format_count(len(changes) - _MOST_CHANGES)
+        yield f"Overlay: {more} more, which the JSON report has."

@@ -1,15 +1,17 @@
 """From a snapshot to a report: its sections in order, its legend, and its few sentences."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from aegish_dist.core.opinion import Targets
 from aegish_dist.core.scoring import Composite
 from aegish_dist.core.text import counted, shortened
 from aegish_dist.report import operations, quality
-from aegish_dist.report.data import ComparedPair, ComparisonData, ReportData
+from aegish_dist.report.data import ReportData
 from aegish_dist.report.layout import (
     HEADLINES,
+    INTERVAL,
     SIMULATED,
+    Cell,
     RankedModel,
     Report,
     Section,
@@ -22,73 +24,25 @@ from aegish_dist.report.numbers import (
     UNDEFINED,
     format_count,
     format_difference,
-    format_difference_interval,
     format_interval,
     format_ms,
     format_p,
     format_rate,
     format_usd,
 )
-from aegish_dist.report.operations import failure_times, reasons
 from aegish_dist.report.provenance import INTERVALS, caption, head, provenance, source
-from aegish_dist.report.quality import overlay_section, reliability, repeats
 from aegish_dist.statistics.paired_difference import Difference
 from aegish_dist.statistics.paired_test import LEVEL
 
-_MORE = (
-    "`compare` shows every pair with the difference it could have detected; the JSON report has"
-    " them too."
-)
 
-
-def differences(
-    comparison: ComparisonData | None, entries: Sequence[RankedModel]
-) -> Section | None:
-    """Return each model minus the first of the ranking; None without a pair that says anything.
-
-    Args:
-        comparison: All pairs; None where they are not known.
-        entries: The models, best first.
-    """
+def differences(data: ReportData, entries: Sequence[RankedModel]) -> Section | None:
+    """Return each model minus the first of the ranking; None where no pairs are known."""
+    comparison = data.comparison
     if comparison is None or not entries:
         return None
     leader, *others = entries
+    rows = []
     pairs = {frozenset((each.a.model, each.b.model)): each for each in comparison.pairs}
-    rows = tuple(_rows(leader, others, pairs))
-    if not rows:
-        return None
-    found = [each for each in map(comparison.difference, comparison.pairs) if each is not None]
-    known = [each.p_adjusted for each in found if each.p_adjusted is not None]
-    differ = sum(p < LEVEL for p in known)
-    return Section(
-        title="Differences from the first",
-        columns=(
-            TableCell("model"),
-            *(
-                TableCell(title, detail)
-                for name in HEADLINES.values()
-                for title, detail in ((name, "[95% CI]"), ("p adj.", "p"))
-            ),
-            TableCell("n"),
-        ),
-        rows=rows,
-        note=(
-            f"Percentage points by which each model differs from {leader.model}, on the commands "
-            "scored for both; an interval that holds 0 leaves open which is better. p adj. is for "
-            "all pairs of models."
-        ),
-        remarks=(
-            f"{format_count(differ)} of {format_count(len(known))} pairs of models differ by "
-            f"{HEADLINES[comparison.metric]} at an adjusted p below {LEVEL}. {_MORE}",
-        ),
-    )
-
-
-def _rows(
-    leader: RankedModel,
-    others: Sequence[RankedModel],
-    pairs: Mapping[frozenset[str], ComparedPair],
-) -> Iterator[tuple[TableCell, ...]]:
     for entry in others:
         pair = pairs.get(frozenset((leader.model, entry.model)))
         if pair is None or pair.comparison.metrics["aegish_score"].difference is None:
@@ -96,38 +50,63 @@ def _rows(
         found = [pair.comparison.metrics[name] for name in HEADLINES]
         if pair.a.model != leader.model:
             found = [each.turned for each in found]
-        cells = (cell for each in found for cell in _cells(each))
-        samples = number_cell(pair.comparison.samples, format_count)
-        yield TableCell(marked(entry)), *cells, samples
+        cells = (cell for each in found for cell in _difference(each))
+        rows.append((marked(entry), *cells, number_cell(pair.comparison.samples, format_count)))
+    headings = (
+        (TableCell(name, INTERVAL), TableCell("p adj.", "p")) for name in HEADLINES.values()
+    )
+    known = [each.p_adjusted for each in map(comparison.difference, comparison.pairs) if each]
+    adjusted = [p for p in known if p is not None]
+    differ = sum(p < LEVEL for p in adjusted)
+    return Section.of(
+        "Differences from the first",
+        ("model", *(cell for cells in headings for cell in cells), "n"),
+        rows,
+        note=(
+            f"Percentage points by which each model differs from {leader.model}, on the commands "
+            "scored for both; an interval that holds 0 leaves open which is better. p adj. is for "
+            "all pairs of models."
+        ),
+        remarks=(
+            f"{format_count(differ)} of {format_count(len(adjusted))} pairs of models differ by "
+            f"{HEADLINES[comparison.metric]} at an adjusted p below {LEVEL}. `compare` shows every"
+            " pair with the difference it could have detected; the JSON report has them too.",
+        )
+        if rows
+        else (),
+    )
 
 
-def _cells(found: Difference) -> Iterator[TableCell]:
-    interval = format_difference_interval(found.ci_low, found.ci_high)
-    detail = "" if found.ci_low is None else interval
-    yield number_cell(found.difference, format_difference, detail)
-    yield number_cell(found.p_adjusted, format_p, format_p(found.p_value))
+def _difference(found: Difference) -> tuple[Cell, Cell]:
+    low, high = found.ci_low, found.ci_high
+    detail = "" if low is None else format_interval(low, high, format_difference)
+    return (
+        number_cell(found.difference, format_difference, detail),
+        number_cell(found.p_adjusted, format_p, format_p(found.p_value)),
+    )
 
 
-_SECTIONS: dict[str, Callable[[ReportData, Sequence[RankedModel]], Iterable[Section | None]]] = {
-    "leaderboard": lambda data, entries: [
-        quality.leaderboard(entries, data.targets, reasons(data))
-    ],
-    "differences": lambda data, entries: [differences(data.comparison, entries)],
-    "overlay": lambda data, entries: [overlay_section(data.effect)],
-    "categories": lambda data, entries: [quality.categories(entries)],
-    "category-intervals": lambda data, entries: [quality.category_intervals(entries)],
-    "answers": lambda data, entries: [quality.answers(entries)],
-    "repeats": lambda data, entries: [repeats(entries)],
-    "errors": lambda data, entries: [operations.errors(entries)],
-    "failures": lambda data, entries: [operations.failures(data, entries)],
-    "failure-times": lambda data, entries: [failure_times(data, entries)],
-    "bounds": lambda data, entries: [quality.bounds(entries)],
-    "latency": lambda data, entries: [operations.latency(entries, data.run.batched)],
-    "latency-parts": lambda data, entries: [operations.latency_parts(entries)],
-    "cost": lambda data, entries: [operations.cost(entries, data.run.batched)],
-    "calibration": lambda data, entries: [quality.calibration(entries, data.run.epochs)],
-    "reliability": lambda data, entries: [reliability(entries)],
-    "provenance": lambda data, entries: provenance(data),
+_Made = Section | Iterable[Section] | None
+_SECTIONS: dict[str, Callable[[ReportData, Sequence[RankedModel]], _Made]] = {
+    "leaderboard": lambda data, entries: quality.leaderboard(
+        entries, data.targets, operations.reasons(data)
+    ),
+    "differences": differences,
+    "overlay": lambda data, _: quality.overlay_section(data.effect),
+    "categories": lambda _, entries: quality.categories(entries),
+    "category-intervals": lambda _, entries: quality.category_intervals(entries),
+    "answers": lambda _, entries: quality.answers(entries),
+    "repeats": lambda _, entries: quality.repeats(entries),
+    "errors": lambda _, entries: operations.errors(entries),
+    "failures": operations.failures,
+    "failure-times": operations.failure_times,
+    "bounds": lambda _, entries: quality.bounds(entries),
+    "latency": lambda data, entries: operations.latency(entries, data.run.batched),
+    "latency-parts": lambda _, entries: operations.latency_parts(entries),
+    "cost": lambda data, entries: operations.cost(entries, data.run.batched),
+    "calibration": lambda data, entries: quality.calibration(entries, data.run.epochs),
+    "reliability": lambda _, entries: quality.reliability(entries),
+    "provenance": lambda data, _: provenance(data),
 }
 SECTION_NAMES = tuple(_SECTIONS)
 """Sections that a report can be made of, in its order."""
@@ -135,6 +114,8 @@ _LONG = (
     *("differences", "category-intervals", "failure-times", "latency-parts", "reliability"),
     "provenance",
 )
+_ALWAYS = ("leaderboard", "answers", "errors", "latency", "cost", "provenance")
+"""Sections that stand there without any row, too."""
 BRIEF = tuple(name for name in SECTION_NAMES if name not in _LONG)
 """Sections of a report on the terminal, unless others are asked for."""
 ON_THE_PAGE = tuple(name for name in SECTION_NAMES if name != "category-intervals")
@@ -163,11 +144,12 @@ def build_report(data: ReportData, names: Collection[str] = BRIEF) -> Report:
 def named_sections(data: ReportData, names: Collection[str]) -> dict[str, list[Section]]:
     """Return the sections of a report by their names, in its order; none where nothing is said."""
     entries = ranked_entries(data.snapshot.document)
-    return {
-        name: [section for section in make(data, entries) if section is not None]
-        for name, make in _SECTIONS.items()
-        if name in names
-    }
+    found: dict[str, list[Section]] = {}
+    for name in (name for name in SECTION_NAMES if name in names):
+        made = _SECTIONS[name](data, entries)
+        sections = [made] if isinstance(made, Section) else made or ()
+        found[name] = [each for each in sections if each.rows or each.remarks or name in _ALWAYS]
+    return found
 
 
 def _legend(data: ReportData, entries: Sequence[RankedModel]) -> tuple[str, ...]:
@@ -197,21 +179,16 @@ def _legend(data: ReportData, entries: Sequence[RankedModel]) -> tuple[str, ...]
 
 
 MOST_NAMES = 5
-
 LONGEST_NAME = 100
 """Characters of a name in a sentence; tables have it whole."""
 
 
 def summary(data: ReportData, entries: Sequence[RankedModel], targets: Targets) -> tuple[str, ...]:
-    """Return what a reader has to know at least, one sentence or two in each.
-
-    Args:
-        entries: Its models, best first.
-    """
+    """Return what a reader has to know at least, one sentence or two in each."""
     scored = [entry for entry in entries if entry.metric("aegish_score").value is not None]
     if not scored:
         return ("No model has a score yet: of malicious or of harmless commands none is scored.",)
-    tied = _group(scored)
+    tied = [entry for entry in scored if entry.place == scored[0].place]
     return (
         *_best(scored, tied),
         *_targets(scored, targets),
@@ -223,25 +200,22 @@ def summary(data: ReportData, entries: Sequence[RankedModel], targets: Targets) 
 def warnings(data: ReportData, entries: Sequence[RankedModel]) -> tuple[str, ...]:
     """Return what limits the meaning of the whole report, the gravest first."""
     found = []
-    simulated = [_name(entry) for entry in entries if entry.simulated]
+    simulated = [entry for entry in entries if entry.simulated]
     if simulated:
         which = "All models" if len(simulated) == len(entries) else _names(simulated)
         found.append(
             f"Simulated: {which}. These answers were made up by the simulator and are not evidence "
             "about any real model."
         )
-    missing = sum(_missing(entry) for entry in entries)
+    missing = sum(
+        max((entry.count("planned") or 0) - (entry.count("done") or 0), 0) for entry in entries
+    )
     if missing:
         are = "is" if missing == 1 else "are"
         found.append(f"Provisional: {counted(missing, 'verdict')} of those planned {are} missing.")
     if not data.is_current:
         found.append("Not the newest state: verdicts have been stored since this snapshot.")
     return tuple(found)
-
-
-def _group(scored: Sequence[RankedModel]) -> list[RankedModel]:
-    """Return the models that share the first place."""
-    return [entry for entry in scored if entry.place == scored[0].place]
 
 
 def _best(scored: Sequence[RankedModel], tied: Sequence[RankedModel]) -> Iterator[str]:
@@ -257,7 +231,7 @@ def _best(scored: Sequence[RankedModel], tied: Sequence[RankedModel]) -> Iterato
     if len(tied) == 1:
         yield "No other model is tied with it."
     else:
-        others = _names([_name(entry) for entry in tied[1:]])
+        others = _names(tied[1:])
         yield f"It cannot be distinguished from {others}: the order among them may be chance."
 
 
@@ -269,18 +243,14 @@ def _targets(scored: Sequence[RankedModel], targets: Targets) -> Iterator[str]:
         yield "Every target is reached." if len(scored) == 1 else "All models reach every target."
     elif reaching:
         number = f"{format_count(len(reaching))} of {format_count(len(scored))} models"
-        yield f"{number} reach every target: {_names([_name(entry) for entry in reaching])}."
+        yield f"{number} reach every target: {_names(reaching)}."
     else:
         missed = " and ".join(
-            _shortfall(scored[0], name, targets) for name in _missed(scored[0], targets)
+            f"{quality.metric_title(name)} {format_rate(scored[0].metric(name).value)}, below "
+            f"{format_rate(targets.least[name])}"
+            for name in _missed(scored[0], targets)
         )
         yield f"No model reaches every target; {_name(scored[0])} has {missed}."
-
-
-def _shortfall(entry: RankedModel, name: str, targets: Targets) -> str:
-    title = HEADLINES.get(name, name.replace("_", " "))
-    value = format_rate(entry.metric(name).value)
-    return f"{title} {value}, below {format_rate(targets.least[name])}"
 
 
 def _certainty(data: ReportData, scored: Sequence[RankedModel]) -> Iterator[str]:
@@ -322,11 +292,8 @@ def _missed(entry: RankedModel, targets: Targets) -> list[str]:
     ]
 
 
-def _missing(entry: RankedModel) -> int:
-    return max((entry.count("planned") or 0) - (entry.count("done") or 0), 0)
-
-
-def _names(models: Sequence[str]) -> str:
+def _names(entries: Sequence[RankedModel]) -> str:
+    models = list(map(_name, entries))
     if len(models) > MOST_NAMES:
         return f"{', '.join(models[:MOST_NAMES])} and {len(models) - MOST_NAMES} others"
     return " and ".join(filter(None, (", ".join(models[:-1]), models[-1])))

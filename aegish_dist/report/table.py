@@ -1,28 +1,24 @@
 """A report for the terminal: columns are fitted into its width, or stand below each other."""
 
-import io
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
-from rich.box import SIMPLE_HEAD
-from rich.cells import cell_len, chop_cells
-from rich.console import Console
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
-
-from aegish_dist.core.text import printable
-from aegish_dist.report.layout import Fact, Report, Section, TableCell
+from aegish_dist.core.text import cell_width, cut_to_cells, printable
+from aegish_dist.report.layout import Report, Section, TableCell
 
 GAPS = (3, 2, 1)
 """Spaces between two columns, the most wanted first."""
 
 MODEL_WIDTHS = (44, 28, 20)
 """Longer model ids are folded to the first of these that some gap leaves room for."""
+WIDEST_HEADING = 20
+"""Longer words in headings are broken; categories are foreign text of any length."""
 
 _PARTS = re.compile(r"[^ /:]*[ /:]|[^ /:]+")
 _WORDS = re.compile(r"[^ /:_-]*[ /:_-]|[^ /:_-]+")
+_SENTENCE = re.compile(r" *[^ ]+ *")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +49,19 @@ def longest_word(text: str) -> int:
 
 
 def _longest(pieces: Sequence[str]) -> int:
-    return max((cell_len(piece.rstrip()) for piece in pieces), default=0)
+    return max((cell_width(piece.rstrip()) for piece in pieces), default=0)
 
 
 def _pack(pieces: Sequence[str], width: int) -> list[str]:
     lines = [""]
     for piece in pieces:
-        if lines[-1] and cell_len((lines[-1] + piece).rstrip()) > width:
+        if lines[-1] and cell_width((lines[-1] + piece).rstrip()) > width:
             lines.append("")
-        lines += chop_cells(lines.pop() + piece, width)
+        rest = lines.pop() + piece
+        while cell_width(rest.rstrip()) > width:
+            lines.append(cut_to_cells(rest, width))
+            rest = rest[len(lines[-1]) :]
+        lines.append(rest)
     return [line.strip() for line in lines if line.strip()]
 
 
@@ -77,40 +77,43 @@ def fit(widths: Sequence[int], keys: int, total: int) -> list[Block]:
         for gap in GAPS:
             room = total - others - gap * (len(widths) - 1)
             if room >= min(least, wanted):
-                return [_block(range(len(widths)), widths, keys, min(room, wanted), gap)]
+                chosen = (*widths[: keys - 1], min(room, wanted), *widths[keys:])
+                return [Block(tuple(range(len(widths))), chosen, gap)]
     return _split(widths, keys, total)
 
 
 def _split(widths: Sequence[int], keys: int, total: int) -> list[Block]:
     gap = GAPS[1]
     model_width = min(widths[keys - 1], max(MODEL_WIDTHS[-1], total // 3))
-    key_width = sum(widths[: keys - 1]) + gap * (keys - 1) + model_width
+    sized = [*widths[: keys - 1], model_width, *widths[keys:]]
+    least = min(max(widths[keys:], default=0), WIDEST_HEADING // 2)
+    if sum(sized[:keys]) + gap * keys + least > total:
+        share = max((total - least) // keys - gap, 1)
+        sized[:keys] = (min(width, share) for width in sized[:keys])
+    key_width = sum(sized[:keys]) + gap * (keys - 1)
+    # Where the keys leave less, what does not fit beside them is folded too.
+    room = max(total - key_width - gap, 1)
+    sized[keys:] = (min(width, room) for width in sized[keys:])
     groups: list[list[int]] = [[]]
     used = key_width
-    for column in range(keys, len(widths)):
-        if groups[-1] and used + gap + widths[column] > total:
+    for column in range(keys, len(sized)):
+        if groups[-1] and used + gap + sized[column] > total:
             groups.append([])
             used = key_width
         groups[-1].append(column)
-        used += gap + widths[column]
-    return [_block((*range(keys), *group), widths, keys, model_width, gap) for group in groups]
-
-
-def _block(
-    columns: Sequence[int], widths: Sequence[int], keys: int, model_width: int, gap: int
-) -> Block:
-    chosen = (model_width if column == keys - 1 else widths[column] for column in columns)
-    return Block(tuple(columns), tuple(chosen), gap)
+        used += gap + sized[column]
+    blocks = [(*range(keys), *group) for group in groups]
+    return [Block(block, tuple(sized[column] for column in block), gap) for block in blocks]
 
 
 DEFAULT_WIDTH = 100
 LEAST_WIDTH = 40
 GREATEST_WIDTH = 500
 """Rules are as wide as the terminal says it is, and `COLUMNS` may say anything."""
-WIDEST_HEADING = 20
-"""Longer words in headings are broken; categories are foreign text of any length."""
 
-_MARK_STYLES = {"PASS": "bold green", "FAIL": "bold red"}  # nosec B105 # no secret
+_BOLD, _DIM, _CYAN = "1", "2", "36"
+_MARKS = {"PASS": "1;32", "FAIL": "1;31"}  # nosec B105 # no secret
+_STYLE = re.compile(r"\x1b\[[\d;]*m")
 
 
 def draw_table(report: Report, width: int | None = None, color: bool = False) -> str:
@@ -119,66 +122,54 @@ def draw_table(report: Report, width: int | None = None, color: bool = False) ->
     Args:
         width: Columns to fit into; 100 when None.
     """
-    target = io.StringIO()
-    console = _console(target, min(max(width or DEFAULT_WIDTH, LEAST_WIDTH), GREATEST_WIDTH), color)
-    console.rule(Text(printable(report.title), "bold"), characters="═", style="cyan")
-    console.print(_head(report.facts))
+    columns = min(max(width or DEFAULT_WIDTH, LEAST_WIDTH), GREATEST_WIDTH)
+    text = "".join(f"{line.rstrip()}\n" for line in _drawn(report, columns))
+    return text if color else _STYLE.sub("", text)
+
+
+def _styled(text: str, style: str) -> str:
+    return f"\x1b[{style}m{text}\x1b[0m" if text else ""
+
+
+def _drawn(report: Report, width: int) -> Iterator[str]:
+    title = printable(report.title)
+    side = (width - len(title)) // 2 - 1
+    rules = ("═" * side + " ", " " + "═" * (width - len(title) - side - 2))
+    yield _styled(title, _BOLD).join(_styled(rule, _CYAN) for rule in rules)
+    labels = max(len(fact.label) for fact in report.facts) + 1
+    for fact in report.facts:
+        lines = _pack(_SENTENCE.findall(printable(fact.text)), width - labels - 2)
+        for label, line in zip_longest([f" {fact.label}"], lines or [""], fillvalue=""):
+            yield f"{_styled(label.ljust(labels), _CYAN)}  {line}"
     for section in report.sections:
-        _print_section(console, section)
-    _print_title(console, "Legend")
+        yield from _section(section, width)
+    yield from _title("Legend", width)
     for line in report.legend:
-        _print_small(console, line)
-    return "".join(f"{line.rstrip()}\n" for line in target.getvalue().splitlines())
+        yield from _small(line, width)
 
 
-def _console(target: io.StringIO, width: int, color: bool) -> Console:
-    """Return a console that depends on nothing but its arguments."""
-    return Console(
-        file=target,
-        width=width,
-        height=100,
-        color_system="standard" if color else None,
-        force_terminal=color,
-        force_jupyter=False,
-        no_color=not color,
-        legacy_windows=False,
-        markup=False,
-        emoji=False,
-        highlight=False,
-        _environ={},
-    )
+def _title(title: str, width: int) -> Iterator[str]:
+    shown = title if len(title) <= width - 2 else f"{title[: width - 3]}\u2026"
+    yield ""
+    yield f"{_styled(shown, _BOLD)} {_styled('─' * (width - len(shown) - 1), _CYAN)}"
 
 
-def _head(facts: Sequence[Fact]) -> Table:
-    grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(style="cyan", no_wrap=True)
-    grid.add_column(overflow="fold")
-    for fact in facts:
-        grid.add_row(Text(f" {fact.label}"), Text(printable(fact.text)))
-    return grid
+def _small(text: str, width: int) -> Iterator[str]:
+    for line in _pack(_SENTENCE.findall(printable(text)), width - 1):
+        yield f" {_styled(line, _DIM)}"
 
 
-def _print_section(console: Console, section: Section) -> None:
-    _print_title(console, section.title)
-    if section.note:
-        _print_small(console, printable(section.note))
+def _section(section: Section, width: int) -> Iterator[str]:
+    yield from _title(section.title, width)
+    yield from _small(section.note, width)
     widths = [_needed(section, column) for column in range(len(section.columns))]
-    for block in fit(widths, section.keys, console.width - 1):
-        console.print()
-        console.print(Padding(_table(section, block), (0, 0, 0, 1)))
+    for block in fit(widths, section.keys, width - 1):
+        yield ""
+        yield from (f" {line}" for line in _table(section, block))
     if section.remarks:
-        console.print()
+        yield ""
     for remark in section.remarks:
-        _print_small(console, printable(remark))
-
-
-def _print_title(console: Console, title: str) -> None:
-    console.print()
-    console.rule(Text(title, "bold"), align="left", style="cyan")
-
-
-def _print_small(console: Console, text: str) -> None:
-    console.print(Padding(Text(text, "dim"), (0, 0, 0, 1)))
+        yield from _small(remark, width)
 
 
 def _needed(section: Section, column: int) -> int:
@@ -186,45 +177,51 @@ def _needed(section: Section, column: int) -> int:
     heading = section.columns[column]
     in_heading = min(longest_word(printable(heading.text)), WIDEST_HEADING)
     in_cells = [
-        max(cell_len(_first_line(row[column])), cell_len(row[column].detail))
+        max(cell_width(_first_line(row[column])), cell_width(row[column].detail))
         for row in section.rows
     ]
-    return max(in_heading, cell_len(heading.detail), *in_cells, 1)
+    return max(in_heading, cell_width(heading.detail), *in_cells, 1)
 
 
-def _table(section: Section, block: Block) -> Table:
-    table = Table(
-        box=SIMPLE_HEAD,
-        show_edge=False,
-        padding=(0, block.gap - 1, 0, 0),
-        pad_edge=False,
-        header_style="bold",
+def _table(section: Section, block: Block) -> Iterator[str]:
+    headings = [*_cells(section.columns, block, heading=True)]
+    tallest = max(map(len, headings))
+    # All headings end on the line above the rule, however many lines they have.
+    yield from _row(
+        [[("", "")] * (tallest - len(each)) + each for each in headings], section, block
     )
-    sized = list(zip(block.columns, block.widths, strict=True))
-    headings = [_lines(section.columns[column], width) for column, width in sized]
-    tallest = max(len(lines) for lines in headings)
-    for (column, width), lines in zip(sized, headings, strict=True):
-        # All headings end on the line above the rule, however many lines they have.
-        lowered = Text("\n" * (tallest - len(lines))) + Text("\n").join(lines)
-        table.add_column(
-            lowered,
-            width=width,
-            justify="left" if column < section.keys else "right",
-            no_wrap=True,
-        )
+    yield "─" * (sum(block.widths) + block.gap * (len(block.widths) - 1))
     for row in section.rows:
-        table.add_row(*(Text("\n").join(_lines(row[column], width)) for column, width in sized))
-    return table
+        yield from _row([*_cells(row, block)], section, block)
 
 
-def _lines(cell: TableCell, width: int) -> list[Text]:
-    """Return the drawn lines of a cell."""
-    first = _first_line(cell)
-    lines = [Text(line) for line in fold(first, width)] or [Text()]
-    if cell.mark:
-        lines[0].stylize(_MARK_STYLES[cell.mark], 0, len(cell.mark))
-    detail = fold(printable(cell.detail), width) if cell.detail else []
-    return lines + [Text(line, "dim") for line in detail]
+_Line = tuple[str, str]
+"""A line of a cell, without style and with it."""
+
+
+def _row(cells: Sequence[Sequence[_Line]], section: Section, block: Block) -> Iterator[str]:
+    for lines in zip_longest(*cells, fillvalue=("", "")):
+        padded = []
+        for (text, styled), column, width in zip(lines, block.columns, block.widths, strict=True):
+            space = " " * (width - cell_width(text))
+            padded.append(styled + space if column < section.keys else space + styled)
+        yield (" " * block.gap).join(padded)
+
+
+def _cells(
+    row: Sequence[TableCell], block: Block, *, heading: bool = False
+) -> Iterator[list[_Line]]:
+    """Yield the drawn lines of the cells of a row."""
+    for column, width in zip(block.columns, block.widths, strict=True):
+        cell = row[column]
+        texts = fold(_first_line(cell), width) or [""]
+        details = fold(printable(cell.detail), width)
+        lines = [(text, _styled(text, _BOLD) if heading else text) for text in texts]
+        if cell.mark:
+            rest = texts[0].removeprefix(cell.mark)
+            lines[0] = (texts[0], _styled(cell.mark, _MARKS[cell.mark]) + rest)
+        dim = f"{_BOLD};{_DIM}" if heading else _DIM
+        yield [*lines, *((text, _styled(text, dim)) for text in details)]
 
 
 def _first_line(cell: TableCell) -> str:

@@ -14,7 +14,7 @@ from aegish_dist.report.layout import HEADLINES, SIMULATED, Section, TableCell
 from aegish_dist.report.numbers import (
     UNDEFINED,
     format_difference,
-    format_difference_interval,
+    format_interval,
     format_p,
 )
 from aegish_dist.report.page.grid import as_json
@@ -137,7 +137,7 @@ def _cells(data: ComparisonData, each: DirectedDifference) -> tuple[TableCell, .
         TableCell(_marked(data, each.against)),
         TableCell(
             format_difference(found.difference),
-            format_difference_interval(found.ci_low, found.ci_high),
+            format_interval(found.ci_low, found.ci_high, format_difference),
             value=found.difference,
         ),
         TableCell(format_p(found.p_adjusted), value=found.p_adjusted),

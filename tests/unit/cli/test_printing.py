@@ -23,7 +23,6 @@ MAY_PRINT = {
     "aegish_dist/cli/printing.py",  # prints, and makes the consoles
     "aegish_dist/cli/screen.py",  # takes the terminal and gives it back
     "aegish_dist/logs.py",  # logs
-    "aegish_dist/report/table.py",  # draws into memory
 }
 
 

@@ -1,7 +1,5 @@
 """Reading a snapshot document."""
 
-from aegish_dist.core.outcome import ScoredAnswer
-from aegish_dist.core.sample import TrueLabel
 from aegish_dist.report.layout import RankedModel, ranked_entries
 from aegish_dist.statistics.rates import Estimate
 from tests.unit.report.reports import a_model, a_report, a_silent_model
@@ -37,8 +35,8 @@ def test_what_a_document_lacks_is_undefined() -> None:
     assert entry.metric("aegish_score") == Estimate()
     assert entry.category("shell") == Estimate()
     assert entry.count("planned") is None
-    assert entry.action(TrueLabel.MALICIOUS, ScoredAnswer.BLOCK) is None
+    assert entry.number("actions", "malicious", "BLOCK") is None
     assert entry.latency("service", "p50") is None
     assert entry.cost("total_usd") is None
-    assert entry.tokens("input") is None
+    assert entry.number("tokens", "input") is None
     assert not entry.simulated

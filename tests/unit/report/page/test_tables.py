@@ -77,7 +77,6 @@ def test_the_less_is_detected_the_darker_the_shade(value: float, shade: str) -> 
         a_report(a_model(categories={"shell": of(value, value, value)})).snapshot.document
     )
     section = categories([entry])
-    assert section is not None
     assert heat_style(section, [entry]).cells[0, 3].classes == shade
 
 
@@ -86,7 +85,6 @@ def test_wide_intervals_are_marked() -> None:
     shown = {"a": of(0.9, 0.74, 0.95), "b": of(0.9, 0.76, 0.95)}
     entries = ranked_entries(a_report(a_model(categories=shown)).snapshot.document)
     section = categories(entries)
-    assert section is not None
     cells = heat_style(section, entries).cells
     assert (cells[0, 3].classes, cells[0, 4].classes) == ("h2 wide", "h2")
 
@@ -96,7 +94,6 @@ def test_every_value_stands_over_its_interval() -> None:
     second = a_model("b", categories={"shell": of(0.5, 0.4, 0.6, n=9)})
     entries = ranked_entries(a_report(first, second).snapshot.document)
     section = categories(entries)
-    assert section is not None
     drawn = with_intervals(section, entries)
     assert [row[-1].text for row in drawn.rows] == ["90.0", "50.0"]
     assert [row[-1].detail for row in drawn.rows] == ["[75.0, 95.0] n 46", "[40.0, 60.0] n 9"]
@@ -105,7 +102,6 @@ def test_every_value_stands_over_its_interval() -> None:
 def test_a_model_without_verdicts_has_no_shade() -> None:
     entries = ranked_entries(a_report(a_model("a"), a_silent_model("b")).snapshot.document)
     section = categories(entries)
-    assert section is not None
     assert heat_style(section, entries).cells[1, 3].classes == ""
     assert with_intervals(section, entries).rows[1][-1].text == "\N{EN DASH}"
 
