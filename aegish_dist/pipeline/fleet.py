@@ -8,7 +8,7 @@ fails are dropped, so that no rule follows a number that is not true any more.
 import signal
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -25,7 +25,6 @@ from aegish_dist.core.batches import BatchState
 from aegish_dist.db.engine import open_engine, transaction
 from aegish_dist.db.fleet import (
     CountedModel,
-    Fleet,
     FleetState,
     ModelBlock,
     OpenRun,
@@ -51,22 +50,35 @@ MOST_RUNS = 50
 
 def of_database(state: FleetState) -> Readings:
     """Return the measures that one reading of the database gives."""
+    fleet, newest = state.fleet, state.runs[:MOST_RUNS]
+    in_flight = ((model, items) for (_, model), items in fleet.in_flight.items() if model)
+    parked: dict[tuple[str, ...], int] = {}
+    for run in state.runs:
+        for each in run.opened:
+            halted = fleet.halt(run.run_id, each.model) is ModelBlock.PARKED
+            parked[each.model,] = max(parked.get((each.model,), 0), int(halted))
+    creating = (b.creating_s or 0.0 for b in state.batches if b.state == BatchState.CREATING)
+    open_states = ((each.value, 0) for each in BatchState if each is not BatchState.ENDED)
     return {
-        **_of_workers(state.fleet),
-        **_of_parked(state),
-        **_of_batches(state),
+        "aegish_workers": {(version or "unknown",): n for version, n in fleet.versions.items()}
+        or {("none",): 0},
+        "aegish_fleet_items_in_flight": _summed(in_flight),
+        "aegish_heartbeat_age_seconds": {(): fleet.oldest_report_s},
+        "aegish_fleet_models_parked": parked,
+        "aegish_batches": _summed([*open_states, *((b.state, b.batches) for b in state.batches)]),
+        "aegish_batch_items": _summed((batch.model, batch.requests) for batch in state.batches),
+        "aegish_batch_oldest_seconds": {(): max((b.oldest_s for b in state.batches), default=0.0)},
+        "aegish_batch_creating_seconds": {(): max(creating, default=0.0)},
         "aegish_open_runs": {
             ("asked",): sum(not run.held for run in state.runs),
             ("held",): sum(run.held for run in state.runs),
         },
         "aegish_run_items_planned": {
-            (run.run_id,): run.planned_per_model * len(run.models) for run in state.runs[:MOST_RUNS]
+            (run.run_id,): run.planned_per_model * len(run.models) for run in newest
         },
         # A run that is held spends nothing more: no alert on its cap has to stay until it is gone.
         "aegish_run_cost_cap_usd": {
-            (run.run_id,): run.cap_usd
-            for run in state.runs[:MOST_RUNS]
-            if run.cap_usd is not None and not run.held
+            (run.run_id,): run.cap_usd for run in newest if run.cap_usd is not None and not run.held
         },
         "aegish_aggregations_due": {(): state.aggregations_due},
         "aegish_aggregation_oldest_seconds": {(): state.aggregation_oldest_s or 0.0},
@@ -77,46 +89,12 @@ def of_database(state: FleetState) -> Readings:
     }
 
 
-def _of_workers(fleet: Fleet) -> Readings:
-    held: Counter[tuple[str, ...]] = Counter()
-    for (_, model), items in fleet.in_flight.items():
-        if model:
-            held[model,] += items
-    return {
-        "aegish_workers": {(version or "unknown",): n for version, n in fleet.versions.items()}
-        or {("none",): 0},
-        "aegish_fleet_items_in_flight": held,
-        "aegish_heartbeat_age_seconds": {(): fleet.oldest_report_s},
-    }
-
-
-def _of_parked(state: FleetState) -> Readings:
-    parked: dict[tuple[str, ...], int] = {}
-    for run in state.runs:
-        for each in run.opened:
-            halted = state.fleet.halt(run.run_id, each.model) is ModelBlock.PARKED
-            parked[each.model,] = max(parked.get((each.model,), 0), int(halted))
-    return {"aegish_fleet_models_parked": parked}
-
-
-def _of_batches(state: FleetState) -> Readings:
-    open_states = [each for each in BatchState if each is not BatchState.ENDED]
-    batches: dict[tuple[str, ...], int] = {(each.value,): 0 for each in open_states}
-    items: Counter[tuple[str, ...]] = Counter()
-    for each in state.batches:
-        batches[each.state,] += each.batches
-        items[each.model,] += each.requests
-    creating = [
-        each.creating_s or 0.0 for each in state.batches if each.state == BatchState.CREATING
-    ]
-    return {
-        "aegish_batches": batches,
-        "aegish_batch_items": items,
-        "aegish_batch_oldest_seconds": {
-            (): max((each.oldest_s for each in state.batches), default=0.0)
-        },
-        "aegish_batch_creating_seconds": {(): max(creating, default=0.0)},
-    }
+def _summed(parts: Iterable[tuple[str, int]]) -> Counter[tuple[str, ...]]:
+    """Return the sum of each label, those of 0 included."""
+    total: Counter[tuple[str, ...]] = Counter()
+    for label, number in parts:
+        total[label,] += number
+    return total
 
 
 def of_counts(runs: Sequence[OpenRun], counted: Mapping[int, CountedModel]) -> Readings:
@@ -139,22 +117,18 @@ def of_broker(queues: QueueReadings, state: FleetState | None, now: float) -> Re
     Args:
         state: The latest reading of the database; None: there is none.
     """
-    waiting: Counter[tuple[str, ...]] = Counter()
-    for queue, messages in queues.waiting.items():
-        waiting[model_of(queue) or "",] += messages
+    waiting = _summed((model_of(queue) or "", n) for queue, n in queues.waiting.items())
     oldest: dict[tuple[str, ...], float] = {}
     if queues.unacknowledged is not None:  # else the broker does not show it
         oldest = dict.fromkeys(waiting, 0.0)
     for queue, at in queues.oldest_at.items():
         model = model_of(queue) or ""
         oldest[model,] = max(oldest.get((model,), 0.0), now - at)
-    held: Counter[tuple[str, ...]] = Counter()
-    for queue, share in queues.unacknowledged_of.items():
-        held[model_of(queue) or "other",] += round(share)
+    held = ((model_of(queue) or "other", round(n)) for queue, n in queues.unacknowledged_of.items())
     found: dict[str, Series] = {
         "aegish_queue_messages": waiting,
         "aegish_queue_oldest_seconds": oldest,
-        "aegish_queue_unacknowledged": held,
+        "aegish_queue_unacknowledged": _summed(held),
     }
     if state is not None:
         found["aegish_scaling_items"] = {(): scaling_items(queues, state)}
@@ -234,10 +208,35 @@ KEPT_S = 60.0
 class _Source:
     """The latest reading of one source."""
 
+    read: Callable[[], Readings]
     readings: Readings = field(default_factory=dict)
     up: bool = False
     seconds: float = 0.0
     read_at: float | None = None
+
+    @property
+    def fresh(self) -> Readings:
+        if self.read_at is None or monotonic() - self.read_at > KEPT_S:
+            return {}
+        return self.readings
+
+    def update(self, name: str) -> None:
+        began = monotonic()
+        try:
+            self.readings, problem = self.read(), None
+        except (AegishError, SQLAlchemyError) as error:
+            problem = str(error).splitlines()[0]
+        except Exception:
+            # The thread has to outlive every error: without it, alerts follow old numbers.
+            log.exception("reading_failed", source=name)
+            problem = "a bug"
+        if problem is not None:
+            self.readings = {}
+            if self.up or self.read_at is None:
+                log.warning("source_away", source=name, problem=problem)
+        self.up = problem is None
+        self.read_at = monotonic()
+        self.seconds = self.read_at - began
 
 
 class Exporter:
@@ -254,26 +253,25 @@ class Exporter:
         self._engine = engine
         self._counting = counting
         self._app = app
-        self._limiter_url = limiter_url
         self._state: FleetState | None = None
         self._verdict_clock = VerdictClock()
         self._counted: dict[int, CountedModel] = {}
-        self._sources = {"database": _Source(), "broker": _Source()}
+        self._sources = {
+            "database": _Source(self._read_database),
+            "broker": _Source(self._read_broker),
+        }
         if limiter_url is not None:
-            self._sources["limiter"] = _Source()
-        self._counts = _Source()
+            self._sources["limiter"] = _Source(partial(_read_limiter, limiter_url))
+        self._counts = _Source(self._count)
 
     def refresh(self) -> None:
         """Read every source once, and count nothing."""
-        self._read("database", self._read_database)
-        self._read("broker", self._read_broker)
-        if self._limiter_url is not None:
-            self._read("limiter", self._read_limiter)
+        for name, source in self._sources.items():
+            source.update(name)
 
     def count(self) -> None:
         """Count the verdicts of the newest open runs; one that has changed nothing is kept."""
-        runs = () if self._state is None else self._state.runs[:MOST_RUNS]
-        self._update(self._counts, lambda: self._count(runs), "counts")
+        self._counts.update("counts")
 
     @property
     def pages(self) -> dict[str, Callable[[], TelemetryPage]]:
@@ -282,18 +280,16 @@ class Exporter:
         return {"/metrics": self._metrics, "/healthz": alive, "/readyz": self._readyz}
 
     def _metrics(self) -> TelemetryPage:
+        sources = {**self._sources, "counts": self._counts}
         shown: dict[str, Series] = {}
-        for source in (*self._sources.values(), self._counts):
-            for name, series in _fresh(source).items():
+        for source in sources.values():
+            for name, series in source.fresh.items():
                 shown[name] = {**shown.get(name, {}), **series}
         shown["aegish_up"] = {
-            (name,): int(source.up and bool(_fresh(source)))
-            for name, source in self._sources.items()
+            (name,): int(source.up and bool(source.fresh)) for name, source in self._sources.items()
         }
-        shown["aegish_exporter_refresh_seconds"] = {
-            (name,): source.seconds
-            for name, source in {**self._sources, "counts": self._counts}.items()
-        }
+        seconds: Series = {(name,): source.seconds for name, source in sources.items()}
+        shown["aegish_exporter_refresh_seconds"] = seconds
         return metrics_page(families(EXPORTER, shown))
 
     def _readyz(self) -> TelemetryPage:
@@ -301,27 +297,6 @@ class Exporter:
         if all(source.read_at is not None for source in self._sources.values()):
             return TelemetryPage("ready\n")
         return TelemetryPage("not every source has been read yet\n", good=False)
-
-    def _read(self, name: str, read: Callable[[], Readings]) -> None:
-        self._update(self._sources[name], read, name)
-
-    def _update(self, source: _Source, read: Callable[[], Readings], name: str) -> None:
-        began = monotonic()
-        try:
-            source.readings, problem = read(), None
-        except (AegishError, SQLAlchemyError) as error:
-            problem = str(error).splitlines()[0]
-        except Exception:
-            # The thread has to outlive every error: without it, alerts follow old numbers.
-            log.exception("reading_failed", source=name)
-            problem = "a bug"
-        if problem is not None:
-            source.readings = {}
-            if source.up or source.read_at is None:
-                log.warning("source_away", source=name, problem=problem)
-        source.up = problem is None
-        source.read_at = monotonic()
-        source.seconds = source.read_at - began
 
     def _read_database(self) -> Readings:
         with transaction(self._engine) as session:
@@ -336,14 +311,8 @@ class Exporter:
         queues = [each.queue for run in runs for each in run.opened]
         return of_broker(read_queues(self._app, queues), state, time())
 
-    def _read_limiter(self) -> Readings:
-        used, most = limiter_memory(self._limiter_url or "")
-        return {
-            "aegish_redis_memory_bytes": {("limiter",): used},
-            "aegish_redis_memory_max_bytes": {("limiter",): most},
-        }
-
-    def _count(self, runs: tuple[OpenRun, ...]) -> Readings:
+    def _count(self) -> Readings:
+        runs = () if self._state is None else self._state.runs[:MOST_RUNS]
         opened = {each.key for run in runs for each in run.opened}
         asked = [key for run in runs for key in run.models]
         # The verdicts of a closed model do not change until it is opened again.
@@ -356,10 +325,12 @@ class Exporter:
         return of_counts(runs, kept)
 
 
-def _fresh(source: _Source) -> Readings:
-    if source.read_at is None or monotonic() - source.read_at > KEPT_S:
-        return {}
-    return source.readings
+def _read_limiter(url: str) -> Readings:
+    used, most = limiter_memory(url)
+    return {
+        "aegish_redis_memory_bytes": {("limiter",): used},
+        "aegish_redis_memory_max_bytes": {("limiter",): most},
+    }
 
 
 def export_measures(
