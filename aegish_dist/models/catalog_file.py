@@ -8,7 +8,6 @@ never repeat a value: people paste keys into the wrong place.
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
 from importlib.resources import files
@@ -34,11 +33,6 @@ RESERVED_PREFIX = "AEGISH_DIST_"
 """Variables of this program hold addresses with passwords, and are sent to no provider."""
 MAX_ID_LENGTH = 200
 MAX_PRICE_USD = 1_000_000
-
-
-def is_provider_name(text: str) -> bool:
-    """Whether the text can name a provider."""
-    return _PROVIDER_NAME.fullmatch(text) is not None
 
 
 def is_model_id(text: str) -> bool:
@@ -185,11 +179,12 @@ class ProviderEntry(_CalledEntry, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Refuse a key in place of the name of its variable."""
         super().__post_init__()
+        problem = None
         if not _ENVIRONMENT_VARIABLE.fullmatch(self.key_variable):
             problem = "must be the name of an environment variable in upper case, not a key"
-            raise InputError(problem, field="key_variable")
-        if self.key_variable.startswith(RESERVED_PREFIX):
+        elif self.key_variable.startswith(RESERVED_PREFIX):
             problem = f"must not begin with {RESERVED_PREFIX}: that is a setting of this program"
+        if problem is not None:
             raise InputError(problem, field="key_variable")
 
 
@@ -244,52 +239,49 @@ Keys = Mapping[str, Any]
 Entry = TypeVar("Entry", bound=ModelEntry | ProviderEntry)
 
 
-@dataclass(frozen=True, slots=True)
-class Entries:
-    """The content of a catalog."""
-
-    providers: Mapping[str, ProviderEntry]
-    """By name; every one but the baselines has a base URL."""
-    models: Mapping[str, ModelEntry]
-    """By id, in file order, packaged ones first; every one's provider is known."""
+_Tables = tuple[dict[str, Keys], dict[str, Keys]]
+"""The providers by name and the models by id of one file, each with no more than the keys given."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Tables:
-    """The tables of one file, checked, each with no more than the keys it gives."""
-
-    providers: Mapping[str, Keys] = field(default_factory=dict)
-    models: Mapping[str, Keys] = field(default_factory=dict)
-
-
-def read_entries(path: Path | None) -> Entries:
+def read_entries(path: Path | None) -> tuple[dict[str, ProviderEntry], dict[str, ModelEntry]]:
     """Read the packaged catalog and lay the user's over it.
 
     Args:
         path: The user's file; None for the packaged catalog alone.
 
+    Returns:
+        Providers by name, of which every one but the baselines has a base URL; and models by id,
+        in file order, packaged ones first, of which every one's provider is known.
+
     Raises:
         CatalogError: The user's file cannot be read or is malformed; names file, table and key.
     """
-    base = _parse(files(__package__).joinpath("catalog.toml").read_text("utf-8"), PACKAGED)
-    if path is None:
-        return _overlaid(base, _Tables(), PACKAGED)
-    try:
-        text = read_text(path, MAX_FILE_BYTES)
-    except InputError as error:
-        raise CatalogError(f"{path}: {error}") from None
-    return _overlaid(base, _parse(text, str(path)), str(path))
+    source = PACKAGED if path is None else str(path)
+    base = _tables(None)
+    over: _Tables = ({}, {}) if path is None else _tables(path)
+    providers = _overlaid(base[0], over[0], ProviderEntry)
+    models = _overlaid(base[1], over[1], ModelEntry)
+    for name, provider in providers.items():
+        if provider.wire.http is not None and not provider.base_url:
+            raise CatalogError(f"{source}: [providers.{name}]: key 'base_url' is missing")
+    for model_id in models:
+        name = provider_name(model_id)
+        if name not in providers:
+            raise CatalogError(
+                f"{source}: [[models]] '{model_id}': key 'id': unknown provider '{name}'; "
+                f"add a table [providers.{name}]"
+            )
+    return providers, models
 
 
-def _parse(text: str, source: str) -> _Tables:
-    try:
-        top = checked(parse_toml(text, parse_float=Decimal), _Top)
-        return _Tables(_providers(top.providers), _models(top.models))
-    except InputError as error:
-        where = f"top level: {error}" if error.field else str(error)
-        raise CatalogError(f"{source}: {where}") from None
-    except CatalogError as error:
-        raise CatalogError(f"{source}: {error}") from None
+def _overlaid(
+    base: Mapping[str, Keys], over: Mapping[str, Keys], kind: type[Entry]
+) -> dict[str, Entry]:
+    """Lay tables over others, key by key."""
+    return {
+        name: _entry({**base.get(name, {}), **over.get(name, {})}, kind, name)
+        for name in {**base, **over}
+    }
 
 
 class _Top(Struct, forbid_unknown_fields=True):
@@ -299,14 +291,22 @@ class _Top(Struct, forbid_unknown_fields=True):
     models: list[Any] = []
 
 
-def _providers(tables: dict[str, Any]) -> dict[str, Keys]:
-    for name, keys in tables.items():
-        heading = f"[providers.{name}]"
-        if not is_provider_name(name):
-            allowed = "lower-case letters, digits, '.', '_' and '-'"
-            raise CatalogError(f"{heading}: must be of {allowed}")
-        _entry(keys, ProviderEntry, heading)
-    return tables
+def _tables(path: Path | None) -> _Tables:
+    try:
+        if path is None:
+            text = files(__package__).joinpath("catalog.toml").read_text("utf-8")
+        else:
+            text = read_text(path, MAX_FILE_BYTES)
+        top = checked(parse_toml(text, parse_float=Decimal), _Top)
+        for name, keys in top.providers.items():
+            if not _PROVIDER_NAME.fullmatch(name):
+                allowed = "lower-case letters, digits, '.', '_' and '-'"
+                raise InputError(f"[providers.{name}]: must be of {allowed}")
+            _entry(keys, ProviderEntry, f"[providers.{name}]")
+        return top.providers, _models(top.models)
+    except InputError as error:
+        where = f"top level: {error}" if error.field else str(error)
+        raise CatalogError(f"{PACKAGED if path is None else path}: {where}") from None
 
 
 def _models(tables: list[Any]) -> dict[str, Keys]:
@@ -318,7 +318,7 @@ def _models(tables: list[Any]) -> dict[str, Keys]:
         first = numbers.setdefault(keys["id"], number)
         if first != number:
             clash = f"'{model}' is already entry {first}; merge the two"
-            raise CatalogError(f"[[models]] entry {number}: key 'id': {clash}")
+            raise InputError(f"[[models]] entry {number}: key 'id': {clash}")
     return {keys["id"]: keys for keys in tables}
 
 
@@ -328,31 +328,4 @@ def _entry(keys: object, kind: type[Entry], heading: str) -> Entry:
         # Decimals stay what they are; otherwise a text would do for a price.
         return checked(keys, kind, exact=(Decimal,))
     except InputError as error:
-        raise CatalogError(f"{heading}: {error}") from None
-
-
-def _overlaid(base: _Tables, over: _Tables, source: str) -> Entries:
-    providers = {
-        name: _entry(keys, ProviderEntry, name)
-        for name, keys in _by_key(base.providers, over.providers).items()
-    }
-    models = {
-        model_id: _entry(keys, ModelEntry, model_id)
-        for model_id, keys in _by_key(base.models, over.models).items()
-    }
-    for name, provider in providers.items():
-        if provider.wire.http is not None and not provider.base_url:
-            raise CatalogError(f"{source}: [providers.{name}]: key 'base_url' is missing")
-    for model_id in models:
-        name = provider_name(model_id)
-        if name not in providers:
-            raise CatalogError(
-                f"{source}: [[models]] '{model_id}': key 'id': unknown provider '{name}'; "
-                f"add a table [providers.{name}]"
-            )
-    return Entries(providers, models)
-
-
-def _by_key(base: Mapping[str, Keys], over: Mapping[str, Keys]) -> dict[str, Keys]:
-    """Lay tables over others, key by key."""
-    return {name: {**base.get(name, {}), **over.get(name, {})} for name in {**base, **over}}
+        raise InputError(f"{heading}: {error}") from None

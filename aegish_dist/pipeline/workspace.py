@@ -86,7 +86,7 @@ class Workspace:
         """The keys of this environment, and the addresses that each may be sent to."""
         from aegish_dist.models import Credentials  # noqa: PLC0415
 
-        return Credentials.of(self.catalog, self.environ)
+        return Credentials(self.catalog, self.environ)
 
     @property
     def environ(self) -> dict[str, str]:

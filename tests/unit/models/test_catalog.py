@@ -47,7 +47,7 @@ def to(base_url: str, variable: str | None = None) -> Destination:
 
 
 def credentials(text: str = "", **environ: str) -> Credentials:
-    return Credentials.of(catalog(text), ENVIRON | environ)
+    return Credentials(catalog(text), ENVIRON | environ)
 
 
 def catalog(text: str) -> Catalog:
