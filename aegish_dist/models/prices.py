@@ -74,8 +74,11 @@ def remembered_prices(path: Path | None, at: datetime) -> Iterator[PriceOf]:
     kept = Remembered(installed_prices(), at.astimezone(UTC).date().isoformat())
     if not kept.installed:
         path = None
-    if path is not None:
-        kept.prices = _read(path, kept)
+    with suppress(OSError, msgspec.DecodeError, RecursionError):
+        if path is not None:
+            found = msgspec.json.decode(path.read_bytes(), type=Remembered)
+            if (found.installed, found.day) == (kept.installed, kept.day):
+                kept = found
     known = len(kept.prices)
 
     def price_of(provider: str, name: str) -> Price | None:
@@ -89,7 +92,10 @@ def remembered_prices(path: Path | None, at: datetime) -> Iterator[PriceOf]:
 
     yield price_of
     if path is not None and len(kept.prices) > known:
-        _write(path, kept)
+        with suppress(OSError, OutputError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(path) as stream:
+                stream.write(msgspec.json.encode(kept))
 
 
 def list_price(provider: str, name: str, at: datetime) -> Price | None:
@@ -126,55 +132,33 @@ def changes_within_a_day(provider: str, name: str) -> bool:
 def _find(provider: str, name: str) -> "ModelInfo | None":
     from genai_prices.data_snapshot import get_snapshot  # noqa: PLC0415
 
-    provider, name = _price_list(provider, name)
+    if HOST_SLOT in provider:
+        name, _, host = name.rpartition(":")
+        provider = provider.replace(HOST_SLOT, host)
     # By exact id: the snapshot's own search takes every name with "openai" in it for OpenAI.
     found = next((each for each in get_snapshot().providers if each.id == provider), None)
     return found.find_model(name) if found else None
 
 
-def _price_list(provider: str, name: str) -> tuple[str, str]:
-    if HOST_SLOT not in provider:
-        return provider, name
-    model, _, host = name.rpartition(":")
-    return provider.replace(HOST_SLOT, host), model
-
-
 def _price(prices: "ModelPrice") -> Price | None:
-    if prices.input_mtok is None or prices.output_mtok is None:
-        return None
     if prices.requests_kcount is not None or prices.output_reasoning_mtok is not None:
         return None
+    given, generated = _rate(prices.input_mtok), _rate(prices.output_mtok)
+    if given is None or generated is None:
+        return None
     return Price(
-        input=_rate(prices.input_mtok),
-        output=_rate(prices.output_mtok),
-        cache_read=None if prices.cache_read_mtok is None else _rate(prices.cache_read_mtok),
-        cache_write=None if prices.cache_write_mtok is None else _rate(prices.cache_write_mtok),
-        cache_write_1h=(
-            None if prices.cache_write_1h_mtok is None else _rate(prices.cache_write_1h_mtok)
-        ),
+        input=given,
+        output=generated,
+        cache_read=_rate(prices.cache_read_mtok),
+        cache_write=_rate(prices.cache_write_mtok),
+        cache_write_1h=_rate(prices.cache_write_1h_mtok),
     )
 
 
-def _rate(listed: "Decimal | TieredPrices") -> Rate:
-    if isinstance(listed, Decimal):
-        return Rate(listed)
+def _rate(listed: "Decimal | TieredPrices | None") -> Rate | None:
+    if listed is None or isinstance(listed, Decimal):
+        return None if listed is None else Rate(listed)
     return Rate(listed.base, tuple((tier.start, tier.price) for tier in listed.tiers))
-
-
-def _read(path: Path, wanted: Remembered) -> dict[str, Price | None]:
-    try:
-        found = msgspec.json.decode(path.read_bytes(), type=Remembered)
-    except (OSError, msgspec.DecodeError, RecursionError):
-        return {}
-    same = (found.installed, found.day) == (wanted.installed, wanted.day)
-    return found.prices if same else {}
-
-
-def _write(path: Path, kept: Remembered) -> None:
-    with suppress(OSError, OutputError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as stream:
-            stream.write(msgspec.json.encode(kept))
 
 
 CHARACTERS_PER_TOKEN = 4
@@ -207,7 +191,6 @@ class RunEstimate:
 
     @property
     def calls(self) -> int:
-        """Calls of the run."""
         return sum(model.calls for model in self.models)
 
     @property
@@ -277,15 +260,13 @@ def _model_estimate(spec: ModelSpec, calls: Counter[int], prefix: int) -> ModelE
 
 def _cached_cost(price: Price | None, calls: Counter[int], prefix: int) -> Decimal | None:
     """Price the calls as if the prefix were cached; the first one pays for writing it."""
-    total = _cost(price, calls, cached=prefix)
-    if total is None or price is None or price.per_call is not None or not calls:
-        return total
-    if prefix < price.cache_from_tokens:
+    if price is None or price.per_call is not None or not calls or prefix < price.cache_from_tokens:
         return _cost(price, calls, cached=0)
     size = min(calls)
     first = Usage(input_tokens=size, output_tokens=ANSWER_TOKENS, cache_write_tokens=prefix)
     later = Usage(input_tokens=size, output_tokens=ANSWER_TOKENS, cache_read_tokens=prefix)
-    return total + (cost_usd(first, price) or 0) - (cost_usd(later, price) or 0)
+    beside = (cost_usd(first, price) or 0) - (cost_usd(later, price) or 0)
+    return (_cost(price, calls, cached=prefix) or Decimal(0)) + beside
 
 
 def _cost(price: Price | None, calls: Counter[int], cached: int) -> Decimal | None:
