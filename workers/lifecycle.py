@@ -8,11 +8,12 @@ import os
 import random
 import secrets
 from asyncio import wrap_future
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -33,44 +34,29 @@ from aegish_dist.providers.session import ProviderSession, provider_session
 from aegish_dist.ratelimit.model_limiter import Limiters
 from aegish_dist.ratelimit.shared_limiter import SharedLimiter
 from aegish_dist.settings import Settings
-from workers.store import DaemonThread, Store, WorkerDatabase, budget_of, counted
+from workers.store import DaemonThread, Store, WorkerDatabase, budget_of
 from workers.writer import Grouped, VerdictWriter, facts
 
 if TYPE_CHECKING:
     from aegish_dist.telemetry.metrics import WorkerMetrics
 
 
-class Aggregator:
-    """Makes the aggregations that messages name; counting takes seconds, and blocks no call."""
+def make_aggregation(database_url: str, key: int) -> bool:
+    """Make an aggregation; its snapshots are committed when this returns.
 
-    def __init__(self, database_url: str) -> None:
-        """Start the thread; nothing is connected until the first aggregation."""
-        self._url = database_url
-        self._thread = DaemonThread("aegish-aggregate")
+    Returns:
+        Whether it is finished; if not, another worker is making it.
 
-    async def aggregate(self, key: int) -> bool:
-        """Make an aggregation; its snapshots are committed when this returns.
-
-        Returns:
-            Whether it is finished; if not, another worker is making it.
-
-        Raises:
-            StoreAwayError: The database was away; the aggregation is not finished.
-        """
-        return await wrap_future(self._thread.submit(self._carry_out, key))
-
-    def close(self) -> None:
-        """End the thread; what it counts is rolled back, and counted again by another worker."""
-        self._thread.shutdown()
-
-    def _carry_out(self, key: int) -> bool:
-        # Connections of its own, closed again: a run is complete once in hours, and large ones are
-        # counted over several connections at once.
-        engine = open_engine(self._url)
-        try:
-            return carry_out(engine, key)
-        finally:
-            engine.dispose()
+    Raises:
+        StoreAwayError: The database was away; the aggregation is not finished.
+    """
+    # Connections of its own, closed again: a run is complete once in hours, and large ones are
+    # counted over several connections at once.
+    engine = open_engine(database_url)
+    try:
+        return carry_out(engine, key)
+    finally:
+        engine.dispose()
 
 
 KEPT_CALLERS = 500
@@ -79,14 +65,9 @@ again."""
 
 
 class Callers:
-    """Callers by run and model."""
+    """Callers by run id and model id, made when they are asked for."""
 
     def __init__(self, make: Callable[[str, str], Coroutine[Any, Any, Caller]]) -> None:
-        """Keep no caller yet.
-
-        Args:
-            make: Makes the caller of a run id and a model id.
-        """
         self._make = make
         self._made: dict[tuple[str, str], asyncio.Task[Caller]] = {}
 
@@ -104,35 +85,32 @@ class Callers:
             raise
 
 
-@dataclass(frozen=True, slots=True)
-class CallerFactory:
-    """Makes the caller of a model of a run from what the store and the environment hold."""
+async def make_caller(
+    run_id: str,
+    model: str,
+    *,
+    assignments: Callable[[tuple[str, str]], Awaitable[Assignment | None]],
+    providers: ProviderSession,
+    limiters: Limiters,
+    credentials: CatalogCredentials,
+) -> Caller:
+    """Make the caller of a model of a run from what the store and the environment hold.
 
-    assignment: Callable[[tuple[str, str]], Awaitable[Assignment | None]]
-    """Reads model, prompt and parameters by run id and model id."""
-    providers: ProviderSession
-    limiters: Limiters
-    credentials: CatalogCredentials
-    """Keys, and the models that they may be used for."""
-
-    async def __call__(self, run_id: str, model: str) -> Caller:
-        """Return a new caller.
-
-        Raises:
-            StoreError: The run has no prompt for the model.
-        """
-        assignment = await self.assignment((run_id, model))
-        if assignment is None:
-            raise StoreError(f"run {run_id} has no prompt for model '{model}': it was imported")
-        spec, prompt, parameters = assignment.spec, assignment.prompt, assignment.parameters
-        key = self.credentials.now().key(spec.destination)
-        limiter = self.limiters.of(spec, run_id)
-        client = self.providers.client(
-            spec, prompt, parameters, None if key is None else SecretStr(key), limiter.observe
-        )
-        budget = budget_of(parameters)
-        estimator = UsageEstimator(prompt, spec.price, budget)
-        return Caller(traced(client, spec, parameters), limiter, estimator, spec.price, budget)
+    Raises:
+        StoreError: The run has no prompt for the model.
+    """
+    assignment = await assignments((run_id, model))
+    if assignment is None:
+        raise StoreError(f"run {run_id} has no prompt for model '{model}': it was imported")
+    spec, prompt, parameters = assignment.spec, assignment.prompt, assignment.parameters
+    key = credentials.now().key(spec.destination)
+    limiter = limiters.of(spec, run_id)
+    client = providers.client(
+        spec, prompt, parameters, None if key is None else SecretStr(key), limiter.observe
+    )
+    budget = budget_of(parameters)
+    estimator = UsageEstimator(prompt, spec.price, budget)
+    return Caller(traced(client, spec, parameters), limiter, estimator, spec.price, budget)
 
 
 SILENT_S = 10.0
@@ -149,7 +127,6 @@ class Readiness:
     _seen_at: float | None = None
 
     def database_seen(self) -> None:
-        """Note that the database has answered."""
         self._seen_at = monotonic()
 
     def problems(self, *, takes_verdicts: bool) -> list[str]:
@@ -174,7 +151,6 @@ log = get_logger(__name__)
 REPORT_INTERVAL_S = 1.0
 RESTS_PER_REPORT = 3
 """Intervals per report of a worker that holds nothing."""
-_NONE_WAITS = Waiting(0, 0)
 HOLD_INTERVAL_S = 0.2
 """Seconds between two looks whether runs are held: calls have to stop within a second."""
 ANNOUNCED_INTERVAL_S = 2.0
@@ -224,23 +200,20 @@ class Heartbeat:
         reasons = {("", model): words for model, words in parked.items() if words}
         halts: ModelBlocks = {("", model): ModelBlock.PARKED for model in parked}
         halts |= dict.fromkeys(await self.limiters.over_budget(), ModelBlock.OVER_BUDGET)
+        waiting, failing = self.limiters.waiting, self.evaluator.failing
         report = self.executor.submit(
             self.store.report,
             self.name,
             in_flight,
             halts,
             reasons,
-            waiting=self._waiting(in_flight),
-            failing=self.evaluator.failing.by_run(datetime.now(UTC)),
+            waiting={
+                key: replace(waiting.get(key, Waiting(0, 0)), backoff=failing.backing_off[key])
+                for key in in_flight
+            },
+            failing=failing.by_run(datetime.now(UTC)),
         )
         await wrap_future(report)
-
-    def _waiting(self, in_flight: Iterable[tuple[str, str]]) -> dict[tuple[str, str], Waiting]:
-        waiting, backing_off = self.limiters.waiting, self.evaluator.failing.backing_off
-        return {
-            key: replace(waiting.get(key, _NONE_WAITS), backoff=backing_off[key])
-            for key in in_flight
-        }
 
 
 @dataclass(slots=True)
@@ -286,7 +259,7 @@ class WorkerComponents:
     evaluator: Evaluator
     limiters: Limiters
     writer: VerdictWriter
-    aggregator: Aggregator
+    aggregate: Callable[[int], Awaitable[bool]]
     holds: HoldWatch
 
 
@@ -314,25 +287,37 @@ async def open_evaluator(
     credentials = CatalogCredentials(settings.catalog, os.environ)
     url = app.conf.aegish_database_url
     with (
-        closing(WorkerDatabase(url, credentials)) as database,
-        closing(Aggregator(url)) as aggregator,
+        closing(WorkerDatabase(url, credentials, work)) as database,
+        DaemonThread("aegish-aggregate") as aggregations,  # counting takes seconds
     ):
         await wrap_future(database.rest.submit(require_current, database.engine))
         # Before the first message: an answer that is stored now is not paid for again.
         spool = settings.spool_folder
         await wrap_future(database.rest.submit(recover_folder, database.engine, spool))
-        async with _shared_limiter(app, name) as shared, provider_session() as providers:
+        limiter_url = settings.shared_limiter_url
+        if limiter_url is None and not settings.embedded_broker:
+            remedy = "set AEGISH_DIST_LIMITER_URL to a Redis that workers share"
+            log.warning("limits_per_process", remedy=remedy)
+        async with (
+            SharedLimiter.connect(limiter_url, name) as shared,
+            provider_session() as providers,
+        ):
             store, health = database.store, Health()
             spent = Grouped(store.spent, database.recounts)
             limiters = Limiters(shared, spent, Grouped(store.budgets, database.rest), calls)
-            assignments = Grouped(store.assignments, database.rest)
-            record = store.record if work is None else counted(store.record, work)
-            writer = VerdictWriter(record, database.inserts, health, folder=spool)
+            caller = partial(
+                make_caller,
+                assignments=Grouped(store.assignments, database.rest),
+                providers=providers,
+                limiters=limiters,
+                credentials=credentials,
+            )
+            writer = VerdictWriter(store.record, database.inserts, health, folder=spool)
             evaluator = Evaluator(
                 look_up=Grouped(store.look_up, database.look_ups, health),
                 answered=Grouped(store.answered, database.rest),
                 record=writer,
-                caller=Callers(CallerFactory(assignments, providers, limiters, credentials)),
+                caller=Callers(caller),
                 health=health,
                 worker=name,
                 generator=random.Random(),  # noqa: S311  # nosec B311 # jitter, not a secret
@@ -344,7 +329,14 @@ async def open_evaluator(
             holds = HoldWatch(store, evaluator, database.rest)
             background = [asyncio.create_task(each.run()) for each in (*reports, holds)]
             try:
-                yield WorkerComponents(name, evaluator, limiters, writer, aggregator, holds)
+                yield WorkerComponents(
+                    name,
+                    evaluator,
+                    limiters,
+                    writer,
+                    lambda key: wrap_future(aggregations.submit(make_aggregation, url, key)),
+                    holds,
+                )
             finally:
                 for task in background:
                     task.cancel()
@@ -353,13 +345,3 @@ async def open_evaluator(
                 limiters.close()
                 await limiters.finish()
                 await heartbeat.forget()
-
-
-def _shared_limiter(app: Any, worker: str) -> SharedLimiter:
-    settings: Settings = app.conf.aegish_settings
-    url = settings.shared_limiter_url
-    if url is None and not settings.embedded_broker:
-        log.warning(
-            "limits_per_process", remedy="set AEGISH_DIST_LIMITER_URL to a Redis that workers share"
-        )
-    return SharedLimiter.connect(url, worker)

@@ -53,7 +53,7 @@ class TaskPool(BasePool):
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run_loop, name="aegish-pool", daemon=True)
         self._ready: Future[None] = Future()
-        self._evaluator: Evaluator
+        self.evaluator: Evaluator
         self._stop_requested: asyncio.Event
         self._hub: Any = None
         self._broker_errors: tuple[type[Exception], ...] = ()
@@ -104,28 +104,20 @@ class TaskPool(BasePool):
         raise SystemExit(1)
 
     def register_with_event_loop(self, hub: Any) -> None:
-        """Remember the hub of the consumer's thread."""
         self._hub = hub
 
     @property
     def idle(self) -> bool:
-        """Whether no message is held."""
         return not self._taken and not self._in_flight and not self._finished
 
     @property
     def messages(self) -> int:
-        """Messages that are held."""
         return self._taken_of.total() - self._finished_of.total() + len(self._finished)
 
     @property
     def work(self) -> "WorkerMetrics | None":
         """Counts of the process, once it has started; None: nothing counts."""
         return None if self._telemetry is None else self._telemetry.work
-
-    @property
-    def evaluator(self) -> Evaluator:
-        """The evaluator of this process."""
-        return self._evaluator
 
     def take(self, delivery: Delivery) -> None:
         """Start the item of a message; called in the consumer's thread."""
@@ -142,9 +134,9 @@ class TaskPool(BasePool):
         gets something. Nothing is fetched of runs that are held, and nothing at all while the
         database fails. Called in the consumer's thread.
         """
-        if not self._evaluator.takes_items:
+        if not self.evaluator.takes_items:
             return [0] * len(queues)
-        held = self._evaluator.held.keys
+        held = self.evaluator.held.keys
         served = [not held or run_of(queue) not in held for queue in queues]
         lanes = list(map(lane_of, queues))
         sharing = Counter(compress(lanes, served))
@@ -216,9 +208,8 @@ class TaskPool(BasePool):
             self._finished.popleft()()
 
     def on_close(self) -> None:
-        """Begin no further call."""
         self.readiness.stopping = True
-        self._loop.call_soon_threadsafe(self._evaluator.stop)
+        self._loop.call_soon_threadsafe(self.evaluator.stop)
         self._loop.call_soon_threadsafe(self._limiters.close)
 
     def on_stop(self) -> None:
@@ -233,7 +224,7 @@ class TaskPool(BasePool):
     def _drain(self, grace_s: float) -> None:
         deadline = time.monotonic() + grace_s
         if self._hub is not None:
-            self._hub.call_later(grace_s, _nothing)  # ends the last round of the hub in time
+            self._hub.call_later(grace_s, lambda: None)  # ends the last round of the hub in time
         while not self.idle and self._thread.is_alive() and time.monotonic() < deadline:
             self._turn_hub()
         if self._in_flight:
@@ -272,10 +263,10 @@ class TaskPool(BasePool):
     async def _serve(self) -> None:
         self._stop_requested = asyncio.Event()
         async with open_evaluator(self.app, self.num_processes, self.work) as components:
-            self._evaluator, self._limiters = components.evaluator, components.limiters
+            self.evaluator, self._limiters = components.evaluator, components.limiters
             self._performers = {
-                EVALUATE: self._evaluator,
-                AGGREGATE: components.aggregator.aggregate,
+                EVALUATE: self.evaluator,
+                AGGREGATE: components.aggregate,
             }
             self.run_listeners.append(
                 lambda announced: self._loop.call_soon_threadsafe(
@@ -283,7 +274,7 @@ class TaskPool(BasePool):
                 )
             )
             if self._telemetry is not None:
-                self._telemetry.follow(components)
+                self._telemetry.components = components
             self._ready.set_result(None)
             await self._stop_requested.wait()
             leftover = list(self._in_flight)
@@ -298,7 +289,3 @@ class TaskPool(BasePool):
     def num_processes(self) -> int:
         """Maximum number of calls in flight."""
         return int(self.limit)
-
-
-def _nothing() -> None:
-    pass

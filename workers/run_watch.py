@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from functools import partial
 from time import monotonic
 from typing import Any
@@ -134,7 +134,12 @@ class RunWatch(bootsteps.StartStopStep):
             found = open_queues(session)
         consumer.pool.readiness.database_seen()
         held = frozenset(name for name, each in found.items() if each.held)
-        asked = _asked(found, consumer.controller.pins)
+        pins = consumer.controller.pins
+        asked = {
+            name: each
+            for name, each in found.items()
+            if not each.held and (not pins or is_pinned(name, pins))
+        }
         wanted = self._servable(asked, credentials.now())
         wanted |= {AGGREGATION_QUEUE}  # pins say which models are called
         consumer.call_soon(partial(self._follow, consumer, wanted, held, stopped))
@@ -194,15 +199,6 @@ class RunWatch(bootsteps.StartStopStep):
             log.warning("model_left_to_others", model=model, reason=refusal)
         self._left = set(left.values())
         return frozenset(queues.keys() - left.keys())
-
-
-def _asked(queues: Mapping[str, OpenModel], pins: Collection[str]) -> Mapping[str, OpenModel]:
-    """Return the queues of runs that are not held, of the pinned models alone if there are pins."""
-    return {
-        name: each
-        for name, each in queues.items()
-        if not each.held and (not pins or is_pinned(name, pins))
-    }
 
 
 def follow(

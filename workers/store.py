@@ -52,10 +52,17 @@ _Call = tuple["Future[Any]", Callable[[], Any]]
 class Store:
     """The database calls of an evaluator, one transaction each."""
 
-    def __init__(self, engine: Engine, recounts: Engine, credentials: CatalogCredentials) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        recounts: Engine,
+        credentials: CatalogCredentials,
+        work: "WorkerMetrics | None" = None,
+    ) -> None:
         self._credentials = credentials
         self._engine = engine
         self._recounts = recounts
+        self._work = work
 
     def assignments(self, callers: Sequence[tuple[str, str]]) -> Sequence[Assignment | None]:
         """Return model, prompt and parameters by run and model; None for an unknown pair."""
@@ -68,9 +75,13 @@ class Store:
             return look_up(session, items)
 
     def record(self, group: Sequence[Evaluated]) -> Sequence[None]:
-        """Insert verdicts; stored ones stay as they are."""
+        """Insert verdicts, and count them; stored ones stay as they are."""
+        began = monotonic()
         with transaction(self._engine) as session:
             insert_verdicts(session, [(each.key, each.verdict) for each in group])
+        if self._work is not None:
+            verdicts = [(each.item.model, each.verdict) for each in group]
+            self._work.stored(verdicts, monotonic() - began)
         return [None] * len(group)
 
     def uncalled(
@@ -107,11 +118,7 @@ class Store:
         waiting: Mapping[tuple[str, str], Waiting],
         failing: Mapping[str, Sequence[FailedCalls]],
     ) -> None:
-        """Store the heartbeat of this worker.
-
-        Args:
-            waiting: Items in flight that are not called now, by run and model.
-        """
+        """Store the heartbeat of this worker; `waiting` has items in flight that are not called."""
         with transaction(self._engine) as session:
             report_worker(
                 session,
@@ -143,7 +150,9 @@ class Store:
 class WorkerDatabase:
     """Connections and threads of a worker by kind of call: one that hangs delays no other kind."""
 
-    def __init__(self, url: str, credentials: CatalogCredentials) -> None:
+    def __init__(
+        self, url: str, credentials: CatalogCredentials, work: "WorkerMetrics | None"
+    ) -> None:
         self.engine = open_engine(
             url, pool_size=CONNECTIONS, reply_timeout_s=WORKER_REPLY_TIMEOUT_S
         )
@@ -151,7 +160,7 @@ class WorkerDatabase:
         self.look_ups, self.inserts, self.rest, self.recounts = self._threads = [
             DaemonThread(f"aegish-{name}") for name in ("look-ups", "inserts", "rest", "recounts")
         ]
-        self.store = Store(self.engine, self._counting, credentials)
+        self.store = Store(self.engine, self._counting, credentials, work)
 
     def close(self) -> None:
         """Close the connections; a call that hangs is not waited for."""
@@ -169,7 +178,6 @@ class DaemonThread(Executor):
     """
 
     def __init__(self, name: str) -> None:
-        """Start the thread under a name."""
         self._calls: SimpleQueue[_Call | None] = SimpleQueue()
         threading.Thread(target=self._run, name=name, daemon=True).start()
 
@@ -180,7 +188,6 @@ class DaemonThread(Executor):
         *args: Parameters.args,
         **kwargs: Parameters.kwargs,
     ) -> "Future[Result]":
-        """Queue a call."""
         future: Future[Result] = Future()
         self._calls.put((future, partial(fn, *args, **kwargs)))
         return future
@@ -198,21 +205,6 @@ class DaemonThread(Executor):
                 future.set_result(call())
             except BaseException as error:
                 future.set_exception(error)
-
-
-def counted(
-    record: Callable[[Sequence[Evaluated]], Sequence[None]], work: "WorkerMetrics"
-) -> Callable[[Sequence[Evaluated]], Sequence[None]]:
-    """Return a call that inserts verdicts, and counts them after the commit."""
-
-    def record_and_count(group: Sequence[Evaluated]) -> Sequence[None]:
-        began = monotonic()
-        results = record(group)
-        seconds = monotonic() - began
-        work.stored([(each.item.model, each.verdict) for each in group], seconds)
-        return results
-
-    return record_and_count
 
 
 def budget_of(parameters: CallParameters | None) -> Budget | None:

@@ -1,9 +1,9 @@
 """Tasks: what Celery hands to the pool for a message, and the bodies of the two tasks."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from celery import shared_task
 from celery.exceptions import InvalidTaskError, Reject
@@ -24,6 +24,8 @@ from aegish_dist.telemetry import TRACEPARENT
 from aegish_dist.telemetry.tracing import item_span
 
 log = get_logger(__name__)
+
+T = TypeVar("T")
 
 BUSY_S = 5.0
 """Seconds that an aggregation is held while the database is away, or another worker makes it: that
@@ -86,11 +88,7 @@ def hand_over(task: Any, app: Any, consumer: Any, **_: Any) -> Callable[..., Non
 @shared_task(name=EVALUATE, ignore_result=True, Strategy="workers.tasks:hand_over")
 async def evaluate(evaluator: Evaluator, request: Mapping[str, Any]) -> None:
     """Bring the item that a message names to its verdict."""
-    try:
-        item = decode(request["args"])
-    except (TypeError, ValueError) as error:
-        log.warning("foreign_message", queue=request.get("delivery_info", {}).get("routing_key"))
-        raise Reject(str(error), requeue=False) from error
+    item = _read(decode, request)
     try:
         with item_span(item, request.get(TRACEPARENT)):
             await evaluator.evaluate(item, request.get(ENQUEUED_AT), request[IS_HELD])
@@ -104,11 +102,7 @@ async def evaluate(evaluator: Evaluator, request: Mapping[str, Any]) -> None:
 @shared_task(name=AGGREGATE, ignore_result=True, Strategy="workers.tasks:hand_over")
 async def aggregate(make: Callable[[int], Awaitable[bool]], request: Mapping[str, Any]) -> None:
     """Make the aggregation that a message names; `make` returns whether it is finished."""
-    try:
-        key = decode_aggregation(request["args"])
-    except (TypeError, ValueError) as error:
-        log.warning("foreign_message", queue=request.get("delivery_info", {}).get("routing_key"))
-        raise Reject(str(error), requeue=False) from error
+    key = _read(decode_aggregation, request)
     try:
         finished = await make(key)
     except StoreAwayError:
@@ -117,6 +111,15 @@ async def aggregate(make: Callable[[int], Awaitable[bool]], request: Mapping[str
     if not finished:
         await asyncio.sleep(BUSY_S)
         raise Reject("requeued", requeue=True)
+
+
+def _read(decoded: Callable[[Sequence[object]], T], request: Mapping[str, Any]) -> T:
+    """Read the arguments of a message; one that is not ours is dropped."""
+    try:
+        return decoded(request["args"])
+    except (TypeError, ValueError) as error:
+        log.warning("foreign_message", queue=request.get("delivery_info", {}).get("routing_key"))
+        raise Reject(str(error), requeue=False) from error
 
 
 def _is_open(channel: Any) -> bool:

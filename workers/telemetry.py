@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from datetime import UTC, datetime
 from operator import add
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from aegish_dist import __version__
 from aegish_dist.core.status import CallWait
@@ -28,7 +28,8 @@ from aegish_dist.telemetry.metrics import (
 )
 
 if TYPE_CHECKING:
-    from workers.lifecycle import Readiness, WorkerComponents
+    from workers.lifecycle import WorkerComponents
+    from workers.pool import TaskPool
 
 log = get_logger(__name__)
 
@@ -42,29 +43,16 @@ SILENT = f"the event loop has not answered for {LOOP_ANSWERS_S:g} s\n"
 T = TypeVar("T")
 
 
-class Pool(Protocol):
-    """The parts of the task pool that are read."""
-
-    readiness: Readiness
-
-    @property
-    def messages(self) -> int:
-        """Messages that are held."""
-
-
 class WorkerTelemetry:
     """Answers `/metrics`, `/healthz` and `/readyz` of one worker process."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, pool: Pool) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, pool: TaskPool) -> None:
         self.work = WorkerMetrics()
         """Counts what the worker does."""
         self._loop = loop
         self._pool = pool
-        self._components: WorkerComponents | None = None
-
-    def follow(self, components: WorkerComponents) -> None:
-        """Read these components from now on."""
-        self._components = components
+        self.components: WorkerComponents | None = None
+        """Read as soon as they are there."""
 
     @property
     def pages(self) -> dict[str, Callable[[], TelemetryPage]]:
@@ -72,7 +60,7 @@ class WorkerTelemetry:
         return {"/metrics": self._metrics, "/healthz": self._healthz, "/readyz": self._readyz}
 
     def _metrics(self) -> TelemetryPage:
-        if (components := self._components) is None:
+        if (components := self.components) is None:
             return TelemetryPage(f"{STARTING}\n", good=False)
         state = self._on_loop(lambda: self._state(components))
         if state is None:
@@ -80,7 +68,7 @@ class WorkerTelemetry:
         return metrics_page([*families(WORKER, state), *self.work.collect()])
 
     def _healthz(self) -> TelemetryPage:
-        if self._components is None:
+        if self.components is None:
             return TelemetryPage(f"{STARTING}\n")
         if self._on_loop(lambda: True):
             return TelemetryPage("ok\n")
@@ -93,9 +81,9 @@ class WorkerTelemetry:
         )
 
     def _problems(self) -> list[str]:
-        if self._components is None:
+        if self.components is None:
             return [STARTING]
-        takes = self._components.evaluator.takes_items
+        takes = self.components.evaluator.takes_items
         return self._pool.readiness.problems(takes_verdicts=takes)
 
     def _on_loop(self, read: Callable[[], T]) -> T | None:
@@ -175,7 +163,7 @@ def _one(value: float) -> Series:
 
 
 def serve_telemetry(
-    host: str, port: int, loop: asyncio.AbstractEventLoop, pool: Pool
+    host: str, port: int, loop: asyncio.AbstractEventLoop, pool: TaskPool
 ) -> WorkerTelemetry:
     """Serve the measures of a worker.
 

@@ -61,7 +61,7 @@ def pool(monkeypatch: pytest.MonkeyPatch, evaluator: FakeEvaluator) -> Iterator[
         yield SimpleNamespace(
             evaluator=evaluator,
             limiters=FakeLimiters(a=7, b=40),
-            aggregator=SimpleNamespace(aggregate=None),
+            aggregate=None,
         )
 
     monkeypatch.setattr(pool_module, "open_evaluator", open_evaluator)

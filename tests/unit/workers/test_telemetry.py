@@ -69,7 +69,7 @@ def test_gauges_of_late_models_share_a_series(loop: asyncio.AbstractEventLoop) -
         for number in range(205)
     }
     many.evaluator.in_flight = many.evaluator.failing.backing_off = Counter()
-    made.follow(many)
+    made.components = many
 
     page = made.pages["/metrics"]().text.splitlines()
     parked = [line for line in page if line.startswith("aegish_model_parked{")]
@@ -80,7 +80,7 @@ def test_gauges_of_late_models_share_a_series(loop: asyncio.AbstractEventLoop) -
 def test_states_are_read_when_asked_for(loop: asyncio.AbstractEventLoop) -> None:
     """Runs of a model add up; each reason of waiting has a series."""
     made, _ = of_a_worker(loop)
-    made.follow(parts())
+    made.components = parts()
 
     page = made.pages["/metrics"]()
     read = {
@@ -116,7 +116,7 @@ def test_reasons_not_to_be_ready(
     """Each is a line; health does not depend on them."""
     made, ready = of_a_worker(loop)
     broken = parts()
-    made.follow(broken)
+    made.components = broken
     assert made.pages["/readyz"]().text == "ready\n"
 
     ready.stopping, ready.broker_connected = True, False
@@ -136,7 +136,7 @@ def test_a_loop_that_hangs_is_not_healthy(
     """Neither is one that has ended; no request waits for it without end."""
     monkeypatch.setattr(telemetry, "LOOP_ANSWERS_S", 0.01)
     made, _ = of_a_worker(loop)
-    made.follow(parts())
+    made.components = parts()
     loop.call_soon_threadsafe(time.sleep, 0.3)
 
     assert not made.pages["/healthz"]().good
@@ -145,5 +145,5 @@ def test_a_loop_that_hangs_is_not_healthy(
     ended = asyncio.new_event_loop()
     ended.close()
     made, _ = of_a_worker(ended)
-    made.follow(parts())
+    made.components = parts()
     assert not made.pages["/healthz"]().good
