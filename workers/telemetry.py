@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from datetime import UTC, datetime
 from operator import add
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from aegish_dist import __version__
 from aegish_dist.core.status import CallWait
@@ -29,7 +29,6 @@ from aegish_dist.telemetry.metrics import (
 
 if TYPE_CHECKING:
     from workers.lifecycle import WorkerComponents
-    from workers.pool import TaskPool
 
 log = get_logger(__name__)
 
@@ -46,7 +45,7 @@ T = TypeVar("T")
 class WorkerTelemetry:
     """Answers `/metrics`, `/healthz` and `/readyz` of one worker process."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, pool: TaskPool) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, pool: Any) -> None:
         self.work = WorkerMetrics()
         """Counts what the worker does."""
         self._loop = loop
@@ -163,7 +162,7 @@ def _one(value: float) -> Series:
 
 
 def serve_telemetry(
-    host: str, port: int, loop: asyncio.AbstractEventLoop, pool: TaskPool
+    host: str, port: int, loop: asyncio.AbstractEventLoop, pool: Any
 ) -> WorkerTelemetry:
     """Serve the measures of a worker.
 
