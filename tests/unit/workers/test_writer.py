@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -26,20 +27,23 @@ DEADLINE_S = 5.0
 class Database:
     """Takes groups of numbers and gives each back tenfold."""
 
-    def __init__(self, *, refuses: int | None = None, unreachable: int = 0) -> None:
+    def __init__(
+        self, *, refuses: int | None = None, unreachable: int = 0, most: int = 500
+    ) -> None:
         self.groups: list[list[int]] = []
         self.called = threading.Event()
         self.may_go_on = threading.Event()
         self.may_go_on.set()
         self._refuses = refuses
         self._unreachable = unreachable
+        self._most = most
 
     def __call__(self, numbers: Sequence[int]) -> list[int]:
         self.groups.append(list(numbers))
         self.called.set()
         assert self.may_go_on.wait(DEADLINE_S)
-        if self._unreachable:
-            self._unreachable -= 1
+        if self._unreachable or len(numbers) > self._most:
+            self._unreachable = max(0, self._unreachable - 1)
             raise OperationalError("INSERT", {}, ConnectionError("server closed the connection"))
         if self._refuses in numbers:
             raise ValueError("bad row")
@@ -140,33 +144,20 @@ def test_a_caller_that_left_does_not_disturb_the_others(executor: ThreadPoolExec
     assert database.groups == [[1, 2]]
 
 
-class Narrow:
-    """A database that hangs up on groups of more than a hundred."""
-
-    def __init__(self) -> None:
-        self.stored: list[int] = []
-
-    def __call__(self, numbers: Sequence[int]) -> list[int]:
-        if len(numbers) > 100:
-            raise OperationalError("INSERT", {}, ConnectionError("invalid message length"))
-        self.stored += numbers
-        return [number * 10 for number in numbers]
-
-
 def test_a_group_that_is_too_large_goes_in_parts(
     executor: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each argument is stored once and gets its own result, in parts that the database takes."""
     monkeypatch.setattr(writer, "FIRST_PAUSE_S", 0.0)
-    database = Narrow()
+    database = Database(most=100)
 
-    async def scenario() -> list[int]:
-        async with asyncio.timeout(DEADLINE_S):
-            grouped: Grouped[int, int] = Grouped(database, executor)
-            return list(await asyncio.gather(*map(grouped, range(400))))
+    async def scenario(grouped: Grouped[int, int]) -> None:
+        found = await asyncio.gather(*map(grouped, range(400)))
+        assert found == [number * 10 for number in range(400)]
 
-    assert asyncio.run(scenario()) == [number * 10 for number in range(400)]
-    assert sorted(database.stored) == list(range(400))
+    run(database, executor, scenario)
+    stored = [group for group in database.groups if len(group) <= 100]
+    assert sorted(chain.from_iterable(stored)) == list(range(400))
 
 
 class AtOnce(Executor):
@@ -223,51 +214,43 @@ def test_an_outage_of_twelve_hours_loses_nothing(number: int) -> None:
     assert 4320 <= database.tries < 4400  # every ten seconds, so longer pauses never overflow
 
 
-@pytest.mark.parametrize(
-    ("error", "own"),
-    [
-        (errors.ReadOnlySqlTransaction, False),
-        (errors.InsufficientPrivilege, False),
-        (errors.UndefinedTable, False),
-        (errors.UndefinedColumn, False),
-        (errors.InFailedSqlTransaction, False),
-        (errors.InternalError_, False),
-        (errors.DataCorrupted, False),
-        (errors.InvalidSqlStatementName, False),
-        (errors.TooManyConnections, False),
-        (errors.DiskFull, False),
-        (errors.AdminShutdown, False),
-        (errors.CannotConnectNow, False),
-        (errors.DeadlockDetected, False),
-        (errors.SerializationFailure, False),
-        (errors.QueryCanceled, False),
-        (errors.FeatureNotSupported, False),
-        (errors.ProgramLimitExceeded, False),
-        (errors.InvalidTextRepresentation, True),
-        (errors.NumericValueOutOfRange, True),
-        (errors.CheckViolation, True),
-        (errors.ForeignKeyViolation, True),
-        (errors.NotNullViolation, True),
-    ],
-)
-def test_whose_fault_an_error_is(error: type[Exception], own: bool) -> None:
-    """Only the classes of data and of integrity are the row's own; nothing else loses an answer."""
-    wrapped = DBAPIError.instance("INSERT", {}, error("words"), errors.Error)
-    assert is_own_fault(wrapped) is own
+OWN = [
+    errors.InvalidTextRepresentation,
+    errors.NumericValueOutOfRange,
+    errors.CheckViolation,
+    errors.ForeignKeyViolation,
+    errors.NotNullViolation,
+]
+PASSING = [
+    errors.ReadOnlySqlTransaction,
+    errors.InsufficientPrivilege,
+    errors.UndefinedTable,
+    errors.UndefinedColumn,
+    errors.InFailedSqlTransaction,
+    errors.InternalError_,
+    errors.DataCorrupted,
+    errors.InvalidSqlStatementName,
+    errors.TooManyConnections,
+    errors.DiskFull,
+    errors.AdminShutdown,
+    errors.CannotConnectNow,
+    errors.DeadlockDetected,
+    errors.SerializationFailure,
+    errors.QueryCanceled,
+    errors.FeatureNotSupported,
+    errors.ProgramLimitExceeded,
+]
 
 
-def test_whose_fault_an_error_of_the_client_is() -> None:
-    """A lack of connections or of memory passes, a bug does not."""
-    assert not is_own_fault(PoolTimeoutError())
-    assert not is_own_fault(OSError())
-    assert not is_own_fault(MemoryError())
+def test_whose_fault_an_error_is() -> None:
+    """Only data, integrity and bugs are the row's own; nothing else loses an answer."""
+    for kinds, own in ((OWN, True), (PASSING, False)):
+        for kind in kinds:
+            wrapped = DBAPIError.instance("INSERT", {}, kind("words"), errors.Error)
+            assert is_own_fault(wrapped) is own, kind
+    passing = (PoolTimeoutError(), OSError(), MemoryError(), StoreUnusableError("has no room"))
+    assert not any(map(is_own_fault, (*passing, StoreAwayError("does not answer"))))
     assert is_own_fault(TypeError())
-
-
-def test_whose_fault_an_error_of_the_store_is() -> None:
-    """A database that cannot be used now is tried again; a run that is not there never comes."""
-    assert not is_own_fault(StoreUnusableError("the server runs, but has no room"))
-    assert not is_own_fault(StoreAwayError("the server does not answer"))
     assert is_own_fault(StoreError("no run 'x'"))
 
 
