@@ -61,8 +61,8 @@ def of_openai(message: object, reason: str | None = "stop", **fields: object) ->
 def of_anthropic(
     content: object, reason: str | None = "end_turn", **fields: object
 ) -> dict[str, object]:
-    message = {"id": "msg_01", "type": "message", "role": "assistant", "model": "haiku-4-5-2025"}
-    return {**message, "content": content, "stop_reason": reason, "stop_sequence": None, **fields}
+    model = {"id": "msg_01", "type": "message", "role": "assistant", "model": "haiku-4-5-2025"}
+    return {**model, "content": content, "stop_reason": reason, "stop_sequence": None, **fields}
 
 
 def of_google(*parts: object, reason: str | None = "STOP", **fields: object) -> dict[str, object]:
@@ -167,6 +167,7 @@ def test_the_key_has_its_own_header(
 
 
 def test_every_field_of_an_openai_answer() -> None:
+    message: dict[str, Any]
     message = {"role": "assistant", "content": "{}", "refusal": None, "annotations": []}
     usage = {
         "prompt_tokens": 3120,
@@ -353,13 +354,15 @@ def test_a_nul_in_utf_16_is_replaced() -> None:
     assert lenient.parse(r'["a\u0000"]'.encode("utf-16")) == ["a\ufffd"]
 
 
+EMPTY: dict[WireFormat, list[object]] = {
+    OPENAI: [None, [], "text", {}, {"choices": []}, {"choices": ["x"]}],
+    ANTHROPIC: [None, [], {}, {"content": "text"}, {"type": "error"}],
+    GOOGLE: [None, [], {}, {"candidates": []}, {"promptFeedback": {}}],
+}
+
+
 @pytest.mark.parametrize(
-    ("wire", "payload"),
-    [
-        *((OPENAI, each) for each in (None, [], "text", {}, {"choices": []}, {"choices": ["x"]})),
-        *((ANTHROPIC, each) for each in (None, [], {}, {"content": "text"}, {"type": "error"})),
-        *((GOOGLE, each) for each in (None, [], {}, {"candidates": []}, {"promptFeedback": {}})),
-    ],
+    ("wire", "payload"), [(wire, each) for wire, payloads in EMPTY.items() for each in payloads]
 )
 def test_payloads_without_an_answer_are_malformed(wire: WireFormat, payload: object) -> None:
     error = failure(wire, payload)
