@@ -1,4 +1,4 @@
-"""`aegish_dist.statistics.paired_test` for many replications at once, in numpy.
+"""`aegish_dist.statistics.inference` for many replications at once, in numpy.
 
 `tests/unit/statistics/test_false_positives.py` holds it to the product, digit by digit.
 """

@@ -5,8 +5,7 @@ import click
 from aegish_dist.cli.opinions import note_overlay, with_opinions
 from aegish_dist.cli.options import as_json, open_workspace, run_id, without_collector
 from aegish_dist.cli.printing import note, say, say_json
-from aegish_dist.core.opinion import Opinion
-from aegish_dist.core.snapshot import Snapshot
+from aegish_dist.core.opinion import Opinion, Snapshot
 from aegish_dist.core.text import counted
 from aegish_dist.pipeline.aggregate import aggregate as aggregate_run
 from aegish_dist.pipeline.runs import find_run

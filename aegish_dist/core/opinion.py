@@ -1,19 +1,27 @@
-"""Opinions about verdicts: a rule set, targets, and an overlay on the labels of samples.
+"""Opinions about verdicts: a rule set, targets, and an overlay on labels; and what they led to.
 
-Each has a name, a version and a fingerprint of its content, which snapshots record with the content
-itself: a file may change later. Verdicts and samples stay as they are; under another opinion the
-same verdicts give other numbers.
+Each part has a name, a version and a fingerprint of its content, which snapshots record with the
+content itself: a file may change later. Verdicts and samples stay as they are; under another
+opinion the same verdicts give other numbers.
 """
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
-from aegish_dist.core.outcome import OutcomeDetail, ScoredAnswer
+import msgspec
+
 from aegish_dist.core.sample import TrueLabel
-from aegish_dist.core.scoring import DEFAULT_RULE, RULES, Composite, ScoringRule
+from aegish_dist.core.scoring import DEFAULT_RULE, RULES, ScoringRule
 from aegish_dist.core.text import fingerprint_of
+
+JsonObject = dict[str, Any]
+PairP = Mapping[tuple[str, str], float | None]
+"""By pair of models, p of no difference of their scores, not adjusted for the other pairs."""
+CATEGORY_METRIC = "malicious_detection_rate"
+_Part = TypeVar("_Part")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,18 +121,18 @@ class Opinion:
 
         The last is None without one, and else has the number of its `changes`.
         """
-        overlay = self.overlay
+
+        def identity(part: ScoringRule | Targets | Overlay) -> dict[str, Any]:
+            return {"name": part.name, "version": part.version, "fingerprint": part.fingerprint}
+
+        overlay = None
+        if self.overlay is not None:
+            overlay = identity(self.overlay) | {"changes": len(self.overlay.changes)}
         return {
-            "scoring": _identity(self.rule),
-            "targets": _identity(self.targets),
-            "overlay": None
-            if overlay is None
-            else {**_identity(overlay), "changes": len(overlay.changes)},
+            "scoring": identity(self.rule),
+            "targets": identity(self.targets),
+            "overlay": overlay,
         }
-
-
-def _identity(part: ScoringRule | Targets | Overlay) -> dict[str, Any]:
-    return {"name": part.name, "version": part.version, "fingerprint": part.fingerprint}
 
 
 def record_of(opinion: Opinion) -> dict[str, Any]:
@@ -156,41 +164,22 @@ def opinion_of(record: Mapping[str, Any], scoring: str, scoring_version: int) ->
         return Opinion(rule) if rule is not None and rule.version == scoring_version else None
     try:
         return Opinion(
-            _rule(record["scoring"]), _targets(record["targets"]), _overlay(record["overlay"])
+            _part(record["scoring"], ScoringRule, **record["scoring"]["content"]),
+            Targets(
+                record["targets"]["name"],
+                record["targets"]["version"],
+                MappingProxyType(record["targets"]["content"]),
+            ),
+            record["overlay"]
+            and _part(record["overlay"], Overlay, changes=record["overlay"]["content"]),
         )
-    except ValueError:
+    except msgspec.ValidationError:
         return None
 
 
-def _rule(record: Mapping[str, Any]) -> ScoringRule:
-    content = record["content"]
-    labels = {
-        OutcomeDetail(finding): ScoredAnswer(label) for finding, label in content["labels"].items()
-    }
-    return ScoringRule(
-        name=record["name"],
-        version=record["version"],
-        description=content["description"],
-        labels=MappingProxyType(labels),
-        unscored=frozenset(map(OutcomeDetail, content["unscored"])),
-        malicious_correct=frozenset(map(ScoredAnswer, content["malicious_correct"])),
-        harmless_correct=frozenset(map(ScoredAnswer, content["harmless_correct"])),
-        composite=Composite(content["composite"]),
-    )
-
-
-def _targets(record: Mapping[str, Any]) -> Targets:
-    return Targets(record["name"], record["version"], MappingProxyType(record["content"]))
-
-
-def _overlay(record: Mapping[str, Any] | None) -> Overlay | None:
-    if record is None:
-        return None
-    changes = (
-        LabelChange(**change | {"target": change["target"] and TrueLabel(change["target"])})
-        for change in record["content"]
-    )
-    return Overlay(record["name"], record["version"], tuple(changes))
+def _part(record: Mapping[str, Any], kind: type[_Part], **content: Any) -> _Part:
+    named = {"name": record["name"], "version": record["version"]}
+    return msgspec.convert(named | content, kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,10 +198,14 @@ class Moved:
             return None
         return self.under - self.without
 
+    @property
+    def document(self) -> dict[str, float | None]:
+        return {"without": self.without, "with": self.under, "difference": self.difference}
+
 
 @dataclass(frozen=True, slots=True)
 class ModelEffect:
-    """One model of a run."""
+    """What an overlay did to the numbers of a model."""
 
     model: str
     rank: Moved
@@ -221,11 +214,8 @@ class ModelEffect:
     @property
     def document(self) -> dict[str, Any]:
         """The machine interface."""
-        return {
-            "model": self.model,
-            "rank": _document(self.rank),
-            "metrics": {name: _document(moved) for name, moved in self.metrics.items()},
-        }
+        metrics = {name: moved.document for name, moved in self.metrics.items()}
+        return {"model": self.model, "rank": self.rank.document, "metrics": metrics}
 
 
 def overlay_effect(without: Mapping[str, Any], under: Mapping[str, Any]) -> list[ModelEffect]:
@@ -234,28 +224,60 @@ def overlay_effect(without: Mapping[str, Any], under: Mapping[str, Any]) -> list
     Returns:
         The models in the order of the ranking under the overlay.
     """
-    before, after = _entries(without), _entries(under)
+    before, after = (
+        {entry["model"]: entry["metrics"] for entry in document["models"]}
+        for document in (without, under)
+    )
     ranks = {place["model"]: place["rank"] for place in without["ranking"]}
     return [
         ModelEffect(
-            model=place["model"],
-            rank=Moved(ranks[place["model"]], place["rank"]),
-            metrics=_moved(before[place["model"]], after[place["model"]]),
+            model=model,
+            rank=Moved(ranks[model], place["rank"]),
+            metrics={
+                name: Moved(before[model].get(name, {}).get("value"), numbers.get("value"))
+                for name, numbers in after[model].items()
+            },
         )
         for place in under["ranking"]
+        for model in (place["model"],)
     ]
 
 
-def _entries(document: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    return {entry["model"]: entry["metrics"] for entry in document["models"]}
+@dataclass(frozen=True, slots=True)
+class VerdictSet:
+    """The identity of a set of verdicts."""
+
+    verdicts: int
+    verdicts_hash: str
+    """Sixteen hexadecimal digits that change with any verdict's identity or outcome. They are made
+    of contents, so another store gives the same verdicts the same ones."""
+    parser_versions: str
+    local_hash: str = ""
+    """As `verdicts_hash`, but of keys of this store: found in half the time. Empty of several
+    models together, and in snapshots that were made before it was kept."""
 
 
-def _moved(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Moved]:
-    return {
-        name: Moved(before.get(name, {}).get("value"), numbers.get("value"))
-        for name, numbers in after.items()
-    }
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One stored aggregation."""
 
-
-def _document(moved: Moved) -> dict[str, float | None]:
-    return {"without": moved.without, "with": moved.under, "difference": moved.difference}
+    snapshot_id: int
+    run_id: str
+    scoring: str
+    scoring_version: int
+    metrics_version: int
+    """Of the formulas; 0 in snapshots that were made before it was kept."""
+    parser_versions: str
+    """Of the parsers that read the verdicts, comma-separated."""
+    verdicts: int
+    verdicts_hash: str
+    code_version: str
+    created_at: datetime
+    """When it was made, with a time zone."""
+    document: Mapping[str, Any]
+    identities: Mapping[str, VerdictSet]
+    """By model, the verdicts its entry was made of; of old snapshots unknown."""
+    opinion: Opinion | None
+    """Rule set, targets and overlay; None where this version does not know the rule set, of a
+    snapshot that was made before they were kept, or by a later version."""
+    pair_p: PairP = field(default_factory=dict)

@@ -18,12 +18,19 @@ from sqlalchemy import Row, insert, select
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.model import ModelSpec
-from aegish_dist.core.opinion import Opinion, opinion_of, record_of
+from aegish_dist.core.opinion import (
+    CATEGORY_METRIC,
+    Opinion,
+    PairP,
+    Snapshot,
+    VerdictSet,
+    opinion_of,
+    record_of,
+)
 from aegish_dist.core.outcome import OutcomeDetail
 from aegish_dist.core.run import Run
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import ACTIONS
-from aegish_dist.core.snapshot import CATEGORY_METRIC, PairP, Snapshot, VerdictSet
 from aegish_dist.core.tally import (
     CONFIDENCE_BINS,
     Cell,

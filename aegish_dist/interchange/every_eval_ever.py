@@ -19,12 +19,12 @@ from typing import Any
 from uuid import UUID
 
 from aegish_dist.core.model import ModelSpec, WireFormat
+from aegish_dist.core.opinion import CATEGORY_METRIC, Snapshot
 from aegish_dist.core.outcome import ErrorClass, Outcome, StopKind, find
 from aegish_dist.core.run import Run, RunDataset
 from aegish_dist.core.sample import Sample, TrueLabel
 from aegish_dist.core.scoring import ACTIONS, Composite, ScoringRule
 from aegish_dist.core.secrets import host_of, is_loopback, mask_key_shapes
-from aegish_dist.core.snapshot import CATEGORY_METRIC, Snapshot
 from aegish_dist.core.text import fingerprint_of, printable_line_of_json
 from aegish_dist.interchange.record import RATES, known
 from aegish_dist.report.layout import RankedModel

@@ -13,11 +13,10 @@ from sqlalchemy.engine.interfaces import IsolationLevel
 from sqlalchemy.orm import Session
 
 from aegish_dist import __version__
-from aegish_dist.core.opinion import Opinion
+from aegish_dist.core.opinion import Opinion, PairP, Snapshot, VerdictSet
 from aegish_dist.core.run import ModelOfRun, Run
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import ScoringRule
-from aegish_dist.core.snapshot import PairP, Snapshot, VerdictSet
 from aegish_dist.db.answers import read_answers
 from aegish_dist.db.counting import (
     count_models,
@@ -32,9 +31,9 @@ from aegish_dist.db.runs import load_run
 from aegish_dist.errors import ReportError
 from aegish_dist.pipeline.opinions import overlay_of
 from aegish_dist.statistics.document import snapshot_document
+from aegish_dist.statistics.inference import holm
 from aegish_dist.statistics.metrics import METRICS_VERSION, ModelMetrics, measure
 from aegish_dist.statistics.paired_difference import PairedAnswers, score_difference
-from aegish_dist.statistics.paired_test import holm
 from aegish_dist.telemetry.tracing import span
 
 ONE_VIEW: IsolationLevel = "REPEATABLE READ"

@@ -9,11 +9,10 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.failures import TimedFailures, stretch_of
-from aegish_dist.core.opinion import ModelEffect, Opinion, overlay_effect
+from aegish_dist.core.opinion import JsonObject, ModelEffect, Opinion, Snapshot, overlay_effect
 from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.run import Run
 from aegish_dist.core.secrets import mask_key_shapes
-from aegish_dist.core.snapshot import JsonObject, Snapshot
 from aegish_dist.db.counting import is_unchanged
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.failures import (

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 
 from sqlalchemy import Engine
 
+from aegish_dist.core.opinion import Snapshot
 from aegish_dist.core.outcome import ErrorClass, Outcome, ScoredAnswer
 from aegish_dist.core.run import Run
-from aegish_dist.core.snapshot import Snapshot
 from aegish_dist.core.text import printable
 from aegish_dist.db.answers import TEXT_CHARS, read_grid
 from aegish_dist.db.counting import is_unchanged

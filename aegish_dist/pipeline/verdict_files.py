@@ -15,10 +15,9 @@ from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
 from aegish_dist import __version__
-from aegish_dist.core.opinion import Opinion
+from aegish_dist.core.opinion import Opinion, Snapshot
 from aegish_dist.core.run import Run, new_run_id
 from aegish_dist.core.sample import Sample
-from aegish_dist.core.snapshot import Snapshot
 from aegish_dist.core.text import printable_json
 from aegish_dist.db.counting import is_unchanged
 from aegish_dist.db.engine import transaction

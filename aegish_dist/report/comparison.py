@@ -6,8 +6,8 @@ from dataclasses import asdict, fields
 from html import escape
 from typing import Any
 
+from aegish_dist.core.opinion import CATEGORY_METRIC
 from aegish_dist.core.run import ModelOfRun, Run
-from aegish_dist.core.snapshot import CATEGORY_METRIC
 from aegish_dist.core.text import counted, printable, printable_json
 from aegish_dist.errors import ReportError
 from aegish_dist.report.csv import csv_text
@@ -36,8 +36,8 @@ from aegish_dist.report.numbers import (
 )
 from aegish_dist.report.table import draw_table
 from aegish_dist.statistics.gate import GateVerdict, commands_needed
+from aegish_dist.statistics.inference import LEVEL
 from aegish_dist.statistics.paired_difference import Difference
-from aegish_dist.statistics.paired_test import LEVEL
 
 MOST_SENTENCES = 12
 """Pairs of a table up to which each has a sentence below it."""

@@ -5,13 +5,12 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from aegish_dist.core.failures import TimedFailures
-from aegish_dist.core.opinion import AEGISH_TARGETS, ModelEffect, Opinion, Targets
+from aegish_dist.core.opinion import AEGISH_TARGETS, ModelEffect, Opinion, Snapshot, Targets
 from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.run import ModelOfRun, Run
-from aegish_dist.core.snapshot import Snapshot
 from aegish_dist.statistics.gate import GateVerdict
+from aegish_dist.statistics.inference import LEVEL
 from aegish_dist.statistics.paired_difference import Comparison, Difference
-from aegish_dist.statistics.paired_test import LEVEL
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,8 @@ from itertools import chain
 from typing import Any
 
 from aegish_dist.core.model import CallParameters, ModelSpec, Price, Rate
-from aegish_dist.core.opinion import Opinion, record_of
+from aegish_dist.core.opinion import CATEGORY_METRIC, Opinion, record_of
 from aegish_dist.core.run import Run
-from aegish_dist.core.snapshot import CATEGORY_METRIC
 from aegish_dist.core.text import printable_json
 from aegish_dist.report.comparison import comparison_document
 from aegish_dist.report.csv import csv_text, failures_document

@@ -6,10 +6,9 @@ from decimal import Decimal
 from typing import Any
 
 from aegish_dist.core.model import CallParameters, ModelSpec, Price, Rate
-from aegish_dist.core.opinion import AEGISH_TARGETS, Opinion
+from aegish_dist.core.opinion import AEGISH_TARGETS, Opinion, Snapshot
 from aegish_dist.core.run import Prompt, Run
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES
-from aegish_dist.core.snapshot import Snapshot
 from aegish_dist.core.text import printable_line_of_json, shortened
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.layout import Cell, Fact, RankedModel, Section, TableCell, number_cell

@@ -31,8 +31,8 @@ from aegish_dist.report.numbers import (
     format_usd,
 )
 from aegish_dist.report.provenance import INTERVALS, caption, head, provenance, source
+from aegish_dist.statistics.inference import LEVEL
 from aegish_dist.statistics.paired_difference import Difference
-from aegish_dist.statistics.paired_test import LEVEL
 
 
 def differences(data: ReportData, entries: Sequence[RankedModel]) -> Section | None:

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from decimal import Decimal
 
-from aegish_dist.core.snapshot import JsonObject, Snapshot
+from aegish_dist.core.opinion import JsonObject, Snapshot
 from aegish_dist.core.tally import Latency
+from aegish_dist.statistics.inference import LEVEL
 from aegish_dist.statistics.metrics import ModelMetrics
-from aegish_dist.statistics.paired_test import LEVEL
 from aegish_dist.statistics.rates import Estimate
 from aegish_dist.statistics.repeats import Repeats
 

@@ -18,8 +18,14 @@ from typing import Generic, NamedTuple, TypeVar
 from aegish_dist.core.outcome import OutcomeDetails
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import Composite, ScoringRule
-from aegish_dist.statistics.clusters import ClusterSum, ClusterSums, clustered_variance
-from aegish_dist.statistics.paired_test import holm, mcnemar, paired_test
+from aegish_dist.statistics.inference import (
+    ClusterSum,
+    ClusterSums,
+    clustered_variance,
+    holm,
+    mcnemar,
+    paired_test,
+)
 
 UNIT = 1 << 60
 """The value of a right answer: fine enough for means over epochs."""

@@ -22,8 +22,8 @@ from aegish_dist.core.outcome import OutcomeDetails
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import Composite, SampleAnswers, ScoringRule
 from aegish_dist.core.tally import Cell
-from aegish_dist.statistics.clusters import ClusterSum, ClusterSums, clustered_variance
 from aegish_dist.statistics.distributions import t_quantile
+from aegish_dist.statistics.inference import ClusterSum, ClusterSums, clustered_variance
 
 MOST_COMMANDS = 10**9
 

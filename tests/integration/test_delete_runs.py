@@ -12,11 +12,11 @@ from sqlalchemy import Engine, insert, text
 from sqlalchemy.orm import Session
 from structlog.testing import capture_logs
 
+from aegish_dist.core.opinion import Snapshot
 from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.run import Prompt, RunPause
 from aegish_dist.core.sample import Dataset
 from aegish_dist.core.scoring import DEFAULT_RULE
-from aegish_dist.core.snapshot import Snapshot
 from aegish_dist.db import archive
 from aegish_dist.db.fleet import report_worker
 from aegish_dist.db.missing import save_retry

@@ -13,10 +13,9 @@ from typing import TypeVar
 import pytest
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.opinion import LabelChange, Overlay
+from aegish_dist.core.opinion import LabelChange, Overlay, VerdictSet
 from aegish_dist.core.outcome import ErrorClass, Outcome, OutcomeDetail, StopKind, find
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
-from aegish_dist.core.snapshot import VerdictSet
 from aegish_dist.core.tally import Cell, ConfidenceCell, Latency, ModelTally, TokenTotals
 from aegish_dist.core.verdict import Completion, Item, Timing, Usage, Verdict
 from aegish_dist.db.counting import PARTS, count_models, joint_identity

@@ -9,10 +9,9 @@ import pytest
 from sqlalchemy import Engine, event, select, text
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.opinion import Opinion
+from aegish_dist.core.opinion import Opinion, Snapshot
 from aegish_dist.core.parsing import PARSER_VERSION, judge
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES
-from aegish_dist.core.snapshot import Snapshot
 from aegish_dist.core.verdict import Completion, Timing, Verdict
 from aegish_dist.db.tables import CallErrorRow, RunRow, SnapshotRow, VerdictRow
 from aegish_dist.pipeline.aggregate import aggregate, current_snapshot

@@ -46,7 +46,7 @@ from aegish_dist.report.charts.words import (
 from aegish_dist.report.data import ComparedPair, ComparisonData, ReportData
 from aegish_dist.report.layout import RankedModel
 from aegish_dist.report.numbers import format_ms, format_p
-from aegish_dist.statistics.paired_test import LEVEL
+from aegish_dist.statistics.inference import LEVEL
 
 _AXIS_PX = 430.0
 _GAP_PX = 10.0

@@ -25,8 +25,8 @@ from aegish_dist.report.page.tables import (
     interval_bar,
     table_section,
 )
+from aegish_dist.statistics.inference import LEVEL
 from aegish_dist.statistics.paired_difference import Difference
-from aegish_dist.statistics.paired_test import LEVEL
 from aegish_dist.statistics.rates import Estimate
 
 MOST_MODELS = 8

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from aegish_dist.core.opinion import VerdictSet
 from aegish_dist.core.outcome import OutcomeDetail
 from aegish_dist.core.sample import Sample, TrueLabel
 from aegish_dist.core.scoring import RULES
-from aegish_dist.core.snapshot import VerdictSet
 from aegish_dist.interchange.every_eval_ever import (
     DEFINED,
     Relabelled,

@@ -6,10 +6,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
-from aegish_dist.core.opinion import Opinion
+from aegish_dist.core.opinion import Opinion, Snapshot
 from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.run import Prompt, Run, RunDataset
-from aegish_dist.core.snapshot import Snapshot
 from aegish_dist.report.data import FailureCount, ReportData
 
 Entry = dict[str, Any]

@@ -14,6 +14,7 @@ from aegish_dist.core.outcome import OutcomeDetail
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES, ScoringRule
 from aegish_dist.statistics.gate import GateVerdict, commands_needed, commands_to_decide, gate
+from aegish_dist.statistics.inference import holm, mcnemar
 from aegish_dist.statistics.paired_difference import (
     UNIT,
     Comparison,
@@ -25,7 +26,6 @@ from aegish_dist.statistics.paired_difference import (
     compare_samples,
     side_metrics,
 )
-from aegish_dist.statistics.paired_test import holm, mcnemar
 from tests.unit.statistics.paired_values import cells, compare, table
 
 DETECTION = "malicious_detection_rate"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import statsmodels.api as sm
 
-from aegish_dist.statistics.clusters import ClusterSum, ClusterSums, clustered_variance
+from aegish_dist.statistics.inference import ClusterSum, ClusterSums, clustered_variance
 
 Numbers = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
