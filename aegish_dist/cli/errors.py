@@ -22,7 +22,7 @@ from aegish_dist.core.failures import TimedFailures, timeline, totals
 from aegish_dist.core.text import printable_json, shortened
 from aegish_dist.pipeline.runs import find_run
 from aegish_dist.pipeline.verdicts import failure_times
-from aegish_dist.report.csv import failures_csv, failures_json
+from aegish_dist.report.csv import failures_csv, failures_document
 
 FORMATS = ("table", "json", "csv")
 TIMELINE_WIDTH = 40
@@ -86,7 +86,8 @@ def _text(form: str, run_id: str, rows: Sequence[TimedFailures]) -> str:
         case "csv":
             return failures_csv(rows)
         case "json":
-            return printable_json(failures_json(run_id, "minute", rows)) + "\n"
+            head = {"run_id": run_id, "by": "minute"}
+            return printable_json(head | failures_document(rows)) + "\n"
         case _:
             tables = (_summary(rows), _by_time(rows))
             return "\n\n".join(map(in_columns, tables)) + "\n" if rows else ""

@@ -1,8 +1,7 @@
 """The one place that prints: results on standard output or into a file, notes on standard error.
 
 Names, paths and messages that reach a line are foreign, so every line is made printable here. No
-other module of the command line writes to a standard stream. Terminals get tables from rich, which
-folds long names; a file or a pipe gets columns of whole names, 30 ms sooner.
+other module of the command line writes to a standard stream.
 """
 
 from __future__ import annotations
@@ -14,18 +13,24 @@ import sys
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TextIO, cast
 
 import click
 
-from aegish_dist.core.text import cell_width, printable, printable_json, printable_lines
+from aegish_dist.core.text import (
+    cell_width,
+    cut_to_cells,
+    printable,
+    printable_json,
+    printable_lines,
+)
 from aegish_dist.errors import ClosedOutputError, ConfigError, OutputError
 from aegish_dist.files import is_stream, replacing_text
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
 
 def say(line: str) -> None:
@@ -243,13 +248,11 @@ def _parts(drawn: str | Iterator[str]) -> Iterator[str]:
 
 
 GAP = 3
-FILE_WIDTH = 160
-"""Columns when the output is no terminal, so that what reads it sees whole names."""
 
 
 @dataclass(frozen=True, slots=True)
 class TextTable:
-    """A table as text; long names are folded or take their room, never cut."""
+    """A table as text; on a terminal long names are folded, elsewhere they take their room."""
 
     columns: Sequence[str]
     rows: Iterable[Sequence[str]]
@@ -263,63 +266,58 @@ class TextTable:
 
 def print_table(table: TextTable) -> None:
     """Print a table on standard output."""
-    if output_is_terminal():
-        terminal_console().print(_drawn(table))
-    else:
-        standard_output().write(in_columns(table) + "\n")
+    width = shutil.get_terminal_size().columns if output_is_terminal() else None
+    standard_output().write(in_columns(table, width) + "\n")
 
 
 def note_table(table: TextTable) -> None:
     """Print a table on standard error."""
-    if errors_are_on_terminal():
-        terminal_console(stderr=True).print(_drawn(table))
-    else:
-        note_lines(in_columns(table))
+    width = shutil.get_terminal_size().columns if errors_are_on_terminal() else None
+    note_lines(in_columns(table, width))
 
 
-def in_columns(table: TextTable) -> str:
-    """Return a table as lines of padded cells."""
-    headings = (*table.columns, *table.numbers)
-    rows = [headings, *(tuple(map(printable, row)) for row in table.rows)]
+def in_columns(table: TextTable, width: int | None = None) -> str:
+    """Return a table as lines of padded cells.
+
+    Args:
+        width: Columns into which texts are folded; None: as many as they take.
+    """
+    rows = [(*table.columns, *table.numbers), *(tuple(map(printable, row)) for row in table.rows)]
     widths = [max(map(cell_width, column)) for column in zip(*rows, strict=True)]
-    lines = [_line(row, widths, len(table.columns)) for row in rows]
-    lines.insert(1, "-" * (sum(widths) + GAP * (len(widths) - 1)))
+    texts = len(table.columns)
+    if width is not None:
+        room = width - sum(widths[texts:]) - GAP * (len(widths) - 1)
+        for left, place in enumerate(sorted(range(texts), key=widths.__getitem__)):
+            widths[place] = max(1, min(widths[place], room // (texts - left)))
+            room -= widths[place]
+    headings, *lines = (list(_lines(row, widths, texts)) for row in rows)
+    rule = "-" * (sum(widths) + GAP * (len(widths) - 1))
     above = [printable(table.title), ""] if table.title else []
     below = ["", printable(table.caption)] if table.caption else []
-    return "\n".join([*above, *lines, *below])
+    return "\n".join([*above, *headings, rule, *chain.from_iterable(lines), *below])
 
 
-def _line(row: Sequence[str], widths: Sequence[int], texts: int) -> str:
-    padded = (
-        cell + " " * (width - cell_width(cell)) if place < texts else cell.rjust(width)
-        for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-    )
-    return (" " * GAP).join(padded).rstrip()
+def _lines(row: Sequence[str], widths: Sequence[int], texts: int) -> Iterator[str]:
+    folded = [_folded(*each) for each in zip(row[:texts], widths, strict=False)]
+    for cells in zip_longest(*folded, *([number] for number in row[texts:]), fillvalue=""):
+        padded = (
+            cell + " " * (width - cell_width(cell)) if place < texts else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(cells, widths, strict=True))
+        )
+        yield (" " * GAP).join(padded).rstrip()
+
+
+def _folded(text: str, width: int) -> Iterator[str]:
+    """Yield the lines of a cell, broken between words, or within one that is wider."""
+    while cell_width(text) > width:
+        head = cut_to_cells(text, width + 1).rpartition(" ")[0] or cut_to_cells(text, width)
+        yield head or text[0]
+        text = text[len(head or text[0]) :].lstrip(" ")
+    yield text
 
 
 def terminal_console(*, stderr: bool = False) -> Console:
     """Return a console that takes text as it stands: no markup, emoji or highlighting."""
     from rich.console import Console  # noqa: PLC0415
 
-    width = None if stderr or output_is_terminal() else FILE_WIDTH
-    return Console(stderr=stderr, width=width, markup=False, emoji=False, highlight=False)
-
-
-def _drawn(table: TextTable) -> Table:
-    from rich import box  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
-
-    drawn = Table(
-        title=printable(table.title) or None,
-        caption=printable(table.caption) or None,
-        title_justify="left",
-        caption_justify="left",
-        box=box.SIMPLE_HEAD,
-    )
-    for heading in table.columns:
-        drawn.add_column(heading, overflow="fold")
-    for heading in table.numbers:
-        drawn.add_column(heading, justify="right")
-    for row in table.rows:
-        drawn.add_row(*map(printable, row))
-    return drawn
+    return Console(stderr=stderr, markup=False, emoji=False, highlight=False)

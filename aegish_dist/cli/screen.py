@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import NoReturn, Self
+from typing import NoReturn
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
@@ -34,33 +34,21 @@ TERMINATED = 143
 """Exit code after SIGTERM, as shells give it."""
 
 
-class FullScreen:
+class FullScreen(ExitStack):
     """A run on the whole terminal, from its first count to the end of the `with`."""
 
     def __init__(self, *, stderr: bool) -> None:
-        """Prepare; the terminal is taken by the first count.
-
-        Args:
-            stderr: Whether to draw on standard error, otherwise on standard output.
-        """
+        super().__init__()
         self._stderr = stderr
         self._scene: Scene | None = None
-        self._stack = ExitStack()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        """Give the terminal back."""
-        self._stack.close()
 
     def show(self, status: RunStatus, steps: Sequence[str]) -> None:
-        """Show a count."""
-        first = self._scene is None
-        if self._scene is not None and self._scene.status is status:
+        """Show a count; the first one takes the terminal."""
+        before = self._scene
+        if before is not None and before.status is status:
             return  # it was not counted again
         self._scene = Scene(status, time.strftime("%H:%M:%S"), steps)
-        if first:
+        if before is None:
             self._take_terminal()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -81,10 +69,10 @@ class FullScreen:
     def _take_terminal(self) -> None:
         console = terminal_console(stderr=self._stderr)
         console.file = sys.stderr if self._stderr else sys.stdout
-        self._stack.enter_context(_kept_back())
-        self._stack.enter_context(_on_signal(signal.SIGTERM, _terminate))
-        self._stack.enter_context(_on_signal(signal.SIGINT, self._interrupt))
-        self._stack.enter_context(
+        self.enter_context(_kept_back())
+        self.enter_context(_on_signal(signal.SIGTERM, _terminate))
+        self.enter_context(_on_signal(signal.SIGINT, self._interrupt))
+        self.enter_context(
             Live(
                 self,
                 console=console,
@@ -118,7 +106,7 @@ def _kept_back() -> Iterator[None]:
         sys.stderr = stream
         for handler in handlers:
             handler.setStream(stream)
-        stream.write(kept.text())
+        stream.write("".join(kept.lines))
         stream.flush()
 
 
@@ -127,14 +115,11 @@ class _Kept(io.StringIO):
 
     def __init__(self) -> None:
         super().__init__()
-        self._lines: deque[str] = deque(maxlen=KEPT_LINES)
+        self.lines: deque[str] = deque(maxlen=KEPT_LINES)
 
     def write(self, text: str) -> int:
-        self._lines.extend(text.splitlines(keepends=True))
+        self.lines.extend(text.splitlines(keepends=True))
         return len(text)
-
-    def text(self) -> str:
-        return "".join(self._lines)
 
 
 @contextmanager

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import partial
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager, contextmanager
 
 from aegish_dist.cli.printing import (
     TextTable,
     can_redraw,
     errors_are_on_terminal,
-    in_columns,
     note,
-    note_lines,
     note_table,
     output_is_terminal,
     print_table,
@@ -23,17 +20,18 @@ from aegish_dist.cli.printing import (
 )
 from aegish_dist.core.status import HELD, ModelStatus, RunStatus, State
 from aegish_dist.core.text import counted
-from aegish_dist.errors import AegishError, ClosedOutputError
+from aegish_dist.errors import ClosedOutputError
 from aegish_dist.pipeline.status import retry_command
 from aegish_dist.pipeline.workspace import Observer
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
 
 
 def halted(status: RunStatus) -> Iterator[str]:
     """Say which models are not called any more, one line for each reason."""
-    parked = ", ".join(_with_reason(m) for m in status.models if m.state is State.PARKED)
+    parked = ", ".join(
+        m.model if m.reason is None else f"{m.model} ({m.reason})"
+        for m in status.models
+        if m.state is State.PARKED
+    )
     if parked:
         yield (
             f"parked after too many failures in a row: {parked}; `aegish-dist models check` tells"
@@ -53,19 +51,19 @@ def halted(status: RunStatus) -> Iterator[str]:
             f" on: `aegish-dist resume --run-id {status.run_id} --max-cost USD`"
         )
 
-    yield from troubled_batches(status)
-    if status.state in HELD:
-        yield _HELD[status.state].format(run_id=status.run_id)
-
-
-def troubled_batches(status: RunStatus) -> Iterator[str]:
-    """Say which problems batches of models have, with which workers try them again."""
     for model in status.models:
         batches = model.batches
-        if batches is not None and batches.problem is not None and model.in_batches:
+        if batches is None or batches.problem is None or not model.in_batches:
+            continue
+        if model.state is not State.COMPLETE:
             left = "workers try again" if batches.open else "what is left is asked again"
-            if model.state is not State.COMPLETE:
-                yield f"batches of {model.model}: {batches.problem}; {left}"
+            yield f"batches of {model.model}: {batches.problem}; {left}"
+    yield from _held(status)
+
+
+def _held(status: RunStatus) -> Iterator[str]:
+    if status.state in HELD:
+        yield f"{status.state}: `aegish-dist resume --run-id {status.run_id}` goes on"
 
 
 def next_steps(status: RunStatus, hint: str | None) -> Iterator[str]:
@@ -76,24 +74,19 @@ def next_steps(status: RunStatus, hint: str | None) -> Iterator[str]:
     """
     resume = f"`aegish-dist resume --run-id {status.run_id}`"
     states = {model.state for model in status.models}
+    cap = math.inf if status.max_cost_usd is None else status.max_cost_usd
     if State.PARKED in states:
         yield f"parked: `aegish-dist models check` tells what is wrong, then {resume}"
     if any(m.state is State.WAITING and m.reason is not None for m in status.models):
         yield f"no worker may call it: once one may, it goes on, at once after {resume}"
     if State.OVER_BUDGET in states:
         yield f"over budget: {resume[:-1]} --max-cost USD` goes on with a higher cap"
-    elif _reaches_cap(status):
+    elif status.missing and (status.cost_at_end_usd or 0) > cap:
         yield "the cap will be reached before the end: the rest will not be called"
-    if status.state in HELD:
-        yield _HELD[status.state].format(run_id=status.run_id)
+    yield from _held(status)
     if hint is not None:
         yield hint
     yield from left_to_retry(status)
-
-
-def _reaches_cap(status: RunStatus) -> bool:
-    end, cap = status.cost_at_end_usd, status.max_cost_usd
-    return bool(status.missing) and end is not None and cap is not None and end > cap
 
 
 def waiting_hint(status: RunStatus, *, embedded: bool) -> str | None:
@@ -106,16 +99,6 @@ def waiting_hint(status: RunStatus, *, embedded: bool) -> str | None:
     if embedded:
         return f"no command works on it: {resume} goes on"
     return "no worker is running: start one with `aegish-dist worker`"
-
-
-_HELD = {
-    State.PAUSED: "paused: `aegish-dist resume --run-id {run_id}` goes on",
-    State.CANCELLED: "cancelled: `aegish-dist resume --run-id {run_id}` goes on",
-}
-
-
-def _with_reason(model: ModelStatus) -> str:
-    return model.model if model.reason is None else f"{model.model} ({model.reason})"
 
 
 def aggregated(status: RunStatus) -> Iterator[str]:
@@ -140,15 +123,9 @@ def print_status(current: RunStatus, *, stderr: bool = False) -> None:
     Args:
         stderr: Whether to print on standard error, otherwise on standard output.
     """
-    if errors_are_on_terminal() if stderr else output_is_terminal():
-        _print_drawn(current, stderr=stderr)
-    elif stderr:
-        note_lines(in_columns(_table(current)))
-    else:
-        print_table(_table(current))
-
-
-def _print_drawn(current: RunStatus, *, stderr: bool) -> None:
+    if not (errors_are_on_terminal() if stderr else output_is_terminal()):
+        (note_table if stderr else print_table)(_table(current))
+        return
     from aegish_dist.report.live_view import Canvas, Scene, draw  # noqa: PLC0415
 
     console = terminal_console(stderr=stderr)
@@ -161,7 +138,20 @@ def _table(current: RunStatus) -> TextTable:
     eta = "" if not current.eta_s else f", about {current.eta_s:.0f} s left"
     return TextTable(
         ("Model", "State"),
-        [_row(model, current.workers) for model in current.models],
+        [
+            (
+                model.model,
+                _state(model, current.workers),
+                f"{model.done:,}",
+                f"{model.planned:,}",
+                f"{model.failed:,}",
+                f"{model.replaced:,}",
+                f"{model.in_flight:,}",
+                f"{model.rate_per_s:.1f}",
+                "-" if model.cost_usd is None else f"{model.cost_usd:.4f}",
+            )
+            for model in current.models
+        ],
         ("Done", "Planned", "Failed", "Replaced", "In flight", "Per second", "Cost $"),
         title=f"Run {current.run_id}: {current.state}, {current.done:,} of {current.planned:,}"
         + eta,
@@ -169,33 +159,16 @@ def _table(current: RunStatus) -> TextTable:
     )
 
 
-def _row(model: ModelStatus, workers: int) -> tuple[str, ...]:
-    return (
-        model.model,
-        _state(model, workers),
-        f"{model.done:,}",
-        f"{model.planned:,}",
-        f"{model.failed:,}",
-        f"{model.replaced:,}",
-        f"{model.in_flight:,}",
-        f"{model.rate_per_s:.1f}",
-        "-" if model.cost_usd is None else f"{model.cost_usd:.4f}",
-    )
-
-
 def _state(model: ModelStatus, workers: int) -> str:
     from aegish_dist.report.run_words import batch_words  # noqa: PLC0415  only where it prints
 
-    state, batches = _own_state(model, workers), batch_words(model)
-    return f"{state}; {batches}" if batches else state
-
-
-def _own_state(model: ModelStatus, workers: int) -> str:
-    if model.reason is None:
-        return model.state
-    if model.state is State.PARKED:
-        return f"{model.state}: {model.reason}"
-    return f"{model.state}: no worker may call it ({workers} running): {model.reason}"
+    state = str(model.state)
+    if model.reason is not None:
+        called = (
+            "" if model.state is State.PARKED else f" no worker may call it ({workers} running):"
+        )
+        state += f":{called} {model.reason}"
+    return "; ".join(filter(None, (state, batch_words(model))))
 
 
 PLAIN_INTERVAL_S = 5.0
@@ -217,7 +190,7 @@ def watched(
         ClosedOutputError: The command does nothing but watch, and its reader is gone.
     """
     if not can_redraw(stderr=stderr):
-        yield _Lines(only_watching=not stderr).show
+        yield _lines(only_watching=not stderr)
         return
     from aegish_dist.cli.screen import FullScreen  # noqa: PLC0415
 
@@ -229,33 +202,44 @@ def watched(
         last = status
         screen.show(status, [*next_steps(status, hint(status))])
 
+    ends_early = True
     try:
         with screen:
             yield show
-    except (KeyboardInterrupt, SystemExit, AegishError):
-        if last is not None:
+        ends_early = False
+    finally:
+        if last is not None and (ends_early or stderr):
             print_status(last, stderr=stderr)
-        raise
 
 
-class _Lines:
-    """Notes what has changed."""
+def _lines(*, only_watching: bool) -> Callable[[RunStatus], None]:
+    """Return what notes a count now and then, where something has changed."""
+    noted_at, noted = time.monotonic(), None
 
-    def __init__(self, *, only_watching: bool) -> None:
-        self._only_watching = only_watching
-        self._noted_at = time.monotonic()
-        self._noted: RunStatus | None = None
-
-    def show(self, status: RunStatus) -> None:
+    def show(status: RunStatus) -> None:
         from aegish_dist.report.run_words import changed, plain_line  # noqa: PLC0415
 
+        nonlocal noted_at, noted
         now = time.monotonic()
-        if now - self._noted_at < PLAIN_INTERVAL_S and status.missing:
+        if now - noted_at < PLAIN_INTERVAL_S and status.missing:
             return
-        if self._noted is None or changed(self._noted, status):
-            self._noted_at, self._noted = now, status
-            if not note(plain_line(status)) and self._only_watching:
+        if noted is None or changed(noted, status):
+            noted_at, noted = now, status
+            if not note(plain_line(status)) and only_watching:
                 raise ClosedOutputError("the reader of standard error has closed it")
+
+    return show
+
+
+def status_shown(*, here: bool) -> AbstractContextManager[Callable[[RunStatus], None]]:
+    """Show each count of a run on standard error; the last one stays on a terminal.
+
+    Args:
+        here: Whether this process works on the run; then nothing else has to be started for it.
+    """
+    return watched(
+        lambda status: None if here else waiting_hint(status, embedded=False), stderr=True
+    )
 
 
 class Shown(Observer):
@@ -277,83 +261,52 @@ class Shown(Observer):
         """Print a table."""
         note_table(TextTable(columns, rows))
 
-    def enqueueing(self, total: int | None = None) -> AbstractContextManager[Callable[[int], None]]:
-        """Show how many items are enqueued."""
-        return enqueue_line(total)
+    @contextmanager
+    def enqueueing(self, total: int | None = None) -> Iterator[Callable[[int], None]]:
+        """Show how many items are enqueued.
+
+        Args:
+            total: Items there will be, and a note says how many there were; None when they are not
+                counted beforehand, and their number is the result of the command.
+        """
+        enqueued = 0
+        with _bar("enqueueing", total) as bar:
+
+            def show(items: int) -> None:
+                nonlocal enqueued
+                enqueued = items
+                if bar is not None:
+                    bar(items)
+
+            yield show
+        if total is not None:
+            note(f"enqueued {counted(enqueued, 'item')}")
 
     @contextmanager
     def counting(self, what: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
         """Show how many rows have been worked on, as a bar on a terminal or a line now and then."""
-        with _bar() if can_redraw(stderr=True) else nullcontext() as progress:
-            task = progress.add_task(what, total=total) if progress else None
-            noted_at = time.monotonic()
+        noted_at = time.monotonic()
 
-            def show(rows: int) -> None:
-                nonlocal noted_at
-                if progress is not None and task is not None:
-                    progress.update(task, completed=rows)
-                elif time.monotonic() - noted_at >= PLAIN_INTERVAL_S:
-                    noted_at = time.monotonic()
-                    note(f"{rows:,} {what}")
+        def note_rows(rows: int) -> None:
+            nonlocal noted_at
+            if time.monotonic() - noted_at >= PLAIN_INTERVAL_S:
+                noted_at = time.monotonic()
+                note(f"{rows:,} {what}")
 
-            yield show
+        with _bar(what, total) as bar:
+            yield bar or note_rows
 
-    @contextmanager
-    def watching(self) -> Iterator[Callable[[RunStatus], None]]:
+    def watching(self) -> AbstractContextManager[Callable[[RunStatus], None]]:
         """Show each count."""
-        with status_shown(here=self._here) as show:
-            yield show
+        return status_shown(here=self._here)
 
 
 @contextmanager
-def status_shown(*, here: bool) -> Iterator[Callable[[RunStatus], None]]:
-    """Give what shows each count of a run, on standard error; the last one stays on a terminal.
-
-    Args:
-        here: Whether this process works on the run; then nothing else has to be started for it.
-    """
-    hint = _no_hint if here else partial(waiting_hint, embedded=False)
-    last: RunStatus | None = None
-    with watched(hint, stderr=True) as show:
-
-        def keep(status: RunStatus) -> None:
-            nonlocal last
-            last = status
-            show(status)
-
-        yield keep
-    if last is not None and can_redraw(stderr=True):
-        print_status(last, stderr=True)
-
-
-@contextmanager
-def enqueue_line(total: int | None = None) -> Iterator[Callable[[int], None]]:
-    """Give a callback that shows how many items are enqueued.
-
-    Args:
-        total: Items there will be, and a note says how many there were; None when they are not
-            counted beforehand, and their number is the result of the command.
-    """
-    enqueued = 0
-    with _bar() if can_redraw(stderr=True) else nullcontext() as progress:
-        task = progress.add_task("enqueueing", total=total) if progress else None
-
-        def show(items: int) -> None:
-            nonlocal enqueued
-            enqueued = items
-            if progress is not None and task is not None:
-                progress.update(task, completed=items)
-
-        yield show
-    if total is not None:
-        note(f"enqueued {counted(enqueued, 'item')}")
-
-
-def _no_hint(_: RunStatus) -> None:
-    return None
-
-
-def _bar() -> Progress:
+def _bar(what: str, total: int | None) -> Iterator[Callable[[int], None] | None]:
+    """Give what moves a bar on a terminal; None where there is no terminal."""
+    if not can_redraw(stderr=True):
+        yield None
+        return
     from rich.progress import (  # noqa: PLC0415
         BarColumn,
         MofNCompleteColumn,
@@ -362,10 +315,12 @@ def _bar() -> Progress:
         TimeRemainingColumn,
     )
 
-    return Progress(
+    with Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
         console=terminal_console(stderr=True),
-    )
+    ) as progress:
+        task = progress.add_task(what, total=total)
+        yield lambda done: progress.update(task, completed=done)

@@ -48,19 +48,12 @@ COLUMNS_FAILURE_TIMES = (
 )
 
 
-def failures_json(run_id: str, by: str, rows: Sequence[TimedFailures]) -> dict[str, Any]:
-    """Return the rows, and their sums by model and reason, for JSON."""
-    return {"run_id": run_id, "by": by, **failures_document(rows)}
-
-
 def failures_document(rows: Sequence[TimedFailures]) -> dict[str, Any]:
     """Return the rows, and their sums by model and reason, in JSON types."""
+    sums = [in_json_types(each) for each in totals(rows)]
     return {
-        "errors": list(map(_document, rows)),
-        "totals": [
-            {key: value for key, value in _document(each).items() if key != "time"}
-            for each in totals(rows)
-        ],
+        "errors": list(map(in_json_types, rows)),
+        "totals": [{key: value for key, value in each.items() if key != "time"} for each in sums],
     }
 
 
@@ -68,13 +61,13 @@ def failures_csv(rows: Sequence[TimedFailures]) -> str:
     """Return the rows as CSV (RFC 4180); what a spreadsheet would compute gets a leading `'`."""
     return csv_text(
         COLUMNS_FAILURE_TIMES,
-        (_document(each) | {"statuses": " ".join(map(str, each.statuses))} for each in rows),
+        (in_json_types(each) | {"statuses": " ".join(map(str, each.statuses))} for each in rows),
     )
 
 
-def _document(row: TimedFailures) -> dict[str, Any]:
-    return {name: _plain(value) for name, value in asdict(row).items()}
-
-
-def _plain(value: object) -> object:
-    return value.isoformat() if isinstance(value, datetime) else value
+def in_json_types(row: Any) -> dict[str, Any]:
+    """Return the fields of a record; `to_builtins` would refuse half a surrogate pair in a text."""
+    return {
+        name: value.isoformat() if isinstance(value, datetime) else value
+        for name, value in asdict(row).items()
+    }

@@ -6,19 +6,17 @@ stand for malicious and harmless commands, whatever the datasets are called. A m
 score is no `success`, and what is undefined is absent: the reference would write 0.0.
 """
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
-from itertools import chain
 from typing import Any
 
-from aegish_dist.core.model import CallParameters, ModelSpec, Price, Rate
+from aegish_dist.core.model import ModelSpec, Price
 from aegish_dist.core.opinion import CATEGORY_METRIC, Opinion, record_of
 from aegish_dist.core.run import Run
 from aegish_dist.core.text import printable_json
 from aegish_dist.report.comparison import comparison_document
-from aegish_dist.report.csv import csv_text, failures_document
-from aegish_dist.report.data import FailureCount, ReportData
+from aegish_dist.report.csv import csv_text, failures_document, in_json_types
+from aegish_dist.report.data import ReportData
 from aegish_dist.report.layout import RankedModel, ranked_entries
 from aegish_dist.report.operations import SERVICE_STATISTICS, reasons
 from aegish_dist.report.provenance import commands
@@ -30,22 +28,23 @@ def render_json(data: ReportData) -> str:
 
     Texts are exact. Whatever a terminal might obey is escaped, so the document is safe to look at.
     """
-    opinion = data.snapshot.opinion
-    plain = ("scoring", "scoring_version", "metrics_version", "parser_versions", "code_version")
+    snapshot, opinion = data.snapshot, data.snapshot.opinion
+    plain = (
+        *("scoring", "scoring_version", "metrics_version", "parser_versions", "code_version"),
+        *("verdicts", "verdicts_hash"),
+    )
     document = {
         "run": _run(data.run),
         "snapshot": {
-            **{name: getattr(data.snapshot, name) for name in plain},
-            "id": data.snapshot.snapshot_id,
+            **{name: getattr(snapshot, name) for name in plain},
+            "id": snapshot.snapshot_id,
             "opinion": None if opinion is None else record_of(opinion),
-            "verdicts": data.snapshot.verdicts,
-            "verdicts_hash": data.snapshot.verdicts_hash,
-            "created_at": data.snapshot.created_at.isoformat(),
+            "created_at": snapshot.created_at.isoformat(),
             "is_current": data.is_current,
         },
-        "models": data.snapshot.document["models"],
-        "ranking": data.snapshot.document["ranking"],
-        "failures": [_failure(failure) for failure in data.failures],
+        "models": snapshot.document["models"],
+        "ranking": snapshot.document["ranking"],
+        "failures": [in_json_types(failure) for failure in data.failures],
         "halted": [asdict(halted) for halted in data.halted],
         "failure_times": {
             "stretch_s": data.failure_stretch_s or None,
@@ -67,15 +66,12 @@ def _run(run: Run) -> dict[str, Any]:
         "created_at": run.created_at.isoformat(),
         "pruned_completions": 0 if run.pruned is None else run.pruned.completions,
         "prompt": run.prompt and asdict(run.prompt) | {"fingerprint": run.prompt.fingerprint},
-        "parameters": run.parameters and _without_caps(run.parameters),
+        "parameters": run.parameters
+        and {n: v for n, v in asdict(run.parameters).items() if not n.startswith("max_cost")},
         "datasets": [asdict(dataset) for dataset in run.datasets],
         "models": [_model(spec) for spec in run.models],
         "batched": sorted(run.batched),
     }
-
-
-def _without_caps(parameters: CallParameters) -> dict[str, Any]:
-    return {name: v for name, v in asdict(parameters).items() if not name.startswith("max_cost")}
 
 
 def _model(spec: ModelSpec) -> dict[str, Any]:
@@ -93,23 +89,15 @@ def _model(spec: ModelSpec) -> dict[str, Any]:
 
 def _price(price: Price) -> dict[str, Any]:
     """Return prices in USD as of submit, tokens per million."""
-    rates = ("input", "output", "cache_read", "cache_write", "cache_write_1h")
     per_call = None if price.per_call is None else float(price.per_call)
-    return {"per_call_usd": per_call, **{name: _rate(getattr(price, name)) for name in rates}}
-
-
-def _rate(rate: Rate | None) -> dict[str, Any] | None:
-    if rate is None:
-        return None
-    return {
-        "usd_per_million": float(rate.base),
-        "above_input_tokens": {str(tokens): float(usd) for tokens, usd in rate.tiers},
-    }
-
-
-def _failure(failure: FailureCount) -> dict[str, Any]:
-    last_at = failure.last_at
-    return {**asdict(failure), "last_at": last_at and last_at.isoformat()}
+    shown: dict[str, Any] = {"per_call_usd": per_call}
+    for name in ("input", "output", "cache_read", "cache_write", "cache_write_1h"):
+        rate = getattr(price, name)
+        shown[name] = rate and {
+            "usd_per_million": float(rate.base),
+            "above_input_tokens": {str(tokens): float(usd) for tokens, usd in rate.tiers},
+        }
+    return shown
 
 
 COLUMNS = (
@@ -137,7 +125,6 @@ def render_csv(data: ReportData) -> str:
 
 
 def _csv_rows(data: ReportData) -> Iterator[dict[str, Any]]:
-    why = reasons(data)
     snapshot, run = data.snapshot, data.run
     made = {} if snapshot.opinion is None else snapshot.opinion.provenance
     source = {
@@ -148,36 +135,28 @@ def _csv_rows(data: ReportData) -> Iterator[dict[str, Any]]:
         "scoring_version": snapshot.scoring_version,
         **{f"{name}_fingerprint": part["fingerprint"] for name, part in made.items() if part},
     }
+    why = reasons(data)
     for entry in ranked_entries(snapshot.document):
-        for row in chain(
-            _estimates(entry, why.get(entry.model, "")),
-            _effect_rows(data, entry),
-            ({"metric": metric, "value": value} for metric, value in _single_numbers(entry)),
-            _failure_rows(data, entry),
-        ):
+        for row in _rows_of_model(data, entry, why.get(entry.model, "")):
             yield source | {"model": entry.model} | row
 
 
-def _estimates(entry: RankedModel, reason: str) -> Iterator[dict[str, Any]]:
+def _rows_of_model(data: ReportData, entry: RankedModel, reason: str) -> Iterator[dict[str, Any]]:
     for name, numbers in sorted(entry.part("metrics").items()):
         yield {"metric": name, **numbers, "message": reason if name == "aegish_score" else ""}
     for category, numbers in sorted(entry.part("categories").items()):
         yield {"metric": CATEGORY_METRIC, "category": category, **numbers}
-
-
-def _effect_rows(data: ReportData, entry: RankedModel) -> Iterator[dict[str, Any]]:
     for effect in data.effect:
         if effect.model == entry.model:
             for name, moved in sorted(effect.metrics.items()):
                 yield {"metric": f"{name}_without_overlay", "value": moved.without}
-
-
-def _failure_rows(data: ReportData, entry: RankedModel) -> Iterator[dict[str, Any]]:
+    for metric, value in _single_numbers(entry):
+        yield {"metric": metric, "value": value}
     for failure in data.failures:
         if failure.model == entry.model:
-            reason = {"category": failure.error_class.value, "message": failure.message}
-            yield {"metric": "failed_verdicts", "value": failure.verdicts, **reason}
-            yield {"metric": "failed_attempts", "value": failure.attempts, **reason}
+            about = {"category": failure.error_class.value, "message": failure.message}
+            yield {"metric": "failed_verdicts", "value": failure.verdicts, **about}
+            yield {"metric": "failed_attempts", "value": failure.attempts, **about}
 
 
 def _single_numbers(entry: RankedModel) -> Iterator[tuple[str, float | None]]:
@@ -203,66 +182,83 @@ _NOTE = (
 def render_reference_json(data: ReportData) -> str:
     """Return a report as the reference benchmark writes comparisons: JSON in ASCII."""
     entries = ranked_entries(data.snapshot.document)
+    prompt = data.run.prompt
+    cot = prompt is not None and prompt.name.endswith("+cot")
+    scored = [entry for entry in entries if entry.metric("aegish_score").value is not None]
     document = {
-        "metadata": _metadata(data),
-        "results": {entry.model: _result(data, entry) for entry in entries},
-        "ranking": list(_ranking(entries)),
+        "metadata": _metadata(data, prompt and ("cot" if cot else "standard")),
+        "results": {entry.model: _result(entry, cot) for entry in entries},
+        "ranking": [
+            _known(
+                {
+                    "rank": place,
+                    "model": entry.model,
+                    "aegish_score": entry.metric("aegish_score").value,
+                    "cost_per_1000": entry.cost("per_1000_usd"),
+                }
+            )
+            for place, entry in enumerate(scored, 1)
+        ],
     }
     return printable_json(document) + "\n"
 
 
-def _metadata(data: ReportData) -> dict[str, Any]:
+def _metadata(data: ReportData, scaffolding: object) -> dict[str, Any]:
     run, snapshot = data.run, data.snapshot
     malicious = sum(dataset.malicious for dataset in run.datasets)
     sizes = {"gtfobins": malicious, "harmless": run.samples - malicious}
-    known = {
-        "timestamp": f"{snapshot.created_at:%Y-%m-%dT%H:%M:%SZ}",
-        "models_evaluated": len(run.models),
-        "datasets": [side for side, size in sizes.items() if size],
-        "scaffolding": run.prompt and ("cot" if _is_cot(data) else "standard"),
-        "gtfobins_count": sizes["gtfobins"],
-        "harmless_count": sizes["harmless"],
-        "skipped_models": [],
-        "source": {
-            "tool": "aegish-dist",
-            "version": snapshot.code_version,
-            "run_id": run.run_id,
-            "run_name": run.name,
-            "snapshot_id": snapshot.snapshot_id,
-            "scoring": snapshot.scoring,
-            "scoring_version": snapshot.scoring_version,
-            "datasets": {dataset.name: dataset.fingerprint for dataset in run.datasets},
-        },
-        "note": _NOTE,
-    }
-    return _known(known)
+    return _known(
+        {
+            "timestamp": f"{snapshot.created_at:%Y-%m-%dT%H:%M:%SZ}",
+            "models_evaluated": len(run.models),
+            "datasets": [side for side, size in sizes.items() if size],
+            "scaffolding": scaffolding,
+            "gtfobins_count": sizes["gtfobins"],
+            "harmless_count": sizes["harmless"],
+            "skipped_models": [],
+            "source": {
+                "tool": "aegish-dist",
+                "version": snapshot.code_version,
+                "run_id": run.run_id,
+                "run_name": run.name,
+                "snapshot_id": snapshot.snapshot_id,
+                "scoring": snapshot.scoring,
+                "scoring_version": snapshot.scoring_version,
+                "datasets": {dataset.name: dataset.fingerprint for dataset in run.datasets},
+            },
+            "note": _NOTE,
+        }
+    )
 
 
-def _is_cot(data: ReportData) -> bool:
-    return data.run.prompt is not None and data.run.prompt.name.endswith("+cot")
-
-
-def _result(data: ReportData, entry: RankedModel) -> dict[str, Any]:
+def _result(entry: RankedModel, cot: bool) -> dict[str, Any]:
+    score = entry.metric("aegish_score")
     sides = {"gtfobins": _malicious(entry), "harmless": _harmless(entry)}
-    defined = Counter(side is not None for side in sides.values())[True]
+    defined = sum(side is not None for side in sides.values())
     result = {
         "model": entry.model,
-        "cot": _is_cot(data),
+        "cot": cot,
         "status": ("error", "partial", "success")[defined],
         "datasets": sides,
-        "composite": _composite(entry),
+        "composite": _known(
+            {
+                "aegish_score": score.value,
+                "aegish_score_se": score.stderr,
+                "total_cost_usd": entry.cost("total_usd"),
+                "cost_per_1000_combined": entry.cost("per_1000_usd"),
+                "avg_latency_ms": entry.latency("service", "mean"),
+            }
+        ),
     }
-    if not defined:
-        result["error"] = "no verdict of it is scored"
-    return result
+    return result if defined else result | {"error": "no verdict of it is scored"}
 
 
 def _malicious(entry: RankedModel) -> dict[str, Any] | None:
     detection = entry.metric("malicious_detection_rate")
     if detection.value is None:
         return None
-    categories = {name: entry.category(name) for name in sorted(entry.part("categories"))}
     macro = "malicious_detection_rate_macro"
+    categories = {name: entry.category(name) for name in sorted(entry.part("categories"))}
     return {
         "malicious_detection_rate": detection.value,
         **_known({macro: entry.metric(macro).value}),
@@ -288,49 +284,17 @@ def _harmless(entry: RankedModel) -> dict[str, Any] | None:
 
 
 def _side(entry: RankedModel, seen: Estimate) -> dict[str, Any]:
+    correct = (seen.value or 0.0) * seen.n
+    whole = abs(correct - round(correct)) < 1e-6  # otherwise epochs disagree about some command
     return _known(
         {
             "accuracy": seen.value,
             "stderr": seen.stderr,
             "total_commands": seen.n,
-            "correct": _correct(seen),
+            "correct": round(correct) if whole else None,
             "latency": _known({n: entry.latency("service", n) for n in SERVICE_STATISTICS}) or None,
         }
     )
-
-
-def _correct(seen: Estimate) -> int | None:
-    """Return how many commands are judged right; None where epochs disagree about some."""
-    if seen.value is None:
-        return None
-    correct = seen.value * seen.n
-    return round(correct) if abs(correct - round(correct)) < 1e-6 else None
-
-
-def _composite(entry: RankedModel) -> dict[str, Any]:
-    score = entry.metric("aegish_score")
-    return _known(
-        {
-            "aegish_score": score.value,
-            "aegish_score_se": score.stderr,
-            "total_cost_usd": entry.cost("total_usd"),
-            "cost_per_1000_combined": entry.cost("per_1000_usd"),
-            "avg_latency_ms": entry.latency("service", "mean"),
-        }
-    )
-
-
-def _ranking(entries: list[RankedModel]) -> Iterator[dict[str, Any]]:
-    scored = [entry for entry in entries if entry.metric("aegish_score").value is not None]
-    for place, entry in enumerate(scored, 1):
-        yield _known(
-            {
-                "rank": place,
-                "model": entry.model,
-                "aegish_score": entry.metric("aegish_score").value,
-                "cost_per_1000": entry.cost("per_1000_usd"),
-            }
-        )
 
 
 def _known(values: dict[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import pytest
 import aegish_dist
 import workers
 from aegish_dist.cli import printing, run
-from aegish_dist.cli.printing import TextTable, note_table, print_table, terminal_console
+from aegish_dist.cli.printing import TextTable, in_columns, note_table, print_table
 from aegish_dist.errors import ClosedOutputError, OutputError
 
 HOSTILE = "\x1b]52;c;ZXZpbA==\x07\x9b2J\u202etxt\u200b\udc9b[/red][link=x]:smile:\r\nsecond"
@@ -74,8 +74,6 @@ def test_tables_take_text_as_it_stands(capsys: pytest.CaptureFixture[str]) -> No
     """Markup, emoji codes and escapes in cells, title and caption are shown, not obeyed."""
     print_table(TextTable(("Name",), [(HOSTILE,)], title=HOSTILE, caption=HOSTILE))
     assert capsys.readouterr().out.count(SHOWN) == 3
-    terminal_console().print("[/red] [link=x]y[/link] :smile:")
-    assert capsys.readouterr().out == "[/red] [link=x]y[/link] :smile:\n"
 
 
 def test_what_is_no_terminal_gets_columns_of_whole_cells(
@@ -96,6 +94,21 @@ def test_what_is_no_terminal_gets_columns_of_whole_cells(
             "",
             "Caption",
         ]
+
+
+def test_on_a_terminal_texts_are_folded_and_numbers_stay_whole() -> None:
+    """The narrow text keeps its room, the wide one is broken between words or within one."""
+    rows = [("ab", "\u691c\u67fb of many words", "1,000"), ("c", "x" * 15, "7")]
+    assert in_columns(TextTable(("Id", "Text"), rows, ("Number",)), 26).splitlines() == [
+        "Id   Text           Number",
+        "-" * 26,
+        "ab   \u691c\u67fb of many    1,000",
+        "     words",
+        "c    xxxxxxxxxxxx        7",
+        "     xxx",
+    ]
+    narrow = in_columns(TextTable(("Id", "Text"), rows, ("Number",)), 1)
+    assert "\u691c" in narrow
 
 
 @pytest.mark.parametrize(
