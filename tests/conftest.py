@@ -6,6 +6,7 @@ import itertools
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -15,19 +16,30 @@ from sqlalchemy import Engine, make_url, text
 from aegish_dist.db import schema
 from aegish_dist.db.embedded import embedded_server
 from aegish_dist.db.engine import open_engine
-from tests.schedule import shared_out
 from tests.services import RabbitServer, RedisServer, short_home
 from tests.virtual_time import run_virtually
 
+_LONG_TIERS = ("chaos", "e2e", "howto")
 _SECRET_SUFFIXES = ("_API_KEY", "_TOKEN", "_BASE_URL")
 
 
 @pytest.hookimpl(trylast=True)  # after pytest has put together the tests that share a fixture
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Order the tests for the workers that share them."""
+    """Have each parallel worker begin with its share of the tests that mostly wait for servers.
+
+    pytest-xdist's `worksteal` gives each of N workers the N-th part of the list by number; a worker
+    that is done takes over the end of another one's part. Neighbours stay neighbours, so that what
+    a module shares is made once or twice.
+    """
     workers = getattr(config, "workerinput", {}).get("workercount", 1)
-    if workers > 1:
-        items[:] = shared_out(items, workers)
+    long = [item for item in items if item.path.parent.name in _LONG_TIERS]
+    short = iter([item for item in items if item.path.parent.name not in _LONG_TIERS])
+    ordered: list[pytest.Item] = []
+    for number in range(1, workers + 1):
+        ordered += long[len(long) * (number - 1) // workers : len(long) * number // workers]
+        ordered += islice(short, max(0, len(items) * number // workers - len(ordered)))
+    assert len(ordered) == len(items)
+    items[:] = ordered
 
 
 @pytest.hookimpl(tryfirst=True)
