@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -97,7 +97,7 @@ def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 10.0
 
 
 class ServerProcess:
-    """A child process that listens on a port, with its output in a file."""
+    """A child process that listens on a port, with its output in a file; ends with the `with`."""
 
     def __init__(self, port: int, log: Path) -> None:
         self.port = port
@@ -120,12 +120,6 @@ class ServerProcess:
             self._process = None
             pytest.fail(f"{command[0]} ended at once:\n{self.log.read_text(errors='replace')}")
 
-    @property
-    def pid(self) -> int:
-        """Of the running process."""
-        assert self._process is not None
-        return self._process.pid
-
     def stop(self) -> None:
         """End it as an administrator would."""
         if self._process is not None:
@@ -141,11 +135,12 @@ class ServerProcess:
     @contextmanager
     def halted(self) -> Iterator[None]:
         """Stop it for the length of the body: it answers nothing, and its connections stay open."""
-        os.kill(self.pid, signal.SIGSTOP)
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
         try:
             yield
         finally:
-            os.kill(self.pid, signal.SIGCONT)
+            self._process.send_signal(signal.SIGCONT)
 
     def _reap(self) -> None:
         assert self._process is not None
@@ -156,60 +151,34 @@ class ServerProcess:
             self._process.wait()
         self._process = None
 
+    def __enter__(self) -> Self:
+        return self
 
-class RedisServer:
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+class RedisServer(ServerProcess):
     """A Redis without persistence: started again after `stop` or `kill`, it is empty."""
 
     def __init__(self, home: Path) -> None:
-        """Choose a port, which it keeps; nothing is started yet."""
-        self._binary = require_binary("redis-server")
-        self._home = home
-        self._server = ServerProcess(free_port(), home / "redis.log")
-
-    @property
-    def port(self) -> int:
-        """The same through all restarts."""
-        return self._server.port
-
-    @property
-    def url(self) -> str:
-        """Broker URL."""
-        return f"redis://{HOST}:{self.port}/0"
-
-    @property
-    def pid(self) -> int:
-        """Of the running server."""
-        return self._server.pid
-
-    def start(self) -> None:
-        """Start it and wait until it accepts connections."""
-        options = {"port": str(self.port), "bind": HOST, "dir": str(self._home)}
+        super().__init__(free_port(), home / "redis.log")
+        options = {"port": str(self.port), "bind": HOST, "dir": str(home)}
         options |= {"save": "", "appendonly": "no"}
         flags = [word for name, value in options.items() for word in (f"--{name}", value)]
-        self._server.launch([self._binary, *flags])
+        self._command = [require_binary("redis-server"), *flags]
+        self.url = f"redis://{HOST}:{self.port}/0"
 
-    def stop(self) -> None:
-        """End it in order."""
-        self._server.stop()
-
-    def kill(self) -> None:
-        """End it without warning."""
-        self._server.kill()
+    def start(self) -> None:
+        self.launch(self._command)
 
     def client(self) -> redis.Redis:
         """Return a client that looks at it from outside."""
         return redis.Redis(port=self.port)
 
-    def halted(self) -> AbstractContextManager[None]:
-        """Stop it for the length of the body: it answers nothing, and its connections stay open."""
-        return self._server.halted()
-
     def __enter__(self) -> Self:
         self.start()
         return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
 
 def rabbitmq_script(name: str) -> str:
@@ -220,26 +189,27 @@ def rabbitmq_script(name: str) -> str:
     return require_binary(f"{folder}/{name}", name)
 
 
-class RabbitServer:
+class RabbitServer(ServerProcess):
     """A RabbitMQ node that shares nothing with one installed on the machine; takes 2 s to start.
 
     `RABBITMQ_SCRIPTS` names the folder with the scripts of another version than the installed one.
     """
 
     def __init__(self, home: Path) -> None:
+        super().__init__(free_port(), home / "rabbitmq.log")
         self._binary = rabbitmq_script("rabbitmq-server")
         self._epmd_binary = require_binary("epmd")
-        self._home = home
         self._epmd = ServerProcess(free_port(), home / "epmd.log")
-        self._server = ServerProcess(free_port(), home / "rabbitmq.log")
-        self.environment = {
+        # The user is RabbitMQ's own default, which only loopback may use.
+        self.url = f"amqp://guest:guest@{HOST}:{self.port}//"
+        self._environment = {
             "PATH": os.environ["PATH"],
             "HOME": str(home),  # the node's cookie
             "ERL_EPMD_ADDRESS": HOST,
             "ERL_EPMD_PORT": str(self._epmd.port),
-            "RABBITMQ_NODENAME": f"aegish-{self._server.port}@localhost",
+            "RABBITMQ_NODENAME": f"aegish-{self.port}@localhost",
             "RABBITMQ_NODE_IP_ADDRESS": HOST,
-            "RABBITMQ_NODE_PORT": str(self._server.port),
+            "RABBITMQ_NODE_PORT": str(self.port),
             "RABBITMQ_DIST_PORT": str(free_port()),
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
             "RABBITMQ_MNESIA_BASE": str(home),
@@ -251,22 +221,11 @@ class RabbitServer:
             # Has the script become the node, so that its id is the one to signal.
             "RUNNING_UNDER_SYSTEMD": "true",
         }
-        """Of the node and of the programs that control it."""
-
-    @property
-    def port(self) -> int:
-        """The same through all restarts."""
-        return self._server.port
-
-    @property
-    def url(self) -> str:
-        """Broker URL; the user is RabbitMQ's own default, which only loopback may use."""
-        return f"amqp://guest:guest@{HOST}:{self._server.port}//"
 
     def start(self) -> None:
         """Start the node and, before it, the port mapper that it would leave behind otherwise."""
         self._epmd.launch([self._epmd_binary, "-port", str(self._epmd.port), "-address", HOST])
-        self._server.launch([self._binary], self.environment)
+        self.launch([self._binary], self._environment)
 
     @contextmanager
     def alarmed(self) -> Iterator[None]:
@@ -278,9 +237,10 @@ class RabbitServer:
             self._control("set_vm_memory_high_watermark", "0.4")
 
     def _control(self, *command: str) -> None:
+        """Run `rabbitmqctl`; takes two seconds."""
         subprocess.run(
             [rabbitmq_script("rabbitmqctl"), *command],
-            env=self.environment,
+            env=self._environment,
             check=True,
             capture_output=True,
             timeout=START_TIMEOUT_S,
@@ -288,20 +248,13 @@ class RabbitServer:
 
     def stop(self) -> None:
         """End the node, then its port mapper."""
-        self._server.stop()
+        super().stop()
         self._epmd.stop()
 
     def kill(self) -> None:
         """End the node without warning; what is durable it has again after `start`."""
-        self._server.kill()
+        super().kill()
         self._epmd.stop()
-
-    def control(self, *command: str) -> None:
-        """Run `rabbitmqctl`; takes two seconds."""
-        program = rabbitmq_script("rabbitmqctl")
-        subprocess.run(
-            [program, *command], env=self.environment, check=True, capture_output=True, timeout=60
-        )
 
     def __enter__(self) -> Self:
         try:
@@ -310,6 +263,3 @@ class RabbitServer:
             self.stop()
             raise
         return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()

@@ -1,10 +1,8 @@
 """The faults: each defined once, for the tests and for the published table."""
 
-import json
 import subprocess
 import time
-import uuid
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -14,11 +12,10 @@ import redis
 
 from aegish_dist.broker.messages import queue_name
 from aegish_dist.broker.producer import publish
-from aegish_dist.core.verdict import Item
 from tests.chaos.drill import Drill, Fault
 from tests.chaos.fleet import GRACE_S, Layout
 from tests.chaos.provider import Trouble
-from tests.chaos.servers import frozen
+from tests.forged import forged_messages
 from tests.services import RabbitServer, RedisServer, wait_until
 
 RABBIT = Layout(broker="rabbitmq")
@@ -29,22 +26,30 @@ ALONE = Layout(workers=1, concurrency=100)
 """One worker that holds nearly a whole run at once."""
 
 
+END_BACKENDS = (
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'aegish-dist'"
+)
+"""Ends every connection of the product."""
+
+
 # Workers
 
 
+def _victim(drill: Drill) -> "subprocess.Popen[bytes]":
+    workers = drill.fleet.workers
+    return workers.pop(drill.chance.randrange(len(workers)))
+
+
 def _kill_worker(drill: Drill) -> None:
-    fleet = drill.fleet
-    victim = fleet.workers.pop(drill.chance.randrange(len(fleet.workers)))
+    victim = _victim(drill)
     victim.kill()
     victim.wait()
-    fleet.start_worker()
+    drill.fleet.start_worker()
 
 
 def _stop_worker(drill: Drill) -> None:
-    fleet = drill.fleet
-    victim = fleet.workers.pop(drill.chance.randrange(len(fleet.workers)))
-    _terminate(victim)
-    fleet.start_worker()
+    _terminate(_victim(drill))
+    drill.fleet.start_worker()
 
 
 def _terminate(worker: "subprocess.Popen[bytes]") -> None:
@@ -97,15 +102,8 @@ def _postgres_away(drill: Drill) -> None:
 
 def _end_backends(drill: Drill) -> None:
     for _ in range(8):
-        _terminate_backends(drill)
+        drill.fleet.postgres.run(END_BACKENDS)
         drill.rest(1)
-
-
-def _terminate_backends(drill: Drill) -> None:
-    drill.fleet.postgres.run(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-        " WHERE application_name = 'aegish-dist'"
-    )
 
 
 def _exhaust_connections(drill: Drill) -> None:
@@ -117,10 +115,7 @@ def _exhaust_connections(drill: Drill) -> None:
             try:
                 stack.enter_context(postgres.connect())
             except psycopg.OperationalError:
-                first.execute(
-                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-                    " WHERE application_name = 'aegish-dist'"
-                )
+                first.execute(END_BACKENDS)
                 time.sleep(0.1)
 
 
@@ -158,7 +153,7 @@ def _kill_worker_wipe_redis(drill: Drill) -> None:
 
 
 def _stop_redis(drill: Drill) -> None:
-    with frozen(_redis(drill).pid):
+    with _redis(drill).halted():
         drill.rest(8)
 
 
@@ -205,9 +200,8 @@ def _kill_quorum(drill: Drill) -> None:
 
 
 def _alarm_rabbit(drill: Drill) -> None:
-    _rabbit(drill).control("set_vm_memory_high_watermark", "0.000001")
-    drill.rest(5)
-    _rabbit(drill).control("set_vm_memory_high_watermark", "0.4")
+    with _rabbit(drill).alarmed():
+        drill.rest(5)
 
 
 # Messages
@@ -223,53 +217,12 @@ def _resume(drill: Drill) -> None:
 
 
 def _forge(drill: Drill) -> None:
-    fleet = drill.fleet
-    items = fleet.missing(drill.run_id)
+    items = drill.fleet.missing(drill.run_id)
     queue = queue_name(items[0].model, drill.run_id)
-    publish(fleet.app, map(_strange, items))
+    # Also items that no run plans, in the queues of one that does.
+    publish(drill.fleet.app, [replace(item, generation=7) for item in items])
     with redis.Redis(port=_redis(drill).port) as client:
-        for forged in _forged(queue):
-            client.rpush(queue, forged)
-
-
-def _strange(item: Item) -> Item:
-    """Return an item that no run plans, in the queue of one that does."""
-    return replace(item, generation=7)
-
-
-def _forged(queue: str) -> list[str]:
-    whole = {
-        "body": "W10=",
-        "content-encoding": "utf-8",
-        "content-type": "application/json",
-        "headers": {"task": "aegish.evaluate", "id": "1", "lang": "py"},
-        "properties": {
-            "delivery_mode": 2,
-            "delivery_info": {"exchange": "", "routing_key": queue},
-            "priority": 0,
-            "body_encoding": "base64",
-        },
-    }
-    headers: Any = whole["headers"]
-    properties: Any = whole["properties"]
-    without_body = {name: value for name, value in whole.items() if name != "body"}
-    wrong: list[Any] = [
-        whole | {"headers": headers | {"task": {"a": 1}}},
-        whole | {"headers": headers | {"task": ["aegish.evaluate"]}},
-        whole | {"headers": headers | {"task": "os.system"}},
-        whole | {"headers": "aegish.evaluate"},
-        whole | {"content-type": ["application/json"]},
-        whole | {"content-type": "application/x-python-serialize"},
-        whole | {"properties": properties | {"body_encoding": "rot13"}},
-        whole | {"properties": properties | {"body_encoding": ["base64"]}},
-        without_body,
-        [],
-        7,
-    ]
-    for message in wrong:
-        with suppress(TypeError, KeyError):
-            message["properties"] = message["properties"] | {"delivery_tag": str(uuid.uuid4())}
-    return ["not JSON", "", *map(json.dumps, wrong)]
+        client.rpush(queue, *forged_messages(queue))
 
 
 # The provider
@@ -288,22 +241,17 @@ def _long_wait(drill: Drill) -> None:
 
 def _wrong_key(drill: Drill) -> None:
     _trouble(drill, Trouble.KEY_REFUSED, 5)
-    fleet = drill.fleet
-    if fleet.outcomes(drill.run_id).get("API_ERROR"):
-        fleet.command("retry", "--run-id", drill.run_id, "--outcome", "API_ERROR")
-    fleet.resume(drill.run_id)
+    if drill.fleet.outcomes(drill.run_id).get("API_ERROR"):
+        drill.fleet.command("retry", "--run-id", drill.run_id, "--outcome", "API_ERROR")
+    _resume(drill)
 
 
 def _provider(name: str, title: str, trouble: Trouble, seconds: float, **how: Any) -> Fault:
     return Fault(name, title, partial(_trouble, trouble=trouble, seconds=seconds), **how)
 
 
-def _nothing(_: Drill) -> None:
-    pass
-
-
 _ALL: tuple[Fault, ...] = (
-    Fault("none", "none, for comparison", _nothing, twice=0),
+    Fault("none", "none, for comparison", lambda _: None, twice=0),
     Fault("worker-killed", "a worker gets `kill -9` (leases of 5 s, not 40)", _kill_worker, SHORT_LEASE),
     Fault("worker-stopped", "a worker gets SIGTERM", _stop_worker, twice=0),
     Fault("worker-stopped-without-database", "all workers get SIGTERM while PostgreSQL is away",

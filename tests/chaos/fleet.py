@@ -3,26 +3,19 @@
 Workers reach PostgreSQL and the broker through proxies; the drill itself goes past them.
 """
 
-import os
 import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from sqlalchemy import Engine, create_engine, make_url, text
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy import make_url, text
 from sqlalchemy.orm import Session
 
-from aegish_dist.broker.connection import queue_depths
-from aegish_dist.broker.messages import queue_name
 from aegish_dist.core.model import CallParameters
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.core.verdict import Item
-from aegish_dist.db.fleet import living_fleet
-from aegish_dist.db.missing import missing_items
 from aegish_dist.models import Catalog
 from aegish_dist.pipeline.control import enqueue_missing
 from aegish_dist.pipeline.plan import RunPlan
@@ -31,8 +24,9 @@ from aegish_dist.prompts.loading import load_prompt
 from aegish_dist.ratelimit.shared_limiter import probe_now
 from tests.chaos.provider import Provider
 from tests.chaos.servers import CuttingProxy, Postgres
+from tests.cluster import Cluster, run
 from tests.half_open import HalfOpenProxy
-from tests.services import HOST, RabbitServer, RedisServer, queue_application, wait_until
+from tests.services import HOST, RabbitServer, RedisServer
 
 PROVIDERS = ("drilled", "drilled-anthropic")
 CATALOG = """
@@ -47,8 +41,6 @@ base_url = "{url}"
 key_variable = ""
 """
 GRACE_S = 10.0
-START_S = 60.0
-"""Patience for a process; generous, because machines that test are busy."""
 LOG_CHARS = 12_000
 """Of the workers' log, shown where a drill fails."""
 
@@ -72,12 +64,9 @@ class Fleet:
     """A running fleet; ends with the `with`."""
 
     def __init__(self, home: Path, layout: Layout) -> None:
-        """Prepare it."""
         self.home, self.layout = home, layout
         self.workers: list[subprocess.Popen[bytes]] = []
-        self._log = home / "workers.log"
         self._stack = ExitStack()
-        self._environment: dict[str, str] = {}
         self._models: list[str] = []
 
     def __enter__(self) -> Self:
@@ -89,84 +78,62 @@ class Fleet:
         return self
 
     def _start(self) -> None:
-        enter = self._stack.enter_context
+        enter, layout = self._stack.enter_context, self.layout
         self.provider = enter(Provider())
         self.postgres = enter(Postgres())
-        self.engine: Engine = create_engine(
-            make_url(self.postgres.url).set(drivername="postgresql+psycopg"),
-            pool_pre_ping=True,
-            connect_args={"connect_timeout": 5, "application_name": "drill"},
-        )
-        self._stack.callback(self.engine.dispose)
-        rabbit = self.layout.broker == "rabbitmq"
         self.broker: RabbitServer | RedisServer
+        rabbit = layout.broker == "rabbitmq"
         self.broker = enter(RabbitServer(self.home)) if rabbit else enter(RedisServer(self.home))
         self.database_proxy = enter(CuttingProxy.to_postgres(self.postgres.url))
         self.broker_proxy = enter(HalfOpenProxy(self.broker.port))
-        self.app = queue_application(
-            self.broker.url, database_url=self.postgres.url, queue_type=self.layout.queue_type
-        )
         catalog = self.home / "catalog.toml"
         catalog.write_text(CATALOG.format(url=f"http://{HOST}:{self.provider.port}"))
         self.catalog = Catalog.load(catalog)
-        settings = {
-            "database_url": self.database_proxy.postgres_url(self.postgres.url),
-            "broker_url": self.broker.url.replace(
+        # Of another name than the workers' connections, which some faults end.
+        own = make_url(self.postgres.url).update_query_dict({"application_name": "drill"})
+        direct = {
+            "database_url": own.render_as_string(hide_password=False),
+            "broker_url": self.broker.url,
+        }
+        self.cluster = enter(Cluster(self.home, **direct, queue_type=layout.queue_type))
+        self.app = self.cluster.app
+        self.cluster.set(
+            catalog=catalog,
+            home=self.home / "kept",
+            concurrency=layout.concurrency,
+            shutdown_grace_s=GRACE_S,
+            message_lease_s=layout.lease_s,
+        )
+        self._direct = dict(self.cluster.env)
+        self.cluster.set(
+            database_url=self.database_proxy.postgres_url(self.postgres.url),
+            broker_url=self.broker.url.replace(
                 f":{self.broker.port}/", f":{self.broker_proxy.port}/"
             ),
-            "catalog": catalog,
-            "home": self.home / "kept",
-            "concurrency": self.layout.concurrency,
-            "shutdown_grace_s": GRACE_S,
-            "queue_type": self.layout.queue_type,
-            "message_lease_s": self.layout.lease_s,
-        }
-        self._environment = os.environ | {
-            f"AEGISH_DIST_{name.upper()}": str(value) for name, value in settings.items()
-        }
-        self._stack.callback(self._end_workers)
+        )
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     def log(self) -> str:
         """Return the last words of the workers."""
-        return self._log.read_text(errors="replace")[-LOG_CHARS:] if self._log.exists() else ""
+        return self.cluster.log()[-LOG_CHARS:]
 
     def start_worker(self) -> None:
         """Start a worker process without waiting for it."""
-        command = (sys.executable, "-m", "celery", "-A", "workers.app", "worker")
-        with self._log.open("ab") as log:
-            self.workers.append(
-                subprocess.Popen(
-                    command,
-                    env=self._environment,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                )
-            )
-
-    def _end_workers(self) -> None:
-        for worker in self.workers:
-            worker.kill()
-            worker.wait()
+        self.workers.append(self.cluster.start_worker())
 
     def ensure_workers(self) -> None:
         """Start what is missing of the layout's workers, and wait until all have reported."""
         self.require_workers()
         while len(self.workers) < self.layout.workers:
             self.start_worker()
-        wait_until(lambda: self._living() == len(self.workers), "living workers", START_S)
+        self.cluster.wait_for_workers(len(self.workers))
 
     def require_workers(self) -> None:
         """Check that no worker ended by itself."""
         ended = [worker.returncode for worker in self.workers if worker.poll() is not None]
         assert not ended, f"workers ended by themselves: {ended}"
-
-    def _living(self) -> int:
-        with Session(self.engine) as session:
-            return living_fleet(session).workers
 
     def submit(self, name: str, commands: list[str], time_limit_s: float) -> str:
         """Submit a run over commands to a model of each provider and return its id.
@@ -183,41 +150,25 @@ class Fleet:
             parameters=CallParameters(time_limit_s=time_limit_s),
             epochs=1,
         )
-        return submit(self.engine, self.app, submission).run_id
+        return submit(self.cluster.engine, self.app, submission).run_id
 
-    def resume(self, run_id: str) -> int:
-        """Enqueue what a run lacks, as `resume` does; return how many items that was."""
-        enqueued = enqueue_missing(self.engine, self.app, run_id)
+    def resume(self, run_id: str) -> None:
+        """Enqueue what a run lacks, as `resume` does."""
+        enqueue_missing(self.cluster.engine, self.app, run_id)
         if self.layout.broker == "redis":
             probe_now(self.broker.url, self._models)
-        return enqueued
 
-    def command(self, *arguments: str) -> str:
-        """Run a command of the product past the proxies; return what it printed."""
-        direct = {
-            "AEGISH_DIST_DATABASE_URL": self.postgres.url,
-            "AEGISH_DIST_BROKER_URL": self.broker.url,
-        }
-        done = subprocess.run(
-            (sys.executable, "-m", "aegish_dist", *arguments),
-            env=self._environment | direct,
-            capture_output=True,
-            encoding="utf-8",
-            timeout=START_S,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+    def command(self, *arguments: str) -> None:
+        """Run a command of the product past the proxies."""
+        run(self._direct, *arguments)
 
     def missing(self, run_id: str) -> list[Item]:
         """Return the items of a run without a verdict."""
-        with Session(self.engine) as session:
-            return list(missing_items(session, run_id))
+        return self.cluster.missing(run_id)
 
     def waiting(self, run_id: str) -> int:
         """Return how many messages of a run wait in its queues."""
-        queues = [queue_name(model, run_id) for model in self._models]
-        return sum(queue_depths(self.app, queues).values())
+        return self.cluster.waiting(run_id, *self._models)
 
     def stored(self, run_id: str) -> list[Identity]:
         """Return the identity of each stored verdict of a run, once for each row."""
@@ -225,15 +176,8 @@ class Fleet:
             "SELECT run_model_id, sample_key, epoch, generation FROM verdicts"
             " WHERE run_model_id IN (SELECT id FROM run_models WHERE run_id = :run)"
         )
-        with Session(self.engine) as session:
+        with Session(self.cluster.engine) as session:
             return [tuple(row) for row in session.execute(query, {"run": run_id})]
-
-    def done(self, run_id: str) -> int:
-        """Return how many items of a run have a verdict; 0 while PostgreSQL is away."""
-        try:
-            return len(set(self.stored(run_id)))
-        except SQLAlchemyError:
-            return 0
 
     def outcomes(self, run_id: str) -> Mapping[str, int]:
         """Return the verdicts of a run by outcome, each item's newest alone."""
@@ -243,7 +187,7 @@ class Fleet:
             " WHERE run_model_id IN (SELECT id FROM run_models WHERE run_id = :run)"
             " ORDER BY run_model_id, sample_key, epoch, generation DESC) AS newest GROUP BY 1"
         )
-        with Session(self.engine) as session:
+        with Session(self.cluster.engine) as session:
             return {str(name): int(n) for name, n in session.execute(query, {"run": run_id})}
 
 

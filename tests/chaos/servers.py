@@ -3,8 +3,7 @@
 import os
 import signal
 import socket
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
@@ -110,13 +109,3 @@ class _Tap:
             self._proxy.committing.discard(self._pair)
             return b""  # it is committed, and the client does not hear of it
         return data
-
-
-@contextmanager
-def frozen(pid: int) -> Iterator[None]:
-    """Stop a process meanwhile, as a machine without CPU time would."""
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGCONT)

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 import redis
@@ -10,23 +9,21 @@ from sqlalchemy import func, select, text
 
 from aegish_dist.broker.messages import AGGREGATION_QUEUE
 from aegish_dist.db.tables import AggregationRow, SnapshotRow
-from tests.e2e.cluster import DEADLINE_S, Cluster, aegish_dist, run, run_json
+from tests.cluster import DEADLINE_S, Cluster, aegish_dist, run, run_json
 from tests.services import wait_until
 
 pytestmark = pytest.mark.long
 
 MODELS = ("simulated/careful", "simulated/hasty")
-FAST = ("--latency", "constant:0")
 SOON_S = 5.0
 """Seconds from the last verdict of a run to its snapshot, on a busy machine."""
 
 
 @pytest.fixture
-def cluster(tmp_path: Path, postgres_url: str, redis_url: str) -> Iterator[Cluster]:
-    """A cluster on Redis whose simulated models answer at once; no worker yet."""
-    with Cluster(tmp_path, postgres_url, redis_url) as started:
-        started.simulator.start(*FAST)
-        yield started
+def cluster(cluster: Cluster) -> Cluster:
+    """A cluster whose simulated models answer at once."""
+    cluster.simulator.start("--latency", "constant:0")
+    return cluster
 
 
 def snapshots(cluster: Cluster) -> int:
@@ -86,24 +83,23 @@ def test_a_complete_run_is_aggregated(cluster: Cluster) -> None:
     assert snapshots(cluster) == 1
 
 
-def test_rabbitmq(tmp_path: Path, postgres_url: str, rabbitmq_url: str) -> None:
+@pytest.mark.parametrize("cluster", ["rabbitmq"], indirect=True)
+def test_rabbitmq(cluster: Cluster) -> None:
     """The queue of aggregations is the same whatever the type of the others."""
-    with Cluster(tmp_path, postgres_url, rabbitmq_url) as cluster:
-        cluster.simulator.start(*FAST)
-        for number, queue_type in enumerate(("classic", "quorum"), 1):
-            cluster.env["AEGISH_DIST_QUEUE_TYPE"] = queue_type
-            run_id = cluster.submit(f"simulated/aggregated-{queue_type}", limit=20)
-            worker = cluster.start_worker()
-            wait_until_aggregated(cluster, run_id)
-            worker.terminate()
-            assert worker.wait(DEADLINE_S) == 0
-            assert snapshots(cluster) == number
-        assert "queue_refused" not in cluster.log()
+    for number, queue_type in enumerate(("classic", "quorum"), 1):
+        cluster.set(queue_type=queue_type)
+        run_id = cluster.submit(f"simulated/aggregated-{queue_type}", limit=20)
+        worker = cluster.start_worker()
+        wait_until_aggregated(cluster, run_id)
+        worker.terminate()
+        assert worker.wait(DEADLINE_S) == 0
+        assert snapshots(cluster) == number
+    assert "queue_refused" not in cluster.log()
 
 
 def test_a_worker_that_only_aggregates(cluster: Cluster) -> None:
     """It calls no model, does not count as a worker that could, and makes what is asked for."""
-    cluster.env["AEGISH_DIST_MESSAGE_LEASE_S"] = "5"
+    cluster.set(message_lease_s=5)
     caller = cluster.start_worker()
     with no_snapshot_can_be_stored(cluster):
         run_id = cluster.submit(MODELS[0], limit=10)
@@ -125,26 +121,9 @@ def test_a_worker_that_only_aggregates(cluster: Cluster) -> None:
     assert aggregator.wait(DEADLINE_S) == 0
 
 
-def test_a_worker_is_killed_while_it_aggregates(cluster: Cluster) -> None:
-    """Another one makes the snapshot, and the first leaves none behind."""
-    cluster.env["AEGISH_DIST_MESSAGE_LEASE_S"] = "5"
-    first = cluster.start_worker()
-    with no_snapshot_can_be_stored(cluster):
-        run_id = cluster.submit(MODELS[0], limit=10)
-        wait_until_making(cluster)
-        first.kill()
-        first.wait(DEADLINE_S)
-        cluster.start_worker()
-        cluster.wait_for_workers(1)
-
-    wait_until_aggregated(cluster, run_id)
-
-    assert snapshots(cluster) == 1
-
-
 def test_calls_go_on_while_a_worker_aggregates(cluster: Cluster) -> None:
     """Another run completes meanwhile, its heartbeat is there, and its lease is renewed."""
-    cluster.env["AEGISH_DIST_MESSAGE_LEASE_S"] = "5"
+    cluster.set(message_lease_s=5)
     cluster.start_worker()
     with no_snapshot_can_be_stored(cluster):
         first = cluster.submit(MODELS[0], limit=10)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from aegish_dist.core.status import RunStatus
-from tests.e2e.cluster import DEADLINE_S, Cluster
+from tests.cluster import DEADLINE_S, Cluster
 from tests.services import wait_until
 
 pytestmark = pytest.mark.long
@@ -18,31 +18,28 @@ def live_first(status: RunStatus) -> bool:
     return any(model.batches and model.batches.open for model in status.models)
 
 
-def test_live_first_and_the_rest_in_batches(
-    tmp_path: Path, postgres_url: str, redis_url: str
-) -> None:
+def test_live_first_and_the_rest_in_batches(cluster: Cluster, tmp_path: Path) -> None:
     """Each item is asked once, live or in a batch, although a worker is killed over its batches."""
-    with Cluster(tmp_path, postgres_url, redis_url) as cluster:
-        cluster.env["AEGISH_DIST_BATCH_POLL_S"] = "0.3"
-        scenario = tmp_path / "scenario.toml"
-        scenario.write_text('latency = "constant:1"\nbatches.duration = "constant:3"\n')
-        cluster.simulator.start("--scenario", str(scenario))
-        workers = [cluster.start_worker("--concurrency", "4") for _ in range(2)]
-        cluster.wait_for_workers(2)
-        run_id = cluster.submit(*MODELS, limit=LIMIT, options=("--batch-after", "2s"))
+    cluster.set(batch_poll_s=0.3)
+    scenario = tmp_path / "scenario.toml"
+    scenario.write_text('latency = "constant:1"\nbatches.duration = "constant:3"\n')
+    cluster.simulator.start("--scenario", str(scenario))
+    workers = [cluster.start_worker("--concurrency", "4") for _ in range(2)]
+    cluster.wait_for_workers(2)
+    run_id = cluster.submit(*MODELS, limit=LIMIT, options=("--batch-after", "2s"))
 
-        wait_until(lambda: live_first(cluster.status(run_id)), "an open batch", DEADLINE_S)
-        workers[0].kill()
-        cluster.wait_until_complete(run_id)
+    wait_until(lambda: live_first(cluster.status(run_id)), "an open batch", DEADLINE_S)
+    workers[0].kill()
+    cluster.wait_until_complete(run_id)
 
-        verdicts = cluster.verdicts(run_id)
-        bill = cluster.simulator.stats()["bill"]
-        asked = {m: (each["live"], each["batch"]) for m, each in bill["models"].items()}
-        live = sum(live["requests"] for live, _ in asked.values())
-        batched = sum(batch["requests"] for _, batch in asked.values())
-        assert 0 < live < 2 * LIMIT
-        assert live + batched == len(verdicts) == 2 * LIMIT
-        assert (bill["charged_twice"], bill["tokens_used_twice"]) == (0, [])
-        untimed = [each for each in verdicts if each.verdict.timing.service_ms is None]
-        assert len(untimed) == batched
-        assert cluster.waiting(run_id, *MODELS) == 0
+    verdicts = cluster.verdicts(run_id)
+    bill = cluster.simulator.stats()["bill"]
+    asked = {m: (each["live"], each["batch"]) for m, each in bill["models"].items()}
+    live = sum(live["requests"] for live, _ in asked.values())
+    batched = sum(batch["requests"] for _, batch in asked.values())
+    assert 0 < live < 2 * LIMIT
+    assert live + batched == len(verdicts) == 2 * LIMIT
+    assert (bill["charged_twice"], bill["tokens_used_twice"]) == (0, [])
+    untimed = [each for each in verdicts if each.verdict.timing.service_ms is None]
+    assert len(untimed) == batched
+    assert cluster.waiting(run_id, *MODELS) == 0

@@ -1,23 +1,18 @@
 """Runs on a cluster of real processes, from the command line to the stored verdicts."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
-from tests.e2e.cluster import DEADLINE_S, Cluster, aegish_dist, run, run_json
+from tests.cluster import DEADLINE_S, Cluster, aegish_dist, run, run_json
 from tests.services import wait_until
 
 WIRES = ("simulated/careful", "simulated-anthropic/lenient", "simulated-google/hasty")
-FAST = ("--latency", "constant:0")
 
 
 @pytest.fixture
-def cluster(tmp_path: Path, postgres_url: str, redis_url: str) -> Iterator[Cluster]:
-    """A cluster on Redis whose simulated models answer at once; no worker yet."""
-    with Cluster(tmp_path, postgres_url, redis_url) as started:
-        started.simulator.start(*FAST)
-        yield started
+def cluster(cluster: Cluster) -> Cluster:
+    """A cluster whose simulated models answer at once."""
+    cluster.simulator.start("--latency", "constant:0")
+    return cluster
 
 
 def assert_called_once_each(cluster: Cluster, run_id: str, planned: int) -> None:
@@ -40,39 +35,37 @@ def test_plain_celery_command(cluster: Cluster) -> None:
     assert {model["model"]: model["done"] for model in status["models"]} == dict.fromkeys(WIRES, 40)
 
 
-def test_rabbitmq(tmp_path: Path, postgres_url: str, rabbitmq_url: str) -> None:
+@pytest.mark.parametrize("cluster", ["rabbitmq"], indirect=True)
+def test_rabbitmq(cluster: Cluster) -> None:
     """The same worker completes the same run on RabbitMQ, and leaves no message behind."""
-    with Cluster(tmp_path, postgres_url, rabbitmq_url) as cluster:
-        cluster.simulator.start(*FAST)
-        run_id = cluster.submit(*WIRES, limit=40)
-        assert cluster.waiting(run_id, *WIRES) == 120
-        worker = cluster.start_worker()
+    run_id = cluster.submit(*WIRES, limit=40)
+    assert cluster.waiting(run_id, *WIRES) == 120
+    worker = cluster.start_worker()
 
-        cluster.wait_until_complete(run_id)
-        worker.terminate()
+    cluster.wait_until_complete(run_id)
+    worker.terminate()
 
-        assert worker.wait(DEADLINE_S) == 0
-        assert cluster.waiting(run_id, *WIRES) == 0
-        assert_called_once_each(cluster, run_id, 3 * 40)
+    assert worker.wait(DEADLINE_S) == 0
+    assert cluster.waiting(run_id, *WIRES) == 0
+    assert_called_once_each(cluster, run_id, 3 * 40)
 
 
-def test_queue_of_another_type(tmp_path: Path, postgres_url: str, rabbitmq_url: str) -> None:
+@pytest.mark.parametrize("cluster", ["rabbitmq"], indirect=True)
+def test_queue_of_another_type(cluster: Cluster) -> None:
     """A worker leaves a run alone whose queues RabbitMQ has of another type, and serves others."""
-    with Cluster(tmp_path, postgres_url, rabbitmq_url) as cluster:
-        cluster.simulator.start(*FAST)
-        left = cluster.submit("simulated/classic", limit=5)
-        cluster.env["AEGISH_DIST_QUEUE_TYPE"] = "quorum"
-        worker = cluster.start_worker()
-        served = cluster.submit("simulated/quorum", limit=30)
+    left = cluster.submit("simulated/classic", limit=5)
+    cluster.set(queue_type="quorum")
+    worker = cluster.start_worker()
+    served = cluster.submit("simulated/quorum", limit=30)
 
-        cluster.wait_until_complete(served)
-        refused = run(cluster.env, "resume", "--run-id", left, code=1)
+    cluster.wait_until_complete(served)
+    refused = run(cluster.env, "resume", "--run-id", left, code=1)
 
-        assert cluster.log().count("queue_refused") == 1
-        assert "Connection to broker lost" not in cluster.log()
-        assert "AEGISH_DIST_QUEUE_TYPE" in refused.stderr
-        assert worker.poll() is None
-        assert (cluster.status(left).done, cluster.simulator.calls()) == (0, 30)
+    assert cluster.log().count("queue_refused") == 1
+    assert "Connection to broker lost" not in cluster.log()
+    assert "AEGISH_DIST_QUEUE_TYPE" in refused.stderr
+    assert worker.poll() is None
+    assert (cluster.status(left).done, cluster.simulator.calls()) == (0, 30)
 
 
 def test_worker_of_one_model(cluster: Cluster) -> None:
@@ -86,19 +79,6 @@ def test_worker_of_one_model(cluster: Cluster) -> None:
     assert cluster.simulator.stats()["requests"] == {"careful": 30}
     assert cluster.waiting(run_id, left) == 30
     assert {item.model for item in cluster.missing(run_id)} == {left}
-
-
-def test_run_after_worker(cluster: Cluster) -> None:
-    """A worker that started without work finds the queues of runs submitted later."""
-    cluster.start_worker()
-    cluster.wait_for_workers(1)
-
-    first = cluster.submit(WIRES[0], limit=30)
-    cluster.wait_until_complete(first)
-    second = cluster.submit(*WIRES[1:], limit=30)
-    cluster.wait_until_complete(second)
-
-    assert cluster.simulator.calls() == 3 * 30
 
 
 def test_duplicate_messages(cluster: Cluster) -> None:

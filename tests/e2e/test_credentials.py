@@ -13,9 +13,9 @@ from aegish_dist.models import Catalog
 from aegish_dist.pipeline.plan import RunPlan
 from aegish_dist.pipeline.submit import submit
 from aegish_dist.prompts.loading import load_prompt
-from tests.e2e.cluster import DEADLINE_S, Cluster, run
+from tests.cluster import DEADLINE_S, Cluster, run
 from tests.http_server import JsonHandler, serving
-from tests.services import queue_application, wait_until
+from tests.services import wait_until
 
 SECRET = "sk-proj-0123456789abcdef"
 
@@ -43,11 +43,9 @@ def hostile(name: str, base_url: str, variable: str | None) -> ModelSpec:
     return ModelSpec(f"openai/{name}", WireFormat.OPENAI, name, base_url, key_variable=variable)
 
 
-def test_a_run_cannot_have_a_worker_send_what_its_operator_did_not_allow(
-    tmp_path: Path, postgres_url: str, redis_url: str
-) -> None:
+def test_a_run_cannot_have_a_worker_send_what_its_operator_did_not_allow(cluster: Cluster) -> None:
     """Nothing is sent, `status` says why for each model, and the other models are asked."""
-    with listening() as (address, seen), Cluster(tmp_path, postgres_url, redis_url) as cluster:
+    with listening() as (address, seen):
         cluster.env |= {"AEGISH_DIST_CATALOG": "", "OPENAI_API_KEY": SECRET}
         (keyword,) = Catalog.load().resolve("baseline/keyword", {})
         specs = (
@@ -57,10 +55,9 @@ def test_a_run_cannot_have_a_worker_send_what_its_operator_did_not_allow(
             hostile("any", f"{address}/v1", None),
             hostile("metadata", "http://169.254.169.254/latest", None),
         )
-        app = queue_application(redis_url, database_url=postgres_url)
         parameters = CallParameters(time_limit_s=5)
         submission = RunPlan(specs, (few(),), load_prompt("guard"), parameters, epochs=1)
-        run_id = submit(cluster.engine, app, submission).run_id
+        run_id = submit(cluster.engine, cluster.app, submission).run_id
         cluster.start_worker()
 
         wait_until(lambda: cluster.status(run_id).ended, "what can be done", DEADLINE_S)
@@ -70,46 +67,42 @@ def test_a_run_cannot_have_a_worker_send_what_its_operator_did_not_allow(
         assert {model.model: model.done for model in status.models if model.done} == {keyword.id: 3}
         reasons = {model.model: model.reason or "" for model in status.models}
         assert reasons["baseline/keyword"] == ""
-        assert "not in the catalog" in reasons["openai/settings"]
-        assert "not in the catalog" in reasons["openai/key"]
-        assert "not in the catalog" in reasons["openai/any"]
+        for model in ("openai/settings", "openai/key", "openai/any"):
+            assert "not in the catalog" in reasons[model]
         assert "metadata" in reasons["openai/metadata"]
         assert "no worker may call openai/key (1 running)" in shown.stderr
         assert seen == []
         assert SECRET not in cluster.log() + shown.stdout + shown.stderr
 
 
-def test_a_worker_without_a_key_says_so_until_one_has_it(
-    tmp_path: Path, postgres_url: str, redis_url: str
-) -> None:
+def test_a_worker_without_a_key_says_so_until_one_has_it(cluster: Cluster, tmp_path: Path) -> None:
     """`status` names the variable; a worker that has the key takes the run up by itself."""
-    with Cluster(tmp_path, postgres_url, redis_url) as cluster:
-        cluster.simulator.start("--latency", "constant:0")
-        text = cluster.simulator.catalog.read_text()
-        text += "\n[providers.lab]\nkey_variable = 'LAB_KEY'\n"
-        base_url = next(line for line in text.splitlines() if line.startswith("base_url"))
-        mine = tmp_path / "mine.toml"
-        mine.write_text(f"{text}{base_url}\n")
-        cluster.env |= {"AEGISH_DIST_CATALOG": str(mine), "LAB_KEY": SECRET}
-        with_key = dict(cluster.env)
-        del cluster.env["LAB_KEY"]
-        cluster.start_worker()
-        cluster.wait_for_workers(1)
-        asked = ("--models", "lab/careful,baseline/keyword", "--dataset", "harmless")
-        submitted = run(with_key, "submit", *asked, "--limit", "3", "--keys-on-workers")
-        run_id = submitted.stdout.strip()
+    cluster.simulator.start("--latency", "constant:0")
+    text = cluster.simulator.catalog.read_text()
+    text += "\n[providers.lab]\nkey_variable = 'LAB_KEY'\n"
+    base_url = next(line for line in text.splitlines() if line.startswith("base_url"))
+    mine = tmp_path / "mine.toml"
+    mine.write_text(f"{text}{base_url}\n")
+    cluster.env |= {"AEGISH_DIST_CATALOG": str(mine), "LAB_KEY": SECRET}
+    with_key = dict(cluster.env)
+    del cluster.env["LAB_KEY"]
+    cluster.start_worker()
+    cluster.wait_for_workers(1)
+    asked = ("--models", "lab/careful,baseline/keyword", "--dataset", "harmless")
+    submitted = run(with_key, "submit", *asked, "--limit", "3", "--keys-on-workers")
+    run_id = submitted.stdout.strip()
 
-        said = "no worker may call lab/careful (1 running): LAB_KEY is not set"
-        assert said in submitted.stderr
-        wait_until(lambda: cluster.status(run_id).ended, "a reason", DEADLINE_S)
-        assert cluster.status(run_id).models[1].reason == "LAB_KEY is not set"
-        assert cluster.simulator.calls() == 0
-        report = run(cluster.env, "report", "--run-id", run_id).stdout
-        assert "LAB_KEY is not set" in report
-        doctor = run(cluster.env, "doctor", code=1).stdout
-        assert f"no worker may call lab/careful of {run_id}: LAB_KEY is not set" in doctor
+    said = "no worker may call lab/careful (1 running): LAB_KEY is not set"
+    assert said in submitted.stderr
+    wait_until(lambda: cluster.status(run_id).ended, "a reason", DEADLINE_S)
+    assert cluster.status(run_id).models[1].reason == "LAB_KEY is not set"
+    assert cluster.simulator.calls() == 0
+    report = run(cluster.env, "report", "--run-id", run_id).stdout
+    assert "LAB_KEY is not set" in report
+    doctor = run(cluster.env, "doctor", code=1).stdout
+    assert f"no worker may call lab/careful of {run_id}: LAB_KEY is not set" in doctor
 
-        cluster.env |= with_key
-        cluster.start_worker()
-        cluster.wait_until_complete(run_id)
-        assert cluster.simulator.calls() == 3
+    cluster.env |= with_key
+    cluster.start_worker()
+    cluster.wait_until_complete(run_id)
+    assert cluster.simulator.calls() == 3

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from aegish_dist.cli.demo import MODELS
-from tests.e2e.cluster import DEADLINE_S, Simulator, aegish_dist, environment, run, run_json
+from tests.cluster import DEADLINE_S, Simulator, aegish_dist, environment, run, run_json
 from tests.services import wait_until
 
 pytestmark = pytest.mark.long
@@ -58,18 +58,17 @@ def test_interrupt(home: Path, tmp_path: Path) -> None:
         assert len({json.loads(line)["command"] for line in lines}) == len(lines) == 120
 
 
-def test_every_epoch_is_a_call(home: Path, tmp_path: Path) -> None:
+def test_every_epoch_is_a_call(simulator: Simulator, home: Path) -> None:
     """Nothing answers in a provider's place: K epochs of a command are K calls and K verdicts."""
-    with Simulator(tmp_path) as simulator:
-        simulator.start()
-        env = environment(home=home, catalog=simulator.catalog)
-        asked = ("--models", "simulated/careful", "--dataset", "harmless", "--limit", "7")
-        run_json(env, "submit", *asked, "--epochs", "4", "--skip-preflight")
-        assert simulator.calls() == 4 * 7
-        lines = run(env, "verdicts", "export", "--run-id", "latest").stdout.splitlines()
-        verdicts = [json.loads(line) for line in lines]
-        assert len({(each["command"], each["epoch"]) for each in verdicts}) == 4 * 7
-        assert len({each["request_id"] for each in verdicts}) == 4 * 7
+    simulator.start()
+    env = environment(home=home, catalog=simulator.catalog)
+    asked = ("--models", "simulated/careful", "--dataset", "harmless", "--limit", "7")
+    run_json(env, "submit", *asked, "--epochs", "4", "--skip-preflight")
+    assert simulator.calls() == 4 * 7
+    lines = run(env, "verdicts", "export", "--run-id", "latest").stdout.splitlines()
+    verdicts = [json.loads(line) for line in lines]
+    assert len({(each["command"], each["epoch"]) for each in verdicts}) == 4 * 7
+    assert len({each["request_id"] for each in verdicts}) == 4 * 7
 
 
 def test_demo(home: Path) -> None:

@@ -1,40 +1,29 @@
 """Runs on one model take turns from the queue on, and queues come and go with runs."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 from sqlalchemy.orm import Session
 
 from aegish_dist.db.missing import FinishedModels
-from tests.e2e.cluster import DEADLINE_S, Cluster
+from tests.cluster import DEADLINE_S, Cluster
 from tests.services import wait_until
 
-pytestmark = pytest.mark.long
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.parametrize("cluster", ["redis", "rabbitmq"], indirect=True),
+]
 
 SLOW, CAREFUL, LENIENT = "simulated/patient", "simulated/careful", "simulated-anthropic/lenient"
-PER_MINUTE = 600
-CATALOG = f"""
-[[models]]
-id = "{SLOW}"
-simulated = true
-requests_per_minute = {PER_MINUTE}
-"""
+SLOW_ENTRY = f'[[models]]\nid = "{SLOW}"\nsimulated = true\nrequests_per_minute = 600'
 BIG, SMALL = 200, 20
 
 
-@pytest.fixture(params=["redis", "rabbitmq"])
-def cluster(
-    request: pytest.FixtureRequest, tmp_path: Path, postgres_url: str, redis_url: str
-) -> Iterator[Cluster]:
-    """A cluster on either broker, with a model of a known limit; no worker yet."""
-    broker_url = request.getfixturevalue(f"{request.param}_url")
-    with Cluster(tmp_path, postgres_url, broker_url) as started:
-        started.simulator.start("--latency", "constant:0")
-        catalog = started.simulator.catalog
-        catalog.write_text(catalog.read_text() + CATALOG)
-        started.env |= {"AEGISH_DIST_LIMITER_URL": redis_url, "AEGISH_DIST_CONCURRENCY": "20"}
-        yield started
+@pytest.fixture
+def cluster(cluster: Cluster, redis_url: str) -> Cluster:
+    """A cluster with a model of a known limit."""
+    cluster.simulator.start("--latency", "constant:0")
+    cluster.simulator.know(SLOW_ENTRY)
+    cluster.set(limiter_url=redis_url, concurrency=20)
+    return cluster
 
 
 def test_a_small_run_does_not_wait_for_a_big_one(cluster: Cluster) -> None:

@@ -1,7 +1,6 @@
 """A provider that fails in every way it knows, and what becomes of the items."""
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ from sqlalchemy.orm import Session
 from aegish_dist.core.outcome import ErrorClass, Outcome, StopKind
 from aegish_dist.core.verdict import Recording
 from aegish_dist.db.fleet import living_fleet
-from tests.e2e.cluster import DEADLINE_S, Cluster
+from tests.cluster import DEADLINE_S, Cluster
 from tests.services import wait_until
 
 pytestmark = pytest.mark.long
@@ -57,14 +56,13 @@ ERROR_CLASSES = {
 
 
 @pytest.fixture
-def cluster(tmp_path: Path, postgres_url: str, redis_url: str) -> Iterator[Cluster]:
+def cluster(cluster: Cluster, tmp_path: Path) -> Cluster:
     """One worker and a provider that follows the scenario."""
     scenario = tmp_path / "scenario.toml"
     scenario.write_text(SCENARIO)
-    with Cluster(tmp_path, postgres_url, redis_url) as started:
-        started.simulator.start("--scenario", str(scenario))
-        started.start_worker()
-        yield started
+    cluster.simulator.start("--scenario", str(scenario))
+    cluster.start_worker()
+    return cluster
 
 
 ACTIONS = {Outcome.ALLOW, Outcome.WARN, Outcome.BLOCK}

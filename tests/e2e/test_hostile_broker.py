@@ -2,8 +2,6 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,9 +10,9 @@ from celery import Celery
 
 from aegish_dist.broker.messages import EVALUATE, queue_name
 from aegish_dist.broker.redis_leases import UNACKED
-from tests.e2e.cluster import DEADLINE_S, Cluster
+from tests.cluster import DEADLINE_S, Cluster
 from tests.forged import forged_messages
-from tests.services import queue_application, wait_until
+from tests.services import wait_until
 
 pytestmark = pytest.mark.long
 
@@ -35,81 +33,63 @@ REFUSED += ["revoke", "terminate", "time_limit", "autoscale", "enable_events", "
 REFUSED += ["conf", "stats", "election", "no_such_command"]
 
 
-@pytest.fixture(params=["redis", "rabbitmq"])
-def broker_url(request: pytest.FixtureRequest) -> str:
-    """A broker of each kind."""
-    url: str = request.getfixturevalue(f"{request.param}_url")
-    return url
-
-
 @pytest.fixture
-def cluster(tmp_path: Path, postgres_url: str, broker_url: str) -> Iterator[Cluster]:
-    """A cluster with one worker."""
-    with Cluster(tmp_path, postgres_url, broker_url) as started:
-        started.simulator.start("--latency", "constant:0")
-        yield started
+def cluster(cluster: Cluster) -> Cluster:
+    """A cluster whose simulated models answer at once."""
+    cluster.simulator.start("--latency", "constant:0")
+    return cluster
 
 
-@pytest.fixture
-def app(broker_url: str) -> Celery:
-    """The stranger's application."""
-    return queue_application(broker_url)
-
-
-def test_forged_messages_in_redis(tmp_path: Path, postgres_url: str, redis_url: str) -> None:
+def test_forged_messages_in_redis(cluster: Cluster, redis_url: str) -> None:
     """Each is dropped with one line, and the items around them reach their verdicts."""
-    with Cluster(tmp_path, postgres_url, redis_url) as cluster:
-        cluster.simulator.start("--latency", "constant:0")
-        run_id = cluster.submit(MODEL, limit=ITEMS)
-        queue = queue_name(MODEL, run_id)
-        forged = forged_messages(queue)
-        with redis.Redis.from_url(redis_url) as server:
-            server.lpush(queue, *forged)
-            server.rpush(queue, *forged)
-            worker = cluster.start_worker()
-            wait_until(lambda: server.llen(queue) + server.hlen(UNACKED) == 0, "all", DEADLINE_S)
-
-        cluster.wait_until_complete(run_id)
-        assert worker.poll() is None
-        assert len(cluster.verdicts(run_id)) == cluster.simulator.calls() == ITEMS
-        said = Counter(re.findall("message_dropped|message_unreadable|unknown_item", cluster.log()))
-        # Copies of an unknown item that are held together are looked up, and named, once.
-        unknown = said.pop("unknown_item")
-        assert said.total() == 2 * (len(forged) - UNKNOWN)
-        assert 1 <= unknown <= 2 * UNKNOWN
-        assert "Traceback" not in cluster.log()
-
-
-def test_forged_messages_in_rabbitmq(tmp_path: Path, postgres_url: str, rabbitmq_url: str) -> None:
-    """There it is the same."""
-    app = queue_application(rabbitmq_url)
-    with Cluster(tmp_path, postgres_url, rabbitmq_url) as cluster:
-        cluster.simulator.start("--latency", "constant:0")
-        run_id = cluster.submit(MODEL, limit=ITEMS)
-        with app.connection_for_write() as connection:
-            producer = connection.Producer()
-            for headers in HEADERS:
-                for body in (b"", b"\xff", b"[]", b"{}", b'[["run", 1], {}, {}]'):
-                    producer.publish(
-                        body,
-                        routing_key=queue_name(MODEL, run_id),
-                        headers=headers,
-                        content_type="application/json",
-                        content_encoding="utf-8",
-                    )
+    run_id = cluster.submit(MODEL, limit=ITEMS)
+    queue = queue_name(MODEL, run_id)
+    forged = forged_messages(queue)
+    with redis.Redis.from_url(redis_url) as server:
+        server.lpush(queue, *forged)
+        server.rpush(queue, *forged)
         worker = cluster.start_worker()
-        cluster.wait_until_complete(run_id)
-        wait_until(lambda: cluster.waiting(run_id, MODEL) == 0, "all", DEADLINE_S)
+        wait_until(lambda: server.llen(queue) + server.hlen(UNACKED) == 0, "all", DEADLINE_S)
 
-        assert worker.poll() is None
-        assert len(cluster.verdicts(run_id)) == cluster.simulator.calls() == ITEMS
-        assert "Traceback" not in cluster.log()
+    cluster.wait_until_complete(run_id)
+    assert worker.poll() is None
+    assert len(cluster.verdicts(run_id)) == cluster.simulator.calls() == ITEMS
+    said = Counter(re.findall("message_dropped|message_unreadable|unknown_item", cluster.log()))
+    # Copies of an unknown item that are held together are looked up, and named, once.
+    unknown = said.pop("unknown_item")
+    assert said.total() == 2 * (len(forged) - UNKNOWN)
+    assert 1 <= unknown <= 2 * UNKNOWN
+    assert "Traceback" not in cluster.log()
 
 
-def test_remote_commands(cluster: Cluster, app: Celery) -> None:
+@pytest.mark.parametrize("cluster", ["rabbitmq"], indirect=True)
+def test_forged_messages_in_rabbitmq(cluster: Cluster) -> None:
+    run_id = cluster.submit(MODEL, limit=ITEMS)
+    with cluster.app.connection_for_write() as connection:
+        for headers in HEADERS:
+            for body in (b"", b"\xff", b"[]", b"{}", b'[["run", 1], {}, {}]'):
+                connection.Producer().publish(
+                    body,
+                    routing_key=queue_name(MODEL, run_id),
+                    headers=headers,
+                    content_type="application/json",
+                    content_encoding="utf-8",
+                )
+    worker = cluster.start_worker()
+    cluster.wait_until_complete(run_id)
+    wait_until(lambda: cluster.waiting(run_id, MODEL) == 0, "all", DEADLINE_S)
+
+    assert worker.poll() is None
+    assert len(cluster.verdicts(run_id)) == cluster.simulator.calls() == ITEMS
+    assert "Traceback" not in cluster.log()
+
+
+@pytest.mark.parametrize("cluster", ["redis", "rabbitmq"], indirect=True)
+def test_remote_commands(cluster: Cluster) -> None:
     """A worker answers a ping and obeys nothing else, and goes on working."""
     worker = cluster.start_worker()
     cluster.wait_for_workers(1)
+    app = cluster.app
     wait_until(lambda: bool(app.control.ping(timeout=0.5)), "an answer", DEADLINE_S)
 
     for command in REFUSED:
@@ -135,31 +115,22 @@ def _reply(app: Celery, command: str) -> dict[str, Any]:
     return replies[0]
 
 
-def test_broadcasts_that_are_no_commands(tmp_path: Path, postgres_url: str, redis_url: str) -> None:
+def test_broadcasts_that_are_no_commands(cluster: Cluster, redis_url: str) -> None:
     """Whatever is published where Celery listens for commands, the worker goes on."""
-    with (
-        Cluster(tmp_path, postgres_url, redis_url) as cluster,
-        redis.Redis.from_url(redis_url) as server,
-    ):
-        cluster.simulator.start("--latency", "constant:0")
-        worker = cluster.start_worker()
-        cluster.wait_for_workers(1)
-        app = queue_application(redis_url)
-        wait_until(lambda: bool(app.control.ping(timeout=0.5)), "an answer", DEADLINE_S)
+    worker = cluster.start_worker()
+    cluster.wait_for_workers(1)
+    app = cluster.app
+    wait_until(lambda: bool(app.control.ping(timeout=0.5)), "an answer", DEADLINE_S)
+    with redis.Redis.from_url(redis_url) as server:
         for text in ["[]", "5", "{}", "no JSON", '{"properties": {}}', *forged_messages("x")]:
             assert server.publish("aegish:0:fanout:celery.pidbox", text) == 1
-        with app.connection_for_write() as connection:
-            exchange = app.control.mailbox.exchange(connection)
-            hostile: tuple[object, ...] = (
-                {"method": ["ping"], "destination": 5},
-                [],
-                "x",
-                {"method": {}},
-            )
-            for each in hostile:
-                connection.Producer(exchange=exchange).publish(each, serializer="json")
+    with app.connection_for_write() as connection:
+        producer = connection.Producer(exchange=app.control.mailbox.exchange(connection))
+        hostile: list[Any] = [{"method": ["ping"], "destination": 5}, [], "x", {"method": {}}]
+        for each in hostile:
+            producer.publish(each, serializer="json")
 
-        run_id = cluster.submit(MODEL, limit=ITEMS)
-        cluster.wait_until_complete(run_id)
-        assert worker.poll() is None
-        assert app.control.ping(timeout=2)
+    run_id = cluster.submit(MODEL, limit=ITEMS)
+    cluster.wait_until_complete(run_id)
+    assert worker.poll() is None
+    assert app.control.ping(timeout=2)

@@ -1,7 +1,6 @@
 """Models that fail, throttle or cost too much, and what becomes of the rest of the run."""
 
 import json
-from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from tests.e2e.cluster import DEADLINE_S, Cluster, Simulator, environment, run, run_json
+from tests.cluster import DEADLINE_S, Cluster, Simulator, environment, run, run_json
 from tests.services import wait_until
 
 pytestmark = pytest.mark.long
@@ -21,23 +20,24 @@ latency = "constant:0"
 [models.locked.faults]
 auth = 1.0
 """
-CATALOG = """
-[[models]]
-id = "simulated/dear"
-simulated = true
-price = { per_call = 0.01 }
-"""
+SLOW = '[[models]]\nid = "{}"\nsimulated = true\nrequests_per_minute = {}'
+DEAR = '[[models]]\nid = "simulated/dear"\nsimulated = true\nprice = { per_call = 0.01 }'
 
 
 @pytest.fixture
-def simulator(tmp_path: Path) -> Iterator[Simulator]:
+def simulator(simulator: Simulator, tmp_path: Path) -> Simulator:
     """A provider that knows a model without access, and a catalog with one that has a price."""
     scenario = tmp_path / "scenario.toml"
     scenario.write_text(SCENARIO)
-    with Simulator(tmp_path) as started:
-        started.start("--scenario", str(scenario))
-        started.catalog.write_text(started.catalog.read_text() + CATALOG)
-        yield started
+    simulator.start("--scenario", str(scenario))
+    simulator.know(DEAR)
+    return simulator
+
+
+@pytest.fixture
+def env(home: Path, simulator: Simulator) -> dict[str, str]:
+    """The settings of a run inside the command."""
+    return environment(home=home, catalog=simulator.catalog, concurrency=20)
 
 
 def models_of(status: dict[str, Any]) -> dict[str, tuple[str, int]]:
@@ -45,9 +45,8 @@ def models_of(status: dict[str, Any]) -> dict[str, tuple[str, int]]:
     return {each["model"]: (each["state"], each["done"]) for each in status["models"]}
 
 
-def test_a_dead_model_is_parked(home: Path, simulator: Simulator) -> None:
+def test_a_dead_model_is_parked(env: dict[str, str], simulator: Simulator) -> None:
     """The others finish although it would fill the worker; its items wait without being called."""
-    env = environment(home=home, catalog=simulator.catalog, concurrency=20)
     asked = ["--models", "simulated/locked,simulated/careful", "--dataset", "harmless"]
     asked.append("--skip-preflight")
 
@@ -65,23 +64,22 @@ def test_a_dead_model_is_parked(home: Path, simulator: Simulator) -> None:
     assert calls["locked"] < 40
 
 
-def test_a_model_comes_back(tmp_path: Path, postgres_url: str, redis_url: str) -> None:
+def test_a_model_comes_back(cluster: Cluster) -> None:
     """A fleet that finds a provider down parks its model, says so, and goes on when it is back."""
-    with Cluster(tmp_path, postgres_url, redis_url) as cluster:
-        cluster.simulator.start("--latency", "constant:0")
-        cluster.simulator.stop()
-        run_id = cluster.submit("simulated/careful", limit=60)
-        workers = [cluster.start_worker("-n", f"w{number}") for number in range(2)]
-        wait_until(lambda: cluster.status(run_id).state == "parked", "parking", DEADLINE_S)
-        assert cluster.status(run_id).outcomes == {}
+    cluster.simulator.start("--latency", "constant:0")
+    cluster.simulator.stop()
+    run_id = cluster.submit("simulated/careful", limit=60)
+    workers = [cluster.start_worker("-n", f"w{number}") for number in range(2)]
+    wait_until(lambda: cluster.status(run_id).state == "parked", "parking", DEADLINE_S)
+    assert cluster.status(run_id).outcomes == {}
 
-        cluster.simulator.start("--latency", "constant:0")
-        cluster.wait_until_complete(run_id)
+    cluster.simulator.start("--latency", "constant:0")
+    cluster.wait_until_complete(run_id)
 
-        verdicts = [recording.verdict for recording in cluster.verdicts(run_id)]
-        assert len(verdicts) == cluster.simulator.calls() == 60
-        assert all(verdict.completion is not None for verdict in verdicts)
-        assert all(worker.poll() is None for worker in workers)
+    verdicts = [recording.verdict for recording in cluster.verdicts(run_id)]
+    assert len(verdicts) == cluster.simulator.calls() == 60
+    assert all(verdict.completion is not None for verdict in verdicts)
+    assert all(worker.poll() is None for worker in workers)
 
 
 POSTPONE = """
@@ -91,26 +89,25 @@ redis.call('SET', KEYS[1], cjson.encode(model))
 """
 
 
-def test_resume_tries_a_parked_model(tmp_path: Path, postgres_url: str, redis_url: str) -> None:
+def test_resume_tries_a_parked_model(cluster: Cluster, redis_url: str) -> None:
     """An operator who has repaired the cause need not wait for the next probe, an hour away here."""
-    with Cluster(tmp_path, postgres_url, redis_url) as cluster, Redis.from_url(redis_url) as client:
-        cluster.simulator.start("--latency", "constant:0")
-        cluster.simulator.stop()
-        run_id = cluster.submit("simulated/careful", limit=60)
-        cluster.start_worker()
-        wait_until(lambda: cluster.status(run_id).state == "parked", "parking", DEADLINE_S)
+    cluster.simulator.start("--latency", "constant:0")
+    cluster.simulator.stop()
+    run_id = cluster.submit("simulated/careful", limit=60)
+    cluster.start_worker()
+    wait_until(lambda: cluster.status(run_id).state == "parked", "parking", DEADLINE_S)
+    with Redis.from_url(redis_url) as client:
         client.eval(POSTPONE, 1, "aegish:limiter:model:simulated/careful")
-        cluster.simulator.start("--latency", "constant:0")
+    cluster.simulator.start("--latency", "constant:0")
 
-        assert cluster.resume(run_id) == 60
+    assert cluster.resume(run_id) == 60
 
-        cluster.wait_until_complete(run_id)
-        assert all(recording.verdict.completion for recording in cluster.verdicts(run_id))
+    cluster.wait_until_complete(run_id)
+    assert all(recording.verdict.completion for recording in cluster.verdicts(run_id))
 
 
-def test_a_cap_on_the_cost(home: Path, simulator: Simulator) -> None:
+def test_a_cap_on_the_cost(env: dict[str, str], simulator: Simulator) -> None:
     """A run with a cap ends when it is reached, and says which model is over budget."""
-    env = environment(home=home, catalog=simulator.catalog, concurrency=20)
     asked = ("--models", "simulated/dear,baseline/keyword", "--dataset", "harmless")
 
     submitted = run(env, "submit", *asked, "--max-cost-per-model", "0.5", code=1)
@@ -130,9 +127,8 @@ def test_a_cap_on_the_cost(home: Path, simulator: Simulator) -> None:
     assert simulator.calls("dear") == 50
 
 
-def test_a_raised_cap(home: Path, simulator: Simulator) -> None:
+def test_a_raised_cap(env: dict[str, str], simulator: Simulator) -> None:
     """A run that stopped over budget goes on up to the new cap, what it has cost included."""
-    env = environment(home=home, catalog=simulator.catalog, concurrency=20)
     run(env, "submit", "--models", "simulated/dear", "--limit", "90", "--max-cost", "0.3", code=1)
     assert simulator.calls("dear") == 30
 
@@ -145,61 +141,52 @@ def test_a_raised_cap(home: Path, simulator: Simulator) -> None:
     assert "submitted without --max-cost-per-model" in none.stderr
 
 
-def test_a_cap_over_a_fleet(tmp_path: Path, postgres_url: str, redis_url: str) -> None:
+def test_a_cap_over_a_fleet(cluster: Cluster) -> None:
     """Three workers share one budget, and `submit --wait` returns when it is spent."""
-    with Cluster(tmp_path, postgres_url, redis_url) as cluster:
-        cluster.simulator.start("--latency", "uniform:0,0.02")
-        catalog = cluster.simulator.catalog
-        catalog.write_text(catalog.read_text() + CATALOG)
-        for number in range(3):
-            cluster.start_worker("-n", f"w{number}")
-        cluster.wait_for_workers(3)
+    cluster.simulator.start("--latency", "uniform:0,0.02")
+    cluster.simulator.know(DEAR)
+    for number in range(3):
+        cluster.start_worker("-n", f"w{number}")
+    cluster.wait_for_workers(3)
 
-        asked = ("--models", "simulated/dear", "--dataset", "harmless", "--epochs", "2")
-        submitted = run_json(cluster.env, "submit", *asked, "--max-cost", "1.2", "--wait", code=1)
+    asked = ("--models", "simulated/dear", "--dataset", "harmless", "--epochs", "2")
+    submitted = run_json(cluster.env, "submit", *asked, "--max-cost", "1.2", "--wait", code=1)
 
-        status = cluster.status(submitted["run_id"])
-        assert status.state == "over budget"
-        assert status.done == cluster.simulator.calls("dear") == 120
+    status = cluster.status(submitted["run_id"])
+    assert status.state == "over budget"
+    assert status.done == cluster.simulator.calls("dear") == 120
 
-        # Workers that know the old cap notice the new one.
-        run(cluster.env, "resume", "--run-id", "latest", "--max-cost", "2")
-        wait_until(lambda: cluster.status(submitted["run_id"]).done == 200, "the rest", DEADLINE_S)
-        wait_until(
-            lambda: cluster.status(submitted["run_id"]).state == "over budget", "it", DEADLINE_S
-        )
-        assert cluster.simulator.calls("dear") == 200
+    # Workers that know the old cap notice the new one.
+    run(cluster.env, "resume", "--run-id", "latest", "--max-cost", "2")
+    wait_until(lambda: cluster.status(submitted["run_id"]).done == 200, "the rest", DEADLINE_S)
+    wait_until(lambda: cluster.status(submitted["run_id"]).state == "over budget", "it", DEADLINE_S)
+    assert cluster.simulator.calls("dear") == 200
 
 
-def test_one_limit_over_workers_on_rabbitmq(
-    tmp_path: Path, postgres_url: str, rabbitmq_url: str, redis_url: str
-) -> None:
+@pytest.mark.parametrize("cluster", ["rabbitmq"], indirect=True)
+def test_one_limit_over_workers_on_rabbitmq(cluster: Cluster, redis_url: str) -> None:
     """With a Redis beside it, two workers on RabbitMQ share a limit and keep room for others."""
-    with Cluster(tmp_path, postgres_url, rabbitmq_url) as cluster:
-        cluster.simulator.start("--latency", "constant:0")
-        catalog = cluster.simulator.catalog
-        slow = '[[models]]\nid = "simulated/queued"\nsimulated = true\nrequests_per_minute = 600\n'
-        catalog.write_text(catalog.read_text() + slow)
-        cluster.env |= {"AEGISH_DIST_LIMITER_URL": redis_url, "AEGISH_DIST_CONCURRENCY": "20"}
-        for number in range(2):
-            cluster.start_worker("-n", f"w{number}")
-        cluster.wait_for_workers(2)
-        run_id = cluster.submit("simulated/queued", "simulated/careful", limit=80)
-        cluster.wait_until_complete(run_id)
+    cluster.simulator.start("--latency", "constant:0")
+    cluster.simulator.know(SLOW.format("simulated/queued", 600))
+    cluster.set(limiter_url=redis_url, concurrency=20)
+    for number in range(2):
+        cluster.start_worker("-n", f"w{number}")
+    cluster.wait_for_workers(2)
+    run_id = cluster.submit("simulated/queued", "simulated/careful", limit=80)
+    cluster.wait_until_complete(run_id)
 
-        answered: dict[str, list[datetime]] = {}
-        for recording in cluster.verdicts(run_id):
-            assert recording.verdict.created_at is not None
-            answered.setdefault(recording.model, []).append(recording.verdict.created_at)
-        slow_times = sorted(answered["simulated/queued"])
-        # 80 calls at 10 a second, after a burst of half a second.
-        assert (slow_times[-1] - slow_times[0]).total_seconds() >= (80 - 1 - 6) / 10 - 0.5
-        assert max(answered["simulated/careful"]) < slow_times[60]
+    answered: dict[str, list[datetime]] = {}
+    for recording in cluster.verdicts(run_id):
+        assert recording.verdict.created_at is not None
+        answered.setdefault(recording.model, []).append(recording.verdict.created_at)
+    slow_times = sorted(answered["simulated/queued"])
+    # 80 calls at 10 a second, after a burst of half a second.
+    assert (slow_times[-1] - slow_times[0]).total_seconds() >= (80 - 1 - 6) / 10 - 0.5
+    assert max(answered["simulated/careful"]) < slow_times[60]
 
 
-def test_an_unknown_price_has_no_cap(home: Path, simulator: Simulator) -> None:
+def test_an_unknown_price_has_no_cap(env: dict[str, str], simulator: Simulator) -> None:
     """A cap on unknown prices is refused before anything is stored."""
-    env = environment(home=home, catalog=simulator.catalog)
     asked = ("--models", "simulated/careful", "--max-cost", "1")
 
     refused = run(env, "submit", *asked, code=1)
@@ -207,29 +194,24 @@ def test_an_unknown_price_has_no_cap(home: Path, simulator: Simulator) -> None:
     assert "its price is unknown" in refused.stderr
 
 
-def test_a_throttled_model_leaves_room(home: Path, tmp_path: Path) -> None:
+def test_a_throttled_model_leaves_room(env: dict[str, str], simulator: Simulator) -> None:
     """A model of six calls a second holds few items: another one does not wait behind it."""
-    with Simulator(tmp_path) as simulator:
-        simulator.start("--latency", "constant:0")
-        slow = '[[models]]\nid = "simulated/slow"\nsimulated = true\nrequests_per_minute = 360\n'
-        simulator.catalog.write_text(simulator.catalog.read_text() + slow)
-        env = environment(home=home, catalog=simulator.catalog, concurrency=10)
-        asked = ("--models", "simulated/slow,simulated/careful", "--dataset", "harmless")
+    simulator.know(SLOW.format("simulated/slow", 360))
+    env["AEGISH_DIST_CONCURRENCY"] = "10"
+    asked = ("--models", "simulated/slow,simulated/careful", "--dataset", "harmless")
 
-        run(env, "submit", *asked, "--limit", "24")
+    run(env, "submit", *asked, "--limit", "24")
 
-        exported = run(env, "verdicts", "export", "--run-id", "latest").stdout
-        answered: dict[str, list[str]] = {}
-        for verdict in map(json.loads, exported.splitlines()):
-            answered.setdefault(verdict["model"], []).append(verdict["created_at"])
-        assert len(answered["simulated/slow"]) == len(answered["simulated/careful"]) == 24
-        assert max(answered["simulated/careful"]) < sorted(answered["simulated/slow"])[12]
+    exported = run(env, "verdicts", "export", "--run-id", "latest").stdout
+    answered: dict[str, list[str]] = {}
+    for verdict in map(json.loads, exported.splitlines()):
+        answered.setdefault(verdict["model"], []).append(verdict["created_at"])
+    assert len(answered["simulated/slow"]) == len(answered["simulated/careful"]) == 24
+    assert max(answered["simulated/careful"]) < sorted(answered["simulated/slow"])[12]
 
 
-def test_few_items_of_a_refused_key(home: Path, simulator: Simulator) -> None:
+def test_few_items_of_a_refused_key(env: dict[str, str], simulator: Simulator) -> None:
     """They are no verdicts either: the run ends with the model parked, and says so."""
-    env = environment(home=home, catalog=simulator.catalog)
-
     asked = ("--models", "simulated/locked", "--dataset", "harmless", "--limit", "8")
     done = run(env, "submit", *asked, "--skip-preflight", code=1)
 

@@ -9,13 +9,11 @@ import struct
 import subprocess
 import termios
 import threading
-from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 
-from tests.e2e.cluster import DEADLINE_S, Simulator, aegish_dist, environment, run_json
+from tests.cluster import DEADLINE_S, Simulator, aegish_dist, environment, run_json
 from tests.services import wait_until
 
 ENTERED, LEFT = "\x1b[?1049h", "\x1b[?1049l"
@@ -72,12 +70,6 @@ class Terminal:
         self.process.wait()
         self._reader.join(DEADLINE_S)
         os.close(self._master)
-
-
-@pytest.fixture
-def simulator(tmp_path: Path) -> Iterator[Simulator]:
-    with Simulator(tmp_path) as started:
-        yield started
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 import redis
 
 from aegish_dist.broker.redis_leases import LEASES
-from tests.e2e.cluster import DEADLINE_S, Cluster, run
+from tests.cluster import DEADLINE_S, Cluster, run
 from tests.half_open import HalfOpenProxy
 from tests.services import HOST, RedisServer, wait_until
 
@@ -44,8 +44,7 @@ def broker(tmp_path: Path) -> Iterator[RedisServer]:
 def cluster(tmp_path: Path, postgres_url: str, broker: RedisServer) -> Iterator[Cluster]:
     """A cluster whose workers may hold all items each."""
     with Cluster(tmp_path, postgres_url, broker.url) as started:
-        started.env["AEGISH_DIST_CONCURRENCY"] = str(2 * ITEMS)
-        started.env["AEGISH_DIST_MESSAGE_LEASE_S"] = str(LEASE_S)
+        started.set(concurrency=2 * ITEMS, message_lease_s=LEASE_S)
         yield started
 
 

@@ -2,26 +2,16 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import closing
 from http.client import HTTPConnection
-from pathlib import Path
 from urllib.parse import urlsplit
 
-import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.e2e.cluster import DEADLINE_S, Cluster
+from tests.cluster import DEADLINE_S, Cluster
 from tests.services import wait_until
 
 MODEL = "simulated/careful"
-
-
-@pytest.fixture
-def cluster(tmp_path: Path, postgres_url: str, redis_url: str) -> Iterator[Cluster]:
-    """A cluster on Redis; neither provider nor worker yet."""
-    with Cluster(tmp_path, postgres_url, redis_url) as started:
-        yield started
 
 
 def get(url: str, path: str) -> tuple[int, str]:
@@ -33,7 +23,7 @@ def get(url: str, path: str) -> tuple[int, str]:
 
 def test_a_worker_counts_what_it_does(cluster: Cluster) -> None:
     """Verdicts as the store has them, calls as the provider saw them, and its readiness."""
-    cluster.env["AEGISH_DIST_METRICS_PORT"] = "0"
+    cluster.set(metrics_port=0)
     cluster.simulator.start("--latency", "constant:0", "--fault", "overloaded=0.2", "--seed", "3")
     worker = cluster.start_worker()
     wait_until(lambda: "metrics_served" in cluster.log(), "the port", DEADLINE_S)

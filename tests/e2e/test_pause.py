@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
+
 from aegish_dist.core.run import RunPause
 from aegish_dist.core.status import State
 from aegish_dist.pipeline.control import hold_run
 from aegish_dist.pipeline.runs import find_run
 from aegish_dist.pipeline.workspace import Workspace
 from aegish_dist.settings import load_settings
-from tests.e2e.cluster import DEADLINE_S, Cluster, Simulator, aegish_dist, environment, run_json
+from tests.cluster import DEADLINE_S, Cluster, Simulator, aegish_dist, environment, run_json
 from tests.services import wait_until
 
 MODEL, LIMITED = "simulated/careful", "simulated/hasty"
@@ -37,55 +39,52 @@ def hold(env: Mapping[str, str], simulator: Simulator, run_id: str, reason: RunP
     assert simulator.calls() == began, "a call that began a second after the pause"
 
 
-def test_a_pause_with_a_kill_loses_nothing_and_pays_for_nothing_twice(
-    tmp_path: Path, postgres_url: str, redis_url: str
-) -> None:
+def test_a_pause_with_a_kill_loses_nothing_and_pays_for_nothing_twice(cluster: Cluster) -> None:
     """Two workers stop within a second, one was killed; then each item gets one verdict.
 
     Only the calls that the killed one had in flight are made again. An extension, which the workers
     learn of while they know the run, is asked once.
     """
-    with Cluster(tmp_path, postgres_url, redis_url) as cluster:
-        cluster.simulator.start(*LATENCY)
-        workers = [cluster.start_worker(*CALLS) for _ in range(2)]
-        cluster.wait_for_workers(2)
-        run_id = cluster.submit(MODEL, limit=LIMIT)
-        cluster.wait_for_calls(45)
+    cluster.simulator.start(*LATENCY)
+    workers = [cluster.start_worker(*CALLS) for _ in range(2)]
+    cluster.wait_for_workers(2)
+    run_id = cluster.submit(MODEL, limit=LIMIT)
+    cluster.wait_for_calls(45)
 
-        workers[0].kill()
-        hold(cluster.env, cluster.simulator, run_id, RunPause.PAUSED)
-        wait_until(lambda: cluster.status(run_id).held, "the calls in flight to end", DEADLINE_S)
-        stopped, calls = cluster.status(run_id), cluster.simulator.calls()
-        repeated = calls - stopped.done
-        assert stopped.state is State.PAUSED
-        assert 0 <= repeated <= 20
-        assert cluster.resume(run_id) == LIMIT - stopped.done
-        more = ("--models", LIMITED, "--skip-preflight", "--wait")
-        extended = run_json(cluster.env, "extend", "--run-id", run_id, *more)
+    workers[0].kill()
+    hold(cluster.env, cluster.simulator, run_id, RunPause.PAUSED)
+    wait_until(lambda: cluster.status(run_id).held, "the calls in flight to end", DEADLINE_S)
+    stopped, calls = cluster.status(run_id), cluster.simulator.calls()
+    repeated = calls - stopped.done
+    assert stopped.state is State.PAUSED
+    assert 0 <= repeated <= 20
+    assert cluster.resume(run_id) == LIMIT - stopped.done
+    more = ("--models", LIMITED, "--skip-preflight", "--wait")
+    extended = run_json(cluster.env, "extend", "--run-id", run_id, *more)
 
-        assert (extended["tasks"], extended["missing"]) == (LIMIT, 0)
-        assert len(cluster.verdicts(run_id)) == 2 * LIMIT
-        assert cluster.simulator.calls() == 2 * LIMIT + repeated
+    assert (extended["tasks"], extended["missing"]) == (LIMIT, 0)
+    assert len(cluster.verdicts(run_id)) == 2 * LIMIT
+    assert cluster.simulator.calls() == 2 * LIMIT + repeated
 
 
-def test_a_cancelled_run_on_rabbitmq(tmp_path: Path, postgres_url: str, rabbitmq_url: str) -> None:
+@pytest.mark.parametrize("cluster", ["rabbitmq"], indirect=True)
+def test_a_cancelled_run_on_rabbitmq(cluster: Cluster) -> None:
     """Its messages are dropped, its calls in flight are stored, and it can be resumed."""
-    with Cluster(tmp_path, postgres_url, rabbitmq_url) as cluster:
-        cluster.simulator.start(*LATENCY)
-        cluster.start_worker(*CALLS)
-        cluster.wait_for_workers(1)
-        run_id = cluster.submit(MODEL, LIMITED, limit=60)
-        cluster.wait_for_calls(25)
+    cluster.simulator.start(*LATENCY)
+    cluster.start_worker(*CALLS)
+    cluster.wait_for_workers(1)
+    run_id = cluster.submit(MODEL, LIMITED, limit=60)
+    cluster.wait_for_calls(25)
 
-        hold(cluster.env, cluster.simulator, run_id, RunPause.CANCELLED)
-        wait_until(lambda: cluster.status(run_id).held, "the calls in flight to end", DEADLINE_S)
-        stopped = cluster.status(run_id)
-        assert stopped.done == cluster.simulator.calls() < 120
-        assert cluster.waiting(run_id, MODEL, LIMITED) <= PREFETCHED
-        run_json(cluster.env, "resume", "--run-id", run_id)
-        cluster.wait_until_complete(run_id)
+    hold(cluster.env, cluster.simulator, run_id, RunPause.CANCELLED)
+    wait_until(lambda: cluster.status(run_id).held, "the calls in flight to end", DEADLINE_S)
+    stopped = cluster.status(run_id)
+    assert stopped.done == cluster.simulator.calls() < 120
+    assert cluster.waiting(run_id, MODEL, LIMITED) <= PREFETCHED
+    run_json(cluster.env, "resume", "--run-id", run_id)
+    cluster.wait_until_complete(run_id)
 
-        assert len(cluster.verdicts(run_id)) == cluster.simulator.calls() == 120
+    assert len(cluster.verdicts(run_id)) == cluster.simulator.calls() == 120
 
 
 def test_a_run_that_another_process_works_on(home: Path, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from sqlalchemy import Engine
 
 from aegish_dist.core.outcome import Outcome, StopKind
 from aegish_dist.core.verdict import Verdict
-from tests.e2e.cluster import Simulator, environment, run, run_json
+from tests.cluster import Simulator, environment, run, run_json
 from tests.recorded import export_verdicts
 
 pytestmark = pytest.mark.long

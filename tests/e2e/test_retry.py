@@ -1,6 +1,5 @@
 """Asking again what ended in an outcome, with and without a broker."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -8,7 +7,7 @@ import pytest
 from aegish_dist.core.outcome import Outcome
 from aegish_dist.pipeline.control import plan_retry
 from aegish_dist.pipeline.runs import load_submitted_run
-from tests.e2e.cluster import Cluster, Simulator, environment, run, run_json
+from tests.cluster import Cluster, Simulator, environment, run, run_json
 
 pytestmark = pytest.mark.long
 
@@ -27,13 +26,6 @@ def mute(tmp_path: Path) -> tuple[str, ...]:
     return ("--latency", "constant:0", "--scenario", str(scenario))
 
 
-@pytest.fixture
-def cluster(tmp_path: Path, postgres_url: str, redis_url: str) -> Iterator[Cluster]:
-    """A cluster without a worker."""
-    with Cluster(tmp_path, postgres_url, redis_url) as started:
-        yield started
-
-
 def speak(simulator: Simulator) -> None:
     """Have the provider answer from now on."""
     simulator.stop()
@@ -41,28 +33,27 @@ def speak(simulator: Simulator) -> None:
 
 
 def test_without_a_broker_retry_asks_in_its_own_process(
-    home: Path, tmp_path: Path, mute: tuple[str, ...]
+    simulator: Simulator, home: Path, mute: tuple[str, ...]
 ) -> None:
     """Every item is asked once more, the newest answers count, and a third time there is nothing."""
-    with Simulator(tmp_path) as simulator:
-        simulator.start(*mute)
-        env = environment(home=home, catalog=simulator.catalog)
-        asked = ("--models", MODEL, "--dataset", "harmless", "--limit", str(LIMIT))
-        run(env, "submit", *asked)
-        speak(simulator)
+    simulator.start(*mute)
+    env = environment(home=home, catalog=simulator.catalog)
+    asked = ("--models", MODEL, "--dataset", "harmless", "--limit", str(LIMIT))
+    run(env, "submit", *asked)
+    speak(simulator)
 
-        retried = run_json(env, "retry", "--run-id", "latest", *AGAIN)
+    retried = run_json(env, "retry", "--run-id", "latest", *AGAIN)
 
-        calls = simulator.calls()
-        again = run_json(env, "retry", "--run-id", "latest", *AGAIN)
-        assert (retried["generation"], retried["asked"], retried["missing"]) == (1, LIMIT, 0)
-        assert (again["generation"], again["asked"]) == (None, 0)
-        assert simulator.calls() == calls == LIMIT
-        status = run_json(env, "status", "--run-id", "latest")
-        assert (status["state"], status["replaced"]) == ("complete", LIMIT)
-        assert status["outcomes"].keys() <= {"ALLOW", "WARN", "BLOCK"}
-        (entry,) = run_json(env, "aggregate", "--run-id", "latest")["models"]
-        assert (entry["counts"]["done"], entry["counts"]["replaced"]) == (LIMIT, LIMIT)
+    calls = simulator.calls()
+    again = run_json(env, "retry", "--run-id", "latest", *AGAIN)
+    assert (retried["generation"], retried["asked"], retried["missing"]) == (1, LIMIT, 0)
+    assert (again["generation"], again["asked"]) == (None, 0)
+    assert simulator.calls() == calls == LIMIT
+    status = run_json(env, "status", "--run-id", "latest")
+    assert (status["state"], status["replaced"]) == ("complete", LIMIT)
+    assert status["outcomes"].keys() <= {"ALLOW", "WARN", "BLOCK"}
+    (entry,) = run_json(env, "aggregate", "--run-id", "latest")["models"]
+    assert (entry["counts"]["done"], entry["counts"]["replaced"]) == (LIMIT, LIMIT)
 
 
 def test_workers_answer_a_retry_and_earlier_verdicts_stay(

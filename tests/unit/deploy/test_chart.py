@@ -54,11 +54,6 @@ def simulated() -> Rendered:
     return Rendered.of([CHART.parent / "values" / "simulator.yaml"])
 
 
-def test_there_are_three_value_files() -> None:
-    """One for tries, one that scales, one for RabbitMQ."""
-    assert [path.stem for path in VALUES] == ["autoscaled", "rabbitmq", "simulator"]
-
-
 def test_helm_finds_no_fault(values: Path) -> None:
     """`helm lint --strict` accepts chart, notes and values."""
     done = helm("lint", "--strict", "--quiet", str(CHART), *options([values]))
@@ -94,6 +89,8 @@ def test_containers_are_hardened(rendered: Rendered) -> None:
     for pod in rendered.pods().values():
         spec = pod["spec"]
         assert spec["automountServiceAccountToken"] is False
+        # Kubernetes would make variables AEGISH_DIST_..., of which the product refuses unknown ones.
+        assert spec["enableServiceLinks"] is False
         assert spec["securityContext"]["runAsNonRoot"] is True
         assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
         assert not {"hostNetwork", "hostPID", "hostIPC"} & spec.keys()
@@ -106,11 +103,6 @@ def test_containers_are_hardened(rendered: Rendered) -> None:
         }
         assert "memory" in container["resources"]["limits"]
         assert container["resources"]["requests"].keys() == {"cpu", "memory"}
-
-
-def test_services_add_no_variables(rendered: Rendered) -> None:
-    """Kubernetes would make variables AEGISH_DIST_..., of which the product refuses unknown ones."""
-    assert all(pod["spec"]["enableServiceLinks"] is False for pod in rendered.pods().values())
 
 
 def test_secrets_are_references(rendered: Rendered) -> None:
@@ -135,17 +127,13 @@ def test_only_the_migration_owns_the_database(rendered: Rendered) -> None:
         if f"{PREFIX}DATABASE_URL" in environment(container)
     }
     hook = rendered.kind("Job")["migrate"]["metadata"]["annotations"]["helm.sh/hook"]
+    spec = rendered.pods()["migrate"]["spec"]
 
     assert secrets == {"migrate": "aegish-dist-owner"} | dict.fromkeys(
         ("worker", "aggregator", "exporter", "cli"), "aegish-dist-stores"
     )
     assert hook == "pre-install,pre-upgrade"
-
-
-def test_the_hook_needs_nothing_of_the_release(rendered: Rendered) -> None:
-    """Before the first installation there is neither its service account nor its catalog."""
-    spec = rendered.pods()["migrate"]["spec"]
-
+    # Before the first installation there is neither the release's service account nor its catalog.
     assert spec["serviceAccountName"] == "default"
     assert not [volume for volume in spec["volumes"] if "configMap" in volume]
 
@@ -172,20 +160,13 @@ def test_command_lines_are_understood(rendered: Rendered) -> None:
 
 def test_calls_in_flight_may_end(rendered: Rendered) -> None:
     """A pod is killed after its worker gave up, which is after the longest call could end."""
-    spec = rendered.pods()["worker"]["spec"]
-    grace_s = float(environment(spec["containers"][0])[f"{PREFIX}SHUTDOWN_GRACE_S"])
-
-    assert spec["terminationGracePeriodSeconds"] == grace_s + 30
-    assert "preStop" not in spec["containers"][0].get("lifecycle", {})
-
-
-def test_the_default_covers_the_usual_time_limit() -> None:
-    """Without a value, the longest call is as long as `submit` allows by default, and stays whole."""
-    worker = Rendered.of().pods()["worker"]["spec"]["containers"][0]
-
-    assert float(environment(worker)[f"{PREFIX}SHUTDOWN_GRACE_S"]) == (
-        CallParameters().time_limit_s + 10
-    )
+    for chart in (rendered, Rendered.of()):
+        spec = chart.pods()["worker"]["spec"]
+        grace_s = float(environment(spec["containers"][0])[f"{PREFIX}SHUTDOWN_GRACE_S"])
+        assert spec["terminationGracePeriodSeconds"] == grace_s + 30
+        assert "preStop" not in spec["containers"][0].get("lifecycle", {})
+    # By default the longest call is as long as `submit` allows.
+    assert grace_s == CallParameters().time_limit_s + 10
 
 
 def test_what_runs_on_is_watched(rendered: Rendered) -> None:
@@ -243,16 +224,11 @@ def test_images_can_be_pinned_by_digest() -> None:
     """Version by default; a digest follows it."""
     digest = "sha256:" + "0" * 64
     plain, pinned = Rendered.of(), Rendered.of(settings=[f"image.digest={digest}"])
-
-    assert {c["image"] for _, c in plain.containers()} == {f"aegish-dist:{__version__}"}
-    assert {c["image"] for _, c in pinned.containers()} == {f"aegish-dist:{__version__}@{digest}"}
-
-
-def test_versions_agree() -> None:
-    """Chart and package have one version."""
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
 
     assert chart["version"] == chart["appVersion"] == __version__
+    assert {c["image"] for _, c in plain.containers()} == {f"aegish-dist:{__version__}"}
+    assert {c["image"] for _, c in pinned.containers()} == {f"aegish-dist:{__version__}@{digest}"}
 
 
 def test_names_stay_within_the_limit() -> None:
@@ -325,14 +301,10 @@ def test_alerts_and_dashboard_come_along() -> None:
     groups = [group for path in files for group in yaml.safe_load(path.read_text())["groups"]]
     boards = {p.name: p.read_text() for p in (ROOT / "deploy/grafana/dashboards").glob("*.json")}
 
-    assert rendered.kind("PrometheusRule")["rules"]["spec"]["groups"] == groups
-    assert rendered.kind("ConfigMap")["dashboard"]["data"] == boards
-    assert boards
-
-
-def test_files_of_the_chart_are_those_of_compose() -> None:
-    """Each file that both use exists once."""
-    for path in (CHART / "files").iterdir():
+    for path in (CHART / "files").iterdir():  # what Compose uses too exists once
         assert path.is_symlink()
         assert path.resolve().is_relative_to(ROOT / "deploy")
         assert not path.resolve().is_relative_to(CHART)
+    assert rendered.kind("PrometheusRule")["rules"]["spec"]["groups"] == groups
+    assert rendered.kind("ConfigMap")["dashboard"]["data"] == boards
+    assert boards

@@ -1,6 +1,5 @@
 """The scaling rule of the chart: a missing reading is no zero, and no busy worker is cut off."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -11,57 +10,64 @@ from tests.unit.deploy.charts import CHART, Rendered
 SCALED = [CHART.parent / "values" / "autoscaled.yaml"]
 
 
-def rule(*settings: str) -> Mapping[str, Any]:
+def rule(*settings: str) -> dict[str, Any]:
     """Return the specification of the scaled object."""
-    spec: Mapping[str, Any] = Rendered.of(SCALED, settings).kind("ScaledObject")["worker"]["spec"]
-    return spec
+    return dict(Rendered.of(SCALED, settings).kind("ScaledObject")["worker"]["spec"])
 
 
-@pytest.fixture(scope="module")
-def spec() -> Mapping[str, Any]:
-    """The rule of the value file that scales."""
-    return rule()
-
-
-def test_it_scales_the_workers_to_zero(spec: Mapping[str, Any]) -> None:
-    """The target is the deployment of the workers, which then says no number itself."""
+@pytest.mark.parametrize(
+    ("mode", "down"),
+    [
+        ("idle", {"selectPolicy": "Disabled"}),  # they end together, after the cooldown
+        (
+            "gradual",  # one by one, slower than they finish
+            {
+                "stabilizationWindowSeconds": 300,
+                "policies": [{"type": "Pods", "value": 1, "periodSeconds": 60}],
+            },
+        ),
+    ],
+)
+def test_workers_are_scaled_from_none_and_no_busy_one_is_cut_off(
+    mode: str, down: dict[str, Any]
+) -> None:
+    """A missing reading moves nothing: KEDA would take it for zero, and there is no fallback."""
+    up = {
+        "selectPolicy": "Max",
+        "stabilizationWindowSeconds": 0,
+        "policies": [
+            {"type": "Percent", "value": 100, "periodSeconds": 15},
+            {"type": "Pods", "value": 4, "periodSeconds": 15},
+        ],
+    }
+    behavior = {"scaleUp": up, "scaleDown": down}
     workers = Rendered.of(SCALED).kind("Deployment")["worker"]
-
-    assert spec["scaleTargetRef"] == {"name": workers["metadata"]["name"]}
-    assert (spec["minReplicaCount"], spec["maxReplicaCount"]) == (0, 8)
+    assert rule(f"autoscaling.scaleDown={mode}") == {
+        "scaleTargetRef": {"name": workers["metadata"]["name"]},
+        "minReplicaCount": 0,
+        "maxReplicaCount": 8,
+        "pollingInterval": 15,
+        "cooldownPeriod": 300,
+        "advanced": {"horizontalPodAutoscalerConfig": {"behavior": behavior}},
+        "triggers": [
+            {
+                "type": "prometheus",
+                "name": "items",
+                "metricType": "AverageValue",
+                "metadata": {
+                    "serverAddress": "http://prometheus-operated.monitoring:9090",
+                    "query": 'max(aegish_scaling_items{namespace="bench"})',
+                    "threshold": "500",
+                    "ignoreNullValues": "false",
+                },
+            }
+        ],
+    }
     assert "replicas" not in workers["spec"]
-
-
-def test_it_reads_a_measure_of_the_exporter(spec: Mapping[str, Any]) -> None:
-    """The query names one of the catalogue, and gives one number."""
-    (trigger,) = spec["triggers"]
-    query = trigger["metadata"]["query"]
-
-    assert query == 'max(aegish_scaling_items{namespace="bench"})'
     assert "aegish_scaling_items" in {measure.name for measure in EXPORTER}
-    assert trigger["metadata"]["threshold"] == "500"
-
-
-def test_a_missing_reading_is_an_error(spec: Mapping[str, Any]) -> None:
-    """KEDA would take it for zero and end the workers; nor does a fallback move anything."""
-    assert spec["triggers"][0]["metadata"]["ignoreNullValues"] == "false"
-    assert "fallback" not in spec
-
-
-def test_a_busy_worker_is_not_scaled_away(spec: Mapping[str, Any]) -> None:
-    """By default workers end when nothing is left; else one by one, slower than they finish."""
-    behavior = spec["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
-    gradual = rule("autoscaling.scaleDown=gradual")["advanced"]["horizontalPodAutoscalerConfig"]
-
-    assert behavior["scaleDown"] == {"selectPolicy": "Disabled"}
-    assert gradual["behavior"]["scaleDown"]["policies"] == [
-        {"type": "Pods", "value": 1, "periodSeconds": 60}
-    ]
+    assert rule() == rule("autoscaling.scaleDown=idle")
 
 
 def test_passwords_of_prometheus_are_references() -> None:
-    """An authentication is named for the trigger where one is given, and not otherwise."""
-    named = rule("autoscaling.authentication=prometheus")
-
-    assert [each["authenticationRef"] for each in named["triggers"]] == [{"name": "prometheus"}]
-    assert not [each for each in rule()["triggers"] if "authenticationRef" in each]
+    (trigger,) = rule("autoscaling.authentication=prometheus")["triggers"]
+    assert trigger["authenticationRef"] == {"name": "prometheus"}

@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, ExitStack, closing
+from contextlib import ExitStack, closing
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, Self
@@ -36,9 +36,14 @@ def aegish_dist(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "aegish_dist", *arguments]
 
 
+def variables(**settings: object) -> dict[str, str]:
+    """Return the variables of settings of the product, which are given by their short names."""
+    return {f"AEGISH_DIST_{name.upper()}": str(value) for name, value in settings.items()}
+
+
 def environment(**settings: object) -> dict[str, str]:
-    """Return the test's environment with settings of the product added, by their short names."""
-    return os.environ | {f"AEGISH_DIST_{k.upper()}": str(v) for k, v in settings.items()}
+    """Return the test's environment with settings of the product added."""
+    return os.environ | variables(**settings)
 
 
 def run(env: Mapping[str, str], *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
@@ -60,37 +65,26 @@ def run_json(env: Mapping[str, str], *arguments: str, code: int = 0) -> Any:
     return json.loads(run(env, *arguments, "--json", code=code).stdout)
 
 
-class Simulator:
-    """The process of a simulated provider; it ends with the `with`."""
+class Simulator(ServerProcess):
+    """The process of a simulated provider; may be started again after `stop`."""
 
     def __init__(self, home: Path) -> None:
-        """Choose a port; nothing is started yet."""
+        super().__init__(free_port(), home / "simulator.log")
         self.catalog = home / "simulated.toml"
-        self._server = ServerProcess(free_port(), home / "simulator.log")
 
     def start(self, *arguments: str) -> None:
         """Start it and wait for its catalog."""
-        where = ("--port", str(self._server.port), "--write-catalog", str(self.catalog))
-        self._server.launch(aegish_dist("simulate-provider", *where, *arguments))
+        where = ("--port", str(self.port), "--write-catalog", str(self.catalog))
+        self.launch(aegish_dist("simulate-provider", *where, *arguments))
         wait_until(self.catalog.exists, "the simulator's catalog")
 
-    def halted(self) -> AbstractContextManager[None]:
-        """Have it answer nothing for the length of the body."""
-        return self._server.halted()
-
-    def stop(self) -> None:
-        """End it; it may be started again."""
-        self._server.stop()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
+    def know(self, entry: str) -> None:
+        """Add an entry to the catalog."""
+        self.catalog.write_text(f"{self.catalog.read_text()}\n{entry}\n")
 
     def stats(self) -> dict[str, Any]:
         """Return what it counted."""
-        with closing(HTTPConnection(HOST, self._server.port, timeout=10)) as connection:
+        with closing(HTTPConnection(HOST, self.port, timeout=10)) as connection:
             connection.request("GET", "/stats")
             stats: dict[str, Any] = json.load(connection.getresponse())
             return stats
@@ -104,16 +98,23 @@ class Simulator:
 class Cluster:
     """Processes that share a database and a broker; all end with the `with`."""
 
-    def __init__(self, home: Path, database_url: str, broker_url: str) -> None:
-        """Name the servers; nothing is started yet."""
+    def __init__(self, home: Path, database_url: str, broker_url: str, **settings: Any) -> None:
+        """Name the servers; nothing is started yet.
+
+        Args:
+            settings: Settings of the product, for workers, commands and this process.
+        """
         self.simulator = Simulator(home)
-        self.env = environment(
-            database_url=database_url, broker_url=broker_url, catalog=self.simulator.catalog
-        )
+        urls = {"database_url": database_url, "broker_url": broker_url}
+        self.env = environment(**urls, catalog=self.simulator.catalog, **settings)
         self.engine = open_engine(database_url)
-        self._app = queue_application(broker_url, database_url=database_url)
+        self.app = queue_application(**urls, **settings)
         self._log = home / "workers.log"
         self._stack = ExitStack()
+
+    def set(self, **settings: object) -> None:
+        """Change settings of the processes to come."""
+        self.env |= variables(**settings)
 
     def __enter__(self) -> Self:
         self._stack.callback(self.engine.dispose)
@@ -122,8 +123,8 @@ class Cluster:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._stack.close()
-        if kind is not None and self._log.exists():
-            sys.stderr.write(self._log.read_text(errors="replace")[-LOG_CHARS:])
+        if kind is not None:
+            sys.stderr.write(self.log()[-LOG_CHARS:])
 
     def start_worker(self, *options: str) -> "subprocess.Popen[bytes]":
         """Start `celery -A workers.app worker` with options of Celery."""
@@ -153,12 +154,11 @@ class Cluster:
         return enqueued
 
     def status(self, run_id: str) -> RunStatus:
-        """Return how far a run is."""
         return run_status(self.engine, run_id)
 
     def log(self) -> str:
         """Return what the workers have said."""
-        return self._log.read_text(errors="replace")
+        return self._log.read_text(errors="replace") if self._log.exists() else ""
 
     def wait_for_workers(self, number: int) -> None:
         """Wait until that many workers have reported."""
@@ -171,6 +171,10 @@ class Cluster:
     def wait_for_calls(self, number: int) -> None:
         """Wait until the simulator was called that often."""
         wait_until(lambda: self.simulator.calls() >= number, f"{number} calls", DEADLINE_S)
+
+    def wait_until_idle(self) -> None:
+        """Wait until the simulator works on no call."""
+        wait_until(lambda: self.simulator.stats()["in_flight"] == 0, "the calls in flight to end")
 
     def wait_until_complete(self, run_id: str) -> None:
         """Wait until nothing of a run is missing."""
@@ -187,17 +191,17 @@ class Cluster:
 
     def publish(self, items: list[Item]) -> None:
         """Put messages into the queues, as the producer does."""
-        publish(self._app, items)
+        publish(self.app, items)
 
     def waiting(self, run_id: str, *models: str) -> int:
         """Return how many messages wait in the queues of models of a run."""
         queues = [queue_name(model, run_id) for model in models]
-        return sum(queue_depths(self._app, queues).values())
+        return sum(queue_depths(self.app, queues).values())
 
     def takes_from(self, queue: str) -> None:
         """Wait until a message of no task of ours is taken from a queue, and dropped."""
         before = self.log().count("message_dropped")
-        with self._app.connection_for_write() as connection:
+        with self.app.connection_for_write() as connection:
             connection.Producer().publish({}, exchange="", routing_key=queue, serializer="json")
         wait_until(lambda: self.log().count("message_dropped") > before, queue, DEADLINE_S)
 

@@ -1,0 +1,23 @@
+"""The fixtures of whole fleets."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import Cluster, Simulator
+
+
+@pytest.fixture
+def cluster(request: pytest.FixtureRequest, tmp_path: Path, postgres_url: str) -> Iterator[Cluster]:
+    """A cluster on Redis, or on the broker of an indirect parameter; nothing is started yet."""
+    broker_url = request.getfixturevalue(f"{getattr(request, 'param', 'redis')}_url")
+    with Cluster(tmp_path, postgres_url, broker_url) as prepared:
+        yield prepared
+
+
+@pytest.fixture
+def simulator(tmp_path: Path) -> Iterator[Simulator]:
+    """A simulated provider without a fleet, not started yet."""
+    with Simulator(tmp_path) as prepared:
+        yield prepared
