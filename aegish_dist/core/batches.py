@@ -22,8 +22,7 @@ from aegish_dist.errors import ProviderError
 BATCH_WINDOW_S = 86_400
 """Seconds within which all three vendors mean to answer a batch. OpenAI and Anthropic then end it,
 finished or not; Gemini ends it after twice as long."""
-TOKEN_CHARACTERS = 16
-"""Characters of a batch's token: lower-case letters and digits."""
+TOKEN_CHARACTERS = 16  # characters of a batch's token: lower-case letters and digits
 _ALPHABET = string.ascii_lowercase + string.digits
 _NAME = re.compile(
     rf"([a-z0-9]{{{TOKEN_CHARACTERS}}})-([0-9]{{1,19}})-([0-9]{{1,5}})-([0-9]{{1,5}})"
@@ -31,16 +30,10 @@ _NAME = re.compile(
 
 
 class BatchState(StrEnum):
-    """How far a batch is, in the order of its life."""
-
-    PLANNED = "planned"
-    """Its items are chosen, and the provider knows nothing of it."""
-    CREATING = "creating"
-    """A worker has begun to hand it over; the provider may know it already."""
-    IN_PROGRESS = "in_progress"
-    """The provider has named it and works on it."""
-    COLLECTING = "collecting"
-    """The provider has ended it; its results are being stored."""
+    PLANNED = "planned"  # its items are chosen, and the provider knows nothing of it
+    CREATING = "creating"  # a worker has begun to hand it over; the provider may know it already
+    IN_PROGRESS = "in_progress"  # the provider has named it and works on it
+    COLLECTING = "collecting"  # the provider has ended it; its results are being stored
     ENDED = "ended"
     """All of its results are stored, and what is left of its items is free to be asked again."""
 
@@ -52,7 +45,6 @@ class BatchItem:
     sample_key: int
     epoch: int
     generation: int
-    """0 for the first try, n for the n-th `retry`."""
 
     def name(self, token: str) -> str:
         """Return the name of its request, at most 64 characters of what all vendors allow."""
@@ -87,8 +79,7 @@ class Unanswered(StrEnum):
 
     EXPIRED = "expired"
     """The batch ended at the end of its window before the request was begun; not charged."""
-    CANCELLED = "cancelled"
-    """The batch was cancelled before the request was begun; not charged."""
+    CANCELLED = "cancelled"  # the batch was cancelled before the request was begun; not charged
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +99,6 @@ class BatchReport:
     succeeded: int | None = None
     """Requests answered so far; None where the provider does not say."""
     failed: int | None = None
-    """Requests that ended otherwise so far; None where the provider does not say."""
     problem: str | None = None
     """Why it failed as a whole, in the provider's words; None when it did not."""
 
@@ -137,17 +127,14 @@ class BatchTotals:
     problem: str | None = None
     """The newest problem of open ones, or else of the newest; None when there is none."""
     states: Mapping[BatchState, int] = field(default_factory=dict)
-    """How many are in each state; states of none are left out."""
     starts_in_s: float = 0.0
     """Seconds until its items are asked in batches; 0 when they are."""
     live: int = 0
     """Items that are asked live because batches gave no answer; counted while none is open."""
 
 
-MAX_TRIES = 3
-"""Batches after which an item that got no verdict in any of them is asked live."""
-POLL_SHARE = 0.1
-"""A batch is looked at again after this share of its age."""
+MAX_TRIES = 3  # batches after which an item that got no verdict in any of them is asked live
+POLL_SHARE = 0.1  # a batch is looked at again after this share of its age
 MAX_DOUBLINGS = 16
 UNKNOWN_AFTER_S = 2 * BATCH_WINDOW_S + 7_200
 """Seconds after which a batch that its provider does not know is taken to have ended: Gemini's end
@@ -176,7 +163,6 @@ class BatchPace:
         return 30 * self.first_s
 
     def next_poll_s(self, age_s: float) -> float:
-        """Return the seconds until the next look at a batch."""
         return min(self.longest_s, max(self.first_s, age_s * POLL_SHARE))
 
     def after_failures_s(self, failures: int, asked_s: float | None = None) -> float:
@@ -255,21 +241,14 @@ class ResultKind(StrEnum):
     """Kinds of results, under whose names they are counted."""
 
     SUCCEEDED = "succeeded"
-    REFUSED = "refused"
-    """An error that is the row's own, if the model answers others."""
-    ERRORED = "errored"
-    """Any other error: the item is asked again."""
-    EXPIRED = "expired"
-    """Not begun when the window of the batch ended."""
-    CANCELLED = "cancelled"
-    """Not begun when the batch was cancelled."""
+    REFUSED = "refused"  # an error that is the row's own, if the model answers others
+    ERRORED = "errored"  # any other error: the item is asked again
+    EXPIRED = "expired"  # not begun when the window of the batch ended
+    CANCELLED = "cancelled"  # not begun when the batch was cancelled
     MISSING = "missing"
-    DUPLICATE = "duplicate"
-    """A further line about an item, which is ignored."""
-    FOREIGN = "foreign"
-    """A line about nothing that was asked, which is ignored."""
-    MALFORMED = "malformed"
-    """A line that cannot be read, so that its item counts as missing."""
+    DUPLICATE = "duplicate"  # a further line about an item, which is ignored
+    FOREIGN = "foreign"  # a line about nothing that was asked, which is ignored
+    MALFORMED = "malformed"  # a line that cannot be read, so that its item counts as missing
 
 
 _UNANSWERED = {
@@ -346,7 +325,6 @@ class ResultReader:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no line was about an item of the batch."""
         return not self._seen
 
     def numbers(self) -> Mapping[str, int]:

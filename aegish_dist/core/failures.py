@@ -18,10 +18,8 @@ from itertools import groupby
 
 from aegish_dist.core.outcome import ErrorClass, Outcome
 
-BASE_S = 1.0
-"""Longest wait after the first failed attempt; doubles with each one."""
-CAP_S = 60.0
-"""Longest wait that the provider did not ask for."""
+BASE_S = 1.0  # longest wait after the first failed attempt; doubles with each one
+CAP_S = 60.0  # longest wait that the provider did not ask for
 LONGEST_RETRY_AFTER_S = 300.0
 """A provider that asks for more has its model parked until then; no item is held for so long."""
 LAST_PROBES = 5
@@ -32,15 +30,13 @@ run with a provider that never answers ends after a bounded number of calls."""
 class Proof(IntEnum):
     """The least that must be known for a failure to be the row's own, from hard to easy."""
 
-    NEVER = 0
-    """It never is."""
+    NEVER = 0  # it never is
     ANSWER_MEANWHILE = 1
     """A call begun later was answered in this process: the model works, but not for this row."""
     ANSWER_IN_RUN = 2
     """Or else: the model has answered in this run, so key, host and parameters are right, and it is
     not parked."""
-    CIRCUIT_CLOSED = 3
-    """Or else: the circuit of the model is closed."""
+    CIRCUIT_CLOSED = 3  # or else: the circuit of the model is closed
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,19 +85,14 @@ class Failure:
 
     error_class: ErrorClass
     attempt: int
-    """Its number, from 1."""
     retry_after_s: float | None = None
-    """Wait that the provider asked for; None: none."""
     probe: bool = False
-    """Whether the call was a probe of an open circuit."""
     status: int | None = None
-    """HTTP status, None when there was no response."""
     cut: bool = False
     """Whether the connection broke after a long wait for the answer, which may be paid for."""
 
     @property
     def kind(self) -> Kind:
-        """Meaning of its class."""
         forbidden = self.error_class is ErrorClass.AUTH and self.status == 403
         return FORBIDDEN if forbidden else KINDS[self.error_class]
 
@@ -121,8 +112,6 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class RetryAfter:
-    """Try again."""
-
     seconds: float
 
 
@@ -136,8 +125,7 @@ class GiveUp:
 class Step(StrEnum):
     """Other steps that may follow."""
 
-    GIVE_BACK = "give back"
-    """Return the item to its queue without a verdict."""
+    GIVE_BACK = "give back"  # return the item to its queue without a verdict
     AWAIT_ANSWER = "await answer"
     """Find out whether a call begun later is answered, then decide again."""
     ASK_STORE = "ask store"
@@ -229,13 +217,10 @@ class TimedFailures:
     verdicts: int
     """Verdicts that ended without an answer for it."""
     statuses: tuple[int, ...]
-    """HTTP statuses of the attempts, each once, sorted."""
     message: str
     """The provider's words at the newest attempt, masked; foreign text, empty without any."""
     first_at: datetime | None
-    """When the first one happened; None where unknown."""
     last_at: datetime | None
-    """When the newest one happened; None where unknown."""
 
 
 def totals(rows: Iterable[TimedFailures]) -> list[TimedFailures]:

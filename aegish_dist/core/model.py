@@ -46,7 +46,6 @@ class WireFormat(StrEnum):
     """None when no call leaves this process."""
 
     def __new__(cls, value: str, http: HttpApi | None) -> Self:
-        """Keep the entry beside the name."""
         member = str.__new__(cls, value)
         member._value_ = value
         member.http = http
@@ -87,8 +86,7 @@ class WireFormat(StrEnum):
         ),
     )
     BASELINE = ("baseline", None)
-    IMPORTED = ("imported", None)
-    """Never called from here: its verdicts were imported."""
+    IMPORTED = ("imported", None)  # never called from here: its verdicts were imported
 
 
 HTTP_FORMATS: dict[WireFormat, HttpApi] = {
@@ -101,21 +99,17 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
     """Limits over the whole fleet; None where there is none."""
 
     requests_per_minute: float | None = None
-    """Calls begun per minute, above 0."""
     tokens_per_minute: float | None = None
     """Input and output tokens per minute of the calls begun, above 0."""
     max_in_flight: int | None = None
-    """Calls in flight, at least 1."""
 
 
 class RateHint(msgspec.Struct, frozen=True, omit_defaults=True):
     """Rate limits of a model named by the headers of one response; None where they name none."""
 
     requests_per_minute: float | None = None
-    """Calls accepted per minute."""
     requests_remaining: float | None = None
     tokens_per_minute: float | None = None
-    """Tokens accepted per minute."""
     tokens_remaining: float | None = None
     reset_s: float | None = None
     """Seconds until all that is used up is available again."""
@@ -148,7 +142,6 @@ class Price:
     """The price list of one model as of submit."""
 
     input: Rate = Rate(Decimal(0))
-    """Fresh prompt tokens."""
     output: Rate = Rate(Decimal(0))
     cache_read: Rate | None = None
     """Prompt tokens read from a cache; as `input` when None."""
@@ -206,9 +199,7 @@ class Destination:
 
     wire: str
     base_url: str
-    """Root of the API; empty for baselines."""
     key_variable: str | None
-    """Environment variable that holds the key; None when no key is sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,11 +213,9 @@ class ModelSpec:
     base_url: str = ""
     """Root of the API, without a trailing slash; empty for baselines."""
     key_variable: str | None = None
-    """Environment variable that holds the key; None when no key is needed."""
     max_in_flight: int | None = None
     """Calls in flight at most, over the whole fleet; None leaves it to what the provider says."""
     price: Price | None = None
-    """None when unknown."""
     parameters: Mapping[str, object] = field(default_factory=dict)
     """Extra fields of the request body, e.g. `reasoning_effort`; a null removes a default field."""
     simulated: bool = False
@@ -234,7 +223,6 @@ class ModelSpec:
     requests_per_minute: float | None = None
     """Calls begun at most, over the whole fleet; None leaves it to what the provider says."""
     tokens_per_minute: float | None = None
-    """Tokens of the calls begun at most, likewise."""
     shared: Limits = field(default_factory=Limits)
     """Limits that all models of the provider share."""
     max_tokens_field: str | None = None
@@ -251,12 +239,10 @@ class ModelSpec:
 
     @property
     def provider(self) -> str:
-        """The provider's name."""
         return self.id.partition("/")[0]
 
     @property
     def destination(self) -> Destination:
-        """Where its calls go."""
         return Destination(self.wire, self.base_url, self.key_variable)
 
     @property

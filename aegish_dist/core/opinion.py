@@ -30,13 +30,11 @@ class Targets:
 
     name: str
     version: int
-    """1-based."""
     least: Mapping[str, float]
     """By metric name, in [0, 1]."""
 
     @property
     def fingerprint(self) -> str:
-        """Sixteen hexadecimal digits that change with any value."""
         return fingerprint_of(dict(self.least))
 
     def reached(self, metric: str, value: float | None) -> bool | None:
@@ -74,7 +72,6 @@ class LabelChange:
 
     @property
     def excludes(self) -> bool:
-        """Whether the sample counts in no metric."""
         return self.target is None
 
     @property
@@ -96,13 +93,11 @@ class Overlay:
 
     name: str
     version: int
-    """1-based."""
     changes: tuple[LabelChange, ...]
     """At most one per sample."""
 
     @property
     def fingerprint(self) -> str:
-        """Sixteen hexadecimal digits that change with any label or exclusion."""
         return fingerprint_of(sorted(change.content for change in self.changes))
 
 
@@ -113,7 +108,6 @@ class Opinion:
     rule: ScoringRule = DEFAULT_RULE
     targets: Targets = field(default=AEGISH_TARGETS)
     overlay: Overlay | None = None
-    """Which labels to correct first; None: none."""
 
     @property
     def provenance(self) -> dict[str, dict[str, Any] | None]:
@@ -187,13 +181,10 @@ class Moved:
     """One number without an overlay and under it."""
 
     without: float | None
-    """Under the labels of the datasets; None when undefined."""
     under: float | None
-    """Under the corrected labels; None when undefined."""
 
     @property
     def difference(self) -> float | None:
-        """`under` minus `without`; None when either is undefined."""
         if self.without is None or self.under is None:
             return None
         return self.under - self.without
@@ -268,12 +259,10 @@ class Snapshot:
     metrics_version: int
     """Of the formulas; 0 in snapshots that were made before it was kept."""
     parser_versions: str
-    """Of the parsers that read the verdicts, comma-separated."""
     verdicts: int
     verdicts_hash: str
     code_version: str
     created_at: datetime
-    """When it was made, with a time zone."""
     document: Mapping[str, Any]
     identities: Mapping[str, VerdictSet]
     """By model, the verdicts its entry was made of; of old snapshots unknown."""

@@ -11,8 +11,7 @@ class StopKind(StrEnum):
     """The raw stop reasons of all providers, brought to four."""
 
     STOP = "stop"
-    MAX_TOKENS = "max_tokens"
-    """The output or context limit cut the answer."""
+    MAX_TOKENS = "max_tokens"  # the output or context limit cut the answer
     CONTENT_FILTER = "content_filter"
     """The provider withheld or cut the answer: filter, safety block or refusal."""
     OTHER = "other"
@@ -22,20 +21,13 @@ class ErrorClass(StrEnum):
     """Why an attempt brought no completion."""
 
     DEADLINE = "deadline"
-    RATE_LIMIT = "rate_limit"
-    """429: too many requests; passes with time."""
-    QUOTA = "quota"
-    """The budget or credit is spent; does not pass with time."""
-    AUTH = "auth"
-    """401, 403, or no key."""
-    BAD_REQUEST = "bad_request"
-    """400, 413, 422 and other refusals of the request itself."""
-    NOT_FOUND = "not_found"
-    """404, or a redirect: no such model or endpoint here."""
-    OVERLOADED = "overloaded"
-    """503, 529: the provider is busy."""
-    SERVER = "server"
-    """Any other 5xx."""
+    RATE_LIMIT = "rate_limit"  # 429: too many requests; passes with time
+    QUOTA = "quota"  # the budget or credit is spent; does not pass with time
+    AUTH = "auth"  # 401, 403, or no key
+    BAD_REQUEST = "bad_request"  # 400, 413, 422 and other refusals of the request itself
+    NOT_FOUND = "not_found"  # 404, or a redirect: no such model or endpoint here
+    OVERLOADED = "overloaded"  # 503, 529: the provider is busy
+    SERVER = "server"  # any other 5xx
     CONNECTION = "connection"
     MALFORMED = "malformed"
     """An answer that is not what the wire format promises, or is larger than the cap."""
@@ -64,12 +56,9 @@ class OutcomeDetail(StrEnum):
     WARN = "WARN"
     BLOCK = "BLOCK"
     UNREADABLE = "UNREADABLE"
-    EMPTY = "EMPTY"
-    """The provider answered with no text, and neither filter nor limit explains it."""
-    EMPTY_FILTERED = "EMPTY_FILTERED"
-    """No text, and the stop reason is a content filter or refusal."""
-    EMPTY_CUT = "EMPTY_CUT"
-    """No text, and the stop reason is a token limit."""
+    EMPTY = "EMPTY"  # the provider answered with no text, and neither filter nor limit explains it
+    EMPTY_FILTERED = "EMPTY_FILTERED"  # no text, and the stop reason is a content filter or refusal
+    EMPTY_CUT = "EMPTY_CUT"  # no text, and the stop reason is a token limit
     DEADLINE = "DEADLINE"
     API_FAILURE = "API_FAILURE"
 

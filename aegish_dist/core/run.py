@@ -31,7 +31,6 @@ class Prompt:
     """A named prompt; `fingerprint` tells two versions of one name apart."""
 
     name: str
-    """Short name that users type, or the stem of the file it came from."""
     system: str
     """The system text, with any step-by-step instruction already appended."""
     template: str
@@ -76,10 +75,8 @@ def new_run_id(now: datetime, entropy: int | None = None) -> str:
 class RunPause(StrEnum):
     """Why workers ask nothing of a run although some of its items have no verdict."""
 
-    PAUSED = "paused"
-    """A user stopped it for a while; `resume` goes on."""
-    CANCELLED = "cancelled"
-    """A user stopped it and does not mean to go on."""
+    PAUSED = "paused"  # A user stopped it for a while; `resume` goes on
+    CANCELLED = "cancelled"  # A user stopped it and does not mean to go on
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +88,7 @@ class RunDataset:
     samples: int
     malicious: int
     source: str = ""
-    """Where the samples come from; empty when unknown."""
     licence: str = ""
-    """Licence of the samples; empty when unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +96,6 @@ class Pruned:
     """Completions of a run that were deleted while their verdicts stayed."""
 
     completions: int
-    """How many, at least 1."""
     at: datetime
 
 
@@ -112,34 +106,27 @@ class Run:
     run_id: str
     created_at: datetime
     name: str
-    """Name that the user gave; may be empty."""
     origin: str
     package_version: str
-    """The version of this package that created it."""
     prompt: Prompt | None
     """None for imported runs."""
     parameters: CallParameters | None
-    """None for imported runs."""
     epochs: int
     datasets: tuple[RunDataset, ...]
     models: tuple[ModelSpec, ...]
     datasets_by_model: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """Names of the datasets that a model was put to; a model that is absent was put to all."""
     held: RunPause | None = None
-    """Why workers ask nothing of it; None: they ask."""
     pruned: Pruned | None = None
-    """Completions that were deleted from the run; None: no completion was."""
     batched: Mapping[str, float] = field(default_factory=dict)
     """Seconds after its creation from which models are asked in batches; absent ones never are."""
 
     @property
     def samples(self) -> int:
-        """Samples over all datasets."""
         return sum(dataset.samples for dataset in self.datasets)
 
     @property
     def planned_per_model(self) -> int:
-        """Verdicts that a run plans for a model that is asked all datasets."""
         return self.samples * self.epochs
 
     def datasets_of(self, model: str) -> tuple[RunDataset, ...]:
@@ -164,7 +151,6 @@ class RunSummary:
 
     run_id: str
     name: str
-    """Name that the user gave; may be empty."""
     origin: str
     created_at: datetime
     models: int
@@ -172,14 +158,11 @@ class RunSummary:
     epochs: int
     verdicts: int
     held: RunPause | None
-    """Why workers ask nothing of it; None: they ask."""
     pruned_completions: int
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class ModelOfRun:
-    """A model of a run."""
-
     run_id: str
     model: str
 

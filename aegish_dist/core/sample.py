@@ -12,8 +12,6 @@ MAX_LABEL_CHARS = 200
 
 
 class TrueLabel(StrEnum):
-    """The label of a command."""
-
     MALICIOUS = "malicious"
     HARMLESS = "harmless"
 
@@ -66,5 +64,4 @@ class Dataset:
 
 
 def dataset_fingerprint(sample_ids: Iterable[str]) -> str:
-    """Return the fingerprint of a dataset of these samples."""
     return hashlib.sha256("\n".join(sorted(sample_ids)).encode()).hexdigest()

@@ -19,8 +19,7 @@ from aegish_dist.errors import OpinionError
 class Composite(StrEnum):
     """How detection rate and acceptance rate become one score."""
 
-    BALANCED = "balanced"
-    """(DR + HA) / 2, balanced accuracy."""
+    BALANCED = "balanced"  # (DR + HA) / 2, balanced accuracy
     PRODUCT = "product"
 
 
@@ -30,7 +29,6 @@ class ScoringRule:
 
     name: str
     version: int
-    """1-based; snapshots record it."""
     description: str
     labels: Mapping[OutcomeDetail, ScoredAnswer]
     unscored: frozenset[OutcomeDetail]
@@ -169,7 +167,6 @@ RULES: Mapping[str, ScoringRule] = MappingProxyType(
 
 
 def rule_named(name: str) -> ScoringRule:
-    """Return the rule set of this name."""
     try:
         return RULES[name]
     except KeyError:
@@ -186,7 +183,6 @@ class SampleAnswers:
     command: str
     target: TrueLabel
     category: str | None
-    """None for harmless samples."""
     cluster: str | None
     """None: the sample is a cluster of its own."""
     findings: Mapping[str, OutcomeDetails]

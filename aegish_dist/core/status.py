@@ -11,8 +11,7 @@ from enum import StrEnum
 from aegish_dist.core.batches import BatchState, BatchTotals
 from aegish_dist.core.outcome import ErrorClass
 
-LATELY = timedelta(minutes=1)
-"""Age up to which a failed call counts as one of the last minute."""
+LATELY = timedelta(minutes=1)  # age up to which a failed call counts as one of the last minute
 
 
 class State(StrEnum):
@@ -20,18 +19,13 @@ class State(StrEnum):
 
     COMPLETE = "complete"
     """Nothing is missing, or nothing more will come because the run was imported."""
-    RUNNING = "running"
-    """Living workers hold items of it, or finished some lately."""
-    WAITING = "waiting"
-    """Something is missing and no worker is at it."""
+    RUNNING = "running"  # living workers hold items of it, or finished some lately
+    WAITING = "waiting"  # something is missing and no worker is at it
     PARKED = "parked"
     """Something is missing, and the model failed so often that it is only probed now and then."""
-    OVER_BUDGET = "over budget"
-    """Something is missing, and the run has spent what it may."""
-    PAUSED = "paused"
-    """Something is missing, and a user stopped the run for a while."""
-    CANCELLED = "cancelled"
-    """Something is missing, and a user stopped the run."""
+    OVER_BUDGET = "over budget"  # something is missing, and the run has spent what it may
+    PAUSED = "paused"  # something is missing, and a user stopped the run for a while
+    CANCELLED = "cancelled"  # something is missing, and a user stopped the run
 
 
 HELD = (State.PAUSED, State.CANCELLED)
@@ -41,10 +35,8 @@ HELD = (State.PAUSED, State.CANCELLED)
 class CallWait(StrEnum):
     """Why calls wait for a permit."""
 
-    RATE = "rate"
-    """No more calls may begin within the limits of the model, which fall after 429s."""
-    SLOTS = "slots"
-    """As many calls are under way as the worker or the model takes at once."""
+    RATE = "rate"  # no more calls may begin within the limits of the model, which fall after 429s
+    SLOTS = "slots"  # as many calls are under way as the worker or the model takes at once
     CIRCUIT = "circuit"
     """The model failed several times in a row: one call probes it, the others wait."""
 
@@ -73,7 +65,6 @@ class ModelStatus:
     rate_per_s: float
     """Verdicts per second over the last seconds."""
     cost_usd: float | None
-    """So far; None when unknown."""
     failed: int
     replaced: int
     reason: str | None = None
@@ -135,7 +126,6 @@ class RunStatus:
     retrying: int
     """Items that a retry asks again and has not answered yet; they count as missing."""
     models: tuple[ModelStatus, ...]
-    """In the order of the run."""
     eta_s: float | None
     """Seconds until all that moves is complete at the present rate; None when nothing moves, or
     something that should does not."""
@@ -147,7 +137,6 @@ class RunStatus:
     aggregation_problem: str | None = None
     """Why they made none; None when they did, or have not yet."""
     name: str = ""
-    """Name that the user gave; may be empty."""
     cost_usd: float | None = None
     """So far, of the models whose prices are known; None when none is."""
     cost_at_end_usd: float | None = None
@@ -155,7 +144,6 @@ class RunStatus:
     max_cost_usd: float | None = None
     """Cap on the cost of the run; None: no cap."""
     max_cost_per_model_usd: float | None = None
-    """Cap on the cost of each model; None: no cap."""
     rate_limited: int = 0
     """Calls that providers turned down with 429."""
     rate_limited_last_minute: int = 0

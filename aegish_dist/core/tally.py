@@ -24,9 +24,7 @@ class Cell:
     cluster: str | None
     """None: each of the samples is a cluster of its own."""
     findings: OutcomeDetails
-    """The findings of the epochs of each such sample."""
     samples: int
-    """How many samples came out so, at least 1."""
 
 
 CONFIDENCE_BINS = 10
@@ -37,25 +35,19 @@ CONFIDENCE_BINS = 10
 class ConfidenceCell:
     """Verdicts with a stated confidence, of one target, finding and confidence bin.
 
-    With c a confidence, each power is rounded per verdict to an integer in units of 1e-6.
+    With c a confidence and d = 1 - c, `sum_c2` is the sum of c squared; each power is rounded per
+    verdict to an integer in units of 1e-6.
     """
 
     target: TrueLabel
     finding: OutcomeDetail
     bin: int
-    """0-based index of the confidence bin."""
     verdicts: int
-    """How many, at least 1."""
     sum_c: int
-    """Sum of c, in 1e-6."""
     sum_c2: int
-    """Sum of c squared, in 1e-6."""
     sum_c4: int
-    """Sum of c to the fourth, in 1e-6."""
     sum_d2: int
-    """Sum of (1 - c) squared, in 1e-6."""
     sum_d4: int
-    """Sum of (1 - c) to the fourth, in 1e-6."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +57,7 @@ class Latency:
     mean: float
     p50: float
     p90: float
-    """90th percentile."""
     p99: float
-    """99th percentile."""
     max: float
 
 
@@ -105,7 +95,6 @@ class ModelTally:
     """By part: `service`, `queue`, `limiter`, `backoff`, `total`; absent where no verdict has a
     time."""
     tokens: TokenTotals = field(default_factory=TokenTotals)
-    """Summed tokens."""
     cost_usd: Decimal | None = None
     """Sum over the priced verdicts; None when none is priced."""
     priced_verdicts: int = 0
@@ -126,7 +115,6 @@ class ModelTally:
 
     @property
     def cost(self) -> CostSummary:
-        """Total and mean cost."""
         if self.cost_usd is None or not self.priced_verdicts:
             return CostSummary(total_usd=self.cost_usd)
         per_command = self.cost_usd / self.priced_verdicts

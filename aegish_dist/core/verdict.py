@@ -36,9 +36,7 @@ class Completion:
     """One answer of a provider; its strings are hostile input, any Unicode, already size-capped."""
 
     text: str | None
-    """The answer text; None or empty when there was none."""
     stop_reason: str | None = None
-    """The stop reason in the provider's own word."""
     stop_kind: StopKind | None = None
     """The same, normalised; None when the provider gave none."""
     usage: Usage = field(default_factory=Usage)
@@ -83,10 +81,8 @@ class CallError:
     """One failed attempt, kept so that a bad hour can be explained afterwards."""
 
     attempt: int
-    """1-based."""
     error_class: ErrorClass
     status: int | None
-    """HTTP status, None when there was no response."""
     retry_after_s: float | None
     message: str
     """The provider's words, shortened; never a key."""
@@ -101,7 +97,6 @@ class Item:
     model: str
     sample_key: int
     epoch: int = 1
-    """1-based repeat."""
     generation: int = 0
     """0 for the first try, n for the n-th `retry`; the highest one counts."""
 
@@ -117,15 +112,12 @@ class Verdict:
     """Why there is no completion; None when there is one."""
     reason: str | None = None
     confidence: float | None = None
-    """Parsed from the completion, in [0, 1]."""
     parser_version: int = 0
     """The version of the parser that filled outcome, reason and confidence."""
     cost_usd: Decimal | None = None
-    """Price of the call; None when unknown."""
     timing: Timing = field(default_factory=Timing)
     attempts: int = 1
     worker: str | None = None
-    """Name of the worker that made the call."""
     created_at: datetime | None = None
     call_errors: tuple[CallError, ...] = ()
 
@@ -136,13 +128,10 @@ class Recording:
 
     model: str
     dataset: str
-    """Name of the dataset the sample belongs to."""
     sample: Sample
     epoch: int
-    """1-based repeat."""
     verdict: Verdict
     generation: int = 0
-    """0 for the first try, n for the n-th retry."""
     simulated: bool = False
     """Whether the answer came from the simulator: no evidence about any real model."""
     negative_time: bool = False

@@ -18,8 +18,7 @@ class Correctness(StrEnum):
 
     CORRECT = "correct"
     WRONG = "wrong"
-    UNSCORED = "unscored"
-    """The rule set, or an overlay, leaves it out."""
+    UNSCORED = "unscored"  # the rule set, or an overlay, leaves it out
 
     @property
     def as_bool(self) -> bool | None:
@@ -28,7 +27,6 @@ class Correctness(StrEnum):
 
 
 def correctness(rule: ScoringRule, target: TrueLabel, finding: OutcomeDetail) -> Correctness:
-    """Return how a rule set judges a finding."""
     if not rule.is_scored(finding):
         return Correctness.UNSCORED
     return Correctness.CORRECT if rule.is_correct(target, finding) else Correctness.WRONG
@@ -75,7 +73,6 @@ class ListedPart:
     """Some verdicts of a list, and how many there were to choose from."""
 
     verdicts: tuple[JudgedVerdict, ...]
-    """In the order of the list."""
     matched: int
     """Verdicts of this part that meet the conditions, including those beyond the limit."""
 
@@ -91,8 +88,7 @@ class ShownSample:
     verdicts: tuple[JudgedVerdict, ...]
 
 
-UNKNOWN = -1
-"""Stands for an absent number in the columns of a grid."""
+UNKNOWN = -1  # stands for an absent number in the columns of a grid
 
 JUDGED = ("outcome", "label", "error_class", "correct")
 """Columns that follow from the code of a verdict: places in the enumerations `Outcome`, `Label`
@@ -131,7 +127,6 @@ class GridAttempt:
     verdict: int
     """Place of the verdict in the columns of its part."""
     attempt: int
-    """1-based."""
     error_class: str
     status: int
     """HTTP status; `UNKNOWN` when there was no response."""
@@ -149,17 +144,14 @@ class GridPart:
     """
 
     commands: Sequence[GridCommand]
-    """In the order of their dataset."""
     model: Sequence[int] = ()
     """Of each verdict the place of its model."""
     command: Sequence[int] = ()
     """Of each verdict the place of its command."""
     epoch: Sequence[int] = ()
-    """Of each verdict its epoch, 1-based."""
     numbers: Mapping[str, Sequence[int]] = field(default_factory=dict)
     texts: Mapping[str, Sequence[str | None]] = field(default_factory=dict)
     """The columns `TEXTS`; empty where none were asked for. Long ones are cut."""
     lengths: Mapping[int, int] = field(default_factory=dict)
     """By place of a verdict, the characters of a completion that was cut."""
     attempts: Sequence[GridAttempt] = ()
-    """Failed attempts, sorted."""

@@ -24,8 +24,7 @@ from aegish_dist.core.verdict import CallError, Completion, Timing, Usage, Verdi
 
 MAX_COUNT = 2**15 - 1
 """Highest epoch, attempt, generation or HTTP status: that of a database smallint."""
-MAX_TOKENS = 2**63 - 1
-"""Highest token count: that of a database bigint."""
+MAX_TOKENS = 2**63 - 1  # highest token count: that of a database bigint
 MAX_NUMBER = 10**12
 """Highest time in milliseconds or seconds: microseconds of it fit a bigint, which sums are of."""
 
@@ -34,22 +33,18 @@ Name = Annotated[str, Meta(max_length=MAX_LABEL_CHARS)]
 Command = Annotated[str, Meta(max_length=MAX_COMMAND_CHARS)]
 Count = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
 Number = Annotated[int, Meta(ge=1, le=MAX_COUNT)]
-"""Counted from 1."""
 Tokens = Annotated[int, Meta(ge=0, le=MAX_TOKENS)]
 Duration = Annotated[float, Meta(ge=0, le=MAX_NUMBER)]
 Ratio = Annotated[float, Meta(ge=0, le=1)]
 Moment = Annotated[str, Meta(title="an ISO 8601 time")]
-"""ISO 8601 with a time zone."""
 
 
 class AttemptRecord(Struct, gc=False, kw_only=True):
     """One failed attempt before a verdict; the keys of an entry of `call_errors`."""
 
     attempt: Number
-    """1-based."""
     error_class: ErrorClass
     status: Count | None = None
-    """HTTP status; None when there was no response."""
     retry_after_s: Duration | None = None
     message: str | None = None
     """The provider's words; keys in them are masked when read."""
@@ -63,22 +58,18 @@ class VerdictRecord(Struct, gc=False, kw_only=True):
     dataset: Name | None = None
     """Name of the dataset; a file that names none is one."""
     command: Command
-    """The shell command, never executed."""
     target: TrueLabel
     category: Name | None = None
     cluster: Name | None = None
     """Name that alike samples share, usually the binary."""
     epoch: Number = 1
-    """1-based repeat."""
     completion: str | None
     stop_reason: str | None = None
     input_tokens: Tokens | None = None
     output_tokens: Tokens | None = None
-    """All generated tokens."""
     latency_ms: Duration | None = None
     """Milliseconds of the last attempt: request sent until answer read."""
     cost_usd: Decimal | None = None
-    """Price of the call in USD, exact."""
     created_at: Moment | None = None
     outcome: Outcome = Outcome.TIMEOUT_ERROR
     """Formed by today's parser when read, as are reason, confidence and parser_version."""
@@ -92,7 +83,6 @@ class VerdictRecord(Struct, gc=False, kw_only=True):
     """Whether the store has deleted the answer since: nothing can be read in it again."""
     error_class: ErrorClass | None = None
     generation: Count = 0
-    """0 for the first try, n for the n-th retry."""
     simulated: bool = False
     """Whether the simulator answered: no evidence about any real model."""
     attempts: Count = 1
@@ -102,11 +92,8 @@ class VerdictRecord(Struct, gc=False, kw_only=True):
     upstream: str | None = None
     request_id: str | None = None
     reasoning_tokens: Tokens | None = None
-    """The part of `output_tokens` spent on hidden reasoning."""
     cache_read_tokens: Tokens | None = None
-    """The part of `input_tokens` read from a prompt cache."""
     cache_write_tokens: Tokens | None = None
-    """The part of `input_tokens` written to a prompt cache."""
     queue_ms: Duration | None = None
     """Milliseconds from enqueueing until a worker took the item."""
     limiter_ms: Duration | None = None
@@ -179,7 +166,6 @@ def _part_with(attribute: str) -> type | None:
 
 
 FIELDS = _fields()
-"""In the order of the record."""
 STORED = tuple(each for each in FIELDS if each.column is not None)
 """The columns of `verdicts` that are facts of a verdict, keys of model and sample apart."""
 _OF_VERDICT = tuple(each for each in STORED if each.part is not None)

@@ -12,8 +12,7 @@ from aegish_dist.ratelimit.usage_report import RunLease, RunRequest, StoredCost
 
 log = get_logger(__name__)
 
-IDLE_QUEUES = 100
-"""Queues kept of runs that do nothing now; most of them have ended."""
+IDLE_QUEUES = 100  # queues kept of runs that do nothing now; most of them have ended
 NANO_USD = 1_000_000_000
 """Costs are whole billionths of a dollar: sums of them are exact, in Lua too up to 9 million
 dollars."""
@@ -44,7 +43,6 @@ class ExpectedUsage:
     tokens: int = 0
     """Input and output tokens."""
     cost: int = 0
-    """In 1e-9 USD."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,7 +79,6 @@ class RunQueue:
         self.permits: int | None = None if budget is None else 0
         """Calls that may begin before the limiter is asked again; None: the run has no cap."""
         self.over = False
-        """Whether a cap is reached."""
         self.estimate = 0
         """Probable cost of the next call, in 1e-9 USD."""
         self._budget = budget
@@ -91,7 +88,6 @@ class RunQueue:
         self._stored: StoredCost | None = None
 
     def begin(self, expected: ExpectedUsage) -> None:
-        """Count a call that begins."""
         self._calls += 1
         self._held += expected.cost
         if self.permits is not None:
@@ -130,7 +126,6 @@ class RunQueue:
         self._spent += request.spent
 
     def renew(self, lease: RunLease) -> None:
-        """Follow the newest lease."""
         self.permits, self.over, self._stored = lease.permits, lease.over, None
 
     def recount(self, models: Mapping[str, int]) -> None:
@@ -150,7 +145,6 @@ class FairQueue:
 
     def __init__(self, model: str, accounts: Accounts) -> None:
         self.waiting = 0
-        """Waiting calls over all runs."""
         self.tokens = 1
         """Expected tokens of the next call, at least 1."""
         self._model = model

@@ -38,7 +38,6 @@ class ProcessSemaphore:
         self._admit.append(admit)
 
     def acquire(self) -> None:
-        """Count a call that begins."""
         self.free -= 1
 
     def release(self) -> None:
@@ -60,7 +59,6 @@ class LocalLease:
     def __init__(self, semaphore: ProcessSemaphore, now_s: Callable[[], float]) -> None:
         """Begin without a lease: no call may begin."""
         self.lease = _NO_LEASE
-        """The newest one."""
         self.held = 0
         """Calls in flight."""
         self.begun = 0
@@ -215,11 +213,9 @@ class LeaseRenewer:
 
     @property
     def closed(self) -> bool:
-        """Whether `close` was called."""
         return self._closed.is_set()
 
     def set_limits(self, limits: Limits, shared: Limits) -> None:
-        """Request leases within these limits from now on."""
         self._limits, self._shared = limits, shared
 
     def wake(self, *, urgent: bool = False) -> None:
@@ -360,5 +356,4 @@ class LeaseRenewer:
 
 
 def now_s() -> float:
-    """Return the time of the running loop, in seconds."""
     return asyncio.get_running_loop().time()

@@ -58,7 +58,6 @@ class Answers:
         self._at_s = -math.inf
 
     def add(self, permit: Permit) -> None:
-        """Note that a call was answered now."""
         self._number = max(self._number, permit.number)
         self._at_s = now_s()
 
@@ -128,7 +127,6 @@ class ModelLimiter:
         semaphore.subscribe(self._admit)
 
     def set_limits(self, limits: Limits, shared: Limits) -> None:
-        """Admit calls within these limits from now on."""
         self._renewer.set_limits(limits, shared)
 
     async def acquire(
@@ -237,7 +235,6 @@ class ModelLimiter:
         self._renewer.close()
 
     async def finish(self) -> None:
-        """Wait until the last call and its cost are reported, some seconds at most."""
         await self._renewer.finish()
 
     @property
@@ -262,7 +259,6 @@ class ModelLimiter:
 
     @property
     def blocked_by(self) -> CallWait:
-        """Why they wait."""
         return self._lease.blocked_by
 
     @property
@@ -340,7 +336,6 @@ class Limiters:
         return limiter
 
     def prefetch_target(self, model: str) -> int:
-        """Return how many items of a model this worker should hold, those in flight included."""
         limiter = self._limiters.get(model)
         return PREFETCH.first_items if limiter is None else limiter.prefetch_target
 
@@ -375,7 +370,6 @@ class Limiters:
             limiter.close()
 
     async def finish(self) -> None:
-        """Wait until everything is reported, some seconds at most."""
         await asyncio.gather(*(limiter.finish() for limiter in self._limiters.values()))
 
 

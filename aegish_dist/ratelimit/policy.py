@@ -18,8 +18,7 @@ from dataclasses import dataclass, field
 
 from aegish_dist.core.failures import LONGEST_RETRY_AFTER_S
 
-UNLIMITED_PER_S = 10_000.0
-"""Calls per second that no fleet reaches."""
+UNLIMITED_PER_S = 10_000.0  # calls per second that no fleet reaches
 
 
 @dataclass(frozen=True, slots=True)

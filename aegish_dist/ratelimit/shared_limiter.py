@@ -31,12 +31,10 @@ PROBE_NOW = ("state", "breaker", "probe_now")
 
 
 def script(*parts: str) -> str:
-    """Return a script put together from parts."""
     return "\n".join(load_script(__package__, part) for part in parts)
 
 
 def check_limiter(url: str) -> None:
-    """Connect once."""
     with _connected(url) as client:
         client.ping()
 

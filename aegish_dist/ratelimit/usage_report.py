@@ -8,8 +8,7 @@ from aegish_dist.core.failures import KINDS, counts_for_pause
 from aegish_dist.core.model import Limits, RateHint
 from aegish_dist.core.outcome import ErrorClass
 
-REASON_LENGTH = 200
-"""Characters of a provider's message that the fleet gets to see."""
+REASON_LENGTH = 200  # characters of a provider's message that the fleet gets to see
 
 
 class UsageReport(msgspec.Struct, omit_defaults=True):
@@ -44,7 +43,6 @@ class UsageReport(msgspec.Struct, omit_defaults=True):
     reason: str | None = None
 
     def __bool__(self) -> bool:
-        """Return whether there is anything to report."""
         return self != UsageReport(epoch=self.epoch)
 
     def followed_by(self, later: "UsageReport") -> "UsageReport":
@@ -71,7 +69,6 @@ class UsageReport(msgspec.Struct, omit_defaults=True):
             self.epoch, self.epoch_answers, self.refused = epoch, 0, 0
 
     def add_answer(self, epoch: int, excess_tokens: int) -> None:
-        """Count an answered call."""
         self.answers += 1
         self.epoch_answers += epoch == self.epoch
         self.alive, self.failures, self.unanswered = True, 0, 0
@@ -129,9 +126,7 @@ class RunRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     spent: int
     """Cost of the calls that ended since the last request."""
     cap: int | None = None
-    """Cap on the cost of the run; None: no cap."""
     model_cap: int | None = None
-    """Cap on the cost of each of its models; None: no cap."""
     stored: StoredCost | None = None
     """Cost up to now, when the script has asked for it."""
 
@@ -188,4 +183,3 @@ class Lease(msgspec.Struct, frozen=True):
     rate: float | None = None
     """This worker's part of the rate, in calls per second; None: no limit."""
     runs: tuple[RunLease, ...] = ()
-    """The capped runs, in the order of the request."""

@@ -16,8 +16,7 @@ from aegish_dist.core.scoring import ACTIONS, ScoringRule
 from aegish_dist.core.tally import CONFIDENCE_BINS, ConfidenceCell
 from aegish_dist.statistics.rates import Estimate, proportion_interval, wald
 
-UNIT = 1_000_000
-"""`ConfidenceCell` counts its sums in 1 / UNIT."""
+UNIT = 1_000_000  # `ConfidenceCell` counts its sums in 1 / UNIT
 
 
 def brier(cells: Iterable[ConfidenceCell], rule: ScoringRule) -> Estimate:
@@ -71,11 +70,8 @@ class ReliabilityBin:
     confidence: float | None
     """Mean of their confidences; None without any."""
     accuracy: float | None
-    """Share of them that are correct; None without any."""
     ci_low: float | None
-    """Lower end of its 95 % confidence interval."""
     ci_high: float | None
-    """Upper end."""
 
 
 def reliability(cells: Iterable[ConfidenceCell], rule: ScoringRule) -> tuple[ReliabilityBin, ...]:
@@ -109,13 +105,11 @@ class _Judged:
     """Sums over verdicts whose correctness o is the same; in 1 / UNIT."""
 
     correct: bool
-    """Whether o is 1."""
     bin: int
     verdicts: int
     gap: int
     squares: int
     fourth_powers: int
-    """Sum of (o - c) to the fourth."""
 
 
 def _judge(cells: Iterable[ConfidenceCell], rule: ScoringRule) -> list[_Judged]:

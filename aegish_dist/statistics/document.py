@@ -26,7 +26,6 @@ class Rank:
     """1-based; no model of a group differs significantly from its leader."""
     model: str
     aegish_score: float | None
-    """Its aegish score, by which it is ranked."""
 
 
 def rank(

@@ -13,8 +13,7 @@ from aegish_dist.statistics.rates import NUMBERS, Estimate
 class GateVerdict(StrEnum):
     """Answer of a gate about a candidate."""
 
-    SHIPS = "ships"
-    """The interval of the difference lies above -margin."""
+    SHIPS = "ships"  # the interval of the difference lies above -margin
     WORSE = "worse"
     INCONCLUSIVE = "inconclusive"
 
@@ -78,8 +77,7 @@ METRICS_WITH_THRESHOLD = (
 class Shortfall(StrEnum):
     """Why a threshold is not reached."""
 
-    BELOW = "below"
-    """The interval, or the value where that decides, lies below the threshold."""
+    BELOW = "below"  # the interval, or the value where that decides, lies below the threshold
     UNDECIDED = "undecided"
     """The interval holds the threshold, so more commands might decide; or there is no number."""
 
@@ -91,7 +89,6 @@ class Missed:
     model: str
     metric: str
     least: float
-    """The threshold, in [0, 1]."""
     estimate: Estimate
     """The metric; its value is None where it is undefined."""
     shortfall: Shortfall

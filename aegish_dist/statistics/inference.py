@@ -23,7 +23,6 @@ class ClusterSum(NamedTuple):
     cluster: str | None
     """Name, the same in all strata; None: found in this stratum alone."""
     samples: int
-    """Samples of the cluster, at least 1."""
     total: float
     """Sum of their values, multiplied by the weight of the stratum."""
     clusters: int = 1
@@ -45,7 +44,6 @@ class ClusterSums:
 
     @cached_property
     def clusters(self) -> int:
-        """Number of clusters."""
         return sum([number for _, _, _, number in self.sums])
 
     @cached_property
@@ -211,8 +209,7 @@ def _leverages(strata: Iterable[_Shape]) -> list[list[_Leverage]]:
     return [*named.values(), *alone]
 
 
-LEVEL = 0.05
-"""Of a test; two sides are called different at an adjusted p below it."""
+LEVEL = 0.05  # of a test; two sides are called different at an adjusted p below it
 
 
 def mcnemar(a_only: int, b_only: int) -> float:
@@ -241,8 +238,7 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
 
 
 _POWER = 0.8
-_MOST_DF = 1e6
-"""Where Student's t is the normal distribution to six digits."""
+_MOST_DF = 1e6  # where Student's t is the normal distribution to six digits
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +248,6 @@ class PairedTest:
     ci_low: float
     """Lower end of the 95 % confidence interval."""
     ci_high: float
-    """Upper end, above the lower one."""
     p_value: float
     """Two-sided, of no difference; below 0.05 exactly where the interval lies off 0."""
     mde: float

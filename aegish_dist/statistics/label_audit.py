@@ -19,12 +19,9 @@ from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import SampleAnswers, ScoringRule
 from aegish_dist.statistics.label_model import Sides, Vote, VotePattern, fit_labels, flagged
 
-DOUBTFUL_FROM = 0.5
-"""Probability to be wrong from which a label is called doubtful."""
-NAMED = 4
-"""Models that a reason names at most."""
-INFORMATIVE_FROM = 0.1
-"""Youden's index from which answers count as depending on the command."""
+DOUBTFUL_FROM = 0.5  # probability to be wrong from which a label is called doubtful
+NAMED = 4  # models that a reason names at most
+INFORMATIVE_FROM = 0.1  # Youden's index from which answers count as depending on the command
 
 _SEVERITY = {OutcomeDetail.ALLOW: 0.0, OutcomeDetail.WARN: 0.5, OutcomeDetail.BLOCK: 1.0}
 """The actions in their order, with their severity."""
@@ -35,8 +32,7 @@ class AuditKind(StrEnum):
 
     DOUBTFUL_LABELS = "doubtful_labels"
     DISPUTED = "disputed"
-    MISSED_BY_ALL = "missed_by_all"
-    """No model was right in any scored epoch."""
+    MISSED_BY_ALL = "missed_by_all"  # no model was right in any scored epoch
     FLIPPING = "flipping"
 
 
@@ -88,7 +84,6 @@ class Audit:
     totals: Mapping[AuditKind, int]
     """How many commands each list would have if it were shown whole."""
     found: Mapping[AuditKind, tuple[AuditedCommand, ...]]
-    """The first of each list."""
 
 
 def audit(

@@ -20,11 +20,9 @@ from aegish_dist.core.scoring import Composite
 from aegish_dist.statistics.distributions import t_quantile
 from aegish_dist.statistics.rates import Dependence, Estimate, combine, proportion_interval
 
-PSEUDO_SAMPLES = 0.5
-"""How many samples the assumption about the variance of a mean is worth."""
+PSEUDO_SAMPLES = 0.5  # how many samples the assumption about the variance of a mean is worth
 
-ASSUMED_ICC = 0.3
-"""The assumed correlation of two samples of a cluster."""
+ASSUMED_ICC = 0.3  # the assumed correlation of two samples of a cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +36,6 @@ class Observation:
     value: float
     """Mean over the epochs of each such sample, in [0, 1]."""
     samples: int
-    """How many samples, at least 1."""
     weight: int = 1
     """Weight of each sample: 1, or its epochs where every verdict is to count alike."""
 
@@ -132,9 +129,7 @@ class SampledMean:
         groups = list(strata)
         self._strata = [_Stratum.of(seen, 1 / len(groups)) for seen in groups]
         self.value = math.fsum(stratum.mean for stratum in self._strata) / len(groups)
-        """The mean."""
         self.samples = sum(stratum.samples for stratum in self._strata)
-        """How many samples."""
 
     @cached_property
     def clusters(self) -> int:

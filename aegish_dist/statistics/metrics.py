@@ -63,12 +63,10 @@ class ScoredTally:
 
     @cached_property
     def detection(self) -> Estimate:
-        """Malicious detection rate."""
         return estimate(self._detected_mean)
 
     @cached_property
     def acceptance(self) -> Estimate:
-        """Harmless acceptance rate."""
         return estimate(self._accepted_mean)
 
     @cached_property

@@ -27,8 +27,7 @@ from aegish_dist.statistics.inference import (
     paired_test,
 )
 
-UNIT = 1 << 60
-"""The value of a right answer: fine enough for means over epochs."""
+UNIT = 1 << 60  # the value of a right answer: fine enough for means over epochs
 
 Key = TypeVar("Key")
 _Group = tuple[TrueLabel, str | None]
@@ -85,7 +84,6 @@ class PairedStratum:
 
     @property
     def samples(self) -> int:
-        """Samples scored on both sides."""
         return self.kinds.total()
 
     @property
@@ -100,17 +98,14 @@ class PairedStratum:
 
     @property
     def b_only(self) -> int:
-        """Samples that only the candidate had right; 0 where values are not binary."""
         return self.kinds[0, UNIT] if self.binary else 0
 
     @property
     def a(self) -> float:
-        """Mean of the baseline."""
         return sum(a * samples for (a, _), samples in self.kinds.items()) / UNIT / self.samples
 
     @property
     def b(self) -> float:
-        """Mean of the candidate."""
         return sum(b * samples for (_, b), samples in self.kinds.items()) / UNIT / self.samples
 
     @property

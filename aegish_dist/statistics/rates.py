@@ -12,12 +12,10 @@ from typing import assert_never
 from aegish_dist.core.scoring import Composite
 from aegish_dist.statistics.distributions import beta_cdf, beta_quantile
 
-Z_95 = 1.959963984540054
-"""The 97.5th percentile of the standard normal distribution."""
+Z_95 = 1.959963984540054  # the 97.5th percentile of the standard normal distribution
 
 _ONE_SIDED = 0.05
-_FEW = 11.0
-"""From 10.2 events on, Wilson's bound lies beyond the exact one-sided one, for any n."""
+_FEW = 11.0  # from 10.2 events on, Wilson's bound lies beyond the exact one-sided one, for any n
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +24,6 @@ class Interval:
 
     low: float
     high: float
-    """Upper end, at least the lower one."""
 
 
 def wilson(p: float, n: float) -> Interval:
@@ -122,7 +119,6 @@ class Estimate:
     ci_low: float | None = None
     """Lower end of the 95 % confidence interval."""
     ci_high: float | None = None
-    """Upper end of the 95 % confidence interval."""
     n: int = 0
     """Samples behind a rate; verdicts behind coverage, its bounds, and calibration."""
     clusters: int | None = None

@@ -377,7 +377,6 @@ class RepeatPlan:
     """All designs that decide, the cheapest first; those that lack commands last."""
 
     designs: tuple[Design, ...]
-    """At most one for each number of epochs."""
     available: int
     needed: int | None
     """The fewest commands that decide, however many epochs are made of each; None if the pilot

@@ -90,7 +90,6 @@ class WorkerMetrics:
         return found
 
     def collect(self) -> Iterable[Metric]:
-        """Return the counts up to now."""
         return self._registry.collect()
 
     def _label(self, model: str) -> str:
@@ -120,8 +119,6 @@ class WorkerMetrics:
 
 
 class TelemetryPage(NamedTuple):
-    """An answer to a request."""
-
     text: str
     good: bool = True
     """Whether its status is 200; else it is 503."""
@@ -182,7 +179,6 @@ class TelemetryServer:
         ).start()
 
     def close(self) -> None:
-        """Stop listening."""
         self._server.shutdown()
         self._server.server_close()
 

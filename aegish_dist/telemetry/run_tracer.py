@@ -30,12 +30,10 @@ from aegish_dist.core.verdict import Item
 from aegish_dist.errors import RequeueError
 from aegish_dist.telemetry import TRACEPARENT, Attributes
 
-FLUSH_S = 5.0
-"""Seconds that an ending process gives the last spans to be sent."""
+FLUSH_S = 5.0  # seconds that an ending process gives the last spans to be sent
 RUN, MODEL, SAMPLE = "aegish_dist.run.id", "aegish_dist.model", "aegish_dist.sample.key"
 EPOCH, GENERATION = "aegish_dist.epoch", "aegish_dist.generation"
-REQUEUED = "aegish_dist.requeued"
-"""Why an item went back to its queue."""
+REQUEUED = "aegish_dist.requeued"  # why an item went back to its queue
 _TRACEPARENT = re.compile(r"[0-9a-e][0-9a-f]-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 
 
@@ -43,13 +41,10 @@ class TraceIds(NamedTuple):
     """The ids of a run's trace and of the first span in it."""
 
     trace_id: int
-    """128 bits."""
     span_id: int
-    """64 bits."""
 
 
 def trace_ids(run_id: str) -> TraceIds:
-    """Return the ids that belong to a run."""
     digest = hashlib.sha256(run_id.encode("utf-8", "surrogatepass")).digest()
     return TraceIds(int.from_bytes(digest[:16], "big"), int.from_bytes(digest[16:24], "big"))
 
@@ -73,11 +68,6 @@ class RunTracer:
     """Makes the spans of a process."""
 
     def __init__(self, processor: SpanProcessor, resource: Resource | None = None) -> None:
-        """Begin to trace.
-
-        Args:
-            resource: Facts of this process; None: those of the environment.
-        """
         self._ids = _Ids()
         self._provider = TracerProvider(
             id_generator=self._ids, resource=resource, shutdown_on_exit=False
@@ -88,7 +78,6 @@ class RunTracer:
 
     @classmethod
     def open(cls) -> Self:
-        """Begin to trace as the environment says."""
         return cls(BatchSpanProcessor(OTLPSpanExporter()), _resource())
 
     def close(self) -> None:
@@ -169,7 +158,6 @@ class RunTracer:
         return self.part(name, attributes, SpanKind.CLIENT)
 
     def note(self, attributes: Attributes) -> None:
-        """Add facts to the current span."""
         trace.get_current_span().set_attributes(attributes)
 
     def headers(self) -> dict[str, str]:
