@@ -10,7 +10,7 @@ worker's report says of them.
 import asyncio
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -64,12 +64,7 @@ class UsageEstimator:
     """Learns from the answers of one model in one run how long they are."""
 
     def __init__(self, prompt: Prompt, price: Price | None, budget: Budget | None) -> None:
-        """Start from an answer of ordinary length.
-
-        Args:
-            price: Price list of the model; None: unknown.
-            budget: Caps of the run; without any, costs count as 0.
-        """
+        """Start from an answer of ordinary length; without a budget, costs count as 0."""
         self._fixed = len(prompt.system) + len(prompt.template) - len(COMMAND_SLOT)
         self._price = price
         self._counts_cost = budget is not None
@@ -113,7 +108,17 @@ class _TracedClient:
     def __init__(self, client: ModelClient, spec: ModelSpec, parameters: CallParameters) -> None:
         self._client = client
         self._name = f"chat {spec.name}"
-        self._attributes = _request(spec, parameters)
+        address = urlsplit(spec.base_url)
+        facts: dict[str, Value | None] = {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.provider.name": PROVIDERS.get(spec.provider, spec.provider),
+            "gen_ai.request.model": spec.name,
+            "gen_ai.request.max_tokens": parameters.max_output_tokens,
+            "gen_ai.request.temperature": parameters.temperature,
+            "server.address": address.hostname,
+            "server.port": address.port,
+        }
+        self._attributes = known(facts)
 
     async def complete(self, command: str, epoch: int = 1) -> Completion:
         tracer = run_tracer()
@@ -125,41 +130,11 @@ class _TracedClient:
             try:
                 completion = await self._client.complete(command, epoch)
             except ProviderError as error:
-                note(_failure(error))
+                facts = {"http.response.status_code": error.status}
+                note({"error.type": str(error.error_class), **known(facts)})
                 raise
             note(_response(completion))
             return completion
-
-
-def note_verdict(verdict: Verdict) -> None:
-    """Add the outcome of an item and its waits to its span, if it has one."""
-    if run_tracer() is None:
-        return
-    timing = verdict.timing
-    facts: dict[str, Value | None] = {
-        "aegish_dist.outcome": str(verdict.outcome),
-        "aegish_dist.attempts": verdict.attempts,
-        "aegish_dist.cost_usd": None if verdict.cost_usd is None else float(verdict.cost_usd),
-        "aegish_dist.queue_ms": timing.queue_ms,
-        "aegish_dist.limiter_ms": timing.limiter_ms,
-        "aegish_dist.backoff_ms": timing.backoff_ms,
-        "aegish_dist.service_ms": timing.service_ms,
-    }
-    note(known(facts))
-
-
-def _request(spec: ModelSpec, parameters: CallParameters) -> Attributes:
-    address = urlsplit(spec.base_url)
-    facts: dict[str, Value | None] = {
-        "gen_ai.operation.name": "chat",
-        "gen_ai.provider.name": PROVIDERS.get(spec.provider, spec.provider),
-        "gen_ai.request.model": spec.name,
-        "gen_ai.request.max_tokens": parameters.max_output_tokens,
-        "gen_ai.request.temperature": parameters.temperature,
-        "server.address": address.hostname,
-        "server.port": address.port,
-    }
-    return known(facts)
 
 
 def _response(completion: Completion) -> Attributes:
@@ -177,9 +152,21 @@ def _response(completion: Completion) -> Attributes:
     return known(facts)
 
 
-def _failure(error: ProviderError) -> Attributes:
-    status = {} if error.status is None else {"http.response.status_code": error.status}
-    return {"error.type": str(error.error_class), **status}
+def note_verdict(verdict: Verdict) -> None:
+    """Add the outcome of an item and its waits to its span, if it has one."""
+    if run_tracer() is None:
+        return
+    timing = verdict.timing
+    facts: dict[str, Value | None] = {
+        "aegish_dist.outcome": str(verdict.outcome),
+        "aegish_dist.attempts": verdict.attempts,
+        "aegish_dist.cost_usd": None if verdict.cost_usd is None else float(verdict.cost_usd),
+        "aegish_dist.queue_ms": timing.queue_ms,
+        "aegish_dist.limiter_ms": timing.limiter_ms,
+        "aegish_dist.backoff_ms": timing.backoff_ms,
+        "aegish_dist.service_ms": timing.service_ms,
+    }
+    note(known(facts))
 
 
 class FailingItems:
@@ -221,23 +208,15 @@ class FailingItems:
             for error in errors:
                 key = (item.run_id, item.model, error.error_class, error.status)
                 kinds.setdefault(key, []).append(error)
-        by_run: dict[str, list[FailedCalls]] = {}
-        for (run_id, model, _, _), errors in kinds.items():
-            by_run.setdefault(run_id, []).append(_together(model, errors, now))
+        by_run: defaultdict[str, list[FailedCalls]] = defaultdict(list)
+        for (run_id, model, error_class, status), errors in kinds.items():
+            newest = max(errors, key=lambda error: error.at)
+            lately = sum(now - error.at <= LATELY for error in errors)
+            message = mask_key_shapes(newest.message)
+            by_run[run_id].append(
+                FailedCalls(newest.at, model, error_class, status, message, len(errors), lately)
+            )
         return by_run
-
-
-def _together(model: str, errors: Sequence[CallError], now: datetime) -> FailedCalls:
-    newest = max(errors, key=lambda error: error.at)
-    return FailedCalls(
-        at=newest.at,
-        model=model,
-        error_class=newest.error_class,
-        status=newest.status,
-        message=mask_key_shapes(newest.message),
-        calls=len(errors),
-        calls_lately=sum(now - error.at <= LATELY for error in errors),
-    )
 
 
 Key = TypeVar("Key")
@@ -335,14 +314,10 @@ class BlockedKeys(Generic[Key]):
             raise
         finally:
             self._ended.discard(task)
-            self._forget(key, task)
-
-    def _forget(self, key: Key, task: "asyncio.Task[object]") -> None:
-        tasks = self._waiting.get(key)
-        if tasks is not None:
-            tasks.discard(task)
-            if not tasks:
-                del self._waiting[key]
+            if (tasks := self._waiting.get(key)) is not None:
+                tasks.discard(task)
+                if not tasks:
+                    del self._waiting[key]
 
 
 class CallGate:

@@ -158,16 +158,14 @@ class Evaluator:
         self.in_flight[key] += 1
         self.begun.add(key)
         self._held[item] = None
-        error: BaseException | None = None
         try:
-            await self._settle(item, clock, is_held)
-        except BaseException as caught:
-            error = caught
+            await self._to_verdict(item, clock, is_held)
+        except BaseException as error:
+            _end_copies(self._held.pop(item), error)
             raise
+        else:
+            _end_copies(self._held.pop(item), None)
         finally:
-            copies = self._held.pop(item)
-            if copies is not None and not copies.done():
-                _finish(copies, error)
             self.in_flight[key] -= 1
             if not self.in_flight[key]:
                 del self.in_flight[key]  # the run may have ended
@@ -179,7 +177,7 @@ class Evaluator:
             copies = self._held[item] = asyncio.get_running_loop().create_future()
         await asyncio.shield(copies)
 
-    async def _settle(self, item: Item, clock: ItemClock, is_held: Callable[[], bool]) -> None:
+    async def _to_verdict(self, item: Item, clock: ItemClock, is_held: Callable[[], bool]) -> None:
         with part_span("look up"):
             found = await self._look_up(item)
         clock.looked_up = time.monotonic()
@@ -196,13 +194,19 @@ class Evaluator:
         def is_wanted() -> bool:
             return is_held() or self._held[item] is not None  # a copy may have come here again
 
+        errors: list[CallError] = []
         try:
-            verdict = await self._verdict(Attempt(item, found, caller, clock, is_wanted))
+            verdict = await self._call_until_answered(
+                Attempt(item, found, caller, clock, is_wanted), errors
+            )
         except BatchedItemError:
             return  # it is asked in batches from now on
         except LimiterFailedError:  # a bug, which the next item to wait may meet again
             await self._gate.pause(HELD_AFTER_FAILURE_S, clock)
             raise
+        finally:
+            if errors:
+                self.failing.forget(item)
         if verdict is not None:
             note_verdict(verdict)
             with part_span("store"):
@@ -219,17 +223,12 @@ class Evaluator:
                 await self._gate.pause(HELD_UNSERVED_S, clock)
             raise UnservedModelError from error
 
-    async def _verdict(self, of: Attempt) -> Verdict | None:
-        """Return the verdict of an item; None when another worker has stored one meanwhile."""
-        errors: list[CallError] = []
-        try:
-            return await self._call_until_answered(of, errors)
-        finally:
-            if errors:
-                self.failing.forget(of.item)
-
     async def _call_until_answered(self, of: Attempt, errors: list[CallError]) -> Verdict | None:
-        """Call a model until an item has its answer, or its failure is known to be its own."""
+        """Call a model until an item has its answer, or its failure is known to be its own.
+
+        Returns:
+            None when another worker has stored a verdict meanwhile.
+        """
         first_call = 0
         ends_wait = partial(self._gate.for_call, of.item, live=of.found.live)
         while True:
@@ -244,13 +243,11 @@ class Evaluator:
             try:
                 completion = await _call(of, permit)
             except ProviderError as error:
-                call = _call_error(error, len(errors) + 1)
-                errors.append(call)
+                attempt, kind = len(errors) + 1, ErrorClass(error.error_class)
+                status, wait_s, now = error.status, error.retry_after_s, datetime.now(UTC)
+                errors.append(CallError(attempt, kind, status, wait_s, str(error), now))
                 self.failing.note(of.item, errors)
-                wait_s, probe = call.retry_after_s, permit.probe
-                failure = Failure(
-                    call.error_class, call.attempt, wait_s, probe, call.status, error.cut
-                )
+                failure = Failure(kind, attempt, wait_s, permit.probe, status, error.cut)
             else:
                 return self._signed(judge(completion), of, errors)
             with ends_wait():
@@ -329,8 +326,10 @@ class Evaluator:
         )
 
 
-def _finish(copies: "asyncio.Future[None]", error: BaseException | None) -> None:
+def _end_copies(copies: "asyncio.Future[None] | None", error: BaseException | None) -> None:
     """Have the copies of a message end as the first one did."""
+    if copies is None or copies.done():
+        return
     if error is None:
         copies.set_result(None)
     elif isinstance(error, Exception):
@@ -358,14 +357,3 @@ async def _call(of: Attempt, permit: Permit) -> Completion:
     tokens, cost = of.caller.estimator.used(completion)
     limiter.succeeded(permit, tokens=tokens, cost=cost)
     return completion
-
-
-def _call_error(error: ProviderError, attempt: int) -> CallError:
-    return CallError(
-        attempt=attempt,
-        error_class=ErrorClass(error.error_class),
-        status=error.status,
-        retry_after_s=error.retry_after_s,
-        message=str(error),
-        at=datetime.now(UTC),
-    )
