@@ -52,7 +52,6 @@ class Duration(click.ParamType[float]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """Read a whole number and its unit; at most a year."""
         found = _DURATION.fullmatch(str(value))
         if found is None:
             self.fail(f"{value!r} is no time: write 90s, 30m, 2h or 1d", param, ctx)
@@ -79,7 +78,19 @@ def usd(amount: float | None) -> Decimal | None:
 
 MAX_INTEGER = 2**31 - 1
 
-_OF_EACH_CALL = (
+
+def together(*options: Callable[[Any], Any]) -> Callable[[Function], Function]:
+    """Return what adds several options to a command, in this order."""
+
+    def add(function: Function) -> Function:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return add
+
+
+as_each_call = together(
     click.option(
         "--prompt",
         default="guard",
@@ -108,13 +119,7 @@ _OF_EACH_CALL = (
         help="Seconds one call may take, waiting excluded.",
     ),
 )
-
-
-def as_each_call(function: Function) -> Function:
-    """Add the options that say what is sent with each call, and how long it may take."""
-    for option in reversed(_OF_EACH_CALL):
-        function = option(function)
-    return function
+"""What is sent with each call, and how long it may take."""
 
 
 def call_parameters(options: dict[str, Any]) -> CallParameters:
@@ -171,6 +176,13 @@ def comma_list(_: click.Context, __: click.Parameter, value: str | tuple[str, ..
     if values and not parts:
         raise click.BadParameter("it is empty; leave it out for the default")
     return parts
+
+
+def names(name: str, metavar: str, text: str, **more: Any) -> Callable[[Function], Function]:
+    """Return an option for a list of names, separated by commas or repeated."""
+    return click.option(
+        name, multiple=True, type=Utf8(), callback=comma_list, metavar=metavar, help=text, **more
+    )
 
 
 def open_workspace(settings: Settings | None = None) -> Workspace:

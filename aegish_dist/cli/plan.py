@@ -1,6 +1,7 @@
 """`aegish-dist plan`: which epochs and how many commands would decide."""
 
-from decimal import Decimal
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -10,7 +11,7 @@ from aegish_dist.cli.options import FiniteRange, as_json, comma_list, open_works
 from aegish_dist.cli.printing import TextTable, note, print_table, say_json
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.text import counted
-from aegish_dist.pipeline.plan_repeats import PilotPlan, PlannedCost, plan_from_pilot
+from aegish_dist.pipeline.plan_repeats import PilotPlan, plan_from_pilot
 from aegish_dist.pipeline.runs import find_run
 from aegish_dist.report.numbers import format_count, format_points, format_usd
 from aegish_dist.statistics.repeats import Design
@@ -58,14 +59,22 @@ def plan(run_id: str, opinion: Opinion, as_json: bool, **asked: Any) -> None:
     engine = open_workspace().engine
     found = plan_from_pilot(engine, find_run(engine, run_id), opinion, **asked)
     if as_json:
-        say_json(document(found))
+        say_json(_document(found))
         return
-    _print(found)
+    headings = ("epochs", "commands", "--limit", "stderr", "calls", "input tokens", "output")
+    rows = [_row(found, design) for design in found.plan.designs]
+    print_table(
+        TextTable((), rows, (*headings, "cost"), title=_title(found), caption=_caption(found))
+    )
+    for line in _remarks(found):
+        note(line)
 
 
-def document(found: PilotPlan) -> dict[str, Any]:
+def _document(found: PilotPlan) -> dict[str, Any]:
     """Return the machine interface of a plan."""
-    goal, plan = found.goal, found.plan
+    goal, variance = found.goal, found.variance
+    strata = variance.strata
+    known = all(each.within is not None for each in strata)
     return {
         "run_id": found.run.run_id,
         "scoring": found.opinion.rule.name,
@@ -78,74 +87,54 @@ def document(found: PilotPlan) -> dict[str, Any]:
             "value": found.value,
             "stderr": found.stderr,
             "epochs": found.run.epochs,
-            "commands": sum(each.samples for each in found.variance.strata),
-            "clusters": found.variance.clusters,
-            "variance": _variance(found),
+            "commands": sum(each.samples for each in strata),
+            "clusters": variance.clusters,
+            # What each part adds to the variance of the pilot's value, at one epoch.
+            "variance": {
+                "between": sum(each.between / each.samples for each in strata),
+                "within": sum((e.within or 0) / e.samples for e in strata) if known else None,
+                "shared": variance.shared,
+            },
         },
-        "commands_available": plan.available,
-        "commands_needed_at_least": plan.needed,
-        "designs": [_design(found, design) for design in plan.designs],
-    }
-
-
-def _variance(found: PilotPlan) -> dict[str, Any]:
-    """Return what each part adds to the variance of the pilot's value, at one epoch."""
-    strata = found.variance.strata
-    known = all(each.within is not None for each in strata)
-    return {
-        "between": sum(each.between / each.samples for each in strata),
-        "within": sum((each.within or 0) / each.samples for each in strata) if known else None,
-        "shared": found.variance.shared,
+        "commands_available": found.plan.available,
+        "commands_needed_at_least": found.plan.needed,
+        "designs": [_design(found, design) for design in found.plan.designs],
     }
 
 
 def _design(found: PilotPlan, design: Design) -> dict[str, Any]:
     costs = found.costs(design)
     return {
-        "epochs": design.epochs,
-        "commands": design.commands,
-        "limit": design.limit,
-        "available": design.available,
-        "stderr": design.stderr,
+        **asdict(design),
         "calls": design.calls * len(costs),
-        "cost_usd": _number(_total(costs)),
-        "models": [
-            {
-                "model": cost.model,
-                "calls": cost.calls,
-                "input_tokens": cost.input_tokens,
-                "output_tokens": cost.output_tokens,
-                "cost_usd": _number(cost.cost_usd),
-            }
-            for cost in costs
-        ],
+        "cost_usd": _usd(_total(cost.cost_usd for cost in costs)),
+        "models": [asdict(cost) | {"cost_usd": _usd(cost.cost_usd)} for cost in costs],
     }
 
 
-def _total(costs: list[PlannedCost]) -> Decimal | None:
-    known = [cost.cost_usd for cost in costs if cost.cost_usd is not None]
-    return sum(known, Decimal(0)) if len(known) == len(costs) else None
+def _total(parts: Iterable[Any]) -> Any:
+    """Return a sum; None when a part is unknown."""
+    listed = list(parts)
+    return None if None in listed else sum(listed)
 
 
-def _number(amount: Decimal | None) -> float | None:
+def _usd(amount: Any) -> float | None:
     return None if amount is None else float(amount)
 
 
-def _print(found: PilotPlan) -> None:
-    headings = (
-        "epochs",
-        "commands",
-        "--limit",
-        "stderr",
-        "calls",
-        "input tokens",
-        "output",
-        "cost",
-    )
-    rows = [_row(found, design) for design in found.plan.designs]
-    print_table(TextTable((), rows, headings, title=_title(found), caption=_caption(found)))
-    for line in _remarks(found):
-        note(line)
+def _row(found: PilotPlan, design: Design) -> list[str]:
+    costs = found.costs(design)
+    limit = "" if design.limit is None else format_count(design.limit)
+    return [
+        str(design.epochs),
+        format_count(design.commands),
+        limit if design.available else "too few",
+        format_points(design.stderr),
+        format_count(design.calls * len(costs)),
+        format_count(_total(cost.input_tokens for cost in costs)),
+        format_count(_total(cost.output_tokens for cost in costs)),
+        format_usd(_usd(_total(cost.cost_usd for cost in costs))),
+    ]
 
 
 def _title(found: PilotPlan) -> str:
@@ -158,26 +147,6 @@ def _title(found: PilotPlan) -> str:
     )
 
 
-def _row(found: PilotPlan, design: Design) -> list[str]:
-    costs = found.costs(design)
-    limit = "" if design.limit is None else format_count(design.limit)
-    return [
-        str(design.epochs),
-        format_count(design.commands),
-        limit if design.available else "too few",
-        format_points(design.stderr),
-        format_count(design.calls * len(costs)),
-        format_count(_sum([cost.input_tokens for cost in costs])),
-        format_count(_sum([cost.output_tokens for cost in costs])),
-        format_usd(_number(_total(costs))),
-    ]
-
-
-def _sum(parts: list[int | None]) -> int | None:
-    known = [part for part in parts if part is not None]
-    return sum(known) if len(known) == len(parts) else None
-
-
 def _caption(found: PilotPlan) -> str:
     what = "score" if found.goal.power is None else "difference"
     return (
@@ -187,28 +156,23 @@ def _caption(found: PilotPlan) -> str:
     )
 
 
-def _remarks(found: PilotPlan) -> list[str]:
+def _remarks(found: PilotPlan) -> Iterator[str]:
     plan = found.plan
     best = next((design for design in plan.designs if design.available), None)
-    remarks = []
     if best is not None:
         limit = "" if best.limit is None else f" (--limit {best.limit})"
-        epochs = counted(best.epochs, "epoch")
-        commands = counted(best.commands, "command")
-        remarks.append(f"cheapest: {epochs} of {commands}{limit}")
+        epochs, commands = counted(best.epochs, "epoch"), counted(best.commands, "command")
+        yield f"cheapest: {epochs} of {commands}{limit}"
     elif plan.needed is not None and plan.needed > plan.available:
-        remarks.append(
+        yield (
             f"the data sets have {counted(plan.available, 'command')}: no number of epochs decides;"
             f" even with endless epochs it takes {counted(plan.needed, 'command')}"
         )
     else:
-        remarks.append(
-            f"the {plan.available:,} commands of the data sets do not decide"
-            + (", more epochs than --max-epochs would" if plan.needed is not None else "")
-        )
+        more = ", more epochs than --max-epochs would" if plan.needed is not None else ""
+        yield f"the {plan.available:,} commands of the data sets do not decide{more}"
     if plan.needed is None:
-        remarks.append(
+        yield (
             "the pilot asked every command once, so it cannot tell what further epochs would bring:"
             " `submit --epochs 2` with a few commands can"
         )
-    return remarks

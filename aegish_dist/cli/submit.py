@@ -8,15 +8,16 @@ import click
 
 from aegish_dist.cli.options import (
     Duration,
-    Function,
     Utf8,
     as_each_call,
     as_json,
     call_parameters,
     comma_list,
     cost_cap,
+    names,
     open_workspace,
     run_id,
+    together,
     usd,
     wait,
 )
@@ -38,7 +39,7 @@ from aegish_dist.pipeline.plan import Request, RunPlan, takes_batches
 from aegish_dist.pipeline.runs import find_run
 from aegish_dist.pipeline.submit import Submission, extend_run, first_reports, start_run
 
-_OF_ASKING = (
+with_checks = together(
     click.option(
         "--keys-on-workers",
         is_flag=True,
@@ -55,23 +56,15 @@ _OF_ASKING = (
     wait,
     as_json,
 )
+"""What is checked before money is spent, and how long to stay."""
 
-
-def with_checks(function: Function) -> Function:
-    """Add the options about what is checked before money is spent, and how long to stay."""
-    for option in reversed(_OF_ASKING):
-        function = option(function)
-    return function
-
-
-def raised_caps(function: Function) -> Function:
-    """Add the options that raise the caps of a run."""
-    function = cost_cap("--max-cost-per-model", "The same for the cap of each model.")(function)
-    return cost_cap(
+raised_caps = together(
+    cost_cap(
         "--max-cost",
         "Raise the cap of a run that was submitted with one; what it has cost so far counts.",
-    )(function)
-
+    ),
+    cost_cap("--max-cost-per-model", "The same for the cap of each model."),
+)
 
 EXAMPLES = """\b
 Examples:
@@ -88,14 +81,10 @@ Examples:
     metavar="ID[,ID...]|all|available",
     help="Models to ask; `models list` shows them. `available`: those of `all` with a key here.",
 )
-@click.option(
+@names(
     "--dataset",
-    "datasets",
-    multiple=True,
-    type=Utf8(),
-    callback=comma_list,
-    metavar="NAME",
-    help="Datasets to ask, repeatable; NAME@RUN for those of a run. Default: all bundled ones.",
+    "NAME",
+    "Datasets to ask, repeatable; NAME@RUN for those of a run. Default: all bundled ones.",
 )
 @click.option(
     "--categories",
@@ -188,10 +177,8 @@ def _common(options: dict[str, Any], parameters: CallParameters) -> dict[str, An
             max_cost_per_model_usd=usd(options["max_cost_per_model"]),
         ),
         "preflight": not options["skip_preflight"],
-    } | {
-        name: options[name]
-        for name in ("models", "datasets", "epochs", "keys_on_workers", "dry_run", "wait")
-    }
+        "datasets": options["dataset"],
+    } | {name: options[name] for name in ("models", "epochs", "keys_on_workers", "dry_run", "wait")}
 
 
 def _after_work(run_id: str, status: RunStatus) -> Iterator[str]:
@@ -259,24 +246,9 @@ Examples:
 
 @click.command(epilog=EXAMPLES_EXTEND)
 @run_id()
-@click.option(
-    "--models",
-    multiple=True,
-    type=Utf8(),
-    callback=comma_list,
-    metavar="ID[,ID...]",
-    help="Models to ask as well.",
-)
+@names("--models", "ID[,ID...]", "Models to ask as well.")
 @click.option("--epochs", type=click.IntRange(1, 1000), help="Ask every sample this often, in all.")
-@click.option(
-    "--dataset",
-    "datasets",
-    multiple=True,
-    type=Utf8(),
-    callback=comma_list,
-    metavar="NAME",
-    help="Datasets to ask as well, repeatable; NAME@RUN for those of a run.",
-)
+@names("--dataset", "NAME", "Datasets to ask as well, repeatable; NAME@RUN for those of a run.")
 @raised_caps
 @with_checks
 def extend(**options: Any) -> int:
@@ -286,7 +258,7 @@ def extend(**options: Any) -> int:
     the parameters of the run, so that all its verdicts can be compared. Without a configured broker
     it is worked on here until the run is complete.
     """
-    if not (options["models"] or options["epochs"] or options["datasets"]):
+    if not (options["models"] or options["epochs"] or options["dataset"]):
         raise click.UsageError("say what to add: --models, --epochs or --dataset")
     workspace = open_workspace()
     found = find_run(workspace.engine, options["run_id"])
@@ -392,23 +364,13 @@ def resume(
 
 @click.command()
 @run_id()
-@click.option(
+@names(
     "--outcome",
+    "NAME[,NAME...]",
+    f"Ask again what ended so: {', '.join(Outcome)}.",
     required=True,
-    multiple=True,
-    type=Utf8(),
-    callback=comma_list,
-    metavar="NAME[,NAME...]",
-    help=f"Ask again what ended so: {', '.join(Outcome)}.",
 )
-@click.option(
-    "--models",
-    multiple=True,
-    type=Utf8(),
-    callback=comma_list,
-    metavar="ID[,ID...]",
-    help="Only these models of the run. Default: all.",
-)
+@names("--models", "ID[,ID...]", "Only these models of the run. Default: all.")
 @wait
 @as_json
 def retry(run_id: str, outcome: list[str], models: list[str], wait: bool, as_json: bool) -> int:
