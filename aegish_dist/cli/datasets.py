@@ -13,8 +13,7 @@ from aegish_dist.core.sample import Dataset
 from aegish_dist.core.text import counted
 from aegish_dist.datasets.draft import Draft, Severity
 from aegish_dist.datasets.gtfobins import read_gtfobins
-from aegish_dist.datasets.reading import read_dataset
-from aegish_dist.datasets.table import export_dataset, read_aegish, read_table
+from aegish_dist.datasets.table import export_dataset, read_aegish, read_dataset, read_table
 from aegish_dist.interchange.croissant import publish_dataset
 from aegish_dist.pipeline.datasets import choose_dataset, known_datasets, store_dataset
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from enum import StrEnum
 from functools import lru_cache
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -80,8 +81,7 @@ def problems(
     """
     found: list[Problem] = []
     first_seen: dict[str, int] = {}
-    for index, sample in enumerate(samples):
-        line = lines[index] if lines is not None else index + 1
+    for line, sample in zip(lines or count(1), samples, strict=False):
         first = first_seen.setdefault(sample.command, line)
         found += _sample_problems(line, sample)
         if first != line:
@@ -92,15 +92,6 @@ def problems(
 
 
 def _sample_problems(record: int, sample: Sample) -> Iterator[Problem]:
-    yield from _command_problems(record, sample)
-    yield from _label_problems(record, sample)
-    if sample.cluster is not None:
-        yield from _text_problems(record, "cluster", sample.cluster, MAX_LABEL_CHARS)
-    for key, value in sample.metadata.items():
-        yield from _text_problems(record, "metadata", f"{key}{value}", MAX_COMMAND_CHARS)
-
-
-def _command_problems(record: int, sample: Sample) -> Iterator[Problem]:
     if not sample.command.strip():
         yield Problem(record, "command", "must not be empty")
     yield from _text_problems(record, "command", sample.command, MAX_COMMAND_CHARS)
@@ -110,6 +101,11 @@ def _command_problems(record: int, sample: Sample) -> Iterator[Problem]:
     if word := _TELL_TALE.search(sample.command):
         message = f"the word '{word.group()}' gives the label away"
         yield Problem(record, "command", message, Severity.WARNING)
+    yield from _label_problems(record, sample)
+    if sample.cluster is not None:
+        yield from _text_problems(record, "cluster", sample.cluster, MAX_LABEL_CHARS)
+    for key, value in sample.metadata.items():
+        yield from _text_problems(record, "metadata", f"{key}{value}", MAX_COMMAND_CHARS)
 
 
 def _left_over(command: str) -> str | None:
@@ -176,7 +172,6 @@ class Draft:
     """SPDX identifier or a sentence; empty when unknown."""
 
     def problems(self, *, strict: bool = False) -> tuple[Problem, ...]:
-        """Return all that the label checks find; see `validation.problems`."""
         return problems(self.samples, lines=self.lines, strict=strict)
 
     def checked(self, *, strict: bool = False) -> Dataset:
@@ -229,9 +224,7 @@ def to_sample(location: Location, record: SampleRecord, values: Mapping[str, obj
     extra = {key: each for key, each in values.items() if key not in fields}
     try:
         texts = {
-            str(key): _as_text(each)
-            for key, each in {**extra, **metadata}.items()
-            if each is not None
+            str(key): _as_text(each) for key, each in (extra | metadata).items() if each is not None
         }
     except RecursionError:
         raise location.error("is nested too deeply", "metadata") from None

@@ -127,7 +127,12 @@ def inherited_command(entry: str, binary: str, command: str) -> str | None:
     if entry.endswith(f" {binary}"):
         own = command == binary or command.startswith(f"{binary} ")
         return entry + command.removeprefix(binary) if own else None
-    return _type_on(entry, _keys(binary, command))
+    keys = _keys(binary, command)
+    if keys is None:
+        return None
+    if "\n!" in entry:  # the entry already types its own way out
+        return entry if entry.endswith(f"\n{keys}") else None
+    return f"{entry}\n{keys}"
 
 
 def _fill_slot(entry: str, binary: str, command: str) -> str | None:
@@ -150,14 +155,6 @@ def _keys(binary: str, command: str) -> str | None:
     # A file or a quote opened on the first line is part of what the rest does.
     alone = re.fullmatch(rf"{re.escape(binary)}(?: [^'\"<|]*)?", start)
     return keys if keys and alone and "/path/to/" not in start else None
-
-
-def _type_on(entry: str, keys: str | None) -> str | None:
-    if keys is None:
-        return None
-    if "\n!" in entry:  # the entry already types its own way out
-        return entry if entry.endswith(f"\n{keys}") else None
-    return f"{entry}\n{keys}"
 
 
 MAX_PROGRAM_BYTES = 2**18
@@ -299,11 +296,14 @@ def read_gtfobins(path: Path) -> Draft:
         DatasetError: This is no such checkout, or a file or a command in it is wrong; names the
             first one.
     """
-    checkout = _Checkout(path / "_gtfobins", _read_programs(path))
+    checkout = _Checkout(path / "_gtfobins", _read_programs(path / "_gtfobins"))
     samples: dict[str, Sample] = {}
     for program in checkout.programs.values():
         for sample in checkout.samples(program):
-            _check(sample, program.file)
+            for problem in problems([sample]):
+                if problem.severity is Severity.ERROR:
+                    field = f"functions.{sample.category}"
+                    raise Location(str(program.file)).error(problem.message, field)
             samples.setdefault(sample.command, sample)  # exact text, first wins
     if not samples:
         raise DatasetError("holds no samples", source=str(path))
@@ -313,27 +313,23 @@ def read_gtfobins(path: Path) -> Draft:
     return Draft("gtfobins", tuple(samples.values()), lines, str(path), source, "GPL-3.0")
 
 
-def _read_programs(path: Path) -> dict[str, Program]:
-    directory = path / "_gtfobins"
+def _read_programs(directory: Path) -> dict[str, Program]:
     if not directory.is_dir():
-        problem = "has no _gtfobins directory; give the root of a GTFOBins checkout"
-        raise DatasetError(problem, source=str(path))
-    files = sorted(islice(_program_files(directory), MAX_FILES + 1))
+        missing = "has no _gtfobins directory; give the root of a GTFOBins checkout"
+        raise DatasetError(missing, source=str(directory.parent))
+    # The files of both layouts, as commits between them hold both; none of an editor's.
+    named = (each for each in directory.iterdir() if not each.name.startswith("."))
+    files = sorted(islice((each for each in named if each.is_file()), MAX_FILES + 1))
+    problem = None
     if len(files) > MAX_FILES:
-        raise DatasetError(f"holds more than {MAX_FILES:,} files", source=str(directory))
-    if sum(file.stat().st_size for file in files) > MAX_FILE_BYTES:
+        problem = f"holds more than {MAX_FILES:,} files"
+    elif sum(file.stat().st_size for file in files) > MAX_FILE_BYTES:
         problem = f"holds more than {MAX_FILE_BYTES // 2**20} MiB"
+    if problem is not None:
         raise DatasetError(problem, source=str(directory))
     older_first = sorted(files, key=lambda file: file.suffix != OLDER_SUFFIX)
     programs = {program.name: program for program in map(read_program, older_first)}
     return dict(sorted(programs.items()))
-
-
-def _program_files(directory: Path) -> Iterator[Path]:
-    """Yield the files of both layouts, as commits between them hold both; none of an editor's."""
-    return (
-        each for each in directory.iterdir() if each.is_file() and not each.name.startswith(".")
-    )
 
 
 @dataclass(slots=True)
@@ -350,8 +346,20 @@ class _Checkout:
         aliases = ",".join(each.name for each in others if each.alias_of == program.name)
         own = (entry for entry in program.entries if entry.function != _INHERIT)
         for entry in chain(own, self._inherited(program, (program.name,))):
-            if entry.function in CATEGORIES and not entry.needs_root:
-                yield _sample(program.name, entry, aliases)
+            if entry.function not in CATEGORIES or entry.needs_root:
+                continue
+            known = {
+                "version": entry.version,
+                "inherits": entry.inherits,
+                "aliases": aliases or None,
+            }
+            yield Sample(
+                command=fill_in(entry.code),
+                target=TrueLabel.MALICIOUS,
+                category=entry.function,
+                cluster=program.name,
+                metadata={key: text for key, text in known.items() if text is not None},
+            )
 
     def _inherited(self, program: Program, seen: tuple[str, ...]) -> Iterator[Entry]:
         """The first command per function that each `inherit` entry leads to.
@@ -388,29 +396,6 @@ class _Checkout:
             raise DatasetError(problem, source=str(self.directory))
 
 
-def _sample(binary: str, entry: Entry, aliases: str) -> Sample:
-    metadata = {
-        "version": entry.version,
-        "inherits": entry.inherits,
-        "aliases": aliases or None,
-    }
-    return Sample(
-        command=fill_in(entry.code),
-        target=TrueLabel.MALICIOUS,
-        category=entry.function,
-        cluster=binary,
-        metadata={key: value for key, value in metadata.items() if value is not None},
-    )
-
-
-def _check(sample: Sample, file: Path) -> None:
-    for problem in problems([sample]):
-        if problem.severity is Severity.ERROR:
-            raise DatasetError(
-                problem.message, source=str(file), field=f"functions.{sample.category}"
-            )
-
-
 def _commit_of(checkout: Path) -> str | None:
     """Return the full id of the commit that is checked out, read from files, for no git is run."""
     git = checkout / ".git"
@@ -418,17 +403,12 @@ def _commit_of(checkout: Path) -> str | None:
         git = checkout / _read(git).removeprefix("gitdir:").strip()
     head = _read(git / "HEAD")
     if head.startswith("ref:"):
-        head = _resolve(git, head.removeprefix("ref:").strip())
+        ref = head.removeprefix("ref:").strip()
+        common = git / (_read(git / "commondir") or ".")
+        packed = rf"^(\S+) {re.escape(ref)}$"
+        found = re.search(packed, _read(common / "packed-refs"), re.MULTILINE)
+        head = _read(git / ref) or _read(common / ref) or (found[1] if found else "")
     return head if _COMMIT.fullmatch(head) else None
-
-
-def _resolve(git: Path, ref: str) -> str:
-    common = git / (_read(git / "commondir") or ".")
-    loose = _read(git / ref) or _read(common / ref)
-    if loose:
-        return loose
-    packed = re.search(rf"^(\S+) {re.escape(ref)}$", _read(common / "packed-refs"), re.MULTILINE)
-    return packed[1] if packed else ""
 
 
 def _read(path: Path) -> str:

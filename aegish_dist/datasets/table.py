@@ -12,7 +12,7 @@ guard should take).
 import csv
 import io
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -31,6 +31,7 @@ from aegish_dist.datasets.draft import (
     given,
     to_sample,
 )
+from aegish_dist.datasets.gtfobins import read_gtfobins
 from aegish_dist.errors import DatasetError
 from aegish_dist.files import replacing, replacing_text
 from aegish_dist.inputs.checking import Location
@@ -108,6 +109,23 @@ def _target(location: Location, labels: _Labels) -> TrueLabel:
     return _TARGETS[truth.upper()]
 
 
+def read_dataset(path: Path) -> Draft:
+    """Read a table, a JSON file of the aegish benchmark or a checkout of GTFOBins.
+
+    Args:
+        path: A file ending in `.jsonl`, `.csv`, `.parquet` or `.json`, or a directory.
+
+    Raises:
+        DatasetError: When it cannot be read as what its name says.
+        ConfigError: When it is Parquet and pyarrow is not installed.
+    """
+    if not path.exists():
+        raise DatasetError("no such file or folder", source=str(path))
+    if path.is_dir():
+        return read_gtfobins(path)
+    return read_aegish(path) if path.suffix.lower() == ".json" else read_table(path)
+
+
 _COLUMNS = ("command", "target", "category", "cluster", "source", "licence")
 
 
@@ -131,24 +149,21 @@ def export_dataset(dataset: Dataset, path: Path) -> None:
 def dataset_lines(dataset: Dataset) -> Iterator[str]:
     """Yield all samples as lines of JSON."""
     for sample in dataset.samples:
-        yield json.dumps(_nested(dataset, sample), ensure_ascii=False) + "\n"
+        values = {
+            "command": sample.command,
+            "target": sample.target,
+            "category": sample.category,
+            "cluster": sample.cluster,
+            "source": dataset.source or None,
+            "licence": dataset.licence or None,
+            "metadata": dict(sample.metadata),
+        }
+        yield json.dumps(values, ensure_ascii=False) + "\n"
 
 
 def _write_jsonl(dataset: Dataset, path: Path) -> None:
     with replacing_text(path) as file:
         file.writelines(dataset_lines(dataset))
-
-
-def _nested(dataset: Dataset, sample: Sample) -> dict[str, object]:
-    return {
-        "command": sample.command,
-        "target": sample.target,
-        "category": sample.category,
-        "cluster": sample.cluster,
-        "source": dataset.source or None,
-        "licence": dataset.licence or None,
-        "metadata": dict(sample.metadata),
-    }
 
 
 def _write_csv(dataset: Dataset, path: Path) -> None:
@@ -224,16 +239,17 @@ def read_table(path: Path, name: str | None = None) -> Draft:
         records.append(location.checked(given(values, _TableRecord), _TableRecord))
         samples.append(to_sample(location, records[-1], values))
     common = {
-        "source": _shared(record.source for record in records),
-        "licence": _shared(record.licence for record in records),
+        field: all_have.pop()
+        for field in ("source", "licence")
+        if len(all_have := {getattr(record, field) for record in records}) == 1
     }
     return Draft(
         name=name,
         samples=tuple(map(partial(_described, common), samples, records)),
         lines=tuple(lines),
         file=str(path),
-        source=common["source"] or path.name,
-        licence=common["licence"] or "",
+        source=common.get("source") or path.name,
+        licence=common.get("licence") or "",
     )
 
 
@@ -242,20 +258,11 @@ class _TableRecord(SampleRecord, frozen=True, kw_only=True):
     licence: str | None = None
 
 
-def _shared(values: Iterator[str | None]) -> str | None:
-    """Return the value that is the same in all rows, None when they differ."""
-    different = set(values)
-    return different.pop() if len(different) == 1 else None
-
-
-def _described(common: Mapping[str, str | None], sample: Sample, record: _TableRecord) -> Sample:
+def _described(common: Collection[str], sample: Sample, record: _TableRecord) -> Sample:
     """Return a sample whose metadata hold the source and licence that not all rows share."""
-    own = {
-        field: value
-        for field, of_all in common.items()
-        if of_all is None and (value := getattr(record, field)) is not None
-    }
-    return replace(sample, metadata={**own, **sample.metadata}) if own else sample
+    own = {"source": record.source, "licence": record.licence}
+    given = {key: text for key, text in own.items() if text is not None and key not in common}
+    return replace(sample, metadata={**given, **sample.metadata}) if given else sample
 
 
 def _read_jsonl(path: Path) -> Records:
@@ -291,8 +298,10 @@ def _read_csv(path: Path) -> Records:
         _check_header(header, location)
         location = Location(str(path), reader.line_num + 1)
         for cells in reader:
+            if len(cells) not in (0, len(header)):
+                raise location.error(f"has {len(cells)} cells, the header has {len(header)}")
             if cells:
-                yield location, _cells_by_column(header, cells, location)
+                yield location, dict(zip(header, (cell or None for cell in cells), strict=True))
             # A quoted newline makes a record longer than a line.
             location = Location(str(path), reader.line_num + 1)
     except csv.Error as error:
@@ -309,14 +318,6 @@ def _check_header(header: list[str], location: Location) -> None:
         if not column or header.count(column) > 1:
             problem = "a column needs a name" if not column else "the column is there twice"
             raise location.error(problem, column)
-
-
-def _cells_by_column(
-    header: list[str], cells: list[str], location: Location
-) -> dict[str, str | None]:
-    if len(cells) != len(header):
-        raise location.error(f"has {len(cells)} cells, the header has {len(header)}")
-    return {column: cell or None for column, cell in zip(header, cells, strict=True)}
 
 
 def _read_parquet(path: Path) -> Records:

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.long
 
 OWN_FILES = {"mine.jsonl", "mine.csv"}
 IMPORTER = {"aegish_dist/datasets/atomic.py", "tests/unit/datasets/test_atomic.py"}
-EDITED = {"aegish_dist/cli/datasets.py", "aegish_dist/datasets/reading.py"}
+EDITED = {"aegish_dist/cli/datasets.py", "aegish_dist/datasets/table.py"}
 TECHNIQUE = """
 attack_technique: T1485
 atomic_tests:

@@ -14,7 +14,7 @@ import pytest
 from aegish_dist.core.sample import Sample, TrueLabel
 from aegish_dist.datasets import table
 from aegish_dist.datasets.draft import CATEGORIES, Problem, Severity, problems
-from aegish_dist.datasets.reading import read_dataset
+from aegish_dist.datasets.table import read_dataset
 from aegish_dist.errors import DatasetError
 from aegish_dist.interchange import verdict_files as verdict_parquet
 from aegish_dist.interchange.verdict_files import read_rows
@@ -249,7 +249,7 @@ READ = """
 import resource, sys
 from pathlib import Path
 from aegish_dist.inputs.documents import load_pyarrow
-from aegish_dist.datasets.reading import read_dataset
+from aegish_dist.datasets.table import read_dataset
 from aegish_dist.errors import DatasetError
 from aegish_dist.interchange.verdict_files import read_rows
 path = Path(sys.argv[2])
