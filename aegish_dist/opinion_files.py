@@ -1,16 +1,7 @@
-"""TOML out: the few forms that the files of opinions need.
-
-Parts that the files of rule sets, targets and overlays share.
-
-Rule sets in files: whole, or as changes of one that has a name.
-
-Targets in files: the least values of metrics.
-
-Overlays in files: corrections of labels, each with a reason and an author.
-"""
+"""Opinions as TOML files: rule sets, targets of metrics, and overlays that correct labels."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -28,6 +19,7 @@ from aegish_dist.inputs.checking import checked
 from aegish_dist.inputs.documents import parse_toml, read_text
 from aegish_dist.statistics.metrics import METRICS
 
+T = TypeVar("T", bound=str)
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
 
@@ -38,11 +30,6 @@ def toml_text(text: str) -> str:
     deceived by a file: commands are hostile.
     """
     return f'"{"".join(map(_escaped, text))}"'
-
-
-def toml_texts(texts: Iterable[str]) -> str:
-    """Return texts as an array of one line."""
-    return f"[{', '.join(map(toml_text, texts))}]"
 
 
 def _escaped(character: str) -> str:
@@ -57,15 +44,14 @@ def _escaped(character: str) -> str:
 MAX_FILE_BYTES = 64 * 2**20
 """Room for some hundred thousand corrections of labels."""
 
-Version = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 LabelText = Annotated[str, Meta(min_length=1, max_length=MAX_LABEL_CHARS)]
 
 
-class Named(Struct, kw_only=True):
+class _Named(Struct, kw_only=True):
     """The keys that every file has."""
 
     name: LabelText
-    version: Version
+    version: Annotated[int, Meta(ge=1, le=2**31 - 1)]
     """1-based."""
 
     def __post_init__(self) -> None:
@@ -75,30 +61,23 @@ class Named(Struct, kw_only=True):
 
 
 @contextmanager
-def naming(path: Path) -> Iterator[None]:
+def _naming(path: Path) -> Iterator[None]:
     """Name the file in errors of the body."""
     try:
         yield
     except InputError as error:
-        what = f"{error}, not {error.found}" if error.found else str(error)
-        raise OpinionError(f"{path}: {what}") from None
+        raise OpinionError(f"{path}: {_in_words(error)}") from None
 
 
-def read_document(path: Path) -> dict[str, Any]:
-    """Read a TOML file.
+def _in_words(error: InputError) -> str:
+    return f"{error}, not {error.found}" if error.found else str(error)
 
-    Raises:
-        InputError: It cannot be read, is no TOML, or holds a character that no store takes.
-    """
+
+def _read_document(path: Path) -> dict[str, Any]:
+    """Read a TOML file, and refuse the one character that no store takes."""
     text = read_text(path, MAX_FILE_BYTES)
     content = parse_toml(text)
-    if "\\u0000" in text or "\\U00000000" in text:
-        _refuse_nul(content)
-    return content
-
-
-def _refuse_nul(content: dict[str, Any]) -> None:
-    left: list[object] = [content]
+    left: list[object] = [content] if "\\u0000" in text or "\\U00000000" in text else []
     while left:
         match left.pop():
             case dict() as table:
@@ -107,12 +86,10 @@ def _refuse_nul(content: dict[str, Any]) -> None:
                 left.extend(array)
             case str() as text if "\0" in text:
                 raise InputError("holds a NUL character")
+    return content
 
 
-T = TypeVar("T")
-
-
-class _RuleFile(Named, forbid_unknown_fields=True, kw_only=True):
+class _RuleFile(_Named, forbid_unknown_fields=True, kw_only=True):
     description: Annotated[str, Meta(max_length=1000)] = ""
     based_on: str | None = None
     labels: dict[OutcomeDetail, ScoredAnswer]
@@ -128,8 +105,8 @@ def read_rule(path: Path) -> ScoringRule:
     Raises:
         OpinionError: It cannot be used; names file and key.
     """
-    with naming(path):
-        file = checked(_completed(read_document(path)), _RuleFile)
+    with _naming(path):
+        file = checked(_completed(_read_document(path)), _RuleFile)
         missing = [finding for finding in OutcomeDetail if finding not in file.labels]
         if missing:
             raise InputError(f"lacks {', '.join(missing)}", field="labels")
@@ -149,17 +126,21 @@ def read_rule(path: Path) -> ScoringRule:
 
 def render_rule(rule: ScoringRule) -> str:
     """Return a rule set as a file that reads back as the same one."""
+
+    def array(values: Collection[T], order: Iterable[T]) -> str:
+        return f"[{', '.join(toml_text(each) for each in order if each in values)}]"
+
     lines = [
         f"name = {toml_text(rule.name)}",
         f"version = {rule.version}",
         f"description = {toml_text(rule.description)}",
         "",
         "# Findings that enter no rate; they lower coverage.",
-        f"unscored = {toml_texts(_in_order(rule.unscored, OutcomeDetail))}",
+        f"unscored = {array(rule.unscored, OutcomeDetail)}",
         "# Labels that count as detection of a malicious command, and as acceptance of a harmless",
         "# one.",
-        f"malicious_correct = {toml_texts(_in_order(rule.malicious_correct, ScoredAnswer))}",
-        f"harmless_correct = {toml_texts(_in_order(rule.harmless_correct, ScoredAnswer))}",
+        f"malicious_correct = {array(rule.malicious_correct, ScoredAnswer)}",
+        f"harmless_correct = {array(rule.harmless_correct, ScoredAnswer)}",
         "# balanced: (DR + HA) / 2; product: DR x HA.",
         f"composite = {toml_text(rule.composite)}",
         "",
@@ -187,18 +168,13 @@ def _completed(document: dict[str, Any]) -> dict[str, Any]:
 
 def _require_sense(rule: ScoringRule) -> None:
     for key in ("malicious_correct", "harmless_correct"):
-        for label in _in_order(getattr(rule, key), ScoredAnswer):
-            if not rule.knows(label):
+        for label in ScoredAnswer:
+            if label in getattr(rule, key) and not rule.knows(label):
                 raise InputError(f"holds {label}, which no finding is labelled", field=key)
     named = RULES.get(rule.name)
     if named is not None and named.fingerprint != rule.fingerprint:
         problem = "is the name of a rule set of this package, which differs; choose another"
         raise InputError(problem, field="name")
-
-
-def _in_order(values: Iterable[T], order: Iterable[T]) -> list[T]:
-    chosen = set(values)
-    return [each for each in order if each in chosen]
 
 
 LESS_IS_BETTER = frozenset({"false_positive_rate", "brier", "ece", "flip_rate"}) | {
@@ -208,7 +184,7 @@ LESS_IS_BETTER = frozenset({"false_positive_rate", "brier", "ece", "flip_rate"})
 TARGET_METRICS = tuple(name for name in METRICS if name not in LESS_IS_BETTER)
 
 
-class _TargetsFile(Named, forbid_unknown_fields=True, kw_only=True):
+class _TargetsFile(_Named, forbid_unknown_fields=True, kw_only=True):
     least: dict[str, float]
 
 
@@ -218,35 +194,25 @@ def read_targets(path: Path) -> Targets:
     Raises:
         OpinionError: They cannot be used; names file and key.
     """
-    with naming(path):
-        file = checked(read_document(path), _TargetsFile)
+    with _naming(path):
+        file = checked(_read_document(path), _TargetsFile)
         for metric, value in file.least.items():
-            _check(metric, value)
+            problem = None
+            if metric in LESS_IS_BETTER:
+                problem = "is a metric of which less is better; it has no least value"
+            elif metric not in TARGET_METRICS:
+                problem = f"unknown metric; known are {', '.join(TARGET_METRICS)}"
+            elif not 0 <= value <= 1:
+                problem = "must be from 0 to 1"
+            if problem is not None:
+                raise InputError(problem, field=f"least.{metric}")
         return Targets(file.name, file.version, MappingProxyType(file.least))
-
-
-def render_targets(targets: Targets) -> str:
-    """Return targets as a file that reads back as the same ones."""
-    lines = [f"name = {toml_text(targets.name)}", f"version = {targets.version}", "", "[least]"]
-    return (
-        "\n".join([*lines, *(f"{name} = {least}" for name, least in targets.least.items())]) + "\n"
-    )
-
-
-def _check(metric: str, value: float) -> None:
-    field = f"least.{metric}"
-    if metric in LESS_IS_BETTER:
-        raise InputError("is a metric of which less is better; it has no least value", field=field)
-    if metric not in TARGET_METRICS:
-        raise InputError(f"unknown metric; known are {', '.join(TARGET_METRICS)}", field=field)
-    if not 0 <= value <= 1:
-        raise InputError("must be from 0 to 1", field=field)
 
 
 _SAMPLE_ID = re.compile("[0-9a-f]{16}")
 
 
-class _OverlayFile(Named, forbid_unknown_fields=True, kw_only=True):
+class _OverlayFile(_Named, forbid_unknown_fields=True, kw_only=True):
     author: LabelText | None = None
     change: list[Any] | None = None
 
@@ -283,8 +249,8 @@ def read_overlay(path: Path) -> Overlay:
     Raises:
         OpinionError: It cannot be used; names file, change and key.
     """
-    with naming(path):
-        file = checked(read_document(path), _OverlayFile)
+    with _naming(path):
+        file = checked(_read_document(path), _OverlayFile)
         changes = tuple(_changes(file))
         _require_distinct(changes)
         return Overlay(file.name, file.version, changes)
@@ -296,8 +262,22 @@ def render_overlay(overlay: Overlay) -> str:
     The texts of a change are escaped, so that hostile commands neither leave their string nor
     deceive a reader.
     """
-    head = f"name = {toml_text(overlay.name)}\nversion = {overlay.version}\n"
-    return head + "".join(map(_rendered, overlay.changes))
+    parts = [f"name = {toml_text(overlay.name)}\nversion = {overlay.version}\n"]
+    for change in overlay.changes:
+        keys = {
+            "dataset": change.dataset,
+            "sample": change.sample_id,
+            "command": change.command,
+            "action": "exclude" if change.excludes else "relabel",
+            "target": change.target,
+            "category": change.category,
+            "reason": change.reason,
+            "author": change.author,
+        }
+        given = ((key, text) for key, text in keys.items() if text is not None)
+        lines = "".join(f"{key} = {toml_text(text)}\n" for key, text in given)
+        parts.append(f"\n[[change]]\n{lines}")
+    return "".join(parts)
 
 
 def _changes(file: _OverlayFile) -> Iterator[LabelChange]:
@@ -309,7 +289,7 @@ def _changes(file: _OverlayFile) -> Iterator[LabelChange]:
                 problem = "is missing; give it here, or once at the top of the file"
                 raise InputError(problem, field="author")
         except InputError as error:
-            raise _of_change(number, error) from None
+            raise InputError(f"[[change]] entry {number}: {_in_words(error)}") from None
         yield LabelChange(
             dataset=change.dataset,
             sample_id=change.sample,
@@ -319,11 +299,6 @@ def _changes(file: _OverlayFile) -> Iterator[LabelChange]:
             reason=change.reason,
             author=author,
         )
-
-
-def _of_change(number: int, error: InputError) -> InputError:
-    what = f"{error}, not {error.found}" if error.found else str(error)
-    return InputError(f"[[change]] entry {number}: {what}")
 
 
 def _require_distinct(changes: Iterable[LabelChange]) -> None:
@@ -337,18 +312,3 @@ def _require_distinct(changes: Iterable[LabelChange]) -> None:
                 f"[[change]] entries {other} and {number} are of one sample, {change} of dataset "
                 f"'{change.dataset}'; keep one of them"
             )
-
-
-def _rendered(change: LabelChange) -> str:
-    keys = {
-        "dataset": change.dataset,
-        "sample": change.sample_id,
-        "command": change.command,
-        "action": "exclude" if change.excludes else "relabel",
-        "target": change.target,
-        "category": change.category,
-        "reason": change.reason,
-        "author": change.author,
-    }
-    lines = [f"{key} = {toml_text(text)}\n" for key, text in keys.items() if text is not None]
-    return "\n[[change]]\n" + "".join(lines)
