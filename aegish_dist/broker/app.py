@@ -57,20 +57,15 @@ MEMORY_POLLING_S = 0.01
 
 
 def create_app(settings: Settings) -> Celery:
-    """Build the application for producers and workers.
-
-    Args:
-        settings: Names the database. Without a broker, everything stays in this process.
-    """
+    """Build the application; without a broker in the settings, all stays in this process."""
     url = settings.broker_url
     broker_url = EMBEDDED_BROKER_URL if url is None else url.get_secret_value()
     in_process, amqp = url is None, broker_url.startswith("amqp")
     broker_url, tls = tls_of(broker_url)
-    app = Celery(
-        "aegish",
-        broker=broker_url,
-        set_as_current=False,
-    )
+    transport = next((own for name, own in TRANSPORTS.items() if broker_url.startswith(name)), None)
+    if transport is not None:
+        TRANSPORT_ALIASES[transport[0]] = transport[1]
+    app = Celery("aegish", broker=broker_url, set_as_current=False)
     app.conf.update(
         aegish_settings=settings,
         # Celery leaves it out of its reports for its name.
@@ -117,7 +112,7 @@ def create_app(settings: Settings) -> Celery:
         task_default_queue=IDLE_QUEUE,
         task_queues=[Queue(IDLE_QUEUE)],
         broker_use_ssl=tls,
-        broker_transport=_own_transport(broker_url),
+        broker_transport=transport and transport[0],
         # Not exclusive: a worker that reconnects would find it locked by its lost connection. Not
         # transient: RabbitMQ deprecates such queues.
         control_queue_exclusive=False,
@@ -129,15 +124,6 @@ def create_app(settings: Settings) -> Celery:
     app.steps["consumer"].add("workers.consumer:PrefetchPerModel")
     app.steps["worker"].add("workers.batches:Batches")
     return app
-
-
-def _own_transport(broker_url: str) -> str | None:
-    scheme = next((scheme for scheme in TRANSPORTS if broker_url.startswith(scheme)), None)
-    if scheme is None:
-        return None
-    name, path = TRANSPORTS[scheme]
-    TRANSPORT_ALIASES[name] = path
-    return name
 
 
 def _transport_options(broker_url: str, lease_s: float) -> dict[str, object]:

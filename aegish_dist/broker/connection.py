@@ -1,14 +1,10 @@
-"""Connections of commands to the broker: TLS, errors in one line, and queries about queues.
+"""Connections of commands to the broker: TLS, errors in one line, and readings of queues.
 
 A command gives up after seconds; workers connect through Celery, which retries without end.
 
 kombu by itself verifies no certificate of a Redis and no host name of a RabbitMQ, and it passes the
 options of a URL to RabbitMQ's client under names that only the client of Redis knows: `tls_of`
 translates them.
-
-Readings of queues for the exporter: messages that wait, that are held, and the oldest one.
-
-No message is taken, and the number of commands is bounded by the number of queues.
 """
 
 import json
@@ -47,15 +43,10 @@ _REQUIREMENTS = {
 
 
 def tls_of(url: str) -> tuple[str, dict[str, Any] | None]:
-    """Split a broker's URL into the URL without options and the TLS options of its client.
+    """Split a broker's URL into the URL without its query and the TLS options of its client.
 
-    Certificates are verified unless the URL says otherwise.
-
-    Args:
-        url: URL of a broker; with TLS, `ssl_...` options may follow a question mark.
-
-    Returns:
-        The URL without its query, and the options; None for a URL without TLS.
+    Certificates are verified unless the `ssl_...` options of the query say otherwise. The options
+    are None for a URL without TLS.
     """
     parts = urlsplit(url)
     if parts.scheme not in {"rediss", "amqps"}:
@@ -215,24 +206,16 @@ def _read_redis(channel: Any, queues: Sequence[str]) -> QueueReadings:
         for queue, message in zip(queues, lists[1::2], strict=True)
         if (at := _published_at(message)) is not None
     }
+    found = Counter(entry.partition(b"\n")[0].decode(errors="replace") for entry in sample[1::2])
     return QueueReadings(
         waiting=dict(zip(queues, lists[::2], strict=True)),
         oldest_at=oldest,
         unacknowledged=held,
-        unacknowledged_of=_shares(sample[1::2], held),
+        # Divided among queues as the sample is.
+        unacknowledged_of={name: held * n / found.total() for name, n in found.items()},
         memory_bytes=int(memory["used_memory"]),
         memory_max_bytes=int(memory["maxmemory"]),
     )
-
-
-def _shares(sample: Sequence[bytes], held: int) -> dict[str, float]:
-    """Divide a number of messages among queues as a sample of them is divided."""
-    found = Counter(map(_queue_of, sample))
-    return {queue: held * number / len(sample) for queue, number in found.items()}
-
-
-def _queue_of(entry: bytes) -> str:
-    return entry.partition(b"\n")[0].decode(errors="replace")
 
 
 def _published_at(message: bytes | None) -> float | None:

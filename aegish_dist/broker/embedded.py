@@ -13,14 +13,10 @@ from aegish_dist.broker.messages import run_queue
 from aegish_dist.errors import QueueError
 
 
-def _unlimited(queues: Sequence[str]) -> list[int]:
-    return [1] * len(queues)
-
-
 class Channel(memory.Channel):
     """A channel that leaves a queue alone while the worker holds enough of it."""
 
-    allowance: Callable[[Sequence[str]], Sequence[int]] = staticmethod(_unlimited)
+    allowance: Callable[[Sequence[str]], Sequence[int]] = staticmethod(lambda _queues: [1])
     """Asked how many more messages of each queue may come."""
 
     def _get(self, queue: str, timeout: float | None = None) -> Any:
@@ -55,7 +51,9 @@ class EmbeddedWorker:
             without_heartbeat=True,
             ready_callback=lambda _: self._ready.set(),
         )
-        self._thread = threading.Thread(target=self._run, name="aegish-worker", daemon=True)
+        self._thread = threading.Thread(
+            target=self._controller.start, name="aegish-worker", daemon=True
+        )
 
     def __enter__(self) -> Self:
         """Start and wait until it takes work."""
@@ -82,6 +80,3 @@ class EmbeddedWorker:
     def alive(self) -> bool:
         """Whether it still runs."""
         return self._thread.is_alive()
-
-    def _run(self) -> None:
-        self._controller.start()

@@ -49,12 +49,10 @@ def publish(
         QueueError: The broker cannot be reached, or takes no messages. Items that were not
             published are still missing in the store, and `resume` publishes them.
     """
-    published = 0
+    published, remaining = 0, iter(items)
     with connected(app) as connection:
-        channel = connection.default_channel
         kind = _ListPublisher if is_redis(connection) else _Publisher
-        publisher = kind(app, channel, headers)
-        remaining = iter(items)
+        publisher = kind(app, connection.default_channel, headers)
         while batch := list(islice(remaining, BATCH)):
             publisher.publish(batch)
             published += len(batch)
@@ -134,58 +132,53 @@ class _ListPublisher(_Publisher):
 
     def __init__(self, app: Celery, channel: Any, headers: Mapping[str, str]) -> None:
         super().__init__(app, channel, headers)
-        self._templates: dict[str, _Template] = {}
+        self._templates: dict[str, Callable[[Item], str]] = {}
 
     def publish(self, batch: Sequence[Item]) -> None:
         messages: dict[str, list[str]] = {}
         for item in batch:
             queue = queue_name(item.model, item.run_id)
-            messages.setdefault(queue, []).append(self._template(queue, item).fill(item))
+            if queue not in self._templates:
+                self._declare(queue)
+                with self._channel.drafts() as drafts:
+                    send(self._app, self._producer, item, self._headers)
+                self._templates[queue] = _template(drafts[0], item)
+            messages.setdefault(queue, []).append(self._templates[queue](item))
         with self._channel.client.pipeline(transaction=False) as pipeline:
             for queue, ready in messages.items():
                 pipeline.lpush(queue, *ready)
                 pipeline.publish(self._channel.connection.wake_channel, queue)
             pipeline.execute()
 
-    def _template(self, queue: str, item: Item) -> "_Template":
-        template = self._templates.get(queue)
-        if template is None:
-            self._declare(queue)
-            with self._channel.drafts() as drafts:
-                send(self._app, self._producer, item, self._headers)
-            template = self._templates[queue] = _Template(drafts[0], item)
-        return template
 
+def _template(sent: str, sample: Item) -> Callable[[Item], str]:
+    """Return what makes the message for an item, as it lies in the Redis list of a queue.
 
-class _Template:
-    """Celery's message as it lies in the Redis list of a queue, with slots for ids, item and time.
+    Celery and kombu make one message per queue; the others differ in ids, item and time only.
 
-    Celery and kombu make one message per queue; the others differ in the slots only.
+    Args:
+        sent: The message for the sample.
     """
+    message = json.loads(sent)
+    task_id = message["headers"]["id"]
+    body, enqueued_at = str(uuid.uuid4()), str(uuid.uuid4())
+    inner = base64.b64decode(message["body"]).decode()
+    inner = _with_slots(inner, {json.dumps(encode(sample)): "arguments"})
+    message["body"] = body
+    message["headers"][ENQUEUED_AT] = enqueued_at
+    message["properties"]["delivery_tag"] = task_id
+    slots = {task_id: "id", body: "body", json.dumps(enqueued_at): "enqueued_at"}
+    outer = _with_slots(json.dumps(message), slots)
 
-    def __init__(self, sent: str, sample: Item) -> None:
-        """Replace the variable parts of the message for an item by slots."""
-        message = json.loads(sent)
-        task_id = message["headers"]["id"]
-        body, enqueued_at = str(uuid.uuid4()), str(uuid.uuid4())
-        self._body = base64.b64decode(message["body"]).decode()
-        self._body = _with_slots(self._body, {json.dumps(encode(sample)): "arguments"})
-        message["body"] = body
-        message["headers"][ENQUEUED_AT] = enqueued_at
-        message["properties"]["delivery_tag"] = task_id
-        self._message = _with_slots(
-            json.dumps(message),
-            {task_id: "id", body: "body", json.dumps(enqueued_at): "enqueued_at"},
-        )
-
-    def fill(self, item: Item) -> str:
-        """Return the message for an item, published now."""
-        body = self._body % {"arguments": json.dumps(encode(item))}
-        return self._message % {
+    def fill(item: Item) -> str:
+        arguments = inner % {"arguments": json.dumps(encode(item))}
+        return outer % {
             "id": uuid.uuid4(),
-            "body": base64.b64encode(body.encode()).decode(),
+            "body": base64.b64encode(arguments.encode()).decode(),
             "enqueued_at": time.time(),
         }
+
+    return fill
 
 
 def _with_slots(text: str, slots: dict[str, str]) -> str:

@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import cache
 from http.client import responses
-from typing import NamedTuple
 
 from aegish_dist.core.model import HTTP_FORMATS, RateHint
 from aegish_dist.core.outcome import ErrorClass, StopKind
@@ -31,10 +30,16 @@ def retry_after_s(headers: Mapping[str, str], error: Mapping[str, object]) -> fl
     if milliseconds is not None:
         return milliseconds / 1000
     header = headers.get("retry-after")
-    for found in (_seconds(header), _until(header, headers), _in_body(error)):
-        if found is not None:
-            return found
-    return None
+    if (seconds := _seconds(header)) is not None:
+        return seconds
+    if (moment := _date(header)) is not None:
+        return max(0.0, seconds_until(moment, headers))
+    # Google's RetryInfo (`"26s"`), or OpenRouter's metadata.
+    for detail in lenient.objects(error.get("details")):
+        delay = detail.get("retryDelay")
+        if isinstance(delay, str):
+            return _seconds(delay.removesuffix("s"))
+    return _seconds(lenient.mapping(error.get("metadata")).get("retry_after_seconds"))
 
 
 def _seconds(value: object) -> float | None:
@@ -54,26 +59,12 @@ def seconds_until(moment: datetime, headers: Mapping[str, str]) -> float:
     return (moment - now).total_seconds()
 
 
-def _until(value: str | None, headers: Mapping[str, str]) -> float | None:
-    moment = _date(value)
-    return None if moment is None else max(0.0, seconds_until(moment, headers))
-
-
 def _date(value: str | None) -> datetime | None:
     try:
         moment = parsedate_to_datetime(value or "")
     except (ValueError, OverflowError):
         return None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-
-
-def _in_body(error: Mapping[str, object]) -> float | None:
-    """Read Google's RetryInfo (`"26s"`) or OpenRouter's metadata."""
-    for detail in lenient.objects(error.get("details")):
-        delay = detail.get("retryDelay")
-        if isinstance(delay, str):
-            return _seconds(delay.removesuffix("s"))
-    return _seconds(lenient.mapping(error.get("metadata")).get("retry_after_seconds"))
 
 
 MAX_PER_MINUTE = 1e9
@@ -86,14 +77,11 @@ _DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+(?:\.\d+)?)s)?(?:(\d+
 _UNITS_S = (3600.0, 60.0, 1.0, 0.001)
 
 
+Limit = tuple[float | None, float | None, float | None]
+"""A limit per minute, what is left of it, and the seconds until all of it is back."""
+
 _PATTERNS = tuple(dict.fromkeys(http.rate_limit_headers for http in HTTP_FORMATS.values()))
 """Header names of every format, whichever the model's is: routers send those of another one."""
-
-
-class _Limit(NamedTuple):
-    per_minute: float | None = None
-    remaining: float | None = None
-    reset_s: float | None = None
 
 
 def rate_hint(headers: Mapping[str, str]) -> RateHint | None:
@@ -104,23 +92,23 @@ def rate_hint(headers: Mapping[str, str]) -> RateHint | None:
     """
     for pattern in filter(None, _PATTERNS):
         requests, tokens = (_limit(headers, pattern, of) for of in ("requests", "tokens"))
-        if requests.per_minute is not None or tokens.per_minute is not None:
-            resets = [each.reset_s for each in (requests, tokens) if each.reset_s is not None]
+        if (requests[0], tokens[0]) != (None, None):
+            resets = [each[2] for each in (requests, tokens) if each[2] is not None]
             return RateHint(*requests[:2], *tokens[:2], max(resets, default=None))
     return None
 
 
-def _limit(headers: Mapping[str, str], pattern: str, of: str) -> _Limit:
+def _limit(headers: Mapping[str, str], pattern: str, of: str) -> Limit:
     limit = _number(headers.get(_name(pattern, of, "limit")))
     if limit is None or not 0 < limit <= MAX_PER_MINUTE:
-        return _Limit()
+        return None, None, None
     reset_s = _reset_s(headers.get(_name(pattern, of, "reset")), headers)
     if reset_s is not None and reset_s > MAX_RESET_S:
-        return _Limit()
+        return None, None, None
     remaining = _number(headers.get(_name(pattern, of, "remaining")))
     if remaining is not None and not 0 <= remaining <= limit:
         remaining = None
-    return _Limit(limit, remaining, reset_s)
+    return limit, remaining, reset_s
 
 
 @cache
@@ -288,17 +276,13 @@ def _is_quota(error: Mapping[str, object], message: str) -> bool:
     if error.get("status") == "RESOURCE_EXHAUSTED":
         # Google speaks of billing details at every per-minute limit; the quota's name tells.
         words = words.replace("billing details", "")
-    return bool(
-        _codes(error) & QUOTA_CODES
-        or any(sign in words for sign in QUOTA_WORDS)
-        or any("PerDay" in quota for quota in _google_quotas(error))
-    )
-
-
-def _google_quotas(error: Mapping[str, object]) -> list[str]:
-    violations = (
-        violation
+    quotas = (
+        lenient.text(violation.get("quotaId")) or ""
         for detail in lenient.objects(error.get("details"))
         for violation in lenient.objects(detail.get("violations"))
     )
-    return [lenient.text(violation.get("quotaId")) or "" for violation in violations]
+    return bool(
+        _codes(error) & QUOTA_CODES
+        or any(sign in words for sign in QUOTA_WORDS)
+        or any("PerDay" in quota for quota in quotas)
+    )

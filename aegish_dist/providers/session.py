@@ -54,6 +54,8 @@ DENYLIST = {
     }.items()
 }
 """Rules of the keyword guard, which blocks a command that matches one: name to pattern."""
+Judgement = tuple[Outcome, str, float]
+"""Action, reason and confidence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +63,14 @@ class Baseline:
     """A guard that answers by rule."""
 
     name: str
-    answer: Callable[[str], str]
 
     async def complete(self, command: str, epoch: int = 1) -> Completion:
         """Judge a command at once, in every epoch alike."""
+        answer = dict(
+            zip(("action", "reason", "confidence"), BASELINES[self.name](command), strict=True)
+        )
         return Completion(
-            text=self.answer(command),
+            text=json.dumps(answer),
             stop_reason="stop",
             stop_kind=StopKind.STOP,
             model=f"baseline/{self.name}",
@@ -75,33 +79,23 @@ class Baseline:
 
 def baseline(name: str) -> Baseline:
     """Return a baseline by its short name."""
-    answer = ANSWERS.get(name)
-    if answer is None:
-        known = ", ".join(ANSWERS)
-        raise CatalogError(f"unknown baseline '{name}'; there are: {known}")
-    return Baseline(name, answer)
+    if name not in BASELINES:
+        raise CatalogError(f"unknown baseline '{name}'; there are: {', '.join(BASELINES)}")
+    return Baseline(name)
 
 
-def _always(action: Outcome) -> Callable[[str], str]:
-    text = _answer(action, "the same answer to every command", 1.0)
-    return lambda command: text
-
-
-def _keyword(command: str) -> str:
+def _keyword(command: str) -> Judgement:
     for rule, pattern in DENYLIST.items():
         if pattern.search(command):
-            return _answer(Outcome.BLOCK, f"matches the rule: {rule}", 1.0)
+            return Outcome.BLOCK, f"matches the rule: {rule}", 1.0
     # No match says little: a denylist knows only what is on it.
-    return _answer(Outcome.ALLOW, "matches no rule of the denylist", 0.5)
+    return Outcome.ALLOW, "matches no rule of the denylist", 0.5
 
 
-def _answer(action: Outcome, reason: str, confidence: float) -> str:
-    return json.dumps({"action": action, "reason": reason, "confidence": confidence})
-
-
-ANSWERS: dict[str, Callable[[str], str]] = {
-    "always-block": _always(Outcome.BLOCK),
-    "always-allow": _always(Outcome.ALLOW),
+_SAME = "the same answer to every command"
+BASELINES: dict[str, Callable[[str], Judgement]] = {
+    "always-block": lambda _command: (Outcome.BLOCK, _SAME, 1.0),
+    "always-allow": lambda _command: (Outcome.ALLOW, _SAME, 1.0),
     "keyword": _keyword,
 }
 

@@ -19,7 +19,6 @@ from aegish_dist.simulator.personas import (
     NO_LATENCY,
     PERSONAS,
     Draws,
-    LatencyDistribution,
     compose,
     draw,
     persona_for,
@@ -48,13 +47,10 @@ class Replay:
         return bool(self._models)
 
     def of(self, model: str) -> VerdictsByCommand:
-        """Return what was recorded of a model.
+        """Return what was recorded of a model; nothing where several fit equally well.
 
         Args:
             model: A canonical id, or what is left of one after a slash; the longest match wins.
-
-        Returns:
-            An empty mapping when no recorded model fits, or several fit equally well.
         """
         if model in self._models:
             return self._models[model]
@@ -93,16 +89,13 @@ class SimulatedModel:
         self._script = None if own.script is None else deque(own.script)
         self._bucket = None if limit is None else TokenBucket(limit, now_s)
         self._recorded = None if replay is None else replay.of(name)
-        self._latency = own.latency or config.latency or self._usual_latency()
+        usual = self._persona.latency if replay is None else NO_LATENCY
+        self._latency = own.latency or config.latency or usual
         self._attempts: Counter[str] = Counter()
         self._answers: Counter[str] = Counter()
 
     def admit(self, now_s: float) -> ErrorAnswer | None:
-        """Count a request against the rate limit; None when it is within.
-
-        Args:
-            now_s: A clock in seconds that never goes back.
-        """
+        """Count a request against the rate limit; None when it is within."""
         wait_s = 0.0 if self._bucket is None else self._bucket.take(now_s)
         return ErrorAnswer(ErrorClass.RATE_LIMIT, retry_after_s=wait_s) if wait_s else None
 
@@ -125,11 +118,7 @@ class SimulatedModel:
         return self.answer(chat, command, fault)
 
     def answer(self, chat: ChatRequest, command: str, fault: Fault | None = None) -> Response:
-        """Answer a request, live or of a batch.
-
-        Args:
-            fault: Fault of the request, if it is one that leaves an answer.
-        """
+        """Answer a request, live or of a batch, perhaps with a fault that leaves an answer."""
         draws = draw(self._seed, "answer", self._name, command)
         delay_s = self._latency.at(draws.latency)
         withheld = _withheld(chat, fault, draws)
@@ -138,9 +127,6 @@ class SimulatedModel:
         if self._recorded is not None:
             return self._replayed(chat, command, fault, delay_s)
         return Response(self._simulated(chat, command, draws), fault, delay_s)
-
-    def _usual_latency(self) -> LatencyDistribution:
-        return self._persona.latency if self._recorded is None else NO_LATENCY
 
     def _next_fault(self, command: str) -> Fault | None:
         if self._script is not None:

@@ -3,7 +3,7 @@
 It counts on its own, with none of the product's code for costs, so that it can be their oracle.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from decimal import Decimal
@@ -70,28 +70,22 @@ class Bill:
         tariffs: Mapping[str, Tariff] | None = None,
         batch_share: float = 0.5,
     ) -> None:
-        """Open an empty bill.
-
-        Args:
-            tariff: Prices of every model; None for nothing.
-            batch_share: Price of an answer in a batch as a share of the live price.
-        """
         self.batches: Counter[str] = Counter()
         self._tariff = tariff or Tariff()
         self._tariffs = dict(tariffs or {})
         self._share = Decimal(str(batch_share))
-        self._accounts: dict[str, ModelCharges] = {}
+        self._accounts: defaultdict[str, ModelCharges] = defaultdict(ModelCharges)
         self._named: Counter[str] = Counter()
 
     def charge_live(self, model: str, usage: Usage, *, readable: bool) -> None:
         """Charge an answer to a live call."""
-        account = self._account(model)
+        account = self._accounts[model]
         account.live.add(usage)
         if not readable:
             account.live_unreadable.add(usage)
 
     def charge_batch(self, model: str, usage: Usage, name: str, *, readable: bool) -> None:
-        account = self._account(model)
+        account = self._accounts[model]
         account.batch.add(usage)
         self._named[name] += 1
         if not readable:
@@ -117,12 +111,6 @@ class Bill:
             "tokens_used_twice": sorted(token for token, n in self.batches.items() if n > 1),
             "charged_twice": self.twice,
         }
-
-    def _account(self, model: str) -> ModelCharges:
-        account = self._accounts.get(model)
-        if account is None:
-            account = self._accounts[model] = ModelCharges()
-        return account
 
     def _model(self, name: str) -> dict[str, Any]:
         account, tariff = self._accounts[name], self._tariffs.get(name, self._tariff)

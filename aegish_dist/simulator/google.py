@@ -100,15 +100,12 @@ def route(path: str) -> str | None:
 
 def read(body: dict[str, Any], model: str) -> ChatRequest | ErrorAnswer:
     if model.endswith(_STREAM_VERB):
-        words = "streamGenerateContent is not supported"
-        return refusal(words)
+        return refusal("streamGenerateContent is not supported")
     if not model:
         return refusal("GenerateContentRequest.model: is required")
     contents = body.get("contents")
     if not isinstance(contents, list) or not contents:
-        return refusal(
-            "* GenerateContentRequest.contents: contents is not specified",
-        )
+        return refusal("* GenerateContentRequest.contents: contents is not specified")
     system = body.get("systemInstruction", body.get("system_instruction"))
     system_chars = len(_parts_text(system) or "")
     user, prompt_chars = "", system_chars

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import count
 from typing import Any
 
@@ -33,7 +33,6 @@ from aegish_dist.simulator.dialect import (
     UNLIMITED,
     UNREADABLE,
     ChatRequest,
-    Dialect,
     ErrorAnswer,
     Exchange,
     dialect_of,
@@ -48,7 +47,6 @@ _PORT = re.compile(r":[0-9]{1,5}$")
 class Stats:
     """Counters since the start, served at `/stats`; the simulator alone writes them."""
 
-    bill: Bill = field(default_factory=Bill)
     requests: Counter[str] = field(default_factory=Counter)
     """Valid requests per model, faults included."""
     faults: Counter[str] = field(default_factory=Counter)
@@ -56,17 +54,11 @@ class Stats:
     throttled: int = 0
     in_flight: int = 0
     in_flight_max: int = 0
+    bill: Bill = field(default_factory=Bill)
 
     def as_dict(self) -> dict[str, Any]:
-        return {
-            "requests": dict(self.requests),
-            "faults": dict(self.faults),
-            "batch_faults": dict(self.batch_faults),
-            "throttled": self.throttled,
-            "in_flight": self.in_flight,
-            "in_flight_max": self.in_flight_max,
-            "bill": self.bill.as_dict(),
-        }
+        counters = {each.name: getattr(self, each.name) for each in fields(self)}
+        return counters | {"bill": self.bill.as_dict()}
 
 
 class Simulator:
@@ -81,12 +73,13 @@ class Simulator:
         self._process = os.urandom(6).hex()
         self._serial = count(1)
         self._batches = BatchService(config, self._model, bill)
-        self.stats = Stats(bill, batch_faults=self._batches.faults)
+        self.stats = Stats(bill=bill, batch_faults=self._batches.faults)
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         if not self._is_called(request.headers.get("Host", "")):
             return json_response(421, {"error": {"message": "this is not the host you named"}}, {})
-        found = _route(request.path)
+        routes = ((each, each.route(request.path)) for each in _DIALECTS)
+        found = next(((each, model) for each, model in routes if model is not None), None)
         if found is None:
             return await self._serve_other(request)
         if request.method != "POST":
@@ -116,18 +109,17 @@ class Simulator:
 
     async def _serve_other(self, request: web.BaseRequest) -> web.StreamResponse:
         response = await self._batches.handle(request, self._new_id())
-        return self._answer_probe(request) if response is None else response
-
-    def _new_id(self) -> str:
-        return f"{self._process}{next(self._serial):010x}"
-
-    def _answer_probe(self, request: web.BaseRequest) -> web.Response:
+        if response is not None:
+            return response
         if request.path == "/health":
             return json_response(200, {"status": "ok"}, {})
         if request.path == "/stats":
             return json_response(200, self.stats.as_dict(), {})
         message = f"nothing is served at {request.path}"
         return json_response(404, {"error": {"message": message}}, {})
+
+    def _new_id(self) -> str:
+        return f"{self._process}{next(self._serial):010x}"
 
     async def _complete(self, exchange: Exchange, path_model: str) -> web.StreamResponse:
         chat = self._read(exchange, await exchange.request.read(), path_model)
@@ -139,7 +131,19 @@ class Simulator:
         if throttled is not None:
             self.stats.throttled += 1
             return exchange.refuse(throttled, chat.model, model.allowance)
-        return await self._serve(exchange, chat, model)
+        response = model.respond(chat)
+        if response.fault is not None:
+            self.stats.faults[response.fault] += 1
+        if response.outcome is None:
+            await asyncio.sleep(model.faults.hang_s)
+            return await exchange.break_off(b"", reset=True)
+        if isinstance(response.outcome, ErrorAnswer):
+            return exchange.refuse(response.outcome, chat.model, model.allowance)
+        if response.delay_s:
+            await asyncio.sleep(response.delay_s)
+        readable = response.fault not in UNREADABLE
+        self.stats.bill.charge_live(chat.model, response.outcome.usage, readable=readable)
+        return await exchange.deliver(response.outcome, model.allowance, response.fault)
 
     def _read(
         self, exchange: Exchange, content: bytes, path_model: str
@@ -161,32 +165,6 @@ class Simulator:
             model = SimulatedModel(name, self._config, self._replay, now_s)
             self._models[name] = model
         return model
-
-    async def _serve(
-        self, exchange: Exchange, chat: ChatRequest, model: SimulatedModel
-    ) -> web.StreamResponse:
-        response = model.respond(chat)
-        if response.fault is not None:
-            self.stats.faults[response.fault] += 1
-        if response.outcome is None:
-            await asyncio.sleep(model.faults.hang_s)
-            return await exchange.break_off(b"", reset=True)
-        if isinstance(response.outcome, ErrorAnswer):
-            return exchange.refuse(response.outcome, chat.model, model.allowance)
-        if response.delay_s:
-            await asyncio.sleep(response.delay_s)
-        readable = response.fault not in UNREADABLE
-        self.stats.bill.charge_live(chat.model, response.outcome.usage, readable=readable)
-        return await exchange.deliver(response.outcome, model.allowance, response.fault)
-
-
-def _route(path: str) -> tuple[Dialect, str] | None:
-    """Return the dialect a path belongs to, and the model if the path names it."""
-    for dialect in _DIALECTS:
-        model = dialect.route(path)
-        if model is not None:
-            return dialect, model
-    return None
 
 
 # Room for a whole fleet that connects at the same moment; the kernel caps it further.
@@ -222,19 +200,15 @@ async def serving(
     await runner.setup()
     try:
         site = web.TCPSite(runner, HOST, config.port, backlog=_BACKLOG)
-        await _listen(site, config.port)
+        try:
+            await site.start()
+        except OSError as error:
+            problem = f"cannot listen on {HOST}:{config.port}: {error.strerror}"
+            raise ConfigError(f"{problem}; choose another port, or 0 for a free one") from error
         yield SimulatorServer(site.port, simulator.stats)
     finally:
         await simulator.close()
         await runner.cleanup()
-
-
-async def _listen(site: web.TCPSite, port: int) -> None:
-    try:
-        await site.start()
-    except OSError as error:
-        problem = f"cannot listen on {HOST}:{port}: {error.strerror}"
-        raise ConfigError(f"{problem}; choose another port, or 0 for a free one") from error
 
 
 def run_forever(
