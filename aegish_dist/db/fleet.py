@@ -4,13 +4,14 @@ Parts of a report are JSON. Readers of other versions skip entries and fields th
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from itertools import chain
 from typing import Any
 
-from sqlalchemy import delete, func, null, select
+from sqlalchemy import Row, delete, func, null, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
@@ -22,74 +23,21 @@ from aegish_dist.db.engine import statement
 from aegish_dist.db.schema import head
 from aegish_dist.db.tables import WorkerRow
 
-MESSAGE_LENGTH = 200
-"""A message is cut to this many characters: a report is written every second."""
-MOST_KINDS = 50
-"""A worker reports so many kinds of failed calls at most, the newest ones."""
-
-
-def waiting_fields(waiting: Waiting | None) -> dict[str, Any]:
-    """Return what the entry of the items held says about those that wait."""
-    if waiting is None:
-        return {}
-    by = None if waiting.blocked_by is None else waiting.blocked_by.value
-    return {"waiting": waiting.limiter, "backoff": waiting.backoff, "blocked_by": by}
-
-
-def waiting_of(entry: Mapping[str, Any]) -> Waiting:
-    """Return what `waiting_fields` wrote."""
-    by = entry["blocked_by"]
-    return Waiting(entry["waiting"], entry["backoff"], None if by is None else CallWait(by))
-
-
-def total_waiting(reports: Sequence[Waiting]) -> Waiting:
-    """Return the items of several workers together, with the reason of the one with the most."""
-    return Waiting(
-        limiter=sum(each.limiter for each in reports),
-        backoff=sum(each.backoff for each in reports),
-        blocked_by=max(reports, key=lambda each: each.limiter).blocked_by,
-    )
-
-
-def failed_entries(failing: Mapping[str, Iterable[FailedCalls]]) -> list[dict[str, Any]]:
-    """Return entries for the failed calls of items held."""
-    kinds = [(run_id, each) for run_id, calls in failing.items() for each in calls]
-    kinds.sort(key=lambda kind: kind[1].at, reverse=True)
-    return [
-        {"run": run_id, "model": each.model, "items": 0, "failed": _failed(each)}
-        for run_id, each in kinds[:MOST_KINDS]
-    ]
-
-
-def _failed(calls: FailedCalls) -> dict[str, Any]:
-    return {
-        "class": calls.error_class.value,
-        "status": calls.status,
-        "calls": calls.calls,
-        "lately": calls.calls_lately,
-        "at": calls.at.isoformat(),
-        "message": clean_text(calls.message[:MESSAGE_LENGTH]),
-    }
-
-
-def failed_calls_of(entry: Mapping[str, Any]) -> FailedCalls:
-    """Return what `failed_entries` wrote."""
-    failed = entry["failed"]
-    return FailedCalls(
-        at=datetime.fromisoformat(failed["at"]),
-        model=entry["model"],
-        error_class=ErrorClass(failed["class"]),
-        status=failed["status"],
-        message=failed["message"],
-        calls=failed["calls"],
-        calls_lately=failed["lately"],
-    )
-
-
 ALIVE_S = 10
 """A worker reports every second, or every third while it holds nothing; one silent so long does not
 count."""
 FORGET_S = 86_400
+TEXT_LENGTH = 200
+"""A message or reason is cut to this many characters: a report is written every second."""
+MOST_KINDS = 50
+"""A worker reports so many kinds of failed calls at most, the newest ones."""
+MOST_UNSERVED = 500
+"""A worker reports no more models than this of those that it may not call."""
+
+ModelKey = tuple[str, str]
+"""Run id and model; an empty run id stands for every run."""
+Reasons = dict[ModelKey, str]
+"""Why, in the provider's last words: one printable line without a key."""
 
 
 class ModelBlock(StrEnum):
@@ -99,16 +47,7 @@ class ModelBlock(StrEnum):
     OVER_BUDGET = "over budget"
 
 
-ModelBlocks = dict[tuple[str, str], ModelBlock]
-"""By run id and model; an empty run id stands for every run."""
-Reasons = dict[tuple[str, str], str]
-"""Why, by the same keys: the provider's last words, one printable line without a key."""
-REASON_LENGTH = 200
-"""A reason is cut to this many characters: a worker's report is written every second."""
-
-
-MOST_UNSERVED = 500
-"""A worker reports no more models than this of those that it may not call."""
+ModelBlocks = dict[ModelKey, ModelBlock]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +55,12 @@ class Fleet:
     """The workers that reported lately."""
 
     workers: int
-    in_flight: Mapping[tuple[str, str], int]
+    in_flight: Mapping[ModelKey, int]
     halts: ModelBlocks = field(default_factory=dict)
     """Models of runs that are not called any more."""
     reasons: Reasons = field(default_factory=dict)
-    waiting: Mapping[tuple[str, str], Waiting] = field(default_factory=dict)
-    """Items held that are not called now, by run id and model; older workers do not report it."""
+    waiting: Mapping[ModelKey, Waiting] = field(default_factory=dict)
+    """Items held that are not called now; older workers do not report it."""
     failing: Mapping[str, tuple[FailedCalls, ...]] = field(default_factory=dict)
     """Failed calls of items held, by run id: the store learns of these with the verdicts."""
     unserved: Reasons = field(default_factory=dict)
@@ -129,7 +68,6 @@ class Fleet:
     versions: Mapping[str, int] = field(default_factory=dict)
     """Workers by version of the product; empty text: one that does not report it."""
     oldest_report_s: float = 0.0
-    """Age of the oldest report, in seconds."""
 
     def halt(self, run_id: str, model: str) -> ModelBlock | None:
         """Return why a model of a run is not called, None when it is."""
@@ -144,38 +82,41 @@ class Fleet:
 def report_worker(
     session: Session,
     name: str,
-    in_flight: Mapping[tuple[str, str], int],
-    halts: Mapping[tuple[str, str], ModelBlock] | None = None,
-    reasons: Mapping[tuple[str, str], str] | None = None,
+    in_flight: Mapping[ModelKey, int],
+    halts: Mapping[ModelKey, ModelBlock] | None = None,
+    reasons: Mapping[ModelKey, str] | None = None,
     *,
-    unserved: Mapping[tuple[str, str], str] | None = None,
-    waiting: Mapping[tuple[str, str], Waiting] | None = None,
+    unserved: Mapping[ModelKey, str] | None = None,
+    waiting: Mapping[ModelKey, Waiting] | None = None,
     failing: Mapping[str, Sequence[FailedCalls]] | None = None,
     about: Mapping[str, str] | None = None,
 ) -> None:
     """Write down that a worker runs.
 
     Args:
-        unserved: Models that it may not call, by run id and model, and why.
-        waiting: Items it holds that are not called now, by run id and model.
+        unserved: Models that it may not call, and why.
+        waiting: Items it holds that are not called now.
     """
-    texts = reasons or {}
-    held = [
-        {"run": run_id, "model": model, "items": items}
-        | waiting_fields((waiting or {}).get((run_id, model)))
-        for (run_id, model), items in sorted(in_flight.items())
+    texts, waits = reasons or {}, waiting or {}
+    failed = [(run_id, each) for run_id, calls in (failing or {}).items() for each in calls]
+    failed.sort(key=lambda kind: kind[1].at, reverse=True)
+    entries = [
+        _entry(key, items=items, **(_waiting_fields(waits[key]) if key in waits else {}))
+        for key, items in sorted(in_flight.items())
         if items
     ]
-    halted = [
-        {"run": key[0], "model": key[1], "items": 0, "halt": halt.value}
-        | ({"reason": clean_text(texts[key][:REASON_LENGTH])} if texts.get(key) else {})
+    entries += [
+        _entry(key, halt=halt.value, **({"reason": _cut(texts[key])} if texts.get(key) else {}))
         for key, halt in sorted((halts or {}).items())
     ]
-    left = [
-        {"run": key[0], "model": key[1], "items": 0, "unserved": clean_text(why[:REASON_LENGTH])}
+    entries += [
+        _entry(key, unserved=_cut(why))
         for key, why in sorted((unserved or {}).items())[:MOST_UNSERVED]
     ]
-    entries = held + halted + left + failed_entries(failing or {})
+    entries += [
+        _entry((run_id, calls.model), failed=_failed_fields(calls))
+        for run_id, calls in failed[:MOST_KINDS]
+    ]
     statement = insert(WorkerRow).values(
         name=name, in_flight=entries, seen_at=func.now(), about=null() if about is None else about
     )
@@ -185,6 +126,59 @@ def report_worker(
             index_elements=["name"],
             set_={"in_flight": new.in_flight, "seen_at": func.now(), "about": new.about},
         )
+    )
+
+
+def _entry(key: ModelKey, **facts: object) -> dict[str, Any]:
+    return {"run": key[0], "model": key[1], "items": 0, **facts}
+
+
+def _cut(text: str) -> str:
+    return clean_text(text[:TEXT_LENGTH])
+
+
+def _waiting_fields(waiting: Waiting) -> dict[str, Any]:
+    by = None if waiting.blocked_by is None else waiting.blocked_by.value
+    return {"waiting": waiting.limiter, "backoff": waiting.backoff, "blocked_by": by}
+
+
+def _waiting_of(entry: Mapping[str, Any]) -> Waiting:
+    """Return what `_waiting_fields` wrote."""
+    by = entry["blocked_by"]
+    return Waiting(entry["waiting"], entry["backoff"], None if by is None else CallWait(by))
+
+
+def _total_waiting(reports: Sequence[Waiting]) -> Waiting:
+    """Return the items of several workers together, with the reason of the one with the most."""
+    return Waiting(
+        limiter=sum(each.limiter for each in reports),
+        backoff=sum(each.backoff for each in reports),
+        blocked_by=max(reports, key=lambda each: each.limiter).blocked_by,
+    )
+
+
+def _failed_fields(calls: FailedCalls) -> dict[str, Any]:
+    return {
+        "class": calls.error_class.value,
+        "status": calls.status,
+        "calls": calls.calls,
+        "lately": calls.calls_lately,
+        "at": calls.at.isoformat(),
+        "message": _cut(calls.message),
+    }
+
+
+def _failed_calls_of(entry: Mapping[str, Any]) -> FailedCalls:
+    """Return what `_failed_fields` wrote."""
+    failed = entry["failed"]
+    return FailedCalls(
+        at=datetime.fromisoformat(failed["at"]),
+        model=entry["model"],
+        error_class=ErrorClass(failed["class"]),
+        status=failed["status"],
+        message=failed["message"],
+        calls=failed["calls"],
+        calls_lately=failed["lately"],
     )
 
 
@@ -205,39 +199,35 @@ def living_fleet(session: Session) -> Fleet:
             WorkerRow.seen_at > recent
         )
     ).all()
-    rows = [report.in_flight for report in reports]
-    versions = Counter((report.about or {}).get("version", "") for report in reports)
-    held: Counter[tuple[str, str]] = Counter()
+    held: Counter[ModelKey] = Counter()
     halts: ModelBlocks = {}
     reasons: Reasons = {}
-    left: dict[tuple[str, str], list[str]] = defaultdict(list)
-    waits: dict[tuple[str, str], list[Waiting]] = defaultdict(list)
+    unserved: dict[ModelKey, list[str]] = defaultdict(list)
+    waits: dict[ModelKey, list[Waiting]] = defaultdict(list)
     failing: dict[str, list[FailedCalls]] = defaultdict(list)
-    for row in rows:
-        for entry in row:
-            key = (entry["run"], entry["model"])
-            held[key] += entry["items"]
-            if "halt" in entry:
-                halts[key] = ModelBlock(entry["halt"])
-            if "reason" in entry:
-                reasons[key] = entry["reason"]
-            if "waiting" in entry:
-                waits[key].append(waiting_of(entry))
-            if "failed" in entry:
-                failing[entry["run"]].append(failed_calls_of(entry))
-            if "unserved" in entry:
-                left[key].append(entry["unserved"])
-    unserved = {key: min(why) for key, why in left.items() if len(why) == len(rows)}
+    for entry in chain.from_iterable(report.in_flight for report in reports):
+        key = (entry["run"], entry["model"])
+        held[key] += entry["items"]
+        if "halt" in entry:
+            halts[key] = ModelBlock(entry["halt"])
+        if "reason" in entry:
+            reasons[key] = entry["reason"]
+        if "waiting" in entry:
+            waits[key].append(_waiting_of(entry))
+        if "failed" in entry:
+            failing[entry["run"]].append(_failed_calls_of(entry))
+        if "unserved" in entry:
+            unserved[key].append(entry["unserved"])
     return Fleet(
-        workers=len(rows),
+        workers=len(reports),
         in_flight=held,
         halts=halts,
         reasons=reasons,
-        waiting={key: total_waiting(each) for key, each in waits.items()},
+        waiting={key: _total_waiting(each) for key, each in waits.items()},
         failing={run_id: tuple(each) for run_id, each in failing.items()},
-        unserved=unserved,
-        versions=versions,
-        oldest_report_s=max(0.0, *(float(report.age_s) for report in reports), 0.0),
+        unserved={key: min(why) for key, why in unserved.items() if len(why) == len(reports)},
+        versions=Counter((report.about or {}).get("version", "") for report in reports),
+        oldest_report_s=max([0.0, *(float(report.age_s) for report in reports)]),
     )
 
 
@@ -394,7 +384,7 @@ def read_fleet(session: Session) -> FleetState:
     connections = session.execute(_CONNECTIONS).one()
     return FleetState(
         fleet=living_fleet(session),
-        runs=_open_runs(session),
+        runs=tuple(_open_runs(session)),
         aggregations_due=aggregations.due,
         aggregation_oldest_s=aggregations.oldest_s,
         batches=tuple(OpenBatches(**row) for row in session.execute(_BATCHES).mappings()),
@@ -405,27 +395,24 @@ def read_fleet(session: Session) -> FleetState:
     )
 
 
-def _open_runs(session: Session) -> tuple[OpenRun, ...]:
+def _open_runs(session: Session) -> Iterator[OpenRun]:
     rows = session.execute(_MODELS, {"limit": MOST_RUNS}).all()
-    opened: dict[str, list[OpenRunModel]] = {}
+    opened: dict[str, list[Row[Any]]] = {}
     for row in rows:
-        opened.setdefault(row.run_id, []).append(OpenRunModel(row.id, row.model, row.queue))
-    runs = {row.run_id: row for row in rows}
-    return tuple(
-        OpenRun(
+        opened.setdefault(row.run_id, []).append(row)
+    for run_id, models in opened.items():
+        run = models[0]
+        yield OpenRun(
             run_id=run_id,
-            held=row.held,
-            created_at=row.created_at,
-            planned_per_model=int(row.planned),
-            cap_usd=row.cap_usd,
-            models=tuple(row.models),
-            opened=tuple(opened[run_id]),
+            held=run.held,
+            created_at=run.created_at,
+            planned_per_model=int(run.planned),
+            cap_usd=run.cap_usd,
+            models=tuple(run.models),
+            opened=tuple(OpenRunModel(each.id, each.model, each.queue) for each in models),
         )
-        for run_id, row in runs.items()
-    )
 
 
 def count_models(session: Session, keys: Sequence[int]) -> Mapping[int, CountedModel]:
     """Count the verdicts of models of runs: a tenth of a second for each 300,000 of them."""
-    counted = {key: session.execute(_COUNT, {"model": key}).one() for key in keys}
-    return {key: CountedModel(row.done, row.cost_usd) for key, row in counted.items()}
+    return {key: CountedModel(*session.execute(_COUNT, {"model": key}).one()) for key in keys}

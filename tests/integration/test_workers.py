@@ -11,8 +11,7 @@ from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.status import CallWait, FailedCalls, State, Waiting
 from aegish_dist.core.text import clean_text
 from aegish_dist.db.fleet import (
-    MESSAGE_LENGTH,
-    REASON_LENGTH,
+    TEXT_LENGTH,
     ModelBlock,
     forget_worker,
     living_fleet,
@@ -51,9 +50,7 @@ def test_items_that_wait_and_calls_that_failed(engine: Engine) -> None:
 
     assert fleet.in_flight[key] == 16
     assert fleet.waiting == {key: Waiting(6, 2, CallWait.RATE)}
-    assert fleet.failing == {
-        "run1": (replace(limited, message=clean_text(words[:MESSAGE_LENGTH])),)
-    }
+    assert fleet.failing == {"run1": (replace(limited, message=clean_text(words[:TEXT_LENGTH])),)}
 
 
 def test_halts(engine: Engine) -> None:
@@ -82,7 +79,7 @@ def test_what_no_worker_may_call(engine: Engine) -> None:
         report_worker(session, "b", {}, unserved={key: "\x00" + "x" * 1000})
         unserved = living_fleet(session).unserved
         assert set(unserved) == {key}
-        assert unserved[key] in ("LAB_KEY is not set", "\ufffd" + "x" * (REASON_LENGTH - 1))
+        assert unserved[key] in ("LAB_KEY is not set", "\ufffd" + "x" * (TEXT_LENGTH - 1))
 
         forget_worker(session, "b")
         assert living_fleet(session).unserved == {key: "LAB_KEY is not set"}
@@ -105,7 +102,7 @@ def test_reasons_of_halts(engine: Engine) -> None:
     words = fleet.reason("run7", "lab/parked")
     assert words is not None
     assert words.startswith("HTTP 401: \ufffd\ufffdn")
-    assert len(words) == REASON_LENGTH
+    assert len(words) == TEXT_LENGTH
     assert fleet.reason("run7", "lab/mute") is None
     assert fleet.reason("run1", "lab/parked") is None  # halted for another reason
 

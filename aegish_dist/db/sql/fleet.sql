@@ -1,4 +1,4 @@
--- State of a fleet for its exporter: `db.fleet_state` reads these every few seconds. None of them reads
+-- State of a fleet for its exporter: `db.fleet` reads these every few seconds. None of them reads
 -- verdicts, except the last pages of their table and `count_open_model`.
 
 -- name: fleet_models
