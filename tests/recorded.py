@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from aegish_dist.core.outcome import ErrorClass, Outcome, StopKind
 from aegish_dist.core.verdict import CallError, Completion, Recording, Timing, Usage, Verdict
 from aegish_dist.core.verdict_record import FIELDS, STORED, columns_of
-from aegish_dist.db.runs import to_sample
+from aegish_dist.db.runs import sample_of
 from aegish_dist.db.tables import CallErrorRow, DatasetRow, RunModelRow, SampleRow, VerdictRow
 from aegish_dist.interchange.parquet_tables import RecordTables
 from aegish_dist.interchange.record import encode
@@ -107,7 +107,7 @@ def stored_recordings(session: Session, run_id: str) -> list[Recording]:
         Recording(
             model=row.RunModelRow.model,
             dataset=row.dataset,
-            sample=to_sample(row.SampleRow),
+            sample=sample_of(row.SampleRow),
             epoch=row.epoch,
             verdict=_verdict(row._asdict(), _call_errors(session, row._asdict())),
             generation=row.generation,

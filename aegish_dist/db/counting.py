@@ -8,7 +8,6 @@ import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from decimal import Decimal
 from fractions import Fraction
 from functools import cache, reduce
 from operator import add
@@ -98,28 +97,14 @@ class PerModel:
 _HASH_VERDICTS = counting_statement("hash_verdicts")
 
 
-@dataclass(frozen=True, slots=True)
-class AlikeVerdicts:
-    """Verdicts of one model that differ in nothing but the item."""
-
-    dataset: str
-    code: int
-    """Outcome, error class and stop kind; see `codes`."""
-    parser_version: int
-    """Version of the parser that read the answers."""
-    verdicts: int
-    """How many there are, at least 1."""
-    digest: int
-
-
-def identity_of(groups: Iterable[AlikeVerdicts]) -> VerdictSet:
-    """Return the identity of one model's verdicts, however they are divided into groups."""
+def _identity_of(groups: Iterable[Mapping[str, Any]]) -> VerdictSet:
+    """Return the identity of a model's verdicts from groups that differ in the item alone."""
     numbers: Counter[tuple[str, int, int]] = Counter()
     digests: Counter[tuple[str, int, int]] = Counter()
     for each in groups:
-        kind = (each.dataset, each.code, each.parser_version)
-        numbers[kind] += each.verdicts
-        digests[kind] += each.digest
+        kind = (each["dataset"], each["code"], each["parser_version"])
+        numbers[kind] += each["verdicts"]
+        digests[kind] += int(each["digest"])
     lines = [f"{number} {digests[kind]} {kind!r}" for kind, number in sorted(numbers.items())]
     return VerdictSet(numbers.total(), _hash(lines), _versions(kind[2] for kind in numbers))
 
@@ -134,19 +119,19 @@ def joint_identity(models: Mapping[str, VerdictSet]) -> VerdictSet:
     )
 
 
-def local_hash(verdicts: int, row_hashes: int | None) -> str:
+def _local_hash(row: Row[Any]) -> str:
     """Return `VerdictSet.local_hash` from the columns of the statement `hash_verdicts`."""
-    return _hash([f"{verdicts} {row_hashes}"])
+    return _hash([f"{row.verdicts} {row.row_hashes}"])
 
 
-def unchanged_models(
+def _unchanged_models(
     session: Session, models: PerModel, known: Mapping[str, VerdictSet]
 ) -> set[str]:
     """Return the models whose verdicts that count are still those that were known."""
     unchanged = set()
     for model in models.keys & known.keys():
         (row,) = models.newest(session, _HASH_VERDICTS, model)
-        if local_hash(row.verdicts, row.row_hashes) == known[model].local_hash:
+        if _local_hash(row) == known[model].local_hash:
             unchanged.add(model)
     return unchanged
 
@@ -155,7 +140,7 @@ def is_unchanged(session: Session, run: Run, known: Mapping[str, VerdictSet]) ->
     """Return whether the verdicts of all models of a run are still those that were known."""
     models = PerModel.of(session, run)
     prepare_counting(session)
-    return unchanged_models(session, models, known) == set(models.keys) == set(known)
+    return _unchanged_models(session, models, known) == set(models.keys) == set(known)
 
 
 def _hash(lines: Iterable[str]) -> str:
@@ -175,38 +160,6 @@ FRACTIONS = (0.5, 0.9, 0.99, 1.0)
 _ADD_UP_TOTALS = counting_statement("add_up_totals")
 _ADD_UP_SPENT = counting_statement("add_up_spent")
 _TOKENS = tuple(field.name for field in fields(TokenTotals))
-
-
-@dataclass(frozen=True, slots=True)
-class Totals:
-    """Sums over a model's verdicts, and how its times are distributed."""
-
-    local_hash: str
-    tokens: TokenTotals
-    """Tokens of all verdicts, those that a retry has replaced included."""
-    cost_usd: Decimal | None
-    """Cost of all verdicts, in USD; None when none is priced."""
-    priced_verdicts: int
-    replaced: int
-    latency: dict[str, Latency]
-    """By part; one that was never timed is absent."""
-
-
-def add_up(models: PerModel, model: str, session: Session) -> Totals:
-    """Add up the verdicts of a model: tokens and costs of all, times of those that count."""
-    (row,) = models.newest(session, _ADD_UP_TOTALS, model, fractions=list(FRACTIONS))
-    # A retry costs as much as a first try, and the first try was not free.
-    replaced = models.superseded(session, _ADD_UP_SPENT, model)
-    spent = [row, *replaced]
-    tokens = {name: _sum(spent, f"{name}_tokens") for name in _TOKENS}
-    return Totals(
-        local_hash=local_hash(row.verdicts, row.row_hashes),
-        tokens=TokenTotals(**{name: n if n is None else int(n) for name, n in tokens.items()}),
-        cost_usd=_sum(spent, "cost_usd"),
-        priced_verdicts=sum(each.priced for each in spent),
-        replaced=sum(each.verdicts for each in replaced),
-        latency=_latency(row),
-    )
 
 
 def _latency(row: Row[Any]) -> dict[str, Latency]:
@@ -262,13 +215,6 @@ class Counted:
     """One for each overlay; empty when its verdicts are those that the caller knew."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Counts:
-    identity: VerdictSet
-    cells: tuple[Cell, ...]
-    confidence: tuple[ConfidenceCell, ...]
-
-
 def count_models(
     session: Session,
     run: Run,
@@ -287,14 +233,12 @@ def count_models(
     """
     models = PerModel.of(session, run)
     prepare_counting(session)
-    unchanged = unchanged_models(session, models, known)
+    unchanged = _unchanged_models(session, models, known)
     for spec in run.models:
         if spec.id in unchanged:
             yield Counted(spec, known[spec.id], ())
             continue
-        counts = _count(models, spec.id, session)
-        totals = add_up(models, spec.id, session)
-        tally = _tally(run, spec, counts, totals)
+        tally, identity = _count(models, spec, session)
         tallies = (
             relabelled(tally, moved, overlay.planned(run, spec.id))
             for overlay, moved in zip(
@@ -303,34 +247,35 @@ def count_models(
         )
         if run.imported:
             tallies = (each.as_imported for each in tallies)
-        identity = replace(counts.identity, local_hash=totals.local_hash)
         yield Counted(spec, identity, tuple(tallies))
 
 
-def _tally(run: Run, spec: ModelSpec, counts: _Counts, totals: Totals) -> ModelTally:
-    planned = OverlayInRun().planned(run, spec.id)
-    return ModelTally(
+def _count(models: PerModel, spec: ModelSpec, session: Session) -> tuple[ModelTally, VerdictSet]:
+    """Count the verdicts of a model that count; add up tokens and costs of all, and times."""
+    (row,) = models.newest(session, _COUNT_VERDICTS, spec.id, bins=CONFIDENCE_BINS)
+    items = _items_of_one_epoch(row.cells)
+    if models.run.epochs > 1:
+        items = _items_of_many_epochs(models.newest(session, _COUNT_ITEMS_OF_MANY_EPOCHS, spec.id))
+    (totals,) = models.newest(session, _ADD_UP_TOTALS, spec.id, fractions=list(FRACTIONS))
+    # A retry costs as much as a first try, and the first try was not free.
+    replaced = models.superseded(session, _ADD_UP_SPENT, spec.id)
+    spent = [totals, *replaced]
+    tokens = {name: _sum(spent, f"{name}_tokens") for name in _TOKENS}
+    planned = OverlayInRun().planned(models.run, spec.id)
+    tally = ModelTally(
         model=spec.id,
         simulated=spec.simulated,
         planned_malicious=planned[TrueLabel.MALICIOUS],
         planned_harmless=planned[TrueLabel.HARMLESS],
-        cells=counts.cells,
-        confidence=counts.confidence,
-        latency=totals.latency,
-        tokens=totals.tokens,
-        cost_usd=totals.cost_usd,
-        priced_verdicts=totals.priced_verdicts,
-        replaced=totals.replaced,
+        cells=_cells(items),
+        confidence=_confidence(row.stated),
+        latency=_latency(totals),
+        tokens=TokenTotals(**{name: n if n is None else int(n) for name, n in tokens.items()}),
+        cost_usd=_sum(spent, "cost_usd"),
+        priced_verdicts=sum(each.priced for each in spent),
+        replaced=sum(each.verdicts for each in replaced),
     )
-
-
-def _count(models: PerModel, model: str, session: Session) -> _Counts:
-    (row,) = models.newest(session, _COUNT_VERDICTS, model, bins=CONFIDENCE_BINS)
-    items = _items_of_one_epoch(row.cells)
-    if models.run.epochs > 1:
-        items = _items_of_many_epochs(models.newest(session, _COUNT_ITEMS_OF_MANY_EPOCHS, model))
-    alike = [AlikeVerdicts(**each | {"digest": int(each["digest"])}) for each in row.alike]
-    return _Counts(identity_of(alike), _cells(items), _confidence(row.stated))
+    return tally, replace(_identity_of(row.alike), local_hash=_local_hash(totals))
 
 
 def _items_of_one_epoch(cells: Iterable[Mapping[str, Any]]) -> _Items:

@@ -54,27 +54,14 @@ _NEWEST = statement("newest_aggregation")
 
 
 @dataclass(frozen=True, slots=True)
-class AggregationRequest:
-    """An aggregation that is to be made."""
-
-    run_id: str
-    scoring: str
-
-
-@dataclass(frozen=True, slots=True)
 class Aggregation:
     """An aggregation that was asked for, and what came of it."""
 
-    key: int
     finished: bool
     """Whether it was made, or has failed and is not tried again."""
-    snapshot_ids: tuple[int, ...] = ()
-    problem: str | None = None
-
-    @property
-    def snapshot_id(self) -> int | None:
-        """The last of its snapshots; None before it was made."""
-        return self.snapshot_ids[-1] if self.snapshot_ids else None
+    snapshot_id: int | None
+    """The last of its snapshots; None before it was made."""
+    problem: str | None
 
 
 def request_of_completed(session: Session, run_ids: Collection[str]) -> None:
@@ -108,8 +95,8 @@ def unfinished(session: Session, run_id: str) -> Sequence[int]:
     ).all()
 
 
-def claim(session: Session, key: int) -> AggregationRequest | None:
-    """Lock an aggregation until the end of the transaction.
+def claim(session: Session, key: int) -> tuple[str, str] | None:
+    """Lock an aggregation until the end of the transaction; return its run id and rule set.
 
     Args:
         session: Transaction of the caller, who makes the aggregation in it.
@@ -118,7 +105,7 @@ def claim(session: Session, key: int) -> AggregationRequest | None:
         None when it is finished, unknown, or being made by another worker.
     """
     row = session.execute(_CLAIM, {"id": key}).one_or_none()
-    return None if row is None else AggregationRequest(row.run_id, row.scoring)
+    return None if row is None else (row.run_id, row.scoring)
 
 
 def is_unfinished(session: Session, key: int) -> bool:
@@ -153,15 +140,7 @@ def newest_aggregation(session: Session, run_id: str) -> Aggregation | None:
         None when the run has not been complete since it was last extended or retried.
     """
     row = session.execute(_NEWEST, {"run": run_id}).one_or_none()
-    if row is None:
-        return None
-    return _aggregation(row.id, row.finished, row.snapshot_ids, row.problem)
-
-
-def _aggregation(
-    key: int, finished: bool, snapshot_ids: Sequence[int] | None, problem: str | None
-) -> Aggregation:
-    return Aggregation(key, finished, tuple(snapshot_ids or ()), problem)
+    return None if row is None else Aggregation(*row)
 
 
 SEARCH_S = 0.3
@@ -405,7 +384,13 @@ def save_retry(
         The retry; None when no verdict ended so, or all that did are planned again already.
     """
     session.execute(select(RunRow.id).where(RunRow.id == run_id).with_for_update(key_share=True))
-    generation = _next_generation(session, run_id)
+    retries = select(func.max(RetryRow.generation)).where(RetryRow.run_id == run_id)
+    stored = (
+        select(func.max(VerdictRow.generation))
+        .join(RunModelRow, RunModelRow.id == VerdictRow.run_model_id)
+        .where(RunModelRow.run_id == run_id, VerdictRow.generation > 0)
+    )
+    generation = 1 + max(session.scalar(retries) or 0, session.scalar(stored) or 0)
     planned = session.connection().execute(
         _PLAN,
         {
@@ -417,24 +402,13 @@ def save_retry(
     )
     if not planned.rowcount:
         return None
-    retry = Retry(generation, planned.rowcount)
     named = [outcome for outcome in Outcome if outcome in outcomes]
     session.execute(
         insert(RetryRow).values(
-            run_id=run_id, generation=generation, outcomes=named, items=retry.items
+            run_id=run_id, generation=generation, outcomes=named, items=planned.rowcount
         )
     )
-    return retry
-
-
-def _next_generation(session: Session, run_id: str) -> int:
-    planned = select(func.max(RetryRow.generation)).where(RetryRow.run_id == run_id)
-    stored = (
-        select(func.max(VerdictRow.generation))
-        .join(RunModelRow, RunModelRow.id == VerdictRow.run_model_id)
-        .where(RunModelRow.run_id == run_id, VerdictRow.generation > 0)
-    )
-    return 1 + max(session.scalar(planned) or 0, session.scalar(stored) or 0)
+    return Retry(generation, planned.rowcount)
 
 
 def unanswered_retries(session: Session, run_id: str) -> Mapping[str, int]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-import msgspec
+from msgspec import convert, to_builtins
 from sqlalchemy import func, insert, select, update
 from sqlalchemy.orm import Session
 
@@ -57,33 +57,28 @@ def save_dataset(session: Session, dataset: Dataset, *, selectable: bool) -> int
         )
         session.add(row)
         session.flush()
-        _insert_samples(session, row.id, dataset.samples)
+        for start in range(0, len(dataset.samples), INSERT_CHUNK):
+            chunk = dataset.samples[start : start + INSERT_CHUNK]
+            session.execute(insert(SampleRow), [_sample_row(row.id, each) for each in chunk])
     row.selectable = row.selectable or selectable
     return row.id
+
+
+def _sample_row(dataset_id: int, sample: Sample) -> dict[str, Any]:
+    return {
+        "dataset_id": dataset_id,
+        "sample_id": sample.sample_id,
+        "command": sample.command,
+        "target": sample.target.value,
+        "category": sample.category,
+        "cluster": sample.cluster,
+        "details": dict(sample.metadata),
+    }
 
 
 def one_at_a_time(session: Session) -> None:
     """Wait for other transactions that look whether something is there before they add it."""
     session.execute(select(func.pg_advisory_xact_lock(AdvisoryLock.ADDING)))
-
-
-def _insert_samples(session: Session, dataset_id: int, samples: Sequence[Sample]) -> None:
-    for start in range(0, len(samples), INSERT_CHUNK):
-        session.execute(
-            insert(SampleRow),
-            [
-                {
-                    "dataset_id": dataset_id,
-                    "sample_id": sample.sample_id,
-                    "command": sample.command,
-                    "target": sample.target.value,
-                    "category": sample.category,
-                    "cluster": sample.cluster,
-                    "details": dict(sample.metadata),
-                }
-                for sample in samples[start : start + INSERT_CHUNK]
-            ],
-        )
 
 
 def list_datasets(session: Session) -> list[RunDataset]:
@@ -130,11 +125,11 @@ def _with_samples(session: Session, row: DatasetRow) -> Dataset:
     samples = session.scalars(
         select(SampleRow).where(SampleRow.dataset_id == row.id).order_by(SampleRow.key)
     )
-    return Dataset(row.name, tuple(map(to_sample, samples)), row.source, row.licence)
+    return Dataset(row.name, tuple(map(sample_of, samples)), row.source, row.licence)
 
 
-def to_sample(row: SampleRow) -> Sample:
-    """Return the record of a row."""
+def sample_of(row: Any) -> Sample:
+    """Return the sample of a row with its columns."""
     return Sample(row.command, TrueLabel(row.target), row.category, row.cluster, row.details)
 
 
@@ -179,7 +174,7 @@ def save_run(
             origin=run.origin,
             package_version=run.package_version,
             prompt_id=None if run.prompt is None else _save_prompt(session, run.prompt),
-            parameters=None if run.parameters is None else msgspec.to_builtins(run.parameters),
+            parameters=None if run.parameters is None else to_builtins(run.parameters),
             epochs=run.epochs,
             created_at=run.created_at,
         )
@@ -211,7 +206,7 @@ def save_models(
             {
                 "run_id": run_id,
                 "model": spec.id,
-                "spec": msgspec.to_builtins(spec),
+                "spec": to_builtins(spec),
                 "queue": queues[index] if queues else "",
                 "open": bool(queues),
             }
@@ -258,18 +253,17 @@ def load_run(session: Session, run_id: str) -> Run:
         .where(RunModelRow.run_id == run_id)
         .order_by(RunModelRow.model)
     ).all()
-    specs = [_spec(model.spec) for model in models]
+    specs = [convert(model.spec, ModelSpec) for model in models]
     names = {dataset.id: dataset.name for dataset in datasets}
+    prompt = None if row.prompt_id is None else session.get_one(PromptRow, row.prompt_id)
     return Run(
         run_id=row.id,
         created_at=row.created_at,
         name=row.name,
         origin=row.origin,
         package_version=row.package_version,
-        prompt=None
-        if row.prompt_id is None
-        else _prompt(session.get_one(PromptRow, row.prompt_id)),
-        parameters=None if row.parameters is None else _parameters(row.parameters),
+        prompt=None if prompt is None else _prompt(prompt),
+        parameters=None if row.parameters is None else convert(row.parameters, CallParameters),
         epochs=row.epochs,
         datasets=tuple(map(to_run_dataset, datasets)),
         models=tuple(specs),
@@ -287,14 +281,6 @@ def load_run(session: Session, run_id: str) -> Run:
             if model.batch_from is not None
         },
     )
-
-
-def _spec(stored: dict[str, Any]) -> ModelSpec:
-    return msgspec.convert(stored, ModelSpec)
-
-
-def _parameters(stored: dict[str, Any]) -> CallParameters:
-    return msgspec.convert(stored, CallParameters)
 
 
 def _prompt(row: PromptRow) -> Prompt:
@@ -315,7 +301,8 @@ def load_assignment(session: Session, run_id: str, model: str) -> Assignment | N
     ).one_or_none()
     if row is None:
         return None
-    return Assignment(_spec(row.spec), _prompt(row.PromptRow), _parameters(row.parameters))
+    parameters = convert(row.parameters, CallParameters)
+    return Assignment(convert(row.spec, ModelSpec), _prompt(row.PromptRow), parameters)
 
 
 def load_parameters(session: Session, run_ids: Sequence[str]) -> list[CallParameters | None]:
@@ -325,13 +312,13 @@ def load_parameters(session: Session, run_ids: Sequence[str]) -> list[CallParame
             RunRow.id.in_(run_ids), RunRow.parameters.is_not(None)
         )
     )
-    parameters = {row.id: _parameters(row.parameters) for row in found}
+    parameters = {row.id: convert(row.parameters, CallParameters) for row in found}
     return [parameters.get(run_id) for run_id in run_ids]
 
 
 def save_parameters(session: Session, run_id: str, parameters: CallParameters) -> None:
-    stored = msgspec.to_builtins(parameters)
-    session.execute(update(RunRow).where(RunRow.id == run_id).values(parameters=stored))
+    changed = update(RunRow).where(RunRow.id == run_id)
+    session.execute(changed.values(parameters=to_builtins(parameters)))
 
 
 def run_ids(session: Session) -> list[str]:
@@ -342,10 +329,7 @@ def run_ids(session: Session) -> list[str]:
 def list_runs(session: Session, limit: int) -> list[RunSummary]:
     """Return the newest runs, newest first."""
     rows = session.execute(_LIST_RUNS, {"limit": limit}).mappings()
-    return [
-        RunSummary(**{**row, "held": None if row["held"] is None else RunPause(row["held"])})
-        for row in rows
-    ]
+    return [RunSummary(**{**row, "held": row["held"] and RunPause(row["held"])}) for row in rows]
 
 
 LATEST = "latest"
@@ -379,9 +363,9 @@ def resolve_run_id(session: Session, text: str) -> str:
 def require_free_name(session: Session, name: str, run_id: str | None = None) -> None:
     """Refuse a name that stands for another run already.
 
+    Waits for other transactions that give names. An empty name is no name.
+
     Args:
-        session: Transaction of the caller. It waits for others that give names, until they end.
-        name: The name; an empty one is no name.
         run_id: The run that it is for, if that is stored.
 
     Raises:

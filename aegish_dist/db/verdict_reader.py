@@ -34,6 +34,7 @@ from aegish_dist.core.verdict_query import (
 from aegish_dist.core.verdict_record import FIELDS, STORED, AttemptRecord, RecordField
 from aegish_dist.db.counting import PerModel, prepare_counting
 from aegish_dist.db.engine import driver_connection, fragment, statement
+from aegish_dist.db.runs import sample_of
 from aegish_dist.db.tables import (
     DatasetRow,
     RunDatasetRow,
@@ -247,7 +248,7 @@ def find_samples(
             row.dataset_id,
             row.dataset,
             row.sample_id,
-            Sample(row.command, TrueLabel(row.target), row.category, row.cluster, row.details),
+            sample_of(row),
             row.rank,
         )
         for row in session.execute(_FIND, values)

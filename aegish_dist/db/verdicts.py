@@ -270,17 +270,20 @@ def _copy(session: Session, table: str, columns: Sequence[str], text: str) -> No
 NamedSample = tuple[str, str, Sample]
 
 _SET_DATASETS = statement("set_datasets_of_models")
+SETTLE_FROM = 100_000
+"""Verdicts; fewer are counted at once all the same."""
 _SETTLE = text("VACUUM (ANALYZE, SKIP_LOCKED, INDEX_CLEANUP off, TRUNCATE off) verdicts, samples")
 
 
-def settle(engine: Engine) -> None:
+def settle(engine: Engine, verdicts: int) -> None:
     """Have PostgreSQL note that all may see what was stored; by itself it takes minutes to.
 
     Until then verdicts cannot be counted from the index alone: of ten million that took 51 s
     instead of 6, and noting it takes 3.
     """
-    with connection_errors_in_one_line(), engine.connect() as connection:
-        connection.execution_options(isolation_level="AUTOCOMMIT").execute(_SETTLE)
+    if verdicts >= SETTLE_FROM:
+        with connection_errors_in_one_line(), engine.connect() as connection:
+            connection.execution_options(isolation_level="AUTOCOMMIT").execute(_SETTLE)
 
 
 @dataclass(slots=True)

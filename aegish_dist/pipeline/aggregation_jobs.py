@@ -1,7 +1,5 @@
 """Aggregating runs that are complete: enqueue it for workers, do it, wait for it."""
 
-from __future__ import annotations
-
 import math
 import time
 from typing import TYPE_CHECKING
@@ -31,7 +29,6 @@ from aegish_dist.pipeline.status import patiently
 if TYPE_CHECKING:
     from celery import Celery
 
-
 log = get_logger(__name__)
 
 POLL_S = 0.25
@@ -41,7 +38,7 @@ CLOSING_S = 10.0
 """Seconds to wait while another process looks for finished models."""
 
 
-def enqueue_due(engine: Engine, app: Celery) -> None:
+def enqueue_due(engine: Engine, app: "Celery") -> None:
     """Enqueue the aggregations that were never enqueued, or whose messages were lost.
 
     Raises:
@@ -72,8 +69,8 @@ def carry_out(engine: Engine, key: int) -> bool:
             asked = claim(session, key)
             if asked is None:
                 return not is_unfinished(session, key)
-            opinion = Opinion(rule_named(asked.scoring))
-            made = aggregate(engine, asked.run_id, [opinion], within=session)
+            run_id, scoring = asked
+            made = aggregate(engine, run_id, [Opinion(rule_named(scoring))], within=session)
             finish(session, key, [snapshot.snapshot_id for snapshot in made])
     except StoreAwayError:
         raise

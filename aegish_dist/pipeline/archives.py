@@ -41,7 +41,6 @@ from aegish_dist.inputs.documents import load_pyarrow
 from aegish_dist.interchange.parquet_tables import copy_lines, write_table
 from aegish_dist.pipeline.control import at_providers, await_calls, drop_messages
 from aegish_dist.pipeline.status import run_status
-from aegish_dist.pipeline.verdict_files import SETTLE_FROM
 from aegish_dist.pipeline.workspace import SILENT, Observer, Workspace
 
 BATCH = 20_000
@@ -391,8 +390,7 @@ def restore_run(engine: Engine, folder: Path, observer: Observer = SILENT) -> Re
             _add(session, folder, manifest, observer)
         row = session.get_one(RunRow, run_id)
         result = Restored(run_id, row.name, verdicts, completions, row.pruned_completions)
-    if verdicts >= SETTLE_FROM:
-        settle(engine)
+    settle(engine, verdicts)
     return result
 
 

@@ -68,22 +68,16 @@ def write_overlay(engine: Engine, found: AuditedRun, path: Path, author: str) ->
         stream.write(_DRAFT + render_overlay(overlay))
     turned = sum(each.p_wrong >= DOUBTFUL_FROM for each in doubtful)
     corrected = replace(found.opinion, overlay=overlay)
-    return WrittenOverlay(turned, _effect(engine, found.run.run_id, found.opinion, corrected))
-
-
-def _effect(
-    engine: Engine, run_id: str, without: Opinion, under: Opinion
-) -> tuple[ModelEffect, ...]:
-    """Count under two opinions that differ in their overlays, without storing a snapshot."""
     with transaction(engine, isolation_level="REPEATABLE READ") as session:
-        run = load_run(session, run_id)
-        overlays = [overlay_of(session, run, opinion) for opinion in (without, under)]
+        run = load_run(session, found.run.run_id)
+        overlays = [overlay_of(session, run, opinion) for opinion in (found.opinion, corrected)]
         counted = list(count_models(session, run, {}, overlays))
+    # Counted under both overlays, without storing a snapshot.
     documents = (
-        snapshot_document(measure(each.tallies[place], under.rule) for each in counted)
+        snapshot_document(measure(each.tallies[place], corrected.rule) for each in counted)
         for place in range(len(overlays))
     )
-    return tuple(overlay_effect(*documents))
+    return WrittenOverlay(turned, tuple(overlay_effect(*documents)))
 
 
 def require_new(path: Path) -> None:

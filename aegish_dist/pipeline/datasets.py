@@ -6,7 +6,7 @@ from dataclasses import replace
 from sqlalchemy import Engine
 
 from aegish_dist.core.run import RunDataset
-from aegish_dist.core.sample import Dataset, Sample, TrueLabel
+from aegish_dist.core.sample import Dataset, TrueLabel
 from aegish_dist.datasets.bundled import bundled_names, load_bundled
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.runs import (
@@ -67,7 +67,9 @@ def narrow(dataset: Dataset, categories: Sequence[str], limit: int | None) -> Da
     """
     samples = dataset.samples
     if categories and any(sample.target is TrueLabel.MALICIOUS for sample in samples):
-        samples = tuple(s for s in samples if _in_categories(s, categories))
+        samples = tuple(
+            s for s in samples if s.target is TrueLabel.HARMLESS or s.category in categories
+        )
     if limit is not None:
         kept = {s.sample_id for s in sorted(samples, key=lambda s: s.sample_id)[:limit]}
         samples = tuple(s for s in samples if s.sample_id in kept)
@@ -78,10 +80,6 @@ def narrow(dataset: Dataset, categories: Sequence[str], limit: int | None) -> Da
             source=dataset.name,
         )
     return replace(dataset, samples=samples)
-
-
-def _in_categories(sample: Sample, categories: Sequence[str]) -> bool:
-    return sample.target is TrueLabel.HARMLESS or sample.category in categories
 
 
 def store_dataset(engine: Engine, dataset: Dataset) -> None:

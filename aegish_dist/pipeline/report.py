@@ -6,10 +6,9 @@ from decimal import Decimal
 from enum import StrEnum
 
 from sqlalchemy import Engine
-from sqlalchemy.orm import Session
 
 from aegish_dist.core.failures import TimedFailures, stretch_of
-from aegish_dist.core.opinion import JsonObject, ModelEffect, Opinion, Snapshot, overlay_effect
+from aegish_dist.core.opinion import ModelEffect, Opinion, Snapshot, overlay_effect
 from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.run import Run
 from aegish_dist.core.secrets import mask_key_shapes
@@ -71,8 +70,11 @@ def report_data(
         unanswered = unanswered_by_model(session, run)
         fleet = living_fleet(session)
         is_current = snapshot_id is None or is_unchanged(session, run, snapshot.identities)
-        timed = ReportPart.FAILURE_TIMES in parts
-        stretch_s, failure_times = _failure_times(session, run) if timed else (0, [])
+        stretch_s, failure_times = 0, list[TimedFailures]()
+        if ReportPart.FAILURE_TIMES in parts:
+            stretch_s = stretch_of(failure_span(session, run_id))
+            models = [spec.id for spec in run.models]
+            failure_times = failures_by_time(session, run_id, models, stretch_s)
     compared = ReportPart.COMPARISON in parts and is_current
     return ReportData(
         run=run,
@@ -101,13 +103,6 @@ def _comparison(
     return compare_models(engine, run.run_id, question=question)
 
 
-def _failure_times(session: Session, run: Run) -> tuple[int, list[TimedFailures]]:
-    """Return the length of the stretches in seconds, and what failed in them."""
-    stretch_s = stretch_of(failure_span(session, run.run_id))
-    models = [spec.id for spec in run.models]
-    return stretch_s, failures_by_time(session, run.run_id, models, stretch_s)
-
-
 def _snapshot(
     engine: Engine, run_id: str, opinion: Opinion, snapshot_id: int | None
 ) -> tuple[Snapshot, list[ModelEffect]]:
@@ -130,39 +125,32 @@ def _failures(
     model: str, attempts: Sequence[FailureKind], unanswered: Mapping[ErrorClass, int]
 ) -> list[FailureCount]:
     """Return why calls to a model failed, the most verdicts first."""
-    found = [
-        _failure(
-            model,
-            error_class,
-            unanswered.get(error_class, 0),
-            [kind for kind in attempts if kind.error_class is error_class],
-        )
-        for error_class in ErrorClass
-    ]
-    known = [each for each in found if each.verdicts or each.attempts]
-    return sorted(known, key=lambda each: (-each.verdicts, -each.attempts))
-
-
-def _failure(
-    model: str, error_class: ErrorClass, verdicts: int, kinds: Sequence[FailureKind]
-) -> FailureCount:
-    newest = max(kinds, key=lambda kind: kind.last_at, default=None)
-    return FailureCount(
-        model=model,
-        error_class=error_class,
-        verdicts=verdicts,
-        attempts=sum(kind.attempts for kind in kinds),
-        statuses=tuple(sorted({kind.status for kind in kinds if kind.status is not None})),
-        # What an older version or another tool has stored may hold a key, and reports are shared.
-        message="" if newest is None else mask_key_shapes(newest.message),
-        last_at=None if newest is None else newest.last_at,
-    )
+    found = []
+    for error_class in ErrorClass:
+        kinds = [kind for kind in attempts if kind.error_class is error_class]
+        newest = max(kinds, key=lambda kind: kind.last_at, default=None)
+        if kinds or unanswered.get(error_class):
+            failure = FailureCount(
+                model=model,
+                error_class=error_class,
+                verdicts=unanswered.get(error_class, 0),
+                attempts=sum(kind.attempts for kind in kinds),
+                statuses=tuple(sorted({each.status for each in kinds if each.status is not None})),
+                # What another version or tool has stored may hold a key, and reports are shared.
+                message="" if newest is None else mask_key_shapes(newest.message),
+                last_at=None if newest is None else newest.last_at,
+            )
+            found.append(failure)
+    return sorted(found, key=lambda each: (-each.verdicts, -each.attempts))
 
 
 def _halted(run: Run, fleet: Fleet, snapshot: Snapshot) -> Iterator[Halted]:
     """Yield the models that lack verdicts and are not called, with the reason."""
     entries = {entry["model"]: entry for entry in snapshot.document["models"]}
-    over = over_budget(run, {model: _spent(entry) for model, entry in entries.items()})
+    spent = {
+        model: Decimal(str(entry["cost"]["total_usd"] or 0)) for model, entry in entries.items()
+    }
+    over = over_budget(run, spent)
     for model, entry in entries.items():
         counts, halt = entry["counts"], fleet.halt(run.run_id, model)
         if counts["done"] >= counts["planned"]:
@@ -175,7 +163,3 @@ def _halted(run: Run, fleet: Fleet, snapshot: Snapshot) -> Iterator[Halted]:
             yield Halted(model, halt.value, fleet.reason(run.run_id, model) or "")
         elif (run.run_id, model) in fleet.unserved:
             yield Halted(model, "no worker may call it", fleet.unserved[run.run_id, model])
-
-
-def _spent(entry: JsonObject) -> Decimal:
-    return Decimal(str(entry["cost"]["total_usd"] or 0))

@@ -4,6 +4,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -21,9 +22,9 @@ from aegish_dist.core.sample import Sample
 from aegish_dist.core.text import printable_json
 from aegish_dist.db.counting import is_unchanged
 from aegish_dist.db.engine import transaction
-from aegish_dist.db.overlays import ChangedSample, OverlayInRun
+from aegish_dist.db.overlays import ChangedSample
 from aegish_dist.db.runs import load_run
-from aegish_dist.db.verdict_reader import Judgements, export
+from aegish_dist.db.verdict_reader import NO_CHANGES, Judgements, export
 from aegish_dist.db.verdicts import RunImport, settle
 from aegish_dist.errors import (
     ConfigError,
@@ -86,17 +87,13 @@ def export_file(
         ConfigError: The file is Parquet and pyarrow is not installed.
     """
     if table is None:
-        table = _is_table(path)
+        suffix = ".jsonl" if is_stream(path) else path.suffix.lower()
+        if suffix not in (".jsonl", ".parquet"):
+            problem = "cannot be written as verdicts; choose .jsonl or .parquet, or say --format"
+            raise DatasetError(problem, source=str(path))
+        table = suffix == ".parquet"
     with replacing(path) as stream:
         (_export_table if table else export_lines)(engine, run_id, stream, opinions)
-
-
-def _is_table(path: Path) -> bool:
-    suffix = ".jsonl" if is_stream(path) else path.suffix.lower()
-    if suffix not in (".jsonl", ".parquet"):
-        problem = "cannot be written as verdicts; choose .jsonl or .parquet, or say --format"
-        raise DatasetError(problem, source=str(path))
-    return suffix == ".parquet"
 
 
 def export_lines(
@@ -107,9 +104,7 @@ def export_lines(
     Args:
         opinions: For each a key says whether a verdict is correct, null where it is unscored.
     """
-    with transaction(engine) as session:
-        run = load_run(session, run_id)
-        judged = judgements_of(session, run, opinions)
+    with _judged(engine, run_id, opinions) as (session, run, judged):
         for lines in map(in_ascii, export(session, run, judged)):
             for start in range(0, len(lines), PIPE_BYTES):
                 stream.write(memoryview(lines)[start : start + PIPE_BYTES])
@@ -119,37 +114,29 @@ def _export_table(
     engine: Engine, run_id: str, stream: IO[bytes], opinions: Sequence[Opinion]
 ) -> None:
     load_pyarrow()  # before the database is asked for anything
-    with transaction(engine) as session:
-        run = load_run(session, run_id)
-        judged = judgements_of(session, run, opinions)
-        tables = RecordTables(tuple(judged.rules), _about(run, opinions))
+    with _judged(engine, run_id, opinions) as (session, run, judged):
+        # A table that is copied elsewhere still says where it comes from.
+        about = {"version": __version__, "run_id": run.run_id, "run_name": run.name}
+        if opinions:
+            about["correct"] = json.dumps([opinion.provenance for opinion in opinions])
+        metadata = {f"aegish-dist.{key}": text for key, text in about.items()}
+        tables = RecordTables(tuple(judged.rules), metadata)
         tables.write(map(tables.from_csv, export(session, run, judged, columns=True)), stream)
 
 
-def _about(run: Run, opinions: Sequence[Opinion]) -> dict[str, str]:
-    """Return the metadata of a file: a table copied elsewhere still says where it comes from."""
-    about = {"version": __version__, "run_id": run.run_id, "run_name": run.name}
-    if opinions:
-        about["correct"] = json.dumps([opinion.provenance for opinion in opinions])
-    return {f"aegish-dist.{key}": text for key, text in about.items()}
-
-
-def judgements_of(session: Session, run: Run, opinions: Sequence[Opinion]) -> Judgements:
-    """Return the columns of some opinions, in their order.
-
-    Args:
-        run: The run; the overlay of the opinions has to fit it.
-
-    Raises:
-        OpinionError: The overlay does not fit the datasets of the run.
-        ConfigError: Two opinions have rule sets of the same name.
-    """
-    if not opinions:
-        return Judgements()
-    rules = {_column(opinion.rule.name): opinion.rule for opinion in opinions}
-    if len(rules) < len(opinions):
-        raise ConfigError("--correct names two rule sets whose columns would have the same name")
-    return Judgements(rules, overlay_of(session, run, opinions[0]).values)
+@contextmanager
+def _judged(
+    engine: Engine, run_id: str, opinions: Sequence[Opinion]
+) -> Iterator[tuple[Session, Run, Judgements]]:
+    """Give a transaction, its run, and the columns of some opinions in their order."""
+    with transaction(engine) as session:
+        run = load_run(session, run_id)
+        rules = {_column(opinion.rule.name): opinion.rule for opinion in opinions}
+        if len(rules) < len(opinions):
+            problem = "--correct names two rule sets whose columns would have the same name"
+            raise ConfigError(problem)
+        changes = overlay_of(session, run, opinions[0]).values if opinions else NO_CHANGES
+        yield session, run, Judgements(rules, changes)
 
 
 def _column(rule: str) -> str:
@@ -175,9 +162,7 @@ def export_inspect(
         OutputError: The folder cannot be written to, or holds another file of such a name.
     """
     opinions, names = opinions or [Opinion()], list[str]()
-    with transaction(engine) as session:
-        run = load_run(session, run_id)
-        judged = judgements_of(session, run, opinions)
+    with _judged(engine, run_id, opinions) as (session, run, judged):
         lines = JudgedLines(tuple(judged.rules))
         with replacing_in(folder, lambda path: _run_of(path) == run.run_id) as opened:
             parts = export(session, run, judged)
@@ -185,7 +170,10 @@ def export_inspect(
             for (model, dataset), group in groupby(verdicts, _log_of):
                 head = LogHead.of(run, model, dataset, opinions)
                 names.append(head.file_name)
-                _write(opened(head.file_name), head, group)
+                with InspectLogWriter(opened(head.file_name), head) as log:
+                    for _, of_sample in groupby(group, _sample_of):
+                        epochs = groupby(of_sample, lambda verdict: verdict.record.epoch)
+                        log.add([list(of_epoch) for _, of_epoch in epochs])
     if not names:
         raise StoreError(f"run {run_id} has no verdict yet")
     return names
@@ -208,17 +196,6 @@ def _log_of(verdict: ScoredRecord) -> tuple[str, str]:
 def _sample_of(verdict: ScoredRecord) -> tuple[str, ...]:
     record = verdict.record
     return record.command, record.target, record.category or "", record.cluster or ""
-
-
-def _write(stream: IO[bytes], head: LogHead, verdicts: Iterator[ScoredRecord]) -> None:
-    with InspectLogWriter(stream, head) as log:
-        for _, of_sample in groupby(verdicts, _sample_of):
-            epochs = groupby(of_sample, lambda verdict: verdict.record.epoch)
-            log.add([list(of_epoch) for _, of_epoch in epochs])
-
-
-Open = Callable[[str], IO[bytes]]
-"""Opens a file of that name to write."""
 
 
 def export_every_eval_ever(
@@ -251,42 +228,37 @@ def export_every_eval_ever(
                 run = load_run(session, run_id)
                 if not is_unchanged(session, run, found.identities):
                     found = aggregate(engine, run_id, [opinion], within=session)[0]
-                _Records(run, found, written).write(session, opinion)
+                _write_records(session, run, found, opinion, written)
     return names
 
 
-class _Records:
-    """The files of a snapshot."""
-
-    def __init__(self, run: Run, snapshot: Snapshot, opened: Open) -> None:
-        self._run, self._snapshot, self._opened = run, snapshot, opened
-        entries = ranked_entries(snapshot.document)
-        self._entries = sorted(entries, key=lambda each: each.model)
-        self._names = {each.model: record_identity(snapshot, each.model) for each in entries}
-
-    def write(self, session: Session, opinion: Opinion) -> None:
-        """Write the lines of all models, and each model's record, which has their hash."""
-        files: dict[str, _Lines] = {}
-        for model, lines, unscored in self._parts(session, opinion):
-            path = self._names[model].samples_path
-            files.setdefault(model, _Lines(partial(self._opened, path))).add(lines, unscored)
-        for entry in self._entries:
-            identity = self._names[entry.model]
-            samples = files[entry.model].file() if entry.model in files else None
-            record = evaluation_record(self._run, self._snapshot, entry, identity, samples)
-            self._opened(identity.record_path).write(f"{printable_json(record)}\n".encode())
-
-    def _parts(self, session: Session, opinion: Opinion) -> Iterator[tuple[str, list[str], int]]:
-        """Yield model, lines and number of unscored verdicts, part by part."""
-        overlay = overlay_of(session, self._run, opinion)
-        made = SampleLines(opinion.rule, _relabelled(overlay))
-
-        judged = Judgements({CORRECT: opinion.rule}, overlay.values)
-        for part in export(session, self._run, judged):
-            verdicts = [json.loads(line) for line in part.splitlines()]
-            if verdicts:
-                model = verdicts[0]["model"]
-                yield model, *made.of(self._names[model].evaluation_id, verdicts)
+def _write_records(
+    session: Session,
+    run: Run,
+    snapshot: Snapshot,
+    opinion: Opinion,
+    opened: Callable[[str], IO[bytes]],
+) -> None:
+    """Write the lines of all models, and each model's record, which has their hash."""
+    entries = sorted(ranked_entries(snapshot.document), key=lambda each: each.model)
+    names = {each.model: record_identity(snapshot, each.model) for each in entries}
+    files = {model: _Lines(partial(opened, name.samples_path)) for model, name in names.items()}
+    overlay = overlay_of(session, run, opinion)
+    labels = {
+        (each.dataset, _sample_id(each)): Relabelled(each.change.target, each.change.category)
+        for each in overlay.samples
+        if each.change.target is not None
+    }
+    made = SampleLines(opinion.rule, labels)
+    for part in export(session, run, Judgements({CORRECT: opinion.rule}, overlay.values)):
+        verdicts = [json.loads(line) for line in part.splitlines()]
+        if verdicts:
+            model = verdicts[0]["model"]
+            files[model].add(*made.of(names[model].evaluation_id, verdicts))
+    for entry in entries:
+        identity, samples = names[entry.model], files[entry.model].file()
+        record = evaluation_record(run, snapshot, entry, identity, samples)
+        opened(identity.record_path).write(f"{printable_json(record)}\n".encode())
 
 
 class _Lines:
@@ -313,14 +285,6 @@ class _Lines:
         return SamplesFile(self._hash.hexdigest(), self._rows, self._unscored)
 
 
-def _relabelled(overlay: OverlayInRun) -> dict[tuple[str, str], Relabelled]:
-    return {
-        (each.dataset, _sample_id(each)): Relabelled(each.change.target, each.change.category)
-        for each in overlay.samples
-        if each.change.target is not None
-    }
-
-
 def _sample_id(changed: ChangedSample) -> str:
     if changed.change.sample_id is not None:
         return changed.change.sample_id
@@ -331,9 +295,6 @@ def _sample_id(changed: ChangedSample) -> str:
 BATCH_ROWS = 5_000
 BATCH_CHARS = 4 * 2**20
 """Verdicts that are stored at once, and characters of their completions."""
-
-SETTLE_FROM = 100_000
-"""Verdicts; fewer are counted at once all the same."""
 
 _ROOM_TO_CHECK = text("SELECT set_config('work_mem', '64MB', true)")
 """The check of a statement's references holds its rows in memory."""
@@ -368,8 +329,7 @@ def import_verdicts(engine: Engine, paths: Sequence[Path], name: str) -> Importe
             break
         except OtherDatasetError as found:
             known = found.fingerprints
-    if imported.verdicts >= SETTLE_FROM:
-        settle(engine)
+    settle(engine, imported.verdicts)
     return imported
 
 

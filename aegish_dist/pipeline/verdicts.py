@@ -6,9 +6,8 @@ counts again. Workers may go on meanwhile, and a second reparse does no harm: it
 batch, and finds nothing to change.
 """
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
@@ -75,7 +74,11 @@ def list_verdicts(
     """
     with transaction(engine, isolation_level="REPEATABLE READ") as session:
         run = load_run(session, run_id)
-        _require_names(session, run, chosen)
+        _require_models(run, (*chosen.models, *chosen.missed_by))
+        _require_datasets(run, chosen.datasets)
+        if chosen.categories:
+            known = categories_of(session, run_id)
+            _require_names(run, "category", sorted(chosen.categories), known)
         yield from read_verdicts(
             session,
             run,
@@ -139,26 +142,24 @@ def outcomes_or_labels(
     return frozenset(known[name.upper()] for name in names)
 
 
-def _require_names(session: Session, run: Run, chosen: VerdictFilter) -> None:
-    models = [spec.id for spec in run.models]
-    for model in (*chosen.models, *chosen.missed_by):
-        require_name(run, "model", model, models)
-    for dataset in chosen.datasets:
-        require_name(run, "dataset", dataset, [each.name for each in run.datasets])
-    categories = categories_of(session, run.run_id) if chosen.categories else []
-    for category in sorted(chosen.categories):
-        require_name(run, "category", category, categories)
-
-
-def require_name(run: Run, what: str, name: str, known: Sequence[str]) -> None:
+def _require_names(run: Run, what: str, names: Iterable[str], known: Sequence[str]) -> None:
     """Refuse a name that a run does not have.
 
     Args:
         what: The kind of thing that it names, in a word.
     """
-    if name not in known:
-        listed = ", ".join(known[:NAMED]) + (", ..." if len(known) > NAMED else "")
-        raise StoreError(f"run {run.run_id} has no {what} '{name}': it has {listed or 'none'}")
+    for name in names:
+        if name not in known:
+            listed = ", ".join(known[:NAMED]) + (", ..." if len(known) > NAMED else "")
+            raise StoreError(f"run {run.run_id} has no {what} '{name}': it has {listed or 'none'}")
+
+
+def _require_models(run: Run, names: Iterable[str]) -> None:
+    _require_names(run, "model", names, [spec.id for spec in run.models])
+
+
+def _require_datasets(run: Run, names: Iterable[str]) -> None:
+    _require_names(run, "dataset", names, [each.name for each in run.datasets])
 
 
 def show_sample(
@@ -182,8 +183,8 @@ def show_sample(
     """
     with transaction(engine, isolation_level="REPEATABLE READ") as session:
         run = load_run(session, run_id)
-        for model in models:
-            require_name(run, "model", model, [spec.id for spec in run.models])
+        _require_models(run, models)
+        _require_datasets(run, () if dataset is None else [dataset])
         found = _find(session, run, name, dataset)
         overlay = overlay_of(session, run, opinion)
         judged = SqlScoring(opinion.rule, overlay.values)
@@ -196,8 +197,6 @@ def show_sample(
 
 
 def _find(session: Session, run: Run, name: str, dataset: str | None) -> FoundSample:
-    if dataset is not None:
-        require_name(run, "dataset", dataset, [each.name for each in run.datasets])
     limit = CANDIDATES + 1
     found = find_samples(session, run.run_id, name, dataset, limit) if name.strip() else []
     best = [each for each in found if each.rank == found[0].rank]
@@ -207,15 +206,13 @@ def _find(session: Session, run: Run, name: str, dataset: str | None) -> FoundSa
             "`aegish-dist verdicts list` shows ids and commands"
         )
     if len(best) > 1:
-        listed = ", ".join(map(_candidate, best[:CANDIDATES]))
+        listed = ", ".join(
+            f"{each.sample_id} of {each.dataset} ({_short(each.sample.command)})"
+            for each in best[:CANDIDATES]
+        )
         more = ", ..." if len(best) > CANDIDATES else ""
         raise StoreError(f"'{_short(name)}' is ambiguous: it could be {listed}{more}")
     return best[0]
-
-
-def _candidate(found: FoundSample) -> str:
-    command = _short(found.sample.command)
-    return f"{found.sample_id} of {found.dataset} ({command})"
 
 
 def _short(text: str) -> str:
@@ -232,10 +229,9 @@ def failure_times(engine: Engine, run_id: str, models: Sequence[str] = ()) -> li
     """
     with transaction(engine) as session:
         run = load_run(session, run_id)
-        known = [spec.id for spec in run.models]
-        for model in models:
-            require_name(run, "model", model, known)
-        return failures_by_time(session, run_id, models or known, width_s=60)
+        _require_models(run, models)
+        asked = models or [spec.id for spec in run.models]
+        return failures_by_time(session, run_id, asked, width_s=60)
 
 
 BATCH = 500
@@ -296,9 +292,9 @@ def reparse_run(
                     answers = next_answers(
                         session, after, BATCH, BATCH_CHARACTERS, lock=not dry_run
                     )
-                    differing = [_Differing(each, new) for each in answers if (new := _read(each))]
+                    differing = [(each, new) for each in answers if (new := _read(each))]
                     if not dry_run:
-                        write_readings(session, [(each.stored.key, each.now) for each in differing])
+                        write_readings(session, [(each.key, now) for each, now in differing])
                     changed += _changed(session, model, differing)
                 if not answers:
                     break
@@ -310,13 +306,6 @@ def reparse_run(
     return Reparsed(run_id, completions, updated, tuple(changed), pruned)
 
 
-class _Differing(NamedTuple):
-    """An answer that today's parser reads differently, if only by its version."""
-
-    stored: StoredAnswer
-    now: Reading
-
-
 def _read(answer: StoredAnswer) -> Reading | None:
     """Read a completion; None when that gives what is stored."""
     found = judge(Completion(answer.text))
@@ -325,18 +314,18 @@ def _read(answer: StoredAnswer) -> Reading | None:
 
 
 def _changed(
-    session: Session, model: str, differing: Sequence[_Differing]
+    session: Session, model: str, differing: Sequence[tuple[StoredAnswer, Reading]]
 ) -> Iterator[ChangedVerdict]:
-    turned = [each for each in differing if each.stored.reading.outcome is not each.now.outcome]
+    turned = [each for each in differing if each[0].reading.outcome is not each[1].outcome]
     named = session.execute(
         select(SampleRow.key, DatasetRow.name, SampleRow.command)
         .join(DatasetRow, DatasetRow.id == SampleRow.dataset_id)
-        .where(SampleRow.key.in_([each.stored.key.sample_key for each in turned]))
+        .where(SampleRow.key.in_([stored.key.sample_key for stored, _ in turned]))
     )
     samples = {key: (dataset, command) for key, dataset, command in named}
-    for each in turned:
-        key, before = each.stored.key, each.stored.reading.outcome
+    for stored, now in turned:
+        key, before = stored.key, stored.reading.outcome
         dataset, command = samples[key.sample_key]
         yield ChangedVerdict(
-            model, dataset, command, key.epoch, key.generation, before, each.now.outcome
+            model, dataset, command, key.epoch, key.generation, before, now.outcome
         )

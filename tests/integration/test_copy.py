@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES
 from aegish_dist.core.verdict import Recording
-from aegish_dist.db import verdict_reader
+from aegish_dist.db import verdict_reader, verdicts
 from aegish_dist.db.runs import one_at_a_time
 from aegish_dist.db.tables import RunModelRow, SampleRow, VerdictRow
 from aegish_dist.db.verdicts import RunImport
@@ -240,7 +240,7 @@ def test_what_was_imported_is_counted_from_the_index(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A large import leaves every page of the table marked as visible to all."""
-    monkeypatch.setattr(importing, "SETTLE_FROM", 20)
+    monkeypatch.setattr(verdicts, "SETTLE_FROM", 20)
     lines = [a_line(f"echo {number}") for number in range(20)]
 
     import_verdicts(engine, [write_lines(tmp_path / "a.jsonl", lines)], "")

@@ -53,8 +53,9 @@ SELECT EXISTS (SELECT FROM aggregations WHERE id = :id AND finished_at IS NULL)
 
 -- name: newest_aggregation
 -- The newest aggregation that the completion of the present plan of the run `:run` asked for.
-SELECT aggregation.id, aggregation.finished_at IS NOT NULL AS finished,
-       aggregation.snapshot_ids, aggregation.problem
+SELECT aggregation.finished_at IS NOT NULL AS finished,
+       aggregation.snapshot_ids[cardinality(aggregation.snapshot_ids)] AS snapshot_id,
+       aggregation.problem
 FROM aggregations AS aggregation JOIN runs AS run ON run.id = aggregation.run_id
 WHERE run.id = :run AND aggregation.completion = {completion}
 ORDER BY aggregation.id DESC LIMIT 1
