@@ -64,30 +64,16 @@ class PixelLine:
         return math.hypot(self.x2 - self.x, self.y2 - self.y)
 
     def crosses(self, box: PixelBox) -> bool:
-        """Whether a part of it lies within a box (Liang & Barsky 1984, ACM ToG 3:1)."""
+        """Whether a part of it lies within a box."""
         if (
             max(self.x, self.x2) <= box.left
             or min(self.x, self.x2) >= box.right
             or max(self.y, self.y2) <= box.top
             or min(self.y, self.y2) >= box.bottom
         ):
-            return False  # nearly always, and at a third of the time
-        enters, leaves = 0.0, 1.0
-        dx, dy = self.x2 - self.x, self.y2 - self.y
-        for slope, room in (
-            (-dx, self.x - box.left),
-            (dx, box.right - self.x),
-            (-dy, self.y - box.top),
-            (dy, box.bottom - self.y),
-        ):
-            if slope == 0:
-                if room <= 0:
-                    return False
-            elif slope < 0:
-                enters = max(enters, room / slope)
-            else:
-                leaves = min(leaves, room / slope)
-        return enters < leaves
+            return False
+        sides = [self.side(x, y) for x in (box.left, box.right) for y in (box.top, box.bottom)]
+        return min(sides) < 0 < max(sides)
 
     def meets(self, other: "PixelLine") -> bool:
         """Whether two lines cross."""
@@ -103,7 +89,8 @@ class PixelLine:
 
 MARK_PX = 5.5
 """Half the width of the mark of a point."""
-_RINGS = (8.0, 14.0, 22.0, 32.0, 44.0, 58.0, 74.0, 92.0, 112.0, 134.0, 160.0, 190.0)
+_RINGS = (8.0, 14.0, 22.0, 32.0, 44.0, 58.0, 74.0, 92.0, 112.0, 134.0, 160.0, 190.0, 225.0, 270.0,
+          330.0, 400.0, 500.0, 620.0)  # fmt: skip
 _DIRECTIONS = 16
 _LINE_FROM = 11.0
 """From this distance on a label has a line to its point."""
@@ -150,36 +137,14 @@ class PlacedLabel:
 
 
 @dataclass(frozen=True, slots=True)
-class _Surroundings:
-    """All that a label has to look out for."""
+class _Block:
+    """Points at one place, whose labels stand below each other."""
 
-    area: PixelBox
-    marks: Sequence[PixelBox]
-    bars: Sequence[PixelLine]
-    placed: Sequence[PlacedLabel]
-
-    def allows(self, label: PlacedLabel) -> bool:
-        """Whether a label covers nothing that has to be seen."""
-        roomy = label.box.grown(1.5)
-        if not self.area.holds(label.box) or any(roomy.meets(mark) for mark in self.marks):
-            return False
-        line = label.line
-        return not any(
-            roomy.meets(other.box)
-            or (other.line is not None and other.line.crosses(roomy))
-            or (line is not None and line.crosses(other.box.grown(1)))
-            for other in self.placed
-        )
-
-    def penalty(self, label: PlacedLabel) -> float:
-        """Return what a place costs besides its distance."""
-        covered = [bar for bar in self.bars if bar.crosses(label.box)]
-        cost = sum(_STRUCK_OUT if bar.y == bar.y2 else _CROSSED for bar in covered)
-        if label.line is not None:
-            cost += 25.0 * sum(label.line.crosses(mark) for mark in self.marks)
-            others = [other.line for other in self.placed if other.line is not None]
-            cost += 60.0 * sum(label.line.meets(other) for other in others)
-        return cost
+    x: float
+    y: float
+    width: float
+    height: float
+    members: Sequence[int]
 
 
 def place_labels(
@@ -200,94 +165,105 @@ def place_labels(
         One for each point, in their order; None where no free place is left.
     """
     marks = [PixelBox(p.x, p.y, p.x, p.y).grown(MARK_PX) for p in points]
-    blocks = _blocks(points)
-    placed: list[PlacedLabel | None] = [None] * len(blocks)
-    order = sorted(range(len(blocks)), key=lambda place: (-_crowd(blocks, place), place))
+    blocks = _blocks(points, size)
+    crowds = [sum(_distance(one, other) < _CROWDED for other in blocks) for one in blocks]
+    placed: dict[int, PlacedLabel] = {}
     for _ in range(_ROUNDS):
-        for place in order:
-            others = [each for at, each in enumerate(placed) if each is not None and at != place]
+        for place in sorted(range(len(blocks)), key=lambda at: (-crowds[at], at)):
+            others = [label for at, label in placed.items() if at != place]
             around = _Surroundings(area, [*marks, *obstacles], bars, others)
-            placed[place] = _best(blocks[place], size, around) or placed[place]
-    return _split(points, blocks, placed)
-
-
-@dataclass(frozen=True, slots=True)
-class _Block:
-    """Points at one place, whose labels stand below each other."""
-
-    x: float
-    y: float
-    members: tuple[int, ...]
-    texts: tuple[str, ...]
-
-    def size(self, font: float) -> tuple[float, float]:
-        return max(text_width(text, font) for text in self.texts), font * _LINE * len(self.texts)
-
-
-def _blocks(points: Sequence[LabelledPoint]) -> list[_Block]:
-    """Join points that lie on each other: lines to one place would not tell them apart."""
-    blocks: list[_Block] = []
-    for place, point in enumerate(points):
-        for at, block in enumerate(blocks):
-            if math.hypot(block.x - point.x, block.y - point.y) < _ALIKE:
-                members, texts = (*block.members, place), (*block.texts, point.text)
-                blocks[at] = _Block(block.x, block.y, members, texts)
-                break
-        else:
-            blocks.append(_Block(point.x, point.y, (place,), (point.text,)))
-    return blocks
-
-
-def _split(
-    points: Sequence[LabelledPoint],
-    blocks: Sequence[_Block],
-    placed: Sequence[PlacedLabel | None],
-) -> list[PlacedLabel | None]:
-    """Return the labels of the points; the first one of a block has its line."""
+            best = around.best(blocks[place])
+            if best is not None:
+                placed[place] = best
     found: list[PlacedLabel | None] = [None] * len(points)
-    for block, label in zip(blocks, placed, strict=True):
-        if label is None:
-            continue
-        height = (label.box.bottom - label.box.top) / len(block.members)
-        for at, place in enumerate(block.members):
-            top = label.box.top + at * height
-            box = PixelBox(label.box.left, top, label.box.right, top + height - 0.01)
-            line = None if at else label.line
-            found[place] = PlacedLabel(points[place].text, box, line, label.align)
+    for at, label in placed.items():
+        step = blocks[at].height / len(blocks[at].members)
+        for line, member in enumerate(blocks[at].members):
+            top = label.box.top + line * step
+            box = PixelBox(label.box.left, top, label.box.right, top + step - 0.01)
+            leader = None if line else label.line
+            found[member] = PlacedLabel(points[member].text, box, leader, label.align)
     return found
 
 
-def _crowd(blocks: Sequence[_Block], place: int) -> int:
-    block = blocks[place]
-    return sum(math.hypot(b.x - block.x, b.y - block.y) < _CROWDED for b in blocks)
+def _distance(one: LabelledPoint | _Block, other: LabelledPoint | _Block) -> float:
+    return math.hypot(one.x - other.x, one.y - other.y)
 
 
-def _best(point: _Block, size: float, around: _Surroundings) -> PlacedLabel | None:
-    best, least = None, math.inf
-    for box, ring, distance in _candidates(point, size):
-        if ring >= least:
-            break
-        if distance >= least or not around.area.holds(box):
-            continue
-        label = _label(point, box)
-        if around.allows(label):
-            cost = distance + around.penalty(label)
-            if cost < least:
-                best, least = label, cost
-    if best is not None:
+def _blocks(points: Sequence[LabelledPoint], size: float) -> list[_Block]:
+    """Join points that lie on each other: lines to one place would not tell them apart."""
+    joined: list[list[int]] = []
+    for place, point in enumerate(points):
+        near = (each for each in joined if _distance(points[each[0]], point) < _ALIKE)
+        found = next(near, None)
+        if found is None:
+            joined.append([place])
+        else:
+            found.append(place)
+    return [
+        _Block(
+            points[members[0]].x,
+            points[members[0]].y,
+            max(text_width(points[member].text, size) for member in members),
+            size * _LINE * len(members),
+            members,
+        )
+        for members in joined
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Surroundings:
+    """All that a label has to look out for."""
+
+    area: PixelBox
+    marks: Sequence[PixelBox]
+    bars: Sequence[PixelLine]
+    placed: Sequence[PlacedLabel]
+
+    def best(self, block: _Block) -> PlacedLabel | None:
+        """Return the label at the free place that costs least."""
+        best, least = None, math.inf
+        for box, ring, distance in _candidates(block):
+            if ring >= least:
+                break
+            if distance < least and self.area.holds(box):
+                label = _label(block, box)
+                if self._allows(label):
+                    cost = distance + self._penalty(label)
+                    best, least = (label, cost) if cost < least else (best, least)
         return best
-    return next((each for each in _anywhere(point, size, around.area) if around.allows(each)), None)
+
+    def _allows(self, label: PlacedLabel) -> bool:
+        """Whether a label covers nothing that has to be seen."""
+        roomy, line = label.box.grown(1.5), label.line
+        return not any(roomy.meets(mark) for mark in self.marks) and not any(
+            roomy.meets(other.box)
+            or (other.line is not None and other.line.crosses(roomy))
+            or (line is not None and line.crosses(other.box.grown(1)))
+            for other in self.placed
+        )
+
+    def _penalty(self, label: PlacedLabel) -> float:
+        """Return what a place costs besides its distance."""
+        covered = [bar for bar in self.bars if bar.crosses(label.box)]
+        cost = sum(_STRUCK_OUT if bar.y == bar.y2 else _CROSSED for bar in covered)
+        if label.line is not None:
+            cost += 25.0 * sum(label.line.crosses(mark) for mark in self.marks)
+            others = [other.line for other in self.placed if other.line is not None]
+            cost += 60.0 * sum(label.line.meets(other) for other in others)
+        return cost
 
 
-def _candidates(point: _Block, size: float) -> Iterator[tuple[PixelBox, float, float]]:
+def _candidates(block: _Block) -> Iterator[tuple[PixelBox, float, float]]:
     """Yield places around a point with their ring and cost, the nearest ring first."""
-    width, height = point.size(size)
+    width, height = block.width, block.height
     for ring in _RINGS:
         for step in range(_DIRECTIONS):
             angle = 2 * math.pi * step / _DIRECTIONS
             across, down = math.cos(angle), math.sin(angle)
-            x = point.x + ring * across + width * _share(across)
-            y = point.y + ring * down + height * _share(down)
+            x = block.x + ring * across + width * _share(across)
+            y = block.y + ring * down + height * _share(down)
             box = PixelBox(x - width / 2, y - height / 2, x + width / 2, y + height / 2)
             preference = 1.5 * (across < -0.1) + 1.0 * (abs(across) < 0.1) + 0.5 * (down > 0.1)
             yield box, ring, ring + preference
@@ -298,23 +274,9 @@ def _share(direction: float) -> float:
     return max(-0.5, min(0.5, direction * 0.75))
 
 
-def _anywhere(point: _Block, size: float, area: PixelBox) -> list[PlacedLabel]:
-    """Return places all over the plot, the nearest first."""
-    width, height = point.size(size)
-    columns = int(max(area.right - area.left - width, 0) // 12)
-    rows = int(max(area.bottom - area.top - height, 0) // 5)
-    found = []
-    for row in range(rows + 1):
-        for column in range(columns + 1):
-            left, top = area.left + 12 * column, area.top + 5 * row
-            found.append(_label(point, PixelBox(left, top, left + width, top + height)))
-    return sorted(found, key=lambda each: each.line.length if each.line else 0.0)
-
-
-def _label(point: _Block, box: PixelBox) -> PlacedLabel:
-    x, y = box.nearest(point.x, point.y)
-    width = box.right - box.left
-    at = (x - box.left) / width if width else 0.0
+def _label(block: _Block, box: PixelBox) -> PlacedLabel:
+    x, y = box.nearest(block.x, block.y)
+    at = (x - box.left) / (box.right - box.left or 1)
     align = "left" if at < 0.34 else "right" if at > 0.66 else "center"
-    line = PixelLine(x, y, point.x, point.y)
-    return PlacedLabel(point.texts[0], box, line if line.length > _LINE_FROM else None, align)
+    line = PixelLine(x, y, block.x, block.y)
+    return PlacedLabel("", box, line if line.length > _LINE_FROM else None, align)
