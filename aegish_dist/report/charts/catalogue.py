@@ -31,7 +31,7 @@ from aegish_dist.report.charts.words import (
     small_print,
 )
 from aegish_dist.report.data import ReportData
-from aegish_dist.report.layout import ranked_entries
+from aegish_dist.report.layout import RankedModel, ranked_entries
 
 _Make = Callable[[str, ReportData], Chart | NoChart]
 
@@ -44,14 +44,20 @@ class ChartKind:
     make: _Make
 
 
-def _against(up: Measure, across: Measure) -> _Make:
+def _against(summary: str, up: Measure, across: Measure) -> ChartKind:
     """Return a scatter plot; what is better when it is less has a Pareto line."""
 
     def make(name: str, data: ReportData) -> Chart | NoChart:
         entries = ranked_entries(data.snapshot.document)
         return scatter(name, entries, data.targets, across=across, up=up)
 
-    return make
+    return ChartKind(summary, make)
+
+
+def _of_models(
+    summary: str, draw: Callable[[str, Sequence[RankedModel]], Chart | NoChart]
+) -> ChartKind:
+    return ChartKind(summary, lambda name, data: draw(name, ranked_entries(data.snapshot.document)))
 
 
 def _ranking(name: str, data: ReportData) -> Chart | NoChart:
@@ -63,26 +69,15 @@ def _ranking(name: str, data: ReportData) -> Chart | NoChart:
 CHARTS: Mapping[str, ChartKind] = MappingProxyType(
     {
         "ranking": ChartKind("Ranked models: score, interval, tie groups.", _ranking),
-        "score-by-cost": ChartKind("Score against cost, Pareto line.", _against(SCORE, COST)),
-        "score-by-latency": ChartKind(
-            "Score against service time, Pareto line.", _against(SCORE, LATENCY)
+        "score-by-cost": _against("Score against cost, Pareto line.", SCORE, COST),
+        "score-by-latency": _against("Score against service time, Pareto line.", SCORE, LATENCY),
+        "detection-by-acceptance": _against(
+            "Detection against acceptance, both intervals.", DETECTION, ACCEPTANCE
         ),
-        "detection-by-acceptance": ChartKind(
-            "Detection against acceptance, both intervals.", _against(DETECTION, ACCEPTANCE)
-        ),
-        "category-heat-map": ChartKind(
-            "Detection by category, with intervals.",
-            lambda name, data: heat_map(name, ranked_entries(data.snapshot.document)),
-        ),
+        "category-heat-map": _of_models("Detection by category, with intervals.", heat_map),
         "differences": ChartKind("Differences of the score, with intervals.", differences),
-        "reliability": ChartKind(
-            "Accuracy by stated confidence.",
-            lambda name, data: reliability(name, ranked_entries(data.snapshot.document)),
-        ),
-        "latency-split": ChartKind(
-            "Service, queue, rate limiter, backoff.",
-            lambda name, data: latency_split(name, ranked_entries(data.snapshot.document)),
-        ),
+        "reliability": _of_models("Accuracy by stated confidence.", reliability),
+        "latency-split": _of_models("Service, queue, rate limiter, backoff.", latency_split),
         "error-timeline": ChartKind(
             "Failed attempts over time, by reason.",
             lambda name, data: error_timeline(name, data.failure_times, data.failure_stretch_s),
@@ -100,11 +95,7 @@ def make_chart(data: ReportData, name: str) -> Chart | NoChart:
 
 
 def chart_specification(data: ReportData, name: str) -> Json:
-    """Return one plot of a report as a specification of Vega-Lite, with its data.
-
-    Raises:
-        ReportError: There is no such plot, or the report has no data for it.
-    """
+    """Return one plot of a report as a specification of Vega-Lite, with its data."""
     chart = make_chart(data, name)
     if isinstance(chart, NoChart):
         raise ReportError(f"there is no plot {name} of run {data.run.run_id}: {chart.reason}")
@@ -147,14 +138,7 @@ class DrawnChart:
 def plot_files(
     data: ReportData, names: Sequence[str], forms: Sequence[str]
 ) -> Iterator[PlotFile | NoChart]:
-    """Yield the files of some plots, and the plots that there is no data for.
-
-    Args:
-        data: The content of the report, with pairs and failure times.
-
-    Raises:
-        ConfigError: The package that draws is not installed.
-    """
+    """Yield the files of some plots, and the plots that there is no data for."""
     words = small_print(data)
     for name in names:
         chart = make_chart(data, name)
@@ -170,12 +154,7 @@ def plot_files(
 def page_charts(data: ReportData) -> list[DrawnChart]:
     """Return the plots that stand in the HTML report, as SVG that takes its colours from the page.
 
-    Args:
-        data: The content of the report, with pairs and failure times.
-
-    Returns:
-        Those for which the report has data, in the order of the page; none where the package that
-        draws them, the extra `plots`, is not installed.
+    There is none where the package that draws them, the extra `plots`, is not installed.
     """
     try:
         converter()
@@ -200,11 +179,7 @@ def converter() -> Any:
 
 
 def drawn(specification: dict[str, Any], form: str, *, title: str) -> bytes:
-    """Return a plot as the content of a file.
-
-    Args:
-        title: One line; SVG holds it for those who do not see the plot.
-    """
+    """Return a plot as the content of a file; SVG holds the title for those who do not see it."""
     if form == "vega":
         return (printable_json(specification) + "\n").encode()
     if form == "svg":
@@ -239,9 +214,6 @@ def themed_svg(chart: Chart) -> str:
 
     Each colour is a custom property such as `--chart-ink`, with the colour of paper as the value
     where a page has no style sheet for it.
-
-    Raises:
-        ConfigError: The package that draws is not installed.
     """
     svg = drawn_svg(bare_specification(chart), chart.title, chart.description)
     return _TAG.sub(lambda tag: _themed_tag(tag[0]), _EMPTY.sub("", svg))

@@ -56,11 +56,7 @@ _WHITE_FROM = 50.0
 
 
 def heat_map(name: str, entries: Sequence[RankedModel]) -> Chart | NoChart:
-    """Return the detection rate of each model in each category.
-
-    Args:
-        entries: The models, best first.
-    """
+    """Return the detection rate of each model in each category."""
     categories = category_names(entries)
     known = [entry for entry in entries if entry.part("categories")]
     if not categories:
@@ -155,33 +151,22 @@ def _heat_in_words(entries: Sequence[RankedModel], categories: Sequence[str]) ->
 _SIDE_PX, _COLUMNS = 170.0, 5
 _SHARE = 13.0
 """Height of the bar of all verdicts, in the unit of the axis."""
-_BINS, _PERFECT, _OF_ALL = (
-    "verdicts in ten bins of confidence",
-    "perfect calibration",
-    "share of the verdicts",
-)
+_BINS, _PERFECT = "verdicts in ten bins of confidence", "perfect calibration"
+_OF_ALL = "share of the verdicts"
 
 
 def reliability(name: str, entries: Sequence[RankedModel]) -> Chart | NoChart:
-    """Return accuracy against stated confidence, a panel for each model.
-
-    Args:
-        entries: The models, best first.
-    """
-    stated = [entry for entry in entries if _bins(entry)]
+    """Return accuracy against stated confidence, a panel for each model."""
+    stated = [entry for entry in entries if entry.reliability]
     if not stated:
         return NoChart(name, "no model states a confidence")
     names = row_names(stated, _SIDE_PX + 40)
     rows = list(chain.from_iterable(map(_bin_rows, stated, names)))
     panels = list(dict.fromkeys(row["panel"] for row in rows))
+    header = {"labelExpr": _LINES, "labelPadding": 4}
     body = {
         "data": {"values": rows},
-        "facet": {
-            "field": "panel",
-            "type": "nominal",
-            "sort": panels,
-            "header": {"labelExpr": _LINES, "labelPadding": 4},
-        },
+        "facet": {"field": "panel", "type": "nominal", "sort": panels, "header": header},
         "columns": _COLUMNS,
         "spacing": {"row": 24, "column": 24},
         "spec": {"width": _SIDE_PX, "height": _SIDE_PX, "layer": list(_bin_layers())},
@@ -199,41 +184,28 @@ def reliability(name: str, entries: Sequence[RankedModel]) -> Chart | NoChart:
     return Chart(name, "Accuracy by stated confidence", caption, description, body, 34, width)
 
 
-def _bins(entry: RankedModel) -> list[Mapping[str, Any]]:
-    """Return the bins that hold verdicts."""
-    found = entry.document.get("reliability") or ()
-    return [each for each in found if each["n"] and each["accuracy"] is not None]
-
-
 def _bin_rows(entry: RankedModel, name: str) -> Iterator[dict[str, Any]]:
-    bins = _bins(entry)
-    total, ece = sum(each["n"] for each in bins), entry.metric("ece").value
+    total, ece = sum(each.n for each in entry.reliability), entry.metric("ece").value
     words = f"n = {format_count(total)}" + ("" if ece is None else f", ECE {ece:.3f}")
-    for each in bins:
-        low, high = each["ci_low"], each["ci_high"]
+    for each in entry.reliability:
         yield {
             "panel": f"{name}\n{words}",
-            "confidence": 100 * each["confidence"],
-            "accuracy": 100 * each["accuracy"],
-            "ci_low": None if low is None else 100 * max(low, 0.0),
-            "ci_high": None if high is None else 100 * min(high, 1.0),
-            "n": each["n"],
-            "begin": 100 * each["low"] + 0.6,
-            "end": 100 * each["high"] - 0.6,
-            "share": max(_SHARE * each["n"] / total, 0.3),
+            "confidence": 100 * (each.confidence or 0.0),
+            "accuracy": 100 * (each.accuracy or 0.0),
+            "ci_low": None if each.ci_low is None else 100 * max(each.ci_low, 0.0),
+            "ci_high": None if each.ci_high is None else 100 * min(each.ci_high, 1.0),
+            "n": each.n,
+            "begin": 100 * each.low + 0.6,
+            "end": 100 * each.high - 0.6,
+            "share": max(_SHARE * each.n / total, 0.3),
         }
 
 
 def _bin_layers() -> Iterator[Json]:
     scale = {"domain": [0, 100], "nice": False}
     tall = {"values": [0, 25, 50, 75, 100], "labelOverlap": True, "labelFontSize": SMALL_PX}
-    look = tall | {
-        "titleFontSize": SMALL_PX,
-        "ticks": False,
-        "domain": False,
-        "titlePadding": 4,
-        "labelPadding": 6,
-    }
+    look = tall | {"titleFontSize": SMALL_PX, "ticks": False, "domain": False}
+    look |= {"titlePadding": 4, "labelPadding": 6}
     x = number("confidence", "stated confidence (%)", scale=scale, **look)
     y = number("accuracy", "correct (%)", scale=scale, **look)
     yield _mark("rect", {"color": BAR}, x=number("begin"), x2={"field": "end"}, y=number("share"),
@@ -261,13 +233,12 @@ def _named(words: str, look: Any, symbol: Json) -> Json:
 def _bins_in_words(entries: Sequence[RankedModel]) -> str:
     said = []
     for entry in entries:
-        bins = _bins(entry)
-        most = max(bins, key=lambda each: each["n"])
-        total = format_count(sum(each["n"] for each in bins))
+        most = max(entry.reliability, key=lambda each: each.n)
+        total = format_count(sum(each.n for each in entry.reliability))
         said.append(
             f"{foreign_words(entry.model)}: {total} verdicts, most "
-            f"with a confidence of {100 * most['confidence']:.0f} %, of which "
-            f"{100 * most['accuracy']:.0f} % are correct"
+            f"with a confidence of {100 * (most.confidence or 0):.0f} %, of which "
+            f"{100 * (most.accuracy or 0):.0f} % are correct"
         )
     return "; ".join(said) + "."
 
@@ -338,14 +309,9 @@ def _timeline_body(counts: Mapping[ErrorClass, Counter[int]], step: int) -> Json
     }
     step_ms = 1000 * step
     rows = [
-        {
-            "reason": strips[reason],
-            "begin": step_ms * bar,
-            "end": step_ms * (bar + 1),
-            "n": attempts,
-        }
+        {"reason": strips[reason], "begin": step_ms * at, "end": step_ms * (at + 1), "n": attempts}
         for reason, bars in counts.items()
-        for bar, attempts in sorted(bars.items())
+        for at, attempts in sorted(bars.items())
     ]
     known = [bar for bars in counts.values() for bar in bars]
     begin, end = step_ms * min(known), step_ms * (max(known) + 1)
@@ -361,32 +327,17 @@ def _timeline_body(counts: Mapping[ErrorClass, Counter[int]], step: int) -> Json
     scale = {"type": "utc", "domain": [begin, end], "nice": False}
     x = {"field": "begin", "type": "temporal", "scale": scale, "axis": axis}
     y = number("n", scale={"nice": False, "zero": True}) | {"axis": None}
-    bar = {"type": "rect", "color": PALETTE[0], "stroke": PAPER, "strokeWidth": 0.5}
+    bar = {"color": PALETTE[0], "stroke": PAPER, "strokeWidth": 0.5}
     header = {"labelExpr": _LINES, "labelAngle": 0, "labelAlign": "left", "labelPadding": 4}
+    strip = {"field": "reason", "type": "nominal", "sort": list(strips.values()), "header": header}
+    layers = [
+        _mark("rule", {"color": LINE, "strokeWidth": 1}, y={"value": _STRIP_PX}),
+        _mark("rect", bar, x=x, x2={"field": "end"}, y=y, y2={"datum": 0}),
+    ]
     return {
         "data": {"values": rows},
-        "facet": {
-            "row": {
-                "field": "reason",
-                "type": "nominal",
-                "sort": list(strips.values()),
-                "header": header,
-            }
-        },
+        "facet": {"row": strip},
         "spacing": 14,
-        "spec": {
-            "width": _TIMELINE_PX,
-            "height": _STRIP_PX,
-            "layer": [
-                {
-                    "mark": {"type": "rule", "color": LINE, "strokeWidth": 1},
-                    "encoding": {"y": {"value": _STRIP_PX}},
-                },
-                {
-                    "mark": bar,
-                    "encoding": {"x": x, "x2": {"field": "end"}, "y": y, "y2": {"datum": 0}},
-                },
-            ],
-        },
+        "spec": {"width": _TIMELINE_PX, "height": _STRIP_PX, "layer": layers},
         "resolve": {"scale": {"y": "independent"}},
     }

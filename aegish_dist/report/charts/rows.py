@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from aegish_dist.core.opinion import Targets
 from aegish_dist.core.text import counted, printable
@@ -43,7 +43,7 @@ from aegish_dist.report.charts.words import (
     sentences,
     simulated_note,
 )
-from aegish_dist.report.data import ComparedPair, ComparisonData, ReportData
+from aegish_dist.report.data import ComparisonData, ReportData
 from aegish_dist.report.layout import RankedModel
 from aegish_dist.report.numbers import format_ms, format_p
 from aegish_dist.statistics.inference import LEVEL
@@ -55,12 +55,8 @@ _SHADE = {"color": INK, "fillOpacity": 0.045}
 """See-through, so that the lines of the axis go on behind it."""
 
 
-class _Placed(NamedTuple):
-    """A view, and the pixels that it takes on the left of its area and in all."""
-
-    body: Json
-    left: float
-    width: float
+_Placed = tuple[Json, float, float]
+"""A view, and the pixels that it takes on the left of its area and in all."""
 
 
 def _rows_body(
@@ -97,7 +93,7 @@ def _rows_body(
         *([_text(numbered, "key", 8 - left)] if keys else []),
     ]
     body = {"width": width, "height": {"step": height}, "layer": shown}
-    return _Placed(body, left, left + width + right)
+    return body, left, left + width + right
 
 
 def _text(rows: Sequence[Mapping[str, Any]], field: str, at: float | Json, **style: Any) -> Json:
@@ -119,8 +115,7 @@ def ranking(
     """Return the ranked models: place, interval of the score against the target, and both rates.
 
     Args:
-        entries: All models, best first.
-        tie_groups: Number of the tie group of each; None without a score.
+        tie_groups: Number of the tie group of each model; None without a score.
     """
     ranked = [
         (entry, group or 0)
@@ -226,12 +221,12 @@ def differences(name: str, data: ReportData) -> Chart | NoChart:
     if comparison is None:
         return NoChart(name, "there are no two models to compare")
     places = {place["model"]: at for at, place in enumerate(data.snapshot.document["ranking"])}
-    gaps = [gap for pair in comparison.pairs for gap in _gap(pair, comparison, places)]
+    gaps = list(_gaps(comparison, places))
     if not gaps:
         return NoChart(name, "no two models have a score on the same commands")
     to_leader = len(gaps) > _MOST_PAIRS
     if to_leader:
-        leader = min(places, key=lambda model: places[model])
+        leader = next(iter(places))
         gaps = [gap for gap in gaps if gap.better == leader]
     gaps.sort(key=lambda gap: (-gap.value, places[gap.better], places[gap.other]))
     placed = _differences_body(gaps, to_leader=to_leader)
@@ -242,18 +237,21 @@ def differences(name: str, data: ReportData) -> Chart | NoChart:
     return Chart(name, title, caption, "; ".join(map(_gap_in_words, gaps)), *placed)
 
 
-def _gap(pair: ComparedPair, comparison: ComparisonData, places: dict[str, int]) -> list[_Gap]:
-    """Return the difference of a pair, the better ranked model first; none where undefined."""
-    found = comparison.difference(pair)
-    if found is None:
-        return []
-    better, other, last = pair.b.model, pair.a.model, len(places)
-    if places.get(better, last) > places.get(other, last):
-        better, other, found = other, better, found.turned
-    if found.difference is None:
-        return []
-    low, high = (None if end is None else 100 * end for end in (found.ci_low, found.ci_high))
-    return [_Gap(better, other, 100 * found.difference, low, high, found.p_adjusted, found.n)]
+def _gaps(comparison: ComparisonData, places: Mapping[str, int]) -> Iterator[_Gap]:
+    """Yield the differences that are defined, the better ranked model first."""
+    last = len(places)
+    for pair in comparison.pairs:
+        found = comparison.difference(pair)
+        if found is None or found.difference is None:
+            continue
+        better, other = pair.b.model, pair.a.model
+        if places.get(better, last) > places.get(other, last):
+            better, other, found = other, better, found.turned
+        value, low, high = (
+            None if points is None else 100 * points
+            for points in (found.difference, found.ci_low, found.ci_high)
+        )
+        yield _Gap(better, other, value or 0.0, low, high, found.p_adjusted, found.n)
 
 
 def _differences_body(gaps: Sequence[_Gap], *, to_leader: bool) -> _Placed:
@@ -266,7 +264,7 @@ def _differences_body(gaps: Sequence[_Gap], *, to_leader: bool) -> _Placed:
     names = distinct(called, TEXT_PX, _NAME_PX)
     rows = [
         {"row": row, "x": gap.value, "low": gap.low, "high": gap.high, "text": _number(gap)}
-        | {"answer": _DIFFERS if _differs(gap) else _ALIKE}
+        | {"answer": _ALIKE if gap.p_adjusted is None or gap.p_adjusted >= LEVEL else _DIFFERS}
         for row, gap in zip(names, gaps, strict=True)
     ]
     x = number("x", "difference of the aegish score (percentage points)", scale={"nice": True})
@@ -280,10 +278,6 @@ def _differences_body(gaps: Sequence[_Gap], *, to_leader: bool) -> _Placed:
         _text(rows, "text", _AXIS_PX + 14, fontSize=SMALL_PX),
     ]
     return _rows_body(names, layers, height=22, right=104)
-
-
-def _differs(gap: _Gap) -> bool:
-    return gap.p_adjusted is not None and gap.p_adjusted < LEVEL
 
 
 def _short(model: str) -> str:
@@ -325,15 +319,14 @@ _PARTS = {
 
 
 def latency_split(name: str, entries: Sequence[RankedModel]) -> Chart | NoChart:
-    """Return the mean of each part of the time that verdicts took.
-
-    Args:
-        entries: The models, in the order of the rows.
-    """
+    """Return the mean of each part of the time that verdicts took."""
     known = [entry for entry in entries if entry.latency("service", "mean") is not None]
     if not known:
         return NoChart(name, "no model has a latency")
-    parts = [_means(entry) for entry in known]
+    parts = []
+    for entry in known:
+        means_ms = {part: entry.latency(part, "mean") for part in _PARTS}
+        parts.append({part: ms / 1000 for part, ms in means_ms.items() if ms is not None})
     placed = _split_body(row_names(known), parts)
     caption = sentences(
         "Means over the answered verdicts of each model, in the order of the legend; at the "
@@ -377,12 +370,6 @@ def _split_body(names: Sequence[str], parts: Sequence[Mapping[str, float]]) -> _
         _text(sums, "text", number("seconds"), dx=6),
     ]
     return _rows_body(names, layers, height=24, right=text_width("88.88 s (88 % waiting)", TEXT_PX))
-
-
-def _means(entry: RankedModel) -> dict[str, float]:
-    """Return the mean of each known part in seconds."""
-    seen = {part: entry.latency(part, "mean") for part in _PARTS}
-    return {part: value / 1000 for part, value in seen.items() if value is not None}
 
 
 def _share_waited(parts: Mapping[str, float]) -> str:

@@ -1,7 +1,7 @@
 """One quantity against another, a labelled point for each model."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -42,7 +42,6 @@ from aegish_dist.report.charts.words import (
     LABEL_PX,
     Measure,
     Measured,
-    capital,
     described,
     foreign_words,
     interval_note,
@@ -127,6 +126,10 @@ class _Point:
     name: str
     x: Measured
     y: Measured
+    across: float
+    """The value of `x`."""
+    up: float
+    """The value of `y`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +146,8 @@ class _Plane:
 
     def place(self, point: _Point) -> tuple[float, float]:
         """Return where a point lies, in pixels from the top left corner; left of all without."""
-        x = 0.0 if point in self.unplaced else self.x.along(point.x.value or 0.0)
-        return x, self.down(point.y.value or 0.0)
+        x = 0.0 if point in self.unplaced else self.x.along(point.across)
+        return x, self.down(point.up)
 
     def down(self, value: float) -> float:
         return self.y.pixels - self.y.along(value)
@@ -171,11 +174,7 @@ def scatter(
     across: Measure,
     up: Measure,
 ) -> Chart | NoChart:
-    """Return a scatter plot; where less is better across, a line joins the models not beaten.
-
-    Args:
-        entries: The models, best first.
-    """
+    """Return a scatter plot; where less is better across, a line joins the models not beaten."""
     plane = _plane(entries, across, up, targets)
     if plane is None:
         return NoChart(name, f"no model has both {across.name} and {up.name}")
@@ -194,32 +193,39 @@ def scatter(
             _axes(plane),
             _pixel_lines(list(plane.bars()), {"color": BAR, "strokeWidth": 1.5}),
             *_legend_lines(steps, [line for line, _, _ in target_lines]),
-            *_target_words(target_lines),
-            *_names(labels),
+            *_texts(
+                ((box.left, (box.top + box.bottom) / 2, text) for _, text, box in target_lines),
+                fontSize=SMALL_PX,
+                color=SOFT,
+            ),
+            *_names([label for label in labels if label is not None]),
             _symbols(plane, styles),
         ],
         "resolve": {"axis": {"x": "independent", "y": "independent"}},
     }
-    title = f"{capital(up.name)} against {across.name}"
+    title = f"{up.name[:1].upper()}{up.name[1:]} against {across.name}"
     caption = _caption(plane, entries, labels, best)
-    return Chart(name, title, caption, _description(plane, best), body, 44, plane.x.pixels + 80)
+    description = described([point.entry for point in plane.points], [up, across])
+    if best:
+        description += f" On the Pareto line: {listed([each.entry.model for each in best])}."
+    return Chart(name, title, caption, description, body, 44, plane.x.pixels + 80)
 
 
 def _plane(
     entries: Sequence[RankedModel], across: Measure, up: Measure, targets: Targets
 ) -> _Plane | None:
     """Lay out the models that have both quantities; None without any."""
-    found = [
-        _Point(entry, name, across.read(entry), up.read(entry))
-        for entry, name in zip(entries, point_names(entries), strict=True)
-    ]
-    points = [each for each in found if each.x.value is not None and each.y.value is not None]
+    points = []
+    for entry, name in zip(entries, point_names(entries), strict=True):
+        seen_x, seen_y = across.read(entry), up.read(entry)
+        if seen_x.value is not None and seen_y.value is not None:
+            points.append(_Point(entry, name, seen_x, seen_y, seen_x.value, seen_y.value))
     if not points:
         return None
     x = _axis(across, [point.x for point in points], targets, _WIDTH)
     height = _TALL if len(points) >= _MANY else _HEIGHT
     y = _axis(up, [point.y for point in points], targets, height)
-    unplaced = [point for point in points if x.ticks and not point.x.value]
+    unplaced = [point for point in points if x.ticks and not point.across]
     drawn = [point for point in points if point not in unplaced]
     return _Plane(drawn, unplaced, across, up, x, y)
 
@@ -242,8 +248,8 @@ def pareto(points: Sequence[_Point]) -> list[_Point]:
         Ascending in both; of equal points the first one.
     """
     best: list[_Point] = []
-    for point in sorted(points, key=lambda each: (each.x.value or 0, -(each.y.value or 0))):
-        if not best or (point.y.value or 0) > (best[-1].y.value or 0):
+    for point in sorted(points, key=lambda each: (each.across, -each.up)):
+        if not best or point.up > best[-1].up:
             best.append(point)
     return best
 
@@ -318,31 +324,21 @@ def _legend_lines(steps: Sequence[PixelLine], targets: Sequence[PixelLine]) -> I
         yield _pixel_lines(rows, {"color": color}, name, legend("line", shown, **LEGEND_LINES))
 
 
-def _target_words(found: Sequence[tuple[PixelLine, str, PixelBox]]) -> Iterator[Json]:
-    rows = [_text_row(box.left, (box.top + box.bottom) / 2, text) for _, text, box in found]
-    if rows:
-        yield _pixel_texts(rows, fontSize=SMALL_PX, color=SOFT)
-
-
-def _names(labels: Sequence[PlacedLabel | None]) -> Iterator[Json]:
+def _names(placed: Sequence[PlacedLabel]) -> Iterator[Json]:
     """Yield the labels, with a line to each point that is away from its label."""
-    placed = [each for each in labels if each is not None]
     leaders = [each.line for each in placed if each.line is not None]
     if leaders:
         yield _pixel_lines(leaders, {"color": LINE, "strokeWidth": 0.8})
     for align in ("left", "center", "right"):
-        rows = [_text_row(each.x, each.y, each.text) for each in placed if each.align == align]
-        if rows:
-            yield _pixel_texts(rows, align=align)
+        rows = ((each.x, each.y, each.text) for each in placed if each.align == align)
+        yield from _texts(rows, align=align)
 
 
-def _text_row(x: float, y: float, text: str) -> dict[str, Any]:
-    return {"x": round(x, 1), "y": round(y, 1), "text": text}
-
-
-def _pixel_texts(rows: Sequence[Mapping[str, Any]], **style: Any) -> Json:
-    look = {"align": "left", "baseline": "middle"} | style
-    return layer(rows, "text", look, x=pixels("x"), y=pixels("y"), text={"field": "text"})
+def _texts(found: Iterable[tuple[float, float, str]], **style: Any) -> Iterator[Json]:
+    rows = [{"x": round(x, 1), "y": round(y, 1), "text": text} for x, y, text in found]
+    if rows:
+        look = {"align": "left", "baseline": "middle"} | style
+        yield layer(rows, "text", look, x=pixels("x"), y=pixels("y"), text={"field": "text"})
 
 
 def _symbols(plane: _Plane, styles: Mapping[str, PlotStyle]) -> Json:
@@ -352,7 +348,7 @@ def _symbols(plane: _Plane, styles: Mapping[str, PlotStyle]) -> Json:
     rows = []
     for point in plane.points:
         x, y = plane.place(point)
-        row: Json = {"x": x, "y": y, "across": point.x.value, "up": point.y.value}
+        row: Json = {"x": x, "y": y, "across": point.across, "up": point.up}
         provider = names[provider_of(point.entry.model)]
         rows.append(row | {"model": point.name, "provider": provider})
     columns = max(1, int((plane.x.pixels - _LINES_PX) // (widest(names.values()) + 34)))
@@ -378,9 +374,13 @@ def _caption(
     drawn = [point.entry for point in plane.points]
     missing = [entry for entry in entries if entry not in drawn]
     unlabelled = [p.name for p, label in zip(plane.points, labels, strict=True) if label is None]
+    sizes = (
+        sampled(plane.up, [point.y for point in plane.points]),
+        sampled(plane.across, [point.x for point in plane.points]),
+    )
     return sentences(
         f"{counted(len(drawn), 'model')}: {plane.up.name} ({_better(plane.up)}) against "
-        f"{plane.across.name} ({_better(plane.across)}){_sizes(plane)}.",
+        f"{plane.across.name} ({_better(plane.across)}){''.join(f'; {n}' for n in sizes if n)}.",
         interval_note([plane.up, plane.across]),
         simulated_note(drawn),
         _missing(missing, plane),
@@ -391,14 +391,6 @@ def _caption(
         ),
         f"Without room for a label: {listed(unlabelled)}." if unlabelled else "",
     )
-
-
-def _sizes(plane: _Plane) -> str:
-    sizes = [
-        sampled(plane.up, [point.y for point in plane.points]),
-        sampled(plane.across, [point.x for point in plane.points]),
-    ]
-    return "".join(f"; {size}" for size in sizes if size)
 
 
 def _better(measure: Measure) -> str:
@@ -414,9 +406,3 @@ def _missing(missing: Sequence[RankedModel], plane: _Plane) -> str:
         reasons.setdefault(reason, []).append(entry.model)
     found = [f"{listed(models)} ({reason})" for reason, models in reasons.items()]
     return f"Not drawn: {'; '.join(found)}." if found else ""
-
-
-def _description(plane: _Plane, best: Sequence[_Point]) -> str:
-    said = described([point.entry for point in plane.points], [plane.up, plane.across])
-    line = f" On the Pareto line: {listed([each.entry.model for each in best])}." if best else ""
-    return said + line

@@ -66,21 +66,10 @@ def percent(estimate: Estimate) -> Measured:
 
 
 def _rate(name: str, axis: str, metric: str, interval: str, counted: str = "commands") -> Measure:
-    return Measure(
-        name,
-        axis,
-        "~r",
-        lambda entry: percent(entry.metric(metric)),
-        True,
-        metric,
-        interval,
-        counted,
-    )
+    def read(entry: RankedModel) -> Measured:
+        return percent(entry.metric(metric))
 
-
-def _median(entry: RankedModel) -> Measured:
-    p50 = entry.latency("service", "p50")
-    return Measured(None if p50 is None else p50 / 1000)
+    return Measure(name, axis, "~r", read, True, metric, interval, counted)
 
 
 SCORE = _rate("aegish score", "aegish score (%)", "aegish_score", SCORE_INTERVAL)
@@ -93,18 +82,19 @@ ACCEPTANCE = _rate(
     *(RATE_INTERVAL, "harmless commands"),
 )
 COST = Measure(
-    name="cost",
-    axis="cost (USD per 1,000 commands)",
-    form="$,~r",
+    *("cost", "cost (USD per 1,000 commands)", "$,~r"),
     read=lambda entry: Measured(entry.cost("per_1000_usd")),
     more_is_better=False,
 )
+
+
+def _median(entry: RankedModel) -> Measured:
+    p50 = entry.latency("service", "p50")
+    return Measured(None if p50 is None else p50 / 1000)
+
+
 LATENCY = Measure(
-    name="latency",
-    axis="service time, median (seconds)",
-    form=",~r",
-    read=_median,
-    more_is_better=False,
+    *("latency", "service time, median (seconds)", ",~r"), read=_median, more_is_better=False
 )
 
 LABEL_PX = 190.0
@@ -113,8 +103,8 @@ ROW_PX = 270.0
 
 def point_names(entries: Sequence[RankedModel]) -> list[str]:
     """Return names for labels of points: without provider, which colour and shape say."""
-    return distinct([_marked(entry, last_part(entry.model)) for entry in entries], TEXT_PX,
-                    LABEL_PX)  # fmt: skip
+    names = [_marked(entry, last_part(entry.model)) for entry in entries]
+    return distinct(names, TEXT_PX, LABEL_PX)
 
 
 def row_names(entries: Sequence[RankedModel], width: float = ROW_PX) -> list[str]:
@@ -232,8 +222,3 @@ def left_out_note(
 def sentences(*found: str) -> str:
     """Return the sentences of a caption, without empty ones."""
     return " ".join(each for each in found if each)
-
-
-def capital(text: str) -> str:
-    """Return a text that begins with a capital letter."""
-    return text[:1].upper() + text[1:]
