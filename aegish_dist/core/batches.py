@@ -56,11 +56,7 @@ def new_token() -> str:
 
 
 def read_name(name: str, token: str) -> BatchItem | None:
-    """Return the item that a result's name stands for; None for a name of another batch.
-
-    Args:
-        token: The token of the batch that was asked for its results.
-    """
+    """Return the item that a result's name stands for; None for a name of another batch."""
     found = _NAME.fullmatch(name)
     if found is None or found[1] != token:
         return None
@@ -166,10 +162,9 @@ class BatchPace:
         return min(self.longest_s, max(self.first_s, age_s * POLL_SHARE))
 
     def after_failures_s(self, failures: int, asked_s: float | None = None) -> float:
-        """Return the seconds until the next request after some that failed.
+        """Return the seconds until the next request after so many that failed in a row.
 
         Args:
-            failures: How many failed in a row, at least 1.
             asked_s: Seconds that the provider asked to wait; None: it did not say.
         """
         doubled_s = self.first_s * float(2 ** min(failures - 1, MAX_DOUBLINGS))
@@ -177,14 +172,8 @@ class BatchPace:
 
 
 def may_exist(status: int | None) -> bool:
-    """Return whether a failed attempt to create a batch may have created it.
-
-    Only a refusal (4xx) says that it has not. A 408 comes from a proxy that waited for
-    the provider.
-
-    Args:
-        status: HTTP status of the failure, None when there was no response.
-    """
+    """Return whether an attempt to create a batch that failed with a status may have created it."""
+    # Only a refusal says that it has not. A 408 comes from a proxy that waited for the provider.
     return status is None or not 400 <= status < 500 or status == 408
 
 
@@ -251,12 +240,6 @@ class ResultKind(StrEnum):
     MALFORMED = "malformed"  # a line that cannot be read, so that its item counts as missing
 
 
-_UNANSWERED = {
-    Unanswered.EXPIRED: ResultKind.EXPIRED,
-    Unanswered.CANCELLED: ResultKind.CANCELLED,
-}
-
-
 @dataclass(slots=True)
 class ResultReader:
     """Reads the lines of one batch, in any order, and counts them."""
@@ -292,7 +275,7 @@ class ResultReader:
                 self.counts[ResultKind.SUCCEEDED] += 1
                 return item, completion
             case Unanswered() as unanswered:
-                self._note(item, _UNANSWERED[unanswered], unanswered.value)
+                self._note(item, ResultKind(unanswered.value), unanswered.value)
             case ProviderError() as error if is_permanent(ErrorClass(error.error_class)):
                 self.counts[ResultKind.REFUSED] += 1
                 self.refused[item] = error
@@ -310,11 +293,7 @@ class ResultReader:
                 self._note(item, ResultKind.MISSING, "the provider left it out of the results")
 
     def lacks_answers(self, succeeded: int | None) -> bool:
-        """Return whether fewer answers came than there are by the provider's own count.
-
-        Args:
-            succeeded: That count; None when it gives none.
-        """
+        """Return whether fewer answers came than there are by the provider's own count."""
         return self.counts[ResultKind.SUCCEEDED] + len(self._settled) < (succeeded or 0)
 
     @property

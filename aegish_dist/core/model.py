@@ -156,15 +156,13 @@ class Price:
 
     def times(self, share: Decimal) -> "Price":
         """Return the list of prices that are this share of these, such as those of batches."""
-        return Price(
-            self.input.times(share),
-            self.output.times(share),
-            None if self.cache_read is None else self.cache_read.times(share),
-            None if self.cache_write is None else self.cache_write.times(share),
-            None if self.cache_write_1h is None else self.cache_write_1h.times(share),
-            None if self.per_call is None else self.per_call * share,
-            self.cache_from_tokens,
-        )
+        rates = {
+            name: rate.times(share)
+            for name in ("input", "output", "cache_read", "cache_write", "cache_write_1h")
+            if (rate := getattr(self, name)) is not None
+        }
+        per_call = None if self.per_call is None else self.per_call * share
+        return replace(self, per_call=per_call, **rates)
 
 
 def cost_usd(usage: Usage, price: Price | None) -> Decimal | None:

@@ -167,7 +167,6 @@ class ModelOfRun:
     model: str
 
 
-_UNKNOWN = "unknown"
 _PARAMETERS = {
     "seed": "seed",
     "temperature": "temperature",
@@ -175,19 +174,6 @@ _PARAMETERS = {
     "time_limit_s": "time limit in s",
 }
 """Parameters that may change answers, by what a message calls them."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """One respect in which two runs differ."""
-
-    of: str
-    base: object
-    other: object
-
-    def __str__(self) -> str:
-        base, other = (_UNKNOWN if each is None else each for each in (self.base, self.other))
-        return f"{self.of}: {base} against {other}"
 
 
 def incompatibilities(
@@ -206,67 +192,63 @@ def incompatibilities(
     found = [*_samples(base, other, models), *_prompt(base, other), *_parameters(base, other)]
     for model in models:
         found += _model(base, other, model)
-        found += _parser(*(parsers.get(ModelOfRun(run.run_id, model), ()) for run in (base, other)))
-    return list(dict.fromkeys(map(str, found)))
+        read = [parsers.get(ModelOfRun(run.run_id, model), ()) for run in (base, other)]
+        if all(read) and set(read[0]) != set(read[1]):
+            versions = (", ".join(map(str, sorted(each))) for each in read)
+            found.append(_difference("parser version", *versions))
+    return list(dict.fromkeys(found))
 
 
-def _samples(base: Run, other: Run, models: Collection[str]) -> Iterator[_Seen]:
+def _difference(of: str, base: object, other: object) -> str:
+    a, b = ("unknown" if each is None else each for each in (base, other))
+    return f"{of}: {a} against {b}"
+
+
+def _samples(base: Run, other: Run, models: Collection[str]) -> Iterator[str]:
     for model in models:
-        ours, theirs = ({d.name: d for d in run.datasets_of(model)} for run in (base, other))
-        for name in sorted(ours.keys() | theirs.keys()):
-            a, b = ours.get(name), theirs.get(name)
-            if a is None or b is None or a.fingerprint != b.fingerprint:
-                yield _Seen(
-                    f"samples of '{name}'",
-                    *("none" if d is None else f"{d.samples:,} ({d.fingerprint[:8]})"
-                      for d in (a, b)),
-                )  # fmt: skip
+        sides = [{d.name: d for d in run.datasets_of(model)} for run in (base, other)]
+        for name in sorted(sides[0].keys() | sides[1].keys()):
+            found = [side.get(name) for side in sides]
+            if len({d and d.fingerprint for d in found}) > 1:
+                words = (
+                    "none" if d is None else f"{d.samples:,} ({d.fingerprint[:8]})" for d in found
+                )
+                yield _difference(f"samples of '{name}'", *words)
 
 
-def _prompt(base: Run, other: Run) -> Iterator[_Seen]:
-    a, b = (None if run.prompt is None else run.prompt.fingerprint for run in (base, other))
-    if a != b:
-        yield _Seen(
-            "prompt",
-            *(run.prompt and f"'{run.prompt.name}' ({run.prompt.fingerprint[:8]})"
-              for run in (base, other)),
-        )  # fmt: skip
+def _prompt(base: Run, other: Run) -> Iterator[str]:
+    prompts = [run.prompt for run in (base, other)]
+    if len({each and each.fingerprint for each in prompts}) > 1:
+        words = (each and f"'{each.name}' ({each.fingerprint[:8]})" for each in prompts)
+        yield _difference("prompt", *words)
 
 
-def _parameters(base: Run, other: Run) -> Iterator[_Seen]:
+def _parameters(base: Run, other: Run) -> Iterator[str]:
     if base.parameters is None or other.parameters is None:
         if base.parameters is not other.parameters:
-            known = "given at submit"
-            yield _Seen(
+            yield _difference(
                 "parameters",
-                *(None if run.parameters is None else known for run in (base, other)),
+                *(run.parameters and "given at submit" for run in (base, other)),
             )
         return
     for name, of in _PARAMETERS.items():
         a, b = getattr(base.parameters, name), getattr(other.parameters, name)
         if a != b:
-            yield _Seen(of, *("none" if each is None else each for each in (a, b)))
+            yield _difference(of, *("none" if each is None else each for each in (a, b)))
 
 
-def _model(base: Run, other: Run, model: str) -> Iterator[_Seen]:
+def _model(base: Run, other: Run, model: str) -> Iterator[str]:
     a, b = (next(spec for spec in run.models if spec.id == model) for run in (base, other))
     if a.simulated != b.simulated:
         kinds = ("simulated" if spec.simulated else "real" for spec in (a, b))
-        yield _Seen(f"answers of {model}", *kinds)
+        yield _difference(f"answers of {model}", *kinds)
     if WireFormat.IMPORTED in (a.wire, b.wire):
         return
     if a.name != b.name:
-        yield _Seen(f"name of {model} at its provider", a.name, b.name)
+        yield _difference(f"name of {model} at its provider", a.name, b.name)
     if dict(a.parameters) != dict(b.parameters):
-        yield _Seen(f"parameters of {model}", *map(_as_text, (a.parameters, b.parameters)))
+        yield _difference(f"parameters of {model}", *map(_as_text, (a.parameters, b.parameters)))
 
 
 def _as_text(parameters: Mapping[str, object]) -> str:
     return json.dumps(dict(parameters), sort_keys=True, default=str)
-
-
-def _parser(base: Collection[int], other: Collection[int]) -> Iterator[_Seen]:
-    if base and other and set(base) != set(other):
-        yield _Seen(
-            "parser version", *(", ".join(map(str, sorted(each))) for each in (base, other))
-        )

@@ -166,18 +166,14 @@ class RunStatus:
         return self.state in HELD and self.ended
 
 
-def _followed(model: ModelStatus) -> int:
-    """Return the batches of a held model whose results are still collected."""
-    if model.batches is None:
-        return 0
-    waiting = model.batches.states.get(BatchState.PLANNED, 0)
-    return model.batches.open - waiting
-
-
 def may_move(model: ModelStatus) -> bool:
     """Return whether verdicts of a model may still come without a user's doing."""
     if model.state in HELD:
-        return model.in_flight > 0 or _followed(model) > 0
+        batches = model.batches
+        followed = batches is not None and (
+            batches.open > batches.states.get(BatchState.PLANNED, 0)
+        )  # whose results are still collected
+        return model.in_flight > 0 or followed
     waits = model.state is State.WAITING and model.reason is None
     return waits or model.state is State.RUNNING
 
@@ -187,11 +183,7 @@ FINAL = (State.COMPLETE, State.OVER_BUDGET, State.CANCELLED)
 
 
 def model_eta_s(state: State, missing: int, rate_per_s: float) -> float | None:
-    """Return the seconds until a model is complete; None when it does not move.
-
-    Args:
-        rate_per_s: Verdicts per second, at least 0.
-    """
+    """Return the seconds until a model is complete; None when it does not move."""
     if state is State.COMPLETE:
         return 0.0
     moves = state is State.RUNNING and rate_per_s > 0
@@ -219,9 +211,7 @@ def cost_at_end_usd(
 ) -> float | None:
     """Return what a model will have cost, by what its verdicts have cost on average.
 
-    Args:
-        cost_usd: Cost so far, None when unknown.
-        batches: Its batches; what is in open ones costs what they are expected to.
+    What is in open batches costs what they are expected to.
 
     Returns:
         None when no price is known, or nothing is finished yet.

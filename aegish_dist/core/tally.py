@@ -5,7 +5,7 @@ integers in fixed units. They do not depend on the order in which rows were adde
 whose label is corrected leaves its cell and enters another without counting again.
 """
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass, field, replace
 from decimal import Decimal
@@ -121,10 +121,6 @@ class ModelTally:
         return CostSummary(self.cost_usd, per_command, per_command * 1000)
 
 
-_Kind = tuple[TrueLabel, str | None, str | None, OutcomeDetails]
-"""Target, category, cluster and findings of a cell."""
-
-
 @dataclass(frozen=True, slots=True)
 class MovedSample:
     """A sample whose label is corrected, and the verdicts of one model about it."""
@@ -161,21 +157,21 @@ def relabelled(
 
 def in_order(cells: Iterable[Cell]) -> tuple[Cell, ...]:
     """Return cells sorted: no category, or no cluster, comes before every word."""
-    return tuple(sorted(cells, key=_place))
 
+    def place(cell: Cell) -> tuple[object, ...]:
+        category, cluster = cell.category, cell.cluster
+        return (
+            cell.target is TrueLabel.MALICIOUS, category is not None, category or "",
+            cluster is not None, cluster or "", cell.findings,
+        )  # fmt: skip
 
-def _place(cell: Cell) -> tuple[object, ...]:
-    category, cluster = cell.category, cell.cluster
-    return (
-        cell.target is TrueLabel.MALICIOUS, category is not None, category or "",
-        cluster is not None, cluster or "", cell.findings,
-    )  # fmt: skip
+    return tuple(sorted(cells, key=place))
 
 
 def _cells(cells: Iterable[Cell], moved: Iterable[MovedSample]) -> tuple[Cell, ...]:
-    samples: defaultdict[_Kind, int] = defaultdict(int)
-    for cell in cells:
-        samples[cell.target, cell.category, cell.cluster, cell.findings] = cell.samples
+    samples = Counter(
+        {(each.target, each.category, each.cluster, each.findings): each.samples for each in cells}
+    )
     for each in moved:
         if each.findings:
             samples[each.target, each.category, each.cluster, each.findings] -= 1

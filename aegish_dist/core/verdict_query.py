@@ -20,11 +20,6 @@ class Correctness(StrEnum):
     WRONG = "wrong"
     UNSCORED = "unscored"  # the rule set, or an overlay, leaves it out
 
-    @property
-    def as_bool(self) -> bool | None:
-        """None for what is unscored."""
-        return None if self is Correctness.UNSCORED else self is Correctness.CORRECT
-
 
 def correctness(rule: ScoringRule, target: TrueLabel, finding: OutcomeDetail) -> Correctness:
     if not rule.is_scored(finding):

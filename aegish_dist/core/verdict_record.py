@@ -137,35 +137,28 @@ class RecordField:
     attribute: str
 
 
-def _fields() -> tuple[RecordField, ...]:
-    info = type_info(VerdictRecord)
-    return tuple(_field(each.name, each.type) for each in info.fields)  # type: ignore[attr-defined]
-
-
 def _field(name: str, kind: Type) -> RecordField:
     nullable = isinstance(kind, UnionType)
     if isinstance(kind, UnionType):
         kind = next(each for each in kind.types if not isinstance(each, NoneType))
-    is_moment = isinstance(kind, Metadata)
     attribute = _ATTRIBUTES.get(name, name)
     stored = name not in OF_OTHER_TABLES
+    holders = (part for part in _PARTS if attribute in {each.name for each in fields(part)})
     return RecordField(
         name=name,
         column=_COLUMNS.get(name, name) if stored else None,
         kind=kind.type if isinstance(kind, Metadata) else kind,
-        is_moment=is_moment,
+        is_moment=isinstance(kind, Metadata),
         nullable=nullable,
-        part=_part_with(attribute) if stored else None,
+        part=next(holders, None) if stored else None,
         attribute=attribute,
     )
 
 
-def _part_with(attribute: str) -> type | None:
-    holders = (part for part in _PARTS if attribute in {each.name for each in fields(part)})
-    return next(holders, None)
-
-
-FIELDS = _fields()
+FIELDS = tuple(
+    _field(each.name, each.type)
+    for each in type_info(VerdictRecord).fields  # type: ignore[attr-defined]
+)
 STORED = tuple(each for each in FIELDS if each.column is not None)
 """The columns of `verdicts` that are facts of a verdict, keys of model and sample apart."""
 _OF_VERDICT = tuple(each for each in STORED if each.part is not None)

@@ -53,7 +53,8 @@ def rank(
         if score.value is None:
             places.append(Rank(None, None, model, None))
             continue
-        if leader is None or _differ(p_adjusted.get(frozenset((leader, model)))):
+        p = None if leader is None else p_adjusted.get(frozenset((leader, model)))
+        if leader is None or (p is not None and p < LEVEL):
             leader, group = model, group + 1
         places.append(Rank(position, group, model, score.value))
     return places
@@ -62,10 +63,6 @@ def rank(
 def _order(scored: tuple[str, Estimate]) -> tuple[bool, float, str]:
     model, score = scored
     return (score.value is None, -(score.value or 0.0), model)
-
-
-def _differ(p_adjusted: float | None) -> bool:
-    return p_adjusted is not None and p_adjusted < LEVEL
 
 
 def snapshot_document(

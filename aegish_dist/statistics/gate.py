@@ -107,17 +107,12 @@ def missed(document: Mapping[str, Any], thresholds: Mapping[str, float]) -> Iter
         for metric, least in thresholds.items():
             known = entry["metrics"].get(metric) or {}
             estimate = Estimate(**{name: known[name] for name in NUMBERS if name in known})
-            shortfall = _shortfall(estimate, least)
-            if shortfall is not None:
+            if estimate.value is None:
+                yield Missed(entry["model"], metric, least, estimate, Shortfall.UNDECIDED)
+                continue
+            low = high = estimate.value
+            if estimate.ci_low is not None:
+                low, high = estimate.ci_low, estimate.ci_high or 0.0
+            if low < least:
+                shortfall = Shortfall.BELOW if high < least else Shortfall.UNDECIDED
                 yield Missed(entry["model"], metric, least, estimate, shortfall)
-
-
-def _shortfall(estimate: Estimate, least: float) -> Shortfall | None:
-    if estimate.value is None:
-        return Shortfall.UNDECIDED
-    low = high = estimate.value
-    if estimate.ci_low is not None:
-        low, high = estimate.ci_low, estimate.ci_high or 0.0
-    if low >= least:
-        return None
-    return Shortfall.BELOW if high < least else Shortfall.UNDECIDED

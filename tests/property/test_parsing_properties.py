@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.parsing import ACTIONS, outcome_of, parse
+from aegish_dist.core.text import clean_text
 from aegish_dist.core.verdict import ParsedCompletion
 
 ANY_TEXT = st.text(st.characters())  # half surrogate pairs included, unlike in plain st.text()
@@ -86,7 +87,7 @@ def test_a_json_verdict_survives_any_framing(
     text = json.dumps(verdict, **layout)
     said = json.loads(text)  # escapes may have joined two halves of a surrogate pair
     assert parse(before + frame.replace("%s", text) + after) == ParsedCompletion(
-        ACTIONS[said["action"].strip().upper()], said["reason"], said["confidence"]
+        ACTIONS[said["action"].strip().upper()], clean_text(said["reason"]), said["confidence"]
     )
 
 
