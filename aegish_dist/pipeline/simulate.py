@@ -89,14 +89,25 @@ def catalog_for(url: str, replayed: Sequence[str] = ()) -> str:
         replayed: Canonical ids of the models whose recorded answers it replays; empty for the
             simulated models.
     """
+    known: Mapping[str, ProviderEntry] = {}
+    models = list(simulated_models().items())
     if replayed:
-        known: Mapping[str, ProviderEntry] = Catalog.load().providers
+        known = Catalog.load().providers
         models = [(model, _format_of(provider_name(model), known)) for model in replayed]
-    else:
-        known, models = {}, list(simulated_models().items())
     foreign = {provider_name(model): wire for model, wire in models}
-    tables = [_provider(url, name, foreign[name]) for name in foreign if name not in known]
-    return "\n".join(tables + [_entry(url, model, wire) for model, wire in models])
+    tables = [
+        f'[providers.{_quoted(name)}]\nwire = "{wire}"\nbase_url = "{_root(url, wire)}"\n'
+        'key_variable = ""\n'
+        + (f"batch_share = {BATCH_SHARE}\n" if wire.http and wire.http.batches else "")
+        for name, wire in foreign.items()
+        if name not in known
+    ]
+    entries = [
+        f"[[models]]\nid = {_quoted(model)}\n"
+        f'base_url = "{_root(url, wire)}"\nsimulated = true\ndefault = false\n'
+        for model, wire in models
+    ]
+    return "\n".join(tables + entries)
 
 
 def write_catalog(path: Path, url: str, recordings: Iterable[Recording]) -> list[str]:
@@ -131,24 +142,6 @@ def _simulated_id(persona: str, wire: WireFormat) -> str:
     return f"{provider}/{persona}"
 
 
-def _provider(url: str, name: str, wire: WireFormat) -> str:
-    return (
-        f'[providers.{_quoted(name)}]\nwire = "{wire}"\nbase_url = "{_root(url, wire)}"\n'
-        f'key_variable = ""\n{_batch_share(wire)}'
-    )
-
-
-def _batch_share(wire: WireFormat) -> str:
-    return f"batch_share = {BATCH_SHARE}\n" if wire.http and wire.http.batches else ""
-
-
-def _entry(url: str, model: str, wire: WireFormat) -> str:
-    return (
-        f"[[models]]\nid = {_quoted(model)}\n"
-        f'base_url = "{_root(url, wire)}"\nsimulated = true\ndefault = false\n'
-    )
-
-
 def _root(url: str, wire: WireFormat) -> str:
     return f"{url}{HTTP_FORMATS[wire].simulated_root}"
 
@@ -158,13 +151,13 @@ def _quoted(text: str) -> str:
 
     Half a surrogate pair cannot be written at all; no recording has one in a label.
     """
-    return '"' + "".join(map(_escaped, text)) + '"'
 
+    def escaped(character: str) -> str:
+        if character in '"\\':
+            return f"\\{character}"
+        if " " <= character <= "~":
+            return character
+        code = ord(character)
+        return f"\\u{code:04X}" if code < 2**16 else f"\\U{code:08X}"
 
-def _escaped(character: str) -> str:
-    if character in '"\\':
-        return f"\\{character}"
-    if " " <= character <= "~":
-        return character
-    code = ord(character)
-    return f"\\u{code:04X}" if code < 2**16 else f"\\U{code:08X}"
+    return '"' + "".join(map(escaped, text)) + '"'
