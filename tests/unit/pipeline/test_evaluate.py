@@ -56,7 +56,6 @@ class Provider:
         self.epochs: list[int] = []
         self.called = asyncio.Event()
         self.may_answer = asyncio.Event()
-        self.may_answer.set()
         self.now = 0
         self.most = 0
 
@@ -109,39 +108,59 @@ async def budget(_: str) -> None:
     """Know of no cap."""
 
 
-def a_limiter(places: int) -> ModelLimiter:
-    return ModelLimiter(
-        ITEM.model,
-        permit_all,
-        accounts=Accounts(spent, budget),
-        semaphore=ProcessSemaphore(places),
-        generator=random.Random(1),
-    )
+class Bench:
+    """An evaluator between a store and a provider, which answers at once unless told to wait."""
 
+    def __init__(
+        self,
+        *answers: Completion | ProviderError,
+        store: Store | None = None,
+        places: int = 10,
+        answering: bool = True,
+        caller_error: Exception | None = None,
+    ) -> None:
+        self.store, self.provider = store or Store(), Provider(*answers)
+        if answering:
+            self.provider.may_answer.set()
+        self.limiter = ModelLimiter(
+            ITEM.model,
+            permit_all,
+            accounts=Accounts(spent, budget),
+            semaphore=ProcessSemaphore(places),
+            generator=random.Random(1),
+        )
+        estimator = UsageEstimator(PROMPT, PRICE, budget=None)
+        model = Caller(self.provider, self.limiter, estimator, PRICE)
 
-def an_evaluator(
-    store: Store, provider: Provider, limiter: ModelLimiter | None = None
-) -> Evaluator:
-    estimator = UsageEstimator(PROMPT, PRICE, budget=None)
-    model = Caller(provider, limiter or a_limiter(10), estimator, PRICE)
+        async def caller(run_id: str, model_id: str) -> Caller:
+            assert (run_id, model_id) == (ITEM.run_id, ITEM.model)
+            if caller_error is not None:
+                raise caller_error
+            return model
 
-    async def caller(run_id: str, model_id: str) -> Caller:
-        assert (run_id, model_id) == (ITEM.run_id, ITEM.model)
-        return model
+        self.evaluator = Evaluator(
+            look_up=self.store.look_up,
+            answered=self.store.answered,
+            record=self.store.record,
+            caller=caller,
+            health=self.store.health,
+            worker="w1",
+            generator=random.Random(1),
+        )
 
-    return Evaluator(
-        look_up=store.look_up,
-        answered=store.answered,
-        record=store.record,
-        caller=caller,
-        health=store.health,
-        worker="w1",
-        generator=random.Random(1),
-    )
+    def start(self, item: Item = ITEM) -> asyncio.Task[None]:
+        return asyncio.create_task(self.evaluator.evaluate(item, None))
 
+    async def called(self, item: Item = ITEM) -> asyncio.Task[None]:
+        """Return the task of an item whose call is under way."""
+        task = self.start(item)
+        await self.provider.called.wait()
+        return task
 
-def start(evaluator: Evaluator, item: Item = ITEM) -> asyncio.Task[None]:
-    return asyncio.create_task(evaluator.evaluate(item, None))
+    @property
+    def made(self) -> tuple[int, int]:
+        """Calls begun, and verdicts recorded."""
+        return len(self.provider.commands), len(self.store.recorded)
 
 
 def items(number: int) -> list[Item]:
@@ -149,14 +168,22 @@ def items(number: int) -> list[Item]:
 
 
 def evaluate(*answers: Completion | ProviderError, enqueued_at: float | None = None) -> Verdict:
-    async def scenario() -> Store:
-        store = Store()
-        await an_evaluator(store, Provider(*answers)).evaluate(ITEM, enqueued_at)
-        return store
+    async def scenario() -> Bench:
+        bench = Bench(*answers)
+        await bench.evaluator.evaluate(ITEM, enqueued_at)
+        return bench
 
-    ((item, key, verdict),) = asyncio.run(scenario()).recorded
+    bench = asyncio.run(scenario())
+    ((item, key, verdict),) = bench.store.recorded
     assert (item, key) == (ITEM, KEY)
+    assert set(bench.provider.commands) == {"rm -rf /"}
     return verdict
+
+
+async def ends(task: asyncio.Task[None], error: type[BaseException]) -> None:
+    async with asyncio.timeout(5):
+        with pytest.raises(error):
+            await task
 
 
 @pytest.fixture
@@ -174,10 +201,9 @@ def parts(timing: Timing) -> Sequence[float]:
 
 @pytest.mark.parametrize("found", [None, LookUp(KEY, "rm -rf /", done=True)])
 async def test_an_unknown_or_finished_item_costs_no_call(found: LookUp | None) -> None:
-    """Such an item is done with at once: nothing is called and nothing recorded."""
-    store, provider = Store(found), Provider(BLOCK)
-    await an_evaluator(store, provider).evaluate(ITEM, None)
-    assert (provider.commands, store.recorded) == ([], [])
+    bench = Bench(BLOCK, store=Store(found))
+    await bench.start()
+    assert bench.made == (0, 0)
 
 
 def test_an_answer_becomes_a_verdict() -> None:
@@ -190,17 +216,6 @@ def test_an_answer_becomes_a_verdict() -> None:
     assert (verdict.attempts, verdict.call_errors, verdict.error_class) == (1, (), None)
     assert verdict.worker == "w1"
     assert verdict.created_at is not None
-
-
-def test_the_command_is_sent_as_it_is_stored() -> None:
-    """The provider gets the sample's command and nothing else."""
-
-    async def scenario() -> list[str]:
-        provider = Provider(BLOCK)
-        await an_evaluator(Store(), provider).evaluate(ITEM, None)
-        return provider.commands
-
-    assert asyncio.run(scenario()) == ["rm -rf /"]
 
 
 @pytest.mark.usefixtures("quick_backoff")
@@ -256,31 +271,27 @@ async def test_trouble_of_a_model_that_answers_nothing_is_no_verdict(
     error_class: ErrorClass, attempts: int
 ) -> None:
     """The item goes back after some seconds, so that it is not delivered again at once."""
-    store = Store(answers=False)
-    provider = Provider(ProviderError("no", error_class=error_class))
+    bench = Bench(ProviderError("no", error_class=error_class), store=Store(answers=False))
     started = asyncio.get_running_loop().time()
     with pytest.raises(ItemShedError):
-        await an_evaluator(store, provider).evaluate(ITEM, None)
-    assert (len(provider.commands), store.recorded) == (attempts, [])
+        await bench.start()
+    assert bench.made == (attempts, 0)
     assert asyncio.get_running_loop().time() - started >= HELD_AFTER_FAILURE_S
 
 
 @pytest.mark.virtual_time
 async def test_a_lone_refusal_among_answers_is_a_verdict() -> None:
     """A 400 is held until a call that began later is answered, and is then the row's own."""
-    store = Store(answers=False)
     refused = ProviderError("no", error_class=ErrorClass.BAD_REQUEST, status=400)
-    provider = Provider(refused, BLOCK)
-    evaluator = an_evaluator(store, provider)
-    first = start(evaluator)
-    await provider.called.wait()
-    provider.may_answer.clear()
-    others = [start(evaluator, item) for item in items(3)]
+    bench = Bench(refused, BLOCK, store=Store(answers=False))
+    first = await bench.called()
+    bench.provider.may_answer.clear()
+    others = [bench.start(item) for item in items(3)]
     await asyncio.sleep(5)
     assert not first.done()
-    provider.may_answer.set()
+    bench.provider.may_answer.set()
     await asyncio.gather(first, *others)
-    outcomes = {each.item: each.verdict.outcome for each in store.recorded}
+    outcomes = {each.item: each.verdict.outcome for each in bench.store.recorded}
     assert outcomes.pop(ITEM) is Outcome.API_ERROR
     assert set(outcomes.values()) == {Outcome.BLOCK}
 
@@ -314,185 +325,134 @@ async def eventually(condition: Callable[[], bool]) -> None:
 
 async def test_no_more_calls_than_places_are_in_flight() -> None:
     """Of ten items three are called at once; the rest wait their turn, as limiter time."""
-    store, provider = Store(), Provider(BLOCK)
-    provider.may_answer.clear()
-    evaluator = an_evaluator(store, provider, a_limiter(3))
-    tasks = [start(evaluator, item) for item in items(10)]
-    await eventually(lambda: provider.now == 3)
-    assert evaluator.in_flight == {("0abcdefgh", "test/x"): 10}
-    provider.may_answer.set()
+    bench = Bench(BLOCK, places=3, answering=False)
+    tasks = [bench.start(item) for item in items(10)]
+    await eventually(lambda: bench.provider.now == 3)
+    assert bench.evaluator.in_flight == {("0abcdefgh", "test/x"): 10}
+    bench.provider.may_answer.set()
     await asyncio.gather(*tasks)
-    assert (provider.most, len(provider.commands), len(store.recorded)) == (3, 10, 10)
-    assert not evaluator.in_flight
-    assert max(verdict.timing.limiter_ms or 0 for _, _, verdict in store.recorded) > 0
+    assert (bench.provider.most, *bench.made) == (3, 10, 10)
+    assert not bench.evaluator.in_flight
+    assert max(verdict.timing.limiter_ms or 0 for _, _, verdict in bench.store.recorded) > 0
 
 
 async def test_shutdown_lets_calls_finish_and_gives_the_waiting_back() -> None:
     """The call in flight is recorded; the item that waits for its slot is not called any more."""
-    store, provider = Store(), Provider(BLOCK)
-    provider.may_answer.clear()
-    limiter = a_limiter(1)
-    evaluator = an_evaluator(store, provider, limiter)
-    called, waiting = (start(evaluator, item) for item in items(2))
-    await provider.called.wait()
-    evaluator.stop()
-    limiter.close()
-    provider.may_answer.set()
+    bench = Bench(BLOCK, places=1, answering=False)
+    called, waiting = (bench.start(item) for item in items(2))
+    await bench.provider.called.wait()
+    bench.evaluator.stop()
+    bench.limiter.close()
+    bench.provider.may_answer.set()
     await called
-    with pytest.raises(ShuttingDownError):
-        await waiting
-    assert (len(provider.commands), len(store.recorded)) == (1, 1)
-    assert not evaluator.in_flight
+    await ends(waiting, ShuttingDownError)
+    assert bench.made == (1, 1)
+    assert not bench.evaluator.in_flight
 
 
 @pytest.mark.parametrize("copies", [0, 1])
 async def test_item_that_the_broker_passed_on(copies: int) -> None:
     """It is not called any more when its turn comes, unless a copy of it has come here again."""
-    store, provider = Store(), Provider(BLOCK, BLOCK)
-    provider.may_answer.clear()
-    evaluator = an_evaluator(store, provider, a_limiter(1))
+    bench = Bench(BLOCK, BLOCK, places=1, answering=False)
     first, passed_on = items(2)
-    called = start(evaluator, first)
-    await provider.called.wait()
-    waiting = [asyncio.create_task(evaluator.evaluate(passed_on, None, lambda: False))]
+    called = await bench.called(first)
+    waiting = [asyncio.create_task(bench.evaluator.evaluate(passed_on, None, lambda: False))]
     for _ in range(copies):
         await asyncio.sleep(0)
-        waiting.append(start(evaluator, passed_on))
+        waiting.append(bench.start(passed_on))
     await asyncio.sleep(0)
-    provider.may_answer.set()
+    bench.provider.may_answer.set()
     await called
-    ends = await asyncio.gather(*waiting, return_exceptions=True)
+    found = await asyncio.gather(*waiting, return_exceptions=True)
 
-    assert [type(end) for end in ends] == ([NoneType] * 2 if copies else [RedeliveredError])
-    assert len(provider.commands) == 1 + copies
+    assert [type(end) for end in found] == ([NoneType] * 2 if copies else [RedeliveredError])
+    assert bench.made[0] == 1 + copies
 
 
-async def test_shutdown_ends_a_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The pause of a minute is cut short; the item goes back without a verdict."""
+@pytest.mark.parametrize("copies", [1, 2])
+async def test_shutdown_ends_a_backoff(monkeypatch: pytest.MonkeyPatch, copies: int) -> None:
+    """The pause of a minute is cut short; the item goes back, with the copies of its message."""
     monkeypatch.setattr(failures, "BASE_S", 60.0)
-    store, provider = Store(), Provider(BROKEN)
-    evaluator = an_evaluator(store, provider)
-    task = start(evaluator)
-    await provider.called.wait()
-    evaluator.stop()
-    async with asyncio.timeout(5):
-        with pytest.raises(ShuttingDownError):
-            await task
-    assert (len(provider.commands), store.recorded) == (1, [])
+    bench = Bench(BROKEN)
+    tasks = [bench.start() for _ in range(copies)]
+    await bench.provider.called.wait()
+    bench.evaluator.stop()
+    for task in tasks:
+        await ends(task, ShuttingDownError)
+    assert bench.made == (1, 0)
 
 
-def test_a_model_without_its_key_is_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_model_without_its_key_is_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """The item goes back to its queue uncalled and unrecorded: another worker may have the key."""
     monkeypatch.setattr(evaluation, "HELD_UNSERVED_S", 0.001)
-    store = Store()
-
-    async def caller(_run_id: str, _model_id: str) -> Caller:
-        raise ConfigError("OPENAI_API_KEY is not set for this worker")
-
-    async def scenario() -> None:
-        evaluator = Evaluator(
-            look_up=store.look_up,
-            answered=store.answered,
-            record=store.record,
-            caller=caller,
-            health=store.health,
-            worker="w1",
-            generator=random.Random(1),
-        )
-        with pytest.raises(UnservedModelError):
-            await evaluator.evaluate(ITEM, None)
-
-    asyncio.run(scenario())
-    assert store.recorded == []
+    bench = Bench(BLOCK, caller_error=ConfigError("OPENAI_API_KEY is not set for this worker"))
+    await ends(bench.start(), UnservedModelError)
+    assert bench.made == (0, 0)
 
 
 async def test_a_second_copy_of_a_message_costs_no_call() -> None:
     """Copies that come while the first is under way end with it; one verdict is recorded."""
-    store, provider = Store(), Provider(BLOCK)
-    provider.may_answer.clear()
-    evaluator = an_evaluator(store, provider)
-    copies = [start(evaluator) for _ in range(3)]
-    await provider.called.wait()
+    bench = Bench(BLOCK, answering=False)
+    copies = [bench.start() for _ in range(3)]
+    await bench.provider.called.wait()
     await asyncio.sleep(0)
-    assert evaluator.in_flight == {(ITEM.run_id, ITEM.model): 1}
+    assert bench.evaluator.in_flight == {(ITEM.run_id, ITEM.model): 1}
     assert not any(copy.done() for copy in copies)
-    provider.may_answer.set()
+    bench.provider.may_answer.set()
     await asyncio.gather(*copies)
-    assert (len(provider.commands), len(store.recorded)) == (1, 1)
-    await evaluator.evaluate(ITEM, None)  # nothing of it is left
-    assert len(provider.commands) == 2
+    assert bench.made == (1, 1)
+    await bench.start()  # nothing of it is left
+    assert bench.made == (2, 2)
 
 
 async def test_epochs_of_a_sample_are_no_copies() -> None:
     """Each is called for itself, under way at once or one after the other."""
-    store, provider = Store(), Provider(BLOCK)
-    provider.may_answer.clear()
-    evaluator = an_evaluator(store, provider)
+    bench = Bench(BLOCK, answering=False)
     epochs = [replace(ITEM, epoch=epoch) for epoch in (1, 2, 3)]
-    called = [start(evaluator, each) for each in epochs]
-    async with asyncio.timeout(5):
-        while provider.now < len(epochs):
-            await asyncio.sleep(0)
-    provider.may_answer.set()
+    called = [bench.start(each) for each in epochs]
+    await eventually(lambda: bench.provider.now == len(epochs))
+    bench.provider.may_answer.set()
     await asyncio.gather(*called)
-    assert provider.epochs == [1, 2, 3]
-    assert [each.item for each in store.recorded] == epochs
-
-
-async def test_a_second_copy_goes_back_with_the_first() -> None:
-    store, provider = Store(), Provider(BROKEN)
-    evaluator = an_evaluator(store, provider)
-    copies = [start(evaluator) for _ in range(2)]
-    await provider.called.wait()
-    evaluator.stop()
-    async with asyncio.timeout(5):
-        ends = await asyncio.gather(*copies, return_exceptions=True)
-    assert [type(end) for end in ends] == [ShuttingDownError] * 2
-    assert len(provider.commands) == 1
+    assert bench.provider.epochs == [1, 2, 3]
+    assert [each.item for each in bench.store.recorded] == epochs
 
 
 async def test_no_call_begins_while_answers_cannot_be_stored() -> None:
     """Items looked up and items let through are held until the store works again."""
-    store, provider = Store(), Provider(BLOCK)
-    limiter = a_limiter(1)
-    evaluator = an_evaluator(store, provider, limiter)
-    provider.may_answer.clear()
-    tasks = [start(evaluator, item) for item in items(3)]
-    await provider.called.wait()
-    store.health.fails("inserts")
-    assert not evaluator.takes_items
-    provider.may_answer.set()  # makes room for the next one at the limiter
-    await eventually(lambda: len(store.recorded) == 1)
-    late = start(evaluator)
+    bench = Bench(BLOCK, places=1, answering=False)
+    health = bench.store.health
+    tasks = [bench.start(item) for item in items(3)]
+    await bench.provider.called.wait()
+    health.fails("inserts")
+    assert not bench.evaluator.takes_items
+    bench.provider.may_answer.set()  # makes room for the next one at the limiter
+    await eventually(lambda: len(bench.store.recorded) == 1)
+    late = bench.start()
     await asyncio.sleep(0.05)
-    assert (len(provider.commands), late.done()) == (1, False)
-    store.health.works("inserts")
+    assert (bench.made[0], late.done()) == (1, False)
+    health.works("inserts")
     await asyncio.gather(*tasks, late)
-    assert (len(provider.commands), len(store.recorded)) == (4, 4)
+    assert bench.made == (4, 4)
 
 
 async def test_held_items_go_back_when_the_worker_stops() -> None:
     """Items held because of the database are not called and are given back at once."""
-    store, provider = Store(), Provider(BLOCK)
-    store.health.fails("inserts")
-    evaluator = an_evaluator(store, provider)
-    held = start(evaluator)
-    await eventually(lambda: store.looked_up == 1)
-    evaluator.stop()
-    async with asyncio.timeout(5):
-        with pytest.raises(ShuttingDownError):
-            await held
-    assert provider.commands == []
+    bench = Bench(BLOCK)
+    bench.store.health.fails("inserts")
+    held = bench.start()
+    await eventually(lambda: bench.store.looked_up == 1)
+    bench.evaluator.stop()
+    await ends(held, ShuttingDownError)
+    assert bench.made == (0, 0)
 
 
 @pytest.mark.parametrize(("waited_s", "calls"), [(0.0, 1), (11.0, 0)])
 async def test_an_item_that_waited_long_is_looked_up_again(waited_s: float, calls: int) -> None:
     """A verdict that another worker stored meanwhile costs no second call."""
-    store, provider = Store(), Provider(BLOCK)
-    limiter = a_limiter(1)
+    bench = Bench(BLOCK, places=1)
+    limiter, store = bench.limiter, bench.store
     blocking = await limiter.acquire(ITEM.run_id, ExpectedUsage())
-    evaluator = an_evaluator(store, provider, limiter)
-    waiting = start(evaluator)
+    waiting = bench.start()
     await eventually(lambda: store.looked_up == 1)
     store.found = LookUp(KEY, "rm -rf /", done=True)
     with pytest.MonkeyPatch.context() as patch:
@@ -500,7 +460,7 @@ async def test_an_item_that_waited_long_is_looked_up_again(waited_s: float, call
         patch.setattr(time, "monotonic", lambda: now + waited_s)
         limiter.release(blocking)
         await waiting
-    assert (len(provider.commands), len(store.recorded)) == (calls, calls)
+    assert bench.made == (calls, calls)
     assert store.looked_up == 2 - calls
     limiter.release(await asyncio.wait_for(limiter.acquire(ITEM.run_id, ExpectedUsage()), 5))
 
@@ -509,14 +469,12 @@ def test_a_call_that_was_tried_long_ago_is_looked_up_again() -> None:
     """Before a further attempt too."""
 
     async def scenario() -> None:
-        store, provider = Store(), Provider(BROKEN, BLOCK)
-        evaluator = an_evaluator(store, provider)
-        task = start(evaluator)
-        await provider.called.wait()
-        store.found = LookUp(KEY, "rm -rf /", done=True)
+        bench = Bench(BROKEN, BLOCK)
+        task = await bench.called()
+        bench.store.found = LookUp(KEY, "rm -rf /", done=True)
         await asyncio.sleep(20)
         await task
-        assert (len(provider.commands), store.recorded) == (1, [])
+        assert bench.made == (1, 0)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(failures, "BASE_S", 40.0)
@@ -526,64 +484,53 @@ def test_a_call_that_was_tried_long_ago_is_looked_up_again() -> None:
 
 async def test_no_call_begins_of_a_run_that_the_store_says_is_held() -> None:
     """The item goes back, and the worker knows at once that it need not fetch others."""
-    store, provider = Store(LookUp(KEY, "rm -rf /", done=False, held=True)), Provider(BLOCK)
-    evaluator = an_evaluator(store, provider)
-    with pytest.raises(RunHeldError):
-        await evaluator.evaluate(ITEM, None)
-    assert (provider.commands, store.recorded) == ([], [])
-    assert evaluator.held.keys == {ITEM.run_id}
+    bench = Bench(BLOCK, store=Store(LookUp(KEY, "rm -rf /", done=False, held=True)))
+    await ends(bench.start(), RunHeldError)
+    assert bench.made == (0, 0)
+    assert bench.evaluator.held.keys == {ITEM.run_id}
 
 
 @pytest.mark.virtual_time
 async def test_a_run_that_is_held_ends_waits_and_no_calls() -> None:
-    """The call in flight becomes a verdict; what waits for a permit, or between attempts, goes back."""
-    store, provider = Store(), Provider(BLOCK)
-    provider.may_answer.clear()
-    evaluator = an_evaluator(store, provider, a_limiter(1))
-    calling, *waiting = (start(evaluator, i) for i in items(5))
-    await provider.called.wait()
+    """The call in flight becomes a verdict; what waits for a permit goes back."""
+    bench = Bench(BLOCK, places=1, answering=False)
+    calling, *waiting = (bench.start(item) for item in items(5))
+    await bench.provider.called.wait()
     await asyncio.sleep(1)
-    evaluator.held.set(frozenset({ITEM.run_id, "another"}))
-    ends = await asyncio.gather(*waiting, return_exceptions=True)
-    assert [type(end) for end in ends] == [RunHeldError] * 4
+    bench.evaluator.held.set(frozenset({ITEM.run_id, "another"}))
+    found = await asyncio.gather(*waiting, return_exceptions=True)
+    assert [type(end) for end in found] == [RunHeldError] * 4
     assert not calling.done()
-    provider.may_answer.set()
+    bench.provider.may_answer.set()
     await calling
-    assert (len(provider.commands), len(store.recorded)) == (1, 1)
-    assert not evaluator.in_flight
+    assert bench.made == (1, 1)
+    assert not bench.evaluator.in_flight
 
-    evaluator.held.set(frozenset())  # it goes on
-    await evaluator.evaluate(items(2)[1], None)
-    assert len(store.recorded) == 2
+    bench.evaluator.held.set(frozenset())  # it goes on
+    await bench.start(items(2)[1])
+    assert bench.made == (2, 2)
 
 
 @pytest.mark.virtual_time
 async def test_a_run_that_is_held_ends_pauses_between_attempts() -> None:
     """No further attempt is made, however long the provider asked to wait."""
-    store, provider = Store(), Provider(replace_wait(TOO_FAST, 60.0))
-    evaluator = an_evaluator(store, provider)
-    task = start(evaluator)
-    await provider.called.wait()
+    limited = ErrorClass.RATE_LIMIT
+    bench = Bench(ProviderError("too fast", error_class=limited, status=429, retry_after_s=60.0))
+    task = await bench.called()
     await asyncio.sleep(5)
-    evaluator.held.add(ITEM.run_id)
+    bench.evaluator.held.add(ITEM.run_id)
     with pytest.raises(RunHeldError):
         await task
-    assert (len(provider.commands), store.recorded) == (1, [])
-
-
-def replace_wait(error: ProviderError, seconds: float) -> ProviderError:
-    return ProviderError(
-        str(error), error_class=ErrorClass.RATE_LIMIT, status=429, retry_after_s=seconds
-    )
+    assert bench.made == (1, 0)
 
 
 @pytest.mark.virtual_time
 async def test_a_worker_that_ends_while_a_run_is_held_ends_all_the_same() -> None:
     """A cancellation of the worker's own is not taken for the other one."""
-    evaluator = an_evaluator(Store(), Provider(BLOCK), a_limiter(0))
-    task = start(evaluator)
+    bench = Bench(BLOCK, places=0)
+    task = bench.start()
     await asyncio.sleep(1)
-    evaluator.held.add(ITEM.run_id)
+    bench.evaluator.held.add(ITEM.run_id)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
