@@ -80,7 +80,6 @@ class Consumer(consumer.Consumer):
         self._leases = channel.qos
 
     def on_connection_error_after_connected(self, exc: Exception) -> None:
-        """Reconnect, and keep the leases: the calls go on."""
         if self._leases is not None:
             self._leases.channel.keep_leases()
         super().on_connection_error_after_connected(exc)
@@ -183,7 +182,6 @@ class PrefetchPerModel(bootsteps.StartStopStep):
             self._timer = consumer.timer.call_repeatedly(BALANCE_S, self._balance, (consumer,))
 
     def stop(self, consumer: Any) -> None:
-        """Stop the timer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -42,13 +42,9 @@ if TYPE_CHECKING:
 
 
 def make_aggregation(database_url: str, key: int) -> bool:
-    """Make an aggregation; its snapshots are committed when this returns.
+    """Make an aggregation; return whether it is finished, or another worker is making it.
 
-    Returns:
-        Whether it is finished; if not, another worker is making it.
-
-    Raises:
-        StoreAwayError: The database was away; the aggregation is not finished.
+    Its snapshots are committed then. A `StoreAwayError` leaves it unfinished.
     """
     # Connections of its own, closed again: a run is complete once in hours, and large ones are
     # counted over several connections at once.
@@ -94,11 +90,7 @@ async def make_caller(
     limiters: Limiters,
     credentials: CatalogCredentials,
 ) -> Caller:
-    """Make the caller of a model of a run from what the store and the environment hold.
-
-    Raises:
-        StoreError: The run has no prompt for the model.
-    """
+    """Make the caller of a model of a run from what the store and the environment hold."""
     assignment = await assignments((run_id, model))
     if assignment is None:
         raise StoreError(f"run {run_id} has no prompt for model '{model}': it was imported")
@@ -130,11 +122,7 @@ class Readiness:
         self._seen_at = monotonic()
 
     def problems(self, *, takes_verdicts: bool) -> list[str]:
-        """Return why no items are taken; empty when they are.
-
-        Args:
-            takes_verdicts: Whether the database took the last verdicts, as far as there were any.
-        """
+        """Return why no items are taken; empty when they are."""
         # Celery's `-Q` may name queues of others: then nothing looks for runs.
         silent = self._seen_at is not None and monotonic() - self._seen_at > SILENT_S
         found = {
@@ -273,15 +261,7 @@ def new_worker_name() -> str:
 async def open_evaluator(
     app: Any, calls: int, work: "WorkerMetrics | None" = None
 ) -> AsyncIterator[WorkerComponents]:
-    """Open all components that evaluating and aggregating need, and close them in reverse order.
-
-    Args:
-        app: The Celery application; its configuration names the database and the limiter's Redis.
-        work: Counts stored verdicts and failed calls; None: nothing does.
-
-    Raises:
-        AegishError: The database is unreachable or not migrated.
-    """
+    """Open all components that evaluating and aggregating need, and close them in reverse."""
     name = new_worker_name()
     settings: Settings = app.conf.aegish_settings
     credentials = CatalogCredentials(settings.catalog, os.environ)

@@ -209,9 +209,6 @@ def follow(
     Args:
         held: Names of queues whose runs are held; they are left with the messages in them.
         stopped: Set when the connection that the call was meant for is lost.
-
-    Raises:
-        RefusedQueueError: RabbitMQ has one of the queues with another type.
     """
     if stopped.is_set():
         return
@@ -235,11 +232,7 @@ def follow(
 
 
 def _declare(consumer: Any, queue: Any) -> None:
-    """Declare a queue on a channel of its own: a refusal of RabbitMQ closes the channel.
-
-    Raises:
-        RefusedQueueError: It exists and is of another kind.
-    """
+    """Declare a queue on a channel of its own: a refusal of RabbitMQ closes the channel."""
     if not consumer.app.conf.broker_url.startswith("amqp"):
         return
     try:

@@ -61,9 +61,6 @@ def hand_over(task: Any, app: Any, consumer: Any, **_: Any) -> Callable[..., Non
 
     Celery's own strategy makes a request of each message, for events, revocations, limits and
     results. None of them is used here, and it takes an eighth of a worker's time.
-
-    Returns:
-        A function that raises `InvalidTaskError` for a message without arguments.
     """
 
     def on_message(message: Any, *_: Any) -> None:

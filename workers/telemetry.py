@@ -164,11 +164,7 @@ def _one(value: float) -> Series:
 def serve_telemetry(
     host: str, port: int, loop: asyncio.AbstractEventLoop, pool: Any
 ) -> WorkerTelemetry:
-    """Serve the measures of a worker.
-
-    Raises:
-        ConfigError: The port is taken, or the address is none of this machine.
-    """
+    """Serve the measures of a worker."""
     telemetry = WorkerTelemetry(loop, pool)
     server = TelemetryServer(host, port, telemetry.pages)
     log.info("metrics_served", url=f"{server.url}/metrics")

@@ -53,11 +53,7 @@ class Grouped(Generic[Argument, Result]):
         executor: Executor,
         health: Health | None = None,
     ) -> None:
-        """Wrap a call.
-
-        Args:
-            call: Runs one transaction for a group; returns one result per argument, in order.
-        """
+        """Wrap a call that runs one transaction for a group; one result per argument, in order."""
         self._call = call
         self._executor = executor
         self._health = health or Health()
@@ -68,8 +64,7 @@ class Grouped(Generic[Argument, Result]):
     async def __call__(self, argument: Argument) -> Result:
         """Return the result for one argument once its group is committed.
 
-        Raises:
-            Exception: An error that this argument causes; after any other the call is repeated.
+        An error that the argument causes is raised; after any other the call is repeated.
         """
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Member(argument, future))

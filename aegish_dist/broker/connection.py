@@ -65,11 +65,7 @@ def tls_of(url: str) -> tuple[str, dict[str, Any] | None]:
 
 
 def broker_problem(error: Exception, blocked: str | None = None) -> QueueError:
-    """Put a broker failure into one line with its remedy.
-
-    Args:
-        blocked: RabbitMQ's own words on why it blocks the connection; None when it does not.
-    """
+    """Put a broker failure into one line with its remedy; RabbitMQ may say why it blocks."""
     problem = refusal_of(error) or (str(error).splitlines() or [type(error).__name__])[0]
     if blocked is not None:
         return QueueError(
@@ -90,11 +86,7 @@ def broker_problem(error: Exception, blocked: str | None = None) -> QueueError:
 
 @contextmanager
 def connected(app: Celery) -> Iterator[Connection]:
-    """Connect for the length of the body, which waits for the broker for some seconds at most.
-
-    Raises:
-        QueueError: The broker cannot be reached, does not answer, or takes no messages.
-    """
+    """Connect for the body, within some seconds; raise `QueueError` for a broker that fails."""
     blocked: list[str] = []
     options = {"on_blocked": blocked.append} if app.conf.broker_url.startswith("amqp") else {}
     connection = app.connection_for_write(transport_options=options)
@@ -116,11 +108,7 @@ def connected(app: Celery) -> Iterator[Connection]:
 
 
 def check_broker(app: Celery) -> None:
-    """Connect once, and check that the broker stores messages.
-
-    Raises:
-        QueueError: The broker cannot be reached, or takes no messages.
-    """
+    """Connect once, and check that the broker stores messages."""
     with connected(app) as connection:
         if is_redis(connection):
             # A full Redis permits DEL; SET needs memory, as messages do.

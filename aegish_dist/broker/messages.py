@@ -101,11 +101,7 @@ def encode(item: Item) -> list[str | int]:
 
 
 def decode(arguments: Sequence[object]) -> Item:
-    """Read the arguments of a message.
-
-    Raises:
-        ValueError: They have another form than those of `encode`; the message is forged or foreign.
-    """
+    """Read the arguments of a message; a `ValueError` means that it is forged or foreign."""
     # To Python, true and false are whole numbers.
     match [None if isinstance(argument, bool) else argument for argument in arguments]:
         case [
@@ -121,11 +117,7 @@ def decode(arguments: Sequence[object]) -> Item:
 
 
 def decode_aggregation(arguments: Sequence[object]) -> int:
-    """Read the key of an aggregation from the arguments of a message.
-
-    Raises:
-        ValueError: They are no such key; the message is forged or foreign.
-    """
+    """Read the key of an aggregation; a `ValueError` means a forged or foreign message."""
     match list(arguments):
         case [int(key)] if 0 < key < MAX_KEY and not isinstance(key, bool):
             return key

@@ -33,21 +33,15 @@ def publish(
     on_progress: Callable[[int], None] = lambda _: None,
     headers: Mapping[str, str] = NO_HEADERS,
 ) -> int:
-    """Publish items to the queues of their models and runs.
+    """Publish items to the queues of their models and runs; return how many.
 
-    Publishing an item twice is harmless: a worker looks it up in the store before it calls.
+    Publishing an item twice is harmless: a worker looks it up in the store before it calls. Items
+    that a `QueueError` left out are missing in the store, and `resume` publishes them.
 
     Args:
         items: Read as a stream; at most one batch is in memory.
         on_progress: Called after each batch with the number of items published so far.
         headers: Further headers of each message: identifiers, which workers may ignore.
-
-    Returns:
-        How many items were published.
-
-    Raises:
-        QueueError: The broker cannot be reached, or takes no messages. Items that were not
-            published are still missing in the store, and `resume` publishes them.
     """
     published, remaining = 0, iter(items)
     with connected(app) as connection:
@@ -61,11 +55,7 @@ def publish(
 
 
 def publish_aggregations(app: Celery, keys: Sequence[int]) -> None:
-    """Publish aggregations to their queue; one that is published twice is made once.
-
-    Raises:
-        QueueError: The broker cannot be reached, or takes no messages.
-    """
+    """Publish aggregations to their queue; one that is published twice is made once."""
     with connected(app) as connection:
         channel = connection.default_channel
         run_queue(app, AGGREGATION_QUEUE)(channel).declare()
@@ -154,10 +144,7 @@ class _ListPublisher(_Publisher):
 def _template(sent: str, sample: Item) -> Callable[[Item], str]:
     """Return what makes the message for an item, as it lies in the Redis list of a queue.
 
-    Celery and kombu make one message per queue; the others differ in ids, item and time only.
-
-    Args:
-        sent: The message for the sample.
+    Celery and kombu make one message per queue, that of the sample. The others differ in slots.
     """
     message = json.loads(sent)
     task_id = message["headers"]["id"]

@@ -124,11 +124,7 @@ class Channel(virtual.Channel):
             self._fetch_at, self._pause_s = 0.0, SHORTEST_PAUSE_S
 
     def turn(self) -> float:
-        """Settle, renew, sweep and fetch what is due.
-
-        Returns:
-            Seconds until the next turn.
-        """
+        """Settle, renew, sweep and fetch what is due; return the seconds until the next turn."""
         self.qos.settle()
         self.qos.renew()
         if self.queues:
@@ -214,10 +210,7 @@ class Channel(virtual.Channel):
         self.qos.kept = True
 
     def close(self) -> None:
-        """Settle, requeue the messages that are held, and close.
-
-        Leases that are kept go on with what is not settled: closing waits for no lost Redis.
-        """
+        """Settle, requeue the messages that are held, and close; kept leases wait for no Redis."""
         if not self.closed and not self.qos.kept:
             try:
                 self.qos.settle()
@@ -361,11 +354,7 @@ class Transport(virtual.Transport):
         self._schedule(AT_ONCE_S)
 
     def drain_events(self, connection: Any, timeout: float | None = None) -> None:
-        """Wait until something is delivered.
-
-        Raises:
-            TimeoutError: Nothing was, in `timeout` seconds.
-        """
+        """Wait until something is delivered, for `timeout` seconds at most."""
         until = float("inf") if timeout is None else monotonic() + timeout
         delivered = self._delivered
         while True:

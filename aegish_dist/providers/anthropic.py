@@ -20,11 +20,7 @@ STOP_KINDS = {
 
 
 def encode(spec: ModelSpec, prompt: Prompt, parameters: CallParameters) -> RequestTemplate:
-    """Prepare a request; the wire format has no seed.
-
-    Args:
-        parameters: Generation parameters of the run; the seed is left out.
-    """
+    """Prepare a request; the wire format has no seed."""
     defaults = {
         "model": spec.name,
         "max_tokens": parameters.max_output_tokens,

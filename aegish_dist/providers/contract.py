@@ -19,14 +19,10 @@ class ModelClient(Protocol):
     """One model, prepared for one run; safe for hundreds of calls at once."""
 
     async def complete(self, command: str, epoch: int = 1) -> Completion:
-        """Make one attempt to have a command judged.
+        """Make one attempt to have a command judged; it is sent as data, never executed.
 
-        Args:
-            command: The shell command; sent as data, never executed.
-            epoch: 1-based repeat, which says what seed is sent.
-
-        Returns:
-            The answer. One that the provider withheld is an answer too: empty, CONTENT_FILTER.
+        The 1-based epoch says what seed is sent. An answer that the provider withheld is an answer
+        too: empty, CONTENT_FILTER.
         """
         ...
 
@@ -54,11 +50,7 @@ class Codec(Protocol):
     def encode(
         self, spec: ModelSpec, prompt: Prompt, parameters: CallParameters
     ) -> RequestTemplate:
-        """Prepare everything of a request but the command.
-
-        Args:
-            spec: The model; its own parameters are laid over the default fields.
-        """
+        """Prepare everything of a request but the command; the model's parameters come last."""
         ...
 
     def request_headers(self, key: str | None) -> dict[str, str]:
@@ -66,11 +58,7 @@ class Codec(Protocol):
         ...
 
     def decode(self, payload: object, headers: Mapping[str, str]) -> Completion:
-        """Read the JSON of a successful response.
-
-        Raises:
-            ProviderError: The payload is not an answer in this wire format, or holds an error.
-        """
+        """Read the JSON of a successful response; raise `ProviderError` where it is no answer."""
         ...
 
 

@@ -21,11 +21,7 @@ from aegish_dist.providers import lenient
 
 
 def retry_after_s(headers: Mapping[str, str], error: Mapping[str, object]) -> float | None:
-    """Return the seconds to wait, None when the provider does not say.
-
-    Args:
-        error: The error object of the body; Google and OpenRouter put the wait there.
-    """
+    """Return the seconds to wait; Google and OpenRouter put them into the error's body."""
     milliseconds = _seconds(headers.get("retry-after-ms"))
     if milliseconds is not None:
         return milliseconds / 1000
@@ -85,11 +81,7 @@ _PATTERNS = tuple(dict.fromkeys(http.rate_limit_headers for http in HTTP_FORMATS
 
 
 def rate_hint(headers: Mapping[str, str]) -> RateHint | None:
-    """Read the rate limits that a response states.
-
-    Returns:
-        None when they state no limit per minute.
-    """
+    """Read the rate limits that a response states; None without a limit per minute."""
     for pattern in filter(None, _PATTERNS):
         requests, tokens = (_limit(headers, pattern, of) for of in ("requests", "tokens"))
         if (requests[0], tokens[0]) != (None, None):
@@ -181,14 +173,11 @@ QUOTA_WORDS = (
 
 
 def settle(status: int, payload: object, headers: Mapping[str, str]) -> Completion:
-    """Return the empty completion of a withheld answer, or raise what failed.
+    """Return the empty completion of an answer that a filter withheld, or raise what failed.
 
     Args:
         status: HTTP status, or the one an error inside a 200 response names.
         payload: The body as JSON, None when it is none.
-
-    Raises:
-        ProviderError: Unless a filter withheld the answer. Its text is the provider's own message.
     """
     error = _error_object(payload)
     message = _message(status, error)

@@ -65,11 +65,7 @@ class MaskedReader:
         return _MaskedHeaders(reply.headers, self._mask)
 
     def payload(self, body: bytes) -> object:
-        """Return the JSON of a body.
-
-        Raises:
-            ProviderError: The body is not JSON, or nested too deeply.
-        """
+        """Return the JSON of a body."""
         return lenient.parse(body, self._mask.value)
 
     def error_payload(self, reply: Reply) -> object:
@@ -105,15 +101,7 @@ async def exchange(
     method: str = "POST",
     cap: int = MAX_BODY_BYTES,
 ) -> Reply:
-    """Send a request and read its response.
-
-    Args:
-        body: The request's body; None sends none.
-        cap: Most bytes of the response's body.
-
-    Raises:
-        ProviderError: There was no response, or it broke off.
-    """
+    """Send a request and read its response up to a cap; `ProviderError`: there was none."""
     began_s = time.monotonic()
     try:
         async with (
@@ -129,16 +117,10 @@ async def exchange(
 
 
 async def stream(session: aiohttp.ClientSession, route: Route) -> AsyncGenerator[Reply, None]:
-    """Get a long response piece by piece.
-
-    Args:
-        route: Where it travels; its deadline is that of each piece.
+    """Get a long response piece by piece; the route's deadline is that of each piece.
 
     Yields:
         Status and headers with each piece of the body as it comes; all of it for an error.
-
-    Raises:
-        ProviderError: There was no response, or it broke off.
     """
     began_s = time.monotonic()
     try:

@@ -23,11 +23,7 @@ def malformed(problem: str) -> ProviderError:
 
 
 def parse(body: bytes, mask: Callable[[object], object] = lambda value: value) -> object:
-    """Return the JSON value of a response body, masked and then cleaned.
-
-    Raises:
-        ProviderError: The body is not JSON, or nested too deeply to read.
-    """
+    """Return the JSON value of a response body, masked and then cleaned."""
     try:
         value = json.loads(body)
     except (ValueError, RecursionError):

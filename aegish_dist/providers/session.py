@@ -143,9 +143,6 @@ class ProviderSession:
         Args:
             prompt: Encoded once per epoch; calls add only the command.
             key: Sent in the wire format's own header; None or blank sends none.
-
-        Raises:
-            CatalogError: The model's base URL cannot be called, or its baseline does not exist.
         """
         if spec.wire is WireFormat.BASELINE:
             return baseline(spec.name)
@@ -154,16 +151,7 @@ class ProviderSession:
     def batches(
         self, spec: ModelSpec, prompt: Prompt, parameters: CallParameters, key: SecretStr | None
     ) -> BatchClient:
-        """Prepare a client for the batches of one model of one run.
-
-        Args:
-            prompt: Encoded once per epoch; requests add only the command.
-            parameters: Generation parameters; the deadline of a live call is of no matter here.
-            key: Sent in the wire format's own header; None or blank sends none.
-
-        Raises:
-            CatalogError: The model cannot be called over the network.
-        """
+        """Prepare a client for the batches of one model of one run."""
         wire, template_of, route, secret = _calls(spec, prompt, parameters, key)
         if spec.wire.http is None or not spec.wire.http.batches:
             raise CatalogError(f"model '{spec.id}': wire format '{spec.wire}' has no batches")

@@ -401,7 +401,7 @@ def page(
     Args:
         items: Batches or files, oldest first.
         after: Identifier after which the page begins; empty for the first page.
-        before: Identifier before which it ends, which is followed by newer ones; empty for none.
+        before: Identifier before which it ends; empty for none.
     """
     newest = list(items)[::-1]
     places = {item.id: place for place, item in enumerate(newest)}

@@ -103,7 +103,7 @@ class BatchService:
         try:
             reply = replies(call)
             reply = await reply if isinstance(reply, Awaitable) else reply
-        except NotKeptError as error:
+        except FileNotFoundError as error:  # no such batch or file
             reply = ErrorAnswer(ErrorClass.NOT_FOUND, str(error))
         if isinstance(reply, ErrorAnswer):
             return exchange.refuse(reply, "", UNLIMITED)
@@ -152,10 +152,6 @@ class BatchReply:
 Reply = BatchReply | ErrorAnswer
 
 
-class NotKeptError(Exception):
-    """There is no such batch or file; the text is the vendor's."""
-
-
 @dataclass(frozen=True, slots=True)
 class BatchCall:
     exchange: Exchange
@@ -188,7 +184,7 @@ class BatchCall:
     def _kept(self, kept: Mapping[str, T], missing: str) -> T:
         id = self.found["id"]
         if id not in kept:
-            raise NotKeptError(missing.format(id=id))
+            raise FileNotFoundError(missing.format(id=id))
         return kept[id]
 
 

@@ -47,11 +47,7 @@ class Replay:
         return bool(self._models)
 
     def of(self, model: str) -> VerdictsByCommand:
-        """Return what was recorded of a model; nothing where several fit equally well.
-
-        Args:
-            model: A canonical id, or what is left of one after a slash; the longest match wins.
-        """
+        """Return what was recorded of an id, or of the longest that ends with it after a slash."""
         if model in self._models:
             return self._models[model]
         matches = [known for known in self._models if known.endswith(f"/{model}")]

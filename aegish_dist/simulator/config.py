@@ -92,7 +92,7 @@ REFUSALS = {
     "quota": ErrorClass.QUOTA,
     "not_found": ErrorClass.NOT_FOUND,
 }
-"""What a client is told, by the fault of a call or of a request about batches."""
+"""Class of the error that answers a call, or a request about batches, with such a fault."""
 _STATUS_WORDS = {
     "401": Fault.AUTH,
     "404": Fault.NOT_FOUND,
@@ -274,14 +274,7 @@ class TokenBucket:
         self._updated_s = now_s
 
     def take(self, now_s: float) -> float:
-        """Take one request if there is one.
-
-        Args:
-            now_s: A clock in seconds that never goes back.
-
-        Returns:
-            0 when the request is accepted, else the seconds until one would be.
-        """
+        """Take one request; return 0, or the seconds until one would be accepted."""
         refilled = self._tokens + (now_s - self._updated_s) * self._per_second
         self._tokens = min(float(self.limit.burst), refilled)
         self._updated_s = now_s
@@ -353,12 +346,7 @@ T = TypeVar("T")
 
 
 def read_scenario(path: Path) -> SimulatorConfig:
-    """Read a scenario file.
-
-    Raises:
-        ConfigError: The file cannot be read, is not TOML, or a key is unknown or wrong; names file
-            and key.
-    """
+    """Read a scenario file; an error names file and key."""
     try:
         return _build(SimulatorConfig, checked(parse_toml(read_text(path, MAX_BYTES)), _SCENARIO))
     except (InputError, ConfigError) as error:

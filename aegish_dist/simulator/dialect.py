@@ -88,11 +88,7 @@ class Dialect(Protocol):
     ERRORS: Mapping[ErrorClass, ErrorForm]
 
     def route(self, path: str) -> str | None:
-        """Return the model that a path of this format names, empty for none.
-
-        Returns:
-            None for a path of another format.
-        """
+        """Return the model that a path names, empty for none; None for a path of another format."""
 
     def read(self, body: dict[str, Any], model: str) -> ChatRequest | ErrorAnswer:
         """Validate a request."""
@@ -215,11 +211,7 @@ class Exchange:
     async def deliver(
         self, answer: Completion, allowance: Allowance, fault: Fault | None
     ) -> web.StreamResponse:
-        """Send an answer.
-
-        Args:
-            fault: Fault that breaks the body or the connection, if it is one of these.
-        """
+        """Send an answer, perhaps with a fault that breaks the body or the connection."""
         call = Call(self.id, time.time())
         headers = self.dialect.headers(allowance, call)
         body = self.dialect.answer_body(answer, call)
@@ -231,12 +223,7 @@ class Exchange:
         return await self.break_off(content, reset=fault is Fault.RESET)
 
     async def break_off(self, content: bytes, *, reset: bool) -> web.StreamResponse:
-        """Send half of a body, then close the connection.
-
-        Args:
-            content: The body; empty to send nothing.
-            reset: Whether the connection is reset, which clients see as an error of TCP.
-        """
+        """Send half of a body, or nothing of an empty one, then close or reset the connection."""
         response = web.StreamResponse(headers=_JSON | {"Content-Length": str(len(content))})
         transport = self.request.transport
         if content:
@@ -253,11 +240,7 @@ class Exchange:
         return response
 
     def refuse(self, error: ErrorAnswer, model: str, allowance: Allowance) -> web.Response:
-        """Return an error.
-
-        Args:
-            error: The error; one without a message gets the provider's usual words.
-        """
+        """Return an error; one without a message gets the provider's usual words."""
         call = Call(self.id, time.time())
         form = self.dialect.ERRORS[error.error_class]
         worded = replace(error, message=error.message or form.message.format(model=model))

@@ -78,11 +78,7 @@ class LatencyDistribution:
     """The upper end in seconds, or sigma; unused by the families of one parameter."""
 
     def at(self, quantile: float) -> float:
-        """Return the seconds that this fraction of calls stays below.
-
-        Args:
-            quantile: In the open interval (0, 1); uniform draws give the distribution.
-        """
+        """Return the seconds that a fraction of calls, in (0, 1), stays below."""
         match self.kind:
             case LatencyKind.CONSTANT:
                 return self.first
@@ -100,11 +96,7 @@ NO_LATENCY = LatencyDistribution(LatencyKind.CONSTANT, 0.0)
 
 
 def parse_latency(text: str) -> LatencyDistribution:
-    """Read a distribution such as `lognormal:0.8,0.4`.
-
-    Raises:
-        ConfigError: When the family is unknown or its numbers are missing, negative or reversed.
-    """
+    """Read a distribution such as `lognormal:0.8,0.4`."""
     name, _, rest = text.partition(":")
     try:
         kind = LatencyKind(name.strip())

@@ -88,11 +88,7 @@ class Transfer:
         return await self._reply(replace(route, headers={**route.headers, **headers}), body, "POST")
 
     async def lines(self, url: URL) -> AsyncGenerator[bytes | None, None]:
-        """Stream the lines of a file, however long it is.
-
-        Yields:
-            Each line that is not blank; None in place of one longer than `MAX_LINE_BYTES`.
-        """
+        """Stream the lines of a file but blank ones; None stands for one that is too long."""
         rest, too_long = b"", False
         async with aclosing(stream(self._session, self._to(url, CALL_LIMIT_S))) as replies:
             async for reply in replies:
@@ -264,11 +260,7 @@ class BatchClient(ABC):
 
     @abstractmethod
     async def _page(self, cursor: str | None) -> tuple[list[Batch], str | None]:
-        """Return a page of the list of batches, and the word that asks for the next one.
-
-        Args:
-            cursor: The word of the page before; None asks for the first.
-        """
+        """Return a page of the list of batches, and the word for the next one; None: the first."""
 
     @abstractmethod
     def _is_ours(self, batch: Batch, token: str, requests: int) -> bool:
