@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
@@ -154,7 +154,7 @@ def load_settings(overrides: Mapping[str, object] | None = None) -> Settings:
         if name.startswith(PREFIX) and value.strip()
     }
     try:
-        return checked({**values, **(overrides or {})}, Settings, from_text=True, build=_from_text)
+        return checked({**values, **(overrides or {})}, Settings, from_text=True)
     except InputError as error:
         name = f"{PREFIX}{error.field.upper()}: " if error.field else ""
         raise ConfigError(f"{name}{error.what}") from None
@@ -170,11 +170,6 @@ def _refuse_unknown() -> None:
             continue
         close = get_close_matches(name.upper(), known, n=1, cutoff=0.0)[0]
         raise ConfigError(f"{name} is no variable of aegish-dist: is {close} meant? Else unset it")
-
-
-def _from_text(kind: type[Any], value: object) -> Any:
-    """Build a value of a type that msgspec does not know: a path, a secret."""
-    return kind(value)
 
 
 def _text(secret: SecretStr | None) -> str | None:

@@ -4,7 +4,7 @@ Types are `msgspec.Struct` classes whose fields carry limits, as in
 `Annotated[int, Meta(ge=1, le=10_000)]`.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -18,20 +18,15 @@ T = TypeVar("T")
 
 
 def checked(
-    values: object,
-    kind: type[T],
-    *,
-    from_text: bool = False,
-    build: Callable[[type[Any], object], object] | None = None,
-    exact: Iterable[type] = (),
+    values: object, kind: type[T], *, from_text: bool = False, exact: Iterable[type] = ()
 ) -> T:
     """Turn parsed values into a record, if they are as its type says.
 
     Args:
         values: Tables, lists and plain values, as a parser returns them.
-        kind: The type of the record, a `msgspec.Struct`, or of a list of records.
+        kind: The type of the record, a `msgspec.Struct`, or of a list of records. Of a type that
+            msgspec does not know, its constructor makes the value.
         from_text: Whether a text may stand for a number or a flag, as environment variables do.
-        build: Makes a value of a type that msgspec does not know.
         exact: Types whose values are accepted as they are, and nothing in their place.
 
     Returns:
@@ -42,13 +37,17 @@ def checked(
     """
     try:
         return msgspec.convert(
-            values, kind, strict=not from_text, dec_hook=build, builtin_types=exact
+            values, kind, strict=not from_text, dec_hook=_built, builtin_types=exact
         )
     except REFUSALS as error:
         from aegish_dist.inputs.wording import worded  # noqa: PLC0415  only errors need its patterns
 
-        again = partial(msgspec.convert, strict=not from_text, dec_hook=build, builtin_types=exact)
+        again = partial(msgspec.convert, strict=not from_text, dec_hook=_built, builtin_types=exact)
         raise worded(error, values, kind, again) from None
+
+
+def _built(kind: type[Any], value: object) -> object:
+    return kind(value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,9 @@ def worded(error: Exception, values: Any, kind: Any, convert: Callable[..., Any]
     path = location[1] if location else ""
     mapping, in_mapping, _ = path.partition("[...]")
     if in_mapping:
-        inner = _values_at(values, mapping)
+        inner = values
+        for name, index in re.findall(r"([^.\[\]]+)|\[([0-9]+)\]", mapping):
+            inner = inner[name] if name else inner[int(index)]
         return _problem_in_mapping(inner, _at(kind, mapping), convert).below(mapping)
     if isinstance(error.__cause__, InputError):  # raised in `__post_init__`
         return error.__cause__.below(path)
@@ -77,65 +79,50 @@ def _problem_in_mapping(values: Any, kind: Any, convert: Callable[..., Any]) -> 
 
 
 def _described(what: str, kind: object) -> InputError:
+    meta = _meta(kind)
     if found := _MISSING.match(what):
         return InputError("is missing", field=found[1])
     if found := _UNKNOWN.match(what):
-        known = ", ".join(_fields(kind))
-        if not found[1]:
-            return InputError(f"a key without a name; known are {known}")
-        return InputError(f"unknown key; known are {known}", field=found[1])
+        unknown = "unknown key" if found[1] else "a key without a name"
+        return InputError(
+            f"{unknown}; known are {', '.join(_fields(kind))}", field=found[1] or None
+        )
     if found := _WRONG_TYPE.match(what):
         got = _FOUND.get(found[2], found[2]) if found[2] else ""
-        expected = _meta(kind).title or _allowed(found[1])
-        return InputError(f"must be {expected}", found=got)
-    return InputError(_outside(what, kind))
-
-
-def _outside(what: str, kind: object) -> str:
-    """Word a value of the right type that is outside of what its type allows."""
+        return InputError(f"must be {meta.title or _allowed(found[1])}", found=got)
     if _OUT_OF_BOUNDS.match(what):
-        return f"must be {_range(kind)}"
-    if found := _WRONG_LENGTH.match(what):
-        return (
-            f"must have at most {int(found[2]):,} characters"
-            if found[1] == "<="
-            else "must not be empty"
-        )
-    if what.startswith("Invalid enum value"):
-        return f"must be one of {', '.join(repr(choice) for choice in _choices(kind))}"
-    if what.startswith("Invalid decimal"):
-        return "must be a decimal number"
-    return what
+        what = f"must be {_range(meta)}"
+    elif found := _WRONG_LENGTH.match(what):
+        most = f"must have at most {int(found[2]):,} characters"
+        what = most if found[1] == "<=" else "must not be empty"
+    elif what.startswith("Invalid enum value"):  # and the value, which may be a key
+        what = f"must be one of {', '.join(map(repr, _choices(kind)))}"
+    elif what.startswith("Invalid decimal"):
+        what = "must be a decimal number"
+    return InputError(what)
 
 
-def _range(kind: object) -> str:
+def _range(meta: msgspec.Meta) -> str:
     """Name the limits of a number, both of them where there are two."""
-    meta = _meta(kind)
-    if meta.ge is not None and meta.le is not None:
-        return f"from {_number(meta.ge)} to {_number(meta.le)}"
     limits = {
         "at least": meta.ge,
         "greater than": meta.gt,
         "at most": meta.le,
         "less than": meta.lt,
     }
-    named = (f"{words} {_number(limit)}" for words, limit in limits.items() if limit is not None)
-    return " and ".join(named) or "a smaller number"
+    named = {
+        words: f"{int(limit):,}" if limit == int(limit) else f"{limit:g}"
+        for words, limit in limits.items()
+        if limit is not None
+    }
+    if meta.ge is not None and meta.le is not None:
+        return f"from {named['at least']} to {named['at most']}"
+    return " and ".join(map(" ".join, named.items())) or "a smaller number"
 
 
 def _meta(kind: object) -> msgspec.Meta:
     metas = (each for part in _parts(kind) for each in getattr(part, "__metadata__", ()))
     return next(metas, msgspec.Meta())
-
-
-def _number(limit: float) -> str:
-    return f"{int(limit):,}" if limit == int(limit) else f"{limit:g}"
-
-
-def _values_at(values: Any, path: str) -> Any:
-    for name, index in re.findall(r"([^.\[\]]+)|\[([0-9]+)\]", path):
-        values = values[name] if name else values[int(index)]
-    return values
 
 
 def _allowed(names: str) -> str:
