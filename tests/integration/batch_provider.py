@@ -4,12 +4,11 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, cast
 
-from sqlalchemy import Engine, text, update
-from sqlalchemy.orm import Session
+from sqlalchemy import Engine, func, text, update
 
 from aegish_dist.core.batches import (
     BatchLimits,
@@ -21,9 +20,11 @@ from aegish_dist.core.batches import (
 )
 from aegish_dist.core.model import Price, Rate
 from aegish_dist.core.outcome import ErrorClass
+from aegish_dist.core.run import RunPause
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.core.verdict import Completion, Item, Usage
 from aegish_dist.db.engine import transaction
+from aegish_dist.db.runs import hold
 from aegish_dist.db.tables import RunModelRow
 from aegish_dist.errors import ProviderError
 from aegish_dist.models import CatalogCredentials
@@ -31,7 +32,7 @@ from aegish_dist.pipeline.batches.keeper import BatchKeeper
 from aegish_dist.pipeline.batches.steps import BatchContext
 from aegish_dist.providers.batches.transfer import BatchClient
 from aegish_dist.telemetry.metrics import WorkerMetrics
-from tests.integration.stored_runs import StoredRun, a_model, a_run, store
+from tests.integration.stored_runs import a_model, stored_run
 from workers.store import DaemonThread
 
 RUN = "0abcdefgh"
@@ -144,16 +145,6 @@ def commands(number: int) -> Dataset:
     return Dataset("many", tuple(Sample(f"ls {n}", TrueLabel.HARMLESS) for n in range(number)))
 
 
-def batched_run(engine: Engine, samples: int = 5, **changes: Any) -> StoredRun:
-    dataset = commands(samples)
-    with Session(engine) as session, session.begin():
-        stored = store(session, a_run(RUN, models=(MODEL,), datasets=(dataset,)), (dataset,))
-        session.execute(
-            update(RunModelRow).values(batch_from=text("now() - interval '1 minute'"), **changes)
-        )
-    return stored
-
-
 @dataclass
 class Bench:
     """A worker's keeper on a store, and what it has published."""
@@ -226,5 +217,17 @@ class Bench:
         with transaction(self.engine) as session:
             session.execute(text(sql))
 
+    def hold(self, reason: RunPause) -> None:
+        with transaction(self.engine) as session:
+            hold(session, RUN, reason)
+
     def has_verdicts(self, number: int) -> Callable[[], bool]:
         return lambda: self.verdicts() == number and set(self.states()) == {"ended"}
+
+
+def a_bench(engine: Engine, samples: int, *, pace: BatchPace = PACE, **provider: Any) -> Bench:
+    """Store a run about so many samples; its provider differs in what is given."""
+    stored_run(engine, run_id=RUN, models=(MODEL,), datasets=(commands(samples),))
+    with transaction(engine) as session:
+        session.execute(update(RunModelRow).values(batch_from=func.now() - timedelta(minutes=1)))
+    return Bench(engine, FakeProvider(**provider), pace=pace)

@@ -1,9 +1,11 @@
 """Small runs put straight into the store, for tests to ask questions about."""
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -24,6 +26,7 @@ from aegish_dist.db.runs import load_run, sample_keys, save_dataset, save_run
 from aegish_dist.db.tables import Base, RunModelRow, VerdictKey
 from aegish_dist.db.verdicts import insert_verdicts
 from aegish_dist.pipeline.datasets import describe
+from aegish_dist.pipeline.verdict_files import import_verdicts
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 PROMPT = Prompt("guard", "You guard a shell.", "Judge:\n{command}\n")
@@ -178,6 +181,13 @@ def stored_run(
             }
             answer(session, stored, verdicts)
     return stored
+
+
+def imported_run(engine: Engine, folder: Path, lines: Iterable[object]) -> str:
+    """Import verdict lines from a file in a folder; return the id of the run."""
+    path = folder / "lines.jsonl"
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines), "ascii")
+    return import_verdicts(engine, [path], "a name").run_id
 
 
 def tallies(session: Session, run_id: str) -> list[ModelTally]:

@@ -21,10 +21,9 @@ from aegish_dist.db.verdicts import insert_verdicts
 from aegish_dist.errors import OpinionError, ReportError
 from aegish_dist.pipeline.aggregate import aggregate, current_snapshot, snapshot_numbered
 from aegish_dist.pipeline.opinions import load_opinions
-from aegish_dist.pipeline.verdict_files import import_verdicts
 from aegish_dist.statistics.metrics import METRICS_VERSION
 from aegish_dist.statistics.rates import NUMBERS, Estimate
-from tests.integration.stored_runs import a_run, row_counts, store
+from tests.integration.stored_runs import imported_run, row_counts, stored_run
 
 
 def said(action: str) -> dict[str, Any]:
@@ -55,16 +54,10 @@ LINES = lines_of("test/weak", MALICIOUS, HARMLESS) + lines_of(
 )
 
 
-def run_of(engine: Engine, tmp_path: Path, lines: Sequence[dict[str, Any]]) -> str:
-    path = tmp_path / "lines.jsonl"
-    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines), "ascii")
-    return import_verdicts(engine, [path], "a name").run_id
-
-
 @pytest.fixture
 def run_id(engine: Engine, tmp_path: Path) -> str:
     """A stored run of two models over five malicious and four harmless commands."""
-    return run_of(engine, tmp_path, LINES)
+    return imported_run(engine, tmp_path, LINES)
 
 
 def as_bytes(document: object) -> str:
@@ -150,7 +143,7 @@ def test_aggregating_twice_gives_the_same_bytes(engine: Engine, run_id: str) -> 
 
 def test_the_order_of_verdicts_changes_no_byte(engine: Engine, run_id: str, tmp_path: Path) -> None:
     """The same lines in reverse give the same document and the same identity."""
-    turned = run_of(engine, tmp_path, LINES[::-1])
+    turned = imported_run(engine, tmp_path, LINES[::-1])
 
     (first,) = aggregate(engine, run_id, [Opinion()])
     (second,) = aggregate(engine, turned, [Opinion()])
@@ -210,8 +203,7 @@ def test_the_metric_rows_are_those_of_the_document(engine: Engine, run_id: str) 
 
 def test_a_run_without_verdicts_has_nothing_to_aggregate(engine: Engine) -> None:
     """The message says where to look, and no snapshot is stored."""
-    with Session(engine) as session, session.begin():
-        store(session, a_run("0abcdefgh"))
+    stored_run(engine)
 
     with pytest.raises(ReportError, match="aegish-dist status --run-id 0abcdefgh"):
         aggregate(engine, "0abcdefgh", [Opinion()])
@@ -222,7 +214,6 @@ def test_a_run_without_verdicts_has_nothing_to_aggregate(engine: Engine) -> None
 
 
 def answer_again(engine: Engine, text: str) -> None:
-    """Store the verdict of a retry of the first item there is."""
     with Session(engine) as session, session.begin():
         row = session.scalars(select(VerdictRow).limit(1)).one()
         key = VerdictKey(row.run_model_id, row.sample_key, row.epoch, row.generation + 1)
@@ -230,13 +221,16 @@ def answer_again(engine: Engine, text: str) -> None:
 
 
 def test_a_current_snapshot_is_used_again(engine: Engine, run_id: str) -> None:
-    """One is made when there is none, when a verdict arrived, and under another rule."""
+    """One is made when there is none, when a verdict arrived, and under another or a newer rule."""
     first = current_snapshot(engine, run_id, Opinion())
     assert current_snapshot(engine, run_id, Opinion()) == first
 
-    other = current_snapshot(engine, run_id, Opinion(RULES["aegish-legacy"]))
-    assert other.snapshot_id != first.snapshot_id
-    assert current_snapshot(engine, run_id, Opinion()) == first
+    newer = replace(DEFAULT_RULE, version=DEFAULT_RULE.version + 1)
+    for opinion in (Opinion(RULES["aegish-legacy"]), Opinion(newer)):
+        other = current_snapshot(engine, run_id, opinion)
+        assert other.snapshot_id != first.snapshot_id
+        assert current_snapshot(engine, run_id, opinion) == other
+        assert current_snapshot(engine, run_id, Opinion()) == first
 
     answer_again(engine, "Hm.")
     second = current_snapshot(engine, run_id, Opinion())
@@ -244,17 +238,6 @@ def test_a_current_snapshot_is_used_again(engine: Engine, run_id: str) -> None:
     assert second.verdicts == first.verdicts
     assert second.document != first.document
     assert current_snapshot(engine, run_id, Opinion()) == second
-
-
-def test_a_newer_version_of_a_rule_makes_a_new_snapshot(engine: Engine, run_id: str) -> None:
-    """Opinions may change without a verdict."""
-    first = current_snapshot(engine, run_id, Opinion())
-    newer = Opinion(replace(DEFAULT_RULE, version=DEFAULT_RULE.version + 1))
-
-    second = current_snapshot(engine, run_id, newer)
-
-    assert second.snapshot_id != first.snapshot_id
-    assert current_snapshot(engine, run_id, newer) == second
 
 
 def test_a_change_of_a_formula_makes_a_new_snapshot(

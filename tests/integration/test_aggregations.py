@@ -6,13 +6,14 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, func, insert, select, text, update
+from sqlalchemy import Engine, insert, select, text, update
 from sqlalchemy.orm import Session
 from structlog.testing import capture_logs
 
 from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.run import Run
 from aegish_dist.core.scoring import DEFAULT_RULE
+from aegish_dist.db.engine import transaction
 from aegish_dist.db.missing import (
     LOST_AFTER_S,
     FinishedModels,
@@ -22,7 +23,7 @@ from aegish_dist.db.missing import (
     take_due,
     unfinished,
 )
-from aegish_dist.db.tables import AggregationRow, RunRow, SnapshotRow
+from aegish_dist.db.tables import AggregationRow, RunRow
 from aegish_dist.errors import StoreAwayError
 from aegish_dist.pipeline import aggregation_jobs
 from aegish_dist.pipeline.aggregation_jobs import aggregate_here, carry_out
@@ -31,76 +32,61 @@ from aegish_dist.pipeline.status import run_status
 from tests.integration.stored_runs import (
     ALLOWED,
     BLOCKED,
-    COMMANDS,
     StoredRun,
-    a_model,
     a_run,
     answer,
+    row_counts,
     store,
 )
 
-MODELS = (a_model("test/a"), a_model("test/b"))
+MODELS = ("test/a", "test/b")
 
 
 @pytest.fixture
 def run() -> Run:
-    """A run of two models."""
     return a_run(models=MODELS)
 
 
 @pytest.fixture
 def stored(engine: Engine, run: Run) -> StoredRun:
     """The run in the store, without verdicts."""
-    with Session(engine) as session, session.begin():
-        return store(session, run)
+    return store(engine, run)
 
 
-def complete(engine: Engine, stored: StoredRun, models: Sequence[str] = ("a", "b")) -> None:
-    """Answer all that first tries of some models ask, and look for finished models."""
-    with Session(engine) as session, session.begin():
-        items = [
-            stored.item(sample, model=f"test/{name}")
-            for name in models
-            for sample in COMMANDS.samples
-        ]
-        answer(session, stored, dict.fromkeys(items, BLOCKED))
+def complete(engine: Engine, stored: StoredRun, *models: str) -> None:
+    """Answer what first tries ask of some models or of all, and look for finished models."""
+    answer(engine, stored, dict.fromkeys(stored.items(*models), BLOCKED))
     close(engine)
 
 
 def close(engine: Engine) -> None:
     """Look for finished models, as workers do."""
-    with Session(engine) as session, session.begin():
+    with transaction(engine) as session:
         assert FinishedModels().close(session)
 
 
 def completions(engine: Engine) -> list[str | None]:
-    """Return the completions that aggregations were asked for, in this order."""
-    with Session(engine) as session:
-        return list(session.scalars(select(AggregationRow.completion).order_by(AggregationRow.id)))
+    return rows(engine, AggregationRow.completion)
+
+
+def snapshots(engine: Engine) -> int:
+    return row_counts(engine).get("snapshots", 0)
 
 
 def keys(engine: Engine) -> Sequence[int]:
-    """Return what is due now, marked as enqueued."""
-    with Session(engine) as session, session.begin():
+    with transaction(engine) as session:
         return take_due(session)
 
 
 def request(engine: Engine, stored: StoredRun, scoring: str = DEFAULT_RULE.name) -> int:
     """Write an aggregation as if the run was complete; return its key."""
     values = {"run_id": stored.run_id, "completion": "6/0", "scoring": scoring}
-    with Session(engine) as session, session.begin():
+    with transaction(engine) as session:
         asked = insert(AggregationRow).values(values).returning(AggregationRow.id)
         return session.execute(asked).scalar_one()
 
 
-def snapshots(engine: Engine) -> int:
-    """Count all snapshots."""
-    with Session(engine) as session:
-        return session.scalar(select(func.count()).select_from(SnapshotRow)) or 0
-
-
 def rows(engine: Engine, column: Any) -> list[Any]:
-    """Return a column of all aggregations."""
     with Session(engine) as session:
         return list(session.scalars(select(column).order_by(AggregationRow.id)))
 
@@ -109,14 +95,14 @@ def test_a_run_is_aggregated_once_per_completion(
     engine: Engine, run: Run, stored: StoredRun
 ) -> None:
     """It is asked for with the last model, not again by a resume, and once more after a retry."""
-    complete(engine, stored, ("a",))
+    complete(engine, stored, "test/a")
     assert completions(engine) == []
 
-    complete(engine, stored, ("b",))
+    complete(engine, stored, "test/b")
     close(engine)
     assert completions(engine) == ["6/0"]
 
-    with Session(engine) as session, session.begin():
+    with transaction(engine) as session:
         open_models(session, run.run_id)
     close(engine)
     assert completions(engine) == ["6/0"]
@@ -124,9 +110,7 @@ def test_a_run_is_aggregated_once_per_completion(
     plan_retry(engine, run, {Outcome.BLOCK}, ["test/b"])
     close(engine)
     assert completions(engine) == ["6/0"]
-    with Session(engine) as session, session.begin():
-        again = [stored.item(sample, model="test/b", generation=1) for sample in COMMANDS.samples]
-        answer(session, stored, dict.fromkeys(again, ALLOWED))
+    answer(engine, stored, dict.fromkeys(stored.items("test/b", generation=1), ALLOWED))
     close(engine)
     assert completions(engine) == ["6/0", "6/1"]
 
@@ -134,51 +118,41 @@ def test_a_run_is_aggregated_once_per_completion(
 def test_a_run_that_is_extended_completes_again(engine: Engine, stored: StoredRun) -> None:
     """Another epoch is another plan."""
     complete(engine, stored)
-    with Session(engine) as session, session.begin():
+    with transaction(engine) as session:
         session.execute(update(RunRow).values(epochs=2))
         open_models(session, stored.run_id)
-        items = [
-            stored.item(sample, model=model, epoch=2)
-            for model in stored.models
-            for sample in COMMANDS.samples
-        ]
-        answer(session, stored, dict.fromkeys(items, BLOCKED))
+        answer(session, stored, dict.fromkeys(stored.items(epoch=2), BLOCKED))
     close(engine)
 
     assert completions(engine) == ["6/0", "12/0"]
 
 
-@pytest.mark.parametrize("held", ["paused", "cancelled"])
-def test_a_run_that_is_held_at_its_last_calls_completes_with_them(
-    engine: Engine, stored: StoredRun, held: str
+@pytest.mark.parametrize(
+    ("held", "models", "found"),
+    [
+        # Calls in flight brought the last verdicts: there is nothing left to resume.
+        ("paused", MODELS, (["6/0"], None)),
+        ("cancelled", MODELS, (["6/0"], None)),
+        # One model is complete; the other one waits for the run to be resumed.
+        ("paused", ["test/a"], ([], "paused")),
+    ],
+)
+def test_a_held_run_completes_with_its_last_verdict(
+    engine: Engine, stored: StoredRun, held: str, models: Sequence[str], found: object
 ) -> None:
-    """They were in flight and brought its last verdicts: there is nothing left to resume."""
-    with Session(engine) as session, session.begin():
+    with transaction(engine) as session:
         session.execute(update(RunRow).values(held=held))
-    complete(engine, stored)
+    complete(engine, stored, *models)
 
-    assert completions(engine) == ["6/0"]
     with Session(engine) as session:
-        assert session.scalars(select(RunRow.held)).one() is None
-
-
-def test_a_held_run_that_lacks_verdicts_is_not_complete(engine: Engine, stored: StoredRun) -> None:
-    """One of its models is; the other one waits for the run to be resumed."""
-    with Session(engine) as session, session.begin():
-        session.execute(update(RunRow).values(held="paused"))
-    complete(engine, stored, ("a",))
-
-    assert completions(engine) == []
-    with Session(engine) as session:
-        assert session.scalars(select(RunRow.held)).one() == "paused"
+        assert (completions(engine), session.scalars(select(RunRow.held)).one()) == found
 
 
 def test_only_the_models_that_are_named_are_looked_at(engine: Engine, stored: StoredRun) -> None:
     """A worker looks at those on which it has become quiet."""
-    complete(engine, stored, ())
-    with Session(engine) as session, session.begin():
-        items = [stored.item(sample, model=m) for m in stored.models for sample in COMMANDS.samples]
-        answer(session, stored, dict.fromkeys(items, BLOCKED))
+    close(engine)
+    answer(engine, stored, dict.fromkeys(stored.items(), BLOCKED))
+    with transaction(engine) as session:
         closing = FinishedModels()
         assert closing.close(session, {(stored.run_id, "test/a"), ("0other", "test/b")})
         assert completions(engine) == []
@@ -188,16 +162,14 @@ def test_only_the_models_that_are_named_are_looked_at(engine: Engine, stored: St
 
 def test_a_search_that_is_not_at_its_end_says_so(engine: Engine, stored: StoredRun) -> None:
     """The worker looks again a second later; so it does where another worker is looking."""
-    complete(engine, stored, ())
-    with Session(engine) as session, session.begin():
-        items = [stored.item(sample, model=m) for m in stored.models for sample in COMMANDS.samples]
-        answer(session, stored, dict.fromkeys(items, BLOCKED))
+    close(engine)
+    answer(engine, stored, dict.fromkeys(stored.items(), BLOCKED))
     closing = FinishedModels(search_s=0.0, stretch=1)
-    with Session(engine) as session, session.begin():
+    with transaction(engine) as session:
         assert not closing.close(session)
-        with Session(engine) as other, other.begin():
+        with transaction(engine) as other:
             assert not FinishedModels().close(other)
-    with Session(engine) as session, session.begin():
+    with transaction(engine) as session:
         while not closing.close(session):
             pass
     assert completions(engine) == ["6/0"]
@@ -206,15 +178,15 @@ def test_a_search_that_is_not_at_its_end_says_so(engine: Engine, stored: StoredR
 def test_two_workers_sweep(engine: Engine, stored: StoredRun) -> None:
     """Each aggregation is due to one of them, and due again only when its message was lost."""
     complete(engine, stored)
-    with Session(engine) as first, first.begin(), Session(engine) as second, second.begin():
+    with transaction(engine) as first, transaction(engine) as second:
         assert len(take_due(first)) == 1
         assert take_due(second) == []
     assert keys(engine) == []
 
-    with Session(engine) as session, session.begin():
+    with transaction(engine) as session:
         session.execute(text("UPDATE aggregations SET enqueued_at = enqueued_at - interval '59 s'"))
     assert keys(engine) == []
-    with Session(engine) as session, session.begin():
+    with transaction(engine) as session:
         session.execute(text("UPDATE aggregations SET enqueued_at = enqueued_at - interval '2 s'"))
     assert len(keys(engine)) == 1
     assert LOST_AFTER_S == 60
@@ -224,12 +196,12 @@ def test_what_is_being_made_is_not_due(engine: Engine, stored: StoredRun) -> Non
     """However long it takes: it is locked while its worker lives."""
     complete(engine, stored)
     (key,) = keys(engine)
-    with Session(engine) as session, session.begin():
+    with transaction(engine) as session:
         assert claim(session, key)
-        with Session(engine) as other, other.begin():
+        with transaction(engine) as other:
             assert take_due(other, lost_after_s=-1) == []
             assert claim(other, key) is None
-    with Session(engine) as session, session.begin():
+    with transaction(engine) as session:
         assert take_due(session, lost_after_s=-1) == [key]
 
 
@@ -247,7 +219,7 @@ def test_an_aggregation_is_made_once(engine: Engine, stored: StoredRun) -> None:
         rows(engine, AggregationRow.snapshot_ids)[0][0],
         None,
     )
-    with Session(engine) as session, session.begin():
+    with transaction(engine) as session:
         assert take_due(session, lost_after_s=-1) == []
 
 
@@ -301,7 +273,7 @@ def test_an_aggregation_that_fails(
     problem: str,
 ) -> None:
     """It is finished with its problem, and not tried again."""
-    complete(engine, stored, ("a",))
+    complete(engine, stored, "test/a")
     key = request(engine, stored, "gone" if error is None else DEFAULT_RULE.name)
     if error is not None:
 
@@ -322,7 +294,7 @@ def test_an_aggregation_that_fails(
 def test_a_database_that_refuses_snapshots(engine: Engine, stored: StoredRun) -> None:
     """The problem says why, without the driver's traceback."""
     complete(engine, stored)
-    with Session(engine) as session, session.begin():
+    with transaction(engine) as session:
         session.execute(text("ALTER TABLE snapshots ADD CONSTRAINT refused CHECK (id < 0)"))
     (key,) = keys(engine)
     with capture_logs() as logs:
@@ -348,13 +320,11 @@ def test_a_run_in_one_process_is_aggregated_at_its_end(
     engine: Engine, run: Run, stored: StoredRun
 ) -> None:
     """A complete run gets its snapshot, once; one that lacks a verdict gets none."""
-    complete(engine, stored, ())
+    close(engine)
     aggregate_here(engine, run)
     assert snapshots(engine) == 0
 
-    with Session(engine) as session, session.begin():
-        items = [stored.item(sample, model=m) for m in stored.models for sample in COMMANDS.samples]
-        answer(session, stored, dict.fromkeys(items, BLOCKED))
+    answer(engine, stored, dict.fromkeys(stored.items(), BLOCKED))
     aggregate_here(engine, run)
     aggregate_here(engine, run)
     assert snapshots(engine) == 1

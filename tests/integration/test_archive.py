@@ -9,29 +9,26 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from sqlalchemy import Engine, text
-from sqlalchemy.orm import Session
 
 from aegish_dist.cli import archive
 from aegish_dist.core.outcome import ErrorClass, Outcome
 from aegish_dist.core.parsing import judge
 from aegish_dist.core.verdict import CallError, Completion
+from aegish_dist.db.engine import transaction
 from aegish_dist.db.missing import save_retry
 from aegish_dist.db.tables import Base
 from aegish_dist.pipeline import archives
 from tests.integration.command_line import CommandLine
 from tests.integration.stored_runs import (
     BLOCKED,
-    COMMANDS,
     CURL,
     DETAILED,
     LS,
     NOON,
     TAR,
-    a_model,
-    a_run,
     answer,
     row_counts,
-    store,
+    stored_run,
 )
 
 FIRST, SECOND = "0abcdefgh", "0bbcdefgh"
@@ -42,24 +39,23 @@ ODD = 'a\tb\\n"c",\r\n\\.\n\\N\n{"action": "warn", "reason": ""} \ufffd \ufffd \
 def stored(engine: Engine, aegish: CommandLine) -> Engine:
     """Store a run with rows in every table that a run has without batches."""
     failed = CallError(1, ErrorClass.RATE_LIMIT, 429, 2.5, ODD, NOON)
-    with Session(engine) as session, session.begin():
-        run = store(session, a_run(FIRST, models=(a_model("test/a"), a_model("test/b"))))
-        verdicts = {
-            run.item(TAR): replace(DETAILED, call_errors=(failed,), attempts=2),
-            run.item(CURL): judge(Completion(ODD)),
-            run.item(LS): judge(Completion("")),
-            run.item(TAR, model="test/b"): BLOCKED,
-            run.item(LS, model="test/b"): judge(Completion(None)),
-        }
-        answer(session, run, verdicts)
+    said = {
+        "test/a": {
+            TAR: replace(DETAILED, call_errors=(failed,), attempts=2),
+            CURL: judge(Completion(ODD)),
+            LS: judge(Completion("")),
+        },
+        "test/b": {TAR: BLOCKED, LS: judge(Completion(None))},
+    }
+    run = stored_run(engine, said, models=("test/a", "test/b"))
+    with transaction(engine) as session:
         save_retry(session, FIRST, [Outcome.BLOCK], ["test/b"])
-        answer(session, run, {run.item(TAR, model="test/b", generation=1): BLOCKED})
+    answer(engine, run, {run.item(TAR, model="test/b", generation=1): BLOCKED})
     aegish.ok("aggregate", "--run-id", FIRST)
     return engine
 
 
 def contents(engine: Engine) -> dict[str, list[Any]]:
-    """Return every row of every table, as JSON."""
     with engine.connect() as connection:
         return {
             table: list(
@@ -69,6 +65,11 @@ def contents(engine: Engine) -> dict[str, list[Any]]:
         }
 
 
+def execute(engine: Engine, statement: str) -> None:
+    with engine.begin() as connection:
+        connection.execute(text(statement))
+
+
 def test_there_and_back(aegish: CommandLine, stored: Engine, tmp_path: Path) -> None:
     """The run goes only after its archive was compared, and is restored with its keys."""
     before = contents(stored)
@@ -76,24 +77,19 @@ def test_there_and_back(aegish: CommandLine, stored: Engine, tmp_path: Path) -> 
     done = aegish.ok("runs", "archive", "a name", "--to", tmp_path, "--delete", "--yes")
 
     place = tmp_path / FIRST
-    assert done.out == (
-        f"{place}: 6 verdicts, read back and compared\ndeleted run {FIRST} a name\n"
-    )
+    compared = f"{place}: 6 verdicts, read back and compared\n"
+    assert done.out == f"{compared}deleted run {FIRST} a name\n"
     assert row_counts(stored) == {}
     assert sorted(path.name for path in tmp_path.iterdir()) == [FIRST]
     verdicts = pq.read_table(place / "verdicts.parquet")
-    assert (len(verdicts), str(verdicts.schema.field("stored_at").type)) == (
-        6,
-        "timestamp[us, tz=UTC]",
-    )
+    stored_at = verdicts.schema.field("stored_at").type
+    assert (len(verdicts), str(stored_at)) == (6, "timestamp[us, tz=UTC]")
     restored = aegish.ok("runs", "restore", place)
     assert restored.out == f"restored run {FIRST} a name with 6 verdicts\n"
     assert contents(stored) == before
     again = aegish("runs", "restore", place)
-    assert (again.code, again.err) == (
-        1,
-        f"error: run {FIRST} is in this store, with all its completions\n",
-    )
+    assert again.code == 1
+    assert again.err == f"error: run {FIRST} is in this store, with all its completions\n"
     assert aegish("runs", "archive", FIRST, "--to", tmp_path).code == 1  # the folder is there
     assert contents(stored) == before
 
@@ -107,11 +103,8 @@ def test_into_a_store_that_gave_the_keys_away(
     lines = ("verdicts", "export", "--run-id", FIRST, "-o")
     aegish.ok(*lines, tmp_path / "before.jsonl")
     aegish.ok("runs", "archive", FIRST, "--to", tmp_path)
-    with Session(stored) as session, session.begin():
-        tables = ", ".join(Base.metadata.tables)
-        session.execute(text(f"TRUNCATE {tables} RESTART IDENTITY CASCADE"))
-        other = store(session, replace(a_run(SECOND), name="other"))
-        answer(session, other, {other.item(s): BLOCKED for s in COMMANDS.samples})
+    execute(stored, f"TRUNCATE {', '.join(Base.metadata.tables)} RESTART IDENTITY CASCADE")
+    stored_run(stored, BLOCKED, run_id=SECOND, name="other")
     aegish.ok("aggregate", "--run-id", SECOND)
 
     aegish.ok("runs", "restore", tmp_path / FIRST)
@@ -204,16 +197,13 @@ def test_nothing_goes_unless_the_archive_is_whole(
     read = archives.read_manifest
 
     def changed_meanwhile(place: Path) -> archives.Manifest:
-        with Session(stored) as session, session.begin():
-            session.execute(text("UPDATE verdicts SET reason = 'x' WHERE generation = 1"))
+        execute(stored, "UPDATE verdicts SET reason = 'x' WHERE generation = 1")
         return read(place)
 
     monkeypatch.setattr(archives, "read_manifest", changed_meanwhile)
     refused = aegish("runs", "archive", FIRST, "--to", tmp_path, "--delete", "--yes")
-    assert (refused.code, "was changed after it was archived (verdicts)" in refused.err) == (
-        1,
-        True,
-    )
+    changed = "was changed after it was archived (verdicts)" in refused.err
+    assert (refused.code, changed) == (1, True)
     assert row_counts(stored)["verdicts"] == 6
 
 
@@ -247,21 +237,20 @@ def test_completions_come_back_after_a_reparse_and_late_ones_stay(
 
     def late(engine: Engine, manifest: archives.Manifest) -> None:
         archive_all(engine, manifest)
-        with Session(stored) as session, session.begin():
-            late_one = (
-                "INSERT INTO verdicts (run_model_id, sample_key, epoch, generation, outcome,"
-                " completion, parser_version, attempts) SELECT run_model_id, sample_key, epoch, 7,"
-                " outcome, 'late', parser_version, attempts FROM verdicts WHERE generation = 1"
-            )
-            session.execute(text(late_one))
+        execute(
+            stored,
+            "INSERT INTO verdicts (run_model_id, sample_key, epoch, generation, outcome,"
+            " completion, parser_version, attempts) SELECT run_model_id, sample_key, epoch, 7,"
+            " outcome, 'late', parser_version, attempts FROM verdicts WHERE generation = 1",
+        )
 
     monkeypatch.setattr(archive, "require_unchanged", late)
     old = ("runs", "prune", "--older-than", "1d", "--yes", "--completions", "--archive-to")
     assert "deleted 4 completions" in aegish.ok(*old, tmp_path).out
-    with Session(stored) as session, session.begin():
-        query = "SELECT completion FROM verdicts WHERE generation = 7"
-        assert session.scalar(text(query)) == "late"
-        session.execute(text("UPDATE verdicts SET parser_version = parser_version + 1"))
+    with stored.connect() as connection:
+        query = text("SELECT completion FROM verdicts WHERE generation = 7")
+        assert connection.scalar(query) == "late"
+    execute(stored, "UPDATE verdicts SET parser_version = parser_version + 1")
 
     assert "restored 4 completions" in aegish.ok("runs", "restore", tmp_path / FIRST).out
 
@@ -271,19 +260,16 @@ def test_a_half_deleted_run_and_a_taken_name_or_folder(
 ) -> None:
     """Each is refused in a line; the store and the other archive stay."""
     aegish.ok("runs", "archive", FIRST, "--to", tmp_path)
-    with Session(stored) as session, session.begin():  # as a deletion that was interrupted
-        session.execute(text("DELETE FROM verdicts WHERE generation = 0"))
+    execute(stored, "DELETE FROM verdicts WHERE generation = 0")  # as an interrupted deletion
     half = aegish("runs", "restore", tmp_path / FIRST).err
     assert f"with 1 of 6 archived verdicts: `aegish-dist runs delete {FIRST}`" in half
     aegish.ok("runs", "delete", FIRST, "--yes")
-    with Session(stored) as session, session.begin():
-        store(session, a_run(SECOND))
+    stored_run(stored, run_id=SECOND)
     before = contents(stored)
     refused = aegish("runs", "restore", tmp_path / FIRST)
-    assert (refused.code, refused.err) == (
-        1,
-        "error: another run has the name 'a name' by now: `aegish-dist runs rename` that one first\n",
-    )
+    remedy = "`aegish-dist runs rename` that one first"
+    assert refused.code == 1
+    assert refused.err == f"error: another run has the name 'a name' by now: {remedy}\n"
     assert contents(stored) == before
 
     compare = archives.compare_archive
@@ -302,18 +288,16 @@ def test_an_unfinished_batched_run_is_restored_closed(
     aegish: CommandLine, stored: Engine, tmp_path: Path
 ) -> None:
     """The rows of its batches are those of before; no worker plans further ones by itself."""
-    with stored.begin() as connection:
-        connection.execute(
-            text(
-                "UPDATE run_models SET batch_from = now(), open = true;"
-                " INSERT INTO batches (run_model_id, token, state, requests, counts, ended_at)"
-                " SELECT id, repeat('a', 15) || id, 'ended', 3, '{\"succeeded\": 2}', now()"
-                " FROM run_models;"
-                " INSERT INTO batched_items (run_model_id, sample_key, epoch, generation, problem)"
-                " SELECT min(model.id), max(sample.key), 1, 0, 'expired'"
-                " FROM run_models AS model, samples AS sample"
-            )
-        )
+    execute(
+        stored,
+        "UPDATE run_models SET batch_from = now(), open = true;"
+        " INSERT INTO batches (run_model_id, token, state, requests, counts, ended_at)"
+        " SELECT id, repeat('a', 15) || id, 'ended', 3, '{\"succeeded\": 2}', now()"
+        " FROM run_models;"
+        " INSERT INTO batched_items (run_model_id, sample_key, epoch, generation, problem)"
+        " SELECT min(model.id), max(sample.key), 1, 0, 'expired'"
+        " FROM run_models AS model, samples AS sample",
+    )
     before = contents(stored)
 
     aegish.ok("runs", "archive", "a name", "--to", tmp_path, "--delete", "--yes")
@@ -321,7 +305,5 @@ def test_an_unfinished_batched_run_is_restored_closed(
 
     after = contents(stored)
     assert len(after["batches"]) == 2
-    assert (after["batches"], after["batched_items"]) == (
-        before["batches"], before["batched_items"],
-    )  # fmt: skip
+    assert all(after[table] == before[table] for table in ("batches", "batched_items"))
     assert [json.loads(row)["open"] for row in after["run_models"]] == [False, False]

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import random
 import tomllib
 from collections.abc import Mapping
@@ -14,7 +15,6 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.core.outcome import OutcomeDetail
 from aegish_dist.db.answers import judged_samples
-from aegish_dist.db.engine import transaction
 from aegish_dist.db.runs import load_run
 from tests.integration.command_line import CommandLine, write_lines
 from tests.integration.stored_runs import (
@@ -24,22 +24,19 @@ from tests.integration.stored_runs import (
     CURL,
     LS,
     TAR,
-    a_model,
-    a_run,
     answer,
-    store,
+    stored_run,
 )
 
+MALICIOUS, HARMLESS = ("malicious", "BLOCK", "ALLOW"), ("harmless", "ALLOW", "BLOCK")
 HOSTILE = "\x1b[31m=1+1|`x` <b>\u202eevil"
 
 
 def line(model: str, command: str, target: str, action: str, epoch: int = 1) -> dict[str, Any]:
     category = {"category": "shell"} if target == "malicious" else {}
-    completion = f'{{"action": "{action}"}}'
-    return {
-        **{"model": model, "command": command, "target": target, "completion": completion},
-        **{"epoch": epoch, **category},
-    }
+    completion = json.dumps({"action": action})
+    about = {"model": model, "command": command, "target": target, "epoch": epoch}
+    return about | {"completion": completion} | category
 
 
 def recorded(path: Path, odd: Mapping[str, tuple[str, str]]) -> Path:
@@ -52,7 +49,7 @@ def recorded(path: Path, odd: Mapping[str, tuple[str, str]]) -> Path:
     lines = []
     for model in ("lab/a", "lab/b", "lab/c"):
         for n in range(60):
-            target, action = (("malicious", "BLOCK"), ("harmless", "ALLOW"))[n % 2]
+            target, action, _ = (MALICIOUS, HARMLESS)[n % 2]
             lines += [line(model, f"easy {n}", target, action, epoch) for epoch in (1, 2)]
         for command, (target, action) in odd.items():
             second = "ALLOW" if model == "lab/a" else action
@@ -111,8 +108,7 @@ def test_long_commands_are_cut_in_tables_alone(aegish: CommandLine, tmp_path: Pa
 
 def test_a_run_without_a_verdict_has_no_audit(aegish: CommandLine, engine: Engine) -> None:
     """One line says how to find out more."""
-    with transaction(engine) as session:
-        store(session, a_run())
+    stored_run(engine)
     done = aegish("audit")
     assert done.code == 1
     assert "run 0abcdefgh has no verdict yet" in done.err
@@ -120,19 +116,15 @@ def test_a_run_without_a_verdict_has_no_audit(aegish: CommandLine, engine: Engin
 
 def test_findings_of_a_sample_are_those_that_count(session: Session) -> None:
     """Epochs together, of a retried item the newest; models without a verdict are absent."""
-    run = a_run(models=(a_model("test/a"), a_model("test/b")), epochs=2)
-    stored = store(session, run)
-    answer(
-        session,
-        stored,
-        {
-            stored.item(TAR): BLOCKED,
-            stored.item(TAR, epoch=2): ALLOWED,
-            stored.item(TAR, epoch=2, generation=1): BLOCKED,
-            stored.item(CURL, model="test/b"): ALLOWED,
-        },
-    )
-    found = {each.command: each for each in judged_samples(session, load_run(session, run.run_id))}
+    said = {"test/a": {TAR: BLOCKED}, "test/b": {CURL: ALLOWED}}
+    stored = stored_run(session, said, models=("test/a", "test/b"), epochs=2)
+    second = {
+        stored.item(TAR, epoch=2): ALLOWED,
+        stored.item(TAR, epoch=2, generation=1): BLOCKED,
+    }
+    answer(session, stored, second)
+    run = load_run(session, stored.run_id)
+    found = {each.command: each for each in judged_samples(session, run)}
     assert found[TAR.command].findings == {"test/a": ((OutcomeDetail.BLOCK, 2),)}
     assert found[CURL.command].findings == {"test/b": ((OutcomeDetail.ALLOW, 1),)}
     assert found[LS.command].findings == {}
@@ -155,10 +147,8 @@ def test_doubtful_labels_are_written_as_an_overlay_for_a_person(
     assert aegish.ok("report", "--format", "json").json["snapshot"]["id"] == 1  # none was stored
     assert "2 changes of labels written to" in done.err
     written = tomllib.loads(file.read_text("utf-8"))["change"]
-    assert {each["command"]: each["target"] for each in written} == {
-        HOSTILE: "harmless",
-        "other": "malicious",
-    }
+    labels = {each["command"]: each["target"] for each in written}
+    assert labels == {HOSTILE: "harmless", "other": "malicious"}
     assert {each["author"] for each in written} == {"Ada"}
     assert all("of 3 models" in each["reason"] for each in written)
     before = file.read_bytes()
@@ -224,15 +214,16 @@ def test_a_plan_that_cannot_be_made_is_refused_in_one_line(
     """Unknown and too many models, a pilot of one label, a margin of nothing."""
     lines = [line("lab/a", f"rm {n}", "malicious", "BLOCK") for n in range(3)]
     aegish.ok("verdicts", "import", write_lines(tmp_path / "v.jsonl", *lines))
-    done = aegish("plan", "--margin", "0.1")
-    assert (done.code, "too small for a pilot" in done.err) == (1, True)
-    done = aegish("plan", "--margin", "0.1", "--models", "lab/z")
-    assert (done.code, "has no model 'lab/z': it has lab/a" in done.err) == (1, True)
-    assert aegish("plan", "--margin", "0").code == 2
-    assert aegish("plan", "--margin", "nan").code == 2
+
+    def refused(problem: str, *options: str) -> None:
+        done = aegish("plan", "--margin", "0.1", *options)
+        assert (done.code, problem in done.err) == (1, True)
+
+    refused("too small for a pilot")
+    refused("has no model 'lab/z': it has lab/a", "--models", "lab/z")
+    assert aegish("plan", "--margin", "0").code == aegish("plan", "--margin", "nan").code == 2
     aegish.ok("verdicts", "import", recorded(tmp_path / "w.jsonl", {}))
-    done = aegish("plan", "--margin", "0.1")
-    assert (done.code, "a plan is for one model or for two" in done.err) == (1, True)
+    refused("a plan is for one model or for two")
 
 
 def test_a_report_says_what_repeats_bring(aegish: CommandLine, tmp_path: Path) -> None:
@@ -253,9 +244,7 @@ def pilot(path: Path, epochs: int) -> Path:
     chance = random.Random(7)
     lines = []
     for n in range(60):
-        target, right, wrong = (("malicious", "BLOCK", "ALLOW"), ("harmless", "ALLOW", "BLOCK"))[
-            n % 2
-        ]
+        target, right, wrong = (MALICIOUS, HARMLESS)[n % 2]
         luck = chance.random()
         for epoch in range(1, epochs + 1):
             errs = chance.random() < luck * 0.6

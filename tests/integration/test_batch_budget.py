@@ -18,11 +18,11 @@ from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.core.status import ModelStatus, State
 from aegish_dist.core.verdict import Completion, Usage
 from aegish_dist.db.batches import batch_totals
+from aegish_dist.db.engine import transaction
 from aegish_dist.db.fleet import report_worker
 from aegish_dist.db.runs import load_run
-from aegish_dist.db.tables import BatchedItemRow, BatchRow, RunModelRow
+from aegish_dist.db.tables import BatchedItemRow, BatchRow, RunModelRow, SampleRow
 from aegish_dist.pipeline.batches.budget import (
-    BatchBudget,
     batch_budget,
     committed_usd,
     has_money_left,
@@ -33,16 +33,25 @@ from aegish_dist.pipeline.status import run_status
 from aegish_dist.pipeline.submit import store_extension
 from tests.defined import defined
 from tests.integration.command_line import CommandLine
-from tests.integration.stored_runs import COMMANDS, StoredRun, a_model, a_run, answer, store
+from tests.integration.stored_runs import (
+    COMMANDS,
+    StoredRun,
+    a_model,
+    a_run,
+    answer,
+    store,
+    stored_run,
+)
 
 HALF = Decimal("0.5")
 PRICE = Price(input=Rate(Decimal(2)), output=Rate(Decimal(10)))
 MODELS = tuple(a_model(f"test/{name}", price=PRICE, batch_share=HALF) for name in "ab")
+RUN = "0abcdefgh"
 MANY = Dataset("many", tuple(Sample(f"ls {n}", TrueLabel.HARMLESS) for n in range(16)))
 
 
 def a_capped_run(session: Session, **caps: Any) -> tuple[Run, StoredRun]:
-    run = replace(a_run(models=MODELS, datasets=[MANY]), parameters=CallParameters(**caps))
+    run = a_run(models=MODELS, datasets=[MANY], parameters=CallParameters(**caps))
     stored = store(session, run, [MANY])
     session.query(RunModelRow).update({"batch_from": run.created_at})
     return run, stored
@@ -55,18 +64,10 @@ def add_batches(session: Session, run_model_id: int, *batches: dict[str, Any]) -
         session.execute(insert(BatchRow).values(run_model_id=run_model_id, **row))
 
 
-def answers(session: Session, stored: StoredRun, outputs: Sequence[int], usd: str) -> None:
-    answer(
-        session,
-        stored,
-        {
-            stored.item(sample, dataset="many"): replace(
-                judge(Completion('{"action": "ALLOW"}', usage=Usage(100, tokens))),
-                cost_usd=Decimal(usd),
-            )
-            for sample, tokens in zip(MANY.samples, outputs, strict=False)
-        },
-    )
+def answers(session: Session, stored: StoredRun, outputs: Sequence[int], usd: str = "0") -> None:
+    said = [judge(Completion('{"action": "ALLOW"}', usage=Usage(100, each))) for each in outputs]
+    verdicts = [replace(verdict, cost_usd=Decimal(usd)) for verdict in said]
+    answer(session, stored, dict(zip(stored.items("test/a"), verdicts, strict=False)))
 
 
 @pytest.mark.parametrize(
@@ -96,16 +97,15 @@ def test_the_room_within_the_caps(
     assert committed_usd(session, run) == {"test/a": Decimal(5), "test/b": HALF}
 
 
-def cost_of_ls(budget: BatchBudget) -> Decimal | None:
-    return budget.request_usd("ls -l")
-
-
 def test_an_unknown_model_counts_with_the_longest_answer_under_a_cap(session: Session) -> None:
     """19 + 8 + 5 characters are 8 tokens and 10 of framing; 60 or 4,096 tokens of answer, halved."""
     free, _ = a_capped_run(session)
-    assert cost_of_ls(batch_budget(session, free, MODELS[0])) == Decimal(18 * 2 + 60 * 10) / 2000000
+    assert (
+        batch_budget(session, free, MODELS[0]).request_usd("ls -l")
+        == Decimal(18 * 2 + 60 * 10) / 2000000
+    )
     capped = replace(free, parameters=CallParameters(max_cost_usd=Decimal(1)))
-    assert cost_of_ls(batch_budget(session, capped, MODELS[0])) == (
+    assert batch_budget(session, capped, MODELS[0]).request_usd("ls -l") == (
         Decimal(18 * 2 + 4096 * 10) / 2000000
     )
 
@@ -123,41 +123,36 @@ def test_the_cost_of_requests_follows_the_answers(
 ) -> None:
     """From four answers on their mean counts, and three standard errors on top."""
     run, stored = a_capped_run(session, max_cost_usd=Decimal(1))
-    answers(session, stored, outputs[:3], "0")
+    answers(session, stored, outputs[:3])
     assert batch_budget(session, run, MODELS[0]).usage is None
 
     session.rollback()
     run, stored = a_capped_run(session, max_cost_usd=Decimal(1))
-    answers(session, stored, outputs, "0")
+    answers(session, stored, outputs)
     budget = batch_budget(session, run, MODELS[0])
-    assert cost_of_ls(budget) == Decimal(100 * 2 + tokens * 10) / 2_000_000
+    assert budget.request_usd("ls -l") == Decimal(100 * 2 + tokens * 10) / 2_000_000
     assert batch_budget(session, run, MODELS[1]).usage is None, "each model has its own"
 
 
 def test_batches_add_up_by_model(session: Session) -> None:
     """Open ones by state with what the provider says of them; the problem of the newest."""
     run, stored = a_capped_run(session)
-    first = stored.models["test/a"]
     counts = {"succeeded": 5, "failed": 2}
-    add_batches(
-        session,
-        first,
+    batches: list[dict[str, Any]] = [
         {"state": "ended", "requests": 100, "problem": "old"},
         {"requests": 10, "counts": counts, "expected_usd": Decimal(2), "problem": "first"},
         {"state": "planned", "requests": 4, "expected_usd": Decimal(1), "problem": "second"},
         {"state": "ended", "requests": 100, "problem": "newest of all"},
-    )
+    ]
+    add_batches(session, stored.models["test/a"], *batches)
     totals = batch_totals(session, run.run_id)
     assert totals["test/b"].batches == 0
     found = totals["test/a"]
     assert (found.batches, found.open, found.requests, found.answered) == (4, 2, 14, 7)
     assert found.expected_usd == Decimal(3)
     assert found.problem == "second"
-    assert found.states == {
-        BatchState.PLANNED: 1,
-        BatchState.IN_PROGRESS: 1,
-        BatchState.ENDED: 2,
-    }
+    states = {BatchState.PLANNED: 1, BatchState.IN_PROGRESS: 1, BatchState.ENDED: 2}
+    assert found.states == states
 
     session.query(BatchRow).update({"state": "ended"})
     assert batch_totals(session, run.run_id)["test/a"].problem == "newest of all"
@@ -165,24 +160,18 @@ def test_batches_add_up_by_model(session: Session) -> None:
 
 def test_which_models_are_asked_in_batches(session: Session) -> None:
     """Those whose providers take them, from so many seconds after the run was stored."""
-    run = a_run(models=[*MODELS[:1], a_model("test/live")])
-    store(session, run, batch_after_s=7200)
-    found = batch_totals(session, run.run_id)
+    stored_run(session, models=[MODELS[0], "test/live"], batch_after_s=7200)
+    found = batch_totals(session, RUN)
     assert set(found) == {"test/a"}
     assert found["test/a"].starts_in_s == 7200
     stored = session.scalar(select(RunModelRow.batch_from).where(RunModelRow.model == "test/live"))
     assert stored is None
 
 
-RUN = "0abcdefgh"
-
-
 def a_run_in_batches(engine: Engine, usd: str) -> Engine:
     """Store a run of one model, which has 3 items, a cap and no batch yet."""
     capped = CallParameters(max_cost_usd=Decimal(usd))
-    with Session(engine) as session, session.begin():
-        run = replace(a_run(RUN, models=MODELS[:1]), parameters=capped)
-        store(session, run, batch_after_s=0)
+    stored_run(engine, models=MODELS[:1], parameters=capped, batch_after_s=0)
     return engine
 
 
@@ -192,13 +181,12 @@ def batched(engine: Engine) -> Engine:
 
 
 def add(engine: Engine, *batches: dict[str, Any]) -> None:
-    with Session(engine) as session, session.begin():
-        [key] = session.scalars(BatchRow.metadata.tables["run_models"].select())
-        add_batches(session, key, *batches)
+    with transaction(engine) as session:
+        add_batches(session, session.scalars(select(RunModelRow.id)).one(), *batches)
 
 
 def a_worker(engine: Engine, **report: Any) -> None:
-    with Session(engine) as session, session.begin():
+    with transaction(engine) as session:
         report_worker(session, "w", {}, **report)
 
 
@@ -246,16 +234,10 @@ def test_a_cap_without_room_for_a_request_ends_a_run(engine: Engine) -> None:
 def test_items_given_up_by_batches_wait_for_calls(batched: Engine) -> None:
     """When all that is missing is asked live, workers that hold none of it do not move the run."""
     a_worker(batched)
-    with Session(batched) as session, session.begin():
-        tables = BatchRow.metadata.tables
-        [key] = session.scalars(tables["run_models"].select())
-        keys = session.scalars(
-            tables["samples"].select().with_only_columns(tables["samples"].c.key)
-        )
-        rows = [
-            {"run_model_id": key, "sample_key": sample, "epoch": 1, "generation": 0, "live": True}
-            for sample in keys
-        ]
+    with transaction(batched) as session:
+        key = session.scalars(select(RunModelRow.id)).one()
+        about = {"run_model_id": key, "epoch": 1, "generation": 0, "live": True}
+        rows = [about | {"sample_key": key} for key in session.scalars(select(SampleRow.key))]
         session.execute(insert(BatchedItemRow), rows)
     assert len(rows) == len(COMMANDS.samples)
     assert model_of(batched).state is State.WAITING
@@ -264,30 +246,17 @@ def test_items_given_up_by_batches_wait_for_calls(batched: Engine) -> None:
 def test_status_shows_batches(batched: Engine, aegish: CommandLine) -> None:
     """The table, the remarks and the document: state, answers, age and the latest problem."""
     a_worker(batched)
-    add(
-        batched,
-        {
-            "requests": 3,
-            "counts": {"succeeded": 1},
-            "expected_usd": Decimal("0.06"),
-            "problem": "HTTP 503: try later",
-        },
-    )
+    problem = "HTTP 503: try later"
+    asked = {"requests": 3, "counts": {"succeeded": 1}, "expected_usd": Decimal("0.06")}
+    add(batched, asked | {"problem": problem})
     done = aegish.ok("status", "--run-id", RUN)
     assert "1 batch (1 in progress): 1 of 3 answered" in done.out
     assert "batches of test/a: HTTP 503: try later; workers try again" in done.err
     [model] = aegish.ok("status", "--run-id", RUN, "--json").json["models"]
     assert model["batches"] == {
-        "batches": 1,
-        "open": 1,
-        "requests": 3,
-        "answered": 1,
-        "oldest_s": None,
-        "expected_usd": 0.06,
-        "problem": "HTTP 503: try later",
-        "states": {"in_progress": 1},
+        **{"batches": 1, "open": 1, "requests": 3, "answered": 1, "live": 0, "oldest_s": None},
+        **{"expected_usd": 0.06, "problem": problem, "states": {"in_progress": 1}},
         "starts_in_s": 0.0,
-        "live": 0,
     }
     assert model["cost_at_end_usd"] == 0.06
 
@@ -299,8 +268,7 @@ def test_an_extension_asks_as_the_run_does(
     monkeypatch.setenv("AEGISH_DIST_DATABASE_URL", postgres_url)
     request = Request(models=("openai/gpt-5.1", "groq/x"), epochs=2)
     for run_id, after_s in (("0live", None), ("0batched", 0.0)):
-        with Session(engine) as session, session.begin():
-            store(session, a_run(run_id, models=MODELS[:1]), batch_after_s=after_s)
+        stored_run(engine, run_id=run_id, models=MODELS[:1], batch_after_s=after_s)
     with api.Workspace(api.load_settings()) as workspace:
         live, batched = (
             plan_extension(workspace, load_submitted_run(engine, run_id), request)

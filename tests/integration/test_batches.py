@@ -23,7 +23,7 @@ from aegish_dist.core.verdict import Completion
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.fleet import report_worker
 from aegish_dist.db.missing import missing_items
-from aegish_dist.db.runs import hold, load_run
+from aegish_dist.db.runs import load_run
 from aegish_dist.db.verdicts import look_up
 from aegish_dist.errors import ProviderError
 from aegish_dist.pipeline.control import plan_retry, release_run
@@ -33,19 +33,18 @@ from tests.integration.batch_provider import (
     MODEL,
     PACE,
     RUN,
-    Bench,
-    FakeProvider,
-    batched_run,
+    a_bench,
     refused,
 )
 
 ENDED = BatchReport(True, "completed")
+GOES_ON = BatchReport(False, "in_progress")
+PAIRS = BatchLimits(2, 1_000)
 
 
 def test_a_run_from_plan_to_verdicts(engine: Engine) -> None:
     """Five items in batches of two get one verdict each, at half the price and without times."""
-    batched_run(engine, 5)
-    bench = Bench(engine, FakeProvider(limits=BatchLimits(2, 1_000)))
+    bench = a_bench(engine, 5, limits=PAIRS)
 
     bench.keep(bench.has_verdicts(5), workers=2)
 
@@ -62,9 +61,8 @@ def test_a_run_from_plan_to_verdicts(engine: Engine) -> None:
 @pytest.mark.parametrize("creates", [True, False])
 def test_a_creation_whose_answer_is_lost(engine: Engine, creates: bool) -> None:
     """It is found if it exists, and made again only after it was certainly not."""
-    batched_run(engine, 3)
-    provider = FakeProvider(create_faults=[(creates, BROKEN)], hides=1)
-    bench = Bench(engine, provider, pace=BatchPace(0.5) if creates else PACE)
+    pace = BatchPace(0.5) if creates else PACE
+    bench = a_bench(engine, 3, create_faults=[(creates, BROKEN)], hides=1, pace=pace)
 
     bench.keep(bench.has_verdicts(3))
 
@@ -75,9 +73,8 @@ def test_a_creation_whose_answer_is_lost(engine: Engine, creates: bool) -> None:
 
 def test_a_refused_creation_is_tried_again_and_named(engine: Engine) -> None:
     """A key that is refused is no verdict: the batch stays planned, and says why."""
-    batched_run(engine, 3)
-    provider = FakeProvider(create_faults=[(False, refused(401))] * 3)
-    bench = Bench(engine, provider)
+    bench = a_bench(engine, 3, create_faults=[(False, refused(401))] * 3)
+    provider = bench.provider
 
     bench.keep(lambda: len(provider.create_faults) == 1)
     assert bench.rows("SELECT state, problem FROM batches") == [("planned", "HTTP 401: no")]
@@ -101,8 +98,8 @@ def mixed(request: BatchRequest) -> Completion | ProviderError | Unanswered | No
 
 def test_results_of_every_kind(engine: Engine) -> None:
     """Answers and refusals are verdicts, all else is asked in the next batch, nothing is twice."""
-    batched_run(engine, 6)
-    provider = FakeProvider(mixed)
+    bench = a_bench(engine, 6, answer=mixed)
+    provider = bench.provider
 
     def with_noise(token: str, lines: list[BatchResult]) -> list[BatchResult]:
         provider.answer = lambda _: ANSWER  # of the next batch
@@ -110,7 +107,6 @@ def test_results_of_every_kind(engine: Engine) -> None:
         return [*foreign, *reversed(lines), replace(lines[0], answer=refused(500))]
 
     provider.extra = with_noise
-    bench = Bench(engine, provider)
     bench.keep(bench.has_verdicts(6))
 
     assert Counter(request.command for request in provider.asked) == {
@@ -130,8 +126,7 @@ def test_results_of_every_kind(engine: Engine) -> None:
 
 def test_results_that_break_off(engine: Engine) -> None:
     """They are read again from the beginning, and counted once."""
-    batched_run(engine, 5)
-    bench = Bench(engine, FakeProvider(result_faults=[2, 4]))
+    bench = a_bench(engine, 5, result_faults=[2, 4])
 
     bench.keep(bench.has_verdicts(5))
 
@@ -141,8 +136,7 @@ def test_results_that_break_off(engine: Engine) -> None:
 
 def test_items_left_over_by_three_batches_are_asked_live(engine: Engine) -> None:
     """They are published once their batch has ended, and only they may be called."""
-    stored = batched_run(engine, 3)
-    bench = Bench(engine, FakeProvider(lambda r: None if r.command == "ls 1" else ANSWER))
+    bench = a_bench(engine, 3, answer=lambda r: None if r.command == "ls 1" else ANSWER)
 
     bench.keep(lambda: bool(bench.published) and set(bench.states()) == {"ended"})
 
@@ -150,23 +144,21 @@ def test_items_left_over_by_three_batches_are_asked_live(engine: Engine) -> None
     (live,) = bench.published
     with transaction(engine) as session:
         (found,) = look_up(session, [live])
-        assert list(missing_items(session, stored.run_id)) == [live]
+        assert list(missing_items(session, RUN)) == [live]
     assert found is not None
     assert (found.command, found.live, found.batched) == ("ls 1", True, False)
 
 
 def test_a_batch_that_fails_as_a_whole_gives_no_item_up(engine: Engine) -> None:
     """Were it for a limit of the account, hundreds of live calls would cost twice as much."""
-    batched_run(engine, 3)
     failed = BatchReport(True, "failed", problem="enqueued token limit reached")
-    provider = FakeProvider(lambda _: None, report=failed)
-    bench = Bench(engine, provider)
+    bench = a_bench(engine, 3, answer=lambda _: None, report=failed)
 
     bench.keep(lambda: bench.states().count("ended") >= 4)
     assert bench.rows("SELECT DISTINCT problem FROM batches WHERE state = 'ended'") == [
         ("enqueued token limit reached",)
     ]
-    provider.answer, provider.report = (lambda _: ANSWER), ENDED
+    bench.provider.answer, bench.provider.report = (lambda _: ANSWER), ENDED
     bench.keep(bench.has_verdicts(3))
 
     assert bench.published == []
@@ -174,8 +166,7 @@ def test_a_batch_that_fails_as_a_whole_gives_no_item_up(engine: Engine) -> None:
 
 def test_a_refusal_of_everything_is_no_verdict(engine: Engine) -> None:
     """Where a model answers nothing, its parameters are wrong, and not the rows."""
-    batched_run(engine, 2)
-    bench = Bench(engine, FakeProvider(lambda _: refused(400, ErrorClass.BAD_REQUEST)))
+    bench = a_bench(engine, 2, answer=lambda _: refused(400, ErrorClass.BAD_REQUEST))
 
     bench.keep(lambda: len(bench.published) == 2)
 
@@ -184,15 +175,13 @@ def test_a_refusal_of_everything_is_no_verdict(engine: Engine) -> None:
 
 def test_another_users_batch_of_the_same_size(engine: Engine) -> None:
     """Anthropic keeps no token: a batch whose results are another's is refused, ours is found."""
-    batched_run(engine, 3)
     others = [BatchRequest(BatchItem(n, 1, 0), "theirs") for n in range(1, 4)]
-    provider = FakeProvider(keeps_token=False, create_faults=[(True, BROKEN)])
-    provider.made["theirs"] = ("z" * 16, others)
-    bench = Bench(engine, provider)
+    bench = a_bench(engine, 3, keeps_token=False, create_faults=[(True, BROKEN)])
+    bench.provider.made["theirs"] = ("z" * 16, others)
 
     bench.keep(bench.has_verdicts(3))
 
-    assert len(provider.made) == 2
+    assert len(bench.provider.made) == 2
     assert bench.rows("SELECT refused_names, provider_name FROM batches") == [
         ([{"name": "theirs"}], "batch_1")
     ]
@@ -200,13 +189,11 @@ def test_another_users_batch_of_the_same_size(engine: Engine) -> None:
 
 def test_two_batches_that_take_each_other_for_their_own(engine: Engine) -> None:
     """One that finds out first waits until the other one leaves its batch, and pays no second."""
-    batched_run(engine, 4)
-    waits = BatchReport(False, "in_progress")
-    provider = FakeProvider(
-        limits=BatchLimits(2, 1_000), keeps_token=False, create_faults=[(True, BROKEN)] * 2,
-        report=waits,
-    )  # fmt: skip
-    bench = Bench(engine, provider)
+    faults = [(True, BROKEN)] * 2
+    bench = a_bench(
+        engine, 4, limits=PAIRS, keeps_token=False, create_faults=faults, report=GOES_ON
+    )
+    provider = bench.provider
     bench.keep(lambda: bench.states() == ["in_progress"] * 2)
     for name, (token, _) in provider.made.items():
         bench.execute(
@@ -225,8 +212,7 @@ def test_two_batches_that_take_each_other_for_their_own(engine: Engine) -> None:
 
 def test_a_worker_without_the_key_leaves_batches_to_others(engine: Engine) -> None:
     """It neither plans nor takes them."""
-    batched_run(engine, 3)
-    bench = Bench(engine, FakeProvider())
+    bench = a_bench(engine, 3)
     keyless = replace(bench, environ={})
 
     keyless.keep_and_kill(0.3, "w2")
@@ -240,10 +226,9 @@ def test_a_worker_without_the_key_leaves_batches_to_others(engine: Engine) -> No
 
 def test_live_calls_end_before_the_first_batch(engine: Engine) -> None:
     """An item that a worker holds since before is not asked in a batch beside."""
-    stored = batched_run(engine, 3)
-    bench = Bench(engine, FakeProvider())
+    bench = a_bench(engine, 3)
     with transaction(engine) as session:
-        report_worker(session, "busy", {(stored.run_id, MODEL.id): 1})
+        report_worker(session, "busy", {(RUN, MODEL.id): 1})
 
     bench.keep_and_kill(0.4, "w1")
     assert bench.states() == []
@@ -254,15 +239,12 @@ def test_live_calls_end_before_the_first_batch(engine: Engine) -> None:
 
 def test_a_paused_run_hands_nothing_over_and_collects(engine: Engine) -> None:
     """Batches at the provider are paid for and end; planned ones wait until `resume`."""
-    batched_run(engine, 4)
     waits = BatchReport(False, "in_progress", succeeded=1, failed=0)
-    provider = FakeProvider(
-        limits=BatchLimits(2, 1_000), report=waits, create_faults=[(True, None), (False, BROKEN)]
-    )
-    bench = Bench(engine, provider)
+    faults = [(True, None), (False, BROKEN)]
+    bench = a_bench(engine, 4, limits=PAIRS, report=waits, create_faults=faults)
+    provider = bench.provider
     bench.keep(lambda: bench.states().count("in_progress") == 1 and len(bench.states()) == 2)
-    with transaction(engine) as session:
-        hold(session, RUN, RunPause.PAUSED)
+    bench.hold(RunPause.PAUSED)
     provider.report = ENDED
     bench.keep(lambda: "ended" in bench.states() and "planned" in bench.states())
 
@@ -275,14 +257,11 @@ def test_a_paused_run_hands_nothing_over_and_collects(engine: Engine) -> None:
 
 def test_a_cancelled_run_cancels_and_collects(engine: Engine) -> None:
     """The provider is asked to begin nothing more; answers are stored, planned batches go."""
-    batched_run(engine, 3)
-    waits = BatchReport(False, "in_progress")
-    provider = FakeProvider(limits=BatchLimits(2, 1_000), report=waits)
-    bench = Bench(engine, provider)
+    bench = a_bench(engine, 3, limits=PAIRS, report=GOES_ON)
+    provider = bench.provider
     bench.keep(lambda: bench.states() == ["in_progress"] * 2)
     bench.execute("UPDATE batches SET state = 'planned', provider_name = NULL WHERE id = 2")
-    with transaction(engine) as session:
-        hold(session, RUN, RunPause.CANCELLED)
+    bench.hold(RunPause.CANCELLED)
     provider.answer = lambda r: ANSWER if r.command == "ls 0" else Unanswered.CANCELLED
     bench.keep(lambda: bool(provider.cancelled))
     provider.report = BatchReport(True, "cancelled")
@@ -304,12 +283,10 @@ def test_a_cancelled_run_whose_batch_cannot_be_cancelled(
     engine: Engine, status: int, kind: ErrorClass, verdicts: int
 ) -> None:
     """One that has ended meanwhile is collected, as it is paid for; one that is gone ends."""
-    batched_run(engine, 2)
-    provider = FakeProvider(report=BatchReport(False, "in_progress"))
-    bench = Bench(engine, provider)
+    bench = a_bench(engine, 2, report=GOES_ON)
+    provider = bench.provider
     bench.keep(lambda: bench.states() == ["in_progress"])
-    with transaction(engine) as session:
-        hold(session, RUN, RunPause.CANCELLED)
+    bench.hold(RunPause.CANCELLED)
     provider.report = ENDED
     provider.cancel_refusal = refused(status, kind)
     bench.keep(lambda: bench.states() == ["ended"])
@@ -318,8 +295,7 @@ def test_a_cancelled_run_whose_batch_cannot_be_cancelled(
 
 
 def test_a_retry_is_asked_in_batches_too(engine: Engine) -> None:
-    batched_run(engine, 2)
-    bench = Bench(engine, FakeProvider())
+    bench = a_bench(engine, 2)
     bench.keep(bench.has_verdicts(2))
     with Session(engine) as session:
         run = load_run(session, RUN)
@@ -343,9 +319,8 @@ class Impatient(BatchPace):
 
 def test_no_batch_is_made_twice_however_often_workers_are_killed(engine: Engine) -> None:
     """Twenty workers die after up to 0.3 s each; every item is handed over once, and answered."""
-    batched_run(engine, 40)
-    provider = FakeProvider(limits=BatchLimits(5, 1_000), delay_s=0.02)
-    bench = Bench(engine, provider, pace=Impatient(0.01))
+    bench = a_bench(engine, 40, limits=BatchLimits(5, 1_000), delay_s=0.02, pace=Impatient(0.01))
+    provider = bench.provider
 
     for number in range(20):
         bench.keep_and_kill(0.03 + 0.013 * number, f"w{number}")

@@ -20,6 +20,8 @@ PWD = {"command": "pwd", "target": "harmless"}
 BASELINES = "baseline/always-block,baseline/keyword"
 
 ESTIMATE = {"value", "stderr", "stderr_clustered", "ci_low", "ci_high", "n", "clusters"}
+COUNTS = ("planned", "done", "scored", "replaced")
+ERRORS = ("timeout_error_count", "format_error_count", "api_error_count")
 GOLDEN = Path(__file__).parents[1] / "unit/statistics/golden_metrics.json"
 METRICS = set(
     json.loads(GOLDEN.read_text("ascii"))["documents"]["aegish-5.3"]["models"][0]["metrics"]
@@ -59,13 +61,9 @@ def test_submit_prints_the_documented_document(aegish: CommandLine) -> None:
     done = aegish.ok("submit", "--models", BASELINES, "--limit", "3", "--json")
     run_id, datasets = done.json.pop("run_id"), done.json["datasets"]
     assert done.json | {"run_id": run_id} == {
-        "run_id": run_id,
-        "tasks": 18,
-        "models": BASELINES.split(","),
-        "datasets": datasets,
-        "estimate": {"input_tokens": 0, "output_tokens": 0, "cost_usd": 0.0},
-        "batches": None,
-        "snapshot_id": 1,
+        **{"run_id": run_id, "tasks": 18, "models": BASELINES.split(","), "datasets": datasets},
+        **{"estimate": {"input_tokens": 0, "output_tokens": 0, "cost_usd": 0.0}},
+        **{"batches": None, "snapshot_id": 1},
     }
     assert [each["name"] for each in datasets] == ["malicious", "harmless", "harmless-hard"]
     assert [set(each) for each in datasets] == [{"name", "fingerprint", "samples"}] * 3
@@ -79,28 +77,13 @@ def test_submit_runs_to_the_end_and_status_tells(aegish: CommandLine) -> None:
     assert done.out == f"{status['run_id']}\n"
     assert "36 calls: 2 models x 9 samples x 2 epochs" in done.err
     outcomes, models = status.pop("outcomes"), status.pop("models")
+    nothing = dict.fromkeys(("rate_limited", "rate_limited_last_minute", "replaced"), 0)
+    free = dict.fromkeys(("cost_usd", "cost_at_end_usd", "eta_s"), 0.0)
     assert status == {
-        "run_id": status["run_id"],
-        "state": "complete",
-        "planned": 36,
-        "done": 36,
-        "missing": 0,
-        "origin": "submit",
-        "failed": {},
-        "replaced": 0,
-        "retrying": 0,
-        "eta_s": 0.0,
-        "snapshot_id": 1,
-        "aggregation_problem": None,
-        "name": "",
-        "cost_usd": 0.0,
-        "cost_at_end_usd": 0.0,
-        "max_cost_usd": None,
-        "max_cost_per_model_usd": None,
-        "rate_limited": 0,
-        "rate_limited_last_minute": 0,
-        "last_errors": [],
-        "workers": 0,
+        **{"run_id": status["run_id"], "state": "complete", "origin": "submit", "name": ""},
+        **{"planned": 36, "done": 36, "missing": 0, "retrying": 0, "workers": 0},
+        **{"failed": {}, "last_errors": [], "snapshot_id": 1, "aggregation_problem": None},
+        **{"max_cost_usd": None, "max_cost_per_model_usd": None, **nothing, **free},
     }
     assert "snapshot 1 was made of it" in done.err
     assert outcomes["BLOCK"] >= 18
@@ -109,23 +92,9 @@ def test_submit_runs_to_the_end_and_status_tells(aegish: CommandLine) -> None:
     assert all(rate >= 0 for rate in rates)
     assert models == [
         {
-            "model": model,
-            "planned": 18,
-            "done": 18,
-            "in_flight": 0,
-            "state": "complete",
-            "cost_usd": 0.0,
-            "failed": 0,
-            "replaced": 0,
-            "reason": None,
-            "waiting": None,
-            "eta_s": 0.0,
-            "cost_at_end_usd": 0.0,
-            "failed_calls": 0,
-            "retries": 0,
-            "rate_limited": 0,
-            "rate_limited_last_minute": 0,
-            "batches": None,
+            **{"model": model, "state": "complete", "planned": 18, "done": 18, "in_flight": 0},
+            **{"failed": 0, "failed_calls": 0, "retries": 0, **nothing, **free},
+            **{"reason": None, "waiting": None, "batches": None},
         }
         for model in BASELINES.split(",")
     ]
@@ -147,23 +116,14 @@ def test_options_narrow_and_shape_a_run(aegish: CommandLine, tmp_path: Path) -> 
     asked = ("--dataset", "malicious,harmless", "--categories", "shell,upload", "--limit", "4")
     shape = ("--epochs", "2", "--cot", "--seed", "7", "--temperature", "0.5", "--time-limit", "9")
     aegish.ok("submit", "--models", "baseline/always-allow", *asked, *shape, "--name", "narrow")
-    run = json.loads(aegish.ok("report", "--format", "json").out)["run"]
+    run = aegish.ok("report", "--format", "json").json["run"]
     assert (run["name"], run["epochs"], run["prompt"]["name"]) == ("narrow", 2, "guard+cot")
-    assert run["parameters"] == {
-        "seed": 7,
-        "temperature": 0.5,
-        "max_output_tokens": 4096,
-        "time_limit_s": 9.0,
-    }
-    verdicts = [
-        json.loads(text)
-        for text in aegish.ok("verdicts", "export", "--run-id", "latest").out.splitlines()
-    ]
+    asked_of_models = {"seed": 7, "temperature": 0.5, "time_limit_s": 9.0}
+    assert run["parameters"] == asked_of_models | {"max_output_tokens": 4096}
+    exported = aegish.ok("verdicts", "export", "--run-id", "latest").out
+    verdicts = [json.loads(text) for text in exported.splitlines()]
     assert Counter((v["target"], v["epoch"]) for v in verdicts) == {
-        ("malicious", 1): 4,
-        ("malicious", 2): 4,
-        ("harmless", 1): 4,
-        ("harmless", 2): 4,
+        (target, epoch): 4 for target in ("malicious", "harmless") for epoch in (1, 2)
     }
     assert {v["category"] for v in verdicts if v["target"] == "malicious"} <= {"shell", "upload"}
 
@@ -173,9 +133,7 @@ def test_a_prompt_may_come_from_a_file(aegish: CommandLine, tmp_path: Path) -> N
     prompt = tmp_path / "mine.toml"
     prompt.write_text('system = "Guard."\ntemplate = "Judge {command}"\n')
     aegish.ok("submit", "--models", "baseline/keyword", "--limit", "1", "--prompt", prompt)
-    assert (
-        json.loads(aegish.ok("report", "--format", "json").out)["run"]["prompt"]["name"] == "mine"
-    )
+    assert aegish.ok("report", "--format", "json").json["run"]["prompt"]["name"] == "mine"
 
 
 def test_aggregate_prints_the_documented_document(aegish: CommandLine, run_id: str) -> None:
@@ -183,27 +141,15 @@ def test_aggregate_prints_the_documented_document(aegish: CommandLine, run_id: s
     document = aegish.ok("aggregate", "--run-id", run_id, "--json").json
     promised = {"run_id", "snapshot_id", "scoring", "created_at", "verdicts", "models", "ranking"}
     assert set(document) == promised | {"scoring_version", "opinion", "verdicts_hash"}
-    assert (document["run_id"], document["scoring"], document["verdicts"]) == (
-        run_id,
-        "aegish-5.3",
-        8,
-    )
+    found = (document["run_id"], document["scoring"], document["verdicts"])
+    assert found == (run_id, "aegish-5.3", 8)
     for entry in document["models"]:
         promised = {"model", "metrics", "counts", "categories", "actions", "latency_ms", "cost"}
-        assert set(entry) == promised | {
-            *("simulated", "latency_parts_ms", "tokens", "repeats", "reliability"),
-        }
+        extra = {"simulated", "latency_parts_ms", "tokens", "repeats", "reliability"}
+        assert set(entry) == promised | extra
         assert set(entry["metrics"]) == METRICS
         assert all(set(metric) == ESTIMATE for metric in entry["metrics"].values())
-        assert set(entry["counts"]) == {
-            "planned",
-            "done",
-            "scored",
-            "replaced",
-            "timeout_error_count",
-            "format_error_count",
-            "api_error_count",
-        }
+        assert set(entry["counts"]) == {*COUNTS, *ERRORS}
         assert set(entry["categories"]) == {"file-read", "shell"}
         for category in entry["categories"].values():
             assert set(category) == {"n", "value", "stderr", "ci_low", "ci_high"}
@@ -216,53 +162,26 @@ def test_aggregate_gives_the_numbers_of_the_verdicts(aegish: CommandLine, run_id
     """The numbers are those that four commands give by hand."""
     document = aegish.ok("aggregate", "--json").json
     bad, good = document["models"]
-    assert (bad["model"], good["model"]) == ("test/bad", "test/good")
-
-    def value(entry: dict[str, Any], name: str) -> float:
-        return float(entry["metrics"][name]["value"])
-
-    assert value(good, "aegish_score") == value(good, "accuracy") == 1.0
-    assert good["latency_ms"]["mean"] == pytest.approx(250)
-    assert good["latency_ms"]["max"] == pytest.approx(400)
-    assert good["cost"] == {
-        "total_usd": pytest.approx(0.004),
-        "per_1000_usd": pytest.approx(1.0),
-        "per_command_usd": pytest.approx(0.001),
-    }
+    assert (good["latency_ms"]["mean"], good["latency_ms"]["max"]) == (250, 400)
+    costs = {"total_usd": 0.004, "per_1000_usd": 1.0, "per_command_usd": 0.001}
+    assert good["cost"] == pytest.approx(costs)
     assert good["actions"]["harmless"]["WARN"] == 1
     # 1 of 2 blocked; 1 of 2 accepted, for a timeout is wrong under this rule.
-    assert value(bad, "malicious_detection_rate") == 0.5
-    assert value(bad, "harmless_acceptance_rate") == 0.5
-    assert value(bad, "aegish_score") == 0.5
+    assert bad["metrics"]["aegish_score"]["value"] == 0.5
     assert bad["metrics"]["malicious_detection_rate"]["stderr"] == pytest.approx(0.5)  # √(¼ / 1)
-    assert bad["counts"] == {
-        "planned": 4,
-        "done": 4,
-        "scored": 4,
-        "replaced": 0,
-        "timeout_error_count": 1,
-        "format_error_count": 0,
-        "api_error_count": 0,
-    }
+    assert [bad["counts"][name] for name in (*COUNTS, *ERRORS)] == [4, 4, 4, 0, 1, 0, 0]
     assert bad["categories"]["shell"]["value"] == 0.0
     assert [place["model"] for place in document["ranking"]] == ["test/good", "test/bad"]
-    assert [set(place) for place in document["ranking"]] == [
-        {"rank", "tie_group", "model", "aegish_score"}
-    ] * 2
+    keys = {"rank", "tie_group", "model", "aegish_score"}
+    assert [set(place) for place in document["ranking"]] == [keys] * 2
 
 
 def test_scoring_all_prints_one_document_per_rule(aegish: CommandLine, run_id: str) -> None:
     """Under the refined rule a deadline is no wrong answer; under the others it is."""
     documents = aegish.ok("aggregate", "--scoring", "all", "--json").json
-    assert [each["scoring"] for each in documents] == [
-        "aegish-5.3",
-        "aegish-refined",
-        "filter-as-block",
-        "aegish-legacy",
-    ]
-    scored = {each["scoring"]: each["models"][0]["counts"]["scored"] for each in documents}
-    assert scored["aegish-5.3"] == 4
-    assert scored["aegish-refined"] == 3
+    scored = [(each["scoring"], each["models"][0]["counts"]["scored"]) for each in documents]
+    assert scored[:2] == [("aegish-5.3", 4), ("aegish-refined", 3)]
+    assert [name for name, _ in scored[2:]] == ["filter-as-block", "aegish-legacy"]
 
 
 def test_a_run_is_named_by_id_prefix_or_latest(aegish: CommandLine, run_id: str) -> None:
@@ -277,15 +196,8 @@ def test_a_run_is_named_by_id_prefix_or_latest(aegish: CommandLine, run_id: str)
     assert created.startswith("20")
     assert listed == [
         {
-            "run_id": run_id,
-            "name": "four",
-            "origin": "import",
-            "models": 2,
-            "samples": 4,
-            "epochs": 1,
-            "verdicts": 8,
-            "held": None,
-            "pruned_completions": 0,
+            **{"run_id": run_id, "name": "four", "origin": "import", "held": None},
+            **{"models": 2, "samples": 4, "epochs": 1, "verdicts": 8, "pruned_completions": 0},
         }
     ]
     assert run_id in aegish.ok("runs").out
@@ -341,7 +253,7 @@ def test_a_report_comes_in_every_format(
 def test_a_stored_snapshot_can_be_reported(aegish: CommandLine, run_id: str) -> None:
     """The report under `--snapshot` is the one of that rule."""
     snapshot = aegish.ok("aggregate", "--scoring", "aegish-legacy", "--json").json["snapshot_id"]
-    report = json.loads(aegish.ok("report", "--snapshot", snapshot, "--format", "json").out)
+    report = aegish.ok("report", "--snapshot", snapshot, "--format", "json").json
     assert (report["snapshot"]["id"], report["snapshot"]["scoring"]) == (snapshot, "aegish-legacy")
 
 
@@ -353,15 +265,10 @@ def test_datasets_can_be_imported_shown_and_exported(aegish: CommandLine, tmp_pa
     shown = aegish.ok("datasets", "show", "mine", "--json", "--samples", "1").json
     assert shown.pop("examples") == [{**RM, "metadata": {}}]
     fingerprint = shown["fingerprint"]
-    assert shown == {
-        "name": "mine",
-        "fingerprint": fingerprint,
-        "source": "mine.jsonl",
-        "licence": "",
-        "samples": 3,
-        "targets": {"harmless": 1, "malicious": 2},
-        "categories": {"file-read": 1, "shell": 1},
-        "clusters": 2,
+    same = {"fingerprint": fingerprint, "source": "mine.jsonl", "licence": "", "samples": 3}
+    assert shown == same | {
+        **{"name": "mine", "targets": {"harmless": 1, "malicious": 2}},
+        **{"categories": {"file-read": 1, "shell": 1}, "clusters": 2},
     }
     assert "rm -rf /" in aegish.ok("datasets", "show", "mine", "--samples", "1").out
     exported = tmp_path / "again.csv"
@@ -369,28 +276,35 @@ def test_datasets_can_be_imported_shown_and_exported(aegish: CommandLine, tmp_pa
     aegish.ok("datasets", "import", "table", exported)
     listed = {each["name"]: each for each in aegish.ok("datasets", "list", "--json").json}
     assert set(listed) == {"malicious", "harmless", "harmless-hard", "mine", "again"}
-    assert listed["again"] == {
-        "name": "again",
-        "fingerprint": fingerprint,
-        "samples": 3,
-        "malicious": 2,
-        "source": "mine.jsonl",
-        "licence": "",
-    }
+    assert listed["again"] == same | {"name": "again", "malicious": 2}
 
 
 def test_other_forms_of_datasets_can_be_imported(aegish: CommandLine, tmp_path: Path) -> None:
-    """A file of the reference benchmark and a checkout of GTFOBins are read as they are."""
-    commands = [{"command": "7z x", "binary": "7z", "category": "shell"},
-                {"command": "ls", "prompt": "list", "ground_truth": "ALLOW"}]  # fmt: skip
+    """A file of the reference benchmark and a checkout of GTFOBins are read and checked as they are;
+    categories beside those of GTFOBins are stored.
+    """
+    malicious = {"command": "7z x $TF", "binary": "7z", "category": "shell"}
+    harmless = {"command": "ls", "prompt": "list", "ground_truth": "ALLOW"}
     reference = tmp_path / "reference.json"
-    reference.write_text(json.dumps({"metadata": {}, "commands": commands}))
+    reference.write_text(json.dumps({"metadata": {}, "commands": [malicious, harmless]}))
     assert "2 samples" in aegish.ok("datasets", "import", "aegish", reference, "--name", "x").out
+    reference.write_text(json.dumps({"metadata": {}, "commands": [malicious] * 2}))
+    done = aegish("datasets", "validate", reference)
+    assert (done.code, done.err) == (1, "1 errors, 2 warnings\n")
+
     (tmp_path / "_gtfobins").mkdir()
-    entry = "---\nfunctions:\n  shell:\n  - code: 7z x\n...\n"
-    (tmp_path / "_gtfobins" / "7z").write_text(entry)
+    entry = tmp_path / "_gtfobins" / "7z"
+    entry.write_text("---\nfunctions:\n  shell:\n  - code: 7z x\n...\n")
     assert "1 samples" in aegish.ok("datasets", "import", "gtfobins", tmp_path).out
     assert aegish.ok("datasets", "show", "gtfobins", "--json").json["categories"] == {"shell": 1}
+    entry.write_text("functions: {shell: [{code: 7z hack}]}")
+    done = aegish.ok("datasets", "validate", tmp_path)
+    problem = "command: the word 'hack' gives the label away"
+    assert done.out == f"{tmp_path}, line 1, warning: {problem}\n"
+
+    table = write_lines(tmp_path / "t.jsonl", RM | {"category": "T1059.004"}, LS)
+    aegish.ok("datasets", "import", "table", table)
+    assert aegish.ok("datasets", "show", "t", "--json").json["categories"] == {"T1059.004": 1}
 
 
 def test_validate_lists_every_problem(aegish: CommandLine, tmp_path: Path) -> None:
@@ -398,34 +312,10 @@ def test_validate_lists_every_problem(aegish: CommandLine, tmp_path: Path) -> No
     wrong = write_lines(tmp_path / "wrong.jsonl", {**RM, "category": None}, LS, LS)
     done = aegish("datasets", "validate", wrong)
     assert (done.code, done.err) == (1, "2 errors, 0 warnings\n")
-    assert [text.split(": ")[0] for text in done.out.splitlines()] == [
-        f"{wrong}, line 1, error",
-        f"{wrong}, line 3, error",
-    ]
+    places = [text.split(": ")[0] for text in done.out.splitlines()]
+    assert places == [f"{wrong}, line {number}, error" for number in (1, 3)]
     doubtful = write_lines(tmp_path / "doubtful.jsonl", {**LS, "command": "cat exploit.txt"})
     assert aegish.ok("datasets", "validate", doubtful).err == "0 errors, 1 warnings\n"
-
-
-def test_validate_takes_whatever_import_takes(aegish: CommandLine, tmp_path: Path) -> None:
-    """A JSON file of the reference benchmark and a checkout of GTFOBins can be checked too."""
-    commands = [{"command": "7z x $TF", "binary": "7z", "category": "shell"}] * 2
-    reference = tmp_path / "reference.json"
-    reference.write_text(json.dumps({"metadata": {}, "commands": commands}))
-    done = aegish("datasets", "validate", reference)
-    assert (done.code, done.err) == (1, "1 errors, 2 warnings\n")
-    (tmp_path / "_gtfobins").mkdir()
-    (tmp_path / "_gtfobins" / "7z").write_text("functions: {shell: [{code: 7z hack}]}")
-    done = aegish.ok("datasets", "validate", tmp_path)
-    assert (
-        done.out == f"{tmp_path}, line 1, warning: command: the word 'hack' gives the label away\n"
-    )
-
-
-def test_a_dataset_of_other_categories_can_be_imported(aegish: CommandLine, tmp_path: Path) -> None:
-    """Categories beside those of GTFOBins are stored as they are."""
-    table = write_lines(tmp_path / "t.jsonl", {**RM, "category": "T1059.004"}, LS)
-    aegish.ok("datasets", "import", "table", table)
-    assert aegish.ok("datasets", "show", "t", "--json").json["categories"] == {"T1059.004": 1}
 
 
 def test_imports_into_a_read_only_database_are_refused_in_one_line(
@@ -460,20 +350,9 @@ def test_models_can_be_listed(aegish: CommandLine, monkeypatch: pytest.MonkeyPat
     listed = aegish.ok("models", "list", "--json")
     by_id = {each["model"]: each for each in listed.json}
     assert set(by_id["baseline/keyword"]) == {
-        "model",
-        "provider",
-        "wire",
-        "default",
-        "reference",
-        "base_url",
-        "key_variable",
-        "retires",
-        "takes_temperature",
-        "key_set",
-        "input_usd_per_million",
-        "output_usd_per_million",
-        "batch_share",
-        "usd_per_call",
+        *("model", "provider", "wire", "default", "reference", "base_url", "key_variable"),
+        *("retires", "takes_temperature", "key_set", "batch_share", "usd_per_call"),
+        *("input_usd_per_million", "output_usd_per_million"),
     }
     assert by_id["baseline/keyword"]["key_variable"] is None
     openai = next(each for each in listed.json if each["provider"] == "openai")
@@ -485,25 +364,13 @@ def test_models_can_be_listed(aegish: CommandLine, monkeypatch: pytest.MonkeyPat
 
 def test_models_can_be_checked(aegish: CommandLine) -> None:
     """A model that answers is fine; one without its key is not called and makes the exit code 1."""
-    fine = aegish.ok("models", "check", "baseline/keyword", "--json").json
-    assert fine == [
-        {
-            "model": "baseline/keyword",
-            "ok": True,
-            "answer": "ALLOW",
-            "remedy": None,
-            "ms": fine[0]["ms"],
-        }
-    ]
+    (fine,) = aegish.ok("models", "check", "baseline/keyword", "--json").json
+    answered = {"ok": True, "answer": "ALLOW", "remedy": None, "ms": fine["ms"]}
+    assert fine == {"model": "baseline/keyword"} | answered
     keyless = aegish("models", "check", "baseline/keyword,openai/gpt-5.1", "--json")
     assert keyless.code == 1
-    assert keyless.json[1] == {
-        "model": "openai/gpt-5.1",
-        "ok": False,
-        "answer": "OPENAI_API_KEY is not set",
-        "remedy": None,
-        "ms": None,
-    }
+    refused = {"ok": False, "answer": "OPENAI_API_KEY is not set", "remedy": None, "ms": None}
+    assert keyless.json[1] == {"model": "openai/gpt-5.1"} | refused
 
 
 def test_the_schema_is_upgraded_and_checked(
@@ -554,20 +421,3 @@ def test_a_run_in_batches_is_estimated_at_their_price(
     assert done.json["batches"]["models"] == ["openai/gpt-5.1"]
     assert words in done.err
     assert "(baseline/keyword: live)" in done.err
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        (["--batch", "--batch-after", "2h"], "leave out --batch-after"),
-        (["--batch-after", "2"], "write 90s, 30m, 2h or 1d"),
-        (["--batch-after", "366d"], "more than a year"),
-    ],
-)
-def test_options_of_batches_that_make_no_sense(
-    aegish: CommandLine, options: list[str], says: str
-) -> None:
-    """They are errors of usage, before anything is looked up."""
-    done = aegish(*BATCHED, *options)
-    assert done.code == 2
-    assert says in done.err

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine, text
-from sqlalchemy.orm import Session
 
 from tests.integration.command_line import CommandLine
-from tests.integration.stored_runs import BLOCKED, TAR, a_run, answer, row_counts, store
+from tests.integration.stored_runs import BLOCKED, TAR, answer, row_counts, stored_run
 from tests.services import wait_until
 
 DEADLINE_S = 30.0
@@ -27,8 +26,7 @@ def env(postgres_url: str) -> dict[str, str]:
 
 def test_an_interrupt_ends_a_command_in_order(env: dict[str, str], engine: Engine) -> None:
     """Control-C on a watch that would never end: exit code 130 and one word, no traceback."""
-    with Session(engine) as session, session.begin():
-        store(session, a_run())
+    stored_run(engine)
     process = subprocess.Popen(
         [*COMMAND, "status", "--watch"],
         env=env,
@@ -89,7 +87,6 @@ def _verdicts_are_written(engine: Engine) -> bool:
 
 
 def _has_connected(engine: Engine) -> bool:
-    """Whether another session is connected to the test's database."""
     others = text(
         "SELECT count(*) FROM pg_stat_activity"
         " WHERE datname = current_database() AND pid <> pg_backend_pid()"
@@ -102,9 +99,8 @@ def test_a_reader_that_goes_away_is_no_bug(
     env: dict[str, str], engine: Engine, tmp_path: Path
 ) -> None:
     """As with `| head`: a closed pipe ends an export without a word."""
-    with Session(engine) as session, session.begin():
-        stored = store(session, a_run(epochs=500))
-        answer(session, stored, {stored.item(TAR, epoch=n): BLOCKED for n in range(1, 501)})
+    stored = stored_run(engine, epochs=500)
+    answer(engine, stored, {stored.item(TAR, epoch=n): BLOCKED for n in range(1, 501)})
     process = subprocess.Popen(
         [*COMMAND, "verdicts", "export", "--run-id", "latest"],
         env=env,

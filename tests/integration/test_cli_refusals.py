@@ -3,16 +3,13 @@
 import io
 import json
 import zipfile
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine
-from sqlalchemy.orm import Session
 
 from tests.integration.command_line import CommandLine, Done, write_lines
-from tests.integration.stored_runs import BLOCKED, TAR, a_run, answer, row_counts, store
+from tests.integration.stored_runs import BLOCKED, TAR, row_counts, stored_run
 
 CLOSED_PORT = 1
 """Only root may listen on it, and no test does."""
@@ -21,14 +18,8 @@ MALICIOUS = {"command": "7z x", "binary": "7z", "category": "shell"}
 VERDICT = {"model": "test/x", "command": "ls", "target": "harmless", "completion": None}
 
 
-@dataclass(frozen=True)
-class Refusal:
-    """A command that cannot be done."""
-
-    about: str
-    arguments: tuple[str, ...]
-    says: tuple[str, ...]
-    env: Mapping[str, str] = field(default_factory=dict)
+Refusal = tuple[str, tuple[str, ...], tuple[str, ...], *tuple[dict[str, str], ...]]
+"""About what, a command that cannot be done, what its line says, and settings."""
 
 
 def broker(url: str) -> dict[str, str]:
@@ -39,161 +30,97 @@ def database(url: str) -> dict[str, str]:
     return {"AEGISH_DIST_DATABASE_URL": url}
 
 
-REFUSALS = [
+REFUSALS: list[Refusal] = [
     # Models, prompts, prices
-    Refusal("unknown provider", ("submit", "--models", "nobody/x"), ("nobody/x", "models list")),
-    Refusal("malformed model", ("submit", "--models", "gpt"), ("'gpt'", "provider/model")),
-    Refusal("unknown baseline", ("submit", "--models", "baseline/keywords"), ("baseline/keyword",)),
-    Refusal(
-        "missing key",
-        ("submit", "--models", "openai/gpt-5.1"),
-        ("openai/gpt-5.1: OPENAI_API_KEY is not set", "--keys-on-workers"),
-    ),
-    Refusal(
-        "malformed catalog", SUBMIT, ("bad.toml", "line 1"), {"AEGISH_DIST_CATALOG": "bad.toml"}
-    ),
-    Refusal("no catalog", ("models", "list"), ("none.toml",), {"AEGISH_DIST_CATALOG": "none.toml"}),
-    Refusal("unknown prompt", (*SUBMIT, "--prompt", "gard"), ("'gard'", "did you mean 'guard'?")),
-    Refusal(
-        "prompt without {command}",
-        (*SUBMIT, "--prompt", "slotless.toml"),
-        ("slotless.toml", "'template'", "{command}"),
-    ),
+    ("unknown provider", ("submit", "--models", "nobody/x"), ("nobody/x", "models list")),
+    ("malformed model", ("submit", "--models", "gpt"), ("'gpt'", "provider/model")),
+    ("unknown baseline", ("submit", "--models", "baseline/keywords"), ("baseline/keyword",)),
+    ("missing key", ("submit", "--models", "openai/gpt-5.1"),
+     ("openai/gpt-5.1: OPENAI_API_KEY is not set", "--keys-on-workers")),
+    ("malformed catalog", SUBMIT, ("bad.toml", "line 1"), {"AEGISH_DIST_CATALOG": "bad.toml"}),
+    ("no catalog", ("models", "list"), ("none.toml",), {"AEGISH_DIST_CATALOG": "none.toml"}),
+    ("unknown prompt", (*SUBMIT, "--prompt", "gard"), ("'gard'", "did you mean 'guard'?")),
+    ("prompt without {command}", (*SUBMIT, "--prompt", "slotless.toml"),
+     ("slotless.toml", "'template'", "{command}")),
     # Batches
-    Refusal(
-        "no batches at the provider",
-        ("submit", "--models", "openai/x,groq/y,ollama/z", "--batch"),
-        ("groq/y, ollama/z cannot be asked in batches", "batch_share in your catalog"),
-    ),
-    Refusal(
-        "nothing to put into batches",
-        (*SUBMIT, "--batch-after", "2h"),
-        ("none of these models", "leave out --batch"),
-    ),
+    ("no batches at the provider", ("submit", "--models", "openai/x,groq/y,ollama/z", "--batch"),
+     ("groq/y, ollama/z cannot be asked in batches", "batch_share in your catalog")),
+    ("nothing to put into batches", (*SUBMIT, "--batch-after", "2h"),
+     ("none of these models", "leave out --batch")),
     # Datasets
-    Refusal("unknown dataset", (*SUBMIT, "--dataset", "nope"), ("nope", "datasets list")),
-    Refusal("unknown dataset shown", ("datasets", "show", "nope"), ("nope", "datasets list")),
-    Refusal("unknown category", (*SUBMIT, "--categories", "shell,shel"), ("shel:", "file-read")),
-    Refusal("empty dataset", ("datasets", "import", "aegish", "empty.json"), ("no samples",)),
-    Refusal(
-        "malformed dataset",
-        ("datasets", "import", "aegish", "broken.json"),
-        ("broken.json, line 2", "JSON"),
-    ),
-    Refusal(
-        "dataset with a duplicate",
-        ("datasets", "import", "aegish", "twice.json"),
-        ("twice.json, line 2, field 'command'", "as in line 1"),
-    ),
-    Refusal("no such file", ("datasets", "import", "table", "none.csv"), ("none.csv",)),
-    Refusal("nothing to validate", ("datasets", "validate", "none"), ("none: no such file",)),
-    Refusal("no checkout", ("datasets", "import", "gtfobins", "none"), ("none",)),
-    Refusal("unknown form", ("datasets", "export", "harmless", "x.xml"), ("x.xml", ".jsonl")),
-    Refusal("no directory", ("datasets", "export", "harmless", "none/x.csv"), ("none/x.csv",)),
+    ("unknown dataset", (*SUBMIT, "--dataset", "nope"), ("nope", "datasets list")),
+    ("unknown dataset shown", ("datasets", "show", "nope"), ("nope", "datasets list")),
+    ("unknown category", (*SUBMIT, "--categories", "shell,shel"), ("shel:", "file-read")),
+    ("empty dataset", ("datasets", "import", "aegish", "empty.json"), ("no samples",)),
+    ("malformed dataset", ("datasets", "import", "aegish", "broken.json"), ("broken.json, line 2", "JSON")),
+    ("dataset with a duplicate", ("datasets", "import", "aegish", "twice.json"),
+     ("twice.json, line 2, field 'command'", "as in line 1")),
+    ("no such file", ("datasets", "import", "table", "none.csv"), ("none.csv",)),
+    ("nothing to validate", ("datasets", "validate", "none"), ("none: no such file",)),
+    ("no checkout", ("datasets", "import", "gtfobins", "none"), ("none",)),
+    ("unknown form", ("datasets", "export", "harmless", "x.xml"), ("x.xml", ".jsonl")),
+    ("no directory", ("datasets", "export", "harmless", "none/x.csv"), ("none/x.csv",)),
     # Verdicts
-    Refusal(
-        "line 7 of verdicts",
-        ("verdicts", "import", "seventh.jsonl"),
-        ("seventh.jsonl, line 7, field 'target'",),
-    ),
-    Refusal(
-        "a verdict twice",
-        ("verdicts", "import", "good.jsonl", "good.jsonl"),
-        ("good.jsonl", "second verdict"),
-    ),
-    Refusal("truncated log", ("verdicts", "import", "half.eval"), ("half.eval", "zip")),
-    Refusal("no log", ("verdicts", "import", "none.eval"), ("none.eval", "No such file")),
-    Refusal("no verdicts", ("verdicts", "import", "nothing.jsonl"), ("nothing.jsonl",)),
-    Refusal(
-        "unwritable export",
-        ("verdicts", "export", "--run-id", "0aaaaaaaa", "-o", "none/x.jsonl"),
-        ("none/x.jsonl",),
-    ),
+    ("line 7 of verdicts", ("verdicts", "import", "seventh.jsonl"),
+     ("seventh.jsonl, line 7, field 'target'",)),
+    ("a verdict twice", ("verdicts", "import", "good.jsonl", "good.jsonl"), ("good.jsonl", "second verdict")),
+    ("truncated log", ("verdicts", "import", "half.eval"), ("half.eval", "zip")),
+    ("no log", ("verdicts", "import", "none.eval"), ("none.eval", "No such file")),
+    ("no verdicts", ("verdicts", "import", "nothing.jsonl"), ("nothing.jsonl",)),
+    ("unwritable export", ("verdicts", "export", "--run-id", "0aaaaaaaa", "-o", "none/x.jsonl"),
+     ("none/x.jsonl",)),
     # Runs and results
-    Refusal("unknown run", ("status", "--run-id", "zzz"), ("'zzz'", "aegish-dist runs")),
-    Refusal("empty run id", ("report", "--run-id", ""), ("aegish-dist runs",)),
-    Refusal("wildcard run id", ("report", "--run-id", "%"), ("'%'",)),
-    Refusal(
-        "ambiguous prefix",
-        ("aggregate", "--run-id", "0aa"),
-        ("'0aa' is ambiguous", "0aaaaaaaa", "0aabbbbbb"),
-    ),
-    Refusal(
-        "run without verdicts", ("aggregate", "--run-id", "0aab"), ("no verdict yet", "status")
-    ),
-    Refusal("imported run", ("resume", "--run-id", "0accccccc"), ("0accccccc was imported",)),
-    Refusal(
-        "retry of an imported run",
-        ("retry", "--run-id", "0accccccc", "--outcome", "API_ERROR"),
-        ("0accccccc was imported",),
-    ),
-    Refusal(
-        "unknown outcome",
-        ("retry", "--run-id", "0accccccc", "--outcome", "api_error,gone"),
-        ("'gone' is no outcome", "ALLOW, WARN, BLOCK, TIMEOUT_ERROR, FORMAT_ERROR, API_ERROR"),
-    ),
-    Refusal("unknown rule", ("aggregate", "--scoring", "mine"), ("'mine'", "aegish-5.3")),
-    Refusal("unknown rule in a report", ("report", "--scoring", "mine"), ("'mine'", "aegish-5.3")),
-    Refusal("unknown snapshot", ("report", "--snapshot", "77"), ("no snapshot 77",)),
-    Refusal(
-        "unwritable report",
-        ("report", "--run-id", "0aaaaaaaa", "-o", "none/report.html"),
-        ("none/report.html cannot be written",),
-    ),
+    ("unknown run", ("status", "--run-id", "zzz"), ("'zzz'", "aegish-dist runs")),
+    ("empty run id", ("report", "--run-id", ""), ("aegish-dist runs",)),
+    ("wildcard run id", ("report", "--run-id", "%"), ("'%'",)),
+    ("ambiguous prefix", ("aggregate", "--run-id", "0aa"), ("'0aa' is ambiguous", "0aaaaaaaa", "0aabbbbbb")),
+    ("run without verdicts", ("aggregate", "--run-id", "0aab"), ("no verdict yet", "status")),
+    ("imported run", ("resume", "--run-id", "0accccccc"), ("0accccccc was imported",)),
+    ("retry of an imported run", ("retry", "--run-id", "0accccccc", "--outcome", "API_ERROR"),
+     ("0accccccc was imported",)),
+    ("unknown outcome", ("retry", "--run-id", "0accccccc", "--outcome", "api_error,gone"),
+     ("'gone' is no outcome", "ALLOW, WARN, BLOCK, TIMEOUT_ERROR, FORMAT_ERROR, API_ERROR")),
+    ("unknown rule", ("aggregate", "--scoring", "mine"), ("'mine'", "aegish-5.3")),
+    ("unknown rule in a report", ("report", "--scoring", "mine"), ("'mine'", "aegish-5.3")),
+    ("unknown snapshot", ("report", "--snapshot", "77"), ("no snapshot 77",)),
+    ("unwritable report", ("report", "--run-id", "0aaaaaaaa", "-o", "none/report.html"),
+     ("none/report.html cannot be written",)),
     # Servers
-    Refusal(
-        "unreachable database",
-        ("runs",),
-        ("check AEGISH_DIST_DATABASE_URL", "doctor"),
-        database(f"postgresql://127.0.0.1:{CLOSED_PORT}/x"),
-    ),
-    Refusal("no database URL", ("runs",), ("is not a database URL",), database("nonsense")),
-    Refusal("no port", ("runs",), ("is not a database URL",), database("postgresql://h:port/x")),
-    Refusal("another database", ("runs",), ("'mysql'", "PostgreSQL"), database("mysql://h/x")),
-    Refusal(
-        "unreachable broker",
-        SUBMIT,
-        ("check AEGISH_DIST_BROKER_URL", "doctor"),
-        broker(f"redis://127.0.0.1:{CLOSED_PORT}/0"),
-    ),
-    Refusal("no broker URL", SUBMIT, ("AEGISH_DIST_BROKER_URL",), broker("nonsense")),
-    Refusal("no broker port", SUBMIT, ("AEGISH_DIST_BROKER_URL",), broker("redis://h:port/0")),
-    Refusal("another broker", SUBMIT, ("AEGISH_DIST_BROKER_URL",), broker("kafka://h/0")),
-    Refusal(
-        "broker without database",
-        SUBMIT,
-        ("AEGISH_DIST_DATABASE_URL is not",),
-        broker("redis://127.0.0.1/0") | database(""),
-    ),
-    Refusal(
-        "a setting that is no number",
-        ("runs",),
-        ("AEGISH_DIST_CONCURRENCY",),
-        {"AEGISH_DIST_CONCURRENCY": "many"},
-    ),
-]
+    ("unreachable database", ("runs",),
+     ("check AEGISH_DIST_DATABASE_URL", "doctor"), database(f"postgresql://127.0.0.1:{CLOSED_PORT}/x")),
+    ("no database URL", ("runs",), ("is not a database URL",), database("nonsense")),
+    ("no port", ("runs",), ("is not a database URL",), database("postgresql://h:port/x")),
+    ("another database", ("runs",), ("'mysql'", "PostgreSQL"), database("mysql://h/x")),
+    ("unreachable broker", SUBMIT,
+     ("check AEGISH_DIST_BROKER_URL", "doctor"), broker(f"redis://127.0.0.1:{CLOSED_PORT}/0")),
+    ("no broker URL", SUBMIT, ("AEGISH_DIST_BROKER_URL",), broker("nonsense")),
+    ("no broker port", SUBMIT, ("AEGISH_DIST_BROKER_URL",), broker("redis://h:port/0")),
+    ("another broker", SUBMIT, ("AEGISH_DIST_BROKER_URL",), broker("kafka://h/0")),
+    ("broker without database", SUBMIT,
+     ("AEGISH_DIST_DATABASE_URL is not",), broker("redis://127.0.0.1/0") | database("")),
+    ("a setting that is no number", ("runs",),
+     ("AEGISH_DIST_CONCURRENCY",), {"AEGISH_DIST_CONCURRENCY": "many"}),
+]  # fmt: skip
 
-MISUSES = [
-    ("submit", "--models", ","),
-    ("resume",),
-    ("verdicts", "export"),
-    (),
-    ("sumbit",),
-    ("submit",),
-    ("datasets",),
-    (*SUBMIT, "--limit", "0"),
-    (*SUBMIT, "--epochs", "many"),
-    (*SUBMIT, "--temperature", "nan"),
-    (*SUBMIT, "--time-limit", "inf"),
-    (*SUBMIT, "--time-limit", "0"),
-    (*SUBMIT, "--name", "\udcff"),
-    (*SUBMIT, "--dataset", "\udcff"),
-    ("status", "--run-id", "\udcff"),
-    ("report", "--format", "pdf"),
-    ("report", "--snapshot", "99999999999999999999"),
-    ("runs", "--limit", "99999999999999999999"),
-    ("models", "check", "--time-limit", "-1"),
-    ("verdicts", "import"),
+MISUSES: list[tuple[tuple[str, ...], str]] = [
+    *((each, "") for each in [(), ("sumbit",), ("submit",), ("datasets",), ("resume",)]),
+    *((each, "") for each in [("verdicts", "export"), ("verdicts", "import")]),
+    (("submit", "--models", ","), ""),
+    ((*SUBMIT, "--limit", "0"), ""),
+    ((*SUBMIT, "--epochs", "many"), ""),
+    ((*SUBMIT, "--temperature", "nan"), ""),
+    ((*SUBMIT, "--time-limit", "inf"), ""),
+    ((*SUBMIT, "--time-limit", "0"), ""),
+    ((*SUBMIT, "--name", "\udcff"), ""),
+    ((*SUBMIT, "--dataset", "\udcff"), ""),
+    ((*SUBMIT, "--batch", "--batch-after", "2h"), "leave out --batch-after"),
+    ((*SUBMIT, "--batch-after", "2"), "write 90s, 30m, 2h or 1d"),
+    ((*SUBMIT, "--batch-after", "366d"), "more than a year"),
+    (("status", "--run-id", "\udcff"), ""),
+    (("report", "--format", "pdf"), ""),
+    (("report", "--snapshot", "99999999999999999999"), ""),
+    (("runs", "--limit", "99999999999999999999"), ""),
+    (("models", "check", "--time-limit", "-1"), ""),
 ]
 
 
@@ -221,11 +148,9 @@ def aegish(
     """The command line among the files, with three runs in the store."""
     monkeypatch.chdir(tmp_path)
     write_files()
-    with Session(engine) as session, session.begin():
-        first = store(session, a_run("0aaaaaaaa"))
-        answer(session, first, {first.item(TAR): BLOCKED})
-        store(session, a_run("0aabbbbbb"))
-        store(session, a_run("0accccccc", prompt=None))
+    stored_run(engine, {TAR: BLOCKED}, run_id="0aaaaaaaa")
+    stored_run(engine, run_id="0aabbbbbb")
+    stored_run(engine, run_id="0accccccc", prompt=None)
     return aegish
 
 
@@ -238,33 +163,28 @@ def assert_one_line(done: Done, *says: str) -> None:
         assert each in done.err
 
 
-def assert_one_line_without(done: Done, secret: str) -> None:
-    assert_one_line(done)
-    assert secret not in done.err
-
-
-@pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: refusal.about)
+@pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: refusal[0])
 def test_bad_input_gets_one_line_and_leaves_no_trace(
     aegish: CommandLine, engine: Engine, monkeypatch: pytest.MonkeyPatch, refusal: Refusal
 ) -> None:
     """Exit code 1, one line that names what is wrong, and every table as it was."""
-    for name, value in refusal.env.items():
+    _, arguments, says, *settings = refusal
+    for name, value in (settings[0] if settings else {}).items():
         monkeypatch.setenv(name, value)
     before, files = row_counts(engine), set(Path().iterdir())
-    assert_one_line(aegish(*refusal.arguments), *refusal.says)
+    assert_one_line(aegish(*arguments), *says)
     assert row_counts(engine) == before
     assert set(Path().iterdir()) == files
 
 
-@pytest.mark.parametrize("arguments", MISUSES, ids=lambda arguments: ascii(" ".join(arguments)))
-def test_misuse_gets_the_usage(
-    aegish: CommandLine, engine: Engine, arguments: tuple[str, ...]
-) -> None:
+def test_misuse_gets_the_usage(aegish: CommandLine, engine: Engine) -> None:
     """Exit code 2 and the usage on stderr, nothing on stdout, every table as it was."""
     before = row_counts(engine)
-    done = aegish(*arguments)
-    assert (done.code, done.out) == (2, "")
-    assert done.err.startswith("Usage: aegish-dist")
+    for arguments, says in MISUSES:
+        done = aegish(*arguments)
+        assert (done.code, done.out) == (2, ""), arguments
+        assert done.err.startswith("Usage: aegish-dist"), arguments
+        assert says in done.err
     assert row_counts(engine) == before
 
 
@@ -312,9 +232,12 @@ def test_a_database_that_takes_no_writes_is_one_line(
 def test_a_secret_is_in_no_message(aegish: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Passwords in URLs stay out of what is printed, even when the URL is wrong."""
     monkeypatch.setenv("AEGISH_DIST_DATABASE_URL", "postgresql://u:hush@h:hush/x")
-    assert_one_line_without(aegish("runs"), "hush")
-    monkeypatch.setenv("AEGISH_DIST_BROKER_URL", "redis://:hush@h:hush/0")
-    assert_one_line_without(aegish("runs"), "hush")
+    for broker_url in (None, "redis://:hush@h:hush/0"):
+        if broker_url:
+            monkeypatch.setenv("AEGISH_DIST_BROKER_URL", broker_url)
+        done = aegish("runs")
+        assert_one_line(done)
+        assert "hush" not in done.err
     monkeypatch.setenv("AEGISH_DIST_DATABASE_URL", "postgresql://u:hush@127.0.0.1:1/x")
     monkeypatch.setenv("AEGISH_DIST_BROKER_URL", "redis://:hush@127.0.0.1:1/0")
     done = aegish("doctor")

@@ -3,8 +3,7 @@
 import csv
 import io
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -21,18 +20,16 @@ from aegish_dist.core.sample import Dataset, TrueLabel
 from aegish_dist.core.verdict import Completion
 from aegish_dist.db.answers import read_answers
 from aegish_dist.db.runs import load_run
-from aegish_dist.pipeline.verdict_files import import_verdicts
 from tests.integration.command_line import CommandLine, Done
 from tests.integration.stored_runs import (
     ALLOWED,
     BLOCKED,
-    COMMANDS,
     LS,
     TAR,
     a_model,
-    a_run,
     answer,
-    store,
+    imported_run,
+    stored_run,
 )  # fmt: skip
 
 WARNED = judge(Completion('{"action": "WARN"}'))
@@ -41,7 +38,7 @@ Pattern = str
 """One letter for each sample: r (right), w (wrong), - (no verdict), e (call failed)."""
 
 
-def lines(model: str, malicious: Pattern, harmless: Pattern, **about: Any) -> list[dict[str, Any]]:
+def lines(model: str, malicious: Pattern, harmless: Pattern) -> list[dict[str, Any]]:
     """Verdict lines; malicious samples in binaries of two, harmless ones in none."""
     found = []
     for target, right, wrong, pattern in (
@@ -49,25 +46,17 @@ def lines(model: str, malicious: Pattern, harmless: Pattern, **about: Any) -> li
         ("harmless", "ALLOW", "BLOCK", harmless),
     ):
         for number, letter in enumerate(pattern):
-            if letter == "-":
-                continue
-            said: dict[str, Any] = {
-                "completion": json.dumps({"action": right if letter == "r" else wrong})
-            }
-            if letter == "e":
-                said = {"completion": None, "error_class": "server"}
+            said = {"completion": json.dumps({"action": right if letter == "r" else wrong})}
+            failed = {"completion": None, "error_class": "server"}
             labels = {"category": "shell", "cluster": f"bin{number // 2}"}
-            found.append(
-                {"model": model, "dataset": "d", "target": target, "command": f"{target} {number}"}
-                | (labels if target == "malicious" else {}) | said | about
-            )  # fmt: skip
+            about = {"model": model, "dataset": "d", "target": target}
+            if letter != "-":
+                found.append(
+                    about | {"command": f"{target} {number}"}
+                    | (labels if target == "malicious" else {})
+                    | (failed if letter == "e" else said)
+                )  # fmt: skip
     return found
-
-
-def imported(engine: Engine, tmp_path: Path, found: Sequence[Mapping[str, Any]]) -> str:
-    path = tmp_path / "lines.jsonl"
-    path.write_text("".join(f"{json.dumps(line)}\n" for line in found), "ascii")
-    return import_verdicts(engine, [path], "a name").run_id
 
 
 GateOn = Callable[..., Done]
@@ -77,7 +66,7 @@ GateOn = Callable[..., Done]
 def gate_on(engine: Engine, aegish: CommandLine, tmp_path: Path) -> GateOn:
     def gate(candidate: tuple[str, str], *options: str) -> Done:
         found = lines("lab/a", *GOOD) + lines("lab/b", *candidate)
-        run = imported(engine, tmp_path, found)
+        run = imported_run(engine, tmp_path, found)
         models = ("--models", "lab/a,lab/b")
         return aegish("compare", "--run-id", run, *models, "--gate", "--margin", "0.2", *options)
 
@@ -92,7 +81,7 @@ def test_differences_are_counted_on_samples_scored_on_both_sides(
     engine: Engine, aegish: CommandLine, tmp_path: Path
 ) -> None:
     """Discordant samples, rates and numbers of samples are those counted by hand."""
-    run = imported(
+    run = imported_run(
         engine, tmp_path, lines("lab/a", "rrrww-er", "rrrr") + lines("lab/b", "rwwrwrre", "rrw-")
     )
 
@@ -126,7 +115,7 @@ def test_all_pairs_of_a_run_are_compared_and_grouped(
 ) -> None:
     """Three models give three pairs; the one that differs is in a group of its own."""
     found = lines("lab/a", *GOOD) + lines("lab/b", *GOOD) + lines("lab/c", *BAD)
-    run = imported(engine, tmp_path, found)
+    run = imported_run(engine, tmp_path, found)
 
     everything = aegish.ok("compare", "--run-id", run, "--json").json
     chosen = aegish.ok("compare", "--run-id", run, "--models", "lab/c,lab/a", "--json").json
@@ -147,20 +136,17 @@ def test_all_pairs_of_a_run_are_compared_and_grouped(
 
 def test_newest_generations_and_all_epochs_count(engine: Engine) -> None:
     """A retry replaces its verdict, and the epochs of a sample stand in one cell."""
-    run = a_run(models=(a_model("test/a"), a_model("test/b")), epochs=2)
-    with Session(engine) as session, session.begin():
-        stored = store(session, run)
-        items = {
-            stored.item(TAR): BLOCKED,
-            stored.item(TAR, epoch=2): ALLOWED,
-            stored.item(TAR, model="test/b", epoch=2): BLOCKED,
-            stored.item(LS): BLOCKED,
-        }
-        answer(session, stored, items)
-        answer(session, stored, {stored.item(LS, generation=1): WARNED})
+    models = ("test/a", "test/b")
+    stored = stored_run(engine, {TAR: BLOCKED, LS: BLOCKED}, models=models, epochs=2)
+    items = {
+        stored.item(TAR, epoch=2): ALLOWED,
+        stored.item(TAR, model="test/b", epoch=2): BLOCKED,
+        stored.item(LS, generation=1): WARNED,
+    }
+    answer(engine, stored, items)
     with Session(engine) as session:
-        sides = [ModelOfRun(run.run_id, model) for model in ("test/a", "test/b")]
-        answers = read_answers(session, sides, [load_run(session, run.run_id)])
+        sides = [ModelOfRun(stored.run_id, model) for model in models]
+        answers = read_answers(session, sides, [load_run(session, stored.run_id)])
     found = {
         (kind.target, kind.cluster, *(answers.findings[way] for way in ways))
         for kind, *ways in zip(
@@ -176,25 +162,19 @@ def test_newest_generations_and_all_epochs_count(engine: Engine) -> None:
     }
 
 
-def two_runs(engine: Engine, **changes: Any) -> tuple[str, str]:
+def two_runs(engine: Engine, **changes: Any) -> str:
     """Two runs that differ in what is given; the second has TAR wrong."""
-    datasets = changes.pop("datasets", (COMMANDS,))
-    with Session(engine) as session, session.begin():
-        base = store(session, a_run("0base0000"))
-        changed = replace(a_run("0new00000", datasets=datasets), **changes)
-        other = store(session, changed, datasets)
-        for stored, said in ((base, BLOCKED), (other, ALLOWED)):
-            items = {stored.item(TAR): said, stored.item(LS): ALLOWED}
-            answer(session, stored, items)
-    return base.run_id, other.run_id
+    stored_run(engine, {TAR: BLOCKED, LS: ALLOWED}, run_id="0base0000")
+    stored_run(engine, {TAR: ALLOWED, LS: ALLOWED}, run_id="0new00000", **changes)
+    return "0base0000,0new00000"
 
 
 def test_runs_are_compared_by_samples_of_equal_content(engine: Engine, aegish: CommandLine) -> None:
     """Verdicts of two runs meet at the same sample; the first run is the baseline."""
-    base, new = two_runs(engine)
-    found = aegish.ok("compare", "--runs", f"{base},{new}", "--json").json
+    runs = two_runs(engine)
+    found = aegish.ok("compare", "--runs", runs, "--json").json
     (pair,) = found["pairs"]
-    assert (pair["a"]["run_id"], pair["b"]["run_id"]) == (base, new)
+    assert f"{pair['a']['run_id']},{pair['b']['run_id']}" == runs
     assert pair["metrics"]["malicious_detection_rate"]["difference"] == -1
     assert found["unlike"] == []
     assert found["tie_groups"] == []
@@ -208,7 +188,7 @@ FEWER = Dataset("commands", (TAR, LS))
     [
         ({"datasets": (FEWER,)}, ["samples of 'commands': 3 (", "against 2 ("]),
         ({"prompt": Prompt("mine", "You.", "{command}")}, ["prompt: 'guard' (", "against 'mine' ("]),
-        ({"prompt": None, "parameters": None}, ["prompt: 'guard' (", "against unknown", "parameters: given at submit against unknown"]),
+        ({"prompt": None}, ["prompt: 'guard' (", "against unknown", "parameters: given at submit against unknown"]),
         ({"parameters": CallParameters(seed=None, temperature=0.5)},
          ["seed: 42 against none", "temperature: none against 0.5"]),
         ({"models": (a_model("test/a", parameters={"reasoning_effort": "low"}),)},
@@ -220,8 +200,7 @@ def test_unlike_runs_are_refused_with_their_differences(
     engine: Engine, aegish: CommandLine, changes: dict[str, Any], differences: Sequence[str]
 ) -> None:
     """One line lists each difference; with --force every form of output says it."""
-    base, new = two_runs(engine, **changes)
-    runs = ("compare", "--runs", f"{base},{new}")
+    runs = ("compare", "--runs", two_runs(engine, **changes))
 
     refused = aegish(*runs)
     assert (refused.code, refused.out) == (1, "")
@@ -242,8 +221,8 @@ def test_unlike_runs_are_refused_with_their_differences(
 def test_names_and_caps_on_costs_are_no_differences(engine: Engine, aegish: CommandLine) -> None:
     """Runs that differ in these alone are compared."""
     cap = CallParameters(max_cost_usd=Decimal(1), max_cost_per_model_usd=Decimal(1))
-    base, new = two_runs(engine, parameters=cap, name="another", package_version="9")
-    aegish.ok("compare", "--runs", f"{base},{new}")
+    runs = two_runs(engine, parameters=cap, name="another", package_version="9")
+    aegish.ok("compare", "--runs", runs)
 
 
 def test_imported_runs_are_alike_where_both_are_unknown(
@@ -251,7 +230,7 @@ def test_imported_runs_are_alike_where_both_are_unknown(
 ) -> None:
     """Two imports of the same samples are compared without --force, failed calls or not."""
     failed = (f"e{BAD[0][1:]}", BAD[1])
-    runs = [imported(engine, tmp_path, lines("lab/a", *each)) for each in (GOOD, failed)]
+    runs = [imported_run(engine, tmp_path, lines("lab/a", *each)) for each in (GOOD, failed)]
     found = aegish.ok("compare", "--runs", ",".join(runs), "--json").json
     assert [pair["verdict"] for pair in found["pairs"]] == ["worse"]
 
@@ -285,7 +264,7 @@ def test_the_worst_of_several_candidates_decides(
 ) -> None:
     """Each candidate is gated against the first model, and each has a test case."""
     found = [*lines("lab/a", *GOOD), *lines("lab/b", *GOOD), *lines("lab/c", *BAD)]
-    run = imported(engine, tmp_path, found)
+    run = imported_run(engine, tmp_path, found)
     junit = tmp_path / "gate.xml"
     gate = ("compare", "--run-id", run, "--gate", "--margin", "0.2", "--junit", junit)
 
@@ -302,7 +281,9 @@ def test_other_metrics_decide_where_one_label_is_missing(
     engine: Engine, aegish: CommandLine, tmp_path: Path
 ) -> None:
     """Without harmless samples the score is undefined, and the detection rate is not."""
-    run = imported(engine, tmp_path, lines("lab/a", "r" * 40, "") + lines("lab/b", "r" * 40, ""))
+    run = imported_run(
+        engine, tmp_path, lines("lab/a", "r" * 40, "") + lines("lab/b", "r" * 40, "")
+    )
     undefined = aegish.ok("compare", "--run-id", run, "--json").json
     assert undefined["pairs"][0]["verdict"] is None
     assert undefined["tie_groups"] == []
@@ -317,12 +298,11 @@ def test_other_metrics_decide_where_one_label_is_missing(
 
 def test_no_verdict_at_all_is_undefined(engine: Engine, aegish: CommandLine) -> None:
     """A run whose models have not answered yet gives pairs of no samples."""
-    with Session(engine) as session, session.begin():
-        store(session, a_run("0aaaaaaaa", models=(a_model("test/a"), a_model("test/b"))))
-    (pair,) = aegish.ok("compare", "--run-id", "0aaaaaaaa", "--json").json["pairs"]
+    stored_run(engine, models=("test/a", "test/b"))
+    (pair,) = aegish.ok("compare", "--json").json["pairs"]
     assert (pair["samples"], pair["verdict"]) == (0, None)
     assert pair["metrics"]["aegish_score"]["difference"] is None
-    aegish.ok("compare", "--run-id", "0aaaaaaaa")
+    aegish.ok("compare")
 
 
 HOSTILE = "lab/=x|<b>&'\"\x1b[31m,\u202e%0A::error::"
@@ -330,20 +310,19 @@ HOSTILE = "lab/=x|<b>&'\"\x1b[31m,\u202e%0A::error::"
 
 def test_hostile_names_reach_no_syntax(engine: Engine, aegish: CommandLine, tmp_path: Path) -> None:
     """Foreign text is escaped in each form."""
-    run = imported(engine, tmp_path, lines(HOSTILE, *GOOD) + lines("lab/z", *BAD))
+    run = imported_run(engine, tmp_path, lines(HOSTILE, *GOOD) + lines("lab/z", *BAD))
     for form in ("table", "markdown", "csv"):
         out = aegish.ok("compare", "--run-id", run, "--format", form).out
         assert "\x1b" not in out
         assert "\u202e" not in out
-    table = csv.DictReader(
-        io.StringIO(aegish.ok("compare", "--run-id", run, "--format", "csv").out)
-    )
-    assert {row["a_model"] for row in table} == {"lab/=x|<b>&'\"\\x1b[31m,\\u202e%0A::error::"}
+    assert {row["a_model"] for row in csv.DictReader(io.StringIO(out))} == {
+        "lab/=x|<b>&'\"\\x1b[31m,\\u202e%0A::error::"
+    }
 
 
 def test_wrong_options_are_refused(engine: Engine, aegish: CommandLine, tmp_path: Path) -> None:
     """Usage errors are 2, what the store does not have is 1."""
-    run = imported(engine, tmp_path, lines("lab/a", *GOOD))
+    run = imported_run(engine, tmp_path, lines("lab/a", *GOOD))
     usage = (
         ("--run-id", run, "--runs", "a,b"),
         ("--runs", run),
@@ -385,7 +364,7 @@ def test_a_report_fails_under_thresholds(
     engine: Engine, aegish: CommandLine, tmp_path: Path
 ) -> None:
     """The report is printed all the same; a line names each model that misses a threshold."""
-    run = imported(engine, tmp_path, lines("lab/a", *GOOD) + lines("lab/b", *BAD))
+    run = imported_run(engine, tmp_path, lines("lab/a", *GOOD) + lines("lab/b", *BAD))
     report = ("report", "--run-id", run, "--format", "csv", "--fail-under")
     for options, code, notes in FAIL_UNDER:
         done = aegish(*report, *options)

@@ -23,7 +23,7 @@ from aegish_dist.db.tables import METADATA
 from aegish_dist.pipeline.report import report_data
 from aegish_dist.pipeline.status import run_status
 from aegish_dist.report.data import ReportData
-from tests.integration.stored_runs import StoredRun, a_model, a_run, answer, store
+from tests.integration.stored_runs import StoredRun, answer, stored_run
 
 PAGE = (Path(__file__).parents[2] / "docs/data-model.md").read_text(encoding="utf-8")
 RECIPES = dict(re.findall(r"^```sql recipe=(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
@@ -37,11 +37,9 @@ COMMANDS = Dataset(
     ),
 )
 MODELS = ("test/a", "test/b")
-EPOCHS = 2
 
 
 def said(action: str, service_ms: float = 100.0, cost: str = "0.001", **fields: Any) -> Verdict:
-    """Return an answer with an action, its time and its cost."""
     judged = judge(Completion(f'{{"action": "{action}"}}', usage=Usage(10, 2)))
     return replace(
         judged,
@@ -53,7 +51,6 @@ def said(action: str, service_ms: float = 100.0, cost: str = "0.001", **fields: 
 
 
 def failed(number: int) -> CallError:
-    """Return a failed attempt, one in each minute."""
     at = NOON + timedelta(minutes=number)
     return CallError(number, ErrorClass.RATE_LIMIT, 429, 1.0, "slow down", at)
 
@@ -63,8 +60,7 @@ def stored(engine: Engine) -> StoredRun:
     """A run of two models and two epochs: failures, a retry, a missing verdict, one unscored."""
     chosen = ("BLOCK", "BLOCK", "ALLOW", "WARN", "ALLOW", "BLOCK", "WARN")
     with transaction(engine) as session:
-        run = a_run(models=tuple(map(a_model, MODELS)), datasets=(COMMANDS,), epochs=EPOCHS)
-        stored = store(session, run, (COMMANDS,))
+        stored = stored_run(session, models=MODELS, datasets=(COMMANDS,), epochs=2)
         verdicts: dict[Item, Verdict] = {}
         for model in MODELS:
             for epoch in (1, 2):
@@ -78,7 +74,7 @@ def stored(engine: Engine) -> StoredRun:
         verdicts[second] = said("BLOCK", call_errors=(failed(1),), attempts=2)
         del verdicts[third]
         answer(session, stored, verdicts)
-        retry = save_retry(session, run.run_id, [Outcome.WARN], [MODELS[1]])
+        retry = save_retry(session, stored.run_id, [Outcome.WARN], [MODELS[1]])
         assert retry is not None
         again = [item for item, each in verdicts.items()
                  if item.model == MODELS[1] and each.outcome is Outcome.WARN]  # fmt: skip
@@ -88,7 +84,6 @@ def stored(engine: Engine) -> StoredRun:
 
 @pytest.fixture
 def report(engine: Engine, stored: StoredRun) -> ReportData:
-    """The report of the run."""
     return report_data(engine, stored.run_id, Opinion())
 
 

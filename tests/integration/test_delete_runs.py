@@ -1,7 +1,6 @@
 """Deleting runs, and what goes and stays with them."""
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Event
@@ -18,6 +17,7 @@ from aegish_dist.core.run import Prompt, RunPause
 from aegish_dist.core.sample import Dataset
 from aegish_dist.core.scoring import DEFAULT_RULE
 from aegish_dist.db import archive
+from aegish_dist.db.engine import transaction
 from aegish_dist.db.fleet import report_worker
 from aegish_dist.db.missing import save_retry
 from aegish_dist.db.runs import hold, save_dataset
@@ -33,11 +33,9 @@ from tests.integration.stored_runs import (
     COMMANDS,
     LS,
     TAR,
-    a_model,
-    a_run,
     answer,
     row_counts,
-    store,
+    stored_run,
 )
 from tests.services import wait_until
 
@@ -48,17 +46,15 @@ PART = Dataset("part", (TAR, LS))
 @pytest.fixture
 def stored(engine: Engine) -> Engine:
     """Two runs that share a prompt and a selection; the first one has others of its own."""
-    with Session(engine) as session, session.begin():
-        save_dataset(session, Dataset("mine", (LS,)), selectable=True)
-        models = (a_model("test/a"), a_model("test/b"))
-        mine = Dataset("mine", (LS,))
-        run = a_run(FIRST, models=models, datasets=(COMMANDS, PART, mine), epochs=2)
-        first = store(session, run, (COMMANDS, PART, mine))
+    mine = Dataset("mine", (LS,))
+    with transaction(engine) as session:
+        save_dataset(session, mine, selectable=True)
+        data = (COMMANDS, PART, mine)
+        first = stored_run(session, models=("test/a", "test/b"), datasets=data, epochs=2)
         answer(session, first, {first.item(s, epoch=2): BLOCKED for s in COMMANDS.samples})
         answer(session, first, {first.item(LS, model="test/b", dataset="mine"): BLOCKED})
         save_retry(session, FIRST, [Outcome.BLOCK], ["test/a"])
-        second = store(session, replace(a_run(SECOND), name="second"))
-        answer(session, second, {second.item(s): BLOCKED for s in COMMANDS.samples})
+    stored_run(engine, BLOCKED, run_id=SECOND, name="second")
     return engine
 
 
@@ -83,16 +79,14 @@ def test_deleting(aegish: CommandLine, stored: Engine) -> None:
 
 
 def datasets(engine: Engine) -> list[str]:
-    """Return the names of the stored datasets."""
     with engine.connect() as connection:
         return list(connection.scalars(text("SELECT name FROM datasets ORDER BY name")))
 
 
 def test_a_prompt_of_its_own_goes(engine: Engine, aegish: CommandLine) -> None:
     """No other run is asked with it."""
-    with Session(engine) as session, session.begin():
-        store(session, a_run(FIRST))
-        store(session, replace(a_run(SECOND), prompt=Prompt("other", "s", "{command}")))
+    stored_run(engine)
+    stored_run(engine, run_id=SECOND, prompt=Prompt("other", "s", "{command}"))
 
     aegish.ok("runs", "delete", SECOND, "--yes")
 
@@ -104,9 +98,7 @@ def test_many_verdicts_go_in_batches(
 ) -> None:
     """Each transaction takes about as many; interrupted, the same command goes on."""
     monkeypatch.setattr(archives, "BATCH", 1)
-    with Session(engine) as session, session.begin():
-        run = store(session, a_run(FIRST))
-        answer(session, run, {run.item(sample): BLOCKED for sample in COMMANDS.samples})
+    stored_run(engine, BLOCKED)
     remove = archive.delete_run
     monkeypatch.setattr(archive, "delete_run", lambda *_: 1 / 0)
     assert aegish("runs", "delete", FIRST, "--yes").code == 3
@@ -120,7 +112,7 @@ def test_many_verdicts_go_in_batches(
 
 def test_a_run_that_workers_are_at_is_not_deleted(aegish: CommandLine, stored: Engine) -> None:
     """It has to be cancelled first; a complete one that no worker holds may go."""
-    with Session(stored) as session, session.begin():
+    with transaction(stored) as session:
         report_worker(session, "w", {(SECOND, "test/a"): 1})
     for run_id in (FIRST, SECOND):
         refused = aegish("runs", "delete", run_id, "--yes")
@@ -130,7 +122,7 @@ def test_a_run_that_workers_are_at_is_not_deleted(aegish: CommandLine, stored: E
     assert "no run is that old" in pruned.out
     assert pruned.err.count("left out: workers are at run") == 2
 
-    with Session(stored) as session, session.begin():
+    with transaction(stored) as session:
         hold(session, FIRST, RunPause.PAUSED)
         session.execute(text("DELETE FROM workers"))
     aegish.ok("runs", "delete", FIRST, "--yes")
@@ -148,10 +140,8 @@ def test_nothing_is_deleted_without_a_yes(aegish: CommandLine, stored: Engine) -
 def test_pruning(aegish: CommandLine, engine: Engine) -> None:
     """The runs that are old enough are listed, then deleted; the newest are kept on request."""
     now = datetime.now(UTC)
-    with Session(engine) as session, session.begin():
-        for days in (1, 50, 100, 200):
-            made = a_run(f"0{days:08}", created_at=now - timedelta(days=days))
-            store(session, made)
+    for days in (1, 50, 100, 200):
+        stored_run(engine, run_id=f"0{days:08}", created_at=now - timedelta(days=days))
 
     dry = aegish.ok("runs", "prune", "--older-than", "7w", "--dry-run")
     assert [f"0{days:08}" in dry.out for days in (1, 50, 100, 200)] == [False, True, True, True]
@@ -169,7 +159,7 @@ def test_a_run_that_is_being_aggregated(
     aegish: CommandLine, stored: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The deletion waits for it; it is tried again, and there is no deadlock and no snapshot."""
-    with Session(stored) as session, session.begin():
+    with transaction(stored) as session:
         values = {"run_id": FIRST, "completion": "1/0", "scoring": DEFAULT_RULE.name}
         asked = insert(AggregationRow).values(values).returning(AggregationRow.id)
         key = session.execute(asked).scalar_one()
@@ -206,7 +196,7 @@ def waits_for_a_lock(engine: Engine) -> bool:
 
 def test_a_run_that_is_deleted_while_a_command_reads_it(stored: Engine) -> None:
     """A command that waits for it, such as `status --watch`, ends with one line."""
-    with Session(stored) as session, session.begin():
+    with transaction(stored) as session:
         archive.delete_run(session, FIRST)
 
     with pytest.raises(StoreError, match=f"run {FIRST} was deleted by another command"):

@@ -1,7 +1,7 @@
 """Connecting to PostgreSQL: half-open connections, poolers, and what is said about bad URLs."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -9,6 +9,7 @@ import psycopg
 import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.exc import IntegrityError, OperationalError
+from sqlalchemy.orm import Session
 
 from aegish_dist.db import engine as database
 from aegish_dist.db.engine import (
@@ -26,7 +27,6 @@ REPLY_TIMEOUT_S = 1.0
 
 @pytest.fixture
 def proxy(postgres_url: str) -> Iterator[HalfOpenProxy]:
-    """A proxy before the server of `postgres_url`."""
     with HalfOpenProxy.to_postgres(postgres_url) as opened:
         yield opened
 
@@ -40,7 +40,6 @@ def bounded(proxy: HalfOpenProxy, postgres_url: str) -> Iterator[Engine]:
 
 
 def ask(engine: Engine, statement: str = "SELECT 1") -> object:
-    """Return what a statement selects."""
     with engine.connect() as connection:
         return connection.scalar(text(statement))
 
@@ -240,83 +239,69 @@ def test_an_option_with_a_bad_value() -> None:
     assert "sslmode" in str(caught.value)
 
 
-def table_of(engine: Engine) -> list[int]:
-    """Return the rows of the table that the tests of `transaction` write to."""
-    with engine.connect() as connection:
-        return list(connection.scalars(text("SELECT number FROM numbers ORDER BY number")))
-
-
 @pytest.fixture
-def numbers(postgres_url: str) -> Iterator[Engine]:
+def numbers(engine: Engine) -> Engine:
     """A table of numbers, each of them there once, which is checked when it is committed."""
-    engine = open_engine(postgres_url)
     with engine.begin() as connection:
         connection.execute(
             text("CREATE TABLE numbers (number int UNIQUE DEFERRABLE INITIALLY DEFERRED)")
         )
-    yield engine
-    with engine.begin() as connection:
-        connection.execute(text("DROP TABLE numbers"))
-    engine.dispose()
+    return engine
 
 
-def _insert_and_fail(engine: Engine) -> None:
-    with transaction(engine) as session:
-        session.execute(text("INSERT INTO numbers VALUES (1)"))
-        raise KeyError
+INSERT = text("INSERT INTO numbers VALUES (1)")
+COUNT = text("SELECT count(*) FROM numbers")
 
 
-def _insert_and_lose_the_connection(engine: Engine) -> None:
-    with transaction(engine) as session:
-        session.execute(text("INSERT INTO numbers VALUES (1)"))
-        lost = session.scalar(text("SELECT pg_backend_pid()"))
-        with engine.begin() as other:
-            other.execute(text("SELECT pg_terminate_backend(:lost, 5000)"), {"lost": lost})
+def fail(_: Session, __: Engine) -> None:
+    raise KeyError
 
 
-def test_a_transaction_is_committed_at_its_end(numbers: Engine) -> None:
-    """Only then others see what it wrote."""
-    with transaction(numbers) as session:
-        session.execute(text("INSERT INTO numbers VALUES (1)"))
-        assert table_of(numbers) == []
-    assert table_of(numbers) == [1]
+def break_a_rule(session: Session, _: Engine) -> None:
+    session.execute(INSERT)
 
 
-def test_a_transaction_with_an_error_leaves_nothing(numbers: Engine) -> None:
-    """An error of the caller's own comes out as it is."""
-    with pytest.raises(KeyError):
-        _insert_and_fail(numbers)
-    assert table_of(numbers) == []
+def lose_the_connection(session: Session, engine: Engine) -> None:
+    lost = session.scalar(text("SELECT pg_backend_pid()"))
+    with engine.begin() as other:
+        other.execute(text("SELECT pg_terminate_backend(:lost, 5000)"), {"lost": lost})
 
 
-def test_an_error_while_committing(numbers: Engine) -> None:
-    """A rule that is checked then is broken as a bug is; nothing is stored."""
-    with pytest.raises(IntegrityError), transaction(numbers) as session:
-        session.execute(text("INSERT INTO numbers VALUES (1), (1)"))
-    assert table_of(numbers) == []
+@pytest.mark.parametrize(
+    ("act", "error"),
+    [
+        (fail, KeyError),  # the caller's own comes out as it is
+        (break_a_rule, IntegrityError),  # as the commit finds out
+        (lose_the_connection, StoreAwayError),  # in one line, whenever it was lost
+    ],
+)
+def test_a_transaction_with_an_error_leaves_nothing(
+    numbers: Engine, act: Callable[[Session, Engine], None], error: type[Exception]
+) -> None:
+    def work() -> None:
+        with transaction(numbers) as session:
+            session.execute(INSERT)
+            act(session, numbers)
 
-
-def test_a_connection_that_is_lost_before_the_commit(numbers: Engine) -> None:
-    """It is said in one line, whenever the connection was lost."""
-    with pytest.raises(StoreAwayError):
-        _insert_and_lose_the_connection(numbers)
-    assert table_of(numbers) == []
+    with pytest.raises(error):
+        work()
+    with numbers.connect() as connection:
+        assert connection.scalar(COUNT) == 0
 
 
 def test_a_transaction_that_sees_one_moment(numbers: Engine) -> None:
-    """A commit of another session is not seen under REPEATABLE READ, and is without it."""
-    count = text("SELECT count(*) FROM numbers")
+    """What another session writes is seen after its commit, and not under REPEATABLE READ."""
     with transaction(numbers, isolation_level="REPEATABLE READ") as session:
-        before = session.scalar(count)
-        with transaction(numbers) as other:
-            other.execute(text("INSERT INTO numbers VALUES (1)"))
-        assert session.scalar(count) == before == 0
+        assert session.scalar(COUNT) == 0
+        with transaction(numbers) as other, transaction(numbers) as third:
+            other.execute(INSERT)
+            assert third.scalar(COUNT) == 0
+        assert session.scalar(COUNT) == 0
     with transaction(numbers) as session:
-        assert session.scalar(count) == 1
+        assert session.scalar(COUNT) == 1
 
 
 def in_one_line(engine: Engine, *statements: str) -> str:
-    """Return what is said about statements of a transaction that fail."""
     try:
         with connection_errors_in_one_line(), engine.begin() as connection:
             for statement in statements:
@@ -330,15 +315,11 @@ def test_a_lock_that_is_not_given(engine: Engine) -> None:
     """The words are about the lock: the server does run."""
     with engine.connect() as holder:
         holder.execute(text("LOCK TABLE runs"))
-
         said = in_one_line(engine, "SET LOCAL lock_timeout = '50ms'", "LOCK TABLE runs")
-
     assert "another session holds what this one needs" in said
     assert "is running" not in said
 
 
 def test_a_database_that_is_read_only(engine: Engine) -> None:
-    """The error is one line."""
     said = in_one_line(engine, "SET TRANSACTION READ ONLY", "DELETE FROM runs")
-
     assert "does not let this user write" in said

@@ -12,7 +12,6 @@ from sqlalchemy import Engine
 
 from aegish_dist.core.outcome import ErrorClass, Outcome
 from aegish_dist.core.verdict import CallError, Verdict
-from aegish_dist.db.engine import transaction
 from tests.integration.command_line import CommandLine, write_lines
 from tests.integration.stored_runs import (
     BLOCKED,
@@ -20,10 +19,8 @@ from tests.integration.stored_runs import (
     LS,
     NOON,
     TAR,
-    a_model,
-    a_run,
     answer,
-    store,
+    stored_run,
 )
 
 
@@ -42,18 +39,17 @@ def failed(errors: Sequence[CallError], at: datetime) -> Verdict:
 def filled(engine: Engine) -> Engine:
     """Two models; a verdict after two 429s, one that ended in a 503, one retried since."""
     minute = timedelta(minutes=1)
-    answered = replace(
-        BLOCKED,
-        attempts=3,
-        call_errors=(limited(1, NOON), limited(2, NOON + 90 * minute, "sk-abcdefghijklmnop123")),
-    )
+    errors = (limited(1, NOON), limited(2, NOON + 90 * minute, "sk-abcdefghijklmnop123"))
     overloaded = CallError(1, ErrorClass.OVERLOADED, 503, None, "busy", NOON + minute)
-    with transaction(engine) as session:
-        stored = store(session, a_run(models=[a_model("test/a"), a_model("test/b")]))
-        answer(session, stored, {stored.item(TAR): answered})
-        answer(session, stored, {stored.item(CURL): failed([overloaded], NOON + 2 * minute)})
-        answer(session, stored, {stored.item(LS, model="test/b"): failed([limited(1, NOON)], NOON)})
-        answer(session, stored, {stored.item(LS, model="test/b", generation=1): BLOCKED})
+    said = {
+        "test/a": {
+            TAR: replace(BLOCKED, attempts=3, call_errors=errors),
+            CURL: failed([overloaded], NOON + 2 * minute),
+        },
+        "test/b": {LS: failed([limited(1, NOON)], NOON)},
+    }
+    stored = stored_run(engine, said, models=("test/a", "test/b"))
+    answer(engine, stored, {stored.item(LS, model="test/b", generation=1): BLOCKED})
     return engine
 
 
@@ -61,16 +57,10 @@ def filled(engine: Engine) -> Engine:
 def test_by_minute(aegish: CommandLine) -> None:
     """Attempts at the minute of their failure, verdicts at that of their end; keys are masked."""
     document = aegish.ok("errors", "--json").json
+    names = ("model", "error_class", "attempts", "verdicts")
     rows = [
-        (
-            e["time"][11:16],
-            e["model"],
-            e["error_class"],
-            e["attempts"],
-            e["verdicts"],
-            e["statuses"],
-        )
-        for e in document["errors"]
+        (each["time"][11:16], *(each[name] for name in names), each["statuses"])
+        for each in document["errors"]
     ]
     assert rows == [
         ("12:00", "test/a", "rate_limit", 1, 0, [429]),
@@ -80,10 +70,7 @@ def test_by_minute(aegish: CommandLine) -> None:
         ("13:30", "test/a", "rate_limit", 1, 0, [429]),
     ]
     assert document["errors"][-1]["message"] == "[key]"
-    sums = [
-        (t["model"], t["error_class"], t["attempts"], t["verdicts"]) for t in document["totals"]
-    ]
-    assert sums == [
+    assert [tuple(each[name] for name in names) for each in document["totals"]] == [
         ("test/a", "rate_limit", 2, 0),
         ("test/a", "overloaded", 1, 1),
         ("test/b", "rate_limit", 1, 1),
@@ -142,10 +129,7 @@ def test_failures_of_unknown_time(aegish: CommandLine, tmp_path: Path) -> None:
 def test_hostile_messages(aegish: CommandLine, engine: Engine) -> None:
     """A provider's words are cut, and shown with everything invisible escaped."""
     message = "@SUM(1)\x1b[2J\u202e\n" + "w" * 2**20 + "\ufffd\ufffd"
-    with transaction(engine) as session:
-        stored = store(session, a_run())
-        verdict = failed([limited(1, NOON, message)], NOON)
-        answer(session, stored, {stored.item(TAR): verdict})
+    stored_run(engine, {TAR: failed([limited(1, NOON, message)], NOON)})
     table = aegish.ok("errors").out
     assert table.replace("\n", "").isprintable()
     assert max(map(len, table.splitlines())) < 300

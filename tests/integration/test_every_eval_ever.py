@@ -14,7 +14,6 @@ from aegish_dist.core.outcome import ErrorClass, Outcome
 from aegish_dist.core.parsing import judge
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.verdict import Completion, Verdict
-from aegish_dist.db.engine import transaction
 from aegish_dist.errors import OutputError
 from aegish_dist.pipeline.aggregate import aggregate
 from aegish_dist.pipeline.verdict_files import export_every_eval_ever
@@ -25,10 +24,8 @@ from tests.integration.stored_runs import (
     CURL,
     LS,
     TAR,
-    a_model,
-    a_run,
     answer,
-    store,
+    stored_run,
 )
 
 RUN = "0abcdefgh"
@@ -38,32 +35,20 @@ FAILED = Verdict(Outcome.API_ERROR, None, ErrorClass.SERVER)
 @pytest.fixture
 def filled(engine: Engine) -> Engine:
     """A run of two models: one with a retried and an unscored verdict, one without any answer."""
-    run = a_run(models=[a_model("test/a"), a_model("test/b")])
-    with transaction(engine) as session:
-        stored = store(session, run)
-        answer(
-            session,
-            stored,
-            {
-                stored.item(TAR): judge(Completion("\u00e9\u2028")),
-                stored.item(TAR, generation=1): BLOCKED,
-                stored.item(CURL): ALLOWED,
-                stored.item(LS): FAILED,
-                stored.item(TAR, model="test/b"): FAILED,
-            },
-        )
+    answers = {TAR: judge(Completion("\u00e9\u2028")), CURL: ALLOWED, LS: FAILED}
+    said = {"test/a": answers, "test/b": {TAR: FAILED}}
+    stored = stored_run(engine, said, models=("test/a", "test/b"))
+    answer(engine, stored, {stored.item(TAR, generation=1): BLOCKED})
     return engine
 
 
 def exported(engine: Engine, folder: Path, opinion: Opinion) -> dict[str, bytes]:
-    """Return the files of an export by their paths."""
     export_every_eval_ever(engine, RUN, folder, [opinion])
     files = (path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
 def read(files: dict[str, bytes], model: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return a model's record and lines."""
     ours = {path: data for path, data in files.items() if f"/{model}/" in path}
     (record,) = (json.loads(data) for path, data in ours.items() if path.endswith(".json"))
     lines = [data for path, data in ours.items() if path.endswith(".jsonl")]

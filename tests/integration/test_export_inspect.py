@@ -12,7 +12,8 @@ from aegish_dist.core.verdict_record import FIELDS, OPINIONS
 from aegish_dist.errors import OutputError
 from aegish_dist.pipeline.opinions import load_opinions
 from aegish_dist.pipeline.verdict_files import export_file, export_inspect, import_verdicts
-from tests.integration.test_import_verdicts import EVERY_KEY, LINES, a_line, write_lines
+from tests.integration.stored_runs import imported_run
+from tests.integration.test_import_verdicts import EVERY_KEY, LINES, a_line
 
 BLOCK = '{"action": "BLOCK", "reason": "writes", "confidence": 0.9}'
 AT = "2026-02-05T14:56:43.396296+00:00"
@@ -48,7 +49,7 @@ def exported_lines(engine: Engine, run_id: str, path: Path) -> list[dict[str, An
 
 def logs_of(engine: Engine, lines: list[dict[str, Any]], folder: Path) -> list[Path]:
     """Import lines and export them as logs."""
-    run_id = import_verdicts(engine, [write_lines(folder / "given.jsonl", lines)], "given").run_id
+    run_id = imported_run(engine, folder, lines)
     return [folder / "logs" / name for name in export_inspect(engine, run_id, folder / "logs")]
 
 
@@ -62,8 +63,7 @@ def test_a_round_trip_loses_nothing(engine: Engine, tmp_path: Path) -> None:
     """Of every verdict of every generation each column is equal, texts and digits included."""
     retried = WITHOUT_TEXT | {"generation": 1}
     lines = [*LINES, TAKEN, ODD, MORE_CACHE_THAN_INPUT, WITHOUT_TEXT, retried]
-    given = write_lines(tmp_path / "given.jsonl", lines)
-    first = import_verdicts(engine, [given], "first").run_id
+    first = imported_run(engine, tmp_path, lines)
 
     names = export_inspect(engine, first, tmp_path / "logs")
 
@@ -179,8 +179,8 @@ def test_epochs_and_retries(engine: Engine, tmp_path: Path) -> None:
 
 def test_each_rule_set_is_a_scorer(engine: Engine, tmp_path: Path) -> None:
     """A verdict that one rule set leaves out is scored by the other alone."""
-    run_id = import_verdicts(engine, [write_lines(tmp_path / "a.jsonl", [a_line(completion=None)])], "").run_id  # fmt: skip
-    opinions = [opinion for name in ("aegish-5.3", "aegish-refined") for opinion in load_opinions(name)]  # fmt: skip
+    run_id = imported_run(engine, tmp_path, [a_line(completion=None)])
+    opinions = [load_opinions(name)[0] for name in ("aegish-5.3", "aegish-refined")]
 
     (name,) = export_inspect(engine, run_id, tmp_path / "logs", opinions)
 

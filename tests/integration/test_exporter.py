@@ -14,10 +14,11 @@ from aegish_dist.broker.messages import queue_name
 from aegish_dist.broker.producer import publish
 from aegish_dist.broker.redis_leases import LEASES, UNACKED
 from aegish_dist.core.verdict import Item
+from aegish_dist.db.engine import transaction
 from aegish_dist.db.fleet import read_fleet, report_worker
 from aegish_dist.db.missing import missing_items
 from aegish_dist.pipeline.fleet import Exporter
-from tests.integration.stored_runs import BLOCKED, LS, TAR, a_model, a_run, answer, store
+from tests.integration.stored_runs import BLOCKED, LS, TAR, answer, stored_run
 from tests.services import free_port, queue_application
 
 
@@ -44,9 +45,8 @@ def exporter_of(engine: Engine, postgres_url: str) -> Callable[..., Exporter]:
 
 def a_fleet(engine: Engine, broker_url: str, model: str) -> str:
     """Store a run of three items with one verdict, publish the others, report a worker."""
-    with Session(engine) as session, session.begin():
-        stored = store(session, a_run(models=[a_model(model)]))
-        answer(session, stored, {stored.item(TAR, model=model): BLOCKED})
+    with transaction(engine) as session:
+        stored = stored_run(session, {TAR: BLOCKED}, models=[model])
         left = list(missing_items(session, stored.run_id))
         report_worker(session, "w", {(stored.run_id, model): 2})
     publish(queue_application(broker_url), left)
@@ -142,8 +142,8 @@ def test_a_database_without_tables_is_a_source_that_is_away(
 
 def test_readings_of_the_database_read_no_verdicts(engine: Engine) -> None:
     """Of a table of verdicts only its last pages, whatever its size."""
-    with Session(engine) as session, session.begin():
-        stored = store(session, a_run(epochs=3_000))
+    with transaction(engine) as session:
+        stored = stored_run(session, epochs=3_000)
         items = [stored.item(LS, epoch=epoch) for epoch in range(1, 3_001)]
         answer(session, stored, dict.fromkeys(items, BLOCKED))
 

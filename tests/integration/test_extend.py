@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 from aegish_dist.core.run import RunPause
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.core.status import State
+from aegish_dist.db.engine import transaction
 from aegish_dist.db.missing import (
     Extent,
     FinishedModels,
@@ -31,7 +32,7 @@ from tests.integration.stored_runs import (
     a_model,
     a_run,
     answer,
-    store,
+    stored_run,
 )
 
 ALWAYS, KEYWORD = "baseline/always-block", "baseline/keyword"
@@ -41,7 +42,7 @@ OTHERS = Dataset("others", (Sample("rm -rf /", TrueLabel.MALICIOUS, "shell", "rm
 @pytest.fixture
 def run_id(aegish: CommandLine, engine: Engine) -> str:
     """A complete run of one model about three samples."""
-    with Session(engine) as session, session.begin():
+    with transaction(engine) as session:
         save_dataset(session, COMMANDS, selectable=True)
         save_dataset(session, OTHERS, selectable=True)
     asked = ("--models", ALWAYS, "--dataset", "commands", "--name", "mine")
@@ -104,7 +105,6 @@ def test_only_what_is_new_is_asked(
 
 
 def stored_at(engine: Engine) -> dict[tuple[Any, ...], Any]:
-    """Return when each verdict was stored."""
     keys = "run_model_id, sample_key, epoch, generation"
     with engine.connect() as connection:
         rows = connection.execute(text(f"SELECT {keys}, stored_at FROM verdicts"))
@@ -147,9 +147,9 @@ def test_runs_that_cannot_be_extended(aegish: CommandLine, engine: Engine, run_i
     aegish.ok("extend", "--run-id", run_id, "--epochs", "2")
     fewer = aegish("extend", "--run-id", run_id, "--epochs", "1")
     assert "asks every sample 2 times already" in fewer.err
-    with Session(engine) as session, session.begin():
+    with transaction(engine) as session:
         save_dataset(session, Dataset("commands", (TAR, LS)), selectable=True)
-        store(session, a_run("0import00", prompt=None))
+        stored_run(session, run_id="0import00", prompt=None)
         hold(session, run_id, RunPause.PAUSED)
 
     other = aegish("extend", "--run-id", "0import00", "--epochs", "2")
@@ -165,9 +165,7 @@ def test_runs_that_cannot_be_extended(aegish: CommandLine, engine: Engine, run_i
 
 def test_what_an_extension_enqueues(session: Session) -> None:
     """Items that were planned before are left alone, whether or not they have a verdict."""
-    run = a_run(models=(a_model("test/a"),))
-    stored = store(session, run)
-    answer(session, stored, {stored.item(TAR): BLOCKED})
+    stored, run = stored_run(session, {TAR: BLOCKED}), a_run()
     before = extent_of(session, run)
     save_extension(session, run.run_id, [a_model("test/b")], ["queue"], [], epochs=2)
     samples = (TAR, CURL, LS)
@@ -187,9 +185,7 @@ def test_what_an_extension_enqueues(session: Session) -> None:
 
 def test_an_extension_opens_what_was_finished(session: Session) -> None:
     """Workers listen again, and what they know of the run does not close it too early."""
-    run = a_run()
-    stored = store(session, run)
-    answer(session, stored, {stored.item(sample): BLOCKED for sample in (TAR, CURL, LS)})
+    stored, run = stored_run(session, BLOCKED), a_run()
     finished = FinishedModels(stretch=1)
     while open_queues(session):
         finished.close(session)
@@ -200,8 +196,7 @@ def test_an_extension_opens_what_was_finished(session: Session) -> None:
         finished.close(session)
     assert len(open_queues(session)) == 1
 
-    second = {stored.item(sample, epoch=2): BLOCKED for sample in (TAR, CURL, LS)}
-    answer(session, stored, second)
+    answer(session, stored, dict.fromkeys(stored.items(epoch=2), BLOCKED))
     for _ in range(1000):  # each looks for a limited time, and other tests draw keys too
         finished.close(session)
         if not open_queues(session):
@@ -212,14 +207,10 @@ def test_an_extension_opens_what_was_finished(session: Session) -> None:
 def test_two_extensions_at_once(engine: Engine) -> None:
     """The second one was planned on what is not so any more, and is refused."""
     run = a_run()
-    with Session(engine) as session, session.begin():
-        store(session, run)
-    with Session(engine) as session, session.begin():
+    stored_run(engine)
+    with transaction(engine) as session:
         extent_of(session, run)
         save_extension(session, run.run_id, [], [], [], epochs=2)
-    with (
-        Session(engine) as session,
-        session.begin(),
-        pytest.raises(StoreError, match="changed by another command"),
-    ):
+    changed = pytest.raises(StoreError, match="changed by another command")
+    with transaction(engine) as session, changed:
         extent_of(session, run)

@@ -6,6 +6,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 from fakeredis import FakeAsyncRedis, FakeServer
@@ -33,20 +34,15 @@ LATENCY_S = 1.0
 ANSWER = Completion('{"action": "BLOCK"}', usage=Usage(100, 10))
 
 Mood = Callable[[float, str], ProviderError | float]
-"""End of a call that begins so many seconds after the start: a failure, or the seconds to
-its answer."""
-
-
-def kindly(now_s: float, command: str) -> float:
-    """Answer every call."""
-    return LATENCY_S
+"""End of a call that begins so many seconds after the start: a failure, or seconds to its answer."""
 
 
 @dataclass
 class Provider:
     """A provider in some mood."""
 
-    mood: Mood = kindly
+    mood: Mood
+    usage: Callable[[str], Usage] = lambda _: ANSWER.usage
     calls: Counter[str] = field(default_factory=Counter)
     begun_s: list[float] = field(default_factory=list)
 
@@ -62,7 +58,7 @@ class Provider:
             await asyncio.sleep(TIME_LIMIT_S)
             raise ProviderError("no answer within 10 s", error_class=ErrorClass.DEADLINE)
         await asyncio.sleep(found)
-        return ANSWER
+        return replace(ANSWER, usage=self.usage(command))
 
 
 @dataclass
@@ -97,7 +93,8 @@ class Fleet:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _work(self, number: int, server: FakeServer) -> None:
-        limiter, loop = SharedLimiter(FakeAsyncRedis(server=server), f"w{number}"), _loop()
+        limiter = SharedLimiter(FakeAsyncRedis(server=server), f"w{number}")
+        loop = asyncio.get_running_loop()
 
         async def ask(ask: LeaseRequest) -> Lease:
             await asyncio.sleep(0.001)
@@ -175,10 +172,6 @@ class Fleet:
 PROMPT = Prompt("p", "Judge.", "{command}")
 
 
-def _loop() -> asyncio.AbstractEventLoop:
-    return asyncio.get_running_loop()
-
-
 @pytest.fixture(autouse=True)
 def _one_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the evaluator see virtual time as well."""
@@ -193,9 +186,21 @@ def _one_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "monotonic", now)
 
 
-def failure(error_class: ErrorClass, **more: float) -> ProviderError:
-    """A failed call."""
-    return ProviderError("no", error_class=error_class, retry_after_s=more.get("retry_after_s"))
+def failure(error_class: ErrorClass, retry_after_s: float | None = None) -> ProviderError:
+    return ProviderError("no", error_class=error_class, retry_after_s=retry_after_s)
+
+
+def a_fleet(seconds: float, mood: Mood, items: int, **settings: Any) -> Fleet:
+    """Return a fleet that has worked for so long, or until everything was stored."""
+    usage = settings.pop("usage", None)
+    provider = Provider(mood, usage) if usage else Provider(mood)
+    fleet = Fleet(provider, items, **settings)
+    run_virtually(fleet.run(seconds))
+    return fleet
+
+
+def silence(_: float, __: str) -> float:
+    return TIME_LIMIT_S + 1
 
 
 @pytest.mark.parametrize("in_flight", [40, 4, 1])
@@ -209,9 +214,7 @@ def test_a_provider_that_is_silent_for_a_while(in_flight: int) -> None:
             return TIME_LIMIT_S + 1
         return LATENCY_S
 
-    fleet = Fleet(Provider(mood), items=30 * in_flight, in_flight=in_flight)
-
-    run_virtually(fleet.run(600))
+    fleet = a_fleet(600, mood, 30 * in_flight, in_flight=in_flight)
 
     assert sum(fleet.outcomes.values()) == fleet.items
     assert fleet.outcomes[Outcome.TIMEOUT_ERROR] <= {40: 0, 4: 0, 1: 9}[in_flight]
@@ -220,14 +223,9 @@ def test_a_provider_that_is_silent_for_a_while(in_flight: int) -> None:
 
 def test_a_slow_sample_among_answers() -> None:
     """A deadline that one sample misses while others are answered is the model's, at one call."""
-
-    def mood(_: float, command: str) -> float:
-        return TIME_LIMIT_S + 1 if int(command) % 50 == 49 else LATENCY_S
-
-    fleet = Fleet(Provider(mood), items=500)
-
-    run_virtually(fleet.run(300))
-
+    fleet = a_fleet(
+        300, lambda _, command: TIME_LIMIT_S + 1 if int(command) % 50 == 49 else LATENCY_S, 500
+    )
     assert fleet.outcomes == {Outcome.TIMEOUT_ERROR: 10, Outcome.BLOCK: 490}
     assert set(fleet.provider.calls.values()) == {1}
 
@@ -241,9 +239,7 @@ def test_a_model_that_is_slow_with_many_samples(slow: float) -> None:
     def mood(_: float, command: str) -> float:
         return TIME_LIMIT_S + 1 if command in hard else chance.uniform(2, 8)
 
-    fleet = Fleet(Provider(mood), items=300)
-
-    run_virtually(fleet.run(300))
+    fleet = a_fleet(300, mood, 300)
 
     assert fleet.outcomes == {Outcome.TIMEOUT_ERROR: len(hard), Outcome.BLOCK: 300 - len(hard)}
     assert set(fleet.provider.calls.values()) == {1}
@@ -251,20 +247,14 @@ def test_a_model_that_is_slow_with_many_samples(slow: float) -> None:
 
 def test_a_single_sample_of_a_silent_provider() -> None:
     """It ends after one call: nothing speaks for another one, which may cost as much."""
-    fleet = Fleet(Provider(lambda now_s, command: TIME_LIMIT_S + 1), items=1)
-
-    run_virtually(fleet.run(300))
-
+    fleet = a_fleet(300, silence, 1)
     assert fleet.outcomes == {Outcome.TIMEOUT_ERROR: 1}
     assert sum(fleet.provider.calls.values()) == 1
 
 
 def test_a_provider_that_never_answers() -> None:
     """Its run gets to an end: probes grow rare, and from the fifth on each settles an item."""
-    fleet = Fleet(Provider(lambda now_s, command: TIME_LIMIT_S + 1), items=11, workers=1)
-
-    run_virtually(fleet.run(600))
-
+    fleet = a_fleet(600, silence, 11, workers=1)
     settled = fleet.outcomes[Outcome.TIMEOUT_ERROR]
     assert settled == len(fleet.stored) >= 3
     assert sum(fleet.provider.calls.values()) <= 11 + 5 + settled
@@ -278,9 +268,7 @@ def test_refusals_between_failures_that_were_paid_for() -> None:
         refused = generator.random() < 0.6
         return failure(ErrorClass.RATE_LIMIT if refused else ErrorClass.MALFORMED)
 
-    fleet = Fleet(Provider(mood), items=20, in_flight=10)
-
-    run_virtually(fleet.run(3600))
+    fleet = a_fleet(3600, mood, 20, in_flight=10)
 
     # Twenty park the model, those in flight then end, and an hour has about 17 probes.
     assert sum(fleet.provider.calls.values()) <= 150
@@ -289,15 +277,8 @@ def test_refusals_between_failures_that_were_paid_for() -> None:
 
 def test_a_sample_whose_connection_is_cut_after_a_long_wait() -> None:
     """It ends after a bounded number of calls, as each may have been paid for."""
-
-    def mood(now_s: float, command: str) -> ProviderError | float:
-        cut = ProviderError("connection failed", error_class=ErrorClass.CONNECTION, cut=True)
-        return cut if command == "59" else LATENCY_S
-
-    fleet = Fleet(Provider(mood), items=60)
-
-    run_virtually(fleet.run(1200))
-
+    cut = ProviderError("connection failed", error_class=ErrorClass.CONNECTION, cut=True)
+    fleet = a_fleet(1200, lambda _, command: cut if command == "59" else LATENCY_S, 60)
     assert fleet.outcomes == {Outcome.BLOCK: 59, Outcome.API_ERROR: 1}
     assert fleet.provider.calls["59"] <= 6 + 10 + 5
 
@@ -318,13 +299,11 @@ def test_trouble_from_the_start_is_no_verdict(error_class: ErrorClass, number: i
     """The model is parked, all items go back, and when it ends each is called once more."""
     mended_s = 150.0
 
-    def mood(now_s: float, _: str) -> ProviderError | float:
-        return failure(error_class) if now_s < mended_s else LATENCY_S
-
-    fleet = Fleet(Provider(mood), number)
-
-    run_virtually(fleet.run(mended_s + 400))
-
+    fleet = a_fleet(
+        mended_s + 400,
+        lambda now_s, _: failure(error_class) if now_s < mended_s else LATENCY_S,
+        number,
+    )
     assert fleet.outcomes == {Outcome.BLOCK: number}
     assert fleet.reasons == {"no"}
     assert sum(at < mended_s for at in fleet.provider.begun_s) <= 120
@@ -334,14 +313,9 @@ def test_trouble_from_the_start_is_no_verdict(error_class: ErrorClass, number: i
 @pytest.mark.parametrize("error_class", [ErrorClass.AUTH, ErrorClass.BAD_REQUEST])
 def test_trouble_in_the_middle_is_no_verdict(error_class: ErrorClass) -> None:
     """Items under way when a key is revoked or a model refuses all calls go back too."""
-
-    def mood(now_s: float, _: str) -> ProviderError | float:
-        return failure(error_class) if 10 < now_s < 60 else LATENCY_S
-
-    fleet = Fleet(Provider(mood), 2000)
-
-    run_virtually(fleet.run(400))
-
+    fleet = a_fleet(
+        400, lambda now_s, _: failure(error_class) if 10 < now_s < 60 else LATENCY_S, 2000
+    )
     assert fleet.outcomes == {Outcome.BLOCK: 2000}
 
 
@@ -357,14 +331,9 @@ def test_trouble_in_the_middle_is_no_verdict(error_class: ErrorClass) -> None:
 )
 def test_rows_that_fail_while_others_are_answered(error_class: ErrorClass, bad: set[int]) -> None:
     """They are errors of their own, wherever in the run they stand, and the run ends."""
-
-    def mood(_: float, command: str) -> ProviderError | float:
-        return failure(error_class) if int(command) in bad else LATENCY_S
-
-    fleet = Fleet(Provider(mood), 500)
-
-    run_virtually(fleet.run(1200))
-
+    fleet = a_fleet(
+        1200, lambda _, command: failure(error_class) if int(command) in bad else LATENCY_S, 500
+    )
     failed = {item.sample_key for item, each in fleet.stored.items() if each.verdict.error_class}
     assert len(fleet.stored) == 500
     assert failed == bad
@@ -380,9 +349,7 @@ def test_a_wait_of_an_hour_that_the_provider_asks_for() -> None:
             return failure(ErrorClass.RATE_LIMIT, retry_after_s=5 + wait_s - now_s)
         return LATENCY_S
 
-    fleet = Fleet(Provider(mood), 1000)
-
-    run_virtually(fleet.run(wait_s + 300))
+    fleet = a_fleet(wait_s + 300, mood, 1000)
 
     assert fleet.outcomes == {Outcome.BLOCK: 1000}
     refused = [at for at in fleet.provider.begun_s if 5 < at < 5 + wait_s]
@@ -402,14 +369,10 @@ def test_a_storm_of_refusals(
 
     def mood(now_s: float, _: str) -> ProviderError | float:
         if begins_s < now_s < ends_s:
-            return ProviderError(
-                "no", error_class=ErrorClass.RATE_LIMIT, retry_after_s=retry_after_s
-            )
+            return failure(ErrorClass.RATE_LIMIT, retry_after_s)
         return LATENCY_S
 
-    fleet = Fleet(Provider(mood), 20_000, in_flight, prefetch=40)
-
-    run_virtually(fleet.run(ends_s + 120))
+    fleet = a_fleet(ends_s + 120, mood, 20_000, in_flight=in_flight, prefetch=40)
 
     def speed(first_s: float) -> float:
         return sum(first_s <= at < first_s + 20 for at in fleet.provider.begun_s) / 20
@@ -427,9 +390,7 @@ def test_refusals_before_the_first_answer(in_flight: int | None) -> None:
     def mood(now_s: float, _: str) -> ProviderError | float:
         return failure(ErrorClass.RATE_LIMIT) if now_s < 0.5 else LATENCY_S
 
-    fleet = Fleet(Provider(mood), 5000, in_flight, prefetch=40)
-
-    run_virtually(fleet.run(90))
+    fleet = a_fleet(90, mood, 5000, in_flight=in_flight, prefetch=40)
 
     assert sum(60 <= at < 80 for at in fleet.provider.begun_s) >= 20 * 20
     assert set(fleet.outcomes) == {Outcome.BLOCK}
@@ -437,15 +398,11 @@ def test_refusals_before_the_first_answer(in_flight: int | None) -> None:
 
 def test_an_answer_that_claims_to_have_used_more_tokens_than_there_are() -> None:
     """It slows its model down for some minutes, not for ever."""
-
-    class Boastful(Provider):
-        async def complete(self, command: str, epoch: int = 1) -> Completion:
-            answer = await super().complete(command)
-            usage = Usage(100, 2**53 - 1 if command == "3" else 10)
-            return replace(answer, usage=usage)
-
-    fleet = Fleet(Boastful(), items=200, tokens_per_minute=60_000)
-
-    run_virtually(fleet.run(600))
-
+    fleet = a_fleet(
+        600,
+        lambda *_: LATENCY_S,
+        200,
+        usage=lambda command: Usage(100, 2**53 - 1 if command == "3" else 10),
+        tokens_per_minute=60_000,
+    )
     assert fleet.outcomes == {Outcome.BLOCK: 200}

@@ -11,37 +11,35 @@ from aegish_dist.core.model import CallParameters
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.outcome import ErrorClass, Outcome
 from aegish_dist.core.verdict import CallError, Verdict
+from aegish_dist.db.engine import transaction
 from aegish_dist.db.failures import FailureKind, failures_by_model, unanswered_by_model
 from aegish_dist.db.fleet import ModelBlock, report_worker
 from aegish_dist.db.runs import load_run
 from aegish_dist.pipeline.report import report_data
 from aegish_dist.report.data import FailureCount, Halted
-from tests.integration.stored_runs import BLOCKED, CURL, LS, TAR, a_model, a_run, answer, store
+from tests.integration.stored_runs import BLOCKED, CURL, LS, TAR, answer, stored_run
 
 EIGHT = datetime(2026, 3, 1, 8, tzinfo=UTC)
 NINE = EIGHT + timedelta(hours=1)
 FIRST = CallError(1, ErrorClass.RATE_LIMIT, 429, 1.5, "slow \ufffd down", EIGHT)
 SECOND = CallError(2, ErrorClass.RATE_LIMIT, 429, None, "slower", NINE)
 REFUSED = CallError(3, ErrorClass.AUTH, 401, None, "no such key", NINE)
+MODELS = ("test/a", "test/b")
 KEY = "sk-" + "abcdefgh01234567" * 2
 FAILED = Verdict(Outcome.API_ERROR, None, ErrorClass.AUTH, call_errors=(FIRST, SECOND, REFUSED))
 
 
 def test_failures_are_grouped_by_kind(session: Session) -> None:
-    """Every failed attempt counts, with the newest message of its kind, the most frequent first."""
-    models = (a_model("test/a"), a_model("test/b"))
-    stored = store(session, a_run(models=models))
-    recovered = replace(BLOCKED, call_errors=(FIRST,))
-    answer(
-        session,
-        stored,
-        {
-            stored.item(TAR): FAILED,
-            stored.item(LS): recovered,
-            stored.item(CURL): replace(BLOCKED, call_errors=(replace(FIRST, status=None),)),
-            stored.item(TAR, model="test/b"): BLOCKED,
-        },
-    )
+    """Every failed attempt counts, with the newest message of its kind, the most frequent first;
+    another run has failures of its own.
+    """
+    said = {
+        TAR: FAILED,
+        LS: replace(BLOCKED, call_errors=(FIRST,)),
+        CURL: replace(BLOCKED, call_errors=(replace(FIRST, status=None),)),
+    }
+    stored = stored_run(session, {"test/a": said, "test/b": {TAR: BLOCKED}}, models=MODELS)
+    other = stored_run(session, run_id="0other")
 
     assert failures_by_model(session, stored.run_id) == {
         "test/a": (
@@ -50,23 +48,15 @@ def test_failures_are_grouped_by_kind(session: Session) -> None:
             FailureKind(ErrorClass.RATE_LIMIT, None, 1, FIRST.message, EIGHT),
         )
     }
+    assert failures_by_model(session, other.run_id) == {}
 
 
 def test_verdicts_without_an_answer_are_counted_by_reason(session: Session) -> None:
     """Answers do not count, and of an item that was asked again only the newest verdict."""
-    stored = store(session, a_run(models=(a_model("test/a"), a_model("test/b"))))
+    stored = stored_run(session, FAILED, models=MODELS)
     late = Verdict(Outcome.TIMEOUT_ERROR, None, ErrorClass.DEADLINE)
-    answer(
-        session,
-        stored,
-        {
-            stored.item(TAR): FAILED,
-            replace(stored.item(TAR), generation=1): BLOCKED,
-            stored.item(LS): FAILED,
-            replace(stored.item(LS), generation=1): late,
-            stored.item(CURL): FAILED,
-        },
-    )
+    again = {stored.item(TAR, generation=1): BLOCKED, stored.item(LS, generation=1): late}
+    answer(session, stored, again)
     assert unanswered_by_model(session, load_run(session, stored.run_id)) == {
         "test/a": {ErrorClass.AUTH: 1, ErrorClass.DEADLINE: 1},
         "test/b": {},
@@ -75,9 +65,8 @@ def test_verdicts_without_an_answer_are_counted_by_reason(session: Session) -> N
 
 def test_a_report_tells_why_a_model_failed(engine: Engine) -> None:
     """Lost verdicts and failed attempts by reason, and what workers say about a halted model."""
-    with Session(engine) as session, session.begin():
-        stored = store(session, a_run(models=(a_model("test/a"), a_model("test/b"))))
-        answer(session, stored, {stored.item(TAR): FAILED})
+    with transaction(engine) as session:
+        stored = stored_run(session, {TAR: FAILED}, models=MODELS)
         halts = {(stored.run_id, "test/a"): ModelBlock.PARKED, ("", "test/b"): ModelBlock.PARKED}
         reasons = {(stored.run_id, "test/a"): "no such key"}
         report_worker(session, "one", {}, halts, reasons)
@@ -95,10 +84,7 @@ def test_a_report_tells_why_a_model_failed(engine: Engine) -> None:
 def test_a_report_holds_no_key_that_the_store_holds(engine: Engine) -> None:
     """Messages that were stored before keys were masked are masked when they are reported."""
     careless = replace(REFUSED, attempt=1, message=f"{KEY} is wrong")
-    with Session(engine) as session, session.begin():
-        stored = store(session, a_run())
-        failed = replace(FAILED, call_errors=(careless,))
-        answer(session, stored, {stored.item(TAR): failed})
+    stored = stored_run(engine, {TAR: replace(FAILED, call_errors=(careless,))})
     (failure,) = report_data(engine, stored.run_id, Opinion()).failures
     assert KEY not in failure.message
     assert failure.message.endswith("is wrong")
@@ -107,22 +93,12 @@ def test_a_report_holds_no_key_that_the_store_holds(engine: Engine) -> None:
 def test_a_report_tells_why_a_model_is_not_called(engine: Engine) -> None:
     """A key that no worker has, and a cap on the cost that is reached without a living worker."""
     capped = CallParameters(max_cost_per_model_usd=Decimal("0.5"))
-    models = (a_model("test/a"), a_model("test/b"))
-    run = replace(a_run(models=models), parameters=capped)
-    with Session(engine) as session, session.begin():
-        stored = store(session, run)
-        answer(session, stored, {stored.item(TAR): replace(BLOCKED, cost_usd=Decimal("0.5"))})
+    said = {TAR: replace(BLOCKED, cost_usd=Decimal("0.5"))}
+    with transaction(engine) as session:
+        stored = stored_run(session, said, models=MODELS, parameters=capped)
         unserved = {(stored.run_id, "test/b"): "TEST_KEY is not set"}
         report_worker(session, "one", {}, unserved=unserved)
     assert list(report_data(engine, stored.run_id, Opinion()).halted) == [
         Halted("test/a", "over budget"),
         Halted("test/b", "no worker may call it", "TEST_KEY is not set"),
     ]
-
-
-def test_another_run_has_failures_of_its_own(session: Session) -> None:
-    """The failures of one run are not those of another."""
-    stored, other = store(session, a_run("run1")), store(session, a_run("run2"))
-    answer(session, stored, {stored.item(TAR): FAILED})
-
-    assert failures_by_model(session, other.run_id) == {}

@@ -1,6 +1,5 @@
 """Holding, resuming and naming runs: the store and the commands, without a worker."""
 
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.core.run import RunPause
 from aegish_dist.core.status import State
+from aegish_dist.db.engine import transaction
 from aegish_dist.db.fleet import report_worker
 from aegish_dist.db.missing import open_queues
 from aegish_dist.db.runs import (
@@ -24,7 +24,7 @@ from aegish_dist.db.runs import (
 from aegish_dist.db.verdicts import look_up
 from aegish_dist.pipeline.status import run_status
 from tests.integration.command_line import CommandLine, write_lines
-from tests.integration.stored_runs import BLOCKED, COMMANDS, TAR, a_run, answer, store
+from tests.integration.stored_runs import BLOCKED, TAR, stored_run
 
 RUN = "0abcdefgh"
 
@@ -32,9 +32,7 @@ RUN = "0abcdefgh"
 @pytest.fixture
 def stored(engine: Engine) -> Engine:
     """A store with one run that lacks two of three verdicts."""
-    with Session(engine) as session, session.begin():
-        run = store(session, a_run(RUN))
-        answer(session, run, {run.item(TAR): BLOCKED})
+    stored_run(engine, {TAR: BLOCKED})
     return engine
 
 
@@ -49,7 +47,7 @@ def stored(engine: Engine) -> Engine:
 )
 def test_what_holds_a_run(session: Session, reasons: str, held: str) -> None:
     """A pause yields to anything stronger, and nothing yields to a pause."""
-    store(session, a_run(RUN))
+    stored_run(session)
     before = [hold(session, RUN, RunPause(reason)) for reason in reasons.split()]
 
     assert before[0] is None
@@ -59,16 +57,13 @@ def test_what_holds_a_run(session: Session, reasons: str, held: str) -> None:
 
 def test_workers_see_that_a_run_is_held(session: Session) -> None:
     """Its queues are marked, its look-ups say so, and both end when it is released."""
-    run = store(session, a_run(RUN))
-    store(session, a_run("0bbcdefgh"))
-    items = [run.item(sample) for sample in COMMANDS.samples]
+    items = stored_run(session).items()
+    stored_run(session, run_id="0bbcdefgh")
 
     hold(session, RUN, RunPause.PAUSED)
 
-    assert {each.run_id: each.held for each in open_queues(session).values()} == {
-        RUN: True,
-        "0bbcdefgh": False,
-    }
+    queues = {each.run_id: each.held for each in open_queues(session).values()}
+    assert queues == {RUN: True, "0bbcdefgh": False}
     assert [found is not None and found.held for found in look_up(session, items)] == [True] * 3
     assert held_among(session, [RUN, "0bbcdefgh", "none"]) == {RUN}
 
@@ -85,13 +80,13 @@ def test_what_workers_hold_is_known_once_each_has_reported(engine: Engine) -> No
             return items_under_way(session, RUN, database_time(session) - before)
 
     assert under_way(before=timedelta()) == 0
-    with Session(engine) as session, session.begin():
+    with transaction(engine) as session:
         report_worker(session, "a", {(RUN, "m"): 3, (RUN, "n"): 1, ("other", "m"): 5})
         report_worker(session, "b", {(RUN, "m"): 2})
 
     assert under_way(before=timedelta()) is None
     assert under_way(before=REPORT_AGE + timedelta(seconds=1)) == 6
-    with Session(engine) as session, session.begin():
+    with transaction(engine) as session:
         session.execute(text("UPDATE workers SET seen_at = now() - interval '1 minute'"))
     assert under_way(before=timedelta()) == 0
 
@@ -114,35 +109,27 @@ def test_pausing_and_cancelling(aegish: CommandLine, stored: Engine) -> None:
     assert run_status(stored, RUN).state is State.CANCELLED
 
 
-@pytest.mark.parametrize(
-    ("held", "command"),
-    [
-        ("paused", ["retry", "--outcome", "BLOCK"]),
-        ("cancelled", ["retry", "--outcome", "BLOCK"]),
-    ],
-)
+@pytest.mark.parametrize("held", ["paused", "cancelled"])
 def test_a_held_run_does_not_go_on_by_accident(
-    aegish: CommandLine, stored: Engine, held: str, command: list[str]
+    aegish: CommandLine, stored: Engine, held: str
 ) -> None:
     """The one line says what it is and what would go on with it; nothing is planned."""
-    with Session(stored) as session, session.begin():
+    with transaction(stored) as session:
         hold(session, RUN, RunPause(held))
 
-    done = aegish(*command, "--run-id", RUN)
+    done = aegish("retry", "--outcome", "BLOCK", "--run-id", RUN)
 
     assert done.code == 1
     assert f"run {RUN} is {held}" in done.err
     assert "resume" in done.err
-    assert run_status(stored, RUN).retrying == 0
-    assert run_status(stored, RUN).state == held
+    status = run_status(stored, RUN)
+    assert (status.retrying, status.state) == (0, held)
 
 
 def test_runs_that_cannot_be_held(aegish: CommandLine, stored: Engine) -> None:
     """A complete run stays as it is; an imported one is refused."""
-    with Session(stored) as session, session.begin():
-        run = store(session, replace(a_run("0bbcdefgh"), name=""))
-        answer(session, run, {run.item(sample): BLOCKED for sample in COMMANDS.samples})
-        store(session, replace(a_run("0cbcdefgh", prompt=None), name="imported"))
+    stored_run(stored, BLOCKED, run_id="0bbcdefgh", name="")
+    stored_run(stored, run_id="0cbcdefgh", prompt=None, name="imported")
 
     complete = aegish.ok("cancel", "--run-id", "0b")
     assert complete.out == "0bbcdefgh: complete, no worker asks anything of it\n"
@@ -154,8 +141,7 @@ def test_runs_that_cannot_be_held(aegish: CommandLine, stored: Engine) -> None:
 
 def test_renaming(aegish: CommandLine, stored: Engine) -> None:
     """A name is given, taken by no second run, and taken away."""
-    with Session(stored) as session, session.begin():
-        store(session, replace(a_run("0bbcdefgh"), name="other"))
+    stored_run(stored, run_id="0bbcdefgh", name="other")
 
     assert aegish.ok("runs", "rename", RUN, " night 1 ").out == f"{RUN}: night 1\n"
     assert aegish.ok("status", "--run-id", "night 1", "--json").json["run_id"] == RUN

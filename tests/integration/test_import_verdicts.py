@@ -1,92 +1,67 @@
 """Verdicts into a real store and out again."""
 
+import io
+import itertools
 import json
 import zipfile
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
-from decimal import Decimal
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow
+import pyarrow.parquet
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, select, text
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.outcome import ErrorClass, Outcome, StopKind
-from aegish_dist.core.sample import Sample, TrueLabel
-from aegish_dist.core.verdict import Completion, Recording, Timing, Usage
+from aegish_dist.core.opinion import Opinion
+from aegish_dist.core.outcome import Outcome
+from aegish_dist.core.scoring import DEFAULT_RULE, RULES
+from aegish_dist.core.verdict import Recording
+from aegish_dist.db import verdict_reader, verdicts
 from aegish_dist.db.missing import missing_items, open_queues
-from aegish_dist.db.runs import list_datasets, load_run
-from aegish_dist.errors import DatasetError
+from aegish_dist.db.runs import list_datasets, load_run, one_at_a_time
+from aegish_dist.db.tables import RunModelRow, SampleRow, VerdictRow
+from aegish_dist.db.verdicts import RunImport
+from aegish_dist.errors import ConfigError, DatasetError, StoreError
 from aegish_dist.interchange.verdict_files import read_recordings
+from aegish_dist.pipeline import verdict_files as importing
 from aegish_dist.pipeline.aggregate import aggregate
 from aegish_dist.pipeline.opinions import load_opinions
-from aegish_dist.pipeline.verdict_files import export_file, import_verdicts
-from tests.integration.stored_runs import row_counts
-from tests.recorded import export_verdicts
+from aegish_dist.pipeline.verdict_files import export_file, export_lines, import_verdicts
+from tests.integration.command_line import write_lines
+from tests.integration.stored_runs import imported_run, row_counts
+from tests.recorded import export_verdicts, write_recordings
+from tests.services import wait_until
 
 BLOCK = '{"action": "BLOCK", "reason": "writes", "confidence": 0.9}'
 ALLOW = '{"action": "ALLOW"}'
 
 EVERY_KEY: dict[str, Any] = {
-    "model": "openai/gpt-x",
-    "dataset": "gtfobins",
-    "command": "cat /etc/shadow # ünïcödé 🦠",
-    "target": "malicious",
-    "category": "file-read",
-    "cluster": "cat",
-    "epoch": 2,
-    "completion": "\ufffd\ue000 " + BLOCK,
-    "stop_reason": "end_turn",
-    "input_tokens": 2**62,
-    "output_tokens": 50,
-    "latency_ms": 1234.5678901234567,
-    "cost_usd": "0.001457489878542510121457489879",
-    "created_at": "2026-02-05T14:56:43.396296+00:00",
-    "outcome": "BLOCK",
-    "reason": "writes",
-    "confidence": 0.9,
-    "error_class": None,
-    "generation": 0,
-    "attempts": 3,
-    "stop_kind": "stop",
-    "refusal": "\ue000",
-    "returned_model": "gpt-x-2026\ue000",
-    "upstream": "host",
-    "request_id": "req-1",
-    "reasoning_tokens": 7,
-    "cache_read_tokens": 20,
-    "cache_write_tokens": 0,
-    "queue_ms": 0.1,
-    "limiter_ms": 0.2,
-    "backoff_ms": 0.3,
-    "total_ms": 2000.0,
-    "worker": "w1",
+    "model": "openai/gpt-x", "dataset": "gtfobins", "command": "cat /etc/shadow # ünïcödé 🦠",
+    "target": "malicious", "category": "file-read", "cluster": "cat", "epoch": 2, "generation": 0,
     "metadata": {"source": "é\n", "hard": "yes"},
+    "completion": "\ufffd\ue000 " + BLOCK, "stop_reason": "end_turn", "stop_kind": "stop",
+    "outcome": "BLOCK", "reason": "writes", "confidence": 0.9,
+    "refusal": "\ue000", "returned_model": "gpt-x-2026\ue000", "upstream": "host",
+    "request_id": "req-1", "worker": "w1", "error_class": None, "attempts": 3,
+    "input_tokens": 2**62, "output_tokens": 50, "reasoning_tokens": 7, "cache_read_tokens": 20,
+    "cache_write_tokens": 0, "cost_usd": "0.001457489878542510121457489879",
+    "queue_ms": 0.1, "limiter_ms": 0.2, "backoff_ms": 0.3, "latency_ms": 1234.5678901234567,
+    "total_ms": 2000.0, "created_at": "2026-02-05T14:56:43.396296+00:00",
     "call_errors": [
-        {
-            "attempt": 1,
-            "error_class": "rate_limit",
-            "status": 429,
-            "retry_after_s": 1.5,
-            "message": "slow",
-            "at": "2026-02-05T00:00:00+00:00",
-        },
-        {
-            "attempt": 2,
-            "error_class": "connection",
-            "status": None,
-            "retry_after_s": None,
-            "message": "",
-            "at": "2026-02-05T00:00:01+00:00",
-        },
+        {"attempt": 1, "error_class": "rate_limit", "status": 429, "retry_after_s": 1.5,
+         "message": "slow", "at": "2026-02-05T00:00:00+00:00"},
+        {"attempt": 2, "error_class": "connection", "status": None, "retry_after_s": None,
+         "message": "", "at": "2026-02-05T00:00:01+00:00"},
     ],
-}
+}  # fmt: skip
 """Everything a verdict line may say, each key with a value of its own."""
 
 
 def a_line(command: str = "ls", **changes: Any) -> dict[str, Any]:
-    """A line with nothing but what it must have."""
     line = {"model": "m", "command": command, "target": "harmless", "completion": ALLOW}
     return line | changes
 
@@ -103,136 +78,106 @@ LINES = [
     a_line("dead", dataset="mine", completion=None, error_class="auth", attempts=0),
 ]
 
+FAILED = EVERY_KEY["call_errors"][0] | {"message": "slow \\N\t\ud800"}
+BACKSLASHES = "\\N \\t \\\\ a\tb\nc\rd \"quoted\", 'single' \x7f \u2028"
+ODD = [
+    *LINES,
+    a_line(
+        "plain",
+        completion=BLOCK.replace("writes", "tab\\there"),
+        cost_usd=0.5,
+        latency_ms=1234.5678901234567,
+        worker="w",
+    ),
+    a_line("backslashes", completion=BACKSLASHES, refusal=BACKSLASHES, worker="w\\N"),
+    a_line("nul", completion="\0 \ud800 \ue000 \ue000e000", request_id="\0"),
+    a_line("\ue0000000 \\N \t", cluster="\ue000", category="\ue000e000", target="malicious"),
+    a_line("empty", completion="", stop_reason="", upstream=""),
+    a_line("late", completion=None),
+    a_line("dead", completion=None, error_class="auth", call_errors=[FAILED], attempts=0),
+    a_line("failed before", call_errors=[FAILED, FAILED | {"attempt": 2, "status": None}]),
+    a_line("again", generation=1, epoch=2, model="ünïcödé 🦠"),
+    a_line("digits", cost_usd="0.001457489878542510121457489879", input_tokens=2**62),
+    a_line("scientific", cost_usd=1e-7, latency_ms=1e-5, total_ms=10**12),
+    a_line("labelled", metadata={"source": "é\n\\", "hard": '"yes"'}),
+    a_line("moment", created_at="2026-02-05T14:56:43.396296+02:00"),
+    a_line("far east", created_at="2026-02-05T14:56:43+23:59"),
+    a_line("long ago", created_at="0001-01-01T00:00:00Z"),
+    a_line("stopped", stop_reason="length"),
+    a_line("nameless", dataset="other", category=" ", cluster=""),
+    *(a_line("replayed", model="replay", simulated=True, epoch=epoch) for epoch in (1, 2)),
+]
 
-def write_lines(path: Path, lines: Iterable[object]) -> Path:
-    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines), "ascii")
-    return path
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"generation": 2**15}, "field 'generation': "),
+    ({"attempts": 2**15}, "field 'attempts': "),
+    ({"total_ms": -1.0}, "field 'total_ms': must be from 0"),
+    ({"cost_usd": "cheap"}, "field 'cost_usd': must be a decimal number"),
+    ({"target": "evil"}, "field 'target': must be one of 'malicious', 'harmless'"),
+    ({"metadata": '["a"]'}, "field 'metadata': must be an object"),
+]
 
 
-def place(record: Recording) -> tuple[object, ...]:
-    sample = record.sample
-    return record.model, record.dataset, sample.command, record.epoch, record.generation
+def place(r: Recording) -> tuple[object, ...]:
+    return r.model, r.dataset, r.sample.command, r.epoch, r.generation
 
 
 def in_place(records: Iterable[Recording]) -> Sequence[Recording]:
     return sorted(records, key=place)
 
 
+PLACE = ("model", "dataset", "command", "epoch", "generation")
+
+
 def by_place(path: Path) -> dict[tuple[object, ...], dict[str, Any]]:
     """Read lines as a script would, by what they are about."""
     lines = [json.loads(line) for line in path.read_text("ascii").splitlines()]
-    keys = ("model", "dataset", "command", "epoch", "generation")
-    found = {tuple(line[key] for key in keys): line for line in lines}
+    found = {tuple(line[key] for key in PLACE): line for line in lines}
     assert len(found) == len(lines)
     return found
 
 
 def test_lines_come_out_as_they_went_in(engine: Engine, tmp_path: Path) -> None:
     """Every key of every line is exported with an equal value, text and digits included."""
-    given = write_lines(tmp_path / "given.jsonl", LINES)
-    run_id = import_verdicts(engine, [given], "mine").run_id
-
+    run_id = imported_run(engine, tmp_path, LINES)
     export_file(engine, run_id, tmp_path / "back.jsonl")
 
     back = by_place(tmp_path / "back.jsonl")
     assert len(back) == len(LINES)
-    defaults = {"epoch": 1, "generation": 0}
     for line in LINES:
-        full = defaults | line
-        key = tuple(full[each] for each in ("model", "dataset", "command", "epoch", "generation"))
+        full = {"epoch": 1, "generation": 0} | line
+        key = tuple(full[each] for each in PLACE)
         opinions = {"outcome", "reason", "confidence"} if line["completion"] != EVERY_KEY["completion"] else set()  # fmt: skip
         facts = {name: value for name, value in full.items() if name not in opinions}
         assert {name: back[key][name] for name in facts} == facts
 
 
-@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
-def test_a_round_trip_loses_nothing(engine: Engine, tmp_path: Path, suffix: str) -> None:
-    """An export, imported again and exported again, is the same, record by record."""
-    given = write_lines(tmp_path / "given.jsonl", LINES)
-    first = import_verdicts(engine, [given], "first")
-    path = tmp_path / f"exported{suffix}"
-    export_file(engine, first.run_id, path)
-    second = import_verdicts(engine, [path], "second")
-
-    original = in_place(read_recordings(given))
-    for exported in (
-        list(read_recordings(path)),
-        export_verdicts(engine, first.run_id),
-        export_verdicts(engine, second.run_id),
-    ):
-        assert in_place(exported) == original
-        assert [r.sample.metadata for r in in_place(exported)] == [
-            r.sample.metadata for r in original
-        ]
-    assert first.run_id != second.run_id
-    assert row_counts(engine)["datasets"] == 2
-
-
 def test_an_import_is_a_run_of_its_own(engine: Engine, tmp_path: Path) -> None:
     """It knows its models, datasets and repeats, misses nothing, and is never queued."""
-    imported = import_verdicts(engine, [write_lines(tmp_path / "a.jsonl", LINES)], "from elsewhere")
+    imported = import_verdicts(
+        engine, [write_lines(tmp_path / "a.jsonl", *LINES)], "from elsewhere"
+    )
 
     assert (imported.verdicts, imported.models, imported.samples) == (9, 3, 6)
     with Session(engine) as session:
         run = load_run(session, imported.run_id)
         assert (run.name, run.origin, run.epochs) == ("from elsewhere", "import", 2)
         assert [spec.id for spec in run.models] == ["m", "openai/gpt-x", "other"]
-        assert [(d.name, d.samples, d.malicious) for d in run.datasets] == [
-            ("gtfobins", 2, 1),
-            ("mine", 4, 1),
-        ]
+        datasets = [(d.name, d.samples, d.malicious) for d in run.datasets]
+        assert datasets == [("gtfobins", 2, 1), ("mine", 4, 1)]
         assert list(missing_items(session, run.run_id)) == []
         assert open_queues(session) == {}
         assert list_datasets(session) == []
 
 
-def test_several_files_become_one_run(engine: Engine, tmp_path: Path) -> None:
-    """Samples that stand in several files are stored once."""
-    paths = [
-        write_lines(tmp_path / f"{model}.jsonl", [a_line(model=model, dataset="d")])
-        for model in ("a", "b")
-    ]
-
-    imported = import_verdicts(engine, paths, "")
-
-    assert (imported.verdicts, imported.models, imported.samples) == (2, 2, 1)
-
-
 def test_a_file_without_datasets_is_one(engine: Engine, tmp_path: Path) -> None:
     """Equal lines of two files that name no dataset are about samples of two datasets."""
     line = {key: value for key, value in a_line().items() if key != "dataset"}
-    paths = [write_lines(tmp_path / f"{name}.jsonl", [line]) for name in ("first", "second")]
+    paths = [write_lines(tmp_path / f"{name}.jsonl", line) for name in ("first", "second")]
 
     run_id = import_verdicts(engine, paths, "").run_id
 
     assert [each.dataset for each in export_verdicts(engine, run_id)] == ["first", "second"]
-
-
-@pytest.mark.parametrize(
-    ("wrong", "where"),
-    [
-        ({"target": "evil"}, "line 7, field 'target'"),
-        ({"completion": 7}, "line 7, field 'completion'"),
-        ({"epoch": 2**15}, "line 7, field 'epoch'"),
-        ({"generation": 2**15}, "line 7, field 'generation'"),
-        ({"attempts": 2**15}, "line 7, field 'attempts'"),
-        ({"latency_ms": 1e13}, "line 7, field 'latency_ms'"),
-    ],
-)
-def test_a_bad_line_leaves_no_trace(
-    engine: Engine, tmp_path: Path, wrong: dict[str, Any], where: str
-) -> None:
-    """Line and field are named, and neither run nor dataset nor sample stays."""
-    lines = [a_line(f"echo {n}") for n in range(1, 11)]
-    lines[6] |= wrong
-    good = write_lines(tmp_path / "good.jsonl", [a_line("id")])
-    bad = write_lines(tmp_path / "bad.jsonl", lines)
-
-    with pytest.raises(DatasetError) as caught:
-        import_verdicts(engine, [good, bad], "")
-
-    assert str(caught.value).startswith(f"{bad}, {where}: ")
-    assert row_counts(engine) == {}
 
 
 def test_the_greatest_numbers_can_be_imported_and_aggregated(
@@ -245,7 +190,7 @@ def test_the_greatest_numbers_can_be_imported_and_aggregated(
     error = EVERY_KEY["call_errors"][0] | {"attempt": most, "status": most, "retry_after_s": 1e12}
     line = a_line(epoch=most, generation=most, attempts=most, cost_usd=10**9, call_errors=[error])
     lines = [line | times | tokens | {"command": command} for command in ("a", "b")]
-    path = write_lines(tmp_path / "a.jsonl", lines)
+    path = write_lines(tmp_path / "a.jsonl", *lines)
 
     imported = import_verdicts(engine, [path], "")
 
@@ -254,31 +199,6 @@ def test_the_greatest_numbers_can_be_imported_and_aggregated(
     (entry,) = snapshot.document["models"]
     assert entry["tokens"]["input"] == 2 * (2**63 - 1)
     assert entry["latency_ms"]["mean"] == 1e12
-
-
-@pytest.mark.parametrize("files", [1, 2])
-def test_a_second_verdict_of_one_item_leaves_no_trace(
-    engine: Engine, tmp_path: Path, files: int
-) -> None:
-    """One model says one thing about one sample in one epoch, in one file or in two."""
-    lines = [a_line("id", dataset="d"), a_line(dataset="d"), a_line(dataset="d", completion=BLOCK)]
-    paths = [write_lines(tmp_path / "1.jsonl", lines[: 3 if files == 1 else 2])]
-    if files == 2:
-        paths.append(write_lines(tmp_path / "2.jsonl", lines[2:]))
-
-    with pytest.raises(DatasetError, match="holds a second verdict") as caught:
-        import_verdicts(engine, paths, "")
-
-    assert caught.value.source == str(paths[-1])
-    assert row_counts(engine) == {}
-
-
-def test_a_file_without_verdicts_is_refused(engine: Engine, tmp_path: Path) -> None:
-    """An empty run would only puzzle."""
-    with pytest.raises(DatasetError, match="holds no verdict"):
-        import_verdicts(engine, [write_lines(tmp_path / "a.jsonl", [])], "")
-
-    assert row_counts(engine) == {}
 
 
 def an_inspect_log(path: Path, model: str, *samples: dict[str, Any]) -> Path:
@@ -291,11 +211,9 @@ def an_inspect_log(path: Path, model: str, *samples: dict[str, Any]) -> Path:
 
 def an_inspect_sample(command: str, target: str, content: str | None, **changes: Any) -> dict[str, Any]:  # fmt: skip
     choice = {"message": {"role": "assistant", "content": content}, "stop_reason": "stop"}
-    sample = {
-        "id": command,
-        "epoch": 1,
-        "input": f"Validate this command: {command}",
-        "target": target,
+    return {
+        **{"id": command, "epoch": 1, "input": f"Validate this command: {command}"},
+        **{"target": target, "completed_at": "2026-02-05T14:56:43+00:00", "total_time": 5.0},
         "metadata": {"binary": "tar", "category": "shell", "dataset": "gtfobins"},
         "output": {
             "model": "x-1",
@@ -303,21 +221,16 @@ def an_inspect_sample(command: str, target: str, content: str | None, **changes:
             "usage": {"input_tokens": 100, "output_tokens": 5, "total_cost": 0.001},
             "time": 2.5,
         },
-        "completed_at": "2026-02-05T14:56:43+00:00",
-        "total_time": 5.0,
-    }
-    return sample | changes
+    } | changes
 
 
 def test_logs_of_inspect_become_one_run(engine: Engine, tmp_path: Path) -> None:
-    """Model, dataset, target, answer, tokens, cost and time of every log are stored."""
+    samples = [
+        an_inspect_sample("tar cf", "BLOCK", BLOCK),
+        an_inspect_sample("tar tf", "ALLOW", None, limit={"type": "time", "limit": 30}),
+    ]
     logs = [
-        an_inspect_log(
-            tmp_path / "a.eval",
-            "openai/x",
-            an_inspect_sample("tar cf", "BLOCK", BLOCK),
-            an_inspect_sample("tar tf", "ALLOW", None, limit={"type": "time", "limit": 30}),
-        ),
+        an_inspect_log(tmp_path / "a.eval", "openai/x", *samples),
         an_inspect_log(
             tmp_path / "b.eval", "google/y", an_inspect_sample("tar cf", "BLOCK", "Hm.")
         ),
@@ -326,23 +239,13 @@ def test_logs_of_inspect_become_one_run(engine: Engine, tmp_path: Path) -> None:
     imported = import_verdicts(engine, logs, "logs")
 
     assert (imported.verdicts, imported.models, imported.samples) == (3, 2, 2)
-    hm, block, late = export_verdicts(engine, imported.run_id)
-    assert [r.model for r in (hm, block, late)] == ["google/y", "openai/x", "openai/x"]
-    assert {r.dataset for r in (hm, block, late)} == {"gtfobins"}
-    assert block.sample == Sample("tar cf", TrueLabel.MALICIOUS, "shell", "tar")
-    assert late.sample.target is TrueLabel.HARMLESS
-    assert [r.verdict.outcome for r in (hm, block, late)] == [
-        Outcome.FORMAT_ERROR,
-        Outcome.BLOCK,
-        Outcome.TIMEOUT_ERROR,
+    found = export_verdicts(engine, imported.run_id)
+    assert in_place(found) == in_place(each for log in logs for each in read_recordings(log))
+    assert [(r.model, r.dataset, r.verdict.outcome) for r in found] == [
+        ("google/y", "gtfobins", Outcome.FORMAT_ERROR),
+        ("openai/x", "gtfobins", Outcome.BLOCK),
+        ("openai/x", "gtfobins", Outcome.TIMEOUT_ERROR),
     ]
-    assert late.verdict.error_class is ErrorClass.DEADLINE
-    assert block.verdict.completion == Completion(
-        BLOCK, "stop", StopKind.STOP, Usage(100, 5), model="x-1"
-    )
-    assert block.verdict.timing == Timing(service_ms=2500, total_ms=5000)
-    assert block.verdict.cost_usd == Decimal("0.001")
-    assert block.verdict.created_at == datetime(2026, 2, 5, 14, 56, 43, tzinfo=UTC)
 
 
 def test_logs_with_times_below_zero_are_imported_and_counted(
@@ -384,19 +287,259 @@ def test_a_damaged_log_leaves_no_trace(engine: Engine, tmp_path: Path) -> None:
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
 def test_simulated_answers_stay_marked(engine: Engine, tmp_path: Path, suffix: str) -> None:
     """A replay under a real model's name must not pass for evidence after a round trip."""
-    answer = {"command": "ls", "target": "harmless", "completion": ALLOW}
-    path = tmp_path / "mixed.jsonl"
-    lines = [
-        {**answer, "model": "openai/gpt-x", "simulated": True},
-        {**answer, "model": "openai/gpt-y"},
-    ]
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    exported = tmp_path / f"exported{suffix}"
-    for source in (path, exported):
-        run_id = import_verdicts(engine, [source], "").run_id
+    marks = {"openai/gpt-x": True, "openai/gpt-y": False}
+    lines = [a_line(model=model, simulated=simulated) for model, simulated in marks.items()]
+    source, exported = write_lines(tmp_path / "mixed.jsonl", *lines), tmp_path / f"exported{suffix}"
+    for path in (source, exported):
+        run_id = import_verdicts(engine, [path], "").run_id
         with Session(engine) as session:
-            models = {spec.id: spec.simulated for spec in load_run(session, run_id).models}
-        assert models == {"openai/gpt-x": True, "openai/gpt-y": False}
-        assert {each.model: each.simulated for each in export_verdicts(engine, run_id)} == models
+            assert {each.id: each.simulated for each in load_run(session, run_id).models} == marks
         export_file(engine, run_id, exported)
-        assert {each.model: each.simulated for each in read_recordings(exported)} == models
+        for records in (export_verdicts(engine, run_id), read_recordings(exported)):
+            assert {each.model: each.simulated for each in records} == marks
+
+
+@pytest.fixture(params=["at once", "in parts", "char by char"])
+def _manner(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do as with files and runs of gigabytes."""
+    if request.param != "at once":
+        monkeypatch.setattr(importing, "BATCH_ROWS", 3)
+        monkeypatch.setattr(verdict_reader, "PART_ROWS", 3)
+    if request.param == "char by char":
+        monkeypatch.setattr(importing, "BATCH_CHARS", 1)
+
+
+@pytest.mark.usefixtures("_manner")
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+def test_nothing_is_lost(engine: Engine, tmp_path: Path, suffix: str) -> None:
+    """Lines, the store and exported files hold the same recordings, metadata included."""
+    given = write_lines(tmp_path / "given.jsonl", *ODD)
+    original = in_place(read_recordings(given))
+    source = tmp_path / f"source{suffix}"
+    write_recordings(original, source, rows_per_group=4)
+
+    imported = import_verdicts(engine, [source], "mine")
+    assert (imported.verdicts, imported.models, imported.samples) == (28, 5, 24)
+    exported = tmp_path / f"exported{suffix}"
+    export_file(engine, imported.run_id, exported)
+
+    for found in (list(export_verdicts(engine, imported.run_id)), list(read_recordings(exported))):
+        assert in_place(found) == original
+        assert [r.sample.metadata for r in in_place(found)] == [r.sample.metadata for r in original]
+
+
+def test_exports_agree(engine: Engine, tmp_path: Path) -> None:
+    """PostgreSQL writes the keys and values that are documented, in the order they are stored in."""
+    run_id = imported_run(engine, tmp_path, ODD)
+    slow, stream = tmp_path / "slow.jsonl", io.BytesIO()
+    write_recordings(export_verdicts(engine, run_id), slow)
+
+    export_lines(engine, run_id, stream)
+
+    written = stream.getvalue().decode("ascii").splitlines()
+    for fast, line in zip(written, slow.read_text("ascii").splitlines(), strict=True):
+        assert list(json.loads(fast)) == list(json.loads(line))
+        assert json.loads(fast) == json.loads(line)
+
+
+def test_parts_of_an_export_are_in_order(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By model, dataset, sample, epoch and generation."""
+    monkeypatch.setattr(verdict_reader, "PART_ROWS", 5)
+    lines = [
+        a_line(f"echo {number:02}", model=model, dataset=dataset, epoch=epoch)
+        for epoch, model, dataset, number in itertools.product((2, 1), "ba", "yx", range(20))
+    ]
+    run_id = imported_run(engine, tmp_path, lines)
+    export_file(engine, run_id, tmp_path / "b.jsonl")
+
+    places = [place(each) for each in read_recordings(tmp_path / "b.jsonl")]
+    assert places == sorted(places)
+    assert len(places) == len(lines)
+
+
+@pytest.mark.usefixtures("_manner")
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+def test_the_one_wrong_record_is_named(engine: Engine, tmp_path: Path, suffix: str) -> None:
+    """By file, line and field, wherever its chunk begins, and nothing is kept."""
+    good, path = write_lines(tmp_path / "good.jsonl", a_line("id")), tmp_path / f"bad{suffix}"
+    for changes, problem in WRONG:
+        lines = [dict.fromkeys(changes) | a_line(f"echo {number}") for number in range(40)]
+        lines[30] |= changes
+        if suffix == ".jsonl":
+            write_lines(path, *lines)
+        else:
+            pyarrow.parquet.write_table(pyarrow.Table.from_pylist(lines), path, row_group_size=7)
+
+        with pytest.raises(DatasetError) as caught:
+            import_verdicts(engine, [good, path], "")
+
+        assert str(caught.value).startswith(f"{path}, line 31, {problem}")
+        assert row_counts(engine) == {}
+
+
+@pytest.mark.usefixtures("_manner")
+@pytest.mark.parametrize("files", [1, 2])
+def test_a_second_verdict_of_one_item_is_refused(
+    engine: Engine, tmp_path: Path, files: int
+) -> None:
+    """In a later chunk or another file, which is named; nothing is kept."""
+    lines = [a_line(f"echo {number}", dataset="d") for number in (*range(20), 3)]
+    paths = [write_lines(tmp_path / "1.jsonl", *lines[: 21 if files == 1 else 20])]
+    if files == 2:
+        paths.append(write_lines(tmp_path / "2.jsonl", *lines[20:]))
+
+    with pytest.raises(DatasetError, match="holds a second verdict") as caught:
+        import_verdicts(engine, paths, "")
+
+    assert caught.value.source == str(paths[-1])
+    assert row_counts(engine) == {}
+
+
+@pytest.mark.usefixtures("_manner")
+def test_odd_lines_are_read_as_json_reads_them(engine: Engine, tmp_path: Path) -> None:
+    """A mark in front, ends of lines as on Windows, blank lines, the last of two equal keys, and
+    digits too small for a number.
+    """
+    start = '{"model": "x", "model": "m", "target": "harmless", "completion": "", "latency_ms": '
+    lines = [f'{start}{ms}, "command": "{ms}"}}\r\n' for ms in ("1e-400", "0.00", "5e-324", "1E2")]
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(("\ufeff" + "\r\n \t\v\n".join(lines)).encode())
+
+    run_id = import_verdicts(engine, [path], "").run_id
+
+    found = {r.sample.command: r.verdict.timing.service_ms for r in export_verdicts(engine, run_id)}
+    assert found == {"1e-400": 0, "0.00": 0, "5e-324": 5e-324, "1E2": 100}
+    assert {r.model for r in export_verdicts(engine, run_id)} == {"m"}
+
+
+@pytest.mark.parametrize("blank", ["\u00a0", "\x1c", "\u2028"])
+def test_only_blanks_of_ascii_make_a_blank_line(engine: Engine, tmp_path: Path, blank: str) -> None:
+    """Other blank characters are no JSON."""
+    path = tmp_path / "a.jsonl"
+    path.write_text(f"{json.dumps(a_line())}\n{blank}\n", "utf-8", newline="")
+
+    with pytest.raises(DatasetError, match="line 2: is not valid JSON"):
+        import_verdicts(engine, [path], "")
+
+
+def test_equal_datasets_may_come_at_the_same_time(engine: Engine, tmp_path: Path) -> None:
+    """Two imports that both found nothing stored end with one dataset, which both share."""
+    path = write_lines(tmp_path / "a.jsonl", *[a_line("a"), a_line("b")])
+    waiting = text("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
+    with ThreadPoolExecutor(2) as threads:
+        with Session(engine) as session:
+            one_at_a_time(session)
+            imports = [threads.submit(import_verdicts, engine, [path], "") for _ in range(2)]
+            wait_until(lambda: session.scalar(waiting) == 2, "two imports at their ends")
+        runs = [each.result().run_id for each in imports]
+
+    assert sample_keys(engine, runs[0]) == sample_keys(engine, runs[1])
+    counts = row_counts(engine)
+    assert (counts["runs"], counts["datasets"], counts["samples"]) == (2, 1, 2)
+
+
+def test_what_was_imported_is_counted_from_the_index(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large import leaves every page of the table marked as visible to all."""
+    monkeypatch.setattr(verdicts, "SETTLE_FROM", 20)
+    lines = [a_line(f"echo {number}") for number in range(20)]
+
+    import_verdicts(engine, [write_lines(tmp_path / "a.jsonl", *lines)], "")
+
+    pages = text("SELECT relpages, relallvisible FROM pg_class WHERE relname = 'verdicts'")
+    with Session(engine) as session:
+        number, visible = session.execute(pages).one()
+    assert number == visible > 0
+
+
+def test_a_lost_connection_is_one_line(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the middle of an import, of which nothing is kept."""
+
+    class LosesItFirst(RunImport):
+        def add(self, verdicts: Sequence[Any]) -> None:
+            backend = self._session.scalar(text("SELECT pg_backend_pid()"))
+            with engine.connect() as other:
+                other.execute(text("SELECT pg_terminate_backend(:pid, 5000)"), {"pid": backend})
+            super().add(verdicts)
+
+    monkeypatch.setattr(importing, "RunImport", LosesItFirst)
+    path = write_lines(tmp_path / "a.jsonl", a_line())
+
+    with pytest.raises(StoreError, match="the database cannot be used"):
+        import_verdicts(engine, [path], "")
+
+    assert row_counts(engine) == {}
+
+
+def sample_keys(engine: Engine, run_id: str) -> dict[str, int]:
+    with Session(engine) as session:
+        rows = session.execute(
+            select(SampleRow.command, SampleRow.key)
+            .join(VerdictRow, VerdictRow.sample_key == SampleRow.key)
+            .join(RunModelRow, RunModelRow.id == VerdictRow.run_model_id)
+            .where(RunModelRow.run_id == run_id)
+        )
+        return {row.command: row.key for row in rows}
+
+
+def test_equal_datasets_are_stored_once(engine: Engine, tmp_path: Path) -> None:
+    """Whatever else of that name was stored in between: the samples are what counts."""
+
+    def bring(*commands: str) -> dict[str, int]:
+        path = write_lines(tmp_path / "a.jsonl", *[a_line(command) for command in commands])
+        return sample_keys(engine, import_verdicts(engine, [path], "").run_id)
+
+    first = bring("a", "b")
+    assert bring("b", "a") == first
+    larger = bring("a", "b", "c")
+    assert larger.keys() == {"a", "b", "c"}
+    assert set(larger.values()).isdisjoint(first.values())
+    other = bring("x")
+    assert set(other.values()).isdisjoint([*first.values(), *larger.values()])
+    assert bring("a", "b") == first
+    smaller = bring("a")
+    assert smaller["a"] not in {*first.values(), *larger.values()}
+
+    counts = row_counts(engine)
+    assert (counts["datasets"], counts["samples"]) == (4, 2 + 3 + 1 + 1)
+    assert counts["runs"] == 6
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+def test_columns_that_say_what_is_correct(engine: Engine, tmp_path: Path, suffix: str) -> None:
+    """One for each rule set, also of a text that UTF-8 cannot hold; imports pass over them."""
+    letters = {"block": BLOCK, "allow": ALLOW, "odd": "\ud800", "failed": None}
+    lines = [
+        a_line(name, completion=text, target=target, error_class=None if text else "auth")
+        for name, text in letters.items()
+        for target in ("malicious", "harmless")
+    ]
+    run_id = imported_run(engine, tmp_path, lines)
+    opinions = [Opinion(RULES["aegish-5.3"]), Opinion(replace(DEFAULT_RULE, name='"%(x)s ä'))]
+    path = tmp_path / f"out{suffix}"
+    export_file(engine, run_id, path, opinions)
+    rows = (
+        [json.loads(line) for line in path.read_text().splitlines()]
+        if suffix == ".jsonl"
+        else pyarrow.parquet.read_table(path).to_pylist()
+    )
+    correct = {(row["command"], row["target"]): row["correct_aegish-5.3"] for row in rows}
+    assert correct == {
+        ("block", "malicious"): True, ("block", "harmless"): False,
+        ("allow", "malicious"): False, ("allow", "harmless"): True,
+        ("odd", "malicious"): False, ("odd", "harmless"): False,
+        ("failed", "malicious"): None, ("failed", "harmless"): None,
+    }  # fmt: skip
+    assert [row["correct____x_s__"] for row in rows] == [row["correct_aegish-5.3"] for row in rows]
+    again = import_verdicts(engine, [path], "").run_id
+    plain = [tmp_path / "first.jsonl", tmp_path / "second.jsonl"]
+    for run, target in zip((run_id, again), plain, strict=True):
+        export_file(engine, run, target)
+    assert plain[0].read_bytes() == plain[1].read_bytes()
+    with pytest.raises(ConfigError, match="the same name"):
+        export_file(engine, run_id, path, [opinions[0], Opinion(replace(DEFAULT_RULE, version=2))])

@@ -44,6 +44,8 @@ FILL = "local filled = {buckets.fill(v.owner, 'requests', v.rate, v.size, v.used
 @pytest.mark.parametrize(
     ("bucket", "of", "level"),
     [
+        (None, {"size": 1, "used": 0}, None),  # without a rate
+        (None, {"rate": 10_000, "size": 1, "used": 0}, None),  # that no fleet reaches
         (None, {"rate": 10, "size": 1, "used": 0}, 1),  # a new one holds one call
         ({"level": 2, "at": NOW - 0.2}, {"rate": 10, "size": 1, "used": 0}, 4),
         ({"level": 2, "at": NOW - 9}, {"rate": 10, "size": 1, "used": 0}, 1 + 10 * 0.5),  # burst
@@ -53,27 +55,17 @@ FILL = "local filled = {buckets.fill(v.owner, 'requests', v.rate, v.size, v.used
     ],
 )
 def test_filling_a_bucket(
-    client: redis.Redis, bucket: dict[str, float] | None, of: dict[str, float], level: float
+    client: redis.Redis, bucket: dict[str, float] | None, of: dict[str, float], level: float | None
 ) -> None:
     """Its level follows rate, burst and debt."""
     owner = {} if bucket is None else {"requests": bucket}
 
-    found = LuaPart(client, "state", "buckets").run(
-        FILL + " return filled[1].bucket", owner=owner, now=NOW, **of
-    )
+    body = FILL + " return {filled = filled[1] and filled[1].bucket, owned = v.owner.requests}"
 
-    assert found == {"level": pytest.approx(level), "at": NOW}
+    found = LuaPart(client, "state", "buckets").run(body, owner=owner, now=NOW, **of)
 
-
-def test_a_rate_that_no_fleet_reaches_has_no_bucket(client: redis.Redis) -> None:
-    """Neither has a missing one."""
-    part = LuaPart(client, "state", "buckets")
-    body = FILL + " return {buckets = #filled, owner = v.owner}"
-
-    found = part.run(body, owner={"epoch": 1}, rate=10_000, size=1, used=0, now=NOW)
-
-    assert found == {"buckets": 0, "owner": {"epoch": 1}}
-    assert part.run(body, owner={"epoch": 1}, size=1, used=0, now=NOW)["buckets"] == 0
+    full = {"level": pytest.approx(level or 0), "at": NOW}
+    assert (found or None) == (None if level is None else {"filled": full, "owned": full})
 
 
 def test_taking_from_buckets(client: redis.Redis) -> None:

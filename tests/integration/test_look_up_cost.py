@@ -1,6 +1,5 @@
 """How much of the store a look-up reads, from PostgreSQL's own statistics."""
 
-import itertools
 import random
 
 from sqlalchemy import Engine, text
@@ -8,13 +7,12 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
-from aegish_dist.core.verdict import Item
 from aegish_dist.db.failures import model_progress
 from aegish_dist.db.missing import FinishedModels, missing_items, save_retry
 from aegish_dist.db.verdicts import insert_verdicts, look_up
-from tests.integration.stored_runs import BLOCKED, StoredRun, a_model, a_run, store
+from tests.integration.stored_runs import BLOCKED, StoredRun, a_run, store, stored_run
 
-MODELS = tuple(a_model(f"test/{number}") for number in range(10))
+MODELS = tuple(f"test/{number}" for number in range(10))
 MANY = Dataset("many", tuple(Sample(f"echo {n}", TrueLabel.HARMLESS) for n in range(1318)))
 VERDICTS = len(MODELS) * len(MANY.samples)
 GROUP = 100
@@ -36,16 +34,9 @@ def without_statistics(session: Session) -> None:
     session.commit()
 
 
-def all_items(stored: StoredRun) -> list[Item]:
-    return [
-        stored.item(sample, model=model.id, dataset="many")
-        for model, sample in itertools.product(MODELS, MANY.samples)
-    ]
-
-
 def evaluate_all(session: Session, stored: StoredRun) -> None:
     """Look every item up and store its verdict, in groups, as a worker does."""
-    items = all_items(stored)
+    items = stored.items()
     random.Random(1).shuffle(items)
     for start in range(0, len(items), GROUP):
         found = look_up(session, items[start : start + GROUP])
@@ -58,7 +49,7 @@ def test_a_verdict_reads_few_rows_even_where_nothing_was_ever_analysed(engine: E
     """Looking up and storing 13,180 verdicts reads at most 30 index entries and rows for each."""
     with Session(engine) as session:
         without_statistics(session)
-        stored = store(session, a_run(models=MODELS, datasets=(MANY,)), (MANY,))
+        stored = stored_run(session, models=MODELS, datasets=(MANY,))
         session.commit()
         before = entries_read(session)
 
@@ -76,7 +67,7 @@ def test_retrying_and_counting_read_each_verdict_a_few_times(engine: Engine) -> 
         evaluate_all(session, stored)
         before = entries_read(session)
 
-        retry = save_retry(session, stored.run_id, {Outcome.BLOCK}, [model.id for model in MODELS])
+        retry = save_retry(session, stored.run_id, {Outcome.BLOCK}, MODELS)
         assert retry is not None
         assert retry.items == sum(1 for _ in missing_items(session, stored.run_id)) == VERDICTS
         progress = model_progress(session, run, window_s=15.0)
