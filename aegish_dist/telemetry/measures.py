@@ -53,7 +53,7 @@ WORKER = (
     _counter("aegish_verdicts_total", "Verdicts stored, by outcome.", "model", "outcome"),
     _counter(
         "aegish_calls_total",
-        "Calls that ended: answered, or the class of their error, of which rate_limit is a 429.",
+        "Calls that ended: answered, or the class of their error; rate_limit is a 429.",
         "model",
         "result",
     ),
