@@ -19,7 +19,6 @@ from aiohttp import StreamReader, web
 
 from aegish_dist.core.model import HTTP_FORMATS
 from aegish_dist.core.outcome import ErrorClass
-from aegish_dist.errors import NotKeptError
 from aegish_dist.simulator.batch_lifecycle import (
     BatchRunner,
     BatchStore,
