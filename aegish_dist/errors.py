@@ -202,7 +202,3 @@ class OutputError(AegishError):
 
 class ClosedOutputError(OutputError):
     """Raised when the reader of standard output is gone, as `head` goes: no line is due."""
-
-
-class NotKeptError(AegishError):
-    """Raised when the simulated provider has no such batch or file; the text is the vendor's."""

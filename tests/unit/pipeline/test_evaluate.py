@@ -109,7 +109,7 @@ async def budget(_: str) -> None:
 
 
 class Bench:
-    """An evaluator between a store and a provider, which answers at once unless told to wait."""
+    """An evaluator between a store and a provider, which answers at once by default."""
 
     def __init__(
         self,
