@@ -11,21 +11,19 @@ from dataclasses import dataclass
 from itertools import takewhile
 from operator import itemgetter
 
-from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from aegish_dist.core.status import ModelStatus, RunStatus, State
-from aegish_dist.core.text import printable
+from aegish_dist.core.text import cell_width, cut_to_cells, printable
 from aegish_dist.report.numbers import format_usd
 from aegish_dist.report.run_words import error_words, headline, left_of, pace, why
 
 
 def cut(text: str, width: int, dots: str) -> str:
     """Return a text of at most this many columns; dots end one that was longer."""
-    if cell_len(text) <= width:
+    if cell_width(text) <= width:
         return text
-    kept = max(0, width - cell_len(dots))
-    return (set_cell_size(text, kept).rstrip() + dots)[: max(0, width)]
+    return (cut_to_cells(text, width - cell_width(dots)).rstrip() + dots)[: max(0, width)]
 
 
 def shortened_middle(text: str, width: int, dots: str) -> str:
@@ -33,17 +31,11 @@ def shortened_middle(text: str, width: int, dots: str) -> str:
 
     Ids of models differ at both ends: the provider in front, the version at the end.
     """
-    room = width - cell_len(dots)
-    if cell_len(text) <= width or room < 2:
+    room = width - cell_width(dots)
+    if cell_width(text) <= width or room < 2:
         return cut(text, width, dots)
-    back, taken = room // 2, 0
-    for start in range(len(text) - 1, -1, -1):
-        taken += cell_len(text[start])
-        if taken > back:
-            tail = text[start + 1 :]
-            break
-    front = set_cell_size(text, room - cell_len(tail)).rstrip()
-    return f"{front}{dots}{tail}"
+    tail = cut_to_cells(text[::-1], room // 2)[::-1]
+    return f"{cut_to_cells(text, room - cell_width(tail)).rstrip()}{dots}{tail}"
 
 
 def distinct_names(names: Sequence[str], width: int, dots: str) -> dict[str, str]:
@@ -65,10 +57,10 @@ def _by_difference(name: str, group: Sequence[str], width: int, dots: str) -> st
     front = _common_start(group)
     back = _common_start([each[len(front) :][::-1] for each in group])[::-1]
     own = name[len(front) : len(name) - len(back)]
-    room = width - cell_len(own) - 2 * cell_len(dots)
+    room = width - cell_width(own) - 2 * cell_width(dots)
     if room < 0:
         return shortened_middle(own, width, dots)
-    head = set_cell_size(front, (room + 1) // 2).rstrip()
+    head = cut_to_cells(front, (room + 1) // 2).rstrip()
     tail = back[len(back) - room // 2 :] if room > 1 else ""
     return cut(f"{head}{dots}{own}{dots}{tail}", width, dots)
 
@@ -81,20 +73,16 @@ def _common_start(names: Sequence[str]) -> str:
 
 def padded(text: str, width: int, *, right: bool = False) -> str:
     """Return a text that fills this many columns, if it is not wider."""
-    space = " " * (width - cell_len(text))
+    space = " " * (width - cell_width(text))
     return space + text if right else text + space
 
 
 def packed(facts: Iterable[str], width: int, dots: str, gap: str = "   ") -> Iterator[str]:
-    """Put facts into lines of at most this many columns; one is cut only if it is wider alone.
-
-    Args:
-        facts: In their order.
-    """
+    """Put facts into lines of at most this many columns; one is cut only if it is wider alone."""
     line = ""
     for fact in facts:
         joined = f"{line}{gap}{fact}" if line else fact
-        if line and cell_len(joined) > width:
+        if line and cell_width(joined) > width:
             yield line
             joined = fact
         line = cut(joined, width, dots)
@@ -103,14 +91,8 @@ def packed(facts: Iterable[str], width: int, dots: str, gap: str = "   ") -> Ite
 
 
 def folded(text: str, width: int, lines: int, dots: str) -> list[str]:
-    """Return a text on at most so many lines, broken at spaces; dots end one that is longer.
-
-    Args:
-        lines: How many at most.
-    """
-    words, folded = text.split(), list[str]()
-    for line in packed(words, width, dots, gap=" "):
-        folded.append(line)
+    """Return a text on at most so many lines, broken at spaces; dots end one that is longer."""
+    folded = list(packed(text.split(), width, dots, gap=" "))
     if len(folded) <= lines:
         return folded
     return [*folded[: lines - 1], cut(" ".join(folded[lines - 1 :]), width, dots)]
@@ -149,11 +131,10 @@ def table_lines(models: Sequence[ModelStatus], width: int, dots: str) -> list[st
 
     Args:
         models: All that may become rows, so that columns do not move when rows change.
-        dots: Stand for the middle of an id that is cut.
     """
     cells = {heading: [heading, *map(cell, models)] for heading, _, cell in COLUMNS}
-    widths = {heading: max(map(cell_len, column)) for heading, column in cells.items()}
-    longest = max(map(cell_len, ["Model", *(printable(model.model) for model in models)]))
+    widths = {heading: max(map(cell_width, column)) for heading, column in cells.items()}
+    longest = max(map(cell_width, ["Model", *(printable(model.model) for model in models)]))
     chosen, room = set[str](), width
     for heading, priority, _ in sorted(COLUMNS, key=itemgetter(1)):
         least = min(longest, LEAST_MODEL if priority else NARROWEST_MODEL)
@@ -250,10 +231,10 @@ def _head(scene: Scene, canvas: Canvas) -> list[Text]:
 
 
 def _bar(status: RunStatus, canvas: Canvas) -> Text:
-    percent = 100 * status.done // status.planned if status.planned else 100
-    numbers = f" {status.done:,} of {status.planned:,}  {percent} %"
+    done, planned = (status.done, status.planned) if status.planned else (1, 1)
+    numbers = f" {status.done:,} of {status.planned:,}  {100 * done // planned} %"
     room = max(0, canvas.width - len(numbers))
-    full = room * status.done // status.planned if status.planned else room
+    full = room * done // planned
     marks = "#-" if canvas.ascii_only else "\N{FULL BLOCK}\N{LIGHT SHADE}"
     bar = Text(marks[0] * full, style=STYLES[status.state])
     bar.append(marks[1] * (room - full), style="dim")
@@ -272,7 +253,8 @@ def _models(status: RunStatus, canvas: Canvas, lines: int) -> list[Text]:
         entry[:1] if model.state is State.RUNNING else entry
         for entry, model in zip(entries, status.models, strict=True)
     ]
-    placed = sorted(range(len(entries)), key=lambda number: (_rank(status.models[number]), number))
+    ranks = [(*ORDER, model.state).index(model.state) for model in status.models]
+    placed = sorted(range(len(entries)), key=ranks.__getitem__)
     shown, free = set[int](), lines - len(heading) - 1
     for number in placed:
         if len(entries[number]) > free:
@@ -284,17 +266,13 @@ def _models(status: RunStatus, canvas: Canvas, lines: int) -> list[Text]:
     return [*heading, *lines_shown, _more(rest, canvas)][: max(0, lines)]
 
 
-def _rank(model: ModelStatus) -> int:
-    return ORDER.index(model.state) if model.state in ORDER else len(ORDER)
-
-
 def _entry(model: ModelStatus, row: str, canvas: Canvas) -> list[Text]:
     style = STYLES[model.state] if model.state is not State.RUNNING else ""
     reason = why(model)
     if not reason:
         return [Text(row, style=style)]
     together = f"{row}  {reason}"
-    if cell_len(together) <= canvas.width:
+    if cell_width(together) <= canvas.width:
         return [Text(together, style=style)]
     below = cut(f"  {reason}", canvas.width, canvas.dots)
     return [Text(row, style=style), Text(below, style=style)]

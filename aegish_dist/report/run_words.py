@@ -4,6 +4,9 @@ Foreign text comes out printable, on one line and without keys. Pipes, logs and 
 print get one line of ASCII.
 """
 
+from collections.abc import Iterator
+from operator import attrgetter
+
 from aegish_dist.core.batches import BatchState, BatchTotals
 from aegish_dist.core.secrets import mask_key_shapes
 from aegish_dist.core.status import (
@@ -17,9 +20,7 @@ from aegish_dist.core.status import (
 from aegish_dist.core.text import counted, printable, shortened
 from aegish_dist.report.numbers import format_usd
 
-MINUTE_S = 60
-HOUR_S = 3600
-DAY_S = 86_400
+MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86_400
 
 
 def duration(seconds: float) -> str:
@@ -36,11 +37,9 @@ def duration(seconds: float) -> str:
 
 def pace(rate_per_s: float) -> str:
     """Write verdicts per second, or per minute where that is a larger number than 0.0."""
-    if rate_per_s >= 1 or not rate_per_s:
-        return (
-            f"{rate_per_s:,.0f}/s" if rate_per_s >= 10 or not rate_per_s else f"{rate_per_s:.1f}/s"
-        )
-    return f"{rate_per_s * MINUTE_S:.1f}/min"
+    if rate_per_s >= 10 or not rate_per_s:
+        return f"{rate_per_s:,.0f}/s"
+    return f"{rate_per_s:.1f}/s" if rate_per_s >= 1 else f"{rate_per_s * MINUTE_S:.1f}/min"
 
 
 def time_left(status: RunStatus) -> str:
@@ -82,10 +81,15 @@ def headline(status: RunStatus) -> list[str]:
     limited = f"429s {status.rate_limited:,}"
     if status.rate_limited_last_minute:
         limited += f", {status.rate_limited_last_minute:,} in the last minute"
+    waits = [m.waiting for m in status.models if m.waiting is not None]
+    waiting = {
+        "waiting for permits": sum(wait.limiter for wait in waits),
+        "in backoff": sum(wait.backoff for wait in waits),
+    }
     return [
         pace(sum(model.rate_per_s for model in status.models)),
         f"{in_flight:,} in flight",
-        *_waits_of_all(status),
+        *(f"{number:,} {words}" for words, number in waiting.items() if number),
         *_batches_of_all(status),
         time_left(status),
         counted(status.workers, "worker"),
@@ -94,13 +98,6 @@ def headline(status: RunStatus) -> list[str]:
         f"retries {sum(model.retries for model in status.models):,}",
         f"failed {sum(status.failed.values()):,}",
     ]
-
-
-def _waits_of_all(status: RunStatus) -> list[str]:
-    waits = [m.waiting for m in status.models if m.waiting is not None]
-    limiter, backoff = sum(w.limiter for w in waits), sum(w.backoff for w in waits)
-    facts = {"waiting for permits": limiter, "in backoff": backoff}
-    return [f"{number:,} {words}" for words, number in facts.items() if number]
 
 
 def _batches_of_all(status: RunStatus) -> list[str]:
@@ -115,8 +112,7 @@ def _batches_of_all(status: RunStatus) -> list[str]:
 
 def why(model: ModelStatus) -> str:
     """Say why items of a model wait; empty when none does, or only for those before it."""
-    parts = (_why_not_called(model), batch_words(model))
-    return "; ".join(part for part in parts if part)
+    return "; ".join(filter(None, (_why_not_called(model), batch_words(model))))
 
 
 def batch_words(model: ModelStatus) -> str:
@@ -126,8 +122,10 @@ def batch_words(model: ModelStatus) -> str:
         return ""
     if batches.starts_in_s:
         return f"in batches in {duration(batches.starts_in_s)}"
-    parts = [_open_batches(batches)] if batches.open else []
-    if not batches.open and model.state is State.RUNNING:
+    parts = []
+    if batches.open:
+        parts.append(_open_batches(batches))
+    elif model.state is State.RUNNING:
         parts.append("its next batch is to be planned")
     if batches.live:
         parts.append(f"{counted(batches.live, 'item')} asked live, batches gave no answer")
@@ -158,31 +156,25 @@ _STATES = {
 
 def _why_not_called(model: ModelStatus) -> str:
     match model.state:
-        case State.COMPLETE:
-            words = ""
-        case State.RUNNING:
-            words = _waits(model.waiting)
-        case State.WAITING if model.reason is None:
-            words = "no worker is at it"
+        case State.RUNNING if model.waiting is not None:
+            return ", ".join(_waits(model.waiting))
         case State.WAITING:
-            words = f"no worker may call it: {foreign(model.reason or '')}"
+            refused = model.reason is not None and f"no worker may call it: {foreign(model.reason)}"
+            return refused or "no worker is at it"
         case State.PARKED:
-            words = f"parked: {foreign(model.reason or 'too many failures in a row')}"
+            return f"parked: {foreign(model.reason or 'too many failures in a row')}"
         case State.OVER_BUDGET:
-            words = f"over budget: {format_usd(model.cost_usd)} spent"
-        case State.PAUSED | State.CANCELLED:
-            under_way = counted(model.in_flight, "item")
-            words = f"{model.state}, waiting for {under_way} in flight" if model.in_flight else ""
-    return words
+            return f"over budget: {format_usd(model.cost_usd)} spent"
+        case State.PAUSED | State.CANCELLED if model.in_flight:
+            return f"{model.state}, waiting for {counted(model.in_flight, 'item')} in flight"
+    return ""
 
 
-def _waits(waiting: Waiting | None) -> str:
-    parts = []
-    if waiting is not None and waiting.limiter and waiting.blocked_by is not None:
-        parts.append(f"{waiting.limiter:,} {_BLOCKED[waiting.blocked_by]}")
-    if waiting is not None and waiting.backoff:
-        parts.append(f"{waiting.backoff:,} in backoff after failed calls")
-    return ", ".join(parts)
+def _waits(waiting: Waiting) -> Iterator[str]:
+    if waiting.limiter and waiting.blocked_by is not None:
+        yield f"{waiting.limiter:,} {_BLOCKED[waiting.blocked_by]}"
+    if waiting.backoff:
+        yield f"{waiting.backoff:,} in backoff after failed calls"
 
 
 _BLOCKED = {
@@ -223,17 +215,10 @@ def changed(before: RunStatus, now: RunStatus) -> bool:
     return _facts(before) != _facts(now)
 
 
+_OF_MODEL = attrgetter("state", "done", "in_flight", "reason", "failed", "failed_calls")
+_OF_BATCHES = attrgetter("states", "answered", "problem")
+
+
 def _facts(status: RunStatus) -> tuple[object, ...]:
-    models = [
-        (model.state, model.done, model.in_flight, model.reason, model.failed, model.failed_calls)
-        for model in status.models
-    ]
-    batches = [_batches(model) for model in status.models]
-    return status.state, models, batches, status.workers, status.planned
-
-
-def _batches(model: ModelStatus) -> tuple[object, ...]:
-    batches = model.batches
-    if batches is None:
-        return ()
-    return tuple(batches.states.items()), batches.answered, batches.problem
+    models = [(_OF_MODEL(m), m.batches and _OF_BATCHES(m.batches)) for m in status.models]
+    return status.state, models, status.workers, status.planned

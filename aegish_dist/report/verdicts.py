@@ -126,9 +126,9 @@ def _plain(value: Any) -> Any:
 def detail_lines(shown: ShownSample, opinion: Opinion, *, full: bool) -> Iterator[str]:
     """Yield the sample and its verdicts line by line, printable."""
     sample = shown.sample
-    of = [f"category {sample.category}"] if sample.category else []
-    of += [f"cluster {sample.cluster}"] if sample.cluster else []
-    facts = ", ".join([sample.target.value, *of])
+    of = {"category": sample.category, "cluster": sample.cluster}
+    named = (f"{name} {value}" for name, value in of.items() if value)
+    facts = ", ".join([sample.target.value, *named])
     yield printable(f"sample {shown.sample_id} of {shown.dataset}: {facts}")
     yield from _text(sample.command, full)
     for verdict in shown.verdicts:

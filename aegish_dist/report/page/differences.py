@@ -10,7 +10,15 @@ from dataclasses import dataclass
 
 from aegish_dist.core.text import printable
 from aegish_dist.report.data import ComparisonData, verdict_of
-from aegish_dist.report.layout import HEADLINES, SIMULATED, Section, TableCell
+from aegish_dist.report.layout import (
+    HEADLINES,
+    INTERVAL,
+    SIMULATED,
+    Cell,
+    Section,
+    TableCell,
+    number_cell,
+)
 from aegish_dist.report.numbers import (
     UNDEFINED,
     format_difference,
@@ -58,38 +66,23 @@ class DirectedDifference:
 
 
 def differences_section(data: ComparisonData, order: Sequence[str], below: str = "") -> str:
-    """Return the section on the differences between models.
-
-    Args:
-        order: The models, best first.
-    """
+    """Return the section on the differences between models, which stand in their order."""
     pairs = _directed(data, "aegish_score")
     few = len(order) <= MOST_MODELS
     shown = _all(pairs, order) if few else _against(pairs, order[0])
-    rows = tuple(_cells(data, each) for each in shown)
     scale = _scale(pairs)
     note = (
         f"Aegish score on the commands that both models answered, in percentage points with 95% "
         f"intervals, drawn from {100 * scale.low:+.0f} to {100 * scale.high:+.0f}; the line is 0. "
         f"p is adjusted for all {len(pairs)} pairs (Holm); tied: it is not below {LEVEL:g}."
     )
-    section = Section(
-        title=TITLE,
-        columns=(
-            TableCell("model"),
-            TableCell("against"),
-            TableCell("difference", "[95% CI]"),
-            TableCell("p adj."),
-            TableCell("verdict"),
-        ),
-        rows=rows,
+    section = Section.of(
+        TITLE,
+        ("model", "against", TableCell("difference", INTERVAL), "p adj.", "verdict"),
+        (_cells(data, each) for each in shown),
         note=note if few else f"{note} Shown: against {order[0]}.",
     )
-    style = TableStyle(
-        classes="pairs",
-        cells=dict(_styles(scale, shown)),
-        foremost=True,
-    )
+    style = TableStyle(classes="pairs", cells=dict(_styles(scale, shown)), foremost=True)
     return table_section(section, style, below=_data(data, order) + below)
 
 
@@ -130,18 +123,15 @@ def _scale(pairs: Iterable[DirectedDifference]) -> BarScale:
     return BarScale(-widest, widest)
 
 
-def _cells(data: ComparisonData, each: DirectedDifference) -> tuple[TableCell, ...]:
+def _cells(data: ComparisonData, each: DirectedDifference) -> tuple[Cell, ...]:
     found = each.found
+    interval = format_interval(found.ci_low, found.ci_high, format_difference)
     return (
-        TableCell(_marked(data, each.model)),
-        TableCell(_marked(data, each.against)),
-        TableCell(
-            format_difference(found.difference),
-            format_interval(found.ci_low, found.ci_high, format_difference),
-            value=found.difference,
-        ),
-        TableCell(format_p(found.p_adjusted), value=found.p_adjusted),
-        TableCell(each.verdict),
+        _marked(data, each.model),
+        _marked(data, each.against),
+        number_cell(found.difference, format_difference, interval),
+        number_cell(found.p_adjusted, format_p),
+        each.verdict,
     )
 
 
@@ -179,7 +169,8 @@ def _data(data: ComparisonData, order: Sequence[str]) -> str:
             for name, title in HEADLINES.items()
         ],
     }
-    return _json_element("pairs", document)
+    content = as_json(document).replace("<", "\\u003c")
+    return f'<script type="application/json" id="pairs">{content}</script>\n'
 
 
 def _numbers(each: DirectedDifference) -> list[object]:
@@ -192,8 +183,3 @@ def _numbers(each: DirectedDifference) -> list[object]:
         format_p(found.p_adjusted),
         each.verdict,
     ]
-
-
-def _json_element(name: str, document: object) -> str:
-    content = as_json(document).replace("<", "\\u003c")
-    return f'<script type="application/json" id="{name}">{content}</script>\n'

@@ -78,11 +78,7 @@ class GridShape:
 
 
 def pack_texts(part: GridPart, shape: GridShape) -> list[bytes]:
-    """Return the texts of a part, so many commands in each blob.
-
-    Returns:
-        No blob where no texts were asked for.
-    """
+    """Return the texts of a part, so many commands in each blob; none without any texts."""
     if not part.texts:
         return []
     cells = [
@@ -90,9 +86,8 @@ def pack_texts(part: GridPart, shape: GridShape) -> list[bytes]:
         for model, command, epoch in zip(part.model, part.command, part.epoch, strict=True)
     ]
     size = shape.models * shape.epochs * shape.commands_per_blob
-    blobs: list[list[tuple[int, int]]] = [
-        [] for _ in range(-(-len(part.commands) // shape.commands_per_blob))
-    ]
+    count = -(-len(part.commands) // shape.commands_per_blob)
+    blobs: list[list[tuple[int, int]]] = [[] for _ in range(count)]
     for cell, verdict in sorted(zip(cells, range(len(cells)), strict=True)):
         blobs[cell // size].append((cell % size, verdict))
     return [packed([as_json(_blob(part, places))]) for places in blobs]
@@ -192,7 +187,6 @@ def pack_columns(
     """Return all columns of a grid, compressed.
 
     Args:
-        parts: In the order of their commands.
         facts: What else the page has to know of the grid, in JSON types.
     """
     return packed(_document(parts, shape, facts))

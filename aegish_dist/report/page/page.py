@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from importlib.resources import files
 from importlib.util import find_spec
 
+from aegish_dist.core.run import Prompt
 from aegish_dist.core.secrets import mask_key_shapes
 from aegish_dist.report.charts.catalogue import DrawnChart, page_charts
 from aegish_dist.report.data import ReportData
@@ -44,32 +45,19 @@ _SCRIPTS = (
 """In this order: a file uses what those before it define."""
 
 
-def style_sheet() -> str:
-    """Return the content of the `<style>` element."""
-    return _joined(_STYLES)
-
-
-def script() -> str:
-    """Return the content of the `<script>` element that runs."""
-    return _joined(_SCRIPTS)
-
-
-def content_security_policy() -> str:
-    """Return the policy of a page with this style sheet and this script, and nothing else."""
-    return (
-        f"default-src 'none'; style-src {_source(style_sheet())}; script-src {_source(script())}; "
-        "img-src data:; base-uri 'none'; form-action 'none'"
-    )
-
-
-def _joined(names: tuple[str, ...]) -> str:
+def _assets(*names: str) -> str:
     folder = files(__package__) / "assets"
     return "\n".join((folder / name).read_text(encoding="utf-8") for name in names)
 
 
-def _source(content: str) -> str:
-    digest = hashlib.sha256(content.encode()).digest()
-    return f"'sha256-{base64.b64encode(digest).decode()}'"
+def _policy(style: str, script: str) -> str:
+    """Return the policy of a page with this style sheet and this script, and nothing else."""
+    digests = (hashlib.sha256(each.encode()).digest() for each in (style, script))
+    styles, scripts = (f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
+    return (
+        f"default-src 'none'; style-src {styles}; script-src {scripts}; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
+    )
 
 
 _SECTIONS: Mapping[str, str] = {
@@ -87,21 +75,21 @@ def figures(charts: Sequence[DrawnChart], sections: Sequence[str]) -> dict[str, 
     """Return the figures as HTML, by the name of the section that they belong to.
 
     Args:
-        charts: In the order of the page.
         sections: Names of the sections that the page has, at least one; a chart whose own section
             is missing stands with the first.
     """
-    found: dict[str, str] = {}
+    found = dict.fromkeys(sections, "")
     for chart in charts:
         wanted = _SECTIONS.get(chart.name, "")
-        name = wanted if wanted in sections else sections[0]
-        found[name] = found.get(name, "") + figure(chart)
+        found[wanted if wanted in sections else sections[0]] += figure(chart)
     return found
 
 
 def figure(chart: DrawnChart) -> str:
     """Return a chart as a figure, with its finding for those who do not see it."""
-    image = base64.b64encode(_themed(chart.svg).encode()).decode()
+    head, end, rest = chart.svg.partition(">")
+    drawing = f"{head}{end}<style>{_assets('charts.css')}</style>{rest}"
+    image = base64.b64encode(drawing.encode()).decode()
     title = text(chart.title)
     return (
         f'<figure id="chart-{text(chart.name)}">\n<h3>{title}</h3>\n'
@@ -112,48 +100,22 @@ def figure(chart: DrawnChart) -> str:
     )
 
 
-def missing_charts(charts: Sequence[DrawnChart]) -> str:
-    """Return a line that says how to have charts; empty where they could be drawn."""
-    if charts or find_spec("vl_convert") is not None:
-        return ""
-    return f'<p class="about">{text(MISSING)}</p>\n'
-
-
-def _themed(svg: str) -> str:
-    """Give a drawing the colours of charts for light and dark screens."""
-    style = (files(__package__) / "assets" / "charts.css").read_text(encoding="utf-8")
-    head, end, rest = svg.partition(">")
-    return f"{head}{end}<style>{style}</style>{rest}"
-
-
-def without_commands(section: Section, data: ReportData) -> Section:
-    """Return the section on versions without the commands, which the page shows one by one."""
-    shown = {f"{purpose}: {command}" for purpose, command in reproduction(data)}
-    return replace(section, remarks=tuple(each for each in section.remarks if each not in shown))
-
-
-def with_commands(data: ReportData) -> str:
-    """Return the commands, each in a box that can be copied, and the prompt, folded."""
-    return "".join((*_prompt(data), *_commands(data)))
-
-
 def _commands(data: ReportData) -> Iterator[str]:
+    """Yield the commands, each in a box that can be copied."""
     yield '<h3 id="reproduce">Make it once more</h3>\n'
     for purpose, command in reproduction(data):
         yield f'<p class="about">{text(purpose)}:</p>\n'
         yield f'<pre class="copied" tabindex="0">{text(command)}</pre>\n'
 
 
-def _prompt(data: ReportData) -> Iterator[str]:
-    prompt = data.run.prompt
+def _prompt(prompt: Prompt | None) -> Iterator[str]:
+    """Yield the prompt, folded."""
     if prompt is None:
         return
     name = f"Prompt {prompt.name}, fingerprint {prompt.fingerprint}"
     yield f"<details>\n<summary>{text(name)}</summary>\n"
-    for title, content in (
-        ("System text", prompt.system),
-        ("Text for each command", prompt.template),
-    ):
+    texts = {"System text": prompt.system, "Text for each command": prompt.template}
+    for title, content in texts.items():
         yield f"<h3>{title}</h3>\n<pre>{lines(mask_key_shapes(content))}</pre>\n"
     yield "</details>\n"
 
@@ -167,9 +129,6 @@ class DrawnReport:
     """Its models, best first."""
     charts: Sequence[DrawnChart]
     """Its charts, in order."""
-
-    def anchor(self, name: str, section: Section) -> str:
-        return anchor(DIFFERENCES if name == "differences" else section.title)
 
     def section(self, name: str, section: Section, below: str) -> str:
         """Return a section as HTML."""
@@ -187,8 +146,11 @@ class DrawnReport:
                 order = [entry.model for entry in self.entries]
                 return differences_section(self.data.comparison, order, below)
             case "provenance" if section.title == "Provenance":
-                shown = without_commands(section, self.data)
-                return table_section(shown, below=with_commands(self.data) + below)
+                # The page shows the commands one by one, below.
+                said = {f"{purpose}: {command}" for purpose, command in reproduction(self.data)}
+                remarks = tuple(each for each in section.remarks if each not in said)
+                more = "".join((*_prompt(self.data.run.prompt), *_commands(self.data)))
+                return table_section(replace(section, remarks=remarks), below=more + below)
             case _:
                 return table_section(section, below=below)
 
@@ -233,15 +195,17 @@ def render_page(data: ReportData, grid: Grid | None = None) -> Iterator[str]:
     drawn = DrawnReport(data, ranked_entries(data.snapshot.document), page_charts(data))
     parts = [*_parts(drawn, grid), ("legend", "Legend", [_legend(report.legend)])]
     title = data.run.name or report.title
-    yield _HEAD.format(policy=content_security_policy(), title=text(title), style=style_sheet())
+    style, script = _assets(*_STYLES), _assets(*_SCRIPTS)
+    yield _HEAD.format(policy=_policy(style, script), title=text(title), style=style)
     yield _navigation(parts)
     yield f'<main id="main" tabindex="-1">\n<h1>{breakable(title)}</h1>\n'
     yield _WITHOUT_SCRIPT
     yield _summary(drawn, report.facts)
-    yield missing_charts(drawn.charts)
+    if not drawn.charts and find_spec("vl_convert") is None:
+        yield f'<p class="about">{text(MISSING)}</p>\n'
     for _, _, html in parts:
         yield from html
-    yield f"</main>\n<script>{script()}</script>\n</body>\n</html>\n"
+    yield f"</main>\n<script>{script}</script>\n</body>\n</html>\n"
 
 
 _Part = tuple[str, str, Iterable[str]]
@@ -258,13 +222,13 @@ def _parts(drawn: DrawnReport, grid: Grid | None) -> Iterator[_Part]:
         sections = [(name, section) for name in names for section in found[name]]
         if sections:
             # Charts stand below the last section of their name.
-            below = {name: charts.get(name, "") for name in names}
             last = dict(sections)
             html = [
-                drawn.section(name, section, below[name] if section is last[name] else "")
+                drawn.section(name, section, charts[name] if section is last[name] else "")
                 for name, section in sections
             ]
-            yield drawn.anchor(*sections[0]), title, html
+            name, section = sections[0]
+            yield anchor(DIFFERENCES if name == "differences" else section.title), title, html
 
 
 def _summary(drawn: DrawnReport, facts: Sequence[Fact]) -> str:

@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
-from itertools import chain, pairwise, repeat
+from itertools import pairwise
 
 from aegish_dist.core.opinion import Targets
 from aegish_dist.core.text import printable, printable_lines
@@ -87,15 +87,11 @@ with twenty models a page of all tables has more elements than browsers lay out 
 def table_section(
     section: Section, style: TableStyle | None = None, *, above: str = "", below: str = ""
 ) -> str:
-    """Return a section with its heading, its table and its remarks.
-
-    Args:
-        above: HTML between its note and its table, such as a key.
-    """
+    """Return a section with its heading, its table and its remarks, and HTML around the table."""
     note = f"<p>{text(section.note)}</p>\n" if section.note else ""
     items = "\n".join(f"<li>{text(remark)}</li>" for remark in section.remarks)
     remarks = f"<ul>\n{items}\n</ul>\n" if items else ""
-    kind = ' class="long"' if len(section.rows) > MOST_ROWS else ""
+    kind = _class("long" if len(section.rows) > MOST_ROWS else "")
     return (
         f'<section id="{anchor(section.title)}"{kind}>\n<h2>{text(section.title)}</h2>\n{note}'
         f"{above}{table(section, style or TableStyle())}\n{remarks}{below}</section>\n"
@@ -105,11 +101,8 @@ def table_section(
 def table(section: Section, style: TableStyle) -> str:
     """Return the table of a section, in a region that can scroll."""
     title = text(section.title)
-    labels = [f"{cell.text} {cell.detail}".strip() for cell in section.columns]
-    rows = "\n".join(
-        _row(place, row, section, labels, style) for place, row in enumerate(section.rows)
-    )
-    kind = f' class="{style.classes}"' if style.classes else ""
+    rows = "\n".join(_row(place, section, style) for place in range(len(section.rows)))
+    kind = _class(style.classes)
     filterable = " data-filter" if style.filterable else ""
     folds = " data-fold" if len(section.rows) > MOST_ROWS and not style.foremost else ""
     return (
@@ -121,25 +114,18 @@ def table(section: Section, style: TableStyle) -> str:
 
 
 def _head(section: Section) -> str:
-    kinds = chain(_kinds(section.keys), repeat(""))
     cells = "".join(
         f'<th scope="col" role="columnheader"{_class(kind)}>{text(cell.text)}{_small(cell)}</th>'
-        for cell, kind in zip(section.columns, kinds, strict=False)
+        for cell, kind in zip(section.columns, _kinds(section), strict=True)
     )
     return f'<tr role="row">{cells}</tr>'
 
 
-def _row(
-    place: int,
-    cells: Sequence[TableCell],
-    section: Section,
-    labels: Sequence[str],
-    style: TableStyle,
-) -> str:
+def _row(place: int, section: Section, style: TableStyle) -> str:
     """Draw a row; a card shows each value under the label of its column."""
-    kinds = chain(_kinds(section.keys), repeat(""))
     drawn = []
-    for column, (cell, kind) in enumerate(zip(cells, kinds, strict=False)):
+    cells = zip(section.rows[place], section.columns, _kinds(section), strict=True)
+    for column, (cell, heading, kind) in enumerate(cells):
         own = style.cells.get((place, column), _PLAIN)
         classes = _class(f"{kind} {own.classes}".strip())
         if column == section.keys - 1:
@@ -147,13 +133,14 @@ def _row(
             drawn.append(f'<th scope="row" role="rowheader"{classes}>{name}{_small(cell)}</th>')
         else:
             content = breakable_where_long(cell.text) if own.is_name else _cell(cell)
-            label = f' data-label="{text(labels[column])}"'
+            label = f' data-label="{text(f"{heading.text} {heading.detail}".strip())}"'
             drawn.append(f'<td role="cell"{classes}{label}{_value(cell)}>{content}{own.after}</td>')
     return f'<tr role="row"{_class(style.rows.get(place, ""))}>{"".join(drawn)}</tr>'
 
 
-def _kinds(keys: int) -> list[str]:
-    return ["key"] * (keys - 1) + ["model"]
+def _kinds(section: Section) -> list[str]:
+    names = ["key"] * (section.keys - 1) + ["model"]
+    return names + [""] * (len(section.columns) - len(names))
 
 
 def _class(names: str) -> str:
@@ -200,9 +187,7 @@ def rate_scale(estimates: Iterable[Estimate]) -> BarScale:
 
 
 def interval_bar(scale: BarScale, estimate: Estimate, aim: float | None = None) -> str:
-    """Return an estimate with its interval as SVG; nothing where it is undefined.
-
-    The text beside it says the same: it is hidden from screen readers.
+    """Return an estimate with its interval as SVG, hidden from screen readers; the text says it.
 
     Args:
         aim: A value marked by a line across, such as a target.
@@ -245,17 +230,11 @@ def with_intervals(section: Section, entries: Sequence[RankedModel]) -> Section:
     """Return the section with the interval of each category below its value."""
     names = category_names(entries)
     before = len(section.columns) - len(names)
-    rows = tuple(
-        (
-            *row[:before],
-            *(
-                _heat_map_cell(old, entry.category(n))
-                for old, n in zip(row[before:], names, strict=True)
-            ),
-        )
-        for row, entry in zip(section.rows, entries, strict=True)
-    )
-    return replace(section, rows=rows)
+    rows = []
+    for row, entry in zip(section.rows, entries, strict=True):
+        rates = map(entry.category, names)
+        rows.append((*row[:before], *map(_heat_map_cell, row[before:], rates)))
+    return replace(section, rows=tuple(rows))
 
 
 def heat_key() -> str:
@@ -293,12 +272,8 @@ _FIRST = 2
 def leaderboard_style(
     section: Section, entries: Sequence[RankedModel], targets: Targets
 ) -> TableStyle:
-    """Return what the table of the leaderboard has besides its text.
-
-    Args:
-        entries: The models, best first.
-    """
-    scale = rate_scale(entry.metric(name) for entry in entries for name in HEADLINES)
+    """Return what the table of the leaderboard has besides its text."""
+    scale = _headline_scale(entries)
     cells = {
         (row, _FIRST + column): CellStyle(
             "score", interval_bar(scale, entry.metric(name), targets.least.get(name))
@@ -315,9 +290,13 @@ def leaderboard_style(
     )
 
 
+def _headline_scale(entries: Sequence[RankedModel]) -> BarScale:
+    return rate_scale(entry.metric(name) for entry in entries for name in HEADLINES)
+
+
 def bars_note(entries: Sequence[RankedModel]) -> str:
     """Say how the bars of the leaderboard are read."""
-    scale = rate_scale(entry.metric(name) for entry in entries for name in HEADLINES)
+    scale = _headline_scale(entries)
     return (
         f"Bars: 95% interval with the value as a dot, from {100 * scale.low:.0f} to "
         f"{100 * scale.high:.0f} %; the dashed line is the target. Models with a coloured edge and "
