@@ -1,16 +1,17 @@
 """A collector of OpenTelemetry on loopback: takes OTLP over HTTP, and keeps the spans."""
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
 )
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from tests.http_server import serving
 
 
 @dataclass(frozen=True)
@@ -89,13 +90,6 @@ def collecting() -> Iterator[SpanCollector]:
         def log_message(self, *_: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    collector = SpanCollector(f"http://127.0.0.1:{server.server_port}")
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
+    collector = SpanCollector("")
+    with serving(Handler) as collector.url:
         yield collector
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

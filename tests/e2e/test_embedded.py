@@ -16,19 +16,6 @@ from tests.services import wait_until
 pytestmark = pytest.mark.long
 
 
-def test_submit(home: Path) -> None:
-    """With nothing but a home, `submit` runs to the end and later commands find its results."""
-    env = environment(home=home)
-    asked = ("--models", "baseline/keyword,baseline/always-block", "--limit", "10")
-
-    submitted = run_json(env, "submit", *asked)
-
-    status = run_json(env, "status", "--run-id", submitted["run_id"])
-    assert submitted["tasks"] == 2 * 3 * 10
-    assert (status["state"], status["done"], status["missing"]) == ("complete", 60, 0)
-    assert run_json(env, "aggregate")["verdicts"] == 60
-
-
 def test_interrupt(home: Path, tmp_path: Path) -> None:
     """Ctrl-C ends `submit` with 130 and keeps every answer; `resume` makes only the other calls."""
     with Simulator(tmp_path) as simulator, ExitStack() as stack:
@@ -56,19 +43,6 @@ def test_interrupt(home: Path, tmp_path: Path) -> None:
         assert simulator.calls() == 120
         lines = run(env, "verdicts", "export", "--run-id", "latest").stdout.splitlines()
         assert len({json.loads(line)["command"] for line in lines}) == len(lines) == 120
-
-
-def test_every_epoch_is_a_call(simulator: Simulator, home: Path) -> None:
-    """Nothing answers in a provider's place: K epochs of a command are K calls and K verdicts."""
-    simulator.start()
-    env = environment(home=home, catalog=simulator.catalog)
-    asked = ("--models", "simulated/careful", "--dataset", "harmless", "--limit", "7")
-    run_json(env, "submit", *asked, "--epochs", "4", "--skip-preflight")
-    assert simulator.calls() == 4 * 7
-    lines = run(env, "verdicts", "export", "--run-id", "latest").stdout.splitlines()
-    verdicts = [json.loads(line) for line in lines]
-    assert len({(each["command"], each["epoch"]) for each in verdicts}) == 4 * 7
-    assert len({each["request_id"] for each in verdicts}) == 4 * 7
 
 
 def test_demo(home: Path) -> None:

@@ -5,8 +5,6 @@ from pathlib import Path
 import pytest
 
 from aegish_dist.core.outcome import Outcome
-from aegish_dist.pipeline.control import plan_retry
-from aegish_dist.pipeline.runs import load_submitted_run
 from tests.cluster import Cluster, Simulator, environment, run, run_json
 
 pytestmark = pytest.mark.long
@@ -84,22 +82,3 @@ def test_resume_leaves_no_item_waiting_twice(cluster: Cluster, mute: tuple[str, 
     assert [cluster.resume(run_id) for _ in range(2)] == [LIMIT, LIMIT]
 
     assert cluster.waiting(run_id, MODEL) == LIMIT
-
-
-def test_resume_enqueues_what_a_killed_retry_left(cluster: Cluster, mute: tuple[str, ...]) -> None:
-    """A retry that was planned and not enqueued is completed by `resume`, call by call."""
-    cluster.simulator.start(*mute)
-    worker = cluster.start_worker()
-    run_id = cluster.submit(MODEL, limit=LIMIT)
-    cluster.wait_until_complete(run_id)
-    worker.kill()
-    worker.wait()
-    speak(cluster.simulator)
-    planned = load_submitted_run(cluster.engine, run_id)
-    plan_retry(cluster.engine, planned, {Outcome.TIMEOUT_ERROR})
-
-    assert cluster.resume(run_id) == LIMIT
-    cluster.start_worker()
-
-    cluster.wait_until_complete(run_id)
-    assert cluster.simulator.calls() == LIMIT

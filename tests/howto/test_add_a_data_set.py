@@ -9,6 +9,7 @@ import pytest
 from tests.howto.walkthrough import Walkthrough
 
 pytestmark = pytest.mark.long
+PAGE = "add-a-data-set.md"
 
 OWN_FILES = {"mine.jsonl", "mine.csv"}
 IMPORTER = {"aegish_dist/datasets/atomic.py", "tests/unit/datasets/test_atomic.py"}
@@ -20,24 +21,6 @@ atomic_tests:
   input_arguments: {file: {default: /var/log/syslog}}
   executor: {name: sh, command: "shred -u #{file}"}
 """
-
-
-@pytest.fixture(scope="module")
-def walkthrough(tmp_path_factory: pytest.TempPathFactory) -> Walkthrough:
-    """Give a copy of the tree in which the page was followed."""
-    return Walkthrough("add-a-data-set.md", tmp_path_factory.mktemp("tree"))
-
-
-@pytest.fixture
-def cli(walkthrough: Walkthrough, postgres_url: str) -> Callable[..., str]:
-    """Run the command line of the copy on an empty store."""
-
-    def run(*arguments: str) -> str:
-        return walkthrough.run(
-            "-m", "aegish_dist", *arguments, AEGISH_DIST_DATABASE_URL=postgres_url
-        )
-
-    return run
 
 
 def test_an_importer_is_one_module_its_test_and_two_edits(walkthrough: Walkthrough) -> None:
@@ -75,6 +58,4 @@ def test_the_importer_reads_its_format(
     shown = json.loads(cli("datasets", "show", "atomic", "--samples", "1", "--json"))
     assert (shown["source"], shown["categories"]) == ("Atomic Red Team", {"T1485": 1})
     assert shown["examples"][0]["command"] == "shred -u /var/log/syslog"
-    walkthrough.run(
-        "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/unit/datasets/test_atomic.py"
-    )
+    walkthrough.test("tests/unit/datasets/test_atomic.py")

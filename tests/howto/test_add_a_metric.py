@@ -3,23 +3,17 @@
 import csv
 import io
 import json
-from functools import partial
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
 from tests.howto.walkthrough import Walkthrough
 
 pytestmark = pytest.mark.long
+PAGE = "add-a-metric.md"
 
 NAME = "harmless_warning_rate"
 ANSWERS = {"ls": "WARN", "pwd": "ALLOW", "id": "ALLOW", "env": "WARN"}
-
-
-@pytest.fixture
-def walkthrough(tmp_path: Path) -> Walkthrough:
-    """Give a copy of the tree in which the page was followed."""
-    return Walkthrough("add-a-metric.md", tmp_path)
 
 
 def test_definitions_and_a_column_are_all_that_is_edited(walkthrough: Walkthrough) -> None:
@@ -45,32 +39,19 @@ def test_the_golden_file_takes_the_new_numbers_and_no_other_moves(
         for entry in document["models"]:
             assert set(entry["metrics"].pop(NAME)) >= {"value", "ci_low", "ci_high", "n"}
     assert after["documents"] == before["documents"]
-    walkthrough.run(
-        *(
-            "-m",
-            "pytest",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            "tests/unit/statistics",
-            "tests/unit/report",
-        ),
-        timeout_s=300,
-    )
+    walkthrough.test("tests/unit/statistics", "tests/unit/report")
 
 
-def test_it_is_in_every_format_of_a_report(walkthrough: Walkthrough, postgres_url: str) -> None:
+def test_it_is_in_every_format_of_a_report(
+    walkthrough: Walkthrough, cli: Callable[..., str]
+) -> None:
     """Two of four harmless commands were answered with WARN."""
     lines = [
         {"model": "test/guard", "dataset": "four", "command": command, "target": "harmless"}
         | {"completion": json.dumps({"action": action}), "latency_ms": 1}
         for command, action in ANSWERS.items()
     ]
-    path = walkthrough.tree / "verdicts.jsonl"
-    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-
-    cli = partial(walkthrough.run, "-m", "aegish_dist", AEGISH_DIST_DATABASE_URL=postgres_url)
-    cli("verdicts", "import", str(path))
+    cli("verdicts", "import", walkthrough.written(*lines))
     assert json.loads(cli("aggregate", "--json"))["models"][0]["metrics"][NAME]["value"] == 0.5
     [entry] = json.loads(cli("report", "--format", "json"))["models"]
     assert entry["metrics"][NAME]["n"] == 4

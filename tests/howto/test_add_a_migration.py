@@ -14,14 +14,9 @@ from tests.howto.walkthrough import Walkthrough
 from tests.integration.stored_runs import a_run, store
 
 pytestmark = pytest.mark.long
+PAGE = "add-a-migration.md"
 
 MIGRATION = "aegish_dist/db/migrations/versions/0002_note_of_a_run.py"
-
-
-@pytest.fixture(scope="module")
-def walkthrough(tmp_path_factory: pytest.TempPathFactory) -> Walkthrough:
-    """Give a copy of the tree in which the page was followed."""
-    return Walkthrough("add-a-migration.md", tmp_path_factory.mktemp("tree"))
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from tests.howto.walkthrough import ROOT, Walkthrough
 from tests.http_server import JsonHandler, serving
 
 pytestmark = pytest.mark.long
+PAGE = "add-a-provider.md"
 
 KEY = "a-key-of-forty-characters-for-the-test-1"
 KNOWN = {"model", "messages", "max_tokens", "temperature", "random_seed"}
@@ -20,14 +21,7 @@ ANSWER = {
     "object": "chat.completion",
     "model": "mistral-large-latest",
     "choices": [
-        {
-            "index": 0,
-            "message": {
-                "role": "assistant",
-                "content": '{"action": "ALLOW", "reason": "harmless"}',
-            },
-            "finish_reason": "stop",
-        }
+        {"message": {"content": '{"action": "ALLOW"}'}, "finish_reason": "stop", "index": 0}
     ],
     "usage": {"prompt_tokens": 300, "completion_tokens": 12, "total_tokens": 312},
 }
@@ -50,18 +44,11 @@ class Host(JsonHandler):
             self.answer(200, ANSWER)
 
 
-@pytest.fixture(scope="module")
-def walkthrough(tmp_path_factory: pytest.TempPathFactory) -> Walkthrough:
-    """Give a copy of the tree in which the page was followed."""
-    return Walkthrough("add-a-provider.md", tmp_path_factory.mktemp("tree"))
-
-
 def test_no_code_is_touched(walkthrough: Walkthrough) -> None:
     """The catalog, and the keys that Compose passes; the tests that know both pass."""
     assert walkthrough.created == set()
     assert walkthrough.edited == {"aegish_dist/models/catalog.toml", "docker-compose.yml"}
-    tests = ("tests/unit/test_compose.py", "tests/unit/models/test_catalog.py")
-    walkthrough.run("-m", "pytest", "-q", "-p", "no:cacheprovider", *tests)
+    walkthrough.test("tests/unit/test_compose.py", "tests/unit/models/test_catalog.py")
 
 
 def test_a_catalog_of_ones_own_is_enough(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from tests.howto.walkthrough import Walkthrough
 
 pytestmark = pytest.mark.long
+PAGE = "add-a-verdict-column.md"
 
 RECORD = "aegish_dist/core/verdict_record.py"
 MIGRATION = "aegish_dist/db/migrations/versions/0002_hourly_cache_tokens.py"
@@ -39,12 +40,6 @@ WORKER = """if True:
         key = VerdictKey(model, sample, epoch=1, generation=1)
         insert_verdicts(session, [(key, Verdict(Outcome.TIMEOUT_ERROR, answer))])
 """
-
-
-@pytest.fixture(scope="module")
-def walkthrough(tmp_path_factory: pytest.TempPathFactory) -> Walkthrough:
-    """Give a copy of the tree in which the page was followed."""
-    return Walkthrough("add-a-verdict-column.md", tmp_path_factory.mktemp("tree"))
 
 
 def test_a_field_and_a_migration_are_enough(walkthrough: Walkthrough) -> None:

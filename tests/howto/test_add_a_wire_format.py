@@ -7,6 +7,7 @@ import pytest
 from tests.howto.walkthrough import Walkthrough
 
 pytestmark = pytest.mark.long
+PAGE = "add-a-wire-format.md"
 
 OWN_MODULES = {"aegish_dist/providers/cohere.py", "aegish_dist/simulator/cohere.py"}
 TESTS = ("core/test_model.py", "test_compose.py", "pipeline/test_simulate.py")
@@ -46,12 +47,6 @@ CALLS = """if True:
         catalog.write_text(catalog_for(simulator.url))
         asyncio.run(calls(*Catalog.load(catalog).resolve(MODEL, {})))
 """
-
-
-@pytest.fixture(scope="module")
-def walkthrough(tmp_path_factory: pytest.TempPathFactory) -> Walkthrough:
-    """Give a copy of the tree in which the page was followed."""
-    return Walkthrough("add-a-wire-format.md", tmp_path_factory.mktemp("tree"))
 
 
 def test_no_more_than_three_files_outside_its_modules_are_touched(walkthrough: Walkthrough) -> None:

@@ -9,11 +9,13 @@ A page holds its code in fenced blocks whose info string names a file:
 Every other block is for the reader alone.
 """
 
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -68,6 +70,16 @@ class Walkthrough:
         )
         assert done.returncode == 0, f"{arguments}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
         return done.stdout
+
+    def test(self, *paths: str) -> None:
+        """Have tests of the copy pass."""
+        self.run("-m", "pytest", "-q", "-p", "no:cacheprovider", *paths, timeout_s=300.0)
+
+    def written(self, *lines: Mapping[str, object]) -> str:
+        """Write verdict lines to a file of the copy; return its path."""
+        path = self.tree / "verdicts.jsonl"
+        path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+        return str(path)
 
     def _create(self, path: str, body: str) -> None:
         target = self.tree / path

@@ -13,7 +13,6 @@ from aegish_dist.db.engine import fragment
 from aegish_dist.db.overlays import OverlayInRun, overlay_in_run
 from aegish_dist.errors import OpinionError
 from aegish_dist.pipeline.aggregate import aggregate, current_snapshot
-from aegish_dist.pipeline.opinions import overlay_notes
 from tests.integration.stored_runs import (
     ALLOWED,
     BLOCKED,
@@ -122,10 +121,9 @@ def test_the_fragment_reads_samples_under_an_overlay(session: Session) -> None:
 @pytest.fixture
 def stored(engine: Engine) -> StoredRun:
     """One model that blocks everything but `ls`."""
-    with Session(engine) as session, session.begin():
-        stored = store(session, a_run())
-        verdicts = {TAR: BLOCKED, CURL: BLOCKED, LS: ALLOWED}
-        answer(session, stored, {stored.item(sample): each for sample, each in verdicts.items()})
+    stored = store(engine, a_run())
+    verdicts = {TAR: BLOCKED, CURL: BLOCKED, LS: ALLOWED}
+    answer(engine, stored, {stored.item(sample): each for sample, each in verdicts.items()})
     return stored
 
 
@@ -165,12 +163,3 @@ def test_other_targets_make_another_snapshot(engine: Engine, stored: StoredRun) 
     assert second.snapshot_id != first.snapshot_id
     assert second.document == first.document
     assert second.opinion == strict
-
-
-def test_notes_say_what_an_overlay_leaves_alone(engine: Engine, stored: StoredRun) -> None:
-    """Only where there is something to say."""
-    assert overlay_notes(engine, stored.run_id, Opinion()) == []
-    assert overlay_notes(engine, stored.run_id, an_opinion(change())) == []
-    (note,) = overlay_notes(engine, stored.run_id, an_opinion(change(), change(dataset="x")))
-    assert "1 of 2 changes" in note
-    assert "'x'" in note

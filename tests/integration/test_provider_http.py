@@ -368,15 +368,12 @@ def test_a_key_cut_by_the_length_of_the_message_leaves_no_rest() -> None:
     assert "sk-" not in str(failure(answering(401, body)))
 
 
-def test_a_key_echoed_in_an_answer_is_masked() -> None:
-    assert call(answering(200, json.dumps(chat(f"key {KEY}")).encode())).text == "key [key]"
-
-
 def escaped(text: str) -> str:
     return "".join(f"\\u{ord(character):04x}" for character in text)
 
 
 ECHOES = {
+    "plain": f'"key {KEY}"',
     "escaped": f'"{escaped(KEY)}"',
     "escaped twice": f'"{escaped(KEY)}"'.replace("\\", "\\\\"),
     "in base64": json.dumps(base64.b64encode(f"Bearer {KEY}".encode()).decode()),

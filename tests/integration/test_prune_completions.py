@@ -32,17 +32,16 @@ OLD = ("runs", "prune", "--older-than", "1d")
 @pytest.fixture
 def stored(engine: Engine) -> Engine:
     """Store a run of two models with answers of every kind, three of which were read in a text."""
-    with Session(engine) as session, session.begin():
-        run = store(session, a_run(RUN, models=(a_model("test/a"), a_model("test/b"))))
-        verdicts = {
-            run.item(TAR): DETAILED,
-            run.item(CURL): judge(Completion("I cannot say.")),
-            run.item(LS): LOST,
-            run.item(TAR, model="test/b"): BLOCKED,
-            run.item(CURL, model="test/b"): judge(Completion(" ")),
-            run.item(LS, model="test/b"): judge(Completion(None)),
-        }
-        answer(session, run, verdicts)
+    run = store(engine, a_run(RUN, models=(a_model("test/a"), a_model("test/b"))))
+    verdicts = {
+        run.item(TAR): DETAILED,
+        run.item(CURL): judge(Completion("I cannot say.")),
+        run.item(LS): LOST,
+        run.item(TAR, model="test/b"): BLOCKED,
+        run.item(CURL, model="test/b"): judge(Completion(" ")),
+        run.item(LS, model="test/b"): judge(Completion(None)),
+    }
+    answer(engine, run, verdicts)
     return engine
 
 

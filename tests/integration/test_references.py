@@ -21,8 +21,7 @@ WAITING = text(
 
 
 def stored_run(engine: Engine) -> StoredRun:
-    with Session(engine) as session, session.begin():
-        return store(session, a_run())
+    return store(engine, a_run())
 
 
 def orphans(engine: Engine) -> int:
@@ -67,9 +66,8 @@ def delete_run(session: Session) -> None:
 def test_a_run_that_is_deleted_while_a_verdict_arrives_takes_it_along(engine: Engine) -> None:
     """The deletion waits for the insert and deletes its verdict too."""
     stored = stored_run(engine)
-    with Session(engine) as session, session.begin():
-        answer(session, stored, {stored.item(TAR): BLOCKED})
-        deleting = Elsewhere(engine, delete_run)
+    answer(engine, stored, {stored.item(TAR): BLOCKED})
+    deleting = Elsewhere(engine, delete_run)
 
     assert deleting.end() is None
     assert orphans(engine) == 0

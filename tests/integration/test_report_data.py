@@ -5,7 +5,6 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from sqlalchemy import Engine
-from sqlalchemy.orm import Session
 
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.outcome import ErrorClass, Outcome
@@ -37,19 +36,18 @@ TWO_MODELS = (a_model("test/a"), a_model("test/b"))
 
 def test_parts_are_gathered_when_asked_for(engine: Engine) -> None:
     """A table on the terminal waits for no pairs and no failures by time."""
-    with Session(engine) as session, session.begin():
-        stored = store(session, a_run(models=TWO_MODELS))
-        answer(
-            session,
-            stored,
-            {
-                stored.item(TAR): replace(BLOCKED, call_errors=(SLOW,)),
-                stored.item(LS): ALLOWED,
-                stored.item(CURL): LOST,
-                stored.item(TAR, model="test/b"): ALLOWED,
-                stored.item(LS, model="test/b"): ALLOWED,
-            },
-        )
+    stored = store(engine, a_run(models=TWO_MODELS))
+    answer(
+        engine,
+        stored,
+        {
+            stored.item(TAR): replace(BLOCKED, call_errors=(SLOW,)),
+            stored.item(LS): ALLOWED,
+            stored.item(CURL): LOST,
+            stored.item(TAR, model="test/b"): ALLOWED,
+            stored.item(LS, model="test/b"): ALLOWED,
+        },
+    )
     plain = report_data(engine, stored.run_id, Opinion())
     assert (plain.comparison, plain.failure_times, plain.failure_stretch_s) == (None, [], 0)
     assert plain.is_current
@@ -74,15 +72,13 @@ def test_parts_are_gathered_when_asked_for(engine: Engine) -> None:
 
 def test_pairs_are_those_of_the_snapshot(engine: Engine) -> None:
     """A snapshot whose verdicts have been joined by others has no pairs, and says so."""
-    with Session(engine) as session, session.begin():
-        stored = store(session, a_run(models=TWO_MODELS))
-        answer(session, stored, {stored.item(TAR, model=each.id): BLOCKED for each in TWO_MODELS})
+    stored = store(engine, a_run(models=TWO_MODELS))
+    answer(engine, stored, {stored.item(TAR, model=each.id): BLOCKED for each in TWO_MODELS})
     first = report_data(engine, stored.run_id, Opinion()).snapshot.snapshot_id
 
     same = report_data(engine, stored.run_id, Opinion(), first, parts=ALL_PARTS)
     assert (same.is_current, same.comparison is None) == (True, False)
-    with Session(engine) as session, session.begin():
-        answer(session, stored, {stored.item(LS): ALLOWED})
+    answer(engine, stored, {stored.item(LS): ALLOWED})
 
     old = report_data(engine, stored.run_id, Opinion(), first, parts=ALL_PARTS)
     assert (old.is_current, old.comparison) == (False, None)
@@ -91,8 +87,7 @@ def test_pairs_are_those_of_the_snapshot(engine: Engine) -> None:
 @pytest.mark.parametrize("part", ReportPart)
 def test_one_model_without_failures(engine: Engine, part: ReportPart) -> None:
     """There is no pair, and no stretch of time."""
-    with Session(engine) as session, session.begin():
-        stored = store(session, a_run())
-        answer(session, stored, {stored.item(TAR): BLOCKED})
+    stored = store(engine, a_run())
+    answer(engine, stored, {stored.item(TAR): BLOCKED})
     data = report_data(engine, stored.run_id, Opinion(), parts={part})
     assert (data.comparison, list(data.failure_times)) == (None, [])

@@ -60,22 +60,21 @@ FAILED = Verdict(Outcome.API_ERROR, None, ErrorClass.AUTH, created_at=NOON)
 def fill(engine: Engine) -> None:
     """Store two models, the second better, two epochs, two datasets; one item was retried."""
     run = a_run(models=[a_model("test/a"), a_model("test/b")], datasets=(COMMANDS, MORE), epochs=2)
-    with transaction(engine) as session:
-        stored = store(session, run, (COMMANDS, MORE))
-        answer(
-            session,
-            stored,
-            {
-                stored.item(TAR): FAILED,
-                stored.item(TAR, generation=1): WHOLE,
-                stored.item(TAR, epoch=2): BLOCKED,
-                stored.item(TAR, model="test/b"): BLOCKED,
-                stored.item(CURL, model="test/b", epoch=2): judge(Completion(HOSTILE)),
-                stored.item(LS): judge(Completion("x" * 30_000 + "\ufffd")),
-                stored.item(LS, model="test/b"): ALLOWED,
-                stored.item(CAT, dataset="more"): FAILED,
-            },
-        )
+    stored = store(engine, run, (COMMANDS, MORE))
+    answer(
+        engine,
+        stored,
+        {
+            stored.item(TAR): FAILED,
+            stored.item(TAR, generation=1): WHOLE,
+            stored.item(TAR, epoch=2): BLOCKED,
+            stored.item(TAR, model="test/b"): BLOCKED,
+            stored.item(CURL, model="test/b", epoch=2): judge(Completion(HOSTILE)),
+            stored.item(LS): judge(Completion("x" * 30_000 + "\ufffd")),
+            stored.item(LS, model="test/b"): ALLOWED,
+            stored.item(CAT, dataset="more"): FAILED,
+        },
+    )
 
 
 @pytest.fixture

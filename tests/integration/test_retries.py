@@ -8,7 +8,6 @@ import pytest
 from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.outcome import ErrorClass, Outcome
 from aegish_dist.core.parsing import judge
 from aegish_dist.core.status import State
@@ -18,7 +17,6 @@ from aegish_dist.db.missing import FinishedModels, Retry, missing_items, save_re
 from aegish_dist.db.tables import RetryRow, RunModelRow
 from aegish_dist.db.verdicts import look_up
 from aegish_dist.errors import ConfigError, StoreError
-from aegish_dist.pipeline.aggregate import aggregate
 from aegish_dist.pipeline.control import outcomes_named, plan_retry
 from aegish_dist.pipeline.runs import load_submitted_run
 from aegish_dist.pipeline.status import retry_command, run_status
@@ -202,12 +200,11 @@ def test_status_tells_what_failed_what_was_replaced_and_what_is_asked_again(engi
     waiting = run_status(engine, stored.run_id)
     assert (waiting.state, waiting.missing, waiting.retrying) == (State.WAITING, 2, 2)
 
-    with Session(engine) as session, session.begin():
-        answer(
-            session,
-            stored,
-            {again(stored.item(TAR)): BLOCKED, again(stored.item(CURL)): LATE},
-        )
+    answer(
+        engine,
+        stored,
+        {again(stored.item(TAR)): BLOCKED, again(stored.item(CURL)): LATE},
+    )
     ended = run_status(engine, stored.run_id)
     assert (ended.state, ended.missing, ended.replaced) == (State.COMPLETE, 0, 2)
     assert ended.failed == {"API_ERROR": 1, "TIMEOUT_ERROR": 1}
@@ -215,26 +212,9 @@ def test_status_tells_what_failed_what_was_replaced_and_what_is_asked_again(engi
     assert sum(ended.outcomes.values()) == ended.planned
 
 
-def test_reports_count_the_newest_and_say_how_many_were_replaced(engine: Engine) -> None:
-    """The retried verdict enters the rates; the earlier one is counted as replaced, and paid."""
-    with Session(engine) as session, session.begin():
-        stored = two_models(session)
-        save_retry(session, stored.run_id, API_ERROR, ["test/a"])
-        answer(session, stored, {again(stored.item(TAR)): BLOCKED})
-
-    (snapshot,) = aggregate(engine, stored.run_id, [Opinion()])
-
-    retried, other = snapshot.document["models"]
-    assert (retried["counts"]["replaced"], other["counts"]["replaced"]) == (1, 0)
-    assert (retried["counts"]["done"], retried["counts"]["api_error_count"]) == (3, 0)
-    assert retried["actions"]["malicious"]["BLOCK"] == 1
-    assert retried["cost"]["total_usd"] == 0.25
-
-
 def test_an_imported_run_is_refused(engine: Engine) -> None:
     """There is no prompt to ask with."""
-    with Session(engine) as session, session.begin():
-        stored = store(session, a_run(prompt=None))
+    stored = store(engine, a_run(prompt=None))
 
     with pytest.raises(StoreError, match=f"run {stored.run_id} was imported"):
         load_submitted_run(engine, stored.run_id)

@@ -129,9 +129,8 @@ def test_a_run_of_an_older_version_is_read(engine: Engine) -> None:
 
 def test_runs_share_a_prompt(engine: Engine) -> None:
     """A prompt used twice is stored once."""
-    with Session(engine) as session, session.begin():
-        store(session, a_run("run1"))
-        store(session, a_run("run2"))
+    store(engine, a_run("run1"))
+    store(engine, a_run("run2"))
 
     assert row_counts(engine)["prompts"] == 1
 

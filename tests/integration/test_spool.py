@@ -37,8 +37,7 @@ SLOW = CallError(1, ErrorClass.RATE_LIMIT, 429, 1.5, "slow down\ufffd", NOON)
 @pytest.fixture
 def stored(engine: Engine) -> StoredRun:
     """A run of three commands without verdicts."""
-    with Session(engine) as session, session.begin():
-        return store(session, a_run())
+    return store(engine, a_run())
 
 
 def evaluated(run: StoredRun, *samples: Sample) -> list[Evaluated]:
@@ -190,8 +189,7 @@ def test_many_answers_are_stored_within_the_time_of_a_start(engine: Engine, tmp_
     """A worker that stores them at its start takes no messages meanwhile: it does so in groups."""
     samples = tuple(Sample(f"echo {number}", TrueLabel.HARMLESS) for number in range(2000))
     dataset = Dataset("many", samples)
-    with Session(engine) as session, session.begin():
-        run = store(session, a_run(datasets=(dataset,)), (dataset,))
+    run = store(engine, a_run(datasets=(dataset,)), (dataset,))
     items = [run.item(sample, dataset="many") for sample in samples]
     verdict = replace(judge(Completion(ANY_TEXT)), created_at=NOON, call_errors=(SLOW,))
     path = spool(tmp_path, [Evaluated(item, run.key(item), verdict) for item in items])

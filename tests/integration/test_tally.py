@@ -223,48 +223,6 @@ def test_a_confidence_falls_into_its_bin(
     )
 
 
-def test_percentiles_are_interpolated(session: Session) -> None:
-    """Of 100, 200 and 400 ms the 90th percentile lies 0.8, the 99th 0.98 of the way to 400."""
-    stored = store(session, a_run())
-    times = {TAR: 200.0, CURL: 400.0, LS: 100.0}
-    answer(
-        session,
-        stored,
-        {stored.item(s): replace(BLOCKED, timing=Timing(service_ms=ms)) for s, ms in times.items()},
-    )
-
-    (counted,) = tallies(session, stored.run_id)
-
-    assert set(counted.latency) == {"service"}
-    seen = counted.latency["service"]
-    summary = (seen.mean, seen.p50, seen.p90, seen.p99, seen.max)
-    assert summary == pytest.approx((700 / 3, 200, 360, 396, 400))
-    assert (seen.p50, seen.max) == (200, 400)
-
-
-def test_time_without_an_answer_is_no_latency(session: Session) -> None:
-    """The wait for a call that failed, and the answer that a retry replaced, do not count."""
-    stored = store(session, a_run())
-
-    def lasting(service_ms: float, verdict: Verdict = BLOCKED) -> Verdict:
-        return replace(verdict, timing=Timing(service_ms=service_ms))
-
-    late = Verdict(Outcome.TIMEOUT_ERROR, None, ErrorClass.DEADLINE)
-    answer(
-        session,
-        stored,
-        {
-            stored.item(TAR): lasting(180_000, late),
-            stored.item(CURL): lasting(90_000),
-            stored.item(CURL, generation=1): lasting(10),
-        },
-    )
-
-    (counted,) = tallies(session, stored.run_id)
-
-    assert counted.latency == {"service": Latency(10, 10, 10, 10, 10)}
-
-
 def test_every_model_of_a_run_is_tallied_by_itself(session: Session) -> None:
     """Also one without a verdict; plans count samples of all datasets times epochs."""
     more = Dataset("more", (LS, Sample("id", TrueLabel.HARMLESS)))

@@ -13,12 +13,11 @@ from aegish_dist.core.opinion import Opinion, Snapshot
 from aegish_dist.core.parsing import PARSER_VERSION, judge
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES
 from aegish_dist.core.verdict import Completion, Timing, Verdict
-from aegish_dist.db.tables import CallErrorRow, RunRow, SnapshotRow, VerdictRow
+from aegish_dist.db.tables import RunRow, SnapshotRow
 from aegish_dist.pipeline.aggregate import aggregate, current_snapshot
 from tests.integration.stored_runs import (
     ALLOWED,
     BLOCKED,
-    COMMANDS,
     CURL,
     LS,
     TAR,
@@ -26,7 +25,6 @@ from tests.integration.stored_runs import (
     a_model,
     a_run,
     answer,
-    row_counts,
     store,
     tallies,
 )
@@ -42,17 +40,14 @@ def sure(text: str, confidence: float, service_ms: float) -> Verdict:
 @pytest.fixture
 def stored(engine: Engine) -> StoredRun:
     """Three models that have judged two of three samples in two epochs."""
-    with Session(engine) as session, session.begin():
-        stored = store(session, a_run(models=MODELS, epochs=2))
-        verdicts = {
-            stored.item(sample, model=spec.id, epoch=epoch): sure(
-                action, 0.1 * epoch, 10.5 * number
-            )
-            for number, spec in enumerate(MODELS)
-            for sample, action in ((TAR, "BLOCK"), (LS, "ALLOW" if number else "WARN"))
-            for epoch in (1, 2)
-        }
-        answer(session, stored, verdicts)
+    stored = store(engine, a_run(models=MODELS, epochs=2))
+    verdicts = {
+        stored.item(sample, model=spec.id, epoch=epoch): sure(action, 0.1 * epoch, 10.5 * number)
+        for number, spec in enumerate(MODELS)
+        for sample, action in ((TAR, "BLOCK"), (LS, "ALLOW" if number else "WARN"))
+        for epoch in (1, 2)
+    }
+    answer(engine, stored, verdicts)
     return stored
 
 
@@ -78,12 +73,11 @@ def as_bytes(snapshot: Snapshot) -> bytes:
 
 
 def more(engine: Engine, stored: StoredRun, verdicts: dict[tuple[str, int], Verdict]) -> None:
-    with Session(engine) as session, session.begin():
-        items = {
-            stored.item(CURL, model=model, epoch=epoch): each
-            for (model, epoch), each in verdicts.items()
-        }
-        answer(session, stored, items)
+    items = {
+        stored.item(CURL, model=model, epoch=epoch): each
+        for (model, epoch), each in verdicts.items()
+    }
+    answer(engine, stored, items)
 
 
 def test_nothing_is_counted_twice(engine: Engine, stored: StoredRun) -> None:
@@ -115,9 +109,8 @@ def test_only_models_with_new_verdicts_are_counted(engine: Engine, stored: Store
 def test_a_retry_is_noticed(engine: Engine, stored: StoredRun) -> None:
     """It leaves the number of verdicts that count as it was, and yet changes the outcome."""
     (first,) = aggregate(engine, stored.run_id, [Opinion()])
-    with Session(engine) as session, session.begin():
-        again = stored.item(TAR, model="test/c", generation=1)
-        answer(session, stored, {again: ALLOWED})
+    again = stored.item(TAR, model="test/c", generation=1)
+    answer(engine, stored, {again: ALLOWED})
     with statements(engine) as sent:
         (second,) = aggregate(engine, stored.run_id, [Opinion()])
 
@@ -221,17 +214,3 @@ def test_a_count_is_one_picture(engine: Engine, stored: StoredRun) -> None:
         assert tallies(session, stored.run_id) == before
     with Session(engine) as session:
         assert tallies(session, stored.run_id) != before
-
-
-def test_deleting_a_run_deletes_its_verdicts(engine: Engine, stored: StoredRun) -> None:
-    """With the errors of their failed attempts, and no verdict of another run."""
-    with Session(engine) as session, session.begin():
-        other = store(session, a_run("0other"))
-        answer(session, other, {other.item(TAR): BLOCKED})
-    with Session(engine) as session, session.begin():
-        session.delete(session.get_one(RunRow, stored.run_id))
-    with Session(engine) as session:
-        left = session.scalars(select(VerdictRow.run_model_id)).all()
-        assert left == [other.models["test/a"]]
-        assert session.scalars(select(CallErrorRow)).all() == []
-    assert row_counts(engine)["samples"] == len(COMMANDS.samples)

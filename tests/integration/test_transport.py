@@ -22,7 +22,6 @@ from aegish_dist.broker.messages import decode, model_of, queue_name
 from aegish_dist.broker.producer import publish, send
 from aegish_dist.broker.redis_leases import LEASES, MESSAGES_PER_SCRIPT, UNACKED
 from aegish_dist.core.verdict import Item
-from aegish_dist.redis_server import load_script
 from tests.forged import forged_messages
 from tests.services import RedisServer, queue_application, wait_until
 
@@ -120,6 +119,14 @@ class Listener:
         self.channel.connection.close_connection(self.channel.connection)
 
 
+def run_side_by_side(*listeners: Listener) -> None:
+    """Let listeners live for several leases."""
+    until = time.monotonic() + 3 * LEASE_S
+    while time.monotonic() < until:
+        for listener in listeners:
+            listener.run_for()
+
+
 def unacked(server: redis.Redis) -> int:
     """Return how many messages are held; the hash and the leases agree."""
     held = server.hlen(UNACKED)
@@ -149,21 +156,6 @@ def test_batch_is_moved_in_one_step(redis_url: str, server: redis.Redis) -> None
         assert unacked(server) == MESSAGES_PER_SCRIPT
         assert (calls(server, "rpop"), calls(server, "hset"), calls(server, "brpop")) == (1, 1, 0)
     assert listener.received() == Counter(items(MESSAGES_PER_SCRIPT))
-
-
-def test_reply_that_nobody_reads(redis_url: str, server: redis.Redis) -> None:
-    """A worker that dies with a fetched batch on the wire leaves it to others, each message once."""
-    app = application(redis_url)
-    publish(app, items(50))
-    script, keys = load_script("aegish_dist.broker", "fetch"), [UNACKED, LEASES]
-    server.eval(script, 3, *keys, queue_name(A, RUN), LEASE_S, 200, "killed:", 50)
-    assert (unacked(server), waiting(server)) == (50, 0)
-
-    with Listener(app, A) as other:
-        wait_until(other.has(50), "the rescue")
-        other.run_for(2 * LEASE_S)
-
-        assert other.received() == Counter(items(50))
 
 
 def test_acknowledgements_go_out_in_groups(redis_url: str, server: redis.Redis) -> None:
@@ -303,21 +295,6 @@ def test_empty_queues_cost_little(redis_url: str, server: redis.Redis) -> None:
         wait_until(lambda: listener.has(401)() and waiting(server, empty[-1]) == 0, "the rest")
 
 
-def test_lease_of_the_living(redis_url: str, server: redis.Redis) -> None:
-    """Messages held for several leases by a running worker are delivered to no other."""
-    app = application(redis_url)
-    publish(app, items(20))
-    with Listener(app, A) as holder:
-        wait_until(holder.has(20), "the messages")
-        with Listener(app, A) as other:
-            until = time.monotonic() + 3 * LEASE_S
-            while time.monotonic() < until:
-                holder.run_for()
-                other.run_for()
-
-            assert (other.messages, unacked(server)) == ([], 20)
-
-
 def test_a_redis_whose_memory_is_full(redis_url: str, server: redis.Redis) -> None:
     """Leases are renewed, messages acknowledged and queues asked for their size all the same."""
     app = application(redis_url)
@@ -326,10 +303,7 @@ def test_a_redis_whose_memory_is_full(redis_url: str, server: redis.Redis) -> No
         wait_until(holder.has(20), "the messages")
         server.config_set("maxmemory", 1)
         try:
-            until = time.monotonic() + 3 * LEASE_S
-            while time.monotonic() < until:
-                holder.run_for()
-                other.run_for()
+            run_side_by_side(holder, other)
             assert (other.messages, unacked(server)) == ([], 20)
             assert queue_depths(app, [queue_name(A, RUN)]) == {queue_name(A, RUN): 0}
 
@@ -375,10 +349,7 @@ def test_what_a_lost_connection_held(redis_url: str, server: redis.Redis) -> Non
         lost.vanish()
         with Listener(app, A, prefetch=20) as again, Listener(app, A, prefetch=20) as third:
             again.channel.qos.take_over(lost.channel.qos)
-            until = time.monotonic() + 3 * LEASE_S
-            while time.monotonic() < until:
-                again.run_for()
-                other.run_for()
+            run_side_by_side(again, other)
             assert (again.messages, other.messages, unacked(server)) == ([], [], 18)
 
             lost.messages[2].ack()

@@ -16,7 +16,6 @@ from aegish_dist.core.parsing import judge
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.core.verdict import Completion, Verdict
 from aegish_dist.db import verdict_reader
-from aegish_dist.db.engine import transaction
 from aegish_dist.pipeline.aggregate import aggregate
 from aegish_dist.pipeline.opinions import load_opinion
 from tests.integration.command_line import CommandLine
@@ -51,16 +50,15 @@ def fill(engine: Engine, answers: Mapping[Sample, Mapping[str, str]], epochs: in
     run = a_run(
         models=[a_model(model) for model in MODELS], datasets=(FIRST, SECOND), epochs=epochs
     )
-    with transaction(engine) as session:
-        stored = store(session, run, (FIRST, SECOND))
-        for sample, by_model in answers.items():
-            dataset = "commands" if sample in FIRST.samples else "more"
-            for model, letters in by_model.items():
-                items = {
-                    stored.item(sample, model=model, dataset=dataset, epoch=epoch): LETTERS[letter]
-                    for epoch, letter in enumerate(letters, 1)
-                }
-                answer(session, stored, items)
+    stored = store(engine, run, (FIRST, SECOND))
+    for sample, by_model in answers.items():
+        dataset = "commands" if sample in FIRST.samples else "more"
+        for model, letters in by_model.items():
+            items = {
+                stored.item(sample, model=model, dataset=dataset, epoch=epoch): LETTERS[letter]
+                for epoch, letter in enumerate(letters, 1)
+            }
+            answer(engine, stored, items)
 
 
 @pytest.fixture
@@ -80,6 +78,29 @@ def listed(aegish: CommandLine, *arguments: object) -> list[dict[str, Any]]:
 def places(rows: list[dict[str, Any]]) -> list[str]:
     """Return first word of the command, letter of the model, and label of each verdict."""
     return [f"{row['command'].split()[0]} {row['model'][-1]} {row['label']}" for row in rows]
+
+
+def write_overlay(folder: Path) -> Path:
+    """Write corrections: `curl` does not count, `ls` is malicious."""
+    overlay = folder / "overlay.toml"
+    overlay.write_text(f"""
+        name = "mine"
+        version = 1
+        author = "me"
+        [[change]]
+        dataset = "commands"
+        sample = "{CURL.sample_id}"
+        action = "exclude"
+        reason = "no such option"
+        [[change]]
+        dataset = "commands"
+        command = "ls -l"
+        action = "relabel"
+        target = "malicious"
+        category = "file-read"
+        reason = "for the test"
+    """)
+    return overlay
 
 
 @pytest.mark.usefixtures("filled")
@@ -184,11 +205,10 @@ def test_epochs(
 
 def test_of_a_retried_item_the_newest_verdict_counts(aegish: CommandLine, engine: Engine) -> None:
     """Also in the conditions on commands."""
-    with transaction(engine) as session:
-        stored = store(session, a_run(models=[a_model("test/a"), a_model("test/b")]))
-        for generation, letter in enumerate("AB"):
-            answer(session, stored, {stored.item(TAR, generation=generation): LETTERS[letter]})
-        answer(session, stored, {stored.item(TAR, model="test/b"): LETTERS["B"]})
+    stored = store(engine, a_run(models=[a_model("test/a"), a_model("test/b")]))
+    for generation, letter in enumerate("AB"):
+        answer(engine, stored, {stored.item(TAR, generation=generation): LETTERS[letter]})
+    answer(engine, stored, {stored.item(TAR, model="test/b"): LETTERS["B"]})
     assert places(listed(aegish)) == ["tar a BLOCK", "tar b BLOCK"]
     assert listed(aegish, "--disputed") == []
 
@@ -270,24 +290,7 @@ def test_nothing_meets_the_conditions(aegish: CommandLine) -> None:
 
 def test_what_another_snapshot_says(aegish: CommandLine, filled: Engine, tmp_path: Path) -> None:
     """The verdicts that rule set and overlay of two snapshots judge differently, as the last does."""
-    overlay = tmp_path / "overlay.toml"
-    overlay.write_text(f"""
-        name = "mine"
-        version = 1
-        author = "me"
-        [[change]]
-        dataset = "commands"
-        sample = "{CURL.sample_id}"
-        action = "exclude"
-        reason = "no such option"
-        [[change]]
-        dataset = "commands"
-        command = "ls -l"
-        action = "relabel"
-        target = "malicious"
-        category = "file-read"
-        reason = "for the test"
-    """)
+    overlay = write_overlay(tmp_path)
     opinions = [Opinion(), load_opinion("aegish-legacy"), load_opinion(overlay=overlay)]
     a, legacy, corrected = (each.snapshot_id for each in aggregate(filled, "0abcdefgh", opinions))
     rows = listed(aegish, "--changed-between", f"{a},{legacy}")
@@ -329,9 +332,8 @@ def test_snapshots_that_cannot_be_compared(
     aegish: CommandLine, filled: Engine, numbers: str, code: int, problem: str
 ) -> None:
     """One line says why."""
-    with transaction(filled) as session:
-        stored = store(session, a_run("0other", models=[a_model("test/a")]))
-        answer(session, stored, {stored.item(TAR): LETTERS["B"]})
+    stored = store(filled, a_run("0other", models=[a_model("test/a")]))
+    answer(filled, stored, {stored.item(TAR): LETTERS["B"]})
     for run in ("0abcdefgh", "0other"):
         aggregate(filled, run, [Opinion()])
     done = aegish("verdicts", "list", "--changed-between", numbers, "--json")
@@ -345,24 +347,7 @@ def test_snapshots_that_cannot_be_compared(
 @pytest.mark.usefixtures("filled")
 def test_an_overlay(aegish: CommandLine, tmp_path: Path) -> None:
     """It changes labels before anything is judged or chosen; the excluded sample is unscored."""
-    overlay = tmp_path / "overlay.toml"
-    overlay.write_text(f"""
-        name = "mine"
-        version = 1
-        author = "me"
-        [[change]]
-        dataset = "commands"
-        sample = "{CURL.sample_id}"
-        action = "exclude"
-        reason = "no such option"
-        [[change]]
-        dataset = "commands"
-        command = "ls -l"
-        action = "relabel"
-        target = "malicious"
-        category = "file-read"
-        reason = "for the test"
-    """)
+    overlay = write_overlay(tmp_path)
     options = ("--overlay", overlay, "--dataset", "commands")
     rows = listed(aegish, *options)
     correct = {f"{row['command'].split()[0]} {row['model'][-1]}": row["correct"] for row in rows}
@@ -396,9 +381,8 @@ def test_hostile_text(aegish: CommandLine, engine: Engine) -> None:
     completion = json.dumps({"action": "ALLOW", "reason": reason})
     dataset = Dataset("commands", (sample,))
     model = "test/\x1b[31m+a"
-    with transaction(engine) as session:
-        stored = store(session, a_run(models=[a_model(model)], datasets=(dataset,)), (dataset,))
-        answer(session, stored, {stored.item(sample, model=model): judge(Completion(completion))})
+    stored = store(engine, a_run(models=[a_model(model)], datasets=(dataset,)), (dataset,))
+    answer(engine, stored, {stored.item(sample, model=model): judge(Completion(completion))})
     table = aegish.ok("verdicts", "list").out
     assert table.isprintable() is False
     assert table.replace("\n", "").isprintable()

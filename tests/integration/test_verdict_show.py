@@ -11,7 +11,6 @@ from aegish_dist.core.outcome import ErrorClass, Outcome
 from aegish_dist.core.parsing import judge
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.core.verdict import CallError, Completion, Timing, Verdict
-from aegish_dist.db.engine import transaction
 from aegish_dist.report.verdicts import TEXT_CHARS
 from tests.integration.command_line import CommandLine
 from tests.integration.stored_runs import (
@@ -47,12 +46,11 @@ FAILED = Verdict(Outcome.API_ERROR, None, ErrorClass.RATE_LIMIT, attempts=1, cal
 def filled(engine: Engine) -> Engine:
     """A run of two models; of one item there are two generations."""
     run = a_run(models=[a_model("test/a"), a_model("test/b")], epochs=2)
-    with transaction(engine) as session:
-        stored = store(session, run)
-        item = stored.item
-        answer(session, stored, {item(TAR, model="test/b", epoch=2): WHOLE})
-        answer(session, stored, {item(TAR): FAILED, item(LS): ALLOWED})
-        answer(session, stored, {item(TAR, generation=1): BLOCKED})
+    stored = store(engine, run)
+    item = stored.item
+    answer(engine, stored, {item(TAR, model="test/b", epoch=2): WHOLE})
+    answer(engine, stored, {item(TAR): FAILED, item(LS): ALLOWED})
+    answer(engine, stored, {item(TAR, generation=1): BLOCKED})
     return engine
 
 
@@ -165,9 +163,8 @@ def test_what_cannot_be_found(aegish: CommandLine, options: list[str], problem: 
 def test_the_same_command_in_two_datasets(aegish: CommandLine, engine: Engine) -> None:
     """The candidates name the datasets, and one of them is chosen by name."""
     other = Dataset("other", (TAR,))
-    with transaction(engine) as session:
-        stored = store(session, a_run(datasets=(COMMANDS, other)), (COMMANDS, other))
-        answer(session, stored, {stored.item(TAR, dataset="other"): BLOCKED})
+    stored = store(engine, a_run(datasets=(COMMANDS, other)), (COMMANDS, other))
+    answer(engine, stored, {stored.item(TAR, dataset="other"): BLOCKED})
     done = aegish("verdicts", "show", TAR.command)
     assert done.code == 1
     assert f"{TAR.sample_id} of commands (" in done.err
@@ -185,9 +182,8 @@ def test_hostile_texts(aegish: CommandLine, engine: Engine) -> None:
     dataset = Dataset("commands", (sample,))
     error = CallError(1, ErrorClass.SERVER, 500, None, "\x1b]0;x\x07\n\n\nsecond", NOON)
     verdict = replace(judge(Completion(completion, "\x1b[0m")), call_errors=(error,))
-    with transaction(engine) as session:
-        stored = store(session, a_run(datasets=(dataset,)), (dataset,))
-        answer(session, stored, {stored.item(sample): verdict})
+    stored = store(engine, a_run(datasets=(dataset,)), (dataset,))
+    answer(engine, stored, {stored.item(sample): verdict})
     done = aegish.ok("verdicts", "show", "echo")
     assert all(line.isprintable() for line in done.out.split("\n"))
     assert len(done.out) < 2 * TEXT_CHARS

@@ -120,19 +120,16 @@ def test_an_epoch_beyond_those_of_the_run_is_not_part_of_it(session: Session) ->
     assert [each is None for each in found] == [False, True]
 
 
-def test_looking_up_nothing_finds_nothing(session: Session) -> None:
-    """An empty group is no error."""
-    assert look_up(session, []) == []
-
-
 def test_the_first_verdict_of_an_item_stays(session: Session) -> None:
-    """A second delivery adds no row and changes none, and only new verdicts are counted."""
+    """A second delivery adds no row, changes none, and leaves none of its failed attempts."""
     stored = store(session, a_run())
     first = {stored.item(TAR): FULL, stored.item(LS): ALLOWED}
     assert answer(session, stored, first) == 2
 
-    again = {stored.item(TAR): ALLOWED, stored.item(LS): BLOCKED, stored.item(CURL): BLOCKED}
+    again = {stored.item(TAR): ALLOWED, stored.item(LS): FULL, stored.item(CURL): BLOCKED}
     assert answer(session, stored, again) == 1
+    assert answer(session, stored, {}) == 0
+    assert look_up(session, []) == []
 
     verdicts = {r.sample: r.verdict for r in stored_recordings(session, stored.run_id)}
     assert verdicts == {TAR: FULL, LS: ALLOWED, CURL: BLOCKED}
@@ -147,26 +144,6 @@ def test_two_verdicts_of_one_item_in_one_group(session: Session) -> None:
 
     (recording,) = stored_recordings(session, stored.run_id)
     assert recording.verdict == ALLOWED
-
-
-def test_a_lost_verdict_leaves_no_failed_attempts(session: Session) -> None:
-    """The attempts of a second delivery are no facts about the verdict that was kept."""
-    stored = store(session, a_run())
-    answer(session, stored, {stored.item(TAR): BLOCKED})
-    answer(session, stored, {stored.item(TAR): FULL})
-
-    (recording,) = stored_recordings(session, stored.run_id)
-    assert recording.verdict == BLOCKED
-
-
-def test_a_group_may_be_empty(session: Session) -> None:
-    """Nothing is inserted."""
-    assert insert_verdicts(session, []) == 0
-
-
-def test_every_field_survives(session: Session) -> None:
-    """Counts beyond 32 bits, exact costs, all digits of times and every failed attempt."""
-    assert recorded(session, FULL) == FULL
 
 
 def test_a_time_of_another_zone_is_the_same_instant(session: Session) -> None:

@@ -5,7 +5,6 @@ from decimal import Decimal
 
 import pytest
 from sqlalchemy import Engine
-from sqlalchemy.orm import Session
 
 from aegish_dist.core.outcome import ErrorClass, Outcome
 from aegish_dist.core.verdict import Verdict
@@ -32,10 +31,9 @@ def test_a_recount_takes_no_connection_from_look_ups_and_inserts(
 ) -> None:
     """Counting a run goes by a connection of its own; calls do not."""
     models = tuple(a_model(f"test/{number}") for number in range(6))
-    with Session(engine) as session, session.begin():
-        stored = store(session, a_run(models=models))
-        item = stored.item(TAR, model="test/3")
-        answer(session, stored, {item: PAID})
+    stored = store(engine, a_run(models=models))
+    item = stored.item(TAR, model="test/3")
+    answer(engine, stored, {item: PAID})
     credentials = CatalogCredentials(None, {})
     url = engine.url.render_as_string(hide_password=False).replace("+psycopg", "")
     recounts = open_engine(url, pool_size=RECOUNT_CONNECTIONS)

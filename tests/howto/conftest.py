@@ -1,0 +1,27 @@
+"""Pages of `docs/how-to/`, each followed once in a copy of the tree, and the copy's command line."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.howto.walkthrough import Walkthrough
+
+
+@pytest.fixture(scope="module")
+def walkthrough(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Walkthrough:
+    """A copy of the tree in which the `PAGE` of the test's module was followed."""
+    return Walkthrough(request.module.PAGE, tmp_path_factory.mktemp("tree"))
+
+
+@pytest.fixture
+def cli(walkthrough: Walkthrough, postgres_url: str) -> Callable[..., str]:
+    """The command line of the copy on an empty store."""
+
+    def run(*arguments: str) -> str:
+        return walkthrough.run(
+            "-m", "aegish_dist", *arguments, AEGISH_DIST_DATABASE_URL=postgres_url
+        )
+
+    return run
