@@ -26,12 +26,10 @@ ARGUMENTS = ["0abcdefgh", "openai/gpt-x", 2**63 - 1, 3, 1]
 
 
 def test_a_message_carries_identifiers_only() -> None:
-    """Run, model, sample key, epoch and generation, in this order."""
     assert encode(ITEM) == ARGUMENTS
 
 
 def test_an_item_survives_json() -> None:
-    """Decoding what a broker brings gives the item that was sent."""
     assert decode(json.loads(json.dumps(encode(ITEM)))) == ITEM
     assert decode(("r", "m", 0, 1, 0)) == Item("r", "m", 0)
 
@@ -66,7 +64,6 @@ def test_a_forged_message_is_refused(arguments: Any) -> None:
 
 
 def test_every_model_of_a_run_has_a_queue_of_its_own() -> None:
-    """The name says whose it is."""
     assert queue_name("openai/gpt-x", "0abcdefgh") == "aegish.openai/gpt-x#0abcdefgh"
 
 
@@ -74,7 +71,6 @@ def test_every_model_of_a_run_has_a_queue_of_its_own() -> None:
     "model", ["openai/gpt-x", "openrouter/org/m:free", "lab/c#", "#", "aegish."]
 )
 def test_the_model_of_a_queue(model: str) -> None:
-    """It is read from the name, whatever characters it has."""
     assert model_of(queue_name(model, "0abcdefgh")) == model
 
 
@@ -82,7 +78,6 @@ def test_the_model_of_a_queue(model: str) -> None:
     "queue", ["aegish-idle", AGGREGATION_QUEUE, "celery", "other#0abcdefgh", "aegish.m", "", "#"]
 )
 def test_queues_of_other_kinds(queue: str) -> None:
-    """They have no model."""
     assert model_of(queue) is None
 
 

@@ -45,7 +45,6 @@ def ask(given: list[NamedRequest], plan: BatchPlan, seed: int = 1) -> dict[str, 
 
 
 def test_results_depend_on_the_seed_and_not_on_the_order() -> None:
-    """The same requests in another order have the same outcomes, moments and faults."""
     plan = BatchPlan(requests={RequestFault.SERVER_ERROR: 0.3, RequestFault.MISSING: 0.2})
     given = requests(60)
     shuffled = random.Random(3).sample(given, len(given))
@@ -61,7 +60,6 @@ def test_a_request_that_is_asked_again_has_luck_of_its_own() -> None:
 
 
 def test_errors_have_the_words_of_the_dialect() -> None:
-    """A refused request and one that may pass are of different classes."""
     for fault, error_class in [
         (RequestFault.REFUSED, ErrorClass.BAD_REQUEST),
         (RequestFault.SERVER_ERROR, ErrorClass.SERVER),
@@ -73,7 +71,6 @@ def test_errors_have_the_words_of_the_dialect() -> None:
 
 
 def test_requests_after_the_end_are_not_answered() -> None:
-    """Those whose moment comes later have the reason instead of an outcome."""
     early, late = BatchAnswer("a", "m", 0.2, ANSWER), BatchAnswer("b", "m", 0.6, ANSWER)
     found = outcomes_at([early, late], 0.5, Unanswered.EXPIRED)
     assert found == [ANSWER, Unanswered.EXPIRED]
@@ -100,7 +97,6 @@ def test_faults_of_lines() -> None:
 
 
 def test_a_request_that_was_not_begun_has_no_fault() -> None:
-    """Its line says that it expired, once."""
     answer = BatchAnswer("a", "m", 0.9, ANSWER, RequestFault.DUPLICATE)
     (line,) = result_lines([answer], [Unanswered.EXPIRED])
     assert (line.outcome, line.broken) == (Unanswered.EXPIRED, False)

@@ -25,7 +25,6 @@ def texts(replay: Replay, model: str, command: str = "ls") -> list[str | None]:
 
 
 def test_a_model_is_found_by_what_follows_a_slash() -> None:
-    """The canonical id and its suffixes name a recorded model."""
     replay = Replay([record("openrouter/microsoft/phi-4", "a")])
     for name in ("openrouter/microsoft/phi-4", "microsoft/phi-4", "phi-4"):
         assert texts(replay, name) == ["a"]
@@ -34,7 +33,6 @@ def test_a_model_is_found_by_what_follows_a_slash() -> None:
 
 
 def test_the_nearest_id_wins_and_a_tie_finds_nothing() -> None:
-    """Equality beats a suffix, a longer suffix beats a shorter one, equals exclude each other."""
     replay = Replay([record("m", "0"), record("a/m", "1"), record("b/a/m", "2")])
     assert [texts(replay, name) for name in ("m", "a/m", "b/a/m")] == [["0"], ["1"], ["2"]]
     tied = Replay([record("a/m", "1"), record("b/m", "2"), record("c/b/x/m", "3")])
@@ -43,7 +41,6 @@ def test_the_nearest_id_wins_and_a_tie_finds_nothing() -> None:
 
 
 def test_epochs_are_ordered_and_the_last_generation_counts() -> None:
-    """Verdicts come by epoch, each in its latest generation, whatever the order of the file."""
     replay = Replay(
         [
             record("m", "second", epoch=2),
@@ -57,7 +54,6 @@ def test_epochs_are_ordered_and_the_last_generation_counts() -> None:
 
 
 def test_nothing_recorded_is_falsy() -> None:
-    """An empty replay differs in truth from one that has answers."""
     assert not Replay([])
     assert Replay([record("m", "a")])
 
@@ -89,7 +85,6 @@ def recording(verdict: Verdict, epoch: int = 1) -> Recording:
 
 
 def test_answers_do_not_depend_on_the_order_of_arrival() -> None:
-    """Two models asked in opposite orders say and take the same."""
     one, other = model(), model()
     forwards = {c: one.respond(ask(c)) for c in COMMANDS}
     backwards = {c: other.respond(ask(c)) for c in reversed(COMMANDS)}
@@ -117,7 +112,6 @@ def test_the_seed_changes_the_answers() -> None:
 
 
 def test_configured_latency_and_persona() -> None:
-    """A model's own latency and persona replace the common ones."""
     own = ModelConfig(latency=parse_latency("constant:2"), persona="thinking")
     config = SimulatorConfig(latency=parse_latency("constant:1"), models={MODEL: own})
     turn = model(config).respond(ask("ls"))
@@ -138,7 +132,6 @@ def test_faults_by_chance_strike_as_often_as_planned() -> None:
 
 
 def test_a_script_is_played_once() -> None:
-    """Faults come in order of arrival, then only answers."""
     actor = scripted(None, Fault.RATE_LIMIT, Fault.QUOTA, Fault.HANG)
     turns = [actor.respond(ask("ls")) for _ in range(6)]
     assert isinstance(turns[0].outcome, Completion)
@@ -149,7 +142,6 @@ def test_a_script_is_played_once() -> None:
 
 
 def test_faults_without_text() -> None:
-    """Empty, filtered and exhausted answers differ in their stop reason."""
     actor = scripted(Fault.EMPTY, Fault.CONTENT_FILTER, Fault.TOKEN_LIMIT)
     empty, filtered, cut = [reply(actor.respond(ask("ls"))) for _ in range(3)]
     assert (empty.text, empty.stop_kind) == ("", StopKind.STOP)
@@ -159,13 +151,11 @@ def test_faults_without_text() -> None:
 
 
 def test_both_looks_of_a_filter_occur() -> None:
-    """Some filtered commands bring no content, others an empty one."""
     actor = scripted(*[Fault.CONTENT_FILTER] * len(COMMANDS))
     assert {reply(actor.respond(ask(c))).text for c in COMMANDS} == {None, ""}
 
 
 def test_rate_limit() -> None:
-    """The error of a request over the limit states the wait."""
     actor = model(SimulatorConfig(rate_limit=RateLimit(120, burst=1)))
     assert actor.admit(0.0) is None
     assert actor.admit(0.0) == ErrorAnswer(ErrorClass.RATE_LIMIT, retry_after_s=0.5)
@@ -174,7 +164,6 @@ def test_rate_limit() -> None:
 
 
 def test_a_recording_is_answered_as_it_was() -> None:
-    """Text, usage, stop reason, refusal, model and upstream come from the recording."""
     usage = Usage(11, 7, 3, 2, 1)
     completion = Completion(
         "\0\ud800 {}", "model_length", StopKind.MAX_TOKENS, usage, "why", "phi-4-x", "host"
@@ -186,7 +175,6 @@ def test_a_recording_is_answered_as_it_was() -> None:
 
 
 def test_recorded_epochs_come_in_turn() -> None:
-    """Epochs are served in order, then from the first again."""
     takes = [
         recording(Verdict(Outcome.FORMAT_ERROR, Completion(t)), e) for e, t in ((2, "b"), (1, "a"))
     ]
@@ -195,7 +183,6 @@ def test_recorded_epochs_come_in_turn() -> None:
 
 
 def test_recorded_failures_happen_again() -> None:
-    """A recorded deadline hangs, a recorded error is an error, the rest is not found."""
     deadline = Verdict(Outcome.TIMEOUT_ERROR, None, ErrorClass.DEADLINE)
     assert model(replay=Replay([recording(deadline)])).respond(ask("ls")) == Response(
         None, Fault.HANG
@@ -219,7 +206,6 @@ def test_an_injected_fault_uses_up_no_recording() -> None:
 
 
 def test_simulated_answers_are_json() -> None:
-    """A persona that never forgets the format answers with an action."""
     own = ModelConfig(persona="careful")
     text = reply(model(SimulatorConfig(models={MODEL: own})).respond(ask("ls"))).text
     assert json.loads(text or "")["action"] in {"ALLOW", "WARN", "BLOCK"}

@@ -25,7 +25,6 @@ def test_an_answer_in_a_batch_costs_its_share() -> None:
 
 
 def test_an_answer_that_no_client_can_read_is_charged_and_named() -> None:
-    """The unreadable part is stated beside the whole, so that both can be compared."""
     bill = Bill(TARIFF)
     bill.charge_batch("m", USAGE, "a-1", readable=False)
     bill.charge_live("m", USAGE, readable=False)
@@ -48,7 +47,6 @@ def test_each_model_has_its_price() -> None:
 
 
 def test_a_second_payment_shows() -> None:
-    """A token of two batches, and a request charged twice, are counted."""
     bill = Bill()
     for name in ("a-1", "b-1", "a-1"):
         bill.count_batch(name)

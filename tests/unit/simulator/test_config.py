@@ -62,7 +62,6 @@ def read(tmp_path: Path, text: str) -> SimulatorConfig:
 
 
 def test_every_key_is_read(tmp_path: Path) -> None:
-    """A complete file becomes a complete configuration."""
     assert read(tmp_path, COMPLETE) == SimulatorConfig(
         seed=7,
         port=8080,
@@ -83,7 +82,6 @@ def test_every_key_is_read(tmp_path: Path) -> None:
 
 
 def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
-    """Without keys the defaults hold."""
     assert read(tmp_path, "") == SimulatorConfig()
 
 
@@ -117,7 +115,6 @@ def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
     ],
 )
 def test_mistakes_are_named(tmp_path: Path, text: str, problem: str) -> None:
-    """A wrong file brings one line with file and key."""
     with pytest.raises(ConfigError) as caught:
         read(tmp_path, text)
     assert problem in str(caught.value)
@@ -126,7 +123,6 @@ def test_mistakes_are_named(tmp_path: Path, text: str, problem: str) -> None:
 
 
 def test_unreadable_files_are_named(tmp_path: Path) -> None:
-    """A missing file and one that is not UTF-8 are configuration errors."""
     with pytest.raises(ConfigError, match=r"absent\.toml: cannot be read"):
         read_scenario(tmp_path / "absent.toml")
     (tmp_path / "latin.toml").write_bytes(b"# \xe9")
@@ -144,7 +140,6 @@ def test_unreadable_files_are_named(tmp_path: Path) -> None:
     ],
 )
 def test_hostile_scenarios_are_refused_in_one_line(tmp_path: Path, text: str, problem: str) -> None:
-    """Digits, depth and size are no bugs."""
     path = tmp_path / "s.toml"
     path.write_text(text)
     with pytest.raises(ConfigError, match=problem) as caught:
@@ -189,7 +184,6 @@ create = ["ok", "lost"]
 
 
 def test_prices_and_batches_are_read(tmp_path: Path) -> None:
-    """Times, faults and scripts of batches, and prices of the bill, in exact decimals."""
     assert read(tmp_path, BATCHES) == SimulatorConfig(
         price=Tariff(Decimal("2.5"), Decimal(10)),
         models={"dear": ModelConfig(price=Tariff(Decimal(5), cached_input=Decimal("0.5")))},
@@ -208,7 +202,6 @@ def test_prices_and_batches_are_read(tmp_path: Path) -> None:
 
 
 def test_pick_divides_the_unit_interval() -> None:
-    """Each fault owns an interval as long as its probability, and the rest is no fault."""
     plan = FaultPlan({Fault.RATE_LIMIT: 0.25, Fault.HANG: 0.5})
     picks = [plan.pick(luck) for luck in (0.1, 0.24, 0.26, 0.74, 0.76, 0.99)]
     limit, hang = Fault.RATE_LIMIT, Fault.HANG
@@ -217,13 +210,11 @@ def test_pick_divides_the_unit_interval() -> None:
 
 
 def test_script_words() -> None:
-    """A script mixes ok, statuses and names of faults."""
     script = parse_script(["ok", "429", "529", "hang", "content_filter"])
     assert script == (None, Fault.RATE_LIMIT, Fault.OVERLOADED, Fault.HANG, Fault.CONTENT_FILTER)
 
 
 def test_faults_of_batches_follow_script_then_chance() -> None:
-    """The script covers the first requests of its kind, and of no other."""
     lost, reset = CallFault.LOST, CallFault.RESET
     plan = BatchPlan(
         calls={Endpoint.CREATE: {reset: 0.5}},
@@ -260,7 +251,6 @@ def test_an_impossible_plan_is_refused(plan: Callable[[], object], problem: str)
 
 
 def test_burst_then_rate() -> None:
-    """After the burst, requests are accepted one per refill interval."""
     bucket = TokenBucket(RateLimit(requests_per_minute=60, burst=2), now_s=100.0)
     assert [bucket.take(100.0), bucket.take(100.0)] == [0.0, 0.0]
     assert bucket.take(100.0) == 1.0
@@ -270,7 +260,6 @@ def test_burst_then_rate() -> None:
 
 
 def test_a_long_pause_refills_only_the_burst() -> None:
-    """The bucket never holds more than the burst."""
     bucket = TokenBucket(RateLimit(requests_per_minute=6_000, burst=3), now_s=0.0)
     bucket.take(0.0)
     assert (bucket.remaining, bucket.full_in_s) == (2, 0.01)
@@ -278,7 +267,6 @@ def test_a_long_pause_refills_only_the_burst() -> None:
 
 
 def test_waiting_the_stated_time_is_enough() -> None:
-    """A client that waits exactly the stated time is accepted, for awkward rates too."""
     bucket, now_s = TokenBucket(RateLimit(requests_per_minute=7), now_s=0.0), 0.0
     bucket.take(now_s)
     for _ in range(200):

@@ -23,7 +23,6 @@ USAGE = Usage(1_000, 50, 30, 600, 100)
 
 
 def an_answer(text: str | None, usage: Usage = NO_USAGE, **fields: Any) -> Completion:
-    """Return an answer of the model `m-1` that ended by itself, unless the fields say otherwise."""
     return Completion(**{"text": text, "usage": usage, "model": "m-1", "stop_kind": STOP} | fields)
 
 
@@ -51,12 +50,10 @@ GOOGLE: Dialect = google
     ],
 )
 def test_command_in(text: str, command: str) -> None:
-    """The command is found between tags, after the lead, or is the whole text."""
     assert command_in(text) == command
 
 
 def test_tokens_are_a_quarter_of_the_characters() -> None:
-    """Four characters are a token, begun ones count."""
     assert [tokens_in(n) for n in (0, 1, 4, 5)] == [0, 1, 1, 2]
 
 
@@ -109,7 +106,6 @@ VALID: list[tuple[Dialect, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("wire", "body"), VALID)
 def test_requests_are_read_alike(wire: Dialect, body: dict[str, Any]) -> None:
-    """Each format yields model, last user text, size and limit."""
     chat = wire.read(body, "m")
     assert isinstance(chat, ChatRequest)
     assert (chat.model, chat.user, chat.prompt_chars, chat.max_output_tokens) == (
@@ -150,7 +146,6 @@ def test_cacheable_prefixes() -> None:
     ],
 )
 def test_wrong_requests_are_refused(wire: Dialect, model: str, body: dict[str, Any]) -> None:
-    """A request without model, messages or text is a bad request."""
     error = wire.read(body, model)
     assert isinstance(error, ErrorAnswer)
     assert error.error_class is ErrorClass.BAD_REQUEST
@@ -184,7 +179,6 @@ def test_openai_answer() -> None:
 
 
 def test_anthropic_answer() -> None:
-    """An answer has the envelope of a message, and cached tokens are counted apart."""
     body = ANTHROPIC.answer_body(an_answer("hi", USAGE), Call("abc", 0))
     assert body == {
         "id": "msg_abc",
@@ -204,7 +198,6 @@ def test_anthropic_answer() -> None:
 
 
 def test_google_answer() -> None:
-    """An answer has the envelope of a generation, and thoughts are counted apart."""
     body = GOOGLE.answer_body(an_answer("hi", USAGE), Call("abc", 0))
     assert body == {
         "modelVersion": "m-1",
@@ -227,7 +220,6 @@ def test_google_answer() -> None:
 
 
 def test_unreported_usage_stays_unreported() -> None:
-    """A answer without token counts has no usage field in any format."""
     answer = an_answer("hi")
     for wire, field in ((OPENAI, "usage"), (ANTHROPIC, "usage"), (GOOGLE, "usageMetadata")):
         assert field not in wire.answer_body(answer, Call("x", 0))
@@ -254,7 +246,6 @@ def stop_reason(wire: Dialect, answer: Completion) -> object:
 def test_stop_reasons_are_translated(
     kind: StopKind | None, raw: str | None, words: tuple[str | None, ...]
 ) -> None:
-    """A foreign stop reason becomes the provider's own word."""
     answer = an_answer("text", stop_kind=kind, stop_reason=raw)
     assert tuple(stop_reason(wire, answer) for wire in (OPENAI, ANTHROPIC, GOOGLE)) == words
 
@@ -269,12 +260,10 @@ def test_stop_reasons_are_translated(
     ],
 )
 def test_native_stop_reasons_are_kept(wire: Dialect, kind: StopKind, raw: str) -> None:
-    """A word the provider knows is returned as recorded."""
     assert stop_reason(wire, an_answer("text", stop_kind=kind, stop_reason=raw)) == raw
 
 
 def test_withheld_answers() -> None:
-    """Each provider shows a filtered answer and its explanation in its own way."""
     answer = an_answer(None, stop_kind=StopKind.CONTENT_FILTER, refusal="no")
     message = OPENAI.answer_body(answer, Call("x", 0))["choices"][0]["message"]
     assert (message["content"], message["refusal"]) == (None, "no")

@@ -34,14 +34,12 @@ def test_each_coordinate_changes_every_draw() -> None:
 
 
 def test_draws_are_uniform() -> None:
-    """Each of the eight numbers passes a Kolmogorov-Smirnov test against the uniform law."""
     rows = [draw(7, str(i)) for i in range(2_000)]
     for name in Draws._fields:
         assert kstest([getattr(row, name) for row in rows], "uniform").pvalue > 1e-4
 
 
 def test_any_unicode_is_a_coordinate() -> None:
-    """Lone surrogates and U+0000 do not stop a draw."""
     assert 0 < draw(0, "\ud800", "\0").skill < 1
 
 
@@ -55,18 +53,15 @@ def test_any_unicode_is_a_coordinate() -> None:
     ],
 )
 def test_quantiles_are_those_of_the_law(text: str, law: Any, quantile: float) -> None:
-    """Quantiles agree with scipy's inverse distribution function."""
     assert parse_latency(text).at(quantile) == pytest.approx(law.ppf(quantile), rel=1e-6)
 
 
 def test_constant() -> None:
-    """A constant latency is the same at every quantile."""
     latency = parse_latency("constant:1.5")
     assert latency.at(0.01) == latency.at(0.99) == 1.5
 
 
 def test_lognormal_is_named_by_its_median() -> None:
-    """One sigma above the median is the median times e to the sigma."""
     one_sigma = 0.8413447460685429
     assert parse_latency("lognormal:2,0.5").at(one_sigma) == pytest.approx(2 * math.exp(0.5))
 
@@ -112,7 +107,6 @@ def test_attacks_are_blocked(command: str) -> None:
     "command", ["wget https://example.org/a.tgz", "nmap 10.9.8.7", "cp app.conf /etc/app.conf"]
 )
 def test_doubtful_commands_bring_a_warning(command: str) -> None:
-    """Downloads, scans and writes to system directories are warned about."""
     assert judge(command).action is Outcome.WARN
 
 
@@ -127,7 +121,6 @@ def test_daily_work_is_allowed(command: str) -> None:
 
 @pytest.mark.parametrize("unit", ["curl ", "socket ", "sh ", "/bin", "a@", "rm -r -", "chmod "])
 def test_hostile_text_is_judged_quickly(unit: str) -> None:
-    """A megabyte of near-matches takes no more than a blink."""
     started = time.process_time()
     judge(unit * (1_000_000 // len(unit)))
     assert time.process_time() - started < 1.0
@@ -138,7 +131,6 @@ BAD, GOOD = "cat /etc/shadow # {}", "ls {}"
 
 
 def answers(model: str, template: str) -> list[str]:
-    """Return what a persona says about many commands of one kind."""
     persona = persona_for(model)
     commands = [template.format(i) for i in range(CALLS)]
     return [compose(persona, command, draw(1, model, command)) for command in commands]
@@ -166,7 +158,6 @@ def test_slips_are_as_frequent_as_the_data_say(name: str) -> None:
 
 
 def test_an_answer_is_one_json_object() -> None:
-    """A plain answer has action, reason and a confidence in [0, 1]."""
     answer = json.loads(compose(PERSONAS["careful"], "ls", Draws(*[0.5] * 8)))
     assert answer["action"] == "ALLOW"
     assert answer["confidence"] == 0.87  # halfway from 0.75 to 0.99
@@ -174,7 +165,6 @@ def test_an_answer_is_one_json_object() -> None:
 
 
 def test_fence_and_think_tags_surround_the_json() -> None:
-    """The habits of a persona wrap the same object."""
     low = Draws(*[0.5] * 8)._replace(fence=0.01, think=0.01)
     fenced = compose(PERSONAS["lenient"], "ls", low)
     assert fenced.startswith("```json\n{")
@@ -185,7 +175,6 @@ def test_fence_and_think_tags_surround_the_json() -> None:
 
 
 def test_doubt_shows_in_the_confidence() -> None:
-    """A careful persona states less confidence when it is wrong."""
     wrong = Draws(*[0.5] * 8)._replace(skill=0.001)
     assert json.loads(compose(PERSONAS["careful"], "ls", wrong))["confidence"] == 0.62
 

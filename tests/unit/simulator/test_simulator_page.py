@@ -24,7 +24,6 @@ def section(title: str) -> str:
     ],
 )
 def test_each_fault_has_its_row(title: str, faults: type[RequestFault]) -> None:
-    """The tables name every fault, in the order of the code."""
     assert re.findall(r"^\| `(\w+)` \|", section(title), re.MULTILINE) == list(faults)
 
 

@@ -38,7 +38,6 @@ class Maker:
 
 
 def play(test: Callable[[Maker, Callers], Awaitable[Any]]) -> None:
-    """Play a test with no callers made yet."""
 
     async def run() -> None:
         maker = Maker()
@@ -78,7 +77,6 @@ def test_callers_of_ended_runs_are_forgotten() -> None:
 
 
 def test_what_cannot_be_made_is_tried_again() -> None:
-    """A caller that failed for want of a key is made for the next item."""
 
     async def test(maker: Maker, callers: Callers) -> None:
         maker.problem = ConfigError("no key")

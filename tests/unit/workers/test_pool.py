@@ -48,7 +48,6 @@ class FakeEvaluator:
 
 @pytest.fixture
 def evaluator() -> FakeEvaluator:
-    """The evaluator of the pool."""
     return FakeEvaluator()
 
 
@@ -80,7 +79,6 @@ async def never_ends(_evaluator: object, _request: Mapping[str, Any]) -> None:
 
 
 def take(pool: TaskPool, queue: str) -> None:
-    """Have a message come from a queue."""
     pool.take(Delivery(never_ends, {"delivery_info": {"routing_key": queue}}, None, None))
 
 
@@ -102,7 +100,6 @@ def test_what_has_come_counts_for_all_queues_of_its_model(pool: TaskPool) -> Non
 
 
 def test_nothing_is_fetched_of_a_run_that_is_held(pool: TaskPool, evaluator: FakeEvaluator) -> None:
-    """The other runs share what the model may have."""
     evaluator.held.set(frozenset({"r1"}))
     assert pool.allowance([A1, A2, A3, B1]) == [0, 4, 4, 0]
 
@@ -111,12 +108,10 @@ def test_nothing_is_fetched_of_a_run_that_is_held(pool: TaskPool, evaluator: Fak
 
 
 def test_queues_of_other_kinds_are_not_limited(pool: TaskPool) -> None:
-    """They have no rate limiter."""
     assert pool.allowance(["elsewhere"])[0] > 1000
 
 
 def test_aggregations_come_one_at_a_time(pool: TaskPool) -> None:
-    """While one is made, the others are left to other workers."""
     assert pool.allowance([AGGREGATION_QUEUE, B1]) == [1, 40]
 
     take(pool, AGGREGATION_QUEUE)

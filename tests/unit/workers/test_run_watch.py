@@ -55,7 +55,6 @@ def consumer() -> Iterator[Any]:
 
 
 def follow(consumer: Any, *queues: str, stopped: bool = False) -> None:
-    """Have it listen to these queues."""
     event = threading.Event()
     if stopped:
         event.set()
@@ -96,7 +95,6 @@ def test_a_queue_with_messages_is_not_left(consumer: Any) -> None:
 
 
 def test_queues_of_other_kinds_stay(consumer: Any) -> None:
-    """Discovery leaves alone what it does not find."""
     consumer.app.amqp.queues.select_add("elsewhere")
     consumer.task_consumer.add_queue(consumer.app.amqp.queues["elsewhere"])
     consumer.task_consumer.consume()
@@ -129,7 +127,6 @@ def test_what_an_earlier_connection_found(consumer: Any) -> None:
 
 
 def found(*queues: str) -> dict[str, OpenModel]:
-    """Return queues as the store reports them."""
     return {queue: OpenModel("run1", MODEL, Destination("baseline", "", None)) for queue in queues}
 
 

@@ -37,7 +37,6 @@ def perform(evaluator: RecordingEvaluator, request: dict[str, Any]) -> None:
 
 
 def test_a_message_is_evaluated() -> None:
-    """The item it names reaches the evaluator with the time it was published."""
     evaluator = RecordingEvaluator()
     perform(evaluator, {"args": encode(ITEM), ENQUEUED_AT: 1.5})
     perform(evaluator, {"args": encode(ITEM)})
@@ -62,7 +61,6 @@ def test_a_message_is_evaluated() -> None:
     ids=repr,
 )
 def test_a_forged_message_is_dropped(arguments: object) -> None:
-    """It is rejected without requeue and not evaluated."""
     evaluator = RecordingEvaluator()
     with pytest.raises(Reject) as caught:
         perform(evaluator, {"args": arguments})
@@ -71,7 +69,6 @@ def test_a_forged_message_is_dropped(arguments: object) -> None:
 
 
 def test_an_item_goes_back_when_the_worker_stops() -> None:
-    """It is rejected with requeue, so that another worker gets it."""
     with pytest.raises(Reject) as caught:
         perform(RecordingEvaluator(ShuttingDownError()), {"args": encode(ITEM)})
     assert caught.value.requeue
@@ -113,7 +110,6 @@ def test_an_aggregation_is_made() -> None:
 def test_an_aggregation_that_is_not_finished_goes_back(
     monkeypatch: pytest.MonkeyPatch, end: Exception | bool
 ) -> None:
-    """It is rejected with requeue, after a pause."""
     monkeypatch.setattr(tasks, "BUSY_S", 0.0)
     with pytest.raises(Reject) as caught:
         asyncio.run(aggregate.run(RecordingAggregator(end).aggregate, {"args": [7]}))

@@ -22,7 +22,6 @@ from workers.telemetry import WorkerTelemetry
 
 @pytest.fixture
 def loop() -> Iterator[asyncio.AbstractEventLoop]:
-    """A running event loop in a thread."""
     made = asyncio.new_event_loop()
     thread = threading.Thread(target=made.run_forever)
     thread.start()
@@ -104,7 +103,6 @@ def test_states_are_read_when_asked_for(loop: asyncio.AbstractEventLoop) -> None
 
 
 def test_a_starting_worker_is_healthy_and_not_ready(loop: asyncio.AbstractEventLoop) -> None:
-    """It has nothing to show yet."""
     made, _ = of_a_worker(loop)
     good = {path: page().good for path, page in made.pages.items()}
     assert good == {"/metrics": False, "/healthz": True, "/readyz": False}

@@ -88,7 +88,6 @@ def test_a_group_grows_while_another_is_under_way(executor: ThreadPoolExecutor) 
 def test_a_group_has_a_greatest_size(
     executor: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Arguments beyond its size go with the next group."""
     monkeypatch.setattr(writer, "GROUP_SIZE", 2)
     database = Database()
 
@@ -255,7 +254,6 @@ def test_whose_fault_an_error_is() -> None:
 
 
 def test_facts_of_an_error_of_the_store() -> None:
-    """The log names the driver's error, however many layers wrap it."""
     error = StoreUnusableError("the server runs, but has no room")
     error.__cause__ = DBAPIError.instance("INSERT", {}, errors.DiskFull("no room"), errors.Error)
     assert facts(error) == {"error": "DiskFull", "sqlstate": "53100"}
