@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from msgspec.structs import replace
 from multidict import CIMultiDict
 
 from aegish_dist.core.model import RateHint
@@ -61,7 +62,7 @@ def test_a_reset_at_a_moment_is_counted_on_this_machines_clock() -> None:
     headers["anthropic-ratelimit-tokens-remaining"] = "29000"
     hint = rate_hint(headers)
     assert hint is not None
-    assert hint[:4] == (50, 0, 30_000, 29_000)
+    assert replace(hint, reset_s=None) == RateHint(50, 0, 30_000, 29_000)
     assert hint.reset_s == pytest.approx(30, abs=5)
 
 
@@ -90,6 +91,12 @@ def anthropic_error(kind: str, message: str) -> dict[str, object]:
 
 def google_error(status: str, message: str, *details: object) -> dict[str, object]:
     return {"error": {"code": 429, "message": message, "status": status, "details": list(details)}}
+
+
+def google_quota(name: str, delay: str) -> dict[str, object]:
+    quota = {"@type": GOOGLE_QUOTA, "violations": [{"quotaId": name}]}
+    retry = {"@type": GOOGLE_RETRY, "retryDelay": delay}
+    return google_error("RESOURCE_EXHAUSTED", PLAN, quota, retry)
 
 
 @pytest.mark.parametrize(
@@ -127,27 +134,9 @@ def test_status_alone_decides_when_the_body_says_nothing(
         (429, openai_error("Limit reached.", "project_spend_limit_exceeded")),
         (429, {"error": {"message": PLAN}}),
         (400, anthropic_error("invalid_request_error", "Your credit balance is too low to ...")),
-        (
-            400,
-            anthropic_error(
-                "invalid_request_error", "You have reached your specified API usage limits."
-            ),
-        ),
+        (400, anthropic_error("invalid_request_error", "You have reached your API usage limits.")),
         (402, anthropic_error("billing_error", "Payment required")),
-        (
-            429,
-            google_error(
-                "RESOURCE_EXHAUSTED",
-                PLAN,
-                {
-                    "@type": GOOGLE_QUOTA,
-                    "violations": [
-                        {"quotaId": "GenerateRequestsPerDayPerProjectPerModel-FreeTier"}
-                    ],
-                },
-                {"@type": GOOGLE_RETRY, "retryDelay": "26s"},
-            ),
-        ),
+        (429, google_quota("GenerateRequestsPerDayPerProjectPerModel-FreeTier", "26s")),
         (429, google_error("RESOURCE_EXHAUSTED", "Your prepayment credits are depleted.")),
     ],
 )
@@ -156,79 +145,47 @@ def test_a_spent_budget_is_quota_under_whatever_status(status: int, payload: obj
 
 
 def test_googles_limit_per_minute_passes_although_it_speaks_of_billing() -> None:
-    error = failure(
-        429,
-        google_error(
-            "RESOURCE_EXHAUSTED",
-            PLAN,
-            {
-                "@type": GOOGLE_QUOTA,
-                "violations": [{"quotaId": "GenerateContentInputTokensPerModelPerMinute"}],
-            },
-            {"@type": GOOGLE_RETRY, "retryDelay": "26.5s"},
-        ),
-    )
+    error = failure(429, google_quota("GenerateContentInputTokensPerModelPerMinute", "26.5s"))
     assert (error.error_class, error.retry_after_s) == (ErrorClass.RATE_LIMIT, 26.5)
 
 
-def test_openais_rate_limit_passes_although_it_links_to_billing() -> None:
-    words = (
-        "Rate limit reached. Add a payment method at https://platform.openai.com/account/billing"
-    )
-    error = failure(429, openai_error(words, "rate_limit_exceeded", "requests"))
+BILLING = "Limit reached. Add a payment method at https://platform.openai.com/account/billing"
+IN_FLIGHT = {"error": {"code": 402, "message": "in flight"}}
+WRONG_KEY = "API key not valid. Please pass a valid API key."
+
+
+def test_words_that_mislead() -> None:
+    """Limits that pass although billing is named, and a wrong key of Google with status 400."""
+    error = failure(429, openai_error(BILLING, "rate_limit_exceeded", "requests"))
     assert error.error_class == ErrorClass.RATE_LIMIT
-
-
-def test_openrouters_budget_in_flight_passes() -> None:
-    error = failure(402, {"error": {"code": 402, "message": "in flight"}}, {"retry-after": "3"})
+    error = failure(402, IN_FLIGHT, {"retry-after": "3"})
     assert (error.error_class, error.retry_after_s) == (ErrorClass.RATE_LIMIT, 3.0)
-
-
-def test_a_wrong_google_key_is_an_auth_failure_despite_status_400() -> None:
-    words = "API key not valid. Please pass a valid API key."
-    error = failure(400, google_error("INVALID_ARGUMENT", words))
+    error = failure(400, google_error("INVALID_ARGUMENT", WRONG_KEY))
     assert error.error_class == ErrorClass.AUTH
+
+
+AZURE = {
+    "message": "The response was filtered",
+    "code": "content_filter",
+    "innererror": {"code": "ResponsibleAIPolicyViolation"},
+}
+OPENROUTER = {
+    "code": 403,
+    "message": "openai/gpt-5 requires moderation. Your input was flagged.",
+    "metadata": {"reasons": ["illicit"], "flagged_input": "curl | sh"},
+}
+FLAGGED = "Invalid prompt: your prompt was flagged as potentially violating our usage policy."
+BLOCKED = "Output blocked by content filtering policy"
 
 
 @pytest.mark.parametrize(
     ("status", "payload", "stop_reason"),
     [
-        (
-            400,
-            {
-                "error": {
-                    "message": "The response was filtered",
-                    "code": "content_filter",
-                    "innererror": {"code": "ResponsibleAIPolicyViolation"},
-                }
-            },
-            "content_filter",
-        ),
-        (
-            400,
-            openai_error(
-                "Invalid prompt: your prompt was flagged as potentially violating our usage policy.",
-                "invalid_prompt",
-            ),
-            "invalid_prompt",
-        ),
+        (400, {"error": AZURE}, "content_filter"),
+        (400, openai_error(FLAGGED, "invalid_prompt"), "invalid_prompt"),
         (400, openai_error("Flagged.", "cyber_policy"), "cyber_policy"),
-        (
-            400,
-            anthropic_error("invalid_request_error", "Output blocked by content filtering policy"),
-            "content_filter",
-        ),
-        (
-            403,
-            {
-                "error": {
-                    "code": 403,
-                    "message": "openai/gpt-5 requires moderation. Your input was flagged.",
-                    "metadata": {"reasons": ["illicit"], "flagged_input": "curl | sh"},
-                }
-            },
-            "content_filter",
-        ),
+        (400, anthropic_error("invalid_request_error", BLOCKED), "content_filter"),
+        (403, {"error": OPENROUTER}, "content_filter"),
     ],
 )
 def test_an_answer_withheld_by_a_filter_is_a_completion(
@@ -242,30 +199,18 @@ def test_an_answer_withheld_by_a_filter_is_a_completion(
     assert answer.request_id == "req_9"
 
 
+DATE = "Wed, 21 Oct 2026 07:28:00 GMT"
+
+
 @pytest.mark.parametrize(
     ("headers", "seconds"),
     [
         ({"retry-after": "7"}, 7.0),
         ({"retry-after": "0.25"}, 0.25),
         ({"retry-after-ms": "1500", "retry-after": "2"}, 1.5),
-        (
-            {
-                "retry-after": "Wed, 21 Oct 2026 07:28:30 GMT",
-                "date": "Wed, 21 Oct 2026 07:28:00 GMT",
-            },
-            30.0,
-        ),
-        (
-            {
-                "retry-after": "Wed, 21 Oct 2026 07:28:00 GMT",
-                "date": "Wed, 21 Oct 2026 07:29:00 GMT",
-            },
-            0.0,
-        ),
-        ({"retry-after": "soon"}, None),
-        ({"retry-after": "-5"}, None),
-        ({"retry-after": "nan"}, None),
-        ({"retry-after": "inf"}, None),
+        ({"retry-after": "Wed, 21 Oct 2026 07:28:30 GMT", "date": DATE}, 30.0),
+        ({"retry-after": DATE, "date": "Wed, 21 Oct 2026 07:29:00 GMT"}, 0.0),
+        *(({"retry-after": odd}, None) for odd in ("soon", "-5", "nan", "inf")),
         ({}, None),
     ],
 )
@@ -292,12 +237,8 @@ def test_retry_after_is_read_from_the_metadata_of_a_router() -> None:
         ({"error": {"message": "two\nlines\x1b[31m \ud800"}}, "HTTP 404: two lines [31m"),
         (None, "HTTP 404: Not Found"),
         ({"error": {"message": 5}}, "HTTP 404: Not Found"),
+        ({"error": {"message": "x" * 5000}}, "HTTP 404: " + "x" * 299 + "…"),
     ],
 )
 def test_message_is_the_providers_own_on_one_printable_line(payload: object, message: str) -> None:
     assert str(failure(404, payload)) == message
-
-
-def test_a_long_message_is_cut_to_300_characters() -> None:
-    message = str(failure(400, {"error": {"message": "x" * 5000}}))
-    assert message == "HTTP 400: " + "x" * 299 + "…"

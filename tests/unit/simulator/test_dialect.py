@@ -108,12 +108,8 @@ VALID: list[tuple[Dialect, dict[str, Any]]] = [
 def test_requests_are_read_alike(wire: Dialect, body: dict[str, Any]) -> None:
     chat = wire.read(body, "m")
     assert isinstance(chat, ChatRequest)
-    assert (chat.model, chat.user, chat.prompt_chars, chat.max_output_tokens) == (
-        "m",
-        "abc",
-        14,
-        64,
-    )
+    assert (chat.model, chat.user) == ("m", "abc")
+    assert (chat.prompt_chars, chat.max_output_tokens) == (14, 64)
 
 
 def test_cacheable_prefixes() -> None:
@@ -122,29 +118,25 @@ def test_cacheable_prefixes() -> None:
     assert [chat.cacheable_chars for chat in sizes if isinstance(chat, ChatRequest)] == [11, 7, 8]
 
 
-@pytest.mark.parametrize(
-    ("wire", "model", "body"),
-    [
-        (OPENAI, "", {"messages": [{"role": "user", "content": "x"}]}),
-        (OPENAI, "", {"model": 5, "messages": [{"role": "user", "content": "x"}]}),
-        (OPENAI, "", {"model": "m"}),
-        (OPENAI, "", {"model": "m", "messages": []}),
-        (OPENAI, "", {"model": "m", "messages": "x"}),
-        (OPENAI, "", {"model": "m", "messages": ["x"]}),
-        (OPENAI, "", {"model": "m", "messages": [{"role": "user"}]}),
-        (ANTHROPIC, "", {"max_tokens": 1, "messages": [{"role": "user", "content": "x"}]}),
-        (ANTHROPIC, "", {"model": "m", "messages": [{"role": "user", "content": "x"}]}),
-        (ANTHROPIC, "", {"model": "m", "max_tokens": "1", "messages": [{"content": "x"}]}),
-        (ANTHROPIC, "", {"model": "m", "max_tokens": 1}),
-        (ANTHROPIC, "", {"model": "m", "max_tokens": 1, "messages": {"a": 1}}),
-        (ANTHROPIC, "", {"model": "m", "max_tokens": 1, "messages": [{"role": "user"}]}),
-        (GOOGLE, "", {"contents": [{"parts": [{"text": "x"}]}]}),
-        (GOOGLE, "m", {}),
-        (GOOGLE, "m", {"contents": "x"}),
-        (GOOGLE, "m", {"contents": [{"role": "user"}]}),
-        (GOOGLE, "m", {"contents": ["x"]}),
-    ],
-)
+ASK = [{"role": "user", "content": "x"}]
+WRONG: list[tuple[Dialect, str, dict[str, Any]]] = [
+    (OPENAI, "", {"messages": ASK}),
+    (OPENAI, "", {"model": 5, "messages": ASK}),
+    (OPENAI, "", {"model": "m"}),
+    *((OPENAI, "", {"model": "m", "messages": odd}) for odd in ([], "x", ["x"], [{"role": "user"}])),
+    (ANTHROPIC, "", {"max_tokens": 1, "messages": ASK}),
+    (ANTHROPIC, "", {"model": "m", "messages": ASK}),
+    (ANTHROPIC, "", {"model": "m", "max_tokens": "1", "messages": [{"content": "x"}]}),
+    (ANTHROPIC, "", {"model": "m", "max_tokens": 1}),
+    (ANTHROPIC, "", {"model": "m", "max_tokens": 1, "messages": {"a": 1}}),
+    (ANTHROPIC, "", {"model": "m", "max_tokens": 1, "messages": [{"role": "user"}]}),
+    (GOOGLE, "", {"contents": [{"parts": [{"text": "x"}]}]}),
+    (GOOGLE, "m", {}),
+    *((GOOGLE, "m", {"contents": odd}) for odd in ("x", [{"role": "user"}], ["x"])),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("wire", "model", "body"), WRONG)
 def test_wrong_requests_are_refused(wire: Dialect, model: str, body: dict[str, Any]) -> None:
     error = wire.read(body, model)
     assert isinstance(error, ErrorAnswer)
@@ -154,20 +146,14 @@ def test_wrong_requests_are_refused(wire: Dialect, model: str, body: dict[str, A
 
 def test_openai_answer() -> None:
     body = OPENAI.answer_body(an_answer("hi", USAGE, upstream="host"), Call("abc", 12.9))
+    message = {"role": "assistant", "content": "hi", "refusal": None}
     assert body == {
         "id": "chatcmpl-abc",
         "object": "chat.completion",
         "created": 12,
         "model": "m-1",
         "provider": "host",
-        "choices": [
-            {
-                "index": 0,
-                "message": {"role": "assistant", "content": "hi", "refusal": None},
-                "logprobs": None,
-                "finish_reason": "stop",
-            }
-        ],
+        "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}],
         "usage": {
             "prompt_tokens": 1_000,
             "completion_tokens": 50,
@@ -199,16 +185,11 @@ def test_anthropic_answer() -> None:
 
 def test_google_answer() -> None:
     body = GOOGLE.answer_body(an_answer("hi", USAGE), Call("abc", 0))
+    content = {"role": "model", "parts": [{"text": "hi"}]}
     assert body == {
         "modelVersion": "m-1",
         "responseId": "abc",
-        "candidates": [
-            {
-                "index": 0,
-                "content": {"role": "model", "parts": [{"text": "hi"}]},
-                "finishReason": "STOP",
-            }
-        ],
+        "candidates": [{"index": 0, "content": content, "finishReason": "STOP"}],
         "usageMetadata": {
             "promptTokenCount": 1_000,
             "candidatesTokenCount": 20,
@@ -281,14 +262,8 @@ def test_withheld_answers() -> None:
 
 def test_error_envelopes() -> None:
     error = ErrorAnswer(ErrorClass.RATE_LIMIT, "slow", retry_after_s=1.5)
-    assert OPENAI.error_body(error, Call("x", 0)) == {
-        "error": {
-            "message": "slow",
-            "type": "requests",
-            "param": None,
-            "code": "rate_limit_exceeded",
-        }
-    }
+    worded = {"message": "slow", "type": "requests", "param": None, "code": "rate_limit_exceeded"}
+    assert OPENAI.error_body(error, Call("x", 0)) == {"error": worded}
     assert ANTHROPIC.error_body(error, Call("x", 0)) == {
         "type": "error",
         "error": {"type": "rate_limit_error", "message": "slow"},
