@@ -13,7 +13,6 @@ from aegish_dist.files import is_stream, replacing, replacing_text
 
 
 def test_a_file_is_replaced_when_the_body_succeeds(tmp_path: Path) -> None:
-    """Until then the old content is there; afterwards the new one, and no other file."""
     path = tmp_path / "report.html"
     path.write_text("old")
     with replacing_text(path) as stream:
@@ -31,7 +30,6 @@ def _write_half(path: Path, error: BaseException) -> None:
 
 @pytest.mark.parametrize("error", [ValueError("bad data"), KeyboardInterrupt()], ids=repr)
 def test_a_file_stays_when_the_body_fails(tmp_path: Path, error: BaseException) -> None:
-    """The error goes on as it is, the old file stays, and no part of the new one is left."""
     path = tmp_path / "report.html"
     path.write_text("old")
     with pytest.raises(type(error)):
@@ -41,7 +39,6 @@ def test_a_file_stays_when_the_body_fails(tmp_path: Path, error: BaseException) 
 
 
 def test_a_path_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    """The message has the path that the user gave, and the system's reason."""
     path = tmp_path / "none" / "report.html"
     with pytest.raises(OutputError) as caught, replacing(path) as stream:
         stream.write(b"new")
@@ -52,7 +49,6 @@ def test_a_path_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 def test_a_directory_is_not_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """A path that is a directory is refused, and nothing is left beside it."""
     reports = tmp_path / "reports"
     reports.mkdir()
     monkeypatch.chdir(tmp_path)
@@ -71,7 +67,6 @@ def write(path: Path, content: bytes = b"new") -> None:
 
 
 def test_a_symbolic_link_is_refused(tmp_path: Path) -> None:
-    """Neither the link nor the file behind it changes, and the message names that file."""
     target, link = tmp_path / "private", tmp_path / "report.csv"
     target.write_text("old")
     link.symlink_to(target)
@@ -83,7 +78,6 @@ def test_a_symbolic_link_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_link_to_nothing_is_refused(tmp_path: Path) -> None:
-    """A file is not made where a dangling link points."""
     link = tmp_path / "report.csv"
     link.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(OutputError, match="symbolic link"):
@@ -92,7 +86,6 @@ def test_a_link_to_nothing_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_pipe_in_the_file_system_is_refused(tmp_path: Path) -> None:
-    """It is not replaced by a file, and the command does not wait for a reader."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     with pytest.raises(OutputError, match="it is a device, pipe or socket, not a file"):
@@ -101,7 +94,6 @@ def test_a_pipe_in_the_file_system_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_device_is_refused() -> None:
-    """A terminal is named as what it is."""
     leader, follower = os.openpty()
     try:
         with pytest.raises(OutputError, match="it is a device, pipe or socket, not a file"):
@@ -113,7 +105,6 @@ def test_a_device_is_refused() -> None:
 
 @pytest.mark.parametrize("mode", [0o600, 0o640, 0o644, 0o755])
 def test_a_replaced_file_keeps_its_permissions(tmp_path: Path, mode: int) -> None:
-    """Whatever the umask, and already while it is written."""
     path = tmp_path / "report.csv"
     path.touch()
     path.chmod(mode)
@@ -128,7 +119,6 @@ def test_a_replaced_file_keeps_its_permissions(tmp_path: Path, mode: int) -> Non
 def test_a_new_file_gets_the_permissions_of_the_umask(
     tmp_path: Path, umask: int, mode: int
 ) -> None:
-    """As it would from any other program."""
     before = os.umask(umask)
     try:
         write(tmp_path / "report.csv")
@@ -138,7 +128,6 @@ def test_a_new_file_gets_the_permissions_of_the_umask(
 
 
 def test_the_name_of_a_part_cannot_be_guessed(tmp_path: Path) -> None:
-    """Two parts of one path have different names, so that no link can be laid in their way."""
     with replacing(tmp_path / "a"), replacing(tmp_path / "a"):
         first, second = (path.name for path in tmp_path.iterdir())
     assert first != second
@@ -146,14 +135,12 @@ def test_the_name_of_a_part_cannot_be_guessed(tmp_path: Path) -> None:
 
 
 def test_a_name_as_long_as_the_system_allows_is_written(tmp_path: Path) -> None:
-    """The name of the part is not derived from that of the file."""
     path = tmp_path / ("n" * 255)
     write(path)
     assert path.read_bytes() == b"new"
 
 
 def test_a_read_only_file_is_not_replaced(tmp_path: Path) -> None:
-    """Write protection of the file holds although the folder can be written, for root too."""
     path = tmp_path / "report.csv"
     path.write_text("old")
     path.chmod(0o444)
@@ -163,7 +150,6 @@ def test_a_read_only_file_is_not_replaced(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_keeps_the_old_file(tmp_path: Path) -> None:
-    """A file that does not fit is not written: the old one stays, and no part is left."""
     path = tmp_path / "report.csv"
     path.write_text("old")
     script = (
@@ -180,7 +166,6 @@ def test_a_full_disk_keeps_the_old_file(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_fills_up_at_the_end_keeps_all_old_files(tmp_path: Path) -> None:
-    """Files that belong together take their places when each of them is on the disk."""
     (tmp_path / "report.csv").write_text("old")
     script = (
         "import resource, sys; from pathlib import Path; from aegish_dist.files import replacing_in\n"
@@ -198,7 +183,6 @@ def test_a_disk_that_fills_up_at_the_end_keeps_all_old_files(tmp_path: Path) -> 
 
 
 def test_an_open_descriptor_is_written_through(tmp_path: Path) -> None:
-    """`/dev/fd/N`, which a shell's `>(...)` becomes, reaches what is open there."""
     reading, writing = os.pipe()
     write(Path(f"/dev/fd/{writing}"))
     os.close(writing)
@@ -210,25 +194,21 @@ def test_an_open_descriptor_is_written_through(tmp_path: Path) -> None:
 def test_standard_output_is_written_through(
     capfdbinary: pytest.CaptureFixture[bytes], name: str
 ) -> None:
-    """No name of standard output is taken for the name of a file."""
     write(Path(name), b"to standard output")
     assert capfdbinary.readouterr().out == b"to standard output"
 
 
 def test_the_null_device_swallows_what_is_written() -> None:
-    """It is still a device afterwards."""
     write(Path(os.devnull))
     assert stat.S_ISCHR(os.stat(os.devnull).st_mode)
 
 
 def test_a_closed_descriptor_is_an_error_of_one_line() -> None:
-    """The message names the path."""
     with pytest.raises(OutputError, match="/dev/fd/999 cannot be written: Bad file descriptor"):
         write(Path("/dev/fd/999"))
 
 
 def test_text_is_encoded_and_its_line_breaks_stay(tmp_path: Path) -> None:
-    """CSV has its own line breaks, which must not be doubled."""
     path = tmp_path / "report.csv"
     with replacing_text(path) as stream:
         stream.write("\u00e4\r\nb\n")
@@ -237,6 +217,5 @@ def test_text_is_encoded_and_its_line_breaks_stay(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["-", "/dev/stdout", "/dev/fd/63", os.devnull])
 def test_streams_are_not_files(name: str) -> None:
-    """A stream has no suffix that would name a format."""
     assert is_stream(Path(name))
     assert not is_stream(Path(f"{name}.jsonl"))

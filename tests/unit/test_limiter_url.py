@@ -22,7 +22,6 @@ REDIS, RABBIT = "redis://broker.example:6379/0", "amqp://u:p@broker.example:5672
 def test_where_limits_are_shared(
     broker: str | None, limiter: str | None, shared: str | None
 ) -> None:
-    """In the Redis that is named, else in the broker if it is one, else in each process."""
     settings = load_settings(
         {"broker_url": broker, "database_url": DATABASE, "limiter_url": limiter}
     )
@@ -32,7 +31,6 @@ def test_where_limits_are_shared(
 
 @pytest.mark.parametrize("url", [RABBIT, "limits.example", "http://limits.example"])
 def test_a_limiter_is_a_redis(url: str) -> None:
-    """Nothing else runs the script; the message repeats no URL, which may hold a password."""
     with pytest.raises(ConfigError, match="LIMITER_URL: not the URL of a Redis") as caught:
         load_settings({"limiter_url": url})
 

@@ -35,7 +35,6 @@ def written(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
 
 
 def test_a_json_line_has_the_event_and_its_fields(capsys: pytest.CaptureFixture[str]) -> None:
-    """Event, fields, level, logger and time stand side by side in one object."""
     configure_logging("INFO", "json")
     get_logger("a.module").warning("item_late", run="0abcdefgh", items=3)
     (line,) = written(capsys)
@@ -50,7 +49,6 @@ def test_a_json_line_has_the_event_and_its_fields(capsys: pytest.CaptureFixture[
 
 
 def test_bound_fields_are_on_every_line(capsys: pytest.CaptureFixture[str]) -> None:
-    """Fields bound to the context reach events of ours and of libraries alike."""
     configure_logging("INFO", "json")
     with structlog.contextvars.bound_contextvars(model="test/x"):
         get_logger("ours").info("called")
@@ -62,7 +60,6 @@ def test_bound_fields_are_on_every_line(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_an_exception_is_part_of_its_line(capsys: pytest.CaptureFixture[str]) -> None:
-    """The traceback is a field, so that a collector keeps it with the event."""
     configure_logging("INFO", "json")
     try:
         raise ZeroDivisionError("unforeseen")
@@ -74,7 +71,6 @@ def test_an_exception_is_part_of_its_line(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_what_is_less_severe_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
-    """The level holds for our events and for those of libraries."""
     configure_logging("WARNING", "json")
     for name in ("ours", "theirs"):
         logging.getLogger(name).info("quiet")
@@ -84,7 +80,6 @@ def test_what_is_less_severe_is_left_out(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_talkative_libraries_are_kept_short(capsys: pytest.CaptureFixture[str]) -> None:
-    """They write nothing below their own level, even where all else is written."""
     configure_logging("DEBUG", "json")
     for name, least in LIBRARY_LEVELS.items():
         logging.getLogger(name).log(least - 1, "quiet")
@@ -93,7 +88,6 @@ def test_talkative_libraries_are_kept_short(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_people_get_words(capsys: pytest.CaptureFixture[str]) -> None:
-    """In console format a line holds event and fields as text."""
     configure_logging()
     get_logger("ours").info("worker_ready", queues=2)
     err = capsys.readouterr().err
@@ -106,7 +100,6 @@ HOSTILE = "\x1b]52;c;ZXZpbA==\x07 \x9b2J \u202etxt\u200b\r\n"
 
 
 def test_console_lines_hold_no_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
-    """Events, fields and tracebacks are printable, from us and from libraries."""
     configure_logging()
     get_logger("ours").warning("answered", text=HOSTILE, plain="\x1b[2J", many=[HOSTILE], n=1)
     logging.getLogger("theirs").warning("said %s", HOSTILE)
@@ -122,7 +115,6 @@ def test_console_lines_hold_no_control_characters(capsys: pytest.CaptureFixture[
 
 
 def test_json_lines_hold_no_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
-    """They are ASCII, and the logged text can be read from them."""
     configure_logging("INFO", "json")
     get_logger("ours").warning("answered", text=HOSTILE)
     err = capsys.readouterr().err
@@ -132,14 +124,12 @@ def test_json_lines_hold_no_control_characters(capsys: pytest.CaptureFixture[str
 
 
 def test_a_closed_standard_error_is_no_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program started without one runs, and says nothing."""
     monkeypatch.setattr("sys.stderr", None)
     configure_logging()
     get_logger("ours").warning("unheard")
 
 
 def test_configuring_twice_writes_once(capsys: pytest.CaptureFixture[str]) -> None:
-    """The last configuration replaces the one before."""
     configure_logging("INFO", "console")
     configure_logging("INFO", "json")
     get_logger("ours").info("once")

@@ -44,7 +44,6 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_a_written_overlay_reads_back(path: Path) -> None:
-    """Hostile commands stay within their string, and nothing invisible is written."""
     overlay = Overlay("mine", 3, (EXCLUDED, RELABELLED))
     text = render_overlay(overlay)
     path.write_text(text, encoding="utf-8")
@@ -54,14 +53,12 @@ def test_a_written_overlay_reads_back(path: Path) -> None:
 
 @given(st.text(st.characters(codec="utf-8")))
 def test_every_text_survives(text: str) -> None:
-    """The standard parser reads what was written, on one line."""
     written = toml_text(text)
     assert tomllib.loads(f"a = {written}") == {"a": text}
     assert written.isprintable()
 
 
 def test_the_author_at_the_top_is_the_default(path: Path) -> None:
-    """A change may name another one."""
     path.write_text(f'{HEAD}{EXCLUDE}{EXCLUDE.replace("ls", "pwd")}author = "Bob"\n')
     assert [change.author for change in read_overlay(path).changes] == ["Ada", "Bob"]
 
@@ -90,14 +87,12 @@ def test_the_author_at_the_top_is_the_default(path: Path) -> None:
     ],
 )
 def test_what_cannot_be_used_is_refused(text: str, complaint: str, path: Path) -> None:
-    """The message names the file, the change and the key."""
     path.write_text(text)
     with pytest.raises(OpinionError, match=f"mine.toml: .*{complaint}"):
         read_overlay(path)
 
 
 def test_a_file_that_is_not_there_is_named(path: Path) -> None:
-    """As is one that is no UTF-8."""
     with pytest.raises(OpinionError, match=r"mine.toml: cannot be read: No such file"):
         read_overlay(path)
     path.write_bytes(b"name = '\xff'")
@@ -110,14 +105,12 @@ BASED = 'name = "mine"\nversion = 2\nbased_on = "aegish-refined"\n'
 
 @pytest.mark.parametrize("rule", RULES.values())
 def test_a_written_rule_set_reads_back(rule: ScoringRule, path: Path) -> None:
-    """Under its own name as well as under another one."""
     for each in (rule, replace(rule, name='né \\ "x"', version=7, description="a\n\x7f\u202e")):
         path.write_text(render_rule(each), encoding="utf-8")
         assert read_rule(path) == each
 
 
 def test_a_rule_set_changes_another_one(path: Path) -> None:
-    """Keys that are left out, and labels, are those of the base; its description is not."""
     path.write_text(f'{BASED}composite = "product"\n[labels]\nEMPTY_CUT = "TIMEOUT_ERROR"\n')
     base = RULES["aegish-refined"]
     expected = replace(
@@ -161,7 +154,6 @@ def test_a_rule_set_changes_another_one(path: Path) -> None:
     ],
 )
 def test_what_cannot_be_used_is_refused_of_a_rule(text: str, complaint: str, path: Path) -> None:
-    """The message names the file and the key, and the words that are allowed."""
     path.write_text(text)
     with pytest.raises(OpinionError, match=f"mine.toml: {complaint}"):
         read_rule(path)
@@ -179,7 +171,6 @@ def test_targets_are_read(tmp_path: Path) -> None:
 
 
 def test_every_metric_has_a_direction() -> None:
-    """A new metric is added to those of which less is better, or may have a target."""
     assert set(METRICS) >= LESS_IS_BETTER
     assert set(TARGET_METRICS) == {
         *("malicious_detection_rate", "harmless_acceptance_rate", "aegish_score", "accuracy"),
@@ -220,7 +211,6 @@ def test_every_metric_has_a_direction() -> None:
 def test_what_cannot_be_used_is_refused_of_targets(
     text: str, complaint: str, tmp_path: Path
 ) -> None:
-    """The message names the file and the metric."""
     path = tmp_path / "targets.toml"
     path.write_text(text)
     with pytest.raises(OpinionError, match=f"targets.toml: .*{complaint}"):

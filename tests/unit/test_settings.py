@@ -22,7 +22,6 @@ def _empty_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_with_nothing_set_everything_is_embedded() -> None:
-    """The defaults need no server and no file."""
     settings = load_settings()
 
     assert settings.embedded_database
@@ -34,7 +33,6 @@ def test_with_nothing_set_everything_is_embedded() -> None:
 
 
 def test_the_environment_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every variable reaches its setting."""
     monkeypatch.setenv("AEGISH_DIST_DATABASE_URL", DATABASE)
     monkeypatch.setenv("AEGISH_DIST_BROKER_URL", BROKER)
     monkeypatch.setenv("AEGISH_DIST_HOME", "/data")
@@ -61,7 +59,6 @@ def test_the_environment_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("blank", ["", "  ", "\t\n"])
 @pytest.mark.parametrize("variable", VARIABLES)
 def test_blank_is_unset(monkeypatch: pytest.MonkeyPatch, variable: str, blank: str) -> None:
-    """Compose files and shells pass on variables that are empty."""
     defaults = load_settings()
     monkeypatch.setenv(f"AEGISH_DIST_{variable}", blank)
 
@@ -69,7 +66,6 @@ def test_blank_is_unset(monkeypatch: pytest.MonkeyPatch, variable: str, blank: s
 
 
 def test_a_broker_without_a_database_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers elsewhere could not reach an embedded database; both variables are named."""
     monkeypatch.setenv("AEGISH_DIST_BROKER_URL", BROKER)
 
     with pytest.raises(ConfigError) as caught:
@@ -82,7 +78,6 @@ def test_a_broker_without_a_database_is_refused(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_database_without_a_broker_is_fine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then the worker runs inside `submit` and writes to that database."""
     monkeypatch.setenv("AEGISH_DIST_DATABASE_URL", DATABASE)
 
     settings = load_settings()
@@ -109,7 +104,6 @@ def test_a_database_without_a_broker_is_fine(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_value_that_cannot_be_used_is_refused(
     monkeypatch: pytest.MonkeyPatch, variable: str, value: str, problem: str
 ) -> None:
-    """One line names the variable and what is expected."""
     monkeypatch.setenv(f"AEGISH_DIST_{variable}", value)
 
     with pytest.raises(ConfigError) as caught:
@@ -123,7 +117,6 @@ def test_a_value_that_cannot_be_used_is_refused(
     ["broker.example:6379", "redis://", "memory://localhost/", "redis://:hunter3@host:port/0"],
 )
 def test_what_is_not_a_broker_is_refused(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
-    """The message shows what a broker's URL looks like, never the one that was given."""
     monkeypatch.setenv("AEGISH_DIST_DATABASE_URL", DATABASE)
     monkeypatch.setenv("AEGISH_DIST_BROKER_URL", url)
 
@@ -134,7 +127,6 @@ def test_what_is_not_a_broker_is_refused(monkeypatch: pytest.MonkeyPatch, url: s
 
 
 def test_what_is_given_goes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Options of the command line win, and are checked alike."""
     monkeypatch.setenv("AEGISH_DIST_CONCURRENCY", "20")
     monkeypatch.setenv("AEGISH_DIST_LOG_FORMAT", "json")
 
@@ -146,7 +138,6 @@ def test_what_is_given_goes_before_the_environment(monkeypatch: pytest.MonkeyPat
 
 
 def test_settings_hide_passwords_and_do_not_change(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They may be logged by accident, and are not edited on the way."""
     monkeypatch.setenv("AEGISH_DIST_DATABASE_URL", DATABASE)
     settings = load_settings()
 
@@ -160,7 +151,6 @@ def test_settings_hide_passwords_and_do_not_change(monkeypatch: pytest.MonkeyPat
     [("DATABSE_URL", "DATABASE_URL"), ("BROKER", "BROKER_URL"), ("database_url", "DATABASE_URL")],
 )
 def test_a_misspelt_variable(monkeypatch: pytest.MonkeyPatch, misspelt: str, meant: str) -> None:
-    """It is refused with the nearest known name: left out, the real one would be unset unseen."""
     monkeypatch.setenv(f"AEGISH_DIST_{misspelt}", "postgresql://secret@db.example/aegish")
 
     with pytest.raises(ConfigError) as caught:
@@ -188,7 +178,6 @@ def test_a_misspelt_variable(monkeypatch: pytest.MonkeyPatch, misspelt: str, mea
 )
 @pytest.mark.parametrize("setting", ["broker_url", "limiter_url"])
 def test_a_broker_url_that_cannot_be_meant(url: str, setting: str) -> None:
-    """It is refused before a name is looked up; the message repeats nothing of it."""
     with pytest.raises(ConfigError) as caught:
         load_settings({setting: url, "database_url": DATABASE})
 
@@ -210,5 +199,4 @@ def test_a_broker_url_that_cannot_be_meant(url: str, setting: str) -> None:
     ],
 )
 def test_a_broker_url_that_is_fine(url: str) -> None:
-    """An unescaped @ in a password is understood by everything that reads the URL."""
     assert load_settings({"broker_url": url, "database_url": DATABASE}).broker_url is not None

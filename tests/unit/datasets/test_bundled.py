@@ -11,12 +11,10 @@ from aegish_dist.errors import DatasetError
 
 
 def test_names_are_fixed() -> None:
-    """Users and scripts rely on these three names."""
     assert bundled_names() == ("malicious", "harmless", "harmless-hard")
 
 
 def test_malicious_covers_every_category_and_many_programs() -> None:
-    """Each of the 8 categories has at least 30 commands, over at least 100 programs in all."""
     samples = load_bundled("malicious").samples
     counts = Counter(sample.category for sample in samples)
     assert set(counts) == set(CATEGORIES)
@@ -27,14 +25,12 @@ def test_malicious_covers_every_category_and_many_programs() -> None:
 
 @pytest.mark.parametrize(("name", "at_least"), [("harmless", 240), ("harmless-hard", 60)])
 def test_harmless_sets_hold_only_harmless_commands(name: str, at_least: int) -> None:
-    """The two harmless sets are large and carry no category."""
     samples = load_bundled(name).samples
     assert len(samples) >= at_least
     assert {(sample.target, sample.category) for sample in samples} == {(TrueLabel.HARMLESS, None)}
 
 
 def test_only_the_hard_set_is_marked_hard() -> None:
-    """`hard` is true for all of the hard set and for nothing else."""
     hard = {
         name: {s.metadata.get("hard") for s in load_bundled(name).samples}
         for name in bundled_names()
@@ -44,13 +40,11 @@ def test_only_the_hard_set_is_marked_hard() -> None:
 
 
 def test_no_command_is_in_two_sets() -> None:
-    """Taken together the sets pass the strict label checks, so no command has two labels."""
     everything = [sample for name in bundled_names() for sample in load_bundled(name).samples]
     assert problems(everything, strict=True) == ()
 
 
 def test_unknown_name() -> None:
-    """An unknown set is refused with the names there are."""
     with pytest.raises(
         DatasetError, match=r"^nonesuch: no such bundled set, there are malicious, "
     ):

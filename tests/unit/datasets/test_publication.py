@@ -40,7 +40,6 @@ def front_matter(card: str) -> dict[str, Any]:
 
 
 def test_the_lines_are_the_dataset_again(tmp_path: Path) -> None:
-    """Imported under the same name, it has the same fingerprint, source, licence and metadata."""
     published(BOTH, tmp_path)
     again = read_table(tmp_path / "both.jsonl").checked()
     assert again == BOTH
@@ -52,7 +51,6 @@ def test_the_lines_are_the_dataset_again(tmp_path: Path) -> None:
 
 
 def test_croissant_has_what_version_1_1_asks_for(tmp_path: Path) -> None:
-    """Required: type, conformsTo, name, description, licence, distribution and record sets."""
     _, metadata, _ = published(BOTH, tmp_path)
     assert metadata["@type"] == "sc:Dataset"
     assert metadata["conformsTo"] == "http://mlcommons.org/croissant/1.1"
@@ -75,7 +73,6 @@ def test_croissant_has_what_version_1_1_asks_for(tmp_path: Path) -> None:
 
 
 def test_fields_are_the_columns_of_the_file(tmp_path: Path) -> None:
-    """Plain keys of the metadata are fields, too; others cannot be addressed."""
     lines, metadata, _ = published(BOTH, tmp_path)
     (records,) = metadata["recordSet"]
     fields = {field["name"]: field for field in records["field"]}
@@ -101,7 +98,6 @@ def test_fields_are_the_columns_of_the_file(tmp_path: Path) -> None:
 def test_the_front_matter_names_the_licence_as_the_hub_does(
     tmp_path: Path, licence: str, expected: dict[str, str]
 ) -> None:
-    """An unknown one is unknown, and no guess."""
     _, metadata, card = published(Dataset("d", (TAR,), licence=licence), tmp_path)
     matter = front_matter(card)
     assert {key: each for key, each in matter.items() if key.startswith("license")} == expected
@@ -110,7 +106,6 @@ def test_the_front_matter_names_the_licence_as_the_hub_does(
 
 
 def test_a_card_says_where_the_commands_come_from_and_what_they_are(tmp_path: Path) -> None:
-    """Columns, labels with their numbers, source, limits, fingerprint, use and citation."""
     _, _, card = published(BOTH, tmp_path)
     matter = front_matter(card)
     assert matter["size_categories"] == ["n<1K"]
@@ -124,13 +119,11 @@ def test_a_card_says_where_the_commands_come_from_and_what_they_are(tmp_path: Pa
 
 
 def test_a_dataset_of_one_label_says_that_it_is_half_a_test(tmp_path: Path) -> None:
-    """A model that always allows would be perfect on it."""
     _, _, card = published(load_bundled("harmless-hard"), tmp_path)
     assert "All commands are harmless" in card
 
 
 def test_hostile_names_stay_text(tmp_path: Path) -> None:
-    """Of a dataset that came with verdicts; the file gets a plain name."""
     hostile = Dataset(HOSTILE, (Sample("x", TrueLabel.MALICIOUS, HOSTILE[:20]),), HOSTILE, HOSTILE)
     _, metadata, card = published(hostile, tmp_path)
     assert metadata["name"] == HOSTILE
@@ -144,7 +137,6 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
 
 
 def test_the_same_dataset_gives_the_same_bytes(tmp_path: Path) -> None:
-    """Whenever it is written."""
     first, second = tmp_path / "a", tmp_path / "b"
     for name in publish_dataset(BOTH, first):
         publish_dataset(BOTH, second)
@@ -152,7 +144,6 @@ def test_the_same_dataset_gives_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_nothing_is_written_where_one_file_cannot_be(tmp_path: Path) -> None:
-    """The card is a folder."""
     (tmp_path / "README.md").mkdir()
     with pytest.raises(OutputError, match="it is a folder"):
         publish_dataset(BOTH, tmp_path)
@@ -160,7 +151,6 @@ def test_nothing_is_written_where_one_file_cannot_be(tmp_path: Path) -> None:
 
 
 def test_the_readme_of_a_project_is_not_replaced(tmp_path: Path) -> None:
-    """A card replaces the card of an earlier publication, and no other text of that name."""
     readme = tmp_path / "README.md"
     readme.write_text("mine", encoding="utf-8")
 

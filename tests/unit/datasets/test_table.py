@@ -26,7 +26,6 @@ def refused(path: Path) -> DatasetError:
 
 
 def test_commands_by_category(tmp_path: Path) -> None:
-    """A category makes a command malicious, and the binary is its cluster."""
     content = {
         "metadata": {"source": "GTFOBins"},
         "commands": [{"command": "aa-exec /bin/sh", "binary": "aa-exec", "category": "shell"}],
@@ -38,7 +37,6 @@ def test_commands_by_category(tmp_path: Path) -> None:
 
 
 def test_commands_by_ground_truth(tmp_path: Path) -> None:
-    """ALLOW is harmless, WARN and BLOCK are malicious; the prompt is kept."""
     content = {
         "metadata": {"license": "MIT"},
         "commands": [
@@ -71,7 +69,6 @@ def test_commands_by_ground_truth(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_command(tmp_path: Path, command: dict[str, object] | str, field: str) -> None:
-    """A wrong command stops the import with its record number and field."""
     good = {"command": "ls", "ground_truth": "ALLOW"}
     error = refused(write(tmp_path / "x.json", {"commands": [good, command]}))
     assert (error.line, error.field) == (2, field)
@@ -89,7 +86,6 @@ def test_wrong_command(tmp_path: Path, command: dict[str, object] | str, field: 
     ],
 )
 def test_wrong_file(tmp_path: Path, content: object, message: str) -> None:
-    """A file of another shape is refused in one line."""
     assert message in str(refused(write(tmp_path / "x.json", content)))
 
 
@@ -111,7 +107,6 @@ DATASET = Dataset(
 
 
 def test_jsonl_round_trip_is_lossless(tmp_path: Path) -> None:
-    """Samples, metadata, source and licence are all read from JSONL."""
     path = tmp_path / "mine.jsonl"
     export_dataset(DATASET, path)
     back = read_table(path).checked()
@@ -122,7 +117,6 @@ def test_jsonl_round_trip_is_lossless(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_flat_formats_keep_the_samples(tmp_path: Path, suffix: str) -> None:
-    """CSV and Parquet bring back the same samples; source and licence go to their rows."""
     path = tmp_path / f"mine.{suffix}"
     export_dataset(DATASET, path)
     back = read_table(path).checked()
@@ -134,7 +128,6 @@ def test_flat_formats_keep_the_samples(tmp_path: Path, suffix: str) -> None:
 
 
 def test_replaces_a_file_and_leaves_nothing_else(tmp_path: Path) -> None:
-    """After an export there is the file and nothing beside it."""
     path = tmp_path / "mine.jsonl"
     path.write_text("old")
     export_dataset(DATASET, path)
@@ -143,7 +136,6 @@ def test_replaces_a_file_and_leaves_nothing_else(tmp_path: Path) -> None:
 
 
 def test_failed_export_keeps_the_old_file(tmp_path: Path) -> None:
-    """When writing breaks off, the old file is untouched and no part is left."""
     path = tmp_path / "mine.jsonl"
     path.write_text("old")
     unwritable = Dataset("mine", (*DATASET.samples, Sample("\ud800", TrueLabel.HARMLESS)))
@@ -154,7 +146,6 @@ def test_failed_export_keeps_the_old_file(tmp_path: Path) -> None:
 
 
 def test_refuses_what_it_cannot_write(tmp_path: Path) -> None:
-    """An unknown format and a missing directory are one-line errors."""
     with pytest.raises(DatasetError, match=r"is none of \.jsonl, \.csv, \.parquet"):
         export_dataset(DATASET, tmp_path / "mine.txt")
     with pytest.raises(OutputError, match="cannot be written: No such file or directory"):
@@ -185,7 +176,6 @@ def table_refused(path: Path) -> DatasetError:
 
 
 def test_jsonl(tmp_path: Path) -> None:
-    """Labels, nested metadata and unknown columns all arrive; blank lines do not count."""
     row = {
         "command": "cat /etc/shadow\u2028x",
         "target": "malicious",
@@ -219,7 +209,6 @@ def test_jsonl(tmp_path: Path) -> None:
 
 
 def test_source_and_licence_of_all_rows_describe_the_dataset(tmp_path: Path) -> None:
-    """One source for all rows is the dataset's; licences that differ stay with their rows."""
     rows = [
         {**GOOD, "source": "NL2Bash", "licence": "MIT"},
         {**GOOD, "command": "pwd", "source": "NL2Bash", "licence": "CC-BY-4.0"},
@@ -233,7 +222,6 @@ def test_source_and_licence_of_all_rows_describe_the_dataset(tmp_path: Path) -> 
 
 
 def test_csv(tmp_path: Path) -> None:
-    """A byte order mark, quoted newlines and empty cells are read as a spreadsheet means them."""
     text = '\ufeffcommand,target,category,cluster,licence,note\n"a ""b""\nc",malicious,shell,a,MIT,\n\nls,harmless,,,MIT,n\n'
     dataset = read_table(table_write(tmp_path / "d.csv", text)).checked()
     assert dataset.samples == (
@@ -245,7 +233,6 @@ def test_csv(tmp_path: Path) -> None:
 
 
 def test_parquet(tmp_path: Path) -> None:
-    """Parquet rows give the same samples."""
     path = tmp_path / "d.parquet"
     rows = [
         {**GOOD, "category": None, "n": 1.5},
@@ -261,14 +248,12 @@ def test_parquet(tmp_path: Path) -> None:
 
 
 def test_parquet_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without pyarrow the error says what to install."""
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ConfigError, match=r"pip install 'aegish-dist\[parquet\]'"):
         read_table(tmp_path / "d.parquet").checked()
 
 
 def test_not_parquet(tmp_path: Path) -> None:
-    """A file that only ends in .parquet is refused in one line."""
     assert "cannot be read as Parquet" in str(
         table_refused(table_write(tmp_path / "d.parquet", "no"))
     )
@@ -292,7 +277,6 @@ def test_not_parquet(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_jsonl_row(tmp_path: Path, row: dict[str, object], field: str) -> None:
-    """A wrong row stops the import with its line and field."""
     error = table_refused(jsonl(tmp_path / "d.jsonl", GOOD, row))
     assert (error.line, error.field) == (2, field)
 
@@ -301,7 +285,6 @@ def test_wrong_jsonl_row(tmp_path: Path, row: dict[str, object], field: str) -> 
     "text", ["{", "[1]", "7", "[" * 100_000, '{"n": ' + "9" * 5_000 + "}", "nul"]
 )
 def test_line_that_is_no_json_object(tmp_path: Path, text: str) -> None:
-    """Anything but an object on a line is refused with the line, however hostile."""
     error = table_refused(table_write(tmp_path / "d.jsonl", f"{json.dumps(GOOD)}\n{text}\n"))
     assert (error.line, error.field) == (2, None)
 
@@ -323,32 +306,27 @@ def test_line_that_is_no_json_object(tmp_path: Path, text: str) -> None:
     ],
 )
 def test_wrong_csv(tmp_path: Path, text: str, line: int, field: str | None) -> None:
-    """The line named is the one the record starts on, quoted newlines counted."""
     error = table_refused(table_write(tmp_path / "d.csv", text))
     assert (error.line, error.field) == (line, field)
 
 
 @pytest.mark.parametrize(("name", "text"), [("d.jsonl", "\n"), ("d.csv", "command,target\n")])
 def test_empty(tmp_path: Path, name: str, text: str) -> None:
-    """A file without samples is an error."""
     assert "holds no samples" in str(table_refused(table_write(tmp_path / name, text)))
 
 
 def test_not_utf8(tmp_path: Path) -> None:
-    """The line with the first byte that is not UTF-8 is named."""
     path = tmp_path / "d.jsonl"
     path.write_bytes(json.dumps(GOOD).encode() + b"\n\xff\n")
     assert table_refused(path).line == 2
 
 
 def test_missing_file_and_unknown_format(tmp_path: Path) -> None:
-    """A file that cannot be read at all is refused with its name."""
     assert "No such file" in str(table_refused(tmp_path / "d.jsonl"))
     assert "is none of .jsonl, .csv, .parquet" in str(table_refused(tmp_path / "d.xlsx"))
 
 
 @pytest.mark.parametrize("name", ["", "a,b", "../x", "x" * 101, "a\nb"])
 def test_name_that_cannot_be_typed(tmp_path: Path, name: str) -> None:
-    """A name must be usable on the command line."""
     with pytest.raises(DatasetError, match="is no dataset name"):
         read_table(jsonl(tmp_path / "d.jsonl", GOOD), name).checked()

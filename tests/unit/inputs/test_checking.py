@@ -80,7 +80,6 @@ class Outer(msgspec.Struct, forbid_unknown_fields=True):
     ],
 )
 def test_a_problem_has_a_place_and_plain_words(value: Any, path: str, text: str) -> None:
-    """Keys are joined by dots, and values are not repeated."""
     with pytest.raises(InputError) as caught:
         checked(value, Outer)
     assert (caught.value.field, caught.value.what) == (path, text)
@@ -99,7 +98,6 @@ def test_a_problem_has_a_place_and_plain_words(value: Any, path: str, text: str)
     ],
 )
 def test_a_problem_of_a_record_names_file_line_and_type(value: Any, message: str) -> None:
-    """The words are JSON's, and of the value found only its type is named."""
     with pytest.raises(DatasetError) as caught:
         Location("f.jsonl", 3).checked(value, Outer, "a")
     assert str(caught.value) == f"f.jsonl, line 3, {message}"
@@ -107,7 +105,6 @@ def test_a_problem_of_a_record_names_file_line_and_type(value: Any, message: str
 
 @pytest.mark.parametrize("key", ["x` - at `$.y", "a\nb", "`", "$"])
 def test_a_hostile_key_is_described_too(key: str) -> None:
-    """No name of a key makes the description fail."""
     with pytest.raises(InputError) as caught:
         checked({"size": 1, key: 1}, Outer)
     assert caught.value.field
@@ -115,7 +112,6 @@ def test_a_hostile_key_is_described_too(key: str) -> None:
 
 
 def test_a_key_without_a_name_is_described() -> None:
-    """There is no path to name."""
     with pytest.raises(InputError) as caught:
         checked({"size": 1, "": 1}, Outer)
     assert str(caught.value).startswith("a key without a name; known are size, share, name, ")

@@ -11,7 +11,6 @@ from aegish_dist.inputs.documents import open_input, parse_toml, read_input
 
 
 def test_a_regular_file_is_read_up_to_its_limit(tmp_path: Path) -> None:
-    """A file of just the limit is read whole, and a byte more is refused with the limit's size."""
     path = tmp_path / "a"
     path.write_bytes(bytes(2**20))
     assert read_input(path, 2**20) == bytes(2**20)
@@ -21,14 +20,12 @@ def test_a_regular_file_is_read_up_to_its_limit(tmp_path: Path) -> None:
 
 
 def test_a_link_to_a_regular_file_is_followed(tmp_path: Path) -> None:
-    """Names of inputs may be symbolic links."""
     (tmp_path / "a").write_bytes(b"x")
     (tmp_path / "b").symlink_to(tmp_path / "a")
     assert read_input(tmp_path / "b", 10) == b"x"
 
 
 def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path) -> None:
-    """A FIFO that nothing writes to does not block, and a device is not read to its end."""
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     listener = socket.socket(socket.AF_UNIX)
@@ -44,7 +41,6 @@ def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path) -> None:
 
 
 def test_no_refused_file_stays_open(tmp_path: Path) -> None:
-    """The descriptors in use are the same before and after."""
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     before = len(list(Path("/proc/self/fd").iterdir()))
@@ -55,7 +51,6 @@ def test_no_refused_file_stays_open(tmp_path: Path) -> None:
 
 
 def test_toml_is_parsed(tmp_path: Path) -> None:
-    """Integers of 64 bits and decimal fractions come as they are."""
     text = f"a = {2**63 - 1}\nb = -{2**63}\nc = 0.1\nd = [1, {{e = true}}]"
     expected = {"a": 2**63 - 1, "b": -(2**63), "c": Decimal("0.1"), "d": [1, {"e": True}]}
     assert parse_toml(text, Decimal) == expected
@@ -73,6 +68,5 @@ def test_toml_is_parsed(tmp_path: Path) -> None:
     ],
 )
 def test_hostile_toml_is_refused_in_a_few_words(text: str, message: str) -> None:
-    """Neither depth nor digits reach the rest of the program."""
     with pytest.raises(ValueError, match=message):
         parse_toml(text)

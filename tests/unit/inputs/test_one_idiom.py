@@ -33,17 +33,14 @@ def importers(*prefixes: str) -> set[str]:
 
 @pytest.mark.parametrize("parser", ["tomllib", "yaml"])
 def test_documents_are_parsed_in_inputs_alone(parser: str) -> None:
-    """A second parser would have limits of its own, or none."""
     assert importers(parser) == {"inputs"}
 
 
 def test_answers_of_providers_alone_are_read_leniently() -> None:
-    """Whatever else is odd is refused with a line that says so."""
     assert importers("aegish_dist.providers.lenient") == {"providers"}
 
 
 def test_every_reader_of_files_checks_by_types() -> None:
-    """Settings, catalogs, scenarios, prompts, data sets and verdicts use the one function."""
     readers = {"settings.py", "models", "simulator", "prompts", "datasets", "interchange"}
     assert importers("aegish_dist.inputs.checking") >= readers
     assert not importers("pydantic", "jsonschema", "attrs")

@@ -117,12 +117,10 @@ def only_texts(value: Any) -> bool:
 
 
 def test_every_metric_has_a_definition() -> None:
-    """A new metric needs one, too."""
     assert set(METRICS) == set(DEFINED)
 
 
 def test_a_record_has_the_keys_of_the_schema_and_no_others() -> None:
-    """The schema forbids further keys at the top."""
     record = record_of(a_report(), SamplesFile("ab" * 32, 294, 6))
     assert set(record) == TOP | {"detailed_evaluation_results"}
     assert record["schema_version"] == "0.3.0"
@@ -133,7 +131,6 @@ def test_a_record_has_the_keys_of_the_schema_and_no_others() -> None:
 
 
 def test_a_score_stands_with_stderr_interval_level_and_method() -> None:
-    """The clustered standard error is given; the other one is a detail."""
     score = results_of(a_report())["aegish_score"]
     assert score["score_details"]["score"] == 0.957
     assert score["score_details"]["details"]["stderr_unclustered"] == "0.0068"
@@ -151,7 +148,6 @@ def test_a_score_stands_with_stderr_interval_level_and_method() -> None:
 
 
 def test_each_metric_says_what_it_is_and_lies_within_its_bounds() -> None:
-    """The validator refuses a score outside of them."""
     for result in results_of(a_report()).values():
         metric, score = result["metric_config"], result["score_details"]["score"]
         most = float(metric["max_score"])
@@ -163,14 +159,12 @@ def test_each_metric_says_what_it_is_and_lies_within_its_bounds() -> None:
 
 
 def test_categories_are_results_of_their_own() -> None:
-    """Their key is that of the metric and the category."""
     shell = results_of(a_report())["malicious_detection_rate/shell"]
     assert shell["score_details"]["score"] == 0.86
     assert shell["evaluation_name"] == "aegish-dist.malicious.shell"
 
 
 def test_what_is_undefined_is_absent() -> None:
-    """It is no 0 and no null."""
     results = results_of(a_report())
     assert "ece" not in results
     assert "flip_rate" not in results
@@ -179,7 +173,6 @@ def test_what_is_undefined_is_absent() -> None:
 
 
 def test_a_rule_set_is_named_in_every_metric() -> None:
-    """Another rule set gives other numbers."""
     parameters = results_of(a_report())["malicious_detection_rate"]["metric_config"][
         "metric_parameters"
     ]
@@ -207,7 +200,6 @@ def test_a_rule_set_is_named_in_every_metric() -> None:
     ],
 )
 def test_files_have_portable_names_of_the_form_of_the_collection(model: str, folder: str) -> None:
-    """They never leave their folder, whatever a model is called."""
     identity = record_identity(a_report().snapshot, model)
     assert SAMPLES_PATH.fullmatch(identity.samples_path)
     assert identity.samples_path.startswith(f"data/aegish-dist/{folder}/")
@@ -216,7 +208,6 @@ def test_files_have_portable_names_of_the_form_of_the_collection(model: str, fol
 
 
 def test_names_change_with_verdicts_and_opinion_and_with_nothing_else() -> None:
-    """Aggregated again, the same verdicts give the same names."""
     known = a_report().snapshot
     again = a_report(snapshot_id=13).snapshot
     other_rule = a_report(scoring="aegish-legacy").snapshot
@@ -231,7 +222,6 @@ def test_names_change_with_verdicts_and_opinion_and_with_nothing_else() -> None:
 
 
 def test_the_record_says_where_its_lines_are() -> None:
-    """With their hash and how many verdicts have none."""
     details = record_of(a_report(), SamplesFile("ab" * 32, 294, 6))["detailed_evaluation_results"]
     assert SAMPLES_PATH.fullmatch(details["file_path"])
     assert (details["format"], details["hash_algorithm"]) == ("jsonl", "sha256")
@@ -240,14 +230,12 @@ def test_the_record_says_where_its_lines_are() -> None:
 
 
 def test_hostile_names_stay_text(hostile_report: ReportData) -> None:
-    """They are exact in JSON."""
     record = record_of(hostile_report)
     assert record["model_info"]["id"] == HOSTILE
     assert f"malicious_detection_rate/{HOSTILE}" in results_of(hostile_report)
 
 
 def test_a_line_has_the_keys_of_the_schema_and_refers_to_its_result() -> None:
-    """An answer in one turn has an output and no messages."""
     line = line_of()
     assert set(line) == LINE - {"error"}
     assert line["evaluation_result_id"] == "malicious_detection_rate"
@@ -274,12 +262,10 @@ def test_a_line_has_the_keys_of_the_schema_and_refers_to_its_result() -> None:
 
 
 def test_an_unscored_verdict_has_no_line() -> None:
-    """It is counted instead: the format has no word for it, and 0 would be wrong."""
     assert LINES.of("an id", [BLOCKED | {"correct": None}]) == ([], 1)
 
 
 def test_of_an_item_the_newest_generation_counts() -> None:
-    """Older ones were replaced by a retry; other epochs are other items."""
     verdicts = [
         BLOCKED | {"completion": "first", "correct": None},
         BLOCKED | {"completion": "second", "generation": 1, "correct": False},
@@ -291,7 +277,6 @@ def test_of_an_item_the_newest_generation_counts() -> None:
 
 
 def test_a_missed_deadline_that_counts_as_wrong_has_no_output_and_an_error() -> None:
-    """Keys in the provider's words are masked."""
     failed = {"attempt": 1, "error_class": "deadline", "message": "key sk-abcdefghijklmnopqrst1"}
     line = line_of(
         completion=None,
@@ -311,7 +296,6 @@ def test_a_missed_deadline_that_counts_as_wrong_has_no_output_and_an_error() -> 
 
 
 def test_a_line_says_how_the_rule_set_calls_its_finding() -> None:
-    """Under other rules the same verdict has another label."""
     refined = SampleLines(RULES["filter-as-block"])
     filtered = {"completion": "", "outcome": "TIMEOUT_ERROR", "stop_kind": "content_filter"}
     (line,), _ = refined.of("an id", [BLOCKED | filtered])
@@ -321,7 +305,6 @@ def test_a_line_says_how_the_rule_set_calls_its_finding() -> None:
 
 
 def test_an_overlay_moves_a_line_to_the_other_rate() -> None:
-    """The sample keeps its id."""
     sample = Sample("tar xf a", TrueLabel.MALICIOUS, "shell", "tar")
     relabelled = {("mixed", sample.sample_id): Relabelled(TrueLabel.HARMLESS, None)}
     moved = SampleLines(RULES["aegish-5.3"], relabelled)
@@ -334,6 +317,5 @@ def test_an_overlay_moves_a_line_to_the_other_rate() -> None:
 
 
 def test_a_model_of_which_every_rate_is_undefined_has_a_record_without_lines() -> None:
-    """The collection refuses an empty file of lines."""
     record = record_of(a_report(a_silent_model(), a_model("acme/other")))
     assert "detailed_evaluation_results" not in record

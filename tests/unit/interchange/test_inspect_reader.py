@@ -84,7 +84,6 @@ def read_one(tmp_path: Path, **changes: Any) -> Recording:
 
 
 def test_everything_a_recording_holds_is_read(tmp_path: Path) -> None:
-    """An answered sample keeps its label, answer, tokens, times and the model as returned."""
     recording = read_one(tmp_path)
     assert recording.model == "anthropic/claude-x"
     assert (recording.dataset, recording.epoch, recording.generation) == ("gtfobins", 2, 0)
@@ -120,7 +119,6 @@ def test_everything_a_recording_holds_is_read(tmp_path: Path) -> None:
     ],
 )
 def test_the_command_is_taken_out_of_the_input(tmp_path: Path, given: Any, command: str) -> None:
-    """Only what a prompt puts around a command is taken off."""
     assert read_one(tmp_path, input=given).sample.command == command
 
 
@@ -137,25 +135,21 @@ def test_the_command_is_taken_out_of_the_input(tmp_path: Path, given: Any, comma
 def test_the_expected_answer_tells_the_label(
     tmp_path: Path, target: Any, expected: TrueLabel
 ) -> None:
-    """BLOCK makes a command malicious, ALLOW harmless, whatever stands beside."""
     assert read_one(tmp_path, target=target).sample.target is expected
 
 
 def test_the_scorer_tells_the_label_where_the_target_does_not(tmp_path: Path) -> None:
-    """The expected answer in a score's metadata decides where the target is empty."""
     scores = {"scorer": {"value": "C", "metadata": {"expected": "ALLOW"}}}
     assert read_one(tmp_path, target="", scores=scores).sample.target is TrueLabel.HARMLESS
 
 
 def test_the_task_names_the_dataset_where_the_metadata_do_not(tmp_path: Path) -> None:
-    """A sample without metadata belongs to a dataset called after the task."""
     recording = read_one(tmp_path, metadata={})
     assert recording.dataset == "some_task"
     assert (recording.sample.category, recording.sample.cluster) == (None, None)
 
 
 def test_the_text_parts_of_an_answer_are_joined(tmp_path: Path) -> None:
-    """Reasoning and other parts without text are no part of the completion."""
     parts = [
         {"type": "reasoning", "reasoning": "allow?"},
         {"type": "text", "text": "one"},
@@ -180,7 +174,6 @@ def test_the_text_parts_of_an_answer_are_joined(tmp_path: Path) -> None:
 def test_stop_reasons_are_kept_and_normalised(
     tmp_path: Path, stop_reason: str, kind: StopKind
 ) -> None:
-    """The word of the log stays beside its kind."""
     verdict = read_one(tmp_path, output=an_output("", stop_reason, error="Blocked.")).verdict
     assert verdict.outcome is Outcome.TIMEOUT_ERROR
     assert verdict.error_class is None
@@ -195,7 +188,6 @@ def test_stop_reasons_are_kept_and_normalised(
     [(115, 100), (145, 130), (999, 100)],
 )
 def test_prompt_tokens_include_the_cache(tmp_path: Path, total: int, input_tokens: int) -> None:
-    """Cached tokens are added where the total shows that the prompt tokens leave them out."""
     usage = {
         "input_tokens": 100,
         "output_tokens": 15,
@@ -230,7 +222,6 @@ def test_prompt_tokens_include_the_cache(tmp_path: Path, total: int, input_token
 def test_output_tokens_include_the_reasoning(
     tmp_path: Path, model: str, usage: tuple[int | None, ...], expected: tuple[int, int]
 ) -> None:
-    """Reasoning is added where the total shows that the output leaves it out; so it is billed."""
     names = ("input_tokens", "output_tokens", "total_tokens", "reasoning_tokens")
     given = dict(zip((*names, "input_tokens_cache_read"), usage, strict=True))
     log = write_log(
@@ -258,7 +249,6 @@ def test_output_tokens_include_the_reasoning(
 def test_a_time_below_zero_is_unknown(
     tmp_path: Path, changes: dict[str, Any], timing: Timing
 ) -> None:
-    """A sample that Inspect AI timed wrongly keeps its verdict, and says that it was so."""
     recording = read_one(tmp_path, **changes)
     assert recording.verdict.timing == timing
     assert recording.verdict.outcome is Outcome.BLOCK
@@ -268,7 +258,6 @@ def test_a_time_below_zero_is_unknown(
 
 @pytest.mark.parametrize("limit", ["time", "working"])
 def test_a_time_limit_without_an_answer_is_a_deadline(tmp_path: Path, limit: str) -> None:
-    """Nothing came within the time limit; the working time is the service time."""
     verdict = read_one(tmp_path, output=NO_OUTPUT, limit={"type": limit, "limit": 60}).verdict
     assert verdict.outcome is Outcome.TIMEOUT_ERROR
     assert verdict.error_class is ErrorClass.DEADLINE
@@ -277,14 +266,12 @@ def test_a_time_limit_without_an_answer_is_a_deadline(tmp_path: Path, limit: str
 
 
 def test_an_answer_counts_although_the_time_limit_was_hit(tmp_path: Path) -> None:
-    """The limit struck after the answer was there."""
     verdict = read_one(tmp_path, limit={"type": "time", "limit": 60}).verdict
     assert verdict.outcome is Outcome.BLOCK
     assert verdict.error_class is None
 
 
 def test_no_choice_and_no_reason_is_an_empty_answer(tmp_path: Path) -> None:
-    """Another limit than that of time left no text, which is no deadline."""
     verdict = read_one(tmp_path, output=NO_OUTPUT, limit={"type": "token"}).verdict
     assert verdict.outcome is Outcome.TIMEOUT_ERROR
     assert verdict.error_class is None
@@ -292,7 +279,6 @@ def test_no_choice_and_no_reason_is_an_empty_answer(tmp_path: Path) -> None:
 
 
 def test_an_error_is_an_api_error_with_its_history(tmp_path: Path) -> None:
-    """Every failed try of the sample is kept, without the key that its text quotes."""
     verdict = read_one(
         tmp_path,
         output=NO_OUTPUT,
@@ -321,7 +307,6 @@ def test_an_error_is_an_api_error_with_its_history(tmp_path: Path) -> None:
     ],
 )
 def test_no_key_stays_in_an_error_or_a_refusal(tmp_path: Path, secret: str) -> None:
-    """Keys of all vendors are masked before the text is cut."""
     said = "x" * 470 + f" refused: {secret} was sent"
     failed = read_one(tmp_path, output=NO_OUTPUT, error={"message": said}).verdict
     blocked = read_one(tmp_path, output=an_output("", "content_filter", error=said)).verdict
@@ -332,7 +317,6 @@ def test_no_key_stays_in_an_error_or_a_refusal(tmp_path: Path, secret: str) -> N
 
 
 def test_an_error_after_the_answer_leaves_the_answer(tmp_path: Path) -> None:
-    """A scorer that failed does not undo what the model said."""
     verdict = read_one(tmp_path, error={"message": "scorer"}, completed_at=None).verdict
     assert verdict.outcome is Outcome.BLOCK
     assert verdict.created_at is None
@@ -341,14 +325,12 @@ def test_an_error_after_the_answer_leaves_the_answer(tmp_path: Path) -> None:
 
 
 def test_a_log_that_was_cut_off_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
-    """Without its final header the journal's beginning serves."""
     log = write_log(tmp_path / "a.eval", a_sample(), a_sample(), header="_journal/start.json")
     assert [each.model for each in read_recordings(log)] == ["anthropic/claude-x"] * 2
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 def test_of_a_sample_written_twice_the_last_counts(tmp_path: Path) -> None:
-    """A retried sample replaces the one before."""
     log = write_log(tmp_path / "a.eval", a_sample())
     with zipfile.ZipFile(log, "a") as archive:
         archive.writestr("samples/1_epoch_1.json", json.dumps(a_sample(epoch=9)))
@@ -380,13 +362,11 @@ def message_of(log: Path) -> str:
     ],
 )
 def test_a_wrong_sample_is_named(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
-    """The message names file, sample and field."""
     log = write_log(tmp_path / "a.eval", a_sample(), a_sample(**changes))
     assert message_of(log).startswith(f", samples/2_epoch_1.json, {message}")
 
 
 def test_what_is_no_log_is_refused(tmp_path: Path) -> None:
-    """Absent, foreign, truncated, headerless and empty files each get their own message."""
     log = tmp_path / "a.eval"
     assert message_of(log) == ": cannot be read: No such file or directory"
     log.write_text("{}")
@@ -412,7 +392,6 @@ def test_what_is_no_log_is_refused(tmp_path: Path) -> None:
 def test_a_sample_that_is_no_json_object_is_refused(
     tmp_path: Path, raw: bytes, message: str
 ) -> None:
-    """Damage within a member is distinguished from damage to the archive."""
     log = write_log(tmp_path / "a.eval")
     with zipfile.ZipFile(log, "a") as archive:
         archive.writestr("samples/x.json", raw)
@@ -420,7 +399,6 @@ def test_a_sample_that_is_no_json_object_is_refused(
 
 
 def test_damaged_and_unreadable_members_are_refused(tmp_path: Path) -> None:
-    """A flipped byte is found by its checksum; an unknown compression is named as such."""
     log = tmp_path / "a.eval"
     with zipfile.ZipFile(log, "w", zipfile.ZIP_STORED) as archive:
         archive.writestr("header.json", json.dumps(HEADER))
@@ -434,7 +412,6 @@ def test_damaged_and_unreadable_members_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_decompression_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No member is decompressed beyond the cap."""
     monkeypatch.setattr(inspect_archive, "MAX_MEMBER_BYTES", 10_000)
     log = write_log(tmp_path / "a.eval", a_sample(padding=" " * 100_000))
     assert message_of(log) == ", samples/1_epoch_1.json: is larger than 10000 bytes"
@@ -479,7 +456,6 @@ def message_of_archive(log: Path) -> str:
 
 @pytest.mark.parametrize("per_frame", [None, 100, 1])
 def test_zstandard_is_read_in_any_number_of_frames(tmp_path: Path, per_frame: int | None) -> None:
-    """A sample gives the same, however its bytes are parted into frames."""
     sample = json.dumps(a_sample()).encode()
     plain = write_archive(tmp_path / "a.eval", {"samples/a_epoch_2.json": sample})
     packed = write_archive(
@@ -494,7 +470,6 @@ def test_zstandard_is_read_in_any_number_of_frames(tmp_path: Path, per_frame: in
 def test_too_many_frames_and_damaged_ones_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Frames that give nothing are bounded in number, and what is cut off is noticed."""
     member = {"samples/a_epoch_2.json": a_sample()}
     log = write_archive(tmp_path / "a.eval", member, 93, lambda raw: zstandard(raw, 100))
     monkeypatch.setattr(inspect_archive, "MAX_FRAMES", 3)
@@ -506,7 +481,6 @@ def test_too_many_frames_and_damaged_ones_are_refused(
 
 
 def test_a_sample_may_be_a_folder(tmp_path: Path) -> None:
-    """The parts of a sample are found in several members, long texts among the attachments."""
     conversation = [
         {"role": "system", "content": "attachment://0"},
         {"role": "user", "content": [{"type": "text", "text": "attachment://2"}]},
@@ -544,7 +518,6 @@ def test_a_sample_may_be_a_folder(tmp_path: Path) -> None:
 
 
 def test_attachments_of_one_member_are_found_by_their_hash(tmp_path: Path) -> None:
-    """A sample in one member names its long texts otherwise."""
     sample = a_sample(
         input=[{"role": "user", "content": "attachment://8c95"}], attachments={"8c95": LONG}
     )
@@ -553,7 +526,6 @@ def test_attachments_of_one_member_are_found_by_their_hash(tmp_path: Path) -> No
 
 
 def test_folders_are_bounded_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many attachments are no way around the cap of one member."""
     folder = "samples/a_epoch_2"
     shell = a_sample(input=[{"role": "user", "content": "attachment://0"}])
     texts = {f"{folder}/attachments/{n}.json": ["x" * 4000] for n in range(5)}
@@ -596,7 +568,6 @@ except DatasetError as error:
 def test_no_bomb_takes_much_memory(
     tmp_path: Path, method: int, compress: Callable[[bytes], bytes], message: str
 ) -> None:
-    """Members of 200 MB cost no more than the cap twice, and one line says what is wrong."""
     bomb = {"samples/a_epoch_1.json": bytes(200 * 10**6)}
     log = tmp_path / "a.eval"
     with zipfile.ZipFile(log, "w") as archive:
@@ -615,7 +586,6 @@ def test_no_bomb_takes_much_memory(
 
 @pytest.mark.parametrize("at", [0, 4, 18, 22, 26, 28])
 def test_forged_headers_are_refused(tmp_path: Path, at: int) -> None:
-    """Whatever a local header claims, the answer is one line."""
     log = write_archive(tmp_path / "a.eval", {"samples/a_epoch_1.json": a_sample()})
     raw = bytearray(log.read_bytes())
     raw[at : at + 2] = b"\xff\xff"
@@ -627,7 +597,6 @@ def test_forged_headers_are_refused(tmp_path: Path, at: int) -> None:
 
 
 def test_an_encrypted_member_is_refused(tmp_path: Path) -> None:
-    """No password is asked for."""
     log = write_archive(tmp_path / "a.eval", {"samples/a_epoch_1.json": a_sample()})
     raw = bytearray(log.read_bytes())
     raw[raw.rindex(b"PK\x01\x02") + 8] |= 1

@@ -30,7 +30,6 @@ AWAY = open_engine("postgresql://127.0.0.1:1/nothing")
 
 
 def test_the_suffix_decides_in_any_case(tmp_path: Path) -> None:
-    """An upper-case suffix is the same suffix."""
     path = tmp_path / "A.JSONL"
     write_recordings([RECORDING], path)
     assert list(read_recordings(path)) == [RECORDING]
@@ -39,20 +38,17 @@ def test_the_suffix_decides_in_any_case(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["a.json", "a", "a.csv"])
 def test_an_unknown_suffix_is_refused_before_anything_is_read(tmp_path: Path, name: str) -> None:
-    """The message lists what can be read."""
     with pytest.raises(DatasetError, match=r"known are \.eval, \.jsonl, \.parquet"):
         read_recordings(tmp_path / name)
 
 
 def test_a_log_cannot_be_written(tmp_path: Path) -> None:
-    """Logs are read only."""
     with pytest.raises(DatasetError, match=r"choose \.jsonl or \.parquet"):
         export_file(AWAY, "run", tmp_path / "a.eval")
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
 def test_a_failed_export_leaves_the_old_file(tmp_path: Path, suffix: str) -> None:
-    """Only a complete file takes the place of one that was there."""
     path = tmp_path / f"a{suffix}"
     path.write_text("old")
     with pytest.raises(StoreError):
@@ -62,7 +58,6 @@ def test_a_failed_export_leaves_the_old_file(tmp_path: Path, suffix: str) -> Non
 
 
 def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    """A missing folder is the user's mistake, not a bug."""
     with pytest.raises(OutputError, match=r"a\.jsonl cannot be written: No such file"):
         export_file(AWAY, "run", tmp_path / "absent" / "a.jsonl")
 
@@ -108,7 +103,6 @@ def read(tmp_path: Path, *lines: object) -> list[Recording]:
 
 
 def test_every_field_survives_a_round_trip(tmp_path: Path) -> None:
-    """Texts, tokens, times, errors and an exact cost are read as they were."""
     path = tmp_path / "a.jsonl"
     path.write_text(written([FULL, FULL]), "ascii")
     first, second = read_recordings(path)
@@ -144,7 +138,6 @@ def test_what_no_store_holds_is_replaced(tmp_path: Path) -> None:
     ],
 )
 def test_no_answer_and_an_empty_one_stay_apart(tmp_path: Path, verdict: Verdict) -> None:
-    """Every way of having no text survives a round trip."""
     recording = Recording("m", "d", Sample("ls", TrueLabel.HARMLESS), 1, verdict)
     path = tmp_path / "a.jsonl"
     path.write_text(written([recording]), "ascii")
@@ -152,7 +145,6 @@ def test_no_answer_and_an_empty_one_stay_apart(tmp_path: Path, verdict: Verdict)
 
 
 def test_the_documented_keys_are_written_as_documented() -> None:
-    """Scripts find each documented key with a plain value under it."""
     line = json.loads(written([FULL]))
     documented = {
         "model": "openai/gpt-x",
@@ -176,14 +168,12 @@ def test_the_documented_keys_are_written_as_documented() -> None:
 
 
 def test_a_cost_is_a_number_where_a_number_is_exact() -> None:
-    """Only digits that a double would lose make a text of it."""
     verdict = Verdict(Outcome.TIMEOUT_ERROR, Completion(""), cost_usd=Decimal("0.0012"))
     line = written([Recording("m", "d", Sample("ls", TrueLabel.HARMLESS), 1, verdict)])
     assert json.loads(line)["cost_usd"] == 0.0012
 
 
 def test_four_keys_are_enough(tmp_path: Path) -> None:
-    """All else has its default, and the dataset is called after the file."""
     (recording,) = read(tmp_path, MINIMAL)
     assert recording == Recording(
         "m",
@@ -210,13 +200,11 @@ def test_four_keys_are_enough(tmp_path: Path) -> None:
 def test_the_outcome_follows_from_the_facts(
     tmp_path: Path, changes: dict[str, object], outcome: Outcome, error_class: ErrorClass | None
 ) -> None:
-    """A line's own outcome, and unknown keys, are ignored."""
     (recording,) = read(tmp_path, MINIMAL | changes)
     assert (recording.verdict.outcome, recording.verdict.error_class) == (outcome, error_class)
 
 
 def test_a_stop_reason_is_normalised_where_its_kind_is_absent(tmp_path: Path) -> None:
-    """Lines of other tools need not know our kinds."""
     (recording,) = read(tmp_path, MINIMAL | {"stop_reason": "MAX_TOKENS"})
     assert recording.verdict.completion is not None
     assert recording.verdict.completion.stop_kind is StopKind.MAX_TOKENS
@@ -259,14 +247,12 @@ def test_a_stop_reason_is_normalised_where_its_kind_is_absent(tmp_path: Path) ->
     ],
 )  # fmt: skip
 def test_a_wrong_field_is_named(tmp_path: Path, changes: dict[str, object], message: str) -> None:
-    """The message names file, line, field and what is wrong, and nothing of the value."""
     with pytest.raises(DatasetError) as caught:
         read(tmp_path, MINIMAL, MINIMAL | changes)
     assert str(caught.value) == f"{tmp_path / 'mine.jsonl'}, line 2, {message}"
 
 
 def test_keys_in_the_errors_of_a_line_are_masked(tmp_path: Path) -> None:
-    """Other tools may have written what their provider quoted; what was masked stays as it is."""
     error = {"attempt": 1, "error_class": "auth", "at": "2026-02-05T10:00:00Z"}
     messages = ["401: wrong key sk-abcdef123456", "401: wrong key [key]"]
     lines = [MINIMAL | {"call_errors": [error | {"message": each}]} for each in messages]
@@ -275,7 +261,6 @@ def test_keys_in_the_errors_of_a_line_are_masked(tmp_path: Path) -> None:
 
 
 def test_a_line_without_the_key_completion_is_refused(tmp_path: Path) -> None:
-    """Null says that no answer came; saying nothing is a mistake."""
     del (line := dict(MINIMAL))["completion"]
     with pytest.raises(DatasetError, match="line 1, field 'completion': is missing; null says"):
         read(tmp_path, line)
@@ -292,7 +277,6 @@ def test_a_line_without_the_key_completion_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_a_line_that_is_no_object_is_named(tmp_path: Path, raw: bytes, message: str) -> None:
-    """Every kind of garbage gets a message with its line."""
     path = tmp_path / "a.jsonl"
     path.write_bytes(json.dumps(MINIMAL).encode() + b"\n" + raw + b"\n")
     with pytest.raises(DatasetError) as caught:
@@ -305,7 +289,6 @@ def test_a_line_that_is_no_object_is_named(tmp_path: Path, raw: bytes, message: 
 def test_an_endless_line_is_refused(
     tmp_path: Path, raw: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No more of a line is read than a verdict can need."""
     monkeypatch.setattr(verdict_files, "MAX_LINE_BYTES", 1_000)
     path = tmp_path / "a.jsonl"
     path.write_bytes(raw * 5_000)
@@ -314,7 +297,6 @@ def test_an_endless_line_is_refused(
 
 
 def test_byte_order_mark_and_blank_lines_do_no_harm(tmp_path: Path) -> None:
-    """Marks of Windows editors are passed over, and lines keep their numbers."""
     path = tmp_path / "a.jsonl"
     path.write_bytes(b"\xef\xbb\xbf" + json.dumps(MINIMAL).encode() + b"\r\n\r\n{}\r\n")
     lines = read_recordings(path)
@@ -349,7 +331,6 @@ EMPTY = replace(
 
 
 def test_every_field_survives_a_round_trip_of_parquet(tmp_path: Path) -> None:
-    """Rows with and without an answer are read as they were."""
     path = tmp_path / "a.parquet"
     recordings = [RECORDING_PARQUET, LATE, EMPTY]
     write_recordings(recordings, path)
@@ -359,7 +340,6 @@ def test_every_field_survives_a_round_trip_of_parquet(tmp_path: Path) -> None:
 
 
 def test_columns_are_typed_and_plain(tmp_path: Path) -> None:
-    """Another reader sees the documented columns."""
     path = tmp_path / "a.parquet"
     write_recordings([RECORDING_PARQUET], path)
     table = pq.read_table(path)
@@ -371,7 +351,6 @@ def test_columns_are_typed_and_plain(tmp_path: Path) -> None:
 
 
 def test_no_recordings_make_a_file_without_rows(tmp_path: Path) -> None:
-    """An empty export is a valid file."""
     path = tmp_path / "a.parquet"
     write_recordings([], path)
     assert list(read_recordings(path)) == []
@@ -391,7 +370,6 @@ MINIMAL_PARQUET: dict[str, list[object]] = {
 
 
 def test_four_columns_are_enough(tmp_path: Path) -> None:
-    """A table of another tool is read like a verdict line."""
     path = write_table(tmp_path / "mine.parquet", MINIMAL_PARQUET | {"cost_usd": [0.1]})
     (recording,) = read_recordings(path)
     assert (recording.dataset, recording.epoch) == ("mine", 1)
@@ -411,7 +389,6 @@ def test_four_columns_are_enough(tmp_path: Path) -> None:
 def test_a_wrong_row_is_named(
     tmp_path: Path, columns: dict[str, list[object]], message: str
 ) -> None:
-    """The message names file, row and field."""
     path = write_table(tmp_path / "a.parquet", MINIMAL_PARQUET | columns)
     with pytest.raises(DatasetError) as caught:
         list(read_recordings(path))
@@ -430,7 +407,6 @@ NO_TEXT = pa.Array.from_buffers(
 def test_what_is_not_what_its_type_says_is_refused(
     tmp_path: Path, column: str, values: pa.Array
 ) -> None:
-    """A time that no calendar has, a text that is no UTF-8."""
     path = tmp_path / "a.parquet"
     table = pa.table(MINIMAL_PARQUET)
     place = table.schema.get_field_index(column)
@@ -445,14 +421,12 @@ def test_what_is_not_what_its_type_says_is_refused(
 
 
 def test_the_last_of_two_columns_of_one_name_counts(tmp_path: Path) -> None:
-    """As in JSON."""
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table(MINIMAL_PARQUET).append_column("model", pa.array(["last"])), path)
     assert [recording.model for recording in read_recordings(path)] == ["last"]
 
 
 def test_what_is_no_parquet_is_refused(tmp_path: Path) -> None:
-    """Absent, foreign and truncated files each get one line."""
     path = tmp_path / "a.parquet"
     with pytest.raises(DatasetError, match="cannot be read as Parquet"):
         list(read_recordings(path))
@@ -468,7 +442,6 @@ def test_what_is_no_parquet_is_refused(tmp_path: Path) -> None:
 def test_the_remedy_is_named_where_pyarrow_is_absent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Parquet is an extra; who lacks it learns how to get it, and no file is left behind."""
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ConfigError, match=r"pip install 'aegish-dist\[parquet\]'"):
         export_file(open_engine("postgresql://host/name"), "run", tmp_path / "a.parquet")
@@ -476,7 +449,6 @@ def test_the_remedy_is_named_where_pyarrow_is_absent(
 
 
 def test_rows_that_were_never_answered_are_read(tmp_path: Path) -> None:
-    """Even where a whole file holds no completion."""
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table(MINIMAL_PARQUET | {"completion": pa.array([None], pa.string())}), path)
 
@@ -512,7 +484,6 @@ def written_schema(about: Mapping[str, str] | None = None) -> pa.Schema:
 
 
 def test_names_and_types_of_columns_are_stable() -> None:
-    """They are part of the interface, and the documentation lists them."""
     schema = written_schema()
     found = {field.name: str(field.type) for field in schema}
     assert found.pop("correct_x") == "bool"
@@ -531,7 +502,6 @@ def test_names_and_types_of_columns_are_stable() -> None:
 
 
 def test_a_file_says_where_it_comes_from() -> None:
-    """In its metadata, which pandas and duckdb show."""
     about = {"aegish-dist.run_id": "0a1b2c3d4", "aegish-dist.run_name": "n\u00e4chtlich"}
     assert written_schema(about).metadata == {
         key.encode(): text.encode() for key, text in about.items()

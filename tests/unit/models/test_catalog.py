@@ -76,7 +76,6 @@ def _in_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_pairs_of_the_catalog_are_allowed(destination: Destination, key: str | None) -> None:
-    """Packaged ones, the operator's providers, and models with an address of their own."""
     assert credentials(LAB).key(destination) == key
 
 
@@ -105,7 +104,6 @@ def test_pairs_of_the_catalog_are_allowed(destination: Destination, key: str | N
     ],
 )
 def test_every_other_pair_is_refused(destination: Destination, reason: str) -> None:
-    """The reason is one line that repeats no value of the environment."""
     allowed = credentials(LAB)
     refusal = allowed.refusal(destination)
     assert refusal is not None
@@ -117,7 +115,6 @@ def test_every_other_pair_is_refused(destination: Destination, reason: str) -> N
 
 
 def test_a_base_url_of_the_environment_is_the_operators() -> None:
-    """OPENAI_BASE_URL allows the key of `openai` at its origin, and of no other provider."""
     moved = credentials(OPENAI_BASE_URL="https://proxy.example/v1")
     assert moved.key(to("https://proxy.example/v1", "OPENAI_API_KEY")) == KEY
     assert moved.refusal(to("https://proxy.example/v1", "ANTHROPIC_API_KEY")) is not None
@@ -126,7 +123,6 @@ def test_a_base_url_of_the_environment_is_the_operators() -> None:
 
 @pytest.mark.parametrize("base_url", ["proxy.example", "http://u:hush@h", "http://169.254.169.254"])
 def test_a_base_url_of_the_environment_that_is_none_allows_nothing(base_url: str) -> None:
-    """Other models are not held up by it, and the packaged address stays."""
     odd = credentials(OPENAI_BASE_URL=base_url)
     assert odd.refusal(to(base_url, "OPENAI_API_KEY")) is not None
     assert odd.key(to("https://api.openai.com/v1", "OPENAI_API_KEY")) == KEY
@@ -144,13 +140,11 @@ def test_a_base_url_of_the_environment_that_is_none_allows_nothing(base_url: str
     ],
 )
 def test_a_catalog_cannot_allow_them_either(table: str, says: str) -> None:
-    """Settings of this program and metadata services are refused where they are written."""
     with pytest.raises(CatalogError, match=says):
         catalog(f"[providers.lab]\n{table}\n")
 
 
 def test_a_changed_catalog_is_read_again() -> None:
-    """A worker need not be started again; while the file is broken or gone, nothing is allowed."""
     path = Path("catalog.toml")
     path.write_text("")
     found = CatalogCredentials(path, ENVIRON)
@@ -174,7 +168,6 @@ def test_a_changed_catalog_is_read_again() -> None:
 
 
 def test_without_a_catalog_the_packaged_one_is_the_operators() -> None:
-    """Packaged pairs are allowed as they stand."""
     allowed = CatalogCredentials(None, ENVIRON).now()
     assert allowed.key(to("https://api.openai.com/v1", "OPENAI_API_KEY")) == KEY
     assert allowed.refusal(to("https://lab.example/v1", "LAB_KEY")) is not None
@@ -208,7 +201,6 @@ def overlay(tmp_path: Path, text: str) -> Catalog:
 
 
 def test_the_reference_models_are_packaged(packaged: Catalog) -> None:
-    """The eleven models of the reference benchmark are marked, in its order."""
     assert tuple(e.spec.id for e in packaged.entries() if e.entry.reference) == REFERENCE
 
 
@@ -216,14 +208,12 @@ EARLY = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def test_all_selects_reference_successors_and_baselines(packaged: Catalog) -> None:
-    """`all` holds every entry marked default, reference models and baselines among them."""
     ids = [spec.id for spec in packaged.resolve("all", {}, EARLY)]
     assert set(REFERENCE) | set(BASELINES) < set(ids)
     assert ids == [entry.spec.id for entry in packaged.entries() if entry.entry.default]
 
 
 def test_all_leaves_out_what_has_ended(packaged: Catalog) -> None:
-    """From its day on a retired model is known and selected by name only."""
     eve, day = datetime(2026, 12, 10, tzinfo=UTC), datetime(2026, 12, 11, tzinfo=UTC)
     before, after = ({spec.id for spec in packaged.resolve("all", {}, at)} for at in (eve, day))
     assert before - after == {"openai/gpt-5-mini", "openai/gpt-5-nano"}
@@ -234,7 +224,6 @@ def test_all_leaves_out_what_has_ended(packaged: Catalog) -> None:
 
 
 def test_available_selects_what_has_its_key_here(packaged: Catalog) -> None:
-    """Of `all`, those whose variable is set, and those that need none."""
     environ = {"ANTHROPIC_API_KEY": "k", "GOOGLE_API_KEY": " "}
     ids = {spec.id for spec in packaged.resolve("available,openai/gpt-5.1", environ, EARLY)}
     claude = {
@@ -244,7 +233,6 @@ def test_available_selects_what_has_its_key_here(packaged: Catalog) -> None:
 
 
 def test_the_entry_of_a_model_can_be_changed(tmp_path: Path) -> None:
-    """A user's file says when a model ends, whether it takes a temperature, and what it caches."""
     catalog = overlay(
         tmp_path,
         """
@@ -273,12 +261,10 @@ def test_the_entry_of_a_model_can_be_changed(tmp_path: Path) -> None:
 
 
 def test_every_packaged_model_has_a_price(packaged: Catalog) -> None:
-    """A run of `all` can state its cost."""
     assert [e.spec.id for e in packaged.entries() if e.spec.price is None] == []
 
 
 def test_baselines_need_no_network_no_key_and_no_money(packaged: Catalog) -> None:
-    """A baseline has neither URL nor key and costs nothing."""
     for spec in packaged.resolve(BASELINES, {}):
         assert (spec.wire, spec.base_url, spec.key_variable) == (WireFormat.BASELINE, "", None)
         assert spec.price == Price(per_call=Decimal(0))
@@ -310,20 +296,17 @@ def test_baselines_need_no_network_no_key_and_no_money(packaged: Catalog) -> Non
 def test_a_model_of_a_known_provider_resolves(
     model_id: str, wire: str, base_url: str, key_variable: str | None
 ) -> None:
-    """An id that is not listed takes wire format, URL and key variable from its provider."""
     (spec,) = Catalog.load().resolve(model_id, {})
     assert (spec.id, spec.name) == (model_id, model_id.split("/", 1)[1])
     assert (spec.wire, spec.base_url, spec.key_variable) == (wire, base_url, key_variable)
 
 
 def test_a_selection_collapses_duplicates_and_keeps_order(packaged: Catalog) -> None:
-    """Each model comes once, where it was first named; blanks count for nothing."""
     specs = packaged.resolve(["openai/b, openai/a", "openai/b,,", "baseline/keyword"], {})
     assert [spec.id for spec in specs] == ["openai/b", "openai/a", "baseline/keyword"]
 
 
 def test_all_combines_with_ids(packaged: Catalog) -> None:
-    """`all` may stand beside ids and does not repeat them."""
     ids = [spec.id for spec in packaged.resolve("ollama/x,openai/gpt-5.1,all", {}, EARLY)]
     assert ids[:3] == ["ollama/x", "openai/gpt-5.1", "openai/gpt-5-mini"]
     assert len(ids) == len(set(ids))
@@ -349,7 +332,6 @@ def test_all_combines_with_ids(packaged: Catalog) -> None:
 def test_a_wrong_selection_says_what_is_meant(
     packaged: Catalog, selection: list[str], expected: str
 ) -> None:
-    """The message names the problem, close matches, and the command that lists all models."""
     with pytest.raises(CatalogError, match=expected) as raised:
         packaged.resolve(selection, {})
     assert "`aegish-dist models list`" in str(raised.value)
@@ -358,7 +340,6 @@ def test_a_wrong_selection_says_what_is_meant(
 
 
 def test_openai_base_url_overrides_provider_but_not_entry(tmp_path: Path) -> None:
-    """OPENAI_BASE_URL moves the provider `openai` alone, and no entry that has its own URL."""
     catalog = overlay(
         tmp_path, '[[models]]\nid = "openai/own"\nbase_url = "https://own.example/v1/"\n'
     )
@@ -374,14 +355,12 @@ def test_openai_base_url_overrides_provider_but_not_entry(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("url", ["proxy.example", "file:///etc", "http://", "http://u:pw@h/v1"])
 def test_a_bad_base_url_in_the_environment_names_the_variable(packaged: Catalog, url: str) -> None:
-    """The message names OPENAI_BASE_URL and does not repeat what may hold a password."""
     with pytest.raises(CatalogError, match=r"^OPENAI_BASE_URL: ") as raised:
         packaged.resolve("openai/gpt-5.1", {"OPENAI_BASE_URL": url})
     assert "pw" not in str(raised.value)
 
 
 def test_a_users_file_is_laid_over_key_by_key(tmp_path: Path) -> None:
-    """Given keys replace packaged ones; the others stay; new tables join."""
     catalog = overlay(
         tmp_path,
         """
@@ -423,7 +402,6 @@ def test_a_users_file_is_laid_over_key_by_key(tmp_path: Path) -> None:
 
 
 def test_limits_of_models_and_providers(tmp_path: Path) -> None:
-    """A model's own limit wins over its provider's default; shared ones stand beside both."""
     catalog = overlay(
         tmp_path,
         """
@@ -446,7 +424,6 @@ def test_limits_of_models_and_providers(tmp_path: Path) -> None:
 
 
 def test_a_simulated_entry_needs_no_key(tmp_path: Path) -> None:
-    """An entry served by the simulator carries the mark and asks for no key."""
     catalog = overlay(
         tmp_path,
         '[[models]]\nid = "openai/gpt-5.1"\nsimulated = true\nbase_url = "http://127.0.0.1:9/v1"\n',
@@ -459,7 +436,6 @@ def test_a_simulated_entry_needs_no_key(tmp_path: Path) -> None:
 def test_a_server_on_this_machine_takes_a_key_but_does_not_need_one(
     packaged: Catalog, host: str
 ) -> None:
-    """A loopback base URL keeps the key variable only when the variable is set."""
     environ = {"OPENAI_BASE_URL": f"http://{host}:9/v1"}
     (without,) = packaged.resolve("openai/gpt-5.1", environ)
     (with_key,) = packaged.resolve("openai/gpt-5.1", environ | {"OPENAI_API_KEY": "k"})
@@ -477,13 +453,11 @@ def test_a_server_on_this_machine_takes_a_key_but_does_not_need_one(
 def test_missing_key_names_the_variable(
     packaged: Catalog, environ: dict[str, str], missing: str | None
 ) -> None:
-    """A key is missing when its variable is unset or blank."""
     (spec,) = packaged.resolve("openai/gpt-5.1", environ)
     assert missing_key(spec, environ) == missing
 
 
 def test_no_key_is_missing_where_none_is_needed(packaged: Catalog) -> None:
-    """Baselines and local servers never lack a key."""
     specs = packaged.resolve("baseline/keyword,ollama/x", {})
     assert [missing_key(spec, {}) for spec in specs] == [None, None]
 

@@ -80,7 +80,6 @@ SECRET = "sk-secret"
     ],
 )
 def test_a_wrong_file_is_refused_in_one_line(tmp_path: Path, text: str, expected: str) -> None:
-    """The message begins with the file, names table and key, and keeps secrets to itself."""
     path = tmp_path / "mine.toml"
     path.write_text(text)
     with pytest.raises(CatalogError, match=expected) as raised:
@@ -92,7 +91,6 @@ def test_a_wrong_file_is_refused_in_one_line(tmp_path: Path, text: str, expected
 
 
 def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
-    """A missing file and a directory are expected errors."""
     for path in (tmp_path / "absent.toml", tmp_path):
         with pytest.raises(CatalogError, match="cannot be read") as raised:
             Catalog.load(path)
@@ -100,7 +98,6 @@ def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
 
 
 def test_a_catalog_that_never_ends_is_not_read(tmp_path: Path) -> None:
-    """Neither a FIFO, which would block, nor a file of more than any catalog needs."""
     fifo, huge = tmp_path / "fifo", tmp_path / "huge.toml"
     os.mkfifo(fifo)
     huge.write_bytes(b"#" * (5 * 2**20))
@@ -110,7 +107,6 @@ def test_a_catalog_that_never_ends_is_not_read(tmp_path: Path) -> None:
 
 
 def test_a_file_in_another_encoding_is_refused(tmp_path: Path) -> None:
-    """A catalog is UTF-8."""
     path = tmp_path / "latin.toml"
     path.write_bytes('notes = "\xe9"'.encode("latin-1"))
     with pytest.raises(CatalogError, match="not UTF-8"):
@@ -118,7 +114,6 @@ def test_a_file_in_another_encoding_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
-    """An empty catalog of one's own leaves the packaged one as it is."""
     path = tmp_path / "empty.toml"
     path.write_text("")
     assert Catalog.load(path) == Catalog.load()

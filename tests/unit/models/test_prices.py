@@ -42,7 +42,6 @@ AT = datetime(2026, 11, 20, tzinfo=UTC)
 def test_list_prices_agree_with_the_reference(
     provider: str, name: str, per_input: str, per_output: str
 ) -> None:
-    """The first-party models cost what the reference benchmark paid."""
     price = list_price(provider, name, AT)
     assert price is not None
     assert (price.input.at(1000), price.output.at(1000)) == (
@@ -63,7 +62,6 @@ def test_cached_tokens_have_their_own_rates() -> None:
 
 
 def test_tiers_are_carried_over() -> None:
-    """Gemini 3 Pro doubles its input price and asks 18 for output above 200,000 prompt tokens."""
     price = list_price("google", "gemini-3-pro-preview", AT)
     assert price is not None
     assert (price.input.at(200_000), price.input.at(200_001)) == (Decimal(2), Decimal(4))
@@ -71,7 +69,6 @@ def test_tiers_are_carried_over() -> None:
 
 
 def test_a_price_is_that_of_its_date() -> None:
-    """Claude Opus 4.6 began with a higher price for long prompts and lost it later."""
     first = list_price("anthropic", "claude-opus-4-6", datetime(2026, 2, 10, tzinfo=UTC))
     later = list_price("anthropic", "claude-opus-4-6", AT)
     assert first is not None
@@ -80,21 +77,18 @@ def test_a_price_is_that_of_its_date() -> None:
 
 
 def test_a_routers_price_is_its_own() -> None:
-    """A model behind OpenRouter is found under the name it has there."""
     price = list_price("openrouter", "microsoft/phi-4", AT)
     assert price is not None
     assert price.output.base == Decimal("0.14")
 
 
 def test_the_host_of_a_model_picks_its_price_list() -> None:
-    """`{host}` is the part after the last colon; without one there is no price."""
     hosted = list_price("huggingface_{host}", "openai/gpt-oss-120b:groq", AT)
     assert hosted == list_price("huggingface_groq", "openai/gpt-oss-120b", AT) is not None
     assert list_price("huggingface_{host}", "openai/gpt-oss-120b", AT) is None
 
 
 def test_a_free_model_costs_nothing() -> None:
-    """A listed model whose name ends in `:free` and that has no price is free, not unknown."""
     price = list_price("openrouter", "deepseek/deepseek-r1:free", AT)
     assert price == Price(per_call=Decimal(0))
     assert cost_usd(Usage(input_tokens=10, output_tokens=10), price) == 0
@@ -111,12 +105,10 @@ def test_a_free_model_costs_nothing() -> None:
     ],
 )
 def test_an_unknown_price_is_none(provider: str, name: str) -> None:
-    """No guess is made for an unlisted model, a look-alike provider, or a fee per request."""
     assert list_price(provider, name, AT) is None
 
 
 def test_the_flat_price_of_the_reference_is_a_price_per_call() -> None:
-    """741 calls at the flat price cost 1.08 USD."""
     (spec,) = Catalog.load().resolve(
         "hf-inference-providers/trendmicro-ailab/Llama-Primus-Reasoning:featherless-ai", {}
     )
@@ -126,8 +118,6 @@ def test_the_flat_price_of_the_reference_is_a_price_per_call() -> None:
 
 
 def test_prices_need_no_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A look-up opens no socket."""
-
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("a socket was opened")
 
@@ -136,7 +126,6 @@ def test_prices_need_no_network(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_price_list_is_imported_on_use_only() -> None:
-    """Importing the catalog does not import genai-prices, which takes 0.1 s."""
     code = "import sys, aegish_dist.models; sys.exit('genai_prices' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
@@ -154,7 +143,6 @@ UNKNOWN = spec("unknown", None)
 
 
 def test_tokens_are_characters_by_four_rounded_up_plus_framing() -> None:
-    """100 + 1 characters are 26 tokens, 100 + 4 are 26 too, 100 + 5 are 27; each plus 10."""
     result = estimate([TOKENS], PROMPT, [1, 4, 5], epochs=2)
     assert result.calls == 6
     assert result.input_tokens == 2 * (36 + 36 + 37)
@@ -162,13 +150,11 @@ def test_tokens_are_characters_by_four_rounded_up_plus_framing() -> None:
 
 
 def test_cost_is_tokens_by_price() -> None:
-    """218 input tokens at 2 USD and 360 output tokens at 10 USD per million."""
     result = estimate([TOKENS], PROMPT, [1, 4, 5], epochs=2)
     assert result.cost_usd == Decimal("0.000436") + Decimal("0.0036")
 
 
 def test_a_cached_prompt_is_written_once_and_read_by_the_others() -> None:
-    """90 characters of system text are 22 tokens: written once at 4 USD, read twice at 1 USD."""
     price = Price(
         input=Rate(Decimal(2)),
         output=Rate(Decimal(10)),
@@ -182,7 +168,6 @@ def test_a_cached_prompt_is_written_once_and_read_by_the_others() -> None:
 
 
 def test_a_prompt_too_short_for_the_cache_is_not_cached() -> None:
-    """90 characters of system text are 22 tokens: a cache that begins at 23 takes none of them."""
     price = Price(Rate(Decimal(2)), Rate(Decimal(10)), cache_read=Rate(Decimal(1)))
     at, above = (replace(price, cache_from_tokens=least) for least in (22, 23))
     cached, plain = (estimate([spec("m", price)], PROMPT, [1, 4, 5]) for price in (at, above))
@@ -191,25 +176,21 @@ def test_a_prompt_too_short_for_the_cache_is_not_cached() -> None:
 
 
 def test_without_a_cache_price_a_cached_prompt_costs_the_same() -> None:
-    """Where a price list knows no cache, prompt tokens cost what they cost."""
     result = estimate([TOKENS], PROMPT, [1, 4, 5])
     assert result.cached_cost_usd == result.cost_usd
 
 
 def test_a_flat_price_counts_calls() -> None:
-    """Three calls at a flat price cost three times the price, whatever the tokens."""
     assert estimate([FLAT], PROMPT, [1, 10, 1000]).cost_usd == Decimal("0.003")
 
 
 def test_tiers_apply_to_each_call() -> None:
-    """Only the call above the threshold pays the higher rate."""
     tiered = spec("tiered", Price(input=Rate(Decimal(1), ((100, Decimal(3)),))))
     result = estimate([tiered], PROMPT, [300, 0])  # 110 and 35 tokens
     assert result.cost_usd == Decimal("0.000330") + Decimal("0.000035")
 
 
 def test_an_unknown_price_leaves_the_total_unknown() -> None:
-    """The total is None, the known part is stated, and the unpriced model is named."""
     result = estimate([FLAT, UNKNOWN], PROMPT, [1])
     assert result.cost_usd is None
     assert result.known_cost_usd == Decimal("0.001")
@@ -218,7 +199,6 @@ def test_an_unknown_price_leaves_the_total_unknown() -> None:
 
 
 def test_the_run_is_the_sum_of_its_models() -> None:
-    """Every model sees every command."""
     one = estimate([TOKENS], PROMPT, [7, 8])
     two = estimate([TOKENS, FLAT], PROMPT, [7, 8])
     assert (two.calls, two.input_tokens) == (2 * one.calls, 2 * one.input_tokens)
@@ -226,7 +206,6 @@ def test_the_run_is_the_sum_of_its_models() -> None:
 
 
 def test_no_commands_cost_nothing() -> None:
-    """An empty run has an estimate of zero."""
     result = estimate([TOKENS], PROMPT, [])
     assert (result.calls, result.input_tokens, result.cost_usd) == (0, 0, Decimal(0))
 
@@ -250,7 +229,6 @@ def forge(path: Path, **changes: str) -> None:
 
 @pytest.mark.parametrize("known", [HAIKU, ("google", "gemini-3-pro-preview"), ("openai", "nobody")])
 def test_what_is_remembered_equals_the_list(tmp_path: Path, known: tuple[str, str]) -> None:
-    """Prices with tiers and unknown ones survive the file."""
     path = tmp_path / "new" / "prices.json"
     expected = list_price(*known, AT_REMEMBERED_PRICES)
     assert [look_up(path, AT_REMEMBERED_PRICES, *known) for _ in range(2)] == [expected, expected]
@@ -269,7 +247,6 @@ def test_what_is_remembered_equals_the_list(tmp_path: Path, known: tuple[str, st
 def test_the_file_counts_for_one_list_and_one_day(
     tmp_path: Path, changes: dict[str, str], later: timedelta
 ) -> None:
-    """After an upgrade, and from midnight UTC on, the list is asked again."""
     path = tmp_path / "prices.json"
     look_up(path, AT_REMEMBERED_PRICES, *HAIKU)
     forge(path, **changes)
@@ -279,7 +256,6 @@ def test_the_file_counts_for_one_list_and_one_day(
 
 
 def test_a_price_that_depends_on_the_hour_is_not_kept(tmp_path: Path) -> None:
-    """DeepSeek is cheaper at night."""
     path, name = tmp_path / "prices.json", ("deepseek", "deepseek-chat")
     hours = [datetime(2025, 6, 1, hour, tzinfo=UTC) for hour in (4, 20)]
     day, night = (look_up(path, at, *name) for at in hours)
@@ -294,7 +270,6 @@ def test_a_price_that_depends_on_the_hour_is_not_kept(tmp_path: Path) -> None:
     ids=range(6),
 )
 def test_a_broken_file_is_replaced(tmp_path: Path, content: bytes) -> None:
-    """It neither fails the command nor stays."""
     path = tmp_path / "prices.json"
     path.write_bytes(content)
     assert look_up(path, AT_REMEMBERED_PRICES, *HAIKU) == list_price(*HAIKU, AT_REMEMBERED_PRICES)
@@ -302,7 +277,6 @@ def test_a_broken_file_is_replaced(tmp_path: Path, content: bytes) -> None:
 
 
 def test_a_place_that_cannot_be_written_does_no_harm(tmp_path: Path) -> None:
-    """Without a file, prices are looked up each time."""
     (tmp_path / "file").write_text("")
     for path in (tmp_path / "file" / "prices.json", None):
         assert look_up(path, AT_REMEMBERED_PRICES, *HAIKU) == list_price(
@@ -311,7 +285,6 @@ def test_a_place_that_cannot_be_written_does_no_harm(tmp_path: Path) -> None:
 
 
 def test_a_remembered_price_needs_no_price_list(tmp_path: Path) -> None:
-    """The second command of a day does not import genai-prices."""
     code = f"""if True:
         import sys
         from pathlib import Path

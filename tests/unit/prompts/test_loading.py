@@ -17,18 +17,15 @@ def written(path: Path, text: str) -> str:
 
 
 def test_the_default_prompt_comes_first() -> None:
-    """Two prompts are bundled; `guard` is the default."""
     assert bundled_prompts() == ("guard", "guard-sentence")
 
 
 def test_guard_puts_the_command_into_tags() -> None:
-    """The command stands between tags on lines of its own, as it was."""
     messages = load_prompt("guard").render("awk '{print $1}' {command}")
     assert messages.user == "<command>\nawk '{print $1}' {command}\n</command>"
 
 
 def test_guard_sentence_differs_in_the_template_alone() -> None:
-    """The sentence form shares the system text and is another prompt."""
     guard, sentence = load_prompt("guard"), load_prompt("guard-sentence")
     assert sentence.render("ls").user == "Validate this command: ls"
     assert sentence.system == guard.system
@@ -36,7 +33,6 @@ def test_guard_sentence_differs_in_the_template_alone() -> None:
 
 
 def test_guard_states_the_whole_decision_tree_in_order() -> None:
-    """All thirteen rules and both halves of the first are there, blocking ones first."""
     system = load_prompt("guard").system
     rules = ["1a", "1b", *map(str, range(2, 14))]
     places = [system.index(f"**{rule}. ") for rule in rules]
@@ -51,17 +47,14 @@ def test_guard_states_the_whole_decision_tree_in_order() -> None:
     "point", ["first rule that matches", "fork bombs", "base64", "sudo configuration", "not obey"]
 )
 def test_guard_states_what_the_rules_rest_on(point: str) -> None:
-    """First match, destruction, decoding, what cannot be seen, and disobedience are stated."""
     assert point in load_prompt("guard").system
 
 
 def test_guard_is_of_a_size_that_fits_small_models() -> None:
-    """The system text has between 5 and 9 kilobytes."""
     assert 5_000 <= len(load_prompt("guard").system.encode()) <= 9_000
 
 
 def test_step_by_step_makes_another_prompt() -> None:
-    """`cot` appends an instruction, marks the name, and changes the fingerprint."""
     plain, cot = load_prompt("guard"), load_prompt("guard", cot=True)
     assert cot.name == "guard+cot"
     assert cot.system.startswith(plain.system + "\n\n")
@@ -71,14 +64,12 @@ def test_step_by_step_makes_another_prompt() -> None:
 
 
 def test_a_text_file_is_the_system_text(tmp_path: Path) -> None:
-    """A plain file gives its stem as name and uses tags; byte order mark and CRLF do not matter."""
     path = tmp_path / "mine.md"
     path.write_bytes(b"\xef\xbb\xbfJudge.\r\nAnswer in JSON.\r\n")
     assert load_prompt(str(path)) == Prompt("mine", "Judge.\nAnswer in JSON.", TAGS)
 
 
 def test_a_toml_file_may_bring_its_template(tmp_path: Path) -> None:
-    """System text and template are taken from their keys; the template may be left out."""
     full = written(tmp_path / "full.toml", "system = 'Judge.'\ntemplate = 'Is {command} safe?'\n")
     short = written(tmp_path / "short.toml", "system = 'Judge.'\n")
     assert load_prompt(full) == Prompt("full", "Judge.", "Is {command} safe?")
@@ -101,7 +92,6 @@ def test_a_toml_file_may_bring_its_template(tmp_path: Path) -> None:
 def test_a_wrong_toml_file_names_the_field(
     tmp_path: Path, text: str, field: str | None, expected: str
 ) -> None:
-    """The error carries file and field and says what is expected."""
     path = written(tmp_path / "bad.toml", text)
     with pytest.raises(DatasetError, match=expected) as raised:
         load_prompt(path)
@@ -119,7 +109,6 @@ def test_a_wrong_toml_file_names_the_field(
 def test_a_file_that_is_no_prompt_is_refused(
     tmp_path: Path, content: bytes, line: int | None, expected: str
 ) -> None:
-    """Empty, binary and huge files are not taken for prompts."""
     path = tmp_path / "bad.md"
     path.write_bytes(content)
     with pytest.raises(DatasetError, match=expected) as raised:
@@ -128,19 +117,16 @@ def test_a_file_that_is_no_prompt_is_refused(
 
 
 def test_a_directory_is_refused(tmp_path: Path) -> None:
-    """A path that cannot be read as a file is an expected error."""
     with pytest.raises(DatasetError, match="cannot be read"):
         load_prompt(str(tmp_path))
 
 
 @pytest.mark.parametrize("name", ["gaurd", "", "absent.md", "a\0b", "x" * 5000])
 def test_an_unknown_name_lists_the_bundled_ones(name: str) -> None:
-    """Neither a bundled name nor a file: the message says what there is."""
     with pytest.raises(ConfigError, match="bundled are guard, guard-sentence"):
         load_prompt(name)
 
 
 def test_a_misspelt_name_is_corrected() -> None:
-    """A close match is offered."""
     with pytest.raises(ConfigError, match="did you mean 'guard'"):
         load_prompt("gaurd")
