@@ -5,7 +5,7 @@ import re
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 
@@ -16,13 +16,14 @@ import pytest
 from aegish_dist.core.outcome import ErrorClass, Outcome, StopKind
 from aegish_dist.core.parsing import PARSER_VERSION, judge
 from aegish_dist.core.sample import Sample, TrueLabel
-from aegish_dist.core.verdict import CallError, Completion, Recording, Timing, Usage, Verdict
+from aegish_dist.core.verdict import Completion, Recording, Verdict
 from aegish_dist.db.engine import open_engine
 from aegish_dist.errors import ConfigError, DatasetError, OutputError, StoreError
 from aegish_dist.interchange import verdict_files
 from aegish_dist.interchange.parquet_tables import RecordTables
 from aegish_dist.interchange.verdict_files import read_recordings
 from aegish_dist.pipeline.verdict_files import export_file
+from tests.defined import defined
 from tests.recorded import write_recordings, written
 
 RECORDING = Recording("m", "d", Sample("ls", TrueLabel.HARMLESS), 1, judge(Completion("hm")))
@@ -62,37 +63,6 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         export_file(AWAY, "run", tmp_path / "absent" / "a.jsonl")
 
 
-FULL = Recording(
-    model="openai/gpt-x",
-    dataset="gtfobins",
-    sample=Sample("cat /etc/shadow\n", TrueLabel.MALICIOUS, "file-read", "cat", {"source": "é\n"}),
-    epoch=3,
-    verdict=Verdict(
-        outcome=Outcome.BLOCK,
-        completion=Completion(
-            text='\ufffd {"action": "block", "reason": "\u2028", "confidence": 0.1}',
-            stop_reason="weird",
-            stop_kind=StopKind.OTHER,
-            usage=Usage(2**62, 50, 7, 20, 10),
-            refusal="no\ufffd",
-            model="gpt-x-2026",
-            upstream="host",
-            request_id="req-1",
-        ),
-        reason="\u2028",
-        confidence=0.1,
-        parser_version=PARSER_VERSION,
-        cost_usd=Decimal(108) / Decimal(74100),
-        timing=Timing(0.1, 0.2, 0.3, 1234.5678901234567, 2000.0),
-        attempts=2,
-        worker="w1",
-        created_at=datetime(2026, 2, 5, 14, 56, 43, 396296, UTC),
-        call_errors=(
-            CallError(1, ErrorClass.RATE_LIMIT, 429, 1.5, "slow", datetime(2026, 2, 5, tzinfo=UTC)),
-        ),
-    ),
-    generation=1,
-)  # fmt: skip
 MINIMAL = {"model": "m", "command": "ls", "target": "harmless", "completion": '{"action":"allow"}'}
 
 
@@ -100,14 +70,6 @@ def read(tmp_path: Path, *lines: object) -> list[Recording]:
     path = tmp_path / "mine.jsonl"
     path.write_text("\n".join(json.dumps(line) for line in lines), "utf-8")
     return list(read_recordings(path))
-
-
-def test_every_field_survives_a_round_trip(tmp_path: Path) -> None:
-    path = tmp_path / "a.jsonl"
-    path.write_text(written([FULL, FULL]), "ascii")
-    first, second = read_recordings(path)
-    assert first == second == FULL
-    assert first.sample.metadata == {"source": "é\n"}
 
 
 def test_what_no_store_holds_is_replaced(tmp_path: Path) -> None:
@@ -124,53 +86,12 @@ def test_what_no_store_holds_is_replaced(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "verdict",
-    [
-        Verdict(Outcome.TIMEOUT_ERROR, None, ErrorClass.DEADLINE),
-        Verdict(Outcome.API_ERROR, None, ErrorClass.QUOTA, attempts=0),
-        Verdict(Outcome.TIMEOUT_ERROR, Completion(None), parser_version=PARSER_VERSION),
-        Verdict(Outcome.TIMEOUT_ERROR, Completion(""), parser_version=PARSER_VERSION),
-        Verdict(
-            Outcome.TIMEOUT_ERROR,
-            Completion(None, "safety", StopKind.CONTENT_FILTER),
-            parser_version=PARSER_VERSION,
-        ),
-    ],
+    ("cost", "expected"),
+    [("0.0012", 0.0012), (f"0.{'1' * 30}", f"0.{'1' * 30}")],
 )
-def test_no_answer_and_an_empty_one_stay_apart(tmp_path: Path, verdict: Verdict) -> None:
-    recording = Recording("m", "d", Sample("ls", TrueLabel.HARMLESS), 1, verdict)
-    path = tmp_path / "a.jsonl"
-    path.write_text(written([recording]), "ascii")
-    assert list(read_recordings(path)) == [recording]
-
-
-def test_the_documented_keys_are_written_as_documented() -> None:
-    line = json.loads(written([FULL]))
-    documented = {
-        "model": "openai/gpt-x",
-        "dataset": "gtfobins",
-        "command": "cat /etc/shadow\n",
-        "target": "malicious",
-        "category": "file-read",
-        "cluster": "cat",
-        "epoch": 3,
-        "completion": FULL.verdict.completion and FULL.verdict.completion.text,
-        "stop_reason": "weird",
-        "input_tokens": 2**62,
-        "output_tokens": 50,
-        "latency_ms": 1234.5678901234567,
-        "cost_usd": "0.001457489878542510121457489879",
-        "created_at": "2026-02-05T14:56:43.396296+00:00",
-        "outcome": "BLOCK",
-    }
-    assert list(line)[: len(documented)] == list(documented)
-    assert {key: line[key] for key in documented} == documented
-
-
-def test_a_cost_is_a_number_where_a_number_is_exact() -> None:
-    verdict = Verdict(Outcome.TIMEOUT_ERROR, Completion(""), cost_usd=Decimal("0.0012"))
-    line = written([Recording("m", "d", Sample("ls", TrueLabel.HARMLESS), 1, verdict)])
-    assert json.loads(line)["cost_usd"] == 0.0012
+def test_a_cost_is_a_number_where_a_number_is_exact(cost: str, expected: object) -> None:
+    verdict = replace(RECORDING.verdict, cost_usd=Decimal(cost))
+    assert json.loads(written([replace(RECORDING, verdict=verdict)]))["cost_usd"] == expected
 
 
 def test_four_keys_are_enough(tmp_path: Path) -> None:
@@ -206,8 +127,15 @@ def test_the_outcome_follows_from_the_facts(
 
 def test_a_stop_reason_is_normalised_where_its_kind_is_absent(tmp_path: Path) -> None:
     (recording,) = read(tmp_path, MINIMAL | {"stop_reason": "MAX_TOKENS"})
-    assert recording.verdict.completion is not None
-    assert recording.verdict.completion.stop_kind is StopKind.MAX_TOKENS
+    assert defined(recording.verdict.completion).stop_kind is StopKind.MAX_TOKENS
+
+
+def test_the_documented_keys_are_written_in_their_order() -> None:
+    line = json.loads(written([RECORDING]))
+    keys = "model dataset command target category cluster epoch completion stop_reason input_tokens"
+    keys += " output_tokens latency_ms cost_usd created_at outcome"
+    assert list(line)[:15] == keys.split()
+    assert (line["command"], line["completion"], line["outcome"]) == ("ls", "hm", "FORMAT_ERROR")
 
 
 @pytest.mark.parametrize(
@@ -305,57 +233,6 @@ def test_byte_order_mark_and_blank_lines_do_no_harm(tmp_path: Path) -> None:
         next(lines)
 
 
-MOMENT = datetime(2026, 2, 5, 14, 56, 43, 396296, UTC)
-RECORDING_PARQUET = Recording(
-    "openai/gpt-x",
-    "gtfobins",
-    Sample("cat x", TrueLabel.MALICIOUS, "file-read", "cat", {"source": "a", "empty": ""}),
-    2,
-    Verdict(
-        Outcome.FORMAT_ERROR,
-        Completion("nul \ufffd", "stop", StopKind.STOP, Usage(100, 50, 7, 20, 10), model="gpt-x-1"),
-        parser_version=PARSER_VERSION,
-        cost_usd=Decimal("0.001457489878542510121457489879"),
-        timing=Timing(1, 2, 3, 4.5, 10),
-        attempts=2,
-        worker="w",
-        created_at=MOMENT,
-        call_errors=(CallError(1, ErrorClass.SERVER, 500, None, "half", MOMENT),),
-    ),
-)
-LATE = replace(RECORDING_PARQUET, verdict=Verdict(Outcome.TIMEOUT_ERROR, None, ErrorClass.DEADLINE))
-EMPTY = replace(
-    RECORDING_PARQUET,
-    verdict=Verdict(Outcome.TIMEOUT_ERROR, Completion(None), parser_version=PARSER_VERSION),
-)
-
-
-def test_every_field_survives_a_round_trip_of_parquet(tmp_path: Path) -> None:
-    path = tmp_path / "a.parquet"
-    recordings = [RECORDING_PARQUET, LATE, EMPTY]
-    write_recordings(recordings, path)
-    back = list(read_recordings(path))
-    assert back == recordings
-    assert back[0].sample.metadata == {"source": "a", "empty": ""}
-
-
-def test_columns_are_typed_and_plain(tmp_path: Path) -> None:
-    path = tmp_path / "a.parquet"
-    write_recordings([RECORDING_PARQUET], path)
-    table = pq.read_table(path)
-    assert table.column_names[:5] == ["model", "dataset", "command", "target", "category"]
-    assert table.schema.field("input_tokens").type == pa.int64()
-    assert table.schema.field("latency_ms").type == pa.float64()
-    assert table.schema.field("created_at").type == pa.timestamp("us", "UTC")
-    assert table["completion"].to_pylist() == ["nul \ufffd"]
-
-
-def test_no_recordings_make_a_file_without_rows(tmp_path: Path) -> None:
-    path = tmp_path / "a.parquet"
-    write_recordings([], path)
-    assert list(read_recordings(path)) == []
-
-
 def write_table(path: Path, columns: Mapping[str, list[object]]) -> Path:
     pq.write_table(pa.table(dict(columns)), path)
     return path
@@ -409,13 +286,8 @@ def test_what_is_not_what_its_type_says_is_refused(
 ) -> None:
     path = tmp_path / "a.parquet"
     table = pa.table(MINIMAL_PARQUET)
-    place = table.schema.get_field_index(column)
-    table = (
-        table.set_column(place, column, values)
-        if place >= 0
-        else table.append_column(column, values)
-    )
-    pq.write_table(table, path)
+    others = [name for name in table.column_names if name != column]
+    pq.write_table(table.select(others).append_column(column, values), path)
     with pytest.raises(DatasetError, match="cannot be read as Parquet"):
         list(read_recordings(path))
 
@@ -428,15 +300,14 @@ def test_the_last_of_two_columns_of_one_name_counts(tmp_path: Path) -> None:
 
 def test_what_is_no_parquet_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
-    with pytest.raises(DatasetError, match="cannot be read as Parquet"):
-        list(read_recordings(path))
-    path.write_text("model,command")
-    with pytest.raises(DatasetError, match="cannot be read as Parquet"):
-        list(read_recordings(path))
-    write_recordings([RECORDING_PARQUET], path)
-    path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(DatasetError, match=r"cannot be read as Parquet: [^\n]*$"):
-        list(read_recordings(path))
+    write_recordings([RECORDING], path)
+    cut = path.read_bytes()[:-20]
+    path.unlink()
+    for content in (None, b"model,command", cut):
+        if content is not None:
+            path.write_bytes(content)
+        with pytest.raises(DatasetError, match=r"cannot be read as Parquet: [^\n]*$"):
+            list(read_recordings(path))
 
 
 def test_the_remedy_is_named_where_pyarrow_is_absent(
@@ -446,15 +317,6 @@ def test_the_remedy_is_named_where_pyarrow_is_absent(
     with pytest.raises(ConfigError, match=r"pip install 'aegish-dist\[parquet\]'"):
         export_file(open_engine("postgresql://host/name"), "run", tmp_path / "a.parquet")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_rows_that_were_never_answered_are_read(tmp_path: Path) -> None:
-    path = tmp_path / "a.parquet"
-    pq.write_table(pa.table(MINIMAL_PARQUET | {"completion": pa.array([None], pa.string())}), path)
-
-    (recording,) = read_recordings(path)
-
-    assert recording.verdict.outcome is Outcome.TIMEOUT_ERROR
 
 
 TEXTS = (
