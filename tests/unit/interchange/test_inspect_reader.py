@@ -26,6 +26,7 @@ from aegish_dist.core.verdict import CallError, Completion, Recording, Timing, U
 from aegish_dist.errors import DatasetError
 from aegish_dist.interchange import inspect_archive
 from aegish_dist.interchange.verdict_files import read_recordings
+from tests.defined import defined
 
 HEADER = {
     "eval": {
@@ -130,17 +131,15 @@ def test_the_command_is_taken_out_of_the_input(tmp_path: Path, given: Any, comma
         (["WARN"], TrueLabel.MALICIOUS),
         (["allow"], TrueLabel.HARMLESS),
         (["ALLOW", "WARN"], TrueLabel.HARMLESS),
+        ("", TrueLabel.MALICIOUS),
     ],
 )
 def test_the_expected_answer_tells_the_label(
     tmp_path: Path, target: Any, expected: TrueLabel
 ) -> None:
-    assert read_one(tmp_path, target=target).sample.target is expected
-
-
-def test_the_scorer_tells_the_label_where_the_target_does_not(tmp_path: Path) -> None:
-    scores = {"scorer": {"value": "C", "metadata": {"expected": "ALLOW"}}}
-    assert read_one(tmp_path, target="", scores=scores).sample.target is TrueLabel.HARMLESS
+    """Where the target does not, the one in the metadata of a score."""
+    scores = {"scorer": {"value": "C", "metadata": {"expected": "BLOCK"}}}
+    assert read_one(tmp_path, target=target, scores=scores).sample.target is expected
 
 
 def test_the_task_names_the_dataset_where_the_metadata_do_not(tmp_path: Path) -> None:
@@ -149,38 +148,31 @@ def test_the_task_names_the_dataset_where_the_metadata_do_not(tmp_path: Path) ->
     assert (recording.sample.category, recording.sample.cluster) == (None, None)
 
 
-def test_the_text_parts_of_an_answer_are_joined(tmp_path: Path) -> None:
-    parts = [
-        {"type": "reasoning", "reasoning": "allow?"},
-        {"type": "text", "text": "one"},
-        {"type": "text", "text": "two"},
-    ]
-    completion = read_one(tmp_path, output=an_output(parts)).verdict.completion
-    assert completion is not None
-    assert completion.text == "one\ntwo"
+PARTS = [
+    {"type": "reasoning", "reasoning": "allow?"},
+    {"type": "text", "text": "one"},
+    {"type": "text", "text": "two"},
+]
+STOP, FILTER = StopKind.STOP, StopKind.CONTENT_FILTER
 
 
 @pytest.mark.parametrize(
-    ("stop_reason", "kind"),
+    ("content", "stop_reason", "completion"),
     [
-        ("stop", StopKind.STOP),
-        ("max_tokens", StopKind.MAX_TOKENS),
-        ("model_length", StopKind.MAX_TOKENS),
-        ("content_filter", StopKind.CONTENT_FILTER),
-        ("tool_calls", StopKind.OTHER),
-        ("unknown", StopKind.OTHER),
+        (PARTS, "stop", Completion("one\ntwo", "stop", STOP)),
+        ("", "max_tokens", Completion("", "max_tokens", StopKind.MAX_TOKENS)),
+        ("", "model_length", Completion("", "model_length", StopKind.MAX_TOKENS)),
+        ("", "content_filter", Completion("", "content_filter", FILTER, refusal="Blocked.")),
+        ("", "tool_calls", Completion("", "tool_calls", StopKind.OTHER)),
+        ("", "unknown", Completion("", "unknown", StopKind.OTHER)),
     ],
 )
-def test_stop_reasons_are_kept_and_normalised(
-    tmp_path: Path, stop_reason: str, kind: StopKind
+def test_texts_are_joined_and_stop_reasons_kept_and_normalised(
+    tmp_path: Path, content: Any, stop_reason: str, completion: Completion
 ) -> None:
-    verdict = read_one(tmp_path, output=an_output("", stop_reason, error="Blocked.")).verdict
-    assert verdict.outcome is Outcome.TIMEOUT_ERROR
-    assert verdict.error_class is None
-    assert verdict.completion is not None
-    assert (verdict.completion.stop_reason, verdict.completion.stop_kind) == (stop_reason, kind)
-    refused = kind is StopKind.CONTENT_FILTER
-    assert verdict.completion.refusal == ("Blocked." if refused else None)
+    output = an_output(content, stop_reason, error="Blocked.", model=None, usage={})
+    verdict = read_one(tmp_path, output=output).verdict
+    assert (verdict.completion, verdict.error_class) == (completion, None)
 
 
 @pytest.mark.parametrize(
@@ -198,8 +190,7 @@ def test_prompt_tokens_include_the_cache(tmp_path: Path, total: int, input_token
         "total_cost": 0.0012,
     }
     verdict = read_one(tmp_path, output=an_output(ANSWER, usage=usage)).verdict
-    assert verdict.completion is not None
-    assert verdict.completion.usage == Usage(input_tokens, 15, 5, 20, 10)
+    assert defined(verdict.completion).usage == Usage(input_tokens, 15, 5, 20, 10)
     assert verdict.cost_usd == Decimal("0.0012")
 
 
@@ -228,8 +219,7 @@ def test_output_tokens_include_the_reasoning(
         tmp_path / "a.eval", a_sample(output=an_output(ANSWER, usage=given)), model=model
     )
     (recording,) = read_recordings(log)
-    assert recording.verdict.completion is not None
-    counted = recording.verdict.completion.usage
+    counted = defined(recording.verdict.completion).usage
     assert (counted.input_tokens, counted.output_tokens) == expected
     assert counted.reasoning_tokens == 313
 
@@ -256,26 +246,20 @@ def test_a_time_below_zero_is_unknown(
     assert not read_one(tmp_path).negative_time
 
 
-@pytest.mark.parametrize("limit", ["time", "working"])
-def test_a_time_limit_without_an_answer_is_a_deadline(tmp_path: Path, limit: str) -> None:
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [("time", (ErrorClass.DEADLINE, None)), ("working", (ErrorClass.DEADLINE, None)),
+     ("token", (None, Completion(text=None)))],
+)  # fmt: skip
+def test_a_limit_of_time_without_an_answer_is_a_deadline(
+    tmp_path: Path, limit: str, expected: tuple[ErrorClass | None, Completion | None]
+) -> None:
     verdict = read_one(tmp_path, output=NO_OUTPUT, limit={"type": limit, "limit": 60}).verdict
     assert verdict.outcome is Outcome.TIMEOUT_ERROR
-    assert verdict.error_class is ErrorClass.DEADLINE
-    assert verdict.completion is None
+    assert (verdict.error_class, verdict.completion) == expected
     assert verdict.timing == Timing(service_ms=3466, total_ms=5067)
-
-
-def test_an_answer_counts_although_the_time_limit_was_hit(tmp_path: Path) -> None:
-    verdict = read_one(tmp_path, limit={"type": "time", "limit": 60}).verdict
-    assert verdict.outcome is Outcome.BLOCK
-    assert verdict.error_class is None
-
-
-def test_no_choice_and_no_reason_is_an_empty_answer(tmp_path: Path) -> None:
-    verdict = read_one(tmp_path, output=NO_OUTPUT, limit={"type": "token"}).verdict
-    assert verdict.outcome is Outcome.TIMEOUT_ERROR
-    assert verdict.error_class is None
-    assert verdict.completion == Completion(text=None)
+    answered = read_one(tmp_path, limit={"type": limit, "limit": 60}).verdict
+    assert (answered.outcome, answered.error_class) == (Outcome.BLOCK, None)
 
 
 def test_an_error_is_an_api_error_with_its_history(tmp_path: Path) -> None:
@@ -310,8 +294,7 @@ def test_no_key_stays_in_an_error_or_a_refusal(tmp_path: Path, secret: str) -> N
     said = "x" * 470 + f" refused: {secret} was sent"
     failed = read_one(tmp_path, output=NO_OUTPUT, error={"message": said}).verdict
     blocked = read_one(tmp_path, output=an_output("", "content_filter", error=said)).verdict
-    assert blocked.completion is not None
-    for text in (failed.call_errors[0].message, blocked.completion.refusal or ""):
+    for text in (failed.call_errors[0].message, defined(blocked.completion).refusal or ""):
         assert "[key]"[:3] in text
         assert secret.removesuffix("@db.example")[-8:] not in text
 
@@ -322,11 +305,6 @@ def test_an_error_after_the_answer_leaves_the_answer(tmp_path: Path) -> None:
     assert verdict.created_at is None
     (error,) = verdict.call_errors
     assert error.at == datetime(2026, 2, 5, 14, tzinfo=UTC)
-
-
-def test_a_log_that_was_cut_off_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
-    log = write_log(tmp_path / "a.eval", a_sample(), a_sample(), header="_journal/start.json")
-    assert [each.model for each in read_recordings(log)] == ["anthropic/claude-x"] * 2
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
@@ -364,6 +342,25 @@ def message_of(log: Path) -> str:
 def test_a_wrong_sample_is_named(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     log = write_log(tmp_path / "a.eval", a_sample(), a_sample(**changes))
     assert message_of(log).startswith(f", samples/2_epoch_1.json, {message}")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"completed_at": "2026-02-05T10:00:00"}, "field 'created_at': must carry a time zone"),
+        ({"metadata": {"aegish_dist_cost_usd": "-1"}}, "field 'cost_usd': must be from 0 to"),
+        ({"metadata": {"aegish_dist_replaced": [1]}}, "field 'aegish_dist_replaced': must be a l"),
+    ],
+)
+def test_a_wrong_fact_of_an_exported_log_is_named(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    ours = {"eval": HEADER["eval"] | {"metadata": {"aegish_dist_export": 1}}}
+    samples = {
+        "samples/a_epoch_2.json": a_sample(input="ls", target="harmless", metadata={}) | changes
+    }
+    log = write_archive(tmp_path / "a.eval", {"header.json": ours, **samples})
+    assert message_of(log).startswith(f", samples/a_epoch_2.json, {message}")
 
 
 def test_what_is_no_log_is_refused(tmp_path: Path) -> None:
@@ -448,12 +445,6 @@ def write_archive(
     return path
 
 
-def message_of_archive(log: Path) -> str:
-    with pytest.raises(DatasetError) as caught:
-        list(read_recordings(log))
-    return str(caught.value).removeprefix(str(log))
-
-
 @pytest.mark.parametrize("per_frame", [None, 100, 1])
 def test_zstandard_is_read_in_any_number_of_frames(tmp_path: Path, per_frame: int | None) -> None:
     sample = json.dumps(a_sample()).encode()
@@ -473,11 +464,11 @@ def test_too_many_frames_and_damaged_ones_are_refused(
     member = {"samples/a_epoch_2.json": a_sample()}
     log = write_archive(tmp_path / "a.eval", member, 93, lambda raw: zstandard(raw, 100))
     monkeypatch.setattr(inspect_archive, "MAX_FRAMES", 3)
-    assert message_of_archive(log) == ", samples/a_epoch_2.json: has more than 3 frames"
+    assert message_of(log) == ", samples/a_epoch_2.json: has more than 3 frames"
     write_archive(log, member, 93, lambda raw: zstandard(raw)[:-5])
-    assert message_of_archive(log) == ", header.json: is damaged"
+    assert message_of(log) == ", header.json: is damaged"
     write_archive(log, member, 93, lambda raw: b"no frame at all" + raw)
-    assert message_of_archive(log) == ", header.json: is damaged"
+    assert message_of(log) == ", header.json: is damaged"
 
 
 def test_a_sample_may_be_a_folder(tmp_path: Path) -> None:
@@ -511,10 +502,8 @@ def test_a_sample_may_be_a_folder(tmp_path: Path) -> None:
     assert chunked.sample == monolith.sample
     assert chunked.sample.command == LONG
     assert chunked.sample.metadata == monolith.sample.metadata
-    assert chunked.verdict.completion is not None
-    assert chunked.verdict.completion.text == ANSWER
-    assert monolith.verdict.completion is not None
-    assert monolith.verdict.completion.text == "attachment://gone"
+    assert defined(chunked.verdict.completion).text == ANSWER
+    assert defined(monolith.verdict.completion).text == "attachment://gone"
 
 
 def test_attachments_of_one_member_are_found_by_their_hash(tmp_path: Path) -> None:
@@ -531,12 +520,10 @@ def test_folders_are_bounded_together(tmp_path: Path, monkeypatch: pytest.Monkey
     texts = {f"{folder}/attachments/{n}.json": ["x" * 4000] for n in range(5)}
     log = write_archive(tmp_path / "a.eval", {f"{folder}/sample.json": shell, **texts})
     monkeypatch.setattr(inspect_archive, "MAX_MEMBER_BYTES", 10_000)
-    assert message_of_archive(log).startswith(f", {folder}/attachments/2.json: is larger than")
+    assert message_of(log).startswith(f", {folder}/attachments/2.json: is larger than")
     broken = {f"{folder}/sample.json": shell, f"{folder}/attachments/0.json": {}}
     log = write_archive(tmp_path / "a.eval", broken)
-    assert (
-        message_of_archive(log) == f", {folder}/attachments/0.json: must be a list, not an object"
-    )
+    assert message_of(log) == f", {folder}/attachments/0.json: must be a list, not an object"
 
 
 READ = """
@@ -569,9 +556,8 @@ def test_no_bomb_takes_much_memory(
     tmp_path: Path, method: int, compress: Callable[[bytes], bytes], message: str
 ) -> None:
     bomb = {"samples/a_epoch_1.json": bytes(200 * 10**6)}
-    log = tmp_path / "a.eval"
-    with zipfile.ZipFile(log, "w") as archive:
-        archive.writestr("header.json", json.dumps(HEADER))
+    log = write_archive(tmp_path / "a.eval", {"header.json": HEADER})
+    with zipfile.ZipFile(log, "a") as archive:
         for name, raw in bomb.items():
             archive.writestr(name, compress(raw))
             info = archive.NameToInfo[name]
@@ -601,4 +587,4 @@ def test_an_encrypted_member_is_refused(tmp_path: Path) -> None:
     raw = bytearray(log.read_bytes())
     raw[raw.rindex(b"PK\x01\x02") + 8] |= 1
     log.write_bytes(raw)
-    assert message_of_archive(log) == ", samples/a_epoch_1.json: is encrypted"
+    assert message_of(log) == ", samples/a_epoch_1.json: is encrypted"
