@@ -108,7 +108,6 @@ def compare(opinion: Opinion, **options: Any) -> int:
 
 
 def _check(options: dict[str, Any]) -> None:
-    """Refuse options that do not fit together."""
     if options["run_id"] is not None and options["runs"]:
         raise click.UsageError("--run-id and --runs exclude each other")
     if options["runs"] and len(options["runs"]) < 2:

@@ -27,11 +27,9 @@ class _Runs(click.Group):
     """Imports the commands that delete and archive when they are called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all commands."""
         return sorted([*self.commands, *_ELSEWHERE])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import and return one command."""
         if cmd_name not in _ELSEWHERE:
             return super().get_command(ctx, cmd_name)
         command: click.Command = getattr(import_module("aegish_dist.cli.archive"), cmd_name)

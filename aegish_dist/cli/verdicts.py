@@ -185,8 +185,6 @@ def _filter(opinion: Opinion, conditions: dict[str, Any]) -> "VerdictFilter":
 
 
 class _Counted:
-    """Counts what passes by."""
-
     def __init__(self) -> None:
         self.shown = 0
         self.more = 0

@@ -44,15 +44,12 @@ _COUNT_PRUNED = statement("count_pruned")
 
 @dataclass(frozen=True, slots=True)
 class RunSize:
-    """How much would be lost with a run."""
-
     models: int
     verdicts: int
     snapshots: int
 
 
 def size_of(session: Session, run_id: str) -> RunSize:
-    """Return how much a run holds."""
     models = select(RunModelRow.id).where(RunModelRow.run_id == run_id)
     verdicts = select(func.count()).where(VerdictRow.run_model_id.in_(models))
     snapshots = select(func.count()).where(SnapshotRow.run_id == run_id)
@@ -64,7 +61,6 @@ def size_of(session: Session, run_id: str) -> RunSize:
 
 
 def model_keys(session: Session, run_id: str) -> Sequence[int]:
-    """Return the keys of the models of a run."""
     models = select(RunModelRow.id).where(RunModelRow.run_id == run_id)
     return session.scalars(models.order_by(RunModelRow.id)).all()
 
@@ -224,12 +220,10 @@ _UNFIT = (
 
 
 def prepare(session: Session) -> None:
-    """Set what the text of a row depends on, for this transaction."""
     session.execute(_SETTINGS)
 
 
 def columns_of(session: Session, table: str) -> dict[str, str]:
-    """Return the stored columns of a table with their types, in order."""
     return {row.name: row.type for row in session.execute(_COLUMNS, {"table": table})}
 
 
@@ -259,7 +253,6 @@ def _content(session: Session, source: str, run_id: str = "") -> tuple[int, str]
 def write_csv(
     session: Session, table: str, columns: Sequence[str], run_id: str, stream: IO[bytes]
 ) -> None:
-    """Write a run's rows of a table as CSV with a header."""
     condition = TABLES[table].replace(":run", "{run}")
     query = sql.SQL(
         f"COPY (SELECT {quoted(columns)} FROM {table} WHERE {condition} ORDER BY 1, 2)"  # nosec B608
@@ -299,7 +292,6 @@ def stage(
 
 
 def quoted(columns: Sequence[str]) -> str:
-    """Return names of columns for a statement."""
     return ", ".join('"' + name.replace('"', '""') + '"' for name in columns)
 
 
@@ -317,7 +309,6 @@ def unfit_rows_in_one_line(archive: object) -> Iterator[None]:
 
 
 def require_absent(session: Session, run_id: str, archived: int) -> None:
-    """Refuse a run that is in the store."""
     one_at_a_time(session)
     if session.get(RunRow, run_id) is not None:
         stored = size_of(session, run_id).verdicts

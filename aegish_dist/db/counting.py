@@ -57,8 +57,6 @@ def prepare_counting(session: Session) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PerModel:
-    """The models of a run as the store knows them."""
-
     run: Run
     keys: Mapping[str, int]
     retried: bool
@@ -66,7 +64,6 @@ class PerModel:
 
     @classmethod
     def of(cls, session: Session, run: Run) -> "PerModel":
-        """Look a run up."""
         rows = session.execute(
             select(RunModelRow.model, RunModelRow.id).where(RunModelRow.run_id == run.run_id)
         )
@@ -207,8 +204,6 @@ _Items = Mapping[_Stratum, Iterable[tuple[_Codes, int]]]
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """One model of a run."""
-
     spec: ModelSpec
     identity: VerdictSet
     tallies: tuple[ModelTally, ...]

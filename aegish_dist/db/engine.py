@@ -288,7 +288,6 @@ class RunChanges:
             return bool(heard)
 
     def close(self) -> None:
-        """Close the connection."""
         self.announced = False
         self.engine.dispose()
 

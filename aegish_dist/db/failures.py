@@ -156,8 +156,6 @@ _COUNT_PROGRESS = counting_statement("count_progress")
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far one model of a run is."""
-
     outcomes: Mapping[Outcome, int]
     """Verdicts by outcome, of each item the newest one."""
     failed: Mapping[Outcome, int]

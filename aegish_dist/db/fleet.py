@@ -41,8 +41,6 @@ Reasons = dict[ModelKey, str]
 
 
 class ModelBlock(StrEnum):
-    """Why workers do not call a model any more."""
-
     PARKED = "parked"
     OVER_BUDGET = "over budget"
 
@@ -52,8 +50,6 @@ ModelBlocks = dict[ModelKey, ModelBlock]
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """The workers that reported lately."""
-
     workers: int
     in_flight: Mapping[ModelKey, int]
     halts: ModelBlocks = field(default_factory=dict)
@@ -191,7 +187,6 @@ def forget_worker(session: Session, name: str) -> None:
 
 
 def living_fleet(session: Session) -> Fleet:
-    """Return the workers that reported lately."""
     recent = func.now() - func.make_interval(0, 0, 0, 0, 0, 0, ALIVE_S)
     age_s = func.extract("epoch", func.now() - WorkerRow.seen_at)
     reports = session.execute(
@@ -236,14 +231,11 @@ _DATABASE = statement("database_facts")
 
 
 def about_worker(now: datetime) -> dict[str, str]:
-    """Return what a worker reports of itself, to be stored as JSON."""
     return {"version": __version__, "schema": head(), "clock": now.isoformat()}
 
 
 @dataclass(frozen=True, slots=True)
 class ReportedWorker:
-    """A living worker as it described itself last."""
-
     name: str
     version: str | None
     """Its version; None where it is older than this report."""
@@ -254,15 +246,12 @@ class ReportedWorker:
 
 
 def reported_workers(session: Session) -> list[ReportedWorker]:
-    """Return the living workers by name."""
     rows = session.execute(_WORKERS, {"alive_s": ALIVE_S}).mappings()
     return [ReportedWorker(**row) for row in rows]
 
 
 @dataclass(frozen=True, slots=True)
 class DatabaseFacts:
-    """Limits and state of the database's server."""
-
     clock: datetime
     version: str
     max_connections: int
@@ -287,7 +276,6 @@ class DatabaseFacts:
 
 
 def database_facts(session: Session) -> DatabaseFacts:
-    """Return limits and state of the database's server."""
     return DatabaseFacts(**session.execute(_DATABASE).mappings().one())
 
 
@@ -307,8 +295,6 @@ _COUNT = statement("count_open_model")
 
 @dataclass(frozen=True, slots=True)
 class OpenRunModel:
-    """An open model of a run."""
-
     key: int
     model: str
     queue: str
@@ -316,8 +302,6 @@ class OpenRunModel:
 
 @dataclass(frozen=True, slots=True)
 class OpenRun:
-    """A run with an open model."""
-
     run_id: str
     held: bool
     created_at: datetime
@@ -343,8 +327,6 @@ class OpenBatches:
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """A table, by the server's own statistics."""
-
     name: str
     bytes: int
     dead_rows: int
@@ -353,8 +335,6 @@ class TableState:
 
 @dataclass(frozen=True, slots=True)
 class FleetState:
-    """State of a fleet by its database."""
-
     fleet: Fleet
     runs: tuple[OpenRun, ...]
     """Open runs, the newest first."""
@@ -371,15 +351,12 @@ class FleetState:
 
 @dataclass(frozen=True, slots=True)
 class CountedModel:
-    """The verdicts of a model of a run."""
-
     done: int
     cost_usd: float | None
     """Cost of all; None when no price is known."""
 
 
 def read_fleet(session: Session) -> FleetState:
-    """Return the state of the fleet."""
     aggregations = session.execute(_AGGREGATIONS).one()
     connections = session.execute(_CONNECTIONS).one()
     return FleetState(

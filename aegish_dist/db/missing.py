@@ -55,8 +55,6 @@ _NEWEST = statement("newest_aggregation")
 
 @dataclass(frozen=True, slots=True)
 class Aggregation:
-    """An aggregation that was asked for, and what came of it."""
-
     finished: bool
     """Whether it was made, or has failed and is not tried again."""
     snapshot_id: int | None
@@ -176,8 +174,6 @@ class OpenModel:
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """The models, datasets and epochs of a run at a moment."""
-
     models: tuple[str, ...]
     dataset_ids: tuple[int, ...]
     epochs: int
@@ -365,8 +361,6 @@ _COUNT_UNANSWERED = statement("count_unanswered_retries")
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """One planned retry."""
-
     generation: int
     """1-based, counted within the run."""
     items: int

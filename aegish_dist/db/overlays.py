@@ -125,7 +125,6 @@ class _Found:
             self._by_command[row.dataset, row.command].append(row)
 
     def rows(self, change: LabelChange) -> Sequence[Row[Any]]:
-        """Return the samples that a correction may mean."""
         if change.sample_id:
             return self._by_id.get((change.dataset, change.sample_id), ())
         return self._by_command.get((change.dataset, change.command or ""), ())

@@ -90,7 +90,6 @@ def list_datasets(session: Session) -> list[RunDataset]:
 
 
 def to_run_dataset(row: DatasetRow) -> RunDataset:
-    """Return what a run records of a stored dataset."""
     return RunDataset(
         row.name, row.fingerprint, row.samples, row.malicious, row.source, row.licence
     )
@@ -129,7 +128,6 @@ def _with_samples(session: Session, row: DatasetRow) -> Dataset:
 
 
 def sample_of(row: Any) -> Sample:
-    """Return the sample of a row with its columns."""
     return Sample(row.command, TrueLabel(row.target), row.category, row.cluster, row.details)
 
 
@@ -238,7 +236,6 @@ def _save_prompt(session: Session, prompt: Prompt) -> int:
 
 
 def load_run(session: Session, run_id: str) -> Run:
-    """Return a stored run."""
     row = session.get(RunRow, run_id)
     if row is None:
         raise StoreError(f"run {run_id} was deleted by another command")
@@ -322,12 +319,10 @@ def save_parameters(session: Session, run_id: str, parameters: CallParameters) -
 
 
 def run_ids(session: Session) -> list[str]:
-    """Return the ids of all runs, oldest first."""
     return list(session.scalars(select(RunRow.id).order_by(RunRow.created_at, RunRow.id)))
 
 
 def list_runs(session: Session, limit: int) -> list[RunSummary]:
-    """Return the newest runs, newest first."""
     rows = session.execute(_LIST_RUNS, {"limit": limit}).mappings()
     return [RunSummary(**{**row, "held": row["held"] and RunPause(row["held"])}) for row in rows]
 
@@ -414,7 +409,6 @@ def release(session: Session, run_id: str) -> None:
 
 
 def held_among(session: Session, run_ids: Collection[str]) -> frozenset[str]:
-    """Return those of some runs that are held."""
     held = select(RunRow.id).where(RunRow.id.in_(run_ids), RunRow.held.is_not(None))
     return frozenset(session.scalars(held))
 
@@ -431,7 +425,6 @@ def batched_among(session: Session, run_ids: Collection[str]) -> frozenset[tuple
 
 
 def database_time(session: Session) -> datetime:
-    """Return when the transaction began, by the server's clock."""
     return session.scalars(select(func.now())).one()
 
 

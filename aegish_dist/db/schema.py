@@ -28,7 +28,6 @@ _IN_THE_WAY = statement("sessions_in_the_way")
 
 
 def alembic_config(connection: Connection | None = None) -> "Config":
-    """Return Alembic's configuration for the packaged migrations."""
     from alembic.config import Config  # noqa: PLC0415
 
     config = Config()

@@ -82,7 +82,6 @@ def finding_of(code: int) -> OutcomeDetail:
 
 
 def outcome_number(outcome: Outcome) -> int:
-    """Return the number that stands for an outcome within a code."""
     return list(Outcome).index(outcome) + 1
 
 
@@ -92,7 +91,6 @@ def error_class_of(code: int) -> ErrorClass | None:
 
 
 def outcome_of(code: int) -> Outcome:
-    """Return the outcome of the verdicts of a code."""
     return list(Outcome)[code // 10 % 10 - 1]
 
 
@@ -106,8 +104,6 @@ NAMING = {
 
 
 class Base(DeclarativeBase):
-    """Declarative base with the naming convention and the type map."""
-
     metadata = MetaData(naming_convention=NAMING)
     type_annotation_map: ClassVar = {
         str: Text,
@@ -132,7 +128,6 @@ class AdvisoryLock(IntEnum):
 
 
 def one_of(column: str, values: type[StrEnum]) -> CheckConstraint:
-    """Constrain a text column to the values of an enumeration."""
     allowed = ", ".join(f"'{value.value}'" for value in values)
     return CheckConstraint(f"{column} IN ({allowed})", name=column)
 
@@ -149,7 +144,6 @@ class VerdictKey:
     """0 for the first try, n for the n-th retry."""
 
     def columns(self) -> dict[str, int]:
-        """Return the key by column."""
         return {name: getattr(self, name) for name in KEY_COLUMNS}
 
 
@@ -259,8 +253,6 @@ class VerdictRow(Base):
 
 
 class CallErrorRow(Base):
-    """One failed attempt."""
-
     __tablename__ = "call_errors"
     __table_args__ = (
         ForeignKeyConstraint(
@@ -432,8 +424,6 @@ class RunRow(Base):
 
 
 class RunDatasetRow(Base):
-    """Which datasets a run asks."""
-
     __tablename__ = "run_datasets"
 
     run_id: Mapped[str] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True)

@@ -132,7 +132,6 @@ class SampleRange:
     """The first key that is not in it."""
 
     def bounds(self) -> dict[str, object]:
-        """Return what statements bind."""
         return {"dataset": self.dataset_id, "first": self.first, "end": self.end}
 
 
@@ -165,13 +164,11 @@ def sample_ranges(
 
 
 def prepare(session: Session) -> None:
-    """Set what reading part by part takes, for this transaction alone."""
     prepare_counting(session)
     session.execute(_LISTING)
 
 
 def categories_of(session: Session, run_id: str) -> list[str]:
-    """Return the categories of the samples of a run, sorted."""
     return list(session.scalars(_CATEGORIES, {"run": run_id}))
 
 
@@ -279,8 +276,6 @@ def read_about(
 
 
 class _Statements(NamedTuple):
-    """The statements of a list, by which verdicts count and which columns are read."""
-
     commands: TextClause
     inconsistent: TextClause
     verdicts: TextClause

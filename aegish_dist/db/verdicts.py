@@ -240,7 +240,6 @@ _FREE = attrgetter(*(STORED[number].name for number in _TEXTS))
 
 
 def copy_line(model: int, sample: int, record: VerdictRecord) -> str:
-    """Return a verdict as a line of COPY, after the keys of its model and its sample."""
     values: Sequence[object] = _VALUES(record)
     free = "".join(filter(None, _FREE(record)))
     if not free.isprintable() or "\\" in free:
@@ -329,7 +328,6 @@ class RunImport:
 
     @property
     def models(self) -> int:
-        """How many there are."""
         return len(self._models)
 
     @property

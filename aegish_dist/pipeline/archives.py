@@ -200,8 +200,6 @@ CHANGES_WITH_HOLDING = ("runs",)
 
 
 class ArchivedTable(msgspec.Struct, frozen=True):
-    """The content of a table of an archive."""
-
     columns: list[str]
     rows: int
     digest: str
@@ -209,8 +207,6 @@ class ArchivedTable(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """The part of an archive's description that is read."""
-
     format: Literal[1]
     run_id: Annotated[str, msgspec.Meta(pattern="^[0-9a-z]{9}$")]
     tables: dict[str, ArchivedTable]
@@ -354,8 +350,6 @@ def read_manifest(folder: Path) -> Manifest:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """The result of a restore."""
-
     run_id: str
     name: str
     """Its name; may be empty."""

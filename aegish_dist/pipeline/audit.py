@@ -23,8 +23,6 @@ from aegish_dist.statistics.metrics import measure
 
 @dataclass(frozen=True, slots=True)
 class AuditedRun:
-    """A run and what its audit found."""
-
     run: Run
     opinion: Opinion
     audit: Audit
@@ -81,7 +79,6 @@ def write_overlay(engine: Engine, found: AuditedRun, path: Path, author: str) ->
 
 
 def require_new(path: Path) -> None:
-    """Refuse a file that is there."""
     if path.exists() and not is_stream(path):
         raise OutputError(
             f"{path} is there already: an overlay is edited by hand; name another file"

@@ -30,8 +30,6 @@ _Pair = tuple[ModelOfRun, ModelOfRun]
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """The question about the sides of a comparison."""
-
     opinion: Opinion = field(default_factory=Opinion)
     metric: str = "aegish_score"
     margin: float = 0.02

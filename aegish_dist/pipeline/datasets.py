@@ -83,7 +83,6 @@ def narrow(dataset: Dataset, categories: Sequence[str], limit: int | None) -> Da
 
 
 def store_dataset(engine: Engine, dataset: Dataset) -> None:
-    """Store an imported dataset so that runs may name it."""
     with transaction(engine) as session:
         save_dataset(session, dataset, selectable=True)
 
@@ -97,7 +96,6 @@ def known_datasets(engine: Engine) -> list[RunDataset]:
 
 
 def describe(dataset: Dataset) -> RunDataset:
-    """Return what a run records of a dataset."""
     malicious = sum(sample.target is TrueLabel.MALICIOUS for sample in dataset.samples)
     return RunDataset(
         name=dataset.name,

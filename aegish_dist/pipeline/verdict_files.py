@@ -302,8 +302,6 @@ _ROOM_TO_CHECK = text("SELECT set_config('work_mem', '64MB', true)")
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """The result of an import."""
-
     run_id: str
     verdicts: int
     models: int

@@ -258,8 +258,6 @@ class ChangedVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Reparsed:
-    """A run whose completions were read again."""
-
     run_id: str
     completions: int
     updated: int

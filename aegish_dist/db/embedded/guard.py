@@ -67,7 +67,6 @@ def _runs(server: "subprocess.Popen[bytes] | None", data: Path) -> bool:
 
 
 def start(plan: dict[str, Any]) -> "subprocess.Popen[bytes]":
-    """Start the server as the user that serves."""
     root = os.geteuid() == 0
     account = {"user": plan["uid"], "group": plan["gid"], "extra_groups": []} if root else {}
     with open(plan["log"], "ab") as log:

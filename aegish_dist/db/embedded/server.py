@@ -41,8 +41,6 @@ ELSEWHERE = "set AEGISH_DIST_HOME to a folder of its own, or AEGISH_DIST_DATABAS
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """A user of this machine."""
-
     uid: int
     gid: int
 
@@ -170,17 +168,14 @@ class EmbeddedServer:
 
     @property
     def url(self) -> str:
-        """URL of its database."""
         return f"postgresql://postgres:@/postgres?host={quote(str(self._socket()))}"
 
     @property
     def in_use(self) -> bool:
-        """Whether this process uses the server: between `start` and `close`."""
         return self._users is not None
 
     @property
     def pid(self) -> int | None:
-        """Process id of the server, None when it does not run."""
         return embedded_guard.postmaster(self._data)
 
     def start(self) -> None:
