@@ -4,15 +4,13 @@ Only attempts of items that got a verdict are in the store; those of a model tha
 first call on are in the workers' log.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
-from sqlalchemy import func, select
-from sqlalchemy.dialects.postgresql import aggregate_order_by
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.failures import TimedFailures
@@ -23,54 +21,10 @@ from aegish_dist.core.status import FailedCalls
 from aegish_dist.db.counting import PerModel, prepare_counting
 from aegish_dist.db.engine import counting_statement, statement
 from aegish_dist.db.missing import unanswered_retries
-from aegish_dist.db.tables import CallErrorRow, RunModelRow, error_class_of, outcome_of
+from aegish_dist.db.tables import error_class_of, outcome_of
 
 _COUNT_UNANSWERED = counting_statement("count_unanswered")
 _FAILED_KINDS = statement("failed_kinds")
-
-
-@dataclass(frozen=True, slots=True)
-class FailureKind:
-    """Failed attempts of one model of a run that are alike."""
-
-    error_class: ErrorClass
-    status: int | None
-    """HTTP status, None when there was no response."""
-    attempts: int
-    """How many, those included after which another attempt succeeded."""
-    message: str
-    """Of the newest one; the provider's words, untrusted."""
-    last_at: datetime
-
-
-def failures_by_model(session: Session, run_id: str) -> dict[str, tuple[FailureKind, ...]]:
-    """Return the kinds of failed attempts of each model of a run, the most frequent first.
-
-    Returns:
-        By model; one without a failed attempt is absent. All generations count.
-    """
-    kind = (RunModelRow.model, CallErrorRow.error_class, CallErrorRow.status)
-    newest_first = aggregate_order_by(CallErrorRow.message, CallErrorRow.at.desc())
-    attempts = func.count().label("attempts")
-    rows = session.execute(
-        select(
-            *kind,
-            attempts,
-            func.array_agg(newest_first)[1].label("message"),
-            func.max(CallErrorRow.at).label("last_at"),
-        )
-        .join(RunModelRow, RunModelRow.id == CallErrorRow.run_model_id)
-        .where(RunModelRow.run_id == run_id)
-        .group_by(*kind)
-        .order_by(RunModelRow.model, attempts.desc(), *kind)
-    )
-    kinds: defaultdict[str, list[FailureKind]] = defaultdict(list)
-    for row in rows:
-        error_class = ErrorClass(row.error_class)
-        kinds[row.model].append(
-            FailureKind(error_class, row.status, row.attempts, row.message, row.last_at)
-        )
-    return {model: tuple(found) for model, found in kinds.items()}
 
 
 def unanswered_by_model(session: Session, run: Run) -> Mapping[str, Mapping[ErrorClass, int]]:
@@ -91,7 +45,7 @@ def unanswered_by_model(session: Session, run: Run) -> Mapping[str, Mapping[Erro
 
 
 def failed_kinds(
-    session: Session, run_id: str, lately_s: float, messages: int
+    session: Session, run_id: str, lately_s: float = 0.0, messages: int = 1_000
 ) -> tuple[FailedCalls, ...]:
     """Return failed calls of a run whose items have their verdicts, by model, reason and status.
 
@@ -134,20 +88,16 @@ def failures_by_time(
         width_s: Seconds of a stretch; they begin at multiples of it, in UTC.
     """
     values = {"run": run_id, "models": list(models), "width_s": width_s}
-    rows = session.execute(_BY_TIME, values)
     return [
         TimedFailures(
-            time=row.time,
-            model=row.model,
-            error_class=ErrorClass(row.error_class),
-            attempts=row.attempts,
-            verdicts=row.verdicts,
-            statuses=tuple(row.statuses),
-            message=mask_key_shapes(row.message or ""),
-            first_at=row.first_at,
-            last_at=row.last_at,
+            **row
+            | {
+                "error_class": ErrorClass(row["error_class"]),
+                "statuses": tuple(row["statuses"]),
+                "message": mask_key_shapes(row["message"] or ""),
+            }
         )
-        for row in rows
+        for row in map(dict, session.execute(_BY_TIME, values).mappings())
     ]
 
 

@@ -11,13 +11,12 @@ from aegish_dist.core.failures import TimedFailures, stretch_of
 from aegish_dist.core.opinion import ModelEffect, Opinion, Snapshot, overlay_effect
 from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.run import Run
-from aegish_dist.core.secrets import mask_key_shapes
+from aegish_dist.core.status import FailedCalls
 from aegish_dist.db.counting import is_unchanged
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.failures import (
-    FailureKind,
+    failed_kinds,
     failure_span,
-    failures_by_model,
     failures_by_time,
     unanswered_by_model,
 )
@@ -66,7 +65,7 @@ def report_data(
     snapshot, effect = _snapshot(engine, run_id, opinion, snapshot_id)
     with transaction(engine) as session:
         run = load_run(session, run_id)
-        attempts = failures_by_model(session, run_id)
+        attempts = failed_kinds(session, run_id)
         unanswered = unanswered_by_model(session, run)
         fleet = living_fleet(session)
         is_current = snapshot_id is None or is_unchanged(session, run, snapshot.identities)
@@ -82,7 +81,7 @@ def report_data(
         failures=[
             failure
             for spec in run.models
-            for failure in _failures(spec.id, attempts.get(spec.id, ()), unanswered[spec.id])
+            for failure in _failures(spec.id, attempts, unanswered[spec.id])
         ],
         halted=list(_halted(run, fleet, snapshot)),
         effect=effect,
@@ -122,23 +121,24 @@ def _snapshot(
 
 
 def _failures(
-    model: str, attempts: Sequence[FailureKind], unanswered: Mapping[ErrorClass, int]
+    model: str, attempts: Sequence[FailedCalls], unanswered: Mapping[ErrorClass, int]
 ) -> list[FailureCount]:
     """Return why calls to a model failed, the most verdicts first."""
     found = []
     for error_class in ErrorClass:
-        kinds = [kind for kind in attempts if kind.error_class is error_class]
-        newest = max(kinds, key=lambda kind: kind.last_at, default=None)
+        kinds = [
+            each for each in attempts if (each.model, each.error_class) == (model, error_class)
+        ]
+        newest = max(kinds, key=lambda kind: (kind.at, kind.calls), default=None)
         if kinds or unanswered.get(error_class):
             failure = FailureCount(
                 model=model,
                 error_class=error_class,
                 verdicts=unanswered.get(error_class, 0),
-                attempts=sum(kind.attempts for kind in kinds),
+                attempts=sum(kind.calls for kind in kinds),
                 statuses=tuple(sorted({each.status for each in kinds if each.status is not None})),
-                # What another version or tool has stored may hold a key, and reports are shared.
-                message="" if newest is None else mask_key_shapes(newest.message),
-                last_at=None if newest is None else newest.last_at,
+                message="" if newest is None else newest.message,
+                last_at=None if newest is None else newest.at,
             )
             found.append(failure)
     return sorted(found, key=lambda each: (-each.verdicts, -each.attempts))

@@ -10,9 +10,10 @@ from sqlalchemy.orm import Session
 from aegish_dist.core.model import CallParameters
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.outcome import ErrorClass, Outcome
+from aegish_dist.core.status import FailedCalls
 from aegish_dist.core.verdict import CallError, Verdict
 from aegish_dist.db.engine import transaction
-from aegish_dist.db.failures import FailureKind, failures_by_model, unanswered_by_model
+from aegish_dist.db.failures import failed_kinds, unanswered_by_model
 from aegish_dist.db.fleet import ModelBlock, report_worker
 from aegish_dist.db.runs import load_run
 from aegish_dist.pipeline.report import report_data
@@ -30,7 +31,7 @@ FAILED = Verdict(Outcome.API_ERROR, None, ErrorClass.AUTH, call_errors=(FIRST, S
 
 
 def test_failures_are_grouped_by_kind(session: Session) -> None:
-    """Every failed attempt counts, with the newest message of its kind, the most frequent first;
+    """Every failed attempt counts, with the newest message of its kind, the newest first;
     another run has failures of its own.
     """
     said = {
@@ -41,14 +42,12 @@ def test_failures_are_grouped_by_kind(session: Session) -> None:
     stored = stored_run(session, {"test/a": said, "test/b": {TAR: BLOCKED}}, models=MODELS)
     other = stored_run(session, run_id="0other")
 
-    assert failures_by_model(session, stored.run_id) == {
-        "test/a": (
-            FailureKind(ErrorClass.RATE_LIMIT, 429, 3, "slower", NINE),
-            FailureKind(ErrorClass.AUTH, 401, 1, "no such key", NINE),
-            FailureKind(ErrorClass.RATE_LIMIT, None, 1, FIRST.message, EIGHT),
-        )
-    }
-    assert failures_by_model(session, other.run_id) == {}
+    assert failed_kinds(session, stored.run_id) == (
+        FailedCalls(NINE, "test/a", ErrorClass.AUTH, 401, "no such key", 1, 0),
+        FailedCalls(NINE, "test/a", ErrorClass.RATE_LIMIT, 429, "slower", 3, 0),
+        FailedCalls(EIGHT, "test/a", ErrorClass.RATE_LIMIT, None, FIRST.message, 1, 0),
+    )
+    assert failed_kinds(session, other.run_id) == ()
 
 
 def test_verdicts_without_an_answer_are_counted_by_reason(session: Session) -> None:
