@@ -75,6 +75,7 @@ MODULES = {
     "cancel": "submit",
     "resume": "submit",
     "retry": "submit",
+    "reparse": "verdicts",
     "models": "catalog",
     "prompts": "catalog",
     "scoring": "catalog",

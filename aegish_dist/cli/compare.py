@@ -13,7 +13,7 @@ from aegish_dist.cli.options import (
     FiniteRange,
     Utf8,
     as_json,
-    comma_list,
+    names,
     open_workspace,
     run_columns,
     without_collector,
@@ -42,21 +42,15 @@ _EXIT_CODES = {
 
 @click.command()
 @click.option("--run-id", type=Utf8(), metavar="R", help="The run whose models are compared.")
-@click.option(
+@names(
     "--runs",
-    type=Utf8(),
-    multiple=True,
-    callback=comma_list,
-    metavar="BASE,NEW[,NEW...]",
-    help="Compare the same models of several runs; the first is the baseline.",
+    "BASE,NEW[,NEW...]",
+    "Compare the same models of several runs; the first is the baseline.",
 )
-@click.option(
+@names(
     "--models",
-    type=Utf8(),
-    multiple=True,
-    callback=comma_list,
-    metavar="ID[,ID...]",
-    help="Only these, the baseline first. Default: all of the run, or all that the runs share.",
+    "ID[,ID...]",
+    "Only these, the baseline first. Default: all of the run, or all that the runs share.",
 )
 @with_opinion
 @click.option("--force", is_flag=True, help="Compare runs that differ in more than their answers.")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from aegish_dist.cli.options import MAX_INTEGER, Utf8, comma_list, open_workspace, run_id
+from aegish_dist.cli.options import MAX_INTEGER, names, open_workspace, run_id
 from aegish_dist.cli.printing import (
     TextTable,
     form_of,
@@ -31,14 +31,7 @@ MESSAGE_CHARS = 80
 
 @click.command()
 @run_id(default="latest")
-@click.option(
-    "--models",
-    multiple=True,
-    type=Utf8(),
-    callback=comma_list,
-    metavar="ID[,ID...]",
-    help="Only these models. Default: all.",
-)
+@names("--models", "ID[,ID...]", "Only these models. Default: all.")
 @click.option(
     "--limit",
     type=click.IntRange(0, MAX_INTEGER),
@@ -82,15 +75,13 @@ def errors(
 
 
 def _text(form: str, run_id: str, rows: Sequence[TimedFailures]) -> str:
-    match form:
-        case "csv":
-            return failures_csv(rows)
-        case "json":
-            head = {"run_id": run_id, "by": "minute"}
-            return printable_json(head | failures_document(rows)) + "\n"
-        case _:
-            tables = (_summary(rows), _by_time(rows))
-            return "\n\n".join(map(in_columns, tables)) + "\n" if rows else ""
+    if form == "csv":
+        return failures_csv(rows)
+    if form == "json":
+        head = {"run_id": run_id, "by": "minute"}
+        return printable_json(head | failures_document(rows)) + "\n"
+    tables = (_summary(rows), _by_time(rows))
+    return "\n\n".join(map(in_columns, tables)) + "\n" if rows else ""
 
 
 def _print_tables(rows: Sequence[TimedFailures], limit: int) -> None:
@@ -112,7 +103,7 @@ def _summary(rows: Sequence[TimedFailures]) -> TextTable:
     def row(each: TimedFailures) -> tuple[str, ...]:
         alike = [r for r in rows if (r.model, r.error_class) == (each.model, each.error_class)]
         drawn = timeline(alike, first, last, TIMELINE_WIDTH) if first and last else ""
-        return each.model, *_why(each), f"|{drawn}|", _numbers(each)[0], _numbers(each)[1]
+        return each.model, *_why(each), f"|{drawn}|", *_numbers(each)
 
     columns = ("Model", "Reason", "Status", "Newest message", "Timeline")
     span = f"Timeline: {_moment(first)} to {_moment(last)} UTC" if first and last else ""

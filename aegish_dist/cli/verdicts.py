@@ -1,10 +1,11 @@
-"""`aegish-dist verdicts`: list, show, import, export and recover.
+"""`aegish-dist verdicts`: list, show, import, export and recover; and `reparse`.
 
 What a command needs is imported when it is called: the list needs none of the readers of files.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
+from dataclasses import asdict
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from aegish_dist.cli.options import (
     MAX_INTEGER,
     Utf8,
     as_json,
-    comma_list,
+    names,
     open_workspace,
     run_id,
     without_collector,
@@ -43,6 +44,7 @@ from aegish_dist.files import is_stream, replacing_text
 
 if TYPE_CHECKING:
     from aegish_dist.core.verdict_query import JudgedVerdict, ListedPart, VerdictFilter
+    from aegish_dist.pipeline.verdicts import Reparsed
 
 LIMITS = {"table": 50, "json": 10_000, "csv": 10_000}
 """Verdicts on standard output, unless `--limit` says otherwise."""
@@ -56,27 +58,21 @@ def verdicts() -> None:
     """List, show, import and export verdicts."""
 
 
-def _names(name: str, metavar: str, text: str) -> Callable[[Any], Any]:
-    return click.option(
-        name, multiple=True, type=Utf8(), callback=comma_list, metavar=metavar, help=text
-    )
-
-
 @verdicts.command("list")
 @run_id(default="latest")
 @with_opinion
-@_names("--models", "ID[,ID...]", "Verdicts of these models.")
-@_names("--outcome", "NAME[,NAME...]", "Verdicts that ended so, such as BLOCK or TIMEOUT_ERROR.")
+@names("--models", "ID[,ID...]", "Verdicts of these models.")
+@names("--outcome", "NAME[,NAME...]", "Verdicts that ended so, such as BLOCK or TIMEOUT_ERROR.")
 @click.option("--correct", is_flag=True, help="Verdicts that the rule set counts as correct.")
 @click.option("--wrong", is_flag=True, help="Verdicts that it counts as wrong.")
-@_names("--category", "NAME[,NAME...]", "Commands of these categories.")
-@_names("--dataset", "NAME[,NAME...]", "Commands of these datasets.")
+@names("--category", "NAME[,NAME...]", "Commands of these categories.")
+@names("--dataset", "NAME[,NAME...]", "Commands of these datasets.")
 @click.option(
     "--target",
     type=click.Choice([each.value for each in TrueLabel]),
     help="Commands with this label.",
 )
-@_names("--missed-by", "ID[,ID...]", "Commands that each of these models got wrong.")
+@names("--missed-by", "ID[,ID...]", "Commands that each of these models got wrong.")
 @click.option("--missed-by-all", is_flag=True, help="Commands that every model got wrong.")
 @click.option(
     "--disputed", is_flag=True, help="Commands that one model got right and another one wrong."
@@ -84,7 +80,7 @@ def _names(name: str, metavar: str, text: str) -> Callable[[Any], Any]:
 @click.option(
     "--inconsistent", is_flag=True, help="Verdicts of a model whose epochs state different actions."
 )
-@_names("--changed-between", "A,B", "Verdicts that these two snapshots of a run judge differently.")
+@names("--changed-between", "A,B", "Verdicts that these two snapshots of a run judge differently.")
 @click.option(
     "--text",
     type=Utf8(),
@@ -150,12 +146,12 @@ def list_(
     _note(passed, output)
 
 
-def _snapshots(names: list[str]) -> tuple[int, int] | None:
+def _snapshots(given: list[str]) -> tuple[int, int] | None:
     """Return the numbers of `--changed-between`; None without it."""
-    if not names:
+    if not given:
         return None
-    numbers = [int(name) for name in names if name.isascii() and name.isdigit() and len(name) < 11]
-    if len(names) != 2 or len(numbers) != 2 or not all(0 < each <= MAX_INTEGER for each in numbers):
+    numbers = [int(each) for each in given if each.isascii() and each.isdigit() and len(each) < 11]
+    if len(given) != 2 or len(numbers) != 2 or not all(0 < each <= MAX_INTEGER for each in numbers):
         raise click.UsageError(
             "--changed-between takes the numbers of two snapshots, which `aggregate` prints: A,B"
         )
@@ -257,14 +253,7 @@ def _note(passed: _Counted, output: Path | None) -> None:
 @click.argument("sample", type=Utf8())
 @run_id(default="latest")
 @with_opinion
-@click.option(
-    "--models",
-    multiple=True,
-    type=Utf8(),
-    callback=comma_list,
-    metavar="ID[,ID...]",
-    help="Verdicts of these models. Default: all.",
-)
+@names("--models", "ID[,ID...]", "Verdicts of these models. Default: all.")
 @click.option(
     "--dataset", type=Utf8(), metavar="NAME", help="Where several datasets hold the command."
 )
@@ -315,17 +304,10 @@ def import_(files: tuple[Path, ...], name: str, as_json: bool) -> None:
     with without_collector():
         stored = import_verdicts(engine, files, name)
     if as_json:
-        # Not among the keys that scripts rely on, so it stands there only where there are any.
-        doubtful = {"negative_times": stored.negative_times} if stored.negative_times else {}
-        say_json(
-            {
-                "run_id": stored.run_id,
-                "verdicts": stored.verdicts,
-                "models": stored.models,
-                "samples": stored.samples,
-                **doubtful,
-            }
-        )
+        document = asdict(stored)
+        if not stored.negative_times:  # not among the keys that scripts rely on
+            del document["negative_times"]
+        say_json(document)
         return
     say(stored.run_id)
     note(
@@ -354,13 +336,10 @@ def import_(files: tuple[Path, ...], name: str, as_json: bool) -> None:
     type=click.Choice((*FILES, *FOLDERS)),
     help="Default: what the suffix of the file says, JSONL without a file.",
 )
-@click.option(
+@names(
     "--correct",
-    multiple=True,
-    type=Utf8(),
-    callback=comma_list,
-    metavar="RULES[,RULES...]",
-    help="Also whether each verdict is correct, by rule set: names, files, or `all`.",
+    "RULES[,RULES...]",
+    "Also whether each verdict is correct, by rule set: names, files, or `all`.",
 )
 @click.option(
     "--overlay",
@@ -391,41 +370,32 @@ def export(
     --correct, with score, interval and method of every metric, and beside it a line for each scored
     verdict. The same verdicts give the same files.
     """
+    from aegish_dist.pipeline import verdict_files  # noqa: PLC0415
     from aegish_dist.pipeline.opinions import load_opinions  # noqa: PLC0415
     from aegish_dist.pipeline.runs import find_run  # noqa: PLC0415
-    from aegish_dist.pipeline.verdict_files import export_file, export_lines  # noqa: PLC0415
 
-    names = correct or ([DEFAULT_RULE.name] if overlay is not None and chosen in FOLDERS else [])
-    opinions = [each for name in names for each in load_opinions(name, None, overlay)]
+    rules = correct or ([DEFAULT_RULE.name] if overlay is not None and chosen in FOLDERS else [])
+    opinions = [each for rule in rules for each in load_opinions(rule, None, overlay)]
     engine = open_workspace().engine
     found = find_run(engine, run_id)
     if output is None:
         if chosen not in (None, "jsonl"):
             raise click.UsageError(f"--format {chosen} needs a path: add -o")
         with binary_output() as stream:
-            export_lines(engine, found, stream, opinions)
+            verdict_files.export_lines(engine, found, stream, opinions)
         return
     files = ""
     if chosen in FOLDERS:
         if is_stream(output):
             raise ConfigError(f"--format {chosen} writes several files: name a folder with -o")
-        files = f"{counted(len(_folder_export(chosen)(engine, found, output, opinions)), 'file')} "
+        of_inspect = chosen == "inspect"
+        write = verdict_files.export_inspect if of_inspect else verdict_files.export_every_eval_ever
+        files = f"{counted(len(write(engine, found, output, opinions)), 'file')} "
     else:
         table = None if chosen is None else chosen == "parquet"
-        export_file(engine, found, output, opinions, table=table)
+        verdict_files.export_file(engine, found, output, opinions, table=table)
     if not is_stream(output):
         note(f"{files}written to {output}")
-
-
-def _folder_export(chosen: str) -> Callable[..., list[str]]:
-    """Return what writes the files of a format and returns their names."""
-    if chosen == "inspect":
-        from aegish_dist.pipeline.verdict_files import export_inspect  # noqa: PLC0415
-
-        return export_inspect
-    from aegish_dist.pipeline.verdict_files import export_every_eval_ever  # noqa: PLC0415
-
-    return export_every_eval_ever
 
 
 @verdicts.command("recover")
@@ -450,3 +420,77 @@ def recover_(files: tuple[Path, ...]) -> None:
                 f"{found.damaged:,} lines cannot be stored and are kept there ({found.problem})",
                 source=str(found.kept),
             )
+
+
+@click.command()
+@run_id()
+@click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
+@click.option(
+    "--limit",
+    type=click.IntRange(0, MAX_INTEGER),
+    default=50,
+    show_default=True,
+    help="List at most this many changed verdicts; `--json` lists all.",
+)
+@as_json
+def reparse(run_id: str, dry_run: bool, limit: int, as_json: bool) -> None:
+    """Read stored completions again with today's parser.
+
+    No model is called, and completions never change: only what was read in them, which is outcome,
+    reason and confidence. Lists the verdicts whose outcome is another one now. Snapshots of before
+    stay; the next `report` or `aggregate` counts again.
+    """
+    from aegish_dist.cli.status_view import Shown  # noqa: PLC0415
+    from aegish_dist.core.parsing import PARSER_VERSION  # noqa: PLC0415
+    from aegish_dist.pipeline.runs import find_run  # noqa: PLC0415
+    from aegish_dist.pipeline.verdicts import reparse_run  # noqa: PLC0415
+
+    engine = open_workspace().engine
+    with without_collector():
+        found = reparse_run(engine, find_run(engine, run_id), dry_run=dry_run, observer=Shown())
+    if as_json:
+        document = _document(found)
+        say_json({"parser_version": PARSER_VERSION, "dry_run": dry_run, "runs": [document]})
+        return
+    would = "would be " if dry_run else ""
+    say(
+        f"{found.run_id}: {counted(found.completions, 'completion')} read by parser"
+        f" {PARSER_VERSION}, {found.updated:,} {would}updated,"
+        f" {counted(len(found.changed), 'outcome')} {would}changed"
+    )
+    if found.pruned:
+        note(
+            f"{found.run_id}: {counted(found.pruned, 'completion')} pruned; their verdicts stay as"
+            " an earlier parser read them"
+        )
+    shown = found.changed[:limit]
+    if shown:
+        columns = ("Run", "Model", "Command", "From", "To")
+        rows = (
+            (found.run_id, each.model, each.command, each.before.value, each.after.value)
+            for each in shown
+        )
+        print_table(TextTable(columns, rows))
+    if len(found.changed) > limit:
+        note(f"{len(found.changed) - limit:,} more: `--json` lists all")
+
+
+def _document(run: "Reparsed") -> dict[str, Any]:
+    return {
+        "run_id": run.run_id,
+        "completions": run.completions,
+        "updated": run.updated,
+        "pruned": run.pruned,
+        "changed": [
+            {
+                "model": each.model,
+                "dataset": each.dataset,
+                "command": each.command,
+                "epoch": each.epoch,
+                "generation": each.generation,
+                "from": each.before,
+                "to": each.after,
+            }
+            for each in run.changed
+        ],
+    }
