@@ -18,10 +18,9 @@ from aegish_dist.cli.printing import (
     print_table,
     terminal_console,
 )
-from aegish_dist.core.status import HELD, ModelStatus, RunStatus, State
+from aegish_dist.core.status import HELD, ModelStatus, RunStatus, State, retry_command
 from aegish_dist.core.text import counted
 from aegish_dist.errors import ClosedOutputError
-from aegish_dist.pipeline.status import retry_command
 from aegish_dist.pipeline.workspace import Observer
 
 

@@ -1,8 +1,10 @@
 """`aegish-dist submit`, `extend`, `pause`, `cancel`, `resume`, `retry`: start and steer a run."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -28,16 +30,12 @@ from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.run import RunPause
 from aegish_dist.core.status import RunStatus
 from aegish_dist.core.text import counted
-from aegish_dist.pipeline.control import (
-    RunOutcome,
-    hold_run,
-    outcomes_named,
-    resume_run,
-    retry_run,
-)
 from aegish_dist.pipeline.plan import Request, RunPlan, takes_batches
 from aegish_dist.pipeline.runs import find_run
 from aegish_dist.pipeline.submit import Submission, extend_run, first_reports, start_run
+
+if TYPE_CHECKING:
+    from aegish_dist.pipeline.control import RunOutcome
 
 with_checks = together(
     click.option(
@@ -312,6 +310,8 @@ def cancel(run_id: str, as_json: bool) -> None:
 
 
 def _hold(run_id: str, reason: RunPause, *, as_json: bool) -> None:
+    from aegish_dist.pipeline.control import hold_run  # noqa: PLC0415  a dry run needs none of it
+
     workspace = open_workspace()
     found = find_run(workspace.engine, run_id)
     outcome = hold_run(workspace, found, reason, Shown())
@@ -344,6 +344,8 @@ def resume(
     model that was parked, which is tried again at once: nothing that is stored is asked again, and
     nothing is stored twice. What ended in an error has its verdict: `retry` asks it again.
     """
+    from aegish_dist.pipeline.control import resume_run  # noqa: PLC0415
+
     workspace = open_workspace()
     found = find_run(workspace.engine, run_id)
     caps = usd(max_cost), usd(max_cost_per_model)
@@ -381,6 +383,8 @@ def retry(run_id: str, outcome: list[str], models: list[str], wait: bool, as_jso
     planned a second time; `resume` enqueues it again. TIMEOUT_ERROR and FORMAT_ERROR also hold what
     a model answered without a verdict: asking that again favours models that are unreliable.
     """
+    from aegish_dist.pipeline.control import outcomes_named, retry_run  # noqa: PLC0415
+
     outcomes = outcomes_named(outcome)
     workspace = open_workspace()
     found = find_run(workspace.engine, run_id)

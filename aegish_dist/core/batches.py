@@ -16,6 +16,7 @@ from enum import StrEnum
 
 from aegish_dist.core.failures import KINDS
 from aegish_dist.core.outcome import ErrorClass
+from aegish_dist.core.run import BatchState
 from aegish_dist.core.verdict import Completion
 from aegish_dist.errors import ProviderError
 
@@ -27,15 +28,6 @@ _ALPHABET = string.ascii_lowercase + string.digits
 _NAME = re.compile(
     rf"([a-z0-9]{{{TOKEN_CHARACTERS}}})-([0-9]{{1,19}})-([0-9]{{1,5}})-([0-9]{{1,5}})"
 )
-
-
-class BatchState(StrEnum):
-    PLANNED = "planned"  # its items are chosen, and the provider knows nothing of it
-    CREATING = "creating"  # a worker has begun to hand it over; the provider may know it already
-    IN_PROGRESS = "in_progress"  # the provider has named it and works on it
-    COLLECTING = "collecting"  # the provider has ended it; its results are being stored
-    ENDED = "ended"
-    """All of its results are stored, and what is left of its items is free to be asked again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,6 +79,15 @@ class RunPause(StrEnum):
     CANCELLED = "cancelled"  # A user stopped it and does not mean to go on
 
 
+class BatchState(StrEnum):
+    PLANNED = "planned"  # its items are chosen, and the provider knows nothing of it
+    CREATING = "creating"  # a worker has begun to hand it over; the provider may know it already
+    IN_PROGRESS = "in_progress"  # the provider has named it and works on it
+    COLLECTING = "collecting"  # the provider has ended it; its results are being stored
+    ENDED = "ended"
+    """All of its results are stored, and what is left of its items is free to be asked again."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunDataset:
     """A dataset as a run uses it."""

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from aegish_dist.core.batches import BatchState, BatchTotals
+from aegish_dist.core.batches import BatchTotals
 from aegish_dist.core.outcome import ErrorClass
+from aegish_dist.core.run import BatchState
 
 LATELY = timedelta(minutes=1)  # age up to which a failed call counts as one of the last minute
 
@@ -238,3 +239,14 @@ def total_usd(costs: Iterable[float | None]) -> float | None:
     listed = list(costs)
     known = [cost for cost in listed if cost is not None]
     return round(sum(known), 6) if known and len(known) == len(listed) else None
+
+
+def retry_command(status: RunStatus) -> str | None:
+    """Return the command that asks again where calls brought no answer; None without such.
+
+    Answers that cannot be read are not asked again by it: they are the models' own, and asking
+    until one can be read would favour models that are unreliable.
+    """
+    if status.origin == "import" or sum(status.failed.values()) <= status.retrying:
+        return None  # no model can be asked, or all are being asked again
+    return f"aegish-dist retry --run-id {status.run_id} --outcome {','.join(status.failed)}"

@@ -14,9 +14,9 @@ from typing import Any
 from sqlalchemy import Row, func, insert, select, update
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.batches import MAX_TRIES, BatchItem, BatchRequest, BatchState, BatchTotals
+from aegish_dist.core.batches import MAX_TRIES, BatchItem, BatchRequest, BatchTotals
 from aegish_dist.core.model import Destination
-from aegish_dist.core.run import RunPause
+from aegish_dist.core.run import BatchState, RunPause
 from aegish_dist.core.text import clean_text
 from aegish_dist.core.verdict import Usage
 from aegish_dist.db.engine import statement

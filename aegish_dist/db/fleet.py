@@ -6,7 +6,7 @@ Parts of a report are JSON. Readers of other versions skip entries and fields th
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import chain
 from typing import Any
@@ -393,3 +393,33 @@ def _open_runs(session: Session) -> Iterator[OpenRun]:
 def count_models(session: Session, keys: Sequence[int]) -> Mapping[int, CountedModel]:
     """Count the verdicts of models of runs: a tenth of a second for each 300,000 of them."""
     return {key: CountedModel(*session.execute(_COUNT, {"model": key}).one()) for key in keys}
+
+
+REPORT_AGE = timedelta(seconds=0.5)
+"""How long a worker's report may have been under way to the database."""
+
+
+def items_under_way(
+    session: Session, run_id: str, since: datetime, model: str | None = None
+) -> int | None:
+    """Return how many items of a run living workers hold, by reports that are new enough.
+
+    Args:
+        since: Time of the server; what a worker reported before it says nothing.
+        model: Only items of this model; None: all.
+
+    Returns:
+        None while a living worker has not reported since.
+    """
+    recent = func.now() - func.make_interval(0, 0, 0, 0, 0, 0, ALIVE_S)
+    earliest = since + REPORT_AGE
+    items = 0
+    for row in session.scalars(select(WorkerRow).where(WorkerRow.seen_at > recent)):
+        if row.seen_at < earliest:
+            return None
+        items += sum(
+            each["items"]
+            for each in row.in_flight
+            if each["run"] == run_id and model in (None, each["model"])
+        )
+    return items

@@ -17,7 +17,6 @@ from aegish_dist.core.model import CallParameters, ModelSpec
 from aegish_dist.core.run import Prompt, Pruned, Run, RunDataset, RunPause, RunSummary
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.db.engine import statement
-from aegish_dist.db.fleet import ALIVE_S
 from aegish_dist.db.tables import (
     AdvisoryLock,
     DatasetRow,
@@ -26,7 +25,6 @@ from aegish_dist.db.tables import (
     RunModelRow,
     RunRow,
     SampleRow,
-    WorkerRow,
 )
 from aegish_dist.errors import ConfigError, StoreError
 
@@ -385,10 +383,6 @@ def rename_run(session: Session, run_id: str, name: str) -> None:
     session.execute(update(RunRow).where(RunRow.id == run_id).values(name=name))
 
 
-REPORT_AGE = timedelta(seconds=0.5)
-"""How long a worker's report may have been under way to the database."""
-
-
 def hold(session: Session, run_id: str, reason: RunPause) -> RunPause | None:
     """Have workers ask nothing more of a run; calls in flight finish and are stored.
 
@@ -426,29 +420,3 @@ def batched_among(session: Session, run_ids: Collection[str]) -> frozenset[tuple
 
 def database_time(session: Session) -> datetime:
     return session.scalars(select(func.now())).one()
-
-
-def items_under_way(
-    session: Session, run_id: str, since: datetime, model: str | None = None
-) -> int | None:
-    """Return how many items of a run living workers hold, by reports that are new enough.
-
-    Args:
-        since: Time of the server; what a worker reported before it says nothing.
-        model: Only items of this model; None: all.
-
-    Returns:
-        None while a living worker has not reported since.
-    """
-    recent = func.now() - func.make_interval(0, 0, 0, 0, 0, 0, ALIVE_S)
-    earliest = since + REPORT_AGE
-    items = 0
-    for row in session.scalars(select(WorkerRow).where(WorkerRow.seen_at > recent)):
-        if row.seen_at < earliest:
-            return None
-        items += sum(
-            each["items"]
-            for each in row.in_flight
-            if each["run"] == run_id and model in (None, each["model"])
-        )
-    return items

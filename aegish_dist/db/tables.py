@@ -46,8 +46,8 @@ from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeEngine
 
-from aegish_dist.core.batches import BatchState
 from aegish_dist.core.outcome import ErrorClass, Outcome, OutcomeDetail, StopKind, find
+from aegish_dist.core.run import BatchState
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.verdict import CallError, Verdict
 from aegish_dist.core.verdict_record import (

@@ -27,9 +27,9 @@ from aegish_dist.core.status import RunStatus, State
 from aegish_dist.core.text import counted
 from aegish_dist.db.batches import batches_at_providers, hurry
 from aegish_dist.db.engine import transaction
-from aegish_dist.db.fleet import ALIVE_S
+from aegish_dist.db.fleet import ALIVE_S, items_under_way
 from aegish_dist.db.missing import Extent, Retry, missing_items, open_models, save_retry
-from aegish_dist.db.runs import database_time, hold, items_under_way, release, save_parameters
+from aegish_dist.db.runs import database_time, hold, release, save_parameters
 from aegish_dist.errors import ConfigError, QueueError, StoreError
 from aegish_dist.pipeline.plan import with_higher_caps
 from aegish_dist.pipeline.runs import load_submitted_run, require_not_held

@@ -21,7 +21,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from aegish_dist.broker.connection import QueueReadings, read_queues
 from aegish_dist.broker.messages import model_of
-from aegish_dist.core.batches import BatchState
+from aegish_dist.core.run import BatchState
 from aegish_dist.db.engine import open_engine, transaction
 from aegish_dist.db.fleet import (
     CountedModel,

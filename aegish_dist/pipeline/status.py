@@ -241,17 +241,6 @@ def has_batches_to_do(engine: Engine, run_id: str) -> bool:
         return batch_work_left(session, run_id)
 
 
-def retry_command(status: RunStatus) -> str | None:
-    """Return the command that asks again where calls brought no answer; None without such.
-
-    Answers that cannot be read are not asked again by it: they are the models' own, and asking
-    until one can be read would favour models that are unreliable.
-    """
-    if status.origin == "import" or sum(status.failed.values()) <= status.retrying:
-        return None  # no model can be asked, or all are being asked again
-    return f"aegish-dist retry --run-id {status.run_id} --outcome {','.join(status.failed)}"
-
-
 SMOOTHED_S = 60.0
 """Seconds of counts that a rate is taken from, where there are as many."""
 LEAST_S = 10.0

@@ -7,7 +7,8 @@ print get one line of ASCII.
 from collections.abc import Iterator
 from operator import attrgetter
 
-from aegish_dist.core.batches import BatchState, BatchTotals
+from aegish_dist.core.batches import BatchTotals
+from aegish_dist.core.run import BatchState
 from aegish_dist.core.secrets import mask_key_shapes
 from aegish_dist.core.status import (
     CallWait,

@@ -10,10 +10,9 @@ from sqlalchemy import Engine, insert, select
 from sqlalchemy.orm import Session
 
 from aegish_dist import api
-from aegish_dist.core.batches import BatchState
 from aegish_dist.core.model import CallParameters, Price, Rate
 from aegish_dist.core.parsing import judge
-from aegish_dist.core.run import Run
+from aegish_dist.core.run import BatchState, Run
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.core.status import ModelStatus, State
 from aegish_dist.core.verdict import Completion, Usage

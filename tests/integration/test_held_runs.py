@@ -10,14 +10,12 @@ from sqlalchemy.orm import Session
 from aegish_dist.core.run import RunPause
 from aegish_dist.core.status import State
 from aegish_dist.db.engine import transaction
-from aegish_dist.db.fleet import report_worker
+from aegish_dist.db.fleet import REPORT_AGE, items_under_way, report_worker
 from aegish_dist.db.missing import open_queues
 from aegish_dist.db.runs import (
-    REPORT_AGE,
     database_time,
     held_among,
     hold,
-    items_under_way,
     load_run,
     release,
 )

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.core.outcome import ErrorClass, Outcome
 from aegish_dist.core.parsing import judge
-from aegish_dist.core.status import State
+from aegish_dist.core.status import State, retry_command
 from aegish_dist.core.verdict import Completion, Item, Verdict
 from aegish_dist.db.failures import model_progress
 from aegish_dist.db.missing import FinishedModels, Retry, missing_items, save_retry
@@ -19,7 +19,7 @@ from aegish_dist.db.verdicts import look_up
 from aegish_dist.errors import ConfigError, StoreError
 from aegish_dist.pipeline.control import outcomes_named, plan_retry
 from aegish_dist.pipeline.runs import load_submitted_run
-from aegish_dist.pipeline.status import retry_command, run_status
+from aegish_dist.pipeline.status import run_status
 from tests.integration.stored_runs import (
     BLOCKED,
     CURL,

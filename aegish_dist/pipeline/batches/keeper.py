@@ -32,7 +32,8 @@ from aegish_dist.db.batches import (
     save_batch,
     take_due,
 )
-from aegish_dist.db.runs import Assignment, items_under_way, load_assignment, load_run
+from aegish_dist.db.fleet import items_under_way
+from aegish_dist.db.runs import Assignment, load_assignment, load_run
 from aegish_dist.errors import AegishError, StoreUnusableError
 from aegish_dist.logs import get_logger
 from aegish_dist.models import CatalogCredentials

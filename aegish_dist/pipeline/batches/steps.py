@@ -29,7 +29,6 @@ from aegish_dist.core.batches import (
     BatchPace,
     BatchReport,
     BatchRequest,
-    BatchState,
     ResultKind,
     ResultReader,
     may_exist,
@@ -37,7 +36,7 @@ from aegish_dist.core.batches import (
 from aegish_dist.core.model import ModelSpec, cost_usd
 from aegish_dist.core.outcome import ErrorClass, Outcome
 from aegish_dist.core.parsing import PARSER_VERSION, judge
-from aegish_dist.core.run import RunPause
+from aegish_dist.core.run import BatchState, RunPause
 from aegish_dist.core.verdict import CallError, Completion, Item, Verdict
 from aegish_dist.db.batches import (
     FAILED_AS_A_WHOLE,

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from aegish_dist.core.batches import BatchState, BatchTotals
+from aegish_dist.core.batches import BatchTotals
+from aegish_dist.core.run import BatchState
 from aegish_dist.core.status import CallWait, RunStatus, State, Waiting, cost_at_end_usd, may_move
 from aegish_dist.report.live_view import (
     Canvas,
