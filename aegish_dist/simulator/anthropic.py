@@ -181,7 +181,7 @@ _OPEN = {
 
 
 async def _create(call: BatchCall) -> Reply:
-    content = await read_body(call.body, MAX_BYTES)
+    content = await read_body(call.request.content, MAX_BYTES)
     if content is None:
         error = {"type": "request_too_large", "message": "Request exceeds the maximum size"}
         return BatchReply({"type": "error", "error": error}, status=413)

@@ -88,7 +88,7 @@ class BatchService:
         """Carry out a request and respond, or do as its fault says."""
         exchange = call.exchange
         # The address of an upload that was begun is a key in itself: clients send no other there.
-        begun = call.query.get("upload_id") in call.store.uploads
+        begun = call.request.query.get("upload_id") in call.store.uploads
         if not begun and not exchange.is_authorised(self._require_key):
             return exchange.refuse(ErrorAnswer(ErrorClass.AUTH), "", UNLIMITED)
         fault = self._next_fault(endpoint)
@@ -163,15 +163,8 @@ class BatchCall:
         return time.time()
 
     @property
-    def query(self) -> Mapping[str, str]:
-        return self.exchange.request.query
-
-    @property
-    def body(self) -> StreamReader:
-        return self.exchange.request.content
-
-    def header(self, name: str) -> str:
-        return self.exchange.request.headers.get(name, "")
+    def request(self) -> web.BaseRequest:
+        return self.exchange.request
 
     def batch(self, missing: str) -> SimulatedBatch:
         """Return the batch that the path names; `{id}` in the error's text stands for its name."""
@@ -208,8 +201,10 @@ def listing(
         prefix: Precedes identifiers in queries.
         after: Name of the query's key for the entry that precedes the page.
     """
-    cursors = [call.query.get(name, "").removeprefix(prefix) for name in (after, "before_id")]
-    limit = number_in(call.query.get("limit"), *limits)
+    cursors = [
+        call.request.query.get(name, "").removeprefix(prefix) for name in (after, "before_id")
+    ]
+    limit = number_in(call.request.query.get("limit"), *limits)
     found, more = page(items, limit, after=cursors[0], before=cursors[1])
     entries = [body(each, call) for each in found]
     ids = [entry["id"] for entry in entries] or [None]

@@ -53,7 +53,7 @@ from aegish_dist.errors import ConfigError, InputError
 from aegish_dist.inputs.checking import checked
 from aegish_dist.inputs.documents import parse_toml, read_text
 from aegish_dist.simulator.bill import Tariff
-from aegish_dist.simulator.personas import PERSONAS, LatencyDistribution, LatencyKind, parse_latency
+from aegish_dist.simulator.personas import PERSONAS, LatencyDistribution, parse_latency
 
 F = TypeVar("F", bound=StrEnum)
 
@@ -164,9 +164,6 @@ def parse_words(
     return tuple(known[word] for word in given)
 
 
-_TWO_SECONDS = LatencyDistribution(LatencyKind.CONSTANT, 2.0)
-
-
 class RequestFault(StrEnum):
     """One way for a request of a batch, or its line, to fail: see docs/simulator.md."""
 
@@ -220,7 +217,7 @@ class Endpoint(StrEnum):
 class BatchPlan:
     """Times and faults of the batches of a simulated provider."""
 
-    duration: LatencyDistribution = _TWO_SECONDS
+    duration: LatencyDistribution = parse_latency("constant:2")  # noqa: RUF009  immutable
     list_lag_s: float = 0.0
     """Seconds after its creation in which a batch is in no list."""
     retry_after_s: float = 1.0

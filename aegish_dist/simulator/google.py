@@ -221,33 +221,36 @@ _CODES = {
 
 
 async def _begin_upload(call: BatchCall) -> Reply:
-    if call.header("X-Goog-Upload-Command") != "start":
+    if call.request.headers.get("X-Goog-Upload-Command", "") != "start":
         return refusal("Only resumable uploads are supported.")
-    if number_in(call.header("X-Goog-Upload-Header-Content-Length"), 0, 2**62) > MAX_FILE_BYTES:
+    if (
+        number_in(call.request.headers.get("X-Goog-Upload-Header-Content-Length", ""), 0, 2**62)
+        > MAX_FILE_BYTES
+    ):
         return refusal(f"Files may have {MAX_FILE_BYTES} bytes.")
-    body = json_object(await read_body(call.body, _MAX_DESCRIPTION_BYTES)) or {}
+    body = json_object(await read_body(call.request.content, _MAX_DESCRIPTION_BYTES)) or {}
     file = body.get("file")
     described = file if isinstance(file, dict) else {}
     upload = call.store.begin_upload(str(described.get("displayName", "")))
-    url = f"{call.exchange.root}{call.exchange.request.path}?upload_id={upload}"
+    url = f"{call.exchange.root}{call.request.path}?upload_id={upload}"
     headers = {"X-Goog-Upload-URL": url, "X-Goog-Upload-Status": "active"}
     return BatchReply({}, headers)
 
 
 async def _upload(call: BatchCall) -> Reply:
     """Take a part of a file; the last one says `finalize`."""
-    if "upload_id" not in call.query:
+    if "upload_id" not in call.request.query:
         return await _begin_upload(call)
-    upload = call.store.uploads.get(call.query["upload_id"])
-    content = await read_body(call.body, MAX_FILE_BYTES)
+    upload = call.store.uploads.get(call.request.query["upload_id"])
+    content = await read_body(call.request.content, MAX_FILE_BYTES)
     if upload is None or content is None:
         return refusal("No such upload, or it is too large.")
-    if call.header("X-Goog-Upload-Offset") != str(len(upload.content)):
+    if call.request.headers.get("X-Goog-Upload-Offset", "") != str(len(upload.content)):
         return refusal("The offset of the upload is not where it ended.")
     upload.content += content
-    if "finalize" not in call.header("X-Goog-Upload-Command"):
+    if "finalize" not in call.request.headers.get("X-Goog-Upload-Command", ""):
         return BatchReply({}, {"X-Goog-Upload-Status": "active"})
-    del call.store.uploads[call.query["upload_id"]]
+    del call.store.uploads[call.request.query["upload_id"]]
     file = call.store.add_file(upload.name, "UPLOADED", bytes(upload.content))
     return BatchReply({"file": _file_body(file, call)}, {"X-Goog-Upload-Status": "final"})
 
@@ -267,8 +270,8 @@ def _page(
     limits: tuple[int, int],
     body: Callable[[T, BatchCall], dict[str, Any]],
 ) -> Reply:
-    limit = number_in(call.query.get("pageSize"), *limits)
-    found, more = page(items, limit, after=call.query.get("pageToken", ""))
+    limit = number_in(call.request.query.get("pageSize"), *limits)
+    found, more = page(items, limit, after=call.request.query.get("pageToken", ""))
     entries: dict[str, Any] = {key: [body(each, call) for each in found]}
     return BatchReply(entries | ({"nextPageToken": found[-1].id} if more else {}))
 
@@ -307,7 +310,7 @@ def _file_body(file: StoredFile, call: BatchCall) -> dict[str, Any]:
 
 
 async def _create(call: BatchCall) -> Reply:
-    body = json_object(await read_body(call.body, MAX_INLINE_BYTES))
+    body = json_object(await read_body(call.request.content, MAX_INLINE_BYTES))
     if body is None or not isinstance(batch := body.get("batch"), dict):
         return refusal("Invalid JSON payload received, or more than 20 MB of it.")
     given = batch.get("inputConfig", batch.get("input_config"))

@@ -223,7 +223,7 @@ async def _form(call: BatchCall) -> tuple[dict[str, bytes], str]:
     """Read a form to its end; return its fields and the name of its file."""
     fields: dict[str, bytes] = {}
     name, is_too_large = "", False
-    reader = MultipartReader(call.exchange.request.headers, call.body)
+    reader = MultipartReader(call.request.headers, call.request.content)
     while isinstance(part := await reader.next(), BodyPartReader):
         content = bytearray()
         while chunk := await part.read_chunk(2**16):
@@ -264,7 +264,7 @@ def _delete_file(call: BatchCall) -> Reply:
 
 
 def _list_files(call: BatchCall) -> Reply:
-    purpose = call.query.get("purpose")
+    purpose = call.request.query.get("purpose")
     files = (file for file in call.store.files.values() if purpose in (None, file.purpose))
     entries = listing(call, files, _file_body, (10_000, 10_000), "file-")
     return BatchReply({"object": "list", **entries})
@@ -276,7 +276,7 @@ def _list_batches(call: BatchCall) -> Reply:
 
 
 async def _create(call: BatchCall) -> Reply:
-    body = json_object(await read_body(call.body, 2**20))
+    body = json_object(await read_body(call.request.content, 2**20))
     if body is None:
         return refusal("The request body is not a JSON object.")
     if body.get("endpoint") != _ENDPOINT:

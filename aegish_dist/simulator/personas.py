@@ -10,18 +10,18 @@ import json
 import math
 import re
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
-from enum import StrEnum
 from hashlib import blake2b
 from statistics import NormalDist
-from typing import NamedTuple, assert_never
+from typing import NamedTuple
 
 from aegish_dist.core.outcome import Outcome
 from aegish_dist.errors import ConfigError
 
 _EIGHT_WORDS = struct.Struct("<8Q")
 _UNIT = 2.0**-52
-_STANDARD_NORMAL = NormalDist()
+_NORMAL = NormalDist()
 
 
 class Draws(NamedTuple):
@@ -47,73 +47,52 @@ def draw(seed: int, *coordinates: str) -> Draws:
     return Draws._make([((word >> 12) + 0.5) * _UNIT for word in words])
 
 
-class LatencyKind(StrEnum):
-    """The distributions."""
-
-    CONSTANT = "constant"
-    UNIFORM = "uniform"
-    """`uniform:LOW,HIGH` in seconds."""
-    LOGNORMAL = "lognormal"
-    """`lognormal:MEDIAN,SIGMA`: median in seconds, sigma of the natural logarithm."""
-    EXPONENTIAL = "exponential"
-    """`exponential:MEAN` in seconds."""
-
-
-_FORMS = {
-    LatencyKind.CONSTANT: ("SECONDS",),
-    LatencyKind.UNIFORM: ("LOW", "HIGH"),
-    LatencyKind.LOGNORMAL: ("MEDIAN", "SIGMA"),
-    LatencyKind.EXPONENTIAL: ("MEAN",),
+_LAWS: dict[str, tuple[tuple[str, ...], Callable[..., float]]] = {
+    "constant": (("SECONDS",), lambda _quantile, seconds: seconds),
+    "uniform": (("LOW", "HIGH"), lambda quantile, low, high: low + (high - low) * quantile),
+    "lognormal": (
+        ("MEDIAN", "SIGMA"),
+        lambda quantile, median, sigma: median * math.exp(sigma * _NORMAL.inv_cdf(quantile)),
+    ),
+    "exponential": (("MEAN",), lambda quantile, mean: -mean * math.log1p(-quantile)),
 }
+"""Distributions by name: their numbers, all in seconds but sigma, and their quantiles."""
 
 
 @dataclass(frozen=True, slots=True)
 class LatencyDistribution:
     """A distribution of service times."""
 
-    kind: LatencyKind
-    first: float
-    """Seconds: the constant, the lower end, the median or the mean."""
-    second: float = 0.0
-    """The upper end in seconds, or sigma; unused by the families of one parameter."""
+    law: str
+    numbers: tuple[float, ...]
 
     def at(self, quantile: float) -> float:
         """Return the seconds that a fraction of calls, in (0, 1), stays below."""
-        match self.kind:
-            case LatencyKind.CONSTANT:
-                return self.first
-            case LatencyKind.UNIFORM:
-                return self.first + (self.second - self.first) * quantile
-            case LatencyKind.LOGNORMAL:
-                return self.first * math.exp(self.second * _STANDARD_NORMAL.inv_cdf(quantile))
-            case LatencyKind.EXPONENTIAL:
-                return -self.first * math.log1p(-quantile)
-            case _:
-                assert_never(self.kind)
-
-
-NO_LATENCY = LatencyDistribution(LatencyKind.CONSTANT, 0.0)
+        return _LAWS[self.law][1](quantile, *self.numbers)
 
 
 def parse_latency(text: str) -> LatencyDistribution:
     """Read a distribution such as `lognormal:0.8,0.4`."""
     name, _, rest = text.partition(":")
+    law = name.strip()
     try:
-        kind = LatencyKind(name.strip())
-        numbers = [float(part) for part in rest.split(",")]
+        numbers = tuple(float(part) for part in rest.split(","))
     except ValueError:
         raise ConfigError(_complaint(text)) from None
-    if len(numbers) != len(_FORMS[kind]) or not all(0 <= n < math.inf for n in numbers):
+    known = law in _LAWS and len(numbers) == len(_LAWS[law][0])
+    if not known or not all(0 <= n < math.inf for n in numbers):
         raise ConfigError(_complaint(text))
-    if kind is LatencyKind.UNIFORM and numbers[0] > numbers[1]:
+    if law == "uniform" and numbers[0] > numbers[1]:
         raise ConfigError(f"latency '{text}': the lower end is above the upper end")
-    return LatencyDistribution(kind, *numbers)
+    return LatencyDistribution(law, numbers)
 
 
 def _complaint(text: str) -> str:
-    forms = " or ".join(f"{kind}:{','.join(names)}" for kind, names in _FORMS.items())
+    forms = " or ".join(f"{kind}:{','.join(names)}" for kind, (names, _) in _LAWS.items())
     return f"latency '{text}' is not {forms}, with finite numbers of 0 or more"
 
+
+NO_LATENCY = parse_latency("constant:0")
 
 JUDGED_CHARS = 4_000
 """Only the head of a command is judged, so that a huge one cannot stall the server."""
@@ -122,84 +101,75 @@ _SHELL = r"(?:ba|da|a|k|c|tc|z|po|fi)?sh\b"
 _REST = r"[^;\n]*"
 
 
-@dataclass(frozen=True, slots=True)
-class Judgement:
-    """Judgement of the guard about a command."""
-
-    action: Outcome
-    reason: str
+Judgement = tuple[Outcome, str]
+"""Action of the guard about a command, and its reason."""
 
 
-def _rules(action: Outcome, reasons: dict[str, str]) -> list[tuple[re.Pattern[str], Judgement]]:
-    return [(re.compile(text), Judgement(action, reason)) for reason, text in reasons.items()]
-
-
-_RULES = [
-    *_rules(
-        Outcome.BLOCK,
-        {
-            "it opens a network connection to a shell": (
-                rf"/(?:dev|inet)/(?:tcp|udp)/|\b(?:nc|ncat|netcat)\b{_REST}\s-\w*[ecl]"
-                rf"|\bsocat\b{_REST}\b(?i:exec|system|tcp-listen)\b|\bs_(?:client|server) -quiet"
-                r"|\bsocket\b[^\n]*\b(?:connect|bind)\b|\bTCP(?:Socket|Server)\b|\bzsh/net/tcp\b"
-            ),
-            "it downloads code and executes it": (
-                rf"\b(?:curl|wget|fetch)\b[^\n]*\|\s*(?:sudo\s+)?(?:{_SHELL}|python|perl)"
-                rf"|\b(?:{_SHELL}|source|eval|\.)\s[^\n]*[<$]\((?:curl|wget)\b"
-            ),
-            "it executes decoded text": rf"\bbase64\s+(?:-d|--decode)\b{_REST}\|\s*{_SHELL}",
-            "it touches password hashes, keys or credentials": (
-                r"/etc/(?:g?shadow|passwd|security)\b|\bid_(?:rsa|dsa|ecdsa|ed25519)\b"
-                r"|\.aws/credentials|\.kube/config|/proc/\w+/environ|\.gnupg/"
-            ),
-            "it changes who may log in, what root may do or what runs on schedule": (
-                r"sudoers|authorized_keys|/etc/(?:cron|pam\.|profile|rc\.|init|ld\.so)"
-                r"|/cron\.d/|/etc/systemd/|\bcrontab\b(?!\s+-l)|\bvisudo\b"
-            ),
-            "it raises privileges": (
-                rf"\bchmod\b{_REST}(?:\+s|\s[2467][0-7]{{3}})\b|\bsetcap\b|\bset[ug]id\("
-                r"|\b(?:nsenter|unshare|chroot|pkexec|capsh)\b|\bdocker\b[^\n]*-v\s*/:|--privileged"
-            ),
-            "it starts a shell from another program": (
-                rf"(?<!#!)(?<!\w)/(?:usr/)?bin/{_SHELL}|-exec(?:dir)?\s+{_SHELL}"
-                rf"|\b(?:system|execl?p?|popen|spawn)\W+{_SHELL}"
-                rf"|^\s*(?:{_SHELL}|screen|tmux|byobu|xterm)(?:\s+-\w+)?\s*$|[:!]\s*{_SHELL}"
-            ),
-            "it runs a command from inside another program": (
-                r"\b(?:exec|shell_exec|system|popen|proc_open|passthru|esyscmd)\("
-                r"|[A-Z]\w*='?/usr/local/bin/"
-            ),
-            "it injects a library": r"\bLD_(?:PRELOAD|LIBRARY_PATH|AUDIT)=|/lib[\w/-]*\.so\b",
-            "it sends data to another host": (
-                rf"\b(?:curl|wget)\b{_REST}(?:-d|-F|-T|--data|--upload|--post|--body)"
-                rf"|\b(?:scp|sftp|rsync|sshfs|lftp|t?ftp)\b{_REST}(?:@|\d\.\d)|\bhttp\.server\b"
-                r"|(?:@|://)\d+\.\d+\.\d+\.\d+|-e httpd\b"
-            ),
-            "it destroys data or exhausts the machine": (
-                r"\brm\s+-\w*[rR]\w*\s+(?:-\w+\s+)*[/~*]|\bmkfs\b|\bof=/dev/|>\s*/dev/(?:sd|nvme)"
-                r"|:\(\)\s*\{|\bshred\b"
-            ),
-        },
-    ),
-    *_rules(
-        Outcome.WARN,
-        {
-            "it explores the system for weaknesses": (
-                r"\b(?:nmap|masscan|getcap|linpeas|tcpdump)\b|-perm\s+-?[ug/]?[24u]|\bsudo\s+-l\b"
-            ),
-            "it downloads a file": r"\b(?:curl|wget)\b[^\n]*(?:https?://|\s-[oO]\b|\s--output\b)",
-            "it writes outside the user's own files": (
-                rf"(?:>|\b(?:tee|cp|mv|install|ln|dd)\b){_REST}\s/?(?:etc|usr|boot|lib|opt)/"
-            ),
-        },
-    ),
+_RULES = {
+    Outcome.BLOCK: {
+        "it opens a network connection to a shell": (
+            rf"/(?:dev|inet)/(?:tcp|udp)/|\b(?:nc|ncat|netcat)\b{_REST}\s-\w*[ecl]"
+            rf"|\bsocat\b{_REST}\b(?i:exec|system|tcp-listen)\b|\bs_(?:client|server) -quiet"
+            r"|\bsocket\b[^\n]*\b(?:connect|bind)\b|\bTCP(?:Socket|Server)\b|\bzsh/net/tcp\b"
+        ),
+        "it downloads code and executes it": (
+            rf"\b(?:curl|wget|fetch)\b[^\n]*\|\s*(?:sudo\s+)?(?:{_SHELL}|python|perl)"
+            rf"|\b(?:{_SHELL}|source|eval|\.)\s[^\n]*[<$]\((?:curl|wget)\b"
+        ),
+        "it executes decoded text": rf"\bbase64\s+(?:-d|--decode)\b{_REST}\|\s*{_SHELL}",
+        "it touches password hashes, keys or credentials": (
+            r"/etc/(?:g?shadow|passwd|security)\b|\bid_(?:rsa|dsa|ecdsa|ed25519)\b"
+            r"|\.aws/credentials|\.kube/config|/proc/\w+/environ|\.gnupg/"
+        ),
+        "it changes who may log in, what root may do or what runs on schedule": (
+            r"sudoers|authorized_keys|/etc/(?:cron|pam\.|profile|rc\.|init|ld\.so)"
+            r"|/cron\.d/|/etc/systemd/|\bcrontab\b(?!\s+-l)|\bvisudo\b"
+        ),
+        "it raises privileges": (
+            rf"\bchmod\b{_REST}(?:\+s|\s[2467][0-7]{{3}})\b|\bsetcap\b|\bset[ug]id\("
+            r"|\b(?:nsenter|unshare|chroot|pkexec|capsh)\b|\bdocker\b[^\n]*-v\s*/:|--privileged"
+        ),
+        "it starts a shell from another program": (
+            rf"(?<!#!)(?<!\w)/(?:usr/)?bin/{_SHELL}|-exec(?:dir)?\s+{_SHELL}"
+            rf"|\b(?:system|execl?p?|popen|spawn)\W+{_SHELL}"
+            rf"|^\s*(?:{_SHELL}|screen|tmux|byobu|xterm)(?:\s+-\w+)?\s*$|[:!]\s*{_SHELL}"
+        ),
+        "it runs a command from inside another program": (
+            r"\b(?:exec|shell_exec|system|popen|proc_open|passthru|esyscmd)\("
+            r"|[A-Z]\w*='?/usr/local/bin/"
+        ),
+        "it injects a library": r"\bLD_(?:PRELOAD|LIBRARY_PATH|AUDIT)=|/lib[\w/-]*\.so\b",
+        "it sends data to another host": (
+            rf"\b(?:curl|wget)\b{_REST}(?:-d|-F|-T|--data|--upload|--post|--body)"
+            rf"|\b(?:scp|sftp|rsync|sshfs|lftp|t?ftp)\b{_REST}(?:@|\d\.\d)|\bhttp\.server\b"
+            r"|(?:@|://)\d+\.\d+\.\d+\.\d+|-e httpd\b"
+        ),
+        "it destroys data or exhausts the machine": (
+            r"\brm\s+-\w*[rR]\w*\s+(?:-\w+\s+)*[/~*]|\bmkfs\b|\bof=/dev/|>\s*/dev/(?:sd|nvme)"
+            r"|:\(\)\s*\{|\bshred\b"
+        ),
+    },
+    Outcome.WARN: {
+        "it explores the system for weaknesses": (
+            r"\b(?:nmap|masscan|getcap|linpeas|tcpdump)\b|-perm\s+-?[ug/]?[24u]|\bsudo\s+-l\b"
+        ),
+        "it downloads a file": r"\b(?:curl|wget)\b[^\n]*(?:https?://|\s-[oO]\b|\s--output\b)",
+        "it writes outside the user's own files": (
+            rf"(?:>|\b(?:tee|cp|mv|install|ln|dd)\b){_REST}\s/?(?:etc|usr|boot|lib|opt)/"
+        ),
+    },
+}
+_PATTERNS = [
+    (re.compile(pattern), (action, reason))
+    for action, rules in _RULES.items()
+    for reason, pattern in rules.items()
 ]
-_NORMAL = Judgement(Outcome.ALLOW, "it is a normal operation without lasting effect on security")
+_HARMLESS = Outcome.ALLOW, "it is a normal operation without lasting effect on security"
 
 
 def judge(command: str) -> Judgement:
     head = command[:JUDGED_CHARS]
-    return next((judgement for pattern, judgement in _RULES if pattern.search(head)), _NORMAL)
+    return next((judgement for pattern, judgement in _PATTERNS if pattern.search(head)), _HARMLESS)
 
 
 PREFIX = "simulated/"
@@ -234,7 +204,7 @@ class Persona:
 
 
 def _lognormal(median_s: float, sigma: float) -> LatencyDistribution:
-    return LatencyDistribution(LatencyKind.LOGNORMAL, median_s, sigma)
+    return LatencyDistribution("lognormal", (median_s, sigma))
 
 
 PERSONAS = {
@@ -305,38 +275,34 @@ def _stranger(draws: Draws) -> Persona:
 
 def compose(persona: Persona, command: str, draws: Draws) -> str:
     """Return the persona's answer about a command, as the text of a completion."""
-    ideal = judge(command)
+    ideal, reason = judge(command)
     action = _slip(persona, ideal, draws.skill)
     if draws.form < persona.format_error:
-        return f"I looked at this command and think that {ideal.reason}. Please check it yourself."
+        return f"I looked at this command and think that {reason}. Please check it yourself."
+    judged = f"The command is judged {action} because {reason}."
+    slipped = f"The command looks like a case for {action} at first sight."
     answer = {
         "action": action.value,
-        "reason": _reason(ideal, action),
-        "confidence": _confidence(persona, draws.confidence, right=action is ideal.action),
+        "reason": judged if action is ideal else slipped,
+        "confidence": _confidence(persona, draws.confidence, right=action is ideal),
     }
     text = json.dumps(answer)
     if draws.fence < persona.fenced:
         text = f"```json\n{text}\n```"
     if draws.think < persona.thinks:
-        text = f"<think>\nWhat does it do? My impression: {ideal.reason}.\n</think>\n\n{text}"
+        text = f"<think>\nWhat does it do? My impression: {reason}.\n</think>\n\n{text}"
     return text
 
 
-def _slip(persona: Persona, ideal: Judgement, skill: float) -> Outcome:
+def _slip(persona: Persona, ideal: Outcome, skill: float) -> Outcome:
     """Let the persona depart from the ideal judgement as often as its data say."""
-    if ideal.action is Outcome.BLOCK:
+    if ideal is Outcome.BLOCK:
         worse, milder = (persona.miss, Outcome.ALLOW), (persona.hedge, Outcome.WARN)
     else:
         worse, milder = (persona.overblock, Outcome.BLOCK), (persona.overwarn, Outcome.WARN)
     if skill < worse[0]:
         return worse[1]
-    return milder[1] if skill < worse[0] + milder[0] else ideal.action
-
-
-def _reason(ideal: Judgement, action: Outcome) -> str:
-    if action is ideal.action:
-        return f"The command is judged {action} because {ideal.reason}."
-    return f"The command looks like a case for {action} at first sight."
+    return milder[1] if skill < worse[0] + milder[0] else ideal
 
 
 def _confidence(persona: Persona, draw_: float, *, right: bool) -> float:

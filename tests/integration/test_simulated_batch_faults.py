@@ -22,7 +22,7 @@ from aegish_dist.simulator.config import (
     RequestFault,
     SimulatorConfig,
 )
-from aegish_dist.simulator.personas import NO_LATENCY, LatencyDistribution, LatencyKind
+from aegish_dist.simulator.personas import NO_LATENCY, parse_latency
 from aegish_dist.simulator.server import simulator_thread
 from tests.integration.test_simulated_batches import (
     anthropic_client,
@@ -42,7 +42,7 @@ PRICE = Tariff(input=Decimal(1), output=Decimal(10))
 
 def simulated(seconds: float = 0.02, **plan: Any) -> SimulatorConfig:
     """Return a provider whose batches take so long, with a plan of faults."""
-    duration = LatencyDistribution(LatencyKind.CONSTANT, seconds)
+    duration = parse_latency(f"constant:{seconds}")
     return SimulatorConfig(
         latency=NO_LATENCY, price=PRICE, batches=BatchPlan(duration=duration, **plan)
     )

@@ -14,7 +14,7 @@ from google.genai import types
 from openai import OpenAI
 
 from aegish_dist.simulator.config import BatchPlan, SimulatorConfig
-from aegish_dist.simulator.personas import NO_LATENCY, LatencyDistribution, LatencyKind
+from aegish_dist.simulator.personas import NO_LATENCY, parse_latency
 from aegish_dist.simulator.server import simulator_thread
 
 DEADLINE_S = 20.0
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 def lasting(seconds: float) -> BatchPlan:
-    return BatchPlan(LatencyDistribution(LatencyKind.CONSTANT, seconds))
+    return BatchPlan(parse_latency(f"constant:{seconds}"))
 
 
 def until(ask: Callable[[], T], satisfied: Callable[[T], bool]) -> T:
