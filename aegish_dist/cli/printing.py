@@ -54,20 +54,12 @@ def say_rendered(text: str) -> None:
 
 
 def note(line: str) -> bool:
-    """Print one line on standard error, if that takes it: no command fails for want of it.
-
-    Returns:
-        Whether it took the line.
-    """
+    """Print one line on standard error, and return whether it took it: no command fails by that."""
     return note_lines(printable(line))
 
 
 def confirmed(question: str) -> bool:
-    """Ask on the terminal and return whether the answer was yes.
-
-    Raises:
-        ConfigError: There is no terminal to ask on.
-    """
+    """Ask on the terminal and return whether the answer was yes."""
     if sys.stdin is None or not (sys.stdin.isatty() and errors_are_on_terminal()):
         raise ConfigError("there is no terminal to ask on: say --yes to go on without a question")
     return click.confirm(printable(question), err=True)
@@ -277,11 +269,7 @@ def note_table(table: TextTable) -> None:
 
 
 def in_columns(table: TextTable, width: int | None = None) -> str:
-    """Return a table as lines of padded cells.
-
-    Args:
-        width: Columns into which texts are folded; None: as many as they take.
-    """
+    """Return a table as lines of padded cells, texts folded into a width if one is given."""
     rows = [(*table.columns, *table.numbers), *(tuple(map(printable, row)) for row in table.rows)]
     widths = [max(map(cell_width, column)) for column in zip(*rows, strict=True)]
     texts = len(table.columns)

@@ -117,11 +117,7 @@ def left_to_retry(status: RunStatus) -> Iterator[str]:
 
 
 def print_status(current: RunStatus, *, stderr: bool = False) -> None:
-    """Print how far a run is: to a terminal what its live view shows, else a table.
-
-    Args:
-        stderr: Whether to print on standard error, otherwise on standard output.
-    """
+    """Print how far a run is: to a terminal what its live view shows, else a table."""
     if not (errors_are_on_terminal() if stderr else output_is_terminal()):
         (note_table if stderr else print_table)(_table(current))
         return
@@ -231,11 +227,7 @@ def _lines(*, only_watching: bool) -> Callable[[RunStatus], None]:
 
 
 def status_shown(*, here: bool) -> AbstractContextManager[Callable[[RunStatus], None]]:
-    """Show each count of a run on standard error; the last one stays on a terminal.
-
-    Args:
-        here: Whether this process works on the run; then nothing else has to be started for it.
-    """
+    """Show each count of a run, on which this process may work; the last one stays."""
     return watched(
         lambda status: None if here else waiting_hint(status, embedded=False), stderr=True
     )

@@ -445,13 +445,7 @@ def render_comparison(
     width: int | None = None,
     color: bool = False,
 ) -> str:
-    """Return a comparison as text that ends with a line break.
-
-    Args:
-        run_columns: Whether every row of a table begins with runs and rule set.
-        width: Columns of the terminal; only tables use it.
-        color: Whether to emit ANSI colours; only tables use it.
-    """
+    """Return a comparison as text; width and colour are for tables, run columns for all tables."""
     if format not in COMPARISON_FORMATS:
         known = ", ".join(COMPARISON_FORMATS)
         raise ReportError(f"unknown format of a comparison '{format}': choose one of {known}")

@@ -19,11 +19,7 @@ and in some countries a semicolon separates cells."""
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
-    """Return rows as CSV with a header; what is absent is empty, texts are safe in spreadsheets.
-
-    Args:
-        columns: Keys of the rows that are written, in this order.
-    """
+    """Return these columns of rows as CSV; what is absent is empty, texts suit spreadsheets."""
     target = io.StringIO(newline="")
     writer = csv.DictWriter(target, columns, restval="", extrasaction="ignore")
     writer.writeheader()

@@ -72,12 +72,7 @@ class ComparisonData:
         return pair.comparison.metrics.get(self.metric)
 
     def verdict(self, pair: ComparedPair) -> str | None:
-        """Say how the candidate of a pair does.
-
-        Returns:
-            The gate's verdict if one was asked for, else `better`, `worse` or `tied`; None where
-            the metric is undefined.
-        """
+        """Return the answer of the gate, if one was asked for, or what `verdict_of` says."""
         for gate in self.gates:
             if gate.pair is pair:
                 return gate.verdict.value
@@ -86,11 +81,7 @@ class ComparisonData:
 
 
 def verdict_of(found: Difference) -> str | None:
-    """Say how the candidate does by one metric.
-
-    Returns:
-        `better`, `worse` or `tied`; None where the metric is undefined.
-    """
+    """Return `better`, `worse` or `tied`; None where the metric is undefined."""
     if found.difference is None or found.p_adjusted is None:
         return None
     if found.p_adjusted >= LEVEL or not found.difference:

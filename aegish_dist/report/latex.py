@@ -160,11 +160,7 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def _lines(row: Sequence[TableCell], block: Block, folded: int) -> Iterator[list[str]]:
-    """Yield the lines of a row: texts, and below them details and what is left of a long name.
-
-    Args:
-        folded: How many leading columns hold names, which may be folded.
-    """
+    """Yield the lines of a row, details below; the first columns hold names, which are folded."""
     cells = []
     for column, width in zip(block.columns, block.widths, strict=True):
         cell = row[column]

@@ -189,11 +189,7 @@ def _seconds(stretch_s: int) -> str:
 
 
 def latency(entries: Sequence[RankedModel], batched: Collection[str] = ()) -> Section:
-    """Return the distribution of service time, and the mean of each wait before it.
-
-    Args:
-        batched: Those that were asked in batches: their answers are not timed.
-    """
+    """Return the distribution of service time, and the mean of each wait before it."""
     parts = [("service", statistic, statistic) for statistic in SERVICE_STATISTICS]
     parts += [(wait, "mean", f"{wait} mean") for wait in WAITS]
     columns = [

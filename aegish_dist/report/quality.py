@@ -43,11 +43,7 @@ _COVERAGE = Column("coverage", lambda entry: entry.metric("coverage").value, for
 def leaderboard(
     entries: Sequence[RankedModel], targets: Targets, reasons: Mapping[str, str]
 ) -> Section:
-    """Return the ranking with everything a choice of model needs.
-
-    Args:
-        reasons: By model without a score, why it has none; foreign text.
-    """
+    """Return the ranking; of models without a score it names the reason, foreign text."""
     names = (*HEADLINES, *sorted(targets.least.keys() - HEADLINES.keys()))
     least = ", ".join(
         f"{metric_title(name)} ≥ {format_rate(targets.least[name])}"

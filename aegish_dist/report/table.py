@@ -66,11 +66,7 @@ def _pack(pieces: Sequence[str], width: int) -> list[str]:
 
 
 def fit(widths: Sequence[int], keys: int, total: int) -> list[Block]:
-    """Distribute columns over blocks no wider than a total, as far as that is possible.
-
-    Args:
-        widths: What each column needs; column `keys - 1` holds the model and may be folded.
-    """
+    """Distribute columns over blocks no wider than a total; the last key holds the model."""
     others = sum(widths) - widths[keys - 1]
     wanted = min(widths[keys - 1], MODEL_WIDTHS[0])
     for least in MODEL_WIDTHS:
@@ -117,11 +113,7 @@ _STYLE = re.compile(r"\x1b\[[\d;]*m")
 
 
 def draw_table(report: Report, width: int | None = None, color: bool = False) -> str:
-    """Return sections as aligned text.
-
-    Args:
-        width: Columns to fit into; 100 when None.
-    """
+    """Return sections as aligned text, by default for 100 columns."""
     columns = min(max(width or DEFAULT_WIDTH, LEAST_WIDTH), GREATEST_WIDTH)
     text = "".join(f"{line.rstrip()}\n" for line in _drawn(report, columns))
     return text if color else _STYLE.sub("", text)

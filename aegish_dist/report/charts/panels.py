@@ -250,11 +250,7 @@ _LADDER_S = (60, 300, 900, 1800, 3600, 7200, 21600, 43200, 86400, 604800)
 
 
 def error_timeline(name: str, failures: Sequence[TimedFailures], stretch_s: int) -> Chart | NoChart:
-    """Return how many attempts failed when, a strip for each reason.
-
-    Args:
-        stretch_s: Length of their stretches in seconds; 0 when unknown.
-    """
+    """Return how many attempts failed when, in stretches of so many seconds (0: unknown)."""
     timed = [(each.time, each) for each in failures if each.time is not None]
     if not timed:
         return NoChart(name, "no call failed" if not failures else "the failures have no time")

@@ -112,11 +112,7 @@ def _intervals(rows: Sequence[Mapping[str, Any]]) -> Json:
 def ranking(
     name: str, entries: Sequence[RankedModel], tie_groups: Sequence[int | None], targets: Targets
 ) -> Chart | NoChart:
-    """Return the ranked models: place, interval of the score against the target, and both rates.
-
-    Args:
-        tie_groups: Number of the tie group of each model; None without a score.
-    """
+    """Return the ranked models, by tie groups: interval of the score, its target, both rates."""
     ranked = [
         (entry, group or 0)
         for entry, group in zip(entries, tie_groups, strict=True)

@@ -99,11 +99,7 @@ def linear_axis(values: Sequence[float], length: float, most: float = math.inf) 
 
 
 def amount_axis(values: Sequence[float], length: float) -> Axis:
-    """Return an axis for amounts: from 0, or logarithmic where they span much.
-
-    Args:
-        values: None negative; on a logarithmic axis those of 0 have no place.
-    """
+    """Return an axis for amounts: from 0, or logarithmic, without those of 0, if they span much."""
     positive = [value for value in values if value > 0]
     if not positive or max(positive) / min(positive) < _LOG_SPAN:
         return linear_axis([0.0, *values], length)
@@ -239,14 +235,7 @@ def _axis(measure: Measure, seen: Sequence[Measured], targets: Targets, length: 
 
 
 def pareto(points: Sequence[_Point]) -> list[_Point]:
-    """Return the points that no other one beats in one quantity without losing in the other.
-
-    Args:
-        points: Of them less is better across, and more is better upwards.
-
-    Returns:
-        Ascending in both; of equal points the first one.
-    """
+    """Return the points that none beats in one quantity without losing in the other, ascending."""
     best: list[_Point] = []
     for point in sorted(points, key=lambda each: (each.across, -each.up)):
         if not best or point.up > best[-1].up:

@@ -166,11 +166,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def sampled(measure: Measure, seen: Iterable[Measured]) -> str:
-    """Return n of a quantity, from the least to the greatest where it differs between models.
-
-    Returns:
-        Such as `n = 431 malicious commands`; empty where n is not kept.
-    """
+    """Return such as `n = 431 malicious commands`, from least to greatest; empty if not kept."""
     known = sorted({each.n for each in seen if each.n})
     if not known:
         return ""

@@ -184,11 +184,7 @@ def _placed(cells: Sequence[int], values: Iterable[int], size: int) -> "array[in
 def pack_columns(
     parts: Sequence[PackedPart], shape: GridShape, facts: Mapping[str, object]
 ) -> bytes:
-    """Return all columns of a grid, compressed.
-
-    Args:
-        facts: What else the page has to know of the grid, in JSON types.
-    """
+    """Return all columns of a grid with facts in JSON types, compressed."""
     return packed(_document(parts, shape, facts))
 
 

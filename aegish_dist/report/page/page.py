@@ -72,12 +72,7 @@ MISSING = "There are no charts in this report: pip install 'aegish-dist[plots]' 
 
 
 def figures(charts: Sequence[DrawnChart], sections: Sequence[str]) -> dict[str, str]:
-    """Return the figures as HTML, by the name of the section that they belong to.
-
-    Args:
-        sections: Names of the sections that the page has, at least one; a chart whose own section
-            is missing stands with the first.
-    """
+    """Return the figures by section as HTML; the first section takes those whose own is missing."""
     found = dict.fromkeys(sections, "")
     for chart in charts:
         wanted = _SECTIONS.get(chart.name, "")
@@ -186,11 +181,7 @@ _GROUPS = (
 
 
 def render_page(data: ReportData, grid: Grid | None = None) -> Iterator[str]:
-    """Yield a report as one HTML file, in pieces.
-
-    Args:
-        grid: Every verdict, for the grid; None leaves it out.
-    """
+    """Yield a report as one HTML file, in pieces; without a grid where there is none."""
     report = build_report(data, ())
     drawn = DrawnReport(data, ranked_entries(data.snapshot.document), page_charts(data))
     parts = [*_parts(drawn, grid), ("legend", "Legend", [_legend(report.legend)])]

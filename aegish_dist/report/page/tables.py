@@ -187,11 +187,7 @@ def rate_scale(estimates: Iterable[Estimate]) -> BarScale:
 
 
 def interval_bar(scale: BarScale, estimate: Estimate, aim: float | None = None) -> str:
-    """Return an estimate with its interval as SVG, hidden from screen readers; the text says it.
-
-    Args:
-        aim: A value marked by a line across, such as a target.
-    """
+    """Return an interval as SVG with a line at an aim; its text says it to screen readers."""
     if estimate.value is None:
         return ""
     middle = _HEIGHT // 2
