@@ -105,15 +105,11 @@ _PREAMBLE = r"""% Tables of {title}, for \input{{}} in a document with
 def draw_latex(report: Report) -> str:
     """Return sections as LaTeX: beside comments it is ASCII, and compiles with any engine."""
     parts = [_PREAMBLE.format(title=latex_text(report.title))]
-    parts += [_comment(f"{fact.label}: {fact.text}") for fact in report.facts]
-    parts += [_comment(line) for line in report.legend]
+    comments = (*(f"{fact.label}: {fact.text}" for fact in report.facts), *report.legend)
+    parts += [f"% {shortened(printable(text), MOST_CHARACTERS)}\n" for text in comments]
     for section in report.sections:
         parts += _tables(report, section)
     return "".join(parts)
-
-
-def _comment(text: str) -> str:
-    return f"% {shortened(printable(text), MOST_CHARACTERS)}\n"
 
 
 def _tables(report: Report, section: Section) -> Iterator[str]:
@@ -134,7 +130,7 @@ def _tables(report: Report, section: Section) -> Iterator[str]:
                 rf"\caption{{{_caption(report, section, of_several)}}}",
                 rf"\label{{{label}}}\smallskip",
                 *_tabular(section, block, rows),
-                *(_remarks(section) if last else ()),
+                *(map(_remark, section.remarks) if last else ()),
                 r"\end{table*}",
                 "",
             ]
@@ -168,11 +164,10 @@ def _lines(row: Sequence[TableCell], block: Block, folded: int) -> Iterator[list
         if column < folded:
             texts = fold(printable(cell.text), width)
             details = fold(printable(cell.detail), max(width * 8 // 7, 60))
-        first, *others = [latex_text(text) for text in texts or [""]]
+        first, *others = map(latex_text, texts or [""])
         details = [rf"\scriptsize {latex_text(detail)}" for detail in details]
         cells.append([first + _MARKS[cell.mark], *others, *details])
-    for line in zip_longest(*cells, fillvalue=""):
-        yield list(line)
+    yield from map(list, zip_longest(*cells, fillvalue=""))
 
 
 def _pages(rows: Sequence[list[list[str]]]) -> Iterator[list[list[list[str]]]]:
@@ -225,7 +220,6 @@ def _label(report: Report, section: Section) -> str:
     )
 
 
-def _remarks(section: Section) -> Iterator[str]:
-    for remark in section.remarks:
-        text = latex_text(shortened(printable(remark), MOST_CHARACTERS))
-        yield rf"\par\smallskip\raggedright {text}"
+def _remark(remark: str) -> str:
+    text = latex_text(shortened(printable(remark), MOST_CHARACTERS))
+    return rf"\par\smallskip\raggedright {text}"

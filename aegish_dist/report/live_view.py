@@ -261,9 +261,11 @@ def _models(status: RunStatus, canvas: Canvas, lines: int) -> list[Text]:
             break
         shown.add(number)
         free -= len(entries[number])
-    rest = [model for number, model in enumerate(status.models) if number not in shown]
+    rest = [model.state for number, model in enumerate(status.models) if number not in shown]
+    kinds = ", ".join(f"{number} {state}" for state, number in Counter(rest).items())
+    more = cut(f"and {len(rest)} more: {kinds}", canvas.width, canvas.dots)
     lines_shown = [line for number in sorted(shown) for line in entries[number]]
-    return [*heading, *lines_shown, _more(rest, canvas)][: max(0, lines)]
+    return [*heading, *lines_shown, Text(more, style="dim")][: max(0, lines)]
 
 
 def _entry(model: ModelStatus, row: str, canvas: Canvas) -> list[Text]:
@@ -276,12 +278,6 @@ def _entry(model: ModelStatus, row: str, canvas: Canvas) -> list[Text]:
         return [Text(together, style=style)]
     below = cut(f"  {reason}", canvas.width, canvas.dots)
     return [Text(row, style=style), Text(below, style=style)]
-
-
-def _more(models: Sequence[ModelStatus], canvas: Canvas) -> Text:
-    states = Counter(model.state.value for model in models)
-    kinds = ", ".join(f"{number} {state}" for state, number in states.items())
-    return Text(cut(f"and {len(models)} more: {kinds}", canvas.width, canvas.dots), style="dim")
 
 
 def _outcomes(status: RunStatus, canvas: Canvas) -> list[Text]:

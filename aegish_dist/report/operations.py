@@ -11,7 +11,7 @@ from operator import methodcaller
 from aegish_dist.core.failures import TimedFailures, totals
 from aegish_dist.core.outcome import ErrorClass, ScoredAnswer
 from aegish_dist.core.text import counted
-from aegish_dist.report.data import FailureCount, ReportData
+from aegish_dist.report.data import ReportData
 from aegish_dist.report.layout import (
     MODEL,
     Cell,
@@ -74,7 +74,11 @@ def failures(data: ReportData, entries: Sequence[RankedModel]) -> Section:
     order = [entry.model for entry in entries]
     found = sorted(data.failures, key=lambda failure: order.index(failure.model))
     halts = (_line(each.model, each.state, each.reason) for each in data.halted)
-    words = (_line(each.model, _when(each), each.message) for each in found if each.message)
+    words = []
+    for each in found:
+        if each.message:
+            at = "" if each.last_at is None else f", {format_time(each.last_at)}"
+            words.append(_line(each.model, f"{_called(each.error_class)}{at}", each.message))
     return Section.of(
         "Failed calls",
         ("model", "reason", "status", "without answer", "failed attempts", "tried again"),
@@ -103,11 +107,6 @@ def _called(reason: ErrorClass) -> str:
 
 def _statuses(statuses: Sequence[int]) -> str:
     return ", ".join(map(str, statuses))
-
-
-def _when(failure: FailureCount) -> str:
-    reason = _called(failure.error_class)
-    return reason if failure.last_at is None else f"{reason}, {format_time(failure.last_at)}"
 
 
 def _line(model: str, about: str, words: str) -> str:

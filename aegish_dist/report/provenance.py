@@ -7,7 +7,7 @@ from typing import Any
 
 from aegish_dist.core.model import CallParameters, ModelSpec, Price, Rate
 from aegish_dist.core.opinion import AEGISH_TARGETS, Opinion, Snapshot
-from aegish_dist.core.run import Prompt, Run
+from aegish_dist.core.run import Run
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES
 from aegish_dist.core.text import printable_line_of_json, shortened
 from aegish_dist.report.data import ReportData
@@ -25,6 +25,7 @@ def head(data: ReportData, entries: Sequence[RankedModel]) -> tuple[Fact, ...]:
     """Return what was run and counted, in one line each."""
     run, snapshot = data.run, data.snapshot
     version = f"aegish-dist {run.package_version}"
+    prompt, of_prompt = run.prompt, "" if run.prompt is None else run.prompt.fingerprint[:12]
     unlike = (
         "the verdicts that count now are not those of this snapshot; a report without "
         "`--snapshot` shows them"
@@ -34,7 +35,7 @@ def head(data: ReportData, entries: Sequence[RankedModel]) -> tuple[Fact, ...]:
         Fact("Name", shortened(run.name, MOST_CHARACTERS) or UNDEFINED),
         Fact("Created", f"{format_time(run.created_at)} by {run.origin}, {version}"),
         Fact("Samples", _samples(run)),
-        Fact("Prompt", _prompt(run.prompt)),
+        Fact("Prompt", _UNKNOWN if prompt is None else f"{prompt.name} (fingerprint {of_prompt})"),
         Fact("Parameters", _parameters(run.parameters)),
         *_batched(run),
         Fact("Epochs", format_count(run.epochs)),
@@ -97,10 +98,6 @@ def _samples(run: Run) -> str:
 
 
 _UNKNOWN = "unknown, the verdicts were imported"
-
-
-def _prompt(prompt: Prompt | None) -> str:
-    return _UNKNOWN if prompt is None else f"{prompt.name} (fingerprint {prompt.fingerprint[:12]})"
 
 
 def _parameters(parameters: CallParameters | None) -> str:

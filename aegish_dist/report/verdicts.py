@@ -106,15 +106,18 @@ def detail_json(shown: ShownSample, opinion: Opinion) -> dict[str, Any]:
             "cluster": sample.cluster,
             "metadata": dict(sample.metadata),
         },
-        "verdicts": list(map(_document, shown.verdicts)),
+        # Built from attributes: `to_builtins` refuses half a surrogate pair.
+        "verdicts": [
+            {name: _plain(getattr(verdict, name)) for name in _OF_VERDICT}
+            for verdict in shown.verdicts
+        ],
     }
 
 
-def _document(verdict: JudgedVerdict) -> dict[str, Any]:
-    # Built from attributes: `to_builtins` refuses half a surrogate pair.
-    kept = [name for name in VerdictRecord.__struct_fields__ if name not in OF_SAMPLE]
-    names = (*kept, "label", "correct", "replaced")
-    return {name: _plain(getattr(verdict, name)) for name in names}
+_OF_VERDICT = (
+    *(name for name in VerdictRecord.__struct_fields__ if name not in OF_SAMPLE),
+    *("label", "correct", "replaced"),
+)
 
 
 def _plain(value: Any) -> Any:
@@ -162,9 +165,9 @@ def _facts(record: VerdictRecord) -> Iterator[tuple[str, str]]:
     if record.confidence is not None:
         yield "confidence", f"{record.confidence:g}"
     facts = {
-        "tokens": _tokens(record),
+        "tokens": _numbers(record, _TOKENS, "{1:,} {0}"),
         "cost": "" if record.cost_usd is None else f"{record.cost_usd:f} USD",
-        "times": _times(record),
+        "times": _numbers(record, _TIMES, "{0} {1:,.0f} ms"),
         "stopped": _joined({"": record.stop_reason, "as": record.stop_kind}),
         "refusal": record.refusal or "",
         "answered": _joined(
@@ -177,26 +180,19 @@ def _facts(record: VerdictRecord) -> Iterator[tuple[str, str]]:
     yield from ((name, fact) for name, fact in facts.items() if fact)
 
 
-def _tokens(record: VerdictRecord) -> str:
-    counts = {
-        "in": record.input_tokens,
-        "from cache": record.cache_read_tokens,
-        "to cache": record.cache_write_tokens,
-        "out": record.output_tokens,
-        "reasoning": record.reasoning_tokens,
-    }
-    return ", ".join(f"{number:,} {name}" for name, number in counts.items() if number is not None)
+_TOKENS = {
+    **{"in": "input_tokens", "from cache": "cache_read_tokens", "to cache": "cache_write_tokens"},
+    **{"out": "output_tokens", "reasoning": "reasoning_tokens"},
+}
+_TIMES = {
+    **{"queue": "queue_ms", "limiter": "limiter_ms", "backoff": "backoff_ms"},
+    **{"service": "latency_ms", "total": "total_ms"},
+}
 
 
-def _times(record: VerdictRecord) -> str:
-    times = {
-        "queue": record.queue_ms,
-        "limiter": record.limiter_ms,
-        "backoff": record.backoff_ms,
-        "service": record.latency_ms,
-        "total": record.total_ms,
-    }
-    return ", ".join(f"{name} {ms:,.0f} ms" for name, ms in times.items() if ms is not None)
+def _numbers(record: VerdictRecord, fields: Mapping[str, str], form: str) -> str:
+    known = ((name, getattr(record, field)) for name, field in fields.items())
+    return ", ".join(form.format(name, value) for name, value in known if value is not None)
 
 
 def _joined(parts: dict[str, str | None]) -> str:

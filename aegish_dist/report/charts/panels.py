@@ -254,7 +254,11 @@ def error_timeline(name: str, failures: Sequence[TimedFailures], stretch_s: int)
     timed = [(each.time, each) for each in failures if each.time is not None]
     if not timed:
         return NoChart(name, "no call failed" if not failures else "the failures have no time")
-    step = _bar_length([time for time, _ in timed], max(stretch_s, _LADDER_S[0]))
+    times, least_s = [time for time, _ in timed], max(stretch_s, _LADDER_S[0])
+    span = (max(times) - min(times)).total_seconds() + least_s
+    # Bars are as short as gives not too many of them.
+    fitting = [step for step in _LADDER_S if step >= least_s and span / step <= _MOST_BARS]
+    step = fitting[0] if fitting else max(_LADDER_S[-1], least_s)
     counts: dict[ErrorClass, Counter[int]] = {}
     for time, each in timed:
         of_class = counts.setdefault(each.error_class, Counter())
@@ -280,13 +284,6 @@ def error_timeline(name: str, failures: Sequence[TimedFailures], stretch_s: int)
 
 def _called(reason: ErrorClass) -> str:
     return reason.replace("_", " ")
-
-
-def _bar_length(times: Sequence[datetime], least_s: int) -> int:
-    """Return the seconds of a bar: the fewest that give not too many bars."""
-    span = (max(times) - min(times)).total_seconds() + least_s
-    fitting = [step for step in _LADDER_S if step >= least_s and span / step <= _MOST_BARS]
-    return fitting[0] if fitting else max(_LADDER_S[-1], least_s)
 
 
 def _in_words(step_s: int) -> str:

@@ -258,11 +258,12 @@ def _differences_body(gaps: Sequence[_Gap], *, to_leader: bool) -> _Placed:
         for gap in gaps
     ]
     names = distinct(called, TEXT_PX, _NAME_PX)
-    rows = [
-        {"row": row, "x": gap.value, "low": gap.low, "high": gap.high, "text": _number(gap)}
-        | {"answer": _ALIKE if gap.p_adjusted is None or gap.p_adjusted >= LEVEL else _DIFFERS}
-        for row, gap in zip(names, gaps, strict=True)
-    ]
+    rows = []
+    for row, gap in zip(names, gaps, strict=True):
+        p, differs = format_p(gap.p_adjusted), gap.p_adjusted is not None and gap.p_adjusted < LEVEL
+        text = f"{gap.value:+.1f}, p {'' if p.startswith('<') else '= '}{p}"
+        shown: Json = {"row": row, "x": gap.value, "low": gap.low, "high": gap.high, "text": text}
+        rows.append(shown | {"answer": _DIFFERS if differs else _ALIKE})
     x = number("x", "difference of the aegish score (percentage points)", scale={"nice": True})
     fills = {_DIFFERS: PALETTE[0], _ALIKE: PAPER}
     fill = legend("answer", fills, symbolStrokeColor=PALETTE[0], symbolStrokeWidth=1.5)
@@ -278,11 +279,6 @@ def _differences_body(gaps: Sequence[_Gap], *, to_leader: bool) -> _Placed:
 
 def _short(model: str) -> str:
     return printable(last_part(model))
-
-
-def _number(gap: _Gap) -> str:
-    p = format_p(gap.p_adjusted)
-    return f"{gap.value:+.1f}, p {'' if p.startswith('<') else '= '}{p}"
 
 
 def _differences_caption(gaps: Sequence[_Gap], data: ReportData, *, to_leader: bool) -> str:

@@ -11,6 +11,7 @@ bar their order.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, takewhile
 from types import MappingProxyType
 from typing import Any
 
@@ -99,13 +100,11 @@ def provider_styles(models: Iterable[str]) -> Mapping[str, PlotStyle]:
     places = {name: _FIRST.index(name) for name in known}
     free = [place for place in range(len(_FIRST) + len(found)) if place not in places.values()]
     places |= dict(zip(sorted(found - set(known)), free, strict=False))
-    return MappingProxyType({name: _style(place) for name, place in places.items()})
-
-
-def _style(place: int) -> PlotStyle:
-    """Return the colours in turn, each time round with the next shape."""
-    turn, color = divmod(place, len(PALETTE))
-    return PlotStyle(PALETTE[color], SHAPES[(color + turn) % len(SHAPES)])
+    styles = {}
+    for name, place in places.items():
+        turn, color = divmod(place, len(PALETTE))  # each time round with the next shape
+        styles[name] = PlotStyle(PALETTE[color], SHAPES[(color + turn) % len(SHAPES)])
+    return styles
 
 
 def whole_specification(chart: Chart, small_print: str) -> Json:
@@ -284,12 +283,8 @@ def fitted(text: str, size: float, width: float) -> str:
 
 
 def _prefix(text: str, size: float, width: float) -> str:
-    used = 0.0
-    for length, letter in enumerate(text):
-        used += _WIDTHS.get(letter, _OTHER) * size
-        if used > width:
-            return text[:length]
-    return text
+    ends = accumulate(_WIDTHS.get(letter, _OTHER) * size for letter in text)
+    return text[: sum(1 for _ in takewhile(lambda end: end <= width, ends))]
 
 
 def wrapped(text: str, size: float, width: float) -> Iterator[str]:

@@ -50,11 +50,6 @@ def as_json(value: object) -> str:
     return _JSON.encode(value)
 
 
-def numbers_as_json(numbers: Sequence[int]) -> str:
-    """Return whole numbers as JSON, at a tenth of the time of `as_json`."""
-    return msgspec.json.encode(numbers).decode()
-
-
 def packed(parts: Iterable[str]) -> bytes:
     """Return ASCII text, compressed part by part."""
     # Plain JSON would be read with less code, and take the room: of 48,000 verdicts the columns
@@ -199,7 +194,8 @@ def _document(
         column = list(chain.from_iterable(_slices(parts, shape, name)))
         if name == "created_s":
             column = [each - since if each != UNKNOWN else each for each in column]
-        yield f'{"," if number else ""}"{name}":{numbers_as_json(column)}'
+        # At a tenth of the time of `as_json`.
+        yield f'{"," if number else ""}"{name}":{msgspec.json.encode(column).decode()}'
     yield "}}"
 
 

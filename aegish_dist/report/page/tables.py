@@ -133,8 +133,10 @@ def _row(place: int, section: Section, style: TableStyle) -> str:
             drawn.append(f'<th scope="row" role="rowheader"{classes}>{name}{_small(cell)}</th>')
         else:
             content = breakable_where_long(cell.text) if own.is_name else _cell(cell)
+            # The number that a row is sorted by; the text is the number of what is whole.
+            value = "" if cell.value is None else f' data-value="{cell.value!r}"'
             label = f' data-label="{text(f"{heading.text} {heading.detail}".strip())}"'
-            drawn.append(f'<td role="cell"{classes}{label}{_value(cell)}>{content}{own.after}</td>')
+            drawn.append(f'<td role="cell"{classes}{label}{value}>{content}{own.after}</td>')
     return f'<tr role="row"{_class(style.rows.get(place, ""))}>{"".join(drawn)}</tr>'
 
 
@@ -145,11 +147,6 @@ def _kinds(section: Section) -> list[str]:
 
 def _class(names: str) -> str:
     return f' class="{names}"' if names else ""
-
-
-def _value(cell: TableCell) -> str:
-    """Return the number that a row is sorted by; the text is the number of what is whole."""
-    return "" if cell.value is None else f' data-value="{cell.value!r}"'
 
 
 def _cell(cell: TableCell) -> str:
