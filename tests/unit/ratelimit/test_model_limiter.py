@@ -3,8 +3,8 @@
 import asyncio
 import gc
 import random
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from weakref import ref
 
 import pytest
@@ -25,6 +25,8 @@ from aegish_dist.ratelimit.model_limiter import ModelLimiter
 from aegish_dist.ratelimit.policy import PREFETCH
 from aegish_dist.ratelimit.usage_report import Lease, LeaseRequest, RunLease, StoredCost
 from tests.virtual_time import run_virtually
+
+pytestmark = pytest.mark.virtual_time
 
 FREE = Lease(0, slots=None, permits=0, metered=False, limited=False, wait_s=1.0)
 PARKED = replace(FREE, metered=True, limited=True, circuit_open=True)
@@ -59,28 +61,23 @@ class FakeFleet:
         await asyncio.sleep(self.budget_after_s)
         return self.budget
 
-    def limiter(self, places: ProcessSemaphore | None = None) -> ModelLimiter:
-        chance = random.Random(1)
-        places = places or ProcessSemaphore(PREFETCH.unlimited)
+    def limiter(self, slots: int = PREFETCH.unlimited) -> ModelLimiter:
+        self.semaphore = ProcessSemaphore(slots)
         return ModelLimiter(
             "lab/guard",
             self.ask,
             accounts=Accounts(self.spent_by, self.budget_of),
-            semaphore=places,
-            generator=chance,
+            semaphore=self.semaphore,
+            generator=random.Random(1),
         )
 
-
-def play(fleet: FakeFleet, test: Callable[[ModelLimiter], Coroutine[Any, Any, None]]) -> None:
-    """Play a test with a limiter; everything has to be reported in the end."""
-
-    async def run() -> None:
-        limiter = fleet.limiter()
-        await test(limiter)
+    @asynccontextmanager
+    async def limiting(self, slots: int = PREFETCH.unlimited) -> AsyncIterator[ModelLimiter]:
+        """Give a limiter; everything has to be reported in the end."""
+        limiter = self.limiter(slots)
+        yield limiter
         limiter.close()
         await limiter.finish()
-
-    run_virtually(run())
 
 
 async def entered(limiter: ModelLimiter, run_id: str = "run", number: int = 1) -> list[Permit]:
@@ -89,32 +86,27 @@ async def entered(limiter: ModelLimiter, run_id: str = "run", number: int = 1) -
     return list(await asyncio.wait_for(asyncio.gather(*entries), 10))
 
 
-def test_an_unlimited_model_costs_few_round_trips() -> None:
+async def test_an_unlimited_model_costs_few_round_trips() -> None:
     """Calls begin without asking: 2,000 in ten seconds ask twice a second, and all is reported."""
     fleet = FakeFleet(FREE)
-
-    async def test(limiter: ModelLimiter) -> None:
+    async with fleet.limiting() as limiter:
         for _ in range(100):
             for permit in await entered(limiter, number=20):
                 limiter.succeeded(permit, tokens=12, cost=None)
             await asyncio.sleep(0.1)
-
-    play(fleet, test)
-
     assert 10 <= len(fleet.requests) <= 22
     assert sum(ask.report.answers for ask in fleet.requests) == 2000
     assert sum(ask.report.tokens for ask in fleet.requests) == 4000
     assert fleet.requests[-1].held == fleet.requests[-1].waiting == 0
 
 
-def test_permits_are_counted() -> None:
+async def test_permits_are_counted() -> None:
     """As many calls begin as the fleet permits; the others wait for the next answer."""
     fleet = FakeFleet(
         replace(FREE, metered=True, limited=True, permits=2, wait_s=0.5, rate=4.0),
         replace(FREE, metered=True, permits=3, wait_s=0.5, rate=4.0),
     )
-
-    async def test(limiter: ModelLimiter) -> None:
+    async with fleet.limiting() as limiter:
         loop = asyncio.get_running_loop()
         entries = [asyncio.create_task(limiter.acquire("run", ONE)) for _ in range(5)]
         started = loop.time()
@@ -123,17 +115,13 @@ def test_permits_are_counted() -> None:
         for permit in await asyncio.gather(*entries):
             limiter.release(permit)
         assert 0.5 <= loop.time() - started <= 0.6
-
-    play(fleet, test)
-
     assert [(ask.held, ask.waiting) for ask in fleet.requests[:2]] == [(0, 5), (2, 3)]
 
 
-def test_slots_bound_the_calls_in_flight() -> None:
+async def test_slots_bound_the_calls_in_flight() -> None:
     """A call that ends makes room for the next one, without a round trip."""
     fleet = FakeFleet(replace(FREE, slots=2))
-
-    async def test(limiter: ModelLimiter) -> None:
+    async with fleet.limiting() as limiter:
         first, second = await entered(limiter, number=2)
         third = asyncio.create_task(limiter.acquire("run", ONE))
         await asyncio.sleep(0.05)
@@ -146,15 +134,12 @@ def test_slots_bound_the_calls_in_flight() -> None:
         limiter.release(second)
         limiter.release(third.result())
 
-    play(fleet, test)
 
-
-def test_a_lease_ends() -> None:
+async def test_a_lease_ends() -> None:
     """Without an answer of the fleet no call begins after its lease."""
     away = LimiterUnreachableError("away")
     fleet = FakeFleet(FREE, away, away, away, away, away, away, FREE)
-
-    async def test(limiter: ModelLimiter) -> None:
+    async with fleet.limiting() as limiter:
         (permit,) = await entered(limiter)
         await asyncio.sleep(5)
         late = asyncio.create_task(limiter.acquire("run", ONE))
@@ -162,18 +147,14 @@ def test_a_lease_ends() -> None:
         assert not late.done()
         limiter.succeeded(permit, tokens=None, cost=None)
         limiter.release(await asyncio.wait_for(late, 30))
-
-    play(fleet, test)
-
     heard = fleet.requests[7:]
     assert sum(ask.report.answers for ask in heard) == 1
 
 
-def test_a_failure_is_reported_at_once() -> None:
+async def test_a_failure_is_reported_at_once() -> None:
     """A failed call learns whether the fleet has opened the circuit."""
     fleet = FakeFleet(FREE, FREE, replace(PARKED, wait_s=1.0))
-
-    async def test(limiter: ModelLimiter) -> None:
+    async with fleet.limiting() as limiter:
         first, second = await entered(limiter, number=2)
         started = asyncio.get_running_loop().time()
         await limiter.failed(first, ErrorClass.SERVER, None, "no")
@@ -181,17 +162,13 @@ def test_a_failure_is_reported_at_once() -> None:
         await limiter.failed(second, ErrorClass.SERVER, None, "no")
         assert limiter.answers.evidence(0).circuit_open
         assert asyncio.get_running_loop().time() - started < 0.1
-
-    play(fleet, test)
-
     assert [ask.report.failures for ask in fleet.requests[:3]] == [0, 1, 1]
 
 
-def test_a_failure_waits_for_an_answer_to_a_later_call() -> None:
+async def test_a_failure_waits_for_an_answer_to_a_later_call() -> None:
     """That of an earlier one proves nothing; with no call left it waits two seconds only."""
     fleet = FakeFleet(FREE)
-
-    async def test(limiter: ModelLimiter) -> None:
+    async with fleet.limiting() as limiter:
         loop = asyncio.get_running_loop()
         earlier, failed, later = await entered(limiter, number=3)
         await limiter.failed(failed, ErrorClass.DEADLINE, None, "no")
@@ -210,14 +187,11 @@ def test_a_failure_waits_for_an_answer_to_a_later_call() -> None:
         assert (await limiter.answers.wait(later.number)).answered is False
         assert 2 <= loop.time() - started <= 2.5
 
-    play(fleet, test)
 
-
-def test_a_failure_does_not_wait_for_ever() -> None:
+async def test_a_failure_does_not_wait_for_ever() -> None:
     """Another call under way may never end; and a parked model ends all waiting."""
     fleet = FakeFleet(FREE)
-
-    async def test(limiter: ModelLimiter) -> None:
+    async with fleet.limiting() as limiter:
         failed, other = await entered(limiter, number=2)
         await limiter.failed(failed, ErrorClass.DEADLINE, None, "no")
         prefetch_target = limiter.prefetch_target
@@ -239,14 +213,11 @@ def test_a_failure_does_not_wait_for_ever() -> None:
         assert asyncio.get_running_loop().time() == started
         limiter.release(other)
 
-    play(fleet, test)
 
-
-def test_closing_ends_a_watch() -> None:
+async def test_closing_ends_a_watch() -> None:
     """Items that are undecided by then go back."""
     fleet = FakeFleet(FREE)
-
-    async def test(limiter: ModelLimiter) -> None:
+    async with fleet.limiting() as limiter:
         failed, other = await entered(limiter, number=2)
         await limiter.failed(failed, ErrorClass.DEADLINE, None, "no")
         watching = asyncio.create_task(limiter.answers.wait(failed.number))
@@ -256,14 +227,11 @@ def test_closing_ends_a_watch() -> None:
             await asyncio.wait_for(watching, 1)
         limiter.release(other)
 
-    play(fleet, test)
 
-
-def test_a_parked_model_keeps_few_items() -> None:
+async def test_a_parked_model_keeps_few_items() -> None:
     """Two wait for the probes, the others go back, and so do those that come later."""
     fleet = FakeFleet(PARKED)
-
-    async def test(limiter: ModelLimiter) -> None:
+    async with fleet.limiting() as limiter:
         entries = [asyncio.create_task(limiter.acquire("run", ONE)) for _ in range(5)]
         await asyncio.sleep(0.1)
         assert [entry.done() for entry in entries] == [False] * PREFETCH.probers + [True] * 3
@@ -276,14 +244,11 @@ def test_a_parked_model_keeps_few_items() -> None:
         results = await asyncio.gather(*entries, return_exceptions=True)
         assert [type(each) for each in results] == [ShuttingDownError] * 2 + [ItemShedError] * 3
 
-    play(fleet, test)
 
-
-def test_a_model_is_called_parked_after_two_probes() -> None:
+async def test_a_model_is_called_parked_after_two_probes() -> None:
     """And only while calls of this worker wait."""
     fleet = FakeFleet(replace(PARKED, failed_probes=1), replace(PARKED, failed_probes=2))
-
-    async def test(limiter: ModelLimiter) -> None:
+    async with fleet.limiting() as limiter:
         waiting = asyncio.create_task(limiter.acquire("run", ONE))
         await asyncio.sleep(0.1)
         assert not limiter.parked
@@ -293,16 +258,13 @@ def test_a_model_is_called_parked_after_two_probes() -> None:
         await asyncio.sleep(3)
         assert not limiter.parked
 
-    play(fleet, test)
 
-
-def test_money_is_asked_of_the_store() -> None:
+async def test_money_is_asked_of_the_store() -> None:
     """When the fleet has lost what a run cost, the stored cost is sent with the next request, at once."""
     lost = RunLease("run", 0, over=False, unknown=True)
     found = RunLease("run", 2, over=False, unknown=False)
     fleet = FakeFleet(replace(FREE, runs=(lost,)), replace(FREE, runs=(found,)))
-
-    async def test(limiter: ModelLimiter) -> None:
+    async with fleet.limiting() as limiter:
         entries = [
             asyncio.create_task(limiter.acquire("run", ONE, Budget(run_cap=100))) for _ in range(3)
         ]
@@ -314,15 +276,12 @@ def test_money_is_asked_of_the_store() -> None:
         limiter.release(await asyncio.wait_for(entries[2], 5))
         fleet.leases = [FREE]
 
-    play(fleet, test)
 
-
-def test_a_run_over_budget() -> None:
+async def test_a_run_over_budget() -> None:
     """Its items are refused, now and later; those of other runs are not."""
     over = RunLease("dear", 0, over=True, unknown=False)
     fleet = FakeFleet(replace(FREE, runs=(over,)), FREE)
-
-    async def test(limiter: ModelLimiter) -> None:
+    async with fleet.limiting() as limiter:
         for _ in range(2):
             with pytest.raises(OverBudgetError):
                 await limiter.acquire("dear", ONE, Budget(run_cap=1))
@@ -330,16 +289,13 @@ def test_a_run_over_budget() -> None:
         (permit,) = await entered(limiter, "cheap")
         limiter.release(permit)
 
-    play(fleet, test)
 
-
-def test_a_raised_cap() -> None:
+async def test_a_raised_cap() -> None:
     """The database is asked before items are refused, and for each item that follows."""
     over, one, two = (RunLease("dear", n, over=n == 0, unknown=False) for n in range(3))
     leases = [replace(FREE, runs=(run,)) for run in (over, one, over, two)]
     fleet = FakeFleet(*leases)
-
-    async def test(limiter: ModelLimiter) -> None:
+    async with fleet.limiting() as limiter:
         fleet.budget = Budget(run_cap=2)
         limiter.release(await asyncio.wait_for(limiter.acquire("dear", ONE, Budget(run_cap=1)), 5))
         fleet.leases[:] = leases[2:]
@@ -353,17 +309,13 @@ def test_a_raised_cap() -> None:
             limiter.release(permit)
         assert await limiter.over_budget() == []
         fleet.leases = [FREE]
-
-    play(fleet, test)
-
     assert [run.cap for ask in fleet.requests for run in ask.runs if run.waiting] == [1, 2, 2, 3]
 
 
-def test_a_cancelled_call_takes_no_slot() -> None:
+async def test_a_cancelled_call_takes_no_slot() -> None:
     """A cancelled call makes room, with a permit or without."""
     fleet = FakeFleet(replace(FREE, slots=1))
-
-    async def test(limiter: ModelLimiter) -> None:
+    async with fleet.limiting() as limiter:
         (first,) = await entered(limiter)
         waiting = [asyncio.create_task(limiter.acquire("run", ONE)) for _ in range(2)]
         await asyncio.sleep(0.01)
@@ -372,14 +324,11 @@ def test_a_cancelled_call_takes_no_slot() -> None:
         permit = await asyncio.wait_for(waiting[1], 5)
         limiter.release(permit)
 
-    play(fleet, test)
 
-
-def test_a_new_limit_is_reported_at_once() -> None:
+async def test_a_new_limit_is_reported_at_once() -> None:
     """The fleet should not find it out by 429s. The same limit again waits for the next report."""
     fleet = FakeFleet(FREE)
-
-    async def test(limiter: ModelLimiter) -> None:
+    async with fleet.limiting() as limiter:
         (permit,) = await entered(limiter)
         limiter.observe(RateHint(60, 59))
         await asyncio.sleep(0.05)
@@ -393,20 +342,15 @@ def test_a_new_limit_is_reported_at_once() -> None:
         assert [each.report.hint for each in fleet.requests[reported:]] == [RateHint(120, 100)]
         limiter.release(permit)
 
-    play(fleet, test)
 
-
-def test_a_bug_does_not_hang() -> None:
+async def test_a_bug_does_not_hang() -> None:
     """A renewal that breaks fails the waiting calls, and the next call starts it again."""
     fleet = FakeFleet(KeyError("bug"), FREE)
-
-    async def test(limiter: ModelLimiter) -> None:
+    async with fleet.limiting() as limiter:
         with pytest.raises(LimiterFailedError):
             await limiter.acquire("run", ONE)
         (permit,) = await entered(limiter)
         limiter.release(permit)
-
-    play(fleet, test)
 
 
 def test_an_ending_loop_ends_the_renewal() -> None:
@@ -427,11 +371,10 @@ def test_an_ending_loop_ends_the_renewal() -> None:
     assert problems == []
 
 
-def test_the_last_report_of_a_fleet_without_limiter() -> None:
+async def test_the_last_report_of_a_fleet_without_limiter() -> None:
     """A limiter that closes while Redis is away gives up after the last call, asking rarely."""
     fleet = FakeFleet(FREE, LimiterUnreachableError("away"))
-
-    async def test(limiter: ModelLimiter) -> None:
+    async with fleet.limiting() as limiter:
         first, second = await entered(limiter, number=2)
         limiter.close()
         await asyncio.sleep(30)
@@ -441,17 +384,13 @@ def test_the_last_report_of_a_fleet_without_limiter() -> None:
         asked = len(fleet.requests)
         await asyncio.sleep(30)
         assert len(fleet.requests) == asked
-
-    play(fleet, test)
-
     assert len(fleet.requests) < 30
 
 
-def test_a_run_without_cap_does_not_wait_for_money() -> None:
+async def test_a_run_without_cap_does_not_wait_for_money() -> None:
     """It passes one whose money is all in flight, without asking."""
     fleet = FakeFleet(replace(FREE, runs=(RunLease("dear", 0, over=False, unknown=False),)))
-
-    async def test(limiter: ModelLimiter) -> None:
+    async with fleet.limiting() as limiter:
         dear = asyncio.create_task(limiter.acquire("dear", ONE, Budget(run_cap=1)))
         await asyncio.sleep(0.1)
         started = asyncio.get_running_loop().time()
@@ -460,30 +399,21 @@ def test_a_run_without_cap_does_not_wait_for_money() -> None:
         assert asyncio.get_running_loop().time() == started
         dear.cancel()
 
-    play(fleet, test)
 
-
-def test_an_unused_probe_is_reported() -> None:
+async def test_an_unused_probe_is_reported() -> None:
     """While the process has no free slot no probe begins, and the fleet learns of it."""
     probe = replace(PARKED, permits=1, probe=True, wait_s=0.5)
     fleet = FakeFleet(probe, PARKED, probe, PARKED)
 
-    async def run() -> None:
-        places = ProcessSemaphore(1)
-        limiter = fleet.limiter(places)
-        places.acquire()
+    async with fleet.limiting(slots=1) as limiter:
+        fleet.semaphore.acquire()
         entry = asyncio.create_task(limiter.acquire("run", ONE))
         await asyncio.sleep(0.6)
-        places.release()
+        fleet.semaphore.release()
         permit = await asyncio.wait_for(entry, 5)
         assert permit.probe
         await asyncio.sleep(2)
         limiter.succeeded(permit, tokens=None, cost=None)
-        limiter.close()
-        await limiter.finish()
-
-    run_virtually(run())
-
     assert [ask.probing for ask in fleet.requests[:4]] == [False, False, False, True]
     assert not fleet.requests[-1].probing
 
@@ -498,28 +428,23 @@ def test_an_unused_probe_is_reported() -> None:
         (ErrorClass.SERVER, 0, -10),
     ],
 )
-def test_failures_that_cost(error_class: ErrorClass, cost: int, tokens: int) -> None:
+async def test_failures_that_cost(error_class: ErrorClass, cost: int, tokens: int) -> None:
     """A provider that may have worked on a call may charge for it, whatever became of it."""
     enough = RunLease("run", 9, over=False, unknown=False)
     fleet = FakeFleet(replace(FREE, runs=(enough,)))
-
-    async def test(limiter: ModelLimiter) -> None:
+    async with fleet.limiting() as limiter:
         permit = await limiter.acquire("run", ONE, Budget(run_cap=100))
         fleet.leases = [replace(FREE, runs=(enough,) if cost else ()), FREE]
         await limiter.failed(permit, error_class, None, "no")
-
-    play(fleet, test)
-
     assert sum(run.spent for ask in fleet.requests for run in ask.runs) == cost
     assert sum(ask.report.tokens for ask in fleet.requests) == tokens
 
 
-def test_a_run_forgotten_while_the_store_is_asked() -> None:
+async def test_a_run_forgotten_while_the_store_is_asked() -> None:
     """An item that asked for a raised cap meanwhile is called all the same, and its cost reported."""
     over, enough = (RunLease("dear", n, over=n == 0, unknown=False) for n in (0, 9))
     fleet = FakeFleet(replace(FREE, runs=(over,)), FREE)
-
-    async def test(limiter: ModelLimiter) -> None:
+    async with fleet.limiting() as limiter:
         with pytest.raises(OverBudgetError):
             await limiter.acquire("dear", ONE, Budget(run_cap=1))
         fleet.budget = Budget(run_cap=2)
@@ -534,17 +459,13 @@ def test_a_run_forgotten_while_the_store_is_asked() -> None:
         permit = await asyncio.wait_for(late, 5)
         fleet.leases = [replace(FREE, runs=(enough,)), FREE]
         limiter.succeeded(permit, tokens=None, cost=3)
-
-    play(fleet, test)
-
     assert sum(run.spent for ask in fleet.requests for run in ask.runs) == 3
 
 
-def test_ended_runs_are_forgotten() -> None:
+async def test_ended_runs_are_forgotten() -> None:
     """A limiter keeps no line of every run it has ever seen."""
     fleet = FakeFleet(FREE)
-
-    async def test(limiter: ModelLimiter) -> None:
+    async with fleet.limiting() as limiter:
         queues = []
         for number in range(3 * IDLE_QUEUES):
             (permit,) = await entered(limiter, f"run{number}")
@@ -555,15 +476,12 @@ def test_ended_runs_are_forgotten() -> None:
         gc.collect()
         assert sum(queue() is not None for queue in queues) == IDLE_QUEUES
 
-    play(fleet, test)
 
-
-def test_closing_while_the_store_is_asked() -> None:
+async def test_closing_while_the_store_is_asked() -> None:
     """An item of a run over budget that arrives in that moment is refused like all others."""
     over = RunLease("dear", 0, over=True, unknown=False)
     fleet = FakeFleet(replace(FREE, runs=(over,)), FREE)
-
-    async def test(limiter: ModelLimiter) -> None:
+    async with fleet.limiting() as limiter:
         with pytest.raises(OverBudgetError):
             await limiter.acquire("dear", ONE, Budget(run_cap=1))
         fleet.budget = Budget(run_cap=2)
@@ -573,10 +491,7 @@ def test_closing_while_the_store_is_asked() -> None:
         with pytest.raises(ShuttingDownError):
             await late
 
-    play(fleet, test)
 
-
-@pytest.mark.virtual_time
 async def test_nobody_answers_at_the_end() -> None:
     """A worker that ends does not wait for ever to tell its last news."""
     fleet = FakeFleet(FREE)
