@@ -17,7 +17,6 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 @pytest.fixture
 def coverage(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """Return the script as a module."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     spec = importlib.util.spec_from_file_location("coverage_benchmark", BENCHMARKS / "coverage.py")
     assert spec is not None

@@ -28,7 +28,6 @@ Sides = tuple[list[Observation], list[Observation]]
 
 @pytest.fixture(scope="module")
 def binaries() -> list[list[tuple[TrueLabel, str | None]]]:
-    """Return target and category of the bundled commands of each binary."""
     found: defaultdict[str, list[tuple[TrueLabel, str | None]]] = defaultdict(list)
     for name in bundled_names():
         for sample in load_bundled(name).samples:
@@ -43,7 +42,6 @@ def _answers(
     rate_and_icc: tuple[float, float],
     epochs: int,
 ) -> Sides:
-    """Draw whole binaries until both sides have n commands; a beta distribution has their rates."""
     p, icc = rate_and_icc
     sides: Sides = ([], [])
     for index, binary in enumerate(rng.sample(binaries, len(binaries))):
@@ -79,7 +77,6 @@ METRICS: dict[str, Callable[[Sides], Estimate]] = {
 def test_intervals_cover_the_truth(
     binaries: list[list[tuple[TrueLabel, str | None]]], n: int, p: float, icc: float, epochs: int
 ) -> None:
-    """Of every metric, with few and many samples, alike in their binaries or not."""
     rng = random.Random(20261)
     covered = dict.fromkeys(METRICS, 0)
     for _ in range(RUNS):

@@ -38,7 +38,6 @@ RATES = (
 
 @st.composite
 def cells(draw: st.DrawFn) -> Cell:
-    """Draw samples with one to four epochs."""
     target = draw(st.sampled_from(TrueLabel))
     findings = draw(
         st.dictionaries(st.sampled_from(OutcomeDetail), st.integers(1, 2), min_size=1, max_size=2)
@@ -54,7 +53,6 @@ def cells(draw: st.DrawFn) -> Cell:
 
 @st.composite
 def confidence_cells(draw: st.DrawFn) -> ConfidenceCell:
-    """Draw verdicts of one bin with their sums as the database rounds them."""
     index = draw(st.integers(0, 9))
     stated = draw(st.lists(st.floats(index / 10, index / 10 + 0.0999), min_size=1, max_size=5))
 
@@ -125,7 +123,6 @@ def test_intervals_contain_their_value_and_have_a_width(
 
 @given(tallies(), RULE)
 def test_every_defined_rate_has_an_interval(tally: ModelTally, rule: ScoringRule) -> None:
-    """A rate of a single sample is as much entitled to one as a rate of thousands."""
     metrics = measure(tally, rule).metrics
     for name in RATES:
         assert (metrics[name].value is None) == (metrics[name].ci_low is None)
@@ -135,7 +132,6 @@ def test_every_defined_rate_has_an_interval(tally: ModelTally, rule: ScoringRule
 def test_order_of_cells_does_not_change_a_bit(
     tally: ModelTally, rule: ScoringRule, rng: Random
 ) -> None:
-    """The snapshot of shuffled cells has the same bytes."""
     mixed, stated = list(tally.cells), list(tally.confidence)
     rng.shuffle(mixed)
     rng.shuffle(stated)
@@ -158,7 +154,6 @@ def test_order_of_cells_does_not_change_a_bit(
 def test_worst_and_best_case_enclose_the_rates_of_one_epoch(
     tally: ModelTally, rule: ScoringRule
 ) -> None:
-    """The unscored can only move a rate between its bounds."""
     single = ModelTally(
         tally.model,
         tally.simulated,
@@ -178,7 +173,6 @@ def test_worst_and_best_case_enclose_the_rates_of_one_epoch(
 
 @given(tallies(), RULE)
 def test_every_verdict_has_one_label(tally: ModelTally, rule: ScoringRule) -> None:
-    """The action distribution adds up to the verdicts done, scored plus unscored."""
     measured = measure(tally, rule)
     labelled = sum(sum(labels.values()) for labels in measured.actions.values())
     assert labelled == measured.counts["done"]
@@ -192,7 +186,6 @@ def _known(estimate: Estimate) -> dict[str, float]:
 
 @given(st.lists(st.tuples(CATEGORIES, st.floats(0, 1)), min_size=2, max_size=30))
 def test_clusters_of_one_change_nothing(seen: list[tuple[str | None, float]]) -> None:
-    """A named cluster per sample, or none at all, gives the plain stderr of a rate."""
     named = [Observation(c, f"binary-{i}", y, 1) for i, (c, y) in enumerate(seen)]
     alone = [Observation(c, None, y, 1) for c, y in seen]
     for mean in (rate, macro_rate):

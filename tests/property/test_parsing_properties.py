@@ -83,7 +83,6 @@ def test_any_text_has_a_reading(text: str | None) -> None:
 def test_a_json_verdict_survives_any_framing(
     verdict: dict[str, Any], layout: dict[str, Any], frame: str, before: str, after: str
 ) -> None:
-    """A verdict written as JSON is read back whole from fences, thinking and prose."""
     text = json.dumps(verdict, **layout)
     said = json.loads(text)  # escapes may have joined two halves of a surrogate pair
     assert parse(before + frame.replace("%s", text) + after) == ParsedCompletion(
@@ -100,5 +99,4 @@ def test_nothing_quoted_in_a_broken_answer_is_read(quoted: str, head: str) -> No
 
 @given(st.lists(st.sampled_from(["</think>", "\n", "hm", '"', "}", '{"action": "allow"}'])))
 def test_no_closing_tag_discards_a_leading_answer(tail: list[str]) -> None:
-    """A completion that begins with its answer as a whole object keeps it."""
     assert parse('{"action": "block", "reason": "r"}' + "".join(tail)).reason == "r"

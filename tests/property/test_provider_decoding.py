@@ -90,7 +90,6 @@ header_maps = st.dictionaries(
 
 
 def completed(read: Callable[[], Completion]) -> bool:
-    """Whether reading gave a completion; no exception but ProviderError is let through."""
     try:
         answer = read()
     except ProviderError:

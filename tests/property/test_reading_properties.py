@@ -80,7 +80,6 @@ ODD = st.sampled_from(
 
 
 def outcome_of_reading(read: Callable[[], VerdictRecord]) -> object:
-    """Return what becomes of a record, or the field that is refused."""
     try:
         record, about, _ = RecordChecker().row(read(), "file")
     except InputError as error:
@@ -92,7 +91,6 @@ def outcome_of_reading(read: Callable[[], VerdictRecord]) -> object:
 @settings(max_examples=60, deadline=None)
 @given(recordings=st.lists(RECORDINGS, max_size=4))
 def test_recordings_become_the_same_columns(suffix: str, recordings: list[Recording]) -> None:
-    """Field by field, whatever was recorded."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"a{suffix}"
         write_recordings(recordings, path)
@@ -139,7 +137,6 @@ def test_odd_lines_are_judged_alike(changes: dict[str, Any], gone: bool) -> None
     ],
 )
 def test_what_is_passed_over_has_to_be_json(tmp_path: Path, line: str, problem: str | None) -> None:
-    """An unknown key, or one that comes twice, may make a line no JSON all the same."""
     path = tmp_path / "a.jsonl"
     encoding = "latin-1" if "\xff" in line else "utf-8"
     path.write_bytes((line + json.dumps(PLAIN)[1:] + "\n").encode(encoding))
@@ -203,7 +200,6 @@ ANSWERS = st.fixed_dictionaries(
 def test_the_short_way_to_an_opinion_is_right(
     answer: dict[str, Any], before: str, after: str
 ) -> None:
-    """It gives what the parser gives, whatever stands in and around the object."""
     for ascii_only in (True, False):
         text = before + json.dumps(answer, ensure_ascii=ascii_only) + after
         parsed = parse(text)

@@ -83,7 +83,6 @@ RECORDINGS = st.builds(
 @settings(max_examples=60, deadline=None)
 @given(recordings=st.lists(RECORDINGS, max_size=3))
 def test_a_round_trip_is_lossless(suffix: str, recordings: list[Recording]) -> None:
-    """Whatever was recorded is read back, field by field."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"a{suffix}"
         write_recordings(recordings, path)

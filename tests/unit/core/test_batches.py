@@ -118,7 +118,6 @@ def test_a_batch_ends_at_the_first_limit(
 
 
 def test_a_batch_without_a_price() -> None:
-    """Its cost is unknown, and no cap cuts it."""
     assert next_batch(sized(usd=None), ROOM, Decimal(0)) == BatchSelection(ITEMS_BATCH_RULES, None)
     assert next_batch([], ROOM, None) == BatchSelection((), Decimal(0))
 
@@ -128,7 +127,6 @@ def test_a_batch_without_a_price() -> None:
     [(None, True), (500, True), (502, True), (408, True), (200, True), (400, False), (429, False)],
 )
 def test_only_a_refusal_says_that_nothing_was_created(status: int | None, may: bool) -> None:
-    """Everything else is looked for before it is made again."""
     assert may_exist(status) is may
 
 
@@ -143,5 +141,4 @@ def test_pauses() -> None:
 
 
 def test_only_bad_requests_are_the_rows_own() -> None:
-    """Every other class passes, or belongs to the key, the account or the host."""
     assert [kind for kind in ErrorClass if is_permanent(kind)] == [ErrorClass.BAD_REQUEST]

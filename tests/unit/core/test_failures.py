@@ -43,7 +43,6 @@ PARKED = Evidence(circuit_open=True, answered=True, answered_in_run=True)
 
 
 def exhausted(error_class: ErrorClass, *, probe: bool = False) -> Failure:
-    """The last attempt at an item."""
     return Failure(error_class, PASSING.get(error_class, 1), probe=probe)
 
 
@@ -90,7 +89,6 @@ def test_passing_failures_are_tried_again_up_to_their_number_of_attempts(
 def test_whose_fault_an_exhausted_item_is(
     error_class: ErrorClass, meanwhile: Outcome | Step, once: Outcome | Step, never: Outcome | Step
 ) -> None:
-    """By whether others were answered meanwhile, at any time in the run, or never."""
     found = [decide(exhausted(error_class), each, 0.5) for each in (MEANWHILE, ONCE, NOTHING)]
     assert found == [meanwhile, once, never]
 
@@ -178,12 +176,10 @@ def test_retry_after_is_a_minimum_with_jitter_on_top(
 
 @pytest.mark.parametrize("error_class", PASSING)
 def test_no_item_waits_longer_than_five_minutes(error_class: ErrorClass) -> None:
-    """It goes back: the model is parked until the provider wants to be asked again."""
     assert wait(error_class, 1, 301.0, 0.0) is Step.GIVE_BACK
 
 
 def test_every_failure_ends_in_something() -> None:
-    """Whatever the class, the attempt and the evidence, asking for evidence ends."""
     flags, maybe = (False, True), (None, False, True)
     for error_class, attempt, parked, probes, answered, in_run, probe in product(
         ErrorClass, (1, 6, 99), flags, (0, 99), maybe, maybe, flags
@@ -218,7 +214,6 @@ def failures(minute: int | None, attempts: int = 1, **fields: object) -> TimedFa
 
 
 def test_totals() -> None:
-    """One row per model and reason; the message is the newest one that there is."""
     rows = [
         failures(0, 2, message="old", verdicts=1),
         failures(5, 3, message="new", statuses=(503,)),

@@ -76,7 +76,6 @@ FLAT = Price(input=Rate(Decimal(3)), output=Rate(Decimal(15)), per_call=Decimal(
     ],
 )
 def test_tokens_are_charged_at_their_rate(usage: Usage, price: Price, cost: str) -> None:
-    """Fresh, read from a cache, written to one, and generated."""
     assert cost_usd(usage, price) == Decimal(cost)
 
 
@@ -107,7 +106,6 @@ def test_a_larger_prompt_may_cost_more_per_token(usage: Usage, cost: str) -> Non
 
 @pytest.mark.parametrize("usage", [Usage(), Usage(10**9, 10**9), Usage(0, 0)])
 def test_a_flat_price_is_per_call(usage: Usage) -> None:
-    """Then tokens cost nothing, reported or not."""
     assert cost_usd(usage, FLAT) == Decimal("0.0012")
 
 
@@ -121,7 +119,6 @@ def test_an_unknown_cost_is_unknown(usage: Usage, price: Price | None) -> None:
 
 
 def test_a_free_model_costs_nothing() -> None:
-    """Which is not the same as not knowing."""
     assert cost_usd(Usage(1000, 10), Price()) == 0
 
 
@@ -145,7 +142,6 @@ def test_costs_are_exact() -> None:
 def test_the_price_of_a_batch_is_a_share_of_every_part(
     usage: Usage, price: Price | None, cost: str | None
 ) -> None:
-    """Half a price: half of tokens fresh, read and written, and of a flat price."""
     spec = ModelSpec("lab/m", WireFormat.OPENAI, "m", price=price, batch_share=Decimal("0.5"))
     assert cost_usd(usage, spec.batch_price) == (None if cost is None else Decimal(cost))
 
@@ -158,7 +154,6 @@ def test_the_tiers_of_a_batch_begin_where_those_of_calls_do() -> None:
 
 
 def test_without_a_share_there_is_no_price_of_batches() -> None:
-    """A provider that takes no batches has no price for them."""
     assert ModelSpec("lab/m", WireFormat.OPENAI, "m", price=PLAIN).batch_price is None
 
 
@@ -169,7 +164,6 @@ NOT_SERVED = {ErrorClass.DEADLINE, ErrorClass.CONNECTION, ErrorClass.MALFORMED}
 
 
 def members(protocol: type) -> set[str]:
-    """Return the functions and constants that a protocol asks for."""
     names = {name for name in vars(protocol) if not name.startswith("_")}
     return names | set(protocol.__annotations__)
 
@@ -196,7 +190,6 @@ def test_each_format_has_a_codec_and_a_dialect(
 
 @pytest.mark.parametrize(("wire", "http"), HTTP_FORMATS.items())
 def test_the_facts_of_each_format_name_what_exists(wire: WireFormat, http: HttpApi) -> None:
-    """A persona, header names that differ for each of the six values, and a path."""
     assert http.simulated_model in PERSONAS
     assert http.output_limit_fields
     assert http.simulated_root == "" or http.simulated_root.startswith("/")
@@ -210,12 +203,10 @@ def test_the_facts_of_each_format_name_what_exists(wire: WireFormat, http: HttpA
 
 @pytest.mark.parametrize("wire", HTTP_FORMATS)
 def test_each_dialect_knows_a_form_of_every_error(wire: WireFormat) -> None:
-    """All classes but those that are no response."""
     assert set(dialect_of(wire).ERRORS) == set(ErrorClass) - NOT_SERVED
 
 
 def test_a_path_belongs_to_one_dialect() -> None:
-    """No two formats are served at one address."""
     paths = ("/v1/chat/completions", "/v1/messages", "/v1beta/models/m:generateContent")
     for path in paths:
         found = [wire for wire in HTTP_FORMATS if dialect_of(wire).route(path) is not None]
@@ -224,7 +215,6 @@ def test_a_path_belongs_to_one_dialect() -> None:
 
 @pytest.mark.parametrize("wire", HTTP_FORMATS)
 def test_an_empty_request_is_refused(wire: WireFormat) -> None:
-    """A body without messages is a bad request in every dialect."""
     read = dialect_of(wire).read({}, "m")
     assert not isinstance(read, ChatRequest)
     assert isinstance(read, ErrorAnswer)
@@ -238,6 +228,5 @@ def test_the_catalog_offers_the_output_fields_of_the_format_that_has_a_choice() 
 
 
 def test_formats_without_network_have_no_facts() -> None:
-    """Baselines answer in this process, imported models never."""
     local = {wire for wire in WireFormat if wire.http is None}
     assert local == {WireFormat.BASELINE, WireFormat.IMPORTED}

@@ -51,7 +51,6 @@ def test_pass_needs_the_target(name: str, value: float | None, verdict: bool | N
 @pytest.mark.parametrize("overlay", [None, OVERLAY])
 @pytest.mark.parametrize("rule", RULES.values())
 def test_a_record_is_read_back(rule: ScoringRule, overlay: Overlay | None) -> None:
-    """The stored form is of JSON types and holds all of an opinion."""
     opinion = Opinion(rule, AEGISH_TARGETS, overlay)
     stored = json.loads(json.dumps(record_of(opinion)))
     read = opinion_of(stored, "", 0)
@@ -61,21 +60,18 @@ def test_a_record_is_read_back(rule: ScoringRule, overlay: Overlay | None) -> No
 
 
 def test_an_old_snapshot_has_the_rule_of_its_name() -> None:
-    """Only where that version of it is still there; targets were the same for all."""
     assert opinion_of({}, "aegish-5.3", 1) == Opinion(DEFAULT_RULE)
     assert opinion_of({}, "aegish-5.3", 2) is None
     assert opinion_of({}, "mine", 1) is None
 
 
 def test_words_of_a_newer_version_are_no_opinion() -> None:
-    """A label that this version does not know cannot be applied."""
     record = record_of(Opinion())
     record["scoring"]["content"]["labels"]["ALLOW"] = "SHRUG"
     assert opinion_of(record, "aegish-5.3", 1) is None
 
 
 def test_provenance_names_all_parts() -> None:
-    """No overlay is said with null, and one with the number of its changes."""
     assert Opinion().provenance == {
         "scoring": {"name": "aegish-5.3", "version": 1, "fingerprint": DEFAULT_RULE.fingerprint},
         "targets": {"name": "aegish-5.3", "version": 1, "fingerprint": AEGISH_TARGETS.fingerprint},
@@ -90,7 +86,6 @@ def test_provenance_names_all_parts() -> None:
 
 
 def test_fingerprints_are_of_what_changes_a_number() -> None:
-    """Order, reasons and names change none; labels and targets do."""
     same = replace(OVERLAY, name="other", changes=(RELABELLED, replace(EXCLUDED, reason="?")))
     assert same.fingerprint == OVERLAY.fingerprint
     other = replace(OVERLAY, changes=(EXCLUDED, replace(RELABELLED, category="shell")))
@@ -110,7 +105,6 @@ def document(*models: tuple[str, float | None, int | None]) -> dict[str, Any]:
 
 
 def test_models_are_compared_by_name() -> None:
-    """In the order of the ranking under the overlay; undefined stays undefined."""
     effect = overlay_effect(
         document(("a", 0.9, 1), ("b", 0.5, 2), ("c", None, None)),
         document(("b", 0.75, 1), ("a", 0.625, 2), ("c", None, None)),
@@ -128,7 +122,6 @@ def test_models_are_compared_by_name() -> None:
 
 
 def test_a_report_shows_differences_in_points() -> None:
-    """Signed, over the values that they are between."""
     effect = overlay_effect(document(("a", 0.9, 1)), document(("a", 0.95, 1)))
     section = overlay_section(effect)
     ((model, place, score, *others),) = section.rows

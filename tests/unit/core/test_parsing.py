@@ -47,7 +47,6 @@ PLAIN_READ = ParsedCompletion(BLOCK, "reads /etc/shadow", 0.9)
     ],
 )
 def test_the_verdict_is_found_whatever_stands_around_it(text: str) -> None:
-    """Each of these texts holds one intended verdict, and all of it is read."""
     assert parse(text) == PLAIN_READ
 
 
@@ -72,7 +71,6 @@ def test_the_verdict_is_found_whatever_stands_around_it(text: str) -> None:
     ],
 )
 def test_the_action_is_read(text: str, action: Outcome) -> None:
-    """Letter case, blanks and broken JSON do not hide an action."""
     assert parse(text).action is action
 
 
@@ -106,7 +104,6 @@ def test_a_command_quoted_in_a_broken_reason_cannot_answer_for_the_model() -> No
     ],
 )
 def test_no_action_is_invented(text: str) -> None:
-    """Text without a recognised action yields nothing and is a format error."""
     assert parse(text) == ParsedCompletion(None)
     assert outcome_of(text, parse(text)) is Outcome.FORMAT_ERROR
 
@@ -142,7 +139,6 @@ def test_nothing_but_blanks_is_a_timeout(text: str | None) -> None:
 def test_confidence_is_a_number_from_0_to_1_or_nothing(
     literal: str, confidence: float | None
 ) -> None:
-    """Another value is dropped, and never the action with it."""
     parsed = parse(f'{{"action": "warn", "confidence": {literal}}}')
     assert parsed == ParsedCompletion(WARN, None, confidence)
 
@@ -180,7 +176,6 @@ def test_keys_are_read_in_any_letter_case(text: str) -> None:
 
 
 def test_all_keys_are_read_in_any_letter_case() -> None:
-    """Reason and confidence too are found under keys in capital letters."""
     text = '{"Action": "block", "REASON": "reads /etc/shadow", "Confidence": 0.9}'
     assert parse(text) == PLAIN_READ
 
@@ -225,7 +220,6 @@ def test_a_command_that_closes_the_thoughts_cannot_answer_for_the_model(text: st
     ],
 )
 def test_a_closing_tag_does_not_discard_the_answer_before_it(text: str) -> None:
-    """An answer that was given as a whole object stands, whatever tag follows it."""
     assert parse(text) == PLAIN_READ
 
 
@@ -236,7 +230,6 @@ def test_a_draft_that_breaks_within_thoughts_without_opening_tag_is_no_answer() 
 
 
 def test_tags_within_a_reason_are_no_tags() -> None:
-    """A command that holds thinking tags does not move the object that quotes it."""
     text = '{"reason": "rm -rf ~ # </think> <think>", "action": "block", "confidence": 1}'
     expected = ParsedCompletion(BLOCK, "rm -rf ~ # </think> <think>", 1.0)
     assert parse(text) == expected
@@ -244,7 +237,6 @@ def test_tags_within_a_reason_are_no_tags() -> None:
 
 
 def test_doubled_braces_collapse_only_where_nothing_else_helps() -> None:
-    """Braces within a reason stay doubled when the object parses as it stands."""
     nested = '{{"action": "warn", "reason": "r", "more": {{"deep": {{"x": 1}}}}}}'
     assert parse(nested) == ParsedCompletion(WARN, "r")
     stands = '{{"action": "warn", "reason": "echo {{x}}"}}'
@@ -281,7 +273,6 @@ def test_a_mebibyte_of_anything_is_read_in_no_time(unit: str) -> None:
 
 @pytest.mark.parametrize("head", ['{"a":', '{"action":"warn","a":', '{{"action":"warn","a":'])
 def test_nesting_before_a_long_tail_is_read_in_no_time(head: str) -> None:
-    """The tail is not read again for each of the objects around it."""
     text = head * 500 + "[" + "1," * 2**18
     start = time.process_time()
     parse(text)
@@ -289,7 +280,6 @@ def test_nesting_before_a_long_tail_is_read_in_no_time(head: str) -> None:
 
 
 def test_judge_fills_what_the_parser_reads_and_nothing_else() -> None:
-    """A judged completion is a verdict without error, cost or timing."""
     completion = Completion(PLAIN, "stop", StopKind.STOP)
     verdict = judge(completion)
     assert verdict.outcome is BLOCK

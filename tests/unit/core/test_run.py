@@ -52,7 +52,6 @@ def differences(base: Run, other: Run, **parsers: set[int]) -> list[str]:
     ids=str,
 )  # fmt: skip
 def test_these_are_no_differences(changes: dict[str, Any]) -> None:
-    """Names, caps, epochs, versions, addresses, and models that are not compared."""
     assert differences(BASE, replace(BASE, run_id="0new", **changes)) == []
 
 
@@ -72,12 +71,10 @@ def test_these_are_no_differences(changes: dict[str, Any]) -> None:
     ],
 )  # fmt: skip
 def test_each_difference_is_a_phrase(changes: dict[str, Any], expected: list[str]) -> None:
-    """With what either run has."""
     assert differences(BASE, replace(BASE, run_id="0new", **changes)) == expected
 
 
 def test_imported_runs_are_unknown_to_those_that_know() -> None:
-    """Two imports are alike; the parser of either is known."""
     found = differences(BASE, IMPORTED)
     assert [each.split(":")[0] for each in found] == ["prompt", "parameters"]
     assert all(each.endswith("against unknown") for each in found)
@@ -87,7 +84,6 @@ def test_imported_runs_are_unknown_to_those_that_know() -> None:
 
 
 def test_a_side_without_a_verdict_has_no_parser() -> None:
-    """It differs in nothing then."""
     assert differences(BASE, replace(BASE, run_id="0new"), new=set()) == []
 
 
@@ -110,7 +106,6 @@ def test_a_run_id_is_time_then_chance_in_base_32(seconds: int, entropy: int, run
 
 
 def test_run_ids_sort_by_time() -> None:
-    """Whatever was drawn, the later run has the greater id."""
     times = [BEGINNING + timedelta(seconds=s) for s in (0, 1, 31, 32, 10**6, 4 * 10**7, 10**9)]
 
     ids = [new_run_id(time, 0 if number % 2 else 32**3 - 1) for number, time in enumerate(times)]
@@ -120,7 +115,6 @@ def test_run_ids_sort_by_time() -> None:
 
 
 def test_a_run_id_can_be_typed() -> None:
-    """Nine characters of an alphabet without upper case and without i, l, o and u."""
     assert len(ALPHABET) == 32
     assert not set(ALPHABET) & set("ilouABCDEFGHIJKLMNOPQRSTUVWXYZ")
     drawn = [new_run_id(BEGINNING) for _ in range(50)]
@@ -130,14 +124,12 @@ def test_a_run_id_can_be_typed() -> None:
 
 
 def test_a_run_id_does_not_depend_on_the_time_zone() -> None:
-    """Only the instant counts."""
     elsewhere = BEGINNING.astimezone(timezone(timedelta(hours=5, minutes=30)))
 
     assert new_run_id(elsewhere, 7) == new_run_id(BEGINNING, 7)
 
 
 def test_a_run_owes_every_repeat_of_every_sample() -> None:
-    """Samples add up over datasets, repeats multiply."""
     run = Run(
         run_id="0abcdefgh",
         created_at=BEGINNING,

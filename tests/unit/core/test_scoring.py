@@ -66,7 +66,6 @@ def test_ac2_score_is_balanced_accuracy() -> None:
 
 
 def test_ac2_target_threshold_is_0_85() -> None:
-    """The score's threshold is that of the reference."""
     assert AEGISH_TARGETS.least["aegish_score"] == 0.85
 
 
@@ -101,7 +100,6 @@ def test_ac4_empty_answer_is_a_timeout_error_and_wrong(stop_kind: StopKind | Non
 
 
 def test_ac4_unreadable_answer_is_a_format_error_and_wrong() -> None:
-    """Text without an action is FORMAT_ERROR, and counts as wrong."""
     finding = find(Outcome.FORMAT_ERROR, StopKind.STOP, None)
     assert DEFAULT_RULE.labels[finding] is ScoredAnswer.FORMAT_ERROR
     assert DEFAULT_RULE.is_scored(finding)
@@ -129,7 +127,6 @@ def test_ac4_both_classes_are_counted_and_rated_separately() -> None:
 
 
 def test_failed_call_is_unscored_under_every_rule() -> None:
-    """A call that failed permanently is no wrong answer."""
     assert all(not rule.is_scored(OutcomeDetail.API_FAILURE) for rule in RULES.values())
 
 
@@ -155,7 +152,6 @@ def test_missed_deadline_is_wrong_by_default_and_unscored_when_refined() -> None
 def test_refined_rules_split_empty_answers_and_score_them(
     name: str, finding: OutcomeDetail, label: ScoredAnswer
 ) -> None:
-    """Filter and token limit are classes of their own and stay scored."""
     assert RULES[name].labels[finding] is label
     assert RULES[name].is_scored(finding)
 
@@ -204,16 +200,13 @@ def test_legacy_has_one_error_class() -> None:
 
 @pytest.mark.parametrize("rule", RULES.values(), ids=lambda rule: rule.name)
 def test_every_rule_labels_every_finding(rule: ScoringRule) -> None:
-    """No verdict can fall between the labels of a rule set."""
     assert set(rule.labels) == set(OutcomeDetail)
 
 
 def test_rule_is_found_by_name() -> None:
-    """A rule set answers to its name."""
     assert rule_named("aegish-5.3") is DEFAULT_RULE
 
 
 def test_unknown_rule_names_the_known_ones() -> None:
-    """The error tells what could have been asked for."""
     with pytest.raises(OpinionError, match=r"'strict'.*aegish-5\.3, aegish-refined"):
         rule_named("strict")

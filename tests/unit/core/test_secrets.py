@@ -25,7 +25,6 @@ from aegish_dist.core.secrets import (
 
 
 def test_a_secret_shows_only_when_it_is_asked_for() -> None:
-    """Neither text nor representation holds it; equal secrets are equal."""
     secret = SecretStr("hunter2")
     assert "hunter2" not in f"{secret} {secret!r} {[secret]}"
     assert secret.get_secret_value() == "hunter2"
@@ -83,7 +82,6 @@ def revealed(text: str) -> int:
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 def test_a_key_is_masked_in_every_form(form: str) -> None:
-    """At most a character or two of it can be read in what is left."""
     masked = KeyMask(KEY).text(f"before {form} after")
     assert "[key]" in masked
     assert (masked.startswith("before "), masked.endswith(" after")) == (True, True)
@@ -93,13 +91,11 @@ def test_a_key_is_masked_in_every_form(form: str) -> None:
 
 
 def test_text_without_the_key_is_left_alone() -> None:
-    """Escapes, per cent signs and parts of the key are ordinary text."""
     for text in ("", "sk-", "100 % \\u0041", "a\0b", KEY[:-1], json.dumps({"action": "BLOCK"})):
         assert KeyMask(KEY).text(text) == text
 
 
 def test_every_string_of_a_value_is_masked() -> None:
-    """Names and nested members too; numbers and null pass."""
     value = {KEY: [KEY, 1, None, {"x": f"<{KEY}>"}], "n": 0.5}
     assert KeyMask(KEY).value(value) == {"[key]": ["[key]", 1, None, {"x": "<[key]>"}], "n": 0.5}
 
@@ -122,14 +118,12 @@ def test_a_short_key_is_masked_as_a_word(text: str, masked: str) -> None:
 
 @pytest.mark.parametrize("key", [None, "", "k", "123", "EMPTY", "ollama", "block", "None"])
 def test_placeholders_hide_nothing(key: str | None) -> None:
-    """An answer stays as it is when a local server asks for some key."""
     answer = '{"action": "BLOCK", "reason": "None EMPTY ollama k", "confidence": 0.123}'
     assert KeyMask(key).text(answer) == answer
     assert KeyMask(key).value({"text": answer}) == {"text": answer}
 
 
 def test_a_mask_shows_no_key() -> None:
-    """Neither by its representation nor by its members' names."""
     assert "sk-" not in repr(KeyMask(KEY))
 
 
@@ -139,7 +133,6 @@ def test_a_mask_shows_no_key() -> None:
     ids=["backslashes", "zeros", "per cent", "entities", "beginnings"],
 )
 def test_masking_takes_linear_time(hostile: str) -> None:
-    """Repeated beginnings of a key cost no more than their length."""
     started = time.process_time()
     KeyMask(KEY).text(hostile)
     mask_key_shapes(hostile)
@@ -166,7 +159,6 @@ def test_masking_takes_linear_time(hostile: str) -> None:
     ],
 )
 def test_shapes_of_keys_are_masked(text: str, masked: str) -> None:
-    """Prefixes of vendors, words that announce a key, and passwords in addresses."""
     assert masked in mask_key_shapes(text)
     for secret in ("123456", "abcdef", "s3cret", "dXNl", "OSFO", "BBBB", "0a1b"):
         assert secret not in mask_key_shapes(text)
@@ -184,12 +176,10 @@ def test_shapes_of_keys_are_masked(text: str, masked: str) -> None:
     ],
 )
 def test_ordinary_errors_stay_as_they_are(text: str) -> None:
-    """Words and numbers without the shape of a key."""
     assert mask_key_shapes(text) == text
 
 
 def test_entities_of_html_are_undone_as_a_browser_does() -> None:
-    """The form that the test masks is the one that a page shows as the key."""
     assert html.unescape(FORMS["HTML"]) == html.unescape(FORMS["HTML hexadecimal"]) == KEY
 
 
@@ -234,7 +224,6 @@ def test_an_origin_is_scheme_host_and_port(url: str, expected: str) -> None:
     ],
 )
 def test_what_two_parsers_may_read_differently_has_no_origin(url: str) -> None:
-    """Users, back slashes, blanks and letters outside of ASCII are refused."""
     assert origin(url) is None
     assert host_of(url) == ""
 
@@ -264,7 +253,6 @@ def test_this_machine_has_many_names(host: str) -> None:
     "host", ["", "10.0.0.1", "localhost.evil.test", "128.0.0.1", "face", "::2"]
 )
 def test_other_hosts_are_not_this_machine(host: str) -> None:
-    """Neither private networks nor names that begin alike."""
     assert not is_loopback(host)
 
 
@@ -290,11 +278,9 @@ def test_other_hosts_are_not_this_machine(host: str) -> None:
     ],
 )
 def test_metadata_services_are_known(host: str) -> None:
-    """Link-local networks in any notation, and the names and addresses of clouds."""
     assert is_metadata(host)
 
 
 @pytest.mark.parametrize("host", ["10.0.0.1", "127.0.0.1", "api.openai.com", "fd00:ec2::253", ""])
 def test_other_hosts_are_no_metadata_services(host: str) -> None:
-    """Private networks may hold models."""
     assert not is_metadata(host)

@@ -44,7 +44,6 @@ HARMLESS_TAR = MovedSample(H, None, "tar", M, "file-read", BLOCK, (SURE,))
 
 
 def test_without_a_change_nothing_moves() -> None:
-    """The result is the same tally."""
     assert relabelled(TALLY, (), {M: 4, H: 3}) is TALLY
 
 
@@ -70,7 +69,6 @@ def test_a_relabelled_sample_counts_under_its_right_label() -> None:
 
 
 def test_an_excluded_sample_counts_nowhere() -> None:
-    """Neither done nor planned nor in the bounds of incomplete coverage."""
     excluded = replace(HARMLESS_TAR, right_target=None, right_category=None)
     measured = measure(relabelled(TALLY, [excluded], {M: 4, H: 2}), DEFAULT_RULE)
     assert (measured.counts["planned"], measured.counts["done"]) == (6, 5)
@@ -83,7 +81,6 @@ def test_an_excluded_sample_counts_nowhere() -> None:
 
 
 def test_a_sample_without_a_verdict_changes_what_is_planned() -> None:
-    """No cell has it, so none loses it."""
     unasked = MovedSample(M, "shell", "tar", H, None, (), ())
     found = relabelled(TALLY, [unasked], {M: 3, H: 4})
     assert found.cells == in_order(TALLY.cells)
@@ -103,7 +100,6 @@ def test_a_tally_may_lose_every_sample() -> None:
 
 @pytest.mark.parametrize("back", [True, False])
 def test_moving_there_and_back_gives_the_same(back: bool) -> None:
-    """Sums are integers: nothing is lost on the way."""
     there = relabelled(TALLY, [HARMLESS_TAR], {M: 5, H: 2})
     returned = MovedSample(M, "file-read", "tar", H, None, BLOCK, (replace(SURE, target=M),))
     again = relabelled(there, [returned], {M: 4, H: 3}) if back else there

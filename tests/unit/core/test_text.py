@@ -23,12 +23,10 @@ from aegish_dist.core.text import printable
     ],
 )
 def test_only_invisible_characters_are_escaped(text: str, shown: str) -> None:
-    """Visible text stays, everything else turns into an escape."""
     assert printable(text) == shown
 
 
 def test_nothing_unprintable_is_left() -> None:
-    """Every code point comes out printable and encodable."""
     shown = printable("".join(map(chr, range(0x3000))) + "\udfff")
     assert shown.isprintable()
     assert shown.encode()

@@ -19,5 +19,4 @@ def test_text_of_a_provider_may_be_any_text(field: RecordField) -> None:
 
 
 def test_text_of_a_provider_is_found() -> None:
-    """The check above is about these."""
     assert {"completion", "refusal", "request_id", "upstream"} <= {f.name for f in FROM_PROVIDERS}

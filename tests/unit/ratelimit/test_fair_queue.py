@@ -15,7 +15,6 @@ from aegish_dist.ratelimit.usage_report import RunLease, RunRequest, StoredCost
 
 
 async def no_cost(_: str) -> dict[str, int]:
-    """Know of no cost."""
     return {}
 
 

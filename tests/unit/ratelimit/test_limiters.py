@@ -14,7 +14,6 @@ SPEC = ModelSpec("lab/guard", WireFormat.OPENAI, "guard", max_in_flight=3)
 
 
 async def spent(_: str) -> dict[str, int]:
-    """Know of no cost."""
     return {}
 
 

@@ -51,7 +51,6 @@ def test_what_may_begin(lease: Lease, begun: int) -> None:
 
 
 def test_a_lease_ends() -> None:
-    """Nothing begins when a lease is too old, or given back."""
     clock = Clock()
     local = LocalLease(ProcessSemaphore(100), clock)
     local.renew(FREE, requested_at_s=1.0)
@@ -65,7 +64,6 @@ def test_a_lease_ends() -> None:
 
 
 def test_semaphore_are_shared() -> None:
-    """Two models together begin no more calls than the process has semaphore."""
     semaphore, clock = ProcessSemaphore(3), Clock()
     first, second = LocalLease(semaphore, clock), LocalLease(semaphore, clock)
     for local in (first, second):
@@ -96,7 +94,6 @@ def test_asking_before_the_time() -> None:
 
 
 def test_an_unused_probe_is_given_back() -> None:
-    """Once the limiter is asked again, it may have gone to another worker."""
     local = LocalLease(ProcessSemaphore(100), Clock())
     local.renew(PROBE, requested_at_s=0.0)
     local.begin_request()

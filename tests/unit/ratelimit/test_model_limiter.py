@@ -73,7 +73,6 @@ class FakeFleet:
 
     @asynccontextmanager
     async def limiting(self, slots: int = PREFETCH.unlimited) -> AsyncIterator[ModelLimiter]:
-        """Give a limiter; everything has to be reported in the end."""
         limiter = self.limiter(slots)
         yield limiter
         limiter.close()
@@ -81,7 +80,6 @@ class FakeFleet:
 
 
 async def entered(limiter: ModelLimiter, run_id: str = "run", number: int = 1) -> list[Permit]:
-    """Enter so many times, all of which have to succeed within ten seconds."""
     entries = (limiter.acquire(run_id, ONE) for _ in range(number))
     return list(await asyncio.wait_for(asyncio.gather(*entries), 10))
 
@@ -101,7 +99,6 @@ async def test_an_unlimited_model_costs_few_round_trips() -> None:
 
 
 async def test_permits_are_counted() -> None:
-    """As many calls begin as the fleet permits; the others wait for the next answer."""
     fleet = FakeFleet(
         replace(FREE, metered=True, limited=True, permits=2, wait_s=0.5, rate=4.0),
         replace(FREE, metered=True, permits=3, wait_s=0.5, rate=4.0),
@@ -119,7 +116,6 @@ async def test_permits_are_counted() -> None:
 
 
 async def test_slots_bound_the_calls_in_flight() -> None:
-    """A call that ends makes room for the next one, without a round trip."""
     fleet = FakeFleet(replace(FREE, slots=2))
     async with fleet.limiting() as limiter:
         first, second = await entered(limiter, number=2)
@@ -136,7 +132,6 @@ async def test_slots_bound_the_calls_in_flight() -> None:
 
 
 async def test_a_lease_ends() -> None:
-    """Without an answer of the fleet no call begins after its lease."""
     away = LimiterUnreachableError("away")
     fleet = FakeFleet(FREE, away, away, away, away, away, away, FREE)
     async with fleet.limiting() as limiter:
@@ -152,7 +147,6 @@ async def test_a_lease_ends() -> None:
 
 
 async def test_a_failure_is_reported_at_once() -> None:
-    """A failed call learns whether the fleet has opened the circuit."""
     fleet = FakeFleet(FREE, FREE, replace(PARKED, wait_s=1.0))
     async with fleet.limiting() as limiter:
         first, second = await entered(limiter, number=2)
@@ -189,7 +183,6 @@ async def test_a_failure_waits_for_an_answer_to_a_later_call() -> None:
 
 
 async def test_a_failure_does_not_wait_for_ever() -> None:
-    """Another call under way may never end; and a parked model ends all waiting."""
     fleet = FakeFleet(FREE)
     async with fleet.limiting() as limiter:
         failed, other = await entered(limiter, number=2)
@@ -215,7 +208,6 @@ async def test_a_failure_does_not_wait_for_ever() -> None:
 
 
 async def test_closing_ends_a_watch() -> None:
-    """Items that are undecided by then go back."""
     fleet = FakeFleet(FREE)
     async with fleet.limiting() as limiter:
         failed, other = await entered(limiter, number=2)
@@ -229,7 +221,6 @@ async def test_closing_ends_a_watch() -> None:
 
 
 async def test_a_parked_model_keeps_few_items() -> None:
-    """Two wait for the probes, the others go back, and so do those that come later."""
     fleet = FakeFleet(PARKED)
     async with fleet.limiting() as limiter:
         entries = [asyncio.create_task(limiter.acquire("run", ONE)) for _ in range(5)]
@@ -246,7 +237,6 @@ async def test_a_parked_model_keeps_few_items() -> None:
 
 
 async def test_a_model_is_called_parked_after_two_probes() -> None:
-    """And only while calls of this worker wait."""
     fleet = FakeFleet(replace(PARKED, failed_probes=1), replace(PARKED, failed_probes=2))
     async with fleet.limiting() as limiter:
         waiting = asyncio.create_task(limiter.acquire("run", ONE))
@@ -278,7 +268,6 @@ async def test_money_is_asked_of_the_store() -> None:
 
 
 async def test_a_run_over_budget() -> None:
-    """Its items are refused, now and later; those of other runs are not."""
     over = RunLease("dear", 0, over=True, unknown=False)
     fleet = FakeFleet(replace(FREE, runs=(over,)), FREE)
     async with fleet.limiting() as limiter:
@@ -313,7 +302,6 @@ async def test_a_raised_cap() -> None:
 
 
 async def test_a_cancelled_call_takes_no_slot() -> None:
-    """A cancelled call makes room, with a permit or without."""
     fleet = FakeFleet(replace(FREE, slots=1))
     async with fleet.limiting() as limiter:
         (first,) = await entered(limiter)
@@ -354,7 +342,6 @@ async def test_a_bug_does_not_hang() -> None:
 
 
 def test_an_ending_loop_ends_the_renewal() -> None:
-    """Nothing is left behind when the loop ends while calls are not reported yet."""
     fleet = FakeFleet(FREE)
     problems: list[object] = []
 
@@ -388,7 +375,6 @@ async def test_the_last_report_of_a_fleet_without_limiter() -> None:
 
 
 async def test_a_run_without_cap_does_not_wait_for_money() -> None:
-    """It passes one whose money is all in flight, without asking."""
     fleet = FakeFleet(replace(FREE, runs=(RunLease("dear", 0, over=False, unknown=False),)))
     async with fleet.limiting() as limiter:
         dear = asyncio.create_task(limiter.acquire("dear", ONE, Budget(run_cap=1)))
@@ -463,7 +449,6 @@ async def test_a_run_forgotten_while_the_store_is_asked() -> None:
 
 
 async def test_ended_runs_are_forgotten() -> None:
-    """A limiter keeps no line of every run it has ever seen."""
     fleet = FakeFleet(FREE)
     async with fleet.limiting() as limiter:
         queues = []
@@ -493,7 +478,6 @@ async def test_closing_while_the_store_is_asked() -> None:
 
 
 async def test_nobody_answers_at_the_end() -> None:
-    """A worker that ends does not wait for ever to tell its last news."""
     fleet = FakeFleet(FREE)
     limiter = fleet.limiter()
     (permit,) = await entered(limiter)

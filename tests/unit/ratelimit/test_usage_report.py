@@ -16,7 +16,6 @@ def failed(
     probe: bool = False,
     reason: str = "no",
 ) -> UsageReport:
-    """Add a failure to a report, and return it."""
     report.add_failure(epoch, error_class, retry_after_s, probe=probe, reason=reason)
     return report
 
@@ -73,13 +72,11 @@ def test_failures_in_a_row() -> None:
 
 
 def test_long_reasons_are_cut() -> None:
-    """The fleet gets the beginning of a provider's message."""
     assert failed(UsageReport(), ErrorClass.SERVER, reason="x" * 999).reason == "x" * REASON_LENGTH
 
 
 @pytest.mark.parametrize("error_class", [ErrorClass.AUTH, ErrorClass.DEADLINE])
 def test_failed_probes(error_class: ErrorClass) -> None:
-    """A probe has failed unless the provider showed a sign of life."""
     assert failed(UsageReport(), error_class, probe=True).probe_failed
 
 
@@ -104,7 +101,6 @@ def test_failures_that_may_have_to_be_paid_for() -> None:
 
 
 def test_a_report_that_did_not_arrive() -> None:
-    """It is sent together with what came after it."""
     lost = failed(UsageReport(), ErrorClass.SERVER)
     lost.add_answer(0, 5)
     failed(lost, ErrorClass.SERVER)
@@ -123,7 +119,6 @@ def test_a_report_that_did_not_arrive() -> None:
 
 
 def test_hints_that_did_not_arrive() -> None:
-    """A newer one replaces them whole, above all when it says that nothing is left."""
     lost, later = UsageReport(hint=RateHint(60, 59)), UsageReport(hint=RateHint(60, 0))
 
     assert lost.followed_by(later).hint == RateHint(60, 0)

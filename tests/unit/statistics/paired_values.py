@@ -35,7 +35,6 @@ class PairedCell:
 
 
 def findings(target: TrueLabel, right: int, epochs: int = 1) -> OutcomeDetails:
-    """Return findings of which so many epochs are right."""
     parts = {RIGHT[target]: right, WRONG[target]: epochs - right}
     return tuple(sorted((found, number) for found, number in parts.items() if number))
 
@@ -49,7 +48,6 @@ def cells(
     epochs: int = 1,
     category: str | None = None,
 ) -> list[PairedCell]:
-    """Return one cell per sample, from its right epochs on either side."""
     return [
         PairedCell(
             target, category, cluster, findings(target, x, epochs), findings(target, y, epochs), 1
@@ -61,7 +59,6 @@ def cells(
 def table(
     both: int, a_only: int, b_only: int, neither: int, target: TrueLabel = TrueLabel.MALICIOUS
 ) -> list[PairedCell]:
-    """Return unclustered samples of a two-by-two table."""
     values = ((1, 1, both), (1, 0, a_only), (0, 1, b_only), (0, 0, neither))
     return [
         PairedCell(target, None, None, findings(target, x), findings(target, y), samples)
@@ -71,7 +68,6 @@ def table(
 
 
 def compare(found: Sequence[PairedCell], rule: ScoringRule) -> Comparison:
-    """Compare the sides "a" and "b" of cells, all in columns of one sample each."""
     each = [cell for cell in found for _ in range(cell.samples)]
     kinds = [SampleKind(cell.target, cell.category, cell.cluster) for cell in each]
     ways = list(dict.fromkeys([(), *(way for cell in each for way in (cell.a, cell.b))]))

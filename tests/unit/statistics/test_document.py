@@ -26,7 +26,6 @@ def _scores(**values: float | None) -> dict[str, Estimate]:
 
 
 def _p(**pairs: float | None) -> dict[frozenset[str], float | None]:
-    """P values by pair of models with names of one letter."""
     return {frozenset(pair): p for pair, p in pairs.items()}
 
 
@@ -43,13 +42,11 @@ def test_a_group_holds_what_does_not_differ_from_its_leader() -> None:
 
 
 def test_a_pair_without_p_is_alike() -> None:
-    """Neither where it is None nor where it is absent."""
     places = rank(_scores(a=0.9, b=0.5, c=0.1), _p(ab=None))
     assert [place.tie_group for place in places] == [1, 1, 1]
 
 
 def test_equal_scores_go_by_id() -> None:
-    """The order of equals is stable."""
     assert [place.model for place in rank(_scores(b=0.5, a=0.5), {})] == ["a", "b"]
 
 
@@ -70,7 +67,6 @@ def test_four_samples_of_a_hundred_part_no_two_models() -> None:
 
 
 def _tally(model: str, blocked: int, **extra: Any) -> ModelTally:
-    """Ten malicious samples, some blocked, and ten harmless ones, nine allowed."""
     cells = (
         Cell(TrueLabel.HARMLESS, None, None, ((OutcomeDetail.ALLOW, 1),), 9),
         Cell(TrueLabel.HARMLESS, None, None, ((OutcomeDetail.BLOCK, 1),), 1),
@@ -85,7 +81,6 @@ def _entry(tally: ModelTally) -> dict[str, Any]:
 
 
 def test_entry_has_the_documented_keys() -> None:
-    """Scripts rely on these names; the golden file holds those of newer metrics too."""
     entry = _entry(_tally("a/b", 8))
     assert set(entry) == {
         "model",
@@ -157,7 +152,6 @@ def test_entry_by_hand() -> None:
 
 
 def test_latency_is_the_service_part_with_all_parts_beside_it() -> None:
-    """Queueing never hides in the headline latency."""
     service = Latency(1.0, 2.0, 3.0, 4.0, 5.0)
     queue = Latency(10.0, 20.0, 30.0, 40.0, 50.0)
     entry = _entry(_tally("a/b", 8, latency={"service": service, "queue": queue}))
@@ -166,7 +160,6 @@ def test_latency_is_the_service_part_with_all_parts_beside_it() -> None:
 
 
 def test_absent_numbers_are_null() -> None:
-    """A number that was not measured is null under its key."""
     entry = _entry(_tally("a/b", 8))
     assert entry["latency_ms"] == dict.fromkeys(("mean", "p50", "p90", "p99", "max"))
     assert entry["cost"] == {"total_usd": None, "per_1000_usd": None, "per_command_usd": None}
@@ -184,7 +177,6 @@ def test_money_becomes_json_numbers() -> None:
 
 
 def test_models_come_by_id_and_the_ranking_by_score() -> None:
-    """The list is for look-ups, the ranking for reading."""
     parts = snapshot_document(
         measure(tally, DEFAULT_RULE)
         for tally in (_tally("b/weak", 2), _tally("c/strong", 9), _tally("a/middling", 6))
@@ -195,7 +187,6 @@ def test_models_come_by_id_and_the_ranking_by_score() -> None:
 
 
 def test_order_of_models_and_cells_does_not_show() -> None:
-    """Shuffled input gives the same bytes."""
     tallies = [_tally("a/b", 3), _tally("c/d", 7)]
     reversed_tallies = [
         ModelTally(tally.model, False, 10, 10, tally.cells[::-1]) for tally in tallies[::-1]

@@ -19,7 +19,6 @@ from paired_worlds import RATE, SCORE, World, bundled_sizes, of_one_label
 def _drawn(
     generator: np.random.Generator, sizes: Array, rate: float, epochs: int
 ) -> tuple[list[PairedCell], Array]:
-    """Answers sample by sample, and their sums by cluster and label."""
     sums, found = np.zeros((1, *sizes.shape)), []
     for (cluster, stratum), samples in np.ndenumerate(sizes):
         a, b = generator.binomial(epochs, rate, (2, int(samples)))
@@ -32,7 +31,6 @@ def _drawn(
 @pytest.mark.parametrize("rate", [0.5, 0.97, 1.0])
 @pytest.mark.parametrize("epochs", [1, 3])
 def test_the_simulation_computes_the_same_as_the_product(rate: float, epochs: int) -> None:
-    """Interval, p and detectable effect of the score and of a rate, to nine digits."""
     sizes = bundled_sizes()[::3]
     found, sums = _drawn(np.random.default_rng(epochs), sizes, rate, epochs)
     metrics = compare(found, DEFAULT_RULE).metrics

@@ -29,17 +29,14 @@ def test_a_threshold_meets_an_interval(least: float, expected: list[str]) -> Non
 
 
 def test_undefined_numbers_are_undecided() -> None:
-    """Also those that a snapshot lacks."""
     assert shortfalls(0.5, value=None) == ["undecided"]
     assert shortfalls(0.0) == ["undecided"]
 
 
 def test_a_fact_without_an_interval_is_decided_on_its_value() -> None:
-    """Coverage is no estimate."""
     assert shortfalls(0.9, value=0.9, ci_low=None, ci_high=None) == []
     assert shortfalls(0.91, value=0.9, ci_low=None, ci_high=None) == ["below"]
 
 
 def test_thresholds_are_of_metrics_that_there_are() -> None:
-    """Each name is in the table of metrics."""
     assert set(METRICS_WITH_THRESHOLD) <= set(METRICS)

@@ -38,7 +38,6 @@ def judged(
 
 
 def easy(count: int, models: str = "abc") -> list[SampleAnswers]:
-    """Commands about which every model is right, in turn malicious and harmless."""
     kinds = ((MALICIOUS, BLOCK), (HARMLESS, ALLOW))
     return [
         judged(n, kinds[n % 2][0], dict.fromkeys(models, (kinds[n % 2][1],))) for n in range(count)
@@ -63,7 +62,6 @@ def test_four_of_five_planted_labels_are_among_the_first_125(setting: Setting) -
 
 
 def test_a_label_that_all_good_models_contradict_is_probably_wrong() -> None:
-    """Three models that are otherwise always right outweigh the label."""
     odd = judged(999, MALICIOUS, dict.fromkeys("abc", (ALLOW,)))
     (first,) = look([*easy(100), odd]).found[AuditKind.DOUBTFUL_LABELS]
     assert first.sample is odd
@@ -73,7 +71,6 @@ def test_a_label_that_all_good_models_contradict_is_probably_wrong() -> None:
 
 
 def test_copies_of_a_model_have_one_vote_together() -> None:
-    """Four models that always err together, beside two others that err elsewhere."""
     patterns = [
         VotePattern(MALICIOUS, (FLAG,) * 6, 60),
         VotePattern(HARMLESS, (LET,) * 6, 60),
@@ -99,7 +96,6 @@ def test_errors_against_a_wrong_label_make_no_copies() -> None:
 
 
 def test_a_model_that_answers_all_commands_alike_changes_nothing() -> None:
-    """Its likelihood is nearly the same under either truth."""
     odd = [
         judged(900 + n, HARMLESS, {"a": (BLOCK,), "b": (BLOCK,), "c": (ALLOW,)}) for n in range(3)
     ]
@@ -117,7 +113,6 @@ def test_a_model_that_answers_all_commands_alike_changes_nothing() -> None:
 
 
 def test_constant_models_keep_no_command_off_the_list_of_missed_ones() -> None:
-    """A model that always blocks is right about each malicious command by accident."""
     missed = judged(999, MALICIOUS, {"a": (ALLOW,), "b": (WARN,), "c": (ALLOW,), "x": (BLOCK,)})
     rest = [
         judged(int(s.sample_id), s.target, {m: tuple(f for f, _ in e) for m, e in s.findings.items()} | {"x": (BLOCK,)})
@@ -138,7 +133,6 @@ def test_a_command_without_an_answer_is_missed_where_the_rule_counts_that() -> N
 
 
 def test_the_most_disputed_command_divides_the_models_evenly() -> None:
-    """Four equally good models: two against two is more than one against three."""
     even = judged(998, MALICIOUS, {"a": (BLOCK,), "b": (BLOCK,), "c": (ALLOW,), "d": (ALLOW,)})
     odd = judged(997, MALICIOUS, {"a": (BLOCK,), "b": (BLOCK,), "c": (BLOCK,), "d": (ALLOW,)})
     mirrored = judged(996, MALICIOUS, {"a": (ALLOW,), "b": (ALLOW,), "c": (BLOCK,), "d": (BLOCK,)})
@@ -177,7 +171,6 @@ def test_lists_are_cut_and_totals_are_not() -> None:
 
 
 def test_one_model_alone_can_be_audited() -> None:
-    """Its misses are listed; a single reliability makes no label probably wrong."""
     odd = judged(999, MALICIOUS, {"a": (ALLOW,)})
     found = look([*easy(100, "a"), odd], "a")
     (doubtful,) = found.found[AuditKind.DOUBTFUL_LABELS]
@@ -203,7 +196,6 @@ def test_few_and_uniform_answers_are_audited(samples: list[SampleAnswers]) -> No
 
 
 def test_the_order_of_samples_does_not_matter() -> None:
-    """Lists are sorted by score, then by command."""
     jury = simulate_jury(Setting(3, planted=5, samples=(40, 30)), seed=2)
     forward = audit(jury.samples, jury.models, DEFAULT_RULE, 20)
     backward = audit(jury.samples[::-1], jury.models, DEFAULT_RULE, 20)
@@ -212,19 +204,16 @@ def test_the_order_of_samples_does_not_matter() -> None:
 
 
 def test_sides_follow_the_rule_set() -> None:
-    """WARN detects under the legacy rules, and lets pass under those of the story."""
     assert sides_under(DEFAULT_RULE) == (0, 0, 1)
     assert sides_under(RULES["aegish-legacy"]) == (0, 1, 1)
 
 
 def test_votes_are_shares_of_stated_actions() -> None:
-    """An answer that states no action is no vote."""
     assert vote_of(said(BLOCK, BLOCK, WARN, OutcomeDetail.EMPTY)) == (0, 1 / 3, 2 / 3)
     assert vote_of(said(OutcomeDetail.UNREADABLE)) is None
 
 
 def test_youdens_index_of_a_guessing_model_is_zero() -> None:
-    """One that flags seven of ten commands, whatever they are."""
     guesses = ModelReliability("a", 0.7, 0.3, 1.0)
     assert guesses.youden == pytest.approx(0)
     assert not guesses.informative

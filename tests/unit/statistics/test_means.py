@@ -18,7 +18,6 @@ CATEGORIES = ("shell", "file-read", "upload")
 
 
 def _binary(successes: int, n: int, category: str = "shell") -> list[Observation]:
-    """Independent samples, successes of them right."""
     seen = [
         Observation(category, None, 1.0, successes),
         Observation(category, None, 0.0, n - successes),
@@ -27,7 +26,6 @@ def _binary(successes: int, n: int, category: str = "shell") -> list[Observation
 
 
 def _clustered(seed: int, clusters: int = 12) -> list[Observation]:
-    """Single samples whose clusters differ in size and rate and span categories."""
     rng = random.Random(seed)
     return [
         Observation(rng.choice(CATEGORIES), f"binary-{cluster}", float(rng.random() < p), 1)
@@ -51,7 +49,6 @@ def test_all_correct_has_the_published_interval(n: int, low: float) -> None:
 
 @pytest.mark.parametrize(("successes", "n"), [(0, 7), (1, 1), (3, 9), (431, 676), (50, 50)])
 def test_independent_samples_count_one_each(successes: int, n: int) -> None:
-    """Without clusters and epochs the interval is that of a binomial proportion."""
     expected = proportion_interval(successes / n, n)
     estimate = rate(_binary(successes, n))
     assert estimate.ci_low == pytest.approx(expected.low, abs=1e-12)
@@ -103,7 +100,6 @@ def test_clustered_stderr_agrees_with_statsmodels(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_clustered_macro_stderr_agrees_with_statsmodels(seed: int) -> None:
-    """It is the cluster-robust stderr of the mean of the category means."""
     seen = _clustered(seed)
     groups = [int(defined(o.cluster).removeprefix("binary-")) for o in seen]
     dummies = [[float(o.category == name) for name in CATEGORIES] for o in seen]
@@ -124,7 +120,6 @@ def test_macro_stderr_joins_those_of_the_categories() -> None:
 
 
 def test_macro_of_one_category_is_its_micro_rate() -> None:
-    """With a single category there is nothing to average."""
     seen = [Observation("shell", o.cluster, o.value, 1) for o in _clustered(1)]
     assert macro_rate(seen) == rate(seen)
 
@@ -151,7 +146,6 @@ def test_rates_that_differ_by_category_do_not_widen_the_macro_interval() -> None
 
 
 def test_macro_leaves_out_samples_without_a_category() -> None:
-    """There is no category to average them into."""
     stray = Observation(None, None, 0.0, 50)
     assert macro_rate([stray, *_binary(8, 10)]) == rate(_binary(8, 10))
 
@@ -228,7 +222,6 @@ def test_nothing_seen_is_undefined(estimator: Callable[[Sequence[Observation]], 
 
 
 def test_one_cluster_has_no_clustered_stderr() -> None:
-    """A single cluster says nothing about the spread between clusters."""
     estimate = rate([Observation(None, "tar", 1.0, 3), Observation(None, "tar", 0.0, 1)])
     assert estimate.stderr_clustered is None
     assert estimate.clusters == 1
@@ -270,7 +263,6 @@ def test_clustered_score_stderr_agrees_with_statsmodels(composite: Composite, se
 
 
 def test_clusters_that_help_both_sides_widen_the_score() -> None:
-    """And those that help one and harm the other narrow it; the rates are the same."""
     ups = [Observation(None, f"c{i}", float(i < 15), 1) for i in range(20)]
     downs = [Observation(None, f"c{i}", float(i >= 5), 1) for i in range(20)]
     apart = [Observation(None, f"d{i}", float(i < 15), 1) for i in range(20)]

@@ -37,8 +37,6 @@ def _once(
 
 
 def _stated(target: TrueLabel, finding: OutcomeDetail, confidences: list[float]) -> ConfidenceCell:
-    """Count verdicts of one confidence bin as the database does."""
-
     def units(power: int, values: list[float]) -> int:
         return sum(round(value**power * 1e6) for value in values)
 
@@ -88,7 +86,6 @@ EMPTY = ModelTally("test/silent", False, planned_malicious=0, planned_harmless=0
 
 
 def _epochs(*outcomes: tuple[tuple[OutcomeDetail, int], ...]) -> ModelTally:
-    """One malicious sample per entry."""
     cells = tuple(Cell(TrueLabel.MALICIOUS, "shell", None, findings, 1) for findings in outcomes)
     return ModelTally("test/model", False, 2 * len(cells), 0, cells)
 
@@ -116,7 +113,6 @@ def _epochs(*outcomes: tuple[tuple[OutcomeDetail, int], ...]) -> ModelTally:
     ],
 )
 def test_values_by_hand(name: str, value: float | None) -> None:
-    """Each value is the count of the definition over its denominator."""
     measured = measure(TALLY, DEFAULT_RULE).metrics[name]
     assert measured.value == (value if value is None else pytest.approx(value))
 
@@ -130,7 +126,6 @@ def test_detection_rate_knows_its_uncertainty() -> None:
 
 
 def test_counts_are_verdicts() -> None:
-    """Planned, done, scored and each error class that the rule knows."""
     assert measure(TALLY, DEFAULT_RULE).counts == {
         "planned": 14,
         "done": 13,
@@ -143,14 +138,12 @@ def test_counts_are_verdicts() -> None:
 
 
 def test_refined_rule_counts_its_own_classes() -> None:
-    """The answer cut by a token limit moves to its class."""
     counts = measure(TALLY, RULES["aegish-refined"]).counts
     assert (counts["timeout_error_count"], counts["token_limit_count"]) == (0, 1)
     assert counts["content_filter_count"] == 0
 
 
 def test_actions_count_labels_per_target() -> None:
-    """Every label of the rule appears, with unscored verdicts under theirs."""
     actions = measure(TALLY, DEFAULT_RULE).actions
     none = dict.fromkeys(
         (
@@ -210,7 +203,6 @@ def test_filter_on_a_harmless_command_is_a_false_positive_only_as_block() -> Non
 
 
 def test_calibration_against_its_definition() -> None:
-    """Brier is a mean of squares, ECE a mean of gaps with the sign of their bin."""
     # Bins 9 (right 0.9 and 1.0, wrong 0.95; gap -0.85) and 6 (wrong 0.6, right 0.65; gap -0.25).
     squares = [0.1**2, 0.0, 0.6**2, 0.95**2, 0.35**2]
     gaps = [-0.1, 0.0, 0.6, 0.95, -0.35]
@@ -240,7 +232,6 @@ def test_reliability_by_hand() -> None:
 
 
 def test_calibration_leaves_out_what_states_no_action() -> None:
-    """A confidence in unreadable text is confidence in nothing."""
     unreadable = _stated(TrueLabel.MALICIOUS, OutcomeDetail.UNREADABLE, [0.9])
     tally = ModelTally("test/model", False, 1, 0, (), confidence=(unreadable,))
     assert measure(tally, DEFAULT_RULE).metrics["brier"] == Estimate()
@@ -272,7 +263,6 @@ def test_epochs_are_averaged_per_sample() -> None:
 
 
 def test_flip_rate_takes_samples_with_two_answers() -> None:
-    """Of the samples answered twice, one of two changed its mind."""
     tally = _epochs(
         ((OutcomeDetail.ALLOW, 1), (OutcomeDetail.BLOCK, 1)),
         ((OutcomeDetail.BLOCK, 2),),
@@ -298,7 +288,6 @@ def test_cost_per_command_is_the_mean_of_the_priced() -> None:
 
 
 def test_latency_and_tokens_pass_through() -> None:
-    """Sums of the database are not changed."""
     measured = measure(TALLY, DEFAULT_RULE)
     assert measured.latency == {"service": SERVICE}
     assert measured.tokens == TALLY.tokens
@@ -370,7 +359,6 @@ def _tally(number: int, epochs: int) -> ModelTally:
 
 
 def computed() -> dict[str, Any]:
-    """Return what a snapshot says about two models and a silent one, under every rule."""
     tallies = [_tally(2, 1), _tally(3, 3), ModelTally("test/silent", False, 0, 0, ())]
     parts = {
         name: snapshot_document(measure(tally, rule) for tally in tallies)
@@ -381,7 +369,6 @@ def computed() -> dict[str, Any]:
 
 
 def flat(value: object, path: str = "") -> dict[str, object]:
-    """Return every number and word of a document by its place."""
     if isinstance(value, dict):
         children = value.items()
     elif isinstance(value, list):
@@ -404,7 +391,6 @@ def assert_same(documents: dict[str, Any]) -> None:
 
 
 def test_no_number_moves_without_a_new_version() -> None:
-    """The formulas of this version give the numbers that were written down for it."""
     golden = json.loads(GOLDEN.read_text("ascii"))
 
     assert golden["metrics_version"] == METRICS_VERSION, __doc__

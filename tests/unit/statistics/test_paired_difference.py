@@ -47,7 +47,6 @@ def test_mcnemar_is_exact(a_only: int, b_only: int) -> None:
 
 
 def test_holm_is_that_of_statsmodels() -> None:
-    """The smallest of m is multiplied by m, and none falls below a smaller one's."""
     raw = [0.01, 0.04, 0.03, 0.005]
     assert holm(raw) == pytest.approx([0.03, 0.06, 0.06, 0.02], abs=1e-9)
     assert holm(raw) == pytest.approx(list(multipletests(raw, method="holm")[1]), abs=1e-9)
@@ -87,7 +86,6 @@ def test_a_difference_by_hand() -> None:
 
 
 def test_the_score_adds_up_a_cluster_over_both_labels() -> None:
-    """A binary whose malicious and harmless samples change together weighs as one."""
     malicious = cells([0, 0, 1, 1], [1, 1, 1, 1], ["nc", "nc", "awk", "sed"])
     harmless = cells([1, 1, 1, 1], [0, 0, 1, 1], ["nc", "nc", "awk", "sed"], TrueLabel.HARMLESS)
     found = compare(malicious + harmless, DEFAULT_RULE).metrics[SCORE]
@@ -120,7 +118,6 @@ def test_the_product_follows_the_delta_method() -> None:
 
 
 def test_without_samples_nothing_is_defined() -> None:
-    """No samples, one label only, one sample, one cluster."""
     empty = compare([], DEFAULT_RULE)
     assert empty.samples == 0
     assert empty.metrics[SCORE].difference is None
@@ -135,7 +132,6 @@ def test_without_samples_nothing_is_defined() -> None:
 
 
 def test_the_gate_reads_the_interval() -> None:
-    """Above -margin, below it, or neither."""
     same = _detection(both=990, a_only=3, b_only=3, neither=4)
     assert gate(same, 0.02) is GateVerdict.SHIPS
     assert gate(same, 0.001) is GateVerdict.INCONCLUSIVE
@@ -153,7 +149,6 @@ def test_commands_needed_follow_the_square_of_the_margin() -> None:
 
 
 def test_adjustment_goes_metric_by_metric() -> None:
-    """The smaller p of two pairs is doubled, within its own metric."""
     first = compare(table(800, 100, 40, 60), DEFAULT_RULE)
     second = compare(table(800, 70, 50, 80), DEFAULT_RULE)
     both: list[Comparison] = adjusted([first, second])
@@ -235,7 +230,6 @@ def test_a_pair_is_that_of_its_samples_one_by_one(rule: ScoringRule, ways: range
 
 
 def test_no_sample_at_all_is_nothing_to_compare() -> None:
-    """A pair of empty columns has no sample and no category."""
     answers = PairedAnswers[str](KINDS, [], FINDINGS, {"a": [], "b": []})
     found = compare_samples(answers.scored(DEFAULT_RULE).pair("a", "b"), DEFAULT_RULE.composite)
     assert found.samples == 0

@@ -44,7 +44,6 @@ def test_the_bound_of_few_successes_agrees_with_statsmodels(n: int) -> None:
 @pytest.mark.parametrize("n", [1.0, 7.3, 40, 676, 1e6])
 @pytest.mark.parametrize("successes", [10.2, 11, 15, 30])
 def test_from_eleven_on_wilson_stands(successes: float, n: float) -> None:
-    """There the exact bound is the higher one, so leaving it out changes nothing."""
     if successes < n:
         low = wilson(successes / n, n).low
         assert proportion_interval(successes / n, n).low == low
@@ -67,7 +66,6 @@ def test_rare_events_are_covered(n: int, expected: float) -> None:
 @pytest.mark.parametrize("p", [0.0, 0.01, 0.5, 0.99, 1.0])
 @pytest.mark.parametrize("n", [1.0, 1.7, 1e7])
 def test_an_interval_contains_its_value_and_has_a_width(p: float, n: float) -> None:
-    """For fractional, tiny and huge numbers of samples alike."""
     found = proportion_interval(p, n)
     assert 0 <= found.low <= p <= found.high <= 1
     assert found.low < found.high

@@ -32,7 +32,6 @@ MALICIOUS, HARMLESS = TrueLabel.MALICIOUS, TrueLabel.HARMLESS
 
 
 def stratum(*counts: tuple[int, int], weight: float = 1.0) -> RepeatedStratum:
-    """Commands without a cluster, by right and scored epochs of one side."""
     repeated = tuple(RepeatedSamples(None, (EpochCount(*each),), 1) for each in counts)
     return RepeatedStratum(repeated, (weight,))
 
@@ -51,7 +50,6 @@ def test_variance_is_split_as_by_hand() -> None:
 
 
 def test_weights_enter_squared() -> None:
-    """The score takes half of each rate."""
     whole, half = (components(stratum((2, 2), (1, 2), (0, 2), weight=w)) for w in (1.0, 0.5))
     assert half.between == pytest.approx(whole.between / 4)
     assert half.within == pytest.approx((whole.within or 0) / 4)
@@ -82,7 +80,6 @@ def test_one_epoch_leaves_the_effect_of_epochs_unknown() -> None:
 
 
 def test_the_parts_add_up_to_the_clustered_variance() -> None:
-    """Two clusters of like commands: what they share is the rest of the sandwich."""
     repeated = (
         RepeatedSamples("tar", (EpochCount(2, 2),), 2),
         RepeatedSamples("vi", (EpochCount(0, 2),), 2),
@@ -112,7 +109,6 @@ def test_shared_variance_does_not_shrink_with_commands_of_the_same_clusters() ->
 
 @pytest.mark.parametrize("strata", [[stratum((1, 1))], [stratum((1, 1), (0, 1)), stratum((1, 1))]])
 def test_one_cluster_has_no_variance(strata: list[RepeatedStratum]) -> None:
-    """Undefined, as the stderr is."""
     assert split_variance(strata) is None
 
 
@@ -160,7 +156,6 @@ def test_the_prediction_for_the_pilot_itself_is_what_a_comparison_says(
 
 
 def test_commands_that_are_not_scored_for_both_models_are_left_out() -> None:
-    """A failed call is unscored; an empty answer is wrong."""
     samples = [
         judged(0, MALICIOUS, None, a=[BLOCK], b=[OutcomeDetail.API_FAILURE]),
         judged(1, MALICIOUS, None, a=[BLOCK], b=[OutcomeDetail.EMPTY]),
@@ -172,7 +167,6 @@ def test_commands_that_are_not_scored_for_both_models_are_left_out() -> None:
 
 
 def test_repeats_of_a_model_are_those_of_its_cells() -> None:
-    """Detection as in the example by hand, acceptance without any variance."""
     cells = [
         Cell(MALICIOUS, "shell", None, ((BLOCK, 2),), 2),
         Cell(MALICIOUS, "shell", None, ((ALLOW, 1), (BLOCK, 1)), 1),
@@ -189,7 +183,6 @@ def test_repeats_of_a_model_are_those_of_its_cells() -> None:
 
 
 def test_one_epoch_has_no_repeats() -> None:
-    """Neither has a model whose second epochs all failed."""
     once = Cell(MALICIOUS, None, None, ((BLOCK, 1),), 9)
     failed = Cell(HARMLESS, None, None, ((ALLOW, 1), (OutcomeDetail.API_FAILURE, 1)), 9)
     assert repeats_of([once, failed], DEFAULT_RULE) is None
@@ -244,7 +237,6 @@ def test_power_asks_for_more_commands() -> None:
 
 
 def test_a_pilot_of_one_epoch_plans_one_epoch() -> None:
-    """The effect of more of them is unknown."""
     once = SplitVariance((Components(100, 0.05, None),) * 2, 0.0, 150, 140)
     plan = plan_repeats(once, sources(2000), Goal(0.05, None), 5)
     assert [design.epochs for design in plan.designs] == [1]

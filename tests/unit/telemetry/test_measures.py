@@ -14,7 +14,6 @@ def row(measure: FleetMeasure) -> str:
 
 
 def test_the_page_lists_the_catalogue() -> None:
-    """Row by row, in its order, and nothing else."""
     rows = [line for line in PAGE.read_text("utf-8").splitlines() if line.startswith("| `aegish_")]
     assert rows == [row(measure) for measure in (*WORKER, *EXPORTER)]
 

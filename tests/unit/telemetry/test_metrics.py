@@ -35,7 +35,6 @@ TIMING = Timing(1500.0, 0.0, 250.0, 900.0, 2650.0)
 
 
 def samples(text: str) -> dict[tuple[str, ...], float]:
-    """Return the values of a page by name and labels."""
     return {
         (sample.name, *map(str, sample.labels.values())): sample.value
         for family in text_string_to_metric_families(text)
@@ -44,13 +43,11 @@ def samples(text: str) -> dict[tuple[str, ...], float]:
 
 
 def counted(work: WorkerMetrics, name: str) -> dict[tuple[str, ...], float]:
-    """Return the values of one measure by its labels, which Prometheus' library sorts by name."""
     read = samples(metrics_page(work.collect()).text)
     return {key[1:]: value for key, value in read.items() if key[0] == name}
 
 
 def bucket(work: WorkerMetrics, name: str, *labels: str) -> tuple[str, float]:
-    """Return the bound of the bucket that one observation fell into, and the sum of all."""
     buckets = counted(work, f"{name}_bucket")
     bound = next(key[0] for key, n in buckets.items() if key[1:] == labels and n)
     assert counted(work, f"{name}_count")[labels] == 1
@@ -93,7 +90,6 @@ def test_a_group_counts_once() -> None:
     ],
 )
 def test_times_are_counted_by_part(part: str, bound: str, seconds: float) -> None:
-    """In seconds, each in the first bucket whose bound is not less."""
     work = WorkerMetrics()
     work.stored([("a/b", verdict())], 0.0)
 
@@ -112,7 +108,6 @@ def test_calls_and_retries() -> None:
 
 
 def test_a_batched_answer_is_no_call() -> None:
-    """It has no times either; verdict, tokens and cost count."""
     work = WorkerMetrics()
     work.stored([("a/b", verdict(timing=Timing(), cost_usd=Decimal(1)))], 0.0)
 
@@ -123,7 +118,6 @@ def test_a_batched_answer_is_no_call() -> None:
 
 
 def test_the_number_of_models_is_bounded() -> None:
-    """Those that come late share one series."""
     work = WorkerMetrics()
     for number in range(MOST_MODELS + 5):
         work.failed(f"a/{number}", failed(1))
@@ -134,7 +128,6 @@ def test_the_number_of_models_is_bounded() -> None:
 
 
 def test_a_page_names_what_has_a_value() -> None:
-    """In Prometheus' text format, under the names and helps of the catalogue."""
     page = metrics_page(families([ITEMS, CALLS], {CALLS.name: {(): 7}, ITEMS.name: {}}))
 
     assert page.text.splitlines() == [
@@ -146,7 +139,6 @@ def test_a_page_names_what_has_a_value() -> None:
 
 
 def test_hostile_labels_stay_labels() -> None:
-    """Quotes, backslashes and line breaks forge no further sample."""
     name = 'a"} 1\naegish_calls_total 9\\'
     page = metrics_page(families([ITEMS], {ITEMS.name: {(name,): 3, ("\ud800\x1b[31m",): 4}})).text
 
@@ -173,7 +165,6 @@ PAGES = {
 
 @pytest.fixture(scope="module")
 def port() -> Iterator[int]:
-    """The port of a server of these pages."""
     with closing(TelemetryServer("127.0.0.1", 0, PAGES)) as server:
         yield urlsplit(server.url).port or 0
 
@@ -186,7 +177,6 @@ def get(port: int, path: str, **headers: str) -> tuple[HTTPResponse, bytes]:
 
 
 def test_pages_answer_by_path(port: int) -> None:
-    """A query is no part of it; an unknown path names those that exist."""
     assert [(get(port, path)[0].status, get(port, path)[1]) for path in ("/good?x=1", "/bad")] == [
         (200, b"ok\n"),
         (503, b"no\n"),
@@ -196,7 +186,6 @@ def test_pages_answer_by_path(port: int) -> None:
 
 
 def test_a_long_page_is_compressed_for_those_that_ask(port: int) -> None:
-    """And is the same text."""
     plain, text = get(port, "/long")
     packed, body = get(port, "/long", **{"Accept-Encoding": "gzip"})
 
@@ -208,7 +197,6 @@ def test_a_long_page_is_compressed_for_those_that_ask(port: int) -> None:
 
 
 def test_a_bug_is_answered_and_logged(port: int) -> None:
-    """The answer says nothing of it."""
     with capture_logs() as logs:
         response, body = get(port, "/fails")
     assert response.status == 500
@@ -217,7 +205,6 @@ def test_a_bug_is_answered_and_logged(port: int) -> None:
 
 
 def test_other_methods_and_noise_are_refused(port: int) -> None:
-    """The next request is answered all the same."""
     with closing(socket.create_connection(("127.0.0.1", port), 5)) as connection:
         connection.sendall(b"\x16\x03\x01 noise\r\n\r\n")
         connection.recv(1000)

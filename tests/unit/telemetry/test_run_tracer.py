@@ -60,7 +60,6 @@ def test_the_ids_of_a_trace_follow_from_the_run() -> None:
 def test_a_collector_that_takes_no_spans_does_not_hold_a_process_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It accepts connections and answers nothing."""
     monkeypatch.setattr("aegish_dist.telemetry.run_tracer.FLUSH_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
@@ -104,7 +103,6 @@ def test_work_on_another_run_is_in_the_trace_of_that_run(traced: Traced) -> None
 
 
 def test_the_span_of_a_caller_is_linked(traced: Traced) -> None:
-    """A program that starts runs by the library has a trace of its own."""
     caller = trace.SpanContext(1, 2, is_remote=False)
     with trace.use_span(trace.NonRecordingSpan(caller)), traced.tracer.first(RUN, {}):
         pass
@@ -154,7 +152,6 @@ def test_an_item_is_below_the_span_that_published_it(traced: Traced) -> None:
     ],
 )
 def test_a_header_moves_no_item_out_of_the_trace_of_its_run(traced: Traced, header: object) -> None:
-    """Forged, foreign or missing: the item is below the first span of its run."""
     with traced.tracer.item(ITEM, header):
         pass
     (item,) = traced.spans()
@@ -184,7 +181,6 @@ def test_a_bug_is_an_error_without_its_words(traced: Traced) -> None:
 def test_a_run_that_is_not_sampled_has_no_span_in_any_process(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The sampler of the specification's variables decides by the id of the trace."""
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", "parentbased_traceidratio")
     monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", "0.5")
     traced = Traced()

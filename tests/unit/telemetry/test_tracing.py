@@ -44,7 +44,6 @@ def test_the_variables_of_opentelemetry_ask_for_traces(
 
 
 def test_without_traces_nothing_is_made() -> None:
-    """Every span is the same object, which does nothing."""
     tracing.start_tracing({})
     assert tracing.run_tracer() is None
     item = Item("r", "m", 1)
@@ -67,7 +66,6 @@ def test_without_traces_opentelemetry_is_not_imported(module: str) -> None:
 
 
 def test_without_the_extra_there_is_a_warning_and_no_trace() -> None:
-    """A fleet may set the variables for other programs."""
     script = (
         "import sys; sys.modules['opentelemetry'] = None\n"
         "from aegish_dist.telemetry import tracing\n"
