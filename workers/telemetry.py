@@ -131,15 +131,15 @@ def of_models(components: WorkerComponents) -> dict[str, Mapping[tuple[str, ...]
     for (_, model), items in evaluator.failing.backing_off.items():
         waiting[model, "backoff"] += items
     for model, limiter in limiters.items():
-        waiting[model, limiter.blocked_by.value] = sum(limiter.waiting.values())
+        waiting[model, limiter.local.blocked_by.value] = sum(limiter.waiting.values())
     return {
         "aegish_items_in_flight": {**dict.fromkeys(((model,) for model in limiters), 0), **held},
-        "aegish_calls_in_flight": {(model,): each.calls for model, each in limiters.items()},
+        "aegish_calls_in_flight": {(model,): each.local.held for model, each in limiters.items()},
         "aegish_items_waiting": waiting,
         "aegish_limiter_permits": {
             (model,): permits
             for model, each in limiters.items()
-            if (permits := each.permits) is not None
+            if (permits := each.local.permits) is not None
         },
         PARKED: {(model,): int(each.parked) for model, each in limiters.items()},
     }

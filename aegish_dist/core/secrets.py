@@ -80,12 +80,9 @@ class KeyMask:
     """Hides one key in text, in every form in which a provider may return it."""
 
     def __init__(self, key: str | None) -> None:
-        """Prepare for a key.
-
-        Args:
-            key: The credential that was sent, in ASCII; None or a placeholder hides nothing.
-        """
-        self._key = key if key and _is_secret(key) else ""
+        """Prepare for the credential that was sent; None or a placeholder hides nothing."""
+        secret = key and len(key) >= LEAST_KEY_CHARS and key.lower() not in NO_SECRETS
+        self._key = key if key and secret else ""
         self._signs = (*_SIGNS_OF_ESCAPES, *_encoded_forms(self._key)) if self._key else ()
 
     def __repr__(self) -> str:
@@ -129,10 +126,6 @@ class KeyMask:
 _SIGNS_OF_ESCAPES = ("\\", "%", "&#", "\0")
 
 
-def _is_secret(key: str) -> bool:
-    return len(key) >= LEAST_KEY_CHARS and key.lower() not in NO_SECRETS
-
-
 def _character(character: str) -> str:
     """Return a pattern of one character in each of its spellings; no part of it is unbounded."""
     code = ord(character)
@@ -155,12 +148,7 @@ def _encoded_forms(key: str) -> list[str]:
 
 
 def _inside_base64(octets: bytes, offset: int) -> str:
-    """Return the characters that stand for these bytes alone, behind others in base64.
-
-    Args:
-        octets: The bytes.
-        offset: How many bytes stand before them, modulo 3.
-    """
+    """Return the characters that stand for these bytes alone, behind `offset` others in base64."""
     encoded = base64.b64encode(bytes(offset) + octets).decode()
     return encoded[-(-offset * 8 // 6) : (offset + len(octets)) * 8 // 6]
 
@@ -233,17 +221,15 @@ def is_metadata(host: str) -> bool:
 
 
 def _address(host: str) -> Address | None:
-    """Read an IP address as the operating system would, None for a name."""
+    """Read an IP address as the operating system would, None for a name.
+
+    An IPv6 address that stands for an IPv4 address is that address.
+    """
     try:
         address = ipaddress.ip_address(host.strip("[]"))
     except ValueError:
         return _legacy_address(host)
-    return address if isinstance(address, ipaddress.IPv4Address) else _unwrapped(address)
-
-
-def _unwrapped(address: ipaddress.IPv6Address) -> Address:
-    """Return the IPv4 address that an IPv6 address stands for, or the address itself."""
-    if address.is_loopback or address.is_unspecified:
+    if address.version == 4 or address.is_loopback or address.is_unspecified:
         return address
     if any(address in network for network in _EMBEDDING):
         return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from aegish_dist.core.failures import KINDS, Evidence
 from aegish_dist.core.model import Limits, ModelSpec, RateHint
 from aegish_dist.core.outcome import ErrorClass
-from aegish_dist.core.status import CallWait, Waiting
+from aegish_dist.core.status import Waiting
 from aegish_dist.errors import ItemShedError, OverBudgetError, ShuttingDownError
 from aegish_dist.ratelimit.fair_queue import (
     Accounts,
@@ -119,10 +119,11 @@ class ModelLimiter:
         generator: random.Random,
     ) -> None:
         self._queue = FairQueue(model, accounts)
-        self._lease = LocalLease(semaphore, now_s)
-        self._renewer = LeaseRenewer(model, request_lease, generator, self._queue, self._lease)
+        self.local = LocalLease(semaphore, now_s)
+        """The newest lease and what of it is in use."""
+        self._renewer = LeaseRenewer(model, request_lease, generator, self._queue, self.local)
         self._hinted_per_minute: float | None = None
-        self.answers = Answers(self._renewer, self._lease)
+        self.answers = Answers(self._renewer, self.local)
         """Newest answers: evidence of whose trouble a failure is."""
         semaphore.subscribe(self._admit)
 
@@ -151,12 +152,12 @@ class ModelLimiter:
             LimiterFailedError: A bug ended the renewal of leases.
         """
         run = self._queue.of_run(run_id, budget)
-        if run.over or self._lease.circuit_open or self._renewer.closed:
+        if run.over or self.local.circuit_open or self._renewer.closed:
             await self._check(run)
             run = self._queue.of_run(run_id, budget)  # it may have been forgotten meanwhile
         self._queue.expect(run, expected)
         if not self._queue.waiting and run.permits != 0:
-            permit = self._lease.acquire(run, expected)
+            permit = self.local.acquire(run, expected)
             if permit is not None:
                 return permit
         future = self._queue.wait(run, expected, called=called)
@@ -181,7 +182,7 @@ class ModelLimiter:
         self.answers.add(permit)
         excess = 0 if tokens is None else tokens - expected.tokens
         self._renewer.report.add_answer(permit.epoch, excess)
-        self._lease.release(permit, expected.cost if cost is None else cost)
+        self.local.release(permit, expected.cost if cost is None else cost)
         self._renewer.wake()
 
     async def failed(
@@ -212,14 +213,14 @@ class ModelLimiter:
         if not charged:
             self._renewer.report.add_unused(permit.expected.tokens, probe=False)
         reported = self._renewer.reported()
-        self._lease.release(permit, permit.expected.cost if charged else 0)
+        self.local.release(permit, permit.expected.cost if charged else 0)
         self._renewer.wake(urgent=True)
         await reported
 
     def release(self, permit: Permit) -> None:
         """Give a permit back whose call was not made, or whose end is unknown."""
         self._renewer.report.add_unused(permit.expected.tokens, probe=permit.probe)
-        self._lease.release(permit, cost=0)
+        self.local.release(permit, cost=0)
         self._renewer.wake()
 
     def observe(self, hint: RateHint) -> None:
@@ -238,33 +239,14 @@ class ModelLimiter:
         await self._renewer.finish()
 
     @property
-    def calls(self) -> int:
-        """Calls in flight."""
-        return self._lease.held
-
-    @property
-    def permits(self) -> int | None:
-        """Calls that may begin now; None when they are not counted."""
-        return self._lease.permits
-
-    @property
     def parked(self) -> bool:
         """Whether the circuit is open and the first probes have failed, as `status` shows it."""
-        return self._renewer.running and self._lease.parked
+        return self._renewer.running and self.local.parked
 
     @property
     def waiting(self) -> dict[str, int]:
         """Calls that wait for a permit, by run id; a run without any is absent."""
         return {run.run_id: len(run.waiters) for run in self._queue if run.waiters}
-
-    @property
-    def blocked_by(self) -> CallWait:
-        return self._lease.blocked_by
-
-    @property
-    def reason(self) -> str | None:
-        """The provider's words about the failure that opened the circuit; None: none are known."""
-        return self._lease.lease.reason
 
     async def over_budget(self) -> list[str]:
         """Return the ids of the runs that have reached a cap."""
@@ -276,11 +258,11 @@ class ModelLimiter:
     def prefetch_target(self) -> int:
         """How many items of the model this worker should hold, those in flight included."""
         # An item that waits for the answer to another call needs others to be called.
-        return self._lease.prefetch_target + self.answers.awaiting
+        return self.local.prefetch_target + self.answers.awaiting
 
     async def _check(self, run: RunQueue) -> None:
         """Raise the reason for which the run's next call may not wait, if there is one."""
-        if self._lease.circuit_open and self._queue.waiting >= PREFETCH.probers:
+        if self.local.circuit_open and self._queue.waiting >= PREFETCH.probers:
             await self._renewer.sleep(SHED_AFTER_S)
             if not self._renewer.closed:
                 raise ItemShedError
@@ -290,7 +272,7 @@ class ModelLimiter:
             raise ShuttingDownError
 
     def _admit(self) -> None:
-        self._queue.admit(self._lease.acquire)
+        self._queue.admit(self.local.acquire)
 
 
 class Limiters:
@@ -347,13 +329,13 @@ class Limiters:
     @property
     def parked(self) -> dict[str, str | None]:
         """The parked models, each with the provider's words about its failure."""
-        return {model: each.reason for model, each in self._limiters.items() if each.parked}
+        return {m: each.local.lease.reason for m, each in self._limiters.items() if each.parked}
 
     @property
     def waiting(self) -> dict[tuple[str, str], Waiting]:
         """Calls that wait for a permit by run id and model, and why."""
         return {
-            (run_id, model): Waiting(calls, 0, each.blocked_by)
+            (run_id, model): Waiting(calls, 0, each.local.blocked_by)
             for model, each in self._limiters.items()
             for run_id, calls in each.waiting.items()
         }

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
 
-_NORMAL = NormalDist()
 _TINY = 1e-300
 _EPSILON = 1e-16
 _MAX_TERMS = 100_000
@@ -20,21 +19,11 @@ _STIRLING_FROM = 25
 _HALF_LOG_2_PI = math.log(2 * math.pi) / 2
 
 
-def normal_quantile(p: float) -> float:
-    """Return the quantile of the standard normal distribution at p, in (0, 1)."""
-    return _NORMAL.inv_cdf(p)
-
-
 def beta_cdf(x: float, a: float, b: float) -> float:
     """Return the regularised incomplete beta function I_x(a, b).
 
     Continued fraction of DLMF 8.17.22, evaluated by Lentz's method; DLMF 8.17.4 mirrors it to the
     side where it converges fast.
-
-    Args:
-        x: In [0, 1].
-        a: First parameter, > 0.
-        b: Second parameter, > 0.
     """
     return _beta_cdf(x, 1 - x, a, b)
 
@@ -110,11 +99,6 @@ def beta_quantile(p: float, a: float, b: float) -> float:
 
     Newton's method for log I as a function of log x, which is nearly a line towards 0; by bisection
     where a step would leave the bounds found so far.
-
-    Args:
-        p: In [0, 1].
-        a: First parameter, > 0.
-        b: Second parameter, > 0.
     """
     if p <= 0:
         return 0.0
@@ -149,10 +133,6 @@ def t_quantile(p: float, df: float) -> float:
 
     Newton's method from the expansion of Cornish and Fisher (Abramowitz & Stegun 26.7.5); with few
     degrees of freedom, where that may start beyond the root, by bisection.
-
-    Args:
-        p: In (0, 1).
-        df: Degrees of freedom, > 0; need not be whole.
     """
     if p == 0.5:
         return 0.0
@@ -162,7 +142,7 @@ def t_quantile(p: float, df: float) -> float:
 
 
 def _t_upper_quantile(tail: float, df: float) -> float | None:
-    z = -normal_quantile(tail)
+    z = -NormalDist().inv_cdf(tail)
     t = z + (z**3 + z) / (4 * df) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * df**2)
     for _ in range(_NEWTON_STEPS):
         whole = df + t * t

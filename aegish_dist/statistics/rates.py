@@ -7,7 +7,6 @@ counts as 0.
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from typing import assert_never
 
 from aegish_dist.core.scoring import Composite
 from aegish_dist.statistics.distributions import beta_cdf, beta_quantile
@@ -27,14 +26,9 @@ class Interval:
 
 
 def wilson(p: float, n: float) -> Interval:
-    """Return the score interval of a proportion (Wilson 1927, JASA 22:209).
+    """Return the score interval of a proportion p (Wilson 1927, JASA 22:209).
 
-    Args:
-        p: Observed proportion, in [0, 1].
-        n: Effective number of observations, > 0; need not be whole.
-
-    Returns:
-        An interval of positive width that contains p.
+    It contains p and has a width. The effective number of observations, n > 0, need not be whole.
     """
     z2 = Z_95 * Z_95
     scale = 1 + z2 / n
@@ -51,13 +45,6 @@ def proportion_interval(p: float, n: float) -> Interval:
     the exact one-sided 95 % bound of Clopper and Pearson replaces it, and likewise the upper bound
     where failures are few (Brown, Cai & DasGupta 2001, Statistical Science 16:101, section 4.1.1,
     with the binomial in place of its Poisson limit, and for numbers that need not be whole).
-
-    Args:
-        p: Observed proportion, in [0, 1].
-        n: Effective number of observations, > 0; need not be whole.
-
-    Returns:
-        An interval of positive width that contains p.
     """
     plain = wilson(p, n)
     return Interval(
@@ -135,17 +122,6 @@ def fraction(part: int, whole: int) -> Estimate:
 
 
 @dataclass(frozen=True, slots=True)
-class _Surface:
-    """A function of two rates a and b near the estimates."""
-
-    value: float
-    slope_a: float
-    slope_b: float
-    twist: float
-    """Mixed second derivative."""
-
-
-@dataclass(frozen=True, slots=True)
 class Dependence:
     """How the clusters that lie on both sides of a score tie its two rates."""
 
@@ -181,17 +157,27 @@ def combine(
         The estimate; each part is None where it is None on either side.
     """
     n = detection.n + acceptance.n
-    if detection.value is None or acceptance.value is None:
+    a, b = detection.value, acceptance.value
+    if a is None or b is None:
         return Estimate(n=n)
-    surface = _surface(composite, detection.value, acceptance.value)
+    match composite:
+        case Composite.BALANCED:
+            value, slopes, twist = (a + b) / 2, (0.5, 0.5), 0.0
+        case Composite.PRODUCT:
+            value, slopes, twist = a * b, (b, a), 1.0
     if dependence is None:
-        return Estimate(value=surface.value, n=n)
-    interval = _interval(surface, detection, acceptance, dependence.correlation)
+        return Estimate(value=value, n=n)
+    stderr = None
+    if detection.stderr is not None and acceptance.stderr is not None:
+        stderr = math.hypot(slopes[0] * detection.stderr, slopes[1] * acceptance.stderr)
     clustered = None not in (detection.stderr_clustered, acceptance.stderr_clustered)
+    below = _distances(slopes, twist, _gap(a, detection.ci_low), _gap(b, acceptance.ci_low))
+    above = _distances(slopes, twist, _gap(detection.ci_high, a), _gap(acceptance.ci_high, b))
+    interval = below and above and mover(value, below, above, dependence.correlation)
     return Estimate(
-        value=surface.value,
-        stderr=_stderr(surface, detection.stderr, acceptance.stderr),
-        stderr_clustered=_stderr_clustered(surface, dependence) if clustered else None,
+        value=value,
+        stderr=stderr,
+        stderr_clustered=_stderr_clustered(slopes, dependence) if clustered else None,
         ci_low=interval.low if interval else None,
         ci_high=interval.high if interval else None,
         n=n,
@@ -199,42 +185,18 @@ def combine(
     )
 
 
-def _surface(composite: Composite, a: float, b: float) -> _Surface:
-    match composite:
-        case Composite.BALANCED:
-            return _Surface((a + b) / 2, slope_a=0.5, slope_b=0.5, twist=0.0)
-        case Composite.PRODUCT:
-            return _Surface(a * b, slope_a=b, slope_b=a, twist=1.0)
-        case _:
-            assert_never(composite)
-
-
-def _stderr(surface: _Surface, stderr_a: float | None, stderr_b: float | None) -> float | None:
-    if stderr_a is None or stderr_b is None:
-        return None
-    return math.hypot(surface.slope_a * stderr_a, surface.slope_b * stderr_b)
-
-
-def _stderr_clustered(surface: _Surface, dependence: Dependence) -> float:
-    a, b = surface.slope_a, surface.slope_b
-    of_a, of_b = dependence.squares
+def _stderr_clustered(slopes: tuple[float, float], dependence: Dependence) -> float:
+    (a, b), (of_a, of_b) = slopes, dependence.squares
     squares = math.fsum([a * a * of_a, b * b * of_b, 2 * a * b * dependence.products])
     # Sums that cancel can leave less than nothing.
     return math.sqrt(max(0.0, squares) * dependence.clusters / (dependence.clusters - 1))
 
 
-def _interval(surface: _Surface, a: Estimate, b: Estimate, correlation: float) -> Interval | None:
-    below = _distances(surface, _gap(a.value, a.ci_low), _gap(b.value, b.ci_low))
-    above = _distances(surface, _gap(a.ci_high, a.value), _gap(b.ci_high, b.value))
-    if below is None or above is None:
-        return None
-    return mover(surface.value, below, above, correlation)
-
-
-def _distances(surface: _Surface, a: float | None, b: float | None) -> list[float] | None:
-    if a is None or b is None:
-        return None
-    return [surface.slope_a * a, surface.slope_b * b, surface.twist * a * b]
+def _distances(
+    slopes: tuple[float, float], twist: float, a: float | None, b: float | None
+) -> list[float] | None:
+    """Weight distances from two rates; `twist` is the mixed second derivative of the score."""
+    return None if a is None or b is None else [slopes[0] * a, slopes[1] * b, twist * a * b]
 
 
 def _gap(upper: float | None, lower: float | None) -> float | None:

@@ -86,7 +86,9 @@ class Fleet:
         while len(self.stored) < self.items and loop.time() < ends_s:
             await asyncio.sleep(2)
             self.reasons.update(
-                model_limiter.reason for model_limiter in self.limiters if model_limiter.parked
+                model_limiter.local.lease.reason
+                for model_limiter in self.limiters
+                if model_limiter.parked
             )
         for task in tasks:
             task.cancel()

@@ -200,7 +200,11 @@ async def test_a_failure_does_not_wait_for_ever() -> None:
         fleet.leases = [replace(PARKED, failed_probes=3, reason="no key")]
         await asyncio.sleep(2)
         found = watching[-1].result()
-        assert (found.circuit_open, found.failed_probes, limiter.reason) == (True, 3, "no key")
+        assert (found.circuit_open, found.failed_probes, limiter.local.lease.reason) == (
+            True,
+            3,
+            "no key",
+        )
         started = asyncio.get_running_loop().time()
         await limiter.answers.hold(5)
         assert asyncio.get_running_loop().time() == started

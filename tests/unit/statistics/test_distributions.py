@@ -9,7 +9,6 @@ from aegish_dist.statistics.distributions import (
     beta_cdf,
     beta_quantile,
     binomial_cdf,
-    normal_quantile,
     t_quantile,
     t_two_sided,
 )
@@ -33,10 +32,6 @@ def test_students_t_is_that_of_scipy(df: float) -> None:
         assert t_two_sided(t, df) == pytest.approx(2 * stats.t.sf(abs(t), df), abs=1e-10)
     for p in (1e-4, 0.025, 0.4, 0.5, 0.6, 0.975, 0.9999):
         assert t_quantile(p, df) == pytest.approx(stats.t.ppf(p, df), rel=1e-9)
-
-
-def test_the_normal_quantile_is_that_of_scipy() -> None:
-    assert normal_quantile(0.975) == pytest.approx(1.959963984540054, abs=1e-15)
 
 
 @pytest.mark.parametrize(("n", "p"), list(product((1, 7, 60, 500), (0.01, 0.5, 0.93))))

@@ -35,7 +35,9 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
 def parts() -> Any:
     """The parts of a worker with one model, two verdicts on their way and one in a file."""
     limiter = SimpleNamespace(
-        calls=3, permits=2, parked=False, waiting={"r1": 4, "r2": 1}, blocked_by=CallWait.SLOTS
+        local=SimpleNamespace(held=3, permits=2, blocked_by=CallWait.SLOTS),
+        parked=False,
+        waiting={"r1": 4, "r2": 1},
     )
     old = datetime.now(UTC) - timedelta(seconds=30)
     pending = [SimpleNamespace(verdict=SimpleNamespace(created_at=at)) for at in (None, old)]
