@@ -50,6 +50,14 @@ class CommandLine:
         assert done.code == 0, done.err
         return done
 
+    def refused(self, *arguments: object) -> str:
+        """Run a command that cannot be done; return the one line that says why."""
+        done = self(*arguments)
+        assert (done.code, done.out) == (1, ""), done.err
+        assert done.err.startswith("error: ")
+        assert done.err.count("\n") == 1
+        return done.err
+
 
 def write_lines(path: Path, *lines: dict[str, Any]) -> Path:
     """Write a JSONL file."""

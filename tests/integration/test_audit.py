@@ -109,9 +109,7 @@ def test_long_commands_are_cut_in_tables_alone(aegish: CommandLine, tmp_path: Pa
 def test_a_run_without_a_verdict_has_no_audit(aegish: CommandLine, engine: Engine) -> None:
     """One line says how to find out more."""
     stored_run(engine)
-    done = aegish("audit")
-    assert done.code == 1
-    assert "run 0abcdefgh has no verdict yet" in done.err
+    assert "run 0abcdefgh has no verdict yet" in aegish.refused("audit")
 
 
 def test_findings_of_a_sample_are_those_that_count(session: Session) -> None:
@@ -152,9 +150,8 @@ def test_doubtful_labels_are_written_as_an_overlay_for_a_person(
     assert {each["author"] for each in written} == {"Ada"}
     assert all("of 3 models" in each["reason"] for each in written)
     before = file.read_bytes()
-    refused = aegish("audit", "--write-overlay", file)
-    assert (refused.code, file.read_bytes()) == (1, before)
-    assert "is there already" in refused.err
+    assert "is there already" in aegish.refused("audit", "--write-overlay", file)
+    assert file.read_bytes() == before
     corrected = aegish.ok("audit", "--overlay", file, "--json").json
     assert corrected["opinion"]["overlay"]["changes"] == 2
     assert {each["command"] for each in corrected["doubtful_labels"]} <= {HOSTILE}
@@ -214,16 +211,12 @@ def test_a_plan_that_cannot_be_made_is_refused_in_one_line(
     """Unknown and too many models, a pilot of one label, a margin of nothing."""
     lines = [line("lab/a", f"rm {n}", "malicious", "BLOCK") for n in range(3)]
     aegish.ok("verdicts", "import", write_lines(tmp_path / "v.jsonl", *lines))
-
-    def refused(problem: str, *options: str) -> None:
-        done = aegish("plan", "--margin", "0.1", *options)
-        assert (done.code, problem in done.err) == (1, True)
-
-    refused("too small for a pilot")
-    refused("has no model 'lab/z': it has lab/a", "--models", "lab/z")
+    plan = ("plan", "--margin", "0.1")
+    assert "too small for a pilot" in aegish.refused(*plan)
+    assert "has no model 'lab/z': it has lab/a" in aegish.refused(*plan, "--models", "lab/z")
     assert aegish("plan", "--margin", "0").code == aegish("plan", "--margin", "nan").code == 2
     aegish.ok("verdicts", "import", recorded(tmp_path / "w.jsonl", {}))
-    refused("a plan is for one model or for two")
+    assert "a plan is for one model or for two" in aegish.refused(*plan)
 
 
 def test_a_report_says_what_repeats_bring(aegish: CommandLine, tmp_path: Path) -> None:

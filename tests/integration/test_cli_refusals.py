@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from tests.integration.command_line import CommandLine, Done, write_lines
+from tests.integration.command_line import CommandLine, write_lines
 from tests.integration.stored_runs import BLOCKED, TAR, row_counts, stored_run
 
 CLOSED_PORT = 1
@@ -154,15 +154,6 @@ def aegish(
     return aegish
 
 
-def assert_one_line(done: Done, *says: str) -> None:
-    assert done.code == 1
-    assert done.out == ""
-    assert done.err.startswith("error: ")
-    assert done.err.count("\n") == 1
-    for each in says:
-        assert each in done.err
-
-
 @pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: refusal[0])
 def test_bad_input_gets_one_line_and_leaves_no_trace(
     aegish: CommandLine, engine: Engine, monkeypatch: pytest.MonkeyPatch, refusal: Refusal
@@ -172,7 +163,8 @@ def test_bad_input_gets_one_line_and_leaves_no_trace(
     for name, value in (settings[0] if settings else {}).items():
         monkeypatch.setenv(name, value)
     before, files = row_counts(engine), set(Path().iterdir())
-    assert_one_line(aegish(*arguments), *says)
+    line = aegish.refused(*arguments)
+    assert all(each in line for each in says)
     assert row_counts(engine) == before
     assert set(Path().iterdir()) == files
 
@@ -193,7 +185,9 @@ def test_a_database_without_tables_is_refused(
 ) -> None:
     """The remedy is the command that makes the tables; nothing makes them unasked."""
     monkeypatch.setenv("AEGISH_DIST_DATABASE_URL", unmigrated_url)
-    assert_one_line(aegish(*SUBMIT), "at nothing", "`aegish-dist db upgrade`")
+    line = aegish.refused(*SUBMIT)
+    assert "at nothing" in line
+    assert "`aegish-dist db upgrade`" in line
     assert aegish.ok("db", "current").out == "nothing\n"
 
 
@@ -204,7 +198,7 @@ def test_a_role_without_rights_is_one_line(
     role = "options=-c%20role%3Dpg_read_all_settings"
     separator = "&" if "?" in unmigrated_url else "?"
     monkeypatch.setenv("AEGISH_DIST_DATABASE_URL", f"{unmigrated_url}{separator}{role}")
-    assert_one_line(aegish("db", "upgrade"), "permission denied for schema public")
+    assert "permission denied for schema public" in aegish.refused("db", "upgrade")
 
 
 @pytest.mark.parametrize(
@@ -235,9 +229,7 @@ def test_a_secret_is_in_no_message(aegish: CommandLine, monkeypatch: pytest.Monk
     for broker_url in (None, "redis://:hush@h:hush/0"):
         if broker_url:
             monkeypatch.setenv("AEGISH_DIST_BROKER_URL", broker_url)
-        done = aegish("runs")
-        assert_one_line(done)
-        assert "hush" not in done.err
+        assert "hush" not in aegish.refused("runs")
     monkeypatch.setenv("AEGISH_DIST_DATABASE_URL", "postgresql://u:hush@127.0.0.1:1/x")
     monkeypatch.setenv("AEGISH_DIST_BROKER_URL", "redis://:hush@127.0.0.1:1/0")
     done = aegish("doctor")

@@ -136,9 +136,9 @@ def test_the_command_writes_a_record_for_each_rule_set(
     by_record = Counter(line["evaluation_id"] for line in lines)
     assert sorted(by_record.values()) == [2, 2]
     assert done.err == f"6 files written to {tmp_path}\n"
-    refused = aegish("verdicts", "export", "--run-id", RUN, *form, "-o", "-")
-    assert (refused.code, refused.out) == (1, "")
-    assert "writes several files: name a folder with -o" in refused.err
+    assert "writes several files: name a folder with -o" in aegish.refused(
+        "verdicts", "export", "--run-id", RUN, *form, "-o", "-"
+    )
     overlay = tmp_path / "fix.toml"
     overlay.write_text(
         'name = "fix"\nversion = 1\n[[change]]\ndataset = "commands"\n'

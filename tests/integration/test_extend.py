@@ -99,9 +99,10 @@ def test_only_what_is_new_is_asked(
     assert {model: each["done"] for model, each in counts.items()} == planned
     assert run_status(engine, run_id).state is State.COMPLETE
 
-    again = aegish("extend", "--run-id", "mine", *options)
-    assert (again.code, again.out) == (1, "")
-    assert again.err == (f"error: run {run_id} asks all of that already: there is nothing to add\n")
+    assert (
+        aegish.refused("extend", "--run-id", "mine", *options)
+        == f"error: run {run_id} asks all of that already: there is nothing to add\n"
+    )
 
 
 def stored_at(engine: Engine) -> dict[tuple[Any, ...], Any]:
@@ -145,22 +146,19 @@ def test_an_extension_that_cannot_be_made(
 def test_runs_that_cannot_be_extended(aegish: CommandLine, engine: Engine, run_id: str) -> None:
     """Fewer epochs, other samples under a name that the run has, held and imported runs."""
     aegish.ok("extend", "--run-id", run_id, "--epochs", "2")
-    fewer = aegish("extend", "--run-id", run_id, "--epochs", "1")
-    assert "asks every sample 2 times already" in fewer.err
+    fewer = aegish.refused("extend", "--run-id", run_id, "--epochs", "1")
+    assert "asks every sample 2 times already" in fewer
     with transaction(engine) as session:
         save_dataset(session, Dataset("commands", (TAR, LS)), selectable=True)
         stored_run(session, run_id="0import00", prompt=None)
         hold(session, run_id, RunPause.PAUSED)
 
-    other = aegish("extend", "--run-id", "0import00", "--epochs", "2")
-    assert (other.code, other.err.count("\n")) == (1, 1)
-    assert "was imported" in other.err
-    held = aegish("extend", "--run-id", run_id, "--epochs", "3")
-    assert f"run {run_id} is paused" in held.err
+    assert "was imported" in aegish.refused("extend", "--run-id", "0import00", "--epochs", "2")
+    held = aegish.refused("extend", "--run-id", run_id, "--epochs", "3")
+    assert f"run {run_id} is paused" in held
     aegish.ok("resume", "--run-id", run_id)
-    samples = aegish("extend", "--run-id", run_id, "--dataset", "commands")
-    assert "commands: " in samples.err
-    assert "asks other samples under this name (3, not 2)" in samples.err
+    samples = aegish.refused("extend", "--run-id", run_id, "--dataset", "commands")
+    assert "commands: asks other samples under this name (3, not 2)" in samples
 
 
 def test_what_an_extension_enqueues(session: Session) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from fakeredis import FakeAsyncRedis, FakeServer
 
-from aegish_dist.core.model import Limits
+from aegish_dist.core.model import Limits, RateHint
 from aegish_dist.core.outcome import ErrorClass, Outcome
 from aegish_dist.core.run import Prompt
 from aegish_dist.core.verdict import Completion, Item, Usage
@@ -25,6 +25,7 @@ from aegish_dist.ratelimit.local_lease import ProcessSemaphore
 from aegish_dist.ratelimit.model_limiter import ModelLimiter
 from aegish_dist.ratelimit.shared_limiter import SharedLimiter
 from aegish_dist.ratelimit.usage_report import Lease, LeaseRequest
+from aegish_dist.simulator.config import RateLimit, TokenBucket
 from tests.virtual_time import START_S, run_virtually
 
 pytestmark = pytest.mark.long
@@ -43,10 +44,12 @@ class Provider:
 
     mood: Mood
     usage: Callable[[str], Usage] = lambda _: ANSWER.usage
+    hint: Callable[[], RateHint | None] = lambda: None
+    """What its headers say of a limit."""
     calls: Counter[str] = field(default_factory=Counter)
     begun_s: list[float] = field(default_factory=list)
 
-    async def complete(self, command: str, epoch: int = 1) -> Completion:
+    async def complete(self, command: str) -> Completion:
         now_s = asyncio.get_running_loop().time() - START_S
         self.calls[command] += 1
         self.begun_s.append(now_s)
@@ -59,6 +62,21 @@ class Provider:
             raise ProviderError("no answer within 10 s", error_class=ErrorClass.DEADLINE)
         await asyncio.sleep(found)
         return replace(ANSWER, usage=self.usage(command))
+
+
+@dataclass
+class Client:
+    """A worker's connection to a provider."""
+
+    provider: Provider
+    limiter: ModelLimiter
+
+    async def complete(self, command: str, epoch: int = 1) -> Completion:
+        try:
+            return await self.provider.complete(command)
+        finally:
+            if hint := self.provider.hint():
+                self.limiter.observe(hint)
 
 
 @dataclass
@@ -118,9 +136,8 @@ class Fleet:
         )
         model_limiter.set_limits(limits, Limits())
         self.limiters.append(model_limiter)
-        caller = Caller(
-            self.provider, model_limiter, UsageEstimator(PROMPT, None, budget=None), None
-        )
+        estimator = UsageEstimator(PROMPT, None, budget=None)
+        caller = Caller(Client(self.provider, model_limiter), model_limiter, estimator, None)
 
         async def caller_of(_run: str, _model: str) -> Caller:
             return caller
@@ -192,11 +209,10 @@ def failure(error_class: ErrorClass, retry_after_s: float | None = None) -> Prov
     return ProviderError("no", error_class=error_class, retry_after_s=retry_after_s)
 
 
-def a_fleet(seconds: float, mood: Mood, items: int, **settings: Any) -> Fleet:
+def a_fleet(seconds: float, provider: Provider | Mood, items: int, **settings: Any) -> Fleet:
     """Return a fleet that has worked for so long, or until everything was stored."""
-    usage = settings.pop("usage", None)
-    provider = Provider(mood, usage) if usage else Provider(mood)
-    fleet = Fleet(provider, items, **settings)
+    asked = provider if isinstance(provider, Provider) else Provider(provider)
+    fleet = Fleet(asked, items, **settings)
     run_virtually(fleet.run(seconds))
     return fleet
 
@@ -400,11 +416,36 @@ def test_refusals_before_the_first_answer(in_flight: int | None) -> None:
 
 def test_an_answer_that_claims_to_have_used_more_tokens_than_there_are() -> None:
     """It slows its model down for some minutes, not for ever."""
-    fleet = a_fleet(
-        600,
-        lambda *_: LATENCY_S,
-        200,
-        usage=lambda command: Usage(100, 2**53 - 1 if command == "3" else 10),
-        tokens_per_minute=60_000,
-    )
+
+    def usage(command: str) -> Usage:
+        return Usage(100, 2**53 - 1 if command == "3" else 10)
+
+    provider = Provider(lambda *_: LATENCY_S, usage)
+    fleet = a_fleet(600, provider, 200, tokens_per_minute=60_000)
     assert fleet.outcomes == {Outcome.BLOCK: 200}
+
+
+@pytest.mark.parametrize("tells", [True, False])
+def test_an_unknown_limit_is_found_and_used(tells: bool) -> None:
+    """After a minute a fleet uses 95 % of the limit at least, with 1 % of refusals at most."""
+    per_minute, chance = 1200, random.Random(1)
+    bucket = TokenBucket(RateLimit(per_minute, 20), START_S)
+    refused: list[float] = []
+
+    def mood(now_s: float, _: str) -> ProviderError | float:
+        if wait_s := bucket.take(START_S + now_s):
+            refused.append(now_s)
+            return failure(ErrorClass.RATE_LIMIT, wait_s)
+        return chance.lognormvariate(-0.2, 0.4)
+
+    def hint() -> RateHint | None:
+        return RateHint(per_minute, bucket.remaining) if tells else None
+
+    provider = Provider(mood, hint=hint)
+    a_fleet(120, provider, 5000, in_flight=None, prefetch=60, workers=4)
+
+    calls = sum(at >= 60 for at in provider.begun_s)
+    refusals = sum(at >= 60 for at in refused)
+    assert (calls - refusals) / per_minute >= 0.95
+    assert refusals / calls <= 0.01
+    assert len(refused) / len(provider.begun_s) <= 0.02
