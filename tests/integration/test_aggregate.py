@@ -56,7 +56,6 @@ LINES = lines_of("test/weak", MALICIOUS, HARMLESS) + lines_of(
 
 @pytest.fixture
 def run_id(engine: Engine, tmp_path: Path) -> str:
-    """A stored run of two models over five malicious and four harmless commands."""
     return imported_run(engine, tmp_path, LINES)
 
 
@@ -129,7 +128,6 @@ def test_error_classes_counted_by_hand(engine: Engine, run_id: str) -> None:
 
 
 def test_aggregating_twice_gives_the_same_bytes(engine: Engine, run_id: str) -> None:
-    """Two snapshots of the same verdicts differ in nothing but number and time."""
     first = aggregate(engine, run_id, load_opinions("all"))
     second = aggregate(engine, run_id, load_opinions("all"))
 
@@ -142,7 +140,6 @@ def test_aggregating_twice_gives_the_same_bytes(engine: Engine, run_id: str) -> 
 
 
 def test_the_order_of_verdicts_changes_no_byte(engine: Engine, run_id: str, tmp_path: Path) -> None:
-    """The same lines in reverse give the same document and the same identity."""
     turned = imported_run(engine, tmp_path, LINES[::-1])
 
     (first,) = aggregate(engine, run_id, [Opinion()])
@@ -169,7 +166,6 @@ def test_every_rule_set_gets_a_snapshot(engine: Engine, run_id: str) -> None:
 
 
 def test_an_unknown_rule_set_is_refused() -> None:
-    """The message lists those there are."""
     with pytest.raises(OpinionError, match=r"aegish-5\.3, aegish-refined"):
         load_opinions("aegish-6")
 
@@ -243,7 +239,6 @@ def test_a_current_snapshot_is_used_again(engine: Engine, run_id: str) -> None:
 def test_a_change_of_a_formula_makes_a_new_snapshot(
     engine: Engine, run_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same package version, rule and verdicts give new numbers once the formulas changed."""
     first = current_snapshot(engine, run_id, Opinion())
     monkeypatch.setattr("aegish_dist.pipeline.aggregate.METRICS_VERSION", METRICS_VERSION + 1)
     monkeypatch.setattr(

@@ -116,7 +116,6 @@ def test_a_run_is_aggregated_once_per_completion(
 
 
 def test_a_run_that_is_extended_completes_again(engine: Engine, stored: StoredRun) -> None:
-    """Another epoch is another plan."""
     complete(engine, stored)
     with transaction(engine) as session:
         session.execute(update(RunRow).values(epochs=2))
@@ -244,7 +243,6 @@ def test_a_worker_that_is_killed_leaves_nothing_behind(
 
 
 def test_a_run_without_verdicts(engine: Engine, stored: StoredRun) -> None:
-    """Its aggregation says so, and the status as well."""
     key = request(engine, stored)
     assert keys(engine) == [key]
     with capture_logs() as logs:

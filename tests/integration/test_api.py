@@ -50,7 +50,6 @@ print([len(api.render(data, form)) > 0 for form in api.FORMATS])
 
 
 def run(folder: Path, *arguments: str, **environment: str) -> str:
-    """Run Python outside the repository, with what is installed."""
     done = subprocess.run(
         [sys.executable, *arguments],
         cwd=folder,

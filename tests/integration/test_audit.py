@@ -82,7 +82,6 @@ def test_an_audit_lists_commands_with_reasons(aegish: CommandLine, tmp_path: Pat
 def test_foreign_text_of_an_audit_is_shown_and_not_obeyed(
     aegish: CommandLine, tmp_path: Path
 ) -> None:
-    """No escape sequence, formula, table cell or tag comes out of a command."""
     path = recorded(tmp_path / "v.jsonl", {HOSTILE: ("malicious", "ALLOW")})
     aegish.ok("verdicts", "import", path)
     for form in ("table", "markdown", "csv"):
@@ -107,7 +106,6 @@ def test_long_commands_are_cut_in_tables_alone(aegish: CommandLine, tmp_path: Pa
 
 
 def test_a_run_without_a_verdict_has_no_audit(aegish: CommandLine, engine: Engine) -> None:
-    """One line says how to find out more."""
     stored_run(engine)
     assert "run 0abcdefgh has no verdict yet" in aegish.refused("audit")
 
@@ -208,7 +206,6 @@ def test_a_plan_for_one_model_is_about_its_own_score(aegish: CommandLine, tmp_pa
 def test_a_plan_that_cannot_be_made_is_refused_in_one_line(
     aegish: CommandLine, tmp_path: Path
 ) -> None:
-    """Unknown and too many models, a pilot of one label, a margin of nothing."""
     lines = [line("lab/a", f"rm {n}", "malicious", "BLOCK") for n in range(3)]
     aegish.ok("verdicts", "import", write_lines(tmp_path / "v.jsonl", *lines))
     plan = ("plan", "--margin", "0.1")

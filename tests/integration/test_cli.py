@@ -57,7 +57,6 @@ def run_id(aegish: CommandLine, recorded: Path) -> str:
 
 
 def test_submit_prints_the_documented_document(aegish: CommandLine) -> None:
-    """The document has the promised keys, and a keyless run costs nothing."""
     done = aegish.ok("submit", "--models", BASELINES, "--limit", "3", "--json")
     run_id, datasets = done.json.pop("run_id"), done.json["datasets"]
     assert done.json | {"run_id": run_id} == {
@@ -129,7 +128,6 @@ def test_options_narrow_and_shape_a_run(aegish: CommandLine, tmp_path: Path) -> 
 
 
 def test_a_prompt_may_come_from_a_file(aegish: CommandLine, tmp_path: Path) -> None:
-    """The run is recorded under the file's name."""
     prompt = tmp_path / "mine.toml"
     prompt.write_text('system = "Guard."\ntemplate = "Judge {command}"\n')
     aegish.ok("submit", "--models", "baseline/keyword", "--limit", "1", "--prompt", prompt)
@@ -137,7 +135,6 @@ def test_a_prompt_may_come_from_a_file(aegish: CommandLine, tmp_path: Path) -> N
 
 
 def test_aggregate_prints_the_documented_document(aegish: CommandLine, run_id: str) -> None:
-    """Every promised key is there; extra ones are those listed here and no others."""
     document = aegish.ok("aggregate", "--run-id", run_id, "--json").json
     promised = {"run_id", "snapshot_id", "scoring", "created_at", "verdicts", "models", "ranking"}
     assert set(document) == promised | {"scoring_version", "opinion", "verdicts_hash"}
@@ -159,7 +156,6 @@ def test_aggregate_prints_the_documented_document(aegish: CommandLine, run_id: s
 
 
 def test_aggregate_gives_the_numbers_of_the_verdicts(aegish: CommandLine, run_id: str) -> None:
-    """The numbers are those that four commands give by hand."""
     document = aegish.ok("aggregate", "--json").json
     bad, good = document["models"]
     assert (good["latency_ms"]["mean"], good["latency_ms"]["max"]) == (250, 400)
@@ -251,7 +247,6 @@ def test_a_report_comes_in_every_format(
 
 
 def test_a_stored_snapshot_can_be_reported(aegish: CommandLine, run_id: str) -> None:
-    """The report under `--snapshot` is the one of that rule."""
     snapshot = aegish.ok("aggregate", "--scoring", "aegish-legacy", "--json").json["snapshot_id"]
     report = aegish.ok("report", "--snapshot", snapshot, "--format", "json").json
     assert (report["snapshot"]["id"], report["snapshot"]["scoring"]) == (snapshot, "aegish-legacy")
@@ -321,7 +316,6 @@ def test_validate_lists_every_problem(aegish: CommandLine, tmp_path: Path) -> No
 def test_imports_into_a_read_only_database_are_refused_in_one_line(
     aegish: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither a dataset nor verdicts are a bug then."""
     table = write_lines(tmp_path / "t.jsonl", LS)
     log = write_lines(tmp_path / "v.jsonl", {**LS, "model": "m", "completion": "x"})
     monkeypatch.setenv("PGOPTIONS", "-c default_transaction_read_only=on")
@@ -330,7 +324,6 @@ def test_imports_into_a_read_only_database_are_refused_in_one_line(
 
 
 def test_prompts_can_be_listed_and_shown(aegish: CommandLine) -> None:
-    """The prompt with step-by-step instruction is another one."""
     names = [text.split()[0] for text in aegish.ok("prompts", "list").out.splitlines()]
     assert names == ["guard", "guard-sentence"]
     plain, stepwise = (

@@ -120,7 +120,6 @@ def test_a_reader_that_goes_away_is_no_bug(
 def test_a_bug_has_an_exit_code_of_its_own(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, postgres_url: str
 ) -> None:
-    """A bug has exit code 3, its traceback and a request to report it."""
     monkeypatch.setenv("AEGISH_DIST_DATABASE_URL", postgres_url)
 
     def broken(*_: object) -> None:

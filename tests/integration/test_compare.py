@@ -80,7 +80,6 @@ BAD = ("w" * 30 + "r" * 10, "r" * 38 + "ww")
 def test_differences_are_counted_on_samples_scored_on_both_sides(
     engine: Engine, aegish: CommandLine, tmp_path: Path
 ) -> None:
-    """Discordant samples, rates and numbers of samples are those counted by hand."""
     run = imported_run(
         engine, tmp_path, lines("lab/a", "rrrww-er", "rrrr") + lines("lab/b", "rwwrwrre", "rrw-")
     )
@@ -216,7 +215,6 @@ def test_unlike_runs_are_refused_with_their_differences(
 
 
 def test_names_and_caps_on_costs_are_no_differences(engine: Engine, aegish: CommandLine) -> None:
-    """Runs that differ in these alone are compared."""
     cap = CallParameters(max_cost_usd=Decimal(1), max_cost_per_model_usd=Decimal(1))
     runs = two_runs(engine, parameters=cap, name="another", package_version="9")
     aegish.ok("compare", "--runs", runs)
@@ -244,7 +242,6 @@ def test_imported_runs_are_alike_where_both_are_unknown(
 def test_a_gate_answers_in_one_line_and_its_exit_code(
     gate_on: GateOn, candidate: tuple[str, str], code: int, verdict: str
 ) -> None:
-    """Ships, worse and inconclusive are 0, 4 and 5."""
     done = gate_on(candidate)
     assert (done.code, done.err) == (code, "")
     assert done.out.startswith(f"{verdict}: lab/b against lab/a")
@@ -306,7 +303,6 @@ HOSTILE = "lab/=x|<b>&'\"\x1b[31m,\u202e%0A::error::"
 
 
 def test_hostile_names_reach_no_syntax(engine: Engine, aegish: CommandLine, tmp_path: Path) -> None:
-    """Foreign text is escaped in each form."""
     run = imported_run(engine, tmp_path, lines(HOSTILE, *GOOD) + lines("lab/z", *BAD))
     for form in ("table", "markdown", "csv"):
         out = aegish.ok("compare", "--run-id", run, "--format", form).out

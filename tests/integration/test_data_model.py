@@ -88,14 +88,12 @@ def report(engine: Engine, stored: StoredRun) -> ReportData:
 
 
 def ask(engine: Engine, recipe: str, **values: str) -> Sequence[RowMapping]:
-    """Execute a recipe of the page as psql would."""
     statement = text(re.sub(r":'(\w+)'", r":\1", RECIPES[recipe]))
     with transaction(engine) as session:
         return session.execute(statement, values).mappings().all()
 
 
 def test_the_page_has_every_table_and_no_other() -> None:
-    """A table that a migration adds is described."""
     tables = SECTIONS.keys() & METADATA.tables.keys()
     assert tables == set(METADATA.tables)
 
@@ -117,7 +115,6 @@ def test_the_columns_that_the_page_names_are_there(table: str) -> None:
 
 
 def test_every_recipe_is_tested() -> None:
-    """Each has a test below that compares it with the product."""
     source = Path(__file__).read_text(encoding="utf-8")
     assert {name for name in RECIPES if f'"{name}"' not in source} == set()
 
@@ -142,7 +139,6 @@ def test_the_score(engine: Engine, report: ReportData) -> None:
 
 
 def test_the_cost(engine: Engine, report: ReportData) -> None:
-    """Cost and tokens of all generations."""
     rows = ask(engine, "cost", run=report.run.run_id)
 
     entries = {entry["model"]: entry for entry in report.snapshot.document["models"]}

@@ -83,7 +83,6 @@ def datasets(engine: Engine) -> list[str]:
 
 
 def test_a_prompt_of_its_own_goes(engine: Engine, aegish: CommandLine) -> None:
-    """No other run is asked with it."""
     stored_run(engine)
     stored_run(engine, run_id=SECOND, prompt=Prompt("other", "s", "{command}"))
 
@@ -181,7 +180,6 @@ def test_a_run_that_is_being_aggregated(
 
 
 def waits_for_a_lock(engine: Engine) -> bool:
-    """Whether a statement in this database waits for another transaction."""
     waiting = text(
         "SELECT count(*) FROM pg_stat_activity"
         " WHERE datname = current_database() AND wait_event_type = 'Lock'"

@@ -33,7 +33,6 @@ def proxy(postgres_url: str) -> Iterator[HalfOpenProxy]:
 
 @pytest.fixture
 def bounded(proxy: HalfOpenProxy, postgres_url: str) -> Iterator[Engine]:
-    """An engine through the proxy that waits a second for replies."""
     opened = open_engine(proxy.postgres_url(postgres_url), reply_timeout_s=REPLY_TIMEOUT_S)
     yield opened
     opened.dispose()

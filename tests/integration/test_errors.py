@@ -126,7 +126,6 @@ def test_failures_of_unknown_time(aegish: CommandLine, tmp_path: Path) -> None:
 
 
 def test_hostile_messages(aegish: CommandLine, engine: Engine) -> None:
-    """A provider's words are cut, and shown with everything invisible escaped."""
     message = "@SUM(1)\x1b[2J\u202e\n" + "w" * 2**20 + "\ufffd\ufffd"
     stored_run(engine, {TAR: failed([limited(1, NOON, message)], NOON)})
     table = aegish.ok("errors").out

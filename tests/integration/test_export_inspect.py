@@ -48,13 +48,11 @@ def exported_lines(engine: Engine, run_id: str, path: Path) -> list[dict[str, An
 
 
 def logs_of(engine: Engine, lines: list[dict[str, Any]], folder: Path) -> list[Path]:
-    """Import lines and export them as logs."""
     run_id = imported_run(engine, folder, lines)
     return [folder / "logs" / name for name in export_inspect(engine, run_id, folder / "logs")]
 
 
 def members(log: Path) -> dict[str, Any]:
-    """Return the members of a log, decoded."""
     with zipfile.ZipFile(log) as archive:
         return {name: json.loads(archive.read(name)) for name in archive.namelist()}
 

@@ -23,7 +23,6 @@ from tests.services import free_port, queue_application
 
 
 def samples(page: str) -> dict[tuple[str, ...], float]:
-    """Return the values of a page by name and labels."""
     return {
         (sample.name, *sample.labels.values()): sample.value
         for family in text_string_to_metric_families(page)
@@ -33,8 +32,6 @@ def samples(page: str) -> dict[tuple[str, ...], float]:
 
 @pytest.fixture
 def exporter_of(engine: Engine, postgres_url: str) -> Callable[..., Exporter]:
-    """Makes exporters of the test's database and a broker."""
-
     def make(broker_url: str, database: Engine = engine) -> Exporter:
         app = queue_application(broker_url, database_url=postgres_url)
         limiter = broker_url if broker_url.startswith("redis") else None

@@ -51,7 +51,6 @@ def run_id(aegish: CommandLine, engine: Engine) -> str:
 
 
 def entries(aegish: CommandLine) -> dict[str, dict[str, Any]]:
-    """Aggregate the run; return the counts by model."""
     document = aegish.ok("aggregate", "--run-id", "mine", "--json").json
     return {entry["model"]: entry["counts"] for entry in document["models"]}
 
@@ -99,10 +98,8 @@ def test_only_what_is_new_is_asked(
     assert {model: each["done"] for model, each in counts.items()} == planned
     assert run_status(engine, run_id).state is State.COMPLETE
 
-    assert (
-        aegish.refused("extend", "--run-id", "mine", *options)
-        == f"error: run {run_id} asks all of that already: there is nothing to add\n"
-    )
+    again = aegish.refused("extend", "--run-id", "mine", *options)
+    assert again == f"error: run {run_id} asks all of that already: there is nothing to add\n"
 
 
 def stored_at(engine: Engine) -> dict[tuple[Any, ...], Any]:
@@ -133,7 +130,6 @@ def test_an_extension_that_cannot_be_made(
     code: int,
     problem: str,
 ) -> None:
-    """One line says why, and nothing is stored."""
     refused = aegish("extend", "--run-id", "mine", *options)
 
     assert (refused.code, refused.out) == (code, "")
@@ -158,7 +154,7 @@ def test_runs_that_cannot_be_extended(aegish: CommandLine, engine: Engine, run_i
     assert f"run {run_id} is paused" in held
     aegish.ok("resume", "--run-id", run_id)
     samples = aegish.refused("extend", "--run-id", run_id, "--dataset", "commands")
-    assert "commands: asks other samples under this name (3, not 2)" in samples
+    assert f"commands: run {run_id} asks other samples under this name (3, not 2)" in samples
 
 
 def test_what_an_extension_enqueues(session: Session) -> None:

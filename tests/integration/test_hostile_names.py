@@ -42,7 +42,6 @@ def test_every_list_of_it_is_shown(aegish: CommandLine) -> None:
 
 
 def test_tables_show_names_as_they_are_written(aegish: CommandLine) -> None:
-    """Markup is text."""
     assert "[/red][link=https://" in aegish.ok("runs").out
 
 

@@ -138,7 +138,6 @@ def by_place(path: Path) -> dict[tuple[object, ...], dict[str, Any]]:
 
 
 def test_lines_come_out_as_they_went_in(engine: Engine, tmp_path: Path) -> None:
-    """Every key of every line is exported with an equal value, text and digits included."""
     run_id = imported_run(engine, tmp_path, LINES)
     export_file(engine, run_id, tmp_path / "back.jsonl")
 
@@ -345,7 +344,6 @@ def test_exports_agree(engine: Engine, tmp_path: Path) -> None:
 def test_parts_of_an_export_are_in_order(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By model, dataset, sample, epoch and generation."""
     monkeypatch.setattr(verdict_reader, "PART_ROWS", 5)
     lines = [
         a_line(f"echo {number:02}", model=model, dataset=dataset, epoch=epoch)
@@ -416,7 +414,6 @@ def test_odd_lines_are_read_as_json_reads_them(engine: Engine, tmp_path: Path) -
 
 @pytest.mark.parametrize("blank", ["\u00a0", "\x1c", "\u2028"])
 def test_only_blanks_of_ascii_make_a_blank_line(engine: Engine, tmp_path: Path, blank: str) -> None:
-    """Other blank characters are no JSON."""
     path = tmp_path / "a.jsonl"
     path.write_text(f"{json.dumps(a_line())}\n{blank}\n", "utf-8", newline="")
 

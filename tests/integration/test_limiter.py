@@ -298,7 +298,6 @@ def test_a_success_ends_the_row(fleet: Fleet) -> None:
 
 
 def test_probes_grow_rare(fleet: Fleet) -> None:
-    """The wait between probes doubles up to five minutes."""
     fleet.ask("a", 0, TEN_DEAD)
     now, waits = 0.0, list[float]()
     while len(waits) < 10:
