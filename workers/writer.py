@@ -144,9 +144,8 @@ class Grouped(Generic[Argument, Result]):
         for part in reversed(self._under_way):
             self._waiting.extend(part)
         self._under_way = []
-        log.warning(
-            "database_fails", items=len(self._waiting), problem=_first_line(error), **facts(error)
-        )
+        problem = str(_driver_error(error)).partition("\n")[0][:200]
+        log.warning("database_fails", items=len(self._waiting), problem=problem, **facts(error))
 
     def _refuse(self, member: _Member[Argument, Result], error: Exception) -> None:
         """End an argument that causes an error itself."""
@@ -228,11 +227,6 @@ def facts(error: Exception) -> dict[str, str | None]:
     """Return the fields of an error that a log may hold; details may quote rows and completions."""
     cause = _driver_error(error)
     return {"error": type(cause).__name__, "sqlstate": getattr(cause, "sqlstate", None)}
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(_driver_error(error)).splitlines()
-    return lines[0][:200] if lines else ""
 
 
 def _driver_error(error: Exception) -> BaseException:

@@ -21,20 +21,17 @@ STOP_KINDS = {
 
 def encode(spec: ModelSpec, prompt: Prompt, parameters: CallParameters) -> RequestTemplate:
     """Prepare a request; the wire format has no seed."""
+    system = {"type": "text", "text": prompt.system, "cache_control": {"type": "ephemeral"}}
     defaults = {
         "model": spec.name,
         "max_tokens": parameters.max_output_tokens,
         "temperature": parameters.temperature,
-        "system": _system(prompt.system) if prompt.system else None,
+        # Cacheable: it is the same for every sample of a run.
+        "system": [system] if prompt.system else None,
     }
     messages = [{"role": "user", "content": prompt.template}]
     body = merged(defaults, spec.parameters) | {"messages": messages}
     return template(f"{spec.base_url}/v1/messages", body)
-
-
-def _system(system: str) -> list[dict[str, object]]:
-    """Mark the system text as cacheable: it is the same for every sample of a run."""
-    return [{"type": "text", "text": system, "cache_control": {"type": "ephemeral"}}]
 
 
 def request_headers(key: str | None) -> dict[str, str]:
@@ -48,21 +45,17 @@ def decode(payload: object, headers: Mapping[str, str]) -> Completion:
     if not isinstance(content, list):
         raise lenient.malformed("the answer holds no content")
     reason = lenient.label(body.get("stop_reason"))
+    details = lenient.mapping(body.get("stop_details"))
+    known = (lenient.text(details.get(field)) for field in ("category", "explanation"))
     return Completion(
         text=lenient.joined_text(content),
         stop_reason=reason,
         stop_kind=stop_kind(reason, STOP_KINDS),
         usage=_usage(lenient.mapping(body.get("usage"))),
-        refusal=_refusal(lenient.mapping(body.get("stop_details"))),
+        refusal=": ".join(words for words in known if words) or None,
         model=lenient.label(body.get("model")),
         request_id=lenient.label(headers.get("request-id") or body.get("id")),
     )
-
-
-def _refusal(details: Mapping[str, object]) -> str | None:
-    """Return the category of a refusal and its explanation, as far as given."""
-    known = (lenient.text(details.get(field)) for field in ("category", "explanation"))
-    return ": ".join(words for words in known if words) or None
 
 
 def _usage(usage: Mapping[str, object]) -> Usage:

@@ -319,8 +319,13 @@ async def _create(call: BatchCall) -> Reply:
     inline = given.get("requests")
     if isinstance(inline, dict) and isinstance(inline.get("requests"), list):
         entries = inline["requests"]
-        facts["inline"] = {_inline_name(*each): _metadata(each[1]) for each in enumerate(entries)}
-        requests = _inline_requests(entries, call.found["model"])
+        kept = [each.get("metadata") if isinstance(each, dict) else None for each in entries]
+        names = [
+            str(each.get("key", place)) if isinstance(each, dict) else str(place)
+            for place, each in enumerate(kept)
+        ]
+        facts["inline"] = dict(zip(names, kept, strict=True))
+        requests = _inline_requests(entries, names, call.found["model"])
         return BatchReply(_operation(call.store.create(requests, facts), call))
     name = str(given.get("fileName", given.get("file_name", "")))
     file = call.store.files.get(name.removeprefix("files/"))
@@ -330,18 +335,11 @@ async def _create(call: BatchCall) -> Reply:
     return BatchReply(_operation(call.store.create(requests, facts, _leave_file), call))
 
 
-def _metadata(entry: object) -> object:
-    return entry.get("metadata") if isinstance(entry, dict) else None
-
-
-def _inline_name(place: int, entry: object) -> str:
-    metadata = _metadata(entry)
-    return str(metadata.get("key", place)) if isinstance(metadata, dict) else str(place)
-
-
-def _inline_requests(entries: list[Any], model: str) -> Iterator[NamedRequest | BatchProblem]:
-    for place, entry in enumerate(entries):
-        yield _request(entry, _inline_name(place, entry), model)
+def _inline_requests(
+    entries: list[Any], names: list[str], model: str
+) -> Iterator[NamedRequest | BatchProblem]:
+    for entry, name in zip(entries, names, strict=True):
+        yield _request(entry, name, model)
     if not entries:
         yield BatchProblem("INVALID_ARGUMENT", "The batch has no requests.")
 
