@@ -316,10 +316,6 @@ def save_parameters(session: Session, run_id: str, parameters: CallParameters) -
     session.execute(changed.values(parameters=to_builtins(parameters)))
 
 
-def run_ids(session: Session) -> list[str]:
-    return list(session.scalars(select(RunRow.id).order_by(RunRow.created_at, RunRow.id)))
-
-
 def list_runs(session: Session, limit: int) -> list[RunSummary]:
     rows = session.execute(_LIST_RUNS, {"limit": limit}).mappings()
     return [RunSummary(**{**row, "held": row["held"] and RunPause(row["held"])}) for row in rows]

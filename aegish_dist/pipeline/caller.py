@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from aegish_dist.core.model import CallParameters, ModelSpec, Price, cost_usd
 from aegish_dist.core.outcome import ErrorClass
-from aegish_dist.core.run import COMMAND_SLOT, Prompt
+from aegish_dist.core.run import Prompt
 from aegish_dist.core.secrets import mask_key_shapes
 from aegish_dist.core.status import LATELY, FailedCalls
 from aegish_dist.core.verdict import CallError, Completion, Item, Timing, Usage, Verdict
@@ -30,7 +30,7 @@ from aegish_dist.errors import (
     RunHeldError,
     ShuttingDownError,
 )
-from aegish_dist.models.prices import ANSWER_TOKENS, CHARACTERS_PER_TOKEN, FRAMING_TOKENS
+from aegish_dist.models.prices import ANSWER_TOKENS, fixed_characters, input_tokens
 from aegish_dist.providers.contract import ModelClient
 from aegish_dist.ratelimit.fair_queue import NANO_USD, Budget, ExpectedUsage
 from aegish_dist.ratelimit.model_limiter import ModelLimiter
@@ -65,14 +65,14 @@ class UsageEstimator:
 
     def __init__(self, prompt: Prompt, price: Price | None, budget: Budget | None) -> None:
         """Start from an answer of ordinary length; without a budget, costs count as 0."""
-        self._fixed = len(prompt.system) + len(prompt.template) - len(COMMAND_SLOT)
+        self._fixed = fixed_characters(prompt)
         self._price = price
         self._counts_cost = budget is not None
         self._answer_tokens = float(ANSWER_TOKENS)
 
     def expected(self, command: str) -> ExpectedUsage:
         """Return what the call for a command will probably use."""
-        prompt = -(-(self._fixed + len(command)) // CHARACTERS_PER_TOKEN) + FRAMING_TOKENS
+        prompt = input_tokens(self._fixed + len(command))
         answer = round(self._answer_tokens)
         return ExpectedUsage(prompt + answer, self._cost(Usage(prompt, answer)) or 0)
 

@@ -12,7 +12,6 @@ from aegish_dist.db.runs import (
     rename_run,
     require_free_name,
     resolve_run_id,
-    run_ids,
 )
 from aegish_dist.errors import ConfigError, StoreError
 
@@ -70,12 +69,6 @@ def recent_runs(engine: Engine, limit: int) -> list[RunSummary]:
     """Return at most so many runs, newest first."""
     with transaction(engine) as session:
         return list_runs(session, limit)
-
-
-def all_runs(engine: Engine) -> list[str]:
-    """Return the ids of all runs, oldest first."""
-    with transaction(engine) as session:
-        return run_ids(session)
 
 
 def load_submitted_run(engine: Engine, run_id: str) -> Run:

@@ -152,16 +152,14 @@ def _store_all(
     Yields:
         Some of the lines in their order, with how many of their verdicts were not there yet.
     """
-    came: int | InputError
     try:
-        came = _store(session, lines)
+        yield lines, _store(session, lines)
     except InputError as error:
-        came = error
-    if isinstance(came, int) or len(lines) == 1:
-        yield lines, came
-        return
-    for line in lines:
-        yield from _store_all(session, [line])
+        if len(lines) == 1:
+            yield lines, error
+            return
+        for line in lines:
+            yield from _store_all(session, [line])
 
 
 def _store(session: Session, lines: Sequence[bytes]) -> int:

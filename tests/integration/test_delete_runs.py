@@ -25,7 +25,6 @@ from aegish_dist.db.tables import AggregationRow
 from aegish_dist.errors import StoreAwayError, StoreError
 from aegish_dist.pipeline import aggregation_jobs, archives
 from aegish_dist.pipeline.aggregate import aggregate
-from aegish_dist.pipeline.runs import all_runs
 from aegish_dist.pipeline.status import run_status
 from tests.integration.command_line import CommandLine, write_lines
 from tests.integration.stored_runs import (
@@ -41,6 +40,11 @@ from tests.services import wait_until
 
 FIRST, SECOND = "0abcdefgh", "0bbcdefgh"
 PART = Dataset("part", (TAR, LS))
+
+
+def all_runs(engine: Engine) -> list[str]:
+    with engine.connect() as connection:
+        return list(connection.scalars(text("SELECT id FROM runs ORDER BY created_at, id")))
 
 
 @pytest.fixture

@@ -187,15 +187,11 @@ class BatchKeeper:
                 log.warning("batch_not_planned", model=model.model, problem=str(error))
             except Exception:
                 log.exception("planning_batches_failed", model=model.model)
-            self._pause_planning(model.run_model_id, monotonic() - began, planned)
-
-    def _pause_planning(self, run_model_id: int, took_s: float, planned: int) -> None:
-        """Look less and less often for missing items of a model that has none."""
-        empty = 0 if planned else self._empty_plans.get(run_model_id, 0) + 1
-        self._empty_plans[run_model_id] = empty
-        pace = self._context.pace
-        pause_s = pace.after_failures_s(empty) if empty else 0.0
-        self._plan_at[run_model_id] = monotonic() + max(pause_s, took_s / PLANNING_SHARE)
+            # Look less and less often for missing items of a model that has none.
+            key, took_s, pace = model.run_model_id, monotonic() - began, self._context.pace
+            empty = self._empty_plans[key] = 0 if planned else self._empty_plans.get(key, 0) + 1
+            pause_s = pace.after_failures_s(empty) if empty else 0.0
+            self._plan_at[key] = monotonic() + max(pause_s, took_s / PLANNING_SHARE)
 
     async def _plan_model(self, model: BatchingModel) -> int:
         """Plan all batches of a model; return how many."""
