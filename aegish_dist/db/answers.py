@@ -234,7 +234,6 @@ def _sample(
 
 PART_VERDICTS = 4_000
 TEXT_CHARS = 20_000
-"""Characters of a text; what is longer is cut."""
 
 _LABELS = statement("label_samples")
 _COLUMNS = {each.name: each.column for each in STORED}

@@ -24,7 +24,6 @@ from aegish_dist.db.tables import AdvisoryLock, BatchRow, RunModelRow, RunRow
 from aegish_dist.errors import BatchTakenError
 
 STREAM_ROWS = 5000
-"""Rows fetched at once while items are streamed."""
 
 _BATCHABLE = statement("batchable_items")
 _PUT = statement("put_items_in_batch")
@@ -241,7 +240,6 @@ class TakenBatch:
 
     id: int
     run_model_id: int
-    """The model of a run, by its key in the store."""
     run_id: str
     model: str
     token: str
@@ -249,11 +247,8 @@ class TakenBatch:
     requests: int
     held: RunPause | None
     provider_name: str | None
-    """The provider's name for it; None: none is known."""
     adopted: bool
-    """Whether that name was found, and not answered to us."""
     refused_names: frozenset[str]
-    """Names of batches of the provider that are not this one."""
     cancel_asked: bool
     failures: int
     begun_at: datetime

@@ -76,7 +76,6 @@ class BoundedConnection(psycopg.Connection[Any]):
     """A connection that waits no longer than some seconds for the next bytes of a reply."""
 
     reply_timeout_s: float = 30.0
-    """Seconds of silence after which the connection is closed."""
 
     def wait(self, gen: PQGen[RV], *args: Any, **kwargs: Any) -> RV:
         """Drive one exchange with the server.
@@ -300,9 +299,7 @@ class _Part(NamedTuple):
     """A statement or a fragment as it stands in its file."""
 
     parameter: str | None
-    """Name of the parameter of a fragment that has one."""
     sql: str
-    """Its text; fragments stand in it by name."""
 
 
 def _parts() -> Iterator[tuple[str, _Part]]:

@@ -53,7 +53,6 @@ class Fleet:
     workers: int
     in_flight: Mapping[ModelKey, int]
     halts: ModelBlocks = field(default_factory=dict)
-    """Models of runs that are not called any more."""
     reasons: Reasons = field(default_factory=dict)
     waiting: Mapping[ModelKey, Waiting] = field(default_factory=dict)
     """Items held that are not called now; older workers do not report it."""
@@ -280,7 +279,6 @@ def database_facts(session: Session) -> DatabaseFacts:
 
 
 MOST_RUNS = 500
-"""Open runs that are read, the newest ones."""
 LAST_PAGES = 8
 """Pages of the table of verdicts that are read."""
 
@@ -307,7 +305,6 @@ class OpenRun:
     created_at: datetime
     planned_per_model: int
     cap_usd: float | None
-    """Cap on its cost; None: no cap."""
     models: tuple[int, ...]
     opened: tuple[OpenRunModel, ...]
 
@@ -322,7 +319,6 @@ class OpenBatches:
     requests: int
     oldest_s: float
     creating_s: float | None
-    """Longest time since one was first handed over; None: none was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,10 +333,8 @@ class TableState:
 class FleetState:
     fleet: Fleet
     runs: tuple[OpenRun, ...]
-    """Open runs, the newest first."""
     aggregations_due: int
     aggregation_oldest_s: float | None
-    """Age of the oldest of them in seconds."""
     batches: tuple[OpenBatches, ...]
     tables: tuple[TableState, ...]
     connections: int
@@ -353,7 +347,6 @@ class FleetState:
 class CountedModel:
     done: int
     cost_usd: float | None
-    """Cost of all; None when no price is known."""
 
 
 def read_fleet(session: Session) -> FleetState:

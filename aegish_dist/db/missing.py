@@ -58,7 +58,6 @@ class Aggregation:
     finished: bool
     """Whether it was made, or has failed and is not tried again."""
     snapshot_id: int | None
-    """The last of its snapshots; None before it was made."""
     problem: str | None
 
 
@@ -144,9 +143,7 @@ def newest_aggregation(session: Session, run_id: str) -> Aggregation | None:
 SEARCH_S = 0.3
 """Seconds that one call may search for; meanwhile its worker looks for no new runs."""
 STRETCH = 5000
-"""Keys of samples per statement."""
 STREAM_ROWS = 5000
-"""Rows fetched at once while missing items are streamed."""
 
 _MISSING = statement("missing_items")
 _MISSING_OF_RETRY = statement("missing_items_of_retry")
@@ -362,7 +359,6 @@ _COUNT_UNANSWERED = statement("count_unanswered_retries")
 @dataclass(frozen=True, slots=True)
 class Retry:
     generation: int
-    """1-based, counted within the run."""
     items: int
 
 

@@ -146,7 +146,6 @@ class Assignment:
 
     spec: ModelSpec
     prompt: Prompt
-    """The texts that are sent with each command."""
     parameters: CallParameters
 
 

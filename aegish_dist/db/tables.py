@@ -241,15 +241,12 @@ class VerdictRow(Base):
     run_model_id: Mapped[int]
     sample_key: Mapped[int]
     epoch: Mapped[int]
-    """1-based repeat."""
     generation: Mapped[int]
-    """0 for the first try, n for the n-th retry."""
     error_class: Mapped[str | None]
-    """Why no answer came; None where one did."""
     stored_at: Mapped[datetime]
     """When its transaction began, by the server's clock."""
     code: Mapped[int]
-    """Outcome, error class and stop kind in one number; see `codes`."""
+    """Outcome, error class and stop kind in one number; see `CODE`."""
 
 
 class CallErrorRow(Base):
@@ -296,12 +293,10 @@ class BatchRow(Base):
     state: Mapped[str]
     requests: Mapped[int]
     expected_usd: Mapped[Decimal | None]
-    """Expected cost in USD; null: a price is unknown."""
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
     creating_at: Mapped[datetime | None]
     """When the latest attempt to hand it over began; null: the provider does not know it."""
     submitted_at: Mapped[datetime | None]
-    """When the provider's name for it was stored."""
     ended_at: Mapped[datetime | None]
     cancelled_at: Mapped[datetime | None]
     """When the provider was asked to cancel it; null: it was not."""
@@ -312,7 +307,6 @@ class BatchRow(Base):
     failures: Mapped[int] = mapped_column(SmallInteger, server_default=text("0"))
     """Failed requests about it in a row, after which the next one waits longer."""
     provider_name: Mapped[str | None]
-    """The provider's name for it; null until one is stored."""
     adopted: Mapped[bool] = mapped_column(server_default=text("false"))
     """Whether that name was found after an attempt whose answer was lost; its results prove it."""
     refused_names: Mapped[list[dict[str, Any]]] = mapped_column(server_default=text("'[]'"))
@@ -345,7 +339,6 @@ class BatchedItemRow(Base):
     live: Mapped[bool] = mapped_column(server_default=text("false"))
     """Whether batches are given up for it, and it is asked live."""
     problem: Mapped[str | None]
-    """Problem that its last batch named; null: none."""
 
 
 class DatasetRow(Base):
@@ -420,7 +413,6 @@ class RunRow(Base):
     pruned_completions: Mapped[int] = mapped_column(BigInteger, server_default=text("0"))
     """How many of its completions were deleted while their verdicts stayed."""
     pruned_at: Mapped[datetime | None]
-    """When that happened last; null: never."""
 
 
 class RunDatasetRow(Base):
@@ -491,7 +483,7 @@ class WorkerRow(Base):
     name: Mapped[str] = mapped_column(primary_key=True)
     in_flight: Mapped[list[dict[str, Any]]]
     """`[{"run", "model", "items"}]`, with `halt` where the worker does not call it any more, and
-    more of `worker_entries`."""
+    more of `db.fleet`."""
     seen_at: Mapped[datetime]
     about: Mapped[dict[str, Any] | None]
     """Its versions and its clock; null of a worker that is older than this column."""
@@ -539,15 +531,12 @@ class AggregationRow(Base):
     id: Mapped[int] = mapped_column(Identity(), primary_key=True)
     run_id: Mapped[str] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"))
     completion: Mapped[str | None]
-    """Which completion of the run asked for it."""
     scoring: Mapped[str]
     requested_at: Mapped[datetime] = mapped_column(server_default=func.now())
     enqueued_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]
     snapshot_ids: Mapped[list[int] | None] = mapped_column(ARRAY(Integer))
-    """The snapshots that it made; null until then."""
     problem: Mapped[str | None]
-    """Why it made none; null when it did."""
 
 
 class SnapshotMetricRow(Base):

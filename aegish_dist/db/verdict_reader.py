@@ -461,7 +461,6 @@ class Judgements:
     """Columns that say whether a verdict is correct, one for each rule set."""
 
     rules: Mapping[str, ScoringRule] = field(default_factory=dict)
-    """By name of the column, a plain one."""
     changes: Mapping[str, Any] = field(default_factory=lambda: NO_CHANGES)
     """Of an overlay; see `SqlScoring`."""
 

@@ -38,7 +38,6 @@ from aegish_dist.db.tables import (
 from aegish_dist.errors import OtherDatasetError, SecondVerdictError
 
 STREAM_ROWS = 50
-"""Rows fetched at once while completions are streamed."""
 
 _LOOK_UP = statement("look_up_items")
 _WRITE_READINGS = statement("write_readings")
@@ -67,11 +66,9 @@ class LookUp:
     done: bool
     """Whether its verdict is there already, or one of a later generation."""
     held: bool = False
-    """Whether its run is held: no call may begin."""
     batched: bool = False
     """Whether it is asked in batches now: no call may begin, and its message is of no use."""
     live: bool = False
-    """Whether it is asked live although its model is asked in batches."""
 
 
 def look_up(session: Session, items: Sequence[Item]) -> list[LookUp | None]:

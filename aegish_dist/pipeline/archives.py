@@ -57,7 +57,6 @@ class LeavingRun:
     busy: str | None = None
     """Why it cannot be deleted now; None when it can."""
     texts: archive.CompletionsSize | None = None
-    """Its completions that can be deleted; None: not counted."""
 
 
 def look_at(engine: Engine, run_id: str) -> LeavingRun:
@@ -352,7 +351,6 @@ def read_manifest(folder: Path) -> Manifest:
 class Restored:
     run_id: str
     name: str
-    """Its name; may be empty."""
     verdicts: int
     completions: int | None
     """Completions that were put back; None where the whole run was added."""

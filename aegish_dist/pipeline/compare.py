@@ -41,7 +41,6 @@ class Question:
     by_category: bool = True
     """Whether detection rates are compared by category, too: about half of the time."""
     force: bool = False
-    """Whether runs are compared that differ in more than their answers."""
 
 
 def compare_models(

@@ -42,9 +42,7 @@ from aegish_dist.pipeline.workspace import SILENT, Observer
 COUNTED = 10_000
 """Verdicts beyond the limit that are counted; what is more is not read."""
 NAMED = 10
-"""Names that an error lists at most."""
 CANDIDATES = 5
-"""Samples that an error lists at most."""
 CANDIDATE_CHARS = 40
 
 
@@ -235,7 +233,6 @@ def failure_times(engine: Engine, run_id: str, models: Sequence[str] = ()) -> li
 
 
 BATCH = 500
-"""Verdicts per transaction at most."""
 BATCH_CHARACTERS = 8 * 2**20
 """Characters of completions after which no further verdict joins a transaction: one may have up to
 1 MiB, and most have a thousandth of that."""
@@ -249,9 +246,7 @@ class ChangedVerdict:
     dataset: str
     command: str
     epoch: int
-    """1-based repeat."""
     generation: int
-    """0 for the first try, n for the n-th retry."""
     before: Outcome
     after: Outcome
 
