@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Row, TextClause
+from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.opinion import LabelChange
@@ -37,7 +37,6 @@ from aegish_dist.db.tables import error_class_of, finding_of, outcome_of
 from aegish_dist.db.verdict_reader import (
     ATTEMPTS,
     CODES,
-    CORRECT,
     SampleRange,
     SqlScoring,
     prepare,
@@ -236,6 +235,7 @@ PART_VERDICTS = 4_000
 TEXT_CHARS = 20_000
 
 _LABELS = statement("label_samples")
+_CORRECT = {1: 1, -1: 0, 0: UNKNOWN}
 _COLUMNS = {each.name: each.column for each in STORED}
 
 
@@ -258,8 +258,7 @@ def read_grid(
     step = commands * max(1, PART_VERDICTS // (commands * max(1, asked)))
     prepare(session)
     reader = _GridReader(session, run, models, judged, texts=texts)
-    for part in sample_ranges(session, run.run_id, step):
-        yield reader.read(part)
+    yield from map(reader.read, sample_ranges(session, run.run_id, step))
 
 
 def _whole(number: str) -> str:
@@ -283,12 +282,6 @@ _LENGTH = (
 _CUT = ", ".join(f"left(verdict.{_COLUMNS[name]}, :chars)" for name in TEXTS)
 
 
-@cache
-def _grid_statement(counts: str, *, texts: bool) -> TextClause:
-    columns = f"{_NUMBERS}, {_LENGTH}, {_CUT}" if texts else _NUMBERS
-    return statement("read_columns", {"columns": columns}, counts=counts)
-
-
 class _GridReader:
     """Reads the verdicts of a run that count as columns, a range of samples at a time."""
 
@@ -298,7 +291,9 @@ class _GridReader:
         of_run = PerModel.of(session, run)
         self._session, self._texts = session, texts
         self._places = {of_run.keys[model]: place for place, model in enumerate(models)}
-        self._sql = _grid_statement("newest" if of_run.retried else "every", texts=texts)
+        columns = f"{_NUMBERS}, {_LENGTH}, {_CUT}" if texts else _NUMBERS
+        counts = "newest" if of_run.retried else "every"
+        self._sql = statement("read_columns", {"columns": columns}, counts=counts)
         self._changes = {name: list(values) for name, values in judged.changes.items()}
         self._judged = {code: _places_of(code, judged.rule) for code in CODES}
         self._marks = judged.marks
@@ -332,14 +327,13 @@ class _GridReader:
         if not self._texts:
             return asked
         lengths, *texts = counted[len(COUNTED) :]
-        generations = zip(models, keys, epochs, numbers["generation"], strict=True)
+        items = zip(models, keys, epochs, numbers["generation"], strict=True)
+        verdicts: dict[tuple[int, ...], int] = {item: place for place, item in enumerate(items)}
         return replace(
             asked,
             texts={name: list(column) for name, column in zip(TEXTS, texts, strict=True)},
             lengths={place: each for place, each in enumerate(lengths) if each is not None},
-            attempts=list(
-                self._attempts(values, {key: place for place, key in enumerate(generations)})
-            ),
+            attempts=list(self._attempts(values, verdicts)),
         )
 
     def _opinions(
@@ -352,7 +346,7 @@ class _GridReader:
             "label": [each[1] for each in judged],
             "error_class": [each[2] for each in judged],
             "correct": [
-                _as_number(0 if (mark := marks[place]) is None else mark[code])
+                UNKNOWN if (mark := marks[place]) is None else _CORRECT[mark[code]]
                 for place, code in zip(at, codes, strict=True)
             ],
         }
@@ -382,8 +376,3 @@ def _places_of(code: int, rule: ScoringRule) -> tuple[int, int, int]:
         list(ScoredAnswer).index(rule.labels[finding_of(code)]),
         UNKNOWN if error_class is None else list(ErrorClass).index(error_class),
     )
-
-
-def _as_number(mark: int) -> int:
-    correct = CORRECT[mark]
-    return UNKNOWN if correct is None else int(correct)

@@ -74,7 +74,7 @@ class PerModel:
         self, session: Session, statement: CountingStatement, model: str, **values: object
     ) -> Sequence[Row[Any]]:
         """Ask about the verdicts that count: of each item the one of the newest generation."""
-        chosen = statement.newest if self.retried else statement.every
+        chosen = statement["newest" if self.retried else "every"]
         return session.execute(chosen, {"model": self.keys[model], **values}).all()
 
     def superseded(
@@ -87,8 +87,7 @@ class PerModel:
         """
         if not self.retried:
             return ()
-        chosen = statement.superseded
-        return session.execute(chosen, {"model": self.keys[model], **values}).all()
+        return session.execute(statement["superseded"], {"model": self.keys[model], **values}).all()
 
 
 _HASH_VERDICTS = counting_statement("hash_verdicts")

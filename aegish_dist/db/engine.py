@@ -12,7 +12,6 @@ is bound when the statement is executed.
 import re
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from importlib.resources import files
 from time import monotonic
 from types import MappingProxyType
@@ -350,20 +349,10 @@ def _expanded(sql: str, given: Mapping[str, str]) -> str:
     return _USE.sub(expand, sql)
 
 
-@dataclass(frozen=True, slots=True)
-class CountingStatement:
-    """A statement about the verdicts of one model, by which of them it counts."""
-
-    every: TextClause
-    newest: TextClause
-    """Of each item the verdict of its newest generation."""
-    superseded: TextClause
+CountingStatement = Mapping[str, TextClause]
+"""A statement about the verdicts of one model, by which of them it counts."""
 
 
 def counting_statement(name: str) -> CountingStatement:
     """Return the statement of a name that uses `{counts}`; see `statement`."""
-    return CountingStatement(
-        every=statement(name, counts="every"),
-        newest=statement(name, counts="newest"),
-        superseded=statement(name, counts="superseded"),
-    )
+    return {counts: statement(name, counts=counts) for counts in ("every", "newest", "superseded")}

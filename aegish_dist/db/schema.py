@@ -7,7 +7,7 @@ worker, saves 8 MB and 60 ms.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from psycopg.errors import LockNotAvailable
 from sqlalchemy import Connection, Engine, func, select, text
@@ -80,18 +80,17 @@ def _blocked_by(engine: Engine) -> Iterator[None]:
             raise
         with engine.connect() as connection:
             rows = connection.execute(_IN_THE_WAY, {"key": AdvisoryLock.MIGRATING}).all()
-        holders = "; ".join(_describe(row) for row in rows) or "it has just let go"
+        holders = [
+            f"PID {row.pid}, {row.application_name or row.usename}"
+            + (f" from {row.client_addr}" if row.client_addr else "")
+            + (f", {row.state} since {row.xact_start:%H:%M:%S %Z}" if row.xact_start else "")
+            for row in rows
+        ]
         raise StoreError(
             f"the schema cannot be changed, another session has held it for {LOCK_TIMEOUT_S} s"
-            f" ({holders}): try again when that is through, or end it with"
-            " `SELECT pg_terminate_backend(PID)`"
+            f" ({'; '.join(holders) or 'it has just let go'}): try again when that is through, or"
+            " end it with `SELECT pg_terminate_backend(PID)`"
         ) from error
-
-
-def _describe(row: Any) -> str:
-    where = f" from {row.client_addr}" if row.client_addr else ""
-    since = "" if row.xact_start is None else f", {row.state} since {row.xact_start:%H:%M:%S %Z}"
-    return f"PID {row.pid}, {row.application_name or row.usename}{where}{since}"
 
 
 def require_current(engine: Engine) -> None:

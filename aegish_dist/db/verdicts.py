@@ -388,7 +388,9 @@ class RunImport:
             elif stored_id is not None or not dataset.is_new():
                 raise OtherDatasetError(prints)
             else:
-                self._complete(dataset, prints[name])
+                values = {"samples": len(dataset.keys), "malicious": dataset.malicious}
+                completed = update(DatasetRow).where(DatasetRow.id == dataset.id)
+                self._session.execute(completed.values(fingerprint=prints[name], **values))
         rows = [{"run_id": self._run_id, "dataset_id": d.id} for d in self._datasets.values()]
         self._session.execute(insert(RunDatasetRow), rows)
         self._session.execute(_SET_DATASETS, {"run": self._run_id})
@@ -444,10 +446,3 @@ class RunImport:
         dataset.keys |= keys
         dataset.keys |= {i: dataset.stored[i] for i in samples if i in dataset.stored}
         dataset.malicious += sum(s.target is TrueLabel.MALICIOUS for s in samples.values())
-
-    def _complete(self, dataset: _Dataset, fingerprint: str) -> None:
-        self._session.execute(
-            update(DatasetRow)
-            .where(DatasetRow.id == dataset.id)
-            .values(fingerprint=fingerprint, samples=len(dataset.keys), malicious=dataset.malicious)
-        )

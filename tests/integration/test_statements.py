@@ -64,7 +64,7 @@ def test_a_statement_that_no_file_has() -> None:
 
 def test_values_are_bound() -> None:
     """A fragment is text; a value never is."""
-    assert counting_statement("count_progress").newest.compile().params.keys() == {
+    assert counting_statement("count_progress")["newest"].compile().params.keys() == {
         "model",
         "window_s",
     }
