@@ -7,7 +7,7 @@ are JSON or CSV that PostgreSQL writes itself.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache
 from itertools import product
@@ -484,7 +484,7 @@ class Judgements:
 
 
 def export(
-    session: Session, run: Run, judgements: Judgements | None = None, *, columns: bool = False
+    session: Session, run: Run, judged: Judgements, *, columns: bool = False
 ) -> Iterator[bytes]:
     """Export every verdict of a run, all generations, ordered by model, dataset and sample.
 
@@ -495,11 +495,10 @@ def export(
     Yields:
         Some thousand verdicts in UTF-8.
     """
-    judged = judgements or Judgements()
     keys = PerModel.of(session, run).keys
     prepare(session)
     session.execute(text("SET LOCAL timezone = 'UTC'"))
-    opinions, rows = judged.values, (_as_csv if columns else _as_json)(judged.sql)
+    opinions, rows = judged.values, _export_sql(judged.sql, as_csv=columns)
     ranges = list(sample_ranges(session, run.run_id, max(1, PART_ROWS // run.epochs)))
     for spec in run.models:
         model = {"model": spec.id, "simulated": spec.simulated, "key": keys[spec.id]}
@@ -508,22 +507,17 @@ def export(
             yield _copy(session, rows, values)
 
 
-def _as_csv(judged: str) -> str:
-    return f"COPY ({_rows(_csv_column, judged)}) TO STDOUT (FORMAT csv, HEADER)"
-
-
-def _as_json(judged: str) -> str:
+def _export_sql(judged: str, *, as_csv: bool) -> str:
+    column = _csv_column if as_csv else _json_column
+    columns = ", ".join(f"{column(each)} AS {each.name}" for each in FIELDS) + judged
+    rows = statement("export_verdicts", {"columns": columns, "attempt": _ATTEMPT}).text
+    if as_csv:
+        return f"COPY ({rows}) TO STDOUT (FORMAT csv, HEADER)"
     # Lines of JSON hold no raw control character, so nothing is ever quoted.
     return f"""
-        COPY (SELECT row_to_json(line) FROM ({_rows(_json_column, judged)}) AS line)
+        COPY (SELECT row_to_json(line) FROM ({rows}) AS line)
         TO STDOUT (FORMAT csv, DELIMITER E'\x02', QUOTE E'\x01')
     """  # noqa: S608  # nosec B608 # constants of ours
-
-
-def _rows(column: Callable[[RecordField], str], judged: str) -> str:
-    columns = ", ".join(f"{column(each)} AS {each.name}" for each in FIELDS)
-    found = statement("export_verdicts", {"columns": columns + judged, "attempt": _ATTEMPT})
-    return found.text
 
 
 def _csv_column(field: RecordField) -> str:

@@ -6,6 +6,7 @@ is taken from the last snapshot. A pair is compared on the samples that both mod
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass, field
 from itertools import combinations
 
 from sqlalchemy import Engine
@@ -16,7 +17,6 @@ from aegish_dist import __version__
 from aegish_dist.core.opinion import Opinion, PairP, Snapshot, VerdictSet
 from aegish_dist.core.run import ModelOfRun, Run
 from aegish_dist.core.sample import TrueLabel
-from aegish_dist.core.scoring import ScoringRule
 from aegish_dist.db.answers import read_answers
 from aegish_dist.db.counting import (
     count_models,
@@ -62,93 +62,90 @@ def aggregate(
     own = transaction(engine, isolation_level=ONE_VIEW) if within is None else nullcontext(within)
     with span("aggregate", run_id), own as session:
         run = load_run(session, run_id)
-        overlays = [overlay_of(session, run, each) for each in opinions]
-        earlier = [
-            None if recount else _earlier(session, run, opinion, overlay)
-            for opinion, overlay in zip(opinions, overlays, strict=True)
-        ]
+        scored = [_begin(session, run, each, recount=recount) for each in opinions]
+        overlays = list(dict.fromkeys(each.overlay for each in scored))
+        for each in scored:
+            each.place = overlays.index(each.overlay)
         identities: dict[str, VerdictSet] = {}
-        measured: list[list[ModelMetrics]] = [[] for _ in opinions]
-        distinct = list(dict.fromkeys(overlays))
-        places = [distinct.index(overlay) for overlay in overlays]
-        for each in count_models(session, run, _known(earlier), distinct):
-            identities[each.spec.id] = each.identity
-            if each.tallies:
-                for place, opinion, models in zip(places, opinions, measured, strict=True):
-                    models.append(measure(each.tallies[place], opinion.rule))
-        joint = joint_identity(identities)
-        if not joint.verdicts:
+        for counted in count_models(session, run, _known(scored), overlays):
+            identities[counted.spec.id] = counted.identity
+            for each in scored if counted.tallies else ():
+                each.models.append(measure(counted.tallies[each.place], each.opinion.rule))
+        if not any(each.verdicts for each in identities.values()):
             raise ReportError(
                 f"run {run_id} has no verdict yet: `aegish-dist status --run-id {run_id}` "
                 "shows how far it is"
             )
-        pairs = [{} if before is None else before.pair_p for before in earlier]
-        changed = {each.model for models in measured for each in models}
-        if changed:
-            kept = [
-                {pair: p for pair, p in found.items() if changed.isdisjoint(pair)}
-                for found in pairs
-            ]
+        if any(each.models for each in scored):
             sides = [ModelOfRun(run.run_id, spec.id) for spec in run.models]
-            answers = [
-                read_answers(session, sides, [run], {run_id: overlay}) for overlay in distinct
-            ]
-            pairs = [
-                _pairs(run, opinion.rule, answers[place], unchanged)
-                for opinion, place, unchanged in zip(opinions, places, kept, strict=True)
-            ]
+            answers = [read_answers(session, sides, [run], {run_id: each}) for each in overlays]
+            for each in scored:
+                each.pair_p = _pairs(run, each, answers[each.place])
         with span("snapshot", run_id):
-            return [
-                save_snapshot(
-                    session,
-                    run_id=run_id,
-                    opinion=opinion,
-                    metrics_version=METRICS_VERSION,
-                    parser_versions=joint.parser_versions,
-                    verdicts=joint.verdicts,
-                    verdicts_hash=joint.verdicts_hash,
-                    code_version=__version__,
-                    document=snapshot_document(
-                        models,
-                        before,
-                        dict(zip(map(frozenset, found), holm([*found.values()]), strict=True)),
-                    ),
-                    identities=identities,
-                    pair_p=found,
-                )
-                for opinion, models, before, found in zip(
-                    opinions, measured, earlier, pairs, strict=True
-                )
-            ]
+            return [_save(session, run_id, each, identities) for each in scored]
 
 
-def _pairs(run: Run, rule: ScoringRule, answers: PairedAnswers[ModelOfRun], kept: PairP) -> PairP:
+@dataclass(slots=True)
+class _Scored:
+    """The verdicts of a run under an opinion, while they are counted."""
+
+    opinion: Opinion
+    overlay: OverlayInRun
+    earlier: Snapshot | None
+    """The last snapshot whose entries the same verdicts would give again; None: there is none."""
+    pair_p: PairP
+    models: list[ModelMetrics] = field(default_factory=list)
+    """Those whose verdicts have changed since."""
+    place: int = 0
+    """Of its overlay, among those that differ."""
+
+
+def _begin(session: Session, run: Run, opinion: Opinion, *, recount: bool) -> _Scored:
+    overlay, earlier = overlay_of(session, run, opinion), None
+    if not recount:
+        # Targets of an opinion change no entry, so they are not compared.
+        parts = {part: made for part, made in opinion.provenance.items() if part != "targets"}
+        earlier = find_snapshot(session, run.run_id, made_under=parts)
+    if earlier is not None and not _made_alike(earlier, run, overlay):
+        earlier = None
+    return _Scored(opinion, overlay, earlier, {} if earlier is None else earlier.pair_p)
+
+
+def _save(
+    session: Session, run_id: str, scored: _Scored, identities: Mapping[str, VerdictSet]
+) -> Snapshot:
+    joint = joint_identity(identities)
+    adjusted = zip(map(frozenset, scored.pair_p), holm([*scored.pair_p.values()]), strict=True)
+    return save_snapshot(
+        session,
+        run_id=run_id,
+        opinion=scored.opinion,
+        metrics_version=METRICS_VERSION,
+        parser_versions=joint.parser_versions,
+        verdicts=joint.verdicts,
+        verdicts_hash=joint.verdicts_hash,
+        code_version=__version__,
+        document=snapshot_document(scored.models, scored.earlier, dict(adjusted)),
+        identities=identities,
+        pair_p=scored.pair_p,
+    )
+
+
+def _pairs(run: Run, scored: _Scored, answers: PairedAnswers[ModelOfRun]) -> PairP:
     """Return p of no difference of the scores by pair of models, not yet adjusted for the pairs.
 
-    Args:
-        kept: Of pairs neither of which has changed.
+    Pairs neither of which has changed keep theirs.
     """
-    found, scored = {}, answers.scored(rule)
+    rule, changed = scored.opinion.rule, {each.model for each in scored.models}
+    found, columns = {}, answers.scored(rule)
     for pair in combinations([spec.id for spec in run.models], 2):
-        if pair in kept:
-            found[pair] = kept[pair]
+        if pair in scored.pair_p and changed.isdisjoint(pair):
+            found[pair] = scored.pair_p[pair]
             continue
-        samples = scored.pair(*(ModelOfRun(run.run_id, model) for model in pair)).targets
+        samples = columns.pair(*(ModelOfRun(run.run_id, model) for model in pair)).targets
         malicious, harmless = samples[TrueLabel.MALICIOUS], samples[TrueLabel.HARMLESS]
         found[pair] = score_difference(rule.composite, malicious, harmless).p_value
     return found
-
-
-def _earlier(
-    session: Session, run: Run, opinion: Opinion, overlay: OverlayInRun
-) -> Snapshot | None:
-    """Find the last snapshot whose entries the same verdicts would give again.
-
-    Targets of an opinion change no entry, so they are not compared.
-    """
-    parts = {part: made for part, made in opinion.provenance.items() if part != "targets"}
-    found = find_snapshot(session, run.run_id, made_under=parts)
-    return found if found is not None and _made_alike(found, run, overlay) else None
 
 
 def _made_alike(snapshot: Snapshot, run: Run, overlay: OverlayInRun) -> bool:
@@ -162,12 +159,9 @@ def _made_alike(snapshot: Snapshot, run: Run, overlay: OverlayInRun) -> bool:
     return planned == {spec.id: sum(overlay.planned(run, spec.id).values()) for spec in run.models}
 
 
-def _known(earlier: Sequence[Snapshot | None]) -> dict[str, VerdictSet]:
+def _known(scored: Sequence[_Scored]) -> dict[str, VerdictSet]:
     """Return, by model, the verdicts for which the last snapshot of every opinion has an entry."""
-    known = [snapshot.identities for snapshot in earlier if snapshot is not None]
-    if not known or len(known) < len(earlier):
-        return {}
-    first, *others = known
+    first, *others = [each.earlier.identities if each.earlier else {} for each in scored]
     return {
         model: identity
         for model, identity in first.items()
