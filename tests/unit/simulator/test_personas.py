@@ -53,16 +53,6 @@ def test_quantiles_are_those_of_the_law(text: str, law: Any, quantile: float) ->
     assert parse_latency(text).at(quantile) == pytest.approx(law.ppf(quantile), rel=1e-6)
 
 
-def test_constant() -> None:
-    latency = parse_latency("constant:1.5")
-    assert latency.at(0.01) == latency.at(0.99) == 1.5
-
-
-def test_lognormal_is_named_by_its_median() -> None:
-    one_sigma = 0.8413447460685429
-    assert parse_latency("lognormal:2,0.5").at(one_sigma) == pytest.approx(2 * math.exp(0.5))
-
-
 @pytest.mark.parametrize(
     "text",
     ["", "fast", "constant", "constant:", "constant:x", "constant:-1", "constant:nan",

@@ -43,23 +43,7 @@ def test_a_message_is_evaluated() -> None:
     assert evaluator.asked == [(ITEM, 1.5), (ITEM, None)]
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        [],
-        ["0abcdefgh", "test/x", "7", 2, 1],
-        ["0abcdefgh", "test/x", -1, 2, 1],
-        ["0abcdefgh", "test/x", 2**63, 2, 1],
-        ["0abcdefgh", "test/x", 7, 0, 1],
-        [*encode(ITEM), "more"],
-        [["0abcdefgh"], "test/x", 7, 2, 1],
-        {"run": "0abcdefgh"},
-        "abcde",
-        7,
-        None,
-    ],
-    ids=repr,
-)
+@pytest.mark.parametrize("arguments", [[], [*encode(ITEM), "more"], "abcde", 7, None, {"run": 1}])
 def test_a_forged_message_is_dropped(arguments: object) -> None:
     evaluator = RecordingEvaluator()
     with pytest.raises(Reject) as caught:
