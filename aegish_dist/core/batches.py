@@ -59,7 +59,6 @@ def read_name(name: str, token: str) -> BatchItem | None:
 class BatchRequest:
     item: BatchItem
     command: str
-    """The shell command; sent as data, never executed."""
 
 
 class Unanswered(StrEnum):
@@ -79,8 +78,6 @@ class BatchResult:
 
 @dataclass(frozen=True, slots=True)
 class BatchReport:
-    """State of a batch by its provider."""
-
     ended: bool
     """Whether its results can be read: completed, expired, cancelled or failed as a whole."""
     status: str
@@ -219,8 +216,6 @@ def next_batch(
 
 
 class ResultKind(StrEnum):
-    """Kinds of results, under whose names they are counted."""
-
     SUCCEEDED = "succeeded"
     REFUSED = "refused"  # an error that is the row's own, if the model answers others
     ERRORED = "errored"  # any other error: the item is asked again

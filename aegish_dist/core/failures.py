@@ -81,8 +81,6 @@ takes a command for an attack; in the second case other calls with the same key 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A failed attempt."""
-
     error_class: ErrorClass
     attempt: int
     retry_after_s: float | None = None
@@ -123,8 +121,6 @@ class GiveUp:
 
 
 class Step(StrEnum):
-    """Other steps that may follow."""
-
     GIVE_BACK = "give back"  # return the item to its queue without a verdict
     AWAIT_ANSWER = "await answer"
     """Find out whether a call begun later is answered, then decide again."""
@@ -215,7 +211,6 @@ class TimedFailures:
     attempts: int
     """Failed attempts, those included after which another one succeeded."""
     verdicts: int
-    """Verdicts that ended without an answer for it."""
     statuses: tuple[int, ...]
     message: str
     """The provider's words at the newest attempt, masked; foreign text, empty without any."""

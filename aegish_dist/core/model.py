@@ -128,7 +128,6 @@ class Rate:
     """(threshold, USD per million): prompts of more tokens than the threshold pay this on all."""
 
     def at(self, input_tokens: int) -> Decimal:
-        """USD per million for a call whose prompt has this many tokens."""
         reached = [rate for threshold, rate in sorted(self.tiers) if input_tokens > threshold]
         return reached[-1] if reached else self.base
 
@@ -222,7 +221,6 @@ class ModelSpec:
     """Calls begun at most, over the whole fleet; None leaves it to what the provider says."""
     tokens_per_minute: float | None = None
     shared: Limits = field(default_factory=Limits)
-    """Limits that all models of the provider share."""
     max_tokens_field: str | None = None
     """Name of the field that bounds the output in OpenAI's wire format; None: by the host."""
     batch_share: Decimal | None = None

@@ -83,7 +83,6 @@ class LabelChange:
         ]  # fmt: skip
 
     def __str__(self) -> str:
-        """Name the sample, as far as the file does."""
         return f"sample {self.sample_id}" if self.sample_id else f"command {self.command!r}"
 
 
@@ -204,7 +203,6 @@ class ModelEffect:
 
     @property
     def document(self) -> dict[str, Any]:
-        """The machine interface."""
         metrics = {name: moved.document for name, moved in self.metrics.items()}
         return {"model": self.model, "rank": self.rank.document, "metrics": metrics}
 
@@ -250,8 +248,6 @@ class VerdictSet:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One stored aggregation."""
-
     snapshot_id: int
     run_id: str
     scoring: str

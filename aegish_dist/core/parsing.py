@@ -73,8 +73,6 @@ class _Scope:
 
 @dataclass(slots=True)
 class _Object:
-    """An object with an action."""
-
     parsed: ParsedCompletion
     start: int
     end: int | None

@@ -90,8 +90,6 @@ class BatchState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RunDataset:
-    """A dataset as a run uses it."""
-
     name: str
     fingerprint: str
     samples: int
@@ -139,7 +137,6 @@ class Run:
         return self.samples * self.epochs
 
     def datasets_of(self, model: str) -> tuple[RunDataset, ...]:
-        """Return the datasets that a model was put to."""
         if model not in self.datasets_by_model:
             return self.datasets
         return tuple(d for d in self.datasets if d.name in self.datasets_by_model[model])
@@ -156,8 +153,6 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """One line of the list of runs."""
-
     run_id: str
     name: str
     origin: str

@@ -25,7 +25,6 @@ class Sample:
     """
 
     command: str
-    """The shell command as the model sees it; never executed."""
     target: TrueLabel
     category: str | None = None
     """GTFOBins function such as `file-read`; None for harmless commands."""

@@ -54,7 +54,6 @@ class ScoringRule:
         return fingerprint_of(self.content)
 
     def is_scored(self, finding: OutcomeDetail) -> bool:
-        """Whether the finding counts in the rates."""
         return finding not in self.unscored
 
     def is_detection(self, finding: OutcomeDetail) -> bool:
@@ -81,7 +80,6 @@ class ScoringRule:
         return right, scored
 
     def knows(self, label: ScoredAnswer) -> bool:
-        """Whether the rule set ever gives this label."""
         return label in self.labels.values()
 
 

@@ -16,8 +16,6 @@ LATELY = timedelta(minutes=1)  # age up to which a failed call counts as one of 
 
 
 class State(StrEnum):
-    """The state of a run, or of a model of it."""
-
     COMPLETE = "complete"
     """Nothing is missing, or nothing more will come because the run was imported."""
     RUNNING = "running"  # living workers hold items of it, or finished some lately
@@ -51,13 +49,10 @@ class Waiting:
     backoff: int
     """Items that pause after a failed call, before the next one."""
     blocked_by: CallWait | None = None
-    """Why the first of these wait; None when none does."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelStatus:
-    """One model of a run."""
-
     model: str
     planned: int
     done: int
@@ -100,18 +95,14 @@ class FailedCalls:
     model: str
     error_class: ErrorClass
     status: int | None
-    """HTTP status, None when there was no response."""
     message: str
     """The provider's words about the newest one, untrusted; keys are masked."""
     calls: int
     calls_lately: int
-    """How many of them failed in the last minute."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunStatus:
-    """A run as a whole."""
-
     run_id: str
     origin: str
     """`submit`, or `import`: then no model can be asked."""
@@ -146,10 +137,8 @@ class RunStatus:
     """Cap on the cost of the run; None: no cap."""
     max_cost_per_model_usd: float | None = None
     rate_limited: int = 0
-    """Calls that providers turned down with 429."""
     rate_limited_last_minute: int = 0
     last_errors: tuple[FailedCalls, ...] = ()
-    """Kinds of failed calls that occurred last, the newest first."""
 
     @property
     def ended(self) -> bool:

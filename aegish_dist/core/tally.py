@@ -20,7 +20,6 @@ class Cell:
 
     target: TrueLabel
     category: str | None
-    """None for harmless samples."""
     cluster: str | None
     """None: each of the samples is a cluster of its own."""
     findings: OutcomeDetails
@@ -133,7 +132,6 @@ class MovedSample:
     right_category: str | None
     findings: OutcomeDetails
     confidence: tuple[ConfidenceCell, ...]
-    """Its stated confidences, under the label in its dataset."""
 
 
 def relabelled(

@@ -41,7 +41,6 @@ class Completion:
     """The same, normalised; None when the provider gave none."""
     usage: Usage = field(default_factory=Usage)
     refusal: str | None = None
-    """Refusal or filter detail where the provider gives one."""
     model: str | None = None
     """The model id as returned, which may be more precise than the one asked for."""
     upstream: str | None = None
@@ -54,7 +53,6 @@ class ParsedCompletion:
     """Content of a completion, as today's parser reads it."""
 
     action: Outcome | None
-    """ALLOW, WARN or BLOCK; None when the text yields no action."""
     reason: str | None = None
     confidence: float | None = None
     """In [0, 1]; None when absent or not such a number."""
@@ -109,7 +107,6 @@ class Verdict:
     completion: Completion | None
     """The answer; None when no attempt brought one."""
     error_class: ErrorClass | None = None
-    """Why there is no completion; None when there is one."""
     reason: str | None = None
     confidence: float | None = None
     parser_version: int = 0

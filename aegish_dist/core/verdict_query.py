@@ -74,8 +74,6 @@ class ListedPart:
 
 @dataclass(frozen=True, slots=True)
 class ShownSample:
-    """A sample of a run and every verdict about it."""
-
     run_id: str
     dataset: str
     sample_id: str
@@ -117,14 +115,11 @@ class GridCommand:
 
 @dataclass(frozen=True, slots=True)
 class GridAttempt:
-    """A failed attempt before a verdict."""
-
     verdict: int
     """Place of the verdict in the columns of its part."""
     attempt: int
     error_class: str
     status: int
-    """HTTP status; `UNKNOWN` when there was no response."""
     retry_after_s: float | None
     message: str
     at_s: int

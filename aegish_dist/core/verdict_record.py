@@ -29,7 +29,6 @@ MAX_NUMBER = 10**12
 """Highest time in milliseconds or seconds: microseconds of it fit a bigint, which sums are of."""
 
 Name = Annotated[str, Meta(max_length=MAX_LABEL_CHARS)]
-"""Names something, and is not blank."""
 Command = Annotated[str, Meta(max_length=MAX_COMMAND_CHARS)]
 Count = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
 Number = Annotated[int, Meta(ge=1, le=MAX_COUNT)]
@@ -130,7 +129,6 @@ class RecordField:
     """Column of `verdicts`; None where another table keeps it."""
     kind: Type
     is_moment: bool
-    """Whether its text is a point in time."""
     nullable: bool
     part: type | None
     """Part of a `Verdict` that holds it; None where the verdict itself does not."""
@@ -182,7 +180,6 @@ def names_of(part: type) -> tuple[str, ...]:
 
 
 def verdict_of(record: VerdictRecord) -> Verdict:
-    """Return the verdict of a record that was read."""
     completion = Completion(usage=usage_of(record), **_of(record, Completion))
     return Verdict(
         completion=None if record.error_class else completion,

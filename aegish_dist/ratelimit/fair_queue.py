@@ -38,8 +38,6 @@ class Accounts:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedUsage:
-    """Expected use of one call."""
-
     tokens: int = 0
     """Input and output tokens."""
     cost: int = 0
@@ -54,14 +52,11 @@ class Permit:
     epoch: int
     """Epoch of the rate in which the call began."""
     probe: bool
-    """Whether the call is a probe of an open circuit."""
     number: int = 0
     """Number of the call among those of this limiter, from 1."""
 
 
 class Waiter(NamedTuple):
-    """A call that waits for its permit."""
-
     future: "asyncio.Future[Permit]"
     expected: ExpectedUsage
     called: bool
@@ -169,7 +164,6 @@ class FairQueue:
                 del self._queues[run_id]
 
     def expect(self, run: RunQueue, expected: ExpectedUsage) -> None:
-        """Note what the next call, one of this run, will probably use."""
         self.tokens = max(1, expected.tokens)
         run.estimate = expected.cost
 
@@ -209,7 +203,6 @@ class FairQueue:
     def wait(
         self, queue: RunQueue, expected: ExpectedUsage, *, called: bool = False
     ) -> "asyncio.Future[Permit]":
-        """Append a call to the queue of its run."""
         future: asyncio.Future[Permit] = asyncio.get_running_loop().create_future()
         if not queue.waiters:
             self._turns.append(queue)

@@ -30,7 +30,6 @@ class ProcessSemaphore:
 
     def __init__(self, slots: int) -> None:
         self.free = slots
-        """Further calls that may begin."""
         self._admit: deque[Callable[[], None]] = deque()
 
     def subscribe(self, admit: Callable[[], None]) -> None:
@@ -41,7 +40,6 @@ class ProcessSemaphore:
         self.free -= 1
 
     def release(self) -> None:
-        """Count a call that ended, and have others begin."""
         self.free += 1
         for _ in range(len(self._admit)):
             if self.free <= 0:
@@ -105,7 +103,6 @@ class LocalLease:
             self._permits = 0  # the script gives a probe that did not begin to another worker
 
     def renew(self, lease: Lease, requested_at_s: float) -> None:
-        """Follow a new lease, which was requested at this time."""
         self.lease, self._requested_at_s, self._permits = lease, requested_at_s, lease.permits
 
     def note_waiting(self, waiting: int) -> None:
@@ -137,7 +134,6 @@ class LocalLease:
 
     @property
     def parked(self) -> bool:
-        """Whether the circuit is open and the first probes have failed."""
         return self.circuit_open and self.lease.failed_probes >= POLICY.breaker.shown_probes
 
     @property
@@ -251,7 +247,6 @@ class LeaseRenewer:
 
     @property
     def busy(self) -> bool:
-        """Whether calls are in flight or wait."""
         return bool(self._lease.held or self._queue.waiting)
 
     @property

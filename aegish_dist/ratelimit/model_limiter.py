@@ -249,7 +249,6 @@ class ModelLimiter:
         return {run.run_id: len(run.waiters) for run in self._queue if run.waiters}
 
     async def over_budget(self) -> list[str]:
-        """Return the ids of the runs that have reached a cap."""
         runs = list(self._queue)
         over = await asyncio.gather(*map(self._queue.still_over, runs))
         return [run.run_id for run, is_over in zip(runs, over, strict=True) if is_over]
@@ -346,7 +345,6 @@ class Limiters:
         return [(run, model) for model, each in limiters for run in await each.over_budget()]
 
     def close(self) -> None:
-        """Fail all waiting calls, and all that follow."""
         self._closed = True
         for limiter in self._limiters.values():
             limiter.close()

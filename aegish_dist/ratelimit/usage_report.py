@@ -25,7 +25,6 @@ class UsageReport(msgspec.Struct, omit_defaults=True):
     refused: int = 0
     """Calls that began in `epoch` and were refused with 429."""
     overloaded: int = 0
-    """Calls that failed with 503 or 529."""
     alive: bool = False
     """Whether the provider answered a call or turned one down for a reason of the call's own."""
     failures: int = 0
@@ -35,11 +34,9 @@ class UsageReport(msgspec.Struct, omit_defaults=True):
     count."""
     probe_failed: bool = False
     pause_s: float = 0.0
-    """Longest wait in seconds that the provider asked for."""
     tokens: int = 0
     """Tokens used beyond those expected; below 0 when fewer were used."""
     hint: RateHint | None = None
-    """The newest limits that response headers name."""
     reason: str | None = None
 
     def __bool__(self) -> bool:
@@ -124,7 +121,6 @@ class RunRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     held: int
     estimate: int
     spent: int
-    """Cost of the calls that ended since the last request."""
     cap: int | None = None
     model_cap: int | None = None
     stored: StoredCost | None = None

@@ -68,7 +68,6 @@ class ReliabilityBin:
     """Confidence where the next bin begins; the last bin holds 1."""
     n: int
     confidence: float | None
-    """Mean of their confidences; None without any."""
     accuracy: float | None
     ci_low: float | None
     ci_high: float | None

@@ -18,8 +18,6 @@ from aegish_dist.statistics.repeats import Repeats
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """One line of a ranking."""
-
     rank: int | None
     """1-based position; None when the score is undefined."""
     tie_group: int | None

@@ -75,8 +75,6 @@ METRICS_WITH_THRESHOLD = (
 
 
 class Shortfall(StrEnum):
-    """Why a threshold is not reached."""
-
     BELOW = "below"  # the interval, or the value where that decides, lies below the threshold
     UNDECIDED = "undecided"
     """The interval holds the threshold, so more commands might decide; or there is no number."""
@@ -84,13 +82,10 @@ class Shortfall(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Missed:
-    """A threshold that a model does not reach."""
-
     model: str
     metric: str
     least: float
     estimate: Estimate
-    """The metric; its value is None where it is undefined."""
     shortfall: Shortfall
 
 

@@ -48,7 +48,6 @@ class ClusterSums:
 
     @cached_property
     def mean(self) -> float:
-        """Weighted mean of the values of the samples."""
         return math.fsum([total * number for _, _, total, number in self.sums]) / self.samples
 
     @cached_property
@@ -243,8 +242,6 @@ _MOST_DF = 1e6  # where Student's t is the normal distribution to six digits
 
 @dataclass(frozen=True, slots=True)
 class PairedTest:
-    """The uncertainty of a difference."""
-
     ci_low: float
     """Lower end of the 95 % confidence interval."""
     ci_high: float

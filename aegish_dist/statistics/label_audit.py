@@ -61,8 +61,6 @@ class ModelReliability:
 
 @dataclass(frozen=True, slots=True)
 class AuditedCommand:
-    """One command on a list of the audit."""
-
     sample: SampleAnswers
     score: float
     """By which the list is sorted, in [0, 1]; see `audit`."""
@@ -77,8 +75,6 @@ class AuditedCommand:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """Result of an audit."""
-
     reliabilities: tuple[ModelReliability, ...]
     samples: int
     totals: Mapping[AuditKind, int]

@@ -50,7 +50,6 @@ class PerCluster:
 
     @property
     def squares(self) -> float:
-        """Sum of the squares of all."""
         return math.fsum([self.squares_alone, *(value * value for value in self.named.values())])
 
     def products(self, other: "PerCluster") -> float:

@@ -306,7 +306,6 @@ class ModelMetrics:
 
 
 def measure(tally: ModelTally, rule: ScoringRule) -> ModelMetrics:
-    """Return every metric of a model under a rule set."""
     scored = ScoredTally(tally, rule)
     estimates = {name: formula(scored) for name, formula in METRICS.items()}
     return ModelMetrics(

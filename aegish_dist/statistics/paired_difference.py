@@ -68,7 +68,6 @@ class PairedAnswers(Generic[Key]):
         }
 
     def scored(self, rule: ScoringRule, *, by_category: bool = False) -> "ScoredColumns[Key]":
-        """Score the answers of all sides."""
         return ScoredColumns(self, rule, by_category=by_category)
 
 
@@ -365,8 +364,6 @@ def _minus(value: float | None) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """All differences of one pair."""
-
     samples: int
     metrics: Mapping[str, Difference]
     categories: Mapping[str, Difference]

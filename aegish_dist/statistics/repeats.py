@@ -368,7 +368,6 @@ class Design:
 
     @property
     def calls(self) -> int:
-        """Calls to each model."""
         return self.commands * self.epochs
 
 

@@ -11,8 +11,6 @@ from enum import StrEnum
 
 
 class MeasureKind(StrEnum):
-    """Prometheus' kinds of measures."""
-
     COUNTER = "counter"
     GAUGE = "gauge"
     HISTOGRAM = "histogram"
@@ -20,8 +18,6 @@ class MeasureKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FleetMeasure:
-    """One measure."""
-
     kind: MeasureKind
     name: str
     """As it is exposed; a histogram's without `_bucket`, `_sum` and `_count`."""

@@ -62,7 +62,6 @@ class WorkerMetrics:
         return Histogram(*named, registry=self._registry, buckets=measure.buckets)
 
     def stored(self, group: Sequence[tuple[str, Verdict]], seconds: float) -> None:
-        """Count a group of verdicts that was committed."""
         for model, verdict in group:
             self._count(self._label(model), verdict)
         self._of["aegish_store_write_seconds"].observe(seconds)

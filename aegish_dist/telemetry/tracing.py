@@ -99,7 +99,6 @@ def part_span(name: str, attributes: Attributes | None = None) -> AbstractContex
 
 
 def note(attributes: Attributes) -> None:
-    """Add facts to the current span, if there is one."""
     if _tracer is not None:
         _tracer.note(attributes)
 
