@@ -17,7 +17,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from aegish_dist.core.verdict import Item
 from aegish_dist.errors import ItemShedError
-from aegish_dist.telemetry.run_tracer import RunTracer, trace_ids
+from aegish_dist.telemetry.run_tracer import RunTracer, TraceIds, trace_ids
 
 RUN = "1rx26aa1j"
 ITEM = Item(RUN, "openai/gpt-5.1", 7, 2, 1)
@@ -48,6 +48,11 @@ def context(span: ReadableSpan) -> trace.SpanContext:
     found = span.get_span_context()
     assert found is not None
     return found
+
+
+def parent(span: ReadableSpan) -> TraceIds:
+    assert span.parent is not None
+    return TraceIds(span.parent.trace_id, span.parent.span_id)
 
 
 def test_the_ids_of_a_trace_follow_from_the_run() -> None:
@@ -82,16 +87,15 @@ def test_the_first_span_has_the_ids_of_the_run_and_the_others_their_own(traced: 
     assert first.attributes == {"aegish_dist.run.id": RUN, "a": 1}
     assert context(inner).trace_id == ids.trace_id
     assert context(inner).span_id != ids.span_id
-    assert inner.parent is not None
-    assert inner.parent.span_id == ids.span_id
+    assert parent(inner).span_id == ids.span_id
 
 
 def test_work_of_another_process_is_below_the_first_span(traced: Traced) -> None:
     with traced.tracer.span("aggregate", RUN, {}):
         pass
     (found,) = traced.spans()
-    assert found.parent is not None
-    assert (found.parent.trace_id, found.parent.span_id) == trace_ids(RUN)
+    assert parent(found) == trace_ids(RUN)
+    assert found.parent
     assert found.parent.is_remote
 
 
@@ -125,8 +129,7 @@ def test_an_item_is_below_the_span_that_published_it(traced: Traced) -> None:
     with traced.tracer.item(ITEM, headers["traceparent"]), traced.tracer.part("look up", {}):
         pass
     publish, part, item = traced.spans()
-    assert item.parent is not None
-    assert item.parent.span_id == context(publish).span_id
+    assert parent(item).span_id == context(publish).span_id
     assert (item.name, item.kind) == ("evaluate", SpanKind.CONSUMER)
     assert item.attributes == {
         "aegish_dist.run.id": RUN,
@@ -135,8 +138,7 @@ def test_an_item_is_below_the_span_that_published_it(traced: Traced) -> None:
         "aegish_dist.epoch": 2,
         "aegish_dist.generation": 1,
     }
-    assert part.parent is not None
-    assert part.parent.span_id == context(item).span_id
+    assert parent(part).span_id == context(item).span_id
 
 
 @pytest.mark.parametrize(
@@ -155,8 +157,7 @@ def test_a_header_moves_no_item_out_of_the_trace_of_its_run(traced: Traced, head
     with traced.tracer.item(ITEM, header):
         pass
     (item,) = traced.spans()
-    assert item.parent is not None
-    assert (item.parent.trace_id, item.parent.span_id) == trace_ids(RUN)
+    assert parent(item) == trace_ids(RUN)
 
 
 def test_an_item_that_goes_back_to_its_queue_is_no_error(traced: Traced) -> None:
