@@ -6,6 +6,7 @@ import pytest
 
 from aegish_dist.errors import ConfigError
 from aegish_dist.settings import load_settings
+from tests.defined import defined
 
 DATABASE = "postgresql://user:hunter2@db.example/aegish"
 BROKER = "redis://:hunter3@broker.example:6379/0"
@@ -33,24 +34,26 @@ def test_with_nothing_set_everything_is_embedded() -> None:
 
 
 def test_the_environment_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AEGISH_DIST_DATABASE_URL", DATABASE)
-    monkeypatch.setenv("AEGISH_DIST_BROKER_URL", BROKER)
-    monkeypatch.setenv("AEGISH_DIST_HOME", "/data")
-    monkeypatch.setenv("AEGISH_DIST_CATALOG", "/data/mine.toml")
-    monkeypatch.setenv("AEGISH_DIST_CONCURRENCY", "20")
-    monkeypatch.setenv("AEGISH_DIST_SHUTDOWN_GRACE_S", "0")
-    monkeypatch.setenv("AEGISH_DIST_LOG_FORMAT", "json")
-    monkeypatch.setenv("AEGISH_DIST_LOG_LEVEL", "DEBUG")
-    monkeypatch.setenv("AEGISH_DIST_POSTGRES_PASSWORD", "of the Compose file")
+    given = {
+        "DATABASE_URL": DATABASE,
+        "BROKER_URL": BROKER,
+        "HOME": "/data",
+        "CATALOG": "/data/mine.toml",
+        "CONCURRENCY": "20",
+        "SHUTDOWN_GRACE_S": "0",
+        "LOG_FORMAT": "json",
+        "LOG_LEVEL": "DEBUG",
+        "POSTGRES_PASSWORD": "of the Compose file",
+    }
+    for name, value in given.items():
+        monkeypatch.setenv(f"AEGISH_DIST_{name}", value)
 
     settings = load_settings()
 
     assert not settings.embedded_database
     assert not settings.embedded_broker
-    assert settings.database_url is not None
-    assert settings.database_url.get_secret_value() == DATABASE
-    assert settings.broker_url is not None
-    assert settings.broker_url.get_secret_value() == BROKER
+    assert defined(settings.database_url).get_secret_value() == DATABASE
+    assert defined(settings.broker_url).get_secret_value() == BROKER
     assert (settings.home, settings.catalog) == (Path("/data"), Path("/data/mine.toml"))
     assert (settings.concurrency, settings.shutdown_grace_s) == (20, 0)
     assert (settings.log_format, settings.log_level) == ("json", "DEBUG")
@@ -75,15 +78,6 @@ def test_a_broker_without_a_database_is_refused(monkeypatch: pytest.MonkeyPatch)
     assert message.startswith("AEGISH_DIST_BROKER_URL is set but AEGISH_DIST_DATABASE_URL is not")
     assert "\n" not in message
     assert "hunter3" not in message
-
-
-def test_a_database_without_a_broker_is_fine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AEGISH_DIST_DATABASE_URL", DATABASE)
-
-    settings = load_settings()
-
-    assert settings.embedded_broker
-    assert not settings.embedded_database
 
 
 @pytest.mark.parametrize(
@@ -141,6 +135,7 @@ def test_settings_hide_passwords_and_do_not_change(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("AEGISH_DIST_DATABASE_URL", DATABASE)
     settings = load_settings()
 
+    assert (settings.embedded_broker, settings.embedded_database) == (True, False)
     assert "hunter2" not in f"{settings!r} {settings}"
     with pytest.raises(AttributeError):
         settings.concurrency = 1  # type: ignore[misc]  # that is the test
@@ -200,3 +195,31 @@ def test_a_broker_url_that_cannot_be_meant(url: str, setting: str) -> None:
 )
 def test_a_broker_url_that_is_fine(url: str) -> None:
     assert load_settings({"broker_url": url, "database_url": DATABASE}).broker_url is not None
+
+
+RABBIT = "amqp://u:p@broker.example:5672//"
+LIMITS = "rediss://limits.example/1"
+
+
+@pytest.mark.parametrize(
+    ("broker", "limiter", "shared"),
+    [
+        (None, None, None),
+        (BROKER, None, BROKER),
+        (RABBIT, None, None),
+        (RABBIT, LIMITS, LIMITS),
+        (BROKER, LIMITS, LIMITS),
+    ],
+)
+def test_limits_are_shared_by_the_redis_that_is_named_or_the_broker(
+    broker: str | None, limiter: str | None, shared: str | None
+) -> None:
+    urls = {"broker_url": broker, "database_url": DATABASE, "limiter_url": limiter}
+    assert load_settings(urls).shared_limiter_url == shared
+
+
+@pytest.mark.parametrize("url", [RABBIT, "limits.example", "http://limits.example"])
+def test_a_limiter_is_a_redis(url: str) -> None:
+    with pytest.raises(ConfigError, match="LIMITER_URL: not the URL of a Redis") as caught:
+        load_settings({"limiter_url": url})
+    assert url not in str(caught.value)

@@ -86,10 +86,6 @@ def test_a_variable_that_the_command_sets_is_no_placeholder() -> None:
     assert problem.message == "placeholder '$RHOST' was never filled in"
 
 
-def test_longest_allowed_command() -> None:
-    assert problems([harmless("x" * 10_000)]) == ()
-
-
 @pytest.mark.parametrize(
     ("command", "placeholder"),
     [
@@ -117,9 +113,11 @@ def test_placeholders_are_warnings_and_strictly_errors(command: str, placeholder
         malicious("kill $PPID"),
         malicious("cat <<EOF\nx\nEOF"),
         malicious("echo $TFA"),
+        malicious("devilspie --shackle"),
+        harmless("x" * 10_000),
     ],
 )
-def test_what_only_looks_like_a_placeholder(sample: Sample) -> None:
+def test_what_only_looks_like_a_problem(sample: Sample) -> None:
     assert problems([sample]) == ()
 
 
@@ -128,10 +126,6 @@ def test_tell_tale_words(word: str) -> None:
     problem = only([malicious(f"sh /tmp/my_{word}.sh")])
     assert problem.severity is Severity.WARNING
     assert problem.message == f"the word '{word}' gives the label away"
-
-
-def test_words_that_contain_a_tell_tale_word() -> None:
-    assert problems([malicious("devilspie --shackle")]) == ()
 
 
 def test_duplicate_names_both_lines() -> None:
@@ -179,7 +173,6 @@ def test_too_many_samples_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setattr(table, "MAX_SAMPLES", 3)
-    monkeypatch.setattr("aegish_dist.datasets.table.MAX_SAMPLES", 3)
     path = tmp_path / name
     match path.suffix:
         case ".jsonl":

@@ -257,13 +257,6 @@ def test_the_older_layout_is_read(checkout: Checkout) -> None:
     ]
 
 
-def test_a_wrong_command_of_the_older_layout_is_named_with_its_file(checkout: Checkout) -> None:
-    path = checkout(**{"less.md": 'functions: {shell: [{code: "b\\e"}]}'})
-    with pytest.raises(DatasetError) as caught:
-        read_gtfobins(path).checked()
-    assert caught.value.source == str(path / "_gtfobins" / "less.md")
-
-
 def test_both_layouts_at_once_are_read(checkout: Checkout) -> None:
     files = {
         "a.md": "functions: {shell: [{code: a old}]}",
@@ -346,23 +339,18 @@ GIT_LAYOUTS = {
         "main/worktrees/w/commondir": "../..\n",
         "main/refs/heads/master": COMMIT,
     },
+    "none": {},
+    "no branch": {".git/HEAD": "ref: refs/heads/none"},
+    "no id": {".git/HEAD": "garbage"},
 }
 
 
 @pytest.mark.parametrize("layout", GIT_LAYOUTS)
-def test_commit_is_recorded(checkout: Checkout, layout: str) -> None:
+def test_commit_is_recorded_if_it_is_known(checkout: Checkout, layout: str) -> None:
     path = checkout(a="functions: {shell: [{code: a}]}")
     for name, text in GIT_LAYOUTS[layout].items():
         file = path / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
-    assert read_gtfobins(path).checked().source == f"GTFOBins, commit {COMMIT}"
-
-
-@pytest.mark.parametrize("head", [None, "ref: refs/heads/none", "garbage"])
-def test_commit_is_unknown(checkout: Checkout, head: str | None) -> None:
-    path = checkout(a="functions: {shell: [{code: a}]}")
-    if head is not None:
-        (path / ".git").mkdir()
-        (path / ".git" / "HEAD").write_text(head)
-    assert read_gtfobins(path).checked().source == "GTFOBins, unknown commit"
+    commit = "unknown commit" if layout.startswith("no") else f"commit {COMMIT}"
+    assert read_gtfobins(path).checked().source == f"GTFOBins, {commit}"

@@ -9,19 +9,27 @@ import pyarrow.parquet
 import pytest
 
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
-from aegish_dist.datasets.table import export_dataset, read_aegish, read_table
-from aegish_dist.errors import ConfigError, DatasetError, OutputError
+from aegish_dist.datasets.table import export_dataset, read_aegish, read_dataset, read_table
+from aegish_dist.errors import ConfigError, DatasetError
+
+GOOD = {"command": "ls", "target": "harmless"}
 
 
 def write(path: Path, content: object) -> Path:
-    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+    text = content if isinstance(content, str) else json.dumps(content)
+    path.write_bytes(text.encode())
     return path
+
+
+def jsonl(path: Path, *rows: object) -> Path:
+    return write(path, "".join(json.dumps(row) + "\n" for row in rows))
 
 
 def refused(path: Path) -> DatasetError:
     with pytest.raises(DatasetError) as caught:
-        read_aegish(path).checked()
+        read_dataset(path).checked()
     assert "\n" not in str(caught.value)
+    assert caught.value.source == str(path)
     return caught.value
 
 
@@ -127,52 +135,9 @@ def test_flat_formats_keep_the_samples(tmp_path: Path, suffix: str) -> None:
     ]
 
 
-def test_replaces_a_file_and_leaves_nothing_else(tmp_path: Path) -> None:
-    path = tmp_path / "mine.jsonl"
-    path.write_text("old")
-    export_dataset(DATASET, path)
-    assert [file.name for file in tmp_path.iterdir()] == ["mine.jsonl"]
-    assert "old" not in path.read_text(encoding="utf-8")
-
-
-def test_failed_export_keeps_the_old_file(tmp_path: Path) -> None:
-    path = tmp_path / "mine.jsonl"
-    path.write_text("old")
-    unwritable = Dataset("mine", (*DATASET.samples, Sample("\ud800", TrueLabel.HARMLESS)))
-    with pytest.raises(UnicodeEncodeError):
-        export_dataset(unwritable, path)
-    assert path.read_text() == "old"
-    assert [file.name for file in tmp_path.iterdir()] == ["mine.jsonl"]
-
-
-def test_refuses_what_it_cannot_write(tmp_path: Path) -> None:
+def test_an_unknown_format_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match=r"is none of \.jsonl, \.csv, \.parquet"):
         export_dataset(DATASET, tmp_path / "mine.txt")
-    with pytest.raises(OutputError, match="cannot be written: No such file or directory"):
-        export_dataset(DATASET, tmp_path / "none" / "mine.jsonl")
-    (tmp_path / "file").touch()
-    with pytest.raises(OutputError, match="cannot be written: Not a directory"):
-        export_dataset(DATASET, tmp_path / "file" / "mine.jsonl")
-
-
-GOOD = {"command": "ls", "target": "harmless"}
-
-
-def table_write(path: Path, text: str) -> Path:
-    path.write_bytes(text.encode("utf-8"))
-    return path
-
-
-def jsonl(path: Path, *rows: object) -> Path:
-    return table_write(path, "".join(json.dumps(row) + "\n" for row in rows))
-
-
-def table_refused(path: Path) -> DatasetError:
-    with pytest.raises(DatasetError) as caught:
-        read_table(path).checked()
-    assert "\n" not in str(caught.value)
-    assert caught.value.source == str(path)
-    return caught.value
 
 
 def test_jsonl(tmp_path: Path) -> None:
@@ -187,7 +152,7 @@ def test_jsonl(tmp_path: Path) -> None:
         "yes": True,
         "tags": ["x"],
     }
-    path = table_write(
+    path = write(
         tmp_path / "My set.jsonl",
         f"\ufeff{json.dumps(row, ensure_ascii=False)}\n\n{json.dumps(GOOD)}",
     )
@@ -198,13 +163,8 @@ def test_jsonl(tmp_path: Path) -> None:
         Sample("cat /etc/shadow\u2028x", TrueLabel.MALICIOUS, "file-read", "cat"),
         Sample("ls", TrueLabel.HARMLESS),
     )
-    assert dataset.samples[0].metadata == {
-        "a": "1",
-        "note": "n",
-        "n": "3",
-        "yes": "true",
-        "tags": '["x"]',
-    }
+    texts = {"a": "1", "note": "n", "n": "3", "yes": "true", "tags": '["x"]'}
+    assert dataset.samples[0].metadata == texts
     assert dataset.samples[1].metadata == {}
 
 
@@ -223,7 +183,7 @@ def test_source_and_licence_of_all_rows_describe_the_dataset(tmp_path: Path) -> 
 
 def test_csv(tmp_path: Path) -> None:
     text = '\ufeffcommand,target,category,cluster,licence,note\n"a ""b""\nc",malicious,shell,a,MIT,\n\nls,harmless,,,MIT,n\n'
-    dataset = read_table(table_write(tmp_path / "d.csv", text)).checked()
+    dataset = read_table(write(tmp_path / "d.csv", text)).checked()
     assert dataset.samples == (
         Sample('a "b"\nc', TrueLabel.MALICIOUS, "shell", "a"),
         Sample("ls", TrueLabel.HARMLESS),
@@ -254,9 +214,7 @@ def test_parquet_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_not_parquet(tmp_path: Path) -> None:
-    assert "cannot be read as Parquet" in str(
-        table_refused(table_write(tmp_path / "d.parquet", "no"))
-    )
+    assert "cannot be read as Parquet" in str(refused(write(tmp_path / "d.parquet", "no")))
 
 
 @pytest.mark.parametrize(
@@ -277,7 +235,7 @@ def test_not_parquet(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_jsonl_row(tmp_path: Path, row: dict[str, object], field: str) -> None:
-    error = table_refused(jsonl(tmp_path / "d.jsonl", GOOD, row))
+    error = refused(jsonl(tmp_path / "d.jsonl", GOOD, row))
     assert (error.line, error.field) == (2, field)
 
 
@@ -285,7 +243,7 @@ def test_wrong_jsonl_row(tmp_path: Path, row: dict[str, object], field: str) -> 
     "text", ["{", "[1]", "7", "[" * 100_000, '{"n": ' + "9" * 5_000 + "}", "nul"]
 )
 def test_line_that_is_no_json_object(tmp_path: Path, text: str) -> None:
-    error = table_refused(table_write(tmp_path / "d.jsonl", f"{json.dumps(GOOD)}\n{text}\n"))
+    error = refused(write(tmp_path / "d.jsonl", f"{json.dumps(GOOD)}\n{text}\n"))
     assert (error.line, error.field) == (2, None)
 
 
@@ -306,24 +264,24 @@ def test_line_that_is_no_json_object(tmp_path: Path, text: str) -> None:
     ],
 )
 def test_wrong_csv(tmp_path: Path, text: str, line: int, field: str | None) -> None:
-    error = table_refused(table_write(tmp_path / "d.csv", text))
+    error = refused(write(tmp_path / "d.csv", text))
     assert (error.line, error.field) == (line, field)
 
 
 @pytest.mark.parametrize(("name", "text"), [("d.jsonl", "\n"), ("d.csv", "command,target\n")])
 def test_empty(tmp_path: Path, name: str, text: str) -> None:
-    assert "holds no samples" in str(table_refused(table_write(tmp_path / name, text)))
+    assert "holds no samples" in str(refused(write(tmp_path / name, text)))
 
 
 def test_not_utf8(tmp_path: Path) -> None:
     path = tmp_path / "d.jsonl"
     path.write_bytes(json.dumps(GOOD).encode() + b"\n\xff\n")
-    assert table_refused(path).line == 2
+    assert refused(path).line == 2
 
 
 def test_missing_file_and_unknown_format(tmp_path: Path) -> None:
-    assert "No such file" in str(table_refused(tmp_path / "d.jsonl"))
-    assert "is none of .jsonl, .csv, .parquet" in str(table_refused(tmp_path / "d.xlsx"))
+    assert "no such file" in str(refused(tmp_path / "d.jsonl"))
+    assert "is none of .jsonl, .csv, .parquet" in str(refused(write(tmp_path / "d.xlsx", "")))
 
 
 @pytest.mark.parametrize("name", ["", "a,b", "../x", "x" * 101, "a\nb"])

@@ -43,15 +43,11 @@ def test_guard_states_the_whole_decision_tree_in_order() -> None:
     assert places[rules.index("12")] < headings[2] < places[rules.index("13")]
 
 
-@pytest.mark.parametrize(
-    "point", ["first rule that matches", "fork bombs", "base64", "sudo configuration", "not obey"]
-)
-def test_guard_states_what_the_rules_rest_on(point: str) -> None:
-    assert point in load_prompt("guard").system
-
-
-def test_guard_is_of_a_size_that_fits_small_models() -> None:
-    assert 5_000 <= len(load_prompt("guard").system.encode()) <= 9_000
+def test_guard_states_what_the_rules_rest_on_and_fits_small_models() -> None:
+    system = load_prompt("guard").system
+    for point in ("first rule that matches", "fork bombs", "base64", "sudo config", "not obey"):
+        assert point in system
+    assert 5_000 <= len(system.encode()) <= 9_000
 
 
 def test_step_by_step_makes_another_prompt() -> None:
@@ -114,19 +110,12 @@ def test_a_file_that_is_no_prompt_is_refused(
     with pytest.raises(DatasetError, match=expected) as raised:
         load_prompt(str(path))
     assert raised.value.line == line
-
-
-def test_a_directory_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match="cannot be read"):
         load_prompt(str(tmp_path))
 
 
 @pytest.mark.parametrize("name", ["gaurd", "", "absent.md", "a\0b", "x" * 5000])
 def test_an_unknown_name_lists_the_bundled_ones(name: str) -> None:
-    with pytest.raises(ConfigError, match="bundled are guard, guard-sentence"):
+    with pytest.raises(ConfigError, match="bundled are guard, guard-sentence") as raised:
         load_prompt(name)
-
-
-def test_a_misspelt_name_is_corrected() -> None:
-    with pytest.raises(ConfigError, match="did you mean 'guard'"):
-        load_prompt("gaurd")
+    assert ("did you mean 'guard'" in str(raised.value)) == (name == "gaurd")
