@@ -90,11 +90,9 @@ class LazyGroup(click.Group):
     """A group that imports the module of a command only when that command is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names in the order of the sections."""
         return [name for commands in SECTIONS.values() for name in commands]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import and return one command."""
         if cmd_name not in self.list_commands(ctx):
             return None
         name = cmd_name.replace("-", "_")
@@ -107,7 +105,6 @@ class LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the sections without importing anything."""
         for title, commands in SECTIONS.items():
             with formatter.section(title):
                 formatter.write_dl(list(commands.items()))
@@ -129,7 +126,6 @@ def cli() -> None:
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
-    """Run the command line and exit."""
     prepare_output()
     code = run(arguments)
     discard_unwritten()

@@ -22,7 +22,6 @@ class Utf8(click.types.StringParamType):
     """Text that the store can hold; what a shell passes on may be any bytes."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Refuse what is not UTF-8."""
         text = str(super().convert(value, param, ctx))
         try:
             text.encode()
@@ -37,7 +36,6 @@ class FiniteRange(click.FloatRange):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """Refuse what is not a finite number."""
         number = float(super().convert(value, param, ctx))
         if not math.isfinite(number):
             self.fail(f"{value} is not a finite number", param, ctx)
@@ -67,12 +65,10 @@ DAYS_OF_YEAR = 365
 
 
 def cost_cap(name: str, text: str) -> Callable[[Function], Function]:
-    """Return an option that caps costs in USD."""
     return click.option(name, type=FiniteRange(0, min_open=True), metavar="USD", help=text)
 
 
 def usd(amount: float | None) -> Decimal | None:
-    """Return an amount of money as it was typed."""
     return None if amount is None else Decimal(str(amount))
 
 
@@ -123,7 +119,6 @@ as_each_call = together(
 
 
 def call_parameters(options: dict[str, Any]) -> CallParameters:
-    """Return what those options say."""
     return CallParameters(
         seed=options["seed"],
         temperature=options["temperature"],
@@ -152,7 +147,6 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON d
 
 
 def run_id(*, default: str | None = None) -> Callable[[Function], Function]:
-    """Return the option that names a run."""
     # A default of None would count as a default, and nothing would be required.
     presence: dict[str, Any] = (
         {"required": True} if default is None else {"default": default, "show_default": True}

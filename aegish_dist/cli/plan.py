@@ -71,7 +71,6 @@ def plan(run_id: str, opinion: Opinion, as_json: bool, **asked: Any) -> None:
 
 
 def _document(found: PilotPlan) -> dict[str, Any]:
-    """Return the machine interface of a plan."""
     goal, variance = found.goal, found.variance
     strata = variance.strata
     known = all(each.within is not None for each in strata)

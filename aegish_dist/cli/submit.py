@@ -403,7 +403,6 @@ class _Aloud(Shown):
     """Says how many items are asked again, before the wait for the answers."""
 
     def asked_again(self, run_id: str, items: int) -> None:
-        """Print the number of items as the result of the command."""
         say(f"{run_id}: {counted(items, 'item')} asked again")
 
 

@@ -47,17 +47,12 @@ PROVIDERS = {"google": "gcp.gemini", "mistral": "mistral_ai", "xai": "x_ai"}
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A model of a run, ready to be called."""
-
     client: ModelClient
-    """Speaks to the provider with the run's prompt and parameters."""
     limiter: ModelLimiter
     """Admits calls to this model, whatever the run."""
     estimator: "UsageEstimator"
     price: Price | None
-    """The run's price list; None: unknown."""
     budget: Budget | None = None
-    """Caps on the cost of the run; None: no cap."""
 
 
 class UsageEstimator:
@@ -71,7 +66,6 @@ class UsageEstimator:
         self._answer_tokens = float(ANSWER_TOKENS)
 
     def expected(self, command: str) -> ExpectedUsage:
-        """Return what the call for a command will probably use."""
         prompt = input_tokens(self._fixed + len(command))
         answer = round(self._answer_tokens)
         return ExpectedUsage(prompt + answer, self._cost(Usage(prompt, answer)) or 0)
@@ -103,8 +97,6 @@ def traced(client: ModelClient, spec: ModelSpec, parameters: CallParameters) -> 
 
 
 class _TracedClient:
-    """A client with a span around each call within the span of an item."""
-
     def __init__(self, client: ModelClient, spec: ModelSpec, parameters: CallParameters) -> None:
         self._client = client
         self._name = f"chat {spec.name}"
@@ -191,7 +183,6 @@ class FailingItems:
 
     @contextmanager
     def pausing(self, item: Item) -> Iterator[None]:
-        """Count an item as pausing while the body runs."""
         key = (item.run_id, item.model)
         self.backing_off[key] += 1
         try:
@@ -246,7 +237,6 @@ class Health:
                 self._good.set()
 
     async def recovered(self) -> None:
-        """Wait until no part fails."""
         await self._good.wait()
 
 
@@ -332,7 +322,6 @@ class CallGate:
         self._stopping = asyncio.Event()
 
     def stop(self) -> None:
-        """End all waits, now and later."""
         self._stopping.set()
 
     async def pause(self, seconds: float, clock: ItemClock) -> None:
@@ -354,7 +343,6 @@ class CallGate:
             yield
 
     async def until_good(self, clock: ItemClock) -> None:
-        """Wait until verdicts can be stored."""
         if self.health.good:
             return
         started = time.monotonic()

@@ -223,7 +223,6 @@ def _probe_parked(workspace: Workspace, run: Run) -> None:
 def followed(
     workspace: Workspace, run: Run, wait: bool, observer: Observer
 ) -> tuple[RunStatus, bool]:
-    """Return the status of a run, after the work if this waits for it, and whether it did."""
     if workspace.settings.embedded_broker or wait:
         return finish(workspace, run, observer), True
     return run_status(workspace.engine, run.run_id), False
@@ -450,7 +449,6 @@ def drop_messages(workspace: Workspace, run: Run, observer: Observer) -> None:
 
 
 def at_providers(engine: Engine, run_id: str) -> int:
-    """Return how many batches of a run are at providers."""
     with transaction(engine) as session:
         return batches_at_providers(session, run_id)
 

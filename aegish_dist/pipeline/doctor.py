@@ -39,8 +39,6 @@ MOST_NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One part of the installation, tried."""
-
     part: str
     ok: bool
     detail: str
@@ -48,7 +46,6 @@ class Check:
 
 
 def examine(workspace: Workspace) -> list[Check]:
-    """Try every part."""
     checks = [
         _tried(part, attempt, workspace)
         for part, attempt in (
@@ -213,7 +210,6 @@ def _kind(version: str | None, schema: str | None) -> str:
 
 
 def judge_database(facts: DatabaseFacts) -> Iterator[Check]:
-    """Judge limits and state of the database's server."""
     used = f"{facts.connections} of {facts.max_connections} connections"
     remedy = "raise max_connections, or put a pooler in between"
     yield _check("sessions", facts.connections < FULL * facts.max_connections, used, remedy)

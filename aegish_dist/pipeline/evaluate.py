@@ -36,7 +36,6 @@ from aegish_dist.errors import (
 )
 from aegish_dist.logs import get_logger
 from aegish_dist.pipeline.caller import (
-    BlockedKeys,
     Caller,
     CallGate,
     FailingItems,
@@ -60,8 +59,6 @@ have stored the verdict of a copy of its message, and a look-up costs nothing be
 
 
 class Evaluated(NamedTuple):
-    """A verdict on its way to the store."""
-
     item: Item
     key: VerdictKey
     verdict: Verdict
@@ -69,8 +66,6 @@ class Evaluated(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """An item on its way to an answer."""
-
     item: Item
     found: LookUp
     caller: Caller
@@ -104,6 +99,12 @@ class Evaluator:
         self._record = record
         self._caller = caller
         self._gate = CallGate(health)
+        self.stop = self._gate.stop
+        """Begins no further call; calls in flight go on."""
+        self.held = self._gate.held
+        """Runs of which no call may begin."""
+        self.batched = self._gate.batched
+        """Models, by run id, of which a call may begin only for items given up by batches."""
         self._worker = worker
         self._generator = generator
         self._unserved: set[str] = set()
@@ -119,20 +120,6 @@ class Evaluator:
     def takes_items(self) -> bool:
         """Whether new items may be fetched: verdicts on them could be stored."""
         return self._gate.health.good
-
-    @property
-    def held(self) -> BlockedKeys[str]:
-        """Runs of which no call may begin."""
-        return self._gate.held
-
-    @property
-    def batched(self) -> BlockedKeys[tuple[str, str]]:
-        """Models, by run id, of which a call may begin only for items given up by batches."""
-        return self._gate.batched
-
-    def stop(self) -> None:
-        """Begin no further call; calls in flight go on."""
-        self._gate.stop()
 
     async def evaluate(
         self, item: Item, enqueued_at: float | None, is_held: Callable[[], bool] = lambda: True

@@ -206,8 +206,6 @@ KEPT_S = 60.0
 
 @dataclass(slots=True)
 class _Source:
-    """The latest reading of one source."""
-
     read: Callable[[], Readings]
     readings: Readings = field(default_factory=dict)
     up: bool = False
@@ -265,7 +263,6 @@ class Exporter:
         self._counts = _Source(self._count)
 
     def refresh(self) -> None:
-        """Read every source once, and count nothing."""
         for name, source in self._sources.items():
             source.update(name)
 
@@ -275,7 +272,6 @@ class Exporter:
 
     @property
     def pages(self) -> dict[str, Callable[[], TelemetryPage]]:
-        """Pages by path."""
         alive = partial(TelemetryPage, "ok\n")
         return {"/metrics": self._metrics, "/healthz": alive, "/readyz": self._readyz}
 

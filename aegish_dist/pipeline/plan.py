@@ -50,22 +50,17 @@ class Request:
     categories: tuple[str, ...] = ()
     """Categories of malicious samples to keep; all when empty."""
     limit: int | None = None
-    """Samples of each dataset at most; None for all."""
     epochs: int | None = None
     """Times that every sample is asked; None: once, or as often as the run has asked it."""
     prompt: str = "guard"
-    """Name of a bundled prompt, or a file."""
     cot: bool = False
     """Whether the prompt asks for step-by-step reasoning first."""
     name: str = ""
-    """Name of the run; may be empty."""
     keys_on_workers: bool = False
     """Whether the API keys are elsewhere, so that a missing one stops nothing here."""
     preflight: bool = True
-    """Whether each model is asked one harmless question beforehand."""
     dry_run: bool = False
     wait: bool = False
-    """Whether to wait for workers elsewhere to end the run."""
     batch_after_s: float | None = None
     """Seconds after which all that is not answered yet is asked in batches, at their price; 0 for
     all of it, None for nothing."""
@@ -81,9 +76,7 @@ class RunPlan:
     prompt: Prompt
     parameters: CallParameters
     epochs: int
-    """Times that every sample is asked, at least 1."""
     name: str = ""
-    """Name of the run; may be empty."""
     batch_after_s: float | None = None
     """Seconds after which the run is asked in batches; None: never."""
     base_run: Run | None = None
@@ -100,7 +93,6 @@ class RunPlan:
 
     @property
     def samples(self) -> int:
-        """Samples over all datasets."""
         return sum(len(dataset.samples) for dataset in self.datasets)
 
     @property
@@ -271,7 +263,6 @@ def _higher(option: str, cap: Decimal | None, wanted: Decimal | None) -> Decimal
 
 
 def require_prices(estimated: RunEstimate, parameters: CallParameters) -> None:
-    """Refuse a cap on the cost of models whose price is unknown."""
     capped = parameters.max_cost_usd or parameters.max_cost_per_model_usd
     if estimated.unpriced and capped:
         raise ConfigError(

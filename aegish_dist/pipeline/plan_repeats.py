@@ -33,15 +33,12 @@ from aegish_dist.statistics.repeats import (
 
 @dataclass(frozen=True, slots=True)
 class PlannedCost:
-    """Tokens and cost of a design, of one model."""
-
     model: str
     calls: int
     input_tokens: int | None
     """Tokens of all prompts; None where the pilot has none."""
     output_tokens: int | None
     cost_usd: Decimal | None
-    """In USD; None where the pilot has no price."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +58,6 @@ class PilotPlan:
     """By model, what its calls took in the pilot."""
 
     def costs(self, design: Design) -> list[PlannedCost]:
-        """Return what a design takes of each model."""
         return [_cost(each, design.calls) for each in self.tallies]
 
     @property

@@ -35,8 +35,6 @@ REFUSALS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class ModelCheck:
-    """Result of asking one model once."""
-
     model: str
     ok: bool
     detail: str

@@ -44,7 +44,6 @@ def checked_name(text: str) -> str:
 
 
 def require_free(engine: Engine, name: str) -> None:
-    """Refuse a name for a new run that another one has."""
     if name:
         with transaction(engine) as session:
             require_free_name(session, name)
@@ -66,7 +65,6 @@ def rename(engine: Engine, run_id: str, name: str) -> str:
 
 
 def recent_runs(engine: Engine, limit: int) -> list[RunSummary]:
-    """Return at most so many runs, newest first."""
     with transaction(engine) as session:
         return list_runs(session, limit)
 

@@ -45,14 +45,11 @@ MAX_DAMAGED = 1000
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """Result for a file."""
-
     stored: int
     present: int
     damaged: int
     """Lines that cannot be stored; they are kept in a file of their own."""
     kept: Path | None
-    """That file, None when there is none."""
     problem: str | None
     """The first of these lines, and why."""
 

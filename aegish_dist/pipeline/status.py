@@ -46,7 +46,6 @@ LAST_ERRORS = 8
 
 
 def run_status(engine: Engine, run_id: str) -> RunStatus:
-    """Count a run."""
     with transaction(engine) as session:
         run = load_run(session, run_id)
         progress = model_progress(session, run, RATE_WINDOW_S)
@@ -152,8 +151,6 @@ def _out_of_money(
 
 @dataclass(frozen=True, slots=True)
 class _RunFacts:
-    """Everything about a run that was read from the store."""
-
     run: Run
     progress: Mapping[str, Progress]
     fleet: Fleet

@@ -45,7 +45,6 @@ class Submission:
     plan: RunPlan
     estimate: RunEstimate
     run: Run | None
-    """The run as stored; None for a dry run."""
     status: RunStatus | None
     """After the work; of a run that is extended, as it is now. None for a new run that was not
     waited for."""

@@ -67,7 +67,6 @@ class Workspace:
 
     @cached_property
     def app(self) -> Celery:
-        """The queue."""
         from aegish_dist.broker.app import create_app  # noqa: PLC0415
 
         # A worker inside this process serves no metrics.
@@ -90,11 +89,9 @@ class Workspace:
 
     @property
     def environ(self) -> dict[str, str]:
-        """The environment, for keys and base URLs."""
         return dict(os.environ)
 
     def __enter__(self) -> Self:
-        """Return the workspace; nothing is opened yet."""
         self.start_tracing()
         return self
 
@@ -102,11 +99,9 @@ class Workspace:
         self.close()
 
     def start_tracing(self) -> None:
-        """Trace what this process does, if its environment asks for that."""
         start_tracing(self.environ)
 
     def close(self) -> None:
-        """Disconnect from the store, and send the last spans."""
         if "raw_engine" in vars(self):
             self.raw_engine.dispose()
         finish_tracing()
@@ -139,7 +134,6 @@ def upgrade_schema(engine: Engine) -> tuple[str | None, str | None]:
 
 
 def schema_version(engine: Engine) -> str | None:
-    """Return the version of the schema; None for an empty database."""
     from aegish_dist.db.schema import current  # noqa: PLC0415
 
     return current(engine)

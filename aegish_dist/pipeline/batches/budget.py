@@ -34,16 +34,13 @@ class BatchBudget:
     room_usd: Decimal | None
     """USD that it may cost at most, 0 or below when the caps are reached; None: no cap."""
     price: Price | None
-    """Price of batched requests; None when unknown."""
     fixed_characters: int
-    """Characters that the prompt sends with every command."""
     answer_tokens: int
     """Tokens of an answer, while nothing is known of this model's."""
     usage: Usage | None
     """Tokens of a call by the answers so far; None while there are too few."""
 
     def request_usd(self, command: str) -> Decimal | None:
-        """Return the expected cost of asking for a command; None when it is unknown."""
         prompt = input_tokens(self.fixed_characters + len(command))
         return cost_usd(self.usage or Usage(prompt, self.answer_tokens), self.price)
 

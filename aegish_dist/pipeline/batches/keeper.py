@@ -112,7 +112,6 @@ class BatchKeeper:
 
     @property
     def busy(self) -> bool:
-        """Whether steps of batches are under way."""
         return bool(self._steps)
 
     def cancel(self) -> None:
@@ -194,7 +193,6 @@ class BatchKeeper:
             self._plan_at[key] = monotonic() + max(pause_s, took_s / PLANNING_SHARE)
 
     async def _plan_model(self, model: BatchingModel) -> int:
-        """Plan all batches of a model; return how many."""
         found = await self._open(model.run_id, model.model)
         if found is None:
             return 0

@@ -87,8 +87,6 @@ GROUP = 100
 
 @dataclass(frozen=True, slots=True)
 class BatchContext:
-    """The place of one worker."""
-
     engine: Engine
     executor: Executor
     """Executor of its transactions; the event loop does not block."""
@@ -155,8 +153,6 @@ async def advance(
 
 @dataclass(frozen=True, slots=True)
 class BatchStep:
-    """The next step of a batch."""
-
     context: BatchContext
     batch: TakenBatch
     client: BatchClient
@@ -191,7 +187,6 @@ class BatchStep:
                 await self.context.failed(batch, error, asked_s)
 
     async def renew_lease(self) -> None:
-        """Renew the lease until it is lost."""
         lease_s, worker = self.context.pace.lease_s, self.context.worker
         while True:
             await asyncio.sleep(lease_s / 3)
