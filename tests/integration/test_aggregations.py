@@ -1,6 +1,6 @@
 """Aggregations of complete runs: one for each completion of a run, whatever happens between."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import Any
@@ -89,6 +89,13 @@ def request(engine: Engine, stored: StoredRun, scoring: str = DEFAULT_RULE.name)
 def rows(engine: Engine, column: Any) -> list[Any]:
     with Session(engine) as session:
         return list(session.scalars(select(column).order_by(AggregationRow.id)))
+
+
+def raising(error: Exception) -> Callable[..., None]:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    return fail
 
 
 def test_a_run_is_aggregated_once_per_completion(
@@ -229,11 +236,8 @@ def test_a_worker_that_is_killed_leaves_nothing_behind(
     complete(engine, stored)
     (key,) = keys(engine)
 
-    def killed(*_: object) -> None:
-        raise StoreAwayError("the connection was lost")
-
     with monkeypatch.context() as patch:
-        patch.setattr(aggregation_jobs, "finish", killed)
+        patch.setattr(aggregation_jobs, "finish", raising(StoreAwayError("lost")))
         with pytest.raises(StoreAwayError):
             carry_out(engine, key)
     assert (snapshots(engine), rows(engine, AggregationRow.finished_at)) == (0, [None])
@@ -242,49 +246,34 @@ def test_a_worker_that_is_killed_leaves_nothing_behind(
     assert snapshots(engine) == 1
 
 
-def test_a_run_without_verdicts(engine: Engine, stored: StoredRun) -> None:
-    key = request(engine, stored)
-    assert keys(engine) == [key]
-    with capture_logs() as logs:
-        carry_out(engine, key)
-        carry_out(engine, key)
-
-    assert [line["event"] for line in logs] == ["aggregation_failed"]
-    status = run_status(engine, stored.run_id)
-    assert status.snapshot_id is None
-    assert status.aggregation_problem is not None
-    assert status.aggregation_problem.startswith(f"run {stored.run_id} has no verdict yet")
-
-
 @pytest.mark.parametrize(
-    ("error", "problem"),
+    ("models", "scoring", "bug", "problem"),
     [
-        (ValueError("a secret"), "a bug ended it (ValueError): the log of the worker tells more"),
-        (None, "unknown scoring rule 'gone'"),
+        ([], DEFAULT_RULE.name, None, "run 0abcdefgh has no verdict yet"),
+        (["test/a"], "gone", None, "unknown scoring rule 'gone'"),
+        (["test/a"], DEFAULT_RULE.name, ValueError("a secret"),
+         "a bug ended it (ValueError): the log of the worker tells more"),
     ],
-)
+)  # fmt: skip
 def test_an_aggregation_that_fails(
-    engine: Engine,
-    stored: StoredRun,
-    monkeypatch: pytest.MonkeyPatch,
-    error: Exception | None,
-    problem: str,
-) -> None:
-    """It is finished with its problem, and not tried again."""
-    complete(engine, stored, "test/a")
-    key = request(engine, stored, "gone" if error is None else DEFAULT_RULE.name)
-    if error is not None:
-
-        def fails(*_: object, **__: object) -> None:
-            raise error
-
-        monkeypatch.setattr(aggregation_jobs, "aggregate", fails)
+    engine: Engine, stored: StoredRun, monkeypatch: pytest.MonkeyPatch,
+    *, models: Sequence[str], scoring: str, bug: Exception | None, problem: str,
+) -> None:  # fmt: skip
+    """It is finished with its problem, which the status says, and not tried again."""
+    if models:
+        complete(engine, stored, *models)
+    key = request(engine, stored, scoring)
+    assert keys(engine) == [key]
+    if bug is not None:
+        monkeypatch.setattr(aggregation_jobs, "aggregate", raising(bug))
     with capture_logs() as logs:
+        carry_out(engine, key)
         carry_out(engine, key)
 
     assert len(logs) == 1
-    (found,) = rows(engine, AggregationRow.problem)
-    assert problem in found
+    status = run_status(engine, stored.run_id)
+    assert status.snapshot_id is None
+    assert problem in (status.aggregation_problem or "")
     with Session(engine) as session:
         assert unfinished(session, stored.run_id) == []
 

@@ -216,34 +216,27 @@ def test_an_exported_run_can_be_imported_again(
     assert len(hashes) == 1
 
 
-@pytest.mark.parametrize("form", ["table", "json", "markdown", "csv", "html"])
-def test_a_report_comes_in_every_format(
-    aegish: CommandLine, run_id: str, tmp_path: Path, form: str
-) -> None:
+def test_a_report_comes_in_every_format(aegish: CommandLine, run_id: str, tmp_path: Path) -> None:
     """Every format names the models, on stdout or, with `-o`, in a file instead."""
-    printed = aegish.ok("report", "--format", form)
-    assert printed.err == ""
-    path = tmp_path / "report"
-    written = aegish.ok("report", "--format", form, "-o", path)
-    assert (written.out, written.err) == ("", f"written to {path}\n")
-    for text in (printed.out, path.read_text()):
-        assert "test/good" in text.replace("<wbr>", "")
-        assert "test/bad" in text.replace("<wbr>", "")
-    match form:
-        case "json":
-            document = json.loads(printed.out)
-            assert set(document) == {
-                *("run", "snapshot", "models", "ranking", "failures", "halted", "overlay_effect"),
-                *("failure_times", "reasons", "comparison", "commands"),
-            }
-            assert len(document["comparison"]["pairs"]) == 1
-        case "csv":
-            rows = list(csv.DictReader(io.StringIO(printed.out)))
-            assert {row["model"] for row in rows} == {"test/good", "test/bad"}
-        case "html":
-            assert printed.out.lower().startswith("<!doctype html>")
-        case "markdown":
-            assert "| test/good |" in printed.out
+    path, texts = tmp_path / "report", dict[str, str]()
+    for form in ("table", "json", "markdown", "csv", "html"):
+        printed = aegish.ok("report", "--format", form)
+        written = aegish.ok("report", "--format", form, "-o", path)
+        assert (printed.err, written.out, written.err) == ("", "", f"written to {path}\n")
+        for text in (printed.out, path.read_text()):
+            assert "test/good" in text.replace("<wbr>", "")
+            assert "test/bad" in text.replace("<wbr>", "")
+        texts[form] = printed.out
+    document = json.loads(texts["json"])
+    assert set(document) == {
+        *("run", "snapshot", "models", "ranking", "failures", "halted", "overlay_effect"),
+        *("failure_times", "reasons", "comparison", "commands"),
+    }
+    assert len(document["comparison"]["pairs"]) == 1
+    rows = csv.DictReader(io.StringIO(texts["csv"]))
+    assert {row["model"] for row in rows} == {"test/good", "test/bad"}
+    assert texts["html"].lower().startswith("<!doctype html>")
+    assert "| test/good |" in texts["markdown"]
 
 
 def test_a_stored_snapshot_can_be_reported(aegish: CommandLine, run_id: str) -> None:

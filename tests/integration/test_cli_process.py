@@ -7,6 +7,7 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine, text
@@ -17,6 +18,7 @@ from tests.services import wait_until
 
 DEADLINE_S = 30.0
 COMMAND = (sys.executable, "-m", "aegish_dist")
+QUIET: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
 
 
 @pytest.fixture
@@ -27,13 +29,7 @@ def env(postgres_url: str) -> dict[str, str]:
 def test_an_interrupt_ends_a_command_in_order(env: dict[str, str], engine: Engine) -> None:
     """Control-C on a watch that would never end: exit code 130 and one word, no traceback."""
     stored_run(engine)
-    process = subprocess.Popen(
-        [*COMMAND, "status", "--watch"],
-        env=env,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = subprocess.Popen([*COMMAND, "status", "--watch"], env=env, **QUIET)
     try:
         wait_until(lambda: _has_connected(engine), "the command at work", DEADLINE_S)
         process.send_signal(signal.SIGINT)
@@ -53,14 +49,8 @@ def test_an_import_that_is_ended_leaves_nothing(
     with path.open("w") as lines:
         for number in range(60_000):
             lines.write(json.dumps(answer | {"command": f"echo {number}"}) + "\n")
-    process = subprocess.Popen(
-        [*COMMAND, "verdicts", "import", str(path)],
-        env=env,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    command = [*COMMAND, "verdicts", "import", str(path)]
+    process = subprocess.Popen(command, env=env, start_new_session=True, **QUIET)
     try:
         wait_until(lambda: _verdicts_are_written(engine), "the import at work", DEADLINE_S)
         send = os.killpg if ended_by == signal.SIGINT else os.kill
@@ -76,23 +66,20 @@ def test_an_import_that_is_ended_leaves_nothing(
     assert row_counts(engine) == {}
 
 
+def _holds(engine: Engine, condition: str) -> bool:
+    with engine.connect() as connection:
+        return bool(connection.scalar(text(f"SELECT EXISTS (SELECT FROM {condition})")))
+
+
 def _verdicts_are_written(engine: Engine) -> bool:
     """Whether a transaction wrote verdicts and has not ended."""
-    query = text(
-        "SELECT count(*) FROM pg_locks WHERE relation = 'verdicts'::regclass"
-        " AND mode = 'RowExclusiveLock'"
-    )
-    with engine.connect() as connection:
-        return bool(connection.scalar(query))
+    of_verdicts = "relation = 'verdicts'::regclass AND mode = 'RowExclusiveLock'"
+    return _holds(engine, f"pg_locks WHERE {of_verdicts}")
 
 
 def _has_connected(engine: Engine) -> bool:
-    others = text(
-        "SELECT count(*) FROM pg_stat_activity"
-        " WHERE datname = current_database() AND pid <> pg_backend_pid()"
-    )
-    with engine.connect() as connection:
-        return bool(connection.scalar(others))
+    others = "datname = current_database() AND pid <> pg_backend_pid()"
+    return _holds(engine, f"pg_stat_activity WHERE {others}")
 
 
 def test_a_reader_that_goes_away_is_no_bug(
@@ -101,13 +88,8 @@ def test_a_reader_that_goes_away_is_no_bug(
     """As with `| head`: a closed pipe ends an export without a word."""
     stored = stored_run(engine, epochs=500)
     answer(engine, stored, {stored.item(TAR, epoch=n): BLOCKED for n in range(1, 501)})
-    process = subprocess.Popen(
-        [*COMMAND, "verdicts", "export", "--run-id", "latest"],
-        env=env,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    command = [*COMMAND, "verdicts", "export", "--run-id", "latest"]
+    process = subprocess.Popen(command, env=env, **QUIET | {"stdout": subprocess.PIPE})
     assert process.stdout is not None
     assert process.stderr is not None
     with process, process.stdout as out, process.stderr as err:

@@ -1,15 +1,20 @@
-"""Each part of the limiter's script by itself, on a real Redis and in fakeredis."""
+"""Functions of the parts of the limiter's script, on a real Redis and in fakeredis."""
 
+import json
+from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 import redis
 from fakeredis import FakeRedis
 
 from aegish_dist.ratelimit.policy import POLICY
-from tests.lua_part import LuaPart
+from aegish_dist.ratelimit.shared_limiter import script
 
 NOW = 1_000.0
+PARTS = script("state", "buckets", "leases", "pacing", "breaker", "budget")
+Lua = Callable[..., Any]
 
 
 @pytest.fixture(params=["redis", "fakeredis"])
@@ -20,17 +25,31 @@ def client(request: pytest.FixtureRequest) -> redis.Redis:
     return FakeRedis()
 
 
-def test_state_is_kept_for_a_day_and_leases_until_they_expire(client: redis.Redis) -> None:
-    """A document is read as it was written; leases of the past are dropped."""
-    part = LuaPart(client, "state")
+@pytest.fixture
+def lua(client: redis.Redis) -> Lua:
+    """Runs Lua statements after the parts: `v` holds the values, `policy` the `Policy`."""
 
-    found = part.run(
+    def run(body: str, **values: object) -> Any:
+        text = f"""{PARTS}
+local policy, v = cjson.decode(ARGV[1]), cjson.decode(ARGV[2])
+local function body() {body} end
+return cjson.encode(body())"""
+        told = json.dumps({"now": NOW} | values)
+        return json.loads(client.eval(text, 0, msgspec.json.encode(POLICY), told))
+
+    return run
+
+
+def test_state_is_kept_for_a_day_and_leases_until_they_expire(
+    client: redis.Redis, lua: Lua
+) -> None:
+    """A document is read as it was written; leases of the past are dropped."""
+    found = lua(
         "state.write('key', v.document, policy.leases.kept_s)"
         " local document = state.read('key')"
         " state.drop_expired(document.leases, v.now)"
         " return {document = document, missing = state.read('other') == nil}",
         document={"rate": 0.5, "leases": {"a": {"expires": NOW}, "b": {"expires": NOW + 0.1}}},
-        now=NOW,
     )
 
     kept = {"rate": 0.5, "leases": {"b": {"expires": NOW + 0.1}}}
@@ -55,22 +74,22 @@ FILL = "local filled = {buckets.fill(v.owner, 'requests', v.rate, v.size, v.used
     ],
 )
 def test_filling_a_bucket(
-    client: redis.Redis, bucket: dict[str, float] | None, of: dict[str, float], level: float | None
+    lua: Lua, bucket: dict[str, float] | None, of: dict[str, float], level: float | None
 ) -> None:
     """Its level follows rate, burst and debt."""
     owner = {} if bucket is None else {"requests": bucket}
 
     body = FILL + " return {filled = filled[1] and filled[1].bucket, owned = v.owner.requests}"
 
-    found = LuaPart(client, "state", "buckets").run(body, owner=owner, now=NOW, **of)
+    found = lua(body, owner=owner, **of)
 
     full = {"level": pytest.approx(level or 0), "at": NOW}
     assert (found or None) == (None if level is None else {"filled": full, "owned": full})
 
 
-def test_taking_from_buckets(client: redis.Redis) -> None:
+def test_taking_from_buckets(lua: Lua) -> None:
     """The emptiest one decides; the wait is until it holds a batch of a tenth of a second."""
-    found = LuaPart(client, "state", "buckets").run(
+    found = lua(
         "local permits, wait = buckets.take(v.filled, v.wanted, policy.buckets)"
         " local rest, none = buckets.take(v.filled, 0, policy.buckets)"
         " return {permits = permits, wait = wait, levels = {v.filled[1].bucket.level,"
@@ -89,13 +108,12 @@ def test_taking_from_buckets(client: redis.Redis) -> None:
     assert (found["rest"], found["none"], found["rate"]) == (0, True, 20)
 
 
-def test_a_refusal_empties_a_bucket(client: redis.Redis) -> None:
+def test_a_refusal_empties_a_bucket(lua: Lua) -> None:
     """Debts stay, and a model without a bucket gets an empty one."""
-    part = LuaPart(client, "state", "buckets")
     body = "buckets.drain(v.owner, 'requests', v.now) return v.owner.requests"
 
     levels = [
-        part.run(body, owner=owner, now=NOW)["level"]
+        lua(body, owner=owner)["level"]
         for owner in (
             {},
             {"requests": {"level": 5, "at": NOW}},
@@ -115,9 +133,9 @@ def test_a_refusal_empties_a_bucket(client: redis.Redis) -> None:
         (18, 5, 5),
     ],
 )
-def test_shares_of_the_concurrency(client: redis.Redis, limit: int, wants: int, slots: int) -> None:
+def test_shares_of_the_concurrency(lua: Lua, limit: int, wants: int, slots: int) -> None:
     """Beside another worker that wants 30 and holds few."""
-    found = LuaPart(client, "state", "leases").run(
+    found = lua(
         "return {share = leases.share(v.leases, 'a', v.limit, v.wants),"
         " free = leases.share(v.leases, 'a', nil, v.wants) == nil,"
         " in_flight = leases.in_flight(v.leases, 'a', 2)}",
@@ -132,14 +150,13 @@ def test_shares_of_the_concurrency(client: redis.Redis, limit: int, wants: int, 
     assert found == {"share": slots, "free": True, "in_flight": 2 + 4}
 
 
-def test_renewing_a_lease(client: redis.Redis) -> None:
+def test_renewing_a_lease(lua: Lua) -> None:
     """It covers what is held, and is given back by a worker that wants nothing."""
-    found = LuaPart(client, "state", "leases").run(
+    found = lua(
         "leases.renew(v.leases, 'a', 3, 4, 6, v.now, policy.leases)"
         " leases.renew(v.leases, 'b', 3, 0, 0, v.now, policy.leases)"
         " return v.leases",
         leases={"b": {"slots": 1}},
-        now=NOW,
     )
 
     assert found == {"a": {"slots": 4, "held": 4, "wants": 6, "expires": NOW + 5}}
@@ -151,7 +168,7 @@ REPORT: dict[str, Any] = dict.fromkeys((*COUNTS, "pause_s", "tokens"), 0) | {
 }  # fmt: skip
 
 
-def paced(client: redis.Redis, model: dict[str, Any], **values: Any) -> dict[str, Any]:
+def paced(lua: Lua, model: dict[str, Any], **values: Any) -> dict[str, Any]:
     """Return a model's document after a report; a missing one is begun."""
     report = {**REPORT, **values.pop("report", {})}
     fleet = {"waiting": 5, "in_flight": 0, **values}
@@ -160,8 +177,11 @@ def paced(client: redis.Redis, model: dict[str, Any], **values: Any) -> dict[str
         " v.model.drained = pacing.update(v.model, v.report, v.fleet, v.now, policy.pacing)"
         " return v.model"
     )
-    document: dict[str, Any] = LuaPart(client, "state", "pacing").run(
-        body, model=model, report=report, fleet=fleet, now=NOW
+    document: dict[str, Any] = lua(
+        body,
+        model=model,
+        report=report,
+        fleet=fleet,
     )
     return document
 
@@ -177,36 +197,23 @@ RATED = {
     ("changes", "report", "found"),
     [
         # A refusal takes a tenth of a rate that the goodput confirms, and begins an epoch.
-        (
-            {"top": 10},
-            {"refused": 1},
-            {"rate": 9, "top": 10, "epoch": 1, "epoch_at": NOW, "answers": 0, "drained": True},
-        ),
+        ({"top": 10}, {"refused": 1},
+         {"rate": 9, "top": 10, "epoch": 1, "epoch_at": NOW, "answers": 0, "drained": True}),
         # Of 250 calls in 1.25 s 50 were refused and few are answered yet: 160 a second are accepted.
-        (
-            {"rate": 200, "top": 190, "recent": 800, "epoch_at": NOW - 1.25, "answers": 10},
-            {"refused": 50},
-            {"rate": 144, "top": 160},
-        ),
+        ({"rate": 200, "top": 190, "recent": 800, "epoch_at": NOW - 1.25, "answers": 10},
+         {"refused": 50}, {"rate": 144, "top": 160}),
         # Refusals soon after a decrease belong to it; the bucket is emptied all the same.
         ({"epoch_at": NOW - 0.9}, {"refused": 3}, {"rate": 10, "epoch": 0, "drained": True}),
         # While every call is refused, a rate is halved and remembered, and used again after that.
-        (
-            {"answers": 0, "top": 12},
-            {"refused": 1},
-            {"rate": 5, "remembered": {"rate": 10, "top": 12}},
-        ),
-        (
-            {"rate": 5, "remembered": {"rate": 10, "top": 12}},
-            {"answers": 1, "epoch_answers": 1},
-            {"rate": 10, "top": 12, "resumed": True, "remembered": None},
-        ),
+        ({"answers": 0, "top": 12}, {"refused": 1}, {"rate": 5, "remembered": {"rate": 10, "top": 12}}),
+        ({"rate": 5, "remembered": {"rate": 10, "top": 12}}, {"answers": 1, "epoch_answers": 1},
+         {"rate": 10, "top": 12, "resumed": True, "remembered": None}),
     ],
-)
+)  # fmt: skip
 def test_refusals(
-    client: redis.Redis, changes: dict[str, Any], report: dict[str, Any], found: dict[str, Any]
+    lua: Lua, changes: dict[str, Any], report: dict[str, Any], found: dict[str, Any]
 ) -> None:
-    model = paced(client, RATED | changes, report=report)
+    model = paced(lua, RATED | changes, report=report)
     assert {name: model.get(name) for name in found} == {
         name: pytest.approx(value) for name, value in found.items()
     }
@@ -220,24 +227,23 @@ def test_refusals(
         (10.0, 10.0, 10.08),  # near it 0.2 % times the square of two minutes
     ],
 )
-def test_increase(client: redis.Redis, top: float | None, rate: float, grown: float) -> None:
+def test_increase(lua: Lua, top: float | None, rate: float, grown: float) -> None:
     """Answers let the rate grow, by a second's worth since it last did."""
     model = {**RATED, "rate": rate, "epoch_at": NOW - 120}
     if top is not None:
         model["top"] = top
 
-    assert paced(client, model, report={"answers": 3})["rate"] == pytest.approx(grown)
-    assert paced(client, model, report={"answers": 3}, waiting=0)["rate"] == rate
+    assert paced(lua, model, report={"answers": 3})["rate"] == pytest.approx(grown)
+    assert paced(lua, model, report={"answers": 3}, waiting=0)["rate"] == rate
 
 
-def test_a_rate_that_reaches_the_known_limit_is_dropped(client: redis.Redis) -> None:
+def test_a_rate_that_reaches_the_known_limit_is_dropped(lua: Lua) -> None:
     """The known limit holds from then on."""
-    assert "rate" not in paced(client, {**RATED, "rate": 9.9}, report={"answers": 1}, given=10)
+    assert "rate" not in paced(lua, {**RATED, "rate": 9.9}, report={"answers": 1}, given=10)
 
 
-def test_pauses(client: redis.Redis) -> None:
+def test_pauses(lua: Lua) -> None:
     """An overload pauses for a second, a Retry-After for as long as it says, up to five minutes."""
-    part = LuaPart(client, "state", "pacing")
     body = (
         "local asked = pacing.pause(v.model, v.report, v.now, policy.pacing)"
         " return {asked = asked, pause_until = v.model.pause_until}"
@@ -245,7 +251,7 @@ def test_pauses(client: redis.Redis) -> None:
     model = {"pause_until": 0, "overloaded_at": NOW - 6}
 
     found = [
-        part.run(body, model=model, report={**REPORT, **report}, now=NOW)
+        lua(body, model=model, report={**REPORT, **report})
         for report in ({"overloaded": 2}, {"pause_s": 300}, {"pause_s": 301}, {})
     ]
 
@@ -257,7 +263,7 @@ def test_pauses(client: redis.Redis) -> None:
     ]
 
 
-def test_failures_that_are_paid_for_open_the_circuit(client: redis.Redis) -> None:
+def test_failures_that_are_paid_for_open_the_circuit(lua: Lua) -> None:
     """Whatever 429s come between them; only an answer ends the count."""
     body = (
         "breaker.init(v.model)"
@@ -266,8 +272,8 @@ def test_failures_that_are_paid_for_open_the_circuit(client: redis.Redis) -> Non
     )
 
     def broken(model: dict[str, Any], **report: Any) -> dict[str, Any]:
-        values = {"model": model, "report": REPORT | {"alive": True} | report, "now": NOW}
-        document: dict[str, Any] = LuaPart(client, "state", "breaker").run(body, **values)
+        values = {"model": model, "report": REPORT | {"alive": True} | report}
+        document: dict[str, Any] = lua(body, **values)
         return document
 
     before = broken({}, unanswered=POLICY.breaker.unanswered - 1)
@@ -276,9 +282,8 @@ def test_failures_that_are_paid_for_open_the_circuit(client: redis.Redis) -> Non
     assert "parked" not in broken(before, answers=1, unanswered=0)
 
 
-def test_a_ledger(client: redis.Redis) -> None:
+def test_a_ledger(lua: Lua) -> None:
     """The cost up to now and that of all calls in flight bound the calls that may begin."""
-    part = LuaPart(client, "state", "budget")
     body = (
         "budget.spend(v.ledger, v.run, 'lab/a', v.now)"
         " local room, over = budget.room(v.ledger, v.run, 'w|lab/a', 'lab/a')"
@@ -295,16 +300,14 @@ def test_a_ledger(client: redis.Redis) -> None:
     }
     run = {"waiting": 9, "held": 10, "estimate": 10, "spent": 5}
 
-    whole = part.run(body, ledger=ledger, run={**run, "cap": 105}, now=NOW)
-    each = part.run(body, ledger=ledger, run={**run, "model_cap": 70}, now=NOW)
-    over = part.run(body, ledger=ledger, run={**run, "cap": 55}, now=NOW)
+    whole = lua(body, ledger=ledger, run={**run, "cap": 105})
+    each = lua(body, ledger=ledger, run={**run, "model_cap": 70})
+    over = lua(body, ledger=ledger, run={**run, "cap": 55})
 
     assert (whole["room"], whole["over"]) == (2, False)  # 105 - 55 - (10 + 15 + 5) = 20
     assert (each["room"], each["over"]) == (2, False)  # 70 - 25 - (10 + 15) = 20
     assert (over["room"], over["over"]) == (0, True)
     assert (whole["ledger"]["total"], whole["ledger"]["models"]) == (55, {"lab/a": 25})
-    assert whole["ledger"]["leases"]["w|lab/a"] == {
-        **{"cost": 10 + 2 * 10, "model": "lab/a"},
-        "expires": NOW + 5,
-    }
+    reserved = {"cost": 10 + 2 * 10, "model": "lab/a", "expires": NOW + 5}
+    assert whole["ledger"]["leases"]["w|lab/a"] == reserved
     assert "dead|lab/a" not in whole["ledger"]["leases"]
