@@ -114,10 +114,7 @@ def test_findings_of_a_sample_are_those_that_count(session: Session) -> None:
     """Epochs together, of a retried item the newest; models without a verdict are absent."""
     said = {"test/a": {TAR: BLOCKED}, "test/b": {CURL: ALLOWED}}
     stored = stored_run(session, said, models=("test/a", "test/b"), epochs=2)
-    second = {
-        stored.item(TAR, epoch=2): ALLOWED,
-        stored.item(TAR, epoch=2, generation=1): BLOCKED,
-    }
+    second = {stored.item(TAR, epoch=2): ALLOWED, stored.item(TAR, epoch=2, generation=1): BLOCKED}
     answer(session, stored, second)
     run = load_run(session, stored.run_id)
     found = {each.command: each for each in judged_samples(session, run)}

@@ -21,11 +21,7 @@ from aegish_dist.db.engine import transaction
 from aegish_dist.db.fleet import report_worker
 from aegish_dist.db.runs import load_run
 from aegish_dist.db.tables import BatchedItemRow, BatchRow, RunModelRow, SampleRow
-from aegish_dist.pipeline.batches.budget import (
-    batch_budget,
-    committed_usd,
-    has_money_left,
-)
+from aegish_dist.pipeline.batches.budget import batch_budget, committed_usd, has_money_left
 from aegish_dist.pipeline.plan import Request, plan_extension
 from aegish_dist.pipeline.runs import load_submitted_run
 from aegish_dist.pipeline.status import run_status

@@ -109,10 +109,7 @@ def test_google_gets_a_file_and_a_batch() -> None:
     assert [line["request"]["contents"][0]["parts"][0]["text"] for line in lines] == TEXTS
     assert [line["request"]["generationConfig"]["seed"] for line in lines] == [42, 43, 42]
     assert creation.json == {
-        "batch": {
-            "displayName": f"aegish-dist {TOKEN}",
-            "inputConfig": {"fileName": "files/in-1"},
-        }
+        "batch": {"displayName": f"aegish-dist {TOKEN}", "inputConfig": {"fileName": "files/in-1"}}
     }
     assert {ask.headers["x-goog-api-key"] for ask in server.asked} == {KEY}
 

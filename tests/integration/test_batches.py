@@ -27,15 +27,7 @@ from aegish_dist.db.runs import load_run
 from aegish_dist.db.verdicts import look_up
 from aegish_dist.errors import ProviderError
 from aegish_dist.pipeline.control import plan_retry, release_run
-from tests.integration.batch_provider import (
-    ANSWER,
-    BROKEN,
-    MODEL,
-    PACE,
-    RUN,
-    a_bench,
-    refused,
-)
+from tests.integration.batch_provider import ANSWER, BROKEN, MODEL, PACE, RUN, a_bench, refused
 
 ENDED = BatchReport(True, "completed")
 GOES_ON = BatchReport(False, "in_progress")

@@ -12,13 +12,7 @@ from aegish_dist.core.status import State
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.fleet import REPORT_AGE, items_under_way, report_worker
 from aegish_dist.db.missing import open_queues
-from aegish_dist.db.runs import (
-    database_time,
-    held_among,
-    hold,
-    load_run,
-    release,
-)
+from aegish_dist.db.runs import database_time, held_among, hold, load_run, release
 from aegish_dist.db.verdicts import look_up
 from aegish_dist.pipeline.status import run_status
 from tests.integration.command_line import CommandLine, write_lines

@@ -177,12 +177,7 @@ def paced(lua: Lua, model: dict[str, Any], **values: Any) -> dict[str, Any]:
         " v.model.drained = pacing.update(v.model, v.report, v.fleet, v.now, policy.pacing)"
         " return v.model"
     )
-    document: dict[str, Any] = lua(
-        body,
-        model=model,
-        report=report,
-        fleet=fleet,
-    )
+    document: dict[str, Any] = lua(body, model=model, report=report, fleet=fleet)
     return document
 
 
