@@ -41,20 +41,12 @@ _OF_AN_OPINION = (
 
 def with_opinion(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add `--scoring`, `--targets` and `--overlay`, read into the parameter `opinion`."""
-
-    def load(*named: Any) -> dict[str, Any]:
-        return {"opinion": load_opinion(*named)}
-
-    return _with_opinions(function, load)
+    return _with_opinions(function, lambda *named: {"opinion": load_opinion(*named)})
 
 
 def with_opinions(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the same, read into a list `opinions`: `--scoring all` is one for each named rule set."""
-
-    def load(*named: Any) -> dict[str, Any]:
-        return {"opinions": load_opinions(*named)}
-
-    return _with_opinions(function, load)
+    return _with_opinions(function, lambda *named: {"opinions": load_opinions(*named)})
 
 
 def _with_opinions(

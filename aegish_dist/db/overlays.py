@@ -92,62 +92,51 @@ def overlay_in_run(
 def _in_run(session: Session, run: Run, overlay: Overlay, elsewhere: Elsewhere) -> OverlayInRun:
     names = {dataset.name for dataset in run.datasets}
     changes = [change for change in overlay.changes if change.dataset in names]
-    found = _Found(session, changes, _FIND_IN_RUN, run=run.run_id)
-    samples = {change: each for change in changes if (each := found.sample(change)) is not None}
+    found = _found(session, changes, _FIND_IN_RUN, run=run.run_id)
+    samples = {change: _sample(change, rows) for change, rows in found.items() if rows}
     absent = [change for change in changes if change not in samples]
-    stored = _Found(session, absent, _FIND_STORED, names=list(names))
+    stored = _found(session, absent, _FIND_STORED, names=list(names))
     for change in absent:
-        if not stored.rows(change) and not elsewhere(change):
+        if not stored[change] and not elsewhere(change):
             raise OpinionError(f"{change} is not in dataset '{change.dataset}'")
     _require_distinct(tuple(samples.values()))
     ignored = tuple(change for change in overlay.changes if change not in samples)
     return OverlayInRun(tuple(samples.values()), ignored)
 
 
-class _Found:
-    """Stored samples by what corrections say of them."""
-
-    def __init__(
-        self,
-        session: Session,
-        changes: Sequence[LabelChange],
-        statement: TextClause,
-        **values: object,
-    ) -> None:
-        self._by_id: defaultdict[tuple[str, str], list[Row[Any]]] = defaultdict(list)
-        self._by_command: defaultdict[tuple[str, str], list[Row[Any]]] = defaultdict(list)
-        if not changes:
-            return
+def _found(
+    session: Session, changes: Sequence[LabelChange], statement: TextClause, **values: object
+) -> dict[LabelChange, Sequence[Row[Any]]]:
+    """Return the stored samples that each correction may mean."""
+    by_name: defaultdict[tuple[str, bool, str], list[Row[Any]]] = defaultdict(list)
+    if changes:
         values["ids"] = [each.sample_id for each in changes if each.sample_id]
         values["commands"] = [each.command for each in changes if not each.sample_id]
         for row in session.execute(statement, values):
-            self._by_id[row.dataset, row.sample_id].append(row)
-            self._by_command[row.dataset, row.command].append(row)
+            by_name[row.dataset, True, row.sample_id].append(row)
+            by_name[row.dataset, False, row.command].append(row)
+    return {
+        each: by_name[each.dataset, bool(each.sample_id), each.sample_id or each.command or ""]
+        for each in changes
+    }
 
-    def rows(self, change: LabelChange) -> Sequence[Row[Any]]:
-        if change.sample_id:
-            return self._by_id.get((change.dataset, change.sample_id), ())
-        return self._by_command.get((change.dataset, change.command or ""), ())
 
-    def sample(self, change: LabelChange) -> ChangedSample | None:
-        """Return the one sample that a correction means; None when there is none."""
-        rows = self.rows(change)
-        if not rows:
-            return None
-        if len(rows) > 1:
-            ids = ", ".join(sorted(row.sample_id for row in rows))
-            raise OpinionError(
-                f"{change} is {len(rows)} samples of dataset '{change.dataset}': give its "
-                f"`sample`, one of {ids}"
-            )
-        (row,) = rows
-        if change.command not in (None, row.command):
-            raise OpinionError(
-                f"{change} of dataset '{change.dataset}' has another command, {row.command!r}"
-            )
-        return ChangedSample(
-            row.key, row.dataset, TrueLabel(row.target), row.category, row.cluster, change
+def _sample(change: LabelChange, rows: Sequence[Row[Any]]) -> ChangedSample:
+    """Return the one sample that a correction means."""
+    if len(rows) > 1:
+        ids = ", ".join(sorted(row.sample_id for row in rows))
+        raise OpinionError(
+            f"{change} is {len(rows)} samples of dataset '{change.dataset}': give its "
+            f"`sample`, one of {ids}"
         )
+    (row,) = rows
+    if change.command not in (None, row.command):
+        raise OpinionError(
+            f"{change} of dataset '{change.dataset}' has another command, {row.command!r}"
+        )
+    return ChangedSample(
+        row.key, row.dataset, TrueLabel(row.target), row.category, row.cluster, change
+    )
 
 
 def _require_distinct(samples: Sequence[ChangedSample]) -> None:
