@@ -102,28 +102,33 @@ def compare(opinion: Opinion, **options: Any) -> int:
 
 
 def _check(options: dict[str, Any]) -> None:
-    if options["run_id"] is not None and options["runs"]:
-        raise click.UsageError("--run-id and --runs exclude each other")
-    if options["runs"] and len(options["runs"]) < 2:
-        raise click.UsageError("--runs takes a baseline and at least one other run: BASE,NEW")
-    _check_format(options)
-    if not options["gate"]:
-        if options["junit"] is not None:
-            raise click.UsageError("--junit needs --gate")
-        return
-    if options["junit"] is not None and options["junit"] == options["output"]:
-        raise click.UsageError("--junit and --output name the same file")
-    if options["margin"] is None:
-        raise click.UsageError("--gate needs --margin: how much worse a candidate may be")
-    if not options["runs"] and len(options["models"]) < 2:
-        raise click.UsageError("--gate needs --models BASELINE,CANDIDATE[,...] within a run")
-
-
-def _check_format(options: dict[str, Any]) -> None:
-    if options["as_json"] and options["form"] not in (None, "json"):
-        raise click.UsageError("--json and --format exclude each other")
-    if options["run_columns"] and (options["as_json"] or options["form"] in ("csv", "json")):
-        raise click.UsageError("--run-columns is for table, markdown, latex")
+    runs, junit, form = options["runs"], options["junit"], options["form"]
+    gate, as_json = options["gate"], options["as_json"]
+    refused = (
+        (options["run_id"] is not None and runs, "--run-id and --runs exclude each other"),
+        (len(runs) == 1, "--runs takes a baseline and at least one other run: BASE,NEW"),
+        (as_json and form not in (None, "json"), "--json and --format exclude each other"),
+        (
+            options["run_columns"] and (as_json or form in ("csv", "json")),
+            "--run-columns is for table, markdown, latex",
+        ),
+        (junit is not None and not gate, "--junit needs --gate"),
+        (
+            junit is not None and junit == options["output"],
+            "--junit and --output name the same file",
+        ),
+        (
+            gate and options["margin"] is None,
+            "--gate needs --margin: how much worse a candidate may be",
+        ),
+        (
+            gate and not runs and len(options["models"]) < 2,
+            "--gate needs --models BASELINE,CANDIDATE[,...] within a run",
+        ),
+    )
+    for is_wrong, problem in refused:
+        if is_wrong:
+            raise click.UsageError(problem)
 
 
 def _compared(opinion: Opinion, options: dict[str, Any]) -> ComparisonData:

@@ -5,7 +5,7 @@ the worker, so that a worker whose lease has ended changes nothing any more.
 """
 
 import math
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -80,9 +80,7 @@ def batchable_items(
     streamed = {"yield_per": STREAM_ROWS}
     values = {"run": run_id, "model": run_model_id}
     with session.execute(_BATCHABLE, values, execution_options=streamed) as rows:
-        for row in rows:
-            item = BatchItem(row.sample_key, row.epoch, row.generation)
-            yield BatchRequest(item, row.command)
+        yield from map(_request, rows)
 
 
 def save_batch(
@@ -97,32 +95,32 @@ def save_batch(
     Args:
         expected_usd: Expected cost; None when a price is unknown.
     """
-    values = {
-        "run_model_id": run_model_id,
-        "token": token,
-        "state": BatchState.PLANNED.value,
-        "requests": len(items),
-        "expected_usd": expected_usd,
-    }
-    batch_id = session.execute(insert(BatchRow).values(values).returning(BatchRow.id)).scalar_one()
+    planned = insert(BatchRow).values(
+        run_model_id=run_model_id,
+        token=token,
+        state=BatchState.PLANNED.value,
+        requests=len(items),
+        expected_usd=expected_usd,
+    )
+    batch_id = session.execute(planned.returning(BatchRow.id)).scalar_one()
     session.execute(_PUT, {"batch": batch_id, **_columns(items)})
     return batch_id
 
 
-def _columns(items: Iterable[BatchItem]) -> dict[str, list[int]]:
-    taken = list(items)
+def _columns(items: Collection[BatchItem]) -> dict[str, list[int]]:
     return {
-        "keys": [item.sample_key for item in taken],
-        "epochs": [item.epoch for item in taken],
-        "generations": [item.generation for item in taken],
+        "keys": [item.sample_key for item in items],
+        "epochs": [item.epoch for item in items],
+        "generations": [item.generation for item in items],
     }
 
 
 def requests_of(session: Session, batch_id: int) -> list[BatchRequest]:
-    return [
-        BatchRequest(BatchItem(row.sample_key, row.epoch, row.generation), row.command)
-        for row in session.execute(_REQUESTS, {"batch": batch_id})
-    ]
+    return list(map(_request, session.execute(_REQUESTS, {"batch": batch_id})))
+
+
+def _request(row: Row[Any]) -> BatchRequest:
+    return BatchRequest(BatchItem(row.sample_key, row.epoch, row.generation), row.command)
 
 
 def settle_items(session: Session, batch_id: int, problems: Mapping[BatchItem, str]) -> None:
@@ -133,7 +131,7 @@ def settle_items(session: Session, batch_id: int, problems: Mapping[BatchItem, s
     session.execute(_FORGET_ANSWERED, {"batch": batch_id})
     if problems:
         words = [clean_text(problem) for problem in problems.values()]
-        values = {"batch": batch_id, "problems": words, **_columns(problems)}
+        values = {"batch": batch_id, "problems": words, **_columns(problems.keys())}
         session.execute(_NAME_PROBLEMS, values)
     session.execute(_ASK_LIVE, {"batch": batch_id, "tries": MAX_TRIES})
 
