@@ -9,13 +9,12 @@ are JSON or CSV that PostgreSQL writes itself.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import cache
 from itertools import product
 from typing import Any, NamedTuple
 
 from msgspec.inspect import DecimalType, DictType
 from psycopg import ClientCursor
-from sqlalchemy import Row, TextClause, select, text
+from sqlalchemy import Row, select, text
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.outcome import READ, ErrorClass, Outcome, StopKind
@@ -240,14 +239,7 @@ def find_samples(
         "limit": limit,
     }
     return [
-        FoundSample(
-            row.key,
-            row.dataset_id,
-            row.dataset,
-            row.sample_id,
-            sample_of(row),
-            row.rank,
-        )
+        FoundSample(row.key, row.dataset_id, row.dataset, row.sample_id, sample_of(row), row.rank)
         for row in session.execute(_FIND, values)
     ]
 
@@ -275,23 +267,6 @@ def read_about(
     return list(verdicts)
 
 
-class _Statements(NamedTuple):
-    commands: TextClause
-    inconsistent: TextClause
-    verdicts: TextClause
-
-
-@cache
-def _statements(counts: str, columns: tuple[str, ...], *, one_epoch: bool) -> _Statements:
-    names = ", ".join(f"verdict.{_FIELDS[name].column} AS {name}" for name in columns)
-    commands = "choose_commands_of_one_epoch" if one_epoch else "choose_commands"
-    return _Statements(
-        statement(commands, counts=counts),
-        statement("choose_inconsistent", counts=counts),
-        statement("read_verdicts", {"columns": names}, counts=counts),
-    )
-
-
 class _Reader:
     """Reads the verdicts of a run that meet some conditions, a range of samples at a time."""
 
@@ -313,7 +288,11 @@ class _Reader:
         missed = models.keys if chosen.missed_by_all else chosen.missed_by
         self._missed = [models.keys[name] for name in sorted(set(missed))]
         counts = "newest" if models.retried and not superseded else "every"
-        self._sql = _statements(counts, columns, one_epoch=run.epochs == 1)
+        commands = "choose_commands_of_one_epoch" if run.epochs == 1 else "choose_commands"
+        read = ", ".join(f"verdict.{_FIELDS[name].column} AS {name}" for name in columns)
+        self._choose_commands = statement(commands, counts=counts)
+        self._choose_inconsistent = statement("choose_inconsistent", counts=counts)
+        self._read = statement("read_verdicts", {"columns": read}, counts=counts)
         self._by_code = {
             code: (outcome_of(code), judged.rule.labels[finding_of(code)], error_class_of(code))
             for code in CODES
@@ -337,7 +316,7 @@ class _Reader:
         bounds = part.bounds()
         chosen = self._chosen_commands(bounds) | self._inconsistent(bounds)
         rows = self._session.execute(
-            self._sql.verdicts, self._values | chosen | bounds | {"limit": limit}
+            self._read, self._values | chosen | bounds | {"limit": limit}
         ).all()
         verdicts = tuple(self._verdict(row, part) for row in rows if row.place is not None)
         return ListedPart(verdicts, rows[0].matched)
@@ -362,7 +341,11 @@ class _Reader:
 
     def _conditions(self) -> dict[str, object]:
         chosen = self._chosen
-        codes = [code for code in CODES if self._has_outcome(code)]
+        codes = [
+            code
+            for code, (outcome, label, _) in self._by_code.items()
+            if any(each is outcome or each is label for each in chosen.outcomes)
+        ]
         pattern = f"%{escaped_pattern(chosen.text)}%" if chosen.text else None
         return {
             "models": self._shown,
@@ -373,25 +356,18 @@ class _Reader:
             "pattern": pattern,
         }
 
-    def _has_outcome(self, code: int) -> bool:
-        outcome, label, _ = self._by_code[code]
-        return any(
-            outcome is each if isinstance(each, Outcome) else label is each
-            for each in self._chosen.outcomes
-        )
-
     def _chosen_commands(self, bounds: Mapping[str, object]) -> dict[str, object]:
         if not (self._chosen.disputed or self._missed):
             return {"keys": None}
         models = {"models": self.compared, "compared": self._shown, "missed": self._missed}
         values = {**self._labels, **bounds, **models, "disputed": self._chosen.disputed}
-        return {"keys": list(self._session.scalars(self._sql.commands, values))}
+        return {"keys": list(self._session.scalars(self._choose_commands, values))}
 
     def _inconsistent(self, bounds: Mapping[str, object]) -> dict[str, object]:
         if not self._chosen.inconsistent:
             return {"inconsistent_models": None, "inconsistent_keys": None}
         values = {"models": self._shown, "actions": _ACTIONS, **bounds}
-        rows = self._session.execute(self._sql.inconsistent, values).all()
+        rows = self._session.execute(self._choose_inconsistent, values).all()
         return {
             "inconsistent_models": [row.run_model_id for row in rows],
             "inconsistent_keys": [row.sample_key for row in rows],
