@@ -202,16 +202,16 @@ def next_batch(
     taken: list[BatchItem] = []
     size, usd, known, short = 0, Decimal(0), True, False
     for each in items:
-        size, usd = size + each.bytes, usd + (each.usd or 0)
+        size += each.bytes
         # A request that is too large by itself is the provider's to refuse.
         if taken and (len(taken) == limits.requests or size > limits.bytes):
-            usd -= each.usd or 0
             break
-        if left_usd is not None and usd > left_usd:
-            usd, short = usd - (each.usd or 0), True
+        with_it = usd + (each.usd or 0)
+        if left_usd is not None and with_it > left_usd:
+            short = True
             break
         taken.append(each.item)
-        known = known and each.usd is not None
+        usd, known = with_it, known and each.usd is not None
     return BatchSelection(tuple(taken), usd if known else None, short)
 
 

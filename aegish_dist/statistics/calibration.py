@@ -24,10 +24,6 @@ def brier(cells: Iterable[ConfidenceCell], rule: ScoringRule) -> Estimate:
 
     `mean((c - o)^2)` with o = 1 for a correct verdict, else 0 (Brier 1950, Monthly Weather Review
     78:1). 0 is best, 0.25 is what a constant 0.5 earns. `stderr` is that of a mean.
-
-    Returns:
-        The estimate; undefined without a stated confidence. No interval where all verdicts have
-        the same squared distance.
     """
     judged = _judge(cells, rule)
     return _mean(
@@ -44,9 +40,6 @@ def expected_calibration_error(cells: Iterable[ConfidenceCell], rule: ScoringRul
     stderr, by the delta method, the sign of each bin's gap is taken as fixed; the error is then the
     mean of `sign_b (o - c)`, whose square is `(o - c)^2`, so that
     `stderr = sqrt((brier - ece^2) / (n - 1))`. Near 0 the error itself is biased upwards.
-
-    Returns:
-        The estimate; undefined without a stated confidence.
     """
     judged = _judge(cells, rule)
     gaps: defaultdict[int, int] = defaultdict(int)

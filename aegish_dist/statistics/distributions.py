@@ -203,11 +203,7 @@ class Term:
 
 
 def maximise(terms: Sequence[Term], mean: float, sd: float, start: float) -> float:
-    """Return the coefficient of the highest posterior probability, by Newton's method.
-
-    Args:
-        sd: Standard deviation of that prior, > 0.
-    """
+    """Return the coefficient of the highest posterior probability, by Newton's method."""
     x = start
     for _ in range(_STEPS):
         gradient, curvature = (mean - x) / sd**2, 1 / sd**2

@@ -36,12 +36,8 @@ def rank(
     of a group, neither of which leads it, one may be better than the other.
 
     Args:
-        scores: The aegish score of each model, by canonical model id.
         p_adjusted: Of the paired differences of the score, by pair of models; a pair that is absent
             or None is taken to be alike.
-
-    Returns:
-        One place for each model.
     """
     places: list[Rank] = []
     leader: str | None = None
@@ -68,15 +64,11 @@ def snapshot_document(
     earlier: Snapshot | None = None,
     p_adjusted: Mapping[frozenset[str], float | None] | None = None,
 ) -> dict[str, list[JsonObject]]:
-    """Return the document of a snapshot.
+    """Return `models`, sorted by id, and `ranking`, the best first.
 
     Args:
-        measured: Metrics under one rule set, in any order.
         earlier: A snapshot that has the entries of the models that were not measured.
-        p_adjusted: By pair of models, of no difference of the score, as `ranking.rank` takes it.
-
-    Returns:
-        `models`, sorted by id, and `ranking`, the best first.
+        p_adjusted: As `rank` takes it.
     """
     entries = {each.model: model_entry(each) for each in measured}
     kept = {} if earlier is None else {e["model"]: e for e in earlier.document["models"]}

@@ -19,11 +19,7 @@ class GateVerdict(StrEnum):
 
 
 def gate(difference: Difference, margin: float) -> GateVerdict:
-    """Decide whether a candidate may replace the baseline.
-
-    Args:
-        margin: How much worse a candidate may be, > 0.
-    """
+    """Decide whether a candidate that may be worse by a margin may replace the baseline."""
     if difference.ci_low is None or difference.ci_high is None:
         return GateVerdict.INCONCLUSIVE
     if difference.ci_low > -margin:
@@ -37,9 +33,6 @@ def commands_needed(difference: Difference, margin: float) -> int | None:
     With so many, at the variance seen, `mde` is the margin: a true difference of that size is
     found in 80 % of runs, and a candidate as good as the baseline passes a gate of that margin in
     80 %.
-
-    Args:
-        margin: The difference to tell apart, > 0.
     """
     if difference.mde is None or margin <= 0:
         return None
@@ -49,11 +42,7 @@ def commands_needed(difference: Difference, margin: float) -> int | None:
 def commands_to_decide(difference: Difference, margin: float) -> int | None:
     """Return how many samples would decide a gate in 80 % of runs if the truth is what was seen.
 
-    Args:
-        margin: How much worse a candidate may be, > 0.
-
-    Returns:
-        Samples on both sides; None if unknown, or if the difference seen is the margin itself.
+    None if unknown, or if the difference seen is the margin itself.
     """
     seen = difference.difference
     return None if seen is None else commands_needed(difference, abs(seen + margin))
@@ -94,9 +83,6 @@ def missed(document: Mapping[str, Any], thresholds: Mapping[str, float]) -> Iter
 
     The lower end of the interval has to reach them. A metric without an interval is a fact: its
     value decides.
-
-    Args:
-        thresholds: The least values by metric, in [0, 1].
     """
     for entry in document["models"]:
         for metric, least in thresholds.items():

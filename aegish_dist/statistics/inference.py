@@ -90,11 +90,7 @@ def clustered_variance(strata: Sequence[ClusterSums]) -> ClusteredVariance | Non
     `W_gg = sum_k w_k^2 n_gk / N_k^2` and `W_gh = -sum_k w_k^2 x_gk x_hk / N_k`. G equal clusters of
     a single stratum have G - 1.
 
-    Args:
-        strata: One for each mean, with at least one sample.
-
-    Returns:
-        The variance; None where a stratum has fewer than two clusters.
+    None where a stratum has fewer than two clusters.
     """
     if any(stratum.clusters < 2 for stratum in strata):
         return None
@@ -212,12 +208,7 @@ LEVEL = 0.05  # of a test; two sides are called different at an adjusted p below
 
 
 def mcnemar(a_only: int, b_only: int) -> float:
-    """Return the exact two-sided p of McNemar's test, from the discordant samples.
-
-    Args:
-        a_only: Samples that only one side had right.
-        b_only: Samples that only the other had right.
-    """
+    """Return the exact two-sided p of McNemar's test, from the discordant samples."""
     return min(1.0, 2 * binomial_cdf(min(a_only, b_only), a_only + b_only, 0.5))
 
 

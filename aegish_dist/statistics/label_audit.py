@@ -93,7 +93,6 @@ def audit(
     state different actions, as a mean over models.
 
     Args:
-        models: Their ids, in the order of the result.
         top: Length of each list, at least 1.
     """
     answered = [sample for sample in samples if sample.findings]
@@ -285,8 +284,7 @@ def draft_overlay(
 ) -> Overlay:
     """Return an overlay that turns over each label that is more probably wrong than right.
 
-    Args:
-        base: The overlay under which they were found, which the draft continues; None for none.
+    It continues the overlay under which the labels were found, if there is one.
     """
     changes = tuple(
         LabelChange(

@@ -88,9 +88,6 @@ def fit_labels(patterns: Sequence[VotePattern], sides: Sides) -> FittedLabels:
 
     Done twice, because only the first result tells errors about a command from a wrong label, and
     so models that err alike from models that are right alike.
-
-    Args:
-        patterns: Each with a vote per model; at least one.
     """
     trust = [1.0] * len(patterns)
     for _ in range(2):

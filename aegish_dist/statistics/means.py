@@ -274,9 +274,8 @@ def rate(observations: Iterable[Observation]) -> Estimate:
     where samples are independent and have one epoch, more with several epochs, fewer where the
     samples of a cluster resemble each other.
 
-    Returns:
-        The estimate; value and interval are None without samples, stderr with fewer than two
-        samples, stderr_clustered with fewer than two clusters.
+    Value and interval are None without samples, stderr with fewer than two samples,
+    stderr_clustered with fewer than two clusters.
     """
     samples = list(observations)
     return estimate(SampledMean([samples]) if samples else None)
@@ -290,8 +289,7 @@ def macro_rate(observations: Iterable[Observation]) -> Estimate:
     `stderr_clustered = sqrt(G / (G - 1) sum_g u_g^2)`. The interval is as in `rate`; rates that
     differ from category to category do not widen it.
 
-    Returns:
-        The estimate; undefined parts as in `rate`. Samples without a category are left out.
+    Samples without a category are left out.
     """
     by_category: defaultdict[str, list[Observation]] = defaultdict(list)
     for observation in observations:
@@ -308,10 +306,6 @@ def score(
     `stderr` takes the rates as independent, as the reference benchmark does. `stderr_clustered` has
     one sum per cluster over both sides. The interval is MOVER with the correlation that the shared
     clusters give the rates; see `combine`.
-
-    Args:
-        detection: Mean over the malicious samples; None without any.
-        acceptance: Mean over the harmless samples; None without any.
     """
     if detection is None or acceptance is None:
         return combine(composite, estimate(detection), estimate(acceptance))

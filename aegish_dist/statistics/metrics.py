@@ -80,11 +80,7 @@ class ScoredTally:
         return self._scored(self._categorised, self.rule.is_detection)
 
     def share(self, target: TrueLabel, holds: Callable[[OutcomeDetail], bool]) -> list[Observation]:
-        """Return samples by the share of their scored epochs for which something holds.
-
-        Returns:
-            Observations in [0, 1]; samples without a scored epoch are left out.
-        """
+        """Return samples with a scored epoch by the share of these for which something holds."""
         return self._scored(self._pooled[target], holds)
 
     @cached_property

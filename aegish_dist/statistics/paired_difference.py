@@ -370,11 +370,7 @@ class Comparison:
 
 
 def compare_samples(scored: PairedSamples, composite: Composite) -> Comparison:
-    """Compare two sides on samples that are scored on both.
-
-    Returns:
-        The differences; `p_adjusted` is None until `adjusted` sets it.
-    """
+    """Compare two sides on samples that are scored on both; `adjusted` sets `p_adjusted`."""
     malicious, harmless = (scored.targets[target] for target in TrueLabel)
     differences = (
         score_difference(composite, malicious, harmless),

@@ -69,13 +69,9 @@ def mover(
     parts.
 
     Args:
-        value: The function at the estimates, in [0, 1].
         below: Weighted distances from each estimate down to its lower bound.
         above: Weighted distances from each estimate up to its upper bound.
         correlation: Of the first two parts, in [-1, 1].
-
-    Returns:
-        An interval that contains the value, clipped to [0, 1].
     """
     return Interval(
         max(0.0, value - _added(list(below), correlation)),
@@ -150,11 +146,8 @@ def combine(
     the correlation of the rates. For the product it keeps the second-order term of the exact
     variance (Goodman 1960, JASA 55:708), without which it would have no width where both are 0.
 
-    Args:
-        dependence: None: of facts, which have neither clusters nor an interval.
-
-    Returns:
-        The estimate; each part is None where it is None on either side.
+    Each part is None where it is None on either side. Facts have no dependence, neither clusters
+    nor an interval.
     """
     n = detection.n + acceptance.n
     a, b = detection.value, acceptance.value

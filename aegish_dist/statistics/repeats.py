@@ -118,11 +118,7 @@ class Components:
     """Of one epoch about the mean of its command; None where no command has two scored epochs."""
 
     def of_mean(self, samples: float, epochs: float) -> float | None:
-        """Return the variance of the mean of so many independent commands.
-
-        Returns:
-            None where the effect of epochs is unknown and they are not 1; they may be infinite.
-        """
+        """Return the variance of the mean of independent commands; None where it is unknown."""
         if self.within is None:
             return self.between / samples if epochs == 1 else None
         return (self.between + self.within / epochs) / samples
@@ -147,14 +143,12 @@ class SplitVariance:
 
         What is reliable of `shared` stays as it is. The rest, which few commands show by chance,
         shrinks with more commands as the independent parts do.
+        The variance is at least a tenth of what it were without clusters: an estimate of so much
+        offsetting is chance. None where the effect of epochs is unknown.
 
         Args:
             samples: By stratum, commands of the same data sets, > 0.
             epochs: Epochs of each, > 0; may be infinite.
-
-        Returns:
-            The variance, at least a tenth of what it were without clusters: an estimate of so much
-            offsetting is chance. None where the effect of epochs is unknown.
         """
         parts = [each.of_mean(n, epochs) for each, n in zip(self.strata, samples, strict=True)]
         known = [part for part in parts if part is not None]
@@ -167,11 +161,7 @@ class SplitVariance:
 
 
 def split_variance(strata: Sequence[RepeatedStratum]) -> SplitVariance | None:
-    """Split the clustered variance of the sum of the means of strata.
-
-    Returns:
-        None where a stratum has fewer than two clusters.
-    """
+    """Split the clustered variance of the sum of the means of strata; None of one cluster."""
     clustered = clustered_variance([each.cluster_sums for each in strata])
     if clustered is None:
         return None

@@ -186,12 +186,6 @@ def test_three_epochs_are_narrower_than_one() -> None:
     assert _width(thrice) < 0.65 * _width(once)
 
 
-def test_epochs_that_repeat_the_first_answer_tell_no_more_than_it() -> None:
-    """A deterministic model has averages of 0 and 1, whatever the epochs."""
-    assert rate(_binary(190, 200)) == rate(_binary(190, 200))
-    assert SampledMean([_binary(190, 200)]).effective_samples == pytest.approx(200)
-
-
 @pytest.mark.parametrize("samples", [1, 5, 500])
 def test_one_cluster_is_one_observation(samples: int) -> None:
     """However large it is: other clusters may be different."""
