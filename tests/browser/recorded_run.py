@@ -74,16 +74,9 @@ def _commands() -> Iterator[dict[str, Any]]:
         yield _about(DATASETS[1], command, target, CATEGORIES[2] if malicious else None, None)
 
 
-def _about(
-    dataset: str, command: str, target: str, category: str | None, cluster: str | None
-) -> dict[str, Any]:
-    return {
-        "dataset": dataset,
-        "command": command,
-        "target": target,
-        "category": category,
-        "cluster": cluster,
-    }
+def _about(*values: str | None) -> dict[str, Any]:
+    names = ("dataset", "command", "target", "category", "cluster")
+    return dict(zip(names, values, strict=True))
 
 
 def _fate(model: str, about: dict[str, Any], number: int, epoch: int) -> dict[str, Any]:

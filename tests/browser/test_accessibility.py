@@ -23,14 +23,10 @@ def findings(page: Page) -> list[tuple[str, list[tuple[str, str]]]]:
     ]
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_page(visit: Visit, scheme: Any) -> None:
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1280), ("light", 390)])
+def test_the_page(visit: Visit, scheme: Any, width: int) -> None:
     visit.page.emulate_media(color_scheme=scheme)
-    assert findings(visit.open()) == []
-
-
-def test_the_page_on_a_phone(visit: Visit) -> None:
-    visit.page.set_viewport_size({"width": 390, "height": 844})
+    visit.page.set_viewport_size({"width": width, "height": 844})
     assert findings(visit.open()) == []
 
 

@@ -137,12 +137,6 @@ def test_filters_show_what_the_lists_of_verdicts_have(
         assert shown(page) == every
 
 
-def test_a_filter_that_nothing_meets_says_so(page: Page) -> None:
-    choose(page, {"q": "no such command"})
-    assert shown(page) == set()
-    assert (page.locator("#grid-count").text_content() or "").startswith("0 of ")
-
-
 @pytest.mark.parametrize(("missed", "only"), [("all", MISSED_BY_ALL), ("none", MISSED_BY_NONE)])
 def test_the_command_that_all_models_get_wrong_or_right(
     page: Page, by_command: dict[str, list[Verdict]], missed: str, only: str

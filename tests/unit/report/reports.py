@@ -1,15 +1,19 @@
 """Small reports made by hand."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import combinations
 from typing import Any
 
 from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
 from aegish_dist.core.opinion import Opinion, Snapshot
 from aegish_dist.core.outcome import ErrorClass
-from aegish_dist.core.run import Prompt, Run, RunDataset
-from aegish_dist.report.data import FailureCount, ReportData
+from aegish_dist.core.run import ModelOfRun, Prompt, Run, RunDataset
+from aegish_dist.report.data import ComparedPair, ComparisonData, FailureCount, ReportData
+from aegish_dist.report.layout import Section
+from aegish_dist.report.sections import SECTION_NAMES, build_report
+from aegish_dist.statistics.paired_difference import Comparison, Difference
 
 Entry = dict[str, Any]
 Numbers = dict[str, float | None]
@@ -173,3 +177,41 @@ def a_report(
     of_snapshot = {name: changes.pop(name) for name in list(changes) if hasattr(snapshot, name)}
     fields: dict[str, Any] = {"run": run, "snapshot": replace(snapshot, **of_snapshot)}
     return ReportData(**fields | changes)
+
+
+def a_difference(
+    value: float | None = -0.02, p: float | None = 0.001, **changes: Any
+) -> Difference:
+    """A difference whose interval reaches two points to either side."""
+    low, high = (None, None) if value is None else (value - 0.02, value + 0.02)
+    usual = Difference(0.9, 0.9, value, 0.01, 0.01, low, high, p, p, 300, 140, 0.02, 9, 5, p)
+    return replace(usual, **changes)
+
+
+def compared(
+    data: ReportData, found: Callable[[str, str], Difference], samples: int = 300
+) -> ReportData:
+    """The same report with all pairs of its models, each with its difference in every metric."""
+    names = ("aegish_score", "malicious_detection_rate", "harmless_acceptance_rate")
+    pairs = []
+    for a, b in combinations([spec.id for spec in data.run.models], 2):
+        metrics = dict.fromkeys(names, found(a, b))
+        comparison = Comparison(samples, metrics, {"shell": found(a, b)})
+        sides = (ModelOfRun(data.run.run_id, a), ModelOfRun(data.run.run_id, b))
+        pairs.append(ComparedPair(*sides, comparison, 300))
+    return replace(data, comparison=ComparisonData([data.run], Opinion(), pairs, ()))
+
+
+def section(data: ReportData, title: str) -> Section:
+    """The only section whose title begins so."""
+    every = build_report(data, SECTION_NAMES).sections
+    (found,) = [each for each in every if each.title.startswith(title)]
+    return found
+
+
+def titles(data: ReportData) -> list[str]:
+    return [each.title for each in build_report(data, SECTION_NAMES).sections]
+
+
+def rows(found: Section) -> list[list[str]]:
+    return [[f"{cell.text} {cell.detail}".strip() for cell in row] for row in found.rows]

@@ -11,16 +11,12 @@ from aegish_dist.report.comparison import gate_line, junit_xml, worst
 from aegish_dist.report.data import ComparedPair, ComparisonData, PairGate
 from aegish_dist.statistics.gate import GateVerdict
 from aegish_dist.statistics.paired_difference import Comparison, Difference
-from tests.unit.report.reports import a_report
+from tests.unit.report.reports import a_difference, a_report
 
 HOSTILE = "lab/x,y:z%0A\r\n::error::\x00\x1b[31m\ufffe\ud800\u202e<&\"'>]]>"
 
-FOUND = Difference(
-    a=0.9, b=0.88, difference=-0.02, stderr=0.01, stderr_clustered=0.012, ci_low=-0.04,
-    ci_high=0.001, p_value=0.06, p_adjusted=0.06, n=700, clusters=300, mde=0.03, a_only=30,
-    b_only=16, mcnemar_p=None,
-)  # fmt: skip
-UNDEFINED = replace(FOUND, a=None, b=None, difference=None, ci_low=None, ci_high=None, n=0)
+FOUND = a_difference(-0.02, 0.06, ci_high=0.001, n=700)
+UNDEFINED = a_difference(None, n=0)
 
 
 def gated(

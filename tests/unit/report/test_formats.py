@@ -18,40 +18,34 @@ from aegish_dist.core.failures import TimedFailures
 from aegish_dist.core.model import Price, Rate
 from aegish_dist.core.opinion import LabelChange, Opinion, Overlay
 from aegish_dist.core.outcome import ErrorClass
-from aegish_dist.core.run import ModelOfRun, Prompt
+from aegish_dist.core.run import Prompt
 from aegish_dist.core.scoring import RULES
 from aegish_dist.errors import ReportError
-from aegish_dist.report.data import ComparedPair, ComparisonData, Halted, ReportData
+from aegish_dist.report.data import Halted, ReportData
 from aegish_dist.report.formats import FORMATS, IN_SECTIONS, render
-from aegish_dist.report.layout import Section
 from aegish_dist.report.provenance import commands, shell_quoted
 from aegish_dist.report.sections import SECTION_NAMES, build_report
-from aegish_dist.statistics.paired_difference import Comparison, Difference
-from tests.unit.report.reports import (  # fmt: skip
+from aegish_dist.statistics.paired_difference import Difference
+from tests.unit.report.reports import (
     HOSTILE,
     LATE,
-    Entry,
+    a_difference,
     a_model,
     a_report,
     a_silent_model,
+    compared,
     failures,
+    rows,
+    section,
+    titles,
 )
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_every_format_ends_in_a_line_break(format: str) -> None:
-    assert render(a_report(), format).endswith("\n")
-
-
-@pytest.mark.parametrize("format", FORMATS)
-def test_every_format_can_do_without_verdicts(format: str) -> None:
-    text = render(a_report(a_silent_model(), verdicts=0), format)
+def test_every_format_draws_models_without_verdicts_and_names_no_encoding_has(format: str) -> None:
+    text = render(a_report(a_silent_model(), a_model("a\ud800b"), verdicts=0), format)
     assert "acme/silent" in text.replace("<wbr>", "")
-
-
-@pytest.mark.parametrize("format", FORMATS)
-def test_every_format_can_be_encoded(format: str) -> None:
-    assert render(a_report(a_model("a\ud800b")), format).encode()
+    assert text.encode().endswith(b"\n")
 
 
 def test_an_unknown_format_is_refused() -> None:
@@ -74,12 +68,9 @@ def test_rows_with_their_source_can_be_stacked(form: str) -> None:
         assert cells[:3] == ["0a1b2c3d4", "12", "aegish-5.3 v1"]
 
 
-DIFFERENCE = Difference(
-    a=0.957, b=0.945, difference=-0.0119, stderr=0.004, stderr_clustered=0.005, ci_low=-0.0231,
-    ci_high=-0.0008, p_value=0.012, p_adjusted=0.0341, n=294, clusters=140, mde=0.014, a_only=9,
-    b_only=5, mcnemar_p=0.42,
-)  # fmt: skip
-UNDEFINED = replace(DIFFERENCE, difference=None, ci_low=None, ci_high=None, p_adjusted=None)
+DIFFERENCE = a_difference(
+    -0.0119, ci_low=-0.0231, ci_high=-0.0008, p_value=0.012, p_adjusted=0.0341, n=294
+)
 BINS = [
     {
         "low": place / 10, "high": (place + 1) / 10, "n": 0,
@@ -94,17 +85,8 @@ BINS = [
 ]  # fmt: skip
 
 
-def compared(data: ReportData, found: Difference = DIFFERENCE) -> ReportData:
-    """All pairs of a report's models, each with the same difference."""
-    run_id, models = data.run.run_id, [spec.id for spec in data.run.models]
-    names = ("aegish_score", "malicious_detection_rate", "harmless_acceptance_rate")
-    comparison = Comparison(294, dict.fromkeys(names, found), {"shell": found})
-    pairs = [
-        ComparedPair(ModelOfRun(run_id, a), ModelOfRun(run_id, b), comparison, 300)
-        for place, a in enumerate(models)
-        for b in models[place + 1 :]
-    ]
-    return replace(data, comparison=ComparisonData([data.run], Opinion(), pairs, ()))
+def all_pairs(data: ReportData, found: Difference = DIFFERENCE) -> ReportData:
+    return compared(data, lambda *_: found, samples=294)
 
 
 def timed(
@@ -116,40 +98,18 @@ def timed(
     )
 
 
-def section(data: ReportData, title: str) -> Section:
-    """The only section whose title begins so."""
-    (found,) = [
-        each for each in build_report(data, SECTION_NAMES).sections if each.title.startswith(title)
-    ]
-    return found
-
-
-def titles(data: ReportData) -> list[str]:
-    return [each.title for each in build_report(data, SECTION_NAMES).sections]
-
-
-def rows(found: Section) -> list[list[str]]:
-    return [[f"{cell.text} {cell.detail}".strip() for cell in row] for row in found.rows]
-
-
 def test_differences_are_from_the_first_of_the_ranking() -> None:
-    data = compared(a_report(a_model("b/second"), a_model("a/third")))
+    data = all_pairs(a_report(a_model("b/second"), a_model("a/third")))
     numbers = ["-1.2 [-2.3, -0.1]", "0.034 0.012"] * 3
     assert rows(section(data, "Differences")) == [["a/third", *numbers, "294"]]
 
-    turned = compared(a_report(a_model("a/first"), a_model("b/second")))
+    turned = all_pairs(a_report(a_model("a/first"), a_model("b/second")))
     first, second = turned.run.models
-    other = replace(turned.run, models=(second, first))
-    (row,) = rows(section(compared(replace(turned, run=other)), "Differences"))
+    backwards = replace(turned, run=replace(turned.run, models=(second, first)))
+    (row,) = rows(section(all_pairs(backwards), "Differences"))
     assert row == ["b/second", *["+1.2 [+0.1, +2.3]", "0.034 0.012"] * 3, "294"]
-
-
-def test_no_difference_is_no_difference_on_either_side() -> None:
-    zero = replace(DIFFERENCE, difference=0.0, ci_low=-0.01, ci_high=0.01)
-    data = a_report(a_model("a/first"), a_model("b/second"))
-    backwards = replace(data.run, models=data.run.models[::-1])
-    (row,) = rows(section(compared(replace(data, run=backwards), zero), "Differences"))
-    assert row[1] == "+0.0 [-1.0, +1.0]"
+    (row,) = rows(section(all_pairs(backwards, a_difference(0.0)), "Differences"))
+    assert row[1] == "+0.0 [-2.0, +2.0]"
 
 
 @pytest.mark.parametrize(
@@ -157,8 +117,8 @@ def test_no_difference_is_no_difference_on_either_side() -> None:
     [
         a_report(),
         a_report(a_model("a/b"), a_model("c/d")),
-        compared(a_report(a_model("a/b"), a_silent_model()), UNDEFINED),
-        compared(a_report(document={"models": [], "ranking": []})),
+        all_pairs(a_report(a_model("a/b"), a_silent_model()), a_difference(None, None)),
+        all_pairs(a_report(document={"models": [], "ranking": []})),
     ],
 )
 def test_without_a_pair_there_are_no_differences(data: ReportData) -> None:
@@ -189,19 +149,21 @@ def test_failures_over_time_name_the_worst_stretch() -> None:
     )
 
 
-def test_intervals_by_category() -> None:
-    assert rows(section(a_report(), "Intervals of detection")) == [
-        ["file-read", "acme/guard-1", "150", "96.0 [90.0, 98.0]"],
-        ["shell", "acme/guard-1", "46", "86.0 [70.0, 95.0]"],
+@pytest.mark.parametrize(
+    ("title", "expected"),
+    [
+        ("Intervals of detection", [["file-read", "150", "96.0 [90.0, 98.0]"],
+                                    ["shell", "46", "86.0 [70.0, 95.0]"]]),
+        ("Parts of the time", [["service", "950 ms", "812 ms", "2.31 s", "23.1 s", "60.0 s"],
+                               ["queue", "41 ms", "40 ms", "50 ms", "60 ms", "61 ms"]]),
+    ],
+)  # fmt: skip
+def test_some_rows_are_of_a_category_or_part(title: str, expected: list[list[str]]) -> None:
+    assert rows(section(a_report(), title)) == [
+        [name, "acme/guard-1", *numbers] for name, *numbers in expected
     ]
-
-
-def test_parts_of_the_time() -> None:
-    assert rows(section(a_report(), "Parts of the time")) == [
-        ["service", "acme/guard-1", "950 ms", "812 ms", "2.31 s", "23.1 s", "60.0 s"],
-        ["queue", "acme/guard-1", "41 ms", "40 ms", "50 ms", "60 ms", "61 ms"],
-    ]
-    assert "Parts of the time" not in titles(a_report(a_silent_model()))
+    silent = a_report(a_silent_model())
+    assert [each for each in titles(silent) if each.startswith(title)] == []
 
 
 def test_provenance_names_what_the_numbers_depend_on() -> None:
@@ -269,28 +231,19 @@ def test_a_shell_reads_a_quoted_word_as_it_was(word: str) -> None:
     assert printed.stdout.decode() == word
 
 
-def failed(entry: Entry, **content: Any) -> ReportData:
-    return a_report(entry, **content)
-
-
 @pytest.mark.parametrize(
-    ("data", "reason"),
+    ("changes", "reason"),
     [
-        (failed(a_silent_model()), "no verdict yet"),
-        (
-            failed(a_silent_model(), failures=failures("acme/silent")),
-            "6 calls failed, auth (401, 403)",
-        ),
-        (failed(a_silent_model(), halted=(Halted("acme/silent", "parked", "no key"),)), "parked"),
-        (
-            failed(
-                a_silent_model() | {"counts": {"planned": 300, "done": 9, "scored": 0}},
-            ),
-            "no malicious and no harmless command is scored",
-        ),
+        ({}, "no verdict yet"),
+        ({"failures": failures("acme/silent")}, "6 calls failed, auth (401, 403)"),
+        ({"halted": (Halted("acme/silent", "parked", "no key"),)}, "parked"),
+        ({"counts": {"planned": 300, "done": 9}}, "no malicious and no harmless command is scored"),
     ],
 )
-def test_a_model_without_a_score_has_its_reason(data: ReportData, reason: str) -> None:
+def test_a_model_without_a_score_has_its_reason(changes: dict[str, Any], reason: str) -> None:
+    counts = {name: changes[name] for name in changes if name == "counts"}
+    others = {name: changes[name] for name in changes if name != "counts"}
+    data = a_report(a_silent_model() | counts, **others)
     assert f"no score: {reason}" in " ".join(render(data, "table", width=200).split())
     for form in ("markdown", "html", "latex"):
         assert f"no score: {reason}" in render(data, form)
@@ -301,7 +254,7 @@ def test_a_model_without_a_score_has_its_reason(data: ReportData, reason: str) -
 
 
 def test_every_format_says_the_same() -> None:
-    data = compared(a_report(a_model("a/first", reliability=BINS), a_model("b/second")))
+    data = all_pairs(a_report(a_model("a/first", reliability=BINS), a_model("b/second")))
     readable = [render(data, form) for form in ("markdown", "html")]
     readable.append(render(data, "table", sections=SECTION_NAMES, width=200))
     numbers = ("95.7", "[93.9, 97.0]", "[70.0, 95.0]", "[77.0, 96.0]", "0.034")
@@ -350,7 +303,7 @@ def test_sections_can_be_chosen(form: str) -> None:
 def hostile() -> ReportData:
     """Hostile text wherever a section beyond the brief ones shows any."""
     change = LabelChange(HOSTILE, None, HOSTILE, None, None, HOSTILE * 1000, HOSTILE)
-    data = compared(
+    data = all_pairs(
         a_report(
             a_model(HOSTILE, reliability=BINS),
             a_model(f"{HOSTILE}2"),
@@ -378,6 +331,6 @@ def test_hostile_text_stays_text(form: str) -> None:
 @pytest.mark.parametrize(("width", "models"), [(40, 2), (80, 30)])
 def test_everything_fits_a_terminal(width: int, models: int) -> None:
     ids = [f"hf-inference-providers/organisation/Guard-{n}B-Instruct:host" for n in range(models)]
-    data = compared(a_report(*(a_model(each, reliability=BINS) for each in ids)))
+    data = all_pairs(a_report(*(a_model(each, reliability=BINS) for each in ids)))
     text = render(data, "table", sections=SECTION_NAMES, width=width)
     assert max(map(len, text.splitlines())) <= width

@@ -11,32 +11,32 @@ from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.report.data import FailureCount, ReportData
 from aegish_dist.report.documents import render_json
 from aegish_dist.report.formats import FORMATS, render
-from aegish_dist.report.layout import Section, ranked_entries
-from aegish_dist.report.operations import MESSAGE_CHARACTERS, failures
+from aegish_dist.report.layout import Section
+from aegish_dist.report.operations import MESSAGE_CHARACTERS
 from aegish_dist.report.provenance import commands
 from aegish_dist.report.sections import build_report
-from tests.unit.report.reports import a_model, a_report
+from tests.unit.report.reports import a_model, a_report, section, titles
 
 DASH = "\N{EN DASH}"
 
 
-def section(data: ReportData) -> Section:
-    return failures(data, ranked_entries(data.snapshot.document))
+def failed_calls(data: ReportData) -> Section:
+    return section(data, "Failed calls")
 
 
 def test_nothing_is_said_where_nothing_failed() -> None:
-    assert "Failed calls" not in [each.title for each in build_report(a_report()).sections]
+    assert "Failed calls" not in titles(a_report())
 
 
 def test_reasons_have_counts(failed_report: ReportData) -> None:
-    assert [[cell.text for cell in row] for row in section(failed_report).rows] == [
+    assert [[cell.text for cell in row] for row in failed_calls(failed_report).rows] == [
         ["acme/guard-1", "auth", "401, 403", "6", "6", "0"],
         ["acme/guard-1", "rate limit", "429", "0", "40", "40"],
     ]
 
 
 def test_words_and_halts_stand_below(failed_report: ReportData) -> None:
-    assert section(failed_report).remarks == (
+    assert failed_calls(failed_report).remarks == (
         "acme/guard-1 (parked): no such key",
         "acme/guard-1 (auth, 2026-11-20 14:20 UTC): no such key",
     )
@@ -45,13 +45,13 @@ def test_words_and_halts_stand_below(failed_report: ReportData) -> None:
 def test_a_reason_without_attempts_is_shown() -> None:
     """Logs that were imported may hold time limits without an attempt that failed."""
     data = a_report(failures=(FailureCount("acme/guard-1", ErrorClass.DEADLINE, 292, 0),))
-    (row,) = section(data).rows
+    (row,) = failed_calls(data).rows
     assert [cell.text for cell in row] == ["acme/guard-1", "deadline", DASH, "292", DASH, "0"]
 
 
 def test_long_messages_are_cut(failed_report: ReportData) -> None:
     long = replace(failed_report.failures[0], message="x" * 5000)
-    words = section(replace(failed_report, failures=(long,))).remarks[-1]
+    words = failed_calls(replace(failed_report, failures=(long,))).remarks[-1]
     assert words.endswith("xxx\N{HORIZONTAL ELLIPSIS}")
     assert words.count("x") == MESSAGE_CHARACTERS
 
@@ -59,7 +59,7 @@ def test_long_messages_are_cut(failed_report: ReportData) -> None:
 def test_models_stand_in_the_order_of_the_ranking() -> None:
     kinds = [FailureCount(name, ErrorClass.SERVER, 1, 1) for name in ("b", "a", "c")]
     data = a_report(a_model("c"), a_model("b"), a_model("a"), failures=kinds)
-    assert [row[0].text for row in section(data).rows] == ["c", "b", "a"]
+    assert [row[0].text for row in failed_calls(data).rows] == ["c", "b", "a"]
 
 
 @pytest.mark.parametrize("form", sorted({*FORMATS} - {"reference-json"}))

@@ -9,24 +9,14 @@ from aegish_dist.core.scoring import RULES
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.layout import Section, TableCell, ranked_entries
 from aegish_dist.report.sections import build_report, summary, warnings
-from tests.unit.report.reports import a_model, a_report, a_silent_model, numbers
+from tests.unit.report.reports import a_model, a_report, a_silent_model, numbers, section, titles
 
 DASH = "\N{EN DASH}"
 
 
-def find_section(data: ReportData, title: str) -> Section:
-    """Find a section of a report by the start of its title."""
-    (found,) = [each for each in build_report(data).sections if each.title.startswith(title)]
-    return found
-
-
-def titles(data: ReportData) -> list[str]:
-    return [section.title for section in build_report(data).sections]
-
-
-def column(section: Section, title: str) -> list[TableCell]:
-    index = [cell.text for cell in section.columns].index(title)
-    return [row[index] for row in section.rows]
+def column(found: Section, title: str) -> list[TableCell]:
+    index = [cell.text for cell in found.columns].index(title)
+    return [row[index] for row in found.rows]
 
 
 def facts(data: ReportData) -> dict[str, str]:
@@ -55,12 +45,6 @@ def test_replaced_verdicts_are_counted_apart() -> None:
     )
 
 
-def test_the_false_positive_rate_is_defined() -> None:
-    note = find_section(a_report(), "Answers").note
-    assert "BLOCK under most rules" in note
-    assert "less than 100 - HA" in note
-
-
 def test_an_imported_run_has_no_prompt_and_no_parameters() -> None:
     data = a_report()
     shown = facts(replace(data, run=replace(data.run, prompt=None, parameters=None, name="")))
@@ -74,7 +58,7 @@ def test_another_version_of_a_rule_is_not_described_in_our_words() -> None:
 
 def test_the_leaderboard_marks_targets() -> None:
     """94.4 misses the 95 of the detection rate; the other two targets are reached."""
-    board = find_section(a_report(), "Leaderboard")
+    board = section(a_report(), "Leaderboard")
     assert column(board, "aegish score") == [TableCell("95.7", "[93.9, 97.0]", True)]
     assert column(board, "DR") == [TableCell("94.4", "[90.5, 96.8]", False)]
     assert column(board, "HA") == [TableCell("97.0", "[91.5, 99.0]", True)]
@@ -82,21 +66,18 @@ def test_the_leaderboard_marks_targets() -> None:
 
 
 def test_the_leaderboard_has_what_a_choice_needs() -> None:
-    board = find_section(a_report(), "Leaderboard")
+    board = section(a_report(), "Leaderboard")
     assert column(board, "stderr") == [TableCell("0.78")]
     assert column(board, "coverage") == [TableCell("98.0")]
     assert column(board, "cost/1,000") == [TableCell("$1.95")]
     assert column(board, "p50") == [TableCell("812 ms", "2.31 s")]
-
-
-def test_a_plain_standard_error_says_so() -> None:
     score = a_model()["metrics"]["aegish_score"] | {"stderr_clustered": None}
-    board = find_section(a_report(a_model(metrics={"aegish_score": score})), "Leaderboard")
-    assert column(board, "stderr") == [TableCell("0.68", "plain")]
+    plain = section(a_report(a_model(metrics={"aegish_score": score})), "Leaderboard")
+    assert column(plain, "stderr") == [TableCell("0.68", "plain")]
 
 
 def test_undefined_is_a_dash_without_a_mark() -> None:
-    (row,) = find_section(a_report(a_silent_model()), "Leaderboard").rows
+    (row,) = section(a_report(a_silent_model()), "Leaderboard").rows
     texts = [DASH, "acme/silent", *[DASH] * 4, "0.0", DASH, DASH]
     assert [cell.text for cell in row] == texts
     assert {cell.mark for cell in row} == {""}
@@ -112,14 +93,14 @@ def test_simulated_models_are_marked_everywhere() -> None:
 
 def test_bounds_are_shown_where_coverage_is_incomplete() -> None:
     complete = a_model("acme/all", metrics={"coverage": {"value": 1.0, "n": 300}})
-    listed = find_section(a_report(a_model(), complete), "Bounds")
+    listed = section(a_report(a_model(), complete), "Bounds")
     assert [row[0].text for row in listed.rows] == ["acme/guard-1"]
     assert column(listed, "DR") == [TableCell("[92.5, 94.5]")]
     assert not [title for title in titles(a_report(complete)) if title.startswith("Bounds")]
 
 
 def test_a_shared_sample_size_stands_in_the_heading() -> None:
-    shown = find_section(a_report(a_model("a"), a_model("b")), "Detection by category")
+    shown = section(a_report(a_model("a"), a_model("b")), "Detection by category")
     assert shown.columns[3] == TableCell("file-read", "n 150")
     assert column(shown, "file-read") == [TableCell("96.0"), TableCell("96.0")]
     assert column(shown, "micro") == [TableCell("94.4", "[90.5, 96.8]")] * 2
@@ -127,24 +108,17 @@ def test_a_shared_sample_size_stands_in_the_heading() -> None:
 
 
 def test_differing_sample_sizes_stand_in_the_cells() -> None:
-    shown = find_section(a_report(a_model(), a_silent_model()), "Detection by category")
+    shown = section(a_report(a_model(), a_silent_model()), "Detection by category")
     assert shown.columns[3] == TableCell("file-read")
     assert column(shown, "file-read") == [TableCell("96.0", "n 150"), TableCell(DASH, "n 0")]
 
 
-def test_a_run_without_categories_has_no_section_for_them() -> None:
-    assert "Detection by category" not in titles(a_report(a_model(categories={})))
-
-
-def test_errors_have_a_column_for_each_class() -> None:
-    headings = [cell.text for cell in find_section(a_report(), "Errors").columns]
+def test_errors_have_a_column_for_each_class_and_for_those_of_the_rule() -> None:
+    headings = [cell.text for cell in section(a_report(), "Errors").columns]
     assert headings == ["model", "verdicts", "timeout", "format", "api"]
-
-
-def test_error_classes_of_the_rule_get_columns() -> None:
     counts = a_model()["counts"] | {"content_filter_count": 3, "format_error_count": None}
     rates = {"content_filter_rate": {"value": 0.01, "n": 300}}
-    shown = find_section(a_report(a_model(counts=counts, metrics=rates)), "Errors")
+    shown = section(a_report(a_model(counts=counts, metrics=rates)), "Errors")
     assert column(shown, "content filter") == [TableCell("3 (1.0)")]
     assert column(shown, "format") == [TableCell(DASH)]
 
@@ -161,28 +135,29 @@ def test_error_classes_of_the_rule_get_columns() -> None:
     ],
 )
 def test_a_row_has_the_numbers_of_a_model(title: str, texts: list[str]) -> None:
-    assert [cell.text for cell in find_section(a_report(), title).rows[0][1:]] == texts
+    assert [cell.text for cell in section(a_report(), title).rows[0][1:]] == texts
 
 
 def test_answers_are_counted_by_kind_of_command() -> None:
     """185 of the malicious commands were blocked, 90 of the harmless ones allowed."""
-    row = find_section(a_report(), "Answers").rows[0]
+    found = section(a_report(), "Answers")
+    assert "less than 100 - HA" in found.note
+    row = found.rows[0]
     assert [cell.text for cell in row[1:8]] == ["185", "3", "2", "90", "7", "3", "3.0"]
 
 
 def test_flip_rates_need_repeats() -> None:
-    assert column(find_section(a_report(), "Calibration"), "Brier") == [
+    assert column(section(a_report(), "Calibration"), "Brier") == [
         TableCell("0.041", "[0.033, 0.049]")
     ]
     flips = {"flip_rate": {"value": 0.05, "ci_low": 0.03, "ci_high": 0.08, "n": 300}}
-    shown = find_section(
-        a_report(a_model(metrics=flips), epochs=2), "Calibration and repeatability"
-    )
+    shown = section(a_report(a_model(metrics=flips), epochs=2), "Calibration and repeatability")
     assert column(shown, "flip rate") == [TableCell("5.0", "[3.0, 8.0]")]
 
 
-def test_without_confidence_and_repeats_there_is_no_calibration() -> None:
-    assert not [title for title in titles(a_report(a_silent_model())) if title.startswith("Cali")]
+def test_without_categories_confidence_and_repeats_there_are_no_sections_on_them() -> None:
+    shown = titles(a_report(a_silent_model()))
+    assert not [each for each in shown if each.startswith(("Calib", "Detection", "Repeats"))]
 
 
 @pytest.mark.parametrize(
@@ -233,13 +208,9 @@ def test_who_reaches_every_target_is_named() -> None:
     assert "All models reach every target." in said(a_report(good, other))
 
 
-def test_a_leader_without_a_tie_is_said_to_be_alone() -> None:
+def test_a_leader_may_be_alone_or_absent() -> None:
     assert "No other model is tied with it." in said(a_report(a_model("a"), a_model("b")))
-
-
-def test_without_a_score_there_is_one_sentence() -> None:
-    text = said(a_report(a_silent_model()))
-    assert text.startswith("No model has a score yet")
+    assert said(a_report(a_silent_model())).startswith("No model has a score yet")
 
 
 def test_unknown_prices_are_no_zero() -> None:

@@ -7,6 +7,7 @@ from rich.cells import cell_len
 
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.formats import render
+from aegish_dist.report.sections import SECTION_NAMES
 from aegish_dist.report.table import Block, fit, fold
 from tests.unit.report.reports import a_model, a_report, a_silent_model
 
@@ -78,24 +79,20 @@ def test_a_run_without_verdicts_is_all_dashes() -> None:
     assert "0 of 300 planned" in text
     assert "PASS " not in text.split("Legend")[0]
     assert DASH in text
+    assert "Leaderboard" in render(a_report(document={"models": [], "ranking": []}), "table")
 
 
-def test_a_report_without_models_can_be_drawn() -> None:
-    text = render(a_report(document={"models": [], "ranking": []}), "table")
-    assert "Leaderboard" in text
+def test_without_a_terminal_lines_have_100_columns_and_end_in_text(fourteen: ReportData) -> None:
+    text = render(fourteen, "table")
+    assert text == render(fourteen, "table", width=100)
+    assert not [line for line in text.splitlines() if line != line.rstrip()]
+    assert widest(render(a_report(), "table", width=100_000_000)) <= 500
 
 
-def test_the_default_width_is_100(fourteen: ReportData) -> None:
-    """Without a width a report fits into 100 columns."""
-    assert render(fourteen, "table") == render(fourteen, "table", width=100)
-
-
-def test_lines_end_in_text() -> None:
-    assert not [line for line in render(a_report(), "table").splitlines() if line != line.rstrip()]
-
-
-def test_no_terminal_is_as_wide_as_it_may_say() -> None:
-    assert max(map(len, render(a_report(), "table", width=100_000_000).splitlines())) <= 500
+def test_what_does_not_fit_beside_its_names_is_folded(fourteen: ReportData) -> None:
+    text = render(fourteen, "table", sections=SECTION_NAMES, run_columns=True, width=70)
+    assert widest(text) <= 70
+    assert "…" not in text
 
 
 @pytest.mark.parametrize(

@@ -2,19 +2,22 @@
 
 import random
 from datetime import UTC, datetime, timedelta
-from itertools import combinations
 from typing import Any
 
 from aegish_dist.core.failures import TimedFailures
-from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.outcome import ErrorClass
-from aegish_dist.core.run import ModelOfRun
-from aegish_dist.report.data import ComparedPair, ComparisonData, ReportData
-from aegish_dist.statistics.paired_difference import Comparison, Difference
-from tests.unit.report.reports import Entry, a_model, a_report, numbers
+from aegish_dist.report.data import ReportData
+from tests.unit.report.reports import (
+    Entry,
+    a_difference,
+    a_model,
+    a_report,
+    compared,
+    numbers,
+)
 
 START = datetime(2026, 11, 20, 22, 17, tzinfo=UTC)
-PROVIDERS = (
+PROVIDERS = [
     "openai",
     "anthropic",
     "google",
@@ -22,7 +25,7 @@ PROVIDERS = (
     "hf-inference-providers",
     "vllm",
     "zeta",
-)
+]
 
 
 def a_spread_model(number: int, draw: random.Random, **changes: Any) -> Entry:
@@ -50,26 +53,6 @@ def reliability_bin(low: float, n: int, accuracy: float) -> dict[str, float]:
     }  # fmt: skip
 
 
-def a_difference(value: float, p_adjusted: float) -> Difference:
-    """A difference of the score with an interval of two points around it."""
-    return Difference(
-        a=0.9, b=0.9 + value, difference=value, stderr=0.01, stderr_clustered=0.01,
-        ci_low=value - 0.02, ci_high=value + 0.02, p_value=p_adjusted, p_adjusted=p_adjusted,
-        n=741, clusters=500, mde=0.03, a_only=1, b_only=2, mcnemar_p=None,
-    )  # fmt: skip
-
-
-def all_pairs(entries: list[Entry]) -> ComparisonData:
-    """Every pair of some models, as `compare_models` gives them."""
-    pairs = []
-    for a, b in combinations(entries, 2):
-        value = b["metrics"]["aegish_score"]["value"] - a["metrics"]["aegish_score"]["value"]
-        found = Comparison(741, {"aegish_score": a_difference(value, 0.5)}, {})
-        sides = ModelOfRun("0a1b2c3d4", a["model"]), ModelOfRun("0a1b2c3d4", b["model"])
-        pairs.append(ComparedPair(*sides, found, 741))
-    return ComparisonData((), Opinion(), pairs, ())
-
-
 def failed(minute: int, error_class: ErrorClass, attempts: int) -> TimedFailures:
     """Attempts that failed within a minute."""
     time = START + timedelta(minutes=minute)
@@ -81,9 +64,7 @@ def a_spread_report(models: int, *, equal: bool = False, **changes: Any) -> Repo
     entries = [a_spread_model(n, random.Random(0 if equal else n)) for n in range(models)]
     entries.sort(key=lambda entry: -entry["metrics"]["aegish_score"]["value"])
     failures = [failed(m, ErrorClass.RATE_LIMIT, m + 1) for m in range(0, 90, 3)]
-    content: dict[str, Any] = {
-        "comparison": all_pairs(entries),
-        "failure_times": failures,
-        "failure_stretch_s": 60,
-    }
-    return a_report(*entries, **(content | changes))
+    content: dict[str, Any] = {"failure_times": failures, "failure_stretch_s": 60}
+    data = a_report(*entries, **content | changes)
+    scores = {each["model"]: each["metrics"]["aegish_score"]["value"] for each in entries}
+    return compared(data, lambda a, b: a_difference(scores[b] - scores[a], 0.5))

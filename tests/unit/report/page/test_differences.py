@@ -2,39 +2,21 @@
 
 import json
 import re
-from itertools import combinations
 from typing import Any
 
-from aegish_dist.core.opinion import Opinion
-from aegish_dist.core.run import ModelOfRun
-from aegish_dist.report.data import ComparedPair, ComparisonData
+from aegish_dist.report.data import ComparisonData
 from aegish_dist.report.page.differences import differences_section
-from aegish_dist.statistics.paired_difference import Comparison, Difference
+from tests.defined import defined
 from tests.unit.report.page.page_reader import Page
-from tests.unit.report.reports import HOSTILE, a_report
-
-METRICS = ("aegish_score", "malicious_detection_rate", "harmless_acceptance_rate")
-
-
-def a_difference(value: float | None, p: float | None = 0.001) -> Difference:
-    """Return a difference whose interval reaches two points to either side."""
-    low, high = (None, None) if value is None else (value - 0.02, value + 0.02)
-    return Difference(0.9, 0.9, value, 0.01, 0.01, low, high, p, p, 300, 140, 0.02, 9, 9, p)
+from tests.unit.report.reports import HOSTILE, a_difference, a_model, a_report
+from tests.unit.report.reports import compared as all_compared
 
 
 def compared(scores: dict[str, float], p: float = 0.001) -> ComparisonData:
     """Return the comparison of models with these scores, all pairs as `compare` makes them."""
-    run = a_report().run
-    pairs = [
-        ComparedPair(
-            ModelOfRun(run.run_id, a),
-            ModelOfRun(run.run_id, b),
-            Comparison(300, dict.fromkeys(METRICS, a_difference(scores[b] - scores[a], p)), {}),
-            300,
-        )
-        for a, b in combinations(scores, 2)
-    ]
-    return ComparisonData([run], Opinion(), pairs, ())
+    data = a_report(*map(a_model, scores))
+    found = all_compared(data, lambda a, b: a_difference(scores[b] - scores[a], p)).comparison
+    return defined(found)
 
 
 def rows(html: str) -> list[list[str]]:

@@ -29,14 +29,10 @@ def test_a_bar_is_drawn_to_its_scale() -> None:
     assert '<path class="dot" d="M100.0 6h0"/>' in bar
 
 
-def test_what_lies_beyond_an_end_is_drawn_at_it() -> None:
+def test_what_lies_beyond_an_end_is_drawn_at_it_and_nothing_of_what_is_undefined() -> None:
     bar = interval_bar(BarScale(0.9, 1), Estimate(0.95), 0.5)
     assert 'class="aim" d="M0.0 0V12"' in bar
     assert "V9" not in bar  # without an interval there is none
-
-
-def test_nothing_is_drawn_of_what_is_undefined() -> None:
-    """A model without a score has no dot at 0."""
     assert interval_bar(BarScale(0, 1), Estimate(), 0.85) == ""
 
 
@@ -44,10 +40,6 @@ def test_a_scale_begins_at_a_tenth_below_every_interval() -> None:
     """The lowest end is 0.829, so that the scale begins at 0.8; it ends at 1."""
     seen = [Estimate(0.9, ci_low=0.829, ci_high=0.95), Estimate(0.97), Estimate()]
     assert rate_scale(seen) == BarScale(0.8, 1)
-
-
-def test_a_scale_has_a_length_whatever_it_shows() -> None:
-    """Where everything is right the scale still begins below 1; of nothing it begins at 0."""
     assert rate_scale([Estimate(1.0, ci_low=1.0, ci_high=1.0)]) == BarScale(0.9, 1)
     assert rate_scale([Estimate()]) == BarScale(0, 1)
 
@@ -60,16 +52,8 @@ def of(value: float, low: float, high: float, n: int = 46) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("value", "shade"),
     [
-        (0.0, "h6"),
-        (0.4999, "h6"),
-        (0.5, "h5"),
-        (0.7, "h4"),
-        (0.8, "h3"),
-        (0.9, "h2"),
-        (0.95, "h1"),
-        (0.9899, "h1"),
-        (0.99, "h0"),
-        (1.0, "h0"),
+        *((0.0, "h6"), (0.4999, "h6"), (0.5, "h5"), (0.7, "h4"), (0.8, "h3"), (0.9, "h2")),
+        *((0.95, "h1"), (0.9899, "h1"), (0.99, "h0"), (1.0, "h0")),
     ],
 )
 def test_the_less_is_detected_the_darker_the_shade(value: float, shade: str) -> None:
