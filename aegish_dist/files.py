@@ -11,7 +11,7 @@ import re
 import secrets
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, TextIO
 
@@ -36,10 +36,23 @@ def replacing(path: Path, *, private: bool = False) -> Iterator[IO[bytes]]:
     Raises:
         BrokenPipeError: The reader of a pipe has closed it.
     """
-    try:
-        stream = _open_stream(str(path))
-        with _part_of(path, private) if stream is None else stream as opened:
+    with _naming(path):
+        number = _descriptor(str(path))
+        if str(path) == os.devnull:
+            stream: IO[bytes] | AbstractContextManager[IO[bytes]] = path.open("wb")
+        elif number is not None:
+            stream = os.fdopen(os.dup(number), "wb")
+        else:
+            stream = _part_of(path, private)
+        with stream as opened:
             yield opened
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Name the file that cannot be written; a pipe without a reader is no error of its own."""
+    try:
+        yield
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -77,38 +90,22 @@ def replacing_in(
             path = folder / name
             if is_ours is not None and path.exists() and not is_ours(path):
                 raise OutputError(f"{path} is none of this export: choose another folder")
-            try:
+            with _naming(path):
                 path.parent.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise OutputError(f"{path} cannot be written: {error.strerror or error}") from error
             written[path] = files.enter_context(replacing(path))
             return written[path]
 
         yield opened
         for path, stream in written.items():
-            _sync(path, stream)
-
-
-def _sync(path: Path, stream: IO[bytes]) -> None:
-    """Bring a file to the disk, which may be full, before another one takes its place."""
-    try:
-        stream.flush()
-        os.fsync(stream.fileno())
-    except OSError as error:
-        raise OutputError(f"{path} cannot be written: {error.strerror or error}") from error
+            # To the disk, which may be full, before another file takes its place.
+            with _naming(path):
+                stream.flush()
+                os.fsync(stream.fileno())
 
 
 def is_stream(path: Path) -> bool:
     """Whether a path names an open descriptor or the null device, and no file."""
     return str(path) == os.devnull or _descriptor(str(path)) is not None
-
-
-def _open_stream(name: str) -> IO[bytes] | None:
-    """Open what is written to as it is; None for the path of a file."""
-    if name == os.devnull:
-        return Path(name).open("wb")
-    number = _descriptor(name)
-    return None if number is None else os.fdopen(os.dup(number), "wb")
 
 
 def _descriptor(name: str) -> int | None:

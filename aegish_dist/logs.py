@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from aegish_dist.core.text import printable, printable_lines
@@ -46,29 +47,55 @@ def get_logger(name: str) -> BoundLogger:
 
 
 class _Logger:
-    """Makes its methods when they are used."""
+    """Hands events with fields to the standard library's logger; made when it is used."""
 
     def __init__(self, name: str) -> None:
         self._name = name
 
     def __getattr__(self, method: str) -> Any:
-        return getattr(_event_logger(self._name), method)
+        import structlog  # noqa: PLC0415
+
+        if not structlog.is_configured():
+            structlog.configure(
+                processors=[*_shared(), structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+                logger_factory=structlog.stdlib.LoggerFactory(),
+                wrapper_class=structlog.stdlib.BoundLogger,
+            )
+        return getattr(structlog.stdlib.get_logger(self._name), method)
 
 
 class _Formatter(logging.Formatter):
-    """Makes the formatter when the first line is written."""
+    """Turns events and records of libraries into lines; made when the first one is written."""
 
     def __init__(self, log_format: str, stream: TextIO | None) -> None:
         super().__init__()
-        self._colors = stream is not None and stream.isatty()
         self._log_format = log_format
-        self._formatter: logging.Formatter | None = None
+        self._colors = stream is not None and stream.isatty()
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line of a record."""
-        if self._formatter is None:
-            self._formatter = _lines(self._log_format, colors=self._colors)
         return self._formatter.format(record)
+
+    @cached_property
+    def _formatter(self) -> logging.Formatter:
+        import structlog  # noqa: PLC0415
+
+        # A JSON line is ASCII but for DEL, which is harmless: no control sequence begins with it.
+        renderers: list[Processor] = [structlog.processors.JSONRenderer()]
+        if self._log_format != "json":
+            plain = structlog.dev.plain_traceback
+            console = structlog.dev.ConsoleRenderer(
+                colors=self._colors, pad_event_to=28, exception_formatter=plain
+            )
+            renderers = [_made_printable, console]
+        return structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=_shared(),
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                structlog.processors.format_exc_info,
+                *renderers,
+            ],
+        )
 
 
 def _shared() -> list[Processor]:
@@ -80,44 +107,6 @@ def _shared() -> list[Processor]:
         structlog.stdlib.add_logger_name,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
-
-
-def _event_logger(name: str) -> BoundLogger:
-    """Return a logger that hands events with fields to the standard library's logger."""
-    import structlog  # noqa: PLC0415
-
-    if not structlog.is_configured():
-        structlog.configure(
-            processors=[*_shared(), structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
-            logger_factory=structlog.stdlib.LoggerFactory(),
-            wrapper_class=structlog.stdlib.BoundLogger,
-        )
-    logger: BoundLogger = structlog.stdlib.get_logger(name)
-    return logger
-
-
-def _lines(log_format: str, *, colors: bool) -> logging.Formatter:
-    """Return what turns events and records of libraries into lines."""
-    import structlog  # noqa: PLC0415
-
-    # A JSON line is ASCII but for DEL, which is harmless: no control sequence begins with it.
-    renderers: list[Processor]
-    if log_format == "json":
-        renderers = [structlog.processors.JSONRenderer()]
-    else:
-        plain = structlog.dev.plain_traceback
-        console = structlog.dev.ConsoleRenderer(
-            colors=colors, pad_event_to=28, exception_formatter=plain
-        )
-        renderers = [_made_printable, console]
-    return structlog.stdlib.ProcessorFormatter(
-        foreign_pre_chain=_shared(),
-        processors=[
-            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-            structlog.processors.format_exc_info,
-            *renderers,
-        ],
-    )
 
 
 def _made_printable(_: WrappedLogger, __: str, event: EventDict) -> EventDict:

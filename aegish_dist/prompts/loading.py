@@ -36,43 +36,33 @@ def load_prompt(name_or_path: str, cot: bool = False) -> Prompt:
         ConfigError: There is neither a bundled prompt nor a file of this name.
         DatasetError: The file cannot be used; names file and field.
     """
-    prompt = _bundled(name_or_path) or _from_file(name_or_path)
+    if name_or_path in _TEMPLATES:
+        prompt = Prompt(name_or_path, _text("guard.md"), _TEMPLATES[name_or_path])
+    elif os.path.exists(name_or_path):  # unlike Path.exists, False for a name too long for a path
+        path = Path(name_or_path)
+        file = _read_prompt_file(path)
+        prompt = Prompt(path.stem, file.system.strip(), file.template or TAGS_TEMPLATE)
+    else:
+        close = difflib.get_close_matches(name_or_path, _TEMPLATES, n=1)
+        hint = f"did you mean '{close[0]}'? " if close else ""
+        raise ConfigError(
+            f"prompt '{name_or_path}' is neither a bundled prompt nor a file: {hint}"
+            f"bundled are {', '.join(_TEMPLATES)}; a file is given by its path"
+        )
     if not cot:
         return prompt
     return Prompt(f"{prompt.name}+cot", f"{prompt.system}\n\n{_text('cot.md')}", prompt.template)
-
-
-def _bundled(name: str) -> Prompt | None:
-    template = _TEMPLATES.get(name)
-    return None if template is None else Prompt(name, _text("guard.md"), template)
 
 
 def _text(resource: str) -> str:
     return files(__package__).joinpath(resource).read_text("utf-8").strip()
 
 
-def _from_file(name: str) -> Prompt:
-    if not os.path.exists(name):  # unlike Path.exists, False for a name too long for a path
-        raise ConfigError(_unknown(name))
-    path = Path(name)
-    file = read_prompt_file(path)
-    return Prompt(path.stem, file.system.strip(), file.template or TAGS_TEMPLATE)
-
-
-def _unknown(name: str) -> str:
-    close = difflib.get_close_matches(name, _TEMPLATES, n=1)
-    hint = f"did you mean '{close[0]}'? " if close else ""
-    return (
-        f"prompt '{name}' is neither a bundled prompt nor a file: {hint}"
-        f"bundled are {', '.join(_TEMPLATES)}; a file is given by its path"
-    )
-
-
 MAX_FILE_BYTES = 1_000_000
 """Far above any prompt; keeps a mistaken path from being read as one."""
 
 
-class PromptFile(Struct, forbid_unknown_fields=True):
+class _PromptFile(Struct, forbid_unknown_fields=True):
     """The keys of a TOML file."""
 
     system: str
@@ -89,13 +79,9 @@ class PromptFile(Struct, forbid_unknown_fields=True):
             raise InputError(problem, field="template")
 
 
-def read_prompt_file(path: Path) -> PromptFile:
-    """Read a `.toml` file, or any other as the system text alone.
-
-    Raises:
-        DatasetError: It cannot be used; names file and field.
-    """
+def _read_prompt_file(path: Path) -> _PromptFile:
+    """Read a `.toml` file, or any other as the system text alone."""
     with Location(str(path)):
         text = read_text(path, MAX_FILE_BYTES).replace("\r\n", "\n")
         values = parse_toml(text) if path.suffix.lower() == ".toml" else {"system": text}
-        return checked(values, PromptFile)
+        return checked(values, _PromptFile)
