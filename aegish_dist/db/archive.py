@@ -66,11 +66,7 @@ def model_keys(session: Session, run_id: str) -> Sequence[int]:
 
 
 def last_of_batch(session: Session, run_model_id: int, after: int, limit: int) -> int | None:
-    """Return the key of the last sample among the next verdicts of a model of a run.
-
-    Returns:
-        None when there are no more.
-    """
+    """Return the key of the last sample among the next verdicts of a model; None: no more."""
     values = {"model": run_model_id, "after": after, "limit": limit}
     through: int | None = session.scalar(_LAST_OF_BATCH, values)
     return through

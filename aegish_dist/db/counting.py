@@ -424,9 +424,6 @@ def find_snapshot(
         snapshot_id: That snapshot; None for the newest.
         made_under: Parts of `Opinion.provenance`: only with these names, versions and
             fingerprints; None for any.
-
-    Returns:
-        None when the run has no such snapshot.
     """
     statement = select(SnapshotRow).where(SnapshotRow.run_id == run_id)
     if snapshot_id is not None:

@@ -184,9 +184,6 @@ def transaction(
     Args:
         isolation_level: PostgreSQL's name of it; None leaves the server's, `READ COMMITTED`.
 
-    Yields:
-        The session of the transaction.
-
     Raises:
         StoreUnusableError: The database is away, locked or full, or forbids the statement or the
             commit.

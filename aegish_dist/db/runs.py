@@ -105,11 +105,7 @@ def load_dataset(session: Session, name: str) -> Dataset | None:
 
 
 def load_run_dataset(session: Session, run_id: str, name: str) -> Dataset | None:
-    """Return a dataset exactly as a run asks it.
-
-    Returns:
-        None when the run asks no dataset of that name.
-    """
+    """Return a dataset exactly as a run asks it; None when it asks none of that name."""
     row = session.scalar(
         select(DatasetRow)
         .join(RunDatasetRow, RunDatasetRow.dataset_id == DatasetRow.id)

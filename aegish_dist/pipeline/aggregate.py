@@ -55,9 +55,6 @@ def aggregate(
 
     Args:
         within: A transaction of the caller, of isolation level `ONE_VIEW`; None for one of its own.
-
-    Raises:
-        OpinionError: An overlay does not fit the datasets of the run.
     """
     own = transaction(engine, isolation_level=ONE_VIEW) if within is None else nullcontext(within)
     with span("aggregate", run_id), own as session:
@@ -170,11 +167,7 @@ def _known(scored: Sequence[_Scored]) -> dict[str, VerdictSet]:
 
 
 def current_snapshot(engine: Engine, run_id: str, opinion: Opinion) -> Snapshot:
-    """Return the newest snapshot under an opinion; a new one if verdicts or code have changed.
-
-    Raises:
-        OpinionError: The overlay does not fit the datasets of the run.
-    """
+    """Return the newest snapshot under an opinion; a new one if verdicts or code have changed."""
     return current_snapshots(engine, run_id, [opinion])[0]
 
 
@@ -182,9 +175,6 @@ def current_snapshots(engine: Engine, run_id: str, opinions: Sequence[Opinion]) 
     """Return the same for several opinions, all of one set of verdicts.
 
     Where one has no current snapshot, the verdicts are counted once for all of them.
-
-    Raises:
-        OpinionError: An overlay does not fit the datasets of the run.
     """
     with transaction(engine) as session:
         run = load_run(session, run_id)
@@ -218,11 +208,7 @@ def snapshot_numbered(engine: Engine, run_id: str, snapshot_id: int) -> Snapshot
 
 
 def without_overlay(engine: Engine, snapshot: Snapshot) -> Snapshot | None:
-    """Return the snapshot of the same verdicts under the labels of the datasets.
-
-    Returns:
-        None when there is no such snapshot.
-    """
+    """Return the snapshot of the same verdicts under the labels of the datasets, if any."""
     if snapshot.opinion is None:
         return None
     parts = {"scoring": snapshot.opinion.provenance["scoring"], "overlay": None}

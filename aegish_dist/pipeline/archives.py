@@ -285,11 +285,7 @@ def _write(engine: Engine, run_id: str, part: Path, observer: Observer) -> None:
 
 
 def compare_archive(engine: Engine, folder: Path, observer: Observer = SILENT) -> None:
-    """Read an archive as `runs restore` does, and compare each table with what was archived.
-
-    Raises:
-        StoreError: A table is not what was archived.
-    """
+    """Read an archive as `runs restore` does, and compare each table with what was archived."""
     manifest = read_manifest(folder)
     with observer.counting("tables read back", len(TABLES)) as show:
         for number, table in enumerate(TABLES, 1):
@@ -327,11 +323,7 @@ def require_unchanged(engine: Engine, manifest: Manifest) -> None:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Return the manifest of an archive.
-
-    Raises:
-        DatasetError: The folder is no archive of a format that is known here.
-    """
+    """Return the manifest of an archive of a format that is known here."""
     path = folder / MANIFEST
     try:
         with path.open("rb") as stream:

@@ -94,11 +94,7 @@ _DRAFT = """\
 def verdicts_by_sample(
     engine: Engine, run_id: str, opinion: Opinion
 ) -> tuple[Run, list[SampleAnswers]]:
-    """Return a run, and each of its samples with what all models said about it.
-
-    Raises:
-        OpinionError: The overlay does not fit the run.
-    """
+    """Return a run, and each of its samples with what all models said about it."""
     with transaction(engine, isolation_level="REPEATABLE READ") as session:
         run = load_run(session, run_id)
         samples = judged_samples(session, run, overlay_of(session, run, opinion))

@@ -54,7 +54,6 @@ def compare_models(
 
     Raises:
         ReportError: The run has fewer than two models, or does not ask one of them.
-        OpinionError: The overlay does not fit the datasets of the run.
     """
     asked = question or Question()
     with transaction(engine, isolation_level="REPEATABLE READ") as session:
@@ -85,7 +84,6 @@ def compare_runs(
 
     Raises:
         ReportError: The runs differ in more than their answers, or have no model in common.
-        OpinionError: The overlay does not fit the datasets of a run.
     """
     asked = question or Question()
     with transaction(engine, isolation_level="REPEATABLE READ") as session:

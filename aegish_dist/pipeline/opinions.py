@@ -90,11 +90,7 @@ def overlay_of(session: Session, run: Run, opinion: Opinion) -> OverlayInRun:
 
 
 def overlay_notes(engine: Engine, run_id: str, opinion: Opinion) -> list[str]:
-    """Return what a user should know about an overlay: which part of it a run does not ask.
-
-    Raises:
-        OpinionError: The overlay does not fit the datasets of the run.
-    """
+    """Return what a user should know about an overlay: which part of it a run does not ask."""
     overlay = opinion.overlay
     if overlay is None:
         return []

@@ -30,9 +30,6 @@ def report_grid(engine: Engine, data: ReportData) -> Grid:
     """Gather the verdicts of a report under the opinion of its snapshot.
 
     Of too many verdicts there is less, which a note of the grid says.
-
-    Raises:
-        OpinionError: The overlay of the snapshot does not fit the datasets of the run.
     """
     run, opinion = data.run, data.snapshot.opinion
     planned = len(run.models) * run.samples * run.epochs

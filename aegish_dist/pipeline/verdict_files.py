@@ -81,10 +81,7 @@ def export_file(
         table: Whether it is written as Parquet; None leaves that to the suffix.
 
     Raises:
-        OpinionError: The overlay does not fit the datasets of the run.
-        ConfigError: Two opinions have rule sets of the same name.
         DatasetError: The suffix is neither, and has to decide.
-        ConfigError: The file is Parquet and pyarrow is not installed.
     """
     if table is None:
         suffix = ".jsonl" if is_stream(path) else path.suffix.lower()
@@ -148,17 +145,13 @@ def _column(rule: str) -> str:
 def export_inspect(
     engine: Engine, run_id: str, folder: Path, opinions: Sequence[Opinion] = ()
 ) -> list[str]:
-    """Write a run as logs of Inspect AI, with a scorer for each opinion.
+    """Write a run as logs of Inspect AI, with a scorer for each opinion; return their names.
 
     Args:
         folder: Takes one log for each model and dataset that has a verdict.
         opinions: They have the same overlay; without one it is the default rule set.
 
-    Returns:
-        The names of the logs.
-
     Raises:
-        OpinionError: The overlay does not fit the datasets of the run.
         OutputError: The folder cannot be written to, or holds another file of such a name.
     """
     opinions, names = opinions or [Opinion()], list[str]()
@@ -208,12 +201,6 @@ def export_every_eval_ever(
     Args:
         folder: Gets a folder `data`, as the collection of Every Eval Ever has it.
         opinions: Say which verdicts are correct; without one it is the default rule set.
-
-    Returns:
-        The names of the files, below the folder.
-
-    Raises:
-        OpinionError: The overlay does not fit the datasets of the run.
     """
     names: list[str] = []
     with replacing_in(folder) as opened:

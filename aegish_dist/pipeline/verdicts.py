@@ -68,7 +68,6 @@ def list_verdicts(
 
     Raises:
         StoreError: The run has no such model, dataset or category.
-        OpinionError: The overlay of an opinion does not fit the datasets of the run.
     """
     with transaction(engine, isolation_level="REPEATABLE READ") as session:
         run = load_run(session, run_id)

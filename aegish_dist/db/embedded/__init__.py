@@ -22,9 +22,6 @@ def embedded_server(home: Path) -> EmbeddedServer:
 
     Args:
         home: Directory of the product; the data lie in `postgres` below it.
-
-    Returns:
-        The server, which runs.
     """
     if home not in _servers or not _servers[home].in_use:
         try:
