@@ -4,11 +4,12 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import pytest
+from aiohttp import web
 
 from aegish_dist.core.batches import BatchItem, BatchReport, BatchRequest, BatchResult
 from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
@@ -17,7 +18,6 @@ from aegish_dist.core.secrets import SecretStr
 from aegish_dist.errors import ProviderError
 from aegish_dist.providers.batches.transfer import BatchClient
 from aegish_dist.providers.session import provider_session
-from tests.scripted_server import Answered, ScriptedServer, scripted
 
 PROMPT = Prompt("guard", "Judge shell commands.", "Validate this command: {command}")
 KEY = "sk-proj-0123456789abcdef"
@@ -32,7 +32,92 @@ NAMES = [f"{TOKEN}-7-1-0", f"{TOKEN}-7-2-0", f"{TOKEN}-9-1-3"]
 TEXTS = [f"Validate this command: {request.command}" for request in REQUESTS]
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Answered:
+    """One response of the script; `SERVER` in a header stands for the address of the server."""
+
+    body: bytes | object = field(default_factory=dict)
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+    breaks: bool = False
+    """Whether the connection is cut after the body, of which more was announced."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One request as it came."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> object:
+        return json.loads(self.body)
+
+
 Script = Mapping[str, Answered]
+
+
+class ScriptedServer:
+    """Answers each "METHOD path" from a script, and keeps what it was asked."""
+
+    def __init__(self, script: Script) -> None:
+        self._script = script
+        self.asked: list[Asked] = []
+        self.url = ""
+
+    def requests(self, place: str) -> list[Asked]:
+        """Return what came for a "METHOD path"."""
+        return [ask for ask in self.asked if f"{ask.method} {ask.path}" == place]
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        body = await request.read()
+        self.asked.append(Asked(request.method, request.path_qs, request.headers, body))
+        answered = self._script.get(f"{request.method} {request.path_qs}")
+        if answered is None:
+            return web.json_response({"error": {"message": "not in the script"}}, status=404)
+        content = answered.body
+        if not isinstance(content, bytes):
+            content = json.dumps(content).encode()
+        headers = {
+            name: text.replace("SERVER", self.url) for name, text in answered.headers.items()
+        }
+        if not answered.breaks:
+            return web.Response(status=answered.status, body=content, headers=headers)
+        response = web.StreamResponse(headers={"Content-Length": str(len(content) + 1)})
+        await response.prepare(request)
+        await response.write(content)
+        assert request.transport is not None
+        request.transport.close()
+        return response
+
+
+@asynccontextmanager
+async def serving(
+    answer: Callable[[web.Request], Awaitable[web.StreamResponse]],
+) -> AsyncIterator[str]:
+    """Have every request answered; yields the address of the server."""
+    app = web.Application(client_max_size=2**30)
+    app.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        host, port = runner.addresses[0]
+        yield f"http://{host}:{port}"
+    finally:
+        await runner.cleanup()
+
+
+@asynccontextmanager
+async def scripted(script: Script) -> AsyncIterator[ScriptedServer]:
+    server = ScriptedServer(script)
+    async with serving(server.answer) as server.url:
+        yield server
 
 
 @asynccontextmanager

@@ -31,12 +31,14 @@ from tests.batch_clients import (
     SINCE,
     TEXTS,
     TOKEN,
+    Answered,
+    ScriptedServer,
     Vendor,
     client_of,
     google_batch,
     jsonl,
+    serving,
 )  # fmt: skip
-from tests.scripted_server import Answered, ScriptedServer
 
 CREATE = {
     OPENAI: "POST /v1/batches",
@@ -149,20 +151,16 @@ def test_a_large_file_is_sent_without_being_held() -> None:
         return web.json_response({"id": "file-1"})
 
     async def body() -> tuple[int, int]:
-        app = web.Application()
-        app.router.add_post("/{path:.*}", swallow)
-        runner = web.AppRunner(app)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        host, port = runner.addresses[0]
         prompt = Prompt("guard", "x" * 7_000, "{command}")
-        async with client_of(f"http://{host}:{port}/v1", WireFormat.OPENAI, prompt) as client:
+        async with (
+            serving(swallow) as address,
+            client_of(f"{address}/v1", WireFormat.OPENAI, prompt) as client,
+        ):
             announced = sum(client.size(request, TOKEN) for request in requests)
             tracemalloc.start()
             await client.create(TOKEN, requests)
             peak = tracemalloc.get_traced_memory()[1]
             tracemalloc.stop()
-        await runner.cleanup()
         return announced, peak
 
     announced, peak = asyncio.run(body())
