@@ -138,23 +138,20 @@ def _added_up(strata: Sequence[list[_Unit]]) -> list[_Unit]:
     return [*((name, value, mended[name], 1) for name, value in raw.items()), *alone]
 
 
-class _Shape(NamedTuple):
-    """A stratum without its values; many pairs of one comparison have equal ones."""
-
-    weight: float
-    clusters: tuple[tuple[str | None, int, int], ...]
+_Shape = tuple[float, tuple[tuple[str | None, int, int], ...]]
+"""A stratum without its values: its weight, and by cluster name, samples and how many are alike.
+Many pairs of one comparison have equal ones."""
 
 
 def _shape(stratum: ClusterSums, named: bool) -> _Shape:
     """Return the shape of a stratum; where it is the only one, the names make no difference."""
     if named:
         clusters = tuple((cluster, samples, number) for cluster, samples, _, number in stratum.sums)
-        return _Shape(stratum.weight, clusters)
+        return stratum.weight, clusters
     sizes: Counter[int] = Counter()
     for _, samples, _, number in stratum.sums:
         sizes[samples] += number
-    alike = tuple((None, samples, number) for samples, number in sorted(sizes.items()))
-    return _Shape(stratum.weight, alike)
+    return stratum.weight, tuple((None, size, number) for size, number in sorted(sizes.items()))
 
 
 class _Leverage(NamedTuple):

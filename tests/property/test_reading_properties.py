@@ -14,8 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from aegish_dist.core.parsing import outcome_of, parse
-from aegish_dist.core.verdict import Recording
-from aegish_dist.core.verdict_record import STORED, VerdictRecord, columns_of, verdict_of
+from aegish_dist.core.verdict_record import VerdictRecord, verdict_of
 from aegish_dist.errors import DatasetError, InputError
 from aegish_dist.inputs.documents import parse_json
 from aegish_dist.interchange.record import RecordChecker, from_line, from_values, opinion
@@ -24,10 +23,7 @@ from aegish_dist.interchange.verdict_files import (
     from_row,
     numbered_rows,
     read_recordings,
-    read_rows,
 )
-from tests.property.test_recording_properties import RECORDINGS
-from tests.recorded import write_recordings
 
 pytestmark = pytest.mark.long
 
@@ -85,26 +81,6 @@ def outcome_of_reading(read: Callable[[], VerdictRecord]) -> object:
     except InputError as error:
         return error.what, error.field
     return about, about.sample.metadata, verdict_of(record), record.simulated
-
-
-@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
-@settings(max_examples=60, deadline=None)
-@given(recordings=st.lists(RECORDINGS, max_size=4))
-def test_recordings_become_the_same_columns(suffix: str, recordings: list[Recording]) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / f"a{suffix}"
-        write_recordings(recordings, path)
-        rows = list(read_rows(path))
-    for (record, about, _), recording in zip(rows, recordings, strict=True):
-        sample = recording.sample
-        assert about == (recording.dataset, sample.sample_id, sample)
-        assert (record.model, record.epoch) == (recording.model, recording.epoch)
-        stored = columns_of(recording.verdict)
-        assert columns_of(verdict_of(record)) == stored
-        found = {str(each.column): getattr(record, each.name) for each in STORED}
-        moment = found["created_at"]
-        found["created_at"] = None if moment is None else datetime.fromisoformat(moment)
-        assert {name: found[name] for name in stored} == stored
 
 
 @settings(max_examples=400, deadline=None)

@@ -2,7 +2,7 @@
 
 import tempfile
 from dataclasses import replace
-from datetime import UTC
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 
@@ -14,7 +14,8 @@ from aegish_dist.core.outcome import ErrorClass, Outcome, StopKind
 from aegish_dist.core.parsing import judge
 from aegish_dist.core.sample import Sample, TrueLabel
 from aegish_dist.core.verdict import CallError, Completion, Recording, Timing, Usage, Verdict
-from aegish_dist.interchange.verdict_files import read_recordings
+from aegish_dist.core.verdict_record import STORED, columns_of, verdict_of
+from aegish_dist.interchange.verdict_files import read_recordings, read_rows
 from tests.recorded import write_recordings
 
 STORABLE = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
@@ -86,6 +87,16 @@ def test_a_round_trip_is_lossless(suffix: str, recordings: list[Recording]) -> N
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"a{suffix}"
         write_recordings(recordings, path)
-        back = list(read_recordings(path))
+        back, rows = list(read_recordings(path)), list(read_rows(path))
     assert back == recordings
     assert [each.sample.metadata for each in back] == [each.sample.metadata for each in recordings]
+    for (record, about, _), recording in zip(rows, recordings, strict=True):
+        sample = recording.sample
+        assert about == (recording.dataset, sample.sample_id, sample)
+        assert (record.model, record.epoch) == (recording.model, recording.epoch)
+        stored = columns_of(recording.verdict)
+        assert columns_of(verdict_of(record)) == stored
+        found = {str(each.column): getattr(record, each.name) for each in STORED}
+        moment = found["created_at"]
+        found["created_at"] = None if moment is None else datetime.fromisoformat(moment)
+        assert {name: found[name] for name in stored} == stored
