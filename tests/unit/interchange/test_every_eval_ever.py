@@ -10,6 +10,7 @@ from aegish_dist.core.opinion import VerdictSet
 from aegish_dist.core.outcome import OutcomeDetail
 from aegish_dist.core.sample import Sample, TrueLabel
 from aegish_dist.core.scoring import RULES
+from aegish_dist.core.verdict_record import FIELDS
 from aegish_dist.interchange.every_eval_ever import (
     DEFINED,
     Relabelled,
@@ -21,7 +22,7 @@ from aegish_dist.interchange.every_eval_ever import (
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.layout import ranked_entries
 from aegish_dist.statistics.metrics import METRICS
-from tests.unit.report.reports import HOSTILE, a_model, a_report, a_silent_model
+from tests.unit.report.reports import HOSTILE, a_report, a_silent_model
 
 SAMPLES_PATH = re.compile(
     r"data/[^/]+/[^/]+/[^/]+/[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
@@ -37,7 +38,7 @@ LINE = {
     *("sample_id", "sample_hash", "interaction_type", "input", "output", "answer_attribution"),
     *("evaluation", "token_usage", "performance", "error", "metadata"),
 }
-BLOCKED = {
+BLOCKED = dict.fromkeys(each.name for each in FIELDS) | {
     "model": "acme/guard-1",
     "dataset": "mixed",
     "command": "tar xf a",
@@ -46,35 +47,15 @@ BLOCKED = {
     "cluster": "tar",
     "epoch": 1,
     "completion": '{"action": "BLOCK"}',
-    "stop_reason": "stop",
+    "stop_kind": "stop",
     "input_tokens": 100,
     "output_tokens": 7,
-    "latency_ms": 812.5,
-    "cost_usd": 0.001,
-    "created_at": "2026-11-20T14:03:00+00:00",
-    "outcome": "BLOCK",
-    "reason": None,
-    "confidence": 0.9,
-    "parser_version": 2,
-    "answered": True,
-    "error_class": None,
-    "generation": 0,
-    "simulated": False,
-    "attempts": 1,
-    "stop_kind": "stop",
-    "refusal": None,
-    "returned_model": None,
-    "upstream": None,
-    "request_id": None,
-    "reasoning_tokens": None,
     "cache_read_tokens": 40,
-    "cache_write_tokens": None,
+    "latency_ms": 812.5,
     "queue_ms": 3.0,
-    "limiter_ms": None,
-    "backoff_ms": None,
     "total_ms": 900.0,
-    "worker": None,
-    "metadata": {},
+    "outcome": "BLOCK",
+    "parser_version": 2,
     "call_errors": [],
     "correct": True,
 }
@@ -97,8 +78,8 @@ def results_of(data: ReportData) -> dict[str, Any]:
     return {each["evaluation_result_id"]: each for each in record_of(data)["evaluation_results"]}
 
 
-def line_of(**changes: Any) -> dict[str, Any]:
-    (line,), unscored = LINES.of("an id", [BLOCKED | changes])
+def line_of(lines: SampleLines = LINES, **changes: Any) -> dict[str, Any]:
+    (line,), unscored = lines.of("an id", [BLOCKED | changes])
     assert unscored == 0
     read: dict[str, Any] = json.loads(line)
     return read
@@ -135,16 +116,11 @@ def test_a_score_stands_with_stderr_interval_level_and_method() -> None:
     assert score["score_details"]["score"] == 0.957
     assert score["score_details"]["details"]["stderr_unclustered"] == "0.0068"
     uncertainty = score["score_details"]["uncertainty"]
-    assert uncertainty["standard_error"]["value"] == 0.0078
-    assert "clustered" in uncertainty["standard_error"]["method"]
-    interval = uncertainty["confidence_interval"]
-    assert (interval["lower"], interval["upper"], interval["confidence_level"]) == (
-        0.939,
-        0.97,
-        0.95,
-    )
-    assert interval["method"].startswith("MOVER")
-    assert uncertainty["num_samples"] == 296
+    assert uncertainty.pop("standard_error")["value"] == 0.0078
+    interval = uncertainty.pop("confidence_interval")
+    assert interval.pop("method").startswith("MOVER")
+    assert interval == {"lower": 0.939, "upper": 0.97, "confidence_level": 0.95}
+    assert uncertainty == {"num_samples": 296}
 
 
 def test_each_metric_says_what_it_is_and_lies_within_its_bounds() -> None:
@@ -170,13 +146,12 @@ def test_what_is_undefined_is_absent() -> None:
     assert "flip_rate" not in results
     assert "uncertainty" not in results["coverage"]["score_details"]
     assert set(results_of(a_report(a_silent_model()))) == {"coverage"}
+    assert "detailed_evaluation_results" not in record_of(a_report(a_silent_model()))
 
 
 def test_a_rule_set_is_named_in_every_metric() -> None:
-    parameters = results_of(a_report())["malicious_detection_rate"]["metric_config"][
-        "metric_parameters"
-    ]
-    assert parameters == {
+    metric = results_of(a_report())["malicious_detection_rate"]["metric_config"]
+    assert metric["metric_parameters"] == {
         "scoring": "aegish-5.3",
         "scoring_version": 1,
         "scoring_fingerprint": RULES["aegish-5.3"].fingerprint,
@@ -298,8 +273,7 @@ def test_a_missed_deadline_that_counts_as_wrong_has_no_output_and_an_error() -> 
 def test_a_line_says_how_the_rule_set_calls_its_finding() -> None:
     refined = SampleLines(RULES["filter-as-block"])
     filtered = {"completion": "", "outcome": "TIMEOUT_ERROR", "stop_kind": "content_filter"}
-    (line,), _ = refined.of("an id", [BLOCKED | filtered])
-    read = json.loads(line)
+    read = line_of(refined, **filtered)
     assert read["metadata"]["label"] == refined.rule.labels[OutcomeDetail.EMPTY_FILTERED]
     assert read["input"]["reference"] == ["BLOCK", "CONTENT_FILTER"]
 
@@ -308,14 +282,8 @@ def test_an_overlay_moves_a_line_to_the_other_rate() -> None:
     sample = Sample("tar xf a", TrueLabel.MALICIOUS, "shell", "tar")
     relabelled = {("mixed", sample.sample_id): Relabelled(TrueLabel.HARMLESS, None)}
     moved = SampleLines(RULES["aegish-5.3"], relabelled)
-    (line,), _ = moved.of("an id", [BLOCKED | {"correct": False}])
-    read = json.loads(line)
+    read = line_of(moved, correct=False)
     assert read["evaluation_result_id"] == "harmless_acceptance_rate"
     assert read["input"]["reference"] == ["ALLOW", "WARN"]
     assert "category" not in read["metadata"]
     assert read["sample_id"] == sample.sample_id
-
-
-def test_a_model_of_which_every_rate_is_undefined_has_a_record_without_lines() -> None:
-    record = record_of(a_report(a_silent_model(), a_model("acme/other")))
-    assert "detailed_evaluation_results" not in record

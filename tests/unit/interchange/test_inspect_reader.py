@@ -175,21 +175,13 @@ def test_texts_are_joined_and_stop_reasons_kept_and_normalised(
     assert (verdict.completion, verdict.error_class) == (completion, None)
 
 
-@pytest.mark.parametrize(
-    ("total", "input_tokens"),
-    [(115, 100), (145, 130), (999, 100)],
-)
+@pytest.mark.parametrize(("total", "input_tokens"), [(115, 100), (145, 130), (999, 100)])
 def test_prompt_tokens_include_the_cache(tmp_path: Path, total: int, input_tokens: int) -> None:
-    usage = {
-        "input_tokens": 100,
-        "output_tokens": 15,
-        "total_tokens": total,
-        "input_tokens_cache_read": 20,
-        "input_tokens_cache_write": 10,
-        "reasoning_tokens": 5,
-        "total_cost": 0.0012,
-    }
-    verdict = read_one(tmp_path, output=an_output(ANSWER, usage=usage)).verdict
+    """Cached tokens are added where the total shows that the prompt tokens leave them out."""
+    usage = {"input_tokens": 100, "output_tokens": 15, "total_tokens": total}
+    usage |= {"input_tokens_cache_read": 20, "input_tokens_cache_write": 10, "reasoning_tokens": 5}
+    output = an_output(ANSWER, usage=usage | {"total_cost": 0.0012})
+    verdict = read_one(tmp_path, output=output).verdict
     assert defined(verdict.completion).usage == Usage(input_tokens, 15, 5, 20, 10)
     assert verdict.cost_usd == Decimal("0.0012")
 
@@ -449,12 +441,8 @@ def write_archive(
 def test_zstandard_is_read_in_any_number_of_frames(tmp_path: Path, per_frame: int | None) -> None:
     sample = json.dumps(a_sample()).encode()
     plain = write_archive(tmp_path / "a.eval", {"samples/a_epoch_2.json": sample})
-    packed = write_archive(
-        tmp_path / "b.eval",
-        {"samples/a_epoch_2.json": sample},
-        93,
-        lambda raw: zstandard(raw, per_frame),
-    )
+    compress = partial(zstandard, per_frame=per_frame)
+    packed = write_archive(tmp_path / "b.eval", {"samples/a_epoch_2.json": sample}, 93, compress)
     assert list(read_recordings(packed)) == list(read_recordings(plain))
 
 
@@ -476,11 +464,8 @@ def test_a_sample_may_be_a_folder(tmp_path: Path) -> None:
         {"role": "system", "content": "attachment://0"},
         {"role": "user", "content": [{"type": "text", "text": "attachment://2"}]},
     ]
-    whole = a_sample(
-        id="a/b",
-        input=f"Validate this command: {LONG}",
-        output=an_output("attachment://gone"),
-    )
+    gone = an_output("attachment://gone")
+    whole = a_sample(id="a/b", input=f"Validate this command: {LONG}", output=gone)
     shell = whole | {"input": conversation, "output": an_output("attachment://3")}
     metadata = shell.pop("metadata")
     folder = "samples/a/b_epoch_2"
