@@ -187,9 +187,7 @@ def open_workspace(settings: Settings | None = None) -> Workspace:
     """
     workspace = Workspace(settings or load_settings())
     configure_logging(workspace.settings.log_level or "WARNING", workspace.settings.log_format)
-    workspace.start_tracing()
-    click.get_current_context().call_on_close(workspace.close)
-    return workspace
+    return click.get_current_context().with_resource(workspace)
 
 
 @contextmanager

@@ -40,7 +40,9 @@ def status(run_id: str, watch: bool, as_json: bool) -> None:
             show(current)
             current = watch_run(workspace.engine, current, show)
     print_status(current)
-    _advise(current, hint(current))
+    advice = (*halted(current), *aggregated(current), *left_to_retry(current), hint(current))
+    for line in filter(None, advice):
+        note(line)
 
 
 def _document(current: RunStatus) -> dict[str, Any]:
@@ -51,10 +53,3 @@ def _document(current: RunStatus) -> dict[str, Any]:
         if (batches := model["batches"]) is not None and batches["expected_usd"] is not None:
             batches["expected_usd"] = float(batches["expected_usd"])
     return document
-
-
-def _advise(current: RunStatus, hint: str | None) -> None:
-    for line in (*halted(current), *aggregated(current), *left_to_retry(current)):
-        note(line)
-    if hint is not None:
-        note(hint)

@@ -92,16 +92,10 @@ class Workspace:
         return dict(os.environ)
 
     def __enter__(self) -> Self:
-        self.start_tracing()
+        start_tracing(self.environ)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def start_tracing(self) -> None:
-        start_tracing(self.environ)
-
-    def close(self) -> None:
         if "raw_engine" in vars(self):
             self.raw_engine.dispose()
         finish_tracing()
