@@ -13,8 +13,14 @@ import psutil
 import psycopg
 import pytest
 
-from aegish_dist.db.embedded import embedded_server, embedded_version
-from aegish_dist.db.embedded.server import Account, EmbeddedServer, make_home, require_passage
+from aegish_dist.db.embedded import (
+    Account,
+    EmbeddedServer,
+    embedded_server,
+    embedded_version,
+    make_home,
+    require_passage,
+)
 from aegish_dist.errors import StoreError
 from tests.services import short_home, wait_until
 

