@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, cast
@@ -37,56 +37,45 @@ class Maker:
         return cast("Caller", object())
 
 
-def play(test: Callable[[Maker, Callers], Awaitable[Any]]) -> None:
-
-    async def run() -> None:
-        maker = Maker()
-        await test(maker, Callers(maker))
-
-    asyncio.run(run())
+@pytest.fixture
+def maker() -> Maker:
+    return Maker()
 
 
-def test_a_caller_is_made_once() -> None:
+@pytest.fixture
+def callers(maker: Maker) -> Callers:
+    return Callers(maker)
+
+
+async def test_a_caller_is_made_once(maker: Maker, callers: Callers) -> None:
     """All who want one at the same time, and all who come later, get the same one."""
-
-    async def test(maker: Maker, callers: Callers) -> None:
-        found = await asyncio.gather(*(callers("run", "lab/a") for _ in range(5)))
-        found.append(await callers("run", "lab/a"))
-        assert len(set(map(id, found))) == 1
-        assert await callers("run", "lab/b") is not found[0]
-        assert maker.asked == [("run", "lab/a"), ("run", "lab/b")]
-
-    play(test)
+    found = await asyncio.gather(*(callers("run", "lab/a") for _ in range(5)))
+    found.append(await callers("run", "lab/a"))
+    assert len(set(map(id, found))) == 1
+    assert await callers("run", "lab/b") is not found[0]
+    assert maker.asked == [("run", "lab/a"), ("run", "lab/b")]
 
 
-def test_callers_of_ended_runs_are_forgotten() -> None:
+async def test_callers_of_ended_runs_are_forgotten(maker: Maker, callers: Callers) -> None:
     """The one that was not used for the longest time goes; a run that goes on keeps its own."""
-
-    async def test(maker: Maker, callers: Callers) -> None:
-        kept = await callers("kept", "lab/a")
-        for number in range(2 * KEPT_CALLERS):
-            await callers(f"run{number}", "lab/a")
-            assert await callers("kept", "lab/a") is kept
-        before = len(maker.asked)
-        last = 2 * KEPT_CALLERS - 1
-        for number in (last, last - KEPT_CALLERS + 2, last - KEPT_CALLERS + 1):
-            await callers(f"run{number}", "lab/a")
-        assert maker.asked[before:] == [(f"run{last - KEPT_CALLERS + 1}", "lab/a")]
-
-    play(test)
+    kept = await callers("kept", "lab/a")
+    for number in range(2 * KEPT_CALLERS):
+        await callers(f"run{number}", "lab/a")
+        assert await callers("kept", "lab/a") is kept
+    before = len(maker.asked)
+    last = 2 * KEPT_CALLERS - 1
+    for number in (last, last - KEPT_CALLERS + 2, last - KEPT_CALLERS + 1):
+        await callers(f"run{number}", "lab/a")
+    assert maker.asked[before:] == [(f"run{last - KEPT_CALLERS + 1}", "lab/a")]
 
 
-def test_what_cannot_be_made_is_tried_again() -> None:
-
-    async def test(maker: Maker, callers: Callers) -> None:
-        maker.problem = ConfigError("no key")
-        with pytest.raises(ConfigError):
-            await callers("run", "lab/a")
-        maker.problem = None
+async def test_what_cannot_be_made_is_tried_again(maker: Maker, callers: Callers) -> None:
+    maker.problem = ConfigError("no key")
+    with pytest.raises(ConfigError):
         await callers("run", "lab/a")
-        assert len(maker.asked) == 2
-
-    play(test)
+    maker.problem = None
+    await callers("run", "lab/a")
+    assert len(maker.asked) == 2
 
 
 class UnluckyStore:
@@ -114,25 +103,19 @@ class NoLimiters:
         return []
 
 
-def test_the_heartbeat_survives_any_error(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_heartbeat_survives_any_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of several errors in a row the first is logged, and the next report is made all the same."""
     monkeypatch.setattr(lifecycle, "REPORT_INTERVAL_S", 0.001)
     store: Any = UnluckyStore(KeyError("?"), RuntimeError("?"))
     evaluator: Any = SimpleNamespace(in_flight={}, failing=FailingItems())
     limiters: Any = NoLimiters()
-    thread = DaemonThread("test")
-
-    async def scenario() -> None:
+    with capture_logs() as logs, DaemonThread("test") as thread:
         heartbeat = asyncio.create_task(Heartbeat(store, "w", evaluator, limiters, thread).run())
         async with asyncio.timeout(5):
             while store.reports < 2:
                 await asyncio.sleep(0.001)
         heartbeat.cancel()
         await asyncio.wait([heartbeat])
-
-    with capture_logs() as logs:
-        asyncio.run(scenario())
-    thread.shutdown()
     # Threads of other tests may log as well.
     failures = [line["error"] for line in logs if line["event"] == "heartbeat_fails"]
     assert failures == ["KeyError"]

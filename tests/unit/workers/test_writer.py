@@ -4,8 +4,8 @@ import asyncio
 import subprocess
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future
 from itertools import chain
 from typing import Any
 
@@ -37,6 +37,12 @@ class Database:
         self._refuses = refuses
         self._unreachable = unreachable
         self._most = most
+        self.thread = DaemonThread("database")
+        self.grouped = Grouped(self, self.thread)
+
+    async def ask(self, *numbers: int) -> list[Any]:
+        async with asyncio.timeout(DEADLINE_S):
+            return await asyncio.gather(*map(self.grouped, numbers), return_exceptions=True)
 
     def __call__(self, numbers: Sequence[int]) -> list[int]:
         self.groups.append(list(numbers))
@@ -50,111 +56,62 @@ class Database:
         return [number * 10 for number in numbers]
 
 
-@pytest.fixture
-def executor() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(1) as opened:
-        yield opened
-
-
-def run(
-    database: Database,
-    executor: ThreadPoolExecutor,
-    scenario: Callable[[Grouped[int, int]], Awaitable[None]],
-) -> None:
-    async def with_deadline() -> None:
-        async with asyncio.timeout(DEADLINE_S):
-            await scenario(Grouped(database, executor))
-
-    asyncio.run(with_deadline())
-
-
-def test_a_group_grows_while_another_is_under_way(executor: ThreadPoolExecutor) -> None:
+async def test_a_group_grows_while_another_is_under_way() -> None:
     """The first goes alone; those that come meanwhile go together, and each gets its own result."""
     database = Database()
     database.may_go_on.clear()
-
-    async def scenario(grouped: Grouped[int, int]) -> None:
-        first = asyncio.create_task(grouped(1))
-        await asyncio.to_thread(database.called.wait, DEADLINE_S)
-        rest = [asyncio.create_task(grouped(number)) for number in (5, 3, 4, 2)]
-        await asyncio.sleep(0)
-        database.may_go_on.set()
-        assert await asyncio.gather(first, *rest) == [10, 50, 30, 40, 20]
-
-    run(database, executor, scenario)
+    first = asyncio.create_task(database.grouped(1))
+    await asyncio.to_thread(database.called.wait, DEADLINE_S)
+    rest = asyncio.create_task(database.ask(5, 3, 4, 2))
+    await asyncio.sleep(0.01)
+    database.may_go_on.set()
+    assert (await first, await rest) == (10, [50, 30, 40, 20])
     assert database.groups == [[1], [5, 3, 4, 2]]
 
 
-def test_a_group_has_a_greatest_size(
-    executor: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_group_has_a_greatest_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer, "GROUP_SIZE", 2)
     database = Database()
-
-    async def scenario(grouped: Grouped[int, int]) -> None:
-        assert await asyncio.gather(*map(grouped, range(5))) == [0, 10, 20, 30, 40]
-
-    run(database, executor, scenario)
+    assert await database.ask(*range(5)) == [0, 10, 20, 30, 40]
     assert database.groups == [[0, 1], [2, 3], [4]]
 
 
-def test_a_bad_member_does_not_take_its_group_along(executor: ThreadPoolExecutor) -> None:
+async def test_a_bad_member_does_not_take_its_group_along() -> None:
     """Halves are tried until the bad one is alone: it gets its error, the others their results."""
     database = Database(refuses=2)
-
-    async def scenario(grouped: Grouped[int, int]) -> None:
-        results = await asyncio.gather(*map(grouped, (1, 2, 3, 5)), return_exceptions=True)
-        assert [results[0], *results[2:]] == [10, 30, 50]
-        assert isinstance(results[1], ValueError)
-        assert await grouped(4) == 40
-
-    run(database, executor, scenario)
+    first, bad, *others = await database.ask(1, 2, 3, 5)
+    assert [first, *others] == [10, 30, 50]
+    assert isinstance(bad, ValueError)
+    assert await database.ask(4) == [40]
     assert database.groups == [[1, 2, 3, 5], [1, 2], [1], [2], [3, 5], [4]]
 
 
-def test_an_unreachable_database_is_waited_for(
-    executor: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_unreachable_database_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is tried again, in smaller groups, until the server is back; no caller sees an error."""
     monkeypatch.setattr(writer, "FIRST_PAUSE_S", 0.001)
     database = Database(unreachable=3)
-
-    async def scenario(grouped: Grouped[int, int]) -> None:
-        assert await asyncio.gather(*map(grouped, (1, 2))) == [10, 20]
-
-    run(database, executor, scenario)
+    assert await database.ask(1, 2) == [10, 20]
     assert database.groups == [[1, 2], [1], [2], [1], [2]]
 
 
-def test_a_caller_that_left_does_not_disturb_the_others(executor: ThreadPoolExecutor) -> None:
+async def test_a_caller_that_left_does_not_disturb_the_others() -> None:
     """A cancelled coroutine's argument still goes through; its result is dropped."""
     database = Database()
     database.may_go_on.clear()
-
-    async def scenario(grouped: Grouped[int, int]) -> None:
-        leaves, stays = (asyncio.create_task(grouped(number)) for number in (1, 2))
-        await asyncio.to_thread(database.called.wait, DEADLINE_S)
-        leaves.cancel()
-        database.may_go_on.set()
-        assert await stays == 20
-        assert leaves.cancelled()
-
-    run(database, executor, scenario)
+    leaves, stays = (asyncio.create_task(database.grouped(number)) for number in (1, 2))
+    await asyncio.to_thread(database.called.wait, DEADLINE_S)
+    leaves.cancel()
+    database.may_go_on.set()
+    assert await stays == 20
+    assert leaves.cancelled()
     assert database.groups == [[1, 2]]
 
 
-def test_a_group_that_is_too_large_goes_in_parts(
-    executor: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_group_that_is_too_large_goes_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each argument is stored once and gets its own result, in parts that the database takes."""
     monkeypatch.setattr(writer, "FIRST_PAUSE_S", 0.0)
     database = Database(most=100)
-
-    async def scenario(grouped: Grouped[int, int]) -> None:
-        found = await asyncio.gather(*map(grouped, range(400)))
-        assert found == [number * 10 for number in range(400)]
-
-    run(database, executor, scenario)
+    assert await database.ask(*range(400)) == [number * 10 for number in range(400)]
     stored = [group for group in database.groups if len(group) <= 100]
     assert sorted(chain.from_iterable(stored)) == list(range(400))
 
@@ -260,14 +217,14 @@ def test_facts_of_an_error_of_the_store() -> None:
 
 
 async def test_a_call_that_hangs_counts_as_a_failing_database(
-    executor: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Until it ends: no error has been seen, and yet nothing can be stored."""
     monkeypatch.setattr(writer, "STUCK_AFTER_S", 0.02)
     database, health = Database(), Health()
     database.may_go_on.clear()
+    grouped: Grouped[int, int] = Grouped(database, database.thread, health)
     async with asyncio.timeout(DEADLINE_S):
-        grouped: Grouped[int, int] = Grouped(database, executor, health)
         hanging = asyncio.create_task(grouped(1))
         while health.good:
             await asyncio.sleep(0.005)
