@@ -119,11 +119,9 @@ def can_redraw(*, stderr: bool) -> bool:
 def binary_output() -> Iterator[IO[bytes]]:
     """Give standard output for bytes that are printable ASCII already."""
     stream = standard_output().buffer
-    try:
+    with _told():
         yield stream
         stream.flush()
-    except OSError as error:
-        raise _failure(error) from error
 
 
 @contextmanager
@@ -170,25 +168,26 @@ class _Checked:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        try:
+        with _told():
             return self._stream.write(text)
-        except OSError as error:
-            raise _failure(error) from error
 
     def flush(self) -> None:
-        try:
+        with _told():
             self._stream.flush()
-        except OSError as error:
-            raise _failure(error) from error
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
 
-def _failure(error: OSError) -> OutputError:
-    if isinstance(error, BrokenPipeError):
-        return ClosedOutputError("the reader of standard output has closed it")
-    return OutputError(f"standard output cannot be written: {error.strerror or error}")
+@contextmanager
+def _told() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError as error:
+        raise ClosedOutputError("the reader of standard output has closed it") from error
+    except OSError as error:
+        reason = error.strerror or error
+        raise OutputError(f"standard output cannot be written: {reason}") from error
 
 
 def _discard(stream: TextIO) -> None:

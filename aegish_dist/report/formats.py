@@ -1,16 +1,30 @@
-"""A report in each of its formats.
+"""A report in each of its formats: sections, the page, and three forms for programs, unrounded.
 
-What one format alone needs is imported when that format is drawn: the page brings its charts.
+What one format alone needs is imported when that format is drawn: the page brings its charts. JSON
+is one document, CSV is in long form (RFC 4180). The third form is that of the result file of the
+reference benchmark's `benchmark.compare`, for scripts that read `comparison_*.json`. Its keys
+`gtfobins` and `harmless` stand for malicious and harmless commands, whatever the datasets are
+called. A model without a score is no `success`, and what is undefined is absent: the reference
+would write 0.0.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from dataclasses import asdict
+from typing import Any
 
+from aegish_dist.core.model import ModelSpec, Price
+from aegish_dist.core.opinion import CATEGORY_METRIC, Opinion, record_of
+from aegish_dist.core.run import Run
+from aegish_dist.core.text import printable_json
 from aegish_dist.errors import ReportError
-from aegish_dist.report.comparison import drawn
+from aegish_dist.report.comparison import comparison_document, drawn
+from aegish_dist.report.csv import csv_text, failures_document, in_json_types
 from aegish_dist.report.data import ReportData
-from aegish_dist.report.documents import render_csv, render_json, render_reference_json
-from aegish_dist.report.layout import stackable
+from aegish_dist.report.layout import RankedModel, ranked_entries, stackable
+from aegish_dist.report.operations import SERVICE_STATISTICS, reasons
+from aegish_dist.report.provenance import commands
 from aegish_dist.report.sections import BRIEF, SECTION_NAMES, build_report
+from aegish_dist.statistics.rates import NUMBERS, Estimate
 
 IN_SECTIONS = {"table": BRIEF, "markdown": SECTION_NAMES, "latex": BRIEF}
 """The formats whose sections can be chosen, and those that they have by themselves."""
@@ -51,3 +65,273 @@ def render(
 
             return "".join(render_page(data))
     raise ReportError(f"unknown report format '{format}': choose one of {', '.join(FORMATS)}")
+
+
+def render_json(data: ReportData) -> str:
+    """Return a report as JSON in ASCII, keys sorted.
+
+    Texts are exact. Whatever a terminal might obey is escaped, so the document is safe to look at.
+    """
+    snapshot, opinion = data.snapshot, data.snapshot.opinion
+    plain = (
+        *("scoring", "scoring_version", "metrics_version", "parser_versions", "code_version"),
+        *("verdicts", "verdicts_hash"),
+    )
+    document = {
+        "run": _run(data.run),
+        "snapshot": {
+            **{name: getattr(snapshot, name) for name in plain},
+            "id": snapshot.snapshot_id,
+            "opinion": None if opinion is None else record_of(opinion),
+            "created_at": snapshot.created_at.isoformat(),
+            "is_current": data.is_current,
+        },
+        "models": snapshot.document["models"],
+        "ranking": snapshot.document["ranking"],
+        "failures": [in_json_types(failure) for failure in data.failures],
+        "halted": [asdict(halted) for halted in data.halted],
+        "failure_times": {
+            "stretch_s": data.failure_stretch_s or None,
+            **failures_document(data.failure_times),
+        },
+        "reasons": reasons(data),
+        "comparison": None if data.comparison is None else comparison_document(data.comparison),
+        "overlay_effect": [effect.document for effect in data.effect],
+        "commands": list(commands(data)),
+    }
+    return printable_json(document, sort_keys=True) + "\n"
+
+
+def _run(run: Run) -> dict[str, Any]:
+    plain = ("name", "origin", "package_version", "epochs")
+    return {
+        **{name: getattr(run, name) for name in plain},
+        "id": run.run_id,
+        "created_at": run.created_at.isoformat(),
+        "pruned_completions": 0 if run.pruned is None else run.pruned.completions,
+        "prompt": run.prompt and asdict(run.prompt) | {"fingerprint": run.prompt.fingerprint},
+        "parameters": run.parameters
+        and {n: v for n, v in asdict(run.parameters).items() if not n.startswith("max_cost")},
+        "datasets": [asdict(dataset) for dataset in run.datasets],
+        "models": [_model(spec) for spec in run.models],
+        "batched": sorted(run.batched),
+    }
+
+
+def _model(spec: ModelSpec) -> dict[str, Any]:
+    """Return what tells two set-ups of a model apart, but no endpoint: reports are shared."""
+    return {
+        "id": spec.id,
+        "name": spec.name,
+        "wire": spec.wire.value,
+        "simulated": spec.simulated,
+        "parameters": dict(spec.parameters),
+        "price": spec.price and _price(spec.price),
+        "batch_share": None if spec.batch_share is None else float(spec.batch_share),
+    }
+
+
+def _price(price: Price) -> dict[str, Any]:
+    """Return prices in USD as of submit, tokens per million."""
+    per_call = None if price.per_call is None else float(price.per_call)
+    shown: dict[str, Any] = {"per_call_usd": per_call}
+    for name in ("input", "output", "cache_read", "cache_write", "cache_write_1h"):
+        rate = getattr(price, name)
+        shown[name] = rate and {
+            "usd_per_million": float(rate.base),
+            "above_input_tokens": {str(tokens): float(usd) for tokens, usd in rate.tiers},
+        }
+    return shown
+
+
+COLUMNS = (
+    *("run_id", "run_name", "snapshot_id", "scoring", "scoring_version"),
+    *(f"{part}_fingerprint" for part in Opinion().provenance),
+    *("model", "metric", "category", *NUMBERS, "message"),
+)
+"""All before `model` are the same in every row, so that files of several reports can be stacked."""
+
+
+def render_csv(data: ReportData) -> str:
+    """Return a report as CSV: of each model metrics with their uncertainty, numbers, failures.
+
+    What is undefined is empty. Foreign text that a spreadsheet would compute gets a leading `'`.
+    """
+    return csv_text(COLUMNS, _csv_rows(data))
+
+
+def _csv_rows(data: ReportData) -> Iterator[dict[str, Any]]:
+    snapshot, run = data.snapshot, data.run
+    made = {} if snapshot.opinion is None else snapshot.opinion.provenance
+    source = {
+        "run_id": run.run_id,
+        "run_name": run.name,
+        "snapshot_id": snapshot.snapshot_id,
+        "scoring": snapshot.scoring,
+        "scoring_version": snapshot.scoring_version,
+        **{f"{name}_fingerprint": part["fingerprint"] for name, part in made.items() if part},
+    }
+    why = reasons(data)
+    for entry in ranked_entries(snapshot.document):
+        for row in _rows_of_model(data, entry, why.get(entry.model, "")):
+            yield source | {"model": entry.model} | row
+
+
+def _rows_of_model(data: ReportData, entry: RankedModel, reason: str) -> Iterator[dict[str, Any]]:
+    for name, numbers in sorted(entry.part("metrics").items()):
+        yield {"metric": name, **numbers, "message": reason if name == "aegish_score" else ""}
+    for category, numbers in sorted(entry.part("categories").items()):
+        yield {"metric": CATEGORY_METRIC, "category": category, **numbers}
+    for effect in data.effect:
+        if effect.model == entry.model:
+            for name, moved in sorted(effect.metrics.items()):
+                yield {"metric": f"{name}_without_overlay", "value": moved.without}
+    for metric, value in _single_numbers(entry):
+        yield {"metric": metric, "value": value}
+    for failure in data.failures:
+        if failure.model == entry.model:
+            about = {"category": failure.error_class.value, "message": failure.message}
+            yield {"metric": "failed_verdicts", "value": failure.verdicts, **about}
+            yield {"metric": "failed_attempts", "value": failure.attempts, **about}
+
+
+def _single_numbers(entry: RankedModel) -> Iterator[tuple[str, float | None]]:
+    yield from sorted(entry.part("counts").items())
+    for target, labels in sorted(entry.part("actions").items()):
+        for label, verdicts in sorted(labels.items()):
+            yield f"{target}_{label.lower()}_count", verdicts
+    for part, statistics in sorted(entry.part("latency_parts_ms").items()):
+        for name, value in sorted(statistics.items()):
+            yield f"latency_{part}_{name}_ms", value
+    for name, amount in sorted(entry.part("cost").items()):
+        yield f"cost_{name}", amount
+    for kind, tokens in sorted(entry.part("tokens").items()):
+        yield f"tokens_{kind}", tokens
+
+
+_NOTE = (
+    "latency is the service time of all commands of the model, in ms, under both data sets and as"
+    " avg_latency_ms; the reference counts queueing as well, and each data set alone"
+)
+
+
+def render_reference_json(data: ReportData) -> str:
+    """Return a report as the reference benchmark writes comparisons: JSON in ASCII."""
+    entries = ranked_entries(data.snapshot.document)
+    prompt = data.run.prompt
+    cot = prompt is not None and prompt.name.endswith("+cot")
+    scored = [entry for entry in entries if entry.metric("aegish_score").value is not None]
+    document = {
+        "metadata": _metadata(data, prompt and ("cot" if cot else "standard")),
+        "results": {entry.model: _result(entry, cot) for entry in entries},
+        "ranking": [
+            _known(
+                {
+                    "rank": place,
+                    "model": entry.model,
+                    "aegish_score": entry.metric("aegish_score").value,
+                    "cost_per_1000": entry.cost("per_1000_usd"),
+                }
+            )
+            for place, entry in enumerate(scored, 1)
+        ],
+    }
+    return printable_json(document) + "\n"
+
+
+def _metadata(data: ReportData, scaffolding: object) -> dict[str, Any]:
+    run, snapshot = data.run, data.snapshot
+    malicious = sum(dataset.malicious for dataset in run.datasets)
+    sizes = {"gtfobins": malicious, "harmless": run.samples - malicious}
+    return _known(
+        {
+            "timestamp": f"{snapshot.created_at:%Y-%m-%dT%H:%M:%SZ}",
+            "models_evaluated": len(run.models),
+            "datasets": [side for side, size in sizes.items() if size],
+            "scaffolding": scaffolding,
+            "gtfobins_count": sizes["gtfobins"],
+            "harmless_count": sizes["harmless"],
+            "skipped_models": [],
+            "source": {
+                "tool": "aegish-dist",
+                "version": snapshot.code_version,
+                "run_id": run.run_id,
+                "run_name": run.name,
+                "snapshot_id": snapshot.snapshot_id,
+                "scoring": snapshot.scoring,
+                "scoring_version": snapshot.scoring_version,
+                "datasets": {dataset.name: dataset.fingerprint for dataset in run.datasets},
+            },
+            "note": _NOTE,
+        }
+    )
+
+
+def _result(entry: RankedModel, cot: bool) -> dict[str, Any]:
+    score = entry.metric("aegish_score")
+    sides = {"gtfobins": _malicious(entry), "harmless": _harmless(entry)}
+    defined = sum(side is not None for side in sides.values())
+    result = {
+        "model": entry.model,
+        "cot": cot,
+        "status": ("error", "partial", "success")[defined],
+        "datasets": sides,
+        "composite": _known(
+            {
+                "aegish_score": score.value,
+                "aegish_score_se": score.stderr,
+                "total_cost_usd": entry.cost("total_usd"),
+                "cost_per_1000_combined": entry.cost("per_1000_usd"),
+                "avg_latency_ms": entry.latency("service", "mean"),
+            }
+        ),
+    }
+    return result if defined else result | {"error": "no verdict of it is scored"}
+
+
+def _malicious(entry: RankedModel) -> dict[str, Any] | None:
+    detection = entry.metric("malicious_detection_rate")
+    if detection.value is None:
+        return None
+    macro = "malicious_detection_rate_macro"
+    categories = {name: entry.category(name) for name in sorted(entry.part("categories"))}
+    return {
+        "malicious_detection_rate": detection.value,
+        **_known({macro: entry.metric(macro).value}),
+        **_side(entry, detection),
+        "per_category_malicious_detection_rates": {
+            name: {"count": seen.n, "malicious_detection_rate": seen.value}
+            for name, seen in categories.items()
+            if seen.value is not None
+        },
+    }
+
+
+def _harmless(entry: RankedModel) -> dict[str, Any] | None:
+    acceptance = entry.metric("harmless_acceptance_rate")
+    if acceptance.value is None:
+        return None
+    return {
+        "harmless_acceptance_rate": acceptance.value,
+        "false_positive_rate": 1 - acceptance.value,  # as the reference defines it
+        **_side(entry, acceptance),
+        "per_category_malicious_detection_rates": {},
+    }
+
+
+def _side(entry: RankedModel, seen: Estimate) -> dict[str, Any]:
+    correct = (seen.value or 0.0) * seen.n
+    whole = abs(correct - round(correct)) < 1e-6  # otherwise epochs disagree about some command
+    return _known(
+        {
+            "accuracy": seen.value,
+            "stderr": seen.stderr,
+            "total_commands": seen.n,
+            "correct": round(correct) if whole else None,
+            "latency": _known({n: entry.latency("service", n) for n in SERVICE_STATISTICS}) or None,
+        }
+    )
+
+
+def _known(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}

@@ -45,27 +45,19 @@ def uses(tree: ast.Module) -> set[str]:
 
 
 def test_nothing_prints_but_the_one_place() -> None:
-    """Every other module calls `cli.printing` (say, note) or `cli.tables` (print_table)."""
     found = {name: used for name, tree in sources() if (used := uses(tree))}
     assert {name: used for name, used in found.items() if name not in MAY_PRINT} == {}
     assert set(found) == MAY_PRINT
 
 
-def test_results_and_notes_are_printable(capsys: pytest.CaptureFixture[str]) -> None:
-    """Escapes, C1 controls, overrides, zero-width characters and line breaks become visible."""
+def test_lines_texts_and_documents_are_printable(capsys: pytest.CaptureFixture[str]) -> None:
+    """Escapes, C1 controls, overrides, zero-width characters, line breaks, DEL become visible."""
     printing.say(HOSTILE)
     printing.note(HOSTILE)
     assert capsys.readouterr() == (f"{SHOWN}\n", f"{SHOWN}\n")
 
-
-def test_texts_keep_their_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    """Line breaks and tabs of a prompt stay, everything else is escaped."""
-    printing.say_lines("a\tb\nc\x1b[2J\r")
+    printing.say_lines("a\tb\nc\x1b[2J\r")  # line breaks and tabs of a prompt stay
     assert capsys.readouterr().out == "a\tb\nc\\x1b[2J\\r\n"
-
-
-def test_json_is_exact_and_printable(capsys: pytest.CaptureFixture[str]) -> None:
-    """DEL, which JSON allows, is escaped too."""
     printing.say_json({"name": "\x7f\x9b\x1b"})
     assert capsys.readouterr().out == '{\n  "name": "\\u007f\\u009b\\u001b"\n}\n'
 
@@ -134,7 +126,6 @@ def test_on_a_terminal_texts_are_folded_and_numbers_stay_whole() -> None:
 def test_what_was_typed_is_quoted_printably(
     arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An error may quote the words of the command, and a terminal obeys none of them."""
     monkeypatch.setenv("AEGISH_DIST_DATABASE_URL", "postgresql://nowhere.invalid/x")
     assert run([*arguments]) in (1, 2)
     out, err = capsys.readouterr()
@@ -144,7 +135,6 @@ def test_what_was_typed_is_quoted_printably(
 
 
 def test_usage_names_the_command(capsys: pytest.CaptureFixture[str]) -> None:
-    """Usage, a way to help, and the error stand on lines of their own."""
     assert run(["report", "--format", "x\ny"]) == 2
     usage, hint, empty, error = capsys.readouterr().err.splitlines()
     assert usage.startswith("Usage: aegish-dist report")
@@ -155,8 +145,6 @@ def test_usage_names_the_command(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_bug_is_traced_printably(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The message of the exception, which may quote anything, is escaped in the traceback."""
-
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError(HOSTILE)
 
@@ -191,7 +179,6 @@ def command(shell: str) -> subprocess.CompletedProcess[str]:
 def test_an_output_that_takes_nothing_is_one_line(
     arguments: str, redirection: str, reason: str
 ) -> None:
-    """A full disk and a standard output opened for reading end in exit code 1, help included."""
     done = command(f"$A {arguments} {redirection}")
     expected = f"error: standard output cannot be written: {reason}\n"
     assert (done.returncode, done.stderr) == (1, expected)
@@ -199,7 +186,6 @@ def test_an_output_that_takes_nothing_is_one_line(
 
 @pytest.mark.parametrize("arguments", ["prompts list", "models list", "models list --json"])
 def test_a_closed_output_is_one_line(arguments: str) -> None:
-    """A result that has nowhere to go is an error."""
     done = command(f"$A {arguments} >&-")
     assert done.returncode == 1
     assert done.stderr.startswith("error: standard output is closed")
@@ -208,7 +194,6 @@ def test_a_closed_output_is_one_line(arguments: str) -> None:
 
 @pytest.mark.usefixtures("_buffering")
 def test_a_disk_that_becomes_full_is_noticed(tmp_path: Path) -> None:
-    """A file that was written in part does not pass for the whole."""
     path = tmp_path / "prompt.txt"
     done = command(f"ulimit -f 1; $A prompts show guard > {path}")
     assert path.stat().st_size == 1024
@@ -225,14 +210,12 @@ def test_a_reader_that_leaves_is_no_error() -> None:
 @pytest.mark.usefixtures("_buffering")
 @pytest.mark.parametrize("redirection", ["2> /dev/full", "2>&-", "2>&1 >&- | true"])
 def test_errors_that_cannot_be_shown_keep_their_exit_code(redirection: str) -> None:
-    """Wrong usage is 2, also where the message cannot be shown."""
     done = command(f"set -o pipefail; $A prompts nothing {redirection}")
     assert (done.returncode, done.stdout) == (2, "")
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_an_encoding_that_lacks_a_character_shows_its_escape(encoding: str) -> None:
-    """A dash or a name is no reason to fail."""
     script = (
         "import sys; from aegish_dist.cli import printing;"
         "printing.prepare_output();"
@@ -275,7 +258,6 @@ def test_an_export_to_a_failing_output_is_no_bug(
 
 
 def test_other_system_errors_stay_bugs() -> None:
-    """Only a failing standard output is excused."""
     with pytest.raises(ConnectionResetError), printing.checked_output():
         raise ConnectionResetError
 
@@ -294,7 +276,6 @@ def test_other_system_errors_stay_bugs() -> None:
 def test_only_a_terminal_that_a_person_looks_at_is_drawn_over(
     monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], redraws: bool
 ) -> None:
-    """Dumb terminals and CI get lines; a pipe does in any case."""
     for name in ("TERM", "CI"):
         monkeypatch.delenv(name, raising=False)
     for name, value in settings.items():

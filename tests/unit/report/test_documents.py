@@ -14,8 +14,7 @@ from aegish_dist.core.model import Price, Rate
 from aegish_dist.core.opinion import Opinion, record_of
 from aegish_dist.core.run import RunDataset
 from aegish_dist.report.data import ReportData
-from aegish_dist.report.documents import COLUMNS, render_csv, render_json
-from aegish_dist.report.formats import render
+from aegish_dist.report.formats import COLUMNS, render, render_csv, render_json
 from tests.defined import defined
 from tests.unit.report.reports import HOSTILE, a_model, a_report, a_silent_model, undefined
 

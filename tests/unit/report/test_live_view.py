@@ -1,5 +1,6 @@
 """The live view at several sizes: nothing wider than the terminal, nothing missing that matters."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
 from itertools import product
@@ -196,28 +197,22 @@ def test_the_passing_of_time_is_no_change() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "words"),
+    ("write", "value", "words"),
     [
-        *((0, "0 s"), (59.4, "59 s"), (59.6, "1 min 00 s"), (185, "3 min 05 s")),
-        *((3599.6, "1 h 00 min"), (7800, "2 h 10 min"), (86_400 * 4 + 3 * 3600, "4 d 3 h")),
+        *((duration, 0, "0 s"), (duration, 59.4, "59 s"), (duration, 59.6, "1 min 00 s")),
+        *((duration, 185, "3 min 05 s"), (duration, 3599.6, "1 h 00 min")),
+        *((duration, 7800, "2 h 10 min"), (duration, 86_400 * 4 + 3 * 3600, "4 d 3 h")),
+        *((pace, 0, "0/s"), (pace, 0.07, "4.2/min"), (pace, 1, "1.0/s"), (pace, 9.9, "9.9/s")),
+        (pace, 1234.5, "1,234/s"),
     ],
 )
-def test_durations(seconds: float, words: str) -> None:
-    assert duration(seconds) == words
-
-
-@pytest.mark.parametrize(
-    ("rate", "words"),
-    [(0, "0/s"), (0.07, "4.2/min"), (1, "1.0/s"), (9.9, "9.9/s"), (1234.5, "1,234/s")],
-)
-def test_paces(rate: float, words: str) -> None:
-    assert pace(rate) == words
+def test_times_and_paces(write: Callable[[float], str], value: float, words: str) -> None:
+    assert write(value) == words
 
 
 def test_shortening() -> None:
-    assert shortened_middle("abcdefghij", 7, "...") == "ab...ij"
-    assert shortened_middle("abcdefghij", 10, "...") == "abcdefghij"
-    assert shortened_middle("abcdefghij", 2, "...") == ".."
+    shortened = [shortened_middle("abcdefghij", width, "...") for width in (10, 7, 2)]
+    assert shortened == ["abcdefghij", "ab...ij", ".."]
     assert folded("one two three four", 8, 2, "...") == ["one two", "three..."]
 
 
@@ -230,25 +225,21 @@ OPEN = BatchTotals(
     expected_usd=Decimal("0.5"),
     states={BatchState.PLANNED: 1, BatchState.IN_PROGRESS: 1, BatchState.ENDED: 1},
 )
+NEXT = replace(OPEN, open=0, states={})
 
 
 @pytest.mark.parametrize(
     ("batches", "words"),
     [
+        (OPEN, "2 batches (1 planned, 1 in progress): 1,200 of 3,000 answered, oldest 2 h 10 min"),
+        (NEXT, "its next batch is to be planned"),
         (
-            OPEN,
-            "2 batches (1 planned, 1 in progress): 1,200 of 3,000 answered, oldest 2 h 10 min",
-        ),
-        (replace(OPEN, open=0, states={}), "its next batch is to be planned"),
-        (
-            replace(OPEN, open=0, states={}, live=7),
+            replace(NEXT, live=7),
             "its next batch is to be planned; 7 items asked live, batches gave no answer",
         ),
         (
-            BatchTotals(
-                1, 1, 9, 0, problem="HTTP 401: \x1b[1m bad key", states={BatchState.CREATING: 1}
-            ),
-            "1 batch (1 handed over): 0 of 9 answered; latest problem: HTTP 401: \\x1b[1m bad key",
+            BatchTotals(1, 1, 9, 0, problem="401: \x1b[1m bad", states={BatchState.CREATING: 1}),
+            "1 batch (1 handed over): 0 of 9 answered; latest problem: 401: \\x1b[1m bad",
         ),
         (BatchTotals(0, 0, 0, 0, starts_in_s=5400.0), "in batches in 1 h 30 min"),
     ],
@@ -270,9 +261,8 @@ def test_the_head_adds_up_open_batches() -> None:
 
 def test_a_held_run_has_not_ended_while_batches_are_answered() -> None:
     held = a_model(state=State.PAUSED, in_flight=0, batches=OPEN)
-    planned = {BatchState.PLANNED: 2}
     assert may_move(held)
-    assert not may_move(replace(held, batches=replace(OPEN, states=planned)))
+    assert not may_move(replace(held, batches=replace(OPEN, states={BatchState.PLANNED: 2})))
 
 
 @pytest.mark.parametrize(

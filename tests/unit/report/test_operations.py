@@ -9,8 +9,7 @@ import pytest
 
 from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.report.data import FailureCount, ReportData
-from aegish_dist.report.documents import render_json
-from aegish_dist.report.formats import FORMATS, render
+from aegish_dist.report.formats import FORMATS, render, render_json
 from aegish_dist.report.layout import Section
 from aegish_dist.report.operations import MESSAGE_CHARACTERS
 from aegish_dist.report.provenance import commands
