@@ -1,4 +1,4 @@
-"""The three wire formats, against payloads shaped as the hosts send them."""
+"""The three wire formats, against payloads shaped as the hosts send them, and bodies for calls."""
 
 import json
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from aegish_dist.core.run import Prompt
 from aegish_dist.core.verdict import Completion, Usage
 from aegish_dist.errors import ProviderError
 from aegish_dist.providers import lenient
-from aegish_dist.providers.contract import RequestTemplate, codec
+from aegish_dist.providers.contract import RequestTemplate, codec, merged, template
 
 OPENAI, ANTHROPIC, GOOGLE = WireFormat.OPENAI, WireFormat.ANTHROPIC, WireFormat.GOOGLE
 PROMPT = Prompt("guard", "Judge shell commands.", "Validate this command: {command}")
@@ -388,3 +388,39 @@ def test_an_error_inside_a_successful_response_counts_as_its_status(
 ) -> None:
     error = failure(OPENAI, payload)
     assert (error.status, error.error_class) == (status, error_class)
+
+
+AWKWARD = Prompt("p", 'Say "{command}" \u20ac', 'Judge:\n<c>{command}</c> "{}"')
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "ls",
+        "",
+        'echo "a\\b"\t\n\0',
+        ":(){ :|:& };:",
+        "{command}",
+        "echo \u2603 \U0001f4a3",
+        "\ud83d alone \udca3",
+        "x" * 100_000,
+    ],
+)
+def test_body_holds_the_rendered_prompt_whatever_the_command(command: str) -> None:
+    body = {
+        "system": AWKWARD.system,
+        "max_tokens": 5,
+        "messages": [{"role": "user", "content": AWKWARD.template}],
+    }
+    sent = json.loads(b"".join(template("http://127.0.0.1/", body).parts(command)))
+    rendered = AWKWARD.render(command)
+    assert sent["messages"][0]["content"] == rendered.user
+    assert sent["system"] == rendered.system
+    assert sent["max_tokens"] == 5
+
+
+def test_merge_follows_the_json_merge_patch_rules() -> None:
+    assert merged(
+        {"a": 1, "b": {"c": 2, "d": 3}, "e": None, "f": 4},
+        {"b": {"c": None, "x": 5}, "f": None, "g": {"h": None, "i": 0}, "a": [1]},
+    ) == {"a": [1], "b": {"d": 3, "x": 5}, "g": {"i": 0}}
