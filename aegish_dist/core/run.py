@@ -75,8 +75,8 @@ def new_run_id(now: datetime, entropy: int | None = None) -> str:
 class RunPause(StrEnum):
     """Why workers ask nothing of a run although some of its items have no verdict."""
 
-    PAUSED = "paused"  # A user stopped it for a while; `resume` goes on
-    CANCELLED = "cancelled"  # A user stopped it and does not mean to go on
+    PAUSED = "paused"  # a user stopped it for a while; `resume` goes on
+    CANCELLED = "cancelled"  # a user stopped it and does not mean to go on
 
 
 class BatchState(StrEnum):
