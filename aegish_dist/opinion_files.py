@@ -16,7 +16,7 @@ from aegish_dist.core.scoring import RULES, Composite, ScoringRule
 from aegish_dist.core.text import printable
 from aegish_dist.errors import InputError, OpinionError
 from aegish_dist.inputs.checking import checked
-from aegish_dist.inputs.documents import parse_toml, read_text
+from aegish_dist.inputs.documents import parse_toml, parts_of, read_text
 from aegish_dist.statistics.metrics import METRICS
 
 T = TypeVar("T", bound=str)
@@ -77,15 +77,10 @@ def _read_document(path: Path) -> dict[str, Any]:
     """Read a TOML file, and refuse the one character that no store takes."""
     text = read_text(path, MAX_FILE_BYTES)
     content = parse_toml(text)
-    left: list[object] = [content] if "\\u0000" in text or "\\U00000000" in text else []
-    while left:
-        match left.pop():
-            case dict() as table:
-                left.extend([*table, *table.values()])
-            case list() as array:
-                left.extend(array)
-            case str() as text if "\0" in text:
-                raise InputError("holds a NUL character")
+    if "\\u0000" in text or "\\U00000000" in text:
+        texts = (each for each in parts_of(content) if isinstance(each, str))
+        if any("\0" in each for each in texts):
+            raise InputError("holds a NUL character")
     return content
 
 

@@ -260,9 +260,9 @@ class _TableRecord(SampleRecord, frozen=True, kw_only=True):
 
 def _described(common: Collection[str], sample: Sample, record: _TableRecord) -> Sample:
     """Return a sample whose metadata hold the source and licence that not all rows share."""
-    own = {"source": record.source, "licence": record.licence}
-    given = {key: text for key, text in own.items() if text is not None and key not in common}
-    return replace(sample, metadata={**given, **sample.metadata}) if given else sample
+    texts = {"source": record.source, "licence": record.licence}
+    own = {key: text for key, text in texts.items() if text is not None and key not in common}
+    return replace(sample, metadata={**own, **sample.metadata}) if own else sample
 
 
 def _read_jsonl(path: Path) -> Records:

@@ -93,8 +93,23 @@ def parse_toml(text: str, parse_float: Callable[[str], Any] = float) -> dict[str
         raise InputError("is nested too deeply") from None
     except ValueError:  # from int, with advice about the interpreter
         raise InputError("holds a number with thousands of digits") from None
-    _require_64_bits(content)
+    numbers = (each for each in parts_of(content) if isinstance(each, int))
+    if any(not -MAX_INTEGER <= number < MAX_INTEGER for number in numbers):
+        raise InputError("holds an integer of more than 64 bits")
     return content
+
+
+def parts_of(content: object) -> Iterator[object]:
+    """Yield the keys and values of a document, however deeply it is nested."""
+    left = [content]
+    while left:
+        part = left.pop()
+        if isinstance(part, dict):
+            left += [*part, *part.values()]
+        elif isinstance(part, list):
+            left += part
+        else:
+            yield part
 
 
 def parse_json(text: str | bytes, parse_float: Callable[[str], Any] | None = None) -> object:
@@ -121,18 +136,6 @@ def parse_json(text: str | bytes, parse_float: Callable[[str], Any] | None = Non
         raise InputError("is nested too deeply") from None
     except ValueError:  # from int, with advice about the interpreter
         raise InputError("holds a number with thousands of digits") from None
-
-
-def _require_64_bits(content: dict[str, Any]) -> None:
-    left: list[object] = [content]
-    while left:
-        match left.pop():
-            case dict() as table:
-                left.extend(table.values())
-            case list() as array:
-                left.extend(array)
-            case int() as number if not -MAX_INTEGER <= number < MAX_INTEGER:
-                raise InputError("holds an integer of more than 64 bits")
 
 
 MAX_FOOTER_BYTES = 16 * 2**20
