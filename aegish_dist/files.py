@@ -60,10 +60,10 @@ def _naming(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def replacing_text(path: Path, encoding: str = "utf-8") -> Iterator[TextIO]:
-    """Open a file to write text, line breaks as they are; otherwise as `replacing`."""
+def replacing_text(path: Path) -> Iterator[TextIO]:
+    """Open a file to write UTF-8, line breaks as they are; otherwise as `replacing`."""
     with replacing(path) as stream:
-        text = io.TextIOWrapper(stream, encoding, newline="")
+        text = io.TextIOWrapper(stream, "utf-8", newline="")
         yield text
         text.flush()
         text.detach()

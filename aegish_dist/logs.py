@@ -73,7 +73,6 @@ class _Formatter(logging.Formatter):
         self._colors = stream is not None and stream.isatty()
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line of a record."""
         return self._formatter.format(record)
 
     @cached_property

@@ -48,8 +48,6 @@ LabelText = Annotated[str, Meta(min_length=1, max_length=MAX_LABEL_CHARS)]
 
 
 class _Named(Struct, kw_only=True):
-    """The keys that every file has."""
-
     name: LabelText
     version: Annotated[int, Meta(ge=1, le=2**31 - 1)]
     """1-based."""

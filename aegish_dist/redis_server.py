@@ -21,7 +21,6 @@ _REFUSALS = {
 
 
 def load_script(package: str, name: str) -> str:
-    """Return the text of a Lua script."""
     return files(package).joinpath(f"{name}.lua").read_text(encoding="utf-8")
 
 

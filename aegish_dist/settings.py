@@ -126,7 +126,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def spool_folder(self) -> Path:
-        """Folder of answers that could not be stored."""
         return self.spool or self.home / "spool"
 
     @property
@@ -136,7 +135,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def embedded_database(self) -> bool:
-        """Whether the database is the one this package starts itself."""
         return self.database_url is None
 
 

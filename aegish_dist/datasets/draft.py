@@ -55,8 +55,6 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something wrong with one sample."""
-
     record: int
     """The 1-based line or record number."""
     field: str

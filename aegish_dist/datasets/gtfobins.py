@@ -179,8 +179,6 @@ _CONTEXTS = ("unprivileged", "sudo", "suid", "capabilities")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One example."""
-
     function: str
     code: str
     needs_root: bool
@@ -193,8 +191,6 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """The content of one file."""
-
     name: str
     file: Path
     alias_of: str | None
@@ -222,11 +218,7 @@ Node = TypeVar("Node", _File, _Example, _Context)
 
 
 def read_program(path: Path) -> Program:
-    """Read one file.
-
-    Raises:
-        DatasetError: It is not such a file; names the line where YAML knows it.
-    """
+    """Read one file."""
     location = Location(str(path))
     with location:
         document = parse_yaml(read_text(path, MAX_PROGRAM_BYTES))
@@ -341,7 +333,6 @@ class _Checkout:
     combinations: int = 0
 
     def samples(self, program: Program) -> Iterator[Sample]:
-        """Yield what a program can be used for."""
         others = self.programs.values()
         aliases = ",".join(each.name for each in others if each.alias_of == program.name)
         own = (entry for entry in program.entries if entry.function != _INHERIT)

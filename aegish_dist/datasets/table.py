@@ -110,15 +110,7 @@ def _target(location: Location, labels: _Labels) -> TrueLabel:
 
 
 def read_dataset(path: Path) -> Draft:
-    """Read a table, a JSON file of the aegish benchmark or a checkout of GTFOBins.
-
-    Args:
-        path: A file ending in `.jsonl`, `.csv`, `.parquet` or `.json`, or a directory.
-
-    Raises:
-        DatasetError: When it cannot be read as what its name says.
-        ConfigError: When it is Parquet and pyarrow is not installed.
-    """
+    """Read a table, a JSON file of the aegish benchmark or a checkout of GTFOBins."""
     if not path.exists():
         raise DatasetError("no such file or folder", source=str(path))
     if path.is_dir():
@@ -147,7 +139,6 @@ def export_dataset(dataset: Dataset, path: Path) -> None:
 
 
 def dataset_lines(dataset: Dataset) -> Iterator[str]:
-    """Yield all samples as lines of JSON."""
     for sample in dataset.samples:
         values = {
             "command": sample.command,

@@ -90,11 +90,7 @@ class Location:
             raise self.named(error) from None
 
     def named(self, error: InputError, field: str | None = None) -> DatasetError:
-        """Return, to be raised, an error with this place in it.
-
-        Args:
-            field: Keys that lead to the values that it is about, joined by dots.
-        """
+        """Return, to be raised, an error with this place in it."""
         what = f"{error.what}, not {error.found}" if error.found else error.what
         what = what.replace("a table", "an object")  # JSON's word; records are not of TOML
         line = error.line if self.line is None else self.line

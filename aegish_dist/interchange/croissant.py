@@ -96,7 +96,6 @@ def _spdx_id(licence: str) -> str | None:
 
 
 def _description(dataset: Dataset) -> str:
-    """Return what a dataset holds, in two sentences."""
     malicious = sum(sample.target is TrueLabel.MALICIOUS for sample in dataset.samples)
     harmless = len(dataset.samples) - malicious
     return (

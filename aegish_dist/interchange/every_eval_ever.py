@@ -47,8 +47,6 @@ _NORMAL = "normal approximation with the standard error"
 
 @dataclass(frozen=True, slots=True)
 class MetricDefinition:
-    """One metric."""
-
     title: str
     kind: str
     """The family of metrics that it belongs to."""
@@ -399,7 +397,6 @@ def _score_details(seen: Estimate, definition: MetricDefinition) -> dict[str, An
 
 
 def _source_data(datasets: tuple[RunDataset, ...], target: TrueLabel | None) -> dict[str, Any]:
-    """Describe the datasets that hold commands of a target."""
     sizes = {
         None: lambda each: each.samples,
         TrueLabel.MALICIOUS: lambda each: each.malicious,
@@ -439,7 +436,6 @@ def _generation(run: Run, spec: ModelSpec) -> dict[str, Any]:
 
 
 def _as_texts(values: Mapping[str, object]) -> dict[str, str]:
-    """Return what is known as texts."""
     return {
         name: value if isinstance(value, str) else json.dumps(value)
         for name, value in values.items()

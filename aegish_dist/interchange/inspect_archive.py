@@ -38,7 +38,6 @@ class Fields:
     """The keys that lead to these fields, such as `output.usage.`."""
 
     def error(self, problem: str, field: str) -> DatasetError:
-        """Return, to be raised, what is wrong with a field."""
         return Location(self.source).error(problem, self.path + field)
 
     def get(
@@ -142,7 +141,6 @@ class InspectArchive:
         self._file.close()
 
     def header(self) -> Fields:
-        """Return the fields of the evaluation as a whole."""
         for name in HEADERS:
             if name in self._zip.NameToInfo:
                 return self._fields(name, self._read(name))

@@ -169,7 +169,6 @@ class SampleMaker:
         output: Mapping[str, Any],
         error: str | None,
     ) -> dict[str, Any]:
-        """Return events and attachments of a sample."""
         attachments: dict[str, str] = {}
         said = []
         for message in messages:
@@ -327,7 +326,6 @@ def _without_reason(record: VerdictRecord) -> str:
 
 
 def _in_words(record: VerdictRecord) -> str:
-    """Return why an item got no answer."""
     message = record.call_errors[-1].message if record.call_errors else None
     return f"{record.outcome}: {record.error_class}" + (f": {message}" if message else "")
 

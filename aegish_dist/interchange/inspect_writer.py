@@ -53,14 +53,12 @@ class LogHead:
 
     @classmethod
     def of(cls, run: Run, model: str, dataset: str, opinions: Sequence[Opinion]) -> Self:
-        """Return the head of a log."""
         (spec,) = (each for each in run.models if each.id == model)
         (chosen,) = (each for each in run.datasets if each.name == dataset)
         return cls(run, spec, chosen, opinions)
 
     @property
     def planned(self) -> int:
-        """Samples times epochs."""
         return self.dataset.samples * self.run.epochs
 
     @property

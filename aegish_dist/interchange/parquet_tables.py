@@ -38,7 +38,6 @@ class RecordTables:
         return self._arrow.csv.read_csv(self._arrow.BufferReader(data), **options)
 
     def write(self, tables: Iterable[Any], stream: IO[bytes]) -> None:
-        """Write each table as a group of rows."""
         _write(self._arrow, self.schema, tables, stream)
 
 

@@ -83,11 +83,7 @@ def label(text: str | None) -> str | None:
 
 
 def required_label(text: str, field: str) -> str:
-    """Return a text that names something.
-
-    Raises:
-        InputError: It is blank.
-    """
+    """Return a text that names something."""
     if label(text) is None:
         raise InputError("is missing or blank", field=field)
     return text
@@ -135,8 +131,6 @@ _ANSWER = msgspec.json.Decoder(_Answer)
 
 
 class About(NamedTuple):
-    """The sample that a verdict is about."""
-
     dataset: str
     sample_id: str
     sample: Sample
@@ -153,11 +147,7 @@ class Row(NamedTuple):
 
 
 def from_line(line: bytes) -> VerdictRecord:
-    """Decode a verdict line: five times as fast as by `json`, types and ranges included.
-
-    Raises:
-        InputError: It is no JSON object, or a field is missing, of the wrong type or out of range.
-    """
+    """Decode a verdict line: five times as fast as by `json`, types and ranges included."""
     try:
         if _NUL not in line and not (len(line) > _MAX_DIGITS and _LONG_NUMBER.search(line)):
             return _RECORD.decode(line)
@@ -278,7 +268,6 @@ def stop_kind_of(stop_reason: str | None) -> StopKind | None:
 
 
 def known(values: Mapping[str, T | None]) -> dict[str, T]:
-    """Return the values that are not None."""
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -319,7 +308,6 @@ class JudgedLines:
     """Decodes lines that the store wrote, and so need no further check."""
 
     def __init__(self, columns: Sequence[str]) -> None:
-        """Prepare for lines with these columns."""
         self._names = [f"judged_{number}" for number in range(len(columns))]
         further = [
             (name, bool | None, msgspec.field(name=column))
@@ -331,7 +319,6 @@ class JudgedLines:
         self._decoder = msgspec.json.Decoder(self._type)
 
     def read(self, lines: bytes) -> Iterator[ScoredRecord]:
-        """Yield the verdicts of some lines."""
         for line in lines.splitlines():
             record: Any = self._decoder.decode(line)
             yield ScoredRecord(record, tuple(getattr(record, name) for name in self._names))

@@ -134,11 +134,7 @@ def _texts(encoded: str) -> dict[str, str] | str:
 
 
 def from_row(row: Mapping[str, Any]) -> VerdictRecord:
-    """Build a record from a row of a table.
-
-    Raises:
-        InputError: A field is missing, of the wrong type or out of range.
-    """
+    """Build a record from a row of a table."""
     if "completion" in row:
         with suppress(ValueError, RecursionError):  # null where nothing may be null, or an error
             return msgspec.convert(row, VerdictRecord)
@@ -169,7 +165,6 @@ class FileFormat(StrEnum):
 
 
 def format_of(path: Path) -> FileFormat:
-    """Return the format that a suffix names."""
     try:
         return FileFormat(path.suffix.lower())
     except ValueError:

@@ -100,11 +100,7 @@ def _value_of(variable: str | None, environ: Mapping[str, str]) -> str:
 
 
 def missing_key(spec: ModelSpec, environ: Mapping[str, str]) -> str | None:
-    """Name the environment variable that a model needs and that is unset or blank.
-
-    Returns:
-        None when nothing is missing: the variable is set, or no key is needed.
-    """
+    """Name the environment variable that a model needs and that is unset or blank."""
     return None if _value_of(spec.key_variable, environ) else spec.key_variable
 
 
@@ -262,11 +258,7 @@ class Credentials:
                 )
 
     def refusal(self, destination: Destination) -> str | None:
-        """Say why this process makes no call to a destination; None when it does.
-
-        Returns:
-            A phrase without a key, in ASCII.
-        """
+        """Say why this process makes no call to a destination; None when it does."""
         if destination.wire == WireFormat.BASELINE:
             return None
         if self._problem is not None:

@@ -41,7 +41,6 @@ def is_model_id(text: str) -> bool:
 
 
 def provider_name(model_id: str) -> str:
-    """Return the provider of a model id."""
     return model_id.partition("/")[0]
 
 
@@ -111,7 +110,6 @@ class PriceEntry(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
             raise ValueError("give both input and output, or per_call alone")
 
     def price(self) -> Price:
-        """Return the core's record."""
         return Price(
             input=Rate(Decimal(self.input or 0)),
             output=Rate(Decimal(self.output or 0)),
@@ -135,7 +133,6 @@ class LimitsEntry(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     max_in_flight: MaxInFlight | None = None
 
     def limits(self) -> Limits:
-        """Return the core's record."""
         return Limits(self.requests_per_minute, self.tokens_per_minute, self.max_in_flight)
 
 

@@ -169,8 +169,6 @@ ANSWER_TOKENS = 60
 
 @dataclass(frozen=True, slots=True)
 class ModelEstimate:
-    """The expected use of one model."""
-
     model: str
     calls: int
     input_tokens: int
@@ -184,8 +182,6 @@ class ModelEstimate:
 
 @dataclass(frozen=True, slots=True)
 class RunEstimate:
-    """The expected use of a run."""
-
     models: tuple[ModelEstimate, ...]
     """In the order asked for."""
 
@@ -203,7 +199,6 @@ class RunEstimate:
 
     @property
     def unpriced(self) -> tuple[str, ...]:
-        """Ids of the models whose price is unknown."""
         return tuple(model.model for model in self.models if model.cost_usd is None)
 
     @property
@@ -236,7 +231,6 @@ def input_tokens(characters: int) -> int:
 def estimate(
     specs: Sequence[ModelSpec], prompt: Prompt, command_lengths: Iterable[int], epochs: int = 1
 ) -> RunEstimate:
-    """Estimate tokens and cost of a run."""
     fixed = fixed_characters(prompt)
     calls: Counter[int] = Counter()
     for length, commands in Counter(command_lengths).items():
