@@ -171,8 +171,7 @@ def test_an_import_is_a_run_of_its_own(engine: Engine, tmp_path: Path) -> None:
 
 def test_a_file_without_datasets_is_one(engine: Engine, tmp_path: Path) -> None:
     """Equal lines of two files that name no dataset are about samples of two datasets."""
-    line = {key: value for key, value in a_line().items() if key != "dataset"}
-    paths = [write_lines(tmp_path / f"{name}.jsonl", line) for name in ("first", "second")]
+    paths = [write_lines(tmp_path / f"{name}.jsonl", a_line()) for name in ("first", "second")]
 
     run_id = import_verdicts(engine, paths, "").run_id
 
@@ -423,7 +422,7 @@ def test_only_blanks_of_ascii_make_a_blank_line(engine: Engine, tmp_path: Path, 
 
 def test_equal_datasets_may_come_at_the_same_time(engine: Engine, tmp_path: Path) -> None:
     """Two imports that both found nothing stored end with one dataset, which both share."""
-    path = write_lines(tmp_path / "a.jsonl", *[a_line("a"), a_line("b")])
+    path = write_lines(tmp_path / "a.jsonl", a_line("a"), a_line("b"))
     waiting = text("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
     with ThreadPoolExecutor(2) as threads:
         with Session(engine) as session:
