@@ -101,6 +101,7 @@ def test_openai_gets_a_file_and_a_batch() -> None:
 def test_google_gets_a_file_and_a_batch() -> None:
     server = created(GOOGLE)
     start, content, creation = server.asked
+    assert start.json == {"file": {"displayName": f"aegish-dist {TOKEN}"}}
     assert start.headers["X-Goog-Upload-Protocol"] == "resumable"
     assert start.headers["X-Goog-Upload-Command"] == "start"
     assert int(start.headers["X-Goog-Upload-Header-Content-Length"]) == len(content.body)
