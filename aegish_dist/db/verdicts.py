@@ -6,7 +6,7 @@ by COPY, in a fifth of the time of inserts.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from operator import attrgetter
 
 from msgspec.inspect import StrType
@@ -206,16 +206,7 @@ def next_answers(
 
 def write_readings(session: Session, readings: Sequence[tuple[VerdictKey, Reading]]) -> None:
     """Replace what is stored as the content of completions; nothing else of a verdict changes."""
-    rows = [
-        {
-            **key.columns(),
-            "outcome": reading.outcome.value,
-            "reason": reading.reason,
-            "confidence": reading.confidence,
-            "parser_version": reading.parser_version,
-        }
-        for key, reading in readings
-    ]
+    rows = [key.columns() | asdict(reading) for key, reading in readings]
     if rows:
         session.execute(_WRITE_READINGS, {"rows": json.dumps(rows)})
 
@@ -292,12 +283,6 @@ class _Dataset:
     """Keys of the stored dataset's samples, used where a sample is among them."""
     keys: dict[str, int] = field(default_factory=dict)
     malicious: int = 0
-
-    def is_stored(self) -> bool:
-        return self.keys == self.stored
-
-    def is_new(self) -> bool:
-        return self.stored.keys().isdisjoint(self.keys)
 
 
 class RunImport:
@@ -382,10 +367,10 @@ class RunImport:
         prints = {name: dataset_fingerprint(each.keys) for name, each in self._datasets.items()}
         for name, dataset in self._datasets.items():
             stored_id = self._find(name, prints[name])
-            if dataset.is_stored():
+            if dataset.keys == dataset.stored:
                 self._session.execute(delete(DatasetRow).where(DatasetRow.id == dataset.id))
                 dataset.id = dataset.stored_id or dataset.id
-            elif stored_id is not None or not dataset.is_new():
+            elif stored_id is not None or not dataset.stored.keys().isdisjoint(dataset.keys):
                 raise OtherDatasetError(prints)
             else:
                 values = {"samples": len(dataset.keys), "malicious": dataset.malicious}

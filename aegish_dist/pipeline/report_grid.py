@@ -1,6 +1,7 @@
 """The verdicts of a report one by one, for the grid of its page."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from itertools import accumulate
 
 from sqlalchemy import Engine
 
@@ -15,7 +16,7 @@ from aegish_dist.db.verdict_reader import SqlScoring
 from aegish_dist.pipeline.aggregate import ONE_VIEW
 from aegish_dist.pipeline.opinions import overlay_of
 from aegish_dist.report.data import ReportData
-from aegish_dist.report.page.grid import Grid, GridShape, PackedPart, pack_columns, pack_part
+from aegish_dist.report.page.grid import Grid, GridShape, pack_columns, pack_part
 
 BLOB_VERDICTS = 960
 """Verdicts whose texts are packed together, about: unpacking them takes a browser milliseconds."""
@@ -43,7 +44,8 @@ def report_grid(engine: Engine, data: ReportData) -> Grid:
     if not texts:
         notes.append(_too_many(planned, MAX_WITH_TEXTS, "Completions and other texts are"))
     models = _in_order(run, data.snapshot)
-    shape = _shape(run)
+    asked = max(1, len(run.models) * run.epochs)
+    shape = GridShape(len(run.models), run.epochs, max(1, min(64, BLOB_VERDICTS // asked)))
     with transaction(engine, isolation_level=ONE_VIEW) as session:
         if not is_unchanged(session, run, data.snapshot.identities):
             notes.append("Below stand the verdicts that count now, which are not known to be those "
@@ -53,8 +55,10 @@ def report_grid(engine: Engine, data: ReportData) -> Grid:
             session, run, models, judged, commands=shape.commands_per_blob, texts=texts
         )
         parts = [pack_part(part, shape) for part in read]
-    blobs = list(_within_bounds(parts))
-    if len(blobs) < sum(len(part.texts) for part in parts):
+    texts_of_all = [blob for part in parts for blob in part.texts]
+    sizes = accumulate(map(len, texts_of_all))
+    blobs = [blob for blob, size in zip(texts_of_all, sizes, strict=True) if size <= MAX_TEXT_BYTES]
+    if len(blobs) < len(texts_of_all):
         notes.append(f"Texts of the last commands are left out: all would be more than "
                      f"{MAX_TEXT_BYTES >> 20} MiB.")  # fmt: skip
     return Grid(pack_columns(parts, shape, _facts(run, models, opinion.rule.name)), blobs, notes)
@@ -76,11 +80,6 @@ def _in_order(run: Run, snapshot: Snapshot) -> list[str]:
     ]
 
 
-def _shape(run: Run) -> GridShape:
-    asked = len(run.models) * run.epochs
-    return GridShape(len(run.models), run.epochs, max(1, min(64, BLOB_VERDICTS // max(1, asked))))
-
-
 def _facts(run: Run, models: Sequence[str], rule: str) -> dict[str, object]:
     return {
         "run": run.run_id,
@@ -94,13 +93,3 @@ def _facts(run: Run, models: Sequence[str], rule: str) -> dict[str, object]:
         "errorClasses": [each.value for each in ErrorClass],
         "textChars": TEXT_CHARS,
     }
-
-
-def _within_bounds(parts: Sequence[PackedPart]) -> Iterator[bytes]:
-    room = MAX_TEXT_BYTES
-    for part in parts:
-        for blob in part.texts:
-            room -= len(blob)
-            if room < 0:
-                return
-            yield blob

@@ -147,6 +147,7 @@ def test_a_damaged_archive_is_refused(aegish: CommandLine, stored: Engine, tmp_p
     for text_ in (
         *(b"", b"[]", b"[" * 100_000, endless),
         *(b'{"format": 2}', b'{"format": 1, "tables": {"verdicts": 1}}'),
+        b'{"format": 1, "run_id": "%s", "tables": {}}' % FIRST.encode(),
     ):
         (place / "manifest.json").write_bytes(text_)
         assert "manifest.json" in refusal()

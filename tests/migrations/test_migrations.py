@@ -13,14 +13,11 @@ from aegish_dist.errors import StoreError
 
 
 def test_migrations_have_one_head() -> None:
-    """No two migrations follow the same one."""
     script = ScriptDirectory.from_config(schema.alembic_config())
-
     assert script.get_heads() == [schema.head()]
 
 
 def test_mappings_and_migrations_agree(engine: Engine) -> None:
-    """A migrated database has exactly the tables, columns and indexes of the mappings."""
     assert schema.drift(engine) == []
 
 
@@ -38,14 +35,11 @@ def test_upgrade_after_downgrade(unmigrated_engine: Engine) -> None:
 
 
 def test_upgrade_twice_changes_nothing(engine: Engine) -> None:
-    """An upgrade of a current database leaves it current."""
     schema.upgrade(engine)
-
     schema.require_current(engine)
 
 
 def test_unmigrated_database_is_refused(unmigrated_engine: Engine) -> None:
-    """The refusal names the command that helps."""
     assert schema.current(unmigrated_engine) is None
     with pytest.raises(StoreError, match="aegish-dist db upgrade"):
         schema.require_current(unmigrated_engine)
@@ -53,7 +47,6 @@ def test_unmigrated_database_is_refused(unmigrated_engine: Engine) -> None:
 
 @pytest.mark.parametrize("version", ["0010", "9999"], ids=["of development", "newer"])
 def test_a_database_that_no_migration_leads_from_is_refused(engine: Engine, version: str) -> None:
-    """An upgrade would not know the way, and is not what helps."""
     with engine.begin() as connection:
         connection.execute(text(f"UPDATE alembic_version SET version_num = '{version}'"))
 
@@ -90,7 +83,6 @@ def test_an_upgrade_that_cannot_lock_names_the_session_that_holds_it(
 
 
 def test_drift_names_what_differs(engine: Engine) -> None:
-    """A column that no migration made is found."""
     with engine.begin() as connection:
         connection.exec_driver_sql("ALTER TABLE runs ADD COLUMN stray integer")
 
