@@ -146,8 +146,9 @@ def test_doctor_names_parked_models(engine: Engine) -> None:
         report_worker(session, "a", {}, {dead: ModelBlock.PARKED}, {dead: "HTTP 401: no such key"})
 
     url = engine.url.render_as_string(hide_password=False)
-    workspace = Workspace(load_settings({"database_url": url, "broker_url": "redis://127.0.0.1:1"}))
-    checks = examine(workspace)
+    settings = load_settings({"database_url": url, "broker_url": "redis://127.0.0.1:1"})
+    with Workspace(settings) as workspace:
+        checks = examine(workspace)
 
     assert [(each.ok, each.detail) for each in checks if each.part == "runs"] == [
         (False, "lab/parked is parked: HTTP 401: no such key")
