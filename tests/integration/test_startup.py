@@ -78,8 +78,7 @@ def test_what_an_everyday_command_loads_of_the_package(
     if command == DRY_RUN:
         loaded(env, DRY_RUN)  # has prices remembered
     modules = loaded_modules(env, command)
-    if command in (["status"], ["runs"], DRY_RUN):
-        assert not {name.partition(".")[0] for name in modules} & HEAVY
+    assert not {name.partition(".")[0] for name in modules} & HEAVY
     own = {name for name in modules if name.startswith("aegish_dist")}
     parts = {name.split(".")[1] for name in own if "." in name}
 

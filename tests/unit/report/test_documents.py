@@ -26,7 +26,6 @@ def rows(text: str) -> list[dict[str, str]]:
 
 
 def row(metric: str, category: str = "", data: ReportData | None = None) -> dict[str, str]:
-    """Find the one row of a metric and category."""
     everything = rows(render_csv(data or a_report()))
     (found,) = [r for r in everything if (r["metric"], r["category"]) == (metric, category)]
     return found
@@ -98,7 +97,6 @@ def test_formulas_are_disarmed(hostile_report: ReportData) -> None:
 
 @pytest.mark.parametrize("start", [*"=+-@", *FULL_WIDTH, " =", '"='])
 def test_every_start_of_a_formula_is_known(start: str) -> None:
-    """Spreadsheets compute cells that start with any of these."""
     text = render_csv(a_report(a_model(f"{start}1+1")))
     assert {each["model"] for each in rows(text)} == {f"'{start}1+1"}
 
@@ -336,5 +334,4 @@ def test_the_ranking_is_strict() -> None:
 
 
 def test_hostile_names_stay_text(hostile_report: ReportData) -> None:
-    """They are exact, and escaped where a terminal would obey."""
     assert HOSTILE in written(hostile_report)["results"]

@@ -108,7 +108,6 @@ def test_a_long_table_becomes_several() -> None:
 
 
 def test_an_endless_message_is_cut(failed_report: ReportData) -> None:
-    """A provider may say anything."""
     (failure, *_) = failed_report.failures
     endless = type(failure)(
         failure.model, failure.error_class, 6, 6, (), "x" * 10**6, failure.last_at

@@ -36,7 +36,6 @@ def test_the_head_says_what_was_run() -> None:
 
 
 def test_replaced_verdicts_are_counted_apart() -> None:
-    """A reader learns how many verdicts a retry has replaced, over all models."""
     counts = a_model()["counts"]
     entries = [a_model(name, counts=counts | {"replaced": 4}) for name in ("a", "b")]
     shown = facts(a_report(*entries))
@@ -200,7 +199,6 @@ def test_ties_are_named_and_the_cheapest_of_them() -> None:
 
 
 def test_who_reaches_every_target_is_named() -> None:
-    """A detection rate of 95 % reaches its target of 95 %."""
     good = a_model("good", metrics={"malicious_detection_rate": numbers(0.95)})
     assert "1 of 2 models reach every target: good." in said(a_report(good, a_model("b")))
     assert "Every target is reached." in said(a_report(good))

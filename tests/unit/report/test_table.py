@@ -27,7 +27,6 @@ def test_fourteen_models_fit_any_width(fourteen: ReportData, width: int) -> None
 
 
 def test_the_leaderboard_of_fourteen_models_is_one_table_at_100(fourteen: ReportData) -> None:
-    """At 100 columns the whole leaderboard stands side by side."""
     text = render(fourteen, "table", width=100)
     heading = next(line for line in text.splitlines() if line.lstrip().startswith("#"))
     intervals = ["[95%", "CI]"] * 3
@@ -112,19 +111,18 @@ def test_ids_break_at_their_joints(text: str, width: int, lines: list[str]) -> N
     assert fold(text, width) == lines
 
 
-def test_a_wide_screen_gets_wide_gaps() -> None:
-    """A table that fits with the widest gap stays in one block: 10 + 5 + 5 + 2 gaps of 3 = 26."""
-    assert fit([10, 5, 5], keys=1, total=26) == [Block((0, 1, 2), (10, 5, 5), 3)]
-
-
-def test_gaps_shrink_before_the_model_does() -> None:
-    """One column less takes a gap of 2, which needs 24."""
-    assert fit([10, 5, 5], keys=1, total=25) == [Block((0, 1, 2), (10, 5, 5), 2)]
-
-
-def test_a_long_model_id_is_folded_before_the_table_is_split() -> None:
-    """40 + 5 + 5 wants 52 even with gaps of 1; folded to 28 it has room for gaps of 3."""
-    assert fit([40, 5, 5], keys=1, total=45) == [Block((0, 1, 2), (29, 5, 5), 3)]
+@pytest.mark.parametrize(
+    ("widths", "total", "block"),
+    [
+        ([10, 5, 5], 26, Block((0, 1, 2), (10, 5, 5), 3)),  # 10 + 5 + 5 + 2 gaps of 3
+        ([10, 5, 5], 25, Block((0, 1, 2), (10, 5, 5), 2)),  # gaps shrink before the model does
+        ([40, 5, 5], 45, Block((0, 1, 2), (29, 5, 5), 3)),  # and a long id before the table splits
+    ],
+)
+def test_columns_stay_side_by_side_as_long_as_they_fit(
+    widths: list[int], total: int, block: Block
+) -> None:
+    assert fit(widths, keys=1, total=total) == [block]
 
 
 def test_columns_that_do_not_fit_go_to_another_block() -> None:

@@ -27,12 +27,10 @@ from tests.unit.report.reports import a_model, a_report, a_silent_model, numbers
 
 
 def drawing(data: ReportData, name: str) -> Drawing:
-    """Draw a plot and read it."""
     return Drawing(drawn_svg(chart_specification(data, name), name))
 
 
 def chart(data: ReportData, name: str) -> Chart:
-    """Make a plot that there is data for."""
     made = make_chart(data, name)
     assert isinstance(made, Chart)
     return made

@@ -18,7 +18,6 @@ LONG = "Foundation-Sec-8B-Instruct:host"
 
 
 def scattered(number: int) -> list[LabelledPoint]:
-    """Points all over the area, with long labels."""
     draw = random.Random(number)
     return [
         LabelledPoint(draw.uniform(0, 640), draw.uniform(0, 400), f"{LONG[: 8 + at % 20]}{at}")

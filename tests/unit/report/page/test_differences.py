@@ -20,7 +20,6 @@ def compared(scores: dict[str, float], p: float = 0.001) -> ComparisonData:
 
 
 def rows(html: str) -> list[list[str]]:
-    """Return the texts of the cells of each row."""
     found = []
     for row in re.findall(r'<tr role="row">(.*?)</tr>', html, re.DOTALL)[1:]:
         cells = re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.DOTALL)
@@ -29,7 +28,6 @@ def rows(html: str) -> list[list[str]]:
 
 
 def data(html: str) -> dict[str, Any]:
-    """Return the data of all pairs."""
     (content,) = re.findall(r'<script type="application/json" id="pairs">(.*?)</script>', html)
     loaded: dict[str, Any] = json.loads(content)
     return loaded

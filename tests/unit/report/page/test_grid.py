@@ -17,7 +17,6 @@ SHAPE = GridShape(models=2, epochs=2, commands_per_blob=2)
 
 
 def a_command(word: str, **changes: Any) -> GridCommand:
-    """Return a malicious command of the category `shell`."""
     fields: dict[str, Any] = {
         "sample_id": f"id-{word}",
         "dataset": "first",
@@ -151,7 +150,6 @@ def test_blobs_begin_where_their_commands_begin() -> None:
 
 
 def shown(blob: Mapping[str, Any], column: str) -> list[str | None]:
-    """Return a column of texts."""
     return [None if place == -1 else blob["texts"][place] for place in blob[column]]
 
 

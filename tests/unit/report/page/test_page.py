@@ -21,13 +21,11 @@ DASH = "\N{EN DASH}"
 
 
 def render_html(data: ReportData) -> str:
-    """Return the whole page."""
     return "".join(render_page(data))
 
 
 @pytest.fixture
 def page(hostile_report: ReportData) -> Page:
-    """The page of a hostile report."""
     return Page(render_html(hostile_report))
 
 
@@ -62,7 +60,6 @@ def test_marks_intervals_remarks_and_dashes_are_in_the_cells(failed_report: Repo
 
 @pytest.fixture
 def tables(fourteen: ReportData) -> Page:
-    """The page of a report with many models and categories."""
     return Page(render_html(fourteen))
 
 
@@ -124,7 +121,6 @@ def test_every_link_of_the_navigation_has_its_target(tables: Page) -> None:
 
 
 def a_chart(name: str, words: str = "words") -> DrawnChart:
-    """Return a chart with a drawing of one line."""
     return DrawnChart(name, f"Title {name}", words, words, '<svg width="9"><path d="M0 0"/></svg>')
 
 
