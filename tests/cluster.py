@@ -83,7 +83,6 @@ class Simulator(ServerProcess):
         self.catalog.write_text(f"{self.catalog.read_text()}\n{entry}\n")
 
     def stats(self) -> dict[str, Any]:
-        """Return what it counted."""
         with closing(HTTPConnection(HOST, self.port, timeout=10)) as connection:
             connection.request("GET", "/stats")
             stats: dict[str, Any] = json.load(connection.getresponse())
@@ -177,7 +176,6 @@ class Cluster:
         wait_until(lambda: self.simulator.stats()["in_flight"] == 0, "the calls in flight to end")
 
     def wait_until_complete(self, run_id: str) -> None:
-        """Wait until nothing of a run is missing."""
         wait_until(
             lambda: self.status(run_id).state is State.COMPLETE,
             f"run {run_id} to complete",
@@ -185,7 +183,6 @@ class Cluster:
         )
 
     def missing(self, run_id: str) -> list[Item]:
-        """Return the items of a run that have no verdict."""
         with Session(self.engine) as session:
             return list(missing_items(session, run_id))
 
@@ -206,5 +203,4 @@ class Cluster:
         wait_until(lambda: self.log().count("message_dropped") > before, queue, DEADLINE_S)
 
     def verdicts(self, run_id: str) -> list[Recording]:
-        """Return every stored verdict of a run."""
         return export_verdicts(self.engine, run_id)

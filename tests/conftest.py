@@ -110,7 +110,6 @@ def _postgres() -> Iterator[_Postgres]:
 
 @pytest.fixture
 def home() -> Iterator[Path]:
-    """A home without a database."""
     with short_home() as made:
         yield made
 
@@ -133,7 +132,6 @@ def unmigrated_url(_postgres: _Postgres) -> Iterator[str]:
 
 @pytest.fixture
 def engine(postgres_url: str) -> Iterator[Engine]:
-    """An engine on `postgres_url`."""
     opened = open_engine(postgres_url)
     yield opened
     opened.dispose()
@@ -141,7 +139,6 @@ def engine(postgres_url: str) -> Iterator[Engine]:
 
 @pytest.fixture
 def unmigrated_engine(unmigrated_url: str) -> Iterator[Engine]:
-    """An engine on `unmigrated_url`."""
     opened = open_engine(unmigrated_url)
     yield opened
     opened.dispose()

@@ -66,7 +66,6 @@ class HalfOpenProxy:
             self._silent = False
 
     def cut(self) -> None:
-        """Reset all connections."""
         with self._lock:
             pairs = list(self._pairs)
         for pair in pairs:

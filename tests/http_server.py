@@ -21,7 +21,6 @@ class JsonHandler(BaseHTTPRequestHandler):
         """Answer a request with this body, by `answer`."""
 
     def answer(self, status: int, document: object) -> None:
-        """Send a response."""
         content = json.dumps(document).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")

@@ -54,7 +54,6 @@ def _row(line: bytes) -> dict[str, Any]:
 
 
 def written(recordings: Iterable[Recording]) -> str:
-    """Return recordings as verdict lines."""
     return "".join(f"{encode(_record(each))}\n" for each in recordings)
 
 

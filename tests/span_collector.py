@@ -76,8 +76,6 @@ def _span(span: Span, process: int) -> CollectedSpan:
 
 @contextmanager
 def collecting() -> Iterator[SpanCollector]:
-    """Run a collector."""
-
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             collector.take(self.rfile.read(int(self.headers["Content-Length"])))

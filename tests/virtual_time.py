@@ -36,6 +36,5 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 def run_virtually(main: Coroutine[Any, Any, Result]) -> Result:
-    """Run a coroutine to its end in virtual time."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(main)

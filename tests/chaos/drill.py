@@ -90,7 +90,6 @@ class Drill:
     """One drill on a running fleet."""
 
     def __init__(self, fleet: Fleet, fault: Fault, seed: int) -> None:
-        """Prepare it."""
         self.fleet, self.fault = fleet, fault
         self.chance = random.Random(f"{fault.name} {seed}")
         self.run_id = ""
@@ -100,7 +99,6 @@ class Drill:
 
     @property
     def planned(self) -> int:
-        """Items of the run."""
         return 2 * self.fault.items_per_model
 
     def run(self) -> Result:

@@ -163,7 +163,6 @@ class Fleet:
         run(self._direct, *arguments)
 
     def missing(self, run_id: str) -> list[Item]:
-        """Return the items of a run without a verdict."""
         return self.cluster.missing(run_id)
 
     def waiting(self, run_id: str) -> int:
@@ -171,7 +170,6 @@ class Fleet:
         return self.cluster.waiting(run_id, *self._models)
 
     def stored(self, run_id: str) -> list[Identity]:
-        """Return the identity of each stored verdict of a run, once for each row."""
         query = text(
             "SELECT run_model_id, sample_key, epoch, generation FROM verdicts"
             " WHERE run_model_id IN (SELECT id FROM run_models WHERE run_id = :run)"

@@ -59,8 +59,6 @@ class Provider:
         self.trouble = Trouble.NONE
         self.begun: Counter[Asked] = Counter()
         """Calls that the provider worked on, refused ones and those lost in silence excluded."""
-        self.refused = 0
-        """Calls that it rejected."""
         self.unanswered = 0
         """Calls that their callers gave up while it was silent."""
         self.in_flight = 0
@@ -79,11 +77,10 @@ class Provider:
         self._simulator = Simulator(SimulatorConfig(latency=parse_latency(latency)), None)
         self.trouble = Trouble.NONE
         self.begun = Counter()
-        self.refused = self.unanswered = 0
+        self.unanswered = 0
 
     @property
     def calls(self) -> int:
-        """Calls that it worked on."""
         return self.begun.total()
 
     @property
@@ -118,7 +115,6 @@ class Provider:
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         asked = request.path, _command(await request.read())
         if self.trouble in REFUSALS:
-            self.refused += 1
             status, headers = REFUSALS[self.trouble]
             return web.json_response(
                 {"error": {"message": self.trouble}}, status=status, headers=headers

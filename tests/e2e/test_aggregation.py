@@ -165,5 +165,4 @@ def test_a_message_that_is_lost(cluster: Cluster, redis_url: str) -> None:
 
 
 def test_an_aggregator_takes_no_models(cluster: Cluster) -> None:
-    """Options that exclude each other are refused."""
     run(cluster.env, "worker", "--aggregate-only", "--models", MODELS[0], code=2)

@@ -41,7 +41,6 @@ def env(home: Path, simulator: Simulator) -> dict[str, str]:
 
 
 def models_of(status: dict[str, Any]) -> dict[str, tuple[str, int]]:
-    """Return state and number of verdicts by model."""
     return {each["model"]: (each["state"], each["done"]) for each in status["models"]}
 
 
@@ -186,7 +185,6 @@ def test_one_limit_over_workers_on_rabbitmq(cluster: Cluster, redis_url: str) ->
 
 
 def test_an_unknown_price_has_no_cap(env: dict[str, str], simulator: Simulator) -> None:
-    """A cap on unknown prices is refused before anything is stored."""
     asked = ("--models", "simulated/careful", "--max-cost", "1")
 
     refused = run(env, "submit", *asked, code=1)

@@ -26,7 +26,6 @@ class Terminal:
     """A command on a pseudo-terminal of 80 x 24, and everything that it wrote there."""
 
     def __init__(self, env: dict[str, str], *arguments: str) -> None:
-        """Start the command."""
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", HEIGHT, WIDTH, 0, 0))
         self.process = subprocess.Popen(
@@ -53,7 +52,6 @@ class Terminal:
         return bytes(self._written).decode(errors="replace")
 
     def interrupt(self) -> None:
-        """Send what Ctrl-C sends."""
         os.killpg(self.process.pid, signal.SIGINT)
 
     def end(self) -> tuple[int, str, str]:

@@ -35,7 +35,6 @@ runpy.run_module("workers", run_name="__main__")
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[RedisServer]:
-    """A Redis of this test's own."""
     with RedisServer(tmp_path) as server:
         yield server
 

@@ -24,7 +24,6 @@ atomic_tests:
 
 
 def test_an_importer_is_one_module_its_test_and_two_edits(walkthrough: Walkthrough) -> None:
-    """A file of one's own needs none of them."""
     assert walkthrough.created == IMPORTER | OWN_FILES
     assert walkthrough.edited == EDITED
 

@@ -45,7 +45,6 @@ def test_the_golden_file_takes_the_new_numbers_and_no_other_moves(
 def test_it_is_in_every_format_of_a_report(
     walkthrough: Walkthrough, cli: Callable[..., str]
 ) -> None:
-    """Two of four harmless commands were answered with WARN."""
     lines = [
         {"model": "test/guard", "dataset": "four", "command": command, "target": "harmless"}
         | {"completion": json.dumps({"action": action}), "latency_ms": 1}

@@ -34,12 +34,10 @@ def db(walkthrough: Walkthrough, url: str, command: str) -> str:
 
 
 def alembic(walkthrough: Walkthrough, url: str, *arguments: str) -> None:
-    """Run Alembic in the copy."""
     walkthrough.run("-m", "alembic", *arguments, AEGISH_DIST_DATABASE_URL=url)
 
 
 def test_one_module_and_one_mapping_are_touched(walkthrough: Walkthrough) -> None:
-    """And the page that readers of the store look at."""
     assert walkthrough.created == {MIGRATION}
     assert walkthrough.edited == {"aegish_dist/db/tables.py", "docs/data-model.md"}
 

@@ -64,7 +64,6 @@ def test_a_catalog_of_ones_own_is_enough(tmp_path: Path) -> None:
 
 
 def test_the_catalog_lists_it(walkthrough: Walkthrough) -> None:
-    """With its key, its address, and a list price."""
     listed = json.loads(walkthrough.run("-m", "aegish_dist", "models", "list", "--json"))
     (model,) = [each for each in listed if each["provider"] == "mistral"]
     assert (model["wire"], model["key_variable"]) == ("openai", "MISTRAL_API_KEY")

@@ -10,12 +10,10 @@ WARNED = [("rm -rf /", "malicious"), ("ls", "harmless")]
 
 
 def test_one_module_is_edited(walkthrough: Walkthrough) -> None:
-    """Rule sets are data of `core/scoring.py`."""
     assert (walkthrough.created, walkthrough.edited) == (set(), {"aegish_dist/core/scoring.py"})
 
 
 def test_its_numbers_are_added_and_no_other_moves(walkthrough: Walkthrough) -> None:
-    """The golden file keeps its version and the numbers of the other rule sets."""
     golden = walkthrough.tree / "tests/unit/statistics/golden_metrics.json"
     before = json.loads(golden.read_text("ascii"))
     walkthrough.run("-m", "tests.unit.statistics.test_metrics")
@@ -25,7 +23,6 @@ def test_its_numbers_are_added_and_no_other_moves(walkthrough: Walkthrough) -> N
 
 
 def test_a_stored_run_is_scored_under_it(walkthrough: Walkthrough, cli: Callable[..., str]) -> None:
-    """A model that always warns is right about everything."""
     lines = [
         {"model": "test/guard", "dataset": "two", "command": command, "target": target}
         | {"completion": '{"action": "WARN"}', "latency_ms": 1}

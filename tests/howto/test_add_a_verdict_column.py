@@ -43,7 +43,6 @@ WORKER = """if True:
 
 
 def test_a_field_and_a_migration_are_enough(walkthrough: Walkthrough) -> None:
-    """Nothing else is touched, and the types hold."""
     assert (walkthrough.created, walkthrough.edited) == ({MIGRATION}, {RECORD})
     assert "Success" in walkthrough.run("-m", "mypy", RECORD, MIGRATION, timeout_s=300)
 

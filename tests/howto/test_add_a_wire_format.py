@@ -65,7 +65,6 @@ def test_the_entry_is_complete(walkthrough: Walkthrough) -> None:
 
 
 def test_the_catalog_lists_it(walkthrough: Walkthrough) -> None:
-    """With its key, its address, and a list price."""
     words = ("-m", "aegish_dist", "models", "list", "--json")
     listed = json.loads(walkthrough.run(*words, AEGISH_DIST_CATALOG="cohere.toml"))
     (model,) = [each for each in listed if each["model"] == "cohere/command-a"]
@@ -92,6 +91,5 @@ def test_it_is_called_over_http(walkthrough: Walkthrough) -> None:
 
 
 def test_demo_asks_it(walkthrough: Walkthrough) -> None:
-    """Nothing but the table has to know."""
     models = walkthrough.run("-c", "from aegish_dist.cli.demo import MODELS; print(*MODELS)")
     assert "simulated-cohere/careful" in models.split()

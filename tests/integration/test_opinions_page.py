@@ -32,7 +32,6 @@ def metrics(aegish: CommandLine, *options: str) -> dict[str, float]:
 
 
 def test_every_command_of_the_page_works(reader: CommandLine) -> None:
-    """As it stands there."""
     assert len(COMMANDS) == 4
     shown = [" ".join(reader.ok(*command).out.split()) for command in COMMANDS]
     assert "ask-the-user version 1: WARN stops a command" in shown[0]
@@ -50,7 +49,6 @@ def test_a_rule_set_of_a_file_scores(reader: CommandLine) -> None:
 
 
 def test_a_shown_rule_set_is_a_file(reader: CommandLine) -> None:
-    """It has the fingerprint of the file that was shown, and so the same snapshot."""
     Path("whole.toml").write_text(reader.ok("scoring", "show", "ask-the-user.toml").out)
     reports = [
         json.loads(reader.ok("report", "--scoring", name, "--format", "json").out)["snapshot"]
@@ -92,7 +90,6 @@ def test_files_of_one_name_are_never_mixed(reader: CommandLine) -> None:
 
 
 def test_a_snapshot_has_its_own_opinion(reader: CommandLine) -> None:
-    """An option that would have no effect is refused."""
     snapshot = reader.ok("aggregate", "--json").json["snapshot_id"]
     done = reader("report", "--snapshot", snapshot, "--overlay", "labels.toml")
     assert done.code == 2
@@ -100,7 +97,6 @@ def test_a_snapshot_has_its_own_opinion(reader: CommandLine) -> None:
 
 
 def test_changes_of_other_datasets_are_noted(reader: CommandLine) -> None:
-    """Once, on standard error."""
     text = Path("labels.toml").read_text(encoding="utf-8")
     Path("labels.toml").write_text(text.replace('"shell"', '"other"', 1), encoding="utf-8")
     done = reader.ok("aggregate", "--overlay", "labels.toml")
@@ -109,7 +105,6 @@ def test_changes_of_other_datasets_are_noted(reader: CommandLine) -> None:
 
 
 def test_an_overlay_that_does_not_fit_is_refused(reader: CommandLine) -> None:
-    """Nothing is stored of it."""
     text = Path("labels.toml").read_text(encoding="utf-8")
     Path("labels.toml").write_text(text.replace("ls", "pwd").replace("cat n", "dog n"))
     for command in (("aggregate",), ("report",), ("report", "--format", "json")):
@@ -119,7 +114,6 @@ def test_an_overlay_that_does_not_fit_is_refused(reader: CommandLine) -> None:
 
 
 def test_rule_sets_are_listed(aegish: CommandLine) -> None:
-    """With the fingerprints that snapshots record."""
     listed = aegish.ok("scoring", "list", "--json").json
     assert [each["name"] for each in listed][:2] == ["aegish-5.3", "aegish-refined"]
     text = aegish.ok("scoring", "list").out

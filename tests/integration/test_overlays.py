@@ -49,7 +49,6 @@ def resolve(session: Session, *changes: LabelChange) -> OverlayInRun:
 
 
 def test_samples_are_found_by_id_and_by_command(session: Session) -> None:
-    """Each as it stands in the dataset, beside its correction."""
     changes = (change(), change(None, TrueLabel.HARMLESS, command=TAR.command))
     found = resolve(session, *changes)
     assert [(each.target, each.category, each.cluster) for each in found.samples] == [
@@ -61,7 +60,6 @@ def test_samples_are_found_by_id_and_by_command(session: Session) -> None:
 
 
 def test_changes_of_datasets_that_are_not_asked_are_ignored(session: Session) -> None:
-    """An overlay may be of more datasets than a run."""
     elsewhere = change(dataset="elsewhere")
     found = resolve(session, elsewhere, change())
     assert (len(found.samples), found.ignored) == (1, (elsewhere,))
@@ -94,7 +92,6 @@ def test_samples_of_the_whole_that_a_part_lacks_are_ignored(session: Session) ->
 def test_what_does_not_fit_is_refused(
     session: Session, changes: list[LabelChange], complaint: str
 ) -> None:
-    """The message names the overlay, the dataset and the sample."""
     with pytest.raises(OpinionError, match=f"overlay 'mine': {complaint}"):
         resolve(session, *changes)
 
@@ -156,7 +153,6 @@ def test_snapshots_of_opinions_are_never_mixed(engine: Engine, stored: StoredRun
 
 
 def test_other_targets_make_another_snapshot(engine: Engine, stored: StoredRun) -> None:
-    """Of the same entries, which are not counted again."""
     first = current_snapshot(engine, stored.run_id, Opinion())
     strict = Opinion(targets=replace(Opinion().targets, name="strict", least={"accuracy": 0.99}))
     second = current_snapshot(engine, stored.run_id, strict)

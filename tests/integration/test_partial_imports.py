@@ -86,7 +86,6 @@ def test_an_overlay_moves_only_what_a_model_was_put(engine: Engine, run_id: str)
 
 
 def test_an_unchanged_import_keeps_its_snapshot(engine: Engine, run_id: str) -> None:
-    """A second report counts nothing again, although nothing was planned."""
     first = current_snapshot(engine, run_id, Opinion())
     assert current_snapshot(engine, run_id, Opinion()).snapshot_id == first.snapshot_id
 
@@ -123,7 +122,6 @@ def test_nothing_more_is_expected_of_an_import(
 
 
 def test_a_submitted_run_owes_every_dataset(engine: Engine, run_id: str) -> None:
-    """Only imports are counted by what is there."""
     with Session(engine) as session, session.begin():
         assert load_run(session, run_id).datasets_by_model.keys() == {"test/a", "test/b", "test/c"}
         session.execute(text("UPDATE run_models SET datasets = NULL"))

@@ -26,7 +26,6 @@ def aegish(aegish: CommandLine, tmp_path: Path) -> CommandLine:
 
 
 def test_each_plot_is_a_file_in_each_format(aegish: CommandLine, tmp_path: Path) -> None:
-    """The files are printed; a plot without data is named with the reason."""
     folder = tmp_path / "new" / "figures"
     done = aegish.ok("plots", "-o", folder, "--format", "vega,svg,pdf,png", "--only",
                      "ranking,differences,score-by-cost")  # fmt: skip
@@ -43,7 +42,6 @@ def test_each_plot_is_a_file_in_each_format(aegish: CommandLine, tmp_path: Path)
 
 
 def test_the_same_snapshot_gives_the_same_bytes(aegish: CommandLine, tmp_path: Path) -> None:
-    """Of every plot, drawn twice; hostile names stay text."""
     aegish.ok("plots", "-o", tmp_path / "one")
     aegish.ok("plots", "-o", tmp_path / "other", "--snapshot", 1)
     drawn = {path.name: path.read_bytes() for path in (tmp_path / "one").iterdir()}
@@ -53,14 +51,12 @@ def test_the_same_snapshot_gives_the_same_bytes(aegish: CommandLine, tmp_path: P
 
 
 def test_plots_are_listed_without_a_store(aegish: CommandLine) -> None:
-    """With what each shows."""
     listed = aegish.ok("plots", "--list").out.splitlines()
     assert len(listed) == 9
     assert all("  " in line and line.endswith(".") for line in listed)
 
 
 def test_wrong_words_are_refused(aegish: CommandLine, tmp_path: Path) -> None:
-    """Each in one line that says what there is."""
     done = aegish("plots", "--only", "pie")
     assert done.code == 2
     assert "'pie' is none of ranking, score-by-cost" in done.err
@@ -83,7 +79,6 @@ def test_wrong_words_are_refused(aegish: CommandLine, tmp_path: Path) -> None:
 def test_without_the_package_specifications_are_written_all_the_same(
     aegish: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Drawing says what to install, before anything is computed."""
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     done = aegish("plots", "-o", tmp_path / "figures")
     assert done.code == 1

@@ -107,7 +107,6 @@ def test_what_answers_is_asked_the_rest(aegish: CommandLine) -> None:
 
 @pytest.mark.parametrize("status", [401, 402, 404])
 def test_a_key_or_a_name_that_is_refused_stops_the_run(aegish: CommandLine, status: int) -> None:
-    """Every call would fail in the same way."""
     with answering(failing(status)) as (base_url, seen):
         catalog(base_url)
         done = aegish("submit", "--models", "lab/a", *FEW)
@@ -245,6 +244,5 @@ def test_a_key_does_not_go_in_clear_to_another_machine(
     ],
 )
 def test_a_model_that_ends_is_warned_about(today: date, warning: str) -> None:
-    """From sixty days before its end."""
     assert retirement(ModelEntry(id="x/y", retires=date(2026, 12, 11)), today) == warning
     assert retirement(ModelEntry(id="x/y"), today) == ""

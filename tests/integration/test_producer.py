@@ -220,7 +220,6 @@ def a_submission(dataset: Dataset = COMMANDS, *, models: tuple[str, ...] = ("tes
 
 
 def test_a_run_that_cannot_be_queued_is_not_stored(engine: Engine) -> None:
-    """The broker is asked before anything is written."""
     app = an_app(f"redis://127.0.0.1:{free_port()}/0")
 
     with pytest.raises(QueueError):
@@ -294,7 +293,6 @@ def test_a_rabbitmq_without_room(engine: Engine, tmp_path: Path) -> None:
 
 
 def test_a_submitted_run_is_stored_and_queued(engine: Engine, redis_url: str) -> None:
-    """Models x samples x epochs messages name the stored run, and workers find its queues."""
     app = an_app(redis_url)
     progress: list[int] = []
 

@@ -42,7 +42,6 @@ def chat(text: str) -> dict[str, object]:
 
 @asynccontextmanager
 async def serving(handler: Handler) -> AsyncIterator[str]:
-    """A web server for one handler; yields its address."""
     app = web.Application()
     app.router.add_post("/{path:.*}", handler)
     # A hanging handler is cancelled with its connection, so that closing does not wait for it.

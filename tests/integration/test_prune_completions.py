@@ -18,7 +18,6 @@ from tests.integration.stored_runs import (
     DETAILED,
     LS,
     TAR,
-    a_model,
     a_run,
     answer,
     store,
@@ -32,7 +31,7 @@ OLD = ("runs", "prune", "--older-than", "1d")
 @pytest.fixture
 def stored(engine: Engine) -> Engine:
     """Store a run of two models with answers of every kind, three of which were read in a text."""
-    run = store(engine, a_run(RUN, models=(a_model("test/a"), a_model("test/b"))))
+    run = store(engine, a_run(RUN, models=("test/a", "test/b")))
     verdicts = {
         run.item(TAR): DETAILED,
         run.item(CURL): judge(Completion("I cannot say.")),

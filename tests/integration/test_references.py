@@ -64,7 +64,6 @@ def delete_run(session: Session) -> None:
 
 
 def test_a_run_that_is_deleted_while_a_verdict_arrives_takes_it_along(engine: Engine) -> None:
-    """The deletion waits for the insert and deletes its verdict too."""
     stored = stored_run(engine)
     answer(engine, stored, {stored.item(TAR): BLOCKED})
     deleting = Elsewhere(engine, delete_run)
@@ -86,7 +85,6 @@ def test_a_verdict_that_arrives_while_its_run_is_deleted_is_refused(engine: Engi
 
 
 def test_a_sample_that_a_run_asks_cannot_be_deleted(engine: Engine) -> None:
-    """Neither by itself nor with its dataset."""
     stored_run(engine)
 
     refused = r"fk_verdicts_sample_key|fk_run_datasets"
@@ -97,7 +95,6 @@ def test_a_sample_that_a_run_asks_cannot_be_deleted(engine: Engine) -> None:
 
 
 def test_a_dataset_that_no_run_asks_can_be_deleted(engine: Engine) -> None:
-    """Its samples go along."""
     with Session(engine) as session, session.begin():
         save_dataset(session, COMMANDS, selectable=True)
         session.execute(delete(DatasetRow))

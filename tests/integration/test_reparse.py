@@ -25,7 +25,6 @@ from tests.integration.stored_runs import (
     LS,
     TAR,
     StoredRun,
-    a_model,
     a_run,
     answer,
     store,
@@ -40,7 +39,7 @@ LOST = Verdict(Outcome.API_ERROR, None, ErrorClass.SERVER, parser_version=1)
 @pytest.fixture
 def stored(engine: Engine) -> StoredRun:
     """Verdicts of two models that an earlier parser read otherwise, or not at all."""
-    run = store(engine, a_run(RUN, models=(a_model("test/a"), a_model("test/b"))))
+    run = store(engine, a_run(RUN, models=("test/a", "test/b")))
     old = replace(BLOCKED, outcome=Outcome.FORMAT_ERROR, parser_version=1)
     verdicts = {
         run.item(TAR): old,
@@ -134,7 +133,6 @@ def test_two_reparses_at_once(engine: Engine) -> None:
 
 @contextmanager
 def running(threads: list[Thread]) -> Iterator[None]:
-    """Run threads beside the body."""
     for thread in threads:
         thread.start()
     yield

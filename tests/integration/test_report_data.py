@@ -20,6 +20,7 @@ from tests.integration.stored_runs import (
     a_run,
     answer,
     store,
+    stored_run,
 )  # fmt: skip
 
 EIGHT = datetime(2026, 3, 1, 8, tzinfo=UTC)
@@ -86,8 +87,6 @@ def test_pairs_are_those_of_the_snapshot(engine: Engine) -> None:
 
 @pytest.mark.parametrize("part", ReportPart)
 def test_one_model_without_failures(engine: Engine, part: ReportPart) -> None:
-    """There is no pair, and no stretch of time."""
-    stored = store(engine, a_run())
-    answer(engine, stored, {stored.item(TAR): BLOCKED})
+    stored = stored_run(engine, {TAR: BLOCKED})
     data = report_data(engine, stored.run_id, Opinion(), parts={part})
     assert (data.comparison, list(data.failure_times)) == (None, [])

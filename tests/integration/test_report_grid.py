@@ -34,7 +34,6 @@ from tests.integration.stored_runs import (
     LS,
     NOON,
     TAR,
-    a_model,
     a_run,
     answer,
     store,
@@ -59,7 +58,7 @@ FAILED = Verdict(Outcome.API_ERROR, None, ErrorClass.AUTH, created_at=NOON)
 
 def fill(engine: Engine) -> None:
     """Store two models, the second better, two epochs, two datasets; one item was retried."""
-    run = a_run(models=[a_model("test/a"), a_model("test/b")], datasets=(COMMANDS, MORE), epochs=2)
+    run = a_run(models=("test/a", "test/b"), datasets=(COMMANDS, MORE), epochs=2)
     stored = store(engine, run, (COMMANDS, MORE))
     answer(
         engine,
@@ -209,7 +208,6 @@ def test_the_opinion_of_the_snapshot_judges(filled: Engine) -> None:
 
 
 def test_an_old_snapshot_says_that_verdicts_have_changed(filled: Engine) -> None:
-    """The grid shows those that count now."""
     data = report_data(filled, RUN, Opinion())
     with transaction(filled) as session:
         session.execute(text("DELETE FROM verdicts WHERE outcome = 'FORMAT_ERROR'"))
@@ -237,7 +235,6 @@ def test_too_much_is_left_out_with_a_note(
     kept: tuple[bool, int],
     said: str,
 ) -> None:
-    """Never silently."""
     for name, value in bounds.items():
         monkeypatch.setattr(module, name, value)
     grid = report_grid(filled, report_data(filled, RUN, Opinion()))

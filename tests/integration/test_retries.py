@@ -30,6 +30,7 @@ from tests.integration.stored_runs import (
     a_run,
     answer,
     store,
+    stored_run,
 )
 
 REFUSED = Verdict(Outcome.API_ERROR, None, ErrorClass.AUTH, cost_usd=Decimal("0.25"))
@@ -157,8 +158,7 @@ def test_progress_counts_the_newest_verdict_of_each_item(session: Session) -> No
 
 def test_a_model_is_served_until_its_retry_is_answered(session: Session) -> None:
     """Workers go on listening while a retried item lacks its verdict, and then stop."""
-    stored = store(session, a_run())
-    answer(session, stored, {stored.item(each): REFUSED for each in (TAR, CURL, LS)})
+    stored = stored_run(session, REFUSED)
     save_retry(session, stored.run_id, API_ERROR, ["test/a"])
     is_open = select(RunModelRow.open)
 
@@ -213,7 +213,6 @@ def test_status_tells_what_failed_what_was_replaced_and_what_is_asked_again(engi
 
 
 def test_an_imported_run_is_refused(engine: Engine) -> None:
-    """There is no prompt to ask with."""
     stored = store(engine, a_run(prompt=None))
 
     with pytest.raises(StoreError, match=f"run {stored.run_id} was imported"):
@@ -222,7 +221,6 @@ def test_an_imported_run_is_refused(engine: Engine) -> None:
 
 @pytest.mark.parametrize("names", [["BLOCKED"], ["API_ERROR", ""], []])
 def test_an_unknown_outcome_is_refused(names: list[str]) -> None:
-    """The line lists those there are."""
     with pytest.raises(ConfigError, match=r"ALLOW, WARN, BLOCK, TIMEOUT_ERROR, FORMAT_ERROR, API_"):
         outcomes_named(names)
 

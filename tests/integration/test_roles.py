@@ -50,7 +50,6 @@ def run_roles(url: str) -> None:
 
 @pytest.fixture
 def app(postgres_url: str, engine: Engine) -> Iterator[Engine]:
-    """An engine of the role, on a migrated database."""
     run_roles(postgres_url)
     run_roles(postgres_url)  # as at every start
     url = make_url(postgres_url).set(username="aegish_app")

@@ -68,7 +68,6 @@ def looks_until(
 
 
 def test_a_run_and_its_pause_are_heard_of(told: SimpleQueue[Any], engine: Engine) -> None:
-    """Each is followed although no look was due."""
     next_look(told)
     with transaction(engine) as session:
         run = store(session, a_run(RUN))

@@ -43,6 +43,7 @@ from tests.integration.stored_runs import (
     answer,
     row_counts,
     store,
+    stored_run,
 )
 
 FULL_SPEC = ModelSpec(
@@ -81,7 +82,6 @@ def test_a_run_comes_back_as_it_was(session: Session) -> None:
 
 
 def test_an_imported_run_has_neither_prompt_nor_parameters(session: Session) -> None:
-    """A number that is not known stays unknown."""
     run = a_run(prompt=None)
     store(session, run)
 
@@ -103,7 +103,6 @@ def test_an_assignment_is_what_the_run_recorded(session: Session) -> None:
 
 
 def test_a_run_of_an_older_version_is_read(engine: Engine) -> None:
-    """Rows written before there were limits and caps have none."""
     with Session(engine) as session, session.begin():
         store(session, a_run("run1", models=(FULL_SPEC,)))
         session.execute(
@@ -128,7 +127,6 @@ def test_a_run_of_an_older_version_is_read(engine: Engine) -> None:
 
 
 def test_runs_share_a_prompt(engine: Engine) -> None:
-    """A prompt used twice is stored once."""
     store(engine, a_run("run1"))
     store(engine, a_run("run2"))
 
@@ -218,7 +216,6 @@ def test_a_name_stands_for_its_run(session: Session) -> None:
 
 
 def test_an_empty_prefix_is_refused_even_with_a_single_run(session: Session) -> None:
-    """Typing nothing never names a run."""
     store(session, a_run())
 
     with pytest.raises(StoreError, match="no run ''"):
@@ -226,14 +223,13 @@ def test_an_empty_prefix_is_refused_even_with_a_single_run(session: Session) -> 
 
 
 def test_an_empty_store_has_no_latest_run(session: Session) -> None:
-    """The message names the command that makes one."""
     with pytest.raises(StoreError, match="aegish-dist submit"):
         resolve_run_id(session, "latest")
 
 
 def test_a_new_run_misses_everything_in_order(session: Session) -> None:
     """Items come by model, epoch and sample, and every combination comes once."""
-    run = a_run(models=(a_model("test/b"), a_model("test/a")), epochs=2)
+    run = a_run(models=("test/b", "test/a"), epochs=2)
     stored = store(session, run)
 
     items = list(missing_items(session, run.run_id))
@@ -272,9 +268,7 @@ def test_a_retry_does_not_make_an_item_missing(session: Session) -> None:
 
 
 def test_a_run_with_all_verdicts_misses_nothing(session: Session) -> None:
-    """Neither does a run that does not exist."""
-    stored = store(session, a_run())
-    answer(session, stored, {stored.item(sample): BLOCKED for sample in COMMANDS.samples})
+    stored = stored_run(session, BLOCKED)
 
     assert list(missing_items(session, stored.run_id)) == []
     assert list(missing_items(session, "0other")) == []
@@ -333,7 +327,6 @@ def test_the_queue_of_another_run_stays_open(session: Session) -> None:
 
 
 def test_nobody_listens_for_an_imported_run(session: Session) -> None:
-    """It has no queue, and opening it changes nothing."""
     store(session, a_run(prompt=None))
     open_models(session, "0abcdefgh")
 
@@ -353,7 +346,6 @@ def test_a_dataset_is_stored_once(engine: Engine) -> None:
 
 
 def test_another_name_or_content_is_another_dataset(session: Session) -> None:
-    """Both are part of a dataset's identity."""
     keys = {
         save_dataset(session, dataset, selectable=True)
         for dataset in (COMMANDS, replace(COMMANDS, name="x"), replace(COMMANDS, samples=(LS,)))

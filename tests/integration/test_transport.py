@@ -47,7 +47,6 @@ def application(url: str, **options: Any) -> Any:
 
 
 def items(count: int, model: str = A) -> list[Item]:
-    """Return that many items of a model."""
     return [Item(RUN, model, number, 1, 0) for number in range(count)]
 
 
@@ -86,7 +85,6 @@ class Listener:
         self._connection.close()
 
     def run_for(self, seconds: float = STEP_S) -> None:
-        """Live for some time."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             with suppress(socket.timeout):
@@ -102,7 +100,6 @@ class Listener:
         return reached
 
     def received(self) -> Counter[Item]:
-        """Return the items that came."""
         return Counter(decode(message.payload[0]) for message in self.messages)
 
     def on_decode_error(self, drop: Callable[[Any, Exception], None]) -> None:
@@ -110,7 +107,6 @@ class Listener:
         self._consumer.on_decode_error = drop
 
     def leave(self, model: str) -> None:
-        """Stop consuming one queue."""
         self._consumer.cancel_by_queue(queue_name(model, RUN))
 
     def vanish(self) -> None:
@@ -363,7 +359,6 @@ def test_what_a_lost_connection_held(redis_url: str, server: redis.Redis) -> Non
 
 
 def test_rescue(redis_url: str) -> None:
-    """A killed worker's messages are requeued once, after its lease."""
     app = application(redis_url)
     publish(app, items(20))
     with Listener(app, A, prefetch=20) as dead:
@@ -396,7 +391,6 @@ def test_a_late_acknowledgement(redis_url: str, server: redis.Redis) -> None:
 
 
 def test_consumer_without_acknowledgements(redis_url: str, server: redis.Redis) -> None:
-    """A message that needs no acknowledgement is not held."""
     app = application(redis_url)
     publish(app, items(5))
     with Listener(app, A, no_ack=True) as listener:
@@ -406,7 +400,6 @@ def test_consumer_without_acknowledgements(redis_url: str, server: redis.Redis) 
 
 
 def test_forged_messages(redis_url: str, server: redis.Redis) -> None:
-    """Nonsense in a queue neither stops the consumer nor stays."""
     app = application(redis_url)
     publish(app, items(1))
     forged = forged_messages(queue_name(A, RUN))
@@ -513,7 +506,6 @@ def as_stored(app: Any, server: redis.Redis, write: Callable[[], Any]) -> dict[s
 
 
 def test_batched_publication_writes_celerys_messages(redis_url: str, server: redis.Redis) -> None:
-    """A message published in a batch is the one that kombu publishes alone, field by field."""
     app = application(redis_url)
     item = Item(RUN, A, 2**62 + random.randrange(100), 3, 1)
 

@@ -69,7 +69,6 @@ def filled(engine: Engine) -> Engine:
 
 
 def listed(aegish: CommandLine, *arguments: object) -> list[dict[str, Any]]:
-    """Return the verdicts that the command lists."""
     document = aegish.ok("verdicts", "list", *arguments, "--json").json
     assert document["more"] == 0
     return list(document["verdicts"])
@@ -173,7 +172,6 @@ CONDITIONS: list[tuple[list[str], list[str]]] = [
 
 @pytest.mark.usefixtures("filled")
 def test_conditions_combine(aegish: CommandLine) -> None:
-    """Each against what stands in the table of answers."""
     found = [(options, places(listed(aegish, *options))) for options, _ in CONDITIONS]
     assert found == CONDITIONS
 
@@ -204,8 +202,7 @@ def test_epochs(
 
 
 def test_of_a_retried_item_the_newest_verdict_counts(aegish: CommandLine, engine: Engine) -> None:
-    """Also in the conditions on commands."""
-    stored = store(engine, a_run(models=[a_model("test/a"), a_model("test/b")]))
+    stored = store(engine, a_run(models=("test/a", "test/b")))
     for generation, letter in enumerate("AB"):
         answer(engine, stored, {stored.item(TAR, generation=generation): LETTERS[letter]})
     answer(engine, stored, {stored.item(TAR, model="test/b"): LETTERS["B"]})
@@ -230,7 +227,6 @@ def test_limits(
 
 @pytest.mark.usefixtures("filled")
 def test_formats(aegish: CommandLine, tmp_path: Path) -> None:
-    """Table, JSON and CSV, on standard output and in files."""
     table = aegish.ok("verdicts", "list", "--limit", 1).out.splitlines()
     assert table[0].split() == [
         "Sample", "Model", "Epoch", "Target", "Category", "Outcome", "Correct", "Command"
@@ -270,7 +266,6 @@ def test_formats(aegish: CommandLine, tmp_path: Path) -> None:
     ],
 )
 def test_names_that_are_not_there(aegish: CommandLine, options: list[str], problem: str) -> None:
-    """One line says what is wrong and what there is."""
     for form in ("table", "json", "csv"):
         done = aegish("verdicts", "list", *options, "--format", form)
         assert done.code == 1
@@ -281,7 +276,6 @@ def test_names_that_are_not_there(aegish: CommandLine, options: list[str], probl
 
 @pytest.mark.usefixtures("filled")
 def test_nothing_meets_the_conditions(aegish: CommandLine) -> None:
-    """An empty document, or no table; a note says so."""
     done = aegish.ok("verdicts", "list", "--text", "nothing like this")
     assert (done.out, done.err) == ("", "no verdict meets these conditions\n")
     done = aegish.ok("verdicts", "list", "--text", "nothing like this", "--json")
@@ -331,8 +325,7 @@ def test_what_another_snapshot_says(aegish: CommandLine, filled: Engine, tmp_pat
 def test_snapshots_that_cannot_be_compared(
     aegish: CommandLine, filled: Engine, numbers: str, code: int, problem: str
 ) -> None:
-    """One line says why."""
-    stored = store(filled, a_run("0other", models=[a_model("test/a")]))
+    stored = store(filled, a_run("0other", models=("test/a",)))
     answer(filled, stored, {stored.item(TAR): LETTERS["B"]})
     for run in ("0abcdefgh", "0other"):
         aggregate(filled, run, [Opinion()])

@@ -22,10 +22,10 @@ from tests.integration.stored_runs import (
     LS,
     NOON,
     TAR,
-    a_model,
     a_run,
     answer,
     store,
+    stored_run,
 )
 
 LIMITED = CallError(1, ErrorClass.RATE_LIMIT, 429, 2.5, "slow down, sk-abcdefghijklmnop123", NOON)
@@ -45,7 +45,7 @@ FAILED = Verdict(Outcome.API_ERROR, None, ErrorClass.RATE_LIMIT, attempts=1, cal
 @pytest.fixture
 def filled(engine: Engine) -> Engine:
     """A run of two models; of one item there are two generations."""
-    run = a_run(models=[a_model("test/a"), a_model("test/b")], epochs=2)
+    run = a_run(models=("test/a", "test/b"), epochs=2)
     stored = store(engine, run)
     item = stored.item
     answer(engine, stored, {item(TAR, model="test/b", epoch=2): WHOLE})
@@ -56,7 +56,6 @@ def filled(engine: Engine) -> Engine:
 
 @pytest.mark.usefixtures("filled")
 def test_everything_that_is_stored_is_shown(aegish: CommandLine) -> None:
-    """By model, epoch and generation; keys in messages are masked."""
     document = aegish.ok("verdicts", "show", TAR.sample_id, "--json").json
     assert document["sample"] == {
         "sample_id": TAR.sample_id,
@@ -154,7 +153,6 @@ def test_a_sample_is_found(aegish: CommandLine, name: str, sample: Sample) -> No
     ],
 )
 def test_what_cannot_be_found(aegish: CommandLine, options: list[str], problem: str) -> None:
-    """One line says what is wrong; several candidates are named."""
     done = aegish("verdicts", "show", *options)
     assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
     assert problem in done.err
@@ -182,8 +180,7 @@ def test_hostile_texts(aegish: CommandLine, engine: Engine) -> None:
     dataset = Dataset("commands", (sample,))
     error = CallError(1, ErrorClass.SERVER, 500, None, "\x1b]0;x\x07\n\n\nsecond", NOON)
     verdict = replace(judge(Completion(completion, "\x1b[0m")), call_errors=(error,))
-    stored = store(engine, a_run(datasets=(dataset,)), (dataset,))
-    answer(engine, stored, {stored.item(sample): verdict})
+    stored_run(engine, {sample: verdict}, datasets=(dataset,))
     done = aegish.ok("verdicts", "show", "echo")
     assert all(line.isprintable() for line in done.out.split("\n"))
     assert len(done.out) < 2 * TEXT_CHARS

@@ -26,6 +26,7 @@ from tests.integration.stored_runs import (
     a_run,
     answer,
     store,
+    stored_run,
 )
 from tests.recorded import stored_recordings
 
@@ -58,8 +59,7 @@ FULL = Verdict(
 
 def recorded(session: Session, verdict: Verdict) -> Verdict:
     """Send a verdict through the store."""
-    stored = store(session, a_run())
-    answer(session, stored, {stored.item(TAR): verdict})
+    stored = stored_run(session, {TAR: verdict})
     session.expire_all()
     (recording,) = stored_recordings(session, stored.run_id)
     return recording.verdict
@@ -112,7 +112,6 @@ def test_a_sample_of_another_dataset_is_not_part_of_the_run(session: Session) ->
 
 
 def test_an_epoch_beyond_those_of_the_run_is_not_part_of_it(session: Session) -> None:
-    """Only the planned repeats are called."""
     stored = store(session, a_run(epochs=2))
 
     found = look_up(session, [stored.item(TAR, epoch=epoch) for epoch in (2, 3)])
@@ -136,7 +135,6 @@ def test_the_first_verdict_of_an_item_stays(session: Session) -> None:
 
 
 def test_two_verdicts_of_one_item_in_one_group(session: Session) -> None:
-    """The earlier one of the group is kept."""
     stored = store(session, a_run())
     key = stored.key(stored.item(TAR))
 
@@ -147,7 +145,6 @@ def test_two_verdicts_of_one_item_in_one_group(session: Session) -> None:
 
 
 def test_a_time_of_another_zone_is_the_same_instant(session: Session) -> None:
-    """Only the instant is a fact."""
     there = LATER.astimezone(timezone(timedelta(hours=-9, minutes=-30)))
 
     assert recorded(session, replace(FULL, created_at=there)).created_at == LATER
@@ -165,7 +162,6 @@ def test_a_time_of_another_zone_is_the_same_instant(session: Session) -> None:
     ],
 )
 def test_what_is_unknown_zero_or_empty_stays_so(session: Session, verdict: Verdict) -> None:
-    """None, 0 and an empty text are three different facts."""
     assert recorded(session, verdict) == verdict
 
 
@@ -182,7 +178,6 @@ def test_every_outcome_and_stop_kind_survives(
 
 @pytest.mark.parametrize("error_class", ErrorClass)
 def test_every_error_class_survives(session: Session, error_class: ErrorClass) -> None:
-    """As the reason of a verdict and as that of an attempt."""
     error = replace(SLOW_DOWN, error_class=error_class)
     verdict = Verdict(Outcome.API_ERROR, None, error_class, call_errors=(error,))
 
@@ -257,7 +252,6 @@ def test_a_verdict_about_nothing_is_refused(
 
 
 def test_recordings_come_with_what_they_are_about_in_a_fixed_order(session: Session) -> None:
-    """By model, dataset, sample, epoch and generation, whatever order they were stored in."""
     more = Dataset("a-first", (LS,))
     models = (a_model("test/b"), a_model("test/a"))
     run = a_run(models=models, datasets=(COMMANDS, more), epochs=2)
@@ -273,8 +267,7 @@ def test_recordings_come_with_what_they_are_about_in_a_fixed_order(session: Sess
     ]
     for item in items[::-1]:
         answer(session, stored, {item: BLOCKED})
-    other = store(session, a_run("0other"))
-    answer(session, other, {other.item(TAR): FULL})
+    stored_run(session, {TAR: FULL}, run_id="0other")
 
     assert list(stored_recordings(session, run.run_id)) == [
         Recording("test/a", "a-first", LS, 2, BLOCKED, 0),
@@ -288,9 +281,7 @@ def test_recordings_come_with_what_they_are_about_in_a_fixed_order(session: Sess
 
 
 def test_a_verdict_is_stored_with_the_servers_time(session: Session) -> None:
-    """`stored_at` is the transaction's, never the worker's."""
-    stored = store(session, a_run())
-    answer(session, stored, {stored.item(TAR): FULL})
+    stored_run(session, {TAR: FULL})
 
     assert session.scalar(select(VerdictRow.stored_at)) == session.scalar(select(func.now()))
     assert session.scalar(select(func.count()).select_from(CallErrorRow)) == 2

@@ -20,7 +20,6 @@ PAID = Verdict(Outcome.API_ERROR, None, ErrorClass.SERVER, cost_usd=Decimal("0.2
 
 @pytest.fixture
 def nowhere() -> Iterator[Engine]:
-    """Connections to a server that is not there."""
     opened = open_engine(f"postgresql://{HOST}:{free_port()}/none")
     yield opened
     opened.dispose()

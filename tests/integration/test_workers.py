@@ -21,7 +21,7 @@ from aegish_dist.pipeline.doctor import examine
 from aegish_dist.pipeline.status import run_status
 from aegish_dist.pipeline.workspace import Workspace
 from aegish_dist.settings import load_settings
-from tests.integration.stored_runs import a_model, a_run, store
+from tests.integration.stored_runs import a_run, store
 
 
 def test_a_fleet(engine: Engine) -> None:
@@ -110,7 +110,7 @@ def test_reasons_of_halts(engine: Engine) -> None:
 def test_a_run_that_no_worker_may_call_waits_for_one(engine: Engine) -> None:
     """It has ended as far as waiting helps, also while a worker still holds items of it."""
     with Session(engine) as session, session.begin():
-        stored = store(session, a_run(models=(a_model("lab/guard"),)))
+        stored = store(session, a_run(models=("lab/guard",)))
         key = (stored.run_id, "lab/guard")
         report_worker(session, "a", {key: 2})
     assert run_status(engine, stored.run_id).state is State.RUNNING
@@ -126,7 +126,7 @@ def test_status_says_why_a_model_is_parked(engine: Engine) -> None:
     """The provider's words are the reason of a parked model, and no other model gets them."""
     parked = {("", "lab/guard"): ModelBlock.PARKED}
     with Session(engine) as session, session.begin():
-        stored = store(session, a_run(models=(a_model("lab/guard"), a_model("lab/other"))))
+        stored = store(session, a_run(models=("lab/guard", "lab/other")))
         report_worker(session, "a", {}, parked, {("", "lab/guard"): "HTTP 401: no such key"})
 
     status = run_status(engine, stored.run_id)
@@ -140,7 +140,6 @@ def test_status_says_why_a_model_is_parked(engine: Engine) -> None:
 
 
 def test_doctor_names_parked_models(engine: Engine) -> None:
-    """They are something to mend, with the provider's words."""
     dead = ("", "lab/parked")
     with Session(engine) as session, session.begin():
         report_worker(session, "a", {}, {dead: ModelBlock.PARKED}, {dead: "HTTP 401: no such key"})

@@ -46,7 +46,6 @@ def test_only_composition_roots_build_settings() -> None:
 
 
 def test_import_contracts_have_no_exception() -> None:
-    """A forbidden package is forbidden everywhere."""
     assert "ignore_imports" not in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 
 

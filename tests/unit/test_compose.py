@@ -134,7 +134,6 @@ def test_workers_can_be_many_and_may_finish_their_calls(name: str) -> None:
 
 
 def test_simulated_catalog_is_current() -> None:
-    """It is what the simulator would write for its address."""
     written = tomllib.loads((ROOT / "deploy" / "simulated.toml").read_text())
     assert written == tomllib.loads(catalog_for("http://simulator:8400"))
 

@@ -42,7 +42,6 @@ def test_hooks_download_nothing() -> None:
 
 
 def test_every_target_has_a_line_of_help() -> None:
-    """`make` alone lists all of them."""
     declared = re.search(r"^\.PHONY: (.*)$", MAKEFILE, re.MULTILINE)
     assert declared is not None
     assert set(re.findall(r"^([a-z]+):.*## ", MAKEFILE, re.MULTILINE)) == set(declared[1].split())
@@ -67,7 +66,6 @@ def test_a_commit_that_is_ready_can_be_released() -> None:
     ],
 )
 def test_anything_else_is_in_the_way_of_a_release(place: int, other: str, says: str) -> None:
-    """One sentence names it."""
     given = list(READY)
     given[place] = other
 
@@ -80,7 +78,6 @@ PAGES = sorted({*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")})
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
-    """Every relative link names a file that is there."""
     text = re.sub(
         r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL
     )

@@ -85,7 +85,6 @@ def file_exists(name: str) -> bool:
 
 
 def dotted_exists(name: str, code: Code) -> bool:
-    """Return whether a dotted name is a module, or a name in one."""
     parts = name.split(".")
     for end in range(len(parts), 0, -1):
         module, rest = ".".join(parts[:end]), parts[end:]

@@ -97,7 +97,6 @@ def classes() -> Iterator[str]:
 
 
 def test_a_name_means_one_thing() -> None:
-    """No two public classes of the product share a name."""
     counted = Counter(name for name in classes() if not name.startswith("_"))
     assert {name for name, number in counted.items() if number > 1} <= SEAMS
 

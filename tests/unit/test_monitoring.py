@@ -54,12 +54,10 @@ def exposed() -> dict[str, FleetMeasure]:
 
 
 def names(expression: str) -> set[str]:
-    """Return the names of measures and records in an expression."""
     return {found[1] for found in _MEASURE.finditer(expression)} - {"aegish"}
 
 
 def labels(expression: str) -> set[str]:
-    """Return the labels that an expression selects and divides by."""
     selected = {
         re.split("[=!]", part)[0].strip()
         for found in _MEASURE.finditer(expression)
@@ -73,7 +71,6 @@ def labels(expression: str) -> set[str]:
 
 @pytest.mark.parametrize("expression", EXPRESSIONS)
 def test_expressions_name_measures_of_the_catalogue(expression: str) -> None:
-    """Every name is a measure or a record, and one of them has every label."""
     measures = exposed()
     found = names(expression)
 
@@ -150,7 +147,6 @@ def test_prometheus_accepts_rules_and_unit_tests(tmp_path: Path) -> None:
 
 
 def test_dashboard_is_current() -> None:
-    """The file is what the script makes of the panels."""
     made = runpy.run_path(str(GRAFANA / "make_dashboard.py"))["written"]()
 
     assert made == (GRAFANA / "dashboards" / "aegish-dist.json").read_text()

@@ -26,7 +26,6 @@ def helm(*arguments: str) -> "subprocess.CompletedProcess[str]":
 
 
 def options(values: Sequence[Path] = (), settings: Sequence[str] = ()) -> list[str]:
-    """Return Helm's options for value files and single settings."""
     files = [word for path in values for word in ("--values", str(path))]
     return files + [word for each in settings for word in ("--set", each)]
 

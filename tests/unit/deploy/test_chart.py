@@ -37,7 +37,6 @@ CALLERS = {"worker", "cli"}
 
 @pytest.fixture(scope="module", params=VALUES, ids=lambda path: path.stem)
 def values(request: pytest.FixtureRequest) -> Path:
-    """Each of the value files that come with the chart."""
     path: Path = request.param
     return path
 
@@ -55,7 +54,6 @@ def simulated() -> Rendered:
 
 
 def test_helm_finds_no_fault(values: Path) -> None:
-    """`helm lint --strict` accepts chart, notes and values."""
     done = helm("lint", "--strict", "--quiet", str(CHART), *options([values]))
 
     assert done.returncode == 0, done.stdout
@@ -221,7 +219,6 @@ def test_only_callers_reach_providers(simulated: Rendered) -> None:
 
 
 def test_images_can_be_pinned_by_digest() -> None:
-    """Version by default; a digest follows it."""
     digest = "sha256:" + "0" * 64
     plain, pinned = Rendered.of(), Rendered.of(settings=[f"image.digest={digest}"])
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
@@ -269,7 +266,6 @@ def test_words_of_yaml_stay_text() -> None:
     ],
 )
 def test_wrong_values_are_refused(setting: str, says: str) -> None:
-    """Helm names the place before anything reaches a cluster."""
     done = helm("template", RELEASE, str(CHART), "--set", setting)
 
     assert done.returncode == 1
@@ -277,7 +273,6 @@ def test_wrong_values_are_refused(setting: str, says: str) -> None:
 
 
 def test_the_schema_knows_every_value() -> None:
-    """Each default is described, and each description has a default."""
     schema = yaml.safe_load((CHART / "values.schema.json").read_text())
     defaults = yaml.safe_load((CHART / "values.yaml").read_text())
 
