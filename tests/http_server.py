@@ -3,7 +3,7 @@
 import json
 import threading
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -30,6 +30,23 @@ class JsonHandler(BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         """Log nothing."""
+
+
+Reply = Callable[[dict[str, Any]], tuple[int, object]]
+
+
+@contextmanager
+def answering(reply: Reply) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Serve status and document by a function of the body; yields the address and the bodies."""
+    seen: list[dict[str, Any]] = []
+
+    class Handler(JsonHandler):
+        def respond(self, body: dict[str, Any]) -> None:
+            seen.append(body)
+            self.answer(*reply(body))
+
+    with serving(Handler) as address:
+        yield address, seen
 
 
 @contextmanager

@@ -1,10 +1,7 @@
 """A worker against runs that name addresses and keys which its operator has not allowed."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
 from aegish_dist.core.sample import Dataset
@@ -14,24 +11,10 @@ from aegish_dist.pipeline.plan import RunPlan
 from aegish_dist.pipeline.submit import submit
 from aegish_dist.prompts.loading import load_prompt
 from tests.cluster import DEADLINE_S, Cluster, run
-from tests.http_server import JsonHandler, serving
+from tests.http_server import answering
 from tests.services import wait_until
 
 SECRET = "sk-proj-0123456789abcdef"
-
-
-@contextmanager
-def listening() -> Iterator[tuple[str, list[str]]]:
-    """An address that takes any request and notes its headers."""
-    seen: list[str] = []
-
-    class Handler(JsonHandler):
-        def respond(self, _: dict[str, Any]) -> None:
-            seen.append(str(self.headers))
-            self.answer(500, {})
-
-    with serving(Handler) as address:
-        yield address, seen
 
 
 def few() -> Dataset:
@@ -45,7 +28,7 @@ def hostile(name: str, base_url: str, variable: str | None) -> ModelSpec:
 
 def test_a_run_cannot_have_a_worker_send_what_its_operator_did_not_allow(cluster: Cluster) -> None:
     """Nothing is sent, `status` says why for each model, and the other models are asked."""
-    with listening() as (address, seen):
+    with answering(lambda _: (500, {})) as (address, seen):
         cluster.env |= {"AEGISH_DIST_CATALOG": "", "OPENAI_API_KEY": SECRET}
         (keyword,) = Catalog.load().resolve("baseline/keyword", {})
         specs = (

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.outcome import ErrorClass, Outcome, StopKind
-from aegish_dist.core.verdict import Recording
+from aegish_dist.core.outcome import ErrorClass, Outcome
 from aegish_dist.db.fleet import living_fleet
 from tests.cluster import DEADLINE_S, Cluster
 from tests.services import wait_until
@@ -27,18 +26,6 @@ overloaded = 0.04
 reset = 0.04
 malformed = 0.04
 truncated = 0.04
-
-[models.filtered.faults]
-content_filter = 1.0
-
-[models.cut.faults]
-token_limit = 1.0
-
-[models.mute.faults]
-empty = 1.0
-
-[models.hanging.faults]
-hang = 1.0
 
 [models.locked.faults]
 auth = 1.0
@@ -68,13 +55,6 @@ def cluster(cluster: Cluster, tmp_path: Path) -> Cluster:
 ACTIONS = {Outcome.ALLOW, Outcome.WARN, Outcome.BLOCK}
 
 
-def seen(recording: Recording) -> tuple[Outcome, StopKind | None, ErrorClass | None, int]:
-    """Return what came of an item: outcome, why, and after how many calls."""
-    verdict = recording.verdict
-    kind = verdict.completion.stop_kind if verdict.completion else None
-    return verdict.outcome, kind, verdict.error_class, verdict.attempts
-
-
 def test_passing_faults(cluster: Cluster) -> None:
     """Faults that pass are tried again until an answer comes, and every attempt is on record."""
     models = [f"{provider}/shaky-{provider}" for provider in PROVIDERS]
@@ -101,36 +81,6 @@ def test_passing_faults(cluster: Cluster) -> None:
         assert backoff_ms is not None
         assert (backoff_ms > 0) == (verdict.attempts > 1)
         assert backoff_ms >= asked_s * 1000
-
-
-def test_withheld_answers(cluster: Cluster) -> None:
-    """An answer without text is a TIMEOUT_ERROR that still says why, in every wire format."""
-    names = {
-        "filtered": StopKind.CONTENT_FILTER,
-        "cut": StopKind.MAX_TOKENS,
-        "mute": StopKind.STOP,
-    }
-    models = [f"{provider}/{name}" for provider in PROVIDERS for name in names]
-    run_id = cluster.submit(*models, limit=5)
-    cluster.wait_until_complete(run_id)
-
-    found = Counter((r.model.partition("/")[2], seen(r)) for r in cluster.verdicts(run_id))
-
-    assert found == {
-        (name, (Outcome.TIMEOUT_ERROR, kind, None, 1)): 3 * 5 for name, kind in names.items()
-    }
-
-
-def test_deadlines(cluster: Cluster) -> None:
-    """A call past its deadline is final: it may have been paid for, and gets no second try."""
-    models = [f"{provider}/hanging" for provider in PROVIDERS]
-    run_id = cluster.submit(*models, limit=5, options=("--time-limit", "1"))
-    cluster.wait_until_complete(run_id)
-
-    found = Counter(seen(recording) for recording in cluster.verdicts(run_id))
-
-    assert found == {(Outcome.TIMEOUT_ERROR, None, ErrorClass.DEADLINE, 1): 3 * 5}
-    assert cluster.simulator.calls() == 3 * 5
 
 
 def test_a_refused_key(cluster: Cluster) -> None:

@@ -1,6 +1,5 @@
 """Models that fail, throttle or cost too much, and what becomes of the rest of the run."""
 
-import json
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -190,22 +189,6 @@ def test_an_unknown_price_has_no_cap(env: dict[str, str], simulator: Simulator) 
     refused = run(env, "submit", *asked, code=1)
 
     assert "its price is unknown" in refused.stderr
-
-
-def test_a_throttled_model_leaves_room(env: dict[str, str], simulator: Simulator) -> None:
-    """A model of six calls a second holds few items: another one does not wait behind it."""
-    simulator.know(SLOW.format("simulated/slow", 360))
-    env["AEGISH_DIST_CONCURRENCY"] = "10"
-    asked = ("--models", "simulated/slow,simulated/careful", "--dataset", "harmless")
-
-    run(env, "submit", *asked, "--limit", "24")
-
-    exported = run(env, "verdicts", "export", "--run-id", "latest").stdout
-    answered: dict[str, list[str]] = {}
-    for verdict in map(json.loads, exported.splitlines()):
-        answered.setdefault(verdict["model"], []).append(verdict["created_at"])
-    assert len(answered["simulated/slow"]) == len(answered["simulated/careful"]) == 24
-    assert max(answered["simulated/careful"]) < sorted(answered["simulated/slow"])[12]
 
 
 def test_few_items_of_a_refused_key(env: dict[str, str], simulator: Simulator) -> None:

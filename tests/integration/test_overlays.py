@@ -22,8 +22,8 @@ from tests.integration.stored_runs import (
     TAR,
     StoredRun,
     a_run,
-    answer,
     store,
+    stored_run,
 )
 
 LS_AGAIN = Sample("ls -l", TrueLabel.MALICIOUS, "file-read")
@@ -118,10 +118,7 @@ def test_the_fragment_reads_samples_under_an_overlay(session: Session) -> None:
 @pytest.fixture
 def stored(engine: Engine) -> StoredRun:
     """One model that blocks everything but `ls`."""
-    stored = store(engine, a_run())
-    verdicts = {TAR: BLOCKED, CURL: BLOCKED, LS: ALLOWED}
-    answer(engine, stored, {stored.item(sample): each for sample, each in verdicts.items()})
-    return stored
+    return stored_run(engine, {TAR: BLOCKED, CURL: BLOCKED, LS: ALLOWED})
 
 
 def test_an_overlay_moves_the_numbers_of_a_snapshot(engine: Engine, stored: StoredRun) -> None:

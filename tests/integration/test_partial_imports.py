@@ -104,13 +104,9 @@ def covered(engine: Engine, run_id: str) -> dict[str, tuple[int, float, float, f
 
 
 def test_nothing_more_is_expected_of_an_import(
-    engine: Engine, run_id: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    engine: Engine, run_id: str, aegish: CommandLine
 ) -> None:
     """`status` names no command that would refuse, and `--watch` ends."""
-    url = engine.url.render_as_string(hide_password=False)
-    monkeypatch.setenv("AEGISH_DIST_DATABASE_URL", url.replace("+psycopg", ""))
-    aegish = CommandLine(capsys)
-
     assert run_status(engine, run_id).state is State.COMPLETE
     for options in ((), ("--watch",)):
         shown = aegish.ok("status", "--run-id", run_id, *options)

@@ -1,8 +1,6 @@
 """Asking each model one harmless question before a run is stored and money is spent."""
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,7 @@ from sqlalchemy import Engine
 
 from aegish_dist.models import ModelEntry
 from aegish_dist.pipeline.preflight import retirement
-from tests.http_server import JsonHandler, serving
+from tests.http_server import Reply, answering
 from tests.integration.command_line import CommandLine
 from tests.integration.stored_runs import row_counts
 
@@ -21,21 +19,6 @@ ANSWER = {
     "usage": {"prompt_tokens": 9, "completion_tokens": 9},
 }
 FEW = ("--dataset", "harmless", "--limit", "1")
-Reply = Callable[[dict[str, Any]], tuple[int, object]]
-
-
-@contextmanager
-def answering(reply: Reply) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """A server that answers each body by a function; yields its address and the bodies so far."""
-    seen: list[dict[str, Any]] = []
-
-    class Handler(JsonHandler):
-        def respond(self, body: dict[str, Any]) -> None:
-            seen.append(body)
-            self.answer(*reply(body))
-
-    with serving(Handler) as address:
-        yield f"{address}/v1", seen
 
 
 def refusing(field: str, message: str = "") -> Reply:
@@ -61,7 +44,7 @@ def aegish(aegish: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 
 
 def catalog(base_url: str, more: str = "") -> None:
-    Path("lab.toml").write_text(f'[providers.lab]\nbase_url = "{base_url}"\n{more}')
+    Path("lab.toml").write_text(f'[providers.lab]\nbase_url = "{base_url}/v1"\n{more}')
 
 
 def test_a_refused_parameter_stops_the_run_before_it_is_stored(
@@ -200,7 +183,7 @@ def test_a_resumed_run_ends_when_its_key_is_gone(
         aegish.ok("submit", "--models", "lab/a", *FEW)
         monkeypatch.setenv("LAB_KEY", "")
         # In the run's row the key is needed; here the catalog pairs it with another address.
-        catalog("https://lab.example/v1", 'key_variable = "LAB_KEY"\n')
+        catalog("https://lab.example", 'key_variable = "LAB_KEY"\n')
         done = aegish("retry", "--run-id", "latest", "--outcome", "ALLOW")
     assert done.code == 1
     assert "no worker may call lab/a" in done.err
@@ -227,7 +210,7 @@ def test_a_key_does_not_go_in_clear_to_another_machine(
 ) -> None:
     """The run is refused before it begins; the line says what would allow it."""
     monkeypatch.setenv("LAB_KEY", "hush-hush-hush")
-    catalog("http://198.51.100.7/v1", 'key_variable = "LAB_KEY"\n')
+    catalog("http://198.51.100.7", 'key_variable = "LAB_KEY"\n')
     done = aegish("submit", "--models", "lab/a", *FEW)
     assert done.code == 1
     assert "LAB_KEY would go in clear to http://198.51.100.7:80" in done.err

@@ -4,7 +4,7 @@ import asyncio
 import base64
 import gzip
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
@@ -20,12 +20,12 @@ from aegish_dist.errors import ProviderError
 from aegish_dist.providers.contract import ModelClient
 from aegish_dist.providers.session import provider_session
 from tests.defined import defined
+from tests.batch_clients import serving
 
 PROMPT = Prompt("guard", "Judge shell commands.", "Validate this command: {command}")
 KEY = "sk-proj-0123456789abcdef"
 
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Server = AbstractAsyncContextManager[str]
 """Runs while it is entered; yields its address."""
 
@@ -38,22 +38,6 @@ async def never() -> web.StreamResponse:
 
 def chat(text: str) -> dict[str, object]:
     return {"choices": [{"message": {"content": text}, "finish_reason": "stop"}]}
-
-
-@asynccontextmanager
-async def serving(handler: Handler) -> AsyncIterator[str]:
-    app = web.Application()
-    app.router.add_post("/{path:.*}", handler)
-    # A hanging handler is cancelled with its connection, so that closing does not wait for it.
-    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    try:
-        host, port = runner.addresses[0]
-        yield f"http://{host}:{port}"
-    finally:
-        await runner.cleanup()
 
 
 @asynccontextmanager

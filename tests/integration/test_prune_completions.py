@@ -18,9 +18,7 @@ from tests.integration.stored_runs import (
     DETAILED,
     LS,
     TAR,
-    a_run,
-    answer,
-    store,
+    stored_run,
 )
 from tests.integration.test_reparse import LOST
 
@@ -31,16 +29,11 @@ OLD = ("runs", "prune", "--older-than", "1d")
 @pytest.fixture
 def stored(engine: Engine) -> Engine:
     """Store a run of two models with answers of every kind, three of which were read in a text."""
-    run = store(engine, a_run(RUN, models=("test/a", "test/b")))
-    verdicts = {
-        run.item(TAR): DETAILED,
-        run.item(CURL): judge(Completion("I cannot say.")),
-        run.item(LS): LOST,
-        run.item(TAR, model="test/b"): BLOCKED,
-        run.item(CURL, model="test/b"): judge(Completion(" ")),
-        run.item(LS, model="test/b"): judge(Completion(None)),
+    answers = {
+        "test/a": {TAR: DETAILED, CURL: judge(Completion("I cannot say.")), LS: LOST},
+        "test/b": {TAR: BLOCKED, CURL: judge(Completion(" ")), LS: judge(Completion(None))},
     }
-    answer(engine, run, verdicts)
+    stored_run(engine, answers, models=tuple(answers))
     return engine
 
 

@@ -28,6 +28,7 @@ from tests.integration.stored_runs import (
     a_run,
     answer,
     store,
+    stored_run,
 )
 
 RUN = "0abcdefgh"
@@ -39,18 +40,14 @@ LOST = Verdict(Outcome.API_ERROR, None, ErrorClass.SERVER, parser_version=1)
 @pytest.fixture
 def stored(engine: Engine) -> StoredRun:
     """Verdicts of two models that an earlier parser read otherwise, or not at all."""
-    run = store(engine, a_run(RUN, models=("test/a", "test/b")))
     old = replace(BLOCKED, outcome=Outcome.FORMAT_ERROR, parser_version=1)
-    verdicts = {
-        run.item(TAR): old,
-        run.item(CURL): replace(ALLOWED, parser_version=1),
-        run.item(LS): LOST,
-        run.item(TAR, model="test/b"): replace(judge(Completion(ODD)), reason="x", confidence=1),
-        run.item(CURL, model="test/b"): BLOCKED,
-        run.item(LS, model="test/b"): replace(judge(Completion(None)), parser_version=1),
+    odd = replace(judge(Completion(ODD)), reason="x", confidence=1)
+    silent = replace(judge(Completion(None)), parser_version=1)
+    answers = {
+        "test/a": {TAR: old, CURL: replace(ALLOWED, parser_version=1), LS: LOST},
+        "test/b": {TAR: odd, CURL: BLOCKED, LS: silent},
     }
-    answer(engine, run, verdicts)
-    return run
+    return stored_run(engine, answers, models=tuple(answers))
 
 
 def rows(engine: Engine, *, parsed: bool) -> list[dict[str, Any]]:

@@ -16,10 +16,7 @@ from tests.integration.stored_runs import (
     CURL,
     LS,
     TAR,
-    a_model,
-    a_run,
     answer,
-    store,
     stored_run,
 )  # fmt: skip
 
@@ -32,23 +29,14 @@ LOST = Verdict(
     call_errors=(replace(SLOW, error_class=ErrorClass.SERVER, at=EIGHT + timedelta(hours=3)),),
     created_at=EIGHT + timedelta(hours=3),
 )
-TWO_MODELS = (a_model("test/a"), a_model("test/b"))
+TWO_MODELS = ("test/a", "test/b")
 
 
 def test_parts_are_gathered_when_asked_for(engine: Engine) -> None:
     """A table on the terminal waits for no pairs and no failures by time."""
-    stored = store(engine, a_run(models=TWO_MODELS))
-    answer(
-        engine,
-        stored,
-        {
-            stored.item(TAR): replace(BLOCKED, call_errors=(SLOW,)),
-            stored.item(LS): ALLOWED,
-            stored.item(CURL): LOST,
-            stored.item(TAR, model="test/b"): ALLOWED,
-            stored.item(LS, model="test/b"): ALLOWED,
-        },
-    )
+    first = {TAR: replace(BLOCKED, call_errors=(SLOW,)), LS: ALLOWED, CURL: LOST}
+    answers = {"test/a": first, "test/b": {TAR: ALLOWED, LS: ALLOWED}}
+    stored = stored_run(engine, answers, models=TWO_MODELS)
     plain = report_data(engine, stored.run_id, Opinion())
     assert (plain.comparison, plain.failure_times, plain.failure_stretch_s) == (None, [], 0)
     assert plain.is_current
@@ -73,8 +61,7 @@ def test_parts_are_gathered_when_asked_for(engine: Engine) -> None:
 
 def test_pairs_are_those_of_the_snapshot(engine: Engine) -> None:
     """A snapshot whose verdicts have been joined by others has no pairs, and says so."""
-    stored = store(engine, a_run(models=TWO_MODELS))
-    answer(engine, stored, {stored.item(TAR, model=each.id): BLOCKED for each in TWO_MODELS})
+    stored = stored_run(engine, {each: {TAR: BLOCKED} for each in TWO_MODELS}, models=TWO_MODELS)
     first = report_data(engine, stored.run_id, Opinion()).snapshot.snapshot_id
 
     same = report_data(engine, stored.run_id, Opinion(), first, parts=ALL_PARTS)

@@ -41,18 +41,13 @@ RUN = a_run(models=tuple(map(a_model, MODELS)))
 API_ERROR = frozenset({Outcome.API_ERROR})
 
 
-def two_models(session: Session) -> StoredRun:
+def two_models(session: Engine | Session) -> StoredRun:
     """Store a run of two models: each was refused once, one was late and one is not asked yet."""
-    stored = store(session, RUN)
-    verdicts = {
-        stored.item(TAR): REFUSED,
-        stored.item(CURL): LATE,
-        stored.item(LS): BLOCKED,
-        stored.item(TAR, model="test/b"): REFUSED,
-        stored.item(CURL, model="test/b"): BLOCKED,
+    answers = {
+        "test/a": {TAR: REFUSED, CURL: LATE, LS: BLOCKED},
+        "test/b": {TAR: REFUSED, CURL: BLOCKED},
     }
-    answer(session, stored, verdicts)
-    return stored
+    return stored_run(session, answers, models=MODELS)
 
 
 def again(item: Item, generation: int = 1) -> Item:
@@ -172,8 +167,7 @@ def test_a_model_is_served_until_its_retry_is_answered(session: Session) -> None
 
 def test_two_retries_at_once_plan_each_item_once(engine: Engine) -> None:
     """The second one waits for the first, then finds nothing left to plan."""
-    with Session(engine) as session, session.begin():
-        stored = two_models(session)
+    stored = two_models(engine)
     found: list[Retry | None] = []
     with Session(engine) as first, first.begin():
         assert save_retry(first, stored.run_id, API_ERROR, MODELS) == Retry(1, 2)
@@ -186,9 +180,8 @@ def test_two_retries_at_once_plan_each_item_once(engine: Engine) -> None:
 
 def test_status_tells_what_failed_what_was_replaced_and_what_is_asked_again(engine: Engine) -> None:
     """A complete run becomes incomplete by a retry, and complete again by its answers."""
-    with Session(engine) as session, session.begin():
-        stored = two_models(session)
-        answer(session, stored, {stored.item(LS, model="test/b"): SILENT})
+    stored = two_models(engine)
+    answer(engine, stored, {stored.item(LS, model="test/b"): SILENT})
     complete = run_status(engine, stored.run_id)
     command = f"aegish-dist retry --run-id {stored.run_id} --outcome API_ERROR,TIMEOUT_ERROR"
     assert (complete.state, complete.missing) == (State.COMPLETE, 0)
@@ -227,8 +220,7 @@ def test_an_unknown_outcome_is_refused(names: list[str]) -> None:
 
 def test_a_model_that_the_run_does_not_ask_is_refused(engine: Engine) -> None:
     """The line lists those that it asks, and nothing is planned."""
-    with Session(engine) as session, session.begin():
-        stored = two_models(session)
+    stored = two_models(engine)
 
     with pytest.raises(StoreError, match="does not ask 'test/c': it asks test/a, test/b"):
         plan_retry(engine, RUN, API_ERROR, ["test/a", "test/c"])

@@ -34,15 +34,9 @@ ROLES = Path(__file__).parents[2] / "deploy" / "roles.sql"
 
 
 def run_roles(url: str) -> None:
+    options = ["--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1", f"--file={ROLES}"]
     subprocess.run(
-        [
-            binaries() / "psql",
-            "--no-psqlrc",
-            "--quiet",
-            "--set=ON_ERROR_STOP=1",
-            f"--file={ROLES}",
-            url,
-        ],
+        [binaries() / "psql", *options, url],
         env=os.environ | {"AEGISH_DIST_APP_PASSWORD": 'it\'s a "secret"'},
         check=True,
     )

@@ -25,7 +25,6 @@ from aegish_dist.simulator.config import (
     CallFault,
     EndFault,
     Endpoint,
-    RequestFault,
     SimulatorConfig,
 )
 from aegish_dist.simulator.personas import NO_LATENCY, parse_latency
@@ -237,36 +236,6 @@ def openai_results(client: openai.OpenAI, batch: Any) -> Counter[tuple[str, str]
             response = entry["response"]
             found[use, str(response["status_code"] if response else entry["error"]["code"])] += 1
     return found
-
-
-def test_every_fault_of_a_request_shows_in_the_results() -> None:
-    """Errors are in a file of their own; lines are missing, doubled, cut and foreign."""
-    faults = dict.fromkeys(
-        (
-            RequestFault.REFUSED,
-            RequestFault.SERVER_ERROR,
-            RequestFault.MISSING,
-            RequestFault.DUPLICATE,
-            RequestFault.MALFORMED,
-            RequestFault.FOREIGN,
-        ),
-        0.1,
-    )
-    with simulator_thread(simulated(requests=faults)) as simulator:
-        client = openai_client(simulator.url)
-        batch = openai_ended(client, openai_batch(client, openai_lines(*commands(200))).id)
-        found = openai_results(client, batch)
-        bill = simulator.stats.bill.as_dict()
-    refused, failed = found["error_file_id", "400"], found["error_file_id", "500"]
-    broken, whole = found["output_file_id", "malformed"], found["output_file_id", "200"]
-    assert min(refused, failed, broken) > 5
-    charges = bill["models"]["careful"]
-    # Missing ones are neither answered nor charged; second and foreign lines are not charged.
-    missing = 200 - refused - failed - charges["batch"]["requests"]
-    assert missing > 5
-    assert whole - (charges["batch"]["requests"] - broken) > 10
-    assert charges["batch_unreadable"]["requests"] == broken
-    assert bill["charged_twice"] == 0
 
 
 @pytest.mark.parametrize(

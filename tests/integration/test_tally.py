@@ -228,17 +228,9 @@ def test_every_model_of_a_run_is_tallied_by_itself(session: Session) -> None:
     """Also one without a verdict; plans count samples of all datasets times epochs."""
     more = Dataset("more", (LS, Sample("id", TrueLabel.HARMLESS)))
     models = (a_model("test/b", simulated=True), a_model("test/a"))
-    run = a_run(models=models, datasets=(COMMANDS, more), epochs=2)
-    stored = store(session, run, (COMMANDS, more))
     stored_run(session, {TAR: BLOCKED}, run_id="0other")
-    answer(
-        session,
-        stored,
-        {
-            stored.item(LS, model="test/b"): ALLOWED,
-            stored.item(LS, model="test/b", dataset="more"): ALLOWED,
-        },
-    )
+    of_ls = {"test/b": {LS: ALLOWED}}  # in both datasets
+    run = stored_run(session, of_ls, models=models, datasets=(COMMANDS, more), epochs=2)
 
     once = Cell(TrueLabel.HARMLESS, None, None, ((OutcomeDetail.ALLOW, 1),), 2)
     assert tallies(session, run.run_id) == [
@@ -327,13 +319,9 @@ def test_a_run_without_verdicts_has_an_identity_too(session: Session) -> None:
 
 
 def test_parser_versions_are_listed(session: Session) -> None:
-    stored = store(session, a_run())
     versions = {TAR: 2, CURL: 10, LS: 2}
-    answer(
-        session,
-        stored,
-        {stored.item(s): replace(BLOCKED, parser_version=v) for s, v in versions.items()},
-    )
+    answers = {sample: replace(BLOCKED, parser_version=v) for sample, v in versions.items()}
+    stored = stored_run(session, answers)
     assert set(identify_verdicts(session, stored.run_id).parser_versions.split(",")) == {"2", "10"}
 
     answer(session, stored, {stored.item(CURL, generation=1): replace(BLOCKED, parser_version=2)})

@@ -46,6 +46,11 @@ def application(url: str, **options: Any) -> Any:
     return app
 
 
+@pytest.fixture
+def app(redis_url: str) -> Any:
+    return application(redis_url)
+
+
 def items(count: int, model: str = A) -> list[Item]:
     return [Item(RUN, model, number, 1, 0) for number in range(count)]
 
@@ -141,9 +146,8 @@ def calls(server: redis.Redis, command: str) -> int:
     return int(statistics.get(f"cmdstat_{command}", {"calls": 0})["calls"])
 
 
-def test_batch_is_moved_in_one_step(redis_url: str, server: redis.Redis) -> None:
+def test_batch_is_moved_in_one_step(app: Any, server: redis.Redis) -> None:
     """A full batch takes one script, the very first one included, and nothing is ever popped by BRPOP."""
-    app = application(redis_url)
     publish(app, items(MESSAGES_PER_SCRIPT))
 
     with Listener(app, A) as listener:
@@ -170,9 +174,8 @@ def test_acknowledgements_go_out_in_groups(redis_url: str, server: redis.Redis) 
         assert (calls(server, "hdel"), calls(server, "zrem")) == (1, 1)
 
 
-def test_close_tells_what_was_acknowledged(redis_url: str, server: redis.Redis) -> None:
+def test_close_tells_what_was_acknowledged(app: Any, server: redis.Redis) -> None:
     """Closing settles what is open and puts the rest back in front of the queue, in its order."""
-    app = application(redis_url)
     publish(app, items(30))
     with Listener(app, A, prefetch=20) as listener:
         wait_until(listener.has(20), "the messages")
@@ -186,9 +189,8 @@ def test_close_tells_what_was_acknowledged(redis_url: str, server: redis.Redis) 
         assert [decode(m.payload[0]) for m in second.messages] == items(30)[10:]
 
 
-def test_a_queue_left_on_the_way(redis_url: str, server: redis.Redis) -> None:
+def test_a_queue_left_on_the_way(app: Any, server: redis.Redis) -> None:
     """Of a batch from two queues, what is left of one goes back when its consumer is cancelled."""
-    app = application(redis_url)
     publish(app, [*items(30), *items(30, B)])
     with Listener(app, A, B) as listener:
         listener.after_each(lambda _: listener.leave(A))
@@ -202,9 +204,8 @@ def test_a_queue_left_on_the_way(redis_url: str, server: redis.Redis) -> None:
         assert got[A] <= 1
 
 
-def test_rejected_messages(redis_url: str, server: redis.Redis) -> None:
+def test_rejected_messages(app: Any, server: redis.Redis) -> None:
     """A message that is put back comes again; a dropped one is gone."""
-    app = application(redis_url)
     publish(app, items(2))
     with Listener(app, A) as listener:
         wait_until(listener.has(2), "the messages")
@@ -218,9 +219,8 @@ def test_rejected_messages(redis_url: str, server: redis.Redis) -> None:
         assert (unacked(server), waiting(server)) == (1, 0)
 
 
-def test_queues_share_a_batch(redis_url: str, server: redis.Redis) -> None:
+def test_queues_share_a_batch(app: Any, server: redis.Redis) -> None:
     """Two full queues get half of the places each; a short one leaves its places to the other."""
-    app = application(redis_url)
     publish(app, [*items(100), *items(100, B)])
     with Listener(app, A, B, prefetch=40) as listener:
         wait_until(listener.has(40), "the first batch")
@@ -233,9 +233,8 @@ def test_queues_share_a_batch(redis_url: str, server: redis.Redis) -> None:
 
 
 @pytest.mark.parametrize("places", [1, 2, 3])
-def test_few_places_are_shared(redis_url: str, places: int) -> None:
+def test_few_places_are_shared(app: Any, places: int) -> None:
     """With fewer places than queues each gets the same in the end, however many stand empty."""
-    app = application(redis_url)
     empty = [f"empty/{number}" for number in range(7)]
     last = "openai/c"
     publish(app, [*items(60), *items(60, B), *items(60, last)])
@@ -291,9 +290,8 @@ def test_empty_queues_cost_little(redis_url: str, server: redis.Redis) -> None:
         wait_until(lambda: listener.has(401)() and waiting(server, empty[-1]) == 0, "the rest")
 
 
-def test_a_redis_whose_memory_is_full(redis_url: str, server: redis.Redis) -> None:
+def test_a_redis_whose_memory_is_full(app: Any, server: redis.Redis) -> None:
     """Leases are renewed, messages acknowledged and queues asked for their size all the same."""
-    app = application(redis_url)
     publish(app, items(20))
     with Listener(app, A) as holder, Listener(app, A) as other:
         wait_until(holder.has(20), "the messages")
@@ -311,9 +309,8 @@ def test_a_redis_whose_memory_is_full(redis_url: str, server: redis.Redis) -> No
             server.config_set("maxmemory", 0)
 
 
-def test_a_redis_that_was_a_replica(redis_url: str, server: redis.Redis) -> None:
+def test_a_redis_that_was_a_replica(app: Any, server: redis.Redis) -> None:
     """After refusing writes for longer than a lease, it hears every worker before anything is requeued."""
-    app = application(redis_url)
     publish(app, items(20))
     with Listener(app, A) as holder, Listener(app, A) as other:
         wait_until(holder.has(20), "the messages")
@@ -333,9 +330,8 @@ def test_a_redis_that_was_a_replica(redis_url: str, server: redis.Redis) -> None
         assert (other.messages, unacked(server)) == ([], 20)
 
 
-def test_what_a_lost_connection_held(redis_url: str, server: redis.Redis) -> None:
+def test_what_a_lost_connection_held(app: Any, server: redis.Redis) -> None:
     """The next connection of the process renews and settles it; no other consumer gets it."""
-    app = application(redis_url)
     publish(app, items(20))
     with Listener(app, A) as lost, Listener(app, A) as other:
         wait_until(lost.has(20), "the messages")
@@ -358,8 +354,7 @@ def test_what_a_lost_connection_held(redis_url: str, server: redis.Redis) -> Non
     assert (unacked(server), waiting(server)) == (0, 16)
 
 
-def test_rescue(redis_url: str) -> None:
-    app = application(redis_url)
+def test_rescue(app: Any) -> None:
     publish(app, items(20))
     with Listener(app, A, prefetch=20) as dead:
         wait_until(dead.has(20), "the messages")
@@ -376,9 +371,8 @@ def test_rescue(redis_url: str) -> None:
             assert elapsed_s > LEASE_S / 2
 
 
-def test_a_late_acknowledgement(redis_url: str, server: redis.Redis) -> None:
+def test_a_late_acknowledgement(app: Any, server: redis.Redis) -> None:
     """A worker that was cut off for longer than its lease settles nothing that another one holds."""
-    app = application(redis_url)
     publish(app, items(5))
     with Listener(app, A) as cut_off, Listener(app, A) as other:
         wait_until(cut_off.has(5), "the messages")
@@ -390,8 +384,7 @@ def test_a_late_acknowledgement(redis_url: str, server: redis.Redis) -> None:
         assert unacked(server) == 5
 
 
-def test_consumer_without_acknowledgements(redis_url: str, server: redis.Redis) -> None:
-    app = application(redis_url)
+def test_consumer_without_acknowledgements(app: Any, server: redis.Redis) -> None:
     publish(app, items(5))
     with Listener(app, A, no_ack=True) as listener:
         wait_until(listener.has(5), "the messages")
@@ -399,8 +392,7 @@ def test_consumer_without_acknowledgements(redis_url: str, server: redis.Redis) 
         assert unacked(server) == 0
 
 
-def test_forged_messages(redis_url: str, server: redis.Redis) -> None:
-    app = application(redis_url)
+def test_forged_messages(app: Any, server: redis.Redis) -> None:
     publish(app, items(1))
     forged = forged_messages(queue_name(A, RUN))
     server.lpush(queue_name(A, RUN), *forged)
@@ -423,9 +415,8 @@ def test_forged_messages(redis_url: str, server: redis.Redis) -> None:
         assert len(dropped) + len(listener.messages) == len(forged)
 
 
-def test_forged_messages_of_a_dead_worker(redis_url: str, server: redis.Redis) -> None:
+def test_forged_messages_of_a_dead_worker(app: Any, server: redis.Redis) -> None:
     """They go back to their queue once, as whatever they are, and hold nothing else up."""
-    app = application(redis_url)
     publish(app, items(5))
     server.rpush(queue_name(A, RUN), *forged_messages(queue_name(A, RUN)))
     server.hset(UNACKED, mapping={"a": "[1, 2]", "b": "", "c": "7"})
@@ -464,9 +455,8 @@ def test_restart_of_redis(tmp_path: Path, keeps_data: bool) -> None:
             assert second.received() == Counter(items(20))
 
 
-def test_delivery_at_idle(redis_url: str) -> None:
+def test_delivery_at_idle(app: Any) -> None:
     """An event loop that has been idle hears of a message within a fraction of a second, by itself."""
-    app = application(redis_url)
     hub = Hub()
     connection = app.connection_for_read()
     received_at: list[float] = []
@@ -505,8 +495,7 @@ def as_stored(app: Any, server: redis.Redis, write: Callable[[], Any]) -> dict[s
     return message
 
 
-def test_batched_publication_writes_celerys_messages(redis_url: str, server: redis.Redis) -> None:
-    app = application(redis_url)
+def test_batched_publication_writes_celerys_messages(app: Any, server: redis.Redis) -> None:
     item = Item(RUN, A, 2**62 + random.randrange(100), 3, 1)
 
     def publish_alone() -> None:

@@ -159,28 +159,20 @@ def test_a_time_of_another_zone_is_the_same_instant(session: Session) -> None:
         Verdict(Outcome.API_ERROR, None, ErrorClass.QUOTA, call_errors=(SLOW_DOWN,)),
         replace(FULL, confidence=0.0, cost_usd=Decimal(0), timing=Timing(0.0, total_ms=0.0)),
         replace(FULL, confidence=1.0, cost_usd=Decimal("1E-30")),
+        *(
+            Verdict(
+                Outcome.API_ERROR, None, each, call_errors=(replace(SLOW_DOWN, error_class=each),)
+            )
+            for each in ErrorClass
+        ),
+        *(
+            Verdict(outcome, Completion("x", stop_kind=stop_kind))
+            for outcome in Outcome
+            for stop_kind in (None, *StopKind)
+        ),
     ],
 )
 def test_what_is_unknown_zero_or_empty_stays_so(session: Session, verdict: Verdict) -> None:
-    assert recorded(session, verdict) == verdict
-
-
-@pytest.mark.parametrize("outcome", Outcome)
-@pytest.mark.parametrize("stop_kind", [None, *StopKind])
-def test_every_outcome_and_stop_kind_survives(
-    session: Session, outcome: Outcome, stop_kind: StopKind | None
-) -> None:
-    """Every value of the enumerations is one that the schema allows."""
-    verdict = Verdict(outcome, Completion("x", stop_kind=stop_kind))
-
-    assert recorded(session, verdict) == verdict
-
-
-@pytest.mark.parametrize("error_class", ErrorClass)
-def test_every_error_class_survives(session: Session, error_class: ErrorClass) -> None:
-    error = replace(SLOW_DOWN, error_class=error_class)
-    verdict = Verdict(Outcome.API_ERROR, None, error_class, call_errors=(error,))
-
     assert recorded(session, verdict) == verdict
 
 

@@ -24,70 +24,66 @@ from aegish_dist.settings import load_settings
 from tests.integration.stored_runs import a_run, store
 
 
-def test_a_fleet(engine: Engine) -> None:
+def test_a_fleet(session: Session) -> None:
     """Items add up over the workers; the latest report of each counts."""
-    with Session(engine) as session, session.begin():
-        report_worker(session, "a", {("run1", "lab/guard"): 9})
-        report_worker(session, "a", {("run1", "lab/guard"): 2, ("run2", "lab/guard"): 0})
-        report_worker(session, "b", {("run1", "lab/guard"): 3})
-        fleet = living_fleet(session)
+    report_worker(session, "a", {("run1", "lab/guard"): 9})
+    report_worker(session, "a", {("run1", "lab/guard"): 2, ("run2", "lab/guard"): 0})
+    report_worker(session, "b", {("run1", "lab/guard"): 3})
+    fleet = living_fleet(session)
 
     assert (fleet.workers, dict(fleet.in_flight)) == (2, {("run1", "lab/guard"): 5})
     assert fleet.halt("run1", "lab/guard") is None
 
 
-def test_items_that_wait_and_calls_that_failed(engine: Engine) -> None:
+def test_items_that_wait_and_calls_that_failed(session: Session) -> None:
     """Workers add up, an older one that reports neither is understood, and foreign text is cleaned."""
     key, at = ("run1", "lab/guard"), datetime(2026, 1, 2, tzinfo=UTC)
     words = "\x00\ud800" + "n" * 1000
     limited = FailedCalls(at, "lab/guard", ErrorClass.RATE_LIMIT, 429, words, 7, 2)
-    with Session(engine) as session, session.begin():
-        slots, rate = Waiting(1, 0, CallWait.SLOTS), Waiting(5, 2, CallWait.RATE)
-        report_worker(session, "a", {key: 9}, waiting={key: slots}, failing={"run1": [limited]})
-        report_worker(session, "b", {key: 3}, waiting={key: rate})
-        report_worker(session, "older", {key: 4})
-        fleet = living_fleet(session)
+    slots, rate = Waiting(1, 0, CallWait.SLOTS), Waiting(5, 2, CallWait.RATE)
+    report_worker(session, "a", {key: 9}, waiting={key: slots}, failing={"run1": [limited]})
+    report_worker(session, "b", {key: 3}, waiting={key: rate})
+    report_worker(session, "older", {key: 4})
+    fleet = living_fleet(session)
 
     assert fleet.in_flight[key] == 16
     assert fleet.waiting == {key: Waiting(6, 2, CallWait.RATE)}
     assert fleet.failing == {"run1": (replace(limited, message=clean_text(words[:TEXT_LENGTH])),)}
 
 
-def test_halts(engine: Engine) -> None:
+def test_halts(session: Session) -> None:
     """A parked model is parked for every run, a cap holds for one; both end with the worker."""
     halts = {("", "lab/parked"): ModelBlock.PARKED, ("run1", "lab/dear"): ModelBlock.OVER_BUDGET}
-    with Session(engine) as session, session.begin():
-        report_worker(session, "a", {("run1", "lab/parked"): 2}, halts)
-        fleet = living_fleet(session)
-        assert fleet.halt("run7", "lab/parked") is ModelBlock.PARKED
-        assert fleet.halt("run1", "lab/dear") is ModelBlock.OVER_BUDGET
-        assert fleet.halt("run2", "lab/dear") is None
-        assert fleet.in_flight["run1", "lab/parked"] == 2
+    report_worker(session, "a", {("run1", "lab/parked"): 2}, halts)
+    fleet = living_fleet(session)
+    assert fleet.halt("run7", "lab/parked") is ModelBlock.PARKED
+    assert fleet.halt("run1", "lab/dear") is ModelBlock.OVER_BUDGET
+    assert fleet.halt("run2", "lab/dear") is None
+    assert fleet.in_flight["run1", "lab/parked"] == 2
 
-        forget_worker(session, "a")
-        assert living_fleet(session).halts == {}
+    forget_worker(session, "a")
+    assert living_fleet(session).halts == {}
 
 
-def test_what_no_worker_may_call(engine: Engine) -> None:
+def test_what_no_worker_may_call(session: Session) -> None:
     """A model is unserved when every living worker says so, for one run and not for others."""
     key = ("run1", "lab/guard")
-    with Session(engine) as session, session.begin():
-        report_worker(session, "a", {}, unserved={key: "LAB_KEY is not set"})
-        report_worker(session, "b", {})
-        assert living_fleet(session).unserved == {}
+    report_worker(session, "a", {}, unserved={key: "LAB_KEY is not set"})
+    report_worker(session, "b", {})
+    assert living_fleet(session).unserved == {}
 
-        report_worker(session, "b", {}, unserved={key: "\x00" + "x" * 1000})
-        unserved = living_fleet(session).unserved
-        assert set(unserved) == {key}
-        assert unserved[key] in ("LAB_KEY is not set", "\ufffd" + "x" * (TEXT_LENGTH - 1))
+    report_worker(session, "b", {}, unserved={key: "\x00" + "x" * 1000})
+    unserved = living_fleet(session).unserved
+    assert set(unserved) == {key}
+    assert unserved[key] in ("LAB_KEY is not set", "\ufffd" + "x" * (TEXT_LENGTH - 1))
 
-        forget_worker(session, "b")
-        assert living_fleet(session).unserved == {key: "LAB_KEY is not set"}
-        forget_worker(session, "a")
-        assert living_fleet(session).unserved == {}
+    forget_worker(session, "b")
+    assert living_fleet(session).unserved == {key: "LAB_KEY is not set"}
+    forget_worker(session, "a")
+    assert living_fleet(session).unserved == {}
 
 
-def test_reasons_of_halts(engine: Engine) -> None:
+def test_reasons_of_halts(session: Session) -> None:
     """A parked model carries the provider's words, of any characters and cut to their length."""
     dead, mute = ("", "lab/parked"), ("", "lab/mute")
     halts = {
@@ -95,9 +91,8 @@ def test_reasons_of_halts(engine: Engine) -> None:
         mute: ModelBlock.PARKED,
         ("run1", "lab/parked"): ModelBlock.OVER_BUDGET,
     }
-    with Session(engine) as session, session.begin():
-        report_worker(session, "a", {}, halts, {dead: "HTTP 401: \x00\ud800" + "n" * 1000})
-        fleet = living_fleet(session)
+    report_worker(session, "a", {}, halts, {dead: "HTTP 401: \x00\ud800" + "n" * 1000})
+    fleet = living_fleet(session)
 
     words = fleet.reason("run7", "lab/parked")
     assert words is not None
