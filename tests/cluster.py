@@ -4,8 +4,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
-from contextlib import ExitStack, closing
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, Self
@@ -63,6 +63,23 @@ def run(env: Mapping[str, str], *arguments: str, code: int = 0) -> subprocess.Co
 def run_json(env: Mapping[str, str], *arguments: str, code: int = 0) -> Any:
     """Run a command with `--json` and read what it prints."""
     return json.loads(run(env, *arguments, "--json", code=code).stdout)
+
+
+@contextmanager
+def started(env: Mapping[str, str], *arguments: str) -> Iterator["subprocess.Popen[str]"]:
+    """Start a command in a session of its own, as from a terminal; kill it at the end."""
+    with subprocess.Popen(
+        aegish_dist(*arguments),
+        env=env,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        start_new_session=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 class Simulator(ServerProcess):

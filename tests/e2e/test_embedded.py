@@ -3,46 +3,36 @@
 import json
 import os
 import signal
-import subprocess
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from aegish_dist.cli.demo import MODELS
-from tests.cluster import DEADLINE_S, Simulator, aegish_dist, environment, run, run_json
+from tests.cluster import DEADLINE_S, Simulator, environment, run, run_json, started
 from tests.services import wait_until
 
 pytestmark = pytest.mark.long
 
 
-def test_interrupt(home: Path, tmp_path: Path) -> None:
+def test_interrupt(home: Path, simulator: Simulator) -> None:
     """Ctrl-C ends `submit` with 130 and keeps every answer; `resume` makes only the other calls."""
-    with Simulator(tmp_path) as simulator, ExitStack() as stack:
-        simulator.start("--latency", "constant:0.3")
-        env = environment(home=home, catalog=simulator.catalog, concurrency=20)
-        asked = ("--models", "simulated/careful", "--dataset", "harmless", "--limit", "120")
-        submit = subprocess.Popen(
-            aegish_dist("submit", *asked),
-            env=env,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-        stack.callback(submit.kill)
+    simulator.start("--latency", "constant:0.3")
+    env = environment(home=home, catalog=simulator.catalog, concurrency=20)
+    asked = ("--models", "simulated/careful", "--dataset", "harmless", "--limit", "120")
+    with started(env, "submit", *asked) as submit:
         wait_until(lambda: simulator.calls() >= 50, "50 calls", DEADLINE_S)
         os.killpg(submit.pid, signal.SIGINT)
         _, messages = submit.communicate(timeout=DEADLINE_S)
 
-        assert submit.returncode == 130, messages
-        interrupted = run_json(env, "status")
-        assert interrupted["done"] == simulator.calls() < 120
-        resumed = run_json(env, "resume", "--run-id", "latest")
+    assert submit.returncode == 130, messages
+    interrupted = run_json(env, "status")
+    assert interrupted["done"] == simulator.calls() < 120
+    resumed = run_json(env, "resume", "--run-id", "latest")
 
-        assert resumed["missing"] == 0
-        assert simulator.calls() == 120
-        lines = run(env, "verdicts", "export", "--run-id", "latest").stdout.splitlines()
-        assert len({json.loads(line)["command"] for line in lines}) == len(lines) == 120
+    assert resumed["missing"] == 0
+    assert simulator.calls() == 120
+    lines = run(env, "verdicts", "export", "--run-id", "latest").stdout.splitlines()
+    assert len({json.loads(line)["command"] for line in lines}) == len(lines) == 120
 
 
 def test_demo(home: Path) -> None:

@@ -1,9 +1,7 @@
 """Pausing and cancelling runs that real workers are busy with."""
 
-import subprocess
 import time
 from collections.abc import Mapping
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -14,7 +12,14 @@ from aegish_dist.pipeline.control import hold_run
 from aegish_dist.pipeline.runs import find_run
 from aegish_dist.pipeline.workspace import Workspace
 from aegish_dist.settings import load_settings
-from tests.cluster import DEADLINE_S, Cluster, Simulator, aegish_dist, environment, run_json
+from tests.cluster import (
+    DEADLINE_S,
+    Cluster,
+    Simulator,
+    environment,
+    run_json,
+    started,
+)
 from tests.services import wait_until
 
 MODEL, LIMITED = "simulated/careful", "simulated/hasty"
@@ -87,29 +92,20 @@ def test_a_cancelled_run_on_rabbitmq(cluster: Cluster) -> None:
     assert len(cluster.verdicts(run_id)) == cluster.simulator.calls() == 120
 
 
-def test_a_run_that_another_process_works_on(home: Path, tmp_path: Path) -> None:
+def test_a_run_that_another_process_works_on(home: Path, simulator: Simulator) -> None:
     """Without servers, `pause` ends the `submit` that runs elsewhere; `resume` does the rest."""
-    with Simulator(tmp_path) as simulator, ExitStack() as stack:
-        simulator.start(*LATENCY)
-        env = environment(home=home, catalog=simulator.catalog, concurrency=20)
-        asked = ("--models", MODEL, "--dataset", "harmless", "--limit", "150", "--name", "mine")
-        submit = subprocess.Popen(
-            aegish_dist("submit", *asked, "--skip-preflight"),
-            env=env,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            encoding="utf-8",
-        )
-        stack.callback(submit.kill)
+    simulator.start(*LATENCY)
+    env = environment(home=home, catalog=simulator.catalog, concurrency=20)
+    asked = ("--models", MODEL, "--dataset", "harmless", "--limit", "150", "--name", "mine")
+    with started(env, "submit", *asked, "--skip-preflight") as submit:
         wait_until(lambda: simulator.calls() >= 30, "30 calls", DEADLINE_S)
-
         hold(env, simulator, "mine", RunPause.PAUSED)
         _, messages = submit.communicate(timeout=DEADLINE_S)
 
-        assert submit.returncode == 1, messages
-        assert "paused: `aegish-dist resume" in messages
-        paused = run_json(env, "status")
-        assert (paused["state"], paused["done"]) == ("paused", simulator.calls())
-        assert simulator.calls() < 150
-        assert run_json(env, "resume", "--run-id", "mine")["missing"] == 0
-        assert simulator.calls() == 150
+    assert submit.returncode == 1, messages
+    assert "paused: `aegish-dist resume" in messages
+    paused = run_json(env, "status")
+    assert (paused["state"], paused["done"]) == ("paused", simulator.calls())
+    assert simulator.calls() < 150
+    assert run_json(env, "resume", "--run-id", "mine")["missing"] == 0
+    assert simulator.calls() == 150

@@ -41,24 +41,17 @@ from tests.services import RabbitServer, RedisServer, free_port, queue_applicati
 DATABASE = "postgresql://user:hunter2@db.example/aegish"
 
 
-def an_app(broker_url: str | None) -> Celery:
-    return queue_application(broker_url, database_url=DATABASE)
-
-
-def quorum_app(broker_url: str) -> Celery:
-    return queue_application(broker_url, database_url=DATABASE, queue_type="quorum")
+def an_app(broker_url: str | None, **settings: str) -> Celery:
+    return queue_application(broker_url, database_url=DATABASE, **settings)
 
 
 @pytest.fixture(params=["redis", "rabbitmq", "quorum", "memory"])
 def app(request: pytest.FixtureRequest) -> Iterator[Celery]:
     """An application with a broker of each kind."""
-    if request.param == "quorum":
-        with quorum_app(request.getfixturevalue("rabbitmq_url")) as opened:
-            yield opened
-        return
-    memory = request.param == "memory"
-    url = None if memory else request.getfixturevalue(f"{request.param}_url")
-    with an_app(url) as opened:
+    quorum = {"queue_type": "quorum"} if request.param == "quorum" else {}
+    broker = "rabbitmq" if quorum else request.param
+    url = None if broker == "memory" else request.getfixturevalue(f"{broker}_url")
+    with an_app(url, **quorum) as opened:
         yield opened
 
 
@@ -111,7 +104,7 @@ def test_what_waits_can_be_dropped(app: Celery, model: str) -> None:
 
 def test_quorum_queues_keep_what_is_given_back(rabbitmq_url: str, model: str) -> None:
     """A message comes again however often it was given back; RabbitMQ 4 drops it after 20 times."""
-    app = quorum_app(rabbitmq_url)
+    app = an_app(rabbitmq_url, queue_type="quorum")
     item = Item("1returned", model, 1, 1)
     publish(app, [item])
     with app.connection_for_read() as connection:

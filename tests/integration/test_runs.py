@@ -43,7 +43,6 @@ from tests.integration.stored_runs import (
     answer,
     row_counts,
     store,
-    stored_run,
 )
 
 FULL_SPEC = ModelSpec(
@@ -197,18 +196,18 @@ def test_what_names_no_run_or_several_is_refused(session: Session, text: str, me
 
 def test_a_name_stands_for_its_run(session: Session) -> None:
     """It counts as a whole, after ids and before prefixes of ids; two runs with one are named."""
-    store(session, replace(a_run("0aa000001"), name="0ab"))
-    store(session, replace(a_run("0ab000001"), name="nightly"))
-    store(session, replace(a_run("0ac000001"), name="twice"))
-    store(session, replace(a_run("0ad000001"), name="twice"))
-    store(session, replace(a_run("0ae000001"), name="latest", created_at=NOON + timedelta(1)))
-    store(session, replace(a_run("0af000001"), name="0aa000001", created_at=NOON + timedelta(2)))
+    names = ("0ab", "nightly", "twice", "twice", "latest", "0aa000001")
+    for day, (letter, name) in enumerate(zip("abcdef", names, strict=True)):
+        store(session, a_run(f"0a{letter}000001", name=name, created_at=NOON + timedelta(day)))
 
-    assert resolve_run_id(session, "nightly") == "0ab000001"
-    assert resolve_run_id(session, "0ab") == "0aa000001"
-    assert resolve_run_id(session, "0ab0") == "0ab000001"
-    assert resolve_run_id(session, "0aa000001") == "0aa000001"
-    assert resolve_run_id(session, "latest") == "0af000001"
+    for typed, letter in {
+        "nightly": "b",
+        "0ab": "a",
+        "0ab0": "b",
+        "0aa000001": "a",
+        "latest": "f",
+    }.items():
+        assert resolve_run_id(session, typed) == f"0a{letter}000001"
     with pytest.raises(StoreError, match="ambiguous: it could be 0ac000001, 0ad000001"):
         resolve_run_id(session, "twice")
     with pytest.raises(StoreError, match="no run 'night'"):
@@ -229,49 +228,33 @@ def test_an_empty_store_has_no_latest_run(session: Session) -> None:
 
 def test_a_new_run_misses_everything_in_order(session: Session) -> None:
     """Items come by model, epoch and sample, and every combination comes once."""
-    run = a_run(models=("test/b", "test/a"), epochs=2)
-    stored = store(session, run)
+    stored = store(session, a_run(models=("test/b", "test/a"), epochs=2))
 
-    items = list(missing_items(session, run.run_id))
-
-    assert items == [
+    assert list(missing_items(session, stored.run_id)) == [
         stored.item(sample, model=model, epoch=epoch)
         for model in ("test/a", "test/b")
         for epoch in (1, 2)
         for sample in (TAR, CURL, LS)
     ]
+    assert list(missing_items(session, "0other")) == []
 
 
 def test_what_has_a_verdict_is_not_missing(session: Session) -> None:
-    """A verdict covers its own model, sample and epoch in its own run, and nothing else."""
-    models = (a_model("test/a"), a_model("test/b"))
-    run = a_run("run1", models=models, epochs=2)
-    stored = store(session, run)
-    store(session, a_run("run2", models=models, epochs=2))
+    """A verdict of any generation covers its model, sample and epoch in its run, nothing else."""
+    stored, other = (
+        store(session, a_run(run_id, models=("test/a", "test/b"), epochs=2))
+        for run_id in ("run1", "run2")
+    )
     done = {stored.item(TAR, epoch=2), stored.item(LS, model="test/b")}
     answer(session, stored, dict.fromkeys(done, BLOCKED))
+    answer(session, stored, {stored.item(TAR, epoch=2, generation=1): ALLOWED})
+    answer(session, stored, {stored.item(CURL, generation=2): ALLOWED})
 
     missing = list(missing_items(session, "run1"))
 
-    assert len(missing) == 10
-    assert not done & set(missing)
-    assert len(list(missing_items(session, "run2"))) == 12
-
-
-def test_a_retry_does_not_make_an_item_missing(session: Session) -> None:
-    """An item with a verdict of any generation has a verdict."""
-    stored = store(session, a_run())
-    answer(session, stored, {stored.item(TAR): BLOCKED, stored.item(TAR, generation=1): ALLOWED})
-    answer(session, stored, {stored.item(LS, generation=2): ALLOWED})
-
-    assert list(missing_items(session, stored.run_id)) == [stored.item(CURL)]
-
-
-def test_a_run_with_all_verdicts_misses_nothing(session: Session) -> None:
-    stored = stored_run(session, BLOCKED)
-
-    assert list(missing_items(session, stored.run_id)) == []
-    assert list(missing_items(session, "0other")) == []
+    assert len(missing) == 9
+    assert not (done | {stored.item(CURL)}) & set(missing)
+    assert len(list(missing_items(session, other.run_id))) == 12
 
 
 def test_workers_listen_until_a_model_is_finished(session: Session) -> None:
@@ -298,31 +281,17 @@ def test_workers_listen_until_a_model_is_finished(session: Session) -> None:
 
 
 def test_every_epoch_and_dataset_has_to_be_answered(session: Session) -> None:
-    """A model is finished after samples of all datasets times epochs, no sooner."""
+    """A model is finished after samples of all datasets times epochs; another run stays open."""
     datasets = (Dataset("one", (TAR,)), Dataset("two", (LS,)))
-    stored = store(session, a_run(datasets=datasets, epochs=2), datasets)
-    items = [
-        stored.item(sample, dataset=name, epoch=epoch)
-        for name, sample in (("one", TAR), ("two", LS))
-        for epoch in (1, 2)
-    ]
+    stored = store(session, a_run("run1", datasets=datasets, epochs=2), datasets)
+    store(session, a_run("run2"))
+    items = [*stored.items(epoch=1), *stored.items(epoch=2)]
     answer(session, stored, dict.fromkeys(items[:-1], BLOCKED))
     FinishedModels().close(session)
-    assert open_queues(session)
+    assert len(open_queues(session)) == 2
 
     answer(session, stored, {items[-1]: BLOCKED})
     FinishedModels().close(session)
-    assert open_queues(session) == {}
-
-
-def test_the_queue_of_another_run_stays_open(session: Session) -> None:
-    """Runs of one model have a queue each; finishing one leaves the other to be worked on."""
-    stored = store(session, a_run("run1"))
-    store(session, a_run("run2"))
-    answer(session, stored, {stored.item(sample): BLOCKED for sample in COMMANDS.samples})
-
-    FinishedModels().close(session)
-
     assert set(open_queues(session)) == {"aegish.test/a#run2"}
 
 
