@@ -1,9 +1,13 @@
-"""Workers that are stopped and brokers that vanish, in the middle of a run on Redis."""
+"""Workers that are stopped and servers that refuse writes in the middle of a run: what was paid for stays."""
 
-import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 
 import pytest
 import redis
+from sqlalchemy import text
 
 from aegish_dist.broker.redis_leases import LEASES, UNACKED
 from tests.cluster import DEADLINE_S, Cluster
@@ -15,6 +19,82 @@ MODEL = "simulated/careful"
 ITEMS = 200
 
 
+@contextmanager
+def read_only(cluster: Cluster) -> Iterator[None]:
+    """Have every session of the server refuse to write, those that are open too."""
+    engine = cluster.engine.execution_options(isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.execute(text("SET default_transaction_read_only = off"))
+        try:
+            connection.execute(text("ALTER SYSTEM SET default_transaction_read_only = on"))
+            connection.execute(text("SELECT pg_reload_conf()"))
+            yield
+        finally:
+            connection.execute(text("ALTER SYSTEM RESET default_transaction_read_only"))
+            connection.execute(text("SELECT pg_reload_conf()"))
+            connection.invalidate()
+
+
+@contextmanager
+def hanging(cluster: Cluster) -> Iterator[None]:
+    """Have every statement about verdicts wait."""
+    with cluster.engine.connect() as holder:
+        holder.execute(text("LOCK TABLE verdicts IN ACCESS EXCLUSIVE MODE"))
+        yield
+
+
+def begin(cluster: Cluster) -> tuple[str, "subprocess.Popen[bytes]"]:
+    """Start a run and a worker; return when it is in the middle of the calls."""
+    cluster.set(concurrency=20)
+    cluster.simulator.start("--latency", "constant:0.2")
+    run_id = cluster.submit(MODEL, limit=ITEMS)
+    worker = cluster.start_worker()
+    cluster.wait_for_calls(40)
+    return run_id, worker
+
+
+def test_database_that_takes_no_writes(cluster: Cluster) -> None:
+    """The run ends by itself, and no command is paid for twice: answers wait to be stored."""
+    run_id, worker = begin(cluster)
+    with read_only(cluster):
+        wait_until(lambda: "database_fails" in cluster.log(), "a refused insert")
+        cluster.wait_until_idle()
+        called = cluster.simulator.calls()
+        wait_until(lambda: cluster.log().count("database_fails") >= 4, "a few more tries")
+        assert cluster.simulator.calls() == called < ITEMS
+    cluster.wait_until_complete(run_id)
+
+    assert worker.poll() is None
+    assert cluster.simulator.calls() == len(cluster.verdicts(run_id)) == ITEMS
+
+
+@pytest.mark.parametrize("fault", [read_only, hanging])
+def test_worker_that_ends_while_it_cannot_store(
+    cluster: Cluster,
+    tmp_path: Path,
+    fault: Callable[[Cluster], AbstractContextManager[None]],
+) -> None:
+    """SIGTERM is obeyed in time, answers are left in a file, and the next start stores them."""
+    spool = tmp_path / "spool"
+    cluster.set(shutdown_grace_s=2, spool=spool)
+    run_id, worker = begin(cluster)
+    with fault(cluster):
+        cluster.wait_until_idle()
+        worker.terminate()
+        assert worker.wait(16) == 0
+    done = cluster.status(run_id).done
+    (path,) = spool.iterdir()
+    left = len(path.read_text().splitlines())
+    assert 0 < left <= 25
+    assert done + left == cluster.simulator.calls() < ITEMS
+    assert f"answers={left}" in cluster.log()
+    cluster.start_worker()
+    cluster.wait_until_complete(run_id)
+
+    assert cluster.simulator.calls() == len(cluster.verdicts(run_id)) == ITEMS
+    assert list(spool.iterdir()) == []
+
+
 def test_a_worker_that_is_stopped(cluster: Cluster, redis_url: str) -> None:
     """On SIGTERM calls in flight are finished, stored and acknowledged, and the rest goes back."""
     cluster.set(concurrency=40)
@@ -22,7 +102,7 @@ def test_a_worker_that_is_stopped(cluster: Cluster, redis_url: str) -> None:
     run_id = cluster.submit(MODEL, limit=ITEMS)
     worker = cluster.start_worker()
     cluster.wait_for_calls(60)
-    worker.send_signal(signal.SIGTERM)
+    worker.terminate()
 
     assert worker.wait(DEADLINE_S) == 0
 
@@ -35,11 +115,7 @@ def test_a_worker_that_is_stopped(cluster: Cluster, redis_url: str) -> None:
 
 def test_redis_that_takes_no_writes(cluster: Cluster, redis_url: str) -> None:
     """A worker waits for what an administrator repairs, and nothing is called twice or lost."""
-    cluster.set(concurrency=20)
-    cluster.simulator.start("--latency", "constant:0.3")
-    run_id = cluster.submit(MODEL, limit=ITEMS)
-    worker = cluster.start_worker()
-    cluster.wait_for_calls(40)
+    run_id, worker = begin(cluster)
     with redis.Redis.from_url(redis_url) as server:
         server.config_set("min-replicas-to-write", 1)
         try:

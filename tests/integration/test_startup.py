@@ -87,19 +87,27 @@ def test_what_an_everyday_command_loads_of_the_package(
     assert len(own) <= most
 
 
-def test_listing_models_takes_no_store(env: dict[str, str]) -> None:
-    command = ["models", "list"]
-    loaded(env, command)
-    assert loaded(env, command) & (HEAVY | STORE) == set()
+ELSEWHERE = {"demo", "doctor", "datasets", "report", "simulate-provider"}
+HELP = [
+    [name, "--help"]
+    for name in sorted({name for names in SECTIONS.values() for name in names} - ELSEWHERE)
+]
 
 
-def test_help_of_a_command_takes_no_more_than_its_work(env: dict[str, str]) -> None:
-    """The help of `submit` loads neither Celery nor HTTP."""
-    elsewhere = {"demo", "doctor", "datasets", "report", "simulate-provider"}
-    names = {name for commands in SECTIONS.values() for name in commands} - elsewhere
-    assert loaded(env, *([name, "--help"] for name in sorted(names))) & HEAVY == set()
-
-
-def test_becoming_a_worker_takes_nothing(env: dict[str, str]) -> None:
-    """The program that it becomes imports all that again."""
-    assert loaded(env, ["worker", "--help"]) & (HEAVY | STORE | {"msgspec"}) == set()
+@pytest.mark.parametrize(
+    ("commands", "forbidden"),
+    [
+        # The catalog is a file; list prices are remembered from the first time on.
+        ([["models", "list"]], HEAVY | STORE),
+        (HELP, HEAVY),
+        # The program that a worker becomes imports all that again.
+        ([["worker", "--help"]], HEAVY | STORE | {"msgspec"}),
+    ],
+    ids=["models", "help", "worker"],
+)
+def test_what_takes_no_store_loads_nothing_of_it(
+    env: dict[str, str], commands: list[list[str]], forbidden: set[str]
+) -> None:
+    if commands is not HELP:
+        loaded(env, *commands)
+    assert loaded(env, *commands) & forbidden == set()
