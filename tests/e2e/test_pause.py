@@ -12,14 +12,7 @@ from aegish_dist.pipeline.control import hold_run
 from aegish_dist.pipeline.runs import find_run
 from aegish_dist.pipeline.workspace import Workspace
 from aegish_dist.settings import load_settings
-from tests.cluster import (
-    DEADLINE_S,
-    Cluster,
-    Simulator,
-    environment,
-    run_json,
-    started,
-)
+from tests.cluster import DEADLINE_S, Cluster, Simulator, environment, run_json, started
 from tests.services import wait_until
 
 MODEL, LIMITED = "simulated/careful", "simulated/hasty"

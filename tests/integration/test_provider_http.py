@@ -19,8 +19,8 @@ from aegish_dist.core.verdict import Completion
 from aegish_dist.errors import ProviderError
 from aegish_dist.providers.contract import ModelClient
 from aegish_dist.providers.session import provider_session
-from tests.defined import defined
 from tests.batch_clients import serving
+from tests.defined import defined
 
 PROMPT = Prompt("guard", "Judge shell commands.", "Validate this command: {command}")
 KEY = "sk-proj-0123456789abcdef"

@@ -12,14 +12,7 @@ from aegish_dist.db import archive
 from aegish_dist.db.fleet import report_worker
 from aegish_dist.pipeline import archives
 from tests.integration.command_line import CommandLine
-from tests.integration.stored_runs import (
-    BLOCKED,
-    CURL,
-    DETAILED,
-    LS,
-    TAR,
-    stored_run,
-)
+from tests.integration.stored_runs import BLOCKED, CURL, DETAILED, LS, TAR, stored_run
 from tests.integration.test_reparse import LOST
 
 RUN = "0abcdefgh"

@@ -20,13 +20,7 @@ from google.genai import types
 from openai import OpenAI
 
 from aegish_dist.simulator.bill import Tariff
-from aegish_dist.simulator.config import (
-    BatchPlan,
-    CallFault,
-    EndFault,
-    Endpoint,
-    SimulatorConfig,
-)
+from aegish_dist.simulator.config import BatchPlan, CallFault, EndFault, Endpoint, SimulatorConfig
 from aegish_dist.simulator.personas import NO_LATENCY, parse_latency
 from aegish_dist.simulator.server import simulator_thread
 
