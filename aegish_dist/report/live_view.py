@@ -127,11 +127,7 @@ Columns of the largest priority are dropped first."""
 
 
 def table_lines(models: Sequence[ModelStatus], width: int, dots: str) -> list[str]:
-    """Return the line of headings and a line for each model, with the columns that fit.
-
-    Args:
-        models: All that may become rows, so that columns do not move when rows change.
-    """
+    """Return the line of headings and a line for each model, with the columns that fit all."""
     cells = {heading: [heading, *map(cell, models)] for heading, _, cell in COLUMNS}
     widths = {heading: max(map(cell_width, column)) for heading, column in cells.items()}
     longest = max(map(cell_width, ["Model", *(printable(model.model) for model in models)]))

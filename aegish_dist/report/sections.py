@@ -123,12 +123,7 @@ ON_THE_PAGE = tuple(name for name in SECTION_NAMES if name != "category-interval
 
 
 def build_report(data: ReportData, names: Collection[str] = BRIEF) -> Report:
-    """Return everything a report says about a snapshot.
-
-    Args:
-        names: Sections to say, of `SECTION_NAMES`, in whatever order; those for which there is
-            nothing to say are left out.
-    """
+    """Return everything a report says about a snapshot, in those sections that say something."""
     entries = ranked_entries(data.snapshot.document)
     found = named_sections(data, names)
     return Report(

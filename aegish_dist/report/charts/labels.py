@@ -155,14 +155,9 @@ def place_labels(
     obstacles: Sequence[PixelBox] = (),
     bars: Sequence[PixelLine] = (),
 ) -> list[PlacedLabel | None]:
-    """Place the labels of some points.
+    """Place a label for each point; None where no free place is left.
 
-    Args:
-        obstacles: What no label may cover besides points, such as the label of a line.
-        bars: What labels had better not cover, such as bars of intervals.
-
-    Returns:
-        One for each point, in their order; None where no free place is left.
+    No label covers a point or an obstacle, and none covers a bar if it can help it.
     """
     marks = [PixelBox(p.x, p.y, p.x, p.y).grown(MARK_PX) for p in points]
     blocks = _blocks(points, size)

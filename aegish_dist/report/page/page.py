@@ -184,11 +184,14 @@ def render_page(data: ReportData, grid: Grid | None = None) -> Iterator[str]:
     """Yield a report as one HTML file, in pieces; without a grid where there is none."""
     report = build_report(data, ())
     drawn = DrawnReport(data, ranked_entries(data.snapshot.document), page_charts(data))
-    parts = [*_parts(drawn, grid), ("legend", "Legend", [_legend(report.legend)])]
+    items = _list(map(text, report.legend))
+    legend = f'<section id="legend">\n<h2>Legend</h2>\n{items}\n</section>\n'
+    parts = [*_parts(drawn, grid), ("legend", "Legend", [legend])]
     title = data.run.name or report.title
     style, script = _assets(*_STYLES), _assets(*_SCRIPTS)
     yield _HEAD.format(policy=_policy(style, script), title=text(title), style=style)
-    yield _navigation(parts)
+    links = (f'<a href="#{name}">{text(title)}</a>' for name, title, _ in parts)
+    yield f'<nav aria-label="Sections">\n{_list(links)}\n</nav>\n'
     yield f'<main id="main" tabindex="-1">\n<h1>{breakable(title)}</h1>\n'
     yield _WITHOUT_SCRIPT
     yield _summary(drawn, report.facts)
@@ -233,11 +236,6 @@ def _summary(drawn: DrawnReport, facts: Sequence[Fact]) -> str:
     )
 
 
-def _navigation(parts: Sequence[_Part]) -> str:
-    links = "\n".join(f'<li><a href="#{name}">{text(title)}</a></li>' for name, title, _ in parts)
-    return f'<nav aria-label="Sections">\n<ul>\n{links}\n</ul>\n</nav>\n'
-
-
-def _legend(lines: Sequence[str]) -> str:
-    items = "\n".join(f"<li>{text(line)}</li>" for line in lines)
-    return f'<section id="legend">\n<h2>Legend</h2>\n<ul>\n{items}\n</ul>\n</section>\n'
+def _list(items: Iterable[str]) -> str:
+    lines = "\n".join(f"<li>{each}</li>" for each in items)
+    return f"<ul>\n{lines}\n</ul>"
