@@ -71,7 +71,6 @@ FRAMES = st.sampled_from(
 @given(st.none() | ANY_TEXT | HOSTILE)
 @example("\ud800")
 def test_any_text_has_a_reading(text: str | None) -> None:
-    """Parsing never raises, always gives the same, and stays within the declared ranges."""
     parsed = parse(text)
     assert parsed.action is None or parsed.action in ACTIONS.values()
     assert parsed.confidence is None or 0 <= parsed.confidence <= 1
@@ -92,7 +91,6 @@ def test_a_json_verdict_survives_any_framing(
 
 @given(quoted=HOSTILE, head=st.sampled_from(["", "```json\n", "<|message|>", "{"]))
 def test_nothing_quoted_in_a_broken_answer_is_read(quoted: str, head: str) -> None:
-    """A completion that begins with an action keeps it, whatever unescaped text its reason holds."""
     text = head + '{"action": "block", "reason": "it says "x' + quoted
     assert parse(text).action is Outcome.BLOCK
 

@@ -86,12 +86,10 @@ def outcome_of_reading(read: Callable[[], VerdictRecord]) -> object:
 @settings(max_examples=400, deadline=None)
 @given(changes=st.dictionaries(st.sampled_from(sorted(PLAIN)), ODD, max_size=2), gone=st.booleans())
 def test_odd_lines_are_judged_alike(changes: dict[str, Any], gone: bool) -> None:
-    """The fast decoder accepts nothing that the tolerant one refuses, and means the same."""
     line = {key: value for key, value in PLAIN.items() if not (gone and key in changes)}
     text = json.dumps(line if gone else line | changes).encode()
     values = parse_json(text, Decimal)
     assert isinstance(values, dict)
-
     assert outcome_of_reading(partial(from_line, text)) == outcome_of_reading(
         partial(from_values, values)
     )
@@ -127,7 +125,6 @@ def test_what_is_passed_over_has_to_be_json(tmp_path: Path, line: str, problem: 
 @settings(max_examples=200, deadline=None)
 @given(changes=st.dictionaries(st.sampled_from(sorted(PLAIN)), ODD, max_size=2))
 def test_odd_rows_of_tables_are_judged_alike(changes: dict[str, Any]) -> None:
-    """Whatever types the columns of other tools have, fast and tolerant conversion agree."""
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     nested = {"metadata": '{"source": "s"}', "call_errors": "[]", "cost_usd": "0.25"}
     plain = PLAIN | nested | {"created_at": datetime.fromisoformat(PLAIN["created_at"])}

@@ -58,7 +58,6 @@ def test_an_item_survives_json() -> None:
     ids=lambda arguments: str(arguments)[:60],
 )
 def test_a_forged_message_is_refused(arguments: Any) -> None:
-    """Wrong types, truth values, numbers out of range and missing or further fields."""
     with pytest.raises(ValueError, match="does not name an item"):
         decode(arguments)
 
@@ -83,9 +82,7 @@ def test_queues_of_other_kinds(queue: str) -> None:
 
 @pytest.mark.parametrize("model", ["openai/gpt-x", "lab/c#"])
 def test_pins(model: str) -> None:
-    """A pin of a model takes its queues of all runs; the name of a queue takes that queue."""
     queue = queue_name(model, "0abcdefgh")
-
     assert is_pin(pin_name(model))
     assert is_pinned(queue, {pin_name("other"), pin_name(model)})
     assert is_pinned(queue, {queue})
@@ -95,7 +92,6 @@ def test_pins(model: str) -> None:
 
 
 def test_the_queue_of_aggregations() -> None:
-    """It is none of a model, holds a task of its own, and can be the only one of a worker."""
     assert task_of(AGGREGATION_QUEUE) == AGGREGATE
     assert task_of(queue_name("openai/gpt-x", "0abcdefgh")) == EVALUATE
     assert is_pin(AGGREGATION_QUEUE)
@@ -107,7 +103,6 @@ def test_the_queue_of_aggregations() -> None:
     [[], [0], [-1], [2**31], [True], [1.0], ["1"], [None], [[1]], [1, 2], "1", {"1": 1}],
 )
 def test_a_forged_aggregation_is_refused(arguments: Any) -> None:
-    """Its key is a positive whole number, and nothing stands beside it."""
     assert decode_aggregation([2**31 - 1]) == 2**31 - 1
     with pytest.raises(ValueError, match="does not name an aggregation"):
         decode_aggregation(arguments)

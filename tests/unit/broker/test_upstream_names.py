@@ -127,7 +127,6 @@ def private(tree: ast.Module) -> set[str]:
 
 @pytest.mark.parametrize("owner", [*DOCUMENTED, *UNDOCUMENTED])
 def test_installed_releases_have_each_name(owner: str) -> None:
-    """As an attribute, or as one that a method of the class or of a base assigns or reads."""
     module, _, name = owner.partition(":")
     loaded = getattr(import_module(module), name)
     used = {
@@ -142,7 +141,6 @@ def test_installed_releases_have_each_name(owner: str) -> None:
 
 
 def test_each_use_is_listed() -> None:
-    """A subclass touches no name of its base that the list lacks, and code no private one."""
     missing: set[tuple[str, str]] = set()
     used: set[str] = set()
     for node, made in subclasses():
@@ -157,7 +155,6 @@ def test_each_use_is_listed() -> None:
 
 
 def test_a_use_that_is_not_listed_would_be_found() -> None:
-    """The test above sees overrides, calls and assignments, on `self` and on other objects."""
     tree = ast.parse("class C:\n  def f(self): self._deliver(); super()._put(); other._own = 1")
     assert {node.attr for node in of_self(tree)} == {"_deliver", "_put"}
     assert private(tree) == {"_own"}
@@ -165,7 +162,6 @@ def test_a_use_that_is_not_listed_would_be_found() -> None:
 
 
 def test_each_listed_name_is_used() -> None:
-    """The list holds no name that the source code has given up."""
     names = {
         each.attr if isinstance(each, ast.Attribute) else each.name
         for _, tree in sources()

@@ -35,7 +35,6 @@ def read(*results: BatchResult) -> ResultReader:
 
 
 def test_every_line_counts_once_under_one_kind() -> None:
-    """Two of one name, one of another batch, one that is cut, and errors of both sorts."""
     refused = ProviderError("no", error_class=ErrorClass.BAD_REQUEST, status=400)
     passing = ProviderError("later", error_class=ErrorClass.SERVER, status=500)
     reader = read(
@@ -69,7 +68,6 @@ def test_a_batch_is_anothers_by_names_alone(results: list[BatchResult], foreign:
 
 
 def test_results_may_lack_answers_that_the_provider_counts() -> None:
-    """A second line of one name is no second answer; without a count nothing is lacking."""
     reader = read(BatchResult(FIRST, Completion("a")), BatchResult(FIRST, Completion("a")), CUT)
     assert [reader.lacks_answers(count) for count in (None, 0, 1, 2)] == [False, False, False, True]
 
@@ -113,7 +111,6 @@ def sized(size: int = 10, usd: str | None = "0.5") -> list[SizedItem]:
 def test_a_batch_ends_at_the_first_limit(
     limits: BatchLimits, left: Decimal | None, found: BatchSelection
 ) -> None:
-    """Requests, bytes or money; a request that is too large by itself is the provider's."""
     assert next_batch(sized(), limits, left) == found
 
 
@@ -133,7 +130,6 @@ def test_only_a_refusal_says_that_nothing_was_created(status: int | None, may: b
 def test_pauses() -> None:
     """Looks come from 10 s to 5 min apart, failures double, and Retry-After is a minimum."""
     pace = BatchPace()
-
     assert [pace.next_poll_s(age) for age in (0, 100, 1000, 86_400)] == [10, 10, 100, 300]
     assert [pace.after_failures_s(n) for n in (1, 2, 3, 6, 1000)] == [10, 20, 40, 300, 300]
     assert pace.after_failures_s(1, 700) == 700

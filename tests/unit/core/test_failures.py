@@ -102,7 +102,6 @@ def test_a_403_may_be_meant_for_the_command() -> None:
 
 
 def test_evidence_is_asked_for_only_where_it_decides() -> None:
-    """First an answer to a later call is awaited; the store is asked only if none came."""
     refused, late = exhausted(ErrorClass.BAD_REQUEST), exhausted(ErrorClass.DEADLINE)
     assert decide(refused, Evidence(), 0.5) is Step.AWAIT_ANSWER
     assert decide(late, Evidence(), 0.5) is Step.AWAIT_ANSWER
@@ -230,7 +229,6 @@ def test_totals() -> None:
 
 
 def test_timeline() -> None:
-    """The most in any place is the last character of the ramp, any at all at least the second."""
     rows = [failures(0, 1), failures(5, 100), failures(9, 50)]
     assert timeline(rows, NOON, NOON + timedelta(minutes=10), 10) == ".    @   +"
     assert timeline(rows[:1], NOON, NOON, 4) == f"{RAMP[-1]}   "
@@ -252,6 +250,5 @@ def test_timeline() -> None:
     ],
 )
 def test_stretches_are_few_and_round(span: timedelta, seconds: int) -> None:
-    """At most sixty of them touch a span, wherever it begins, and clocks have marks for them."""
     assert stretch_of(span) == seconds
     assert span.total_seconds() // seconds + 1 <= STRETCHES

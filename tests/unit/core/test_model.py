@@ -100,7 +100,6 @@ def test_tokens_are_charged_at_their_rate(usage: Usage, price: Price, cost: str)
     ],
 )
 def test_a_larger_prompt_may_cost_more_per_token(usage: Usage, cost: str) -> None:
-    """Tiers, listed in any order, hold for prompts of more tokens than their threshold."""
     assert cost_usd(usage, TIERED) == Decimal(cost)
 
 
@@ -123,9 +122,7 @@ def test_a_free_model_costs_nothing() -> None:
 
 
 def test_costs_are_exact() -> None:
-    """A third of a million calls at a tenth of a cent per million tokens lose no digit."""
     price = Price(input=Rate(Decimal("0.001")))
-
     assert sum([cost_usd(Usage(1, 0), price) or 0] * 333_333) == Decimal("0.000333333")
 
 
@@ -178,7 +175,6 @@ def parameters(owner: object, name: str) -> list[str]:
 def test_each_format_has_a_codec_and_a_dialect(
     wire: WireFormat, protocol: type, find: object
 ) -> None:
-    """The modules of its name hold all that the protocols ask for, with the same parameters."""
     assert callable(find)
     module = find(wire)
     assert isinstance(module, ModuleType)
@@ -221,7 +217,6 @@ def test_an_empty_request_is_refused(wire: WireFormat) -> None:
 
 
 def test_the_catalog_offers_the_output_fields_of_the_format_that_has_a_choice() -> None:
-    """`max_tokens_field` of a catalog takes exactly these."""
     http = WireFormat.OPENAI.http
     assert http is not None
     assert set(get_args(MaxTokensField)) == set(http.output_limit_fields)

@@ -44,7 +44,6 @@ OVERLAY = Overlay("mine", 3, (EXCLUDED, RELABELLED))
     ],
 )
 def test_pass_needs_the_target(name: str, value: float | None, verdict: bool | None) -> None:
-    """A metric passes from its target on; without one, or undefined, it neither passes nor fails."""
     assert AEGISH_TARGETS.reached(name, value) is verdict
 
 

@@ -107,9 +107,7 @@ def test_a_run_id_is_time_then_chance_in_base_32(seconds: int, entropy: int, run
 
 def test_run_ids_sort_by_time() -> None:
     times = [BEGINNING + timedelta(seconds=s) for s in (0, 1, 31, 32, 10**6, 4 * 10**7, 10**9)]
-
     ids = [new_run_id(time, 0 if number % 2 else 32**3 - 1) for number, time in enumerate(times)]
-
     assert ids == sorted(ids)
     assert len(set(ids)) == len(times)
 
@@ -125,7 +123,6 @@ def test_a_run_id_can_be_typed() -> None:
 
 def test_a_run_id_does_not_depend_on_the_time_zone() -> None:
     elsewhere = BEGINNING.astimezone(timezone(timedelta(hours=5, minutes=30)))
-
     assert new_run_id(elsewhere, 7) == new_run_id(BEGINNING, 7)
 
 
@@ -142,5 +139,4 @@ def test_a_run_owes_every_repeat_of_every_sample() -> None:
         datasets=(RunDataset("a", "f", 10, 4), RunDataset("b", "g", 1, 0)),
         models=(),
     )
-
     assert (run.samples, run.planned_per_model) == (11, 33)

@@ -194,7 +194,6 @@ def test_entities_of_html_are_undone_as_a_browser_does() -> None:
     ],
 )
 def test_an_origin_is_scheme_host_and_port(url: str, expected: str) -> None:
-    """The default port is spelled out, letters are lower case, the path does not count."""
     assert origin(url) == expected
 
 

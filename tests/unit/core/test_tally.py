@@ -48,7 +48,6 @@ def test_without_a_change_nothing_moves() -> None:
 
 
 def test_a_relabelled_sample_counts_under_its_right_label() -> None:
-    """Its cell, its confidence and what was planned of it move; cost and tokens stay."""
     found = relabelled(TALLY, [HARMLESS_TAR], {M: 5, H: 2})
     assert found.cells == (
         Cell(H, None, None, ALLOW, 2),

@@ -121,7 +121,6 @@ def test_a_request_of_google_names_the_model_in_its_address() -> None:
     ],
 )
 def test_the_host_decides_on_the_field_for_the_limit(base_url: str, field: str) -> None:
-    """A stored run states no field; every region of OpenAI gets its own."""
     sent = body(spec(OPENAI, base_url))
     assert {name: sent[name] for name in sent if name.startswith("max_")} == {field: 4096}
 
@@ -129,7 +128,6 @@ def test_the_host_decides_on_the_field_for_the_limit(base_url: str, field: str) 
 @pytest.mark.parametrize("field", ["max_tokens", "max_completion_tokens"])
 @pytest.mark.parametrize("base_url", ["https://gateway.test/v1", "https://api.openai.com/v1"])
 def test_the_catalog_names_the_field_whatever_the_host(field: str, base_url: str) -> None:
-    """A gateway to reasoning models refuses one, an old server knows only the other."""
     sent = body(replace(spec(OPENAI, base_url), max_tokens_field=field))
     assert [name for name in sent if name.startswith("max_")] == [field]
 
@@ -326,7 +324,6 @@ def test_a_blocked_prompt_of_google_is_an_empty_answer_of_the_filter() -> None:
 
 
 def test_a_disabled_account_is_no_answer_of_the_model() -> None:
-    """It fails as a wrong key does, whatever text stands beside it."""
     error = failure(GOOGLE, of_google({"text": "x"}, reason="PUP_LIMITED_DISABLED"))
     assert error.error_class == ErrorClass.AUTH
     assert "PUP_LIMITED_DISABLED" in str(error)

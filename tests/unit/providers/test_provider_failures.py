@@ -50,7 +50,6 @@ DURATIONS = {"120ms": 0.12, "1.5s": 1.5, "2m0s": 120, "1m0.5s": 60.5, "soon": No
     ],
 )
 def test_rate_limits_in_headers(headers: dict[str, str], hint: RateHint | None) -> None:
-    """The later reset counts; a limit that takes longer than ten minutes is none per minute."""
     assert rate_hint(CIMultiDict({name.title(): text for name, text in headers.items()})) == hint
 
 

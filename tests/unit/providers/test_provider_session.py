@@ -131,7 +131,6 @@ def test_hosts_excluded_from_the_proxy_are_called_directly(monkeypatch: pytest.M
 def test_a_proxy_that_cannot_be_used_is_refused_in_one_line(
     monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:
-    """The line names the variable and repeats no password."""
     monkeypatch.setenv("https_proxy", address)
     with pytest.raises(ConfigError, match=r"https proxy .* HTTPS_PROXY") as caught:
         prepare()

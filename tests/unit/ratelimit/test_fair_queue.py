@@ -57,9 +57,7 @@ async def test_runs_take_turns(queue: FairQueue) -> None:
     for _ in range(2):
         queue.wait(small, ExpectedUsage())
     door = Door(6)
-
     queue.admit(door.begin)
-
     assert door.runs == ["large", "small", "large", "small", "large", "large"]
     assert queue.waiting == 1
 
@@ -69,10 +67,8 @@ async def test_a_run_without_money_is_passed_over(queue: FairQueue) -> None:
     for run in (capped, capped, free, free):
         queue.wait(run, ExpectedUsage())
     door = Door(10)
-
     queue.admit(door.begin)
     assert door.runs == ["free", "free"]
-
     capped.renew(RunLease("capped", 1, over=False, unknown=False))
     queue.admit(door.begin)
     assert door.runs == ["free", "free", "capped"]
@@ -85,9 +81,7 @@ async def test_a_cancelled_waiter_takes_no_permit(queue: FairQueue) -> None:
     first.cancel()
     assert queue.cancel(run, first) is None
     assert queue.waiting == 1
-
     queue.admit(Door(1).begin)
-
     assert second.done()
     assert queue.waiting == 0
 
@@ -96,7 +90,6 @@ async def test_a_permit_that_came_too_late(queue: FairQueue) -> None:
     run = queue.of_run("run", None)
     future = queue.wait(run, ExpectedUsage())
     queue.admit(Door(1).begin)
-
     assert queue.cancel(run, future) is future.result()
 
 
@@ -106,9 +99,7 @@ async def test_the_latest_are_sent_back(
 ) -> None:
     run = queue.of_run("run", None)
     futures = [queue.wait(run, ExpectedUsage(), called=number == 1) for number in range(3)]
-
     queue.shed(LeftError, keep=1, even_called=even_called)
-
     assert [number for number, future in enumerate(futures) if future.done()] == gone
     assert all(isinstance(futures[number].exception(), LeftError) for number in gone)
     assert queue.waiting == 1
@@ -119,9 +110,7 @@ async def test_the_longest_run_is_sent_back(queue: FairQueue) -> None:
     kept = [queue.wait(small, ExpectedUsage()) for _ in range(2)]
     queue.wait(large, ExpectedUsage(), called=True)
     gone = [queue.wait(large, ExpectedUsage()) for _ in range(6)]
-
     queue.shed(LeftError, keep=4, even_called=False)
-
     assert [future.done() for future in [*kept, *gone]] == [False] * 3 + [True] * 5
     assert queue.waiting == 4
     queue.shed(LeftError, keep=0, even_called=False)
@@ -132,9 +121,7 @@ async def test_the_longest_run_is_sent_back(queue: FairQueue) -> None:
 async def test_the_calls_of_one_run_fail(queue: FairQueue) -> None:
     dear, cheap = queue.of_run("dear", Budget(1)), queue.of_run("cheap", None)
     gone, kept = queue.wait(dear, ExpectedUsage()), queue.wait(cheap, ExpectedUsage())
-
     queue.fail(LeftError, only=dear)
-
     assert isinstance(gone.exception(), LeftError)
     assert not kept.done()
     assert [run.run_id for run in queue] == ["dear", "cheap"]
@@ -148,7 +135,6 @@ async def test_the_money_of_a_run(queue: FairQueue) -> None:
     run.begin(ExpectedUsage(1, 7))
     run.begin(ExpectedUsage(1, 7))
     run.end(ExpectedUsage(1, 7), 9)
-
     report = RunRequest(
         "run", waiting=1, held=7, estimate=7, spent=9, cap=100, model_cap=50, stored=None
     )
@@ -174,13 +160,10 @@ async def test_ended_runs_are_forgotten(queue: FairQueue) -> None:
         run.begin(ExpectedUsage())
         run.end(ExpectedUsage(), 7)
     queue.of_run("run0", None)
-
     queue.forget_idle()
-
     kept = [run.run_id for run in queue]
     latest = [f"run{number}" for number in range(11, IDLE_QUEUES + 10)]
     assert kept == [*busy, *latest, "run0"]
-
     busy["unreported"].request()
     busy["calling"].end(ExpectedUsage(), 0)
     queue.forget_idle()

@@ -42,7 +42,6 @@ def begin(local: LocalLease, number: int = 10) -> list[Permit]:
     ],
 )
 def test_what_may_begin(lease: Lease, begun: int) -> None:
-    """Slots bound the calls in flight, permits those that begin; without either all begin."""
     local = LocalLease(ProcessSemaphore(100), Clock())
     assert begin(local) == []
     local.renew(lease, requested_at_s=0.0)
@@ -75,7 +74,6 @@ def test_semaphore_are_shared() -> None:
 
 
 def test_asking_before_the_time() -> None:
-    """It helps when a permit may be had: something was freed, or no call waited at the last request."""
     local = LocalLease(ProcessSemaphore(100), Clock())
     assert not local.worth_renewing
     local.renew(replace(FREE, slots=1), requested_at_s=0.0)
@@ -111,7 +109,6 @@ def test_an_unused_probe_is_given_back() -> None:
     ],
 )
 def test_supply(lease: Lease, prefetch_target: int) -> None:
-    """A worker holds what is in flight and a second's worth of a throttled model, two at least."""
     local = LocalLease(ProcessSemaphore(100), Clock())
     assert local.prefetch_target == PREFETCH.first_items
     local.renew(METERED, requested_at_s=0.0)

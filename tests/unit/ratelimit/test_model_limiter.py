@@ -160,7 +160,6 @@ async def test_a_failure_is_reported_at_once() -> None:
 
 
 async def test_a_failure_waits_for_an_answer_to_a_later_call() -> None:
-    """That of an earlier one proves nothing; with no call left it waits two seconds only."""
     fleet = FakeFleet(FREE)
     async with fleet.limiting() as limiter:
         loop = asyncio.get_running_loop()
@@ -254,7 +253,6 @@ async def test_a_model_is_called_parked_after_two_probes() -> None:
 
 
 async def test_money_is_asked_of_the_store() -> None:
-    """When the fleet has lost what a run cost, the stored cost is sent with the next request, at once."""
     lost = RunLease("run", 0, over=False, unknown=True)
     found = RunLease("run", 2, over=False, unknown=False)
     fleet = FakeFleet(replace(FREE, runs=(lost,)), replace(FREE, runs=(found,)))
@@ -284,7 +282,6 @@ async def test_a_run_over_budget() -> None:
 
 
 async def test_a_raised_cap() -> None:
-    """The database is asked before items are refused, and for each item that follows."""
     over, one, two = (RunLease("dear", n, over=n == 0, unknown=False) for n in range(3))
     leases = [replace(FREE, runs=(run,)) for run in (over, one, over, two)]
     fleet = FakeFleet(*leases)
@@ -295,7 +292,6 @@ async def test_a_raised_cap() -> None:
         with pytest.raises(OverBudgetError):
             await limiter.acquire("dear", ONE, Budget(run_cap=1))
         assert await limiter.over_budget() == ["dear"]
-
         fleet.budget = Budget(run_cap=3)
         entries = (limiter.acquire("dear", ONE, Budget(run_cap=1)) for _ in range(2))
         for permit in await asyncio.wait_for(asyncio.gather(*entries), 5):
@@ -336,7 +332,6 @@ async def test_a_new_limit_is_reported_at_once() -> None:
 
 
 async def test_a_bug_does_not_hang() -> None:
-    """A renewal that breaks fails the waiting calls, and the next call starts it again."""
     fleet = FakeFleet(KeyError("bug"), FREE)
     async with fleet.limiting() as limiter:
         with pytest.raises(LimiterFailedError):
@@ -358,12 +353,10 @@ def test_an_ending_loop_ends_the_renewal() -> None:
         limiter.succeeded(permit, tokens=None, cost=None)
 
     run_virtually(run())
-
     assert problems == []
 
 
 async def test_the_last_report_of_a_fleet_without_limiter() -> None:
-    """A limiter that closes while Redis is away gives up after the last call, asking rarely."""
     fleet = FakeFleet(FREE, LimiterUnreachableError("away"))
     async with fleet.limiting() as limiter:
         first, second = await entered(limiter, number=2)
@@ -391,10 +384,8 @@ async def test_a_run_without_cap_does_not_wait_for_money() -> None:
 
 
 async def test_an_unused_probe_is_reported() -> None:
-    """While the process has no free slot no probe begins, and the fleet learns of it."""
     probe = replace(PARKED, permits=1, probe=True, wait_s=0.5)
     fleet = FakeFleet(probe, PARKED, probe, PARKED)
-
     async with fleet.limiting(slots=1) as limiter:
         fleet.semaphore.acquire()
         entry = asyncio.create_task(limiter.acquire("run", ONE))
@@ -467,7 +458,6 @@ async def test_ended_runs_are_forgotten() -> None:
 
 
 async def test_closing_while_the_store_is_asked() -> None:
-    """An item of a run over budget that arrives in that moment is refused like all others."""
     over = RunLease("dear", 0, over=True, unknown=False)
     fleet = FakeFleet(replace(FREE, runs=(over,)), FREE)
     async with fleet.limiting() as limiter:

@@ -21,14 +21,12 @@ def failed(
 
 
 def test_answers() -> None:
-    """Answers count, those of the present epoch once more, and so do unexpected tokens."""
     report = UsageReport()
     assert not report
     report.enter_epoch(3)
     assert not report
     report.add_answer(3, 40)
     report.add_answer(2, -10)
-
     assert report == UsageReport(epoch=3, answers=2, epoch_answers=1, alive=True, tokens=30)
     assert report
 
@@ -40,24 +38,20 @@ def test_refusals_of_older_epochs() -> None:
     failed(report, ErrorClass.RATE_LIMIT, epoch=0)
     failed(report, ErrorClass.RATE_LIMIT, 2.5, epoch=1)
     assert report.refused == 1
-
     report = failed(UsageReport(epoch=1), ErrorClass.RATE_LIMIT, epoch=1)
     report.enter_epoch(2)
     assert report == UsageReport(epoch=2, alive=True, reason="no")
 
 
 def test_pauses() -> None:
-    """The longest wait that a throttled or overloaded provider asks for counts; others do not."""
     report = UsageReport()
     failed(report, ErrorClass.RATE_LIMIT, 2.0)
     failed(report, ErrorClass.OVERLOADED, 7.0)
     failed(report, ErrorClass.SERVER, 90.0)
-
     assert report.pause_s == 7.0
 
 
 def test_long_pauses() -> None:
-    """A wait of more than five minutes holds for all calls to the model, whatever the failure."""
     assert failed(UsageReport(), ErrorClass.SERVER, 301.0).pause_s == 301.0
 
 
@@ -67,7 +61,6 @@ def test_failures_in_a_row() -> None:
     classes = (ErrorClass.SERVER, ErrorClass.RATE_LIMIT, ErrorClass.AUTH, ErrorClass.DEADLINE)
     for error_class in (*classes, ErrorClass.BAD_REQUEST):
         failed(report, error_class, reason=f"no {error_class}")
-
     assert (report.alive, report.failures, report.reason) == (True, 3, "no bad_request")
 
 
@@ -83,7 +76,6 @@ def test_failed_probes(error_class: ErrorClass) -> None:
 def test_refused_probe() -> None:
     """A 429 is a sign of life, though no answer."""
     report = failed(UsageReport(), ErrorClass.RATE_LIMIT, probe=True)
-
     assert (report.alive, report.probe_failed) == (True, True)
 
 
@@ -96,7 +88,6 @@ def test_failures_that_may_have_to_be_paid_for() -> None:
     later = UsageReport()
     later.add_answer(0, 0)
     failed(later, ErrorClass.CONNECTION)
-
     assert lost.followed_by(later).unanswered == 1
 
 
@@ -105,7 +96,6 @@ def test_a_report_that_did_not_arrive() -> None:
     lost.add_answer(0, 5)
     failed(lost, ErrorClass.SERVER)
     later = failed(UsageReport(), ErrorClass.OVERLOADED, 1.5)
-
     assert lost.followed_by(later) == UsageReport(
         answers=1,
         epoch_answers=1,
@@ -120,6 +110,5 @@ def test_a_report_that_did_not_arrive() -> None:
 
 def test_hints_that_did_not_arrive() -> None:
     lost, later = UsageReport(hint=RateHint(60, 59)), UsageReport(hint=RateHint(60, 0))
-
     assert lost.followed_by(later).hint == RateHint(60, 0)
     assert lost.followed_by(UsageReport()).hint == RateHint(60, 59)

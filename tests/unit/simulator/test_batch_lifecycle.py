@@ -87,7 +87,6 @@ def lines(fault: RequestFault, chance: float = 0.1) -> list[tuple[str, bool]]:
 
 
 def test_faults_of_lines() -> None:
-    """A line is left out, repeated at the end, cut, or followed by one of another request."""
     whole, other = ("abc-7-1-0", False), ("abc-8-1-0", False)
     assert lines(RequestFault.MISSING) == [other]
     assert lines(RequestFault.DUPLICATE) == [whole, other, whole]

@@ -119,7 +119,6 @@ def test_configured_latency_and_persona() -> None:
 
 
 def test_faults_by_chance_strike_as_often_as_planned() -> None:
-    """Half of the first attempts fail, independently of the order, and retries draw once more."""
     config = SimulatorConfig(faults=FaultPlan({Fault.SERVER_ERROR: 0.5}))
     one, other = model(config), model(config)
     first = {c: one.respond(ask(c)).fault for c in COMMANDS}

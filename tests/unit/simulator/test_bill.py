@@ -12,7 +12,6 @@ LIVE_USD = Decimal("0.0022")
 
 
 def test_an_answer_in_a_batch_costs_its_share() -> None:
-    """Live answers and answers in batches are summed apart, at their own prices."""
     bill = Bill(TARIFF, batch_share=0.5)
     bill.charge_live("m", USAGE, readable=True)
     for name in ("a-1", "a-2"):
@@ -34,7 +33,6 @@ def test_an_answer_that_no_client_can_read_is_charged_and_named() -> None:
 
 
 def test_each_model_has_its_price() -> None:
-    """A model without prices of its own has the common ones; without any it is free."""
     bill = Bill(TARIFF, {"dear": Tariff(input=Decimal(20))})
     for model in ("dear", "usual"):
         bill.charge_live(model, USAGE, readable=True)

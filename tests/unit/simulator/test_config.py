@@ -282,6 +282,5 @@ def test_the_example_is_a_scenario(tmp_path: Path) -> None:
 
 
 def test_the_keys_of_the_bill_are_those_of_the_page() -> None:
-    """All but the models', which stand in one row for each."""
     rows = "".join(re.findall(r"^\| (`.*?) \|", section("The bill"), re.MULTILINE))
     assert all(f"`{key}`" in rows for key in Bill().as_dict() if key != "models")

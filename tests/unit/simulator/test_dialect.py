@@ -113,7 +113,6 @@ def test_requests_are_read_alike(wire: Dialect, body: dict[str, Any]) -> None:
 
 
 def test_cacheable_prefixes() -> None:
-    """OpenAI caches all before the question, Anthropic up to its mark, Gemini the system text."""
     sizes = [wire.read(body, "m") for wire, body in VALID]
     assert [chat.cacheable_chars for chat in sizes if isinstance(chat, ChatRequest)] == [11, 7, 8]
 
@@ -275,7 +274,6 @@ def test_error_envelopes() -> None:
 
 
 def test_rate_limit_headers() -> None:
-    """OpenAI writes durations, Anthropic moments, Gemini nothing."""
     allowance = Allowance(limit=600, remaining=7, reset_s=90.0)
     assert OPENAI.headers(allowance, Call("x", 0)) == {
         "x-request-id": "req_x",

@@ -98,8 +98,6 @@ def test_one_cluster_shows_no_variance() -> None:
 def test_degrees_of_freedom_where_nothing_weighs() -> None:
     """Of a product whose two rates are 0 no stratum varies to first order."""
     stratum = ClusterSums((ClusterSum(None, 1, 0.0, 5),), 0.0)
-
     found = clustered_variance([stratum, stratum])
-
     assert found is not None
     assert (found.reduced, found.df) == (0.0, 9.0)

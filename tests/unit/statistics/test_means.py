@@ -35,10 +35,7 @@ def _clustered(seed: int, clusters: int = 12) -> list[Observation]:
     ]
 
 
-@pytest.mark.parametrize(
-    ("n", "low"),
-    [(496, 0.992), (19, 0.832), (7, 0.646)],
-)
+@pytest.mark.parametrize(("n", "low"), [(496, 0.992), (19, 0.832), (7, 0.646)])
 def test_all_correct_has_the_published_interval(n: int, low: float) -> None:
     """496/496 is [0.992, 1], 19/19 [0.832, 1], 7/7 [0.646, 1]; the stderr alone would say +-0."""
     estimate = rate(_binary(n, n))

@@ -368,7 +368,6 @@ def assert_same(documents: dict[str, Any]) -> None:
 
 def test_no_number_moves_without_a_new_version() -> None:
     golden = json.loads(GOLDEN.read_text("ascii"))
-
     assert golden["metrics_version"] == METRICS_VERSION, __doc__
     assert_same(golden["documents"])
 

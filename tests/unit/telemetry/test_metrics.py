@@ -64,11 +64,9 @@ def verdict(**fields: Any) -> Verdict:
 
 
 def test_a_group_counts_once() -> None:
-    """Its verdicts by outcome, tokens and cost where they are known, and its own size and time."""
     work = WorkerMetrics()
     lost = verdict(outcome=Outcome.API_ERROR, completion=None, timing=Timing(total_ms=1.0))
     work.stored([("a/b", verdict(cost_usd=Decimal("0.5"))), ("a/b", verdict()), ("c/d", lost)], 0.3)
-
     assert counted(work, "aegish_verdicts_total") == {("a/b", "BLOCK"): 2, ("c/d", "API_ERROR"): 1}
     assert counted(work, "aegish_tokens_total") == {
         ("input", "a/b"): 200,
@@ -92,7 +90,6 @@ def test_a_group_counts_once() -> None:
 def test_times_are_counted_by_part(part: str, bound: str, seconds: float) -> None:
     work = WorkerMetrics()
     work.stored([("a/b", verdict())], 0.0)
-
     assert bucket(work, "aegish_wait_seconds", "a/b", part) == (bound, seconds)
 
 
@@ -102,7 +99,6 @@ def test_calls_and_retries() -> None:
     work.failed("a/b", failed(1))
     work.failed("a/b", failed(2))
     work.stored([("a/b", verdict(call_errors=(failed(1), failed(2)), attempts=3))], 0.0)
-
     assert counted(work, "aegish_calls_total") == {("a/b", "rate_limit"): 2, ("a/b", "answered"): 1}
     assert counted(work, "aegish_retries_total") == {("a/b",): 2}
 
@@ -110,7 +106,6 @@ def test_calls_and_retries() -> None:
 def test_a_batched_answer_is_no_call() -> None:
     work = WorkerMetrics()
     work.stored([("a/b", verdict(timing=Timing(), cost_usd=Decimal(1)))], 0.0)
-
     assert counted(work, "aegish_verdicts_total") == {("a/b", "BLOCK"): 1}
     assert counted(work, "aegish_calls_total") == {}
     assert counted(work, "aegish_wait_seconds_count") == {}
@@ -121,7 +116,6 @@ def test_the_number_of_models_is_bounded() -> None:
     work = WorkerMetrics()
     for number in range(MOST_MODELS + 5):
         work.failed(f"a/{number}", failed(1))
-
     calls = counted(work, "aegish_calls_total")
     assert len(calls) == MOST_MODELS + 1
     assert calls["other", "rate_limit"] == 5
@@ -129,7 +123,6 @@ def test_the_number_of_models_is_bounded() -> None:
 
 def test_a_page_names_what_has_a_value() -> None:
     page = metrics_page(families([ITEMS, CALLS], {CALLS.name: {(): 7}, ITEMS.name: {}}))
-
     assert page.text.splitlines() == [
         "# HELP aegish_calls_total Calls.",
         "# TYPE aegish_calls_total counter",
@@ -141,7 +134,6 @@ def test_a_page_names_what_has_a_value() -> None:
 def test_hostile_labels_stay_labels() -> None:
     name = 'a"} 1\naegish_calls_total 9\\'
     page = metrics_page(families([ITEMS], {ITEMS.name: {(name,): 3, ("\ud800\x1b[31m",): 4}})).text
-
     read = samples(page)
     assert {key[0] for key in read} == {"aegish_items"}
     assert sorted(read.values()) == [3, 4]
@@ -188,7 +180,6 @@ def test_pages_answer_by_path(port: int) -> None:
 def test_a_long_page_is_compressed_for_those_that_ask(port: int) -> None:
     plain, text = get(port, "/long")
     packed, body = get(port, "/long", **{"Accept-Encoding": "gzip"})
-
     assert (plain.headers["Content-Encoding"], text.decode()) == (None, LONG)
     assert packed.headers["Content-Encoding"] == "gzip"
     assert gzip.decompress(body).decode() == LONG
@@ -216,7 +207,6 @@ def test_other_methods_and_noise_are_refused(port: int) -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "192.0.2.1", "no-such-host.invalid", "\xe9" * 64])
 def test_a_place_that_cannot_be_listened_on_is_one_line(port: int, host: str) -> None:
-    """A taken port, a foreign address, an unknown name: each names the options to change."""
     with pytest.raises(ConfigError) as raised:
         TelemetryServer(host, port, PAGES)
     line = str(raised.value)

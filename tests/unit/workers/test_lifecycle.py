@@ -48,7 +48,6 @@ def callers(maker: Maker) -> Callers:
 
 
 async def test_a_caller_is_made_once(maker: Maker, callers: Callers) -> None:
-    """All who want one at the same time, and all who come later, get the same one."""
     found = await asyncio.gather(*(callers("run", "lab/a") for _ in range(5)))
     found.append(await callers("run", "lab/a"))
     assert len(set(map(id, found))) == 1
@@ -57,7 +56,6 @@ async def test_a_caller_is_made_once(maker: Maker, callers: Callers) -> None:
 
 
 async def test_callers_of_ended_runs_are_forgotten(maker: Maker, callers: Callers) -> None:
-    """The one that was not used for the longest time goes; a run that goes on keeps its own."""
     kept = await callers("kept", "lab/a")
     for number in range(2 * KEPT_CALLERS):
         await callers(f"run{number}", "lab/a")
@@ -104,7 +102,6 @@ class NoLimiters:
 
 
 async def test_the_heartbeat_survives_any_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of several errors in a row the first is logged, and the next report is made all the same."""
     monkeypatch.setattr(lifecycle, "REPORT_INTERVAL_S", 0.001)
     store: Any = UnluckyStore(KeyError("?"), RuntimeError("?"))
     evaluator: Any = SimpleNamespace(in_flight={}, failing=FailingItems())
@@ -122,7 +119,6 @@ async def test_the_heartbeat_survives_any_error(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_start_that_takes_too_long_ends_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A database that accepts connections and never answers is no traceback."""
     given_up = threading.Event()
 
     @asynccontextmanager
@@ -139,7 +135,6 @@ def test_a_start_that_takes_too_long_ends_in_one_line(monkeypatch: pytest.Monkey
     made = TaskPool(limit=1, app=SimpleNamespace(connection_for_read=lambda: connection, conf=conf))
     with capture_logs() as logs, pytest.raises(SystemExit) as ended:
         made.on_start()
-
     assert ended.value.code == 1
     assert [line["event"] for line in logs] == ["worker_cannot_start"]
     assert "AEGISH_DIST_DATABASE_URL" in logs[0]["problem"]

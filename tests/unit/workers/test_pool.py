@@ -57,11 +57,7 @@ def pool(monkeypatch: pytest.MonkeyPatch, evaluator: FakeEvaluator) -> Iterator[
 
     @asynccontextmanager
     async def open_evaluator(app: Any, calls: int, work: object) -> AsyncIterator[Any]:
-        yield SimpleNamespace(
-            evaluator=evaluator,
-            limiters=FakeLimiters(a=7, b=40),
-            aggregate=None,
-        )
+        yield SimpleNamespace(evaluator=evaluator, limiters=FakeLimiters(a=7, b=40), aggregate=None)
 
     monkeypatch.setattr(pool_module, "open_evaluator", open_evaluator)
     connection = SimpleNamespace(connection_errors=(), channel_errors=())
@@ -83,18 +79,15 @@ def take(pool: TaskPool, queue: str) -> None:
 
 
 def test_a_model_has_one_allowance(pool: TaskPool) -> None:
-    """Its queues share it evenly, rounded up; those of others have their own."""
     assert pool.allowance([A1]) == [7]
     assert pool.allowance([A1, B1, A2, A3]) == [3, 40, 3, 3]
     assert pool.allowance([]) == []
 
 
 def test_what_has_come_counts_for_all_queues_of_its_model(pool: TaskPool) -> None:
-    """None is asked when the model has enough, by whichever queue it came."""
     for _ in range(6):
         take(pool, A1)
     assert pool.allowance([A1, A2, B1]) == [1, 1, 40]
-
     take(pool, A2)
     assert pool.allowance([A1, A2, B1]) == [0, 0, 40]
 
@@ -102,7 +95,6 @@ def test_what_has_come_counts_for_all_queues_of_its_model(pool: TaskPool) -> Non
 def test_nothing_is_fetched_of_a_run_that_is_held(pool: TaskPool, evaluator: FakeEvaluator) -> None:
     evaluator.held.set(frozenset({"r1"}))
     assert pool.allowance([A1, A2, A3, B1]) == [0, 4, 4, 0]
-
     evaluator.held.set(frozenset())
     assert pool.allowance([A1, B1]) == [7, 40]
 
@@ -113,7 +105,6 @@ def test_queues_of_other_kinds_are_not_limited(pool: TaskPool) -> None:
 
 def test_aggregations_come_one_at_a_time(pool: TaskPool) -> None:
     assert pool.allowance([AGGREGATION_QUEUE, B1]) == [1, 40]
-
     take(pool, AGGREGATION_QUEUE)
     assert pool.allowance([AGGREGATION_QUEUE, B1, "elsewhere"])[:2] == [0, 40]
 

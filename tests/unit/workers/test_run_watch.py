@@ -69,14 +69,11 @@ def listened(consumer: Any) -> set[str]:
 
 
 def test_queues_of_runs_come_and_go(consumer: Any) -> None:
-    """The queue of a finished run is left, and forgotten; opened again, it is listened to again."""
     follow(consumer, FIRST, SECOND)
     assert listened(consumer) == {FIRST, SECOND}
-
     follow(consumer, SECOND)
     assert listened(consumer) == {SECOND}
     assert FIRST not in consumer.app.amqp.queues
-
     follow(consumer, FIRST, SECOND)
     assert listened(consumer) == {FIRST, SECOND}
 
@@ -85,10 +82,8 @@ def test_a_queue_with_messages_is_not_left(consumer: Any) -> None:
     """Messages that were delivered twice are taken out before."""
     follow(consumer, FIRST)
     publish(consumer.app, [Item("run1", MODEL, 1)])
-
     follow(consumer)
     assert listened(consumer) == {FIRST}
-
     consumer.task_consumer.purge()
     follow(consumer)
     assert listened(consumer) == set()
@@ -98,31 +93,23 @@ def test_queues_of_other_kinds_stay(consumer: Any) -> None:
     consumer.app.amqp.queues.select_add("elsewhere")
     consumer.task_consumer.add_queue(consumer.app.amqp.queues["elsewhere"])
     consumer.task_consumer.consume()
-
     follow(consumer, FIRST)
     follow(consumer)
-
     assert listened(consumer) == {"elsewhere"}
 
 
 def test_a_throttled_queue_is_left(consumer: Any) -> None:
-    """A queue that is not consumed for the moment is neither consumed nor kept."""
     follow(consumer, FIRST)
     consumer.task_consumer.cancel_by_queue(FIRST)
-
     follow(consumer, FIRST)
     assert not consumer.task_consumer.consuming_from(FIRST)
-
     follow(consumer)
     assert listened(consumer) == set()
 
 
 def test_what_an_earlier_connection_found(consumer: Any) -> None:
-    """It comes too late."""
     follow(consumer, FIRST)
-
     follow(consumer, SECOND, stopped=True)
-
     assert listened(consumer) == {FIRST}
 
 
@@ -132,10 +119,7 @@ def found(*queues: str) -> dict[str, OpenModel]:
 
 @contextmanager
 def discovering(
-    consumer: Any,
-    monkeypatch: pytest.MonkeyPatch,
-    *looks: Any,
-    pins: frozenset[str] = frozenset(),
+    consumer: Any, monkeypatch: pytest.MonkeyPatch, *looks: Any, pins: frozenset[str] = frozenset()
 ) -> Iterator[Callable[[], None]]:
     """Run discovery on a store that gives these results, the last one without end.
 
@@ -173,7 +157,6 @@ def discovering(
 
 
 def test_a_look_that_fails(consumer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever goes wrong in one look for runs, the next one is made."""
     looks = (SQLAlchemyError("away"), ValueError("a bug"), found(FIRST))
     with discovering(consumer, monkeypatch, *looks) as follow_next:
         follow_next()
@@ -194,7 +177,6 @@ def test_pins_say_which_models_are_called(consumer: Any, monkeypatch: pytest.Mon
 def test_the_queue_of_a_held_run_is_left_with_its_messages(
     consumer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its messages wait there until the run goes on."""
     held = {name: replace(each, held=True) for name, each in found(FIRST).items()}
     looks = (found(FIRST, SECOND), found(SECOND) | held, found(FIRST))
     with discovering(consumer, monkeypatch, *looks) as follow_next:
@@ -208,7 +190,6 @@ def test_the_queue_of_a_held_run_is_left_with_its_messages(
 
 @pytest.mark.parametrize("step", ["add_queue", "consume"])
 def test_a_broker_that_refuses(consumer: Any, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
-    """The worker lives, and listens as soon as the broker lets it."""
     refusals = iter([OutOfMemoryError("OOM command not allowed")])
     listen = getattr(consumer.task_consumer, step)
 
@@ -221,6 +202,5 @@ def test_a_broker_that_refuses(consumer: Any, monkeypatch: pytest.MonkeyPatch, s
     with discovering(consumer, monkeypatch, found(FIRST)) as follow_next:
         follow_next()
         assert FIRST not in consumer.app.amqp.queues.consume_from
-
         follow_next()
         assert listened(consumer) == {FIRST}

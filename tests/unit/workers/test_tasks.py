@@ -60,7 +60,6 @@ def test_an_item_goes_back_when_the_worker_stops() -> None:
 
 @pytest.mark.parametrize("bug", [ValueError("a bug"), KeyError("a bug")], ids=repr)
 def test_a_bug_is_not_taken_for_a_forged_message(bug: Exception) -> None:
-    """An error of the evaluation reaches the pool, which logs it with the item."""
     with pytest.raises(type(bug)):
         perform(RecordingEvaluator(bug), {"args": encode(ITEM)})
 
@@ -80,7 +79,6 @@ class RecordingAggregator:
 
 
 def test_an_aggregation_is_made() -> None:
-    """The key that a message names reaches the aggregator; a forged message does not."""
     aggregator = RecordingAggregator()
     asyncio.run(aggregate.run(aggregator.aggregate, {"args": [7]}))
     for forged in ([], ["7"], None, {"key": 7}):

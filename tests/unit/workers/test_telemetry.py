@@ -71,7 +71,6 @@ def test_gauges_of_late_models_share_a_series(loop: asyncio.AbstractEventLoop) -
     }
     many.evaluator.in_flight = many.evaluator.failing.backing_off = Counter()
     made.components = many
-
     page = made.pages["/metrics"]().text.splitlines()
     parked = [line for line in page if line.startswith("aegish_model_parked{")]
     assert (len(parked), parked[-1]) == (201, 'aegish_model_parked{model="other"} 1.0')
@@ -79,10 +78,8 @@ def test_gauges_of_late_models_share_a_series(loop: asyncio.AbstractEventLoop) -
 
 
 def test_states_are_read_when_asked_for(loop: asyncio.AbstractEventLoop) -> None:
-    """Runs of a model add up; each reason of waiting has a series."""
     made, _ = of_a_worker(loop)
     made.components = parts()
-
     page = made.pages["/metrics"]()
     read = {
         (sample.name, *sample.labels.values()): sample.value
@@ -113,12 +110,10 @@ def test_a_starting_worker_is_healthy_and_not_ready(loop: asyncio.AbstractEventL
 def test_reasons_not_to_be_ready(
     loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each is a line; health does not depend on them."""
     made, ready = of_a_worker(loop)
     broken = parts()
     made.components = broken
     assert made.pages["/readyz"]().text == "ready\n"
-
     ready.stopping, ready.broker_connected = True, False
     broken.evaluator.takes_items = False
     ready.database_seen()
@@ -133,15 +128,12 @@ def test_reasons_not_to_be_ready(
 def test_a_loop_that_hangs_is_not_healthy(
     loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither is one that has ended; no request waits for it without end."""
     monkeypatch.setattr(telemetry, "LOOP_ANSWERS_S", 0.01)
     made, _ = of_a_worker(loop)
     made.components = parts()
     loop.call_soon_threadsafe(time.sleep, 0.3)
-
     assert not made.pages["/healthz"]().good
     assert not made.pages["/metrics"]().good
-
     ended = asyncio.new_event_loop()
     ended.close()
     made, _ = of_a_worker(ended)

@@ -57,7 +57,6 @@ class Database:
 
 
 async def test_a_group_grows_while_another_is_under_way() -> None:
-    """The first goes alone; those that come meanwhile go together, and each gets its own result."""
     database = Database()
     database.may_go_on.clear()
     first = asyncio.create_task(database.grouped(1))
@@ -77,7 +76,6 @@ async def test_a_group_has_a_greatest_size(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 async def test_a_bad_member_does_not_take_its_group_along() -> None:
-    """Halves are tried until the bad one is alone: it gets its error, the others their results."""
     database = Database(refuses=2)
     first, bad, *others = await database.ask(1, 2, 3, 5)
     assert [first, *others] == [10, 30, 50]
@@ -87,7 +85,6 @@ async def test_a_bad_member_does_not_take_its_group_along() -> None:
 
 
 async def test_an_unreachable_database_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is tried again, in smaller groups, until the server is back; no caller sees an error."""
     monkeypatch.setattr(writer, "FIRST_PAUSE_S", 0.001)
     database = Database(unreachable=3)
     assert await database.ask(1, 2) == [10, 20]
@@ -95,7 +92,6 @@ async def test_an_unreachable_database_is_waited_for(monkeypatch: pytest.MonkeyP
 
 
 async def test_a_caller_that_left_does_not_disturb_the_others() -> None:
-    """A cancelled coroutine's argument still goes through; its result is dropped."""
     database = Database()
     database.may_go_on.clear()
     leaves, stays = (asyncio.create_task(database.grouped(number)) for number in (1, 2))
@@ -108,7 +104,6 @@ async def test_a_caller_that_left_does_not_disturb_the_others() -> None:
 
 
 async def test_a_group_that_is_too_large_goes_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each argument is stored once and gets its own result, in parts that the database takes."""
     monkeypatch.setattr(writer, "FIRST_PAUSE_S", 0.0)
     database = Database(most=100)
     assert await database.ask(*range(400)) == [number * 10 for number in range(400)]
@@ -149,7 +144,6 @@ class Outage:
 
 @pytest.mark.parametrize("number", [1, 700])
 def test_an_outage_of_twelve_hours_loses_nothing(number: int) -> None:
-    """Everything is stored once within a minute of its end, in whatever order it arrived."""
     database, health = Outage(12 * 3600), Health()
 
     async def scenario() -> list[int]:
@@ -199,7 +193,6 @@ PASSING = [
 
 
 def test_whose_fault_an_error_is() -> None:
-    """Only data, integrity and bugs are the row's own; nothing else loses an answer."""
     for kinds, own in ((OWN, True), (PASSING, False)):
         for kind in kinds:
             wrapped = DBAPIError.instance("INSERT", {}, kind("words"), errors.Error)
@@ -219,7 +212,6 @@ def test_facts_of_an_error_of_the_store() -> None:
 async def test_a_call_that_hangs_counts_as_a_failing_database(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Until it ends: no error has been seen, and yet nothing can be stored."""
     monkeypatch.setattr(writer, "STUCK_AFTER_S", 0.02)
     database, health = Database(), Health()
     database.may_go_on.clear()
@@ -234,7 +226,6 @@ async def test_a_call_that_hangs_counts_as_a_failing_database(
 
 
 def test_what_is_left_at_the_end() -> None:
-    """Failed and waiting arguments are returned, though their callers were cancelled."""
     database = Outage(3600)
 
     async def scenario() -> list[int]:
@@ -262,12 +253,10 @@ thread.shutdown()
 
 
 def test_a_hanging_call_does_not_keep_a_process_alive() -> None:
-    """The interpreter ends although a thread waits for ever; a pool's thread would be waited for."""
     assert subprocess.run([sys.executable, "-c", HANGING], timeout=30, check=False).returncode == 0
 
 
 def test_a_thread_hands_out_errors() -> None:
-    """The call's own error reaches the one who waits, and the thread goes on."""
     thread = DaemonThread("errors")
     with pytest.raises(ZeroDivisionError):
         thread.submit(lambda: 1 / 0).result(DEADLINE_S)
