@@ -39,6 +39,8 @@ from aegish_dist.simulator.dialect import (
     ErrorAnswer,
     ErrorForm,
     as_limit,
+    is_reported,
+    read_messages,
     refusal,
     stop_word,
     text_of,
@@ -94,15 +96,11 @@ def read(body: dict[str, Any], model: str) -> ChatRequest | ErrorAnswer:
     if (limit := as_limit(body["max_tokens"])) is None:
         return refusal("max_tokens: Input should be a valid integer")
     system = body.get("system", "")
-    user, prompt_chars = "", len(text_of(system) or "")
-    for place, message in enumerate(body["messages"]):
-        text = text_of(message.get("content")) if isinstance(message, dict) else None
-        if text is None:
-            return refusal(f"messages.{place}.content: Field required")
-        prompt_chars += len(text)
-        if message.get("role") == "user":
-            user = text
-    return ChatRequest(body["model"], user, prompt_chars, _cacheable_chars(system), limit)
+    read = read_messages(body["messages"], "content")
+    if isinstance(read, int):
+        return refusal(f"messages.{read}.content: Field required")
+    prompt_chars = len(text_of(system) or "") + read[1]
+    return ChatRequest(body["model"], read[0], prompt_chars, _cacheable_chars(system), limit)
 
 
 def answer_body(answer: Completion, call: Call) -> dict[str, Any]:
@@ -121,8 +119,8 @@ def answer_body(answer: Completion, call: Call) -> dict[str, Any]:
             "category": None,
             "explanation": answer.refusal,
         }
-    if (usage := _usage(answer.usage)) is not None:
-        body["usage"] = usage
+    if is_reported(answer.usage):
+        body["usage"] = _usage(answer.usage)
     return body
 
 
@@ -154,10 +152,8 @@ def _cacheable_chars(system: object) -> int:
     return len(text_of(system[: marks[-1] + 1]) or "") if marks else 0
 
 
-def _usage(usage: Usage) -> dict[str, int] | None:
+def _usage(usage: Usage) -> dict[str, int]:
     """Write the tokens; here the cached ones are not part of `input_tokens`."""
-    if usage.input_tokens is None and usage.output_tokens is None:
-        return None
     read, written = usage.cache_read_tokens or 0, usage.cache_write_tokens or 0
     return {
         "input_tokens": max(0, (usage.input_tokens or 0) - read - written),
@@ -171,7 +167,7 @@ MAX_REQUESTS = 100_000
 MAX_BYTES = 256 * 2**20
 _WINDOW_S = 86_400
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-_MISSING = "Message Batch with id 'msgbatch_{id}' not found."
+MISSING = {"batch": "Message Batch with id 'msgbatch_{id}' not found."}
 _UNANSWERED = {Unanswered.EXPIRED: "expired", Unanswered.CANCELLED: "canceled"}
 _OPEN = {
     BatchPhase.VALIDATING: "in_progress",
@@ -198,7 +194,7 @@ async def _create(call: BatchCall) -> Reply:
     requests = (NamedRequest(each["custom_id"], read(each["params"], "")) for each in entries)
     batch = call.store.create(requests, {}, _leave_results)
     batch.size = len(entries)
-    return BatchReply(_describe(batch, call))
+    return _describe(batch, call)
 
 
 def _problem(entry: object, names: set[str]) -> str | None:
@@ -227,28 +223,22 @@ def _line_body(line: ResultLine, call: Call) -> dict[str, Any]:
 
 def _list(call: BatchCall) -> Reply:
     listed = call.store.listed()
-    return BatchReply(listing(call, listed, _describe, (20, 1_000), "msgbatch_", after="after_id"))
+    return listing(call, listed, _describe, (20, 1_000), "msgbatch_", after="after_id")
 
 
-def _poll(call: BatchCall) -> Reply:
-    return BatchReply(_describe(call.batch(_MISSING), call))
+def _cancel(batch: SimulatedBatch, call: BatchCall) -> Reply:
+    batch.cancel()
+    return _describe(batch, call)
 
 
-def _cancel(call: BatchCall) -> Reply:
-    call.batch(_MISSING).cancel(call.now_s)
-    return _poll(call)
-
-
-def _delete(call: BatchCall) -> Reply:
-    batch = call.batch(_MISSING)
+def _delete(batch: SimulatedBatch, call: BatchCall) -> Reply:
     if not batch.has_ended:
         return refusal("Message Batches can only be deleted once they've finished processing.")
     call.store.remove(batch)
-    return BatchReply({"id": f"msgbatch_{batch.id}", "type": "message_batch_deleted"})
+    return {"id": f"msgbatch_{batch.id}", "type": "message_batch_deleted"}
 
 
-def _results(call: BatchCall) -> Reply:
-    batch = call.batch(_MISSING)
+def _results(batch: SimulatedBatch, call: BatchCall) -> Reply:
     if not batch.has_ended:
         return refusal("Results are available once the batch has ended.")
     content = call.store.files[batch.files["results"]].content
@@ -288,11 +278,11 @@ def _kind(outcome: RequestOutcome) -> str:
 
 
 _BATCHES = "/v1/messages/batches"
-_BATCH = rf"{_BATCHES}/msgbatch_(?P<id>[^/]+)"
+_BATCH = rf"{_BATCHES}/msgbatch_(?P<batch>[^/]+)"
 ROUTES: tuple[Route, ...] = (
     ("POST", _BATCHES, Endpoint.CREATE, _create),
     ("GET", _BATCHES, Endpoint.LIST, _list),
-    ("GET", _BATCH, Endpoint.POLL, _poll),
+    ("GET", _BATCH, Endpoint.POLL, _describe),
     ("POST", f"{_BATCH}/cancel", Endpoint.CANCEL, _cancel),
     ("DELETE", _BATCH, Endpoint.DELETE, _delete),
     ("GET", f"{_BATCH}/results", Endpoint.RESULTS, _results),

@@ -6,6 +6,7 @@ neither on the order of the requests nor on other batches.
 """
 
 import asyncio
+import math
 import time
 from bisect import bisect_right
 from collections import Counter
@@ -131,22 +132,24 @@ class SimulatedBatch:
     def has_ended(self) -> bool:
         return self.phase in ENDED
 
-    def progress(self, now_s: float) -> float:
-        """Return the part of its time in which it has worked, in [0, 1]."""
-        passed_s = min(now_s, self.cancelled_s or now_s) - self.created_s
+    @property
+    def progress(self) -> float:
+        """Part of its time in which it has worked, in [0, 1]."""
+        passed_s = min(time.time(), self.cancelled_s or math.inf) - self.created_s
         whole_s = self.due_s - self.created_s
         return min(self.limit, passed_s / whole_s if whole_s > 0 else 1.0)
 
-    def counts(self, now_s: float) -> tuple[int, int]:
-        """Return how many requests are answered so far, and how many of the outcomes are none."""
+    @property
+    def counts(self) -> tuple[int, int]:
+        """How many requests are answered so far, and how many of the outcomes are none."""
         succeeded = sum(isinstance(outcome, Completion) for outcome in self.outcomes)
-        answered = succeeded if self.has_ended else bisect_right(self.moments, self.progress(now_s))
+        answered = succeeded if self.has_ended else bisect_right(self.moments, self.progress)
         return answered, len(self.outcomes) - succeeded
 
-    def cancel(self, now_s: float) -> None:
+    def cancel(self) -> None:
         """Begin no further request; without effect once it is cancelled or ended."""
         if self.cancelled_s is None and not self.has_ended:
-            self.cancelled_s = now_s
+            self.cancelled_s = time.time()
             self.phase = BatchPhase.CANCELLING
             self.cancelling.set()
 
@@ -302,8 +305,7 @@ class BatchRunner:
     ) -> None:
         expired = phase is BatchPhase.EXPIRED
         unanswered = Unanswered.EXPIRED if expired else Unanswered.CANCELLED
-        cancelled_s = batch.cancelled_s
-        progress = batch.limit if cancelled_s is None else batch.progress(cancelled_s)
+        progress = batch.limit if batch.cancelled_s is None else batch.progress
         batch.outcomes = outcomes_at(answers, progress, unanswered)
         if batch.fault is EndFault.FAILED:
             failed = ErrorAnswer(ErrorClass.SERVER, "Internal server error")
@@ -393,15 +395,10 @@ class BatchStore:
         return f"{int(luck * 2**48):012x}{serial:012x}"
 
 
-def page(
-    items: Iterable[T], limit: int, *, after: str = "", before: str = ""
-) -> tuple[list[T], bool]:
-    """Return one page of a list, newest first, and whether another follows.
+def page(items: Iterable[T], limit: int, after: str, before: str = "") -> tuple[list[T], bool]:
+    """Return the page of a list between two identifiers, newest first, and whether another follows.
 
-    Args:
-        items: Batches or files, oldest first.
-        after: Identifier after which the page begins; empty for the first page.
-        before: Identifier before which it ends; empty for none.
+    The items come oldest first; an empty identifier is no bound.
     """
     newest = list(items)[::-1]
     places = {item.id: place for place, item in enumerate(newest)}

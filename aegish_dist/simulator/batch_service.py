@@ -1,7 +1,8 @@
 """The requests of the batch interfaces: routes, keys, faults and replies.
 
 The dialect of a wire format with batches has a tuple `ROUTES`: method, path, kind of request, and
-the function that replies. Any root may precede a path.
+the function that replies. Any root may precede a path. What a path names as `batch` or `file` is
+the function's first argument; without it, the answer has the words that `MISSING` has for it.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ from typing import Any
 
 from aiohttp import StreamReader, web
 
-from aegish_dist.core.model import HTTP_FORMATS
+from aegish_dist.core.model import HTTP_FORMATS, WireFormat
 from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.simulator.batch_lifecycle import (
     BatchRunner,
@@ -57,17 +58,10 @@ class BatchService:
         self._served: Counter[Endpoint] = Counter()
         self._routes = [
             (method, re.compile(rf"(?:/.*)?{path}"), endpoint, reply, store)
-            for store in self._new_stores()
-            for method, path, endpoint, reply in import_module(
-                f"aegish_dist.simulator.{store.wire}"
-            ).ROUTES
-        ]
-
-    def _new_stores(self) -> list[BatchStore]:
-        return [
-            BatchStore(wire, self._plan, self._runner, self._seed)
             for wire, api in HTTP_FORMATS.items()
             if api.batches
+            for store in [BatchStore(wire, self._plan, self._runner, self._seed)]
+            for method, path, endpoint, reply in _module(wire).ROUTES
         ]
 
     async def handle(self, request: web.BaseRequest, id: str) -> web.StreamResponse | None:
@@ -101,13 +95,14 @@ class BatchService:
         if fault is CallFault.RESET:
             return await exchange.break_off(b"", reset=True)
         try:
-            reply = replies(call)
+            reply = replies(*call.named(), call)
             reply = await reply if isinstance(reply, Awaitable) else reply
         except FileNotFoundError as error:  # no such batch or file
             reply = ErrorAnswer(ErrorClass.NOT_FOUND, str(error))
         if isinstance(reply, ErrorAnswer):
             return exchange.refuse(reply, "", UNLIMITED)
-        return await self._respond(exchange, reply, fault)
+        whole = BatchReply(reply) if isinstance(reply, dict) else reply
+        return await self._respond(exchange, whole, fault)
 
     def _next_fault(self, endpoint: Endpoint) -> CallFault | None:
         place = self._served[endpoint]
@@ -149,7 +144,7 @@ class BatchReply:
         return self.body if isinstance(self.body, bytes) else encode(self.body).encode()
 
 
-Reply = BatchReply | ErrorAnswer
+Reply = BatchReply | dict[str, Any] | ErrorAnswer
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,29 +154,25 @@ class BatchCall:
     found: re.Match[str]
 
     @property
-    def now_s(self) -> float:
-        return time.time()
-
-    @property
     def request(self) -> web.BaseRequest:
         return self.exchange.request
 
-    def batch(self, missing: str) -> SimulatedBatch:
-        """Return the batch that the path names; `{id}` in the error's text stands for its name."""
-        return self._kept(self.store.batches, missing)
-
-    def file(self, missing: str) -> StoredFile:
-        """Return the file that the path names; `{id}` in the error's text stands for its name."""
-        return self._kept(self.store.files, missing)
-
-    def _kept(self, kept: Mapping[str, T], missing: str) -> T:
-        id = self.found["id"]
-        if id not in kept:
-            raise FileNotFoundError(missing.format(id=id))
-        return kept[id]
+    def named(self) -> tuple[SimulatedBatch | StoredFile, ...]:
+        """Return the batch or the file that the path names, if it names one."""
+        known: dict[str, Mapping[str, SimulatedBatch | StoredFile]]
+        known = {"batch": self.store.batches, "file": self.store.files}
+        ids = {kind: id for kind, id in self.found.groupdict().items() if kind in known}
+        for kind, id in ids.items():
+            if id not in known[kind]:
+                raise FileNotFoundError(_module(self.store.wire).MISSING[kind].format(id=id))
+        return tuple(known[kind][id] for kind, id in ids.items())
 
 
-Replies = Callable[[BatchCall], Reply | Awaitable[Reply]]
+def _module(wire: WireFormat) -> Any:
+    return import_module(f"aegish_dist.simulator.{wire}")
+
+
+Replies = Callable[..., Reply | Awaitable[Reply]]
 Route = tuple[str, str, Endpoint, Replies]
 
 
@@ -196,16 +187,11 @@ def listing(
 ) -> dict[str, Any]:
     """Return a page of a list in the form that OpenAI and Anthropic share.
 
-    Args:
-        limits: Usual and greatest number of entries.
-        prefix: Precedes identifiers in queries.
-        after: Name of the query's key for the entry that precedes the page.
+    `limits` are the usual and the greatest number of entries, `prefix` precedes names in queries.
     """
-    cursors = [
-        call.request.query.get(name, "").removeprefix(prefix) for name in (after, "before_id")
-    ]
-    limit = number_in(call.request.query.get("limit"), *limits)
-    found, more = page(items, limit, after=cursors[0], before=cursors[1])
+    query = call.request.query
+    cursors = (query.get(name, "").removeprefix(prefix) for name in (after, "before_id"))
+    found, more = page(items, number_in(query.get("limit"), *limits), *cursors)
     entries = [body(each, call) for each in found]
     ids = [entry["id"] for entry in entries] or [None]
     return {"data": entries, "has_more": more, "first_id": ids[0], "last_id": ids[-1]}

@@ -94,12 +94,7 @@ class Dialect(Protocol):
         """Validate a request."""
 
     def answer_body(self, answer: Completion, call: Call) -> dict[str, Any]:
-        """Return the body of HTTP 200.
-
-        Text that is None is sent as no content at all, empty text as an empty one. Without input
-        and output tokens no usage is reported. A recorded stop reason is sent as it is where the
-        format knows the word.
-        """
+        """Return the body of HTTP 200; text that is None is sent as no content at all."""
 
     def error_body(self, error: ErrorAnswer, call: Call) -> dict[str, Any]:
         """Return the body of an error, whose message is filled in."""
@@ -114,12 +109,8 @@ def dialect_of(wire: WireFormat) -> Dialect:
 
 
 def command_in(text: str) -> str:
-    """Return the command a user message asks about.
-
-    It stands between `<command>` and the last `</command>` (a command may contain the tags; a line
-    break just inside them belongs to the template), else after `Validate this command: `, else it
-    is the whole text.
-    """
+    """Return the command between tags, else after the lead of a message, else all of it."""
+    # A command may contain the tags; a line break just inside them belongs to the template.
     start, end = text.find(_OPENING) + len(_OPENING), text.rfind(_CLOSING)
     if len(_OPENING) <= start <= end:
         command = text[start:end]
@@ -139,14 +130,30 @@ def text_of(content: object) -> str | None:
     return "".join(text for text in texts if isinstance(text, str))
 
 
+def read_messages(messages: list[Any], key: str, role: str = "") -> tuple[str, int] | int:
+    """Return the user's last message and the characters of all.
+
+    A message without a role has `role`. The first one that holds no text is returned as its place.
+    """
+    user, chars = "", 0
+    for place, message in enumerate(messages):
+        text = text_of(message.get(key)) if isinstance(message, dict) else None
+        if text is None:
+            return place
+        chars += len(text)
+        if message.get("role", role) == "user":
+            user = text
+    return user, chars
+
+
+def is_reported(usage: Usage) -> bool:
+    return usage.input_tokens is not None or usage.output_tokens is not None
+
+
 def stop_word(
     answer: Completion, words: Mapping[StopKind, str], native: Collection[str]
 ) -> str | None:
-    """Return the stop reason in a provider's own word.
-
-    A recorded reason from elsewhere is translated by its kind; without a translation it stays as it
-    is, since routers pass on all sorts of words.
-    """
+    """Return the stop reason in a provider's word; routers pass on others, which may stay."""
     if answer.stop_kind is None or answer.stop_reason in native:
         return answer.stop_reason
     return words.get(answer.stop_kind, answer.stop_reason)

@@ -3,6 +3,7 @@
 A batch has its requests in the body or in an uploaded file, and its results likewise.
 """
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -40,6 +41,8 @@ from aegish_dist.simulator.dialect import (
     ErrorAnswer,
     ErrorForm,
     as_limit,
+    is_reported,
+    read_messages,
     refusal,
     stop_word,
     text_of,
@@ -107,19 +110,13 @@ def read(body: dict[str, Any], model: str) -> ChatRequest | ErrorAnswer:
     if not isinstance(contents, list) or not contents:
         return refusal("* GenerateContentRequest.contents: contents is not specified")
     system = body.get("systemInstruction", body.get("system_instruction"))
-    system_chars = len(_parts_text(system) or "")
-    user, prompt_chars = "", system_chars
-    for place, content in enumerate(contents):
-        text = _parts_text(content)
-        if text is None:
-            field = f"GenerateContentRequest.contents[{place}].parts"
-            return refusal(f"* {field}: must not be empty")
-        prompt_chars += len(text)
-        if content.get("role", "user") == "user":
-            user = text
-    return ChatRequest(
-        model, user, prompt_chars, system_chars, _limit(body.get("generationConfig"))
-    )
+    system_chars = len(text_of(system.get("parts")) or "") if isinstance(system, dict) else 0
+    read = read_messages(contents, "parts", role="user")
+    if isinstance(read, int):
+        return refusal(f"* GenerateContentRequest.contents[{read}].parts: must not be empty")
+    config = body.get("generationConfig")
+    limit = as_limit(config.get("maxOutputTokens")) if isinstance(config, dict) else None
+    return ChatRequest(model, read[0], system_chars + read[1], system_chars, limit)
 
 
 def answer_body(answer: Completion, call: Call) -> dict[str, Any]:
@@ -133,8 +130,8 @@ def answer_body(answer: Completion, call: Call) -> dict[str, Any]:
             body["promptFeedback"]["blockReasonMessage"] = answer.refusal
     else:
         body["candidates"] = [_candidate(answer, reason)]
-    if (usage := _usage(answer.usage)) is not None:
-        body["usageMetadata"] = usage
+    if is_reported(answer.usage):
+        body["usageMetadata"] = _usage(answer.usage)
     return body
 
 
@@ -156,14 +153,6 @@ def headers(allowance: Allowance, call: Call) -> dict[str, str]:
     return {}
 
 
-def _parts_text(content: object) -> str | None:
-    return text_of(content.get("parts")) if isinstance(content, dict) else None
-
-
-def _limit(config: object) -> int | None:
-    return as_limit(config.get("maxOutputTokens")) if isinstance(config, dict) else None
-
-
 def _candidate(answer: Completion, reason: str | None) -> dict[str, Any]:
     candidate: dict[str, Any] = {"index": 0, "content": {"role": "model"}}
     if answer.text is not None:
@@ -175,10 +164,8 @@ def _candidate(answer: Completion, reason: str | None) -> dict[str, Any]:
     return candidate
 
 
-def _usage(usage: Usage) -> dict[str, int] | None:
+def _usage(usage: Usage) -> dict[str, int]:
     """Write the tokens; here the thoughts are not part of the candidates."""
-    if usage.input_tokens is None and usage.output_tokens is None:
-        return None
     prompt, output = usage.input_tokens or 0, usage.output_tokens or 0
     body = {
         "promptTokenCount": prompt,
@@ -195,8 +182,7 @@ def _usage(usage: Usage) -> dict[str, int] | None:
 MAX_INLINE_BYTES = 20 * 2**20
 MAX_FILE_BYTES = 2 * 2**30
 _MAX_DESCRIPTION_BYTES = 2**20
-_NO_FILE = "File '{id}' is not found."
-_NO_BATCH = "Batch '{id}' is not found."
+MISSING = {"file": "File '{id}' is not found.", "batch": "Batch '{id}' is not found."}
 _TYPE = "type.googleapis.com/google.ai.generativelanguage.v1beta."
 _STATES = {
     BatchPhase.VALIDATING: "BATCH_STATE_PENDING",
@@ -233,8 +219,7 @@ async def _begin_upload(call: BatchCall) -> Reply:
     described = file if isinstance(file, dict) else {}
     upload = call.store.begin_upload(str(described.get("displayName", "")))
     url = f"{call.exchange.root}{call.request.path}?upload_id={upload}"
-    headers = {"X-Goog-Upload-URL": url, "X-Goog-Upload-Status": "active"}
-    return BatchReply({}, headers)
+    return BatchReply({}, {"X-Goog-Upload-URL": url, "X-Goog-Upload-Status": "active"})
 
 
 async def _upload(call: BatchCall) -> Reply:
@@ -271,25 +256,20 @@ def _page(
     body: Callable[[T, BatchCall], dict[str, Any]],
 ) -> Reply:
     limit = number_in(call.request.query.get("pageSize"), *limits)
-    found, more = page(items, limit, after=call.request.query.get("pageToken", ""))
+    found, more = page(items, limit, call.request.query.get("pageToken", ""))
     entries: dict[str, Any] = {key: [body(each, call) for each in found]}
-    return BatchReply(entries | ({"nextPageToken": found[-1].id} if more else {}))
+    return entries | ({"nextPageToken": found[-1].id} if more else {})
 
 
-def _poll_file(call: BatchCall) -> Reply:
-    return BatchReply(_file_body(call.file(_NO_FILE), call))
-
-
-def _read_file(call: BatchCall) -> Reply:
-    file = call.file(_NO_FILE)
+def _read_file(file: StoredFile, _call: BatchCall) -> Reply:
     if file.purpose != "GENERATED":
         return refusal("Only generated files can be downloaded.")
     return BatchReply(file.content, {"Content-Type": "application/octet-stream"})
 
 
-def _delete_file(call: BatchCall) -> Reply:
-    del call.store.files[call.file(_NO_FILE).id]
-    return BatchReply({})
+def _delete_file(file: StoredFile, call: BatchCall) -> Reply:
+    del call.store.files[file.id]
+    return {}
 
 
 def _file_body(file: StoredFile, call: BatchCall) -> dict[str, Any]:
@@ -326,13 +306,13 @@ async def _create(call: BatchCall) -> Reply:
         ]
         facts["inline"] = dict(zip(names, kept, strict=True))
         requests = _inline_requests(entries, names, call.found["model"])
-        return BatchReply(_operation(call.store.create(requests, facts), call))
+        return _operation(call.store.create(requests, facts), call)
     name = str(given.get("fileName", given.get("file_name", "")))
     file = call.store.files.get(name.removeprefix("files/"))
     if file is None:
         return ErrorAnswer(ErrorClass.NOT_FOUND, f"File '{name}' is not found.")
     requests = _file_requests(file.content, call.found["model"])
-    return BatchReply(_operation(call.store.create(requests, facts, _leave_file), call))
+    return _operation(call.store.create(requests, facts, _leave_file), call)
 
 
 def _inline_requests(
@@ -367,12 +347,11 @@ def _request(entry: object, name: str, model: str) -> NamedRequest:
 def _leave_file(store: BatchStore, batch: SimulatedBatch) -> None:
     """Keep the results in a file; an expired batch has none."""
     if batch.outcomes:
-        file = store.add_file(f"batch-{batch.id}", "GENERATED", written(batch, _line_body))
+        content = written(
+            batch, lambda line, call: {"key": line.name} | _result(line.outcome, call)
+        )
+        file = store.add_file(f"batch-{batch.id}", "GENERATED", content)
         batch.files["responsesFile"] = file.id
-
-
-def _line_body(line: ResultLine, call: Call) -> dict[str, Any]:
-    return {"key": line.name, **_result(line.outcome, call)}
 
 
 def _result(outcome: RequestOutcome, call: Call) -> dict[str, Any]:
@@ -387,25 +366,19 @@ def _result(outcome: RequestOutcome, call: Call) -> dict[str, Any]:
             return {"error": {"code": code, "message": words}}
 
 
-def _poll(call: BatchCall) -> Reply:
-    return BatchReply(_operation(call.batch(_NO_BATCH), call))
+def _cancel(batch: SimulatedBatch, _call: BatchCall) -> Reply:
+    batch.cancel()
+    return {}
 
 
-def _cancel(call: BatchCall) -> Reply:
-    call.batch(_NO_BATCH).cancel(call.now_s)
-    return BatchReply({})
-
-
-def _delete(call: BatchCall) -> Reply:
-    batch = call.batch(_NO_BATCH)
-    batch.cancel(call.now_s)
+def _delete(batch: SimulatedBatch, call: BatchCall) -> Reply:
+    batch.cancel()
     call.store.remove(batch)
-    return BatchReply({})
+    return {}
 
 
-def _operation(batch: SimulatedBatch, call: BatchCall) -> dict[str, Any]:
+def _operation(batch: SimulatedBatch, _call: BatchCall) -> dict[str, Any]:
     """Describe a batch as a long-running operation, with its results once it has ended."""
-    now_s = call.now_s
     name = f"batches/{batch.id}"
     metadata: dict[str, Any] = {
         "@type": f"{_TYPE}GenerateContentBatch",
@@ -413,8 +386,8 @@ def _operation(batch: SimulatedBatch, call: BatchCall) -> dict[str, Any]:
         "model": batch.facts["model"],
         "displayName": batch.facts["displayName"],
         "createTime": timestamp(batch.created_s),
-        "updateTime": timestamp(now_s if batch.ended_s is None else batch.ended_s),
-        "batchStats": _stats(batch, now_s),
+        "updateTime": timestamp(time.time() if batch.ended_s is None else batch.ended_s),
+        "batchStats": _stats(batch),
         "state": _STATES[batch.phase],
     }
     if not batch.has_ended:
@@ -450,9 +423,9 @@ def _inline_entry(line: ResultLine, metadata: object, call: Call) -> dict[str, A
     return entry if metadata is None else entry | {"metadata": metadata}
 
 
-def _stats(batch: SimulatedBatch, now_s: float) -> dict[str, str]:
+def _stats(batch: SimulatedBatch) -> dict[str, str]:
     """Count the requests, as texts and without zeros, as this provider writes large integers."""
-    answered, failed = batch.counts(now_s)
+    answered, failed = batch.counts
     counts = {
         "requestCount": batch.size,
         "successfulRequestCount": answered,
@@ -463,18 +436,18 @@ def _stats(batch: SimulatedBatch, now_s: float) -> dict[str, str]:
 
 
 _FILES = "/v1beta/files"
-_FILE = rf"{_FILES}/(?P<id>[^/:]+)"
+_FILE = rf"{_FILES}/(?P<file>[^/:]+)"
 _BATCHES = "/v1beta/batches"
-_BATCH = rf"{_BATCHES}/(?P<id>[^/:]+)"
+_BATCH = rf"{_BATCHES}/(?P<batch>[^/:]+)"
 ROUTES: tuple[Route, ...] = (
     ("POST", f"/upload{_FILES}", Endpoint.UPLOAD, _upload),
     ("GET", _FILES, Endpoint.LIST, _list_files),
-    ("GET", _FILE, Endpoint.POLL, _poll_file),
+    ("GET", _FILE, Endpoint.POLL, _file_body),
     ("GET", f"{_FILE}:download", Endpoint.RESULTS, _read_file),
     ("DELETE", _FILE, Endpoint.DELETE, _delete_file),
     ("POST", r"/v1beta/models/(?P<model>.+):batchGenerateContent", Endpoint.CREATE, _create),
     ("GET", _BATCHES, Endpoint.LIST, _list_batches),
-    ("GET", _BATCH, Endpoint.POLL, _poll),
+    ("GET", _BATCH, Endpoint.POLL, _operation),
     ("POST", f"{_BATCH}:cancel", Endpoint.CANCEL, _cancel),
     ("DELETE", _BATCH, Endpoint.DELETE, _delete),
 )

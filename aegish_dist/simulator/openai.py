@@ -38,9 +38,10 @@ from aegish_dist.simulator.dialect import (
     ErrorAnswer,
     ErrorForm,
     as_limit,
+    is_reported,
+    read_messages,
     refusal,
     stop_word,
-    text_of,
 )
 
 _STOP_WORDS = {
@@ -96,15 +97,11 @@ def read(body: dict[str, Any], model: str) -> ChatRequest | ErrorAnswer:
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
         return refusal("Missing required parameter: 'messages'.", "messages")
-    user, prompt_chars = "", 0
-    for place, message in enumerate(messages):
-        text = text_of(message.get("content")) if isinstance(message, dict) else None
-        if text is None:
-            field = f"messages[{place}].content"
-            return refusal(f"Invalid type for '{field}'.", field)
-        prompt_chars += len(text)
-        if message.get("role") == "user":
-            user = text
+    read = read_messages(messages, "content")
+    if isinstance(read, int):
+        field = f"messages[{read}].content"
+        return refusal(f"Invalid type for '{field}'.", field)
+    user, prompt_chars = read
     limit = body.get("max_completion_tokens", body.get("max_tokens"))
     return ChatRequest(model, user, prompt_chars, prompt_chars - len(user), as_limit(limit))
 
@@ -128,8 +125,8 @@ def answer_body(answer: Completion, call: Call) -> dict[str, Any]:
             }
         ],
     }
-    if (usage := _usage(answer.usage)) is not None:
-        body["usage"] = usage
+    if is_reported(answer.usage):
+        body["usage"] = _usage(answer.usage)
     if answer.upstream is not None:
         body["provider"] = answer.upstream
     return body
@@ -156,9 +153,7 @@ def headers(allowance: Allowance, call: Call) -> dict[str, str]:
     }
 
 
-def _usage(usage: Usage) -> dict[str, Any] | None:
-    if usage.input_tokens is None and usage.output_tokens is None:
-        return None
+def _usage(usage: Usage) -> dict[str, Any]:
     prompt, completion = usage.input_tokens or 0, usage.output_tokens or 0
     body: dict[str, Any] = {
         "prompt_tokens": prompt,
@@ -184,8 +179,10 @@ MAX_REQUESTS = 50_000
 MAX_BYTES = 200 * 2**20
 _WINDOW_S = 86_400
 _ENDPOINT = "/v1/chat/completions"
-_NO_FILE = "No such File object: file-{id}"
-_NO_BATCH = "No batch found with id 'batch_{id}'."
+MISSING = {
+    "file": "No such File object: file-{id}",
+    "batch": "No batch found with id 'batch_{id}'.",
+}
 _UNANSWERED = {
     Unanswered.EXPIRED: (
         "batch_expired",
@@ -216,7 +213,7 @@ async def _upload(call: BatchCall) -> Reply:
         return refusal(f"Invalid value for 'purpose': '{purpose}'.", "purpose")
     if "file" not in fields:
         return refusal("Missing required parameter: 'file'.", "file")
-    return BatchReply(_file_body(call.store.add_file(name, purpose, fields["file"]), call))
+    return _file_body(call.store.add_file(name, purpose, fields["file"]), call)
 
 
 async def _form(call: BatchCall) -> tuple[dict[str, bytes], str]:
@@ -249,30 +246,24 @@ def _file_body(file: StoredFile, _call: BatchCall) -> dict[str, Any]:
     }
 
 
-def _poll_file(call: BatchCall) -> Reply:
-    return BatchReply(_file_body(call.file(_NO_FILE), call))
+def _read_file(file: StoredFile, _call: BatchCall) -> Reply:
+    return BatchReply(file.content, {"Content-Type": "application/octet-stream"})
 
 
-def _read_file(call: BatchCall) -> Reply:
-    return BatchReply(call.file(_NO_FILE).content, {"Content-Type": "application/octet-stream"})
-
-
-def _delete_file(call: BatchCall) -> Reply:
-    file = call.file(_NO_FILE)
+def _delete_file(file: StoredFile, call: BatchCall) -> Reply:
     del call.store.files[file.id]
-    return BatchReply({"id": f"file-{file.id}", "object": "file", "deleted": True})
+    return {"id": f"file-{file.id}", "object": "file", "deleted": True}
 
 
 def _list_files(call: BatchCall) -> Reply:
     purpose = call.request.query.get("purpose")
     files = (file for file in call.store.files.values() if purpose in (None, file.purpose))
-    entries = listing(call, files, _file_body, (10_000, 10_000), "file-")
-    return BatchReply({"object": "list", **entries})
+    return {"object": "list"} | listing(call, files, _file_body, (10_000, 10_000), "file-")
 
 
 def _list_batches(call: BatchCall) -> Reply:
-    entries = listing(call, call.store.listed(), _describe, (20, 100), "batch_")
-    return BatchReply({"object": "list", **entries})
+    batches = call.store.listed()
+    return {"object": "list"} | listing(call, batches, _describe, (20, 100), "batch_")
 
 
 async def _create(call: BatchCall) -> Reply:
@@ -290,9 +281,7 @@ async def _create(call: BatchCall) -> Reply:
     if metadata is not None and not _is_metadata(metadata):
         return refusal("Invalid value for 'metadata'.", "metadata")
     facts = {"input_file_id": f"file-{file.id}", "metadata": metadata}
-    return BatchReply(
-        _describe(call.store.create(_requests(file.content), facts, _leave_files), call)
-    )
+    return _describe(call.store.create(_requests(file.content), facts, _leave_files), call)
 
 
 def _is_metadata(metadata: object) -> bool:
@@ -376,24 +365,19 @@ def _line_body(line: ResultLine, call: Call) -> dict[str, Any]:
     return body | {"response": response, "error": None}
 
 
-def _poll(call: BatchCall) -> Reply:
-    return BatchReply(_describe(call.batch(_NO_BATCH), call))
-
-
-def _cancel(call: BatchCall) -> Reply:
-    batch = call.batch(_NO_BATCH)
+def _cancel(batch: SimulatedBatch, call: BatchCall) -> Reply:
     if batch.has_ended:
         return refusal(f"Cannot cancel a batch with status '{batch.phase}'.")
-    batch.cancel(call.now_s)
-    return _poll(call)
+    batch.cancel()
+    return _describe(batch, call)
 
 
-def _describe(batch: SimulatedBatch, call: BatchCall) -> dict[str, Any]:
+def _describe(batch: SimulatedBatch, _call: BatchCall) -> dict[str, Any]:
     errors = [
         {"code": each.code, "message": each.message, "param": None, "line": each.line}
         for each in batch.problems
     ]
-    answered, failed = batch.counts(call.now_s)
+    answered, failed = batch.counts
     moments = {
         "in_progress_at": None if batch.phase is BatchPhase.VALIDATING else batch.created_s,
         "cancelling_at": batch.cancelled_s,
@@ -417,17 +401,17 @@ def _describe(batch: SimulatedBatch, call: BatchCall) -> dict[str, Any]:
 
 
 _FILES = "/v1/files"
-_FILE = rf"{_FILES}/file-(?P<id>[^/]+)"
+_FILE = rf"{_FILES}/file-(?P<file>[^/]+)"
 _BATCHES = "/v1/batches"
-_BATCH = rf"{_BATCHES}/batch_(?P<id>[^/]+)"
+_BATCH = rf"{_BATCHES}/batch_(?P<batch>[^/]+)"
 ROUTES: tuple[Route, ...] = (
     ("POST", _FILES, Endpoint.UPLOAD, _upload),
     ("GET", _FILES, Endpoint.LIST, _list_files),
-    ("GET", _FILE, Endpoint.POLL, _poll_file),
+    ("GET", _FILE, Endpoint.POLL, _file_body),
     ("GET", f"{_FILE}/content", Endpoint.RESULTS, _read_file),
     ("DELETE", _FILE, Endpoint.DELETE, _delete_file),
     ("POST", _BATCHES, Endpoint.CREATE, _create),
     ("GET", _BATCHES, Endpoint.LIST, _list_batches),
-    ("GET", _BATCH, Endpoint.POLL, _poll),
+    ("GET", _BATCH, Endpoint.POLL, _describe),
     ("POST", f"{_BATCH}/cancel", Endpoint.CANCEL, _cancel),
 )
