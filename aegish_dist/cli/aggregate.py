@@ -14,7 +14,7 @@ from aegish_dist.pipeline.runs import find_run
 @click.command()
 @run_id(default="latest")
 @with_opinions
-@click.option("--recount", is_flag=True, help="Count also what has not changed.")
+@click.option("--recount", is_flag=True, help="Count every model, also unchanged ones.")
 @as_json
 def aggregate(
     *,
@@ -27,8 +27,8 @@ def aggregate(
 
     No model is called. The same verdicts under the same rule give the same numbers, so a run can
     be scored again at any time, under any rule. Models whose verdicts have not changed since the
-    last snapshot are not counted again. `--scoring all` stands for every named rule set, of which
-    `--json` prints a list.
+    last snapshot are not counted again. `--scoring all` applies every named rule set, and
+    `--json` then prints a list.
     """
     workspace = open_workspace()
     found = find_run(workspace.engine, run_id)

@@ -62,10 +62,10 @@ def prune(
     dry_run: bool,
     yes: bool,
 ) -> None:
-    """Delete the runs that are older than an age, imported ones too.
+    """Delete runs older than an age, including imported ones.
 
     With --completions the runs stay, with outcome, reason, tokens, cost, times and every metric;
-    `reparse` and the texts of reports then lack the answers. Runs that workers are at are left out.
+    `reparse` and the texts of reports then lack the answers. Runs in progress are left out.
     """
     workspace = open_workspace()
     found = old_runs(workspace.engine, parsed_age(older_than), keep)
@@ -93,8 +93,8 @@ def prune(
 def delete(run: str, *, yes: bool) -> None:
     """Delete a run with its verdicts and snapshots.
 
-    A run that workers are at has to be paused or cancelled first. Its samples and its prompt go
-    with it, unless another run has them too; datasets that you imported stay.
+    Pause or cancel a run in progress first. Its samples and prompt are deleted too, unless
+    another run uses them. Imported datasets stay.
     """
     workspace = open_workspace()
     _delete(workspace, [_idle(look_at(workspace.engine, find_run(workspace.engine, run)))], yes=yes)
@@ -108,8 +108,8 @@ def delete(run: str, *, yes: bool) -> None:
 def archive(run: str, to: Path, *, deletes: bool, yes: bool) -> None:
     """Write a run to Parquet files, and compare them with the store.
 
-    Everything goes along: samples, prompt, verdicts, attempts, retries and snapshots. Nothing is
-    deleted without --delete, and then only what the archive was compared with.
+    An archive holds samples, prompt, verdicts, attempts, retries and snapshots. Nothing is
+    deleted without --delete, and with it only the rows that the archive was compared with.
     """
     workspace = open_workspace()
     found = look_at(workspace.engine, find_run(workspace.engine, run))
@@ -127,7 +127,7 @@ def archive(run: str, to: Path, *, deletes: bool, yes: bool) -> None:
 def restore(archive: Path) -> None:
     """Bring a run back from its archive, whole or not at all.
 
-    A run that is in the store and lacks completions gets these back.
+    A run whose completions were pruned gets them back.
     """
     restored = restore_run(open_workspace().engine, archive, Shown())
     named = f"run {restored.run_id} {restored.name}".strip()

@@ -53,9 +53,9 @@ from aegish_dist.report.quality import overlay_section
 def audit(run_id: str, opinion: Opinion, as_json: bool, **asked: Any) -> None:
     """List the commands and labels that deserve a second look.
 
-    Labels that the models' answers contradict, with the probability that they are wrong; commands
-    that models dispute, that all of them miss, or about which they change their minds between
-    epochs. No model is called.
+    Lists labels that the models' answers contradict, with the probability that they are wrong,
+    and commands that models dispute, that all models miss, or that a model answers differently
+    between epochs. No model is called.
     """
     engine = open_workspace().engine
     path: Path | None = asked["overlay_file"]

@@ -67,10 +67,9 @@ def list_models(as_json: bool) -> None:
 def check_(selection: list[str], as_json: bool, **options: Any) -> int:
     """Ask each model about one harmless command.
 
-    It is asked as a run with these options would ask: that finds a missing key, a wrong id or a
-    refused parameter before money is spent on a run. SELECTION is a list of model ids, `all` or
-    `available`; `all` when empty. The exit code is 1 when any of them does not answer with an
-    action.
+    The request is the same as in a run with these options, so a missing key, a wrong id or a
+    refused parameter shows before a run costs money. SELECTION is a list of model ids, `all` or
+    `available`. Default: `all`. The exit code is 1 when a model does not answer with an action.
     """
     from aegish_dist.pipeline.preflight import check_models  # noqa: PLC0415
 
@@ -199,8 +198,8 @@ def list_rules(as_json: bool) -> None:
 def show_rule(name: str) -> None:
     """Print a rule set as a file to edit.
 
-    Give the copy a name of its own, and pass it on with `--scoring FILE`. Of a file, what it
-    amounts to is printed: all findings, and the keys that it takes from another rule set.
+    Give the copy its own name and use it with `--scoring FILE`. For a file, the complete rule
+    set is printed, with all findings and the keys that it takes from another rule set.
     """
     from aegish_dist.pipeline.opinions import load_rule  # noqa: PLC0415  with the store
 

@@ -83,13 +83,13 @@ _EXIT_CODES = {
 def compare(opinion: Opinion, **options: Any) -> int:
     """Compare models on the same commands, and gate a candidate.
 
-    Differences of score, detection rate and acceptance rate with 95 % intervals, on the commands
-    that are scored on both sides. `--run-id` compares all pairs of a run's models; `--runs`
-    compares each model of the first run with itself in the others.
+    Shows differences of score, detection rate and acceptance rate with 95 % intervals, on the
+    commands that are scored on both sides. `--run-id` compares all pairs of a run's models;
+    `--runs` compares each model of the first run with itself in the others.
 
     With `--gate`, a candidate ships (exit code 0) when the interval of its difference lies above
-    -M, is worse (4) when it lies below, and is else inconclusive (5). The baseline is the first of
-    `--models` or `--runs`.
+    -M, is worse (4) when the interval lies below -M, and is otherwise inconclusive (5). The
+    baseline is the first of `--models` or `--runs`.
     """
     _check(options)
     form = "json" if options["as_json"] else options["form"]

@@ -127,7 +127,7 @@ def table_(path: Path, name: str | None) -> None:
 @datasets.command()
 @click.argument("path", type=FILE)
 def validate(path: Path) -> int:
-    """Check the labels of whatever can be imported.
+    """Check the labels of a file or checkout before it is imported.
 
     PATH is a JSONL, CSV or Parquet file, a JSON file of the aegish benchmark or a checkout of
     GTFOBins.

@@ -58,10 +58,10 @@ PORT = 9811
     help="Seconds between two readings of database, broker and limiter.",
 )
 def exporter(metrics_port: int | None, metrics_host: str | None, interval: float) -> None:
-    """Serve Prometheus what only the database, the broker and the limiter know.
+    """Serve fleet-wide metrics of database, broker and limiter to Prometheus.
 
-    Queues, workers, runs, spend against caps, aggregations, batches, tables, and the items that
-    workers are wanted for, which autoscaling follows. It needs AEGISH_DIST_BROKER_URL and
+    Queues, workers, runs, spend against caps, aggregations, batches, tables, and the number of
+    items that need workers, for autoscaling. It needs AEGISH_DIST_BROKER_URL and
     AEGISH_DIST_DATABASE_URL, and no key. One per fleet is enough; it writes nothing.
     """
     workspace = open_workspace()
@@ -90,9 +90,9 @@ def exporter(metrics_port: int | None, metrics_host: str | None, interval: float
 )
 @as_json
 def doctor(*, fleet: bool, as_json: bool) -> int:
-    """Tell what is configured, reachable and wrong, each with its remedy.
+    """Check the configuration and the servers, and say how to mend what is wrong.
 
-    The exit code is 1 when something has to be mended.
+    The exit code is 1 when something is wrong.
     """
     from aegish_dist.pipeline.doctor import examine, examine_fleet  # noqa: PLC0415  needs Celery
 

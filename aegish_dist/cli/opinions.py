@@ -28,7 +28,7 @@ _OF_AN_OPINION = (
         "--targets",
         type=click.Path(path_type=Path),
         metavar="FILE",
-        help="The values that PASS; default: those of the reference benchmark.",
+        help="Values from which a metric is a PASS. Default: the reference benchmark's.",
     ),
     click.option(
         "--overlay",

@@ -24,8 +24,7 @@ from aegish_dist.statistics.repeats import Design
     type=FiniteRange(0, 1, min_open=True),
     required=True,
     metavar="M",
-    help="Difference of scores to tell apart, such as 0.02; of one model how exact its score is"
-    " to be.",
+    help="Difference of scores to detect, such as 0.02; for one model, the precision of its score.",
 )
 @click.option(
     "--models",
@@ -51,10 +50,10 @@ from aegish_dist.statistics.repeats import Design
 )
 @as_json
 def plan(run_id: str, opinion: Opinion, as_json: bool, **asked: Any) -> None:
-    """Say how many commands and epochs would decide, from a pilot run.
+    """Estimate from a pilot run how many commands and epochs would decide.
 
-    The pilot's answers tell how much commands differ and, with two epochs or more, how much a
-    command's answers do; its verdicts tell what a call takes. No model is called.
+    The pilot's answers show how much commands differ and, with two or more epochs, how much the
+    answers to one command differ. Its verdicts show the cost of a call. No model is called.
     """
     engine = open_workspace().engine
     found = plan_from_pilot(engine, find_run(engine, run_id), opinion, **asked)

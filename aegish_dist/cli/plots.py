@@ -78,12 +78,13 @@ def _list(context: click.Context, _: click.Parameter, wanted: bool) -> None:
 def plots(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) -> None:
     """Draw a run's plots, each into a file of its own.
 
-    One file per plot and format, such as `score-by-cost.svg`. Each one says in its caption what is
-    drawn, of how many commands, and which interval; below it stand run, snapshot and rule set. A
-    plot that the run has no data for, such as cost where none is known, is named with the reason.
+    One file per plot and format, such as `score-by-cost.svg`. Each caption says what is drawn,
+    over how many commands and with which interval, and names run, snapshot and rule set. A plot
+    without data, such as cost where no price is known, is left out, and the reason is printed.
 
-    The specifications of `--format vega` are Vega-Lite: edit one, and draw it by any tool that
-    reads that. Drawing needs `pip install 'aegish-dist[plots]'`; writing specifications does not.
+    The specifications of `--format vega` are Vega-Lite: edit one, and draw it with any tool that
+    reads Vega-Lite. Drawing needs `pip install 'aegish-dist[plots]'`, writing specifications does
+    not.
     """
     if set(options["forms"]) != {"vega"}:
         converter()

@@ -111,15 +111,16 @@ def report(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) 
     """Print a run's leaderboard and details.
 
     Rates with 95 % intervals, PASS or FAIL against the targets, detection by category, error
-    classes, latency and cost. Without `--snapshot` the report is of the verdicts as they are now.
+    classes, latency and cost. Without `--snapshot` it shows the verdicts as they are now.
 
     A table is brief; `--sections all` adds differences between models, intervals by category,
-    failures over time, parts of the time, reliability of stated confidence, and provenance with the
-    commands that make the run once more. `json` has everything, all pairs of models included.
+    failures over time, parts of the time, reliability of stated confidence, and provenance with
+    the commands that repeat the run. `json` has everything, including all pairs of models.
 
     With `--fail-under`, a line on standard error names each model and metric that misses its
-    threshold. An interval wholly below gives 4, one that holds the threshold 5: more commands may
-    decide. Undefined metrics give 5.
+    threshold. Exit code 4 means that an interval lies wholly below its threshold. Exit code 5
+    means that an interval contains it, so that more commands may decide, or that a metric is
+    undefined.
     """
     form, sections = options["form"], options["sections"]
     if sections is not None and form not in IN_SECTIONS:

@@ -77,12 +77,13 @@ Examples:
     required=True,
     callback=comma_list,
     metavar="ID[,ID...]|all|available",
-    help="Models to ask; `models list` shows them. `available`: those of `all` with a key here.",
+    help="Models to ask; `models list` shows them. `available`: the models of `all` with a key"
+    " here.",
 )
 @names(
     "--dataset",
     "NAME",
-    "Datasets to ask, repeatable; NAME@RUN for those of a run. Default: all bundled ones.",
+    "Datasets to ask, repeatable; NAME@RUN takes one of a run. Default: all bundled ones.",
 )
 @click.option(
     "--categories",
@@ -246,15 +247,15 @@ Examples:
 @run_id()
 @names("--models", "ID[,ID...]", "Models to ask as well.")
 @click.option("--epochs", type=click.IntRange(1, 1000), help="Ask every sample this often, in all.")
-@names("--dataset", "NAME", "Datasets to ask as well, repeatable; NAME@RUN for those of a run.")
+@names("--dataset", "NAME", "Datasets to ask as well, repeatable; NAME@RUN takes one of a run.")
 @raised_caps
 @with_checks
 def extend(**options: Any) -> int:
-    """Ask more of a run: further models, repeats or datasets.
+    """Add models, repeats or datasets to a run.
 
-    What is new is checked and estimated as by `submit`, and only that is asked: with the prompt and
-    the parameters of the run, so that all its verdicts can be compared. Without a configured broker
-    it is worked on here until the run is complete.
+    The additions are checked and priced as by `submit`, and only they are asked, with the prompt
+    and parameters of the run, so that all verdicts of the run can be compared. Without a
+    configured broker this command works on them until the run is complete.
     """
     if not (options["models"] or options["epochs"] or options["dataset"]):
         raise click.UsageError("say what to add: --models, --epochs or --dataset")
@@ -290,7 +291,7 @@ def extend(**options: Any) -> int:
 def pause(run_id: str, as_json: bool) -> None:
     """Stop asking a run's models for a while.
 
-    Workers begin no further call of it within a second, wherever they run. Calls in flight finish
+    Within a second no worker begins another call of the run. Calls in flight finish
     and are stored, and nothing is lost or paid for twice. `resume` goes on.
     """
     _hold(run_id, RunPause.PAUSED, as_json=as_json)
@@ -302,7 +303,7 @@ def pause(run_id: str, as_json: bool) -> None:
 def cancel(run_id: str, as_json: bool) -> None:
     """Stop asking a run's models.
 
-    Workers begin no further call of it within a second, wherever they run. Calls in flight finish
+    Within a second no worker begins another call of the run. Calls in flight finish
     and are stored, and nothing is lost or paid for twice. Waiting messages are dropped; `resume`
     goes on.
     """
@@ -338,11 +339,11 @@ def resume(
     max_cost_per_model: float | None,
     as_json: bool,
 ) -> int:
-    """Enqueue whatever of a run has no verdict.
+    """Ask every item of a run that has no verdict yet.
 
-    After `pause`, a crash, a flushed broker, an interrupt, a cap on the cost that was reached or a
-    model that was parked, which is tried again at once: nothing that is stored is asked again, and
-    nothing is stored twice. What ended in an error has its verdict: `retry` asks it again.
+    Use it after `pause`, a crash, an interrupt or a flushed broker, and to raise a cost cap that
+    a run has reached. Parked models are tried again at once. Nothing that has a verdict is asked
+    again; for items that ended in an error there is `retry`.
     """
     from aegish_dist.pipeline.control import resume_run  # noqa: PLC0415
 
@@ -376,12 +377,12 @@ def resume(
 @wait
 @as_json
 def retry(run_id: str, outcome: list[str], models: list[str], wait: bool, as_json: bool) -> int:
-    """Ask again what ended in some outcomes.
+    """Ask items again that ended in the given outcomes.
 
-    After a wrong key, a provider that was away or a time limit that was too short. Earlier verdicts
-    stay, and reports count the newest of each item. What an earlier retry is still to ask is not
-    planned a second time; `resume` enqueues it again. TIMEOUT_ERROR and FORMAT_ERROR also hold what
-    a model answered without a verdict: asking that again favours models that are unreliable.
+    Use it after a wrong key, an outage of a provider or too short a time limit. Earlier verdicts
+    stay, and reports count the newest verdict of each item. Items of an earlier retry that still
+    wait are not planned a second time; `resume` enqueues them. TIMEOUT_ERROR and FORMAT_ERROR
+    include answers without a readable verdict: asking those again favours unreliable models.
     """
     from aegish_dist.pipeline.control import outcomes_named, retry_run  # noqa: PLC0415
 

@@ -255,7 +255,10 @@ def _note(passed: _Counted, output: Path | None) -> None:
 @with_opinion
 @names("--models", "ID[,ID...]", "Verdicts of these models. Default: all.")
 @click.option(
-    "--dataset", type=Utf8(), metavar="NAME", help="Where several datasets hold the command."
+    "--dataset",
+    type=Utf8(),
+    metavar="NAME",
+    help="Choose one, if several datasets hold the command.",
 )
 @click.option("--full", is_flag=True, help="Print long texts whole.")
 @as_json
@@ -271,9 +274,10 @@ def show(
 ) -> None:
     """Show one command and every verdict about it.
 
-    SAMPLE is a sample id, its first digits, a command, or a text that stands in one command alone.
-    Of every model, epoch and retry: completion, reason, tokens, cost, times, and the attempts that
-    failed. Texts of models are shown with everything invisible escaped; `--json` has them exact.
+    SAMPLE is a sample id, its first digits, a command, or a text that occurs in only one
+    command. Shows completion, reason, tokens, cost, times and failed attempts of every model,
+    epoch and retry. Invisible characters in texts of models are escaped; `--json` has the exact
+    texts.
     """
     from aegish_dist.pipeline.runs import find_run  # noqa: PLC0415
     from aegish_dist.pipeline.verdicts import show_sample  # noqa: PLC0415
@@ -296,7 +300,7 @@ def import_(files: tuple[Path, ...], name: str, as_json: bool) -> None:
     """Store recorded verdicts as one run.
 
     FILES are logs of Inspect AI (.eval), verdict lines (.jsonl) or the same as .parquet. A wrong
-    line stops the import, and nothing of it is kept.
+    line stops the import, and nothing is stored.
     """
     from aegish_dist.pipeline.verdict_files import import_verdicts  # noqa: PLC0415
 
@@ -358,13 +362,13 @@ def export(
 
     `jsonl` and `parquet` have one record per verdict; importing them gives the same run.
     `--correct` adds a column for each rule set, such as `correct_aegish-5.3`: true, false, or null
-    where the rule set leaves the verdict out. It is an opinion, so importing passes over it.
+    where the rule set leaves the verdict out. It is an opinion, so `import` ignores it.
 
     `inspect` writes a log of Inspect AI for each model and dataset into a folder, for
     `inspect view --log-dir DIR` and `samples_df`; importing the logs gives the same run as well.
     Each rule set of --correct is a scorer; without it there is one, aegish-5.3. An unscored verdict
-    is an error sample, never a 0. Logs of the same run are replaced; other files stay, and one that
-    is in the way stops the export.
+    is an error sample, never a 0. Logs of the same run are replaced; other files stay, and a
+    foreign file with the name of a log stops the export.
 
     `every-eval-ever` writes a record of Every Eval Ever 0.3.0 for each model and rule set of
     --correct, with score, interval and method of every metric, and beside it a line for each scored
@@ -436,9 +440,9 @@ def recover_(files: tuple[Path, ...]) -> None:
 def reparse(run_id: str, dry_run: bool, limit: int, as_json: bool) -> None:
     """Read stored completions again with today's parser.
 
-    No model is called, and completions never change: only what was read in them, which is outcome,
-    reason and confidence. Lists the verdicts whose outcome is another one now. Snapshots of before
-    stay; the next `report` or `aggregate` counts again.
+    No model is called, and completions never change: only outcome, reason and confidence are
+    read again. Lists the verdicts whose outcome changes. Earlier snapshots stay; the next
+    `report` or `aggregate` counts again.
     """
     from aegish_dist.cli.status_view import Shown  # noqa: PLC0415
     from aegish_dist.core.parsing import PARSER_VERSION  # noqa: PLC0415

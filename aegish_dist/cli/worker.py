@@ -17,7 +17,7 @@ import click
 @click.option(
     "--aggregate-only",
     is_flag=True,
-    help="Call no model: make the snapshots of runs that are complete, and those asked for.",
+    help="Call no model: only make snapshots of complete runs.",
 )
 @click.option("--concurrency", "-c", type=click.IntRange(1), help="Calls in flight at most.")
 @click.option(
