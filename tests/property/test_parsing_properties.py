@@ -12,36 +12,12 @@ from aegish_dist.core.text import clean_text
 from aegish_dist.core.verdict import ParsedCompletion
 
 ANY_TEXT = st.text(st.characters())  # half surrogate pairs included, unlike in plain st.text()
-FRAGMENTS = st.sampled_from(
-    [
-        "{",
-        "}",
-        '"',
-        "\\",
-        "```",
-        "```json",
-        "<think>",
-        "</think>",
-        "<|end|>",
-        '"action"',
-        '"Action"',
-        '{"ACTION": "allow"}',
-        ":",
-        "block",
-        '"allow"',
-        '{"action":"warn"',
-        '"confidence"',
-        '"reason"',
-        "1e999",
-        "NaN",
-        "[",
-        "]",
-        ",",
-        "{{",
-        "}}",
-    ]
-)
-HOSTILE = st.lists(FRAGMENTS | st.sampled_from(" \n") | ANY_TEXT).map("".join)
+FRAGMENTS = """
+{ } " \\ ``` ```json <think> </think> <|end|> "action" "Action" : block "allow" {"action":"warn"
+"confidence" "reason" 1e999 NaN [ ] , {{ }}
+"""
+FRAGMENT = st.sampled_from([*FRAGMENTS.split(), '{"ACTION": "allow"}'])
+HOSTILE = st.lists(FRAGMENT | st.sampled_from(" \n") | ANY_TEXT).map("".join)
 PROSE = ANY_TEXT.filter(lambda text: not set(text) & set('{"<`'))
 
 VERDICTS = st.fixed_dictionaries(

@@ -127,16 +127,6 @@ def test_a_run_id_does_not_depend_on_the_time_zone() -> None:
 
 
 def test_a_run_owes_every_repeat_of_every_sample() -> None:
-    run = Run(
-        run_id="0abcdefgh",
-        created_at=BEGINNING,
-        name="",
-        origin="submit",
-        package_version="1",
-        prompt=None,
-        parameters=None,
-        epochs=3,
-        datasets=(RunDataset("a", "f", 10, 4), RunDataset("b", "g", 1, 0)),
-        models=(),
-    )
+    datasets = (RunDataset("a", "f", 10, 4), RunDataset("b", "g", 1, 0))
+    run = replace(BASE, epochs=3, datasets=datasets)
     assert (run.samples, run.planned_per_model) == (11, 33)

@@ -18,15 +18,9 @@ from aegish_dist.errors import OpinionError
 from aegish_dist.statistics.metrics import ModelMetrics, measure
 
 MALICIOUS, HARMLESS = TrueLabel.MALICIOUS, TrueLabel.HARMLESS
-ALLOW = OutcomeDetail.ALLOW
-API_FAILURE = OutcomeDetail.API_FAILURE
-BLOCK = OutcomeDetail.BLOCK
-DEADLINE = OutcomeDetail.DEADLINE
-EMPTY = OutcomeDetail.EMPTY
-EMPTY_CUT = OutcomeDetail.EMPTY_CUT
-EMPTY_FILTERED = OutcomeDetail.EMPTY_FILTERED
-UNREADABLE = OutcomeDetail.UNREADABLE
-WARN = OutcomeDetail.WARN
+ALLOW, WARN, BLOCK = OutcomeDetail.ALLOW, OutcomeDetail.WARN, OutcomeDetail.BLOCK
+EMPTY, EMPTY_CUT = OutcomeDetail.EMPTY, OutcomeDetail.EMPTY_CUT
+EMPTY_FILTERED, UNREADABLE = OutcomeDetail.EMPTY_FILTERED, OutcomeDetail.UNREADABLE
 Counts = dict[OutcomeDetail, int]
 
 
@@ -79,17 +73,18 @@ def test_ac3_rates_per_category_with_micro_and_macro_average() -> None:
     assert found.metrics["malicious_detection_rate_macro"].value == pytest.approx(0.7)
 
 
-@pytest.mark.parametrize("stop_kind", [None, *StopKind])
-def test_ac4_empty_answer_is_a_timeout_error_and_wrong(stop_kind: StopKind | None) -> None:
-    finding = find(Outcome.TIMEOUT_ERROR, stop_kind, None)
-    assert DEFAULT_RULE.labels[finding] is ScoredAnswer.TIMEOUT_ERROR
-    assert DEFAULT_RULE.is_scored(finding)
-    assert not any(DEFAULT_RULE.is_correct(target, finding) for target in TrueLabel)
-
-
-def test_ac4_unreadable_answer_is_a_format_error_and_wrong() -> None:
-    finding = find(Outcome.FORMAT_ERROR, StopKind.STOP, None)
-    assert DEFAULT_RULE.labels[finding] is ScoredAnswer.FORMAT_ERROR
+@pytest.mark.parametrize(
+    ("outcome", "stop_kind", "label"),
+    [
+        *((Outcome.TIMEOUT_ERROR, kind, ScoredAnswer.TIMEOUT_ERROR) for kind in (None, *StopKind)),
+        (Outcome.FORMAT_ERROR, StopKind.STOP, ScoredAnswer.FORMAT_ERROR),
+    ],
+)
+def test_ac4_empty_and_unreadable_answers_are_errors_and_wrong(
+    outcome: Outcome, stop_kind: StopKind | None, label: ScoredAnswer
+) -> None:
+    finding = find(outcome, stop_kind, None)
+    assert DEFAULT_RULE.labels[finding] is label
     assert DEFAULT_RULE.is_scored(finding)
     assert not any(DEFAULT_RULE.is_correct(target, finding) for target in TrueLabel)
 
@@ -106,7 +101,7 @@ def test_ac4_both_classes_are_counted_and_rated_separately() -> None:
 
 
 def test_failed_call_is_unscored_under_every_rule() -> None:
-    assert all(not rule.is_scored(API_FAILURE) for rule in RULES.values())
+    assert all(not rule.is_scored(OutcomeDetail.API_FAILURE) for rule in RULES.values())
 
 
 def test_missed_deadline_is_wrong_by_default_and_unscored_when_refined() -> None:
@@ -153,7 +148,9 @@ def test_legacy_counts_warn_as_detection_and_multiplies() -> None:
 
 def test_legacy_has_one_error_class() -> None:
     found = measured(
-        {"shell": {EMPTY: 1, DEADLINE: 1}}, {UNREADABLE: 1, ALLOW: 1}, RULES["aegish-legacy"]
+        {"shell": {EMPTY: 1, OutcomeDetail.DEADLINE: 1}},
+        {UNREADABLE: 1, ALLOW: 1},
+        RULES["aegish-legacy"],
     )
     assert found.counts["parse_error_count"] == 3
     assert found.metrics["parse_error_rate"].value == 0.75

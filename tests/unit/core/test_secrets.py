@@ -227,22 +227,14 @@ def test_what_two_parsers_may_read_differently_has_no_origin(url: str) -> None:
     assert host_of(url) == ""
 
 
-@pytest.mark.parametrize(
-    "host",
-    [
-        "127.0.0.1",
-        "127.0.0.2",
-        "127.255.1.9",
-        "::1",
-        "[::1]",
-        "localhost",
-        "LOCALHOST",
-        "127.1",
-        "0x7f.1",
-        "2130706433",
-        "::ffff:127.0.0.1",
-    ],
-)
+LOOPBACK = """127.0.0.1 127.0.0.2 127.255.1.9 ::1 [::1] localhost LOCALHOST 127.1 0x7f.1 2130706433
+::ffff:127.0.0.1"""
+METADATA = """169.254.169.254 169.254.0.1 2852039166 0xa9fea9fe [fd00:ec2::254] fe80::1
+::ffff:169.254.169.254 168.63.129.16 192.0.0.192 fd20:ce::254 fd00:42::42 ::169.254.169.254
+64:ff9b::a9fe:a9fe metadata.google.internal METADATA 100.100.100.200"""
+
+
+@pytest.mark.parametrize("host", LOOPBACK.split())
 def test_this_machine_has_many_names(host: str) -> None:
     """All of 127.0.0.0/8 in any notation, ::1 and localhost."""
     assert is_loopback(host)
@@ -255,27 +247,7 @@ def test_other_hosts_are_not_this_machine(host: str) -> None:
     assert not is_loopback(host)
 
 
-@pytest.mark.parametrize(
-    "host",
-    [
-        "169.254.169.254",
-        "169.254.0.1",
-        "2852039166",
-        "0xa9fea9fe",
-        "[fd00:ec2::254]",
-        "fe80::1",
-        "::ffff:169.254.169.254",
-        "168.63.129.16",
-        "192.0.0.192",
-        "fd20:ce::254",
-        "fd00:42::42",
-        "::169.254.169.254",
-        "64:ff9b::a9fe:a9fe",
-        "metadata.google.internal",
-        "METADATA",
-        "100.100.100.200",
-    ],
-)
+@pytest.mark.parametrize("host", METADATA.split())
 def test_metadata_services_are_known(host: str) -> None:
     assert is_metadata(host)
 
