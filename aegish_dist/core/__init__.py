@@ -1,5 +1,1 @@
-"""The pure core: records, parsing, scoring and statistics.
-
-No I/O, no clock, no environment, no hidden randomness. Everything here is a function of its
-arguments, so the same verdicts always give the same numbers.
-"""
+"""The pure core: no I/O, no clock, no environment, no hidden randomness."""

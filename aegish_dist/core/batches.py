@@ -1,8 +1,7 @@
 """Batches: requests that a provider answers within a day, at half the price of live calls.
 
-A batch holds requests of one model of one run. The provider gives each result the name under which
-it got the request, so that an item is found again whatever the order of the results is. Here are
-the records and the decisions; `pipeline/batches` asks the store and the provider.
+A batch holds requests of one model of one run. Results come in any order; each has the name that
+its request was given. `pipeline/batches` asks the store and the provider.
 """
 
 import re
@@ -21,8 +20,7 @@ from aegish_dist.core.verdict import Completion
 from aegish_dist.errors import ProviderError
 
 BATCH_WINDOW_S = 86_400
-"""Seconds within which all three vendors mean to answer a batch. OpenAI and Anthropic then end it,
-finished or not; Gemini ends it after twice as long."""
+"""Vendors mean to answer within it; OpenAI and Anthropic then end a batch, Gemini later."""
 TOKEN_CHARACTERS = 16  # characters of a batch's token: lower-case letters and digits
 _ALPHABET = string.ascii_lowercase + string.digits
 _NAME = re.compile(
@@ -64,15 +62,13 @@ class BatchRequest:
 class Unanswered(StrEnum):
     """Why a provider answered a request of a batch with neither a completion nor an error."""
 
-    EXPIRED = "expired"
-    """The batch ended at the end of its window before the request was begun; not charged."""
+    EXPIRED = "expired"  # the batch ended before the request was begun; not charged
     CANCELLED = "cancelled"  # the batch was cancelled before the request was begun; not charged
 
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
-    name: str
-    """The name that the request was given; untrusted."""
+    name: str  # the name that the request was given; untrusted
     answer: Completion | ProviderError | Unanswered
 
 
@@ -81,8 +77,7 @@ class BatchReport:
     ended: bool
     """Whether its results can be read: completed, expired, cancelled or failed as a whole."""
     status: str
-    succeeded: int | None = None
-    """Requests answered so far; None where the provider does not say."""
+    succeeded: int | None = None  # requests answered so far; None where the provider does not say
     failed: int | None = None
     problem: str | None = None
     """Why it failed as a whole, in the provider's words; None when it did not."""
@@ -103,8 +98,7 @@ class BatchTotals:
     batches: int
     open: int
     requests: int
-    answered: int
-    """Items of open ones that the provider says are answered."""
+    answered: int  # items of open ones that the provider says are answered
     oldest_s: float | None = None
     """Seconds since the oldest open one was handed over; None when none was."""
     expected_usd: Decimal | None = None
@@ -112,8 +106,7 @@ class BatchTotals:
     problem: str | None = None
     """The newest problem of open ones, or else of the newest; None when there is none."""
     states: Mapping[BatchState, int] = field(default_factory=dict)
-    starts_in_s: float = 0.0
-    """Seconds until its items are asked in batches; 0 when they are."""
+    starts_in_s: float = 0.0  # seconds until its items are asked in batches; 0 when they are
     live: int = 0
     """Items that are asked live because batches gave no answer; counted while none is open."""
 
@@ -122,8 +115,7 @@ MAX_TRIES = 3  # batches after which an item that got no verdict in any of them 
 POLL_SHARE = 0.1  # a batch is looked at again after this share of its age
 MAX_DOUBLINGS = 16
 UNKNOWN_AFTER_S = 2 * BATCH_WINDOW_S + 7_200
-"""Seconds after which a batch that its provider does not know is taken to have ended: Gemini's end
-last, after two windows."""
+"""Gemini's end last, after two windows; one that is unknown then has ended"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,11 +143,7 @@ class BatchPace:
         return min(self.longest_s, max(self.first_s, age_s * POLL_SHARE))
 
     def after_failures_s(self, failures: int, asked_s: float | None = None) -> float:
-        """Return the seconds until the next request after so many that failed in a row.
-
-        Args:
-            asked_s: Seconds that the provider asked to wait; None: it did not say.
-        """
+        """Return the pause before the next request; `asked_s` is what the provider asked for."""
         doubled_s = self.first_s * float(2 ** min(failures - 1, MAX_DOUBLINGS))
         return max(min(self.longest_s, doubled_s), asked_s or 0.0)
 
@@ -167,10 +155,9 @@ def may_exist(status: int | None) -> bool:
 
 
 def is_permanent(error_class: ErrorClass) -> bool:
-    """Return whether an errored result is the row's own, if the model answers others.
+    """Return whether an errored result is the row's own: its request was refused.
 
-    As with a live call that is not tried again: its request was refused. All other classes pass,
-    or belong to the key, the account or the host, and the item is asked again.
+    All other errors pass, or belong to key, account or host: the item is asked again.
     """
     return KINDS[error_class] == KINDS[ErrorClass.BAD_REQUEST]
 
@@ -193,12 +180,7 @@ class BatchSelection:
 def next_batch(
     items: Iterable[SizedItem], limits: BatchLimits, left_usd: Decimal | None
 ) -> BatchSelection:
-    """Take the items of the next batch from the front of those that are missing.
-
-    Args:
-        items: Those that are in no batch; read no further than the batch goes.
-        left_usd: Money that the caps leave; None: no cap.
-    """
+    """Take the next batch from the front of items that are in none; `left_usd` None: no cap."""
     taken: list[BatchItem] = []
     size, usd, known, short = 0, Decimal(0), True, False
     for each in items:

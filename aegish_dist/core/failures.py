@@ -1,12 +1,9 @@
 """The one rule for failed calls: whose trouble a failure is, and what becomes of the item.
 
-A failure is the row's own (stored as its outcome), the model's (a deadline missed while others are
-answered), or trouble of the key, the account, the host or the parameters. Trouble is never a
-verdict: the item goes back to its queue, the model is parked after some failures in a row in the
-fleet, and probes find out when it ends. `docs/failures.md` has the rule as a table. Below it, the
-failures of a run counted by time.
-
-Pure: the caller calls, waits and asks for the evidence.
+A failure is the row's own (stored as its outcome), the model's, or trouble of key, account, host or
+parameters. Trouble is never a verdict: the item goes back to its queue, the model is parked after
+some failures in a row in the fleet, and probes find out when the trouble ends. `docs/failures.md`
+has the rule as a table. Pure: the caller calls, waits and asks for the evidence.
 """
 
 import math
@@ -21,21 +18,18 @@ from aegish_dist.core.outcome import ErrorClass, Outcome
 BASE_S = 1.0  # longest wait after the first failed attempt; doubles with each one
 CAP_S = 60.0  # longest wait that the provider did not ask for
 LONGEST_RETRY_AFTER_S = 300.0
-"""A provider that asks for more has its model parked until then; no item is held for so long."""
+"""A model whose provider asks for more is parked; no item is held for so long."""
 LAST_PROBES = 5
-"""Failed probes of a parked model after which a probe that was paid for settles its item, so that a
-run with a provider that never answers ends after a bounded number of calls."""
+"""Failed probes of a parked model after which a charged probe settles its item: bounds the
+calls."""
 
 
 class Proof(IntEnum):
     """The least that must be known for a failure to be the row's own, from hard to easy."""
 
     NEVER = 0  # it never is
-    ANSWER_MEANWHILE = 1
-    """A call begun later was answered in this process: the model works, but not for this row."""
-    ANSWER_IN_RUN = 2
-    """Or else: the model has answered in this run, so key, host and parameters are right, and it is
-    not parked."""
+    ANSWER_MEANWHILE = 1  # a later call was answered in this process: the model works
+    ANSWER_IN_RUN = 2  # or else: the model has answered in this run and is not parked
     CIRCUIT_CLOSED = 3  # or else: the circuit of the model is closed
 
 
@@ -45,17 +39,12 @@ class Kind:
 
     proof: Proof
     outcome: Outcome = Outcome.API_ERROR
-    attempts: int = 1
-    """Calls for an item, the first included, before `proof` is looked for."""
+    attempts: int = 1  # calls for an item, the first included, before `proof` is looked for
     alive: bool = False
-    """Whether the model was there and turned the call down; any other failure counts for the
-    breaker, and many in a row park the model."""
-    pauses: bool = False
-    """Whether a Retry-After speaks of the model, not of the one call."""
-    charged: bool = False
-    """Whether the provider may have worked on the call: it counts as much as was expected."""
-    ends_probing: bool = False
-    """Whether a probe may settle its item after `LAST_PROBES`."""
+    """Whether the model turned the call down; other failures count for the breaker."""
+    pauses: bool = False  # whether a Retry-After speaks of the model, not of the one call
+    charged: bool = False  # whether the provider may have worked on it: expected usage counts
+    ends_probing: bool = False  # whether a probe may settle its item after `LAST_PROBES`
 
 
 KINDS = {
@@ -75,8 +64,8 @@ KINDS = {
     ),
 }
 FORBIDDEN = Kind(Proof.ANSWER_MEANWHILE)
-"""Meaning of a 403. Either the provider refuses the key, or a firewall in front of the provider
-takes a command for an attack; in the second case other calls with the same key are answered."""
+"""Either the provider refuses the key, or a firewall takes a command for an attack; in the second
+case other calls with the same key are answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +76,7 @@ class Failure:
     probe: bool = False
     status: int | None = None
     cut: bool = False
-    """Whether the connection broke after a long wait for the answer, which may be paid for."""
+    """The connection broke after a long wait for the answer, which may be paid for."""
 
     @property
     def kind(self) -> Kind:
@@ -99,11 +88,10 @@ class Failure:
 class Evidence:
     """Facts about the model beside the failure."""
 
-    circuit_open: bool = False
-    """Whether its circuit is open: it is not called, except by probes."""
+    circuit_open: bool = False  # whether its circuit is open: it is not called, except by probes
     failed_probes: int = 0
     answered: bool | None = None
-    """Whether a call begun later was answered; None: not yet, but one is under way."""
+    """A call begun later was answered; None: not yet, but one is under way."""
     answered_in_run: bool | None = None
     """Whether the store has an answer of it in this run; None: not asked yet."""
 
@@ -129,14 +117,11 @@ class Step(StrEnum):
 
 
 def decide(failure: Failure, evidence: Evidence, jitter: float) -> RetryAfter | GiveUp | Step:
-    """Decide what follows a failed attempt.
+    """Decide what follows a failed attempt: a wait, the outcome to store, or another step.
 
-    Args:
-        jitter: A random number in [0, 1), so that a fleet does not retry in step.
-
-    Returns:
-        A wait, the outcome to store, or another step. The wait begins at the longer of half the
-        backoff and the provider's Retry-After; jitter adds up to half the backoff.
+    A wait begins at the longer of half the backoff and the provider's Retry-After; `jitter` in [0,
+    1)
+    adds up to half the backoff, so that a fleet does not retry in step.
     """
     kind = failure.kind
     asked_s = failure.retry_after_s or 0.0
@@ -181,17 +166,12 @@ def counts_for_pause(error_class: ErrorClass, retry_after_s: float | None) -> bo
 RAMP = " .:-=+*#%@"
 """From no failed attempt to the most of a row."""
 
-STRETCHES = 60
-"""Stretches of time that failures are counted in at the most, where nothing else is asked for."""
+STRETCHES = 60  # the most, where nothing else is asked for
 _STRETCHES_S = (1, 5, 10, 30, 60, 300, 600, 1_800, 3_600, 10_800, 21_600, 43_200, 86_400)
 
 
 def stretch_of(span: timedelta) -> int:
-    """Return the seconds of a stretch, so that no more than `STRETCHES` of them cover a span.
-
-    Args:
-        span: From the first failure to the last, not negative.
-    """
+    """Return the seconds of a stretch, so that at most `STRETCHES` of them cover a span >= 0."""
     # Stretches begin at multiples of their length, so the ends of a span may lie in two more.
     least = span.total_seconds() / (STRETCHES - 1)
     for seconds in _STRETCHES_S:
@@ -208,12 +188,10 @@ class TimedFailures:
     """When the stretch begins, in UTC; None where an import did not say, and over all."""
     model: str
     error_class: ErrorClass
-    attempts: int
-    """Failed attempts, those included after which another one succeeded."""
+    attempts: int  # failed attempts, those included after which another one succeeded
     verdicts: int
     statuses: tuple[int, ...]
-    message: str
-    """The provider's words at the newest attempt, masked; foreign text, empty without any."""
+    message: str  # the provider's words at the newest attempt, masked
     first_at: datetime | None
     last_at: datetime | None
 
@@ -248,12 +226,7 @@ def _sum(rows: list[TimedFailures]) -> TimedFailures:
 
 
 def timeline(rows: Iterable[TimedFailures], first: datetime, last: datetime, width: int) -> str:
-    """Draw failures over time in characters of `RAMP`.
-
-    Args:
-        first: Where the first character begins.
-        last: Where the last character ends, or lies; not before `first`.
-    """
+    """Draw failures from `first` to `last`, not before it, in characters of `RAMP`."""
     counts = [0] * width
     stretch = (last - first).total_seconds() / width or 1.0
     for row in rows:

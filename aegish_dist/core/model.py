@@ -1,10 +1,8 @@
 """A model as a worker calls it: wire format, limits, parameters, price; fixed for a run at submit.
 
-`WireFormat` is the one table of the protocols. A format that goes over the network is one entry
-here and two modules of its name: `providers/NAME.py` encodes requests and decodes answers,
-`simulator/NAME.py` speaks the server's side. docs/how-to/add-a-wire-format.md adds one.
-
-Prices are per call, not per sum of calls: tiers depend on the size of each prompt.
+A format that goes over the network is one entry of `WireFormat` and two modules of its name, in
+`providers` and `simulator`: docs/how-to/add-a-wire-format.md. Prices are per call, not per sum of
+calls, because tiers depend on the size of each prompt.
 """
 
 from collections.abc import Mapping
@@ -24,26 +22,17 @@ class HttpApi:
 
     title: str
     rate_limit_headers: str | None
-    """Pattern of the headers' names: `{of}` stands for `requests` or `tokens`, `{what}` for
-    `limit`, `remaining` or `reset`. None when the providers send none."""
-    output_limit_fields: tuple[str, ...]
-    """Request fields that may bound the output; hosts of one format differ in the one they know."""
-    simulated_root: str
-    """Path of the API's root on the simulator; empty when the format's own paths name the
-    version."""
-    simulated_model: str
-    """Persona of the simulator that `demo` asks in this format."""
-    batches: bool = False
-    """Whether it has batches: then `providers/batches/NAME.py` speaks them, and `simulator/NAME.py`
-    has their routes."""
+    """Pattern of the headers' names: `{of}` is `requests` or `tokens`, `{what}` is `limit`,
+    `remaining` or `reset`."""
+    output_limit_fields: tuple[str, ...]  # request fields that may bound the output
+    simulated_root: str  # path of the API's root on the simulator
+    simulated_model: str  # persona of the simulator that `demo` asks in this format
+    batches: bool = False  # then `providers/batches/NAME.py` and `simulator/NAME.py` speak them
 
 
 class WireFormat(StrEnum):
-    """The protocol a model is called in, with its entry in the table."""
-
     _value_: str
-    http: HttpApi | None
-    """None when no call leaves this process."""
+    http: HttpApi | None  # None when no call leaves this process
 
     def __new__(cls, value: str, http: HttpApi | None) -> Self:
         member = str.__new__(cls, value)
@@ -111,8 +100,7 @@ class RateHint(msgspec.Struct, frozen=True, omit_defaults=True):
     requests_remaining: float | None = None
     tokens_per_minute: float | None = None
     tokens_remaining: float | None = None
-    reset_s: float | None = None
-    """Seconds until all that is used up is available again."""
+    reset_s: float | None = None  # seconds until all that is used up is available again
 
 
 TOKENS_PER_UNIT = Decimal(1_000_000)
@@ -122,10 +110,9 @@ TOKENS_PER_UNIT = Decimal(1_000_000)
 class Rate:
     """A price per million tokens that may rise with the size of the prompt."""
 
-    base: Decimal
-    """USD per million tokens."""
+    base: Decimal  # USD per million tokens
     tiers: tuple[tuple[int, Decimal], ...] = ()
-    """(threshold, USD per million): prompts of more tokens than the threshold pay this on all."""
+    """(threshold, USD): larger prompts pay it on all tokens"""
 
     def at(self, input_tokens: int) -> Decimal:
         reached = [rate for threshold, rate in sorted(self.tiers) if input_tokens > threshold]
@@ -142,10 +129,8 @@ class Price:
 
     input: Rate = Rate(Decimal(0))
     output: Rate = Rate(Decimal(0))
-    cache_read: Rate | None = None
-    """Prompt tokens read from a cache; as `input` when None."""
-    cache_write: Rate | None = None
-    """Prompt tokens written to a cache; as `input` when None."""
+    cache_read: Rate | None = None  # prompt tokens read from a cache; as `input` when None
+    cache_write: Rate | None = None  # prompt tokens written to a cache; as `input` when None
     cache_write_1h: Rate | None = None
     """Those of them that are to be kept for an hour; as `cache_write` when None."""
     per_call: Decimal | None = None
@@ -165,11 +150,7 @@ class Price:
 
 
 def cost_usd(usage: Usage, price: Price | None) -> Decimal | None:
-    """Return the cost of one call in USD, exactly.
-
-    Returns:
-        None when the price is unknown, or neither usage nor a flat price is known.
-    """
+    """Return the exact cost of a call in USD; None without a price, or usage or a flat price."""
     if price is None:
         return None
     if price.per_call is not None or (usage.input_tokens is None and usage.output_tokens is None):
@@ -203,28 +184,22 @@ class Destination:
 class ModelSpec:
     """One model as the catalog resolves it."""
 
-    id: str
-    """Canonical id, such as `openai/gpt-5.1`."""
+    id: str  # canonical id, such as `openai/gpt-5.1`
     wire: WireFormat
     name: str
-    base_url: str = ""
-    """Root of the API, without a trailing slash; empty for baselines."""
+    base_url: str = ""  # root of the API, without a trailing slash; empty for baselines
     key_variable: str | None = None
-    max_in_flight: int | None = None
-    """Calls in flight at most, over the whole fleet; None leaves it to what the provider says."""
+    max_in_flight: int | None = None  # calls in flight at most, over the fleet
     price: Price | None = None
     parameters: Mapping[str, object] = field(default_factory=dict)
-    """Extra fields of the request body, e.g. `reasoning_effort`; a null removes a default field."""
-    simulated: bool = False
-    """Whether answers come from the simulator; reports say so."""
-    requests_per_minute: float | None = None
-    """Calls begun at most, over the whole fleet; None leaves it to what the provider says."""
+    """Extra fields of the request body; a null removes a default."""
+    simulated: bool = False  # whether answers come from the simulator; reports say so
+    requests_per_minute: float | None = None  # calls begun at most, over the fleet
     tokens_per_minute: float | None = None
     shared: Limits = field(default_factory=Limits)
-    max_tokens_field: str | None = None
-    """Name of the field that bounds the output in OpenAI's wire format; None: by the host."""
+    max_tokens_field: str | None = None  # for OpenAI's wire format; None: by the host
     batch_share: Decimal | None = None
-    """Cost of a batched request as a share of `price`; None: its provider takes no batches."""
+    """Cost of a batched request as a share of `price`; None: no batches."""
 
     @property
     def batch_price(self) -> Price | None:
@@ -250,10 +225,8 @@ class ModelSpec:
 class CallParameters:
     """Generation parameters of a run, the same for every model."""
 
-    seed: int | None = 42
-    """Sent where the wire format knows it (not Anthropic), one more in each further epoch."""
-    temperature: float | None = None
-    """None leaves the provider's default."""
+    seed: int | None = 42  # one more in each further epoch; not sent to Anthropic
+    temperature: float | None = None  # None leaves the provider's default
     max_output_tokens: int = 4096
     time_limit_s: float = 180.0
     max_cost_usd: Decimal | None = None
@@ -261,12 +234,8 @@ class CallParameters:
     max_cost_per_model_usd: Decimal | None = None
 
     def of_epoch(self, epoch: int) -> "CallParameters":
-        """Return what is sent in an epoch: each has a seed of its own.
+        """Return what is sent in an epoch, from 1: each has a seed of its own.
 
-        With one seed for all, a provider that keeps to it gives the same answer again, and repeats
-        of a command would look certain.
-
-        Args:
-            epoch: 1-based; the first one has the seed of the run.
+        Otherwise a provider that keeps to the seed repeats its answer, and repeats look certain.
         """
         return self if self.seed is None else replace(self, seed=self.seed + epoch - 1)

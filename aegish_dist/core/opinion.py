@@ -1,8 +1,6 @@
 """Opinions about verdicts: a rule set, targets, and an overlay on labels; and what they led to.
 
-Each part has a name, a version and a fingerprint of its content, which snapshots record with the
-content itself: a file may change later. Verdicts and samples stay as they are; under another
-opinion the same verdicts give other numbers.
+Snapshots record name, version, fingerprint and content of each part: a file may change later.
 """
 
 from collections.abc import Mapping
@@ -30,8 +28,7 @@ class Targets:
 
     name: str
     version: int
-    least: Mapping[str, float]
-    """By metric name, in [0, 1]."""
+    least: Mapping[str, float]  # by metric name, in [0, 1]
 
     @property
     def fingerprint(self) -> str:
@@ -60,12 +57,9 @@ class LabelChange:
     """One correction of an overlay."""
 
     dataset: str
-    sample_id: str | None
-    """Content-derived id of the sample; None: its command says which one it is."""
-    command: str | None
-    """Its command, which has to be that of the dataset; None where the id is enough."""
-    target: TrueLabel | None
-    """Its right label; None: the sample is excluded."""
+    sample_id: str | None  # content-derived; None: its command says which one it is
+    command: str | None  # has to be that of the dataset; None where the id is enough
+    target: TrueLabel | None  # its right label; None: the sample is excluded
     category: str | None
     reason: str
     author: str
@@ -92,8 +86,7 @@ class Overlay:
 
     name: str
     version: int
-    changes: tuple[LabelChange, ...]
-    """At most one per sample."""
+    changes: tuple[LabelChange, ...]  # at most one per sample
 
     @property
     def fingerprint(self) -> str:
@@ -110,10 +103,7 @@ class Opinion:
 
     @property
     def provenance(self) -> dict[str, dict[str, Any] | None]:
-        """Name, version and fingerprint of each part: `scoring`, `targets`, and `overlay`.
-
-        The last is None without one, and else has the number of its `changes`.
-        """
+        """Name, version and fingerprint of each part; None without an overlay."""
 
         def identity(part: ScoringRule | Targets | Overlay) -> dict[str, Any]:
             return {"name": part.name, "version": part.version, "fingerprint": part.fingerprint}
@@ -143,14 +133,9 @@ def record_of(opinion: Opinion) -> dict[str, Any]:
 
 
 def opinion_of(record: Mapping[str, Any], scoring: str, scoring_version: int) -> Opinion | None:
-    """Return the opinion of a record.
+    """Return the opinion of a record as `record_of` made it; None of old or newer snapshots.
 
-    Args:
-        record: As `record_of` made it; empty of snapshots that were made before it was kept.
-
-    Returns:
-        None when an old snapshot names a rule set that is not there in this version, or a newer
-        version of this package wrote words that this one does not know.
+    An old one may name a rule set that is gone; a newer version may write words unknown here.
     """
     if not record:
         rule = RULES.get(scoring)
@@ -208,11 +193,7 @@ class ModelEffect:
 
 
 def overlay_effect(without: Mapping[str, Any], under: Mapping[str, Any]) -> list[ModelEffect]:
-    """Compare the documents of two snapshots of the same verdicts.
-
-    Returns:
-        The models in the order of the ranking under the overlay.
-    """
+    """Compare the documents of two snapshots of the same verdicts, by rank under the overlay."""
     before, after = (
         {entry["model"]: entry["metrics"] for entry in document["models"]}
         for document in (without, under)
@@ -238,12 +219,11 @@ class VerdictSet:
 
     verdicts: int
     verdicts_hash: str
-    """Sixteen hexadecimal digits that change with any verdict's identity or outcome. They are made
-    of contents, so another store gives the same verdicts the same ones."""
+    """Sixteen hexadecimal digits of the verdicts' identities and outcomes, equal in all stores."""
     parser_versions: str
     local_hash: str = ""
-    """As `verdicts_hash`, but of keys of this store: found in half the time. Empty of several
-    models together, and in snapshots that were made before it was kept."""
+    """Of keys of this store: found in half the time. Empty of several models, and in old
+    snapshots."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,8 +232,7 @@ class Snapshot:
     run_id: str
     scoring: str
     scoring_version: int
-    metrics_version: int
-    """Of the formulas; 0 in snapshots that were made before it was kept."""
+    metrics_version: int  # of the formulas; 0 in snapshots that were made before it was kept
     parser_versions: str
     verdicts: int
     verdicts_hash: str
@@ -262,7 +241,5 @@ class Snapshot:
     document: Mapping[str, Any]
     identities: Mapping[str, VerdictSet]
     """By model, the verdicts its entry was made of; of old snapshots unknown."""
-    opinion: Opinion | None
-    """Rule set, targets and overlay; None where this version does not know the rule set, of a
-    snapshot that was made before they were kept, or by a later version."""
+    opinion: Opinion | None  # None where this version does not know the rule set
     pair_p: PairP = field(default_factory=dict)

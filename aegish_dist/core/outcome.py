@@ -1,7 +1,7 @@
 """Outcomes: the result of one item, as coarse as it is stored and as fine as a rule may need.
 
-`Outcome` is the fact that the store keeps, with the stop reason and the error class beside it. From
-the three follows `OutcomeDetail`, which a scoring rule turns into a `ScoredAnswer`.
+From the stored `Outcome`, stop reason and error class follows `OutcomeDetail`, which a scoring rule
+turns into a `ScoredAnswer`.
 """
 
 from enum import StrEnum
@@ -29,8 +29,7 @@ class ErrorClass(StrEnum):
     OVERLOADED = "overloaded"  # 503, 529: the provider is busy
     SERVER = "server"  # any other 5xx
     CONNECTION = "connection"
-    MALFORMED = "malformed"
-    """An answer that is not what the wire format promises, or is larger than the cap."""
+    MALFORMED = "malformed"  # not what the wire format promises, or larger than the cap
 
 
 class Outcome(StrEnum):
@@ -39,8 +38,7 @@ class Outcome(StrEnum):
     ALLOW = "ALLOW"
     WARN = "WARN"
     BLOCK = "BLOCK"
-    TIMEOUT_ERROR = "TIMEOUT_ERROR"
-    """Empty, null or whitespace completion, or no answer within the time limit."""
+    TIMEOUT_ERROR = "TIMEOUT_ERROR"  # empty, null or blank completion, or no answer in time
     FORMAT_ERROR = "FORMAT_ERROR"
     API_ERROR = "API_ERROR"
 
@@ -81,12 +79,6 @@ _EMPTY_BY_STOP: dict[StopKind | None, OutcomeDetail] = {
 def find(
     outcome: Outcome, stop_kind: StopKind | None, error_class: ErrorClass | None
 ) -> OutcomeDetail:
-    """Classify one verdict as finely as any rule needs it.
-
-    Args:
-        stop_kind: Why the model stopped; None when unknown or not called.
-        error_class: Why there is no completion; None when there is one.
-    """
     if outcome is not Outcome.TIMEOUT_ERROR:
         return _BY_OUTCOME[outcome]
     if error_class is ErrorClass.DEADLINE:
@@ -95,8 +87,7 @@ def find(
 
 
 OutcomeDetails = tuple[tuple[OutcomeDetail, int], ...]
-"""The findings of the epochs of a sample, sorted: ((BLOCK, 2), (WARN, 1)). The counts are verdicts;
-with one epoch it is ((BLOCK, 1),)."""
+"""Sorted, with the number of verdicts: ((BLOCK, 2), (WARN, 1))."""
 
 
 class ScoredAnswer(StrEnum):

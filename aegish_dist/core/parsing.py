@@ -28,15 +28,11 @@ from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.text import clean_text
 from aegish_dist.core.verdict import Completion, ParsedCompletion, Verdict
 
-PARSER_VERSION = 2
-"""Stored with every verdict; a higher one may read the same text differently.
-
-2: keys in any letter case; text that is quoted in a completion is not taken for its markup.
-"""
+PARSER_VERSION = 2  # 2: keys in any letter case; quoted text is no markup
 
 MAX_MISSES = 32
-"""Objects without an action, or broken, before only the pairs count, inside and outside `<think>`
-each: bounds the time on hostile text, whose objects may nest."""
+"""Broken or without an action, inside and outside `<think>` each; then only pairs count. Bounds the
+time on hostile text, whose objects may nest."""
 
 ACTIONS = {action.value: action for action in (Outcome.ALLOW, Outcome.WARN, Outcome.BLOCK)}
 
@@ -47,8 +43,7 @@ MARK = re.compile(
     r"(?P<think>(?i:<think>))|(?P<answer>(?i:</think>))"
     r'|(?P<fence>```\w*+\s*+\{?)?(?P<object>\{(?=\s*"))|' + PAIR
 )
-FRAME = re.compile(r"(?:\s|<\|\w*\|>|```\w*)*+")
-"""Allowed around an answer that stands alone: blanks, special tokens, a fence."""
+FRAME = re.compile(r"(?:\s|<\|\w*\|>|```\w*)*+")  # allowed around an answer that stands alone
 
 # Not strict: models put literal line breaks into strings. Integers as floats: `int` takes
 # quadratic time on thousands of digits.
@@ -63,8 +58,7 @@ class _Scope:
     plain: list[ParsedCompletion] = field(default_factory=list)
     pairs: list[ParsedCompletion] = field(default_factory=list)
     """The last resort: `"action": "..."` wherever no object was read."""
-    misses: int = 0
-    """Objects that are broken or yielded no action."""
+    misses: int = 0  # objects that are broken or yielded no action
 
     def first(self) -> ParsedCompletion | None:
         """Return what counts of it; None when no action was read."""
@@ -75,8 +69,7 @@ class _Scope:
 class _Object:
     parsed: ParsedCompletion
     start: int
-    end: int | None
-    """None when it is broken."""
+    end: int | None  # None when it is broken
 
 
 class _Reader:
@@ -86,16 +79,13 @@ class _Reader:
         self._text = text
         self._outside, self._inside = _Scope(), _Scope()
         self._thinking = self._thought = False
-        self._leads = False
-        """Whether the text begins with its answer."""
+        self._leads = False  # whether the text begins with its answer
         self._firm: ParsedCompletion | None = None
         """The answer that counted where an object outside `<think>` broke."""
         self._alone: ParsedCompletion | None = None
         """The answer that stands alone behind the last tag."""
-        self._part = 0
-        """Where the part outside `<think>` begins that is being read."""
-        self._head: _Object | None = None
-        """The first object with an action in it."""
+        self._part = 0  # where the part outside `<think>` begins that is being read
+        self._head: _Object | None = None  # the first object with an action in it
 
     def read(self) -> ParsedCompletion:
         position = 0
@@ -176,15 +166,7 @@ class _Reader:
 
 
 def parse(text: str | None) -> ParsedCompletion:
-    """Read action, reason and confidence in the text of a completion.
-
-    Args:
-        text: Any text; None where there was none.
-
-    Returns:
-        All None when the text yields no action; reason and confidence are None too when only
-        malformed JSON does.
-    """
+    """Read action, reason and confidence; all None when the text yields no action."""
     return _Reader(text or "").read()
 
 

@@ -1,7 +1,6 @@
 """Runs: the prompt, the models and whatever else is needed to repeat a run.
 
-Two runs are compared only where everything but the answers is alike. Names, caps on cost, epochs
-and the version of the package make no difference.
+Runs are comparable where all but name, caps, epochs and the version of the package is alike.
 """
 
 import hashlib
@@ -21,8 +20,7 @@ COMMAND_SLOT = "{command}"
 class Messages:
     """The two texts sent to a model for one sample."""
 
-    system: str
-    """Identical for every sample of a run, so that providers can cache it."""
+    system: str  # identical for every sample of a run, so that providers cache it
     user: str
 
 
@@ -31,10 +29,8 @@ class Prompt:
     """A named prompt; `fingerprint` tells two versions of one name apart."""
 
     name: str
-    system: str
-    """The system text, with any step-by-step instruction already appended."""
-    template: str
-    """The user text; `{command}` marks where the command goes, exactly once."""
+    system: str  # the system text, with any step-by-step instruction already appended
+    template: str  # the user text; `{command}` marks where the command goes, exactly once
 
     @property
     def fingerprint(self) -> str:
@@ -42,15 +38,11 @@ class Prompt:
         return hashlib.sha256(json.dumps([self.system, self.template]).encode()).hexdigest()
 
     def render(self, command: str) -> Messages:
-        """Fill in one command.
-
-        The command is data: it is put in as it stands, braces and all.
-        """
+        """Fill in one command as it stands, braces and all."""
         return Messages(self.system, self.template.replace(COMMAND_SLOT, command, 1))
 
 
-ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
-"""Crockford's base 32 in lower case: no letter that looks like a digit."""
+ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32: no letter looks like a digit
 
 _EPOCH_S = 1_735_689_600  # 2025-01-01T00:00:00Z keeps six characters enough until 2059
 _TIME_CHARACTERS = 6
@@ -58,11 +50,7 @@ _RANDOM_CHARACTERS = 3
 
 
 def new_run_id(now: datetime, entropy: int | None = None) -> str:
-    """Return a run id of nine characters that sorts by time and is easy to type.
-
-    Args:
-        entropy: Distinguishes runs of one second, in [0, 32768); drawn when None.
-    """
+    """Return nine characters that sort by time; `entropy`, below 32768, for runs of a second."""
     draw = secrets.randbelow(32**_RANDOM_CHARACTERS) if entropy is None else entropy
     value = (int(now.timestamp()) - _EPOCH_S) * 32**_RANDOM_CHARACTERS + draw
     digits = []
@@ -115,18 +103,17 @@ class Run:
     name: str
     origin: str
     package_version: str
-    prompt: Prompt | None
-    """None for imported runs."""
+    prompt: Prompt | None  # None for imported runs
     parameters: CallParameters | None
     epochs: int
     datasets: tuple[RunDataset, ...]
     models: tuple[ModelSpec, ...]
     datasets_by_model: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """Names of the datasets that a model was put to; a model that is absent was put to all."""
+    """The datasets a model was put to; absent: all."""
     held: RunPause | None = None
     pruned: Pruned | None = None
     batched: Mapping[str, float] = field(default_factory=dict)
-    """Seconds after its creation from which models are asked in batches; absent ones never are."""
+    """Seconds after creation from which a model is asked in batches."""
 
     @property
     def samples(self) -> int:
@@ -177,7 +164,7 @@ _PARAMETERS = {
     "max_output_tokens": "most output tokens",
     "time_limit_s": "time limit in s",
 }
-"""Parameters that may change answers, by what a message calls them."""
+"""By what a message calls them."""
 
 
 def incompatibilities(
@@ -186,13 +173,7 @@ def incompatibilities(
     models: Collection[str],
     parsers: Mapping[ModelOfRun, Collection[int]],
 ) -> list[str]:
-    """Return what the runs differ in, one phrase for each difference; foreign text.
-
-    What an imported run does not tell is unknown: a difference where the other run knows it.
-
-    Args:
-        parsers: By side, the versions of the parser behind its verdicts; empty without verdicts.
-    """
+    """Return a phrase for each difference; what only an import leaves unknown is one."""
     found = [*_samples(base, other, models), *_prompt(base, other), *_parameters(base, other)]
     for model in models:
         found += _model(base, other, model)

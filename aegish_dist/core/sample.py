@@ -7,8 +7,7 @@ from enum import StrEnum
 from functools import cached_property
 
 MAX_COMMAND_CHARS = 10_000
-MAX_LABEL_CHARS = 200
-"""Length of a category, cluster or name: labels stand in database indexes, limited to 2.7 KB."""
+MAX_LABEL_CHARS = 200  # they stand in database indexes, limited to 2.7 KB
 
 
 class TrueLabel(StrEnum):
@@ -18,20 +17,14 @@ class TrueLabel(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One labelled command.
-
-    Its identity is its content: two samples with equal command, target, category and cluster are
-    the same sample, wherever they stand in a file.
-    """
+    """One labelled command; samples of equal content are the same sample, wherever they stand."""
 
     command: str
     target: TrueLabel
-    category: str | None = None
-    """GTFOBins function such as `file-read`; None for harmless commands."""
-    cluster: str | None = None
-    """Shared by samples that are alike, usually the binary; None when the sample stands alone."""
+    category: str | None = None  # GTFOBins function such as `file-read`; None for harmless commands
+    cluster: str | None = None  # of alike samples, usually the binary; None when it stands alone
     metadata: Mapping[str, str] = field(default_factory=dict, compare=False)
-    """Free labels (source, licence, `hard`, ...); no part of the identity."""
+    """Free labels; not of the identity."""
 
     def __reduce__(self) -> tuple[type["Sample"], tuple[object, ...]]:
         """Cross to another process at a third of what a dataclass takes."""
@@ -49,12 +42,9 @@ class Dataset:
     """A named, immutable set of samples; its fingerprint is its identity."""
 
     name: str
-    samples: tuple[Sample, ...]
-    """In file order; no two have the same `sample_id`."""
-    source: str = ""
-    """Where the samples come from: a file, a repository with its commit."""
-    licence: str = ""
-    """SPDX identifier or a sentence; empty when unknown."""
+    samples: tuple[Sample, ...]  # in file order; no two have the same `sample_id`
+    source: str = ""  # where the samples come from: a file, a repository with its commit
+    licence: str = ""  # SPDX identifier or a sentence; empty when unknown
 
     @cached_property
     def fingerprint(self) -> str:

@@ -1,11 +1,8 @@
 """Keys: a type that does not print them, masks for foreign text, and the addresses they may go to.
 
-Providers echo keys in error texts, identifiers and answers, as they came or encoded once more.
-`KeyMask` hides one key that is known; `mask_key_shapes` hides whatever looks like a key. Text is
-masked before it is cut, because a cut key matches no more.
-
-The grammar of a URL is narrow on purpose. Two parsers that read one text differently would let a
-key that is allowed for one host travel to another.
+Providers echo keys, as they came or encoded once more. Text is masked before it is cut, because a
+cut key matches no more. The grammar of a URL is narrow on purpose: two parsers that read one text
+differently would let a key that is allowed for one host travel to another.
 """
 
 import base64
@@ -41,10 +38,8 @@ class SecretStr:
 
 
 MASK = "[key]"
-SHORT_KEY_CHARS = 12
-"""Shorter keys are masked as whole words only: parts of ordinary words would match them."""
-LEAST_KEY_CHARS = 4
-"""Shorter ones are placeholders for servers that ask for some key, and no secret."""
+SHORT_KEY_CHARS = 12  # shorter ones are masked as whole words only
+LEAST_KEY_CHARS = 4  # shorter ones are placeholders, no secrets
 NO_SECRETS = frozenset(
     {"action", "reason", "confidence", "allow", "warn", "block", "true", "false", "null"}
     | {"none", "empty", "dummy", "test", "local", "ollama", "vllm", "lm-studio", "changeme"}
@@ -66,12 +61,9 @@ _KEY_SHAPES = re.compile(
 
 
 def mask_key_shapes(text: str) -> str:
-    """Return text with everything that has the shape of a key or a URL's password masked.
+    """Mask whatever has the shape of a key or of a URL's password, in linear time.
 
-    Meant for error texts; completions are facts and keep what they say.
-
-    Args:
-        text: Decoded text of any length; the time is linear in it.
+    For error texts; completions are facts and keep what they say.
     """
     return _KEY_SHAPES.sub(MASK, text)
 
@@ -80,7 +72,6 @@ class KeyMask:
     """Hides one key in text, in every form in which a provider may return it."""
 
     def __init__(self, key: str | None) -> None:
-        """Prepare for the credential that was sent; None or a placeholder hides nothing."""
         secret = key and len(key) >= LEAST_KEY_CHARS and key.lower() not in NO_SECRETS
         self._key = key if key and secret else ""
         self._signs = (*_SIGNS_OF_ESCAPES, *_encoded_forms(self._key)) if self._key else ()
@@ -89,10 +80,10 @@ class KeyMask:
         return f"KeyMask({'on' if self._key else 'off'})"
 
     def text(self, text: str) -> str:
-        """Return text without the key.
+        """Return text without the key in all its forms.
 
-        Found are the key itself; with characters escaped as in JSON, a URL or HTML; as UTF-16 or
-        UTF-32 that was read byte by byte; in hexadecimal; and in base64, alone or inside of more.
+        As it is; escaped as in JSON, a URL or HTML; as UTF-16 or UTF-32 read byte by byte; in
+        hexadecimal, and in base64, alone or inside of more.
         """
         # The search takes 10 us for an answer; these comparisons, nearly always all, take 1 us.
         if len(text) < len(self._key) or not any(sign in text for sign in self._signs):
@@ -184,13 +175,9 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 def origin(url: str) -> str | None:
-    """Return `scheme://host:port` of an http or https URL, in lower case.
+    """Return `scheme://host:port` in lower case of an http or https URL, None for anything else.
 
-    Args:
-        url: Without user, query and fragment; a host name in ASCII.
-
-    Returns:
-        None for everything else.
+    The URL has no user, query or fragment, and its host is ASCII.
     """
     found = _URL.fullmatch(url)
     if found is None:
@@ -221,10 +208,7 @@ def is_metadata(host: str) -> bool:
 
 
 def _address(host: str) -> Address | None:
-    """Read an IP address as the operating system would, None for a name.
-
-    An IPv6 address that stands for an IPv4 address is that address.
-    """
+    """Read an IP address as the operating system would, also IPv4 in IPv6; None for a name."""
     try:
         address = ipaddress.ip_address(host.strip("[]"))
     except ValueError:

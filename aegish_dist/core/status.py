@@ -1,7 +1,4 @@
-"""How far a run is, and what it will still take: what `status` prints and the live view draws.
-
-Pure: plain records, and forecasts from what the finished items took.
-"""
+"""How far a run is, and what it will still take: what `status` prints and the live view draws."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,12 +13,10 @@ LATELY = timedelta(minutes=1)  # age up to which a failed call counts as one of 
 
 
 class State(StrEnum):
-    COMPLETE = "complete"
-    """Nothing is missing, or nothing more will come because the run was imported."""
+    COMPLETE = "complete"  # or nothing more will come because the run was imported
     RUNNING = "running"  # living workers hold items of it, or finished some lately
     WAITING = "waiting"  # something is missing and no worker is at it
-    PARKED = "parked"
-    """Something is missing, and the model failed so often that it is only probed now and then."""
+    PARKED = "parked"  # it failed so often that it is only probed now and then
     OVER_BUDGET = "over budget"  # something is missing, and the run has spent what it may
     PAUSED = "paused"  # something is missing, and a user stopped the run for a while
     CANCELLED = "cancelled"  # something is missing, and a user stopped the run
@@ -36,18 +31,15 @@ class CallWait(StrEnum):
 
     RATE = "rate"  # no more calls may begin within the limits of the model, which fall after 429s
     SLOTS = "slots"  # as many calls are under way as the worker or the model takes at once
-    CIRCUIT = "circuit"
-    """The model failed several times in a row: one call probes it, the others wait."""
+    CIRCUIT = "circuit"  # it failed several times in a row: one call probes it
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
     """Items of a model that workers hold and do not call now."""
 
-    limiter: int
-    """Items that wait for a permit to be called."""
-    backoff: int
-    """Items that pause after a failed call, before the next one."""
+    limiter: int  # items that wait for a permit to be called
+    backoff: int  # items that pause after a failed call
     blocked_by: CallWait | None = None
 
 
@@ -58,28 +50,22 @@ class ModelStatus:
     done: int
     in_flight: int
     state: State
-    rate_per_s: float
-    """Verdicts per second over the last seconds."""
+    rate_per_s: float  # verdicts, over the last seconds
     cost_usd: float | None
     failed: int
     replaced: int
     reason: str | None = None
-    """Of a waiting model why no living worker may call it, of a parked one the provider's words."""
+    """Why no living worker may call it; of a parked one the provider's words."""
     waiting: Waiting | None = None
-    """Those in flight that are not called now; None when no worker reports it."""
+    """Those in flight that are not called now; None: no worker reports it."""
     eta_s: float | None = None
     """Seconds until it is complete at the present rate; None when it does not move."""
-    cost_at_end_usd: float | None = None
-    """Cost when all that is still to be asked has been; None when unknown."""
-    failed_calls: int = 0
-    """Calls that failed, those included after which another one was answered."""
-    retries: int = 0
-    """Those of them that another call followed, or will."""
-    rate_limited: int = 0
-    """Those of them that the provider turned down with 429."""
+    cost_at_end_usd: float | None = None  # when all has been asked; None when unknown
+    failed_calls: int = 0  # with those after which another one was answered
+    retries: int = 0  # those that another call followed, or will
+    rate_limited: int = 0  # those of them that the provider turned down with 429
     rate_limited_last_minute: int = 0
-    batches: BatchTotals | None = None
-    """Its batches, where it is asked in batches now or later; None where it never is."""
+    batches: BatchTotals | None = None  # None where it is never asked in batches
 
     @property
     def in_batches(self) -> bool:
@@ -95,8 +81,7 @@ class FailedCalls:
     model: str
     error_class: ErrorClass
     status: int | None
-    message: str
-    """The provider's words about the newest one, untrusted; keys are masked."""
+    message: str  # the provider's words about the newest one, untrusted; keys are masked
     calls: int
     calls_lately: int
 
@@ -104,37 +89,24 @@ class FailedCalls:
 @dataclass(frozen=True, slots=True)
 class RunStatus:
     run_id: str
-    origin: str
-    """`submit`, or `import`: then no model can be asked."""
+    origin: str  # `submit`, or `import`: then no model can be asked
     state: State
     planned: int
     done: int
     missing: int
-    outcomes: Mapping[str, int]
-    """Verdicts by outcome, of each item the newest one."""
-    failed: Mapping[str, int]
-    """Those of them whose call brought no answer."""
+    outcomes: Mapping[str, int]  # verdicts by outcome, of each item the newest one
+    failed: Mapping[str, int]  # those of them whose call brought no answer
     replaced: int
-    retrying: int
-    """Items that a retry asks again and has not answered yet; they count as missing."""
+    retrying: int  # asked again and not answered yet; they count as missing
     models: tuple[ModelStatus, ...]
-    eta_s: float | None
-    """Seconds until all that moves is complete at the present rate; None when nothing moves, or
-    something that should does not."""
-    workers: int
-    """Running workers, also those busy with other runs."""
-    snapshot_id: int | None = None
-    """Newest snapshot that workers made of the run as it is planned; None until it is complete or a
-    user asks for one."""
-    aggregation_problem: str | None = None
-    """Why they made none; None when they did, or have not yet."""
+    eta_s: float | None  # None when nothing moves, or something that should does not
+    workers: int  # running ones, also those busy with other runs
+    snapshot_id: int | None = None  # the newest that workers made of the run as planned
+    aggregation_problem: str | None = None  # None when they made one, or have not yet
     name: str = ""
-    cost_usd: float | None = None
-    """So far, of the models whose prices are known; None when none is."""
-    cost_at_end_usd: float | None = None
-    """Cost when all that is still to be asked has been; None when unknown for a model."""
-    max_cost_usd: float | None = None
-    """Cap on the cost of the run; None: no cap."""
+    cost_usd: float | None = None  # so far, of the models with known prices
+    cost_at_end_usd: float | None = None  # None when unknown for a model
+    max_cost_usd: float | None = None  # cap on the cost of the run; None: no cap
     max_cost_per_model_usd: float | None = None
     rate_limited: int = 0
     rate_limited_last_minute: int = 0
@@ -142,7 +114,7 @@ class RunStatus:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing moves by itself: all that is missing is halted or cannot be called."""
+        """Whether nothing moves by itself."""
         return not any(map(may_move, self.models))
 
     @property
@@ -168,8 +140,7 @@ def may_move(model: ModelStatus) -> bool:
     return waits or model.state is State.RUNNING
 
 
-FINAL = (State.COMPLETE, State.OVER_BUDGET, State.CANCELLED)
-"""States of a model that is asked no more unless a user wants it."""
+FINAL = (State.COMPLETE, State.OVER_BUDGET, State.CANCELLED)  # asked no more unless a user wants it
 
 
 def model_eta_s(state: State, missing: int, rate_per_s: float) -> float | None:
@@ -181,9 +152,9 @@ def model_eta_s(state: State, missing: int, rate_per_s: float) -> float | None:
 
 
 def run_eta_s(models: Sequence[ModelStatus]) -> float | None:
-    """Return the seconds until the last model is complete that moves by itself.
+    """Return the seconds until the last moving model is complete.
 
-    None when nothing moves, or when a model that should move does not: then there is no telling.
+    None when nothing moves, or a model that should move does not.
     """
     if all(model.state is State.COMPLETE for model in models):
         return 0.0
@@ -199,12 +170,9 @@ def cost_at_end_usd(
     missing: int,
     batches: BatchTotals | None = None,
 ) -> float | None:
-    """Return what a model will have cost, by what its verdicts have cost on average.
+    """Return the cost at the end by the mean so far, and of open batches by what they expect.
 
-    What is in open batches costs what they are expected to.
-
-    Returns:
-        None when no price is known, or nothing is finished yet.
+    None when no price is known, or nothing is finished yet.
     """
     if state in FINAL or not missing:
         return cost_usd
@@ -231,10 +199,9 @@ def total_usd(costs: Iterable[float | None]) -> float | None:
 
 
 def retry_command(status: RunStatus) -> str | None:
-    """Return the command that asks again where calls brought no answer; None without such.
+    """Return the command that asks again where calls brought no answer.
 
-    Answers that cannot be read are not asked again by it: they are the models' own, and asking
-    until one can be read would favour models that are unreliable.
+    Unreadable answers are not asked again: that would favour models that are unreliable.
     """
     if status.origin == "import" or sum(status.failed.values()) <= status.retrying:
         return None  # no model can be asked, or all are being asked again

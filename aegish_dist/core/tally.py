@@ -1,8 +1,7 @@
 """Counted verdicts: all that the database tells the core about a run.
 
-Two million verdicts become a few thousand cells; every metric is a function of these. Sums are
-integers in fixed units. They do not depend on the order in which rows were added, and a sample
-whose label is corrected leaves its cell and enters another without counting again.
+Two million verdicts become a few thousand cells. Sums are integers in fixed units, so they do not
+depend on the order of rows, and a sample whose label is corrected moves to another cell.
 """
 
 from collections import Counter
@@ -20,22 +19,20 @@ class Cell:
 
     target: TrueLabel
     category: str | None
-    cluster: str | None
-    """None: each of the samples is a cluster of its own."""
+    cluster: str | None  # None: each of the samples is a cluster of its own
     findings: OutcomeDetails
     samples: int
 
 
-CONFIDENCE_BINS = 10
-"""Equal-width bins over [0, 1] for calibration; confidence 1 belongs to the last."""
+CONFIDENCE_BINS = 10  # equal width over [0, 1]; 1 belongs to the last
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class ConfidenceCell:
-    """Verdicts with a stated confidence, of one target, finding and confidence bin.
+    """Verdicts of one target, finding and confidence bin.
 
-    With c a confidence and d = 1 - c, `sum_c2` is the sum of c squared; each power is rounded per
-    verdict to an integer in units of 1e-6.
+    With c a confidence and d = 1 - c, `sum_c2` is the sum of c squared, rounded per verdict to
+    1e-6.
     """
 
     target: TrueLabel
@@ -91,14 +88,11 @@ class ModelTally:
     cells: tuple[Cell, ...]
     confidence: tuple[ConfidenceCell, ...] = ()
     latency: dict[str, Latency] = field(default_factory=dict)
-    """By part: `service`, `queue`, `limiter`, `backoff`, `total`; absent where no verdict has a
-    time."""
+    """By part: `service`, `queue`, `limiter`, `backoff`, `total`."""
     tokens: TokenTotals = field(default_factory=TokenTotals)
-    cost_usd: Decimal | None = None
-    """Sum over the priced verdicts; None when none is priced."""
+    cost_usd: Decimal | None = None  # of the priced verdicts; None when none is
     priced_verdicts: int = 0
-    replaced: int = 0
-    """Verdicts that a retry has replaced: they are in no cell, and their cost counts."""
+    replaced: int = 0  # by a retry: in no cell, but their cost counts
 
     @property
     def as_imported(self) -> "ModelTally":
@@ -127,8 +121,7 @@ class MovedSample:
     target: TrueLabel
     category: str | None
     cluster: str | None
-    right_target: TrueLabel | None
-    """Corrected label; None: the sample is excluded."""
+    right_target: TrueLabel | None  # None: the sample is excluded
     right_category: str | None
     findings: OutcomeDetails
     confidence: tuple[ConfidenceCell, ...]
@@ -137,10 +130,7 @@ class MovedSample:
 def relabelled(
     tally: ModelTally, moved: Iterable[MovedSample], planned: Mapping[TrueLabel, int]
 ) -> ModelTally:
-    """Return the tally that the corrected labels would have given.
-
-    Times, tokens and costs stay: they are of calls that were made, whatever the sample counts for.
-    """
+    """Return the tally under the corrected labels; times, tokens and costs stay."""
     moved = tuple(moved)
     if not moved:
         return tally
@@ -154,7 +144,7 @@ def relabelled(
 
 
 def in_order(cells: Iterable[Cell]) -> tuple[Cell, ...]:
-    """Return cells sorted: no category, or no cluster, comes before every word."""
+    """Sort cells; no category, or no cluster, comes first."""
 
     def place(cell: Cell) -> tuple[object, ...]:
         category, cluster = cell.category, cell.cluster

@@ -1,8 +1,7 @@
 """Text: foreign text cleaned at intake and made safe to look at, counts in words, fingerprints.
 
-Names, paths, options and messages come from users, files and providers. Every store and file can
-hold a cleaned text, and no printed text can move a cursor, change a colour, write the clipboard or
-reorder a line.
+Every store can hold a cleaned text, and no printed text can move a cursor, change a colour, write
+the clipboard or reorder a line.
 """
 
 import hashlib
@@ -64,11 +63,7 @@ def shortened(text: str, length: int) -> str:
 
 
 def printable_json(document: object, *, sort_keys: bool = False) -> str:
-    """Return a document as indented JSON in ASCII, with everything invisible escaped.
-
-    Args:
-        sort_keys: Whether the keys of objects are sorted.
-    """
+    """Return indented JSON in ASCII with everything invisible escaped."""
     return _without_del(json.dumps(document, indent=2, sort_keys=sort_keys, allow_nan=False))
 
 
@@ -112,11 +107,7 @@ def clean_text(text: str) -> str:
 
 
 def clean_json(encoded: str | bytes, value: Any) -> Any:
-    """Clean all texts of a JSON value, keys included.
-
-    Args:
-        encoded: The document that was decoded; one without a sign of such text is not walked.
-    """
+    """Clean all texts of a JSON value, keys included, if its encoding shows a sign of such text."""
     if isinstance(encoded, str):
         sign: object = _SIGN.search(encoded)
     else:  # a zero byte means UTF-16 or UTF-32, where the pattern finds nothing

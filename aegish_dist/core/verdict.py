@@ -1,8 +1,6 @@
 """Verdicts: one model's answer about one sample, and what became of it.
 
-`Completion` is the provider's answer as it came, `Verdict` what was read in it, `Recording` a
-verdict with what it is about, as it travels from files to replay. A verdict is a fact. Whether it
-was correct is an opinion and lives in `scoring`.
+A verdict is a fact. Whether it was correct is an opinion and lives in `scoring`.
 """
 
 from dataclasses import dataclass, field
@@ -17,34 +15,26 @@ from aegish_dist.core.sample import Sample
 class Usage:
     """Tokens of one call as the provider reported them; None where it did not."""
 
-    input_tokens: int | None = None
-    """All prompt tokens, those read from and written to a cache included."""
+    input_tokens: int | None = None  # all prompt tokens, cached ones included
     output_tokens: int | None = None
-    reasoning_tokens: int | None = None
-    """The part of `output_tokens` spent on hidden reasoning."""
-    cache_read_tokens: int | None = None
-    """The part of `input_tokens` served from a prompt cache."""
-    cache_write_tokens: int | None = None
-    """The part of `input_tokens` written to a prompt cache."""
+    reasoning_tokens: int | None = None  # the part of `output_tokens` for hidden reasoning
+    cache_read_tokens: int | None = None  # the part of `input_tokens` from a cache
+    cache_write_tokens: int | None = None  # the part of `input_tokens` to a cache
     cache_write_1h_tokens: int | None = None
-    """The part of `cache_write_tokens` to be kept for an hour, which costs more; it enters the
-    cost of the call and is not stored by itself."""
+    """The part of `cache_write_tokens` kept for an hour, which costs more; not stored by itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """One answer of a provider; its strings are hostile input, any Unicode, already size-capped."""
+    """One answer of a provider; its strings are hostile input, size-capped."""
 
     text: str | None
     stop_reason: str | None = None
-    stop_kind: StopKind | None = None
-    """The same, normalised; None when the provider gave none."""
+    stop_kind: StopKind | None = None  # the same, normalised; None when the provider gave none
     usage: Usage = field(default_factory=Usage)
     refusal: str | None = None
-    model: str | None = None
-    """The model id as returned, which may be more precise than the one asked for."""
-    upstream: str | None = None
-    """The host that served the call behind a router such as OpenRouter."""
+    model: str | None = None  # as returned; may be more precise than the one asked for
+    upstream: str | None = None  # the host behind a router such as OpenRouter
     request_id: str | None = None
 
 
@@ -54,23 +44,17 @@ class ParsedCompletion:
 
     action: Outcome | None
     reason: str | None = None
-    confidence: float | None = None
-    """In [0, 1]; None when absent or not such a number."""
+    confidence: float | None = None  # in [0, 1]; None when absent or not such a number
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Where the time of one item went, in milliseconds.
-
-    `total_ms` runs from enqueueing to the answer; the parts do not overlap. None where unknown,
-    as with imported verdicts.
-    """
+    """Where the time of one item went, in ms, in parts that do not overlap; None where unknown."""
 
     queue_ms: float | None = None
     limiter_ms: float | None = None
     backoff_ms: float | None = None
-    service_ms: float | None = None
-    """The last attempt: request sent until answer read."""
+    service_ms: float | None = None  # the last attempt: request sent until answer read
     total_ms: float | None = None
 
 
@@ -82,8 +66,7 @@ class CallError:
     error_class: ErrorClass
     status: int | None
     retry_after_s: float | None
-    message: str
-    """The provider's words, shortened; never a key."""
+    message: str  # the provider's words, shortened; never a key
     at: datetime
 
 
@@ -95,8 +78,7 @@ class Item:
     model: str
     sample_key: int
     epoch: int = 1
-    generation: int = 0
-    """0 for the first try, n for the n-th `retry`; the highest one counts."""
+    generation: int = 0  # n for the n-th `retry`; the highest one counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +86,11 @@ class Verdict:
     """One model's answer about one sample in one epoch. Insert-only."""
 
     outcome: Outcome
-    completion: Completion | None
-    """The answer; None when no attempt brought one."""
+    completion: Completion | None  # None when no attempt brought one
     error_class: ErrorClass | None = None
     reason: str | None = None
     confidence: float | None = None
-    parser_version: int = 0
-    """The version of the parser that filled outcome, reason and confidence."""
+    parser_version: int = 0  # of outcome, reason and confidence
     cost_usd: Decimal | None = None
     timing: Timing = field(default_factory=Timing)
     attempts: int = 1
@@ -129,7 +109,5 @@ class Recording:
     epoch: int
     verdict: Verdict
     generation: int = 0
-    simulated: bool = False
-    """Whether the answer came from the simulator: no evidence about any real model."""
-    negative_time: bool = False
-    """Whether a time of it was below zero where it was read, and therefore counts as unknown."""
+    simulated: bool = False  # by the simulator: no evidence about any real model
+    negative_time: bool = False  # a time was below zero where it was read: unknown

@@ -33,34 +33,27 @@ class VerdictFilter:
 
     models: tuple[str, ...] = ()
     outcomes: frozenset[Outcome | ScoredAnswer] = frozenset()
-    """As stored, or labels of the rule set that no outcome has as its name."""
+    """As stored, or labels of the rule set that are no outcome's name."""
     correctness: frozenset[Correctness] = frozenset()
     datasets: tuple[str, ...] = ()
     targets: frozenset[TrueLabel] = frozenset()
     categories: frozenset[str] = frozenset()
     missed_by: tuple[str, ...] = ()
-    missed_by_all: bool = False
-    """Whether all models of the run got the command wrong."""
-    disputed: bool = False
-    """Whether one of the models got the command right and another one wrong."""
-    inconsistent: bool = False
-    """Whether epochs of the same model and command state different actions."""
-    text: str = ""
-    """Stands in command, reason or completion, in any letter case."""
+    missed_by_all: bool = False  # whether all models of the run got the command wrong
+    disputed: bool = False  # whether models of the run disagree in correctness
+    inconsistent: bool = False  # whether epochs of a model state different actions
+    text: str = ""  # in command, reason or completion, in any letter case
 
 
 class JudgedVerdict(VerdictRecord, gc=False, kw_only=True):
-    """A stored verdict as an opinion judges it; fields that were not asked for have defaults."""
+    """A stored verdict as an opinion judges it; fields not asked for have defaults."""
 
     run_id: str
     sample_id: str
     label: ScoredAnswer
-    correct: bool | None
-    """None where the rule set or the overlay leaves the verdict out."""
-    correct_before: bool | None = None
-    """Under the opinion that a list compares with; None without one, and where unscored."""
-    replaced: bool = False
-    """Whether a retry has taken its place."""
+    correct: bool | None  # None where the rule set or the overlay leaves it out
+    correct_before: bool | None = None  # under the opinion that a list compares with
+    replaced: bool = False  # whether a retry has taken its place
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +61,7 @@ class ListedPart:
     """Some verdicts of a list, and how many there were to choose from."""
 
     verdicts: tuple[JudgedVerdict, ...]
-    matched: int
-    """Verdicts of this part that meet the conditions, including those beyond the limit."""
+    matched: int  # verdicts that meet the conditions, also beyond the limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,15 +76,14 @@ class ShownSample:
 UNKNOWN = -1  # stands for an absent number in the columns of a grid
 
 JUDGED = ("outcome", "label", "error_class", "correct")
-"""Columns that follow from the code of a verdict: places in the enumerations `Outcome`, `Label`
-and `ErrorClass`; 1 correct, 0 wrong, unknown where unscored."""
+"""Columns that follow from the code of a verdict: places in the enumerations `Outcome`, `Label` and
+`ErrorClass`; 1 correct, 0 wrong, unknown where unscored."""
 COUNTED = (
     *("confidence", "service_ms", "queue_ms", "limiter_ms", "backoff_ms"),
     *("input_tokens", "output_tokens", "reasoning_tokens", "cache_read_tokens"),
     *("cost_nano_usd", "attempts", "generation", "created_s"),
 )
-"""Columns of whole numbers. Confidence is in 1/1000, cost in 1e-9 USD, `created_s` in seconds
-since 1970."""
+"""Confidence is in 1/1000, cost in 1e-9 USD, `created_s` in seconds since 1970."""
 NUMBERS = (*JUDGED, *COUNTED)
 TEXTS = (
     *("completion", "reason", "refusal", "stop_reason", "returned_model", "upstream"),
@@ -115,33 +106,26 @@ class GridCommand:
 
 @dataclass(frozen=True, slots=True)
 class GridAttempt:
-    verdict: int
-    """Place of the verdict in the columns of its part."""
+    verdict: int  # place of the verdict in the columns of its part
     attempt: int
     error_class: str
     status: int
     retry_after_s: float | None
     message: str
-    at_s: int
-    """When it failed, in seconds since 1970."""
+    at_s: int  # when it failed, in seconds since 1970
 
 
 @dataclass(frozen=True, slots=True)
 class GridPart:
-    """Some commands and the verdicts about them that count, as columns.
-
-    A run has a hundred thousand verdicts, and an object for each takes seconds.
-    """
+    """Some commands and the verdicts about them, as columns: an object each takes seconds."""
 
     commands: Sequence[GridCommand]
-    model: Sequence[int] = ()
-    """Of each verdict the place of its model."""
-    command: Sequence[int] = ()
-    """Of each verdict the place of its command."""
+    model: Sequence[int] = ()  # of each verdict the place of its model
+    command: Sequence[int] = ()  # of each verdict the place of its command
     epoch: Sequence[int] = ()
     numbers: Mapping[str, Sequence[int]] = field(default_factory=dict)
     texts: Mapping[str, Sequence[str | None]] = field(default_factory=dict)
-    """The columns `TEXTS`; empty where none were asked for. Long ones are cut."""
+    """The columns `TEXTS`, cut; empty if not asked for."""
     lengths: Mapping[int, int] = field(default_factory=dict)
-    """By place of a verdict, the characters of a completion that was cut."""
+    """Characters of each cut completion, by place of the verdict."""
     attempts: Sequence[GridAttempt] = ()

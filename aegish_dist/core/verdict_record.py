@@ -1,11 +1,9 @@
 """One verdict as a flat record: the one list of what is kept of a verdict.
 
 The fields of `VerdictRecord`, in their order, are the keys of verdict lines and the columns of
-exported Parquet files; those that no other table keeps are the columns of `verdicts`. Types and
-ranges are what readers accept. Readers, COPY, INSERT, the SQL of exports, the Parquet schema and
-the mapping of the table derive from `FIELDS`: to keep one more value of a verdict is one line here
-and a migration. msgspec has a place in the core because it only compares values with types: it does
-no I/O, and the decoders that read files are in `interchange`.
+exported Parquet files. Readers, COPY, INSERT, the SQL of exports and the mapping of the table
+derive from `FIELDS`: one more value is one line here and a migration. msgspec only compares values
+with types here; the decoders that read files are in `interchange`.
 """
 
 from collections.abc import Mapping
@@ -22,11 +20,9 @@ from aegish_dist.core.outcome import ErrorClass, Outcome, StopKind
 from aegish_dist.core.sample import MAX_COMMAND_CHARS, MAX_LABEL_CHARS, TrueLabel
 from aegish_dist.core.verdict import CallError, Completion, Timing, Usage, Verdict
 
-MAX_COUNT = 2**15 - 1
-"""Highest epoch, attempt, generation or HTTP status: that of a database smallint."""
+MAX_COUNT = 2**15 - 1  # that of a database smallint: epoch, attempt, generation, HTTP status
 MAX_TOKENS = 2**63 - 1  # highest token count: that of a database bigint
-MAX_NUMBER = 10**12
-"""Highest time in milliseconds or seconds: microseconds of it fit a bigint, which sums are of."""
+MAX_NUMBER = 10**12  # ms or s: microseconds of it fit a bigint, which sums are of
 
 Name = Annotated[str, Meta(max_length=MAX_LABEL_CHARS)]
 Command = Annotated[str, Meta(max_length=MAX_COMMAND_CHARS)]
@@ -45,8 +41,7 @@ class AttemptRecord(Struct, gc=False, kw_only=True):
     error_class: ErrorClass
     status: Count | None = None
     retry_after_s: Duration | None = None
-    message: str | None = None
-    """The provider's words; keys in them are masked when read."""
+    message: str | None = None  # the provider's words; keys in them are masked when read
     at: Moment
 
 
@@ -54,36 +49,29 @@ class VerdictRecord(Struct, gc=False, kw_only=True):
     """One verdict and what it is about. `str` alone is text of any length."""
 
     model: Name
-    dataset: Name | None = None
-    """Name of the dataset; a file that names none is one."""
+    dataset: Name | None = None  # a file that names none is one
     command: Command
     target: TrueLabel
     category: Name | None = None
-    cluster: Name | None = None
-    """Name that alike samples share, usually the binary."""
+    cluster: Name | None = None  # of alike samples, usually the binary
     epoch: Number = 1
     completion: str | None
     stop_reason: str | None = None
     input_tokens: Tokens | None = None
     output_tokens: Tokens | None = None
-    latency_ms: Duration | None = None
-    """Milliseconds of the last attempt: request sent until answer read."""
+    latency_ms: Duration | None = None  # of the last attempt: request sent until answer read
     cost_usd: Decimal | None = None
     created_at: Moment | None = None
     outcome: Outcome = Outcome.TIMEOUT_ERROR
-    """Formed by today's parser when read, as are reason, confidence and parser_version."""
+    """By today's parser, as reason, confidence, parser_version."""
     reason: str | None = None
     confidence: Ratio | None = None
-    parser_version: Count = 0
-    """Version of the parser; 0 where no completion was parsed."""
-    answered: bool | None = None
-    """Whether an answer came, be it empty."""
-    pruned: bool = False
-    """Whether the store has deleted the answer since: nothing can be read in it again."""
+    parser_version: Count = 0  # 0 where no completion was parsed
+    answered: bool | None = None  # whether an answer came, be it empty
+    pruned: bool = False  # the answer was deleted since: it cannot be read again
     error_class: ErrorClass | None = None
     generation: Count = 0
-    simulated: bool = False
-    """Whether the simulator answered: no evidence about any real model."""
+    simulated: bool = False  # no evidence about any real model
     attempts: Count = 1
     stop_kind: StopKind | None = None
     refusal: str | None = None
@@ -93,20 +81,17 @@ class VerdictRecord(Struct, gc=False, kw_only=True):
     reasoning_tokens: Tokens | None = None
     cache_read_tokens: Tokens | None = None
     cache_write_tokens: Tokens | None = None
-    queue_ms: Duration | None = None
-    """Milliseconds from enqueueing until a worker took the item."""
-    limiter_ms: Duration | None = None
-    """Milliseconds of waiting for a free call slot."""
+    queue_ms: Duration | None = None  # from enqueueing until a worker took the item
+    limiter_ms: Duration | None = None  # waiting for a free call slot
     backoff_ms: Duration | None = None
-    total_ms: Duration | None = None
-    """Milliseconds from enqueueing until the answer was read."""
+    total_ms: Duration | None = None  # from enqueueing until the answer was read
     worker: Name | None = None
     metadata: dict[str, str] = {}
     call_errors: tuple[AttemptRecord, ...] = ()
 
 
 OPINIONS = ("outcome", "reason", "confidence", "parser_version")
-"""Written for the reader's sake; whatever a file holds in them is ignored."""
+"""For the reader's sake; readers ignore them."""
 OF_OTHER_TABLES = frozenset(
     [
         *("model", "dataset", "command", "target", "category", "cluster"),
@@ -115,7 +100,7 @@ OF_OTHER_TABLES = frozenset(
 )
 _COLUMNS = {"latency_ms": "service_ms", "returned_model": "model_returned"}
 _ATTRIBUTES = {"completion": "text", "returned_model": "model", "latency_ms": "service_ms"}
-"""Attributes of the parts of a `Verdict` named otherwise than the fields of its record."""
+"""Named otherwise than the fields of the record."""
 _PARTS: tuple[type, ...] = (Completion, Usage, Timing, Verdict)
 
 
@@ -123,15 +108,12 @@ _PARTS: tuple[type, ...] = (Completion, Usage, Timing, Verdict)
 class RecordField:
     """One field of `VerdictRecord`, as those that derive from it need it."""
 
-    name: str
-    """Key of verdict lines, column of Parquet files."""
-    column: str | None
-    """Column of `verdicts`; None where another table keeps it."""
+    name: str  # key of verdict lines, column of Parquet files
+    column: str | None  # column of `verdicts`; None where another table keeps it
     kind: Type
     is_moment: bool
     nullable: bool
-    part: type | None
-    """Part of a `Verdict` that holds it; None where the verdict itself does not."""
+    part: type | None  # part of a `Verdict` that holds it; None where the verdict itself does not
     attribute: str
 
 

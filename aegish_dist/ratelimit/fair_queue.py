@@ -13,9 +13,7 @@ from aegish_dist.ratelimit.usage_report import RunLease, RunRequest, StoredCost
 log = get_logger(__name__)
 
 IDLE_QUEUES = 100  # queues kept of runs that do nothing now; most of them have ended
-NANO_USD = 1_000_000_000
-"""Costs are whole billionths of a dollar: sums of them are exact, in Lua too up to 9 million
-dollars."""
+NANO_USD = 1_000_000_000  # exact sums, in Lua too up to 9 million dollars
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +28,14 @@ class Budget:
 class Accounts:
     """The database's view of a run's cost, by run id."""
 
-    spent: Callable[[str], Awaitable[Mapping[str, int]]]
-    """Returns the cost of each model up to now, in 1e-9 USD."""
+    spent: Callable[[str], Awaitable[Mapping[str, int]]]  # by model, up to now, in 1e-9 USD
     budget: Callable[[str], Awaitable[Budget | None]]
-    """Returns the caps as they are now, which an operator may have raised; None: no cap."""
+    """As now, which an operator may have raised; None: no cap."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectedUsage:
-    tokens: int = 0
-    """Input and output tokens."""
+    tokens: int = 0  # input and output
     cost: int = 0
 
 
@@ -49,19 +45,15 @@ class Permit:
 
     run: "RunQueue"
     expected: ExpectedUsage
-    epoch: int
-    """Epoch of the rate in which the call began."""
+    epoch: int  # of the rate in which the call began
     probe: bool
-    number: int = 0
-    """Number of the call among those of this limiter, from 1."""
+    number: int = 0  # among the calls of this limiter, from 1
 
 
 class Waiter(NamedTuple):
     future: "asyncio.Future[Permit]"
     expected: ExpectedUsage
-    called: bool
-    """Whether the item was called before: its attempts are forgotten when it goes back to its
-    queue."""
+    called: bool  # its attempts are forgotten when it goes back to its queue
 
 
 class RunQueue:
@@ -69,13 +61,11 @@ class RunQueue:
 
     def __init__(self, run_id: str, budget: Budget | None) -> None:
         self.run_id = run_id
-        self.waiters: deque[Waiter] = deque()
-        """Waiting calls, the first to begin in front."""
+        self.waiters: deque[Waiter] = deque()  # the first to begin in front
         self.permits: int | None = None if budget is None else 0
         """Calls that may begin before the limiter is asked again; None: the run has no cap."""
         self.over = False
-        self.estimate = 0
-        """Probable cost of the next call, in 1e-9 USD."""
+        self.estimate = 0  # of the next call, in 1e-9 USD
         self._budget = budget
         self._calls = 0
         self._held = 0
@@ -140,8 +130,7 @@ class FairQueue:
 
     def __init__(self, model: str, accounts: Accounts) -> None:
         self.waiting = 0
-        self.tokens = 1
-        """Expected tokens of the next call, at least 1."""
+        self.tokens = 1  # expected of the next call, at least 1
         self._model = model
         self._accounts = accounts
         self._queues: dict[str, RunQueue] = {}
@@ -174,11 +163,7 @@ class FairQueue:
     async def settle(
         self, requests: Sequence[tuple[RunQueue, RunRequest]], leases: Sequence[RunLease]
     ) -> bool:
-        """Follow what the capped runs may do; ask the database where the limiter knows too little.
-
-        Returns:
-            Whether all is known; otherwise the next request should be sent at once.
-        """
+        """Follow what capped runs may do; return False where a request is to be sent at once."""
         answers = zip(requests, leases, strict=True)
         return all([await self._settle(run, request, lease) for (run, request), lease in answers])
 

@@ -1,8 +1,7 @@
 """The newest lease of a worker on a model, what of it is in use, and the task that renews it.
 
-The task reports what became of the worker's calls. One request covers all waiting calls. The task
-sends none while it would bring nothing; without a limit in force that is a second. It ends when no
-call waits and everything is reported, and starts again with the next call.
+One request covers all waiting calls and reports what became of the others. The task sends none
+while it would bring nothing, and ends when no call waits and everything is reported.
 """
 
 import asyncio
@@ -55,14 +54,10 @@ class LocalLease:
     """Counts the calls that begin and end against the newest lease."""
 
     def __init__(self, semaphore: ProcessSemaphore, now_s: Callable[[], float]) -> None:
-        """Begin without a lease: no call may begin."""
         self.lease = _NO_LEASE
-        self.held = 0
-        """Calls in flight."""
-        self.begun = 0
-        """Calls begun up to now."""
-        self.probing = False
-        """Whether one of the calls in flight is a probe."""
+        self.held = 0  # calls in flight
+        self.begun = 0  # calls begun up to now
+        self.probing = False  # whether one of the calls in flight is a probe
         self._semaphore = semaphore
         self._now_s = now_s
         self._requested_at_s = -math.inf
@@ -187,8 +182,7 @@ class LeaseRenewer:
         queue: FairQueue,
         lease: LocalLease,
     ) -> None:
-        self.report = UsageReport()
-        """Outcomes of calls since the last request."""
+        self.report = UsageReport()  # outcomes of calls since the last request
         self._model = model
         self._request_lease = request_lease
         self._generator = generator

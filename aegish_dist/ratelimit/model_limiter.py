@@ -1,8 +1,7 @@
 """Admits the calls of a worker process to one model.
 
-A call waits here at the price of one future: no connection, no thread, no message with an eta. What
-the newest lease permits begins without a round trip. `Limiters` holds a limiter for each model;
-`Answers` knows which calls were answered lately, as evidence of the cause of a failure.
+A call waits here at the price of one future. What the newest lease permits begins without a round
+trip. `Answers` knows which calls were answered lately, as evidence of the cause of a failure.
 """
 
 import asyncio
@@ -41,17 +40,15 @@ if TYPE_CHECKING:
 
 
 LONGEST_WAIT_S, STEP_S = 60.0, 0.25
-"""Seconds that a failure waits for the answer to another call, and between two looks."""
-IDLE_S = 2.0
-"""Seconds without another call after which no answer is expected: fetching items takes a while."""
+"""A failure waits so long for the answer to another call, and between two looks."""
+IDLE_S = 2.0  # without another call no answer is expected then: fetching items takes a while
 
 
 class Answers:
     """The newest answers of one model in this worker."""
 
     def __init__(self, renewer: LeaseRenewer, lease: LocalLease) -> None:
-        self.awaiting = 0
-        """Failures that wait for the answer to another call."""
+        self.awaiting = 0  # failures that wait for the answer to another call
         self._renewer = renewer
         self._lease = lease
         self._number = 0
@@ -66,11 +63,7 @@ class Answers:
         return now_s() - self._at_s < seconds
 
     def evidence(self, number: int, within_s: float = math.inf) -> Evidence:
-        """Return what is known of the model beside the failures of an item.
-
-        Args:
-            number: Number of the first call that failed for the item.
-        """
+        """Return what is known besides; `number` is that of the item's first failed call."""
         recent = now_s() - self._at_s <= within_s
         answered = (self._number > number and recent) or None
         lease = self._lease.lease
@@ -102,8 +95,7 @@ class Answers:
             await self._renewer.sleep(STEP_S)
 
 
-SHED_AFTER_S = 1.0
-"""Seconds that an item is held while the circuit is open: it would be delivered again at once."""
+SHED_AFTER_S = 1.0  # an item is held so long while the circuit is open: it would come again at once
 
 
 class ModelLimiter:
@@ -120,11 +112,9 @@ class ModelLimiter:
     ) -> None:
         self._queue = FairQueue(model, accounts)
         self.local = LocalLease(semaphore, now_s)
-        """The newest lease and what of it is in use."""
         self._renewer = LeaseRenewer(model, request_lease, generator, self._queue, self.local)
         self._hinted_per_minute: float | None = None
         self.answers = Answers(self._renewer, self.local)
-        """Newest answers: evidence of whose trouble a failure is."""
         semaphore.subscribe(self._admit)
 
     def set_limits(self, limits: Limits, shared: Limits) -> None:
@@ -138,14 +128,10 @@ class ModelLimiter:
         *,
         called: bool = False,
     ) -> Permit:
-        """Wait until a call may begin.
+        """Wait until a call may begin; give the permit back by `succeeded`, `failed` or `release`.
 
         Args:
-            budget: Caps of the run, the same at every call; None: it has none.
             called: Whether this is a further attempt, which waits while the model is rate-limited.
-
-        Returns:
-            A permit, to be given back by `succeeded`, `failed` or `release`.
 
         Raises:
             ItemShedError: The circuit is open, or far more calls wait than the model takes.
@@ -172,12 +158,7 @@ class ModelLimiter:
             raise
 
     def succeeded(self, permit: Permit, *, tokens: int | None, cost: int | None) -> None:
-        """Give a permit back after an answer.
-
-        Args:
-            tokens: Tokens used, at least 0; None: as expected.
-            cost: Cost in 1e-9 USD, at least 0; None: as expected.
-        """
+        """Give a permit back after an answer; cost in 1e-9 USD, None: as expected."""
         expected = permit.expected
         self.answers.add(permit)
         excess = 0 if tokens is None else tokens - expected.tokens
@@ -196,10 +177,8 @@ class ModelLimiter:
     ) -> None:
         """Give a permit back after a failure, and wait until the fleet's answer to it is known.
 
-        Args:
-            retry_after_s: Seconds that the provider asked to wait; None: it did not.
-            silent_s: The failure counts for the circuit breaker only if no call was answered in the
-                last so many seconds; 0: it counts.
+        The failure counts for the circuit breaker only if no call was answered in the last
+        `silent_s`; 0: it counts.
         """
         charged = KINDS[error_class].charged
         self._renewer.report.add_failure(
@@ -245,7 +224,7 @@ class ModelLimiter:
 
     @property
     def waiting(self) -> dict[str, int]:
-        """Calls that wait for a permit, by run id; a run without any is absent."""
+        """By run id; a run without any is absent."""
         return {run.run_id: len(run.waiters) for run in self._queue if run.waiters}
 
     async def over_budget(self) -> list[str]:
@@ -284,13 +263,7 @@ class Limiters:
         budget: Callable[[str], Awaitable[Budget | None]],
         calls: int,
     ) -> None:
-        """Compose the limiters.
-
-        Args:
-            spent: As in `Accounts`.
-            budget: As in `Accounts`.
-            calls: Most calls in flight of this process over all models, at least 1.
-        """
+        """Compose the limiters; `calls` is the most in flight of this process over all models."""
         self._shared = shared
         self._make = partial(
             ModelLimiter,
@@ -322,7 +295,6 @@ class Limiters:
 
     @property
     def by_model(self) -> Mapping[str, ModelLimiter]:
-        """The limiters made so far, by canonical model id."""
         return self._limiters
 
     @property

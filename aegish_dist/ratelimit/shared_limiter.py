@@ -1,8 +1,7 @@
-"""The fleet's limiter: rates, leases, circuit breakers and budgets in Redis.
+"""The fleet's limiter: rates, leases, circuit breakers and budgets in Redis, on Redis' own clock.
 
-The script decides, on Redis' own clock. It is put together from the parts beside this module.
-Without a Redis the same script runs in fakeredis, inside this process, and the limits are this
-process' own.
+The script is put together from the parts beside this module. Without a Redis it runs in fakeredis,
+inside this process, and the limits are this process' own.
 """
 
 from collections.abc import Collection, Iterator
@@ -96,11 +95,7 @@ class SharedLimiter:
 
     @classmethod
     def connect(cls, url: str | None, worker: str) -> Self:
-        """Prepare a limiter; it connects with the first request.
-
-        Args:
-            url: URL of a Redis; None keeps the state inside this process.
-        """
+        """Prepare a limiter that connects with the first request; None: inside this process."""
         if url is None:
             from fakeredis import FakeAsyncRedis  # noqa: PLC0415  0.2 s that a cluster saves
 
@@ -120,10 +115,7 @@ class SharedLimiter:
         await self._client.aclose()
 
     async def lease(self, request: LeaseRequest, now_s: float | None = None) -> Lease:
-        """Report what became of calls, and return what may be done next.
-
-        Args:
-            now_s: Time in seconds, for tests; None: Redis' clock.
+        """Report what became of calls, and return what may be done next; `now_s` is for tests.
 
         Raises:
             LimiterUnreachableError: Redis does not answer, or takes no writes.

@@ -14,28 +14,20 @@ REASON_LENGTH = 200  # characters of a provider's message that the fleet gets to
 class UsageReport(msgspec.Struct, omit_defaults=True):
     """The report of one worker on one model; a JSON document for the script.
 
-    A report that did not arrive for certain is sent again. Counted twice it does no harm, except
-    that costs and tokens count twice: a cap is then reached early, never late.
+    What may not have arrived is sent again: counted twice, a cap is reached early, never late.
     """
 
-    epoch: int = 0
-    """The newest epoch of the rate that the worker knows."""
+    epoch: int = 0  # the newest of the rate that the worker knows
     answers: int = 0
     epoch_answers: int = 0
-    refused: int = 0
-    """Calls that began in `epoch` and were refused with 429."""
+    refused: int = 0  # calls that began in `epoch` and got 429
     overloaded: int = 0
-    alive: bool = False
-    """Whether the provider answered a call or turned one down for a reason of the call's own."""
-    failures: int = 0
-    """Failures in a row up to now, without an answer or a 429 between them."""
-    unanswered: int = 0
-    """Failed calls since the last answer that may have to be paid for; 429s do not end the
-    count."""
+    alive: bool = False  # the provider answered, or turned a call down for a reason of its own
+    failures: int = 0  # in a row, without an answer or a 429 between them
+    unanswered: int = 0  # to be paid for, perhaps, since the last answer, whatever 429s
     probe_failed: bool = False
     pause_s: float = 0.0
-    tokens: int = 0
-    """Tokens used beyond those expected; below 0 when fewer were used."""
+    tokens: int = 0  # beyond those expected, or below 0
     hint: RateHint | None = None
     reason: str | None = None
 
@@ -81,12 +73,7 @@ class UsageReport(msgspec.Struct, omit_defaults=True):
         reason: str,
         others_answered: bool = False,
     ) -> None:
-        """Count a failed call.
-
-        Args:
-            others_answered: Whether other calls were answered so recently that the failure says
-                nothing about the model.
-        """
+        """Count a failed call; `others_answered` lately: it says nothing about the model."""
         kind = KINDS[error_class]
         if kind.alive:
             self.alive, self.failures = True, 0
@@ -123,8 +110,7 @@ class RunRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     spent: int
     cap: int | None = None
     model_cap: int | None = None
-    stored: StoredCost | None = None
-    """Cost up to now, when the script has asked for it."""
+    stored: StoredCost | None = None  # up to now, when the script has asked for it
 
 
 class LeaseRequest(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -133,15 +119,12 @@ class LeaseRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     model: str
     held: int
     waiting: int
-    tokens: int
-    """Expected tokens of one call, at least 1."""
+    tokens: int  # expected of one call, at least 1
     limits: Limits
-    shared: Limits
-    """Limits of all models of its provider together."""
+    shared: Limits  # of all models of its provider together
     report: UsageReport
     runs: Sequence[RunRequest] = ()
-    probing: bool = False
-    """Whether one of the calls in flight is a probe of an open circuit."""
+    probing: bool = False  # one of the calls in flight is a probe
 
 
 class RunLease(msgspec.Struct, frozen=True):
@@ -150,32 +133,21 @@ class RunLease(msgspec.Struct, frozen=True):
     run: str
     permits: int
     over: bool = False
-    unknown: bool = False
-    """Whether the script knows no cost of the run: the next request has to hold what is stored."""
+    unknown: bool = False  # the next request has to hold what is stored
 
 
 class Lease(msgspec.Struct, frozen=True):
     """Permission for a worker to call a model, for some seconds."""
 
-    epoch: int
-    """Epoch of the rate; goes up with every decrease."""
-    permits: int
-    """Calls that may begin, if `metered`."""
-    wait_s: float
-    """Seconds until the next request, unless something changes before."""
-    metered: bool = False
-    """Whether calls are counted; otherwise `slots` alone decides until the lease ends."""
-    limited: bool = False
-    """Whether asking again before `wait_s` brings no further permit."""
-    slots: int | None = None
-    """Most calls in flight of this worker; None: no limit."""
-    probe: bool = False
-    """Whether the one permit is for a probe of an open circuit."""
-    circuit_open: bool = False
-    """Whether the circuit of the model is open: it is not called, except by probes."""
+    epoch: int  # of the rate; goes up with every decrease
+    permits: int  # calls that may begin, if `metered`
+    wait_s: float  # until the next request, unless something changes before
+    metered: bool = False  # else `slots` alone decides until the lease ends
+    limited: bool = False  # asking again before `wait_s` brings no further permit
+    slots: int | None = None  # calls in flight of this worker; None: no limit
+    probe: bool = False  # the one permit is for a probe of an open circuit
+    circuit_open: bool = False  # the model is not called, except by probes
     failed_probes: int = 0
-    reason: str | None = None
-    """The provider's words about the failure that opened the circuit."""
-    rate: float | None = None
-    """This worker's part of the rate, in calls per second; None: no limit."""
+    reason: str | None = None  # the provider's words about the failure that opened it
+    rate: float | None = None  # this worker's part, calls per second; None: no limit
     runs: tuple[RunLease, ...] = ()

@@ -1,9 +1,7 @@
 """Calibration: whether stated confidence matches correctness.
 
-A confidence c is read as the probability that the stated action is correct under the rule. Only
-scored verdicts that state an action and a confidence take part. The sums come as integers, so
-everything up to the last division is exact. No cluster is known here, so verdicts are taken as
-independent.
+A confidence c is read as the probability that the stated action is correct. Sums are integers, so
+everything up to the last division is exact. Verdicts are taken as independent.
 """
 
 import math
@@ -20,10 +18,9 @@ UNIT = 1_000_000  # `ConfidenceCell` counts its sums in 1 / UNIT
 
 
 def brier(cells: Iterable[ConfidenceCell], rule: ScoringRule) -> Estimate:
-    """Estimate the mean squared distance of confidence from correctness.
+    """Estimate the mean squared distance of confidence from correctness: `mean((c - o)^2)`.
 
-    `mean((c - o)^2)` with o = 1 for a correct verdict, else 0 (Brier 1950, Monthly Weather Review
-    78:1). 0 is best, 0.25 is what a constant 0.5 earns. `stderr` is that of a mean.
+    o = 1 for a correct verdict, else 0 (Brier 1950, Monthly Weather Review 78:1). 0 is best.
     """
     judged = _judge(cells, rule)
     return _mean(
@@ -34,12 +31,10 @@ def brier(cells: Iterable[ConfidenceCell], rule: ScoringRule) -> Estimate:
 
 
 def expected_calibration_error(cells: Iterable[ConfidenceCell], rule: ScoringRule) -> Estimate:
-    """Estimate the expected calibration error over ten equal-width bins.
+    """Estimate `sum_b n_b / n |accuracy_b - confidence_b|` over ten equal bins.
 
-    `sum_b n_b / n |accuracy_b - confidence_b|` (Guo et al. 2017, arXiv 1706.04599). For the
-    stderr, by the delta method, the sign of each bin's gap is taken as fixed; the error is then the
-    mean of `sign_b (o - c)`, whose square is `(o - c)^2`, so that
-    `stderr = sqrt((brier - ece^2) / (n - 1))`. Near 0 the error itself is biased upwards.
+    Guo et al. 2017, arXiv 1706.04599. By the delta method, with the sign of each bin's gap taken
+    as fixed, `stderr = sqrt((brier - ece^2) / (n - 1))`. Near 0 the error is biased upwards.
     """
     judged = _judge(cells, rule)
     gaps: defaultdict[int, int] = defaultdict(int)
@@ -54,11 +49,8 @@ def expected_calibration_error(cells: Iterable[ConfidenceCell], rule: ScoringRul
 
 @dataclass(frozen=True, slots=True)
 class ReliabilityBin:
-    """Verdicts whose stated confidences are alike: how sure they were, and how often right."""
-
     low: float
-    high: float
-    """Confidence where the next bin begins; the last bin holds 1."""
+    high: float  # where the next bin begins; the last bin holds 1
     n: int
     confidence: float | None
     accuracy: float | None
@@ -67,11 +59,7 @@ class ReliabilityBin:
 
 
 def reliability(cells: Iterable[ConfidenceCell], rule: ScoringRule) -> tuple[ReliabilityBin, ...]:
-    """Return mean confidence and accuracy in each of ten equal-width bins, the least sure first.
-
-    The bins are those of `expected_calibration_error` (DeGroot & Fienberg 1983, The Statistician
-    32:12, draw them); the interval is that of a proportion.
-    """
+    """Return ten equal bins, least sure first (DeGroot & Fienberg 1983, The Statistician 32:12)."""
     judged = _judge(cells, rule)
     return tuple(_bin(place, [e for e in judged if e.bin == place]) for place in _PLACES)
 

@@ -1,7 +1,6 @@
 """Distribution functions and quantiles, and logistic regression in one coefficient.
 
-Accurate to about 1e-11 up to parameters of 1e7, in place of scipy, whose import takes longer than
-most commands.
+Accurate to about 1e-11 up to parameters of 1e7; importing scipy takes longer than most commands.
 """
 
 import math
@@ -20,10 +19,9 @@ _HALF_LOG_2_PI = math.log(2 * math.pi) / 2
 
 
 def beta_cdf(x: float, a: float, b: float) -> float:
-    """Return the regularised incomplete beta function I_x(a, b).
+    """Return the regularised incomplete beta function I_x(a, b), by Lentz's method.
 
-    Continued fraction of DLMF 8.17.22, evaluated by Lentz's method; DLMF 8.17.4 mirrors it to the
-    side where it converges fast.
+    Continued fraction of DLMF 8.17.22; 8.17.4 mirrors it to the side where it converges fast.
     """
     return _beta_cdf(x, 1 - x, a, b)
 
@@ -97,8 +95,8 @@ def _nonzero(value: float) -> float:
 def beta_quantile(p: float, a: float, b: float) -> float:
     """Return x with I_x(a, b) = p.
 
-    Newton's method for log I as a function of log x, which is nearly a line towards 0; by bisection
-    where a step would leave the bounds found so far.
+    Newton's method for log I of log x, which is nearly a line towards 0; by bisection where a step
+    would leave the bounds found so far.
     """
     if p <= 0:
         return 0.0
@@ -131,8 +129,8 @@ def t_two_sided(t: float, df: float) -> float:
 def t_quantile(p: float, df: float) -> float:
     """Return the quantile of Student's t at p.
 
-    Newton's method from the expansion of Cornish and Fisher (Abramowitz & Stegun 26.7.5); with few
-    degrees of freedom, where that may start beyond the root, by bisection.
+    Newton's method from the expansion of Cornish and Fisher (Abramowitz & Stegun 26.7.5); by
+    bisection where that may start beyond the root.
     """
     if p == 0.5:
         return 0.0
@@ -180,7 +178,6 @@ _CLOSE = 1e-6
 
 
 def logistic(x: float) -> float:
-    """Return 1 / (1 + exp(-x)), for any x."""
     return 1 / (1 + math.exp(-x)) if x >= 0 else math.exp(x) / (1 + math.exp(x))
 
 
@@ -193,13 +190,10 @@ def log_logistic(x: float) -> float:
 class Term:
     """Trials whose log odds of success are offset + slope x coefficient."""
 
-    successes: float
-    """How many succeeded; may be a fraction."""
-    trials: float
-    """How many there were, at least as many."""
+    successes: float  # may be a fraction
+    trials: float  # at least `successes`
     slope: float
-    offset: float
-    """The part that does not depend on the coefficient."""
+    offset: float  # the part that does not depend on the coefficient
 
 
 def maximise(terms: Sequence[Term], mean: float, sd: float, start: float) -> float:

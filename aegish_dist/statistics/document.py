@@ -1,7 +1,6 @@
 """The document of a snapshot, which `aggregate --json` prints, and its ranking with ties as ties.
 
-Only JSON types, and nothing that depends on the order of its input: the same verdicts give the same
-bytes under `json.dumps(..., sort_keys=True)`.
+The same verdicts give the same bytes, in whatever order they come.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,10 +17,8 @@ from aegish_dist.statistics.repeats import Repeats
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    rank: int | None
-    """1-based position; None when the score is undefined."""
-    tie_group: int | None
-    """1-based; no model of a group differs significantly from its leader."""
+    rank: int | None  # 1-based position; None when the score is undefined
+    tie_group: int | None  # 1-based; no model of a group differs significantly from its leader
     model: str
     aegish_score: float | None
 
@@ -32,12 +29,8 @@ def rank(
     """Order models by descending score, then by id; undefined scores come last, unranked.
 
     A tie group starts at its leader and goes on until a model differs from the leader by a p
-    below 0.05, adjusted for all pairs of models: who leads is found in the same data. Of two models
-    of a group, neither of which leads it, one may be better than the other.
-
-    Args:
-        p_adjusted: Of the paired differences of the score, by pair of models; a pair that is absent
-            or None is taken to be alike.
+    below 0.05, adjusted for all pairs of models: who leads is found in the same data. A pair that
+    is absent or None is taken to be alike.
     """
     places: list[Rank] = []
     leader: str | None = None
@@ -64,12 +57,7 @@ def snapshot_document(
     earlier: Snapshot | None = None,
     p_adjusted: Mapping[frozenset[str], float | None] | None = None,
 ) -> dict[str, list[JsonObject]]:
-    """Return `models`, sorted by id, and `ranking`, the best first.
-
-    Args:
-        earlier: A snapshot that has the entries of the models that were not measured.
-        p_adjusted: As `rank` takes it.
-    """
+    """Return `models`, sorted by id, and `ranking`; `earlier` has the models not measured now."""
     entries = {each.model: model_entry(each) for each in measured}
     kept = {} if earlier is None else {e["model"]: e for e in earlier.document["models"]}
     by_id = sorted((kept | entries).items())
@@ -83,7 +71,6 @@ def snapshot_document(
 
 
 def model_entry(measured: ModelMetrics) -> JsonObject:
-    """Return one entry of `models`; absent numbers are None."""
     return {
         "model": measured.model,
         "simulated": measured.simulated,

@@ -28,19 +28,14 @@ def gate(difference: Difference, margin: float) -> GateVerdict:
 
 
 def commands_needed(difference: Difference, margin: float) -> int | None:
-    """Return how many samples on both sides would tell a difference of the margin from none.
-
-    With so many, at the variance seen, `mde` is the margin: a true difference of that size is
-    found in 80 % of runs, and a candidate as good as the baseline passes a gate of that margin in
-    80 %.
-    """
+    """Return the samples on both sides at which `mde` would be the margin, at the variance seen."""
     if difference.mde is None or margin <= 0:
         return None
     return math.ceil(difference.n * (difference.mde / margin) ** 2)
 
 
 def commands_to_decide(difference: Difference, margin: float) -> int | None:
-    """Return how many samples would decide a gate in 80 % of runs if the truth is what was seen.
+    """Return the samples that decide in 80 % of runs if the truth is what was seen.
 
     None if unknown, or if the difference seen is the margin itself.
     """
@@ -65,8 +60,7 @@ METRICS_WITH_THRESHOLD = (
 
 class Shortfall(StrEnum):
     BELOW = "below"  # the interval, or the value where that decides, lies below the threshold
-    UNDECIDED = "undecided"
-    """The interval holds the threshold, so more commands might decide; or there is no number."""
+    UNDECIDED = "undecided"  # the interval holds the threshold, or there is no number
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +73,9 @@ class Missed:
 
 
 def missed(document: Mapping[str, Any], thresholds: Mapping[str, float]) -> Iterator[Missed]:
-    """Yield the thresholds that models of a snapshot do not reach, by model.
+    """Yield the thresholds that models do not reach with the lower end of their interval.
 
-    The lower end of the interval has to reach them. A metric without an interval is a fact: its
-    value decides.
+    A metric without an interval is a fact: its value decides.
     """
     for entry in document["models"]:
         for metric, least in thresholds.items():

@@ -1,8 +1,7 @@
 """Cluster-robust variance of a sum of means, and the test of a paired difference; McNemar, Holm.
 
-Samples about one binary resemble each other, so clusters, not samples, are independent. Plain
-numbers in and out; what a value means is known to the caller. The test was chosen by simulation:
-docs/comparing.md has the tables and the rejected alternatives.
+Clusters, not samples, are independent. The test was chosen by simulation: docs/comparing.md has the
+tables and the rejected alternatives.
 """
 
 import math
@@ -20,23 +19,18 @@ from aegish_dist.statistics.distributions import binomial_cdf, t_quantile, t_two
 class ClusterSum(NamedTuple):
     """Samples of one cluster in one stratum; or several such clusters with equal numbers."""
 
-    cluster: str | None
-    """Name, the same in all strata; None: found in this stratum alone."""
+    cluster: str | None  # the same in all strata; None: found in this one alone
     samples: int
-    total: float
-    """Sum of their values, multiplied by the weight of the stratum."""
-    clusters: int = 1
-    """How many clusters without a name are alike."""
+    total: float  # of their values, times the weight of the stratum
+    clusters: int = 1  # how many without a name are alike
 
 
 @dataclass(frozen=True)
 class ClusterSums:
     """A stratum by clusters: its mean is one term of the estimate."""
 
-    sums: tuple[ClusterSum, ...]
-    """Any order; a name at most once."""
-    weight: float = 1.0
-    """Of the mean in the estimate; `total` of the sums contains it."""
+    sums: tuple[ClusterSum, ...]  # in any order; a name at most once
+    weight: float = 1.0  # of the mean in the estimate; contained in `total`
 
     @cached_property
     def samples(self) -> int:
@@ -52,10 +46,7 @@ class ClusterSums:
 
     @cached_property
     def joint_size(self) -> float:
-        """How many samples of a cluster differ together, sum d^2 / sum |d| with d a cluster's sum.
-
-        1 where none differs.
-        """
+        """Samples of a cluster that differ together, sum d^2 / sum |d|; 1 where none differs."""
         sums = [(abs(total) / self.weight, number) for _, _, total, number in self.sums if total]
         size = math.fsum([each * number for each, number in sums])
         squares = math.fsum([each * each * number for each, number in sums])
@@ -70,10 +61,9 @@ class ClusteredVariance:
     """`G / (G - 1) sum_g u_g^2`, with u_g the sum of a cluster's residuals over n (CR1 of a mean;
     Miller 2024, arXiv 2411.00640)."""
     reduced: float
-    """Without the bias that few or unequal clusters have: CR2 of Bell & McCaffrey 2002, Survey
-    Methodology 28:169."""
-    third: float
-    """Sum of the cubes of the terms whose squares add up to the latter."""
+    """Without the bias of few or unequal clusters: CR2 of Bell & McCaffrey 2002, Survey Methodology
+    28:169."""
+    third: float  # of the cubes of the terms whose squares `reduced` adds
     df: float
     clusters: int
 
@@ -107,7 +97,7 @@ def clustered_variance(strata: Sequence[ClusterSums]) -> ClusteredVariance | Non
 
 
 _Unit = tuple[str | None, float, float, int]
-"""Name of a cluster, the sum of its residuals, the same mended, and how many are alike."""
+"""Name, sum of residuals, the same mended, how many are alike."""
 
 
 def _residuals(stratum: ClusterSums) -> list[_Unit]:
@@ -139,12 +129,12 @@ def _added_up(strata: Sequence[list[_Unit]]) -> list[_Unit]:
 
 
 _Shape = tuple[float, tuple[tuple[str | None, int, int], ...]]
-"""A stratum without its values: its weight, and by cluster name, samples and how many are alike.
-Many pairs of one comparison have equal ones."""
+"""Weight, and by cluster: name, samples, how many are alike. Pairs of a comparison often share
+one."""
 
 
 def _shape(stratum: ClusterSums, named: bool) -> _Shape:
-    """Return the shape of a stratum; where it is the only one, the names make no difference."""
+    """Return the shape; in the only stratum names make no difference."""
     if named:
         clusters = tuple((cluster, samples, number) for cluster, samples, _, number in stratum.sums)
         return stratum.weight, clusters
@@ -156,10 +146,8 @@ def _shape(stratum: ClusterSums, named: bool) -> _Shape:
 
 class _Leverage(NamedTuple):
     stratum: int
-    diagonal: float
-    """w_k^2 n_gk / N_k^2."""
-    x: float
-    """w_k a_gk n_gk / (N_k sqrt(N_k)) ^ (1/2): its products are those of W off the diagonal."""
+    diagonal: float  # w_k^2 n_gk / N_k^2
+    x: float  # `w_k a_gk n_gk / (N_k sqrt(N_k)) ^ (1/2)`: its products are W off the diagonal
     clusters: int
 
 
@@ -212,8 +200,7 @@ def mcnemar(a_only: int, b_only: int) -> float:
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
     """Return the p values adjusted for their number (Holm 1979, Scand. J. Statistics 6:65).
 
-    The family-wise error rate is kept whatever the tests depend on. None stays None and counts as
-    no test.
+    None stays None and counts as no test.
     """
     known = sorted((p, index) for index, p in enumerate(p_values) if p is not None)
     result: list[float | None] = [None] * len(p_values)
@@ -230,13 +217,10 @@ _MOST_DF = 1e6  # where Student's t is the normal distribution to six digits
 
 @dataclass(frozen=True, slots=True)
 class PairedTest:
-    ci_low: float
-    """Lower end of the 95 % confidence interval."""
+    ci_low: float  # of the 95 % confidence interval
     ci_high: float
-    p_value: float
-    """Two-sided, of no difference; below 0.05 exactly where the interval lies off 0."""
-    mde: float
-    """Difference that is found at a level of 5 % with a probability of about 80 % at least."""
+    p_value: float  # two-sided; below 0.05 exactly where the interval lies off 0
+    mde: float  # found at a level of 5 % with a probability of about 80 %
 
 
 def paired_test(
@@ -248,15 +232,11 @@ def paired_test(
     a pseudo-sample per label that only the candidate has right, and half one that only the baseline
     has right (the Wald+2 interval of Agresti & Min 2005, Statistics in Medicine 24:729): without
     them nothing discordant would mean no uncertainty. S is the sum of the cubes of the same terms,
-    the pseudo-sample on the side of x alone: the variance of a rate grows with its distance from
-    0, so the bound away from 0 is the further one, as Wilson's is (Johnson 1978, JASA 73:536, on
-    the t test under skewness). T is taken for Student's t; the pseudo-samples are known and add
-    degrees of freedom.
+    the pseudo-sample on the side of x alone: the variance of a rate grows with its distance from 0
+    (Johnson 1978, JASA 73:536). T is taken for Student's t; pseudo-samples add degrees of freedom.
 
-    Args:
-        discordant: Clusters whose sums differ between the sides. With K of them no test that may
-            exchange the sides in a cluster has a p below 2^(1 - K), and so has none here: five
-            samples all in favour of one side are no difference.
+    With K `discordant` clusters no test that may exchange the sides in a cluster has a p below
+    2^(1 - K), and so has none here: five samples all in favour of one side are no difference.
     """
     sizes = [stratum.weight * _pseudo_sample(stratum) / stratum.samples for stratum in strata]
     squares = variance.reduced + math.fsum(size**2 for size in sizes)
@@ -287,8 +267,8 @@ def _detectable(
 ) -> float:
     """Solve `x = quantiles sqrt(V(x))`, with V(x) the variance of a run whose true difference is x.
 
-    A larger difference than that seen takes further discordant samples, as many as it adds: without
-    them, runs found differences of this size in 62 to 78 % of cases.
+    A larger difference takes further discordant samples: without them, runs found differences of
+    this size in 62 to 78 % of cases.
     """
     found = quantiles * math.sqrt(squares)
     if found <= difference:
@@ -306,7 +286,7 @@ def _reach(t: float, squares: float, slope: float) -> float:
 def _pseudo_sample(stratum: ClusterSums) -> float:
     """Return how far the values of a pseudo-sample lie apart, 1 unless epochs were averaged.
 
-    Averages of epochs differ by less than 1. The root of `joint_size` is used: with `joint_size`
-    itself, one in fifteen candidates shipped that were worse by the margin.
+    The root of `joint_size`: with `joint_size` itself, one in fifteen candidates shipped that were
+    worse by the margin.
     """
     return min(1.0, math.sqrt(stratum.joint_size))

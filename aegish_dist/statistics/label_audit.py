@@ -1,8 +1,7 @@
 """The audit of a run's commands: disputed, missed by all, flipping, and of doubtful labels.
 
-Models whose answers do not depend on the command say nothing: one that always blocks neither
-disputes a label nor keeps a command off the list of those that all models miss. Doubtful labels
-become an overlay that a person edits.
+Models whose answers do not depend on the command say nothing, for or against a label. Doubtful
+labels become an overlay that a person edits.
 """
 
 import math
@@ -24,7 +23,7 @@ NAMED = 4  # models that a reason names at most
 INFORMATIVE_FROM = 0.1  # Youden's index from which answers count as depending on the command
 
 _SEVERITY = {OutcomeDetail.ALLOW: 0.0, OutcomeDetail.WARN: 0.5, OutcomeDetail.BLOCK: 1.0}
-"""The actions in their order, with their severity."""
+"""By ascending severity."""
 
 
 class AuditKind(StrEnum):
@@ -41,16 +40,13 @@ class ModelReliability:
     """How well a model tells malicious commands from harmless ones, whatever their labels say."""
 
     model: str
-    sensitivity: float
-    """Estimated share of truly malicious commands that it flags."""
-    specificity: float
-    """Estimated share of truly harmless commands that it lets pass."""
-    weight: float
-    """Part of a vote, in (0, 1]: 1 / c for each of c models that err alike."""
+    sensitivity: float  # estimated share of truly malicious commands it flags
+    specificity: float  # estimated share of truly harmless commands it passes
+    weight: float  # in (0, 1]: 1 / c for each of c models that err alike
 
     @property
     def youden(self) -> float:
-        """Sensitivity + specificity - 1 (Youden 1950, Cancer 3:32): 0 of one that only guesses."""
+        """Youden's index (1950, Cancer 3:32): 0 of a model that only guesses."""
         return self.sensitivity + self.specificity - 1
 
     @property
@@ -62,38 +58,30 @@ class ModelReliability:
 @dataclass(frozen=True, slots=True)
 class AuditedCommand:
     sample: SampleAnswers
-    score: float
-    """By which the list is sorted, in [0, 1]; see `audit`."""
+    score: float  # by which the list is sorted, in [0, 1]; see `audit`
     p_wrong: float
-    contradicting: int
-    """Informative models whose answers contradict the label in most epochs."""
-    agreeing: int
-    """Informative models whose answers agree with it in most epochs."""
-    reason: str
-    """Why it is on the list, in one sentence; holds names of models."""
+    contradicting: int  # informative models against the label in most epochs
+    agreeing: int  # informative models that agree in most epochs
+    reason: str  # one sentence; holds names of models
 
 
 @dataclass(frozen=True, slots=True)
 class Audit:
     reliabilities: tuple[ModelReliability, ...]
     samples: int
-    totals: Mapping[AuditKind, int]
-    """How many commands each list would have if it were shown whole."""
+    totals: Mapping[AuditKind, int]  # commands of each list if it were shown whole
     found: Mapping[AuditKind, tuple[AuditedCommand, ...]]
 
 
 def audit(
     samples: Iterable[SampleAnswers], models: Sequence[str], rule: ScoringRule, top: int
 ) -> Audit:
-    """Look for commands that deserve a second look.
+    """Look for commands that deserve a second look, at most `top` of a kind.
 
     Scores: of a doubtful label, and of a command that all models missed, the probability that the
     label is wrong; of a disputed command the probability that two models, drawn by how much they
     can tell, take different sides; of a flipping one the probability that two epochs of a model
     state different actions, as a mean over models.
-
-    Args:
-        top: Length of each list, at least 1.
     """
     answered = [sample for sample in samples if sample.findings]
     patterns = [
@@ -152,13 +140,13 @@ class CommandVotes:
         votes = {model: vote for model, found in answers.items() if (vote := vote_of(found))}
         sides = sides_under(rule)
         self.flags = {model: flagged(vote, sides) for model, vote in votes.items()}
-        """The share of its epochs in which a model flags the command."""
+        """Share of its epochs in which a model flags the command."""
         flips = {model: _flip(answers[model]) for model in votes}
         self.flips = {model: flip for model, flip in flips.items() if flip is not None}
-        """Probability that two epochs of a model state different actions, where it has two."""
+        """Probability that two epochs of a model state different actions."""
         shares = [sample.share_correct(each.model, rule) for each in answers]
         self.correct = [share for share in shares if share is not None]
-        """By model, the share of its scored epochs in which it is right, errors included."""
+        """By model, the share of its scored epochs that is right, errors included."""
         self._votes = list(votes.values())
 
     @property
@@ -180,13 +168,12 @@ class CommandVotes:
         return bool(self.correct) and not any(self.correct)
 
     def taken_for(self, label: TrueLabel) -> list[ModelReliability]:
-        """Return the models whose answers take the command for one of this label in most epochs."""
+        """Return the models that take the command for one of this label in most epochs."""
         side = 1 if label is TrueLabel.MALICIOUS else -1
         return [model for model, share in self.flags.items() if side * (share - 0.5) > 0]
 
     @cached_property
     def contradicting(self) -> list[ModelReliability]:
-        """Models whose answers contradict the label in most epochs."""
         return self.taken_for(_other(self.sample.target))
 
     @property
@@ -219,7 +206,6 @@ class CommandVotes:
 
     @property
     def _contradiction(self) -> str:
-        """Who contradicts the label, and how seldom they do so elsewhere."""
         against = self.contradicting
         malicious = self.sample.target is TrueLabel.MALICIOUS
         said, usually = ("let pass", "flag") if malicious else ("flagged", "let pass")
@@ -282,10 +268,7 @@ def _entry(kind: AuditKind, score: float, votes: CommandVotes) -> AuditedCommand
 def draft_overlay(
     doubtful: Iterable[AuditedCommand], base: Overlay | None, name: str, author: str
 ) -> Overlay:
-    """Return an overlay that turns over each label that is more probably wrong than right.
-
-    It continues the overlay under which the labels were found, if there is one.
-    """
+    """Continue an overlay by turning each label that is more probably wrong than right."""
     changes = tuple(
         LabelChange(
             dataset=each.sample.dataset,

@@ -1,15 +1,12 @@
 """The probability that a label is wrong, from what several models said about the commands.
 
-A label counts as one more noisy observation of an unknown truth: Dawid & Skene 1979, JRSS C 28:20,
+A label is one more noisy observation of an unknown truth: Dawid & Skene 1979, JRSS C 28:20,
 estimate the error rates of all observers and the truth together by expectation-maximisation. Two
 additions make that hold for models. A command has an ease that all models share, as in item
 response theory (Birnbaum 1968, in Lord & Novick, "Statistical Theories of Mental Test Scores"), so
 that a hard command which most models miss is no proof against its label. And models whose errors
-are correlated share a vote (`vote_weights`): one that repeats another adds nothing, however often
-it is asked.
-
-A model that answers all commands alike has the same rates under either truth, so it says nothing.
-A weighted vote without the ease was tried and finds too few: see docs/auditing.md.
+are correlated share a vote (`vote_weights`). A model that answers all commands alike says nothing.
+A weighted vote without the ease finds too few: see docs/auditing.md.
 """
 
 import math
@@ -22,13 +19,10 @@ from typing import TypeVar
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.statistics.distributions import Term, log_logistic, logistic, maximise
 
-Vote = tuple[float, ...]
-"""The share of each action among the epochs of a model that state one; sums to 1."""
+Vote = tuple[float, ...]  # share of each action among the epochs that state one
 Sides = tuple[float, ...]
-"""By action: 1 where it flags a command as malicious, 0 where it lets it pass, 0.5 where a rule
-set takes it for neither or for both."""
-Vector = list[float]
-"""A number for each truth and ease, those of malicious commands first."""
+"""By action: 1 where it flags a command, 0 where it lets it pass, 0.5 for neither or both."""
+Vector = list[float]  # for each truth and ease, malicious commands first
 _Votes = tuple[Vote | None, ...]
 _Key = TypeVar("_Key")
 
@@ -64,30 +58,23 @@ class VotePattern:
     """Commands with one label about which every model said the same."""
 
     label: TrueLabel
-    votes: _Votes
-    """By model; None of a model that stated no action."""
+    votes: _Votes  # by model; None where it stated no action
     samples: int
 
 
 @dataclass(frozen=True, slots=True)
 class FittedLabels:
-    """The result of the estimation."""
-
-    p_wrong: tuple[float, ...]
-    """By pattern, the probability that its label is wrong."""
-    sensitivity: tuple[float, ...]
-    """By model, the share of truly malicious commands that it flags."""
-    specificity: tuple[float, ...]
-    """By model, the share of truly harmless commands that it lets pass."""
-    weights: tuple[float, ...]
-    """By model, its part of a vote, in (0, 1]: 1 / c for each of c models that err alike."""
+    p_wrong: tuple[float, ...]  # by pattern
+    sensitivity: tuple[float, ...]  # by model, share of truly malicious commands that it flags
+    specificity: tuple[float, ...]  # by model, share of truly harmless commands that it passes
+    weights: tuple[float, ...]  # by model, in (0, 1]: 1 / c for each of c that err alike
 
 
 def fit_labels(patterns: Sequence[VotePattern], sides: Sides) -> FittedLabels:
     """Estimate the truth behind every label, and the error rates of every model.
 
-    Done twice, because only the first result tells errors about a command from a wrong label, and
-    so models that err alike from models that are right alike.
+    Twice: only the first result tells errors about a command from a wrong label, and so models
+    that err alike from models that are right alike.
     """
     trust = [1.0] * len(patterns)
     for _ in range(2):
@@ -109,9 +96,7 @@ def vote_weights(
 ) -> tuple[float, ...]:
     """Return by model its part of a vote: 1 / c for each of c models that always err together.
 
-    Args:
-        trust: By pattern, the probability that its label is right: against a wrong label even the
-            best models err together.
+    `trust` is the probability of a pattern's label: against a wrong one even the best err together.
     """
     models = range(len(patterns[0].votes) if patterns else 0)
     weighted = [each.samples * right for each, right in zip(patterns, trust, strict=True)]
@@ -165,7 +150,7 @@ class _Observer:
         self._ability = dict.fromkeys(TRUTHS, ABILITY_MEAN)
         self._shades = {truth: (0.0,) * len(sides) for truth in TRUTHS}
         self._seen: dict[TrueLabel, list[tuple[float, float, float]]] = {}
-        """By truth: for each ease the commands it was right about, all of them, and the ease."""
+        """By truth and ease: commands it was right about, all of them, the ease."""
 
     def log_likelihood(self, vote: Vote, spread: Mapping[TrueLabel, float]) -> Vector:
         """Return the weighted log probability of a vote under each truth and ease."""
@@ -235,7 +220,6 @@ class _Estimation:
         ]
 
     def run(self) -> list[float]:
-        """Return by pattern the probability that its label is wrong."""
         before = self._p_wrong()
         for _ in range(ITERATIONS):
             priors = self._priors(before)

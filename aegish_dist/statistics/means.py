@@ -1,11 +1,9 @@
 """A mean over samples that come in clusters, its standard error and its interval.
 
 A mean is the unweighted mean of the means of strata: one stratum for a micro average, one for each
-category for a macro average. Sums go through `math.fsum`, which rounds once: no result depends on
-the order of its input.
-
-Sources: Miller 2024, "Adding Error Bars to Evals", arXiv 2411.00640 (stderr, clusters); Korn &
-Graubard 1998, Survey Methodology 24:193 (intervals of proportions by an effective sample size).
+category for a macro average. Sums go through `math.fsum`, so no result depends on the order of
+input. Sources: Miller 2024, "Adding Error Bars to Evals", arXiv 2411.00640 (stderr, clusters); Korn
+& Graubard 1998, Survey Methodology 24:193 (intervals of proportions by an effective sample size).
 `docs/statistics.md` has every formula, and how often the intervals cover the truth.
 """
 
@@ -29,15 +27,11 @@ ASSUMED_ICC = 0.3  # the assumed correlation of two samples of a cluster
 class Observation:
     """Samples that agree in everything a rate can see."""
 
-    category: str | None
-    """None: in no category, and so in no macro average."""
-    cluster: str | None
-    """None: each of the samples is a cluster of its own."""
-    value: float
-    """Mean over the epochs of each such sample, in [0, 1]."""
+    category: str | None  # None: in no macro average
+    cluster: str | None  # None: each of the samples is a cluster of its own
+    value: float  # mean over the epochs of each such sample, in [0, 1]
     samples: int
-    weight: int = 1
-    """Weight of each sample: 1, or its epochs where every verdict is to count alike."""
+    weight: int = 1  # 1, or the epochs where every verdict counts alike
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +39,7 @@ class PerCluster:
     """One number for each cluster."""
 
     named: Mapping[str, float]
-    squares_alone: float
-    """Sum of the squares over the clusters of one sample without a name."""
+    squares_alone: float  # sum over the clusters of one sample without a name
 
     @property
     def squares(self) -> float:
@@ -59,8 +52,7 @@ class PerCluster:
 
 
 _Part = tuple[float, float]
-"""Of some samples of a stratum: their weight in the mean, in (0, 1], and their part of the mean
-beyond the mean of the stratum."""
+"""Weight in the mean, in (0, 1], and part of the mean beyond that of the stratum."""
 _share, _residual = itemgetter(0), itemgetter(1)
 
 
@@ -71,10 +63,8 @@ class _Stratum:
     mean: float
     samples: int
     share: float
-    by_sample: tuple[tuple[_Part, int], ...]
-    """One sample each, and how many are alike."""
-    by_cluster: Mapping[str, _Part]
-    """The samples of each cluster that has a name."""
+    by_sample: tuple[tuple[_Part, int], ...]  # one sample each, and how many are alike
+    by_cluster: Mapping[str, _Part]  # the samples of each named cluster
     alone: tuple[tuple[_Part, int], ...]
 
     @classmethod
@@ -120,11 +110,6 @@ class SampledMean:
     """The unweighted mean of the means of strata."""
 
     def __init__(self, strata: Iterable[Sequence[Observation]]) -> None:
-        """Sum up samples; what is derived from the sums is computed when it is first used.
-
-        Args:
-            strata: At least one, none empty.
-        """
         groups = list(strata)
         self._strata = [_Stratum.of(seen, 1 / len(groups)) for seen in groups]
         self.value = math.fsum(stratum.mean for stratum in self._strata) / len(groups)
@@ -138,7 +123,7 @@ class SampledMean:
 
     @cached_property
     def stderr(self) -> float | None:
-        """Standard error, samples taken as independent; None where a stratum has only one."""
+        """Samples taken as independent; None where a stratum has only one."""
         variances = [stratum.variance for stratum in self._strata]
         known = [variance for variance in variances if variance is not None]
         return math.sqrt(math.fsum(known)) if len(known) == len(variances) else None
@@ -150,16 +135,13 @@ class SampledMean:
 
     @cached_property
     def effective_samples(self) -> float:
-        """Independent binary samples that would tell as much, at least 1.
+        """Independent binary samples that would tell as much, at least 1; one cluster is one.
 
         `(p (1 - p) + c / n) / (V + c d / n^2)`, with p the mean and V its variance by the
-        jackknife; n = 1 / sum of squared weights, the number of samples of equal weight that
-        would do the same (Kish 1965, "Survey Sampling", section 11.7). The assumption about V is
-        worth c = `PSEUDO_SAMPLES`; it is the variance of independent samples times
-        d = 1 + `ASSUMED_ICC` (m - 1), with m the size of the cluster of a mean sample. Where all
-        samples agree nothing else is known of V, and a few failures tell little about it.
-
-        One cluster is one observation, whatever its size.
+        jackknife; n = 1 / sum of squared weights (Kish 1965, "Survey Sampling", section 11.7). The
+        assumption about V is worth c = `PSEUDO_SAMPLES`; it is the variance of independent samples
+        times d = 1 + `ASSUMED_ICC` (m - 1), with m the size of the cluster of a mean sample. Where
+        all samples agree nothing else is known of V.
         """
         if self.clusters < 2:
             return 1.0
@@ -178,7 +160,7 @@ class SampledMean:
         """How far the mean moves when a cluster is left out (the jackknife).
 
         Of several strata each is joined by one sample at the mean of all of them: a category of a
-        single sample, or of a single cluster, would have nothing to be compared with.
+        single cluster would have nothing to be compared with.
         """
         return self._by_cluster(self._move)
 
@@ -193,8 +175,8 @@ class SampledMean:
     def _variance(self) -> float:
         """Variance by the jackknife: that of independent samples, and what clusters add to it.
 
-        What they add is at least 0, and multiplied by the squared ratio of their t quantile to that
-        of the samples: few clusters, or unequal ones, know it badly.
+        What they add, at least 0, is multiplied by the squared ratio of their t quantile to that of
+        the samples: few clusters, or unequal ones, know it badly.
         """
         independent = math.fsum(
             number * moved(part) ** 2
@@ -225,10 +207,7 @@ class SampledMean:
         return 1 / self._by_cluster(lambda _: _share).squares
 
     def _move(self, stratum: _Stratum) -> Callable[[_Part], float]:
-        """Return how far the mean moves without a part of a stratum.
-
-        Scaled so that n equal samples have the variance p (1 - p) / n.
-        """
+        """Return how far the mean moves without a part, so that n samples vary by p (1 - p) / n."""
         pseudo = 1 / (stratum.samples + 1) if len(self._strata) > 1 else 0.0
         shift, scale = stratum.mean - self.value, 1 - 1 / self._equal_samples
 
@@ -268,14 +247,11 @@ def rate(observations: Iterable[Observation]) -> Estimate:
     binary y is `sqrt(p (1 - p) / (n - 1))`. Over G clusters
     `stderr_clustered = sqrt(G / (G - 1) sum_g (sum_{i in g} (y_i - p))^2) / n` (Miller 2024, with
     the usual factor for few clusters). Unequal weights make p a ratio of sums and weigh every
-    residual (Cochran 1977, "Sampling Techniques", ch. 6).
+    residual (Cochran 1977, "Sampling Techniques", ch. 6). The interval is `proportion_interval`
+    with `SampledMean.effective_samples`.
 
-    The interval is `proportion_interval` with `SampledMean.effective_samples` samples: n of them
-    where samples are independent and have one epoch, more with several epochs, fewer where the
-    samples of a cluster resemble each other.
-
-    Value and interval are None without samples, stderr with fewer than two samples,
-    stderr_clustered with fewer than two clusters.
+    Without samples value and interval are None, with one sample stderr, with one cluster
+    stderr_clustered.
     """
     samples = list(observations)
     return estimate(SampledMean([samples]) if samples else None)
@@ -286,10 +262,7 @@ def macro_rate(observations: Iterable[Observation]) -> Estimate:
 
     With K categories, `stderr = sqrt(sum_k stderr_k^2) / K`, None if a category has one sample
     only. Clusters span categories: `u_g = sum_{i in g} (y_i - p_k(i)) / (K n_k(i))` and
-    `stderr_clustered = sqrt(G / (G - 1) sum_g u_g^2)`. The interval is as in `rate`; rates that
-    differ from category to category do not widen it.
-
-    Samples without a category are left out.
+    `stderr_clustered = sqrt(G / (G - 1) sum_g u_g^2)`. Samples without a category are left out.
     """
     by_category: defaultdict[str, list[Observation]] = defaultdict(list)
     for observation in observations:
@@ -304,8 +277,7 @@ def score(
     """Estimate the score of two rates whose samples share clusters.
 
     `stderr` takes the rates as independent, as the reference benchmark does. `stderr_clustered` has
-    one sum per cluster over both sides. The interval is MOVER with the correlation that the shared
-    clusters give the rates; see `combine`.
+    one sum per cluster over both sides. The interval is MOVER with their correlation.
     """
     if detection is None or acceptance is None:
         return combine(composite, estimate(detection), estimate(acceptance))
@@ -321,7 +293,6 @@ def score(
 
 
 def estimate(mean: SampledMean | None) -> Estimate:
-    """Return a mean with its uncertainty; undefined where there is none."""
     if mean is None:
         return Estimate(clusters=0)
     clustered = unbiased(mean.residuals.squares, mean.clusters)

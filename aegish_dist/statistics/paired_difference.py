@@ -1,9 +1,8 @@
-"""The paired difference of two sides on the samples that both have scored.
+"""The paired difference of two sides on the samples that both have scored: b minus a.
 
-Answers lie in columns, one for each side, with the samples in the same order. What a side adds to a
-cluster is summed up once; a pair then leaves out the few samples that only one of the two has
-scored, and counts the combinations of values. Values are integers of 2^-60, so that no sum depends
-on the order of its input. With a the baseline and b the candidate, a difference is b minus a.
+What a side adds to a cluster is summed up once; a pair then leaves out the few samples that only
+one of the two has scored. Values are integers of 2^-60, so no sum depends on the order of its
+input.
 """
 
 import math
@@ -30,18 +29,15 @@ from aegish_dist.statistics.inference import (
 UNIT = 1 << 60  # the value of a right answer: fine enough for means over epochs
 
 Key = TypeVar("Key")
-_Group = tuple[TrueLabel, str | None]
-"""A label, and a category of its samples; None: all of them."""
+_Group = tuple[TrueLabel, str | None]  # a label, and a category of its samples; None: all
 
 
 class SampleKind(NamedTuple):
     """Samples that no metric tells apart."""
 
     target: TrueLabel
-    category: str | None
-    """None for harmless samples."""
-    cluster: str | None
-    """None: each of the samples is a cluster of its own."""
+    category: str | None  # None for harmless samples
+    cluster: str | None  # None: each of the samples is a cluster of its own
 
 
 @dataclass(frozen=True)
@@ -49,12 +45,9 @@ class PairedAnswers(Generic[Key]):
     """The answers of several sides about the same samples, in columns of one order."""
 
     kinds: Sequence[SampleKind]
-    kind: Sequence[int]
-    """By sample, the place of its kind in `kinds`."""
-    findings: Sequence[OutcomeDetails]
-    """The ways in which a sample came out; the first is empty and stands for no verdict."""
-    answers: Mapping[Key, Sequence[int]]
-    """By side and sample, the place of its way in `findings`."""
+    kind: Sequence[int]  # by sample, its place in `kinds`
+    findings: Sequence[OutcomeDetails]  # ways a sample came out; the first, empty: no verdict
+    answers: Mapping[Key, Sequence[int]]  # by side and sample, the place in `findings`
 
     def answered(self, a: Key, b: Key) -> int:
         """Return how many samples at least one of two sides has a verdict about."""
@@ -76,10 +69,10 @@ class PairedStratum:
     """Samples of one label, or of one category, that the rule scores on both sides."""
 
     kinds: Counter[tuple[int, int]] = field(default_factory=Counter)
-    """Samples by their values on the sides, in 2^-60."""
+    """By their values on the sides, in 2^-60."""
     unclustered: Counter[tuple[int, int]] = field(default_factory=Counter)
     clusters: dict[str, tuple[int, int, int]] = field(default_factory=dict)
-    """By cluster: samples, sum of the baseline, sum of the candidate."""
+    """Samples, sum of the baseline, of the candidate."""
 
     @property
     def samples(self) -> int:
@@ -148,8 +141,7 @@ class PairedSamples:
     """The samples that a rule set scores on both of two sides."""
 
     targets: Mapping[TrueLabel, PairedStratum]
-    categories: Mapping[str, PairedStratum]
-    """Of malicious samples; empty where categories were not asked for."""
+    categories: Mapping[str, PairedStratum]  # of malicious samples; empty if not asked for
 
 
 class _Stratum(NamedTuple):
@@ -169,27 +161,20 @@ class _Stratum(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Scored:
-    """One side under the rule: by sample its value, and by slot its sums."""
-
-    values: Sequence[int]
-    """Places in the list of values; 0 is unscored."""
+    values: Sequence[int]  # places in the list of values; 0 is unscored
     strata: Sequence[int]
-    """The same, each with its stratum, so that adding the value of another side counts a pair."""
+    """The same with its stratum: added to the values of another side, it counts a pair."""
     unscored: set[int]
     samples: Sequence[int]
     totals: Sequence[int]
 
 
 class ScoredColumns(Generic[Key]):
-    """The values of several sides under a rule set.
-
-    A slot is a cluster within a label or a category.
-    """
+    """The values of several sides under a rule set; a slot is a cluster of a label or category."""
 
     def __init__(
         self, answers: PairedAnswers[Key], rule: ScoringRule, *, by_category: bool
     ) -> None:
-        """Prepare; a side is scored when it is first used."""
         self._answers = answers
         self._sides: dict[Key, _Scored] = {}
         values: dict[int | None, int] = {None: 0}
@@ -320,28 +305,21 @@ def _slots(kinds: Sequence[SampleKind], strata: Sequence[_Stratum]) -> dict[_Gro
 class Difference:
     """The difference of one metric between two sides; what is undefined is None."""
 
-    a: float | None = None
-    """The metric of the baseline, on the samples scored on both sides."""
+    a: float | None = None  # of the baseline, on the samples scored on both sides
     b: float | None = None
     difference: float | None = None
     stderr: float | None = None
-    stderr_clustered: float | None = None
-    """Standard error, only clusters taken as independent."""
-    ci_low: float | None = None
-    """Lower end of the 95 % confidence interval."""
-    ci_high: float | None = None
-    """Upper end; above the lower one even where no sample is discordant."""
+    stderr_clustered: float | None = None  # only clusters taken as independent
+    ci_low: float | None = None  # of the 95 % confidence interval
+    ci_high: float | None = None  # above `ci_low` even where no sample is discordant
     p_value: float | None = None
     p_adjusted: float | None = None
     n: int = 0
     clusters: int = 0
-    mde: float | None = None
-    """Difference that would be detected with a probability of 80 % at a level of 5 %."""
-    a_only: int = 0
-    """Samples that only the baseline had right; 0 where values are not binary."""
+    mde: float | None = None  # found with a probability of 80 % at a level of 5 %
+    a_only: int = 0  # samples only the baseline had right; 0 where not binary
     b_only: int = 0
-    mcnemar_p: float | None = None
-    """Exact, two-sided; None for values that are not binary."""
+    mcnemar_p: float | None = None  # exact, two-sided; None where not binary
 
     @property
     def turned(self) -> "Difference":
@@ -384,7 +362,6 @@ def compare_samples(scored: PairedSamples, composite: Composite) -> Comparison:
 
 
 def side_metrics(scored: PairedSamples, composite: Composite) -> dict[str, float | None]:
-    """Return the metrics of the baseline alone; what is undefined is None."""
     detection, acceptance = (
         scored.targets[target].a if scored.targets[target].samples else None for target in TrueLabel
     )
@@ -394,8 +371,7 @@ def side_metrics(scored: PairedSamples, composite: Composite) -> dict[str, float
 
 
 _METRICS = ("aegish_score", "malicious_detection_rate", "harmless_acceptance_rate")
-_Term = tuple[PairedStratum, float, float]
-"""Samples of one label, and the weights of the means of both sides in a difference."""
+_Term = tuple[PairedStratum, float, float]  # of one label, with the weights of both sides' means
 
 
 def _score(composite: Composite, detection: float, acceptance: float) -> float:
@@ -418,7 +394,6 @@ def _rate(stratum: PairedStratum) -> Difference:
 def score_difference(
     composite: Composite, malicious: PairedStratum, harmless: PairedStratum
 ) -> Difference:
-    """Return the difference of the score alone; what is undefined is None."""
     if not (malicious.samples and harmless.samples):
         return Difference(n=malicious.samples + harmless.samples)
     a = _score(composite, malicious.a, harmless.a)

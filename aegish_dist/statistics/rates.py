@@ -1,7 +1,6 @@
 """Estimates with their uncertainty: 95 % intervals within [0, 1], and one score from two rates.
 
-No interval is without width at 0 or 1. An undefined part leaves the result undefined; it never
-counts as 0.
+No interval is without width at 0 or 1. An undefined part leaves the result undefined.
 """
 
 import math
@@ -26,10 +25,7 @@ class Interval:
 
 
 def wilson(p: float, n: float) -> Interval:
-    """Return the score interval of a proportion p (Wilson 1927, JASA 22:209).
-
-    It contains p and has a width. The effective number of observations, n > 0, need not be whole.
-    """
+    """Return the score interval of a proportion p for n > 0 (Wilson 1927, JASA 22:209)."""
     z2 = Z_95 * Z_95
     scale = 1 + z2 / n
     centre = (p + z2 / (2 * n)) / scale
@@ -41,10 +37,9 @@ def wilson(p: float, n: float) -> Interval:
 def proportion_interval(p: float, n: float) -> Interval:
     """Return Wilson's interval, mended where successes or failures are few.
 
-    With one to ten successes Wilson's lower bound is too high: it misses up to 15 % of runs. There
-    the exact one-sided 95 % bound of Clopper and Pearson replaces it, and likewise the upper bound
-    where failures are few (Brown, Cai & DasGupta 2001, Statistical Science 16:101, section 4.1.1,
-    with the binomial in place of its Poisson limit, and for numbers that need not be whole).
+    There its bound misses up to 15 % of runs, and the exact one-sided 95 % bound of Clopper and
+    Pearson replaces it (Brown, Cai & DasGupta 2001, Statistical Science 16:101, section 4.1.1, with
+    the binomial in place of its Poisson limit, and for numbers that need not be whole).
     """
     plain = wilson(p, n)
     return Interval(
@@ -64,14 +59,8 @@ def mover(
     """Return the interval of a function of estimates, from their own intervals.
 
     The method of variance estimates recovery: at each end the distances of the parts, weighted by
-    the partial derivatives of the function, add in quadrature, as standard errors do (Zou & Donner
-    2008, Statistics in Medicine 27:1693). Unlike value +- z x stderr it keeps the asymmetry of the
-    parts.
-
-    Args:
-        below: Weighted distances from each estimate down to its lower bound.
-        above: Weighted distances from each estimate up to its upper bound.
-        correlation: Of the first two parts, in [-1, 1].
+    the partial derivatives of the function, add in quadrature (Zou & Donner 2008, Statistics in
+    Medicine 27:1693), which keeps their asymmetry. `correlation` is of the first two parts.
     """
     return Interval(
         max(0.0, value - _added(list(below), correlation)),
@@ -97,23 +86,18 @@ class Estimate:
 
     value: float | None = None
     stderr: float | None = None
-    stderr_clustered: float | None = None
-    """Standard error, only clusters taken as independent."""
-    ci_low: float | None = None
-    """Lower end of the 95 % confidence interval."""
+    stderr_clustered: float | None = None  # only clusters taken as independent
+    ci_low: float | None = None  # of the 95 % confidence interval
     ci_high: float | None = None
-    n: int = 0
-    """Samples behind a rate; verdicts behind coverage, its bounds, and calibration."""
-    clusters: int | None = None
-    """Clusters behind it; None where clusters play no part."""
+    n: int = 0  # samples of a rate; verdicts of coverage and calibration
+    clusters: int | None = None  # None where clusters play no part
 
 
-NUMBERS = tuple(field.name for field in fields(Estimate))
-"""The fields of an estimate, in the order of columns and exports."""
+NUMBERS = tuple(field.name for field in fields(Estimate))  # in the order of columns and exports
 
 
 def fraction(part: int, whole: int) -> Estimate:
-    """Return a fact about a run: a fraction without stderr or interval; None of nothing."""
+    """Return a fact: a fraction without stderr or interval; None of nothing."""
     return Estimate(value=part / whole if whole else None, n=whole)
 
 
@@ -121,14 +105,10 @@ def fraction(part: int, whole: int) -> Estimate:
 class Dependence:
     """How the clusters that lie on both sides of a score tie its two rates."""
 
-    clusters: int
-    """Clusters of both sides; one that lies on both counts once."""
-    squares: tuple[float, float]
-    """Of each rate, the sum over clusters of the squares of what they add to it."""
-    products: float
-    """Sum over the clusters of both sides of what they add to one rate times to the other."""
-    correlation: float
-    """Of the two rates, in (-1, 1)."""
+    clusters: int  # of both sides, each once
+    squares: tuple[float, float]  # by rate, over clusters: what they add, squared
+    products: float  # over clusters of both: what they add to either, multiplied
+    correlation: float  # in (-1, 1)
 
 
 def combine(
@@ -145,9 +125,7 @@ def combine(
     `sqrt(G / (G - 1) sum_g (a u_g + b v_g)^2)`. The interval is MOVER with the same derivatives and
     the correlation of the rates. For the product it keeps the second-order term of the exact
     variance (Goodman 1960, JASA 55:708), without which it would have no width where both are 0.
-
-    Each part is None where it is None on either side. Facts have no dependence, neither clusters
-    nor an interval.
+    Each part is None where it is None on either side.
     """
     n = detection.n + acceptance.n
     a, b = detection.value, acceptance.value

@@ -2,14 +2,11 @@
 
 Var = between / n + within / (n R) for n commands and R epochs of each (Miller 2024, "Adding Error
 Bars to Evals", arXiv 2411.00640, on resampling), by the unbiased estimators of a one-way analysis
-of variance: within is the pooled variance of epochs about the mean of their command, between the
-variance of these means less the part that epochs contribute (Searle, Casella & McCulloch 1992,
-"Variance Components", ch. 3). What commands of one cluster have in common is added: it does not
-shrink when commands of the same data set are added.
+of variance (Searle, Casella & McCulloch 1992, "Variance Components", ch. 3). What commands of one
+cluster have in common is added: it does not shrink with more commands of the same data set.
 
-A plan seeks, for one number of epochs after the other, the fewest commands whose predicted standard
-error is small enough: first among those that the data sets have, then beyond them, where further
-commands are taken to be like these, clusters included.
+A plan seeks, for each number of epochs, the fewest commands whose predicted standard error is small
+enough: first among those that the data sets have, then beyond them.
 """
 
 import math
@@ -30,11 +27,8 @@ MOST_COMMANDS = 10**9
 
 @dataclass(frozen=True, slots=True)
 class EpochCount:
-    """The answers of one side about one command."""
-
     right: int
-    scored: int
-    """Scored epochs, at least 1."""
+    scored: int  # at least 1
 
     @property
     def mean(self) -> float:
@@ -50,10 +44,8 @@ class EpochCount:
 class RepeatedSamples:
     """Commands of one cluster that came out alike on all sides."""
 
-    cluster: str | None
-    """None: each of the commands is a cluster of its own."""
-    sides: tuple[EpochCount, ...]
-    """One for a score, two for a difference."""
+    cluster: str | None  # None: each is a cluster of its own
+    sides: tuple[EpochCount, ...]  # one for a score, two for a difference
     samples: int
 
 
@@ -62,8 +54,7 @@ class RepeatedStratum:
     """Commands of one label, whose means enter the estimate with these weights."""
 
     repeated: tuple[RepeatedSamples, ...]
-    weights: tuple[float, ...]
-    """By side; that of a baseline is negative."""
+    weights: tuple[float, ...]  # by side; that of a baseline is negative
 
     @property
     def samples(self) -> int:
@@ -112,10 +103,8 @@ class Components:
     """Variance of the values of the commands of one label."""
 
     samples: int
-    between: float
-    """Between commands, without the noise of epochs; with it where `within` is None."""
-    within: float | None
-    """Of one epoch about the mean of its command; None where no command has two scored epochs."""
+    between: float  # without the noise of epochs, if `within` is known
+    within: float | None  # of one epoch about the command's mean
 
     def of_mean(self, samples: float, epochs: float) -> float | None:
         """Return the variance of the mean of independent commands; None where it is unknown."""
@@ -126,29 +115,19 @@ class Components:
 
 @dataclass(frozen=True, slots=True)
 class SplitVariance:
-    """The variance of an estimate by where it comes from."""
-
-    strata: tuple[Components, ...]
-    """By label, in the order given."""
+    strata: tuple[Components, ...]  # by label, in the order given
     shared: float
-    """The part that commands of one cluster have in common; negative where they offset each other,
-    as do the two sides of a score about one binary."""
+    """Common to commands of a cluster; negative where they offset each other, as in a score."""
     clusters: int
     df: float
-    reliability: float = 1.0
-    """The part of `shared` that is more than chance, in [0, 1]."""
+    reliability: float = 1.0  # the part of `shared` beyond chance, in [0, 1]
 
     def predicted(self, samples: Sequence[float], epochs: float) -> float | None:
-        """Return the variance that a design will have.
+        """Return the variance of a design; None where the effect of epochs is unknown.
 
-        What is reliable of `shared` stays as it is. The rest, which few commands show by chance,
-        shrinks with more commands as the independent parts do.
-        The variance is at least a tenth of what it were without clusters: an estimate of so much
-        offsetting is chance. None where the effect of epochs is unknown.
-
-        Args:
-            samples: By stratum, commands of the same data sets, > 0.
-            epochs: Epochs of each, > 0; may be infinite.
+        `samples` are commands by stratum, > 0; `epochs` > 0 may be infinite. What is reliable of
+        `shared` stays; the rest shrinks with more commands, as the independent parts do. At least a
+        tenth of the variance without clusters: an estimate of so much offsetting is chance.
         """
         parts = [each.of_mean(n, epochs) for each, n in zip(self.strata, samples, strict=True)]
         known = [part for part in parts if part is not None]
@@ -176,10 +155,9 @@ def split_variance(strata: Sequence[RepeatedStratum]) -> SplitVariance | None:
 
 
 def _reliability(strata: Iterable[RepeatedStratum], shared: float) -> float:
-    """Return 1 - s^2 / shared^2, at least 0, with s^2 the variance of the shared part.
+    """Return 1 - s^2 / shared^2, at least 0 (the positive part of James & Stein 1961).
 
-    The shared part is a sum over clusters of the products of their commands' residuals; so its
-    variance is about the sum of their squares (the positive part of James & Stein 1961).
+    s^2 is the variance of the shared part, about the sum of the squares of its products.
     """
     sums: defaultdict[str, float] = defaultdict(float)
     squares: defaultdict[str, float] = defaultdict(float)
@@ -195,11 +173,7 @@ def _reliability(strata: Iterable[RepeatedStratum], shared: float) -> float:
 
 
 def components(stratum: RepeatedStratum) -> Components:
-    """Split the variance of the values of commands.
-
-    An estimate of `between` below zero, which chance makes where commands hardly differ, counts as
-    zero; then all variance that was seen is that of epochs.
-    """
+    """Split the variance of commands' values; `between` below 0 is chance and counts as 0."""
     total, samples = stratum.variance, stratum.samples
     within = noise = 0.0
     for side, weight in enumerate(stratum.weights):
@@ -218,15 +192,10 @@ def components(stratum: RepeatedStratum) -> Components:
 class Repeats:
     """Where the variance of a model's score comes from, and how much repeats would take of it."""
 
-    rates: Mapping[TrueLabel, Components]
-    """By label, the variance of correctness between commands and within them; a label of fewer than
-    two scored commands is absent."""
-    stderr: float | None
-    """Clustered standard error of the score, as predicted from these parts; None if undefined."""
-    stderr_one_more: float | None
-    """The same with one more epoch of each command."""
-    stderr_least: float | None
-    """The same with any number of epochs: more of them do not help beyond that."""
+    rates: Mapping[TrueLabel, Components]  # by label with two scored commands or more
+    stderr: float | None  # clustered, of the score, as predicted; None if undefined
+    stderr_one_more: float | None  # with one more epoch of each command
+    stderr_least: float | None  # with any number of epochs
 
 
 def repeats_of(cells: Iterable[Cell], rule: ScoringRule) -> Repeats | None:
@@ -260,11 +229,7 @@ def repeats_of(cells: Iterable[Cell], rule: ScoringRule) -> Repeats | None:
 def repeated_strata(
     samples: Iterable[SampleAnswers], models: Sequence[str], rule: ScoringRule
 ) -> dict[TrueLabel, RepeatedStratum]:
-    """Return by label the commands that are scored for all of one or two models.
-
-    Args:
-        models: One for its score; a baseline and a candidate for their difference.
-    """
+    """Return by label the commands that are scored for all of one or two models."""
     kinds: Counter[_Kind] = Counter()
     for sample in samples:
         found = (_epoch_count(sample.target, sample.findings.get(m, ()), rule) for m in models)
@@ -324,23 +289,16 @@ class Source:
     """A data set as a run may ask it."""
 
     name: str
-    scored: tuple[float, ...]
-    """By stratum, how many of its commands would be scored if all were asked."""
-    commands: int
-    """All its commands, at least 1."""
+    scored: tuple[float, ...]  # commands scored if all were asked, by stratum
+    commands: int  # at least 1
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """The question to be decided."""
-
-    margin: float
-    """Of two models the difference to be found, of one the half-width of its interval; > 0."""
-    power: float | None
-    """Probability to find a difference of that size; None for one model."""
+    margin: float  # the difference to be found, or an interval's half-width
+    power: float | None  # to find the difference; None for one model
 
     def reached(self, variance: float, df: float) -> bool:
-        """Whether an estimate of this variance decides."""
         found = 0.0 if self.power is None else t_quantile(self.power, df)
         return math.sqrt(variance) * (t_quantile(0.975, df) + found) <= self.margin
 
@@ -351,8 +309,7 @@ class Design:
 
     epochs: int
     commands: int
-    limit: int | None
-    """Commands of each data set at most; None when all are needed, or more than there are."""
+    limit: int | None  # of each data set; None: all, or more than there are
     available: bool
     stderr: float
 
@@ -367,9 +324,7 @@ class RepeatPlan:
 
     designs: tuple[Design, ...]
     available: int
-    needed: int | None
-    """The fewest commands that decide, however many epochs are made of each; None if the pilot
-    cannot say."""
+    needed: int | None  # commands, however many epochs; None if the pilot cannot say
 
 
 def plan_repeats(
@@ -394,10 +349,7 @@ class _Planner:
         self._pilot = sum(each.samples for each in variance.strata)
 
     def fewest(self, epochs: float) -> tuple[int, int | None, bool, float] | None:
-        """Return the fields of the cheapest `Design` with so many epochs, from `commands` on.
-
-        None where the pilot cannot tell.
-        """
+        """Return the cheapest `Design` from its `commands` on; None if the pilot cannot tell."""
 
         def decides(limit: int) -> bool:
             scored = self._scored(limit)

@@ -1,9 +1,8 @@
 """The catalogue of measures: every name that a worker or the exporter gives Prometheus.
 
-Alerts, the dashboard and the scaling rule of `deploy/` use these names and no others; a test
-compares them. Names follow Prometheus' conventions: base units, `_total` for counters, one meaning
-per label. Labels are bounded: models of the catalog and of open runs, and enumerations; never a
-command, a message, an address, or a run where not said.
+`deploy/` uses these names and no others; a test compares them. Base units, `_total` for counters,
+one meaning per label. Labels are bounded: models of the catalog and of open runs, and enumerations;
+never a command, a message or an address.
 """
 
 from dataclasses import dataclass
@@ -19,12 +18,10 @@ class MeasureKind(StrEnum):
 @dataclass(frozen=True, slots=True)
 class FleetMeasure:
     kind: MeasureKind
-    name: str
-    """As it is exposed; a histogram's without `_bucket`, `_sum` and `_count`."""
+    name: str  # as it is exposed; a histogram's without `_bucket`, `_sum` and `_count`
     help: str
     labels: tuple[str, ...] = ()
-    buckets: tuple[float, ...] = ()
-    """Upper bounds of a histogram's buckets, without infinity."""
+    buckets: tuple[float, ...] = ()  # upper bounds of a histogram, without infinity
 
 
 def _counter(name: str, text: str, *labels: str) -> FleetMeasure:
@@ -182,4 +179,4 @@ EXPORTER = (
         "source",
     ),
 )
-"""Given by the exporter: what only the database, the broker and the limiter know."""
+"""What only the database, the broker and the limiter know."""

@@ -1,6 +1,6 @@
 """Metrics of a process for Prometheus: counts of a worker's work, and the pages for its scrapes.
 
-Loaded by processes that serve metrics alone: `prometheus_client` takes a tenth of a start.
+Loaded only where served: `prometheus_client` takes a tenth of a start.
 """
 
 import gzip
@@ -30,20 +30,14 @@ PARTS = ("queue", "limiter", "backoff", "service")
 TOKENS = ("input", "output", "reasoning", "cache_read", "cache_write")
 PATIENCE_S = 5.0  # for which a client may be silent while it asks or reads the answer
 
-Series = Mapping[tuple[str, ...], float]
-"""Values of one measure by the values of its labels, in the order of the catalogue."""
-Readings = Mapping[str, Series]
-"""Series by the name of their measure; a measure without a value is absent."""
+Series = Mapping[tuple[str, ...], float]  # by labels in the order of the catalogue
+Readings = Mapping[str, Series]  # by measure; absent without a value
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # series that the catalogue does not name
 
 
 class WorkerMetrics:
-    """Counts of the work of a process since it began; any thread may count and read.
-
-    A verdict that another worker stored first, and a group whose commit was not confirmed, count as
-    stored.
-    """
+    """Counts of the work of a process since it began; any thread may count and read."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
@@ -77,11 +71,7 @@ class WorkerMetrics:
     def bounded(
         self, series: Series, join: Callable[[float, float], float]
     ) -> dict[tuple[str, ...], float]:
-        """Return gauges of which the first label is a model, with as many series as counters have.
-
-        Args:
-            join: Makes one value of two, for models that share a series.
-        """
+        """Return gauges by model, as bounded as counters; `join` makes one value of two."""
         found: dict[tuple[str, ...], float] = {}
         for (model, *rest), value in series.items():
             key = (self._label(model), *rest)
@@ -119,8 +109,7 @@ class WorkerMetrics:
 
 class TelemetryPage(NamedTuple):
     text: str
-    good: bool = True
-    """Whether its status is 200; else it is 503."""
+    good: bool = True  # whether its status is 200; else it is 503
     content_type: str = "text/plain; charset=utf-8"
 
 
@@ -154,12 +143,6 @@ class TelemetryServer:
     def __init__(
         self, host: str, port: int, pages: Mapping[str, Callable[[], TelemetryPage]]
     ) -> None:
-        """Listen.
-
-        Args:
-            port: Its port; 0: a free one.
-            pages: Makes an answer by path; called in the thread of the request.
-        """
         self._pages = pages
         server = _IPv6Server if ":" in host else _Server
         try:

@@ -1,8 +1,7 @@
 """Spans of runs. Imports OpenTelemetry, and so is imported only where traces are wanted.
 
-A run is one trace, and the ids of the trace and of its first span follow from the id of the run. So
-every process of a fleet adds to the same trace without asking for it, whether a message, a row of
-the store or a user brought it to the run; and a broker that loses its content loses no trace.
+A run is one trace. Its id and that of its first span follow from the id of the run, so every
+process of a fleet adds to the same trace, and a broker that loses its content loses no trace.
 """
 
 import atexit
@@ -169,10 +168,7 @@ class RunTracer:
         return {TRACEPARENT: f"00-{ids}-{current.trace_flags:02x}"}
 
     def _publisher(self, run_id: str, traceparent: object) -> Context:
-        """Return the span that published a message, or the first one of the run.
-
-        A header is believed as far as it names a span of the run's own trace.
-        """
+        """Return the span that published a message, if of this trace, or else the first one."""
         found = _TRACEPARENT.fullmatch(traceparent) if isinstance(traceparent, str) else None
         if (
             found is None

@@ -1,8 +1,6 @@
 """Traces of runs by OpenTelemetry: off, and free, unless the environment asks for them.
 
 Traces hold identifiers, numbers and classes of failures; no prompt, command, completion or key.
-OpenTelemetry keeps one provider per process, and so does this module; it is imported when
-`start_tracing` finds that traces are wanted, and not before.
 """
 
 from __future__ import annotations
@@ -85,11 +83,7 @@ def span(
 
 
 def item_span(item: Item, traceparent: object) -> AbstractContextManager[object]:
-    """Trace the work of a worker on an item, if it is among those that have spans.
-
-    Args:
-        traceparent: Header of its message, untrusted; None: it has none.
-    """
+    """Trace the work of a worker on an item among those with spans; `traceparent` is untrusted."""
     return _OFF if _tracer is None else _tracer.item(item, traceparent)
 
 
