@@ -206,9 +206,7 @@ def follow(
 ) -> None:
     """Listen to these queues and to no others of ours; called in the consumer's thread.
 
-    Args:
-        held: Names of queues whose runs are held; they are left with the messages in them.
-        stopped: Set when the connection that the call was meant for is lost.
+    Held queues keep the messages in them. `stopped` is set when the connection is lost.
     """
     if stopped.is_set():
         return

@@ -71,11 +71,7 @@ class UsageEstimator:
         return ExpectedUsage(prompt + answer, self._cost(Usage(prompt, answer)) or 0)
 
     def used(self, completion: Completion) -> tuple[int | None, int | None]:
-        """Return what an answer used, and learn from it.
-
-        Returns:
-            Tokens, and cost in 1e-9 USD; each None when unknown.
-        """
+        """Learn from what an answer used; return tokens, and cost in 1e-9 USD; None: unknown."""
         usage = completion.usage
         if usage.output_tokens is not None:
             newest = min(usage.output_tokens, MAX_ANSWER_TOKENS)
@@ -286,11 +282,7 @@ class BlockedKeys(Generic[Key]):
 
     @contextmanager
     def ends_wait(self, key: Key) -> Iterator[None]:
-        """Run the body, without a call under way; raise as soon as calls for a key are blocked.
-
-        Raises:
-            AegishError: They are blocked; the class that was given.
-        """
+        """Run the body, without a call under way; raise as soon as calls for a key are blocked."""
         if key in self.keys:
             raise self._ends_with
         task = cast("asyncio.Task[object]", asyncio.current_task())
@@ -333,11 +325,7 @@ class CallGate:
 
     @contextmanager
     def for_call(self, item: Item, *, live: bool) -> Iterator[None]:
-        """Run the body, a wait for a call of an item; raise as soon as no call of it may begin.
-
-        Args:
-            live: Whether it is asked live although its model is asked in batches.
-        """
+        """Run the body, a wait for a call of an item; raise as soon as no call may begin."""
         batched = nullcontext() if live else self.batched.ends_wait((item.run_id, item.model))
         with self.held.ends_wait(item.run_id), batched:
             yield
