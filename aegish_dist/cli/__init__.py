@@ -51,7 +51,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "scoring": "List the rule sets, and print one as a file to edit.",
         "compare": "Compare models on the same commands, and gate a candidate.",
         "audit": "List the commands and labels that deserve a second look.",
-        "plan": "Estimate from a pilot run how many commands and epochs would decide.",
+        "plan": "Estimate from a pilot how many commands and epochs decide.",
         "verdicts": "List, show, import and export verdicts.",
         "errors": "Show when and why calls failed.",
     },

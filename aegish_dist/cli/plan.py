@@ -50,7 +50,7 @@ from aegish_dist.statistics.repeats import Design
 )
 @as_json
 def plan(run_id: str, opinion: Opinion, as_json: bool, **asked: Any) -> None:
-    """Estimate from a pilot run how many commands and epochs would decide.
+    """Estimate from a pilot how many commands and epochs decide.
 
     The pilot's answers show how much commands differ and, with two or more epochs, how much the
     answers to one command differ. Its verdicts show the cost of a call. No model is called.
