@@ -127,11 +127,12 @@ class TaskPool(BasePool):
             self._loop.call_soon_threadsafe(self._start_taken)
 
     def allowance(self, queues: Sequence[str]) -> list[int]:
-        """Return how many more messages to fetch of each queue at most; called by the consumer.
+        """Return how many more messages to fetch of each queue at most.
 
         A model's prefetch target, less the messages that are held, is divided among its queues and
-        rounded up, so that each gets something. Nothing is fetched of held runs, nor while the
-        database fails.
+        rounded up: that may be one message too many per queue, but none gets nothing while another
+        gets something. Nothing is fetched of runs that are held, and nothing at all while the
+        database fails. Called in the consumer's thread.
         """
         if not self.evaluator.takes_items:
             return [0] * len(queues)

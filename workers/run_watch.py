@@ -206,7 +206,9 @@ def follow(
 ) -> None:
     """Listen to these queues and to no others of ours; called in the consumer's thread.
 
-    Held queues keep the messages in them. `stopped` is set when the connection is lost.
+    Args:
+        held: Names of queues whose runs are held; they are left with the messages in them.
+        stopped: Set when the connection that the call was meant for is lost.
     """
     if stopped.is_set():
         return

@@ -43,9 +43,10 @@ _REQUIREMENTS = {
 
 
 def tls_of(url: str) -> tuple[str, dict[str, Any] | None]:
-    """Split a broker's URL into one without a query and TLS options, None without TLS.
+    """Split a broker's URL into the URL without its query and the TLS options of its client.
 
-    Certificates are verified unless the `ssl_...` options of the query say otherwise.
+    Certificates are verified unless the `ssl_...` options of the query say otherwise. The options
+    are None for a URL without TLS.
     """
     parts = urlsplit(url)
     if parts.scheme not in {"rediss", "amqps"}:

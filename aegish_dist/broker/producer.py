@@ -33,10 +33,15 @@ def publish(
     on_progress: Callable[[int], None] = lambda _: None,
     headers: Mapping[str, str] = NO_HEADERS,
 ) -> int:
-    """Publish items, a stream, to the queues of their models and runs; return how many.
+    """Publish items to the queues of their models and runs; return how many.
 
-    To publish an item twice is harmless: a worker looks it up in the store before it calls. Items
+    Publishing an item twice is harmless: a worker looks it up in the store before it calls. Items
     that a `QueueError` left out are missing in the store, and `resume` publishes them.
+
+    Args:
+        items: Read as a stream; at most one batch is in memory.
+        on_progress: Called after each batch with the number of items published so far.
+        headers: Further headers of each message: identifiers, which workers may ignore.
     """
     published, remaining = 0, iter(items)
     with connected(app) as connection:

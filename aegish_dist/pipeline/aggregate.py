@@ -48,9 +48,13 @@ def aggregate(
     recount: bool = False,
     within: Session | None = None,
 ) -> list[Snapshot]:
-    """Append one snapshot per opinion, all of the same counts, perhaps in the caller's transaction.
+    """Append one snapshot per opinion, all of the same counts.
 
-    A model whose verdicts are those of the last snapshot keeps its entry of then.
+    A model whose verdicts are those of the last snapshot keeps its entry of then, which counting
+    again would only repeat.
+
+    Args:
+        within: A transaction of the caller, of isolation level `ONE_VIEW`; None for one of its own.
     """
     own = transaction(engine, isolation_level=ONE_VIEW) if within is None else nullcontext(within)
     with span("aggregate", run_id), own as session:
@@ -168,7 +172,10 @@ def current_snapshot(engine: Engine, run_id: str, opinion: Opinion) -> Snapshot:
 
 
 def current_snapshots(engine: Engine, run_id: str, opinions: Sequence[Opinion]) -> list[Snapshot]:
-    """Return the same for several opinions; the verdicts are counted once for all of them."""
+    """Return the same for several opinions, all of one set of verdicts.
+
+    Where one has no current snapshot, the verdicts are counted once for all of them.
+    """
     with transaction(engine) as session:
         run = load_run(session, run_id)
         stored = [_alike(session, run, opinion) for opinion in opinions]
@@ -188,6 +195,11 @@ def _alike(session: Session, run: Run, opinion: Opinion) -> Snapshot | None:
 
 
 def snapshot_numbered(engine: Engine, run_id: str, snapshot_id: int) -> Snapshot:
+    """Return a stored snapshot of a run.
+
+    Args:
+        snapshot_id: Key of the snapshot, at least 1.
+    """
     with transaction(engine) as session:
         found = find_snapshot(session, run_id, snapshot_id=snapshot_id)
     if found is None:

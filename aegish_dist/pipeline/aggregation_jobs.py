@@ -39,7 +39,11 @@ CLOSING_S = 10.0
 
 
 def enqueue_due(engine: Engine, app: "Celery") -> None:
-    """Enqueue the aggregations that were never enqueued, or whose messages were lost."""
+    """Enqueue the aggregations that were never enqueued, or whose messages were lost.
+
+    Raises:
+        QueueError: The broker cannot be reached; the next call a minute later repeats it.
+    """
     from aegish_dist.broker.producer import publish_aggregations  # noqa: PLC0415
 
     with transaction(engine) as session:
@@ -49,10 +53,16 @@ def enqueue_due(engine: Engine, app: "Celery") -> None:
 
 
 def carry_out(engine: Engine, key: int) -> bool:
-    """Make an aggregation; return whether it is finished: if not, another process is making it.
+    """Make an aggregation, unless it is finished or being made elsewhere.
 
-    Its snapshots and that it is finished are one transaction. If it fails for another reason than
-    the database's absence, it would fail again: it is finished with its problem.
+    Its snapshots and the fact that it is finished are one transaction. One that fails for another
+    reason than the database's absence would fail again: it is finished with its problem.
+
+    Returns:
+        Whether it is finished; if not, another process is making it.
+
+    Raises:
+        StoreAwayError: The database was away; the aggregation is not finished.
     """
     try:
         with transaction(engine, isolation_level=ONE_VIEW) as session:

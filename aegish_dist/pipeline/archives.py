@@ -83,7 +83,11 @@ def _busy(engine: Engine, run: Run) -> str | None:
 
 
 def old_runs(engine: Engine, age: timedelta, keep: int = 0) -> list[LeavingRun]:
-    """Return the runs that are older than an age, oldest first, without so many newest runs."""
+    """Return the runs that are older than an age, oldest first.
+
+    Args:
+        keep: So many newest runs are left out, however old they are.
+    """
     with transaction(engine) as session:
         old = archive.old_runs(session, datetime.now(UTC) - age, keep)
     return [look_at(engine, run_id) for run_id in old]
@@ -103,7 +107,14 @@ def delete_runs(
     observer: Observer = SILENT,
     archived: Sequence[Path] = (),
 ) -> None:
-    """Delete runs with all that belongs to them, unless they changed since they were archived."""
+    """Delete runs with all that belongs to them.
+
+    Args:
+        archived: The archive of each run; none: they were not archived.
+
+    Raises:
+        StoreError: Workers are at a run, or it was changed after it was archived; it stays whole.
+    """
     manifests = [read_manifest(place) for place in archived]
     done = 0
     with observer.counting("verdicts deleted", sum(each.size.verdicts for each in runs)) as show:
@@ -134,7 +145,9 @@ def _by_batch(
 ) -> Iterator[int]:
     """Change a run's verdicts, a batch per transaction, and yield how many changed with each.
 
-    `change` gets the key of a model and keys of samples: after the one, through the other.
+    Args:
+        change: Called with the key of a model, and keys of samples: after the one, through the
+            other.
     """
     with transaction(engine) as session:
         models = archive.model_keys(session, run_id)
@@ -199,7 +212,18 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 def archive_run(engine: Engine, run_id: str, folder: Path, observer: Observer = SILENT) -> Path:
-    """Write a run to a new folder of its name, read that back and compare it with the store."""
+    """Write a run to a folder of its own, read that back and compare it with the store.
+
+    Args:
+        folder: Where the folder shall be; made where it is missing.
+
+    Returns:
+        The folder, named after the run.
+
+    Raises:
+        StoreError: A provider still works on batches of the run, or what was read back differs.
+        OutputError: The folder is there already, or cannot be written.
+    """
     load_pyarrow()
     place = folder / run_id
     if place.exists():
@@ -327,7 +351,12 @@ class Restored:
 
 
 def restore_run(engine: Engine, folder: Path, observer: Observer = SILENT) -> Restored:
-    """Bring a run back from its archive, or the completions that it lacks; whole or not at all."""
+    """Bring a run back from its archive, or the completions that it lacks.
+
+    Raises:
+        StoreError: It is not what was archived, the run is in the store with all its completions,
+            or this store cannot take it; nothing is kept.
+    """
     manifest = read_manifest(folder)
     run_id, verdicts = manifest.run_id, manifest.tables["verdicts"].rows
     completions = None

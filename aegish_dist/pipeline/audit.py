@@ -29,7 +29,12 @@ class AuditedRun:
 
 
 def audit_run(engine: Engine, run_id: str, opinion: Opinion, top: int) -> AuditedRun:
-    """Look for commands of a run that deserve a second look, so many in each list."""
+    """Look for commands of a run that deserve a second look.
+
+    Args:
+        opinion: Which answers are right, and which labels are corrected already.
+        top: Length of each list, at least 1.
+    """
     run, samples = verdicts_by_sample(engine, run_id, opinion)
     models = [spec.id for spec in run.models]
     return AuditedRun(run, opinion, audit(samples, models, opinion.rule, top))
@@ -47,7 +52,11 @@ class WrittenOverlay:
 def write_overlay(engine: Engine, found: AuditedRun, path: Path, author: str) -> WrittenOverlay:
     """Write the doubtful labels as an overlay, and say what it would do to every score.
 
-    A file that is there already may hold what a person has decided: it is refused.
+    Args:
+        path: A new file: one that is there may hold what a person has decided.
+
+    Raises:
+        OutputError: There is such a file, or it cannot be written.
     """
     require_new(path)
     doubtful = found.audit.found[AuditKind.DOUBTFUL_LABELS]

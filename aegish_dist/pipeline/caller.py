@@ -71,7 +71,11 @@ class UsageEstimator:
         return ExpectedUsage(prompt + answer, self._cost(Usage(prompt, answer)) or 0)
 
     def used(self, completion: Completion) -> tuple[int | None, int | None]:
-        """Learn from what an answer used; return tokens, and cost in 1e-9 USD; None: unknown."""
+        """Return what an answer used, and learn from it.
+
+        Returns:
+            Tokens, and cost in 1e-9 USD; each None when unknown.
+        """
         usage = completion.usage
         if usage.output_tokens is not None:
             newest = min(usage.output_tokens, MAX_ANSWER_TOKENS)
@@ -282,7 +286,11 @@ class BlockedKeys(Generic[Key]):
 
     @contextmanager
     def ends_wait(self, key: Key) -> Iterator[None]:
-        """Run the body, without a call under way; raise as soon as calls for a key are blocked."""
+        """Run the body, without a call under way; raise as soon as calls for a key are blocked.
+
+        Raises:
+            AegishError: They are blocked; the class that was given.
+        """
         if key in self.keys:
             raise self._ends_with
         task = cast("asyncio.Task[object]", asyncio.current_task())
@@ -325,7 +333,11 @@ class CallGate:
 
     @contextmanager
     def for_call(self, item: Item, *, live: bool) -> Iterator[None]:
-        """Run the body, a wait for a call of an item; raise as soon as no call may begin."""
+        """Run the body, a wait for a call of an item; raise as soon as no call of it may begin.
+
+        Args:
+            live: Whether it is asked live although its model is asked in batches.
+        """
         batched = nullcontext() if live else self.batched.ends_wait((item.run_id, item.model))
         with self.held.ends_wait(item.run_id), batched:
             yield

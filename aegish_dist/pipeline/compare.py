@@ -46,7 +46,15 @@ class Question:
 def compare_models(
     engine: Engine, run_id: str, models: Sequence[str] = (), question: Question | None = None
 ) -> ComparisonData:
-    """Compare models of a run, all by default; of a pair the first is the baseline."""
+    """Compare models of a run.
+
+    Args:
+        models: Models of the run, the baseline of a pair before its candidate; all when empty.
+        question: What is asked; None for the defaults.
+
+    Raises:
+        ReportError: The run has fewer than two models, or does not ask one of them.
+    """
     asked = question or Question()
     with transaction(engine, isolation_level="REPEATABLE READ") as session:
         run = load_run(session, run_id)
@@ -67,7 +75,16 @@ def compare_runs(
     models: Sequence[str] = (),
     question: Question | None = None,
 ) -> ComparisonData:
-    """Compare models of a baseline run, the first one, with the same models of other runs."""
+    """Compare models of a baseline run with the same models of other runs.
+
+    Args:
+        run_ids: Full ids, at least two; the first is the baseline.
+        models: Models of all the runs; when empty, all that the runs have in common.
+        question: What is asked; None for the defaults.
+
+    Raises:
+        ReportError: The runs differ in more than their answers, or have no model in common.
+    """
     asked = question or Question()
     with transaction(engine, isolation_level="REPEATABLE READ") as session:
         base, *others = runs = [load_run(session, run_id) for run_id in run_ids]

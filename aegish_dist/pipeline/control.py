@@ -80,7 +80,17 @@ def retry_run(
     wait: bool = False,
     observer: Observer = SILENT,
 ) -> RunOutcome:
-    """Ask again what ended in some outcomes; without a broker, work on it here to its end."""
+    """Ask again what ended in some outcomes; without a broker, work on it here to its end.
+
+    Args:
+        outcomes: Items whose newest verdict has one of these outcomes are planned.
+        models: Models of the run to retry; all when empty.
+
+    Raises:
+        StoreError: The run was imported or is held, does not ask one of the models, or the database
+            cannot be reached.
+        QueueError: The broker cannot be reached; before that nothing is planned.
+    """
     run = load_submitted_run(workspace.engine, run_id)
     require_not_held(run)
     if not workspace.settings.embedded_broker:
@@ -97,7 +107,11 @@ def retry_run(
 
 
 def outcomes_named(names: Sequence[str]) -> frozenset[Outcome]:
-    """Return the outcomes of these names, in any letter case."""
+    """Return the outcomes of these names, in any letter case.
+
+    Raises:
+        ConfigError: A name is none of an outcome, or there is none.
+    """
     known = {outcome.value: outcome for outcome in Outcome}
     for name in names:
         if name.upper() not in known:
@@ -110,7 +124,14 @@ def outcomes_named(names: Sequence[str]) -> frozenset[Outcome]:
 def plan_retry(
     engine: Engine, run: Run, outcomes: Collection[Outcome], models: Sequence[str] = ()
 ) -> Retry | None:
-    """Store a retry in one transaction, enqueue nothing yet; None when nothing is to be asked."""
+    """Store a retry in one transaction; nothing is enqueued yet.
+
+    Returns:
+        The retry; None when no verdict ended so, or all that did are planned again already.
+
+    Raises:
+        StoreError: The run does not ask one of the models.
+    """
     asked = [spec.id for spec in run.models]
     for model in models:
         if model not in asked:
@@ -129,9 +150,18 @@ def resume_run(
 ) -> RunOutcome:
     """Enqueue whatever of a run has no verdict; without a broker, work on it here to its end.
 
-    An item that a worker holds is enqueued again all the same: it is called twice if another worker
-    takes it before the first one has stored it, and stored once. Of a run that was held no worker
-    holds an item: it goes on when all calls in flight have ended.
+    An item that a worker holds is enqueued again all the same: it is called twice if another
+    worker takes it before the first one has stored it, and stored once. Of a run that was held no
+    worker holds an item: it goes on when all calls in flight have ended.
+
+    Args:
+        run_cap: What the run may cost from now on, in USD; None leaves its cap as it is. Workers
+            read the caps before they leave an item over budget.
+
+    Raises:
+        ConfigError: The run has no such cap, or one that is as high.
+        StoreError: The run was imported, or the database cannot be reached.
+        QueueError: The broker cannot be reached, or takes no messages.
     """
     from aegish_dist.broker.connection import drop_waiting  # noqa: PLC0415
 
@@ -209,9 +239,13 @@ def enqueue_missing(
 ) -> int:
     """Enqueue whatever of a run has no verdict; return how many items that is.
 
-    With a generation only the items of this retry, with an extent only what is beyond it, without
-    retries. To enqueue a queued item is harmless: it is called once, or, if two workers hold it in
-    the same moment, stored once.
+    Enqueueing an item that is still queued is harmless: it is called once, or, if two workers hold
+    it in the same moment, stored once.
+
+    Args:
+        generation: Only the items that this retry planned; None for all.
+        beyond: What the run asked before an extension: only items outside this extent are
+            enqueued, and no retries; None for all.
     """
     from aegish_dist.broker.producer import publish  # noqa: PLC0415
 
@@ -273,7 +307,13 @@ PATIENCE_S = 60.0
 
 
 def finish(workspace: Workspace, run: Run, observer: Observer) -> RunStatus:
-    """Work on a run here, or wait for workers elsewhere; aggregate it when it is complete."""
+    """Work on a run here to its end, or with a broker wait until workers elsewhere have done so.
+
+    A run that is complete is aggregated as well.
+
+    Returns:
+        The last status, as of `run_embedded` or `_wait_for_workers`.
+    """
     from aegish_dist.pipeline.aggregation_jobs import (  # noqa: PLC0415  with the statistics
         aggregate_here,
         wait_for_snapshot,
@@ -303,7 +343,15 @@ def run_embedded(
 ) -> RunStatus:
     """Enqueue what is missing of a run and work on it in this process until nothing is left.
 
-    What is parked, over budget or failed on a bug counts as left behind.
+    What is parked or over budget counts as left behind.
+
+    Args:
+        on_status: Called with each count: several times a second for a small run, more seldom where
+            counting takes long.
+        enqueueing: Gives a callback for the number of items enqueued so far.
+
+    Returns:
+        The last status; items that failed on a bug are still missing in it, the log names them.
     """
     from aegish_dist.broker.embedded import EmbeddedWorker  # noqa: PLC0415
 
@@ -332,8 +380,10 @@ def _wait_for_workers(
 ) -> RunStatus:
     """Watch a run until workers elsewhere have completed it, or can do no more for it.
 
-    Verdicts are missing when a model is parked, a cap is reached, or no worker held an item for
-    `PATIENCE_S` while the queues were empty: what was lost, only `resume` enqueues again.
+    Returns:
+        The last status. Verdicts are missing in it when a model is parked, a cap is reached, or no
+        worker held an item for `PATIENCE_S` while the queues were empty: what is missing was lost,
+        and only `resume` enqueues it again.
     """
     from aegish_dist.broker.connection import queue_depths  # noqa: PLC0415
 
@@ -365,7 +415,14 @@ BATCHES_END_WITHIN_S = 30.0
 def hold_run(
     workspace: Workspace, run_id: str, reason: RunPause, observer: Observer = SILENT
 ) -> RunOutcome:
-    """Have workers begin no further call of a run; a run that lacks nothing stays as it is."""
+    """Have workers begin no further call of a run; a run that lacks nothing stays as it is.
+
+    Args:
+        observer: Gets a note when the messages cannot be dropped.
+
+    Raises:
+        StoreError: The run was imported, or the database cannot be reached.
+    """
     run = load_submitted_run(workspace.engine, run_id)
     status = run_status(workspace.engine, run_id)
     if not status.missing:
@@ -415,7 +472,11 @@ def _end_batches(workspace: Workspace, run: Run, observer: Observer, *, cancels:
 
 
 def _end_batches_here(workspace: Workspace, run: Run) -> int:
-    """Cancel a run's batches by a worker in this process; return how many have not ended yet."""
+    """Have a worker inside this process cancel the batches of a run, and store their answers.
+
+    Returns:
+        How many have not ended yet.
+    """
     from aegish_dist.broker.embedded import EmbeddedWorker  # noqa: PLC0415
 
     engine, deadline = workspace.engine, time.monotonic() + BATCHES_END_WITHIN_S

@@ -153,7 +153,12 @@ _NAMES = {
 
 
 def examine_fleet(engine: Engine, app: Celery | None, limiter_url: str | None) -> list[Check]:
-    """Look at workers, database and Redis; runs are worked on here where there is no app."""
+    """Look at workers, database and Redis.
+
+    Args:
+        app: The queue; None where runs are worked on in the submitting process.
+        limiter_url: The Redis that holds the fleet's rate limits, if there is one.
+    """
     try:
         require_current(engine)  # what is asked needs the tables
         here = datetime.now(UTC)
@@ -180,7 +185,11 @@ def examine_fleet(engine: Engine, app: Celery | None, limiter_url: str | None) -
 
 
 def judge_workers(workers: Sequence[ReportedWorker], database_ahead_s: float) -> Iterator[Check]:
-    """Judge versions and clocks; the database's is some seconds ahead of this machine's."""
+    """Judge versions and clocks.
+
+    Args:
+        database_ahead_s: Seconds by which the database's clock is ahead of this machine's.
+    """
     kinds = Counter((each.version, each.schema) for each in workers)
     said = ", ".join(f"{number} {_kind(*kind)}" for kind, number in sorted(kinds.items(), key=str))
     alike = kinds.keys() <= {(__version__, head())}
@@ -232,7 +241,11 @@ def judge_database(facts: DatabaseFacts) -> Iterator[Check]:
 
 
 def judge_redis(part: str, facts: Mapping[str, Any], ahead_s: float) -> Iterator[Check]:
-    """Judge a Redis whose clock is some seconds ahead of the database's."""
+    """Judge a Redis.
+
+    Args:
+        ahead_s: Seconds by which its clock is ahead of the database's.
+    """
     clock = f"Redis {facts['redis_version']}, {ahead_s:+.1f} s from the database's clock"
     yield _check(part, abs(ahead_s) <= SKEW_S, clock, "set both by NTP")
     policy, limit, used = facts["maxmemory_policy"], facts["maxmemory"], facts["used_memory"]

@@ -126,9 +126,16 @@ class Evaluator:
     ) -> None:
         """Bring one item to its verdict; when this returns, the verdict is committed.
 
-        No call is made of an item whose verdict exists, that no run plans, or that is under way in
-        this process: brokers deliver twice what they believe lost. A `RequeueError` says that the
-        item has to go back to its queue, an `OverBudgetError` that it stays without a verdict.
+        An item whose verdict exists, or that no run plans, costs no call. Neither does an item that
+        is under way in this process already: brokers deliver twice what they believe lost.
+
+        Args:
+            enqueued_at: Time of its publication in seconds since the epoch; None: unknown.
+            is_held: Whether the broker still counts its message as delivered to this worker.
+
+        Raises:
+            RequeueError: The item has to go back to its queue; the subclass says why.
+            OverBudgetError: The run has reached a cap; the item stays without a verdict.
         """
         if item in self._held:
             await self._end_of(item)
@@ -204,7 +211,11 @@ class Evaluator:
             raise UnservedModelError from error
 
     async def _call_until_answered(self, of: Attempt, errors: list[CallError]) -> Verdict | None:
-        """Call until an item is answered or fails by itself; None: a verdict is stored already."""
+        """Call a model until an item has its answer, or its failure is known to be its own.
+
+        Returns:
+            None when another worker has stored a verdict meanwhile.
+        """
         first_call = 0
         ends_wait = partial(self._gate.for_call, of.item, live=of.found.live)
         while True:

@@ -112,7 +112,11 @@ def of_counts(runs: Sequence[OpenRun], counted: Mapping[int, CountedModel]) -> R
 
 
 def of_broker(queues: QueueReadings, state: FleetState | None, now: float) -> Readings:
-    """Return the measures that one reading of the broker gives."""
+    """Return the measures that one reading of the broker gives.
+
+    Args:
+        state: The latest reading of the database; None: there is none.
+    """
     waiting = _summed((model_of(queue) or "", n) for queue, n in queues.waiting.items())
     oldest: dict[tuple[str, ...], float] = {}
     if queues.unacknowledged is not None:  # else the broker does not show it
@@ -165,7 +169,8 @@ class VerdictClock:
     def last_verdict_age_s(self, state: FleetState, now: datetime) -> float | None:
         """Return the seconds since the newest verdict, or since more was asked if that is later.
 
-        None when no run is asked.
+        Returns:
+            None when no run is asked.
         """
         runs = [run for run in state.runs if not run.held]
         asked = frozenset(each.key for run in runs for each in run.opened)
@@ -238,6 +243,11 @@ class Exporter:
     def __init__(
         self, engine: Engine, counting: Engine, app: Celery, limiter_url: str | None
     ) -> None:
+        """Read nothing yet.
+
+        Args:
+            limiter_url: Redis of the limiter; None: each worker limits by itself.
+        """
         self._engine = engine
         self._counting = counting
         self._app = app
@@ -329,7 +339,15 @@ def export_measures(
     interval_s: float,
     on_ready: Callable[[str], object],
 ) -> None:
-    """Serve the measures until SIGINT or SIGTERM, then return."""
+    """Serve the measures until SIGINT or SIGTERM, then return.
+
+    Args:
+        database_url: The store; it may be away, and need not be migrated.
+        limiter_url: Redis of the limiter; None: each worker limits by itself.
+        port: Its port; 0: a free one.
+        interval_s: Seconds between two readings, above 0.
+        on_ready: Called with the root of the pages once it listens.
+    """
     stopped = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopped.set())

@@ -23,7 +23,16 @@ ALL = "all"
 def load_opinion(
     scoring: str = DEFAULT_RULE.name, targets: Path | None = None, overlay: Path | None = None
 ) -> Opinion:
-    """Return the opinion of a rule set, by name or file, and files of targets and corrections."""
+    """Return an opinion.
+
+    Args:
+        scoring: Name of a rule set, or a file with one.
+        targets: A file of targets; None for those of the reference benchmark.
+        overlay: A file of corrections of labels; None for none.
+
+    Raises:
+        OpinionError: There is no such rule set, or a file cannot be used.
+    """
     (opinion,) = _opinions([load_rule(scoring)], targets, overlay)
     return opinion
 
@@ -37,7 +46,11 @@ def load_opinions(
 
 
 def load_rule(name_or_path: str) -> ScoringRule:
-    """Return a rule set by its name, or from a file."""
+    """Return a rule set by its name, or from a file.
+
+    Raises:
+        OpinionError: There is neither, or the file cannot be used.
+    """
     # Unlike Path.exists, this is False for a name that is too long for a path.
     if name_or_path in RULES:
         return rule_named(name_or_path)
@@ -65,7 +78,14 @@ def _opinions(
 
 
 def overlay_of(session: Session, run: Run, opinion: Opinion) -> OverlayInRun:
-    """Return the samples of a run that the overlay of an opinion changes."""
+    """Return the samples of a run that the overlay of an opinion changes.
+
+    Args:
+        opinion: Its overlay is looked at; without one no sample changes.
+
+    Raises:
+        OpinionError: The overlay does not fit the datasets of the run.
+    """
     return overlay_in_run(session, run, opinion.overlay, _is_bundled)
 
 

@@ -103,8 +103,9 @@ class RunPlan:
     def estimate(self, *, in_batches: bool | None = None) -> RunEstimate:
         """Return the expected tokens and cost.
 
-        What is asked live only for a while costs as if all of it were, the most that it may, unless
-        `in_batches` says that all that can be is asked in batches.
+        Args:
+            in_batches: Whether all that can be is asked in batches; None: as planned, but what is
+                asked live for a while costs as if all of it were, which is the most that it may.
         """
         lengths = [len(sample.command) for d in self.datasets for sample in d.samples]
         if (run := self.base_run) is None:
@@ -136,7 +137,13 @@ def _at_batch_price(models: Sequence[ModelSpec]) -> list[ModelSpec]:
 
 
 def plan_run(workspace: Workspace, request: Request) -> RunPlan:
-    """Look up all that a request names."""
+    """Look up all that a request names.
+
+    Raises:
+        ConfigError: The name is taken, or none; or a model that is to be asked in batches cannot.
+        DatasetError: A dataset or a category is unknown, nothing is left of one, or the prompt
+            cannot be read.
+    """
     name = checked_name(request.name)
     require_free(workspace.engine, name)
     models = workspace.catalog.resolve(request.models, workspace.environ)
@@ -176,7 +183,13 @@ def _require_batches(models: Sequence[ModelSpec]) -> None:
 
 
 def plan_extension(workspace: Workspace, run: Run, request: Request) -> RunPlan:
-    """Look up all that is added to a submitted run, and leave out what it asks already."""
+    """Look up all that is added to a submitted run, and leave out what it asks already.
+
+    Raises:
+        ConfigError: Nothing of it is new, it names fewer epochs, or a cap cannot be raised so.
+        DatasetError: A dataset is unknown, or the run asks another one of its name.
+        StoreError: The run is held.
+    """
     require_not_held(run)
     epochs = run.epochs if request.epochs is None else request.epochs
     if epochs < run.epochs:
@@ -225,7 +238,11 @@ def _new_datasets(engine: Engine, run: Run, named: Sequence[str]) -> tuple[Datas
 def with_higher_caps(
     parameters: CallParameters, run_cap: Decimal | None, model_cap: Decimal | None
 ) -> CallParameters:
-    """Return parameters with higher caps; refuse a cap that is not there, or not lower."""
+    """Return parameters with higher caps.
+
+    Raises:
+        ConfigError: They hold no such cap, or one that is as high.
+    """
     return replace(
         parameters,
         max_cost_usd=_higher("--max-cost", parameters.max_cost_usd, run_cap),
@@ -255,7 +272,11 @@ def require_prices(estimated: RunEstimate, parameters: CallParameters) -> None:
 
 
 def summary(plan: RunPlan, estimated: RunEstimate, calls: int) -> list[str]:
-    """Return lines about size, expected cost, and duration with so many calls per worker."""
+    """Return lines about the size of a run, or of an extension, its expected cost and duration.
+
+    Args:
+        calls: Calls that a worker process has in flight at most.
+    """
     if (run := plan.base_run) is not None:
         size = (
             f"{estimated.calls:,} calls more: {len(run.models)} + {len(plan.models)} models,"
@@ -275,7 +296,11 @@ def summary(plan: RunPlan, estimated: RunEstimate, calls: int) -> list[str]:
 
 
 def _cost(estimated: RunEstimate, timed: Sequence[ModelSpec], calls: int) -> str:
-    """Return a line about the expected tokens and cost, and the least duration of timed models."""
+    """Return a line about the expected tokens, cost and least duration of calls.
+
+    Args:
+        timed: The models that are called one by one; those of batches are not timed.
+    """
     cost, cached = estimated.known_cost_usd, estimated.cached_cost_usd
     if_cached = "" if cached == cost else f" (${cached:.2f} if the prompt is cached)"
     unknown = ", ".join(estimated.unpriced)

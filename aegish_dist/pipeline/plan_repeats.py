@@ -79,8 +79,14 @@ def plan_from_pilot(
 ) -> PilotPlan:
     """Say which epochs and how many commands would decide.
 
-    For one model the margin is the half-width of its score's interval, for two the difference to be
-    found with this power. It is above 0, the power in (0.5, 1).
+    Args:
+        models: One model of the pilot, for the margin of its score; or a baseline and a candidate,
+            for their difference. All of the pilot when empty.
+        margin: Half-width of the interval of one model; difference to be found between two; > 0.
+        power: Probability to find it, in (0.5, 1).
+
+    Raises:
+        ReportError: The pilot lacks verdicts, models, or one of the labels.
     """
     run, samples = verdicts_by_sample(engine, run_id, opinion)
     chosen = _chosen(run, models)

@@ -54,7 +54,15 @@ def check_before_calls(
     request: Request,
     observer: Observer,
 ) -> None:
-    """Check all that can be checked before a run is stored and spends money, and note its plan."""
+    """Check all that can be checked before a run is stored and spends money, and note its plan.
+
+    Args:
+        request: Which checks are wanted; a dry run asks neither the broker nor a model.
+
+    Raises:
+        ConfigError: A cap holds for a model without a price, or a model cannot be called or
+            refuses the run.
+    """
     require_prices(estimated, plan.parameters)
     _require_keys(workspace, plan.asked, request, observer)
     _warn_by_catalog(workspace, plan, observer)
@@ -104,7 +112,14 @@ def _warn_by_catalog(workspace: Workspace, plan: RunPlan, observer: Observer) ->
 
 
 def retirement(model: ModelEntry, today: date) -> str:
-    """Warn in a line of a model's retirement; empty when none is announced or it is far away."""
+    """Return the warning about a model's retirement, one line.
+
+    Args:
+        today: In UTC.
+
+    Returns:
+        Empty when none is announced, or it is more than `WARN_DAYS` days away.
+    """
     if model.retires is None:
         return ""
     days = (model.retires - today).days
@@ -152,7 +167,13 @@ def _preflight(workspace: Workspace, plan: RunPlan, request: Request, observer: 
 def check_models(
     workspace: Workspace, specs: Sequence[ModelSpec], prompt: Prompt, parameters: CallParameters
 ) -> list[ModelCheck]:
-    """Ask every model about one harmless command, all at once, without retries."""
+    """Ask every model about one harmless command, all at once, without retries.
+
+    A model is not asked what it refuses by its catalog entry.
+
+    Args:
+        parameters: Of the run, the deadline of a call among them.
+    """
     from aegish_dist.providers.session import provider_session  # noqa: PLC0415  with aiohttp
 
     credentials = workspace.credentials

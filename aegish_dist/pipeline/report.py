@@ -53,7 +53,15 @@ def report_data(
     *,
     parts: Collection[ReportPart] = (),
 ) -> ReportData:
-    """Gather what a report shows of a stored snapshot, else of the current verdicts."""
+    """Gather what a report shows.
+
+    Args:
+        opinion: What to apply, unless a snapshot is named.
+        snapshot_id: A stored snapshot; the current verdicts when None.
+
+    Raises:
+        ReportError: The run has no verdict yet, or no such snapshot.
+    """
     snapshot, effect = _snapshot(engine, run_id, opinion, snapshot_id)
     with transaction(engine) as session:
         run = load_run(session, run_id)

@@ -26,7 +26,11 @@ def find_run(engine: Engine, text: str) -> str:
 
 
 def checked_name(text: str) -> str:
-    """Return a name that a run may have, without blanks around it; empty for none."""
+    """Return a name that a run may have, without blanks around it; empty for none.
+
+    Raises:
+        ConfigError: It is too long, or could not be typed or printed.
+    """
     name = text.strip()
     if name == LATEST:
         raise ConfigError(f"a run cannot be named '{LATEST}', which stands for the newest one")
@@ -46,7 +50,14 @@ def require_free(engine: Engine, name: str) -> None:
 
 
 def rename(engine: Engine, run_id: str, name: str) -> str:
-    """Give a run another name, or none if it is empty, and return that."""
+    """Give a run another name, and return that.
+
+    Args:
+        name: As a user typed it; empty to have none.
+
+    Raises:
+        ConfigError: It is no name, or another run has it.
+    """
     checked = checked_name(name)
     with transaction(engine) as session:
         rename_run(session, run_id, checked)
@@ -59,7 +70,11 @@ def recent_runs(engine: Engine, limit: int) -> list[RunSummary]:
 
 
 def load_submitted_run(engine: Engine, run_id: str) -> Run:
-    """Return a run whose models can be asked: an imported one has no prompt to ask with."""
+    """Return a run whose models can be asked.
+
+    Raises:
+        StoreError: The run was imported: there is no prompt to ask with.
+    """
     with transaction(engine) as session:
         run = load_run(session, run_id)
     if run.prompt is None:

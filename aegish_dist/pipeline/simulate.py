@@ -48,7 +48,11 @@ def simulator_config(
     requests_per_minute: float | None,
     burst: int,
 ) -> SimulatorConfig:
-    """Return a scenario with the given values in place of its own."""
+    """Return a scenario with the given values in place of its own.
+
+    Raises:
+        ConfigError: The scenario or a value is not valid.
+    """
     config = SimulatorConfig() if scenario is None else read_scenario(scenario)
     config = replace(config, port=port, hosts=frozenset(host.lower() for host in hosts))
     if seed is not None:
@@ -79,7 +83,12 @@ def simulated_models() -> dict[str, WireFormat]:
 
 
 def catalog_for(url: str, replayed: Sequence[str] = ()) -> str:
-    """Return a TOML catalog of the recorded models that a simulator replays, else of its own."""
+    """Return a TOML catalog of the models that a simulator serves.
+
+    Args:
+        replayed: Canonical ids of the models whose recorded answers it replays; empty for the
+            simulated models.
+    """
     known: Mapping[str, ProviderEntry] = {}
     models = list(simulated_models().items())
     if replayed:
@@ -102,7 +111,17 @@ def catalog_for(url: str, replayed: Sequence[str] = ()) -> str:
 
 
 def write_catalog(path: Path, url: str, recordings: Iterable[Recording]) -> list[str]:
-    """Write the catalog of a running simulator; return recorded models that no catalog can name."""
+    """Write the catalog of a running simulator.
+
+    Args:
+        recordings: The recorded answers it replays; empty for the simulated models.
+
+    Returns:
+        Recorded models that are left out, as no catalog can name them.
+
+    Raises:
+        ConfigError: It replays answers, and all of their models are such.
+    """
     models = sorted({each.model for each in recordings})
     unnamed = [model for model in models if not is_model_id(model)]
     if models and len(unnamed) == len(models):

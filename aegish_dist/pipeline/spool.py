@@ -55,7 +55,11 @@ class Recovered:
 
 
 def spool(folder: Path, group: Sequence[Evaluated], kind: str = LEFT_OVER) -> Path:
-    """Write answers down, whole or not at all, for the owner of the process alone."""
+    """Write answers down, whole or not at all, for the owner of the process alone.
+
+    Args:
+        folder: Folder of the file; made when it is missing.
+    """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     now = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     path = folder / f"{kind}-{now}-{secrets.token_hex(4)}.jsonl"
@@ -90,7 +94,12 @@ def recover_folder(engine: Engine, folder: Path) -> None:
 
 
 def recover(engine: Engine, path: Path) -> Recovered:
-    """Store a file of answers and remove it; lines that cannot be stored are kept beside it."""
+    """Store a file of answers and remove it; lines that cannot be stored are kept beside it.
+
+    Raises:
+        DatasetError: The file cannot be read, or nothing in it can be stored: it is another file
+            or belongs to another database. It is left as it is.
+    """
     number = stored = present = 0
     damaged: list[bytes] = []
     problem = None
@@ -135,9 +144,10 @@ def _keep(path: Path, lines: Sequence[bytes]) -> Path:
 def _store_all(
     session: Session, lines: Sequence[bytes]
 ) -> Iterator[tuple[Sequence[bytes], int | InputError]]:
-    """Store lines together, as a starting worker waits for it, or else one by one.
+    """Store lines together, as a worker that starts waits for it, or else one by one.
 
-    Yields some lines in their order, with how many of their verdicts were new.
+    Yields:
+        Some of the lines in their order, with how many of their verdicts were not there yet.
     """
     try:
         yield lines, _store(session, lines)

@@ -123,7 +123,11 @@ def _joined(stored: Iterable[FailedCalls], held: Iterable[FailedCalls]) -> tuple
 
 
 def over_budget(run: Run, spent: Mapping[str, Decimal]) -> set[str]:
-    """Return the models that have spent what they may, whether or not a worker lives."""
+    """Return the models that have spent what they may, whether or not a worker lives.
+
+    Args:
+        spent: USD by model.
+    """
     parameters = run.parameters
     if parameters is None:
         return set()
@@ -243,7 +247,13 @@ LEAST_S = 10.0
 def paced(
     count: Callable[[], RunStatus], clock: Callable[[], float] = time.monotonic
 ) -> Callable[[], RunStatus]:
-    """Count a run likewise, with the time left by the last minute's rate; None without one."""
+    """Return a function that counts a run likewise, with the time left by the last minute's rate.
+
+    A model without a verdict in that time has no end in sight.
+
+    Args:
+        clock: Tells seconds.
+    """
     counts: deque[tuple[float, dict[str, int]]] = deque()
 
     def with_eta(model: ModelStatus) -> ModelStatus:
@@ -307,8 +317,9 @@ class Counts:
     def look(self, *, quiet: bool) -> RunStatus | None:
         """Return the status, None when it is too early to count again.
 
-        Quiet: no item waits and none is held, so that nothing can have been added since a count
-        that began in quiet. When quiet begins, the run is counted at once.
+        Args:
+            quiet: Whether no item waits and none is held, so that nothing can have been added
+                since a count that began in quiet. When quiet begins, it is counted at once.
         """
         began, begins_now = self._clock(), quiet and not self._was_quiet
         self._was_quiet = quiet
@@ -333,7 +344,17 @@ class Counts:
 
 
 def watch(engine: Engine, first: RunStatus, on_status: Callable[[RunStatus], None]) -> RunStatus:
-    """Count a run again and again until it is complete or nothing moves by itself."""
+    """Count a run again and again until it is complete or nothing moves by itself.
+
+    Args:
+        on_status: Called about every second with the latest count.
+
+    Returns:
+        The last count.
+
+    Raises:
+        StoreAwayError: The database was away for a minute.
+    """
     counts = Counts(paced(lambda: patiently(lambda: run_status(engine, first.run_id))))
     status = counts.look(quiet=False) or first
     while not counts.has_ended(status):
@@ -344,7 +365,11 @@ def watch(engine: Engine, first: RunStatus, on_status: Callable[[RunStatus], Non
 
 
 def patiently(call: Callable[[], T]) -> T:
-    """Call, and again for up to a minute while the database or the broker is away."""
+    """Call, and again for up to a minute while the database or the broker is away.
+
+    Raises:
+        StoreAwayError: The database was away for all of it.
+    """
     until = time.monotonic() + OUTLAST_S
     while True:
         try:

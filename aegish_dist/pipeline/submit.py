@@ -54,7 +54,10 @@ class Submission:
 def start_run(workspace: Workspace, request: Request, observer: Observer = SILENT) -> Submission:
     """Start a run, and without a broker work on it here to its end.
 
-    An error that names a run says that it is stored; otherwise nothing is.
+    Raises:
+        AegishError: Something that is named is unknown, a model cannot be called or refuses the
+            run, or the database or the broker cannot be reached. A message that names a run says
+            that it is stored; otherwise nothing is.
     """
     plan = plan_run(workspace, request)
     estimated = plan.estimate()
@@ -75,7 +78,11 @@ def start_run(workspace: Workspace, request: Request, observer: Observer = SILEN
 
 
 def create_run(engine: Engine, plan: RunPlan) -> Run:
-    """Store a run in one transaction; nothing is enqueued yet."""
+    """Store a run in one transaction; nothing is enqueued yet.
+
+    Raises:
+        ConfigError: Its name was given to another run meanwhile.
+    """
     now = datetime.now(UTC)
     run = Run(
         run_id=new_run_id(now),
@@ -107,7 +114,11 @@ def submit(
     plan: RunPlan,
     on_progress: Callable[[int], None] = lambda _: None,
 ) -> Run:
-    """Store a run and enqueue its items; without a broker that answers nothing is stored."""
+    """Store a run and enqueue its items.
+
+    Raises:
+        QueueError: The broker cannot be reached; before that nothing is stored.
+    """
     from aegish_dist.broker.connection import check_broker  # noqa: PLC0415
     from aegish_dist.pipeline.control import enqueue_missing, resumable  # noqa: PLC0415
 
@@ -123,7 +134,12 @@ REPORTED_WITHIN_S = 3.0
 
 
 def first_reports(workspace: Workspace, started: Submission) -> RunStatus | None:
-    """Return the status once workers have said what they may not call; None: no model needs it."""
+    """Return the status of an enqueued run once living workers have said what they may not call.
+
+    Returns:
+        The status, after `REPORTED_WITHIN_S` seconds at most; None where no model of the run needs
+        a key or a permission.
+    """
     from aegish_dist.pipeline.control import POLL_S  # noqa: PLC0415
     from aegish_dist.pipeline.status import run_status  # noqa: PLC0415
 
@@ -141,7 +157,13 @@ def first_reports(workspace: Workspace, started: Submission) -> RunStatus | None
 def extend_run(
     workspace: Workspace, run_id: str, request: Request, observer: Observer = SILENT
 ) -> Submission:
-    """Ask more of a run; without a broker, work on it here to its end."""
+    """Ask more of a run; without a broker, work on it here to its end.
+
+    Raises:
+        AegishError: Nothing of it is new, something that is named is unknown, a model cannot be
+            called or refuses the run, the run was imported or is held, or the database or the
+            broker cannot be reached. A message that says so apart, nothing is stored.
+    """
     from aegish_dist.pipeline.control import enqueue_stored, followed  # noqa: PLC0415
     from aegish_dist.pipeline.status import run_status  # noqa: PLC0415
 

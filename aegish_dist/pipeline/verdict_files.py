@@ -74,9 +74,14 @@ def export_file(
     *,
     table: bool | None = None,
 ) -> None:
-    """Write every verdict of a run to a file, in a fixed order; the suffix may choose Parquet.
+    """Write every verdict of a run to a file, in a fixed order.
 
-    For each opinion a column says whether a verdict is correct; their overlay is the same.
+    Args:
+        opinions: For each a column says whether a verdict is correct; their overlay is the same.
+        table: Whether it is written as Parquet; None leaves that to the suffix.
+
+    Raises:
+        DatasetError: The suffix is neither, and has to decide.
     """
     if table is None:
         suffix = ".jsonl" if is_stream(path) else path.suffix.lower()
@@ -91,7 +96,11 @@ def export_file(
 def export_lines(
     engine: Engine, run_id: str, stream: IO[bytes], opinions: Sequence[Opinion] = ()
 ) -> None:
-    """Write every verdict as a line of JSON, with a key per opinion, null where it is unscored."""
+    """Write every verdict of a run as lines of JSON.
+
+    Args:
+        opinions: For each a key says whether a verdict is correct, null where it is unscored.
+    """
     with _judged(engine, run_id, opinions) as (session, run, judged):
         for lines in map(in_ascii, export(session, run, judged)):
             for start in range(0, len(lines), PIPE_BYTES):
@@ -136,7 +145,15 @@ def _column(rule: str) -> str:
 def export_inspect(
     engine: Engine, run_id: str, folder: Path, opinions: Sequence[Opinion] = ()
 ) -> list[str]:
-    """Write a log of Inspect AI for each model and dataset, with a scorer for each opinion."""
+    """Write a run as logs of Inspect AI, with a scorer for each opinion; return their names.
+
+    Args:
+        folder: Takes one log for each model and dataset that has a verdict.
+        opinions: They have the same overlay; without one it is the default rule set.
+
+    Raises:
+        OutputError: The folder cannot be written to, or holds another file of such a name.
+    """
     opinions, names = opinions or [Opinion()], list[str]()
     with _judged(engine, run_id, opinions) as (session, run, judged):
         lines = JudgedLines(tuple(judged.rules))
@@ -180,6 +197,10 @@ def export_every_eval_ever(
     """Write a record per model and opinion, and beside it a line per scored verdict.
 
     All files appear, or none does. The same verdicts under the same opinion give the same files.
+
+    Args:
+        folder: Gets a folder `data`, as the collection of Every Eval Ever has it.
+        opinions: Say which verdicts are correct; without one it is the default rule set.
     """
     names: list[str] = []
     with replacing_in(folder) as opened:
@@ -277,7 +298,13 @@ class Imported:
 
 
 def import_verdicts(engine: Engine, paths: Sequence[Path], name: str) -> Imported:
-    """Store the verdicts of files as one run, in one transaction, with only ids in memory."""
+    """Store the verdicts of files as one run, in one transaction.
+
+    Nothing is held in memory as a whole but the ids of the samples.
+
+    Raises:
+        DatasetError: A file is wrong somewhere; nothing is kept.
+    """
     for path in paths:
         format_of(path)  # refuses what is no file of verdicts before any other is read
     known: Mapping[str, str] | None = None

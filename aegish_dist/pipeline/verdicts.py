@@ -57,8 +57,17 @@ def list_verdicts(
 ) -> Generator[ListedPart, None, None]:
     """Yield the verdicts of a run that meet some conditions, by dataset, sample, model and epoch.
 
-    Of an item the newest generation counts. Beyond the limit up to `COUNTED` are counted. `before`
-    is another opinion: only verdicts that the two judge differently are listed.
+    Of an item the verdict of its newest generation counts.
+
+    Args:
+        limit: Verdicts at most; None: all. Up to `COUNTED` further ones are counted.
+        before: Another opinion: only verdicts that the two judge differently are listed.
+
+    Yields:
+        Parts of the list; few of them are in memory at a time.
+
+    Raises:
+        StoreError: The run has no such model, dataset or category.
     """
     with transaction(engine, isolation_level="REPEATABLE READ") as session:
         run = load_run(session, run_id)
@@ -83,7 +92,12 @@ def _judgement(session: Session, run: Run, opinion: Opinion) -> SqlScoring:
 
 
 def opinions_of_snapshots(engine: Engine, a: int, b: int) -> tuple[str, Opinion, Opinion]:
-    """Return the run of two snapshots, and the opinion of each."""
+    """Return the run of two snapshots, and the opinion of each.
+
+    Raises:
+        ReportError: There is no such snapshot, this version does not know its rule set, or the two
+            are of different runs.
+    """
     with transaction(engine) as session:
         (run_a, of_a), (run_b, of_b) = _opinion_of(session, a), _opinion_of(session, b)
     if run_a != run_b:
@@ -126,7 +140,11 @@ def outcomes_or_labels(
 
 
 def _require_names(run: Run, what: str, names: Iterable[str], known: Sequence[str]) -> None:
-    """Refuse a name that a run does not have."""
+    """Refuse a name that a run does not have.
+
+    Args:
+        what: The kind of thing that it names, in a word.
+    """
     for name in names:
         if name not in known:
             listed = ", ".join(known[:NAMED]) + (", ..." if len(known) > NAMED else "")
@@ -152,8 +170,13 @@ def show_sample(
 ) -> ShownSample:
     """Return a sample and the verdicts about it.
 
-    The name is its id or the first digits of that, its command, or what stands in its command
-    alone.
+    Args:
+        name: Its id or command, the first digits of its id, or what stands in its command alone.
+        models: Models whose verdicts are returned; all when empty.
+        dataset: Name of its dataset; None: it may be any of the run.
+
+    Raises:
+        StoreError: The text names no sample or several, or the run has no such model or dataset.
     """
     with transaction(engine, isolation_level="REPEATABLE READ") as session:
         run = load_run(session, run_id)
@@ -194,7 +217,13 @@ def _short(text: str) -> str:
 
 
 def failure_times(engine: Engine, run_id: str, models: Sequence[str] = ()) -> list[TimedFailures]:
-    """Return failed attempts and unanswered verdicts by minute; only verdicts store them."""
+    """Return failed attempts and unanswered verdicts of a run by minute, all generations.
+
+    Attempts of items without a verdict are not stored, so they are not in it.
+
+    Args:
+        models: Models of the run; all when empty.
+    """
     with transaction(engine) as session:
         run = load_run(session, run_id)
         _require_models(run, models)
@@ -236,7 +265,12 @@ class Reparsed:
 def reparse_run(
     engine: Engine, run_id: str, *, dry_run: bool = False, observer: Observer = SILENT
 ) -> Reparsed:
-    """Read the completions of a run again with today's parser; a second call does what is left."""
+    """Read the completions of a run again with today's parser.
+
+    Raises:
+        StoreError: The database cannot be reached; batches that were stored stay so, and the same
+            command again does the rest.
+    """
     with transaction(engine) as session:
         run = load_run(session, run_id)
         models = PerModel.of(session, run).keys

@@ -102,7 +102,11 @@ class Workspace:
 
 
 def worker_queues(models: str | None) -> list[str]:
-    """Return the queues of a worker for comma-separated models, or without any for aggregations."""
+    """Return the queues of a worker that serves some models, or without any aggregates alone.
+
+    Args:
+        models: Canonical ids, comma-separated.
+    """
     from aegish_dist.broker.messages import AGGREGATION_QUEUE, pin_name  # noqa: PLC0415
 
     if not models:
@@ -111,7 +115,11 @@ def worker_queues(models: str | None) -> list[str]:
 
 
 def upgrade_schema(engine: Engine) -> tuple[str | None, str | None]:
-    """Bring the schema to this package's version; return the old one, None for an empty store."""
+    """Bring the schema to this package's version; return the one before, None for an empty store.
+
+    Raises:
+        StoreError: Another migration holds the lock, or the database cannot be reached.
+    """
     from aegish_dist.db.schema import current, upgrade  # noqa: PLC0415
 
     before = current(engine)
@@ -161,13 +169,21 @@ class Observer:
         """Take how many items of a run a retry asks again."""
 
     def enqueueing(self, total: int | None = None) -> AbstractContextManager[Callable[[int], None]]:
-        """Give a callback for the number of items enqueued so far."""
+        """Give a callback for the number of items enqueued so far.
+
+        Args:
+            total: Items there will be; None when they are not counted beforehand.
+        """
         return nullcontext(lambda _: None)
 
     def counting(
         self, what: str, total: int | None = None
     ) -> AbstractContextManager[Callable[[int], None]]:
-        """Give a callback for how many rows have been worked on so far."""
+        """Give a callback for how many rows have been worked on so far.
+
+        Args:
+            total: Rows there will be; None when they are not counted beforehand.
+        """
         return nullcontext(lambda _: None)
 
     def watching(self) -> AbstractContextManager[Callable[[RunStatus], None]]:

@@ -19,7 +19,11 @@ class ModelClient(Protocol):
     """One model, prepared for one run; safe for hundreds of calls at once."""
 
     async def complete(self, command: str, epoch: int = 1) -> Completion:
-        """Make one attempt to have a command judged; a withheld answer is empty, CONTENT_FILTER."""
+        """Make one attempt to have a command judged; it is sent as data, never executed.
+
+        The 1-based epoch says what seed is sent. An answer that the provider withheld is an answer
+        too: empty, CONTENT_FILTER.
+        """
         ...
 
 

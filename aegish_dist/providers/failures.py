@@ -173,7 +173,12 @@ QUOTA_WORDS = (
 
 
 def settle(status: int, payload: object, headers: Mapping[str, str]) -> Completion:
-    """Return the empty completion of an answer that a filter withheld, or raise what failed."""
+    """Return the empty completion of an answer that a filter withheld, or raise what failed.
+
+    Args:
+        status: HTTP status, or the one an error inside a 200 response names.
+        payload: The body as JSON, None when it is none.
+    """
     error = _error_object(payload)
     message = _message(status, error)
     if _is_filtered(error, message):

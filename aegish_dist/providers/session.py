@@ -138,7 +138,12 @@ class ProviderSession:
         key: SecretStr | None,
         observe: Observer | None = None,
     ) -> ModelClient:
-        """Prepare a client for one model of one run; without a key none is sent."""
+        """Prepare a client for one model of one run.
+
+        Args:
+            prompt: Encoded once per epoch; calls add only the command.
+            key: Sent in the wire format's own header; None or blank sends none.
+        """
         if spec.wire is WireFormat.BASELINE:
             return baseline(spec.name)
         return HttpClient(self._http, *_calls(spec, prompt, parameters, key), observe=observe)

@@ -69,7 +69,11 @@ def is_out_of_money(
     spent: Mapping[str, Decimal],
     totals: Mapping[str, BatchTotals],
 ) -> bool:
-    """Return whether the caps of a run leave less than a request of a batch costs."""
+    """Return whether the caps of a run leave less than a request of a batch costs.
+
+    Args:
+        spent: USD by model of the run.
+    """
     room = _room(session, run, spec.id, spent, totals)
     if room is None:
         return False
@@ -83,7 +87,12 @@ def committed_usd(
     spent: Mapping[str, Decimal] | None = None,
     totals: Mapping[str, BatchTotals] | None = None,
 ) -> dict[str, Decimal]:
-    """Return what each model of a run has cost, with what its open batches are expected to."""
+    """Return what each model of a run has cost, with what its open batches are expected to.
+
+    Args:
+        spent: USD by model, where it has been counted already.
+        totals: Its batches, where they have been read already.
+    """
     if spent is None:
         spent = costs_of(model_progress(session, run, WINDOW_S))
     if totals is None:

@@ -208,7 +208,12 @@ class BatchKeeper:
 def plan_batch(
     session: Session, model: BatchingModel, spec: ModelSpec, client: BatchClient, pace: BatchPace
 ) -> bool:
-    """Plan the next batch of a model of a run; return whether there was one to plan."""
+    """Plan the next batch of a model of a run; return whether there was one to plan.
+
+    Args:
+        client: Knows the provider's limits and how large a request is.
+        pace: How long the next batch waits after some that failed as a whole.
+    """
     run_model_id = model.run_model_id
     if not (plans_alone(session, run_model_id) and _may_plan(session, model, pace)):
         return False

@@ -98,10 +98,13 @@ class BatchContext:
     """Counts stored verdicts; None: nothing does."""
 
     async def ask(self, query: Callable[[Session], T]) -> T:
-        """Return the result of a transaction, made again for a minute while the database is away.
+        """Return the result of a transaction, which is made again while the database is away.
 
         A commit whose answer is lost is made twice: each query leaves the same the second time, or
         raises `BatchTakenError`.
+
+        Raises:
+            StoreUnusableError: The database was away for a minute, or refuses.
         """
 
         def transact() -> T:
@@ -120,7 +123,11 @@ class BatchContext:
     async def failed(
         self, batch: TakenBatch, error: Exception, asked_s: float | None = None, **values: object
     ) -> None:
-        """Give back a batch after a failed request, for longer after each failure in a row."""
+        """Give back a batch after a failed request, for longer after each one in a row.
+
+        Args:
+            asked_s: Seconds that the provider asked to wait; None: it did not say.
+        """
         failures = batch.failures + 1
         due_in_s = self.pace.after_failures_s(failures, asked_s)
         values |= {"failures": failures, "problem": problem_text(str(error))}

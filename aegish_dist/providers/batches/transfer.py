@@ -204,15 +204,27 @@ class BatchClient(ABC):
     async def create(self, token: str, requests: Iterable[BatchRequest]) -> str:
         """Hand a batch over; costs money from the moment the provider has it.
 
-        Returns the provider's name of the batch, untrusted. Unless an error says that the provider
-        refused it (4xx), the batch may exist: `find` has to say so before a second attempt.
+        Args:
+            token: Sent along where the provider keeps such a word, and in every request's name.
+
+        Returns:
+            The provider's name of the batch, untrusted: at most 200 characters, no slash but in
+            Gemini's `batches/ID`.
+
+        Raises:
+            ProviderError: It is not known to be created: unless the error says that the provider
+                refused it (4xx), it may exist, and `find` has to say so before a second attempt.
         """
 
     async def find(self, token: str, requests: int, since: datetime) -> list[str]:
-        """Return the provider's names of batches that an attempt since a moment may have left.
+        """Return the provider's names of batches that an attempt to create may have left.
 
-        Where the provider keeps the token (OpenAI, Gemini) there is one at most. Anthropic keeps
-        none: then it is every batch of so many requests, and `results` says whether it is the one.
+        Where the provider keeps the token (OpenAI, Gemini) there is one at most, and it is this
+        one. Anthropic keeps none: then it is every batch of so many requests that was created
+        since, and `results` says whether it is the one.
+
+        Args:
+            since: When the attempt began, by the store's clock; clocks may differ by minutes.
         """
         found = await self._created_since(since)
         return [self._named(batch) for batch in found if self._is_ours(batch, token, requests)]
@@ -224,9 +236,11 @@ class BatchClient(ABC):
     async def results(self, name: str) -> AsyncIterator[BatchResult]:
         """Stream the results of an ended batch, in any order; each line is size-capped.
 
-        What the provider sends twice comes twice, what it leaves out does not come, and a line that
-        cannot be read has no name and a MALFORMED error. A stream that broke off can be begun
-        again.
+        What the provider sends twice comes twice; a request that it leaves out does not come. A
+        line that cannot be read is a result without a name, and with a MALFORMED error.
+
+        Raises:
+            ProviderError: The stream broke off or could not be begun; it can be begun again.
         """
         for url in await self._result_files(name):
             async with aclosing(self._transfer.lines(url)) as lines:
@@ -234,7 +248,10 @@ class BatchClient(ABC):
                     yield self._read(line)
 
     async def cancel(self, name: str) -> None:
-        """Ask the provider to begin no further request; what is answered by then is charged."""
+        """Ask the provider to begin no further request of a batch; it ends some time later.
+
+        What is answered by then is charged, and comes with the results.
+        """
         await self._transfer.call("POST", self._address(name) + self.cancel_suffix)
 
     @abstractmethod
