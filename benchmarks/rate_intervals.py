@@ -1,6 +1,6 @@
 """`aegish_dist.statistics.means` for many runs over the same samples at once, in numpy.
 
-`tests/property/test_coverage_benchmark.py` holds it to the product.
+`tests/property/test_interval_coverage.py` holds it to the product.
 """
 
 from typing import NamedTuple

@@ -1,15 +1,20 @@
 """Do the 95 % intervals cover the truth in about 95 % of simulated runs?
 
-A few cells of the tables of `docs/statistics.md`, which `benchmarks/coverage.py` makes with more
-replications. Commands come in the binaries of the bundled datasets. Those of one binary share a
-chance of being judged rightly, on both sides.
+A few cells of the tables of `docs/statistics.md`. `benchmarks/coverage.py` makes those with more
+replications, by formulas of its own. Commands come in the binaries of the bundled datasets. Those
+of one binary share a chance of being judged rightly, on both sides.
 """
 
+import importlib.util
 import math
 import random
+import sys
 from collections import defaultdict
 from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
 
+import numpy as np
 import pytest
 
 from aegish_dist.core.sample import TrueLabel
@@ -60,12 +65,8 @@ def _answers(
 METRICS: dict[str, Callable[[Sides], Estimate]] = {
     "micro": lambda sides: rate(sides[0]),
     "macro": lambda sides: macro_rate(sides[0]),
-    "score": lambda sides: score(
-        Composite.BALANCED, SampledMean([sides[0]]), SampledMean([sides[1]])
-    ),
-    "product": lambda sides: score(
-        Composite.PRODUCT, SampledMean([sides[0]]), SampledMean([sides[1]])
-    ),
+    "score": lambda sides: score(Composite.BALANCED, *(SampledMean([side]) for side in sides)),
+    "product": lambda sides: score(Composite.PRODUCT, *(SampledMean([side]) for side in sides)),
 }
 
 
@@ -86,3 +87,38 @@ def test_intervals_cover_the_truth(
             assert defined(seen.ci_low) < defined(seen.ci_high)
             covered[name] += defined(seen.ci_low) <= truth <= defined(seen.ci_high)
     assert {name: hits / RUNS for name, hits in covered.items() if hits < LEAST * RUNS} == {}
+
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture
+def coverage(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    spec = importlib.util.spec_from_file_location("coverage_benchmark", BENCHMARKS / "coverage.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("epochs", ["1", "3"])
+def test_the_benchmark_has_the_formulas_of_the_product(
+    coverage: ModuleType, metric: str, epochs: str
+) -> None:
+    """Both ends agree to 1e-11, whatever the number of samples."""
+    table = coverage.chances(0.9, 0.2)
+    for n in (7, 30, 120):
+        cell, rng = coverage.Cell(metric, n, "0.9", 0.2, epochs, "same"), np.random.default_rng(n)
+        places = coverage.lay_out(rng, coverage.binaries(), cell)
+        values = coverage.answer(rng, places, cell, table, 5)
+        low, high = coverage.intervals(metric, places, values)
+        for run, answered in enumerate(values.tolist()):
+            sides: dict[TrueLabel, list[Observation]] = {target: [] for target in TrueLabel}
+            for place, value in zip(places, answered, strict=True):
+                sides[place.target].append(Observation(place.category, str(place.binary), value, 1))
+            seen = METRICS[metric]((sides[TrueLabel.MALICIOUS], sides[TrueLabel.HARMLESS]))
+            assert (seen.ci_low, seen.ci_high) == pytest.approx((low[run], high[run]), abs=1e-11)

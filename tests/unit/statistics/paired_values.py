@@ -1,4 +1,4 @@
-"""Paired cells of given values, for tests of comparisons."""
+"""Cells of given values, for tests of metrics and comparisons."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from aegish_dist.core.outcome import OutcomeDetail, OutcomeDetails
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import ScoringRule
+from aegish_dist.core.tally import ConfidenceCell
 from aegish_dist.statistics.paired_difference import (
     Comparison,
     PairedAnswers,
@@ -32,6 +33,24 @@ class PairedCell:
     """Findings of the candidate; empty where it has no verdict."""
     samples: int
     """How many, at least 1."""
+
+
+def stated(target: TrueLabel, finding: OutcomeDetail, confidences: list[float]) -> ConfidenceCell:
+    def units(power: int, values: list[float]) -> int:
+        return sum(round(value**power * 1e6) for value in values)
+
+    distances = [1 - c for c in confidences]
+    return ConfidenceCell(
+        target,
+        finding,
+        bin=min(int(confidences[0] * 10), 9),
+        verdicts=len(confidences),
+        sum_c=units(1, confidences),
+        sum_c2=units(2, confidences),
+        sum_c4=units(4, confidences),
+        sum_d2=units(2, distances),
+        sum_d4=units(4, distances),
+    )
 
 
 def findings(target: TrueLabel, right: int, epochs: int = 1) -> OutcomeDetails:

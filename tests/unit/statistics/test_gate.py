@@ -13,29 +13,27 @@ def shortfalls(least: float, **numbers: Any) -> list[str]:
     return [each.shortfall.value for each in missed(document, {"accuracy": least})]
 
 
+NARROW = {"value": 0.9, "ci_low": 0.8, "ci_high": 0.95}
+FACT = {"value": 0.9, "ci_low": None, "ci_high": None}
+
+
 @pytest.mark.parametrize(
-    ("least", "expected"),
+    ("least", "numbers", "expected"),
     [
-        (0.80, []),
-        (0.85, ["undecided"]),
-        (0.91, ["undecided"]),
-        (0.95, ["undecided"]),
-        (0.951, ["below"]),
+        (0.80, NARROW, []),  # equal is reached
+        *((least, NARROW, ["undecided"]) for least in (0.85, 0.91, 0.95)),
+        (0.951, NARROW, ["below"]),
+        (0.5, {"value": None}, ["undecided"]),
+        (0.0, {}, ["undecided"]),
+        # Without an interval the value decides.
+        (0.9, FACT, []),
+        (0.91, FACT, ["below"]),
     ],
 )
-def test_a_threshold_meets_an_interval(least: float, expected: list[str]) -> None:
-    """0.9 with an interval from 0.8 to 0.95; equal is reached."""
-    assert shortfalls(least, value=0.9, ci_low=0.8, ci_high=0.95) == expected
-
-
-def test_undefined_numbers_are_undecided() -> None:
-    assert shortfalls(0.5, value=None) == ["undecided"]
-    assert shortfalls(0.0) == ["undecided"]
-
-
-def test_a_fact_without_an_interval_is_decided_on_its_value() -> None:
-    assert shortfalls(0.9, value=0.9, ci_low=None, ci_high=None) == []
-    assert shortfalls(0.91, value=0.9, ci_low=None, ci_high=None) == ["below"]
+def test_a_threshold_meets_an_interval(
+    least: float, numbers: dict[str, Any], expected: list[str]
+) -> None:
+    assert shortfalls(least, **numbers) == expected
 
 
 def test_thresholds_are_of_metrics_that_there_are() -> None:

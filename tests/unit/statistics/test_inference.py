@@ -88,7 +88,6 @@ def test_clusters_without_a_name_may_share_an_entry() -> None:
 
 
 def test_one_cluster_shows_no_variance() -> None:
-    """In one cluster, or in one stratum of one cluster, no difference between clusters is seen."""
     one = ClusterSums((ClusterSum("nc", 5, 2.0),))
     two = ClusterSums((ClusterSum("nc", 5, 2.0), ClusterSum("awk", 1, 1.0)))
     assert clustered_variance([one]) is None

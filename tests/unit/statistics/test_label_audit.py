@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -44,6 +45,12 @@ def easy(count: int, models: str = "abc") -> list[SampleAnswers]:
     ]
 
 
+def answered(samples: list[SampleAnswers], **more: OutcomeDetail) -> list[SampleAnswers]:
+    """Add models that give one answer to all commands."""
+    findings = {model: said(each) for model, each in more.items()}
+    return [replace(sample, findings={**sample.findings, **findings}) for sample in samples]
+
+
 def look(samples: list[SampleAnswers], models: str = "abc", top: int = 10) -> Audit:
     return audit(samples, list(models), DEFAULT_RULE, top)
 
@@ -83,7 +90,6 @@ def test_copies_of_a_model_have_one_vote_together() -> None:
 
 
 def test_errors_against_a_wrong_label_make_no_copies() -> None:
-    """Models that are right alike about a wrong label keep their votes once it is known."""
     patterns = [
         VotePattern(MALICIOUS, (FLAG, FLAG), 50),
         VotePattern(HARMLESS, (LET, LET), 50),
@@ -100,10 +106,7 @@ def test_a_model_that_answers_all_commands_alike_changes_nothing() -> None:
         judged(900 + n, HARMLESS, {"a": (BLOCK,), "b": (BLOCK,), "c": (ALLOW,)}) for n in range(3)
     ]
     samples = [*easy(100), *odd]
-    with_constants = [
-        judged(int(s.sample_id), s.target, {m: tuple(f for f, _ in each) for m, each in s.findings.items()} | {"x": (BLOCK,), "y": (ALLOW,)})
-        for s in samples
-    ]  # fmt: skip
+    with_constants = answered(samples, x=BLOCK, y=ALLOW)
     plain, others = look(samples), look(with_constants, "abcxy")
     before = [each.p_wrong for each in plain.found[AuditKind.DOUBTFUL_LABELS]]
     after = [each.p_wrong for each in others.found[AuditKind.DOUBTFUL_LABELS]]
@@ -114,10 +117,7 @@ def test_a_model_that_answers_all_commands_alike_changes_nothing() -> None:
 
 def test_constant_models_keep_no_command_off_the_list_of_missed_ones() -> None:
     missed = judged(999, MALICIOUS, {"a": (ALLOW,), "b": (WARN,), "c": (ALLOW,), "x": (BLOCK,)})
-    rest = [
-        judged(int(s.sample_id), s.target, {m: tuple(f for f, _ in e) for m, e in s.findings.items()} | {"x": (BLOCK,)})
-        for s in easy(100)
-    ]  # fmt: skip
+    rest = answered(easy(100), x=BLOCK)
     found = look([*rest, missed], "abcx")
     assert commands(found, AuditKind.MISSED_BY_ALL) == ["command 999"]
     assert "each of 3 models missed it" in found.found[AuditKind.MISSED_BY_ALL][0].reason
@@ -146,7 +146,6 @@ def test_the_most_disputed_command_divides_the_models_evenly() -> None:
 
 
 def test_of_equal_disputes_the_one_of_further_actions_comes_first() -> None:
-    """BLOCK against ALLOW is more than BLOCK against WARN, in whatever order models answer."""
     near = judged(998, MALICIOUS, {"a": (BLOCK,), "b": (BLOCK,), "c": (WARN,)})
     far = judged(999, MALICIOUS, {"a": (ALLOW,), "b": (ALLOW,), "c": (BLOCK,)})
     found = look([*easy(100), near, far])
@@ -163,7 +162,6 @@ def test_the_score_of_a_flipping_command_is_the_chance_that_two_epochs_differ() 
 
 
 def test_lists_are_cut_and_totals_are_not() -> None:
-    """`top` bounds what is listed."""
     odd = [judged(900 + n, MALICIOUS, dict.fromkeys("abc", (ALLOW,))) for n in range(5)]
     found = look([*easy(100), *odd], top=2)
     assert len(found.found[AuditKind.MISSED_BY_ALL]) == 2
@@ -221,7 +219,6 @@ def test_youdens_index_of_a_guessing_model_is_zero() -> None:
 
 
 def test_rates_of_many_clean_answers_are_those_that_were_counted() -> None:
-    """Without doubtful labels the estimate is the observed rate, but for its weak prior."""
     patterns = [
         VotePattern(MALICIOUS, (FLAG, FLAG), 900),
         VotePattern(MALICIOUS, (LET, FLAG), 100),

@@ -18,11 +18,12 @@ CATEGORIES = ("shell", "file-read", "upload")
 
 
 def _binary(successes: int, n: int, category: str = "shell") -> list[Observation]:
-    seen = [
-        Observation(category, None, 1.0, successes),
-        Observation(category, None, 0.0, n - successes),
-    ]
-    return [observation for observation in seen if observation.samples]
+    seen = ((1.0, successes), (0.0, n - successes))
+    return [Observation(category, None, value, samples) for value, samples in seen if samples]
+
+
+def _of(*rows: tuple[str | None, float, int]) -> list[Observation]:
+    return [Observation(None, *row) for row in rows]
 
 
 def _clustered(seed: int, clusters: int = 12) -> list[Observation]:
@@ -62,24 +63,14 @@ def test_binary_stderr_is_the_published_formula() -> None:
 
 def test_stderr_of_averaged_epochs_is_that_of_a_mean() -> None:
     """For 0.5, 1, 1, 0: mean 0.625, squares 0.6875, stderr sqrt(0.6875 / 12)."""
-    seen = [
-        Observation(None, None, 0.5, 1),
-        Observation(None, None, 1.0, 2),
-        Observation(None, None, 0.0, 1),
-    ]
-    estimate = rate(seen)
+    estimate = rate(_of((None, 0.5, 1), (None, 1.0, 2), (None, 0.0, 1)))
     assert estimate.value == 0.625
     assert estimate.stderr == pytest.approx(math.sqrt(0.6875 / 12))
 
 
 def test_clustered_stderr_by_hand() -> None:
     """Clusters {1, 1} and {1, 0}: p = 3/4, sums +-1/2, so sqrt(2 (1/4 + 1/4)) / 4 = 1/4."""
-    seen = [
-        Observation(None, "tar", 1.0, 2),
-        Observation(None, "awk", 1.0, 1),
-        Observation(None, "awk", 0.0, 1),
-    ]
-    estimate = rate(seen)
+    estimate = rate(_of(("tar", 1.0, 2), ("awk", 1.0, 1), ("awk", 0.0, 1)))
     assert estimate.stderr_clustered == pytest.approx(0.25)
     assert estimate.clusters == 2
 
@@ -185,7 +176,6 @@ def test_three_epochs_are_narrower_than_one() -> None:
 
 @pytest.mark.parametrize("samples", [1, 5, 500])
 def test_one_cluster_is_one_observation(samples: int) -> None:
-    """However large it is: other clusters may be different."""
     estimate = rate([Observation(None, "tar", 1.0, samples)])
     alone = proportion_interval(1.0, 1)
     assert (estimate.ci_low, estimate.ci_high) == (alone.low, alone.high)
@@ -208,7 +198,6 @@ def test_weights_make_the_rate_a_ratio_of_sums() -> None:
 
 @pytest.mark.parametrize("estimator", [rate, macro_rate])
 def test_nothing_seen_is_undefined(estimator: Callable[[Sequence[Observation]], Estimate]) -> None:
-    """Without samples there is no value, not even 0."""
     assert estimator([]) == Estimate(clusters=0)
 
 
@@ -323,6 +312,5 @@ def test_product_of_two_zeros_still_has_a_width() -> None:
 
 @pytest.mark.parametrize("composite", Composite)
 def test_score_without_one_side_is_undefined(composite: Composite) -> None:
-    """A missing side does not count as 0."""
     assert _score(_binary(9, 10), [], composite) == Estimate(n=10)
     assert _score([], _binary(9, 10), composite) == Estimate(n=10)

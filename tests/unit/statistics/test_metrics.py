@@ -26,6 +26,7 @@ from aegish_dist.statistics.calibration import ReliabilityBin
 from aegish_dist.statistics.document import snapshot_document
 from aegish_dist.statistics.metrics import METRICS_VERSION, measure
 from aegish_dist.statistics.rates import Estimate
+from tests.unit.statistics.paired_values import stated
 
 SERVICE = Latency(mean=900.0, p50=800.0, p90=1500.0, p99=2000.0, max=2100.0)
 
@@ -34,24 +35,6 @@ def _once(
     target: TrueLabel, category: str | None, cluster: str | None, finding: OutcomeDetail, n: int
 ) -> Cell:
     return Cell(target, category, cluster, ((finding, 1),), n)
-
-
-def _stated(target: TrueLabel, finding: OutcomeDetail, confidences: list[float]) -> ConfidenceCell:
-    def units(power: int, values: list[float]) -> int:
-        return sum(round(value**power * 1e6) for value in values)
-
-    distances = [1 - c for c in confidences]
-    return ConfidenceCell(
-        target,
-        finding,
-        bin=min(int(confidences[0] * 10), 9),
-        verdicts=len(confidences),
-        sum_c=units(1, confidences),
-        sum_c2=units(2, confidences),
-        sum_c4=units(4, confidences),
-        sum_d2=units(2, distances),
-        sum_d4=units(4, distances),
-    )
 
 
 TALLY = ModelTally(
@@ -70,10 +53,10 @@ TALLY = ModelTally(
         _once(TrueLabel.MALICIOUS, "upload", "curl", OutcomeDetail.BLOCK, 2),
     ),
     confidence=(
-        _stated(TrueLabel.MALICIOUS, OutcomeDetail.BLOCK, [0.9, 1.0]),
-        _stated(TrueLabel.MALICIOUS, OutcomeDetail.WARN, [0.6]),
-        _stated(TrueLabel.HARMLESS, OutcomeDetail.BLOCK, [0.95]),
-        _stated(TrueLabel.HARMLESS, OutcomeDetail.WARN, [0.65]),
+        stated(TrueLabel.MALICIOUS, OutcomeDetail.BLOCK, [0.9, 1.0]),
+        stated(TrueLabel.MALICIOUS, OutcomeDetail.WARN, [0.6]),
+        stated(TrueLabel.HARMLESS, OutcomeDetail.BLOCK, [0.95]),
+        stated(TrueLabel.HARMLESS, OutcomeDetail.WARN, [0.65]),
     ),
     latency={"service": SERVICE},
     tokens=TokenTotals(input=24_000, output=600),
@@ -159,16 +142,7 @@ def test_actions_count_labels_per_target() -> None:
     }
 
 
-def test_categories_are_detection_rates() -> None:
-    """3 of 4 in shell, stderr sqrt(3/16 / 3) = 1/4; 2 of 2 in upload."""
-    categories = measure(TALLY, DEFAULT_RULE).categories
-    assert categories["shell"].value == 0.75
-    assert categories["shell"].stderr == pytest.approx(0.25)
-    assert (categories["upload"].n, categories["upload"].value) == (2, 1.0)
-
-
 def test_category_without_a_scored_sample_is_listed_as_undefined() -> None:
-    """A category whose calls all failed does not become a rate of 0, nor enters the macro average."""
     cells = (
         _once(TrueLabel.MALICIOUS, "shell", None, OutcomeDetail.BLOCK, 2),
         _once(TrueLabel.MALICIOUS, "upload", None, OutcomeDetail.API_FAILURE, 3),
@@ -179,7 +153,6 @@ def test_category_without_a_scored_sample_is_listed_as_undefined() -> None:
 
 
 def test_filter_on_a_harmless_command_is_a_false_positive_only_as_block() -> None:
-    """Under filter-as-block a refusal flags its command, under the refined rule it is an error."""
     cells = (
         _once(TrueLabel.HARMLESS, None, None, OutcomeDetail.ALLOW, 3),
         _once(TrueLabel.HARMLESS, None, None, OutcomeDetail.EMPTY_FILTERED, 1),
@@ -222,14 +195,14 @@ def test_reliability_by_hand() -> None:
 
 
 def test_calibration_leaves_out_what_states_no_action() -> None:
-    unreadable = _stated(TrueLabel.MALICIOUS, OutcomeDetail.UNREADABLE, [0.9])
+    unreadable = stated(TrueLabel.MALICIOUS, OutcomeDetail.UNREADABLE, [0.9])
     tally = ModelTally("test/model", False, 1, 0, (), confidence=(unreadable,))
     assert measure(tally, DEFAULT_RULE).metrics["brier"] == Estimate()
 
 
 def test_calibration_without_spread_has_no_interval() -> None:
     """Two equal confidences, both right: stderr 0, and no interval of width 0."""
-    same = _stated(TrueLabel.MALICIOUS, OutcomeDetail.BLOCK, [0.9, 0.9])
+    same = stated(TrueLabel.MALICIOUS, OutcomeDetail.BLOCK, [0.9, 0.9])
     tally = ModelTally("test/model", False, 2, 0, (), confidence=(same,))
     brier = measure(tally, DEFAULT_RULE).metrics["brier"]
     assert brier == Estimate(value=0.01, stderr=0.0, n=2)
@@ -300,13 +273,7 @@ def _cells(
 
 def _confidence(generator: random.Random) -> tuple[ConfidenceCell, ...]:
     def cell(target: TrueLabel, finding: OutcomeDetail, place: int) -> ConfidenceCell:
-        stated = [place / 10 + generator.random() / 10 for _ in range(7)]
-        sums = [
-            sum(round(part**power * 1e6) for part in parts)
-            for parts, powers in ((stated, (1, 2, 4)), ([1 - c for c in stated], (2, 4)))
-            for power in powers
-        ]
-        return ConfidenceCell(target, finding, place, len(stated), *sums)
+        return stated(target, finding, [place / 10 + generator.random() / 10 for _ in range(7)])
 
     return tuple(
         cell(target, finding, place)

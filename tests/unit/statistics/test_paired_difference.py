@@ -119,7 +119,7 @@ def test_the_product_follows_the_delta_method() -> None:
 
 def test_without_samples_nothing_is_defined() -> None:
     empty = compare([], DEFAULT_RULE)
-    assert empty.samples == 0
+    assert (empty.samples, empty.categories) == (0, {})
     assert empty.metrics[SCORE].difference is None
     one_label = compare(table(5, 1, 0, 0), DEFAULT_RULE).metrics
     assert one_label[SCORE].difference is None
@@ -227,11 +227,3 @@ def test_a_pair_is_that_of_its_samples_one_by_one(rule: ScoringRule, ways: range
         without = answers.scored(rule).pair(a, b)
         assert without.targets == found.targets
         assert without.categories == {}
-
-
-def test_no_sample_at_all_is_nothing_to_compare() -> None:
-    answers = PairedAnswers[str](KINDS, [], FINDINGS, {"a": [], "b": []})
-    found = compare_samples(answers.scored(DEFAULT_RULE).pair("a", "b"), DEFAULT_RULE.composite)
-    assert found.samples == 0
-    assert found.categories == {}
-    assert found.metrics["aegish_score"].difference is None

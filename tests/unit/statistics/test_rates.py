@@ -9,7 +9,6 @@ from aegish_dist.statistics.rates import mover, proportion_interval, wald, wilso
 
 @pytest.mark.parametrize(("successes", "n"), [(0, 1), (0, 7), (1, 1), (3, 9), (431, 676), (50, 50)])
 def test_wilson_agrees_with_statsmodels(successes: int, n: int) -> None:
-    """The interval is the one statsmodels calls wilson."""
     expected = proportion_confint(successes, n, alpha=0.05, method="wilson")
     found = wilson(successes / n, n)
     assert (found.low, found.high) == pytest.approx(expected, abs=1e-12)
@@ -72,7 +71,6 @@ def test_an_interval_contains_its_value_and_has_a_width(p: float, n: float) -> N
 
 
 def test_intervals_are_clipped() -> None:
-    """No bound leaves [0, 1]."""
     wide = mover(0.4, below=[0.3, 0.4], above=[0.7])
     assert (wide.low, wide.high) == (0.0, 1.0)
     assert wald(0.99, 0.1).high == 1.0
