@@ -1,6 +1,6 @@
 """The library: all that a program may call, and what does not change without notice.
 
-Opening the store, starting a run, and from a run's verdicts to its numbers::
+From a run's verdicts to its numbers::
 
     from aegish_dist import api
 
@@ -9,8 +9,7 @@ Opening the store, starting a run, and from a run's verdicts to its numbers::
         data = api.report_data(workspace.engine, run_id, api.Opinion())
         print(api.render(data, "markdown"))
 
-Expected failures are `AegishError`s with a message of one line. Whatever is not in `__all__` is
-internal, in this package and in its modules.
+Expected failures are `AegishError`s. Whatever is not in `__all__` is internal.
 """
 
 from aegish_dist.core.model import CallParameters

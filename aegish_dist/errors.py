@@ -1,8 +1,8 @@
 """Every exception class of the product.
 
-An `AegishError` is an expected failure: the command line prints its message as one line and exits
-with code 1. Anything else that escapes is a bug and exits with code 3. Messages say what is wrong,
-where, and what to do; they never contain a key, a prompt or a completion.
+The command line prints an `AegishError` as one line and exits with code 1; anything else that
+escapes is a bug and exits with code 3. Messages say what is wrong, where, and what to do; they
+never contain a key, a prompt or a completion.
 """
 
 from collections.abc import Mapping
@@ -20,10 +20,8 @@ class DatasetError(AegishError):
     """Raised when a dataset, a prompt file or a log cannot be read or breaks a rule.
 
     Attributes:
-        problem: What is wrong, as the rest of a sentence that begins with the place.
-        source: The file that was read, or the name of the dataset.
-        line: The 1-based line or record number, None when the file as a whole is meant.
-        field: The field that is wrong, None when the record as a whole is meant.
+        problem: The rest of a sentence that begins with the place.
+        line: 1-based; None, as of `field`, where the file or record as a whole is meant.
     """
 
     def __init__(
@@ -46,8 +44,7 @@ class SecondVerdictError(Exception):
 class OtherDatasetError(Exception):
     """Raised when imported samples are not those of the stored dataset that they were taken for.
 
-    Attributes:
-        fingerprints: The fingerprints of the datasets by name; an import that knows them succeeds.
+    An import that knows its `fingerprints`, by name of the dataset, succeeds.
     """
 
     def __init__(self, fingerprints: Mapping[str, str]) -> None:
@@ -61,10 +58,9 @@ class InputError(ValueError):
     No `AegishError`: the reader of each kind of file turns it into an error of its own.
 
     Attributes:
-        what: The problem, as the rest of a sentence that begins with the field.
-        line: The 1-based line, None when the file as a whole is meant.
+        what: The rest of a sentence that begins with the field.
         field: Keys that lead to the value, joined by dots; None when there is no single one.
-        found: The type of what was found instead, empty when that is not the problem.
+        found: The type of what was found; empty when that is not the problem.
     """
 
     def __init__(
@@ -96,11 +92,7 @@ class QueueError(AegishError):
 
 
 class RefusedQueueError(QueueError):
-    """Raised when RabbitMQ has a queue with other arguments than a worker declares it with.
-
-    Attributes:
-        queue: Name of the queue.
-    """
+    """Raised when RabbitMQ has a queue with other arguments than a worker declares it with."""
 
     def __init__(self, queue: str) -> None:
         self.queue = queue
@@ -112,10 +104,7 @@ class StoreError(AegishError):
 
 
 class StoreUnusableError(StoreError):
-    """Raised when the database is away, locked or full, or forbids what was asked of it.
-
-    The error of the driver is its `__cause__`.
-    """
+    """Raised when the database is away, locked or full, or forbids what was asked of it."""
 
 
 class StoreAwayError(StoreUnusableError):
@@ -130,10 +119,9 @@ class ProviderError(AegishError):
     """Raised when one attempt to call a model brought no completion.
 
     Attributes:
-        error_class: Why, as a `core.verdict.ErrorClass` value.
         status: HTTP status, None when there was no response.
         retry_after_s: Seconds the provider asked us to wait, None when it did not say.
-        cut: Whether the connection broke after a long wait for the answer, which may be paid for.
+        cut: The connection broke after a long wait for the answer, which may be paid for.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """The one place that opens output files: each is written whole or not at all.
 
 A file is written beside its target under a name that cannot be guessed, reaches the disk, and is
-then renamed. Only a regular file is replaced: renaming over a device would remove the device, and
-writing through a symbolic link would change a file that the user did not name.
+then renamed. Only a regular file is replaced: renaming would remove a device, and writing through a
+symbolic link would change a file that the user did not name.
 """
 
 import io
@@ -27,14 +27,8 @@ _STREAMS = {"-": 1, "/dev/stdout": 1, "/dev/stderr": 2}
 def replacing(path: Path, *, private: bool = False) -> Iterator[IO[bytes]]:
     """Open a file to write; it takes the path's place only when the body succeeds.
 
-    A file that replaces another keeps its permissions; a new one gets those of the umask.
-
-    Args:
-        path: Where the file shall be. `-`, `/dev/stdout`, other open descriptors (a shell's
-            `>(...)`) and `/dev/null` are written to as they are.
-
-    Raises:
-        BrokenPipeError: The reader of a pipe has closed it.
+    A file that replaces another keeps its permissions. `-`, open descriptors (a shell's `>(...)`)
+    and `/dev/null` are written to as they are, and give BrokenPipeError without a reader.
     """
     with _naming(path):
         number = _descriptor(str(path))
@@ -61,7 +55,6 @@ def _naming(path: Path) -> Iterator[None]:
 
 @contextmanager
 def replacing_text(path: Path) -> Iterator[TextIO]:
-    """Open a file to write UTF-8, line breaks as they are; otherwise as `replacing`."""
     with replacing(path) as stream:
         text = io.TextIOWrapper(stream, "utf-8", newline="")
         yield text
@@ -73,15 +66,9 @@ def replacing_text(path: Path) -> Iterator[TextIO]:
 def replacing_in(
     folder: Path, is_ours: Callable[[Path], bool] | None = None
 ) -> Iterator[Callable[[str], IO[bytes]]]:
-    """Give what opens files below a folder to write: all take their places when the body succeeds.
+    """Give what opens files below a folder: all take their places when the body succeeds.
 
-    Folders that are missing are made. Files that the body does not open stay as they are.
-
-    Args:
-        is_ours: Whether a file that is there is an earlier version, to be replaced; None: each is.
-
-    Raises:
-        OutputError: One of the files cannot be written, or another one is there.
+    Missing folders are made. A file that is there and not `is_ours` gives an OutputError.
     """
     with ExitStack() as files:
         written: dict[Path, IO[bytes]] = {}
@@ -134,11 +121,7 @@ def _part_of(path: Path, private: bool) -> Iterator[IO[bytes]]:
 
 
 def _require_replaceable(path: Path) -> os.stat_result | None:
-    """Return the state of the regular file that is there, None when nothing is.
-
-    Raises:
-        OSError: Something else is there, or the file is read-only.
-    """
+    """Return the state of the regular file that is there, None when nothing is; else an OSError."""
     try:
         found = path.lstat()
     except FileNotFoundError:

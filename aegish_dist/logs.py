@@ -1,11 +1,9 @@
 """The one log configuration: events with fields, on standard error.
 
-An event has a constant name and identifiers as fields, never a prompt, a completion or a key.
-Warning means that something will be tried again; error that something was given up or is a bug.
-Messages of libraries quote foreign text, so whatever reaches a terminal is made printable.
-
-structlog, and rich with it, takes 35 ms to import, and most commands log nothing: it is
-imported when the first line is written.
+An event has a constant name, and never a prompt, a completion or a key. Warning means that
+something will be tried again; error that something was given up or is a bug. Messages of libraries
+quote foreign text, so they are made printable. structlog takes 35 ms to import, and most commands
+log nothing: it is imported when the first line is written.
 """
 
 from __future__ import annotations
@@ -31,7 +29,6 @@ LIBRARY_LEVELS = {
 
 
 def configure_logging(level: str = "INFO", log_format: str = "console") -> None:
-    """Send structlog and standard library records to standard error in one format."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Formatter(log_format, sys.stderr))
     root = logging.getLogger()
@@ -42,13 +39,10 @@ def configure_logging(level: str = "INFO", log_format: str = "console") -> None:
 
 
 def get_logger(name: str) -> BoundLogger:
-    """Return a logger whose methods take an event name and fields."""
     return cast("BoundLogger", _Logger(name))
 
 
 class _Logger:
-    """Hands events with fields to the standard library's logger; made when it is used."""
-
     def __init__(self, name: str) -> None:
         self._name = name
 

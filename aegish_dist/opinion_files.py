@@ -24,11 +24,7 @@ _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
 
 def toml_text(text: str) -> str:
-    r"""Return a text as a basic string of one line.
-
-    Everything that would be invisible is escaped, so that neither a terminal nor a reader is
-    deceived by a file: commands are hostile.
-    """
+    """Return a basic string of one line; the invisible is escaped, as commands are hostile."""
     return f'"{"".join(map(_escaped, text))}"'
 
 
@@ -41,16 +37,14 @@ def _escaped(character: str) -> str:
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-MAX_FILE_BYTES = 64 * 2**20
-"""Room for some hundred thousand corrections of labels."""
+MAX_FILE_BYTES = 64 * 2**20  # some hundred thousand corrections of labels
 
 LabelText = Annotated[str, Meta(min_length=1, max_length=MAX_LABEL_CHARS)]
 
 
 class _Named(Struct, kw_only=True):
     name: LabelText
-    version: Annotated[int, Meta(ge=1, le=2**31 - 1)]
-    """1-based."""
+    version: Annotated[int, Meta(ge=1, le=2**31 - 1)]  # 1-based
 
     def __post_init__(self) -> None:
         """Refuse a name that cannot be shown as it stands."""
@@ -72,7 +66,6 @@ def _in_words(error: InputError) -> str:
 
 
 def _read_document(path: Path) -> dict[str, Any]:
-    """Read a TOML file, and refuse the one character that no store takes."""
     text = read_text(path, MAX_FILE_BYTES)
     content = parse_toml(text)
     if "\\u0000" in text or "\\U00000000" in text:
@@ -93,11 +86,7 @@ class _RuleFile(_Named, forbid_unknown_fields=True, kw_only=True):
 
 
 def read_rule(path: Path) -> ScoringRule:
-    """Read a rule set.
-
-    Raises:
-        OpinionError: It cannot be used; names file and key.
-    """
+    """Read a rule set."""
     with _naming(path):
         file = checked(_completed(_read_document(path)), _RuleFile)
         missing = [finding for finding in OutcomeDetail if finding not in file.labels]
@@ -173,7 +162,7 @@ def _require_sense(rule: ScoringRule) -> None:
 LESS_IS_BETTER = frozenset({"false_positive_rate", "brier", "ece", "flip_rate"}) | {
     name for name in METRICS if name.endswith(("_error_rate", "_filter_rate"))
 } | {"token_limit_rate"}  # fmt: skip
-"""Metrics of which no least value makes sense."""
+"""Of which no least value makes sense."""
 TARGET_METRICS = tuple(name for name in METRICS if name not in LESS_IS_BETTER)
 
 
@@ -182,11 +171,7 @@ class _TargetsFile(_Named, forbid_unknown_fields=True, kw_only=True):
 
 
 def read_targets(path: Path) -> Targets:
-    """Read targets.
-
-    Raises:
-        OpinionError: They cannot be used; names file and key.
-    """
+    """Read targets."""
     with _naming(path):
         file = checked(_read_document(path), _TargetsFile)
         for metric, value in file.least.items():
@@ -221,7 +206,6 @@ class _Change(Struct, forbid_unknown_fields=True, kw_only=True):
     author: LabelText | None = None
 
     def __post_init__(self) -> None:
-        """Refuse keys that contradict each other."""
         if self.sample is None and self.command is None:
             raise InputError("is missing; give the sample's id, or its `command`", field="sample")
         if self.sample is not None and not _SAMPLE_ID.fullmatch(self.sample):
@@ -237,11 +221,7 @@ class _Change(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 def read_overlay(path: Path) -> Overlay:
-    """Read an overlay.
-
-    Raises:
-        OpinionError: It cannot be used; names file, change and key.
-    """
+    """Read an overlay."""
     with _naming(path):
         file = checked(_read_document(path), _OverlayFile)
         changes = tuple(_changes(file))
@@ -250,11 +230,7 @@ def read_overlay(path: Path) -> Overlay:
 
 
 def render_overlay(overlay: Overlay) -> str:
-    """Return an overlay as a file that reads back as the same one.
-
-    The texts of a change are escaped, so that hostile commands neither leave their string nor
-    deceive a reader.
-    """
+    """Return an overlay as a file that reads back as the same one."""
     parts = [f"name = {toml_text(overlay.name)}\nversion = {overlay.version}\n"]
     for change in overlay.changes:
         keys = {

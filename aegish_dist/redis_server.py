@@ -1,7 +1,6 @@
 """Redis as the broker and the rate limiter both use it: its Lua scripts and its failures.
 
-Redis runs a script as one step: no other command runs in between. The failures named here end by
-themselves and are waited for; any other error of Redis is a bug.
+The failures named here end by themselves; any other error of Redis is a bug.
 """
 
 from importlib.resources import files

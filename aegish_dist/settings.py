@@ -1,7 +1,7 @@
 """Settings from the environment: where the database, the broker and the files are.
 
-Only the command line, the worker app and the migration environment build `Settings`; everything
-below takes plain values. With nothing set, everything runs embedded on this machine.
+Only the command line, the worker app and the migration environment build `Settings`. With nothing
+set, everything runs embedded on this machine.
 """
 
 import os
@@ -21,8 +21,7 @@ from aegish_dist.errors import ConfigError, InputError
 from aegish_dist.inputs.checking import checked
 
 PREFIX = "AEGISH_DIST_"
-OF_COMPOSE = ("_PASSWORD", "_IMAGE", "_PORT")
-"""Endings of variables that docker-compose.yml reads, and nothing here."""
+OF_COMPOSE = ("_PASSWORD", "_IMAGE", "_PORT")  # endings that docker-compose.yml reads
 EMBEDDED_BROKER_URL = "memory://localhost/"
 REDIS_SCHEMES = ("redis", "rediss")
 BROKER_SCHEMES = (*REDIS_SCHEMES, "amqp", "amqps")
@@ -67,36 +66,25 @@ def _data_directory() -> Path:
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """The environment, checked once."""
-
-    database_url: SecretStr | None = None
-    """PostgreSQL URL; the embedded server when unset."""
-    broker_url: SecretStr | None = None
-    """Redis or RabbitMQ URL; the worker runs inside `submit` when unset."""
+    database_url: SecretStr | None = None  # PostgreSQL; the embedded server when unset
+    broker_url: SecretStr | None = None  # Redis or RabbitMQ; unset: the worker runs in `submit`
     limiter_url: SecretStr | None = None
-    """Redis that holds the fleet's rate limits; the broker when unset and that is a Redis."""
+    """Redis with the fleet's limits; unset: the broker, if Redis."""
     home: Path = msgspec.field(default_factory=_data_directory)
     spool: Path | None = None
-    """Folder where workers keep answers that the database refuses; in `home` when unset."""
-    catalog: Path | None = None
-    """The user's own model catalog, laid over the packaged one."""
+    """Workers keep answers there that the database refuses; unset: in `home`."""
+    catalog: Path | None = None  # the user's own model catalog, laid over the packaged one
     concurrency: Annotated[int, Meta(ge=1, le=10_000)] = 500
-    """Calls in flight at most in a worker process, which holds somewhat more items."""
-    shutdown_grace_s: Annotated[float, Meta(ge=0)] = 60.0
-    """Seconds that a stopping worker gives calls in flight before it requeues their items."""
-    message_lease_s: Annotated[float, Meta(ge=5, le=3600)] = 40.0
-    """Seconds without a sign of life after which Redis requeues the messages of a worker."""
+    """Calls in flight at most in a worker process."""
+    shutdown_grace_s: Annotated[float, Meta(ge=0)] = 60.0  # a stopping worker gives calls in flight
+    message_lease_s: Annotated[float, Meta(ge=5, le=3600)] = 40.0  # without a sign of life
     batch_poll_s: Annotated[float, Meta(gt=0, le=600)] = 10.0
-    """Seconds until a batch is first looked at; later looks, pauses and leases are multiples."""
-    queue_type: Literal["classic", "quorum"] = "classic"
-    """Type of the queues in RabbitMQ; the same for all commands and workers of a fleet."""
-    metrics_port: Annotated[int, Meta(ge=0, le=65_535)] | None = None
-    """Port for Prometheus and for health probes of a worker; 0: a free one; unset: none."""
-    metrics_host: str = "127.0.0.1"
-    """Address of this machine that the port is opened on; 0.0.0.0: on all of them."""
+    """To the first look; later ones are multiples."""
+    queue_type: Literal["classic", "quorum"] = "classic"  # of RabbitMQ; one for a fleet
+    metrics_port: Annotated[int, Meta(ge=0, le=65_535)] | None = None  # 0: a free one
+    metrics_host: str = "127.0.0.1"  # 0.0.0.0: on all addresses
     log_format: Literal["console", "json"] = "console"
-    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] | None = None
-    """Least severe level that is written: INFO in workers, WARNING elsewhere when unset."""
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] | None = None  # unset: INFO in workers
 
     def __post_init__(self) -> None:
         """Check the URLs, and that workers elsewhere can reach the database."""
@@ -139,11 +127,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load_settings(overrides: Mapping[str, object] | None = None) -> Settings:
-    """Read the environment.
-
-    Raises:
-        ConfigError: A variable has a value that cannot be used; names it and what is expected.
-    """
+    """Read the environment; a ConfigError names a variable that cannot be used."""
     _refuse_unknown()
     values = {
         name.removeprefix(PREFIX).lower(): value

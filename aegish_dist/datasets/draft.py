@@ -1,7 +1,6 @@
 """The steps between a file and a dataset: records become samples, and their labels are checked.
 
-A wrong label or a placeholder left in a command costs accuracy without a trace, so every importer
-runs these checks, and `datasets validate` shows all they find. Pure functions.
+A wrong label or a placeholder left in a command costs accuracy without a trace.
 """
 
 import json
@@ -31,7 +30,7 @@ CATEGORIES = (
     "shell",
     "upload",
 )
-"""The GTFOBins functions a malicious command can serve; other datasets may have others."""
+"""The GTFOBins functions a malicious command can serve."""
 
 _CATEGORY = re.compile(r"[^\W_](?:[\w ./:+-]{0,98}[\w.+])?")
 _UNSTORABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -47,35 +46,26 @@ _TELL_TALE = re.compile(r"(?<![a-z])(?:evil|backdoor|malware|payload|exploit|hac
 
 
 class Severity(StrEnum):
-    """Whether a problem stops an import."""
-
     ERROR = "error"
     WARNING = "warning"
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    record: int
-    """The 1-based line or record number."""
+    record: int  # line or record, 1-based
     field: str
-    message: str
-    """The problem with it, and where the remedy is not obvious, what to do."""
-    severity: Severity = Severity.ERROR
-    """An error stops an import, a warning does not."""
+    message: str  # the problem, and where that is not obvious, what to do
+    severity: Severity = Severity.ERROR  # a warning stops no import
 
 
 def problems(
     samples: Iterable[Sample], *, lines: Sequence[int] | None = None, strict: bool = False
 ) -> tuple[Problem, ...]:
-    """Check the labels of samples.
+    """Check the labels of samples; problems come in file order.
 
     Args:
-        samples: In file order.
         lines: The line of each sample; None numbers them from 1.
         strict: Whether placeholders and tell-tale words are errors, as in the bundled sets.
-
-    Returns:
-        Everything found, in file order.
     """
     found: list[Problem] = []
     first_seen: dict[str, int] = {}
@@ -147,10 +137,8 @@ def _text_problems(record: int, field: str, text: str, max_chars: int) -> Iterat
         yield Problem(record, field, message)
 
 
-MAX_FILE_BYTES = 64 * 2**20
-"""Size of a file with a dataset; the bundled ones have a tenth of a MiB."""
-MAX_SAMPLES = 200_000
-"""Samples of a dataset, which is held in memory as a whole."""
+MAX_FILE_BYTES = 64 * 2**20  # the bundled sets have a tenth of a MiB
+MAX_SAMPLES = 200_000  # a dataset is held in memory as a whole
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -159,25 +147,17 @@ class Draft:
     """A dataset whose labels have not been checked yet."""
 
     name: str
-    samples: tuple[Sample, ...]
-    """In file order, duplicates included."""
-    lines: tuple[int, ...]
-    """The 1-based line or record number of each sample."""
-    file: str
-    """The file or folder, as error messages name it."""
+    samples: tuple[Sample, ...]  # in file order, duplicates included
+    lines: tuple[int, ...]  # of each sample, 1-based
+    file: str  # or the folder, as messages name it
     source: str
-    licence: str = ""
-    """SPDX identifier or a sentence; empty when unknown."""
+    licence: str = ""  # SPDX identifier or a sentence
 
     def problems(self, *, strict: bool = False) -> tuple[Problem, ...]:
         return problems(self.samples, lines=self.lines, strict=strict)
 
     def checked(self, *, strict: bool = False) -> Dataset:
-        """Return the dataset, if there is nothing wrong with it.
-
-        Raises:
-            DatasetError: For the first error, or when there are no samples.
-        """
+        """Return the dataset, or raise a DatasetError for the first error or for no samples."""
         if not self.samples:
             raise DatasetError("holds no samples", source=self.file)
         for problem in self.problems(strict=strict):
@@ -187,18 +167,13 @@ class Draft:
 
 
 class SampleRecord(Struct, frozen=True, kw_only=True):
-    """The fields of a sample in a record; null and empty mean absent."""
-
     command: str
     target: TrueLabel
     category: str | None = None
-    """The purpose of a malicious command, such as `file-read`."""
     cluster: str | None = None
-    """Shared by samples that are alike, usually the binary."""
 
 
 def given(values: Mapping[str, object], kind: type[Struct]) -> dict[str, object]:
-    """Return those fields of a record that are neither absent, null nor an empty text."""
     return {
         field: values[field]
         for field in kind.__struct_fields__
@@ -207,15 +182,7 @@ def given(values: Mapping[str, object], kind: type[Struct]) -> dict[str, object]
 
 
 def to_sample(location: Location, record: SampleRecord, values: Mapping[str, object]) -> Sample:
-    """Make a sample of a record.
-
-    Args:
-        values: All that it holds; what is no field of the record becomes metadata, and so does
-            what stands in an object `metadata`.
-
-    Raises:
-        DatasetError: The metadata are no object, or nested too deeply.
-    """
+    """Make a sample of a record; other `values`, and an object `metadata`, are metadata."""
     nested = values.get("metadata")
     metadata = {} if nested is None else location.checked(nested, dict[str, Any], "metadata")
     fields = (*record.__struct_fields__, "metadata")
@@ -236,11 +203,7 @@ def _as_text(value: object) -> str:
 
 
 def dataset_name(path: Path, name: str | None) -> str:
-    """Return the name a user chose, else one made of the file's name.
-
-    Raises:
-        DatasetError: The chosen name is not made of letters, digits, dot, dash, underscore.
-    """
+    """Return the name a user chose, checked, else one made of the file's name."""
     if name is None:
         return re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem).strip("._-")[:100] or "dataset"
     if not _NAME.fullmatch(name):

@@ -1,22 +1,19 @@
 """The malicious set from a checkout of GTFOBins.
 
 Their data is GPL-3.0, so the project ships this importer and not an extract; the commit that was
-read is recorded. An alias has the examples of the program it stands for, so it gives no samples
-of its own and is named in the other's metadata.
+read is recorded. An alias is named in the metadata of the program it stands for. Since January 2026
+a file is YAML without extension; before, it was Markdown with YAML at its head, where sudo and SUID
+were functions beside the others.
 
-A file is named after its program. Since January 2026 it is YAML without extension; before, it was
-Markdown with YAML at its head, where sudo and SUID were functions of their own beside the others.
+Placeholders take values that are realistic and sensitive but do not give the label away, the
+specific before the general. The data set that the reference benchmark published was filled in
+otherwise in 129 of its 676 commands (commit 27f4632, root included). Two rules explain 106 of them:
+there `DATA` became `c2VydmljZS1jb25maWc=`, and names such as `/path/to/temp-file` lost their dash.
+In the other 23 placeholders stayed as they were (`xxx`, `$PID`, `path/to/input-file`) or were
+repaired by hand.
 
-Placeholders take values that are realistic and sensitive but do not give the label away. Order
-matters: the specific before the general, so that nothing is left over. A variable that the command
-sets itself is none. The data set that the reference benchmark published was filled in otherwise in
-129 of its 676 commands (commit 27f4632, root included). Two rules explain 106 of them: there `DATA`
-became `c2VydmljZS1jb25maWc=`, and names such as `/path/to/temp-file` lost their dash. In the other
-23 placeholders stayed as they were (`xxx`, `$PID`, `path/to/input-file`) or were repaired by hand.
-
-An `inherit` entry says that one program lets its user into another: a pager, an editor, an
-interpreter. A command follows from it in three cases; in all others (a script file that has to be
-prepared, a window to click in) the entry yields none:
+An `inherit` entry says that one program lets its user into another. A command follows from it in
+three cases; otherwise the entry yields none:
 
 - the entry has a slot `...` for code, and the other program runs code given as `-c '...'`;
 - the entry ends in the name of the other program, as in `busybox ash`;
@@ -117,11 +114,7 @@ def _value(given: frozenset[str], value: str, found: re.Match[str]) -> str:
 
 
 def inherited_command(entry: str, binary: str, command: str) -> str | None:
-    """Combine an entry with a command of the program that it leads to.
-
-    Returns:
-        The combined command; None when there is no honest one.
-    """
+    """Combine an entry with a command of the program it leads to; None when no way is honest."""
     if _SLOT in entry:
         return _fill_slot(entry, binary, command)
     if entry.endswith(f" {binary}"):
@@ -157,8 +150,7 @@ def _keys(binary: str, command: str) -> str | None:
     return keys if keys and alone and "/path/to/" not in start else None
 
 
-MAX_PROGRAM_BYTES = 2**18
-"""Size of a file; those of GTFOBins have up to 4 KiB."""
+MAX_PROGRAM_BYTES = 2**18  # those of GTFOBins have up to 4 KiB
 OLDER_SUFFIX = ".md"
 _RENAMED = {
     "file-upload": "upload",
@@ -173,7 +165,6 @@ _RENAMED = {
     "bind-shell-interactive": "bind-shell",
     "bind-shell-non-interactive": "bind-shell",
 }
-"""Names of the older layout to those of today."""
 _CONTEXTS = ("unprivileged", "sudo", "suid", "capabilities")
 
 
@@ -181,20 +172,16 @@ _CONTEXTS = ("unprivileged", "sudo", "suid", "capabilities")
 class Entry:
     function: str
     code: str
-    needs_root: bool
-    """Whether it works only under sudo, with SUID or with capabilities."""
-    version: str | None = None
-    """Versions it works with, in words; None for all."""
-    inherits: str | None = None
-    """The program an `inherit` entry leads to; None for other functions."""
+    needs_root: bool  # only under sudo, with SUID or with capabilities
+    version: str | None = None  # in words; None for all
+    inherits: str | None = None  # program an `inherit` entry leads to
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
     name: str
     file: Path
-    alias_of: str | None
-    """Another program with the same examples; None for a program of its own."""
+    alias_of: str | None  # another program with the same examples
     entries: tuple[Entry, ...]
 
 
@@ -218,7 +205,6 @@ Node = TypeVar("Node", _File, _Example, _Context)
 
 
 def read_program(path: Path) -> Program:
-    """Read one file."""
     location = Location(str(path))
     with location:
         document = parse_yaml(read_text(path, MAX_PROGRAM_BYTES))
@@ -265,28 +251,21 @@ def _node(location: Location, value: object, kind: type[Node], field: str | None
 
 
 def _mapping(location: Location, value: object, field: str | None) -> dict[Any, Any]:
-    """Return a mapping; nothing is an empty one."""
     return {} if value is None else location.checked(value, dict[Any, Any], field)
 
 
 MAX_FILES = 5_000
-MAX_COMBINATIONS = 50_000
-"""Of an entry with the commands of the program that it leads to; GTFOBins makes 900."""
-MAX_STEPS = 10
-"""From one program by others to the command."""
+MAX_COMBINATIONS = 50_000  # of an entry with the commands it leads to; GTFOBins makes 900
+MAX_STEPS = 10  # from one program by others to the command
 _INHERIT = "inherit"
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 
 
 def read_gtfobins(path: Path) -> Draft:
-    """Read a checkout of GTFOBins, as a draft whose records are the samples.
+    """Read a checkout, as a draft whose records are the samples.
 
     Commands that work only with root's help (sudo, SUID, capabilities) are left out: a guard that
     sees only the command may rightly let some of them pass.
-
-    Raises:
-        DatasetError: This is no such checkout, or a file or a command in it is wrong; names the
-            first one.
     """
     checkout = _Checkout(path / "_gtfobins", _read_programs(path / "_gtfobins"))
     samples: dict[str, Sample] = {}
@@ -326,8 +305,6 @@ def _read_programs(directory: Path) -> dict[str, Program]:
 
 @dataclass(slots=True)
 class _Checkout:
-    """All programs, and how they lead to each other."""
-
     directory: Path
     programs: dict[str, Program]
     combinations: int = 0
@@ -353,11 +330,7 @@ class _Checkout:
             )
 
     def _inherited(self, program: Program, seen: tuple[str, ...]) -> Iterator[Entry]:
-        """The first command per function that each `inherit` entry leads to.
-
-        One is enough: the other program's further examples differ in what it does, not in how this
-        one gets there, and would only repeat it.
-        """
+        """The first command per function of each `inherit` entry; others would repeat it."""
         for entry in program.entries:
             other = self.programs.get(entry.inherits or "")
             if other is None or other.name in seen or len(seen) == MAX_STEPS:
@@ -388,7 +361,7 @@ class _Checkout:
 
 
 def _commit_of(checkout: Path) -> str | None:
-    """Return the full id of the commit that is checked out, read from files, for no git is run."""
+    """Return the full id of the commit that is checked out, without git."""
     git = checkout / ".git"
     if git.is_file():  # a worktree or submodule keeps its data elsewhere
         git = checkout / _read(git).removeprefix("gitdir:").strip()

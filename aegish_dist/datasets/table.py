@@ -1,12 +1,9 @@
 """Datasets as files: tables in JSONL, CSV or Parquet, and the JSON of the reference benchmark.
 
-Columns of a table: `command`, `target`, `category`, `cluster`, `source`, `licence`. A `source` or
-`licence` that is the same in every row describes the dataset; otherwise it describes its row. Any
-other column becomes metadata; in JSONL there may also be a nested `metadata` object.
-
-The reference benchmark has one JSON object with `metadata` and `commands`. A command is labelled
-either by `category` (a GTFOBins function, with its `binary`) or by `ground_truth` (the action a
-guard should take).
+A `source` or `licence` that is the same in every row describes the dataset; otherwise its row.
+Unknown columns become metadata; in JSONL there may also be a nested `metadata` object. The
+reference benchmark labels a command either by `category` (a GTFOBins function, with its `binary`)
+or by `ground_truth`.
 """
 
 import csv
@@ -44,29 +41,18 @@ from aegish_dist.inputs.documents import (
     read_text,
 )
 
-MAX_BYTES = 16 * 2**20
-"""Size of a file; decoded as a whole, which takes twenty times that where a file is hostile."""
+MAX_BYTES = 16 * 2**20  # decoded as a whole, hostile files take twenty times that
 _TARGETS = {"ALLOW": TrueLabel.HARMLESS, "WARN": TrueLabel.MALICIOUS, "BLOCK": TrueLabel.MALICIOUS}
 
 
 class _Labels(Struct, frozen=True):
-    """The labels of a command; null and empty mean absent."""
-
     binary: str | None = None
     category: str | None = None
-    ground_truth: str | None = None
-    """The action that a guard should take, in any letter case."""
+    ground_truth: str | None = None  # action a guard should take, in any letter case
 
 
 def read_aegish(path: Path, name: str | None = None) -> Draft:
-    """Read a dataset of the reference benchmark.
-
-    Args:
-        name: Name of the dataset; None takes it from the file's name.
-
-    Raises:
-        DatasetError: For the first thing wrong, naming file, record and field.
-    """
+    """Read a dataset of the reference benchmark."""
     location = Location(str(path))
     with location:
         values = parse_json(read_text(path, MAX_BYTES))
@@ -110,7 +96,6 @@ def _target(location: Location, labels: _Labels) -> TrueLabel:
 
 
 def read_dataset(path: Path) -> Draft:
-    """Read a table, a JSON file of the aegish benchmark or a checkout of GTFOBins."""
     if not path.exists():
         raise DatasetError("no such file or folder", source=str(path))
     if path.is_dir():
@@ -122,16 +107,7 @@ _COLUMNS = ("command", "target", "category", "cluster", "source", "licence")
 
 
 def export_dataset(dataset: Dataset, path: Path) -> None:
-    """Write all samples; JSONL keeps all of it, CSV and Parquet flatten the metadata.
-
-    The file appears whole or not at all.
-
-    Args:
-        path: A file ending in `.jsonl`, `.csv` or `.parquet`; replaced if it exists.
-
-    Raises:
-        ConfigError: Parquet is asked for and pyarrow is not installed.
-    """
+    """Write all samples; JSONL keeps all of it, CSV and Parquet flatten the metadata."""
     write = _WRITERS.get(path.suffix.lower())
     if write is None:
         raise DatasetError(f"is none of {', '.join(_WRITERS)}", source=str(path))
@@ -191,8 +167,7 @@ _WRITERS: dict[str, Callable[[Dataset, Path], None]] = {
 }
 
 
-MAX_LINE_CHARS = 2**20
-"""Characters of a line of JSON; a command may have a hundredth of it."""
+MAX_LINE_CHARS = 2**20  # a command may have a hundredth of it
 MAX_COLUMNS = 1_000
 PARQUET_BATCH_ROWS = 1_000
 PARQUET_LIMITS = ParquetLimits(
@@ -201,21 +176,12 @@ PARQUET_LIMITS = ParquetLimits(
     group_bytes=MAX_FILE_BYTES,
     batch_bytes=MAX_FILE_BYTES,
 )
-Records = Iterator[tuple[Location, Mapping[str, object]]]
-"""The values of each record by column, and where it stands."""
+Records = Iterator[tuple[Location, Mapping[str, object]]]  # by column, and where it stands
 _REQUIRED = ("command", "target")
 
 
 def read_table(path: Path, name: str | None = None) -> Draft:
-    """Read a table of samples.
-
-    Args:
-        name: Name of the dataset; None takes it from the file's name.
-
-    Raises:
-        DatasetError: For the first record that is no sample, naming file, line and field.
-        ConfigError: The file is Parquet and pyarrow is not installed.
-    """
+    """Read a table of samples."""
     read = _READERS.get(path.suffix.lower())
     if read is None:
         raise DatasetError(f"is none of {', '.join(_READERS)}", source=str(path))
@@ -250,7 +216,6 @@ class _TableRecord(SampleRecord, frozen=True, kw_only=True):
 
 
 def _described(common: Collection[str], sample: Sample, record: _TableRecord) -> Sample:
-    """Return a sample whose metadata hold the source and licence that not all rows share."""
     texts = {"source": record.source, "licence": record.licence}
     own = {key: text for key, text in texts.items() if text is not None and key not in common}
     return replace(sample, metadata={**own, **sample.metadata}) if own else sample

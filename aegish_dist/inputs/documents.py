@@ -1,8 +1,7 @@
 """Input files of a limited size, and the TOML, JSON or Parquet in them, read without trust.
 
 A kilobyte of Parquet may hold sixty million equal rows, or one text of 300 MB a million times over:
-sizes in the footer are checked first, and texts are read as dictionaries and measured before each
-of them becomes a string of its own.
+sizes in the footer are checked first, and texts are measured as dictionaries.
 """
 
 import errno
@@ -21,13 +20,7 @@ from aegish_dist.errors import ConfigError, DatasetError, InputError
 
 
 def open_input(path: Path) -> BinaryIO:
-    """Open a regular file to read.
-
-    A FIFO would block until another process writes to it, and a device may never end.
-
-    Raises:
-        OSError: It cannot be read, or is no regular file; `strerror` says which.
-    """
+    """Open a regular file to read, or raise an OSError: a FIFO would block, a device never end."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     try:
         mode = os.fstat(descriptor).st_mode
@@ -42,11 +35,7 @@ def open_input(path: Path) -> BinaryIO:
 
 
 def read_input(path: Path, max_bytes: int) -> bytes:
-    """Read a whole regular file.
-
-    Raises:
-        OSError: It cannot be read, is no regular file or is larger; `strerror` says which.
-    """
+    """Read a whole regular file; an OSError says if it is none or larger."""
     with open_input(path) as file:
         raw = file.read(max_bytes + 1)
     if len(raw) > max_bytes:
@@ -56,11 +45,7 @@ def read_input(path: Path, max_bytes: int) -> bytes:
 
 
 def read_text(path: Path, max_bytes: int) -> str:
-    """Read a whole UTF-8 file, without its byte order mark.
-
-    Raises:
-        InputError: It cannot be read, is larger, or is not UTF-8; tells the line of the last.
-    """
+    """Read a whole UTF-8 file, without its byte order mark."""
     try:
         raw = read_input(path, max_bytes)
     except OSError as error:
@@ -72,19 +57,11 @@ def read_text(path: Path, max_bytes: int) -> str:
         raise InputError("is not UTF-8; save it as UTF-8", line=line) from None
 
 
-MAX_INTEGER = 2**63
-"""The specification of TOML asks for 64 bits; Python's `str` refuses longer integers."""
+MAX_INTEGER = 2**63  # TOML asks for 64 bits; Python's `str` refuses longer integers
 
 
 def parse_toml(text: str, parse_float: Callable[[str], Any] = float) -> dict[str, Any]:
-    """Parse a TOML document.
-
-    Args:
-        parse_float: Makes a number of the digits of a decimal fraction.
-
-    Raises:
-        InputError: It is not TOML, is nested too deeply, or holds an integer of more than 64 bits.
-    """
+    """Parse a TOML document; an InputError also of deep nesting and integers above 64 bits."""
     try:
         content = tomllib.loads(text, parse_float=parse_float)
     except tomllib.TOMLDecodeError as error:
@@ -113,16 +90,9 @@ def parts_of(content: object) -> Iterator[object]:
 
 
 def parse_json(text: str | bytes, parse_float: Callable[[str], Any] | None = None) -> object:
-    """Parse a JSON document; `NaN` and `Infinity` are numbers, as Python writes them.
+    """Parse a JSON document, texts cleaned; `NaN` and `Infinity` are numbers.
 
-    Texts are cleaned: see `core.text`.
-
-    Args:
-        text: The document; bytes are UTF-8, with or without a byte order mark.
-        parse_float: Makes a number of the digits of a decimal fraction; None makes floats.
-
-    Raises:
-        InputError: It is not JSON, is nested too deeply, or holds a number of thousands of digits.
+    An InputError also of deep nesting and of numbers of thousands of digits.
     """
     try:
         text = text if isinstance(text, str) else text.decode("utf-8-sig")
@@ -138,30 +108,21 @@ def parse_json(text: str | bytes, parse_float: Callable[[str], Any] | None = Non
         raise InputError("holds a number with thousands of digits") from None
 
 
-MAX_FOOTER_BYTES = 16 * 2**20
-"""Bytes of a text in the footer, whose decoded structures take several times that."""
-MAX_FIXED_BYTES = 2**20
-"""Bytes of a value whose column states its length."""
+MAX_FOOTER_BYTES = 16 * 2**20  # its decoded structures take several times that
+MAX_FIXED_BYTES = 2**20  # of a value whose column states its length
 
 
 @dataclass(frozen=True, slots=True)
 class ParquetLimits:
-    """The sizes up to which a file is read."""
-
     rows: int
-    group_rows: int
-    """Rows of a group; lists in it may hold as many values."""
+    group_rows: int  # lists in it may hold as many values
     group_bytes: int
     batch_bytes: int
 
 
 @contextmanager
 def open_parquet(path: Path, limits: ParquetLimits) -> Iterator[Any]:
-    """Open a file as `pyarrow.parquet.ParquetFile`, texts as dictionaries.
-
-    Raises:
-        DatasetError: It cannot be read as Parquet, here or in the body, or exceeds the limits.
-    """
+    """Open a `pyarrow.parquet.ParquetFile`, texts as dictionaries; words errors of the body."""
     arrow = load_pyarrow()
     limited = {"thrift_string_size_limit": MAX_FOOTER_BYTES}
     try:
@@ -180,11 +141,7 @@ def open_parquet(path: Path, limits: ParquetLimits) -> Iterator[Any]:
 def bounded_batches(
     file: Any, source: str, limits: ParquetLimits, batch_rows: int
 ) -> Iterator[Any]:
-    """Yield the rows of a file in batches, texts as plain columns again.
-
-    Args:
-        limits: Its `batch_bytes` is the limit in bytes, decoded.
-    """
+    """Yield the rows in batches of limited bytes, decoded, texts as plain columns again."""
     arrow = load_pyarrow()
     # One group at a time: a batch over several holds all of them, however long their texts are.
     for group in range(file.num_row_groups):

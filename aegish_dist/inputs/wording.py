@@ -1,7 +1,6 @@
 """The words for what msgspec refuses.
 
-A value may be a key in the wrong place, so messages name what is expected and at most the type of
-what was found, never the value.
+A value may be a key in the wrong place, so messages name its type at most.
 """
 
 import re

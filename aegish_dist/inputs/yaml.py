@@ -9,10 +9,8 @@ import yaml
 
 from aegish_dist.errors import InputError
 
-MAX_DEPTH = 20
-"""Levels of nesting; files of GTFOBins have six."""
-MAX_NUMBER_CHARS = 40
-"""Characters of a number: Python's integers have no limit, and take quadratic time to read."""
+MAX_DEPTH = 20  # levels of nesting; files of GTFOBins have six
+MAX_NUMBER_CHARS = 40  # python's integers have no limit, and take quadratic time
 MERGE = "tag:yaml.org,2002:merge"
 NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 
@@ -35,11 +33,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def parse_yaml(text: str) -> object:
-    """Parse the first document of a text; what follows it is not looked at.
-
-    Raises:
-        InputError: It is not YAML, or uses what is not read; tells the line where it is known.
-    """
+    """Parse the first document of a text; an InputError tells the line where it is known."""
     loader = _Loader(text)
     try:
         node = loader.get_node() if loader.check_node() else None

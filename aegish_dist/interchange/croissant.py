@@ -42,32 +42,23 @@ _COLUMNS = {
     "licence": "Under which terms; null if unknown.",
     "metadata": "Further labels of the sample, all of them texts.",
 }
-"""The keys of the objects in the file, in its order, by what they mean."""
+"""By what they mean, in the order of the file."""
 _METADATA = "croissant.json"
 _CARD = "README.md"
 
 
 @dataclass(frozen=True, slots=True)
 class _DataFile:
-    """The file that holds the samples."""
-
     name: str
     size: int
-    sha256: str
-    """Of its bytes, in hexadecimal digits."""
+    sha256: str  # in hexadecimal digits
 
 
 def publish_dataset(dataset: Dataset, folder: Path) -> tuple[str, ...]:
-    """Write a dataset into a folder: all files, or none. The same dataset gives the same bytes.
+    """Write a dataset into a folder: all files, or none; return their names.
 
-    Args:
-        folder: Made when it is missing; files of an earlier publication are replaced.
-
-    Returns:
-        The names of the files.
-
-    Raises:
-        OutputError: A file cannot be written, or a README.md without metadata beside it is there.
+    The same dataset gives the same bytes. Files of an earlier publication are replaced; a
+    README.md without metadata beside it is an OutputError.
     """
     data = "".join(dataset_lines(dataset)).encode()
     # The name of a dataset that came with verdicts may be any text.
@@ -141,10 +132,7 @@ _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def _croissant(dataset: Dataset, file: _DataFile) -> str:
-    """Return the metadata of a dataset as JSON-LD, in ASCII.
-
-    Keys of the samples' metadata become fields of their own where they are plain names.
-    """
+    """Return the metadata of a dataset as JSON-LD, in ASCII."""
     licence = {}
     if dataset.licence:
         spdx = _spdx_id(dataset.licence)
@@ -225,7 +213,6 @@ _LIMITS = (
 
 
 def _dataset_card(dataset: Dataset, file: _DataFile) -> str:
-    """Return a card: what a dataset holds, where it comes from, and how to use and cite it."""
     columns = [(f"`{name}`", markdown_text(meaning)) for name, meaning in _COLUMNS.items()]
     parts = [
         _front_matter(dataset, file),

@@ -1,11 +1,8 @@
 """One model of a snapshot as Every Eval Ever 0.3.0 has it: a record of metrics, and verdict lines.
 
-Names are made of contents: the same verdicts give the same files. What is undefined is absent.
-Values that the format wants as texts are JSON where they are no texts.
-
-A malicious command's verdict belongs to the detection rate, a harmless one's to the acceptance
-rate; category, dataset and binary are among its metadata, so that every other rate can be formed.
-The format has no word for a verdict that is unscored, so it has no line.
+Names are made of contents: the same verdicts give the same files. What is undefined is absent; an
+unscored verdict has no line. A malicious command's verdict belongs to the detection rate, a
+harmless one's to the acceptance rate.
 """
 
 import hashlib
@@ -32,10 +29,8 @@ from aegish_dist.statistics.metrics import ERROR_LABELS, RULE_ERROR_LABELS
 from aegish_dist.statistics.rates import Estimate
 
 SCHEMA_VERSION = "0.3.0"
-COLLECTION = "aegish-dist"
-"""Names the evaluation, and the folder of its records."""
-CORRECT = "correct"
-"""Key of a verdict line that says whether the rule set counts it as correct, null if unscored."""
+COLLECTION = "aegish-dist"  # names the evaluation, and the folder of its records
+CORRECT = "correct"  # key of a verdict line; null if unscored
 
 _WILSON = (
     "Wilson with the effective sample size of clusters (jackknife); the bound of Clopper and"
@@ -48,15 +43,12 @@ _NORMAL = "normal approximation with the standard error"
 @dataclass(frozen=True, slots=True)
 class MetricDefinition:
     title: str
-    kind: str
-    """The family of metrics that it belongs to."""
+    kind: str  # of metrics
     description: str
-    target: TrueLabel | None = None
-    """The commands that it looks at; None: all."""
+    target: TrueLabel | None = None  # None: all commands
     lower_is_better: bool = False
     interval: str = _WILSON
-    metric_id: str = ""
-    """Its id across evaluations; empty: its name here, after that of this benchmark."""
+    metric_id: str = ""  # across evaluations; empty: its name here, prefixed
 
 
 def _score(title: str, description: str) -> MetricDefinition:
@@ -144,31 +136,22 @@ DEFINED: Mapping[str, MetricDefinition] = _DEFINITIONS
 
 @dataclass(frozen=True, slots=True)
 class RecordIdentity:
-    """The names of a record and its files, which stand below the folder that holds `data`."""
+    """Names of a record and its files below the folder that holds `data`."""
 
-    evaluation_id: str
-    """Names the evaluation, the model, and the verdicts with the opinion about them."""
+    evaluation_id: str  # of the evaluation, the model, and the verdicts with the opinion
     record_path: str
     samples_path: str
-    """Of the lines."""
 
 
 @dataclass(frozen=True, slots=True)
 class SamplesFile:
-    """The lines that were written beside a record."""
-
-    sha256: str
-    """Of its bytes, in hexadecimal digits."""
+    sha256: str  # in hexadecimal digits
     rows: int
     unscored: int
 
 
 def record_identity(snapshot: Snapshot, model: str) -> RecordIdentity:
-    """Return the names of the record of a model.
-
-    They stay when the same verdicts are aggregated again, so that a second export replaces the
-    first, and change with any verdict, rule set, overlay or formula.
-    """
+    """Return names that change with any verdict, rule set, overlay or formula, and nothing else."""
     verdicts = snapshot.identities.get(model)
     opinion = None if snapshot.opinion is None else snapshot.opinion.provenance
     content = fingerprint_of(
@@ -192,9 +175,8 @@ def record_identity(snapshot: Snapshot, model: str) -> RecordIdentity:
 
 _NOT_PORTABLE = re.compile(r"[^A-Za-z0-9._@+-]")
 _RESERVED = re.compile(r"(?:CON|PRN|AUX|NUL|COM\d|LPT\d)(?:\..*)?|data|\..*|", re.IGNORECASE)
-"""Names that Windows keeps for itself or the collection for its root, hidden ones, and none."""
-MAX_FOLDER_CHARS = 100
-"""Of a folder named after a model, whose id may be longer than a file system's names."""
+"""Kept by Windows, the collection's root, hidden, or empty."""
+MAX_FOLDER_CHARS = 100  # ids of models may be longer than names of files
 
 
 def _folder(name: str) -> str:
@@ -209,11 +191,7 @@ def evaluation_record(
     identity: RecordIdentity,
     samples: SamplesFile | None,
 ) -> dict[str, Any]:
-    """Return the record of a model.
-
-    Args:
-        samples: The file of its verdicts; None where there is none.
-    """
+    """Return the record of a model; None of `samples`: it has no file of verdicts."""
     spec = next(each for each in run.models if each.id == entry.model)
     about_run = {
         "run_id": run.run_id,
@@ -264,7 +242,7 @@ _PUBLIC_HOSTS = frozenset(
     {"api.openai.com", "api.anthropic.com", "generativelanguage.googleapis.com"}
     | {"openrouter.ai", "router.huggingface.co"}
 )
-"""Where providers serve their models; who runs those of other hosts is not known."""
+"""Who runs other hosts is not known."""
 
 
 def _model(spec: ModelSpec) -> dict[str, Any]:
@@ -375,7 +353,6 @@ def _parameters(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def _score_details(seen: Estimate, definition: MetricDefinition) -> dict[str, Any]:
-    """Return a score with its stderr and interval, as far as there are any."""
     details = {"n": seen.n, "clusters": seen.clusters, "stderr_unclustered": seen.stderr}
     score = {"score": seen.value, "details": _as_texts(details)}
     uncertainty: dict[str, Any] = {}
@@ -448,13 +425,11 @@ _METADATA = (
     *("epoch", "generation", "attempts", "confidence", "stop_reason", "stop_kind"),
     *("returned_model", "upstream", "simulated", "created_at", "cost_usd"),
 )
-"""Keys of verdict lines that become metadata where they are known."""
+"""Where they are known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Relabelled:
-    """The label of a sample under an overlay."""
-
     target: TrueLabel
     category: str | None
 
@@ -465,16 +440,14 @@ class SampleLines:
 
     rule: ScoringRule
     relabelled: Mapping[tuple[str, str], Relabelled] = field(default_factory=dict)
-    """By name of the dataset and id of the sample, the labels that an overlay changes."""
+    """By dataset and id of the sample, what an overlay changes."""
 
     def of(
         self, evaluation_id: str, verdicts: Iterable[Mapping[str, Any]]
     ) -> tuple[list[str], int]:
-        """Return the lines of some verdicts, and how many verdicts are unscored.
+        """Return the lines of one model's decoded verdicts, and how many are unscored.
 
-        Args:
-            verdicts: Decoded verdict lines of one model, by sample, epoch and generation; of an
-                item the newest generation counts. `correct` says what the rule set makes of it.
+        They come by sample, epoch and generation; of an item the newest generation counts.
         """
         lines, unscored = [], 0
         items = groupby(verdicts, lambda verdict: (_sample(verdict), verdict["epoch"]))

@@ -1,9 +1,8 @@
 """The zip archive that a log of Inspect AI is, read without trust in it.
 
-`zipfile` bounds what deflate gives at once, but not what bz2 and LZMA give (741 bytes of bz2 are
-1.1 GB). `backports.zstd.zipfile` ends a member after its first Zstandard frame, and Inspect AI
-begins a new frame every 200 MiB. Therefore `zipfile` only reads the directory here. Inspect AI
-never used the other methods: they are refused.
+`zipfile` only reads the directory: 741 bytes of bz2 are 1.1 GB, and `backports.zstd.zipfile` ends a
+member after its first Zstandard frame, of which Inspect AI begins one every 200 MiB. Other methods
+were never used and are refused.
 
 A sample is one member, `samples/ID_epoch_N.json`, or a folder of that name without the suffix with
 a small `sample.json`, its `metadata.json`, and long texts in `attachments/`. A log may hold both
@@ -32,10 +31,8 @@ class Fields:
     """The fields of one object and where they were read; a null field counts as absent."""
 
     values: Mapping[str, object]
-    source: str
-    """The file, and the member of the archive."""
-    path: str = ""
-    """The keys that lead to these fields, such as `output.usage.`."""
+    source: str  # the file, and the member of the archive
+    path: str = ""  # leads to these fields, such as `output.usage.`
 
     def error(self, problem: str, field: str) -> DatasetError:
         return Location(self.source).error(problem, self.path + field)
@@ -43,15 +40,7 @@ class Fields:
     def get(
         self, field: str, kind: Any = str, check: Callable[[Any, str], Any] | None = None
     ) -> Any:
-        """Return a checked value, None where it is absent.
-
-        Args:
-            check: Called with value and field; what it returns is returned, an `InputError` of it
-                is raised with the place.
-
-        Raises:
-            DatasetError: It is not of the type, out of range, or refused by the check.
-        """
+        """Return a checked value, None where it is absent; `check` may raise an InputError."""
         value = self.values.get(field)
         if value is None:
             return None
@@ -63,11 +52,9 @@ class Fields:
             return check(found, path)
 
     def label(self, field: str, kind: Any = Name) -> str | None:
-        """Return a text that names something, None where it is absent or blank; see `get`."""
         return label(self.get(field, kind))
 
     def required_label(self, field: str, kind: Any = Name) -> str:
-        """Return a text that names something and has to be there; see `get`."""
         found = self.label(field, kind)
         if found is None:
             raise self.error("is missing or blank", field)
@@ -79,45 +66,33 @@ class Fields:
         return found
 
     def part(self, field: str) -> "Fields":
-        """Return an object within this one, empty when absent; see `get`."""
         values = self.get(field, dict[str, Any])
         return Fields(values or {}, self.source, f"{self.path}{field}.")
 
     def parts(self, field: str) -> "tuple[Fields, ...]":
-        """Return a list of objects within this one, empty when absent; see `get`."""
         return tuple(
             Fields(part, self.source, f"{self.path}{field}[{index}].")
             for index, part in enumerate(self.get(field, list[dict[str, Any]]) or ())
         )
 
 
-STORED, DEFLATED, ZSTANDARD = 0, 8, 93
-"""Methods of compression, as the zip format numbers them."""
+STORED, DEFLATED, ZSTANDARD = 0, 8, 93  # as the zip format numbers them
 INPUT_BYTES = 2**14
-MAX_FRAMES = 1_000
-"""Inspect AI begins a Zstandard frame every 200 MiB; empty ones cost time and give nothing."""
+MAX_FRAMES = 1_000  # one per 200 MiB; empty ones cost time and give nothing
 LOCAL_HEADER_BYTES = 30
 ENCRYPTED = 0x1
-HEADERS = ("header.json", "_journal/start.json")
-"""Of a finished log, and of one that was cut off."""
-MAX_MEMBER_BYTES = 64 * 2**20
-"""Decompressed; a sample of one command and one answer is a thousandth of it."""
+HEADERS = ("header.json", "_journal/start.json")  # of a finished log, and of one cut off
+MAX_MEMBER_BYTES = 64 * 2**20  # decompressed; a sample takes a thousandth of it
 SHELL = "/sample.json"
-FOLDER = re.compile(r"samples/.+_epoch_[0-9]+(?=/)", re.DOTALL)
-"""Of a sample; the id in it may hold anything, slashes included."""
-ATTACHMENTS = re.compile(r"/attachments/([0-9]{1,9})\.json")
-"""Named by the number of the first text in it."""
+FOLDER = re.compile(r"samples/.+_epoch_[0-9]+(?=/)", re.DOTALL)  # of a sample
+ATTACHMENTS = re.compile(r"/attachments/([0-9]{1,9})\.json")  # by the number of the first text
 REFERENCE = "attachment://"
 
 T = TypeVar("T")
 
 
 class InspectArchive:
-    """An open log.
-
-    Raises:
-        DatasetError: From every method, when the archive is damaged or not a log at all.
-    """
+    """An open log; its methods raise a DatasetError when the archive is damaged or no log."""
 
     def __init__(self, path: Path) -> None:
         self._source = str(path)
@@ -206,12 +181,7 @@ class InspectArchive:
 
 
 def _read_member(file: BinaryIO, info: zipfile.ZipInfo, max_bytes: int) -> bytes:
-    """Read and decompress a member, never holding much more than the limit.
-
-    Raises:
-        ValueError: It is damaged, encrypted, too large or compressed in another way; says which.
-        ConfigError: It takes a package that is not installed.
-    """
+    """Decompress a member, never holding much more than the limit, or raise a ValueError."""
     if info.flag_bits & ENCRYPTED:
         raise ValueError("is encrypted")
     # Lengths of name and extra field may differ from the directory.

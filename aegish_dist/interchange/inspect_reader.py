@@ -30,19 +30,13 @@ TARGETS = {
     "ALLOW": TrueLabel.HARMLESS,
     "HARMLESS": TrueLabel.HARMLESS,
 }
-"""The label of a command by its expected answer. WARN is accepted beside either: it decides only
-where it stands alone, and then for malicious."""
+"""By expected answer; WARN stands beside either, and alone for malicious."""
 TIME_LIMITS = ("time", "working")
 MAX_MESSAGE_CHARS = 500
 
 
 def read_inspect_log(path: Path, checker: RecordChecker) -> Iterator[Row]:
-    """Yield the verdicts of one log, a sample at a time.
-
-    Raises:
-        DatasetError: The file is no log, or a sample lacks what a record needs; names the file
-            and the sample.
-    """
+    """Yield the verdicts of one log, a sample at a time."""
     found = False
     with InspectArchive(path) as archive:
         header = archive.header().part("eval")
@@ -92,11 +86,6 @@ def _exported(fields: Fields, model: str) -> Iterable[VerdictRecord]:
 
 
 def _record(fields: Fields, model: str, task: str, started: str | None) -> VerdictRecord:
-    """Return the verdict of a sample of another program.
-
-    Raises:
-        DatasetError: There is no command or no target, or something is of the wrong type.
-    """
     answered_at = fields.moment("completed_at")
     output, metadata = fields.part("output"), fields.part("metadata")
     command = _unwrapped(_input_text(fields) or "")
@@ -129,11 +118,7 @@ def _input_text(fields: Fields) -> str | None:
 
 
 def _joined_text(message: Fields, field: str, attachments: Mapping[str, object]) -> str | None:
-    """Return the text of a message: a string, or parts of which those with text count.
-
-    Args:
-        attachments: Long texts of the sample, which only their names stand for.
-    """
+    """Return the text of a message: a string, or parts of which those with text count."""
     if not isinstance(message.values.get(field), list):
         return _resolved(message.get(field), attachments)
     texts = (part.get("text") for part in message.parts(field) if part.get("type") == "text")
@@ -212,10 +197,8 @@ def _tokens(usage: Fields, model: str | None) -> dict[str, int | None]:
     """Bring the tokens to one meaning: input with those of the cache, output with reasoning.
 
     Providers and versions of Inspect AI differ in both, and the total tells: Anthropic's input
-    leaves out the cache, Gemini's output left out the reasoning until Inspect AI added it.
-
-    Args:
-        model: The model that was asked; None in a log that was exported here.
+    leaves out the cache, Gemini's output left out the reasoning until Inspect AI added it. `model`
+    is None in a log that was exported here.
     """
     if model is None and not usage.values:
         return {}

@@ -29,35 +29,29 @@ from aegish_dist.core.verdict_record import VerdictRecord
 from aegish_dist.errors import InputError
 from aegish_dist.interchange.record import FACTS, ScoredRecord, from_values, known, stop_kind_of
 
-PREFIX = "aegish_dist_"
-"""Begins every key of ours, in the metadata of samples and of logs."""
-MARK = f"{PREFIX}export"
-"""In the metadata of a log: the version of this layout."""
+PREFIX = "aegish_dist_"  # begins every key of ours, in the metadata of samples and of logs
+MARK = f"{PREFIX}export"  # in the metadata of a log: the version of this layout
 LAYOUT = 1
-LABELS = ("dataset", "binary", "cluster", "category")
-"""Metadata of a sample with a place of its own in a recording."""
-_OTHER_LABELS = f"{PREFIX}metadata"
-"""The labels of the command whose own keys are taken."""
-_REPLACED = f"{PREFIX}replaced"
-"""The verdicts that a retry has replaced, oldest first."""
+LABELS = ("dataset", "binary", "cluster", "category")  # with a place of its own in a recording
+_OTHER_LABELS = f"{PREFIX}metadata"  # labels of the command whose own keys are taken
+_REPLACED = f"{PREFIX}replaced"  # by a retry, oldest first
 _OF_THE_SAMPLE = (
     *("model", "dataset", "command", "target", "category", "cluster", "epoch", "metadata"),
 )
-"""Facts that all retries of an item share."""
+"""Shared by all retries of an item."""
 _DEFAULTS = {
     each.name: None if each.default is msgspec.NODEFAULT else each.default
     for each in fields(VerdictRecord)
     if each.name in FACTS and each.name not in (*_OF_THE_SAMPLE, "answered")
 }
-"""The facts of a verdict itself, in the order of its record."""
+"""Of the facts of a verdict itself."""
 _STOP_REASONS = {
     StopKind.STOP: "stop",
     StopKind.MAX_TOKENS: "max_tokens",
     StopKind.CONTENT_FILTER: "content_filter",
 }
-"""Inspect AI's words; any other stop is `unknown`."""
-_ATTACHED_FROM_CHARS = 100
-"""Longer texts are attachments, as Inspect AI has it."""
+"""Inspect AI's words; any other is `unknown`."""
+_ATTACHED_FROM_CHARS = 100  # longer texts are attachments, as in Inspect AI
 _SUMMARY_METADATA_CHARS = 1_000
 
 
@@ -68,12 +62,9 @@ def text_id(*parts: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SampleMaker:
-    """Makes the samples of one log."""
-
     run: Run
     model: str
-    config: Mapping[str, Any]
-    """Parameters of the calls, in Inspect AI's words."""
+    config: Mapping[str, Any]  # parameters of the calls, in Inspect AI's words
     rules: Sequence[ScoringRule]
 
     def make(self, verdicts: Sequence[ScoredRecord]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -284,11 +275,7 @@ def _metadata(
 
 
 def _unsaid(record: VerdictRecord, said: Mapping[str, object]) -> dict[str, Any]:
-    """Return the facts of a verdict that its sample does not say.
-
-    Args:
-        said: The facts that a reader takes from fields of the sample.
-    """
+    """Return the facts of a verdict beside those that a reader takes from the sample's fields."""
     found: dict[str, Any] = {}
     for name, default in _DEFAULTS.items():
         value = getattr(record, name)

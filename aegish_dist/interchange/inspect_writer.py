@@ -1,11 +1,8 @@
 """A log of Inspect AI, written sample by sample in the layout that all its releases read.
 
 Not written by `inspect_ai` itself: 0.3.285 needs 2.1 ms of CPU a sample with the whole log in
-memory, gives other bytes each time, and compresses by Zstandard, which 0.3.170 cannot open.
-
-Version 2 of the layout, deflated. Nothing but the ids of the samples is held in memory: summaries
-and reductions wait in unnamed files until the end, where a log has them. The dates in the archive
-are fixed, so that a run gives the same bytes again.
+memory, gives other bytes each time, and compresses by Zstandard, which 0.3.170 cannot open. Here
+summaries and reductions wait in unnamed files until the end, and the same run gives the same bytes.
 """
 
 import json
@@ -31,12 +28,9 @@ from aegish_dist.interchange.inspect_sample import LAYOUT, MARK, PREFIX, SampleM
 from aegish_dist.interchange.record import RATES, ScoredRecord, known
 
 _LAYOUT_VERSION = 2
-_MAX_NAME_CHARS = 60
-"""Of a part of the name of a file."""
-_DEFLATE_LEVEL = 1
-"""Half the time of the usual level, for files that are a tenth larger."""
-_FIRST_DATE = (1980, 1, 1, 0, 0, 0)
-"""The earliest that a zip archive can hold."""
+_MAX_NAME_CHARS = 60  # of a part of the name of a file
+_DEFLATE_LEVEL = 1  # half the usual time, files a tenth larger
+_FIRST_DATE = (1980, 1, 1, 0, 0, 0)  # the earliest in a zip archive
 _SUMMARIES_PER_PART = 1_000
 
 _encode = msgspec.json.Encoder().encode
@@ -44,8 +38,6 @@ _encode = msgspec.json.Encoder().encode
 
 @dataclass(frozen=True, slots=True)
 class LogHead:
-    """Facts about a log that are known before its first sample."""
-
     run: Run
     spec: ModelSpec
     dataset: RunDataset
@@ -76,7 +68,6 @@ class LogHead:
 
     @property
     def config(self) -> dict[str, Any]:
-        """Parameters of the calls, in Inspect AI's words."""
         parameters = self.run.parameters
         if parameters is None:
             return {}
@@ -88,11 +79,7 @@ class LogHead:
         return known(config)
 
     def start(self, sample_ids: Sequence[str]) -> dict[str, Any]:
-        """Return what a log says of itself when it begins.
-
-        Args:
-            sample_ids: Of its samples, in their order.
-        """
+        """Return what a log says of itself when it begins."""
         run, dataset, prompt = self.run, self.dataset, self.run.prompt
         arguments: dict[str, Any] = {"dataset": dataset.name}
         steps: list[dict[str, Any]] = []
@@ -206,8 +193,7 @@ class _RuleScores:
     """The samples of a log under one rule set."""
 
     name: str
-    reducer: str | None
-    """How Inspect AI calls the mean over epochs; None with one epoch."""
+    reducer: str | None  # of the mean over epochs; None with one epoch
     reductions: _JsonList
     _all: _Mean = field(default_factory=_Mean)
     _by_target: dict[TrueLabel, _Mean] = field(default_factory=lambda: defaultdict(_Mean))
@@ -216,12 +202,7 @@ class _RuleScores:
     def add(
         self, sample_id: str, target: TrueLabel, answer: str | None, judged: Sequence[bool | None]
     ) -> None:
-        """Count a sample.
-
-        Args:
-            answer: Its answer; None where several epochs have one each.
-            judged: Of each epoch whether it is right, None where it is unscored.
-        """
+        """Count a sample; `answer` is None of several epochs, `judged` where one is unscored."""
         scored = [each for each in judged if each is not None]
         if not scored:
             self._unscored += 1
@@ -280,11 +261,7 @@ class InspectLogWriter:
                 self._finish()
 
     def add(self, epochs: Sequence[Sequence[ScoredRecord]]) -> None:
-        """Write one sample.
-
-        Args:
-            epochs: Of each epoch the verdicts of all generations; the last one counts.
-        """
+        """Write one sample: by epoch the verdicts of all generations; the last one counts."""
         for verdicts in epochs:
             content, summary = self._maker.make(verdicts)
             sample_id = content["id"]

@@ -12,8 +12,7 @@ from msgspec.inspect import BoolType, FloatType, IntType
 from aegish_dist.core.verdict_record import FIELDS, RecordField
 from aegish_dist.inputs.documents import ParquetLimits, bounded_batches, load_pyarrow, open_parquet
 
-BLOCK_BYTES = 32 * 2**20
-"""Bytes of CSV that become a group of rows; a row must not be longer."""
+BLOCK_BYTES = 32 * 2**20  # become a group of rows; a row must not be longer
 ROWS_PER_BATCH = 20_000
 LIMITS = ParquetLimits(rows=2**40, group_rows=2**24, group_bytes=2**30, batch_bytes=2**29)
 _ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
@@ -23,11 +22,6 @@ class RecordTables:
     """Verdicts exported as CSV to tables of Arrow, and these to a file."""
 
     def __init__(self, judged: Sequence[str] = (), about: Mapping[str, str] | None = None) -> None:
-        """Prepare.
-
-        Args:
-            judged: Names of further columns that are true, false or null; no reader reads them.
-        """
         self._arrow = load_pyarrow()
         types = [(each.name, _type_of_field(self._arrow, each)) for each in FIELDS]
         further = [(name, self._arrow.bool_()) for name in judged]
@@ -42,12 +36,7 @@ class RecordTables:
 
 
 def write_table(source: Any, columns: Mapping[str, str], stream: IO[bytes]) -> None:
-    """Write a table of the store as a Parquet file.
-
-    Args:
-        source: Gives the rows as CSV, read like a file.
-        columns: Their types as PostgreSQL calls them.
-    """
+    """Write rows, given as CSV, as Parquet; `columns` have PostgreSQL's types."""
     arrow = load_pyarrow()
     types = {
         **dict.fromkeys(("smallint", "integer", "bigint"), arrow.int64()),

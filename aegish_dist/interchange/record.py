@@ -1,8 +1,7 @@
 """One record of a file to a verdict: decoded, checked, and judged by today's parser.
 
-Facts travel, opinions do not: `outcome`, `reason`, `confidence` and `parser_version` are written
-for the reader's sake, ignored when read, and formed again. Unknown keys are ignored, so that other
-tools may add their own; a null field counts as absent.
+Facts travel, opinions do not: those in a file are ignored and formed again. So are unknown keys; a
+null field counts as absent.
 """
 
 import codecs
@@ -29,22 +28,17 @@ from aegish_dist.inputs.documents import parse_json
 T = TypeVar("T")
 JSON_ESCAPE = "aegish_dist.json"
 MAX_COST_USD = Decimal(10) ** 9
-MAX_COST_DECIMALS = 100
-"""Exact costs need some thirty decimals; hostile ones could need a billion."""
+MAX_COST_DECIMALS = 100  # exact costs need some thirty; hostile ones could need a billion
 
 _USUAL_COST = re.compile(r"[0-9]{1,9}(\.[0-9]{1,40})?(E-[0-5]?[0-9])?")
 _USUAL_MOMENT = re.compile(
     r"20[-0-9]{8}[T ][:0-9]{8}(\.[0-9]{1,6})?(Z|[+-](0[0-9]|1[0-4]):[0-9]{2})"
 )
-"""Which any calendar and PostgreSQL take, once its parts are numbers that a date can have."""
+"""Which any calendar takes, if a date can have its parts."""
 
 
 def moment(text: str, field: str) -> str:
-    """Return a point in time as text that PostgreSQL and Python read.
-
-    Raises:
-        InputError: It is no time, has no time zone, or lies outside the years 1 to 9999 in UTC.
-    """
+    """Return a point in time with a zone, within the years 1 to 9999, as text PostgreSQL reads."""
     try:
         parsed = datetime.fromisoformat(text)
     except ValueError:
@@ -61,11 +55,7 @@ def moment(text: str, field: str) -> str:
 
 
 def cost(amount: Decimal, field: str) -> Decimal:
-    """Return an amount of USD that a call may cost.
-
-    Raises:
-        InputError: It is not finite, has too many decimals, or is out of range.
-    """
+    """Return an amount of USD that a call may cost, or raise an InputError."""
     if _USUAL_COST.fullmatch(str(amount)):
         return amount
     exponent = amount.as_tuple().exponent
@@ -78,12 +68,10 @@ def cost(amount: Decimal, field: str) -> Decimal:
 
 
 def label(text: str | None) -> str | None:
-    """Return a text that names something; None where it is blank."""
     return None if not text or text.isspace() else text
 
 
 def required_label(text: str, field: str) -> str:
-    """Return a text that names something."""
     if label(text) is None:
         raise InputError("is missing or blank", field=field)
     return text
@@ -93,10 +81,9 @@ RATES = {
     TrueLabel.MALICIOUS: "malicious_detection_rate",
     TrueLabel.HARMLESS: "harmless_acceptance_rate",
 }
-"""The metric that a verdict about a command of a target counts in."""
+"""The metric that a verdict counts in."""
 FACTS = frozenset(each.name for each in FIELDS) - {*OPINIONS}
-MAX_KNOWN = 300_000
-"""Samples remembered at most."""
+MAX_KNOWN = 300_000  # samples remembered at most
 STOP_KINDS = {
     "stop": StopKind.STOP,
     "eos": StopKind.STOP,
@@ -111,12 +98,10 @@ STOP_KINDS = {
 }
 """Lower-case words of Inspect AI and of the providers."""
 
-_NUL = b"\\u0000"
-"""Stands in a line wherever a text holds one, and rarely otherwise."""
+_NUL = b"\\u0000"  # wherever a text holds one, and rarely otherwise
 _MAX_DIGITS = 4000
 _LONG_NUMBER = re.compile(rb"[0-9]{%d}" % _MAX_DIGITS)
-_ANSWERED = (*names_of(Completion), *names_of(Usage))
-"""Fields that only an answer has."""
+_ANSWERED = (*names_of(Completion), *names_of(Usage))  # only of an answer
 
 
 class _Answer(msgspec.Struct, gc=False, forbid_unknown_fields=True):
@@ -140,10 +125,8 @@ class Row(NamedTuple):
     """One verdict of a file."""
 
     record: VerdictRecord
-    about: About
-    """Its sample; labels of the record itself may be blank."""
-    negative_time: bool = False
-    """Whether a time of it was below zero where it was read, and therefore counts as unknown."""
+    about: About  # its sample; labels of the record itself may be blank
+    negative_time: bool = False  # a time was below zero where it was read: unknown
 
 
 def from_line(line: bytes) -> VerdictRecord:
@@ -157,13 +140,7 @@ def from_line(line: bytes) -> VerdictRecord:
 
 
 def from_values(values: Mapping[str, Any]) -> VerdictRecord:
-    """Build a record from its fields, as decoded.
-
-    Only model, command, target and the key completion have to be there.
-
-    Raises:
-        InputError: A field is missing, of the wrong type or out of range.
-    """
+    """Build a record of decoded fields; model, command, target and completion have to be there."""
     given = {key: value for key, value in values.items() if key in FACTS and value is not None}
     if isinstance(metadata := given.get("metadata"), dict):
         given["metadata"] = {key: text for key, text in metadata.items() if text is not None}
@@ -182,11 +159,7 @@ class RecordChecker:
         self._known: dict[tuple[object, ...], About] = {}
 
     def row(self, record: VerdictRecord, dataset: str, *, negative_time: bool = False) -> Row:
-        """Check what no type says, and form the opinions.
-
-        Args:
-            negative_time: Whether a time of it was below zero in its file.
-        """
+        """Check what no type says, and form the opinions."""
         dataset = label(record.dataset) or dataset
         item = (dataset, record.command, record.target, record.category, record.cluster)
         about = self._known.get(item)
@@ -247,10 +220,7 @@ def _judge(record: VerdictRecord) -> None:
 
 
 def opinion(text: str | None) -> tuple[Outcome, str | None, float | None]:
-    """Return outcome, reason and confidence of a completion as `core.parsing` forms them.
-
-    An object and nothing else, well-formed and with an action, is what `parse` would find first.
-    """
+    """Return outcome, reason and confidence as `parse` forms them, faster for a plain object."""
     try:
         answer = _ANSWER.decode(text or "")
         reason = None if answer.reason is None else clean_text(answer.reason)
@@ -261,7 +231,6 @@ def opinion(text: str | None) -> tuple[Outcome, str | None, float | None]:
 
 
 def stop_kind_of(stop_reason: str | None) -> StopKind | None:
-    """Normalise a stop reason; None for None."""
     if stop_reason is None:
         return None
     return STOP_KINDS.get(stop_reason.lower(), StopKind.OTHER)
@@ -300,8 +269,7 @@ class ScoredRecord(NamedTuple):
     """A verdict as stored, with the opinions of several rule sets."""
 
     record: VerdictRecord
-    correct: tuple[bool | None, ...]
-    """Of each column whether it is right; None where it is unscored."""
+    correct: tuple[bool | None, ...]  # by column; None where unscored
 
 
 class JudgedLines:

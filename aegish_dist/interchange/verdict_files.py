@@ -1,8 +1,7 @@
 """Recorded verdicts of any format, read in order.
 
-Verdict lines are JSON objects, one per line. In Parquet there is a column per key; `metadata` and
-`call_errors` are JSON texts, and so is `cost_usd` a text, as no column type holds every decimal.
-Reading gives facts, judged by today's parser; nothing here knows the database.
+In Parquet `metadata` and `call_errors` are JSON texts, and so is `cost_usd`, as no column type
+holds every decimal. Nothing here knows the database.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -37,11 +36,7 @@ MAX_LINE_BYTES = 64 * 2**20
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines of a file with their numbers from 1 on; blank ones are passed over.
-
-    Raises:
-        DatasetError: The file cannot be read, or a line is too long or not UTF-8; names the line.
-    """
+    """Yield the lines with their numbers from 1 on; blank ones are passed over."""
     try:
         with open_input(path) as file:
             for number, line in enumerate(iter(partial(file.readline, MAX_LINE_BYTES + 1), b""), 1):
@@ -76,11 +71,7 @@ _TEXTS = msgspec.json.Decoder(dict[str, str])
 
 
 def numbered_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the rows of a file, without what is null in a whole batch, from number 1 on.
-
-    Raises:
-        DatasetError: It cannot be read as Parquet, or a column holds what its type cannot.
-    """
+    """Yield the rows from number 1 on, without what is null in a whole batch."""
     number = 0
     with open_parquet(path, LIMITS) as file:
         for batch in bounded_batches(file, str(path), LIMITS, ROWS_PER_BATCH):
@@ -173,16 +164,7 @@ def format_of(path: Path) -> FileFormat:
 
 
 def read_rows(path: Path, checker: RecordChecker | None = None) -> Iterator[Row]:
-    """Yield the verdicts of a file.
-
-    Args:
-        checker: Remembers the samples, over several files where they share it.
-
-    Raises:
-        DatasetError: The suffix is unknown, the file cannot be read, or a record is wrong; names
-            the file, the line or sample, and the field.
-        ConfigError: It is Parquet and pyarrow is not installed.
-    """
+    """Yield the verdicts of a file; a checker shared by several remembers their samples."""
     checker = checker or RecordChecker()
     match format_of(path):
         case FileFormat.LINES:
@@ -208,16 +190,7 @@ def _checked_rows(
 
 
 def read_recordings(path: Path) -> Iterator[Recording]:
-    """Read the recordings of a file one by one, as its suffix says.
-
-    Args:
-        path: A log of Inspect AI (`.eval`), verdict lines (`.jsonl`) or the same as `.parquet`.
-
-    Raises:
-        DatasetError: At once when the suffix is none of these; while iterating when the file cannot
-            be opened or is wrong somewhere.
-        ConfigError: The file is Parquet and pyarrow is not installed.
-    """
+    """Read the recordings of a log of Inspect AI (`.eval`), `.jsonl` or `.parquet` file."""
     return map(_recording, read_rows(path))
 
 

@@ -1,8 +1,4 @@
-"""The model catalog: who can be asked, where, with which key, and at what price.
-
-Plain values in, `core.model.ModelSpec` out. Nothing here calls a provider or reads the environment
-by itself.
-"""
+"""The model catalog: who can be asked, where, with which key, and at what price."""
 
 from aegish_dist.models.catalog import (
     Catalog,

@@ -1,14 +1,12 @@
 """The catalog: from what a user types after `--models` to the `ModelSpec` that a run keeps.
 
-The packaged file comes first, the user's file is laid over it key by key, and `OPENAI_BASE_URL`
-over both. Prices are looked up only for the models that are asked for.
+The packaged file comes first, the user's is laid over it key by key, and `OPENAI_BASE_URL` over
+both.
 
-The catalog also says which key may go where. A run names an address and a key variable for each of
-its models, and a process that can submit a run can name any. So a process sends a key only to an
-origin that its own catalog pairs with it: the packaged catalog, the one of `AEGISH_DIST_CATALOG`,
-and `OPENAI_BASE_URL` in its own environment. Calls without a key are made to origins of that
-catalog only, too: a worker may reach what the submitter cannot. In a run that is worked on in the
-submitting process the two catalogs are one.
+A run names an address and a key variable for each of its models, and a process that can submit a
+run can name any. So a process sends a key only to an origin that its own catalog, or
+`OPENAI_BASE_URL` in its own environment, pairs with it. Calls without a key are made to origins of
+that catalog only, too: a worker may reach what the submitter cannot.
 """
 
 import difflib
@@ -43,12 +41,7 @@ def model_spec(
 ) -> ModelSpec:
     """Combine a model, its provider and the environment; the more specific one wins.
 
-    Args:
-        model: Its entry, empty but for the id when the catalog does not list it.
-        price_of: Looks up the list price of a model without one of its own.
-
-    Raises:
-        CatalogError: A base URL in the environment is none; names the variable.
+    The model's entry is empty but for the id when the catalog does not list it.
     """
     provider_id = provider_name(model.id)
     name = model.name or model.id.removeprefix(f"{provider_id}/")
@@ -104,17 +97,13 @@ def missing_key(spec: ModelSpec, environ: Mapping[str, str]) -> str | None:
     return None if _value_of(spec.key_variable, environ) else spec.key_variable
 
 
-ALL = "all"
-"""Selects every entry with `default = true` that its provider has not ended."""
-AVAILABLE = "available"
-"""Selects those of `all` whose key is set here, or that need none."""
+ALL = "all"  # every entry with `default = true` that its provider has not ended
+AVAILABLE = "available"  # those of `all` whose key is set here, or that need none
 LIST_HINT = "`aegish-dist models list` shows all"
 
 
 @dataclass(frozen=True, slots=True)
 class ListedModel:
-    """One line of `models list`."""
-
     spec: ModelSpec
     entry: ModelEntry
     notes: str
@@ -122,37 +111,19 @@ class ListedModel:
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """Providers by name and models by id."""
-
-    providers: Mapping[str, ProviderEntry]
-    """Every one but the baselines has a base URL."""
-    models: Mapping[str, ModelEntry]
-    """In file order, packaged ones first; every one's provider is known."""
-    price_cache: Path | None = None
-    """The file that remembers list prices; None for none."""
+    providers: Mapping[str, ProviderEntry]  # each but the baselines has a base URL
+    models: Mapping[str, ModelEntry]  # in file order, packaged ones first
+    price_cache: Path | None = None  # remembers list prices; None for none
 
     @classmethod
     def load(cls, path: Path | None = None, price_cache: Path | None = None) -> Self:
-        """Read the packaged catalog and lay the user's over it.
-
-        Args:
-            path: The user's file; None for the packaged catalog alone.
-            price_cache: The file that remembers list prices for a day; None for none.
-
-        Raises:
-            CatalogError: The user's file cannot be read or is malformed; names file, table, key.
-        """
+        """Read the packaged catalog and lay the user's over it, if there is one."""
         return cls(*read_entries(path), price_cache)
 
     def entries(
         self, environ: Mapping[str, str] | None = None, at: datetime | None = None
     ) -> tuple[ListedModel, ...]:
-        """List every model of the catalog in file order.
-
-        Args:
-            environ: Environment variables; none when None.
-            at: The date of the prices; now when None.
-        """
+        """List every model in file order, with its price `at` a time, now when None."""
         with remembered_prices(self.price_cache, at or datetime.now(UTC)) as price_of:
             return tuple(
                 ListedModel(
@@ -169,16 +140,7 @@ class Catalog:
         environ: Mapping[str, str],
         at: datetime | None = None,
     ) -> tuple[ModelSpec, ...]:
-        """Turn a selection into models, each once, in the order of their first mention.
-
-        Args:
-            selection: Ids, `all` or `available`, as a comma list or a sequence of them.
-            environ: Environment variables: base URL overrides, and which keys are there.
-            at: The date of the prices and of what is retired; now when None.
-
-        Raises:
-            CatalogError: An id is malformed or its provider unknown, or nothing is selected.
-        """
+        """Turn ids, `all` or `available` into models, each once, by first mention."""
         at = at or datetime.now(UTC)
         ids = list(dict.fromkeys(self._ids(selection, environ, at.date())))
         if not ids:
@@ -193,7 +155,6 @@ class Catalog:
             return tuple(self._spec(each, environ, price_of) for each in ids)
 
     def entry(self, model_id: str) -> ModelEntry:
-        """Return the entry of a model; one of defaults for a model that is not listed."""
         return self.models.get(model_id) or ModelEntry(id=model_id)
 
     def _ids(
@@ -212,7 +173,6 @@ class Catalog:
                 yield word
 
     def _problem(self, model_id: str) -> str | None:
-        """Say why an id names no model; None when it does."""
         provider = self.providers.get(provider_name(model_id))
         if model_id in self.models:
             return None
@@ -237,14 +197,7 @@ class Credentials:
     def __init__(
         self, catalog: Catalog | None, environ: Mapping[str, str], problem: str | None = None
     ) -> None:
-        """Allow the pairs of a catalog.
-
-        Args:
-            catalog: None allows nothing.
-            environ: Where the keys and base URLs of the operator are. A base URL that is none
-                allows nothing.
-            problem: Why nothing is allowed, when the catalog cannot be read.
-        """
+        """Allow the pairs of a catalog, None for nothing; `problem` says why it cannot be read."""
         self._environ, self._problem = environ, problem
         # By key variable, empty for calls without one, and origin that it may be sent to: whether
         # it may go there over plain HTTP.
@@ -258,7 +211,6 @@ class Credentials:
                 )
 
     def refusal(self, destination: Destination) -> str | None:
-        """Say why this process makes no call to a destination; None when it does."""
         if destination.wire == WireFormat.BASELINE:
             return None
         if self._problem is not None:
@@ -284,11 +236,7 @@ class Credentials:
         return None if _value_of(variable, self._environ) else f"{variable} is not set"
 
     def key(self, destination: Destination) -> str | None:
-        """Return the key for a destination, None where none is needed.
-
-        Raises:
-            ConfigError: This process makes no call to it; says why.
-        """
+        """Return the key for a destination, None where none is needed; ConfigError if refused."""
         refusal = self.refusal(destination)
         if refusal is not None:
             raise ConfigError(refusal)
@@ -314,11 +262,6 @@ class CatalogCredentials:
     """The credentials by a catalog file, read again when the file has changed."""
 
     def __init__(self, path: Path | None, environ: Mapping[str, str]) -> None:
-        """Read nothing yet.
-
-        Args:
-            path: The operator's catalog; None for the packaged one alone.
-        """
         self._path = path
         self._environ = environ
         self._stamp: object = None

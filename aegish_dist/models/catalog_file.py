@@ -1,8 +1,7 @@
 """Catalog files: TOML in, the entries of the packaged file and a user's out, the latter on top.
 
-Every key of a user's entry replaces the packaged one; keys that it leaves out stay, so every key is
-optional, and what has to be there is checked in the end. Messages name file, table and key, and
-never repeat a value: people paste keys into the wrong place.
+A user's entry replaces key by key, so every key is optional, and what has to be there is checked in
+the end. Messages never repeat a value: people paste keys into the wrong place.
 """
 
 import math
@@ -29,8 +28,7 @@ _PROVIDER_NAME = re.compile(_PROVIDER)
 _MODEL_ID = re.compile(rf"{_PROVIDER}(?:/{_SEGMENT})+")
 # Upper case only: some providers' keys would pass for lower-case names.
 _ENVIRONMENT_VARIABLE = re.compile(r"(?:[A-Z][A-Z0-9_]*)?")
-RESERVED_PREFIX = "AEGISH_DIST_"
-"""Variables of this program hold addresses with passwords, and are sent to no provider."""
+RESERVED_PREFIX = "AEGISH_DIST_"  # of this program: their passwords are sent to no provider
 MAX_ID_LENGTH = 200
 MAX_PRICE_USD = 1_000_000
 
@@ -45,11 +43,7 @@ def provider_name(model_id: str) -> str:
 
 
 def api_root(url: str) -> str:
-    """Return a base URL without its trailing slash.
-
-    Raises:
-        ValueError: It is not one; the message does not repeat it.
-    """
+    """Return a base URL without its trailing slash; a ValueError does not repeat it."""
     if origin(url) is None:
         raise ValueError(
             "must be an http or https URL in ASCII with a host and without user, query or fragment"
@@ -85,19 +79,13 @@ class PriceEntry(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """`price` of a model: USD per million tokens, or one price per call."""
 
     input: Usd | None = None
-    """Input tokens."""
     output: Usd | None = None
-    cache_read: Usd | None = None
-    """Input tokens read from a cache; as `input` when None."""
-    cache_write: Usd | None = None
-    """Input tokens written to a cache; as `input` when None."""
-    cache_write_1h: Usd | None = None
-    """Those kept for an hour; as `cache_write` when None."""
-    per_call: Usd | None = None
-    """USD per call, in place of all others."""
+    cache_read: Usd | None = None  # as `input` when None
+    cache_write: Usd | None = None  # as `input` when None
+    cache_write_1h: Usd | None = None  # kept for an hour; as `cache_write` when None
+    per_call: Usd | None = None  # in place of all others
 
     def __post_init__(self) -> None:
-        """Refuse an amount out of range, and half a price."""
         for key in self.__struct_fields__:
             value = getattr(self, key)
             if isinstance(value, Decimal) and not (
@@ -128,8 +116,7 @@ class LimitsEntry(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     """Limits over the whole fleet; `[providers.NAME.shared]` has them over all models together."""
 
     requests_per_minute: PerMinute | None = None
-    tokens_per_minute: PerMinute | None = None
-    """Input and output tokens of the calls begun."""
+    tokens_per_minute: PerMinute | None = None  # input and output, of the calls begun
     max_in_flight: MaxInFlight | None = None
 
     def limits(self) -> Limits:
@@ -139,18 +126,13 @@ class LimitsEntry(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 class _CalledEntry(LimitsEntry, frozen=True, kw_only=True):
     """Keys of providers and models alike; a model without a value takes its provider's."""
 
-    base_url: str = ""
-    """Root of the API, without a trailing slash."""
-    plain_http: bool = False
-    """Whether the key may go unencrypted to a host other than this machine."""
-    max_tokens_field: MaxTokensField | None = None
-    """Name of the field that bounds the output in OpenAI's wire format; None: by the host."""
-    batch_share: Share | None = None
-    """Cost of a batched request as a share of the price of a call; 0: batches are not taken."""
+    base_url: str = ""  # without a trailing slash
+    plain_http: bool = False  # the key may go unencrypted to other machines
+    max_tokens_field: MaxTokensField | None = None  # for OpenAI's wire format; None: by the host
+    batch_share: Share | None = None  # of the price of a call; 0: no batches
     notes: str = ""
 
     def __post_init__(self) -> None:
-        """Check the share, and check and normalise a base URL that is given."""
         share = self.batch_share
         if isinstance(share, Decimal) and not (share.is_finite() and 0 <= share <= 1):
             raise InputError("must be from 0 to 1", field="batch_share")
@@ -162,19 +144,13 @@ class _CalledEntry(LimitsEntry, frozen=True, kw_only=True):
 
 
 class ProviderEntry(_CalledEntry, frozen=True, kw_only=True):
-    """`[providers.NAME]`."""
-
     wire: WireFormat = WireFormat.OPENAI
-    key_variable: str = ""
-    """Environment variable that holds the key; empty when no key is needed."""
-    shared: LimitsEntry = LimitsEntry()
-    """Limits over all its models together, where the others hold for each of them."""
+    key_variable: str = ""  # empty when no key is needed
+    shared: LimitsEntry = LimitsEntry()  # over all its models together
     cache_from_tokens: Tokens = 0
-    genai_prices: str = ""
-    """Its name in genai-prices; the same name when empty."""
+    genai_prices: str = ""  # its name there; empty: the same
 
     def __post_init__(self) -> None:
-        """Refuse a key in place of the name of its variable."""
         super().__post_init__()
         problem = None
         if not _ENVIRONMENT_VARIABLE.fullmatch(self.key_variable):
@@ -186,26 +162,20 @@ class ProviderEntry(_CalledEntry, frozen=True, kw_only=True):
 
 
 class ModelEntry(_CalledEntry, frozen=True, kw_only=True):
-    """`[[models]]`."""
-
     id: str
     name: Annotated[str, Meta(min_length=1)] | None = None
-    """The model's name in requests; the id without its provider when None."""
+    """In requests; None: the id without its provider."""
     default: bool = False
     reference: bool = False
     price: PriceEntry | None = None
     parameters: dict[str, Any] = {}
-    drop_parameters: list[str] = []
-    """Fields of the request body that the model refuses."""
-    cache_from_tokens: Tokens | None = None
-    """Prompts shorter than this are not cached; as for its provider when None."""
+    drop_parameters: list[str] = []  # fields of the request body that the model refuses
+    cache_from_tokens: Tokens | None = None  # None: as for its provider
     takes_temperature: bool = True
-    retires: date | None = None
-    """From this day on the provider answers no more; None while none is announced."""
+    retires: date | None = None  # answers end; None: none announced
     simulated: bool = False
 
     def __post_init__(self) -> None:
-        """Check the id, and give the parameters the form that they have in requests."""
         super().__post_init__()
         if not is_model_id(self.id):
             raise InputError("must have the form provider/model", field="id")
@@ -215,7 +185,6 @@ class ModelEntry(_CalledEntry, frozen=True, kw_only=True):
             raise InputError(str(error), field="parameters") from None
 
     def retired(self, day: date) -> bool:
-        """Whether the provider has ended it by a day."""
         return self.retires is not None and self.retires <= day
 
     def takes(self, spec: ModelSpec, parameters: CallParameters) -> bool:
@@ -229,29 +198,19 @@ class ModelEntry(_CalledEntry, frozen=True, kw_only=True):
 
 
 MAX_FILE_BYTES = 4 * 2**20
-"""Size of a user's catalog at most."""
 PACKAGED = "packaged catalog"
-Keys = Mapping[str, Any]
-"""The keys that a table gives, as TOML holds them."""
+Keys = Mapping[str, Any]  # those a table gives, as TOML holds them
 Entry = TypeVar("Entry", bound=ModelEntry | ProviderEntry)
 
 
 _Tables = tuple[dict[str, Keys], dict[str, Keys]]
-"""The providers by name and the models by id of one file, each with no more than the keys given."""
+"""Providers by name and models by id of one file, with no more than the keys given."""
 
 
 def read_entries(path: Path | None) -> tuple[dict[str, ProviderEntry], dict[str, ModelEntry]]:
-    """Read the packaged catalog and lay the user's over it.
+    """Read the packaged catalog and lay the user's over it, if there is one.
 
-    Args:
-        path: The user's file; None for the packaged catalog alone.
-
-    Returns:
-        Providers by name, of which every one but the baselines has a base URL; and models by id,
-        in file order, packaged ones first, of which every one's provider is known.
-
-    Raises:
-        CatalogError: The user's file cannot be read or is malformed; names file, table and key.
+    Each provider but the baselines has a base URL; models, in file order, have known providers.
     """
     source = PACKAGED if path is None else str(path)
     base = _tables(None)
@@ -274,7 +233,6 @@ def read_entries(path: Path | None) -> tuple[dict[str, ProviderEntry], dict[str,
 def _overlaid(
     base: Mapping[str, Keys], over: Mapping[str, Keys], kind: type[Entry]
 ) -> dict[str, Entry]:
-    """Lay tables over others, key by key."""
     return {
         name: _entry({**base.get(name, {}), **over.get(name, {})}, kind, name)
         for name in {**base, **over}
@@ -320,7 +278,6 @@ def _models(tables: list[Any]) -> dict[str, Keys]:
 
 
 def _entry(keys: object, kind: type[Entry], heading: str) -> Entry:
-    """Check a table and give it its defaults."""
     try:
         # Decimals stay what they are; otherwise a text would do for a price.
         return checked(keys, kind, exact=(Decimal,))

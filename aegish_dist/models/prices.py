@@ -1,14 +1,12 @@
 """List prices, and from them the estimated tokens and cost of a run before money is spent.
 
-Prices come offline from the snapshot that genai-prices carries. It takes 0.15 s to import, half the
-time of a command: it brings a validation library and an HTTP client along, and builds the prices of
-a thousand models to find one. So functions import it, and the prices that one command has found are
-kept in a file for a day. Its updater is never started: a run's prices depend on the installed
-version and the date, not on the network.
+Prices come offline from the snapshot in genai-prices. It takes 0.15 s to import, half the time of a
+command, so functions import it, and prices that were found are kept in a file for a day. Its
+updater is never started: a run's prices depend on the installed version and the date, not on the
+network.
 
-An estimate is an approximation, and meant to be shown as one: `input_tokens` and `ANSWER_TOKENS`
-for each call. It knows no tokenizer and no hidden reasoning: reasoning models and step-by-step
-prompts write several times as much. The cost with a cached prompt stands beside.
+An estimate knows no tokenizer and no hidden reasoning: reasoning models and step-by-step prompts
+write several times as much. The cost with a cached prompt stands beside.
 """
 
 from collections import Counter
@@ -34,21 +32,17 @@ if TYPE_CHECKING:
     from genai_prices.types import ModelInfo, ModelPrice, TieredPrices
 
 
-HOST_SLOT = "{host}"
-"""In a provider's name: the text after the last colon of the model's name."""
+HOST_SLOT = "{host}"  # the text after the last colon of the model's name
 PriceOf = Callable[[str, str], Price | None]
-"""Takes a provider's name in genai-prices and the model's name in requests; see `list_price`."""
+"""Takes the names of provider and model; see `list_price`."""
 
 
 class Remembered(msgspec.Struct):
-    """The file of remembered prices; used only for the same price list and the same day."""
+    """The file of remembered prices, for one price list and day."""
 
-    installed: str
-    """Identity of the price list that was installed; see `installed_prices`."""
-    day: str
-    """UTC date of the prices, which change with dates."""
-    prices: dict[str, Price | None] = {}
-    """By provider and name; None for a model without a list price."""
+    installed: str  # identity of the price list; see `installed_prices`
+    day: str  # in UTC; prices change with dates
+    prices: dict[str, Price | None] = {}  # by provider and name; None without a list price
 
 
 def installed_prices() -> str:
@@ -66,11 +60,7 @@ def installed_prices() -> str:
 
 @contextmanager
 def remembered_prices(path: Path | None, at: datetime) -> Iterator[PriceOf]:
-    """Give a look-up of list prices that asks the price list only for what the file lacks.
-
-    Args:
-        path: The file; None remembers nothing. One that cannot be read or written does no harm.
-    """
+    """Give a look-up of list prices that remembers in a file, if it can be read and written."""
     kept = Remembered(installed_prices(), at.astimezone(UTC).date().isoformat())
     if not kept.installed:
         path = None
@@ -99,15 +89,7 @@ def remembered_prices(path: Path | None, at: datetime) -> Iterator[PriceOf]:
 
 
 def list_price(provider: str, name: str, at: datetime) -> Price | None:
-    """Look up what a model costs.
-
-    Args:
-        provider: The provider's name in genai-prices; `{host}` in it is filled in.
-
-    Returns:
-        None when the snapshot does not know the model, or knows it at a price that cannot be
-        stated per token, such as a fee per request on top.
-    """
+    """Look up a model's price; None if unknown, or if it cannot be stated per token."""
     model = _find(provider, name)
     if model is None:
         return None
@@ -163,8 +145,7 @@ def _rate(listed: "Decimal | TieredPrices | None") -> Rate | None:
 
 CHARACTERS_PER_TOKEN = 4
 FRAMING_TOKENS = 10
-ANSWER_TOKENS = 60
-"""A JSON object with a reason of one sentence; recorded models wrote 44 to 91, terse ones."""
+ANSWER_TOKENS = 60  # a JSON object with a sentence; recorded models wrote 44 to 91
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,17 +154,14 @@ class ModelEstimate:
     calls: int
     input_tokens: int
     output_tokens: int
-    cost_usd: Decimal | None
-    """Of all calls, none of them helped by a cache; None when the price is unknown."""
+    cost_usd: Decimal | None  # of all calls, without a cache; None when unknown
     cached_cost_usd: Decimal | None
-    """The same if the first call writes the system text to the provider's prompt cache and every
-    other one reads it there; equal to `cost_usd` where caching has no price of its own."""
+    """If all calls but the first read the system text in a cache; else equal to `cost_usd`."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunEstimate:
-    models: tuple[ModelEstimate, ...]
-    """In the order asked for."""
+    models: tuple[ModelEstimate, ...]  # in the order asked for
 
     @property
     def calls(self) -> int:
@@ -208,7 +186,6 @@ class RunEstimate:
 
     @property
     def cached_cost_usd(self) -> Decimal:
-        """`known_cost_usd` if every provider caches the system text."""
         costs = (each.cached_cost_usd for each in self.models)
         return sum((cost for cost in costs if cost is not None), Decimal(0))
 
@@ -219,12 +196,10 @@ class RunEstimate:
 
 
 def fixed_characters(prompt: Prompt) -> int:
-    """Return the characters that a prompt sends with every command."""
     return len(prompt.system) + len(prompt.template) - len(COMMAND_SLOT)
 
 
 def input_tokens(characters: int) -> int:
-    """Return the expected input tokens of a call with so many characters, command included."""
     return -(-characters // CHARACTERS_PER_TOKEN) + FRAMING_TOKENS
 
 

@@ -12,29 +12,21 @@ from aegish_dist.errors import ConfigError, InputError
 from aegish_dist.inputs.checking import Location, checked
 from aegish_dist.inputs.documents import parse_toml, read_text
 
-TAGS_TEMPLATE = f"<command>\n{COMMAND_SLOT}\n</command>"
-"""Tags tell the command from the words around it; the default."""
+TAGS_TEMPLATE = f"<command>\n{COMMAND_SLOT}\n</command>"  # the default
 SENTENCE_TEMPLATE = f"Validate this command: {COMMAND_SLOT}"
 _TEMPLATES = {"guard": TAGS_TEMPLATE, "guard-sentence": SENTENCE_TEMPLATE}
 
 
 def bundled_prompts() -> tuple[str, ...]:
-    """Return the names of the prompts that come with the package, the default one first."""
+    """Return the names of the prompts in the package, the default one first."""
     return tuple(_TEMPLATES)
 
 
 def load_prompt(name_or_path: str, cot: bool = False) -> Prompt:
-    """Load a bundled prompt or one from a file.
+    """Load a bundled prompt, a `.toml` file with `system` and `template`, or a file as system text.
 
     Args:
-        name_or_path: A bundled name; or a file. A `.toml` file has the keys `system` and,
-            optionally, `template`; any other file is the system text as it stands.
-        cot: Whether to append the step-by-step instruction, which makes another prompt of it:
-            its name ends in `+cot`.
-
-    Raises:
-        ConfigError: There is neither a bundled prompt nor a file of this name.
-        DatasetError: The file cannot be used; names file and field.
+        cot: Whether to append the step-by-step instruction; the name then ends in `+cot`.
     """
     if name_or_path in _TEMPLATES:
         prompt = Prompt(name_or_path, _text("guard.md"), _TEMPLATES[name_or_path])
@@ -58,19 +50,14 @@ def _text(resource: str) -> str:
     return files(__package__).joinpath(resource).read_text("utf-8").strip()
 
 
-MAX_FILE_BYTES = 1_000_000
-"""Far above any prompt; keeps a mistaken path from being read as one."""
+MAX_FILE_BYTES = 1_000_000  # keeps a mistaken path from being read as a prompt
 
 
 class _PromptFile(Struct, forbid_unknown_fields=True):
-    """The keys of a TOML file."""
-
     system: str
-    template: str | None = None
-    """The user message, with one slot for the command; None for the default one."""
+    template: str | None = None  # None for the default one
 
     def __post_init__(self) -> None:
-        """Refuse a prompt that says nothing or has no place for the command."""
         if not self.system.strip():
             raise InputError("is empty; write the system text", field="system")
         slots = 1 if self.template is None else self.template.count(COMMAND_SLOT)
@@ -80,7 +67,6 @@ class _PromptFile(Struct, forbid_unknown_fields=True):
 
 
 def _read_prompt_file(path: Path) -> _PromptFile:
-    """Read a `.toml` file, or any other as the system text alone."""
     with Location(str(path)):
         text = read_text(path, MAX_FILE_BYTES).replace("\r\n", "\n")
         values = parse_toml(text) if path.suffix.lower() == ".toml" else {"system": text}

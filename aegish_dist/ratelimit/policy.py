@@ -28,8 +28,7 @@ class BucketPolicy:
     batch_s: float = 0.1
     """Worth of the rate to wait for: above 10 calls/s several share a round trip."""
     debt_s: float = 60.0
-    """At most owed by calls that used more than expected: an answer that claims 2^53 tokens must
-    not stop its model for good."""
+    """At most owed by calls: an answer that claims 2^53 tokens must not stop its model."""
     unlimited_per_s: float = UNLIMITED_PER_S  # calls per second from which a rate is no limit
 
 
