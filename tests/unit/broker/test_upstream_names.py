@@ -74,20 +74,14 @@ def _settings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def sources() -> Iterator[tuple[str, ast.Module]]:
-    """Yield the name and the syntax tree of each module that may use the internals."""
     for package in PACKAGES:
+        parents = ("workers",) if package.name == "workers" else ("aegish_dist", package.name)
         for path in sorted(package.glob("*.py")):
             if not path.stem.startswith("__"):
-                name = ".".join([*_parents(package), path.stem])
-                yield name, ast.parse(path.read_text(encoding="utf-8"))
-
-
-def _parents(package: Path) -> tuple[str, ...]:
-    return ("workers",) if package.name == "workers" else ("aegish_dist", package.name)
+                yield ".".join([*parents, path.stem]), ast.parse(path.read_text(encoding="utf-8"))
 
 
 def subclasses() -> Iterator[tuple[ast.ClassDef, type]]:
-    """Yield our subclasses of kombu's and Celery's classes."""
     for name, tree in sources():
         module = import_module(name)
         for node in tree.body:
@@ -98,7 +92,6 @@ def subclasses() -> Iterator[tuple[ast.ClassDef, type]]:
 
 
 def upstream(made: type) -> list[type]:
-    """Return the bases of a class that kombu or Celery define."""
     return [base for base in made.__mro__ if base.__module__.startswith(UPSTREAM)]
 
 
@@ -111,7 +104,6 @@ def attributes(base: type) -> set[str]:
 
 
 def of_self(tree: ast.AST) -> Iterator[ast.Attribute]:
-    """Yield the attributes of `self` and of `super()`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and ast.unparse(node.value) in {"self", "super()"}:
             yield node

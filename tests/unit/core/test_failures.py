@@ -154,23 +154,18 @@ def wait(
 
 
 @pytest.mark.parametrize(
-    ("attempt", "jitter", "seconds"),
-    [(1, 0.0, 0.5), (1, 0.5, 0.75), (2, 0.0, 1.0), (3, 0.5, 3.0), (7, 0.0, 30.0), (9, 0.5, 45.0)],
+    ("attempt", "retry_after_s", "jitter", "seconds"),
+    [
+        *((1, None, 0.0, 0.5), (1, None, 0.5, 0.75), (2, None, 0.0, 1.0), (3, None, 0.5, 3.0)),
+        *((7, None, 0.0, 30.0), (9, None, 0.5, 45.0)),
+        # Retry-After is a minimum with jitter on top.
+        *((1, 20.0, 0.0, 20.0), (1, 20.0, 0.5, 20.25), (1, 0.0, 0.0, 0.5), (1, 300.0, 0.0, 300.0)),
+    ],
 )
 def test_wait_doubles_up_to_the_cap_with_half_of_it_random(
-    attempt: int, jitter: float, seconds: float
+    attempt: int, retry_after_s: float | None, jitter: float, seconds: float
 ) -> None:
-    assert wait(ErrorClass.RATE_LIMIT, attempt, None, jitter) == RetryAfter(seconds)
-
-
-@pytest.mark.parametrize(
-    ("retry_after_s", "jitter", "seconds"),
-    [(20.0, 0.0, 20.0), (20.0, 0.5, 20.25), (0.0, 0.0, 0.5), (300.0, 0.0, 300.0)],
-)
-def test_retry_after_is_a_minimum_with_jitter_on_top(
-    retry_after_s: float, jitter: float, seconds: float
-) -> None:
-    assert wait(ErrorClass.RATE_LIMIT, 1, retry_after_s, jitter) == RetryAfter(seconds)
+    assert wait(ErrorClass.RATE_LIMIT, attempt, retry_after_s, jitter) == RetryAfter(seconds)
 
 
 @pytest.mark.parametrize("error_class", PASSING)

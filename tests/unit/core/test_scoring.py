@@ -27,7 +27,6 @@ Counts = dict[OutcomeDetail, int]
 def measured(
     malicious: dict[str | None, Counts], harmless: Counts, rule: ScoringRule = DEFAULT_RULE
 ) -> ModelMetrics:
-    """Return the metrics of a model that came out so, by category and finding."""
     cells = [
         Cell(target, category, None, ((finding, 1),), samples)
         for target, kinds in ((MALICIOUS, malicious), (HARMLESS, {None: harmless}))

@@ -98,26 +98,19 @@ def google_quota(name: str, delay: str) -> dict[str, object]:
     return google_error("RESOURCE_EXHAUSTED", PLAN, quota, retry)
 
 
+STATUSES = {
+    ErrorClass.NOT_FOUND: (301, 404),
+    ErrorClass.BAD_REQUEST: (400, 413, 422),
+    ErrorClass.AUTH: (401, 403),
+    ErrorClass.QUOTA: (402,),
+    ErrorClass.RATE_LIMIT: (429,),
+    ErrorClass.SERVER: (408, 500, 502, 504, 524),
+    ErrorClass.OVERLOADED: (503, 529),
+}
+
+
 @pytest.mark.parametrize(
-    ("status", "error_class"),
-    [
-        (301, ErrorClass.NOT_FOUND),
-        (400, ErrorClass.BAD_REQUEST),
-        (401, ErrorClass.AUTH),
-        (402, ErrorClass.QUOTA),
-        (403, ErrorClass.AUTH),
-        (404, ErrorClass.NOT_FOUND),
-        (408, ErrorClass.SERVER),
-        (413, ErrorClass.BAD_REQUEST),
-        (422, ErrorClass.BAD_REQUEST),
-        (429, ErrorClass.RATE_LIMIT),
-        (500, ErrorClass.SERVER),
-        (502, ErrorClass.SERVER),
-        (503, ErrorClass.OVERLOADED),
-        (504, ErrorClass.SERVER),
-        (524, ErrorClass.SERVER),
-        (529, ErrorClass.OVERLOADED),
-    ],
+    ("status", "error_class"), [(each, kind) for kind, them in STATUSES.items() for each in them]
 )
 def test_status_alone_decides_when_the_body_says_nothing(
     status: int, error_class: ErrorClass
@@ -143,24 +136,35 @@ def test_a_spent_budget_is_quota_under_whatever_status(status: int, payload: obj
     assert failure(status, payload).error_class == ErrorClass.QUOTA
 
 
-def test_googles_limit_per_minute_passes_although_it_speaks_of_billing() -> None:
-    error = failure(429, google_quota("GenerateContentInputTokensPerModelPerMinute", "26.5s"))
-    assert (error.error_class, error.retry_after_s) == (ErrorClass.RATE_LIMIT, 26.5)
-
-
 BILLING = "Limit reached. Add a payment method at https://platform.openai.com/account/billing"
 IN_FLIGHT = {"error": {"code": 402, "message": "in flight"}}
 WRONG_KEY = "API key not valid. Please pass a valid API key."
 
 
-def test_words_that_mislead() -> None:
-    """Limits that pass although billing is named, and a wrong key of Google with status 400."""
-    error = failure(429, openai_error(BILLING, "rate_limit_exceeded", "requests"))
-    assert error.error_class == ErrorClass.RATE_LIMIT
-    error = failure(402, IN_FLIGHT, {"retry-after": "3"})
-    assert (error.error_class, error.retry_after_s) == (ErrorClass.RATE_LIMIT, 3.0)
-    error = failure(400, google_error("INVALID_ARGUMENT", WRONG_KEY))
-    assert error.error_class == ErrorClass.AUTH
+ROUTED = {"provider_name": "Venice", "retry_after_seconds": 17}
+PER_MINUTE = google_quota("GenerateContentInputTokensPerModelPerMinute", "26.5s")
+
+
+@pytest.mark.parametrize(
+    ("status", "payload", "headers", "error_class", "seconds"),
+    [
+        # Limits that pass although billing is named.
+        (429, PER_MINUTE, {}, ErrorClass.RATE_LIMIT, 26.5),
+        (429, openai_error(BILLING, "rate_limit_exceeded", "requests"), {}, ErrorClass.RATE_LIMIT, None),
+        (402, IN_FLIGHT, {"retry-after": "3"}, ErrorClass.RATE_LIMIT, 3.0),
+        (429, {"error": {"message": "slow", "metadata": ROUTED}}, {}, ErrorClass.RATE_LIMIT, 17.0),
+        (400, google_error("INVALID_ARGUMENT", WRONG_KEY), {}, ErrorClass.AUTH, None),
+    ],
+)  # fmt: skip
+def test_bodies_that_say_more_than_the_status(
+    status: int,
+    payload: object,
+    headers: dict[str, str],
+    error_class: ErrorClass,
+    seconds: float | None,
+) -> None:
+    error = failure(status, payload, headers)
+    assert (error.error_class, error.retry_after_s) == (error_class, seconds)
 
 
 AZURE = {
@@ -217,12 +221,6 @@ def test_retry_after_is_read_from_the_headers(
     headers: dict[str, str], seconds: float | None
 ) -> None:
     assert failure(429, headers=headers).retry_after_s == seconds
-
-
-def test_retry_after_is_read_from_the_metadata_of_a_router() -> None:
-    metadata = {"provider_name": "Venice", "retry_after_seconds": 17}
-    error = failure(429, {"error": {"message": "slow", "metadata": metadata}})
-    assert error.retry_after_s == 17.0
 
 
 @pytest.mark.parametrize(

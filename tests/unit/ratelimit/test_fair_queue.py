@@ -86,13 +86,6 @@ async def test_a_cancelled_waiter_takes_no_permit(queue: FairQueue) -> None:
     assert queue.waiting == 0
 
 
-async def test_a_permit_that_came_too_late(queue: FairQueue) -> None:
-    run = queue.of_run("run", None)
-    future = queue.wait(run, ExpectedUsage())
-    queue.admit(Door(1).begin)
-    assert queue.cancel(run, future) is future.result()
-
-
 @pytest.mark.parametrize(("even_called", "gone"), [(True, [1, 2]), (False, [0, 2])])
 async def test_the_latest_are_sent_back(
     queue: FairQueue, even_called: bool, gone: list[int]

@@ -25,7 +25,6 @@ class Clock:
 
 
 def begin(local: LocalLease, number: int = 10) -> list[Permit]:
-    """Begin as many of so many calls as may begin."""
     run = RunQueue("run", None)
     return [permit for _ in range(number) if (permit := local.acquire(run, ExpectedUsage()))]
 

@@ -77,8 +77,6 @@ async def test_what_cannot_be_made_is_tried_again(maker: Maker, callers: Callers
 
 
 class UnluckyStore:
-    """Fails with errors of any kind, then works."""
-
     def __init__(self, *errors: Exception) -> None:
         self.errors = list(errors)
         self.reports = 0
@@ -92,8 +90,6 @@ class UnluckyStore:
 
 
 class NoLimiters:
-    """Limiters of no model."""
-
     parked: Mapping[str, str | None] = MappingProxyType({})
     waiting: Mapping[tuple[str, str], Waiting] = MappingProxyType({})
 

@@ -22,8 +22,6 @@ B1 = queue_name(B, "r1")
 
 
 class FakeLimiters:
-    """Limiters with a fixed prefetch target for each model."""
-
     def __init__(self, **targets: int) -> None:
         self._targets = targets
 
@@ -35,8 +33,6 @@ class FakeLimiters:
 
 
 class FakeEvaluator:
-    """An evaluator whose database works."""
-
     takes_items = True
 
     def __init__(self) -> None:

@@ -43,7 +43,6 @@ class NothingAnnounced(RunChanges):
 
 @pytest.fixture
 def consumer() -> Iterator[Any]:
-    """A consumer that listens to nothing but the queue without messages."""
     app = queue_application(None)
     with app.connection_for_read() as connection:
         pool = SimpleNamespace(
@@ -62,7 +61,6 @@ def follow(consumer: Any, *queues: str, stopped: bool = False) -> None:
 
 
 def listened(consumer: Any) -> set[str]:
-    """Return the queues that it listens to, the same in the configuration and at the broker."""
     kept = set(consumer.app.amqp.queues.consume_from)
     assert {queue.name for queue in consumer.task_consumer.queues} == kept
     return kept - {IDLE_QUEUE, AGGREGATION_QUEUE}

@@ -18,26 +18,33 @@ ITEM = Item("0abcdefgh", "test/x", 7, 2, 1)
 STILL_HELD = object()
 
 
-class RecordingEvaluator:
+class Recorder:
     """Remembers what it was asked, and ends as it was made to."""
 
-    def __init__(self, error: Exception | None = None) -> None:
-        self.asked: list[tuple[Item, float | None]] = []
-        self._error = error
+    def __init__(self, end: Exception | bool = True) -> None:
+        self.asked: list[object] = []
+        self._end = end
+
+    def _note(self, asked: object) -> bool:
+        self.asked.append(asked)
+        if isinstance(self._end, Exception):
+            raise self._end
+        return self._end
 
     async def evaluate(self, item: Item, enqueued_at: float | None, is_held: object) -> None:
         assert is_held is STILL_HELD
-        self.asked.append((item, enqueued_at))
-        if self._error is not None:
-            raise self._error
+        self._note((item, enqueued_at))
+
+    async def aggregate(self, key: int) -> bool:
+        return self._note(key)
 
 
-def perform(evaluator: RecordingEvaluator, request: dict[str, Any]) -> None:
+def perform(evaluator: Recorder, request: dict[str, Any]) -> None:
     asyncio.run(evaluate.run(evaluator, {**request, IS_HELD: STILL_HELD}))
 
 
 def test_a_message_is_evaluated() -> None:
-    evaluator = RecordingEvaluator()
+    evaluator = Recorder()
     perform(evaluator, {"args": encode(ITEM), ENQUEUED_AT: 1.5})
     perform(evaluator, {"args": encode(ITEM)})
     assert evaluator.asked == [(ITEM, 1.5), (ITEM, None)]
@@ -45,7 +52,7 @@ def test_a_message_is_evaluated() -> None:
 
 @pytest.mark.parametrize("arguments", [[], [*encode(ITEM), "more"], "abcde", 7, None, {"run": 1}])
 def test_a_forged_message_is_dropped(arguments: object) -> None:
-    evaluator = RecordingEvaluator()
+    evaluator = Recorder()
     with pytest.raises(Reject) as caught:
         perform(evaluator, {"args": arguments})
     assert not caught.value.requeue
@@ -54,32 +61,18 @@ def test_a_forged_message_is_dropped(arguments: object) -> None:
 
 def test_an_item_goes_back_when_the_worker_stops() -> None:
     with pytest.raises(Reject) as caught:
-        perform(RecordingEvaluator(ShuttingDownError()), {"args": encode(ITEM)})
+        perform(Recorder(ShuttingDownError()), {"args": encode(ITEM)})
     assert caught.value.requeue
 
 
 @pytest.mark.parametrize("bug", [ValueError("a bug"), KeyError("a bug")], ids=repr)
 def test_a_bug_is_not_taken_for_a_forged_message(bug: Exception) -> None:
     with pytest.raises(type(bug)):
-        perform(RecordingEvaluator(bug), {"args": encode(ITEM)})
-
-
-class RecordingAggregator:
-    """Remembers what it was asked, and ends as it was made to."""
-
-    def __init__(self, end: Exception | bool = True) -> None:
-        self.asked: list[int] = []
-        self._end = end
-
-    async def aggregate(self, key: int) -> bool:
-        self.asked.append(key)
-        if isinstance(self._end, Exception):
-            raise self._end
-        return self._end
+        perform(Recorder(bug), {"args": encode(ITEM)})
 
 
 def test_an_aggregation_is_made() -> None:
-    aggregator = RecordingAggregator()
+    aggregator = Recorder()
     asyncio.run(aggregate.run(aggregator.aggregate, {"args": [7]}))
     for forged in ([], ["7"], None, {"key": 7}):
         with pytest.raises(Reject) as caught:
@@ -94,5 +87,5 @@ def test_an_aggregation_that_is_not_finished_goes_back(
 ) -> None:
     monkeypatch.setattr(tasks, "BUSY_S", 0.0)
     with pytest.raises(Reject) as caught:
-        asyncio.run(aggregate.run(RecordingAggregator(end).aggregate, {"args": [7]}))
+        asyncio.run(aggregate.run(Recorder(end).aggregate, {"args": [7]}))
     assert caught.value.requeue

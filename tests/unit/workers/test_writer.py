@@ -164,38 +164,19 @@ def test_an_outage_of_twelve_hours_loses_nothing(number: int) -> None:
     assert 4320 <= database.tries < 4400  # every ten seconds, so longer pauses never overflow
 
 
-OWN = [
-    errors.InvalidTextRepresentation,
-    errors.NumericValueOutOfRange,
-    errors.CheckViolation,
-    errors.ForeignKeyViolation,
-    errors.NotNullViolation,
-]
-PASSING = [
-    errors.ReadOnlySqlTransaction,
-    errors.InsufficientPrivilege,
-    errors.UndefinedTable,
-    errors.UndefinedColumn,
-    errors.InFailedSqlTransaction,
-    errors.InternalError_,
-    errors.DataCorrupted,
-    errors.InvalidSqlStatementName,
-    errors.TooManyConnections,
-    errors.DiskFull,
-    errors.AdminShutdown,
-    errors.CannotConnectNow,
-    errors.DeadlockDetected,
-    errors.SerializationFailure,
-    errors.QueryCanceled,
-    errors.FeatureNotSupported,
-    errors.ProgramLimitExceeded,
-]
+OWN = """InvalidTextRepresentation NumericValueOutOfRange CheckViolation ForeignKeyViolation
+NotNullViolation"""
+PASSING = """ReadOnlySqlTransaction InsufficientPrivilege UndefinedTable UndefinedColumn
+InFailedSqlTransaction InternalError_ DataCorrupted InvalidSqlStatementName TooManyConnections
+DiskFull AdminShutdown CannotConnectNow DeadlockDetected SerializationFailure QueryCanceled
+FeatureNotSupported ProgramLimitExceeded"""
 
 
 def test_whose_fault_an_error_is() -> None:
     for kinds, own in ((OWN, True), (PASSING, False)):
-        for kind in kinds:
-            wrapped = DBAPIError.instance("INSERT", {}, kind("words"), errors.Error)
+        for kind in kinds.split():
+            error = getattr(errors, kind)("words")
+            wrapped = DBAPIError.instance("INSERT", {}, error, errors.Error)
             assert is_own_fault(wrapped) is own, kind
     passing = (PoolTimeoutError(), OSError(), MemoryError(), StoreUnusableError("has no room"))
     assert not any(map(is_own_fault, (*passing, StoreAwayError("does not answer"))))
