@@ -33,11 +33,9 @@ log = get_logger(__name__)
 LOOK_S = 0.15
 """Seconds between two looks, at least; and at most where the database announces no changes."""
 SLOW_LOOK_S = 5.0
-"""Seconds between two looks while changes are announced."""
 WAIT_S = 0.5
 """Seconds that the thread waits for an announcement; then it sees which models became quiet."""
 CLOSE_S = 1.0
-"""Seconds between two searches for finished models, at least."""
 CLEAN_UP_S = 30.0
 """Seconds between searches among all open models, for workers that were killed."""
 RETRY_S = 1.0
@@ -165,7 +163,6 @@ class RunWatch(bootsteps.StartStopStep):
         held: frozenset[str],
         stopped: threading.Event,
     ) -> None:
-        """Listen to the wanted queues; a broker that refuses is asked again later."""
         if monotonic() < self._follow_at:
             return
         wanted = frozenset(name for name in wanted if monotonic() > self._refused.get(name, 0.0))

@@ -47,7 +47,6 @@ class WorkerTelemetry:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, pool: Any) -> None:
         self.work = WorkerMetrics()
-        """Counts what the worker does."""
         self._loop = loop
         self._pool = pool
         self.components: WorkerComponents | None = None

@@ -27,7 +27,6 @@ Argument = TypeVar("Argument")
 Result = TypeVar("Result")
 
 GROUP_SIZE = 500
-"""Maximum number of arguments per call."""
 GATHER_S = 0.01
 """Seconds; 100 transactions a second at most, and 1 % of the shortest call to a real model."""
 FIRST_PAUSE_S = 0.2
@@ -148,7 +147,6 @@ class Grouped(Generic[Argument, Result]):
         log.warning("database_fails", items=len(self._waiting), problem=problem, **facts(error))
 
     def _refuse(self, member: _Member[Argument, Result], error: Exception) -> None:
-        """End an argument that causes an error itself."""
         if not member.future.done():
             member.future.set_exception(error)
 
@@ -170,7 +168,6 @@ class VerdictWriter(Grouped[Evaluated, None]):
         super().__init__(call, executor, health)
         self._folder = folder
         self.spooled = 0
-        """Verdicts written to a file."""
 
     async def close(self) -> list[Evaluated]:
         """Write the verdicts that are not stored to a file; their messages are requeued."""
@@ -230,7 +227,6 @@ def facts(error: Exception) -> dict[str, str | None]:
 
 
 def _driver_error(error: Exception) -> BaseException:
-    """Return the error of the driver within one of the store or of SQLAlchemy, else the error."""
     if isinstance(error, StoreUnusableError):
         return _driver_error(error.__cause__) if isinstance(error.__cause__, Exception) else error
     return getattr(error, "orig", None) or error

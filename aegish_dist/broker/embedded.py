@@ -17,7 +17,6 @@ class Channel(memory.Channel):
     """A channel that leaves a queue alone while the worker holds enough of it."""
 
     allowance: Callable[[Sequence[str]], Sequence[int]] = staticmethod(lambda _queues: [1])
-    """Asked how many more messages of each queue may come."""
 
     def _get(self, queue: str, timeout: float | None = None) -> Any:
         if self.allowance([queue])[0] <= 0:
@@ -56,7 +55,6 @@ class EmbeddedWorker:
         )
 
     def __enter__(self) -> Self:
-        """Start and wait until it takes work."""
         self._thread.start()
         while not self._ready.wait(0.01):
             if not self._thread.is_alive():

@@ -23,7 +23,6 @@ from aegish_dist.broker.messages import (
 from aegish_dist.core.verdict import Item
 
 BATCH = 500
-"""Messages per round trip to the broker."""
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 

@@ -92,7 +92,6 @@ class _Scored:
     """The last snapshot whose entries the same verdicts would give again; None: there is none."""
     pair_p: PairP
     models: list[ModelMetrics] = field(default_factory=list)
-    """Those whose verdicts have changed since."""
     place: int = 0
     """Of its overlay, among those that differ."""
 

@@ -55,7 +55,6 @@ class LeavingRun:
     run: Run
     size: archive.RunSize
     busy: str | None = None
-    """Why it cannot be deleted now; None when it can."""
     texts: archive.CompletionsSize | None = None
 
 
@@ -296,7 +295,6 @@ def compare_archive(engine: Engine, folder: Path, observer: Observer = SILENT) -
 
 
 def _stage(session: Session, folder: Path, table: str, manifest: Manifest) -> None:
-    """Read a table of an archive into the transaction, and compare it with the manifest."""
     expected = manifest.tables[table]
     path = folder / f"{table}.parquet"
     rows, digest = archive.stage(session, table, expected.columns, copy_lines(path))
@@ -347,7 +345,6 @@ class Restored:
     completions: int | None
     """Completions that were put back; None where the whole run was added."""
     still_pruned: int
-    """Completions of the run that are missing all the same."""
 
 
 def restore_run(engine: Engine, folder: Path, observer: Observer = SILENT) -> Restored:

@@ -38,18 +38,15 @@ from aegish_dist.telemetry import Attributes, Value, known
 from aegish_dist.telemetry.tracing import note, run_tracer
 
 WEIGHT = 0.1
-"""Weight of the newest answer in the running mean of answers' lengths."""
 MAX_ANSWER_TOKENS = 100_000
 """A longer answer counts as one of this length; some providers report nonsense."""
 PROVIDERS = {"google": "gcp.gemini", "mistral": "mistral_ai", "xai": "x_ai"}
-"""Names of the conventions where they differ from ours."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
     client: ModelClient
     limiter: ModelLimiter
-    """Admits calls to this model, whatever the run."""
     estimator: "UsageEstimator"
     price: Price | None
     budget: Budget | None = None
@@ -166,7 +163,6 @@ class FailingItems:
 
     def __init__(self) -> None:
         self.backing_off: Counter[tuple[str, str]] = Counter()
-        """Items that pause before their next call, by run id and model."""
         self.on_failure: Callable[[str, CallError], None] | None = None
         """Called with the model and each failed call; None: nothing counts them."""
         self._errors: dict[Item, list[CallError]] = {}
@@ -250,7 +246,6 @@ class ItemClock:
     backoff: float = 0.0
     """Pauses between attempts, and while verdicts cannot be stored."""
     service: float = 0.0
-    """Newest call, from the request to its end."""
     started: float = field(default_factory=time.monotonic)
     looked_up: float = field(default_factory=time.monotonic)
     """When the database was last asked whether the verdict exists."""
@@ -316,9 +311,7 @@ class CallGate:
     def __init__(self, health: Health) -> None:
         self.health = health
         self.held = BlockedKeys[str](RunHeldError)
-        """Held runs, by run id."""
         self.batched = BlockedKeys[tuple[str, str]](BatchedItemError)
-        """Models that are asked in batches, by run id and model."""
         self._stopping = asyncio.Event()
 
     def stop(self) -> None:

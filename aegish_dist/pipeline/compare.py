@@ -170,7 +170,6 @@ def _gated(pair: ComparedPair, asked: Question) -> PairGate:
 
 
 def _chosen(run: Run, models: Sequence[str]) -> list[str]:
-    """Return the models of a run that were named, each once; all when none was."""
     asked = [spec.id for spec in run.models]
     for model in models:
         if model not in asked:
@@ -181,7 +180,6 @@ def _chosen(run: Run, models: Sequence[str]) -> list[str]:
 
 
 def _common(runs: Sequence[Run], models: Sequence[str]) -> list[str]:
-    """Return the models that were named, or that all runs ask."""
     of_runs = [_chosen(run, models) for run in runs]
     found = [model for model in of_runs[0] if all(model in others for others in of_runs)]
     if not found:

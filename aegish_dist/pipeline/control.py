@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 
 
 POLL_S = 0.25
-"""Seconds between two looks at the workers, the queues or the store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +63,7 @@ class RunOutcome:
     items: int = 0
     """Items enqueued for workers elsewhere; of a retry, those that are asked again."""
     generation: int | None = None
-    """Number of the retry; None when nothing is asked again."""
     held_before: RunPause | None = None
-    """Why it was held already; None: it was not."""
     held: RunPause | None = None
     """Why it is held now; None: it is not, as nothing is missing."""
 
@@ -213,7 +210,6 @@ def enqueue_stored(
 
 
 def _probe_parked(workspace: Workspace, run: Run) -> None:
-    """Have parked models of a run called at once instead of at their next probe."""
     from aegish_dist.ratelimit.shared_limiter import probe_now  # noqa: PLC0415
 
     if (url := workspace.settings.shared_limiter_url) is not None:
@@ -281,7 +277,6 @@ def release_run(engine: Engine, run: Run) -> None:
 
 
 LOOK_S = 0.1
-"""Seconds between two looks at what workers hold."""
 NOTE_AFTER_S = 3.0
 """Seconds after which a wait is worth a note."""
 
@@ -303,7 +298,6 @@ def await_calls(engine: Engine, run: Run, observer: Observer) -> None:
 
 
 PATIENCE_S = 60.0
-"""Seconds to wait for a worker that takes items."""
 
 
 def finish(workspace: Workspace, run: Run, observer: Observer) -> RunStatus:

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from aegish_dist.pipeline.workspace import Workspace
 
 MOST_NAMED = 3
-"""Models that wait and are named one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +135,6 @@ def _fleet(engine: Engine) -> Fleet:
 SKEW_S = 2.0
 """Seconds between clocks from which times and leases are wrong; reports take milliseconds."""
 FULL = 0.8
-"""Share of a limit from which it is nearly met."""
 OLD_TRANSACTION_S = 3600
 OLD_IDS = 1_000_000_000
 """Half of the ids after which PostgreSQL refuses to write."""
@@ -149,7 +147,6 @@ _NAMES = {
     "broker": ("AEGISH_DIST_BROKER_URL", "the broker's Redis"),
     "limits": ("AEGISH_DIST_LIMITER_URL", "the limiter's Redis"),
 }
-"""Setting and name of a Redis, by its part."""
 
 
 def examine_fleet(engine: Engine, app: Celery | None, limiter_url: str | None) -> list[Check]:

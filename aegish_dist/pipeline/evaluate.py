@@ -71,7 +71,6 @@ class Attempt:
     caller: Caller
     clock: ItemClock
     is_wanted: Callable[[], bool]
-    """Whether the broker still counts a message of it as delivered to this worker."""
 
 
 class Evaluator:
@@ -100,9 +99,7 @@ class Evaluator:
         self._caller = caller
         self._gate = CallGate(health)
         self.stop = self._gate.stop
-        """Begins no further call; calls in flight go on."""
         self.held = self._gate.held
-        """Runs of which no call may begin."""
         self.batched = self._gate.batched
         """Models, by run id, of which a call may begin only for items given up by batches."""
         self._worker = worker
@@ -110,9 +107,7 @@ class Evaluator:
         self._unserved: set[str] = set()
         self._held: dict[Item, asyncio.Future[None] | None] = {}
         self.failing = FailingItems()
-        """Items held whose calls have failed so far."""
         self.in_flight: Counter[tuple[str, str]] = Counter()
-        """Items held, by run id and model."""
         self.begun: set[tuple[str, str]] = set()
         """Run id and model of the items that were begun since a reader took them out."""
 
@@ -158,7 +153,6 @@ class Evaluator:
                 del self.in_flight[key]  # the run may have ended
 
     async def _end_of(self, item: Item) -> None:
-        """Wait for the first copy of an item, and end as it does."""
         copies = self._held[item]
         if copies is None:
             copies = self._held[item] = asyncio.get_running_loop().create_future()
@@ -283,7 +277,6 @@ class Evaluator:
     async def _decide(
         self, of: Attempt, failure: Failure, first_call: int
     ) -> GiveUp | RetryAfter | Step:
-        """Decide what follows a failure, with as much evidence as that takes."""
         within_s = math.inf
         if failure.kind.proof is Proof.CIRCUIT_CLOSED:
             # Answers of the time before the provider went silent prove nothing.
@@ -314,7 +307,6 @@ class Evaluator:
 
 
 def _end_copies(copies: "asyncio.Future[None] | None", error: BaseException | None) -> None:
-    """Have the copies of a message end as the first one did."""
     if copies is None or copies.done():
         return
     if error is None:

@@ -17,7 +17,6 @@ from aegish_dist.db.runs import load_run
 from aegish_dist.errors import OpinionError
 
 ALL = "all"
-"""Stands for every rule set that has a name."""
 
 
 def load_opinion(

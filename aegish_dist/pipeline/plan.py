@@ -33,9 +33,7 @@ if TYPE_CHECKING:
 
 
 ASSUMED_CALL_S = 2.0
-"""Seconds that a call is taken to last, for the least duration of a run."""
 NAMED = 3
-"""Models that a message names; the others are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +52,6 @@ class Request:
     """Times that every sample is asked; None: once, or as often as the run has asked it."""
     prompt: str = "guard"
     cot: bool = False
-    """Whether the prompt asks for step-by-step reasoning first."""
     name: str = ""
     keys_on_workers: bool = False
     """Whether the API keys are elsewhere, so that a missing one stops nothing here."""
@@ -80,7 +77,6 @@ class RunPlan:
     batch_after_s: float | None = None
     """Seconds after which the run is asked in batches; None: never."""
     base_run: Run | None = None
-    """The run that is extended; None for a new run."""
     base_lengths: Sequence[int] = ()
     """Length in characters of each command that `base_run` asks already."""
 
@@ -318,7 +314,6 @@ def _cost(estimated: RunEstimate, timed: Sequence[ModelSpec], calls: int) -> str
 
 
 def _batches(plan: RunPlan, after_s: float) -> str:
-    """Return a line about which calls are batched, when they are answered, and what that saves."""
     here = [spec.id for spec in plan.models if not takes_batches(spec)]
     apart = f" ({', '.join(here)}: live)" if here else ""
     window = f"each answered within {BATCH_WINDOW_S // HOUR_S} hours{apart}"

@@ -48,14 +48,12 @@ class PilotPlan:
     run: Run
     opinion: Opinion
     models: tuple[str, ...]
-    """One model; or a baseline and a candidate."""
     goal: Goal
     value: float
     """The score, or the difference of scores, of the pilot."""
     variance: SplitVariance
     plan: RepeatPlan
     tallies: tuple[ModelTally, ...]
-    """By model, what its calls took in the pilot."""
 
     def costs(self, design: Design) -> list[PlannedCost]:
         return [_cost(each, design.calls) for each in self.tallies]

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from aegish_dist.providers.session import ProviderSession
 
 WARN_DAYS = 60
-"""Days before its retirement from which a model is warned about."""
 PROBE_COMMAND = "echo ok"
 REFUSALS = frozenset(
     {ErrorClass.AUTH, ErrorClass.QUOTA, ErrorClass.NOT_FOUND, ErrorClass.BAD_REQUEST}
@@ -39,11 +38,9 @@ class ModelCheck:
     ok: bool
     detail: str
     latency_ms: float | None
-    """None when it was not called."""
     refused: bool = False
     """Whether all calls of a run would fail in the same way."""
     remedy: str = ""
-    """The change that the refusal names, if any."""
 
 
 def check_before_calls(
@@ -79,7 +76,6 @@ def check_before_calls(
 def _require_keys(
     workspace: Workspace, models: Sequence[ModelSpec], request: Request, observer: Observer
 ) -> None:
-    """Refuse models that cannot be called from here, in a table when there are several."""
     refusals = [
         (spec.id, refusal)
         for spec in models
@@ -101,7 +97,6 @@ def _require_keys(
 
 
 def _warn_by_catalog(workspace: Workspace, plan: RunPlan, observer: Observer) -> None:
-    """Note which models have retired or soon will, and which take no temperature."""
     today = datetime.now(UTC).date()
     for spec in plan.asked:
         entry = workspace.catalog.entry(spec.id)

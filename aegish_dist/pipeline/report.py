@@ -38,7 +38,6 @@ class ReportPart(StrEnum):
 
     COMPARISON = "comparison"
     BY_CATEGORY = "comparison by category"
-    """The detection rates of those pairs by category, too."""
     FAILURE_TIMES = "failure times"
 
 
@@ -123,7 +122,6 @@ def _snapshot(
 def _failures(
     model: str, attempts: Sequence[FailedCalls], unanswered: Mapping[ErrorClass, int]
 ) -> list[FailureCount]:
-    """Return why calls to a model failed, the most verdicts first."""
     found = []
     for error_class in ErrorClass:
         kinds = [
@@ -145,7 +143,6 @@ def _failures(
 
 
 def _halted(run: Run, fleet: Fleet, snapshot: Snapshot) -> Iterator[Halted]:
-    """Yield the models that lack verdicts and are not called, with the reason."""
     entries = {entry["model"]: entry for entry in snapshot.document["models"]}
     spent = {
         model: Decimal(str(entry["cost"]["total_usd"] or 0)) for model, entry in entries.items()

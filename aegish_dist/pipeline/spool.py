@@ -36,7 +36,6 @@ LEFT_OVER = "answers"
 REFUSED = "refused"
 """Begins the name of a file whose rows the database has refused."""
 GROUP = 500
-"""Lines per statement."""
 MAX_LINE_BYTES = 2**26
 """More than an answer can take: a body of 1 MiB, escaped, with the errors of ten attempts."""
 MAX_DAMAGED = 1000
@@ -48,10 +47,8 @@ class Recovered:
     stored: int
     present: int
     damaged: int
-    """Lines that cannot be stored; they are kept in a file of their own."""
     kept: Path | None
     problem: str | None
-    """The first of these lines, and why."""
 
 
 def spool(folder: Path, group: Sequence[Evaluated], kind: str = LEFT_OVER) -> Path:

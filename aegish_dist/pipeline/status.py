@@ -42,7 +42,6 @@ from aegish_dist.pipeline.batches.budget import is_out_of_money
 RATE_WINDOW_S = 15.0
 """Seconds over which verdicts per second are taken."""
 LAST_ERRORS = 8
-"""Kinds of failed calls that a status names."""
 
 
 def run_status(engine: Engine, run_id: str) -> RunStatus:
@@ -158,7 +157,6 @@ class _RunFacts:
     batches: Mapping[str, BatchTotals]
     """Batches of the models that are asked so, now or later."""
     over: Collection[str]
-    """Models that have spent what they may."""
 
 
 def _model_status(facts: _RunFacts, model: str) -> ModelStatus:

@@ -226,7 +226,6 @@ def _write_records(
     opinion: Opinion,
     opened: Callable[[str], IO[bytes]],
 ) -> None:
-    """Write the lines of all models, and each model's record, which has their hash."""
     entries = sorted(ranked_entries(snapshot.document), key=lambda each: each.model)
     names = {each.model: record_identity(snapshot, each.model) for each in entries}
     files = {model: _Lines(partial(opened, name.samples_path)) for model, name in names.items()}

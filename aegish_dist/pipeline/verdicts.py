@@ -257,7 +257,6 @@ class Reparsed:
     updated: int
     """Verdicts of which any parsed column changed, if only the parser's version."""
     changed: tuple[ChangedVerdict, ...]
-    """Those whose outcome changed, by model and key."""
     pruned: int = 0
     """Verdicts that keep what was read in them, as their completions were deleted."""
 
@@ -299,7 +298,6 @@ def reparse_run(
 
 
 def _read(answer: StoredAnswer) -> Reading | None:
-    """Read a completion; None when that gives what is stored."""
     found = judge(Completion(answer.text))
     reading = Reading(found.outcome, found.reason, found.confidence, found.parser_version)
     return None if reading == answer.reading else reading

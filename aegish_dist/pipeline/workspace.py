@@ -36,7 +36,6 @@ class Workspace:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        """Checked settings of this process."""
 
     @cached_property
     def database_url(self) -> str:

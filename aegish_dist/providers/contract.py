@@ -12,7 +12,6 @@ from aegish_dist.core.run import COMMAND_SLOT, Prompt
 from aegish_dist.core.verdict import Completion
 
 Observer = Callable[[RateHint], None]
-"""Called with the rate limits that a response states."""
 
 
 class ModelClient(Protocol):

@@ -130,7 +130,6 @@ def _reset_s(text: str | None, headers: Mapping[str, str]) -> float | None:
 
 
 MESSAGE_LENGTH = 300
-"""An error message is cut to this many characters."""
 
 FILTER_CODES = frozenset(
     {"content_filter", "content_policy_violation", "cyber_policy", "ResponsibleAIPolicyViolation"}

@@ -230,7 +230,6 @@ class HttpClient:
         self._codec = codec
         self._template_of = template_of
         self.route = route
-        """Where and how requests travel."""
         self._observe = observe
         self._read = MaskedReader(key)
 

@@ -12,7 +12,6 @@ from aegish_dist.core.text import clean_json
 from aegish_dist.errors import ProviderError
 
 LABEL_LENGTH = 200
-"""Ids and names longer than this are cut."""
 MAX_COUNT = 2**53
 """Larger token counts are nonsense and would not fit the store when summed."""
 

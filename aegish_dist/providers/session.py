@@ -55,7 +55,6 @@ DENYLIST = {
 }
 """Rules of the keyword guard, which blocks a command that matches one: name to pattern."""
 Judgement = tuple[Outcome, str, float]
-"""Action, reason and confidence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +162,6 @@ class ProviderSession:
 def _calls(
     spec: ModelSpec, prompt: Prompt, parameters: CallParameters, key: SecretStr | None
 ) -> tuple[Codec, Callable[[int], RequestTemplate], Route, str | None]:
-    """Return everything that a client of a model over the network needs."""
     if spec.wire.http is None:
         what = "a baseline" if spec.wire is WireFormat.BASELINE else "imported"
         raise CatalogError(f"model '{spec.id}' is {what} and cannot be called over the network")

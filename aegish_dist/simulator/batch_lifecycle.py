@@ -63,13 +63,11 @@ ENDED = frozenset(
 @dataclass(frozen=True, slots=True)
 class NamedRequest:
     name: str
-    """Its name within the batch, by the client."""
     chat: ChatRequest | ErrorAnswer
     """The request; an error when it is not valid, which fails this request alone."""
 
 
 RequestOutcome = Completion | ErrorAnswer | Unanswered
-"""The end of one request of a batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +112,6 @@ class SimulatedBatch:
     limit: float = 1.0
     """Part of its time after which no request is begun, in [0, 1]."""
     facts: dict[str, Any] = field(default_factory=dict)
-    """Facts that its dialect repeats in each description: metadata, input file."""
     phase: BatchPhase = BatchPhase.VALIDATING
     cancelled_s: float | None = None
     ended_s: float | None = None
@@ -172,7 +169,6 @@ class BatchAnswer:
 
     name: str
     model: str
-    """Model that it asks; empty when it is not valid."""
     moment: float
     """Part of the batch's time after which it is answered, in (0, 1)."""
     outcome: Completion | ErrorAnswer
@@ -281,7 +277,6 @@ class BatchRunner:
             batch.size = len(batch.requests)
 
     async def _answer(self, batch: SimulatedBatch) -> BatchPhase:
-        """Answer the requests until the batch is due or cancelled; return the phase it ends in."""
         asked = _in_slices(batch.requests)
         answers = [self.ask(request, batch.wire) async for request in asked]
         answers.sort(key=lambda answer: answer.moment)

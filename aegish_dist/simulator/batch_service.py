@@ -79,7 +79,6 @@ class BatchService:
     async def _serve(
         self, endpoint: Endpoint, replies: "Replies", call: "BatchCall"
     ) -> web.StreamResponse:
-        """Carry out a request and respond, or do as its fault says."""
         exchange = call.exchange
         # The address of an upload that was begun is a key in itself: clients send no other there.
         begun = call.request.query.get("upload_id") in call.store.uploads

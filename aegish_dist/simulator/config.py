@@ -62,24 +62,19 @@ class Fault(StrEnum):
     """One way for a call to fail."""
 
     RATE_LIMIT = "rate_limit"
-    """429 with Retry-After."""
     SERVER_ERROR = "server_error"
     OVERLOADED = "overloaded"
-    """503, or 529 where the provider says so."""
     AUTH = "auth"
     QUOTA = "quota"
     NOT_FOUND = "not_found"
-    """404: no such model."""
     HANG = "hang"
     RESET = "reset"
     """The connection is reset in the middle of the body."""
     TRUNCATED = "truncated"
     """The connection is closed before Content-Length is reached."""
     MALFORMED = "malformed"
-    """HTTP 200 with broken JSON."""
     EMPTY = "empty"
     CONTENT_FILTER = "content_filter"
-    """The provider withholds the answer, in its own way."""
     TOKEN_LIMIT = "token_limit"  # noqa: S105  # nosec B105 # tokens of text
     """Hidden reasoning used up the output tokens; no text."""
 
@@ -224,7 +219,6 @@ class BatchPlan:
     hang_s: float = 600.0
     """Seconds after which a request without an answer is cut off."""
     share: float = 0.5
-    """Price of an answer in a batch as a share of the live price."""
     requests: dict[RequestFault, float] = field(default_factory=dict)
     """Probability of each fault per request; together at most 1."""
     ends: dict[EndFault, float] = field(default_factory=dict)
@@ -306,7 +300,6 @@ class ModelConfig:
     """Faults in order of arrival, None for an answer, then answers for ever; replaces chance."""
     price: Tariff | None = None
     persona: str | None = None
-    """Name of the persona it plays; None lets the model's name decide."""
 
     def __post_init__(self) -> None:
         if self.persona is not None and self.persona not in PERSONAS:
@@ -328,7 +321,6 @@ class SimulatorConfig:
     """Service time; None leaves it to each persona, and to nothing in a replay."""
     faults: FaultPlan = field(default_factory=FaultPlan)
     rate_limit: RateLimit | None = None
-    """Requests accepted per model; None for no limit."""
     batches: BatchPlan = field(default_factory=BatchPlan)
     price: Tariff = field(default_factory=Tariff)
     models: Mapping[str, ModelConfig] = field(default_factory=dict)
@@ -351,7 +343,6 @@ def read_scenario(path: Path) -> SimulatorConfig:
 
 
 def _build(kind: Callable[..., T], table: Struct) -> T:
-    """Build the simulator's record from the keys that a table gives."""
     return kind(
         **{
             key: _read(key, _FORMS[key][1] if key in _FORMS else _as_given, value)
@@ -390,7 +381,6 @@ def _faults(table: dict[str, float]) -> FaultPlan:
 
 
 def _table(kind: Any, *hidden: str) -> Any:
-    """Return the type of the table in a file that stands for a record."""
     types = {name: form for name, form in get_type_hints(kind).items() if name not in hidden}
     types |= {name: _FORMS[name][0] for name in types.keys() & _FORMS.keys()}
     required = {each.name for each in fields(kind) if each.default is each.default_factory}

@@ -41,7 +41,6 @@ class ErrorAnswer:
     message: str | None = None
     param: str | None = None
     retry_after_s: float | None = None
-    """Seconds that the client is asked to wait; None to ask nothing."""
 
 
 def refusal(words: str, param: str | None = None) -> ErrorAnswer:
@@ -76,7 +75,6 @@ class ErrorForm:
 class Call:
     id: str
     now_s: float
-    """Unix time in seconds."""
 
 
 class Dialect(Protocol):
@@ -181,7 +179,6 @@ def usage_of(chat: ChatRequest, output_chars: int, reasoning_tokens: int) -> Usa
 
 
 UNREADABLE = frozenset({Fault.RESET, Fault.TRUNCATED, Fault.MALFORMED})
-"""Faults that keep an answer from the client."""
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 _JSON = {"Content-Type": "application/json"}
 # ASCII escapes carry any Unicode, U+0000 and lone surrogates included.

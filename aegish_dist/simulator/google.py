@@ -378,7 +378,6 @@ def _delete(batch: SimulatedBatch, call: BatchCall) -> Reply:
 
 
 def _operation(batch: SimulatedBatch, _call: BatchCall) -> dict[str, Any]:
-    """Describe a batch as a long-running operation, with its results once it has ended."""
     name = f"batches/{batch.id}"
     metadata: dict[str, Any] = {
         "@type": f"{_TYPE}GenerateContentBatch",

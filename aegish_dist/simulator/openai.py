@@ -217,7 +217,6 @@ async def _upload(call: BatchCall) -> Reply:
 
 
 async def _form(call: BatchCall) -> tuple[dict[str, bytes], str]:
-    """Read a form to its end; return its fields and the name of its file."""
     fields: dict[str, bytes] = {}
     name, is_too_large = "", False
     reader = MultipartReader(call.request.headers, call.request.content)

@@ -31,7 +31,6 @@ class Draws(NamedTuple):
     form: float
     fence: float
     think: float
-    """Whether a section of reasoning precedes the answer."""
     confidence: float
     latency: float
     length: float
@@ -102,7 +101,6 @@ _REST = r"[^;\n]*"
 
 
 Judgement = tuple[Outcome, str]
-"""Action of the guard about a command, and its reason."""
 
 
 _RULES = {
@@ -188,15 +186,11 @@ class Persona:
     """Service time, used where the configuration names none."""
     format_error: float = 0.0
     fenced: float = 0.0
-    """Probability of a fenced code block around the JSON."""
     thinks: float = 0.0
-    """Probability of a `<think>` section before the answer."""
     reasoning_tokens: int = 0
     """Hidden reasoning of a middling answer, in tokens."""
     confidence_low: float = 0.8
-    """The least confidence it states when right."""
     confidence_high: float = 0.99
-    """The most confidence it states when right."""
     doubt: float = 0.1
     """Difference by which its stated confidence is lower when wrong."""
     wobble: float = 0.05
@@ -295,7 +289,6 @@ def compose(persona: Persona, command: str, draws: Draws) -> str:
 
 
 def _slip(persona: Persona, ideal: Outcome, skill: float) -> Outcome:
-    """Let the persona depart from the ideal judgement as often as its data say."""
     if ideal is Outcome.BLOCK:
         worse, milder = (persona.miss, Outcome.ALLOW), (persona.hedge, Outcome.WARN)
     else:

@@ -45,7 +45,6 @@ log = get_logger(__name__)
 
 
 OpenClient = Callable[[ModelSpec, Prompt, CallParameters, SecretStr | None], BatchClient]
-"""Prepares the client for a model, prompt, parameters and key."""
 
 POLL_S = 1.0
 """Seconds between two looks for due batches, at most: a query of one small index."""
@@ -143,7 +142,6 @@ class BatchKeeper:
             self._steps[batch.id] = asyncio.create_task(self._advance(batch))
 
     def _callable(self, models: list[BatchingModel]) -> list[BatchingModel]:
-        """Return the models that this worker has the key and the permission for."""
         credentials = self._credentials.now()
         return [
             each

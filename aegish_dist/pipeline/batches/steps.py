@@ -91,11 +91,9 @@ class BatchContext:
     executor: Executor
     """Executor of its transactions; the event loop does not block."""
     publish: Callable[[Sequence[Item]], Awaitable[None]]
-    """Puts items into the queues of live calls; raises `QueueError`."""
     worker: str
     pace: BatchPace
     work: "WorkerMetrics | None" = None
-    """Counts stored verdicts; None: nothing does."""
 
     async def ask(self, query: Callable[[Session], T]) -> T:
         """Return the result of a transaction, which is made again while the database is away.
@@ -198,7 +196,6 @@ class BatchStep:
         return await self.context.ask(query)
 
     async def _write(self, **values: object) -> None:
-        """Write columns of the batch, which this worker keeps."""
         await self._ask(lambda session: write(session, self.batch, self.context.worker, **values))
 
     async def _give_back(self, due_in_s: float, **values: object) -> None:
@@ -243,7 +240,6 @@ class BatchStep:
         give_back(session, self.batch, self.context.worker, 0, **ended)
 
     async def _named(self, name: str, due_in_s: float, **values: object) -> None:
-        """Give back a batch whose name at the provider is known."""
         await self._give_back(
             due_in_s,
             state=BatchState.IN_PROGRESS.value,
@@ -379,7 +375,6 @@ class BatchStep:
         return replace(verdict, worker=self.context.worker, created_at=datetime.now(UTC))
 
     async def _store(self, verdicts: Sequence[tuple[BatchItem, Verdict]]) -> None:
-        """Insert verdicts; those that are there already stay."""
         model_id = self.batch.run_model_id
         keyed = [
             (VerdictKey(model_id, item.sample_key, item.epoch, item.generation), verdict)

@@ -13,7 +13,6 @@ LIMITS = BatchLimits(requests=50_000, bytes=199_000_000)
 """50,000 requests and 200 MB, the form around the file included."""
 ENDPOINT = "/v1/chat/completions"
 METADATA = "aegish_dist_batch"
-"""Name of the metadata that holds the token."""
 ENDED = frozenset({"completed", "failed", "expired", "cancelled"})
 UNANSWERED = {
     "batch_expired": Unanswered.EXPIRED,

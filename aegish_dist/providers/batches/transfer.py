@@ -41,11 +41,8 @@ MAX_REPLY_BYTES = 8 * 2**20
 MAX_LINE_BYTES = MAX_BODY_BYTES + 2**14
 """Longest line of results: the longest answer to a live call, and its envelope."""
 PAGE_SIZE = 100
-"""Batches per page: the most that each provider gives."""
 MAX_PAGES = 500
-"""Pages after which a list is taken to be endless."""
 CLOCK_SLACK = timedelta(minutes=15)
-"""By how much the clocks of provider and store may differ."""
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
@@ -123,7 +120,6 @@ class Transfer:
         return reply
 
     def _check(self, reply: Reply) -> None:
-        """Raise the error of a response that is one."""
         if reply.succeeded:
             return
         payload = self._read.error_payload(reply)
@@ -290,7 +286,6 @@ class BatchClient(ABC):
     def _body(
         self, token: str, requests: Iterable[BatchRequest], start: bytes = b"", end: bytes = b""
     ) -> Body:
-        """Return the body that holds these requests, between a start and an end."""
         kept, separator = tuple(requests), self.envelope.separator
 
         def pieces() -> Iterator[bytes]:
