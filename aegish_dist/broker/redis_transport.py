@@ -77,6 +77,8 @@ class Channel(virtual.Channel):
         """Seconds after the last renewal at which a message is requeued."""
         self.sweep_s: float = options.get("sweep_s", 5.0)
         """Seconds between searches for expired leases."""
+        # A renewal that is due while the channel rests would otherwise count as late.
+        self._rest_s = min(REST_S, self.lease_s / 10)
         self.queues: dict[str, bool] = {}
         """Queues that are consumed, in the order of their turns, and whether without
         acknowledgements."""
@@ -131,8 +133,9 @@ class Channel(virtual.Channel):
             self.qos.sweep()
             if monotonic() >= self._fetch_at:
                 self._fetch()
-        pause_s = self._fetch_at - monotonic() if self.queues else REST_S
-        return min(pause_s, REST_S if not self.qos.held and self.qos.settled else LONGEST_PAUSE_S)
+        pause_s = self._fetch_at - monotonic() if self.queues else self._rest_s
+        busy = self.qos.held or not self.qos.settled
+        return min(pause_s, LONGEST_PAUSE_S if busy else self._rest_s)
 
     def _fetch(self) -> None:
         if monotonic() >= self._ask_all_at:

@@ -371,6 +371,14 @@ def test_rescue(app: Any) -> None:
             assert elapsed_s > LEASE_S / 2
 
 
+def test_a_channel_at_rest_renews_in_time(app: Any) -> None:
+    """A renewal later than half a lease says that Redis was away: nothing counts as expired then."""
+    with Listener(app, A) as listener:
+        listener.run_for(LEASE_S)
+
+        assert listener.channel.turn() < LEASE_S / 4
+
+
 def test_a_late_acknowledgement(app: Any, server: redis.Redis) -> None:
     """A worker that was cut off for longer than its lease settles nothing that another one holds."""
     publish(app, items(5))
