@@ -142,6 +142,7 @@ RESTS_PER_REPORT = 3
 HOLD_INTERVAL_S = 0.2
 """Seconds between two looks whether runs are held: calls have to stop within a second."""
 ANNOUNCED_INTERVAL_S = 2.0
+"""Seconds between these looks where the database announces changes."""
 FORGET_S = 2.0
 """Seconds that a stopping worker waits for the removal of its heartbeat."""
 

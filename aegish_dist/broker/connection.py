@@ -30,6 +30,7 @@ PROBE = "aegish:probe"
 declared."""
 
 CLOSE_TIMEOUT_S = 1
+"""Seconds to wait for the broker while a failed connection is closed."""
 
 CONNECT_POLICY = {"max_retries": 2, "interval_start": 0.1, "interval_step": 0.2, "timeout": 5}
 """Retries of kombu for a command; seconds."""
@@ -163,6 +164,7 @@ class QueueReadings:
     """Messages that workers hold, over all queues; None where the broker does not show it."""
     unacknowledged_of: Mapping[str, float] = field(default_factory=dict)
     memory_bytes: int | None = None
+    """Memory that a Redis uses; None for another broker."""
     memory_max_bytes: int | None = None
     """Memory that it may use; 0: unbounded."""
 

@@ -55,6 +55,7 @@ class LeavingRun:
     run: Run
     size: archive.RunSize
     busy: str | None = None
+    """Why it cannot be deleted now; None when it can."""
     texts: archive.CompletionsSize | None = None
 
 
@@ -345,6 +346,7 @@ class Restored:
     completions: int | None
     """Completions that were put back; None where the whole run was added."""
     still_pruned: int
+    """Completions of the run that are missing all the same."""
 
 
 def restore_run(engine: Engine, folder: Path, observer: Observer = SILENT) -> Restored:

@@ -163,6 +163,7 @@ class FailingItems:
 
     def __init__(self) -> None:
         self.backing_off: Counter[tuple[str, str]] = Counter()
+        """Items that pause before their next call, by run id and model."""
         self.on_failure: Callable[[str, CallError], None] | None = None
         """Called with the model and each failed call; None: nothing counts them."""
         self._errors: dict[Item, list[CallError]] = {}
@@ -246,6 +247,7 @@ class ItemClock:
     backoff: float = 0.0
     """Pauses between attempts, and while verdicts cannot be stored."""
     service: float = 0.0
+    """Newest call, from the request to its end."""
     started: float = field(default_factory=time.monotonic)
     looked_up: float = field(default_factory=time.monotonic)
     """When the database was last asked whether the verdict exists."""
@@ -311,7 +313,9 @@ class CallGate:
     def __init__(self, health: Health) -> None:
         self.health = health
         self.held = BlockedKeys[str](RunHeldError)
+        """Held runs, by run id."""
         self.batched = BlockedKeys[tuple[str, str]](BatchedItemError)
+        """Models that are asked in batches, by run id and model."""
         self._stopping = asyncio.Event()
 
     def stop(self) -> None:

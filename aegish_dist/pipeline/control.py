@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
 
 POLL_S = 0.25
+"""Seconds between two looks at the workers, the queues or the store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,9 @@ class RunOutcome:
     items: int = 0
     """Items enqueued for workers elsewhere; of a retry, those that are asked again."""
     generation: int | None = None
+    """Number of the retry; None when nothing is asked again."""
     held_before: RunPause | None = None
+    """Why it was held already; None: it was not."""
     held: RunPause | None = None
     """Why it is held now; None: it is not, as nothing is missing."""
 
@@ -277,6 +280,7 @@ def release_run(engine: Engine, run: Run) -> None:
 
 
 LOOK_S = 0.1
+"""Seconds between two looks at what workers hold."""
 NOTE_AFTER_S = 3.0
 """Seconds after which a wait is worth a note."""
 
@@ -298,6 +302,7 @@ def await_calls(engine: Engine, run: Run, observer: Observer) -> None:
 
 
 PATIENCE_S = 60.0
+"""Seconds to wait for a worker that takes items."""
 
 
 def finish(workspace: Workspace, run: Run, observer: Observer) -> RunStatus:

@@ -99,6 +99,7 @@ class Evaluator:
         self._caller = caller
         self._gate = CallGate(health)
         self.stop = self._gate.stop
+        """Begins no further call; calls in flight go on."""
         self.held = self._gate.held
         self.batched = self._gate.batched
         """Models, by run id, of which a call may begin only for items given up by batches."""
@@ -108,6 +109,7 @@ class Evaluator:
         self._held: dict[Item, asyncio.Future[None] | None] = {}
         self.failing = FailingItems()
         self.in_flight: Counter[tuple[str, str]] = Counter()
+        """Items held, by run id and model."""
         self.begun: set[tuple[str, str]] = set()
         """Run id and model of the items that were begun since a reader took them out."""
 

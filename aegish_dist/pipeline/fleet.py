@@ -199,6 +199,7 @@ COUNTING_SHARE = 0.02
 """Share of the time that counting the verdicts of open runs may take: large ones are counted less
 often."""
 COUNTING_INTERVAL_S = 15.0
+"""Seconds between two counts at least."""
 KEPT_S = 60.0
 """Seconds that a reading is shown without a newer one."""
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from aegish_dist.providers.session import ProviderSession
 
 WARN_DAYS = 60
+"""Days before its retirement from which a model is warned about."""
 PROBE_COMMAND = "echo ok"
 REFUSALS = frozenset(
     {ErrorClass.AUTH, ErrorClass.QUOTA, ErrorClass.NOT_FOUND, ErrorClass.BAD_REQUEST}
@@ -38,6 +39,7 @@ class ModelCheck:
     ok: bool
     detail: str
     latency_ms: float | None
+    """None when it was not called."""
     refused: bool = False
     """Whether all calls of a run would fail in the same way."""
     remedy: str = ""

@@ -47,6 +47,7 @@ class Recovered:
     stored: int
     present: int
     damaged: int
+    """Lines that cannot be stored; they are kept in a file of their own."""
     kept: Path | None
     problem: str | None
 

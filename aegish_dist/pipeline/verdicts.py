@@ -298,6 +298,7 @@ def reparse_run(
 
 
 def _read(answer: StoredAnswer) -> Reading | None:
+    """Read a completion; None when that gives what is stored."""
     found = judge(Completion(answer.text))
     reading = Reading(found.outcome, found.reason, found.confidence, found.parser_version)
     return None if reading == answer.reading else reading

@@ -198,6 +198,7 @@ async def _create(call: BatchCall) -> Reply:
 
 
 def _problem(entry: object, names: set[str]) -> str | None:
+    """Return why a request refuses the whole batch; None when it does not."""
     if not isinstance(entry, dict) or not isinstance(entry.get("params"), dict):
         return "params: Field required"
     name = entry.get("custom_id")

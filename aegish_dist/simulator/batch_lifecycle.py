@@ -112,6 +112,7 @@ class SimulatedBatch:
     limit: float = 1.0
     """Part of its time after which no request is begun, in [0, 1]."""
     facts: dict[str, Any] = field(default_factory=dict)
+    """Facts that its dialect repeats in each description: metadata, input file."""
     phase: BatchPhase = BatchPhase.VALIDATING
     cancelled_s: float | None = None
     ended_s: float | None = None
@@ -169,6 +170,7 @@ class BatchAnswer:
 
     name: str
     model: str
+    """Model that it asks; empty when it is not valid."""
     moment: float
     """Part of the batch's time after which it is answered, in (0, 1)."""
     outcome: Completion | ErrorAnswer

@@ -25,6 +25,7 @@ from aegish_dist.simulator.personas import (
 )
 
 VerdictsByCommand = Mapping[str, tuple[Verdict, ...]]
+"""A model's recorded verdicts by command, in the order of their epochs."""
 
 
 class Replay:

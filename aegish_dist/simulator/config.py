@@ -62,17 +62,21 @@ class Fault(StrEnum):
     """One way for a call to fail."""
 
     RATE_LIMIT = "rate_limit"
+    """429 with Retry-After."""
     SERVER_ERROR = "server_error"
     OVERLOADED = "overloaded"
+    """503, or 529 where the provider says so."""
     AUTH = "auth"
     QUOTA = "quota"
     NOT_FOUND = "not_found"
+    """404: no such model."""
     HANG = "hang"
     RESET = "reset"
     """The connection is reset in the middle of the body."""
     TRUNCATED = "truncated"
     """The connection is closed before Content-Length is reached."""
     MALFORMED = "malformed"
+    """HTTP 200 with broken JSON."""
     EMPTY = "empty"
     CONTENT_FILTER = "content_filter"
     TOKEN_LIMIT = "token_limit"  # noqa: S105  # nosec B105 # tokens of text
@@ -219,6 +223,7 @@ class BatchPlan:
     hang_s: float = 600.0
     """Seconds after which a request without an answer is cut off."""
     share: float = 0.5
+    """Price of an answer in a batch as a share of the live price."""
     requests: dict[RequestFault, float] = field(default_factory=dict)
     """Probability of each fault per request; together at most 1."""
     ends: dict[EndFault, float] = field(default_factory=dict)
@@ -300,6 +305,7 @@ class ModelConfig:
     """Faults in order of arrival, None for an answer, then answers for ever; replaces chance."""
     price: Tariff | None = None
     persona: str | None = None
+    """Name of the persona it plays; None lets the model's name decide."""
 
     def __post_init__(self) -> None:
         if self.persona is not None and self.persona not in PERSONAS:
@@ -321,6 +327,7 @@ class SimulatorConfig:
     """Service time; None leaves it to each persona, and to nothing in a replay."""
     faults: FaultPlan = field(default_factory=FaultPlan)
     rate_limit: RateLimit | None = None
+    """Requests accepted per model; None for no limit."""
     batches: BatchPlan = field(default_factory=BatchPlan)
     price: Tariff = field(default_factory=Tariff)
     models: Mapping[str, ModelConfig] = field(default_factory=dict)

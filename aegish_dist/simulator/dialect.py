@@ -41,6 +41,7 @@ class ErrorAnswer:
     message: str | None = None
     param: str | None = None
     retry_after_s: float | None = None
+    """Seconds that the client is asked to wait; None to ask nothing."""
 
 
 def refusal(words: str, param: str | None = None) -> ErrorAnswer:
@@ -75,6 +76,7 @@ class ErrorForm:
 class Call:
     id: str
     now_s: float
+    """Unix time in seconds."""
 
 
 class Dialect(Protocol):

@@ -48,6 +48,7 @@ class Stats:
     """Counters since the start, served at `/stats`; the simulator alone writes them."""
 
     requests: Counter[str] = field(default_factory=Counter)
+    """Valid requests per model, faults included."""
     faults: Counter[str] = field(default_factory=Counter)
     batch_faults: Counter[str] = field(default_factory=Counter)
     throttled: int = 0
@@ -177,7 +178,9 @@ class SimulatorServer:
     """A running simulated provider."""
 
     port: int
+    """TCP port on 127.0.0.1."""
     stats: Stats
+    """Its live counters; only to be read."""
 
     @property
     def url(self) -> str:

@@ -91,9 +91,11 @@ class BatchContext:
     executor: Executor
     """Executor of its transactions; the event loop does not block."""
     publish: Callable[[Sequence[Item]], Awaitable[None]]
+    """Puts items into the queues of live calls; raises `QueueError`."""
     worker: str
     pace: BatchPace
     work: "WorkerMetrics | None" = None
+    """Counts stored verdicts; None: nothing does."""
 
     async def ask(self, query: Callable[[Session], T]) -> T:
         """Return the result of a transaction, which is made again while the database is away.
@@ -375,6 +377,7 @@ class BatchStep:
         return replace(verdict, worker=self.context.worker, created_at=datetime.now(UTC))
 
     async def _store(self, verdicts: Sequence[tuple[BatchItem, Verdict]]) -> None:
+        """Insert verdicts; those that are there already stay."""
         model_id = self.batch.run_model_id
         keyed = [
             (VerdictKey(model_id, item.sample_key, item.epoch, item.generation), verdict)

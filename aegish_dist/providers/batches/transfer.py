@@ -42,7 +42,9 @@ MAX_LINE_BYTES = MAX_BODY_BYTES + 2**14
 """Longest line of results: the longest answer to a live call, and its envelope."""
 PAGE_SIZE = 100
 MAX_PAGES = 500
+"""Pages after which a list is taken to be endless."""
 CLOCK_SLACK = timedelta(minutes=15)
+"""By how much the clocks of provider and store may differ."""
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
