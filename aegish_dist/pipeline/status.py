@@ -6,7 +6,7 @@ time left by the rate of the last minute.
 
 import math
 import time
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -106,19 +106,18 @@ def _joint_state(models: tuple[ModelStatus, ...]) -> State:
 
 def _joined(stored: Iterable[FailedCalls], held: Iterable[FailedCalls]) -> tuple[FailedCalls, ...]:
     """Return failed calls by kind, those of items that workers hold included, the newest first."""
-    kinds: dict[tuple[object, ...], FailedCalls] = {}
+    kinds: defaultdict[tuple[object, ...], list[FailedCalls]] = defaultdict(list)
     for each in (*stored, *held):
-        key = (each.model, each.error_class, each.status)
-        other = kinds.get(key)
-        if other is None:
-            kinds[key] = each
-        else:
-            kinds[key] = replace(
-                max(other, each, key=lambda kind: kind.at),
-                calls=other.calls + each.calls,
-                calls_lately=other.calls_lately + each.calls_lately,
-            )
-    return tuple(sorted(kinds.values(), key=lambda kind: kind.at, reverse=True))
+        kinds[each.model, each.error_class, each.status].append(each)
+    joined = (
+        replace(
+            max(alike, key=lambda kind: kind.at),
+            calls=sum(kind.calls for kind in alike),
+            calls_lately=sum(kind.calls_lately for kind in alike),
+        )
+        for alike in kinds.values()
+    )
+    return tuple(sorted(joined, key=lambda kind: kind.at, reverse=True))
 
 
 def over_budget(run: Run, spent: Mapping[str, Decimal]) -> set[str]:

@@ -322,21 +322,14 @@ async def _in_slices(items: Iterable[Item]) -> AsyncIterator[Item]:
         yield item
 
 
-@dataclass(slots=True)
-class Upload:
-    """A file that arrives in parts."""
-
-    name: str
-    content: bytearray = field(default_factory=bytearray)
-
-
 class BatchStore:
     """The batches and files of one dialect; they end with the process."""
 
     def __init__(self, wire: WireFormat, plan: BatchPlan, runner: BatchRunner, seed: int) -> None:
         self.batches: dict[str, SimulatedBatch] = {}
         self.files: dict[str, StoredFile] = {}
-        self.uploads: dict[str, Upload] = {}
+        self.uploads: dict[str, tuple[str, bytearray]] = {}
+        """Name of each file that arrives in parts, and what has come of it."""
         self.wire = wire
         self._plan = plan
         self._runner = runner
@@ -352,7 +345,7 @@ class BatchStore:
     def begin_upload(self, name: str) -> str:
         """Begin to take a file in parts, and return the identifier of the upload."""
         id = self._new_id("upload")
-        self.uploads[id] = Upload(name)
+        self.uploads[id] = name, bytearray()
         return id
 
     def create(

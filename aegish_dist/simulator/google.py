@@ -230,13 +230,14 @@ async def _upload(call: BatchCall) -> Reply:
     content = await read_body(call.request.content, MAX_FILE_BYTES)
     if upload is None or content is None:
         return refusal("No such upload, or it is too large.")
-    if call.request.headers.get("X-Goog-Upload-Offset", "") != str(len(upload.content)):
+    name, received = upload
+    if call.request.headers.get("X-Goog-Upload-Offset", "") != str(len(received)):
         return refusal("The offset of the upload is not where it ended.")
-    upload.content += content
+    received += content
     if "finalize" not in call.request.headers.get("X-Goog-Upload-Command", ""):
         return BatchReply({}, {"X-Goog-Upload-Status": "active"})
     del call.store.uploads[call.request.query["upload_id"]]
-    file = call.store.add_file(upload.name, "UPLOADED", bytes(upload.content))
+    file = call.store.add_file(name, "UPLOADED", bytes(received))
     return BatchReply({"file": _file_body(file, call)}, {"X-Goog-Upload-Status": "final"})
 
 
