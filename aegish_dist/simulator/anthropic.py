@@ -96,11 +96,11 @@ def read(body: dict[str, Any], model: str) -> ChatRequest | ErrorAnswer:
     if (limit := as_limit(body["max_tokens"])) is None:
         return refusal("max_tokens: Input should be a valid integer")
     system = body.get("system", "")
-    read = read_messages(body["messages"], "content")
-    if isinstance(read, int):
-        return refusal(f"messages.{read}.content: Field required")
-    prompt_chars = len(text_of(system) or "") + read[1]
-    return ChatRequest(body["model"], read[0], prompt_chars, _cacheable_chars(system), limit)
+    found = read_messages(body["messages"], "content")
+    if isinstance(found, int):
+        return refusal(f"messages.{found}.content: Field required")
+    prompt_chars = len(text_of(system) or "") + found[1]
+    return ChatRequest(body["model"], found[0], prompt_chars, _cacheable_chars(system), limit)
 
 
 def answer_body(answer: Completion, call: Call) -> dict[str, Any]:

@@ -94,7 +94,12 @@ class Dialect(Protocol):
         """Validate a request."""
 
     def answer_body(self, answer: Completion, call: Call) -> dict[str, Any]:
-        """Return the body of HTTP 200; text that is None is sent as no content at all."""
+        """Return the body of HTTP 200.
+
+        Text that is None is sent as no content at all, empty text as an empty one. Without input
+        and output tokens no usage is reported. A recorded stop reason is sent as it is where the
+        format knows the word.
+        """
 
     def error_body(self, error: ErrorAnswer, call: Call) -> dict[str, Any]:
         """Return the body of an error, whose message is filled in."""
@@ -109,7 +114,7 @@ def dialect_of(wire: WireFormat) -> Dialect:
 
 
 def command_in(text: str) -> str:
-    """Return the command between tags, else after the lead of a message, else all of it."""
+    """Return the command between the tags, else after `Validate this command: `, else the text."""
     # A command may contain the tags; a line break just inside them belongs to the template.
     start, end = text.find(_OPENING) + len(_OPENING), text.rfind(_CLOSING)
     if len(_OPENING) <= start <= end:
@@ -153,7 +158,11 @@ def is_reported(usage: Usage) -> bool:
 def stop_word(
     answer: Completion, words: Mapping[StopKind, str], native: Collection[str]
 ) -> str | None:
-    """Return the stop reason in a provider's word; routers pass on others, which may stay."""
+    """Return the stop reason in a provider's own word.
+
+    A recorded reason from elsewhere is translated by its kind; without a translation it stays as it
+    is, since routers pass on all sorts of words.
+    """
     if answer.stop_kind is None or answer.stop_reason in native:
         return answer.stop_reason
     return words.get(answer.stop_kind, answer.stop_reason)

@@ -111,12 +111,12 @@ def read(body: dict[str, Any], model: str) -> ChatRequest | ErrorAnswer:
         return refusal("* GenerateContentRequest.contents: contents is not specified")
     system = body.get("systemInstruction", body.get("system_instruction"))
     system_chars = len(text_of(system.get("parts")) or "") if isinstance(system, dict) else 0
-    read = read_messages(contents, "parts", role="user")
-    if isinstance(read, int):
-        return refusal(f"* GenerateContentRequest.contents[{read}].parts: must not be empty")
+    found = read_messages(contents, "parts", role="user")
+    if isinstance(found, int):
+        return refusal(f"* GenerateContentRequest.contents[{found}].parts: must not be empty")
     config = body.get("generationConfig")
     limit = as_limit(config.get("maxOutputTokens")) if isinstance(config, dict) else None
-    return ChatRequest(model, read[0], system_chars + read[1], system_chars, limit)
+    return ChatRequest(model, found[0], system_chars + found[1], system_chars, limit)
 
 
 def answer_body(answer: Completion, call: Call) -> dict[str, Any]:

@@ -97,11 +97,11 @@ def read(body: dict[str, Any], model: str) -> ChatRequest | ErrorAnswer:
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
         return refusal("Missing required parameter: 'messages'.", "messages")
-    read = read_messages(messages, "content")
-    if isinstance(read, int):
-        field = f"messages[{read}].content"
+    found = read_messages(messages, "content")
+    if isinstance(found, int):
+        field = f"messages[{found}].content"
         return refusal(f"Invalid type for '{field}'.", field)
-    user, prompt_chars = read
+    user, prompt_chars = found
     limit = body.get("max_completion_tokens", body.get("max_tokens"))
     return ChatRequest(model, user, prompt_chars, prompt_chars - len(user), as_limit(limit))
 
