@@ -3,6 +3,8 @@
 The table of wire formats: each entry has its modules, and each fact in it names what exists.
 """
 
+import inspect
+from collections.abc import Callable
 from decimal import Decimal
 from typing import get_args
 
@@ -142,10 +144,23 @@ def test_the_facts_of_each_format_name_what_exists(wire: WireFormat, http: HttpA
     assert len(names) == (6 if pattern else 0)
 
 
+def parameters(owner: object, name: str) -> list[str]:
+    return [each for each in inspect.signature(getattr(owner, name)).parameters if each != "self"]
+
+
 @pytest.mark.parametrize("wire", HTTP_FORMATS)
-def test_each_format_has_a_codec_and_a_dialect_with_every_error(wire: WireFormat) -> None:
-    assert codec(wire) in CODECS
-    assert dialect_of(wire) in DIALECTS
+@pytest.mark.parametrize(("protocol", "find"), [(Codec, codec), (Dialect, dialect_of)])
+def test_each_format_has_a_codec_and_a_dialect(
+    wire: WireFormat, protocol: type, find: Callable[[WireFormat], object]
+) -> None:
+    module, functions = find(wire), {name for name in vars(protocol) if not name.startswith("_")}
+    assert functions | set(protocol.__annotations__) <= set(dir(module))
+    for name in functions:
+        assert parameters(module, name) == parameters(protocol, name)
+
+
+@pytest.mark.parametrize("wire", HTTP_FORMATS)
+def test_each_dialect_knows_a_form_of_every_error(wire: WireFormat) -> None:
     assert set(dialect_of(wire).ERRORS) == set(ErrorClass) - NOT_SERVED
 
 
