@@ -7,11 +7,12 @@ input.
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import compress, count
-from operator import add, not_
+from itertools import count, product
+from operator import add
+from re import finditer
 from typing import Generic, NamedTuple, TypeVar
 
 from aegish_dist.core.outcome import OutcomeDetails
@@ -161,9 +162,8 @@ class _Stratum(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Scored:
-    values: Sequence[int]  # places in the list of values; 0 is unscored
-    strata: Sequence[int]
-    """The same with its stratum: added to the values of another side, it counts a pair."""
+    values: str  # a character by sample: the place in the list of values; 0 is unscored
+    having: Mapping[int, int]  # by value, an integer with a bit for each sample that has it
     unscored: set[int]
     samples: Sequence[int]
     totals: Sequence[int]
@@ -192,8 +192,9 @@ class ScoredColumns(Generic[Key]):
             for kind in answers.kinds
         ]
         self._strata = list(dict.fromkeys(strata))
-        numbers = {stratum: number for number, stratum in enumerate(self._strata)}
-        self._stratum = [numbers[stratum] for stratum in strata]
+        of_kinds = [chr(self._strata.index(stratum)) for stratum in strata]
+        of_samples = "".join(map(of_kinds.__getitem__, answers.kind))
+        self._samples = _bits(of_samples, range(len(self._strata)))  # by place of a stratum
         self._first_codes = [kind * len(answers.findings) for kind in answers.kind]
         self._slots = _slots(answers.kinds, strata)
         self._slots_of_kinds = [
@@ -207,17 +208,16 @@ class ScoredColumns(Generic[Key]):
         """Return the samples that are scored on two sides."""
         of_a, of_b = self._side(a), self._side(b)
         found = self._clusters(of_a, of_b)
-        for code, samples in Counter(map(add, of_a.strata, of_b.values)).items():
-            code_of_a, of_value_b = divmod(code, len(self._values))
-            number, of_value_a = divmod(code_of_a, len(self._values))
-            value_a, value_b = self._values[of_value_a], self._values[of_value_b]
-            if value_a is None or value_b is None:
-                continue
-            stratum = self._strata[number]
-            for group in stratum.groups:
-                found[group].kinds[value_a, value_b] += samples
-                if not stratum.clustered:
-                    found[group].unclustered[value_a, value_b] += samples
+        for (value_a, with_a), (value_b, with_b) in product(
+            of_a.having.items(), of_b.having.items()
+        ):
+            with_both = with_a & with_b
+            for number, of_stratum in self._samples.items() if with_both else ():
+                stratum, samples = self._strata[number], (with_both & of_stratum).bit_count()
+                for group in stratum.groups if samples else ():
+                    found[group].kinds[value_a, value_b] += samples
+                    if not stratum.clustered:
+                        found[group].unclustered[value_a, value_b] += samples
         categories = {
             category: stratum
             for (_, category), stratum in found.items()
@@ -244,7 +244,10 @@ class ScoredColumns(Generic[Key]):
         """Return samples and sums by slot without the samples that one side alone has scored."""
         samples, totals_a, totals_b = list(a.samples), list(a.totals), list(b.totals)
         for place in a.unscored ^ b.unscored:
-            value_a, value_b = self._values[a.values[place]], self._values[b.values[place]]
+            value_a, value_b = (
+                self._values[ord(a.values[place])],
+                self._values[ord(b.values[place])],
+            )
             for slot in self._slots_of_kinds[self._answers.kind[place]]:
                 if value_a is not None:
                     samples[slot] -= 1
@@ -261,23 +264,28 @@ class ScoredColumns(Generic[Key]):
         return self._sides[side]
 
     def _score(self, codes: Sequence[int]) -> _Scored:
-        number, width = sum(map(len, self._slots.values())), len(self._values)
+        number = sum(map(len, self._slots.values()))
         samples, totals = [0] * number, [0] * number
-        place_of_value: dict[int, int] = {}
-        stratum_of: dict[int, int] = {}
+        value_of: dict[int, str] = {}
         for code, alike in Counter(codes).items():
             kind, way = divmod(code, len(self._answers.findings))
-            place_of_value[code] = place = self._worth[kind][way]
-            stratum_of[code] = (self._stratum[kind] * width + place) * width
-            value = self._values[place]
+            place = self._worth[kind][way]
+            value_of[code], value = chr(place), self._values[place]
             if value is not None:
                 for slot in self._slots_of_kinds[kind]:
                     samples[slot] += alike
                     totals[slot] += alike * value
-        values = list(map(place_of_value.__getitem__, codes))
-        strata = list(map(stratum_of.__getitem__, codes))
-        unscored = set(compress(count(), map(not_, values)))
-        return _Scored(values, strata, unscored, samples, totals)
+        values = "".join(map(value_of.__getitem__, codes))
+        scored = {place: value for place, value in enumerate(self._values) if value is not None}
+        having = {scored[place]: bits for place, bits in _bits(values, scored).items()}
+        unscored = {each.start() for each in finditer("\0", values)}
+        return _Scored(values, having, unscored, samples, totals)
+
+
+def _bits(column: str, places: Iterable[int]) -> dict[int, int]:
+    """Return, by place, an integer with a bit for each row of a column of places that has it."""
+    no = dict.fromkeys(map(ord, set(column)), "0")
+    return {place: int(column.translate({**no, place: "1"}), 2) for place in places if place in no}
 
 
 def _value(target: TrueLabel, findings: OutcomeDetails, rule: ScoringRule) -> int | None:
