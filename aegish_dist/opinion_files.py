@@ -15,7 +15,7 @@ from aegish_dist.core.sample import MAX_COMMAND_CHARS, MAX_LABEL_CHARS, TrueLabe
 from aegish_dist.core.scoring import RULES, Composite, ScoringRule
 from aegish_dist.core.text import printable
 from aegish_dist.errors import InputError, OpinionError
-from aegish_dist.inputs.checking import checked
+from aegish_dist.inputs.checking import checked, refuse
 from aegish_dist.inputs.documents import parse_toml, parts_of, read_text
 from aegish_dist.statistics.metrics import METRICS
 
@@ -48,8 +48,8 @@ class _Named(Struct, kw_only=True):
 
     def __post_init__(self) -> None:
         """Refuse a name that cannot be shown as it stands."""
-        if not self.name.strip() or printable(self.name) != self.name:
-            raise InputError("must be of visible characters", field="name")
+        visible = self.name.strip() and printable(self.name) == self.name
+        refuse((not visible, "name", "must be of visible characters"))
 
 
 @contextmanager
@@ -175,15 +175,13 @@ def read_targets(path: Path) -> Targets:
     with _naming(path):
         file = checked(_read_document(path), _TargetsFile)
         for metric, value in file.least.items():
-            problem = None
-            if metric in LESS_IS_BETTER:
-                problem = "is a metric of which less is better; it has no least value"
-            elif metric not in TARGET_METRICS:
-                problem = f"unknown metric; known are {', '.join(TARGET_METRICS)}"
-            elif not 0 <= value <= 1:
-                problem = "must be from 0 to 1"
-            if problem is not None:
-                raise InputError(problem, field=f"least.{metric}")
+            less = "is a metric of which less is better; it has no least value"
+            unknown = f"unknown metric; known are {', '.join(TARGET_METRICS)}"
+            refuse(
+                (metric in LESS_IS_BETTER, f"least.{metric}", less),
+                (metric not in TARGET_METRICS, f"least.{metric}", unknown),
+                (not 0 <= value <= 1, f"least.{metric}", "must be from 0 to 1"),
+            )
         return Targets(file.name, file.version, MappingProxyType(file.least))
 
 
@@ -206,18 +204,19 @@ class _Change(Struct, forbid_unknown_fields=True, kw_only=True):
     author: LabelText | None = None
 
     def __post_init__(self) -> None:
-        if self.sample is None and self.command is None:
-            raise InputError("is missing; give the sample's id, or its `command`", field="sample")
-        if self.sample is not None and not _SAMPLE_ID.fullmatch(self.sample):
-            raise InputError("must be an id, 16 hexadecimal digits", field="sample")
-        if self.action == "relabel" and self.target is None:
-            raise InputError("is missing; give the right label", field="target")
-        if self.action == "exclude" and self.target is not None:
-            raise InputError("must not be given of a sample that is excluded", field="target")
-        if self.category is not None and self.target is not TrueLabel.MALICIOUS:
-            raise InputError("may be given of malicious samples alone", field="category")
-        if not self.reason.strip():
-            raise InputError("must not be empty", field="reason")
+        unnamed = self.sample is None and self.command is None
+        odd_id = self.sample is not None and not _SAMPLE_ID.fullmatch(self.sample)
+        unlabelled = self.action == "relabel" and self.target is None
+        overlabelled = self.action == "exclude" and self.target is not None
+        harmless = self.category is not None and self.target is not TrueLabel.MALICIOUS
+        refuse(
+            (unnamed, "sample", "is missing; give the sample's id, or its `command`"),
+            (odd_id, "sample", "must be an id, 16 hexadecimal digits"),
+            (unlabelled, "target", "is missing; give the right label"),
+            (overlabelled, "target", "must not be given of a sample that is excluded"),
+            (harmless, "category", "may be given of malicious samples alone"),
+            (not self.reason.strip(), "reason", "must not be empty"),
+        )
 
 
 def read_overlay(path: Path) -> Overlay:

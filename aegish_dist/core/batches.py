@@ -115,7 +115,7 @@ MAX_TRIES = 3  # batches after which an item that got no verdict in any of them 
 POLL_SHARE = 0.1  # a batch is looked at again after this share of its age
 MAX_DOUBLINGS = 16
 UNKNOWN_AFTER_S = 2 * BATCH_WINDOW_S + 7_200
-"""Gemini's end last, after two windows; one that is unknown then has ended"""
+"""Age at which a batch that its provider does not know has ended: Gemini's last two windows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,13 @@ def checked(
         raise worded(error, values, kind, again) from None
 
 
+def refuse(*cases: tuple[object, str, str]) -> None:
+    """Raise an `InputError` for the first case that holds: what holds, the field, the problem."""
+    for holds, field, problem in cases:
+        if holds:
+            raise InputError(problem, field=field)
+
+
 def _built(kind: type[Any], value: object) -> object:
     return kind(value)
 

@@ -19,7 +19,7 @@ from msgspec.structs import force_setattr
 from aegish_dist.core.model import CallParameters, Limits, ModelSpec, Price, Rate, WireFormat
 from aegish_dist.core.secrets import host_of, is_metadata, origin
 from aegish_dist.errors import CatalogError, InputError
-from aegish_dist.inputs.checking import checked
+from aegish_dist.inputs.checking import checked, refuse
 from aegish_dist.inputs.documents import parse_toml, read_text
 
 _PROVIDER = r"[a-z0-9][a-z0-9._-]*"
@@ -152,13 +152,13 @@ class ProviderEntry(_CalledEntry, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        problem = None
-        if not _ENVIRONMENT_VARIABLE.fullmatch(self.key_variable):
-            problem = "must be the name of an environment variable in upper case, not a key"
-        elif self.key_variable.startswith(RESERVED_PREFIX):
-            problem = f"must not begin with {RESERVED_PREFIX}: that is a setting of this program"
-        if problem is not None:
-            raise InputError(problem, field="key_variable")
+        named = _ENVIRONMENT_VARIABLE.fullmatch(self.key_variable)
+        form = "must be the name of an environment variable in upper case, not a key"
+        ours = f"must not begin with {RESERVED_PREFIX}: that is a setting of this program"
+        refuse(
+            (not named, "key_variable", form),
+            (self.key_variable.startswith(RESERVED_PREFIX), "key_variable", ours),
+        )
 
 
 class ModelEntry(_CalledEntry, frozen=True, kw_only=True):
