@@ -207,7 +207,7 @@ class ArchivedTable(msgspec.Struct, frozen=True):
 
 class Manifest(msgspec.Struct, frozen=True):
     format: Literal[1]
-    run_id: Annotated[str, msgspec.Meta(pattern="^[0-9a-z]{9}$")]
+    run_id: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-z]{9}\Z")]
     tables: dict[str, ArchivedTable]
 
 

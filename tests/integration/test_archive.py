@@ -144,8 +144,9 @@ def test_a_damaged_archive_is_refused(aegish: CommandLine, stored: Engine, tmp_p
     assert "cannot be read as Parquet" in refusal()
     path.write_bytes(whole)
     endless = manifest.replace(b'"rows": 6', b'"rows": Infinity')
+    two_lines = manifest.replace(b'"%s"' % FIRST.encode(), b'"%s\\n"' % FIRST.encode())
     for text_ in (
-        *(b"", b"[]", b"[" * 100_000, endless),
+        *(b"", b"[]", b"[" * 100_000, endless, two_lines),
         *(b'{"format": 2}', b'{"format": 1, "tables": {"verdicts": 1}}'),
         b'{"format": 1, "run_id": "%s", "tables": {}}' % FIRST.encode(),
     ):
