@@ -500,17 +500,29 @@ def test_a_line_that_cannot_be_read_spoils_no_other(bad: str) -> None:
 
 
 def test_results_that_break_off_are_an_error_after_those_that_came() -> None:
+    """Paid answers come, whatever is wrong behind them: half a line, or the name of a second file."""
     first, last = (json.dumps(openai_answer(name, "ALLOW")) for name in "ab")
-    content = Answered(f"{first}\n{last[:40]}".encode(), breaks=True)
-    names: list[str] = []
+    for ended, content, error_class in (
+        (
+            OPENAI.ended,
+            Answered(f"{first}\n{last[:40]}".encode(), breaks=True),
+            ErrorClass.CONNECTION,
+        ),
+        (
+            {**OPENAI.ended, "error_file_id": "../files"},
+            Answered(f"{first}\n".encode()),
+            ErrorClass.MALFORMED,
+        ),
+    ):
+        names: list[str] = []
 
-    async def collect(client: BatchClient) -> None:
-        async for result in client.results("batch_1"):
-            names.append(result.name)
+        async def collect(client: BatchClient, names: list[str] = names) -> None:
+            async for result in client.results("batch_1"):
+                names.append(result.name)
 
-    script = {OPENAI.look: Answered(OPENAI.ended), OPENAI.results: content}
-    assert OPENAI.failure(script, collect).error_class == ErrorClass.CONNECTION
-    assert names == ["a"]
+        script = {OPENAI.look: Answered(ended), OPENAI.results: content}
+        assert OPENAI.failure(script, collect).error_class == error_class
+        assert names == ["a"]
 
 
 @pytest.mark.parametrize(

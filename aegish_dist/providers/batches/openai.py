@@ -72,16 +72,17 @@ class OpenAIBatches(FileBatchClient):
             problem=_problem(batch) if status == "failed" else None,
         )
 
-    async def _result_files(self, name: str) -> list[URL]:
+    async def _result_files(self, name: str) -> Iterable[URL]:
         """Return the file of answers, then that of errors; either may be missing."""
         batch = await self._batch(name)
         answered = lenient.count(lenient.mapping(batch.get("request_counts")).get("completed"))
         if answered and not batch.get("output_file_id"):
             raise lenient.malformed("the batch has answers, and does not name their file yet")
         _, *files = self._files(batch)
-        return [
+        # One after the other: a name that cannot be used keeps no paid answer of the first file.
+        return (
             self._transfer.url(f"{self._file_path(file)}/content") for file in filter(None, files)
-        ]
+        )
 
     def _files(self, batch: Batch) -> Iterable[object]:
         return [batch.get(f"{use}_file_id") for use in ("input", "output", "error")]

@@ -265,7 +265,7 @@ class BatchClient(ABC):
         """Whether an attempt to create with this token may have left a batch."""
 
     @abstractmethod
-    async def _result_files(self, name: str) -> list[URL]:
+    async def _result_files(self, name: str) -> Iterable[URL]:
         """Return the addresses of a batch's results; none where it has no answer."""
 
     @abstractmethod
