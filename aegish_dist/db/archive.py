@@ -232,9 +232,8 @@ def require_settled(session: Session, run_id: str) -> None:
 
 def content(session: Session, table: str, columns: Sequence[str], run_id: str) -> tuple[int, str]:
     """Return the number of a run's rows of a table, and their digest over these columns."""
-    return _content(
-        session, f"(SELECT {quoted(columns)} FROM {table} WHERE {TABLES[table]})", run_id
-    )  # nosec B608
+    rows = f"(SELECT {quoted(columns)} FROM {table} WHERE {TABLES[table]})"  # nosec B608
+    return _content(session, rows, run_id)
 
 
 def _content(session: Session, source: str, run_id: str = "") -> tuple[int, str]:

@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-LIMITS = {"lines": 53_360, "statements": 25_390, "modules": 253}
-DOCSTRING_SHARE = 0.16
-TEST_LINES = 46_860
+LIMITS = {"lines": 47_200, "statements": 23_850, "modules": 226}
+DOCSTRING_SHARE = 0.13
+TEST_LINES = 40_840
 MODULE_LINES = 600
 REACH = {
-    "workers.tasks": 36,
-    "aegish_dist.cli.submit": 94,
-    "aegish_dist.cli.aggregate": 65,
-    "aegish_dist.cli.compare": 73,
-    "aegish_dist.cli.report": 104,
-    "aegish_dist.cli.status": 61,
+    "workers.tasks": 34,
+    "aegish_dist.cli.submit": 88,
+    "aegish_dist.cli.aggregate": 59,
+    "aegish_dist.cli.compare": 68,
+    "aegish_dist.cli.report": 93,
+    "aegish_dist.cli.status": 54,
 }
 """Modules of the product that an entry point imports, directly or not, lazily or for types too."""
 
