@@ -66,7 +66,7 @@ def replacing_text(path: Path) -> Iterator[TextIO]:
 def replacing_in(
     folder: Path, is_ours: Callable[[Path], bool] | None = None
 ) -> Iterator[Callable[[str], IO[bytes]]]:
-    """Give what opens files below a folder: all take their places when the body succeeds.
+    """Yield an opener of files in a folder; all take their places when the body succeeds.
 
     Missing folders are made. A file that is there and not `is_ours` gives an OutputError.
     """

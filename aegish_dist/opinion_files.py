@@ -86,7 +86,7 @@ class _RuleFile(_Named, forbid_unknown_fields=True, kw_only=True):
 
 
 def read_rule(path: Path) -> ScoringRule:
-    """Read a rule set."""
+    """Return the rule set in a file; an OpinionError says what is wrong, and where."""
     with _naming(path):
         file = checked(_completed(_read_document(path)), _RuleFile)
         missing = [finding for finding in OutcomeDetail if finding not in file.labels]
@@ -171,7 +171,7 @@ class _TargetsFile(_Named, forbid_unknown_fields=True, kw_only=True):
 
 
 def read_targets(path: Path) -> Targets:
-    """Read targets."""
+    """Return the targets in a file; an OpinionError says what is wrong, and where."""
     with _naming(path):
         file = checked(_read_document(path), _TargetsFile)
         for metric, value in file.least.items():
@@ -220,7 +220,7 @@ class _Change(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 def read_overlay(path: Path) -> Overlay:
-    """Read an overlay."""
+    """Return the overlay in a file; an OpinionError says what is wrong, and where."""
     with _naming(path):
         file = checked(_read_document(path), _OverlayFile)
         changes = tuple(_changes(file))

@@ -180,7 +180,7 @@ class BatchSelection:
 def next_batch(
     items: Iterable[SizedItem], limits: BatchLimits, left_usd: Decimal | None
 ) -> BatchSelection:
-    """Take the next batch from the front of items that are in none; `left_usd` None: no cap."""
+    """Choose the next batch from the first items without a batch; `left_usd` None means no cap."""
     taken: list[BatchItem] = []
     size, usd, known, short = 0, Decimal(0), True, False
     for each in items:

@@ -119,9 +119,8 @@ class Step(StrEnum):
 def decide(failure: Failure, evidence: Evidence, jitter: float) -> RetryAfter | GiveUp | Step:
     """Decide what follows a failed attempt: a wait, the outcome to store, or another step.
 
-    A wait begins at the longer of half the backoff and the provider's Retry-After; `jitter` in [0,
-    1)
-    adds up to half the backoff, so that a fleet does not retry in step.
+    A wait begins at the longer of half the backoff and the provider's Retry-After; `jitter`, in
+    [0, 1), adds up to half the backoff, so that a fleet does not retry in step.
     """
     kind = failure.kind
     asked_s = failure.retry_after_s or 0.0

@@ -1,6 +1,6 @@
 """Runs: the prompt, the models and whatever else is needed to repeat a run.
 
-Runs are comparable where all but name, caps, epochs and the version of the package is alike.
+Two runs can be compared if they differ only in name, caps, epochs and version of the package.
 """
 
 import hashlib
@@ -50,7 +50,7 @@ _RANDOM_CHARACTERS = 3
 
 
 def new_run_id(now: datetime, entropy: int | None = None) -> str:
-    """Return nine characters that sort by time; `entropy`, below 32768, for runs of a second."""
+    """Return nine characters that sort by time; `entropy` is below 32768, random when None."""
     draw = secrets.randbelow(32**_RANDOM_CHARACTERS) if entropy is None else entropy
     value = (int(now.timestamp()) - _EPOCH_S) * 32**_RANDOM_CHARACTERS + draw
     digits = []
@@ -173,7 +173,7 @@ def incompatibilities(
     models: Collection[str],
     parsers: Mapping[ModelOfRun, Collection[int]],
 ) -> list[str]:
-    """Return a phrase for each difference; what only an import leaves unknown is one."""
+    """Return a phrase for each difference, also where only one run tells a fact."""
     found = [*_samples(base, other, models), *_prompt(base, other), *_parameters(base, other)]
     for model in models:
         found += _model(base, other, model)

@@ -27,7 +27,7 @@ class Sample:
     """Free labels; not of the identity."""
 
     def __reduce__(self) -> tuple[type["Sample"], tuple[object, ...]]:
-        """Cross to another process at a third of what a dataclass takes."""
+        """Pickle in a third of the time that a dataclass takes."""
         return Sample, (self.command, self.target, self.category, self.cluster, self.metadata)
 
     @property

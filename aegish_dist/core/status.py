@@ -69,7 +69,7 @@ class ModelStatus:
 
     @property
     def in_batches(self) -> bool:
-        """Whether what it lacks is asked in batches now."""
+        """Whether its missing items are asked in batches now."""
         return self.batches is not None and not self.batches.starts_in_s
 
 
@@ -170,7 +170,7 @@ def cost_at_end_usd(
     missing: int,
     batches: BatchTotals | None = None,
 ) -> float | None:
-    """Return the cost at the end by the mean so far, and of open batches by what they expect.
+    """Return the expected cost at the end: the mean so far for each item, or its batch's estimate.
 
     None when no price is known, or nothing is finished yet.
     """
@@ -184,7 +184,7 @@ def cost_at_end_usd(
 
 
 def _left_in_batches(missing: int, batches: BatchTotals | None) -> tuple[int, float]:
-    """Return the missing items in open batches and their cost; those of an unknown cost are not."""
+    """Return the missing items in open batches and their cost, without batches of unknown cost."""
     if batches is None or batches.expected_usd is None or not batches.requests:
         return 0, 0.0
     left = min(missing, batches.requests)  # less while results are being stored

@@ -73,8 +73,8 @@ class FittedLabels:
 def fit_labels(patterns: Sequence[VotePattern], sides: Sides) -> FittedLabels:
     """Estimate the truth behind every label, and the error rates of every model.
 
-    Twice: only the first result tells errors about a command from a wrong label, and so models
-    that err alike from models that are right alike.
+    The estimation runs twice: only the first result tells an error about a command from a wrong
+    label, and so models that err alike from models that are right alike.
     """
     trust = [1.0] * len(patterns)
     for _ in range(2):
@@ -96,7 +96,8 @@ def vote_weights(
 ) -> tuple[float, ...]:
     """Return by model its part of a vote: 1 / c for each of c models that always err together.
 
-    `trust` is the probability of a pattern's label: against a wrong one even the best err together.
+    `trust` is the probability that a pattern's label is right: about a wrong label even the best
+    models err together.
     """
     models = range(len(patterns[0].votes) if patterns else 0)
     weighted = [each.samples * right for each, right in zip(patterns, trust, strict=True)]
@@ -132,7 +133,7 @@ def _errors(
 def _correlation(
     a: Sequence[float | None], b: Sequence[float | None], weighted: Sequence[float]
 ) -> float:
-    """Return the correlation over what both said something about, drawn to 0 where it is little."""
+    """Return the correlation over the commands that both answered, shrunk to 0 for few."""
     ab, aa, bb = 0.0, OWN_ERRORS, OWN_ERRORS
     for x, y, weight in zip(a, b, weighted, strict=True):
         if x is not None and y is not None:

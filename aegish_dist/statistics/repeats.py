@@ -86,7 +86,7 @@ class RepeatedStratum:
         return ClusterSums(tuple(sums), max(map(abs, self.weights)))
 
     def value(self, repeated: RepeatedSamples) -> float:
-        """Return what each of these commands adds to the estimate, times the commands of all."""
+        """Return what each of these commands adds to the estimate, times the count of all."""
         pairs = zip(self.weights, repeated.sides, strict=True)
         return math.fsum(weight * side.mean for weight, side in pairs)
 
