@@ -223,6 +223,7 @@ def follow(
         except Exception:
             queues.deselect(name)  # a queue that counts as served is not tried again
             raise
+        log.info("queue_followed", queue=name)
     for name in sorted(served - wanted):
         # All verdicts are stored, but duplicate messages may be left, and would stay in Redis.
         if name in held or depth(consumer.task_consumer.channel, queues[name]) == 0:
