@@ -28,6 +28,8 @@ COMMANDS = (
     ("status", "--json"),
     ("runs",),
     ("models", "list"),
+    ("aggregate",),
+    ("report",),
     ("submit", "--models", "baseline/keyword", "--dry-run"),
     ("submit", "--models", "all", "--dry-run"),
     ("submit", "--help"),
