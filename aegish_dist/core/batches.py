@@ -20,7 +20,7 @@ from aegish_dist.core.verdict import Completion
 from aegish_dist.errors import ProviderError
 
 BATCH_WINDOW_S = 86_400
-"""Vendors mean to answer within it; OpenAI and Anthropic then end a batch, Gemini later."""
+"""Vendors aim to answer in this time. OpenAI and Anthropic then end a batch, Gemini later."""
 TOKEN_CHARACTERS = 16  # characters of a batch's token: lower-case letters and digits
 _ALPHABET = string.ascii_lowercase + string.digits
 _NAME = re.compile(
@@ -37,7 +37,7 @@ class BatchItem:
     generation: int
 
     def name(self, token: str) -> str:
-        """Return the name of its request, at most 64 characters of what all vendors allow."""
+        """Return the name of the item's request: at most 64 characters that all vendors allow."""
         return f"{token}-{self.sample_key}-{self.epoch}-{self.generation}"
 
 
@@ -98,32 +98,32 @@ class BatchTotals:
     batches: int
     open: int
     requests: int
-    answered: int  # items of open ones that the provider says are answered
+    answered: int  # items of open batches that the provider reports as answered
     oldest_s: float | None = None
-    """Seconds since the oldest open one was handed over; None when none was."""
+    """Seconds since the oldest open batch was handed over; None when no open batch was."""
     expected_usd: Decimal | None = None
-    """Expected cost of open ones in USD; None when a price is unknown."""
+    """Expected cost of open batches in USD; None when a price is unknown."""
     problem: str | None = None
-    """The newest problem of open ones, or else of the newest; None when there is none."""
+    """The newest problem of an open batch, or else of any batch; None without a problem."""
     states: Mapping[BatchState, int] = field(default_factory=dict)
-    starts_in_s: float = 0.0  # seconds until its items are asked in batches; 0 when they are
+    starts_in_s: float = 0.0  # seconds until the items are asked in batches; 0 if they are now
     live: int = 0
-    """Items that are asked live because batches gave no answer; counted while none is open."""
+    """Items asked live because batches gave no answer; counted only while no batch is open."""
 
 
-MAX_TRIES = 3  # batches after which an item that got no verdict in any of them is asked live
+MAX_TRIES = 3  # an item without a verdict after this many batches is asked live
 POLL_SHARE = 0.1  # a batch is looked at again after this share of its age
 MAX_DOUBLINGS = 16
 UNKNOWN_AFTER_S = 2 * BATCH_WINDOW_S + 7_200
-"""Age at which a batch that its provider does not know has ended: Gemini's last two windows."""
+"""A batch of this age that its provider does not know has ended. Gemini takes two windows."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchPace:
-    """The pauses between two looks at a batch, all of them multiples of the first one."""
+    """The pauses between two looks at a batch; every pause is a multiple of the first."""
 
     first_s: float = 10.0
-    """Seconds until a batch that was handed over is looked at, and after a first failure."""
+    """Seconds to the first look at a batch that was handed over, and after a first failure."""
 
     @property
     def longest_s(self) -> float:
@@ -136,7 +136,7 @@ class BatchPace:
 
     @property
     def certain_s(self) -> float:
-        """Seconds after an attempt to create from which a provider's list is complete."""
+        """Seconds after an attempt to create a batch from which the provider's list shows it."""
         return 30 * self.first_s
 
     def next_poll_s(self, age_s: float) -> float:
@@ -149,15 +149,15 @@ class BatchPace:
 
 
 def may_exist(status: int | None) -> bool:
-    """Return whether an attempt to create a batch that failed with a status may have created it."""
-    # Only a refusal says that it has not. A 408 comes from a proxy that waited for the provider.
+    """Return whether a batch may exist although the attempt to create it failed with a status."""
+    # Only a refusal proves that none exists. A proxy sends 408 after waiting for the provider.
     return status is None or not 400 <= status < 500 or status == 408
 
 
 def is_permanent(error_class: ErrorClass) -> bool:
     """Return whether an errored result is the row's own: its request was refused.
 
-    All other errors pass, or belong to key, account or host: the item is asked again.
+    After any other error the item is asked again: it passes, or concerns key, account or host.
     """
     return KINDS[error_class] == KINDS[ErrorClass.BAD_REQUEST]
 
@@ -174,7 +174,7 @@ class BatchSelection:
     items: tuple[BatchItem, ...]
     expected_usd: Decimal | None
     short_of_money: bool = False
-    """Whether it ends where it does because the caps leave no more money."""
+    """Whether the selection stops because the caps leave no more money."""
 
 
 def next_batch(
@@ -199,7 +199,7 @@ def next_batch(
 
 class ResultKind(StrEnum):
     SUCCEEDED = "succeeded"
-    REFUSED = "refused"  # an error that is the row's own, if the model answers others
+    REFUSED = "refused"  # an error that is the row's own, if the model answers other rows
     ERRORED = "errored"  # any other error: the item is asked again
     EXPIRED = "expired"  # not begun when the window of the batch ended
     CANCELLED = "cancelled"  # not begun when the batch was cancelled
@@ -216,16 +216,16 @@ class ResultReader:
     token: str
     asked: Collection[BatchItem]
     counts: Counter[ResultKind] = field(default_factory=Counter)
-    """Lines so far by kind; items without one after `finish`."""
+    """Lines so far by kind; after `finish` also the items without a line."""
     refused: dict[BatchItem, ProviderError] = field(default_factory=dict)
-    """Errors that are the rows' own, if the model answers others."""
+    """Errors that are the rows' own, if the model answers other rows."""
     problems: dict[BatchItem, str] = field(default_factory=dict)
     _seen: set[BatchItem] = field(default_factory=set)
     _settled: set[BatchItem] = field(default_factory=set)
-    """Answered items with the batch's own names that were settled before a break."""
+    """Answered items with names of this batch that were settled before an interruption."""
 
     def read(self, result: BatchResult) -> tuple[BatchItem, Completion] | None:
-        """Take a line; return the item and its completion, None when it holds none to store."""
+        """Take a line; return its item and completion, or None without a completion to store."""
         if not result.name:
             self.counts[ResultKind.MALFORMED] += 1
             return None
@@ -262,12 +262,12 @@ class ResultReader:
                 self._note(item, ResultKind.MISSING, "the provider left it out of the results")
 
     def lacks_answers(self, succeeded: int | None) -> bool:
-        """Return whether fewer answers came than there are by the provider's own count."""
+        """Return whether fewer answers arrived than the provider counted."""
         return self.counts[ResultKind.SUCCEEDED] + len(self._settled) < (succeeded or 0)
 
     @property
     def is_foreign(self) -> bool:
-        """Whether the lines are those of another batch."""
+        """Whether the lines belong to another batch."""
         own = self._seen or self._settled
         return not own and self.counts[ResultKind.FOREIGN] > 0
 

@@ -18,16 +18,16 @@ from aegish_dist.core.outcome import ErrorClass, Outcome
 BASE_S = 1.0  # longest wait after the first failed attempt; doubles with each one
 CAP_S = 60.0  # longest wait that the provider did not ask for
 LONGEST_RETRY_AFTER_S = 300.0
-"""A model whose provider asks for more is parked; no item is held for so long."""
+"""If the provider asks for a longer wait, the model is parked, so that no item is held so long."""
 LAST_PROBES = 5
-"""Failed probes of a parked model after which a charged probe settles its item: bounds the
-calls."""
+"""Failed probes of a parked model after which a further failed probe may settle its item. This
+bounds the number of calls."""
 
 
 class Proof(IntEnum):
-    """The least that must be known for a failure to be the row's own, from hard to easy."""
+    """The weakest proof that a failure is the row's own, from the hardest to the easiest."""
 
-    NEVER = 0  # it never is
+    NEVER = 0  # the failure is never the row's own
     ANSWER_MEANWHILE = 1  # a later call was answered in this process: the model works
     ANSWER_IN_RUN = 2  # or else: the model has answered in this run and is not parked
     CIRCUIT_CLOSED = 3  # or else: the circuit of the model is closed
@@ -41,9 +41,9 @@ class Kind:
     outcome: Outcome = Outcome.API_ERROR
     attempts: int = 1  # calls for an item, the first included, before `proof` is looked for
     alive: bool = False
-    """Whether the model turned the call down; other failures count for the breaker."""
-    pauses: bool = False  # whether a Retry-After speaks of the model, not of the one call
-    charged: bool = False  # whether the provider may have worked on it: expected usage counts
+    """Whether the model itself refused the call; other failures count for the breaker."""
+    pauses: bool = False  # whether a Retry-After holds for the model, not only for this call
+    charged: bool = False  # whether the provider may have worked on the call: expected usage counts
     ends_probing: bool = False  # whether a probe may settle its item after `LAST_PROBES`
 
 
@@ -91,9 +91,9 @@ class Evidence:
     circuit_open: bool = False  # whether its circuit is open: it is not called, except by probes
     failed_probes: int = 0
     answered: bool | None = None
-    """A call begun later was answered; None: not yet, but one is under way."""
+    """Whether a call begun later was answered; None: not yet, but such a call is under way."""
     answered_in_run: bool | None = None
-    """Whether the store has an answer of it in this run; None: not asked yet."""
+    """Whether the store has an answer of the model in this run; None: not looked up yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,14 +158,14 @@ def _if_answered_in_run(kind: Kind, evidence: Evidence) -> GiveUp | Step:
 
 
 def counts_for_pause(error_class: ErrorClass, retry_after_s: float | None) -> bool:
-    """Return whether what the provider asked us to wait holds for all calls to the model."""
+    """Return whether the wait that the provider asked for holds for all calls to the model."""
     return KINDS[error_class].pauses or (retry_after_s or 0.0) > LONGEST_RETRY_AFTER_S
 
 
 RAMP = " .:-=+*#%@"
-"""From no failed attempt to the most of a row."""
+"""Characters from no failed attempt to the highest number in a row."""
 
-STRETCHES = 60  # the most, where nothing else is asked for
+STRETCHES = 60  # most stretches, unless the user sets their length
 _STRETCHES_S = (1, 5, 10, 30, 60, 300, 600, 1_800, 3_600, 10_800, 21_600, 43_200, 86_400)
 
 
@@ -184,10 +184,10 @@ class TimedFailures:
     """Failures of one model for one reason, in one stretch of time or over all."""
 
     time: datetime | None
-    """When the stretch begins, in UTC; None where an import did not say, and over all."""
+    """Start of the stretch in UTC; None for a total, and where an import has no time."""
     model: str
     error_class: ErrorClass
-    attempts: int  # failed attempts, those included after which another one succeeded
+    attempts: int  # failed attempts, also where a later attempt succeeded
     verdicts: int
     statuses: tuple[int, ...]
     message: str  # the provider's words at the newest attempt, masked
@@ -225,7 +225,7 @@ def _sum(rows: list[TimedFailures]) -> TimedFailures:
 
 
 def timeline(rows: Iterable[TimedFailures], first: datetime, last: datetime, width: int) -> str:
-    """Draw failures from `first` to `last`, not before it, in characters of `RAMP`."""
+    """Draw failures from `first` to `last`, which is not earlier, in characters of `RAMP`."""
     counts = [0] * width
     stretch = (last - first).total_seconds() / width or 1.0
     for row in rows:

@@ -26,7 +26,7 @@ class HttpApi:
     `remaining` or `reset`."""
     output_limit_fields: tuple[str, ...]  # request fields that may bound the output
     simulated_root: str  # path of the API's root on the simulator
-    simulated_model: str  # persona of the simulator that `demo` asks in this format
+    simulated_model: str  # persona of the simulator that `demo` asks in this wire format
     batches: bool = False  # then `providers/batches/NAME.py` and `simulator/NAME.py` speak them
 
 
@@ -85,22 +85,22 @@ HTTP_FORMATS: dict[WireFormat, HttpApi] = {
 
 
 class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Limits over the whole fleet; None where there is none."""
+    """Limits over the whole fleet; None means no limit."""
 
     requests_per_minute: float | None = None
     tokens_per_minute: float | None = None
-    """Input and output tokens per minute of the calls begun, above 0."""
+    """Input and output tokens of the calls begun per minute, above 0."""
     max_in_flight: int | None = None
 
 
 class RateHint(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Rate limits of a model named by the headers of one response; None where they name none."""
+    """Rate limits of a model in the headers of one response; None where the headers name none."""
 
     requests_per_minute: float | None = None
     requests_remaining: float | None = None
     tokens_per_minute: float | None = None
     tokens_remaining: float | None = None
-    reset_s: float | None = None  # seconds until all that is used up is available again
+    reset_s: float | None = None  # seconds until the whole limit is available again
 
 
 TOKENS_PER_UNIT = Decimal(1_000_000)
@@ -112,7 +112,7 @@ class Rate:
 
     base: Decimal  # USD per million tokens
     tiers: tuple[tuple[int, Decimal], ...] = ()
-    """(threshold, USD): larger prompts pay it on all tokens"""
+    """(threshold, USD): a prompt above the threshold pays this price on all tokens"""
 
     def at(self, input_tokens: int) -> Decimal:
         reached = [rate for threshold, rate in sorted(self.tiers) if input_tokens > threshold]
@@ -132,14 +132,14 @@ class Price:
     cache_read: Rate | None = None  # prompt tokens read from a cache; as `input` when None
     cache_write: Rate | None = None  # prompt tokens written to a cache; as `input` when None
     cache_write_1h: Rate | None = None
-    """Those of them that are to be kept for an hour; as `cache_write` when None."""
+    """Tokens written to be kept for an hour; as `cache_write` when None."""
     per_call: Decimal | None = None
     """Flat USD per call, for hosts that bill so or report no usage; then tokens cost nothing."""
     cache_from_tokens: int = 0
-    """Least number of tokens that the provider's cache takes; shorter beginnings are not cached."""
+    """Least number of tokens that the provider caches; a shorter prefix is not cached."""
 
     def times(self, share: Decimal) -> "Price":
-        """Return the list of prices that are this share of these, such as those of batches."""
+        """Return all prices multiplied by a share, for example the share that batches cost."""
         rates = {
             name: rate.times(share)
             for name in ("input", "output", "cache_read", "cache_write", "cache_write_1h")
@@ -150,7 +150,10 @@ class Price:
 
 
 def cost_usd(usage: Usage, price: Price | None) -> Decimal | None:
-    """Return the exact cost of a call in USD; None without a price, or usage or a flat price."""
+    """Return the exact cost of a call in USD.
+
+    None without a price list, and without usage unless the price is flat.
+    """
     if price is None:
         return None
     if price.per_call is not None or (usage.input_tokens is None and usage.output_tokens is None):
@@ -173,7 +176,7 @@ def cost_usd(usage: Usage, price: Price | None) -> Decimal | None:
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Where the calls of a model go, and with which key; from a run, and so not to be trusted."""
+    """Where the calls of a model go, and with which key. It comes from a run and is untrusted."""
 
     wire: str
     base_url: str
@@ -189,21 +192,21 @@ class ModelSpec:
     name: str
     base_url: str = ""  # root of the API, without a trailing slash; empty for baselines
     key_variable: str | None = None
-    max_in_flight: int | None = None  # calls in flight at most, over the fleet
+    max_in_flight: int | None = None  # most calls in flight, over the fleet
     price: Price | None = None
     parameters: Mapping[str, object] = field(default_factory=dict)
     """Extra fields of the request body; a null removes a default."""
     simulated: bool = False  # whether answers come from the simulator; reports say so
-    requests_per_minute: float | None = None  # calls begun at most, over the fleet
+    requests_per_minute: float | None = None  # most calls begun per minute, over the fleet
     tokens_per_minute: float | None = None
     shared: Limits = field(default_factory=Limits)
-    max_tokens_field: str | None = None  # for OpenAI's wire format; None: by the host
+    max_tokens_field: str | None = None  # for OpenAI's wire format; None: the host decides
     batch_share: Decimal | None = None
     """Cost of a batched request as a share of `price`; None: no batches."""
 
     @property
     def batch_price(self) -> Price | None:
-        """Price of batched requests; None when unknown, or when none are taken."""
+        """Price of batched requests; None when unknown, or when the provider takes no batches."""
         if self.price is None or self.batch_share is None:
             return None
         return self.price.times(self.batch_share)
@@ -225,17 +228,17 @@ class ModelSpec:
 class CallParameters:
     """Generation parameters of a run, the same for every model."""
 
-    seed: int | None = 42  # one more in each further epoch; not sent to Anthropic
+    seed: int | None = 42  # grows by 1 with each epoch; not sent to Anthropic
     temperature: float | None = None  # None leaves the provider's default
     max_output_tokens: int = 4096
     time_limit_s: float = 180.0
     max_cost_usd: Decimal | None = None
-    """Cost in USD from which the run begins no further call; None sets no bound."""
+    """Once the run has cost this many USD, it begins no further call; None sets no cap."""
     max_cost_per_model_usd: Decimal | None = None
 
     def of_epoch(self, epoch: int) -> "CallParameters":
-        """Return what is sent in an epoch, from 1: each has a seed of its own.
+        """Return the parameters sent in an epoch, counted from 1: each epoch has its own seed.
 
-        Otherwise a provider that keeps to the seed repeats its answer, and repeats look certain.
+        With one seed, providers that honour seeds repeat their answer, and repeats look certain.
         """
         return self if self.seed is None else replace(self, seed=self.seed + epoch - 1)

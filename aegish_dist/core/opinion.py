@@ -1,4 +1,4 @@
-"""Opinions about verdicts: a rule set, targets, and an overlay on labels; and what they led to.
+"""Opinions about verdicts: rule set, targets and overlay on labels; and the effect of an overlay.
 
 Snapshots record name, version, fingerprint and content of each part: a file may change later.
 """
@@ -17,7 +17,7 @@ from aegish_dist.core.text import fingerprint_of
 
 JsonObject = dict[str, Any]
 PairP = Mapping[tuple[str, str], float | None]
-"""By pair of models, p of no difference of their scores, not adjusted for the other pairs."""
+"""By pair of models: p of equal scores, not adjusted for the other pairs."""
 CATEGORY_METRIC = "malicious_detection_rate"
 _Part = TypeVar("_Part")
 
@@ -35,7 +35,7 @@ class Targets:
         return fingerprint_of(dict(self.least))
 
     def reached(self, metric: str, value: float | None) -> bool | None:
-        """Whether a metric reaches its target; None when it has none or is undefined."""
+        """Whether a metric reaches its target; None without a target or without a value."""
         return None if metric not in self.least or value is None else value >= self.least[metric]
 
 
@@ -57,9 +57,9 @@ class LabelChange:
     """One correction of an overlay."""
 
     dataset: str
-    sample_id: str | None  # content-derived; None: its command says which one it is
-    command: str | None  # has to be that of the dataset; None where the id is enough
-    target: TrueLabel | None  # its right label; None: the sample is excluded
+    sample_id: str | None  # content-derived; None: the command identifies the sample
+    command: str | None  # must equal the dataset's command; None where the id suffices
+    target: TrueLabel | None  # the right label; None excludes the sample
     category: str | None
     reason: str
     author: str
@@ -133,9 +133,9 @@ def record_of(opinion: Opinion) -> dict[str, Any]:
 
 
 def opinion_of(record: Mapping[str, Any], scoring: str, scoring_version: int) -> Opinion | None:
-    """Return the opinion of a record as `record_of` made it; None of old or newer snapshots.
+    """Return the opinion that `record_of` wrote; None where this version cannot read the record.
 
-    An old one may name a rule set that is gone; a newer version may write words unknown here.
+    An old snapshot may name a removed rule set. A newer version may write words unknown here.
     """
     if not record:
         rule = RULES.get(scoring)
@@ -162,7 +162,7 @@ def _part(record: Mapping[str, Any], kind: type[_Part], **content: Any) -> _Part
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """One number without an overlay and under it."""
+    """One number without and with an overlay."""
 
     without: float | None
     under: float | None
@@ -222,7 +222,7 @@ class VerdictSet:
     """Sixteen hexadecimal digits of the verdicts' identities and outcomes, equal in all stores."""
     parser_versions: str
     local_hash: str = ""
-    """Of keys of this store: found in half the time. Empty of several models, and in old
+    """A hash of this store's keys, found in half the time. Empty for several models and in old
     snapshots."""
 
 
@@ -232,7 +232,7 @@ class Snapshot:
     run_id: str
     scoring: str
     scoring_version: int
-    metrics_version: int  # of the formulas; 0 in snapshots that were made before it was kept
+    metrics_version: int  # of the formulas; 0 in snapshots made before the version was kept
     parser_versions: str
     verdicts: int
     verdicts_hash: str
@@ -240,6 +240,6 @@ class Snapshot:
     created_at: datetime
     document: Mapping[str, Any]
     identities: Mapping[str, VerdictSet]
-    """By model, the verdicts its entry was made of; of old snapshots unknown."""
+    """By model, the verdicts behind its entry; a model is absent in old snapshots."""
     opinion: Opinion | None  # None where this version does not know the rule set
     pair_p: PairP = field(default_factory=dict)

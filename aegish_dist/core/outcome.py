@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class StopKind(StrEnum):
-    """The raw stop reasons of all providers, brought to four."""
+    """Four kinds that the raw stop reasons of all providers are mapped to."""
 
     STOP = "stop"
     MAX_TOKENS = "max_tokens"  # the output or context limit cut the answer
@@ -44,7 +44,7 @@ class Outcome(StrEnum):
 
 
 READ = frozenset({Outcome.ALLOW, Outcome.WARN, Outcome.BLOCK, Outcome.FORMAT_ERROR})
-"""Outcomes that were read in a text: without one in the store, it was deleted since."""
+"""Outcomes that were read in a text. If the store has no text, it was deleted since."""
 
 
 class OutcomeDetail(StrEnum):
@@ -87,7 +87,7 @@ def find(
 
 
 OutcomeDetails = tuple[tuple[OutcomeDetail, int], ...]
-"""Sorted, with the number of verdicts: ((BLOCK, 2), (WARN, 1))."""
+"""Findings, sorted, with their numbers of verdicts: ((BLOCK, 2), (WARN, 1))."""
 
 
 class ScoredAnswer(StrEnum):

@@ -31,12 +31,12 @@ from aegish_dist.core.verdict import Completion, ParsedCompletion, Verdict
 PARSER_VERSION = 2  # 2: keys in any letter case; quoted text is no markup
 
 MAX_MISSES = 32
-"""Broken or without an action, inside and outside `<think>` each; then only pairs count. Bounds the
-time on hostile text, whose objects may nest."""
+"""Most objects that may be broken or lack an action, inside and outside `<think>` each; then only
+pairs count. This bounds the time on hostile text, whose objects may nest."""
 
 ACTIONS = {action.value: action for action in (Outcome.ALLOW, Outcome.WARN, Outcome.BLOCK)}
 
-# A bar after the pair is that of an echoed answer format: "action": "allow" | "warn" | "block".
+# A bar after the pair belongs to an echoed answer format: "action": "allow" | "warn" | "block".
 PAIR = r'"(?ai:action)"\s*:\s*"\s*(?P<action>(?ai:allow|warn|block))\s*"(?!\s*\|)'
 BROKEN_OBJECT = re.compile(r"\{\s*" + PAIR)
 MARK = re.compile(
@@ -61,7 +61,7 @@ class _Scope:
     misses: int = 0  # objects that are broken or yielded no action
 
     def first(self) -> ParsedCompletion | None:
-        """Return what counts of it; None when no action was read."""
+        """Return the answer that counts in this scope; None when no action was read."""
         return next((each[0] for each in (self.fenced, self.plain, self.pairs) if each), None)
 
 
@@ -69,7 +69,7 @@ class _Scope:
 class _Object:
     parsed: ParsedCompletion
     start: int
-    end: int | None  # None when it is broken
+    end: int | None  # None when the object is broken
 
 
 class _Reader:
@@ -85,7 +85,7 @@ class _Reader:
         self._alone: ParsedCompletion | None = None
         """The answer that stands alone behind the last tag."""
         self._part = 0  # where the part outside `<think>` begins that is being read
-        self._head: _Object | None = None  # the first object with an action in it
+        self._head: _Object | None = None  # the first object with an action in that part
 
     def read(self) -> ParsedCompletion:
         position = 0
@@ -123,7 +123,7 @@ class _Reader:
         self._part, self._head = mark.end(), None
 
     def _end_part(self, end: int) -> None:
-        """Tell whether the part outside `<think>` that ends here is nothing but an answer."""
+        """End a part outside `<think>`, and note whether it is nothing but an answer."""
         head = self._head
         opened = FRAME.match(self._text, self._part, end)
         if head is None and opened and opened.end() == end:
@@ -139,7 +139,7 @@ class _Reader:
         return before is not None and self._text[before.end() : head.start] in ("", "{")
 
     def _collect(self, mark: re.Match[str]) -> int:
-        """Read the object or pair found here; return where to look on."""
+        """Read the object or pair found here; return where the search continues."""
         scope = self._inside if self._thinking else self._outside
         if mark["action"]:
             scope.pairs.append(ParsedCompletion(ACTIONS[mark["action"].upper()]))
@@ -171,14 +171,14 @@ def parse(text: str | None) -> ParsedCompletion:
 
 
 def outcome_of(text: str | None, parsed: ParsedCompletion) -> Outcome:
-    """Return what came of a completion with this text, in which `parsed` was read."""
+    """Return the outcome of a completion with this text, in which `parsed` was read."""
     if text is None or not text.strip():
         return Outcome.TIMEOUT_ERROR
     return parsed.action or Outcome.FORMAT_ERROR
 
 
 def judge(completion: Completion) -> Verdict:
-    """Make the verdict of a completion; what is known besides is added by `dataclasses.replace`."""
+    """Make the verdict of a completion; callers add other facts by `dataclasses.replace`."""
     parsed = parse(completion.text)
     return Verdict(
         outcome=outcome_of(completion.text, parsed),
@@ -190,7 +190,7 @@ def judge(completion: Completion) -> Verdict:
 
 
 def _read_object(text: str, start: int) -> tuple[ParsedCompletion, int | None]:
-    """Read the object that starts here; return what it says and its end, None if it is broken."""
+    """Read the object that starts here; return its content and its end, None if it is broken."""
     try:
         found, end = DECODER.raw_decode(text, start)
     except (ValueError, RecursionError):

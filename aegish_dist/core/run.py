@@ -50,7 +50,7 @@ _RANDOM_CHARACTERS = 3
 
 
 def new_run_id(now: datetime, entropy: int | None = None) -> str:
-    """Return nine characters that sort by time; `entropy` is below 32768, random when None."""
+    """Return nine characters that sort by time; `entropy`, in [0, 32768), is random when None."""
     draw = secrets.randbelow(32**_RANDOM_CHARACTERS) if entropy is None else entropy
     value = (int(now.timestamp()) - _EPOCH_S) * 32**_RANDOM_CHARACTERS + draw
     digits = []
@@ -73,7 +73,7 @@ class BatchState(StrEnum):
     IN_PROGRESS = "in_progress"  # the provider has named it and works on it
     COLLECTING = "collecting"  # the provider has ended it; its results are being stored
     ENDED = "ended"
-    """All of its results are stored, and what is left of its items is free to be asked again."""
+    """All results are stored, and items without a verdict are free to be asked again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +109,11 @@ class Run:
     datasets: tuple[RunDataset, ...]
     models: tuple[ModelSpec, ...]
     datasets_by_model: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """The datasets a model was put to; absent: all."""
+    """The datasets that a model is asked about; an absent model is asked about all."""
     held: RunPause | None = None
     pruned: Pruned | None = None
     batched: Mapping[str, float] = field(default_factory=dict)
-    """Seconds after creation from which a model is asked in batches."""
+    """By model, seconds from the run's creation until the model is asked in batches."""
 
     @property
     def samples(self) -> int:
@@ -130,7 +130,7 @@ class Run:
 
     @property
     def imported(self) -> bool:
-        """Whether its verdicts were imported: then it owes none but those that the files held."""
+        """Whether the verdicts were imported; then none are missing beyond those in the files."""
         return self.origin == "import"
 
     def planned(self, model: str) -> int:
@@ -164,7 +164,7 @@ _PARAMETERS = {
     "max_output_tokens": "most output tokens",
     "time_limit_s": "time limit in s",
 }
-"""By what a message calls them."""
+"""Names of parameters in messages."""
 
 
 def incompatibilities(
@@ -173,7 +173,7 @@ def incompatibilities(
     models: Collection[str],
     parsers: Mapping[ModelOfRun, Collection[int]],
 ) -> list[str]:
-    """Return a phrase for each difference, also where only one run tells a fact."""
+    """Return a phrase for each difference, also where a fact is known of one run only."""
     found = [*_samples(base, other, models), *_prompt(base, other), *_parameters(base, other)]
     for model in models:
         found += _model(base, other, model)

@@ -22,9 +22,9 @@ class Sample:
     command: str
     target: TrueLabel
     category: str | None = None  # GTFOBins function such as `file-read`; None for harmless commands
-    cluster: str | None = None  # of alike samples, usually the binary; None when it stands alone
+    cluster: str | None = None  # name shared by similar samples, usually the binary; None: alone
     metadata: Mapping[str, str] = field(default_factory=dict, compare=False)
-    """Free labels; not of the identity."""
+    """Free annotations, which are no part of the identity."""
 
     def __reduce__(self) -> tuple[type["Sample"], tuple[object, ...]]:
         """Pickle in a third of the time that a dataclass takes."""

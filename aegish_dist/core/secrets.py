@@ -85,7 +85,7 @@ class KeyMask:
         As it is; escaped as in JSON, a URL or HTML; as UTF-16 or UTF-32 read byte by byte; in
         hexadecimal, and in base64, alone or inside of more.
         """
-        # The search takes 10 us for an answer; these comparisons, nearly always all, take 1 us.
+        # The search takes 10 us for an answer. These comparisons take 1 us and usually suffice.
         if len(text) < len(self._key) or not any(sign in text for sign in self._signs):
             return text
         return self._pattern.sub(MASK, text)
@@ -129,7 +129,7 @@ def _character(character: str) -> str:
 
 
 def _encoded_forms(key: str) -> list[str]:
-    """Return the key, and what hexadecimal and base64 make of it."""
+    """Return the key itself and its forms in hexadecimal and base64."""
     octets = key.encode()
     if len(key) < SHORT_KEY_CHARS:
         return [key, octets.hex(), base64.b64encode(octets).decode().rstrip("=")]
@@ -139,7 +139,7 @@ def _encoded_forms(key: str) -> list[str]:
 
 
 def _inside_base64(octets: bytes, offset: int) -> str:
-    """Return the characters that stand for these bytes alone, behind `offset` others in base64."""
+    """Return the base64 characters that depend on these bytes alone, after `offset` other bytes."""
     encoded = base64.b64encode(bytes(offset) + octets).decode()
     return encoded[-(-offset * 8 // 6) : (offset + len(octets)) * 8 // 6]
 
@@ -156,7 +156,7 @@ _METADATA_NAMES = frozenset(
     {"metadata", "metadata.google.internal", "metadata.goog", "metadata.azure.internal"}
     | {"instance-data", "instance-data.ec2.internal"}
 )
-"""Names under which clouds serve a machine's own credentials."""
+"""Host names under which clouds serve a machine's own credentials."""
 _METADATA_NETWORKS = tuple(
     map(
         ipaddress.ip_network,
@@ -200,7 +200,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_metadata(host: str) -> bool:
-    """Whether a host is link-local or a cloud's metadata service, which no model lives at."""
+    """Whether a host is link-local or a cloud's metadata service; no model is served there."""
     address = _address(host)
     if address is None:
         return host.lower() in _METADATA_NAMES

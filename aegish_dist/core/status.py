@@ -13,11 +13,11 @@ LATELY = timedelta(minutes=1)  # age up to which a failed call counts as one of 
 
 
 class State(StrEnum):
-    COMPLETE = "complete"  # or nothing more will come because the run was imported
+    COMPLETE = "complete"  # nothing is missing, or the run was imported and gets no more
     RUNNING = "running"  # living workers hold items of it, or finished some lately
-    WAITING = "waiting"  # something is missing and no worker is at it
-    PARKED = "parked"  # it failed so often that it is only probed now and then
-    OVER_BUDGET = "over budget"  # something is missing, and the run has spent what it may
+    WAITING = "waiting"  # something is missing and no worker works on it
+    PARKED = "parked"  # the model failed so often that it is only probed now and then
+    OVER_BUDGET = "over budget"  # something is missing, and the run has reached a cap on its cost
     PAUSED = "paused"  # something is missing, and a user stopped the run for a while
     CANCELLED = "cancelled"  # something is missing, and a user stopped the run
 
@@ -29,9 +29,9 @@ HELD = (State.PAUSED, State.CANCELLED)
 class CallWait(StrEnum):
     """Why calls wait for a permit."""
 
-    RATE = "rate"  # no more calls may begin within the limits of the model, which fall after 429s
+    RATE = "rate"  # the limits of the model, which fall after 429s, permit no more calls
     SLOTS = "slots"  # as many calls are under way as the worker or the model takes at once
-    CIRCUIT = "circuit"  # it failed several times in a row: one call probes it
+    CIRCUIT = "circuit"  # the model failed several times in a row; one call probes it
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,22 +50,22 @@ class ModelStatus:
     done: int
     in_flight: int
     state: State
-    rate_per_s: float  # verdicts, over the last seconds
+    rate_per_s: float  # verdicts per second, over the last seconds
     cost_usd: float | None
     failed: int
     replaced: int
     reason: str | None = None
-    """Why no living worker may call it; of a parked one the provider's words."""
+    """Why no living worker may call the model; the provider's words if it is parked."""
     waiting: Waiting | None = None
-    """Those in flight that are not called now; None: no worker reports it."""
+    """Items in flight that are not called now; None: no worker reports them."""
     eta_s: float | None = None
-    """Seconds until it is complete at the present rate; None when it does not move."""
-    cost_at_end_usd: float | None = None  # when all has been asked; None when unknown
-    failed_calls: int = 0  # with those after which another one was answered
-    retries: int = 0  # those that another call followed, or will
-    rate_limited: int = 0  # those of them that the provider turned down with 429
+    """Seconds until the model is complete at the present rate; None when it does not move."""
+    cost_at_end_usd: float | None = None  # when all items have been asked; None when unknown
+    failed_calls: int = 0  # failed calls, also where a later call was answered
+    retries: int = 0  # failed calls that another call followed or will follow
+    rate_limited: int = 0  # failed calls that the provider refused with 429
     rate_limited_last_minute: int = 0
-    batches: BatchTotals | None = None  # None where it is never asked in batches
+    batches: BatchTotals | None = None  # None where the model is never asked in batches
 
     @property
     def in_batches(self) -> bool:
@@ -89,20 +89,20 @@ class FailedCalls:
 @dataclass(frozen=True, slots=True)
 class RunStatus:
     run_id: str
-    origin: str  # `submit`, or `import`: then no model can be asked
+    origin: str  # `submit` or `import`; no model of an imported run can be asked
     state: State
     planned: int
     done: int
     missing: int
-    outcomes: Mapping[str, int]  # verdicts by outcome, of each item the newest one
-    failed: Mapping[str, int]  # those of them whose call brought no answer
+    outcomes: Mapping[str, int]  # by outcome; only the newest verdict of an item counts
+    failed: Mapping[str, int]  # the part of `outcomes` whose calls brought no answer
     replaced: int
     retrying: int  # asked again and not answered yet; they count as missing
     models: tuple[ModelStatus, ...]
-    eta_s: float | None  # None when nothing moves, or something that should does not
+    eta_s: float | None  # None when nothing moves, or a model that should move does not
     workers: int  # running ones, also those busy with other runs
-    snapshot_id: int | None = None  # the newest that workers made of the run as planned
-    aggregation_problem: str | None = None  # None when they made one, or have not yet
+    snapshot_id: int | None = None  # the newest that workers made of the run as planned now
+    aggregation_problem: str | None = None  # None when one was made, or not tried yet
     name: str = ""
     cost_usd: float | None = None  # so far, of the models with known prices
     cost_at_end_usd: float | None = None  # None when unknown for a model
@@ -114,12 +114,12 @@ class RunStatus:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing moves by itself."""
+        """Whether nothing moves unless a user acts."""
         return not any(map(may_move, self.models))
 
     @property
     def settled(self) -> bool:
-        """Whether it has ended, and need not be looked at once more to know that."""
+        """Whether the run has ended, and no second look is needed to confirm it."""
         return self.ended and (not self.missing or self.held)
 
     @property
@@ -134,13 +134,13 @@ def may_move(model: ModelStatus) -> bool:
         batches = model.batches
         followed = batches is not None and (
             batches.open > batches.states.get(BatchState.PLANNED, 0)
-        )  # whose results are still collected
+        )  # results of open batches are still collected
         return model.in_flight > 0 or followed
     waits = model.state is State.WAITING and model.reason is None
     return waits or model.state is State.RUNNING
 
 
-FINAL = (State.COMPLETE, State.OVER_BUDGET, State.CANCELLED)  # asked no more unless a user wants it
+FINAL = (State.COMPLETE, State.OVER_BUDGET, State.CANCELLED)  # no call begins unless a user acts
 
 
 def model_eta_s(state: State, missing: int, rate_per_s: float) -> float | None:
@@ -170,9 +170,9 @@ def cost_at_end_usd(
     missing: int,
     batches: BatchTotals | None = None,
 ) -> float | None:
-    """Return the expected cost at the end: the mean so far for each item, or its batch's estimate.
+    """Return the expected cost at the end: a missing item costs the mean or its batch's estimate.
 
-    None when no price is known, or nothing is finished yet.
+    None when no price is known, or no item is finished yet.
     """
     if state in FINAL or not missing:
         return cost_usd
@@ -184,7 +184,7 @@ def cost_at_end_usd(
 
 
 def _left_in_batches(missing: int, batches: BatchTotals | None) -> tuple[int, float]:
-    """Return the missing items in open batches and their cost, without batches of unknown cost."""
+    """Return how many missing items are in open batches, and their cost; 0, 0 if it is unknown."""
     if batches is None or batches.expected_usd is None or not batches.requests:
         return 0, 0.0
     left = min(missing, batches.requests)  # less while results are being stored
@@ -192,14 +192,14 @@ def _left_in_batches(missing: int, batches: BatchTotals | None) -> tuple[int, fl
 
 
 def total_usd(costs: Iterable[float | None]) -> float | None:
-    """Return the sum of costs; None when one of them is unknown, or there is none."""
+    """Return the sum of costs; None when a cost is unknown, or when there are no costs."""
     listed = list(costs)
     known = [cost for cost in listed if cost is not None]
     return round(sum(known), 6) if known and len(known) == len(listed) else None
 
 
 def retry_command(status: RunStatus) -> str | None:
-    """Return the command that asks again where calls brought no answer.
+    """Return the command that asks again where a call brought no answer; None if there is none.
 
     Unreadable answers are not asked again: that would favour models that are unreliable.
     """

@@ -1,4 +1,4 @@
-"""Counted verdicts: all that the database tells the core about a run.
+"""Counted verdicts: everything that the core learns about a run from the database.
 
 Two million verdicts become a few thousand cells. Sums are integers in fixed units, so they do not
 depend on the order of rows, and a sample whose label is corrected moves to another cell.
@@ -15,7 +15,7 @@ from aegish_dist.core.sample import TrueLabel
 
 @dataclass(frozen=True, slots=True, order=True)
 class Cell:
-    """Samples of one kind whose epochs came out alike."""
+    """Samples of one kind whose epochs have the same findings."""
 
     target: TrueLabel
     category: str | None
@@ -24,7 +24,7 @@ class Cell:
     samples: int
 
 
-CONFIDENCE_BINS = 10  # equal width over [0, 1]; 1 belongs to the last
+CONFIDENCE_BINS = 10  # of equal width over [0, 1]; a confidence of 1 is in the last
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -59,7 +59,7 @@ class Latency:
 
 @dataclass(frozen=True, slots=True)
 class TokenTotals:
-    """Summed tokens of a model; None where no verdict reported them."""
+    """Summed tokens of a model; None where no verdict has a number."""
 
     input: int | None = None
     output: int | None = None
@@ -70,7 +70,7 @@ class TokenTotals:
 
 @dataclass(frozen=True, slots=True)
 class CostSummary:
-    """The cost of a model's verdicts; None when none of them is priced."""
+    """The cost of a model's verdicts; None when no verdict has a price."""
 
     total_usd: Decimal | None = None
     per_command_usd: Decimal | None = None
@@ -90,13 +90,13 @@ class ModelTally:
     latency: dict[str, Latency] = field(default_factory=dict)
     """By part: `service`, `queue`, `limiter`, `backoff`, `total`."""
     tokens: TokenTotals = field(default_factory=TokenTotals)
-    cost_usd: Decimal | None = None  # of the priced verdicts; None when none is
+    cost_usd: Decimal | None = None  # of the priced verdicts; None without a priced verdict
     priced_verdicts: int = 0
-    replaced: int = 0  # by a retry: in no cell, but their cost counts
+    replaced: int = 0  # verdicts replaced by a retry: in no cell, but their cost counts
 
     @property
     def as_imported(self) -> "ModelTally":
-        """The tally of an imported run, where no verdict was planned but those that are there."""
+        """The tally of an imported run, which planned no verdicts beyond those it has."""
         held = dict.fromkeys(TrueLabel, 0)
         for cell in self.cells:
             held[cell.target] += cell.samples * sum(verdicts for _, verdicts in cell.findings)
@@ -144,7 +144,7 @@ def relabelled(
 
 
 def in_order(cells: Iterable[Cell]) -> tuple[Cell, ...]:
-    """Sort cells; no category, or no cluster, comes first."""
+    """Sort cells; a cell without a category or cluster comes first."""
 
     def place(cell: Cell) -> tuple[object, ...]:
         category, cluster = cell.category, cell.cluster

@@ -1,4 +1,4 @@
-"""Text: foreign text cleaned at intake and made safe to look at, counts in words, fingerprints.
+"""Foreign text, cleaned at intake and made safe to print; counts in words; fingerprints.
 
 Every store can hold a cleaned text, and no printed text can move a cursor, change a colour, write
 the clipboard or reorder a line.
@@ -32,7 +32,7 @@ def printable(text: str) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """Return a text of several lines likewise; its line breaks and tabs stay."""
+    """Return a text as `printable` does, but keep its line breaks and tabs."""
     if text.isascii() and text.isprintable():
         return text
     return "\n".join("\t".join(map(printable, line.split("\t"))) for line in text.split("\n"))
@@ -53,12 +53,12 @@ def cut_to_cells(text: str, width: int) -> str:
 
 def _columns(character: str) -> int:
     if unicodedata.category(character) in ("Mn", "Me"):
-        return 0  # it stands on the character before it
+        return 0  # a combining mark takes no column of its own
     return 2 if unicodedata.east_asian_width(character) in "FW" else 1
 
 
 def shortened(text: str, length: int) -> str:
-    """Return a text of at most this many characters; dots end one that was longer."""
+    """Cut a text to at most this many characters; dots mark the end of a longer text."""
     return text if len(text) <= length else f"{text[: length - 3]}..."
 
 
@@ -96,7 +96,7 @@ def fingerprint_of(content: object) -> str:
 
 REPLACEMENT = "\ufffd"
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
-# In JSON these stand as escapes; Python's `json` also takes surrogates as three bytes.
+# JSON holds these as escapes; Python's `json` also accepts surrogates as three bytes.
 _SIGN = re.compile(r"\\u(?:0000|[dD][89a-fA-F])")
 _SIGN_IN_BYTES = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])|\xed[\xa0-\xbf]")
 

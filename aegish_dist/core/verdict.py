@@ -13,7 +13,7 @@ from aegish_dist.core.sample import Sample
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one call as the provider reported them; None where it did not."""
+    """Tokens of one call as the provider reported them; None where a number is absent."""
 
     input_tokens: int | None = None  # all prompt tokens, cached ones included
     output_tokens: int | None = None
@@ -33,18 +33,18 @@ class Completion:
     stop_kind: StopKind | None = None  # the same, normalised; None when the provider gave none
     usage: Usage = field(default_factory=Usage)
     refusal: str | None = None
-    model: str | None = None  # as returned; may be more precise than the one asked for
+    model: str | None = None  # as returned; may be more precise than the name asked for
     upstream: str | None = None  # the host behind a router such as OpenRouter
     request_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedCompletion:
-    """Content of a completion, as today's parser reads it."""
+    """Content of a completion, as this version's parser reads it."""
 
     action: Outcome | None
     reason: str | None = None
-    confidence: float | None = None  # in [0, 1]; None when absent or not such a number
+    confidence: float | None = None  # in [0, 1]; None when absent or invalid
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class CallError:
-    """One failed attempt, kept so that a bad hour can be explained afterwards."""
+    """One failed attempt, kept so that an outage can be explained afterwards."""
 
     attempt: int
     error_class: ErrorClass
@@ -86,11 +86,11 @@ class Verdict:
     """One model's answer about one sample in one epoch. Insert-only."""
 
     outcome: Outcome
-    completion: Completion | None  # None when no attempt brought one
+    completion: Completion | None  # None when no attempt brought a completion
     error_class: ErrorClass | None = None
     reason: str | None = None
     confidence: float | None = None
-    parser_version: int = 0  # of outcome, reason and confidence
+    parser_version: int = 0  # parser behind outcome, reason and confidence; 0: none
     cost_usd: Decimal | None = None
     timing: Timing = field(default_factory=Timing)
     attempts: int = 1
@@ -109,5 +109,5 @@ class Recording:
     epoch: int
     verdict: Verdict
     generation: int = 0
-    simulated: bool = False  # by the simulator: no evidence about any real model
-    negative_time: bool = False  # a time was below zero where it was read: unknown
+    simulated: bool = False  # answered by the simulator: no evidence about a real model
+    negative_time: bool = False  # the source had a time below zero, which is taken as unknown

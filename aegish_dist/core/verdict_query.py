@@ -29,11 +29,11 @@ def correctness(rule: ScoringRule, target: TrueLabel, finding: OutcomeDetail) ->
 
 @dataclass(frozen=True, slots=True)
 class VerdictFilter:
-    """Conditions on verdicts; all that are given must hold. An empty one is none."""
+    """Conditions on verdicts, all of which must hold. An empty field is no condition."""
 
     models: tuple[str, ...] = ()
     outcomes: frozenset[Outcome | ScoredAnswer] = frozenset()
-    """As stored, or labels of the rule set that are no outcome's name."""
+    """Stored outcomes, or labels of the rule set that are not the name of an outcome."""
     correctness: frozenset[Correctness] = frozenset()
     datasets: tuple[str, ...] = ()
     targets: frozenset[TrueLabel] = frozenset()
@@ -73,7 +73,7 @@ class ShownSample:
     verdicts: tuple[JudgedVerdict, ...]
 
 
-UNKNOWN = -1  # stands for an absent number in the columns of a grid
+UNKNOWN = -1  # replaces an absent number in the columns of a grid
 
 JUDGED = ("outcome", "label", "error_class", "correct")
 """Columns that follow from the code of a verdict: places in the enumerations `Outcome`, `Label` and
@@ -117,15 +117,15 @@ class GridAttempt:
 
 @dataclass(frozen=True, slots=True)
 class GridPart:
-    """Some commands and the verdicts about them, as columns: an object each takes seconds."""
+    """Some commands and the verdicts about them, in columns: objects would take seconds."""
 
     commands: Sequence[GridCommand]
-    model: Sequence[int] = ()  # of each verdict the place of its model
-    command: Sequence[int] = ()  # of each verdict the place of its command
+    model: Sequence[int] = ()  # for each verdict, the position of its model
+    command: Sequence[int] = ()  # for each verdict, the position of its command
     epoch: Sequence[int] = ()
     numbers: Mapping[str, Sequence[int]] = field(default_factory=dict)
     texts: Mapping[str, Sequence[str | None]] = field(default_factory=dict)
-    """The columns `TEXTS`, cut; empty if not asked for."""
+    """The columns `TEXTS` with cut texts; empty if not asked for."""
     lengths: Mapping[int, int] = field(default_factory=dict)
     """Characters of each cut completion, by place of the verdict."""
     attempts: Sequence[GridAttempt] = ()

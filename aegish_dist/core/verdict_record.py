@@ -20,9 +20,9 @@ from aegish_dist.core.outcome import ErrorClass, Outcome, StopKind
 from aegish_dist.core.sample import MAX_COMMAND_CHARS, MAX_LABEL_CHARS, TrueLabel
 from aegish_dist.core.verdict import CallError, Completion, Timing, Usage, Verdict
 
-MAX_COUNT = 2**15 - 1  # that of a database smallint: epoch, attempt, generation, HTTP status
-MAX_TOKENS = 2**63 - 1  # highest token count: that of a database bigint
-MAX_NUMBER = 10**12  # ms or s: microseconds of it fit a bigint, which sums are of
+MAX_COUNT = 2**15 - 1  # largest smallint of the database: epoch, attempt, generation, HTTP status
+MAX_TOKENS = 2**63 - 1  # largest bigint of the database, for token counts
+MAX_NUMBER = 10**12  # ms or s; in microseconds, as sums need them, it fits a bigint
 
 Name = Annotated[str, Meta(max_length=MAX_LABEL_CHARS)]
 Command = Annotated[str, Meta(max_length=MAX_COMMAND_CHARS)]
@@ -49,11 +49,11 @@ class VerdictRecord(Struct, gc=False, kw_only=True):
     """One verdict and what it is about. `str` alone is text of any length."""
 
     model: Name
-    dataset: Name | None = None  # a file that names none is one
+    dataset: Name | None = None  # None: the whole file is one dataset
     command: Command
     target: TrueLabel
     category: Name | None = None
-    cluster: Name | None = None  # of alike samples, usually the binary
+    cluster: Name | None = None  # name shared by similar samples, usually the binary
     epoch: Number = 1
     completion: str | None
     stop_reason: str | None = None
@@ -63,12 +63,12 @@ class VerdictRecord(Struct, gc=False, kw_only=True):
     cost_usd: Decimal | None = None
     created_at: Moment | None = None
     outcome: Outcome = Outcome.TIMEOUT_ERROR
-    """By today's parser, as reason, confidence, parser_version."""
+    """By this version's parser, as are reason, confidence and parser_version."""
     reason: str | None = None
     confidence: Ratio | None = None
     parser_version: Count = 0  # 0 where no completion was parsed
-    answered: bool | None = None  # whether an answer came, be it empty
-    pruned: bool = False  # the answer was deleted since: it cannot be read again
+    answered: bool | None = None  # whether an answer arrived, even an empty one
+    pruned: bool = False  # the answer was deleted since and cannot be read again
     error_class: ErrorClass | None = None
     generation: Count = 0
     simulated: bool = False  # no evidence about any real model
@@ -91,7 +91,7 @@ class VerdictRecord(Struct, gc=False, kw_only=True):
 
 
 OPINIONS = ("outcome", "reason", "confidence", "parser_version")
-"""For the reader's sake; readers ignore them."""
+"""Written for people; the readers of files ignore them."""
 OF_OTHER_TABLES = frozenset(
     [
         *("model", "dataset", "command", "target", "category", "cluster"),
@@ -100,13 +100,13 @@ OF_OTHER_TABLES = frozenset(
 )
 _COLUMNS = {"latency_ms": "service_ms", "returned_model": "model_returned"}
 _ATTRIBUTES = {"completion": "text", "returned_model": "model", "latency_ms": "service_ms"}
-"""Named otherwise than the fields of the record."""
+"""Attributes whose names differ from the fields of the record."""
 _PARTS: tuple[type, ...] = (Completion, Usage, Timing, Verdict)
 
 
 @dataclass(frozen=True, slots=True)
 class RecordField:
-    """One field of `VerdictRecord`, as those that derive from it need it."""
+    """One field of `VerdictRecord`, as its readers, writers and statements need it."""
 
     name: str  # key of verdict lines, column of Parquet files
     column: str | None  # column of `verdicts`; None where another table keeps it
@@ -145,7 +145,7 @@ _OF_VERDICT = tuple(each for each in STORED if each.part is not None)
 
 
 def columns_of(verdict: Verdict) -> dict[str, Any]:
-    """Return the values of a verdict by column; its epoch and generation are not its own."""
+    """Return a verdict's values by column, without epoch and generation, which its item has."""
     completion = verdict.completion or Completion(text=None)
     parts: Mapping[Any, object] = {
         Verdict: verdict,
@@ -175,7 +175,7 @@ def verdict_of(record: VerdictRecord) -> Verdict:
 
 
 def usage_of(record: VerdictRecord) -> Usage:
-    """Return the tokens of a record; of a cache kept for an hour it knows nothing."""
+    """Return the tokens of a record, which does not hold the tokens cached for an hour."""
     return Usage(**_of(record, Usage))
 
 
