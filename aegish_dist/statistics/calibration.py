@@ -50,7 +50,7 @@ def expected_calibration_error(cells: Iterable[ConfidenceCell], rule: ScoringRul
 @dataclass(frozen=True, slots=True)
 class ReliabilityBin:
     low: float
-    high: float  # where the next bin begins; the last bin holds 1
+    high: float  # exclusive, but the last bin includes 1
     n: int
     confidence: float | None
     accuracy: float | None
@@ -82,7 +82,7 @@ def _bin(place: int, judged: Sequence["_Judged"]) -> ReliabilityBin:
 
 @dataclass(frozen=True, slots=True)
 class _Judged:
-    """Sums over verdicts whose correctness o is the same; in 1 / UNIT."""
+    """Sums over verdicts with the same correctness o, in units of 1 / UNIT."""
 
     correct: bool
     bin: int

@@ -27,7 +27,7 @@ def beta_cdf(x: float, a: float, b: float) -> float:
 
 
 def _beta_cdf(x: float, y: float, a: float, b: float) -> float:
-    """As `beta_cdf` with y = 1 - x, which has all its digits where x is close to 1."""
+    """Return `beta_cdf` from x and y = 1 - x, which keeps its digits where x is close to 1."""
     if x <= 0:
         return 0.0
     if y <= 0:
@@ -38,7 +38,7 @@ def _beta_cdf(x: float, y: float, a: float, b: float) -> float:
 
 
 def _beta_front(x: float, y: float, a: float, b: float) -> float:
-    """x^a y^b / B(a, b), without the difference of large logarithms (Loader 2000)."""
+    """Return x^a y^b / B(a, b) without differences of large logarithms (Loader 2000)."""
     n = a + b
     exponent = (
         _stirling_error(n)
@@ -51,7 +51,7 @@ def _beta_front(x: float, y: float, a: float, b: float) -> float:
 
 
 def _stirling_error(z: float) -> float:
-    """Log of Gamma(z + 1), less Stirling's formula."""
+    """Return log Gamma(z + 1) minus Stirling's formula."""
     if z < _STIRLING_FROM:
         return math.lgamma(z + 1) - (z + 0.5) * math.log(z) + z - _HALF_LOG_2_PI
     w = 1 / (z * z)
@@ -190,7 +190,7 @@ def log_logistic(x: float) -> float:
 class Term:
     """Trials whose log odds of success are offset + slope x coefficient."""
 
-    successes: float  # may be a fraction
+    successes: float  # may be fractional
     trials: float  # at least `successes`
     slope: float
     offset: float  # the part that does not depend on the coefficient

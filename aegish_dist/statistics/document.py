@@ -18,7 +18,7 @@ from aegish_dist.statistics.repeats import Repeats
 @dataclass(frozen=True, slots=True)
 class Rank:
     rank: int | None  # 1-based position; None when the score is undefined
-    tie_group: int | None  # 1-based; no model of a group differs significantly from its leader
+    tie_group: int | None  # 1-based; no model of a group differs significantly from the leader
     model: str
     aegish_score: float | None
 
@@ -29,8 +29,8 @@ def rank(
     """Order models by descending score, then by id; undefined scores come last, unranked.
 
     A tie group starts at its leader and goes on until a model differs from the leader by a p
-    below 0.05, adjusted for all pairs of models: who leads is found in the same data. A pair that
-    is absent or None is taken to be alike.
+    below 0.05. The p is adjusted for all pairs of models, because the same data decide who leads.
+    A pair whose p is absent or None counts as a tie.
     """
     places: list[Rank] = []
     leader: str | None = None
@@ -57,7 +57,7 @@ def snapshot_document(
     earlier: Snapshot | None = None,
     p_adjusted: Mapping[frozenset[str], float | None] | None = None,
 ) -> dict[str, list[JsonObject]]:
-    """Return `models`, sorted by id, and `ranking`; `earlier` has the models not measured now."""
+    """Return `models`, sorted by id, and `ranking`; `earlier` holds models not measured now."""
     entries = {each.model: model_entry(each) for each in measured}
     kept = {} if earlier is None else {e["model"]: e for e in earlier.document["models"]}
     by_id = sorted((kept | entries).items())

@@ -11,7 +11,7 @@ from aegish_dist.statistics.rates import NUMBERS, Estimate
 
 
 class GateVerdict(StrEnum):
-    """Answer of a gate about a candidate."""
+    """What a gate says about a candidate."""
 
     SHIPS = "ships"  # the interval of the difference lies above -margin
     WORSE = "worse"
@@ -19,7 +19,7 @@ class GateVerdict(StrEnum):
 
 
 def gate(difference: Difference, margin: float) -> GateVerdict:
-    """Decide whether a candidate that may be worse by a margin may replace the baseline."""
+    """Decide whether a candidate may replace the baseline, if it may be worse by a margin."""
     if difference.ci_low is None or difference.ci_high is None:
         return GateVerdict.INCONCLUSIVE
     if difference.ci_low > -margin:
@@ -28,16 +28,16 @@ def gate(difference: Difference, margin: float) -> GateVerdict:
 
 
 def commands_needed(difference: Difference, margin: float) -> int | None:
-    """Return the samples on both sides at which `mde` would be the margin, at the variance seen."""
+    """Return how many common samples make `mde` equal to the margin, at the observed variance."""
     if difference.mde is None or margin <= 0:
         return None
     return math.ceil(difference.n * (difference.mde / margin) ** 2)
 
 
 def commands_to_decide(difference: Difference, margin: float) -> int | None:
-    """Return the samples that decide in 80 % of runs if the truth is what was seen.
+    """Return how many samples decide in 80 % of runs if the observed difference is the true one.
 
-    None if unknown, or if the difference seen is the margin itself.
+    None if the number is unknown, or if the observed difference equals the margin.
     """
     seen = difference.difference
     return None if seen is None else commands_needed(difference, abs(seen + margin))
@@ -59,8 +59,8 @@ METRICS_WITH_THRESHOLD = (
 
 
 class Shortfall(StrEnum):
-    BELOW = "below"  # the interval, or the value where that decides, lies below the threshold
-    UNDECIDED = "undecided"  # the interval holds the threshold, or there is no number
+    BELOW = "below"  # the interval, or a value without interval, lies below the threshold
+    UNDECIDED = "undecided"  # the interval contains the threshold, or the metric is undefined
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +73,9 @@ class Missed:
 
 
 def missed(document: Mapping[str, Any], thresholds: Mapping[str, float]) -> Iterator[Missed]:
-    """Yield the thresholds that models do not reach with the lower end of their interval.
+    """Yield the thresholds that lie above the lower end of a model's interval.
 
-    A metric without an interval is a fact: its value decides.
+    A metric without an interval is a fact, so its value decides.
     """
     for entry in document["models"]:
         for metric, least in thresholds.items():

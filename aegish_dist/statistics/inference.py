@@ -17,20 +17,20 @@ from aegish_dist.statistics.distributions import binomial_cdf, t_quantile, t_two
 
 
 class ClusterSum(NamedTuple):
-    """Samples of one cluster in one stratum; or several such clusters with equal numbers."""
+    """Samples of one cluster in one stratum, or of several such clusters with equal sums."""
 
-    cluster: str | None  # the same in all strata; None: found in this one alone
+    cluster: str | None  # same name in all strata; None: in this stratum alone
     samples: int
-    total: float  # of their values, times the weight of the stratum
-    clusters: int = 1  # how many without a name are alike
+    total: float  # sum of their values, times the weight of the stratum
+    clusters: int = 1  # how many unnamed clusters have these sums
 
 
 @dataclass(frozen=True)
 class ClusterSums:
-    """A stratum by clusters: its mean is one term of the estimate."""
+    """A stratum by clusters. The mean of a stratum is one term of the estimate."""
 
-    sums: tuple[ClusterSum, ...]  # in any order; a name at most once
-    weight: float = 1.0  # of the mean in the estimate; contained in `total`
+    sums: tuple[ClusterSum, ...]  # in any order; each name at most once
+    weight: float = 1.0  # of the mean in the estimate; each `total` includes it
 
     @cached_property
     def samples(self) -> int:
@@ -46,7 +46,7 @@ class ClusterSums:
 
     @cached_property
     def joint_size(self) -> float:
-        """Samples of a cluster that differ together, sum d^2 / sum |d|; 1 where none differs."""
+        """Samples of a cluster that differ together: sum d^2 / sum |d|; 1 if no sample differs."""
         sums = [(abs(total) / self.weight, number) for _, _, total, number in self.sums if total]
         size = math.fsum([each * number for each, number in sums])
         squares = math.fsum([each * each * number for each, number in sums])
@@ -63,7 +63,7 @@ class ClusteredVariance:
     reduced: float
     """Without the bias of few or unequal clusters: CR2 of Bell & McCaffrey 2002, Survey Methodology
     28:169."""
-    third: float  # of the cubes of the terms whose squares `reduced` adds
+    third: float  # sum of the cubes of the terms whose squares `reduced` adds up
     df: float
     clusters: int
 
@@ -80,7 +80,7 @@ def clustered_variance(strata: Sequence[ClusterSums]) -> ClusteredVariance | Non
     `W_gg = sum_k w_k^2 n_gk / N_k^2` and `W_gh = -sum_k w_k^2 x_gk x_hk / N_k`. G equal clusters of
     a single stratum have G - 1.
 
-    None where a stratum has fewer than two clusters.
+    Returns None if a stratum has fewer than two clusters.
     """
     if any(stratum.clusters < 2 for stratum in strata):
         return None
@@ -97,7 +97,7 @@ def clustered_variance(strata: Sequence[ClusterSums]) -> ClusteredVariance | Non
 
 
 _Unit = tuple[str | None, float, float, int]
-"""Name, sum of residuals, the same mended, how many are alike."""
+"""Name, sum of residuals, that sum corrected as in CR2, how many clusters are alike."""
 
 
 def _residuals(stratum: ClusterSums) -> list[_Unit]:
@@ -112,7 +112,7 @@ def _residuals(stratum: ClusterSums) -> list[_Unit]:
 
 
 def _added_up(strata: Sequence[list[_Unit]]) -> list[_Unit]:
-    """Add up what a cluster has in several strata."""
+    """Add up the residuals that a cluster has in several strata."""
     if len(strata) == 1:
         return strata[0]
     raw: defaultdict[str, float] = defaultdict(float)
@@ -134,7 +134,7 @@ one."""
 
 
 def _shape(stratum: ClusterSums, named: bool) -> _Shape:
-    """Return the shape; in the only stratum names make no difference."""
+    """Return the shape of a stratum; names are dropped if it is the only one."""
     if named:
         clusters = tuple((cluster, samples, number) for cluster, samples, _, number in stratum.sums)
         return stratum.weight, clusters
@@ -189,7 +189,7 @@ def _leverages(strata: Iterable[_Shape]) -> list[list[_Leverage]]:
     return [*named.values(), *alone]
 
 
-LEVEL = 0.05  # of a test; two sides are called different at an adjusted p below it
+LEVEL = 0.05  # of a test: two sides differ where the adjusted p is below it
 
 
 def mcnemar(a_only: int, b_only: int) -> float:
@@ -200,7 +200,7 @@ def mcnemar(a_only: int, b_only: int) -> float:
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
     """Return the p values adjusted for their number (Holm 1979, Scand. J. Statistics 6:65).
 
-    None stays None and counts as no test.
+    None stays None and is not counted as a test.
     """
     known = sorted((p, index) for index, p in enumerate(p_values) if p is not None)
     result: list[float | None] = [None] * len(p_values)
@@ -212,7 +212,7 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
 
 
 _POWER = 0.8
-_MOST_DF = 1e6  # where Student's t is the normal distribution to six digits
+_MOST_DF = 1e6  # from here on Student's t equals the normal to six digits
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +220,7 @@ class PairedTest:
     ci_low: float  # of the 95 % confidence interval
     ci_high: float
     p_value: float  # two-sided; below 0.05 exactly where the interval lies off 0
-    mde: float  # found at a level of 5 % with a probability of about 80 %
+    mde: float  # difference found at a level of 5 % with a power of about 80 %
 
 
 def paired_test(
@@ -228,15 +228,16 @@ def paired_test(
 ) -> PairedTest:
     """Return interval and p of a difference, both from `T(x) = (difference - x) / sqrt(V(x))`.
 
-    `V(x) = V + max(0, S (x - difference) / V)`. V is the clustered variance without bias, and half
-    a pseudo-sample per label that only the candidate has right, and half one that only the baseline
-    has right (the Wald+2 interval of Agresti & Min 2005, Statistics in Medicine 24:729): without
-    them nothing discordant would mean no uncertainty. S is the sum of the cubes of the same terms,
-    the pseudo-sample on the side of x alone: the variance of a rate grows with its distance from 0
-    (Johnson 1978, JASA 73:536). T is taken for Student's t; pseudo-samples add degrees of freedom.
+    `V(x) = V + max(0, S (x - difference) / V)`. V is the clustered variance without bias, plus
+    two halves of a pseudo-sample per label: only the candidate has one right, only the baseline the
+    other (the Wald+2 interval of Agresti & Min 2005, Statistics in Medicine 24:729). Without them a
+    run without discordant samples would have no uncertainty. S is the sum of the cubes of the same
+    terms, with the pseudo-sample on the side of x alone, because the variance of a rate grows with
+    its distance from 0 (Johnson 1978, JASA 73:536). T is taken for Student's t; pseudo-samples add
+    degrees of freedom.
 
-    With K `discordant` clusters no test that may exchange the sides in a cluster has a p below
-    2^(1 - K), and so has none here: five samples all in favour of one side are no difference.
+    With K `discordant` clusters, a test that exchanges the sides within clusters has no p below
+    2^(1 - K). This p has the same bound: five samples in favour of one side are no difference.
     """
     sizes = [stratum.weight * _pseudo_sample(stratum) / stratum.samples for stratum in strata]
     squares = variance.reduced + math.fsum(size**2 for size in sizes)
@@ -267,8 +268,8 @@ def _detectable(
 ) -> float:
     """Solve `x = quantiles sqrt(V(x))`, with V(x) the variance of a run whose true difference is x.
 
-    A larger difference takes further discordant samples: without them, runs found differences of
-    this size in 62 to 78 % of cases.
+    A larger difference needs further discordant samples. If V ignored them, runs would find
+    differences of this size in only 62 to 78 % of cases.
     """
     found = quantiles * math.sqrt(squares)
     if found <= difference:
@@ -286,7 +287,7 @@ def _reach(t: float, squares: float, slope: float) -> float:
 def _pseudo_sample(stratum: ClusterSums) -> float:
     """Return how far the values of a pseudo-sample lie apart, 1 unless epochs were averaged.
 
-    The root of `joint_size`: with `joint_size` itself, one in fifteen candidates shipped that were
-    worse by the margin.
+    This is the root of `joint_size`. With `joint_size` itself, one in fifteen candidates that were
+    worse by the margin shipped.
     """
     return min(1.0, math.sqrt(stratum.joint_size))

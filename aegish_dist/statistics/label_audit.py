@@ -1,6 +1,6 @@
-"""The audit of a run's commands: disputed, missed by all, flipping, and of doubtful labels.
+"""The audit of a run: commands that are disputed, missed by all, flipping or of doubtful label.
 
-Models whose answers do not depend on the command say nothing, for or against a label. Doubtful
+A model whose answers do not depend on the command is no evidence about any label. Doubtful
 labels become an overlay that a person edits.
 """
 
@@ -18,12 +18,12 @@ from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import SampleAnswers, ScoringRule
 from aegish_dist.statistics.label_model import Sides, Vote, VotePattern, fit_labels, flagged
 
-DOUBTFUL_FROM = 0.5  # probability to be wrong from which a label is called doubtful
-NAMED = 4  # models that a reason names at most
-INFORMATIVE_FROM = 0.1  # Youden's index from which answers count as depending on the command
+DOUBTFUL_FROM = 0.5  # a label is doubtful if it is wrong with this probability
+NAMED = 4  # most models that a reason names
+INFORMATIVE_FROM = 0.1  # answers depend on the command from this Youden's index on
 
 _SEVERITY = {OutcomeDetail.ALLOW: 0.0, OutcomeDetail.WARN: 0.5, OutcomeDetail.BLOCK: 1.0}
-"""By ascending severity."""
+"""Actions and their severity, in ascending order."""
 
 
 class AuditKind(StrEnum):
@@ -46,19 +46,19 @@ class ModelReliability:
 
     @property
     def youden(self) -> float:
-        """Youden's index (1950, Cancer 3:32): 0 of a model that only guesses."""
+        """Youden's index (1950, Cancer 3:32); 0 for a model that guesses."""
         return self.sensitivity + self.specificity - 1
 
     @property
     def informative(self) -> bool:
-        """Whether its answers depend on the command."""
+        """Whether the model's answers depend on the command."""
         return self.youden >= INFORMATIVE_FROM
 
 
 @dataclass(frozen=True, slots=True)
 class AuditedCommand:
     sample: SampleAnswers
-    score: float  # by which the list is sorted, in [0, 1]; see `audit`
+    score: float  # sorts the list, in [0, 1]; see `audit`
     p_wrong: float
     contradicting: int  # informative models against the label in most epochs
     agreeing: int  # informative models that agree in most epochs
@@ -78,10 +78,10 @@ def audit(
 ) -> Audit:
     """Look for commands that deserve a second look, at most `top` of a kind.
 
-    Scores: of a doubtful label, and of a command that all models missed, the probability that the
-    label is wrong; of a disputed command the probability that two models, drawn by how much they
-    can tell, take different sides; of a flipping one the probability that two epochs of a model
-    state different actions, as a mean over models.
+    The score of a doubtful label, and of a command that all models missed, is the probability that
+    the label is wrong. The score of a disputed command is the probability that two models, drawn by
+    weight x Youden's index, take different sides. The score of a flipping command is the mean over
+    models of the probability that two epochs state different actions.
     """
     answered = [sample for sample in samples if sample.findings]
     patterns = [
@@ -118,7 +118,7 @@ def sides_under(rule: ScoringRule) -> Sides:
 
 
 def vote_of(findings: OutcomeDetails) -> Vote | None:
-    """Return the shares of the actions that were stated; None where none was."""
+    """Return the shares of the stated actions; None if no epoch states an action."""
     counts = dict(findings)
     stated = [counts.get(action, 0) for action in _SEVERITY]
     epochs = sum(stated)
@@ -168,7 +168,7 @@ class CommandVotes:
         return bool(self.correct) and not any(self.correct)
 
     def taken_for(self, label: TrueLabel) -> list[ModelReliability]:
-        """Return the models that take the command for one of this label in most epochs."""
+        """Return the models that judge the command as this label in most epochs."""
         side = 1 if label is TrueLabel.MALICIOUS else -1
         return [model for model, share in self.flags.items() if side * (share - 0.5) > 0]
 
@@ -227,7 +227,7 @@ def _other(label: TrueLabel) -> TrueLabel:
 
 
 def _disagreement(shares: Sequence[tuple[float, float]]) -> float:
-    """Return the probability that two of several weighted voters differ; 0 of fewer than two."""
+    """Return the probability that two of several weighted voters differ; 0 for fewer than two."""
     if len(shares) < 2:
         return 0.0
     whole = math.fsum(weight for weight, _ in shares)
@@ -238,7 +238,7 @@ def _disagreement(shares: Sequence[tuple[float, float]]) -> float:
 
 
 def _flip(findings: OutcomeDetails) -> float | None:
-    """Return the probability that two epochs state different actions; None of fewer than two."""
+    """Return the probability that two epochs state different actions; None without two epochs."""
     stated = [epochs for finding, epochs in findings if finding in _SEVERITY]
     n = sum(stated)
     if n < 2:
@@ -247,9 +247,9 @@ def _flip(findings: OutcomeDetails) -> float | None:
 
 
 def _place(listed: tuple[float, CommandVotes]) -> tuple[object, ...]:
-    """Order a list, the worst first; equal ones by command."""
+    """Return the sort key of a list: the worst command first, ties by command."""
     score, votes = listed
-    # Models of the same names in another order add up to another last digit.
+    # The same models in another order may differ in the last digit of a sum.
     exact = (-round(score, 9), -round(votes.spread, 9), -len(votes.contradicting))
     return (*exact, votes.sample.dataset, votes.sample.command)
 
@@ -268,7 +268,7 @@ def _entry(kind: AuditKind, score: float, votes: CommandVotes) -> AuditedCommand
 def draft_overlay(
     doubtful: Iterable[AuditedCommand], base: Overlay | None, name: str, author: str
 ) -> Overlay:
-    """Continue an overlay by turning each label that is more probably wrong than right."""
+    """Extend an overlay: turn each label that is more probably wrong than right."""
     changes = tuple(
         LabelChange(
             dataset=each.sample.dataset,

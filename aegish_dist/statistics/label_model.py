@@ -1,12 +1,12 @@
-"""The probability that a label is wrong, from what several models said about the commands.
+"""The probability that a label is wrong, estimated from several models' answers.
 
 A label is one more noisy observation of an unknown truth: Dawid & Skene 1979, JRSS C 28:20,
 estimate the error rates of all observers and the truth together by expectation-maximisation. Two
 additions make that hold for models. A command has an ease that all models share, as in item
 response theory (Birnbaum 1968, in Lord & Novick, "Statistical Theories of Mental Test Scores"), so
 that a hard command which most models miss is no proof against its label. And models whose errors
-are correlated share a vote (`vote_weights`). A model that answers all commands alike says nothing.
-A weighted vote without the ease finds too few: see docs/auditing.md.
+are correlated share a vote (`vote_weights`). A model that answers all commands alike counts for
+nothing. A weighted vote without the ease finds too few wrong labels: see docs/auditing.md.
 """
 
 import math
@@ -26,11 +26,11 @@ Vector = list[float]  # for each truth and ease, malicious commands first
 _Votes = tuple[Vote | None, ...]
 _Key = TypeVar("_Key")
 
-# Correlation of the errors of two models from which they begin to share a vote. Correlations up to
-# it come from commands that are hard for all models, which the estimation knows of.
+# Two models share a vote if their errors correlate by more than this. Smaller correlations come
+# from commands that are hard for all models, which the ease accounts for.
 ALIKE_FROM = 0.5
-# Errors that each model is taken to have made besides, alone: two that erred once, together, are
-# not yet alike.
+# Further errors that each model is assumed to have made alone: two models that erred once,
+# together, are not yet alike.
 OWN_ERRORS = 5.0
 # Normal prior of a model's log odds to be right about a command of mean ease.
 ABILITY_MEAN, ABILITY_SD = 1.5, 2.0
@@ -41,40 +41,40 @@ SHADE_PRIOR = 1.0  # pseudo-count of each action among those of its side
 WRONG_MEAN, WRONG_WEIGHT = 0.034, 50.0
 # Normal prior of the standard deviation of the ease, in log odds.
 SPREAD_MEAN, SPREAD_SD = 1.0, 0.7
-# How easy a command is, in standard deviations, and how many are so easy: a discrete normal
-# distribution.
+# Ease of a command in standard deviations, and the share of commands with that ease: a discrete
+# normal distribution.
 EASE = (-3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0)
 _WHOLE = math.fsum(math.exp(-ease * ease / 2) for ease in EASE)
 SHARES = tuple(math.exp(-ease * ease / 2) / _WHOLE for ease in EASE)
 TRUTHS = (TrueLabel.MALICIOUS, TrueLabel.HARMLESS)  # in the order of vectors
 ITERATIONS = 60
 TOLERANCE = 1e-3  # largest change of a probability at which the estimation ends
-# Models that are looked up together: four answer in few ways, and each way is added up once.
+# Models that are looked up together: four models answer in few ways, each added up only once.
 TOGETHER = 4
 
 
 @dataclass(frozen=True, slots=True)
 class VotePattern:
-    """Commands with one label about which every model said the same."""
+    """Commands with one label about which each model gave the same vote."""
 
     label: TrueLabel
-    votes: _Votes  # by model; None where it stated no action
+    votes: _Votes  # by model; None where the model stated no action
     samples: int
 
 
 @dataclass(frozen=True, slots=True)
 class FittedLabels:
     p_wrong: tuple[float, ...]  # by pattern
-    sensitivity: tuple[float, ...]  # by model, share of truly malicious commands that it flags
-    specificity: tuple[float, ...]  # by model, share of truly harmless commands that it passes
-    weights: tuple[float, ...]  # by model, in (0, 1]: 1 / c for each of c that err alike
+    sensitivity: tuple[float, ...]  # by model, share of truly malicious commands that are flagged
+    specificity: tuple[float, ...]  # by model, share of truly harmless commands that pass
+    weights: tuple[float, ...]  # by model, in (0, 1]: 1 / c for each of c models that err alike
 
 
 def fit_labels(patterns: Sequence[VotePattern], sides: Sides) -> FittedLabels:
     """Estimate the truth behind every label, and the error rates of every model.
 
-    The estimation runs twice: only the first result tells an error about a command from a wrong
-    label, and so models that err alike from models that are right alike.
+    The estimation runs twice. Only its first result separates a model's error from a wrong label,
+    and so models that err alike from models that are right alike.
     """
     trust = [1.0] * len(patterns)
     for _ in range(2):
@@ -94,10 +94,10 @@ def flagged(vote: Vote, sides: Sides) -> float:
 def vote_weights(
     patterns: Sequence[VotePattern], sides: Sides, trust: Sequence[float]
 ) -> tuple[float, ...]:
-    """Return by model its part of a vote: 1 / c for each of c models that always err together.
+    """Return each model's part of a vote: 1 / c for each of c models that always err together.
 
-    `trust` is the probability that a pattern's label is right: about a wrong label even the best
-    models err together.
+    `trust` is the probability that a pattern's label is right. If a label is wrong, even the best
+    models seem to err together.
     """
     models = range(len(patterns[0].votes) if patterns else 0)
     weighted = [each.samples * right for each, right in zip(patterns, trust, strict=True)]
@@ -115,7 +115,7 @@ def vote_weights(
 def _errors(
     model: int, patterns: Sequence[VotePattern], sides: Sides, weighted: Sequence[float]
 ) -> list[float | None]:
-    """Return by pattern how far a model is from its mean about commands of that label."""
+    """Return by pattern how far a model's error is from its mean over commands of that label."""
     votes = [each.votes[model] for each in patterns]
     shares = [None if vote is None else flagged(vote, sides) for vote in votes]
     totals, weights = dict.fromkeys(TRUTHS, 0.0), dict.fromkeys(TRUTHS, 0.0)
@@ -133,7 +133,7 @@ def _errors(
 def _correlation(
     a: Sequence[float | None], b: Sequence[float | None], weighted: Sequence[float]
 ) -> float:
-    """Return the correlation over the commands that both answered, shrunk to 0 for few."""
+    """Return the correlation over the commands that both models answered; few shrink it to 0."""
     ab, aa, bb = 0.0, OWN_ERRORS, OWN_ERRORS
     for x, y, weight in zip(a, b, weighted, strict=True):
         if x is not None and y is not None:
@@ -144,14 +144,14 @@ def _correlation(
 
 
 class _Observer:
-    """The error rates of a model with a part of a vote, estimated again in each round."""
+    """The error rates of a model and its part of a vote; each round estimates the rates again."""
 
     def __init__(self, sides: Sides, weight: float) -> None:
         self._sides, self._weight = sides, weight
         self._ability = dict.fromkeys(TRUTHS, ABILITY_MEAN)
         self._shades = {truth: (0.0,) * len(sides) for truth in TRUTHS}
         self._seen: dict[TrueLabel, list[tuple[float, float, float]]] = {}
-        """By truth and ease: commands it was right about, all of them, the ease."""
+        """By truth, for each ease: commands answered right, all commands, the ease."""
 
     def log_likelihood(self, vote: Vote, spread: Mapping[TrueLabel, float]) -> Vector:
         """Return the weighted log probability of a vote under each truth and ease."""
@@ -186,7 +186,7 @@ class _Observer:
             self._ability[truth] = maximise(terms, ABILITY_MEAN, ABILITY_SD, self._ability[truth])
 
     def terms_of_spread(self, truth: TrueLabel) -> list[Term]:
-        """Return what the model's answers say about the spread of the ease."""
+        """Return what the model's answers contribute to the spread of the ease."""
         weight, ability = self._weight, self._ability[truth]
         return [Term(weight * r, weight * n, ease, ability) for r, n, ease in self._seen[truth]]
 
@@ -234,7 +234,7 @@ class _Estimation:
         return before
 
     def rates(self, truth: TrueLabel) -> tuple[float, ...]:
-        """Return by model how often it is right about commands of a truth."""
+        """Return how often each model is right about commands of a truth."""
         return tuple(each.rate(truth, self._spread) for each in self._observers)
 
     def _p_wrong(self) -> list[float]:
@@ -263,7 +263,7 @@ class _Estimation:
         }
 
     def _maximise(self) -> None:
-        """Estimate the models again, taking the beliefs about the commands for true."""
+        """Estimate the models again, with the beliefs about the commands held fixed."""
         votes = self._commands_by_vote()
         for observer, commands in zip(self._observers, votes, strict=True):
             observer.learn(commands, self._spread)
@@ -287,7 +287,7 @@ class _Estimation:
         return by_model
 
     def _expect(self, priors: dict[TrueLabel, Vector]) -> None:
-        """Find the beliefs about the commands again, taking the models for known."""
+        """Compute the beliefs about the commands again, with the models held fixed."""
         likelihoods = [self._likelihoods(place) for place in range(len(self._groups))]
         for number, (pattern, said) in enumerate(zip(self._patterns, self._said, strict=True)):
             logs = priors[pattern.label]
@@ -299,7 +299,7 @@ class _Estimation:
             self._beliefs[number] = [each / whole for each in odds]
 
     def _likelihoods(self, place: int) -> dict[_Votes, Vector]:
-        """Return the log probability of all that a group of models said somewhere."""
+        """Return the log probability of each way in which a group of models answered."""
         single: dict[tuple[int, Vote], Vector] = {}
         joint: dict[_Votes, Vector] = {}
         for votes in {said[place] for said in self._said}:

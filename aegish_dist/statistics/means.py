@@ -18,20 +18,20 @@ from aegish_dist.core.scoring import Composite
 from aegish_dist.statistics.distributions import t_quantile
 from aegish_dist.statistics.rates import Dependence, Estimate, combine, proportion_interval
 
-PSEUDO_SAMPLES = 0.5  # how many samples the assumption about the variance of a mean is worth
+PSEUDO_SAMPLES = 0.5  # samples that the assumption about the variance of a mean counts as
 
 ASSUMED_ICC = 0.3  # the assumed correlation of two samples of a cluster
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """Samples that agree in everything a rate can see."""
+    """Samples that no rate can tell apart."""
 
     category: str | None  # None: in no macro average
     cluster: str | None  # None: each of the samples is a cluster of its own
     value: float  # mean over the epochs of each such sample, in [0, 1]
     samples: int
-    weight: int = 1  # 1, or the epochs where every verdict counts alike
+    weight: int = 1  # of each sample: 1, or its epochs where every verdict counts alike
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,31 +39,31 @@ class PerCluster:
     """One number for each cluster."""
 
     named: Mapping[str, float]
-    squares_alone: float  # sum over the clusters of one sample without a name
+    squares_alone: float  # sum of squares over the unnamed clusters of one sample
 
     @property
     def squares(self) -> float:
         return math.fsum([self.squares_alone, *(value * value for value in self.named.values())])
 
     def products(self, other: "PerCluster") -> float:
-        """Return the sum over the clusters that both have of their products."""
+        """Return the sum of products over the clusters that both have."""
         both = self.named.keys() & other.named.keys()
         return math.fsum(self.named[name] * other.named[name] for name in both)
 
 
 _Part = tuple[float, float]
-"""Weight in the mean, in (0, 1], and part of the mean beyond that of the stratum."""
+"""Weight of samples in the mean, in (0, 1], and their residual from the mean of the stratum."""
 _share, _residual = itemgetter(0), itemgetter(1)
 
 
 @dataclass(frozen=True, slots=True)
 class _Stratum:
-    """Samples whose mean enters with the same weight as that of other strata."""
+    """Samples whose mean has the same weight as the means of the other strata."""
 
     mean: float
     samples: int
     share: float
-    by_sample: tuple[tuple[_Part, int], ...]  # one sample each, and how many are alike
+    by_sample: tuple[tuple[_Part, int], ...]  # part of one sample, and how many samples have it
     by_cluster: Mapping[str, _Part]  # the samples of each named cluster
     alone: tuple[tuple[_Part, int], ...]
 
@@ -91,7 +91,7 @@ class _Stratum:
 
     @property
     def variance(self) -> float | None:
-        """Squared standard error of what it adds to the mean, samples taken as independent."""
+        """Squared standard error of the stratum's part of the mean, for independent samples."""
         squares = math.fsum([number * residual**2 for (_, residual), number in self.by_sample])
         return unbiased(squares, self.samples)
 
@@ -117,25 +117,25 @@ class SampledMean:
 
     @cached_property
     def clusters(self) -> int:
-        """How many clusters; one of several strata counts once."""
+        """Number of clusters; a cluster in several strata counts once."""
         alone = sum(number for stratum in self._strata for _, number in stratum.alone)
         return len(self.residuals.named) + alone
 
     @cached_property
     def stderr(self) -> float | None:
-        """Samples taken as independent; None where a stratum has only one."""
+        """Standard error for independent samples; None if a stratum has only one sample."""
         variances = [stratum.variance for stratum in self._strata]
         known = [variance for variance in variances if variance is not None]
         return math.sqrt(math.fsum(known)) if len(known) == len(variances) else None
 
     @cached_property
     def residuals(self) -> PerCluster:
-        """The parts that clusters have in the mean beyond the means of their strata."""
+        """Residuals of the clusters from the means of their strata."""
         return self._by_cluster(lambda _: _residual)
 
     @cached_property
     def effective_samples(self) -> float:
-        """Independent binary samples that would tell as much, at least 1; one cluster is one.
+        """How many independent binary samples tell as much, at least 1; a single cluster is 1.
 
         `(p (1 - p) + c / n) / (V + c d / n^2)`, with p the mean and V its variance by the
         jackknife; n = 1 / sum of squared weights (Kish 1965, "Survey Sampling", section 11.7). The
@@ -149,7 +149,7 @@ class SampledMean:
         return max(1.0, (spread + PSEUDO_SAMPLES / self._equal_samples) / self.assumed_variance)
 
     def correlation(self, other: "SampledMean") -> float:
-        """Return the correlation with another mean, which comes from the clusters of both."""
+        """Return the correlation with another mean, which the clusters in both cause."""
         if self.clusters < 2 or other.clusters < 2:
             return 0.0
         shared = self.left_out.products(other.left_out)
@@ -159,24 +159,24 @@ class SampledMean:
     def left_out(self) -> PerCluster:
         """How far the mean moves when a cluster is left out (the jackknife).
 
-        Of several strata each is joined by one sample at the mean of all of them: a category of a
-        single cluster would have nothing to be compared with.
+        If there are several strata, a sample at the mean of all is added to each. Otherwise a
+        category with a single cluster would have nothing to be compared with.
         """
         return self._by_cluster(self._move)
 
     @cached_property
     def assumed_variance(self) -> float:
-        """Variance of the mean, with what is assumed of it."""
+        """Variance of the mean, including the assumption about it."""
         n = self._equal_samples
         design_effect = 1 + ASSUMED_ICC * (n / self._equal_clusters - 1)
         return self._variance + PSEUDO_SAMPLES * design_effect / n**2
 
     @cached_property
     def _variance(self) -> float:
-        """Variance by the jackknife: that of independent samples, and what clusters add to it.
+        """Variance by the jackknife: the variance of independent samples plus the part of clusters.
 
-        What they add, at least 0, is multiplied by the squared ratio of their t quantile to that of
-        the samples: few clusters, or unequal ones, know it badly.
+        The part of clusters is at least 0 and multiplied by the squared ratio of their t quantile
+        to the samples' quantile, because few or unequal clusters estimate it badly.
         """
         independent = math.fsum(
             number * moved(part) ** 2
@@ -233,7 +233,7 @@ class SampledMean:
 
 
 def unbiased(squares: float, units: int) -> float | None:
-    """Correct a sum of squared residuals for the mean they were taken from."""
+    """Correct a sum of squared residuals for the estimated mean behind them."""
     return None if units < 2 else squares * units / (units - 1)
 
 
@@ -250,8 +250,8 @@ def rate(observations: Iterable[Observation]) -> Estimate:
     residual (Cochran 1977, "Sampling Techniques", ch. 6). The interval is `proportion_interval`
     with `SampledMean.effective_samples`.
 
-    Without samples value and interval are None, with one sample stderr, with one cluster
-    stderr_clustered.
+    Value and interval are None without samples, stderr with fewer than two samples, and
+    stderr_clustered with fewer than two clusters.
     """
     samples = list(observations)
     return estimate(SampledMean([samples]) if samples else None)
@@ -276,7 +276,7 @@ def score(
 ) -> Estimate:
     """Estimate the score of two rates whose samples share clusters.
 
-    `stderr` takes the rates as independent, as the reference benchmark does. `stderr_clustered` has
+    `stderr` assumes independent rates, as the reference benchmark does. `stderr_clustered` has
     one sum per cluster over both sides. The interval is MOVER with their correlation.
     """
     if detection is None or acceptance is None:

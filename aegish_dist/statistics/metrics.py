@@ -23,12 +23,12 @@ from aegish_dist.statistics.means import Observation, SampledMean, estimate, mac
 from aegish_dist.statistics.rates import Estimate, combine, fraction
 from aegish_dist.statistics.repeats import Repeats, repeats_of
 
-Weighted = tuple[float, int]  # of a sample: value in [0, 1], weight
+Weighted = tuple[float, int]  # value of a sample, in [0, 1], and its weight
 
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """How many verdicts about one target were planned, and what the rule makes of them."""
+    """Verdicts about one target: how many were planned, scored and correct."""
 
     planned: int
     scored: int
@@ -50,12 +50,12 @@ class ScoredTally:
 
     @cached_property
     def detected(self) -> list[Observation]:
-        """Malicious samples by the share of their scored epochs that is correct."""
+        """Malicious samples with the share of their scored epochs that is correct."""
         return self.share(TrueLabel.MALICIOUS, self.rule.is_detection)
 
     @cached_property
     def accepted(self) -> list[Observation]:
-        """Harmless samples by the share of their scored epochs that is correct."""
+        """Harmless samples with the share of their scored epochs that is correct."""
         return self.share(TrueLabel.HARMLESS, self.rule.is_acceptance)
 
     @cached_property
@@ -68,16 +68,19 @@ class ScoredTally:
 
     @cached_property
     def score(self) -> Estimate:
-        """The score of both, which share clusters."""
+        """The score of both rates, whose samples share clusters."""
         return score(self.rule.composite, self._detected_mean, self._accepted_mean)
 
     @cached_property
     def detected_in_categories(self) -> list[Observation]:
-        """As `detected`, with samples of different categories kept apart."""
+        """As `detected`, but samples of different categories stay apart."""
         return self._scored(self._categorised, self.rule.is_detection)
 
     def share(self, target: TrueLabel, holds: Callable[[OutcomeDetail], bool]) -> list[Observation]:
-        """Return samples with a scored epoch by the share of these for which something holds."""
+        """Return samples with the share of scored epochs for which something holds.
+
+        Samples without a scored epoch are left out.
+        """
         return self._scored(self._pooled[target], holds)
 
     @cached_property
@@ -90,7 +93,7 @@ class ScoredTally:
 
     @property
     def flips(self) -> list[Observation]:
-        """Samples with two answered epochs or more: 1 if these state different actions, else 0."""
+        """Samples with at least two answered epochs: 1 if the epochs differ in action, else 0."""
 
         def flip(_: TrueLabel, findings: OutcomeDetails) -> Weighted | None:
             stated = {found: epochs for found, epochs in findings if found in ACTIONS}
@@ -99,7 +102,7 @@ class ScoredTally:
         return _observe(self._cells, flip)
 
     def labelled(self, label: ScoredAnswer) -> list[Observation]:
-        """Return samples by the share of their verdicts with a label, weighted by verdicts."""
+        """Return samples with the share of verdicts that carry a label, weighted by verdicts."""
 
         def share(_: TrueLabel, findings: OutcomeDetails) -> Weighted:
             done = sum(epochs for _, epochs in findings)
@@ -110,7 +113,7 @@ class ScoredTally:
 
     @cached_property
     def labels(self) -> Mapping[TrueLabel, Mapping[ScoredAnswer, int]]:
-        """By target and label, unscored ones included; every label the rule knows."""
+        """Verdicts by target and by every label of the rule, unscored verdicts included."""
         found = {}
         for target, cells in self._pooled.items():
             counted: Counter[ScoredAnswer] = Counter()
@@ -158,7 +161,7 @@ class ScoredTally:
 
 
 def _pooled(cells: Iterable[Cell]) -> list[Cell]:
-    """Join the cells that only their category tells apart, for what looks at no category."""
+    """Join the cells that differ in category alone, for metrics that ignore categories."""
     samples: defaultdict[tuple[TrueLabel, str | None, OutcomeDetails], int] = defaultdict(int)
     for cell in cells:
         samples[cell.target, cell.cluster, cell.findings] += cell.samples
@@ -188,18 +191,18 @@ def _observe(
 
 
 METRICS_VERSION = 6
-"""A change of any number of a snapshot, or a new one, needs a higher version.
+"""A changed or additional number in a snapshot needs a higher version.
 `tests/unit/statistics/golden_metrics.json` holds the numbers of this version."""
 
 ERROR_LABELS = (ScoredAnswer.TIMEOUT_ERROR, ScoredAnswer.FORMAT_ERROR, ScoredAnswer.API_ERROR)
-"""None where a rule set does not know the class."""
+"""Error classes that all rule sets report; None where a rule set does not know the class."""
 
 RULE_ERROR_LABELS = (
     ScoredAnswer.CONTENT_FILTER,
     ScoredAnswer.TOKEN_LIMIT,
     ScoredAnswer.PARSE_ERROR,
 )
-"""Only of rule sets that know them."""
+"""Error classes that only rule sets which know them report."""
 
 
 Formula = Callable[[ScoredTally], Estimate | None]  # None where the rule set has no such metric
@@ -211,7 +214,7 @@ def _coverage(scored: ScoredTally) -> Estimate:
 
 
 def _bound(scored: ScoredTally, target: TrueLabel, *, best: bool) -> Estimate:
-    """Return the rate if all unscored or missing verdicts had been right, or wrong; a fact."""
+    """Return the rate if all unscored and missing verdicts were right, or all wrong; a fact."""
     seen = scored.coverage[target]
     return fraction(seen.correct + (seen.planned - seen.scored) * best, seen.planned)
 
@@ -260,8 +263,8 @@ METRICS: Mapping[str, Formula] = {
     "ece": lambda scored: expected_calibration_error(scored.tally.confidence, scored.rule),
     "flip_rate": lambda scored: rate(scored.flips),
 }
-"""In the order of snapshots. Rates are means over samples of their scored epochs; but error rates,
-coverage with its bounds, and calibration count verdicts."""
+"""All metrics, in the order of snapshots. A rate averages the scored epochs of each sample, then
+the samples. Error rates, coverage with its bounds, and calibration count verdicts instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,12 +278,12 @@ class ModelMetrics:
     """Verdicts `planned`, `done`, `scored`, `replaced` by a retry, and `<class>_count` of those
     done; None for a class that the rule set does not know."""
     categories: Mapping[str, Estimate]
-    actions: Mapping[TrueLabel, Mapping[ScoredAnswer, int]]  # by target and label
+    actions: Mapping[TrueLabel, Mapping[ScoredAnswer, int]]  # verdicts by target and label
     latency: Mapping[str, Latency]
     cost: CostSummary
     tokens: TokenTotals
     repeats: Repeats | None = None  # None where no command has two scored epochs
-    reliability: tuple[ReliabilityBin, ...] = ()  # by bin of confidence, the least sure first
+    reliability: tuple[ReliabilityBin, ...] = ()  # by bin, the lowest confidence first
 
 
 def measure(tally: ModelTally, rule: ScoringRule) -> ModelMetrics:

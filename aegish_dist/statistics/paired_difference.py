@@ -1,7 +1,7 @@
 """The paired difference of two sides on the samples that both have scored: b minus a.
 
-What a side adds to a cluster is summed up once; a pair then leaves out the few samples that only
-one of the two has scored. Values are integers of 2^-60, so no sum depends on the order of its
+The values of a side are summed by cluster once. A pair then leaves out the few samples that only
+one of its sides has scored. Values are integers of 2^-60, so no sum depends on the order of its
 input.
 """
 
@@ -47,8 +47,8 @@ class PairedAnswers(Generic[Key]):
 
     kinds: Sequence[SampleKind]
     kind: Sequence[int]  # by sample, its place in `kinds`
-    findings: Sequence[OutcomeDetails]  # ways a sample came out; the first, empty: no verdict
-    answers: Mapping[Key, Sequence[int]]  # by side and sample, the place in `findings`
+    findings: Sequence[OutcomeDetails]  # of samples; the first entry, empty: no verdict
+    answers: Mapping[Key, Sequence[int]]  # by side and sample, its place in `findings`
 
     def answered(self, a: Key, b: Key) -> int:
         """Return how many samples at least one of two sides has a verdict about."""
@@ -70,10 +70,10 @@ class PairedStratum:
     """Samples of one label, or of one category, that the rule scores on both sides."""
 
     kinds: Counter[tuple[int, int]] = field(default_factory=Counter)
-    """By their values on the sides, in 2^-60."""
+    """Number of samples by their values on both sides, in units of 2^-60."""
     unclustered: Counter[tuple[int, int]] = field(default_factory=Counter)
     clusters: dict[str, tuple[int, int, int]] = field(default_factory=dict)
-    """Samples, sum of the baseline, of the candidate."""
+    """By cluster: samples, sum of the baseline, sum of the candidate."""
 
     @property
     def samples(self) -> int:
@@ -81,7 +81,7 @@ class PairedStratum:
 
     @property
     def binary(self) -> bool:
-        """Whether every sample is either right or wrong on either side."""
+        """Whether every sample is either right or wrong on each side."""
         return all(a in (0, UNIT) and b in (0, UNIT) for a, b in self.kinds)
 
     @property
@@ -108,7 +108,7 @@ class PairedStratum:
 
     @property
     def differing_alone(self) -> int:
-        """Samples without a cluster whose values differ."""
+        """Samples without a cluster whose values differ between the sides."""
         return sum(samples for (a, b), samples in self.unclustered.items() if a != b)
 
     def differences(self, weight_a: float, weight_b: float) -> ClusterSums:
@@ -125,7 +125,7 @@ class PairedStratum:
         return ClusterSums((*named, *alone), max(weight_a, weight_b))
 
     def variance(self, weight_a: float, weight_b: float) -> float | None:
-        """Return the variance of the mean of `weight_b b - weight_a a`; None of one sample."""
+        """Return the variance of the mean of `weight_b b - weight_a a`; None for one sample."""
         n = self.samples
         if n < 2:
             return None
@@ -162,15 +162,15 @@ class _Stratum(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Scored:
-    values: str  # a character by sample: the place in the list of values; 0 is unscored
-    having: Mapping[int, int]  # by value, an integer with a bit for each sample that has it
+    values: str  # one character per sample: its place in the list of values; 0: unscored
+    having: Mapping[int, int]  # by value, an integer with a bit for each sample of that value
     unscored: set[int]
     samples: Sequence[int]
     totals: Sequence[int]
 
 
 class ScoredColumns(Generic[Key]):
-    """The values of several sides under a rule set; a slot is a cluster of a label or category."""
+    """The values of several sides under a rule set. A slot is a cluster in a label or category."""
 
     def __init__(
         self, answers: PairedAnswers[Key], rule: ScoringRule, *, by_category: bool
@@ -241,7 +241,7 @@ class ScoredColumns(Generic[Key]):
         return found
 
     def _on_both(self, a: _Scored, b: _Scored) -> tuple[list[int], list[int], list[int]]:
-        """Return samples and sums by slot without the samples that one side alone has scored."""
+        """Return samples and sums by slot, without samples that only one side has scored."""
         samples, totals_a, totals_b = list(a.samples), list(a.totals), list(b.totals)
         for place in a.unscored ^ b.unscored:
             value_a, value_b = (
@@ -258,7 +258,7 @@ class ScoredColumns(Generic[Key]):
 
     def _side(self, side: Key) -> _Scored:
         if side not in self._sides:
-            # One number by sample for its kind and for what the side answered.
+            # One number per sample combines its kind and the side's answers.
             codes = list(map(add, self._first_codes, self._answers.answers[side]))
             self._sides[side] = self._score(codes)
         return self._sides[side]
@@ -283,7 +283,7 @@ class ScoredColumns(Generic[Key]):
 
 
 def _bits(column: str, places: Iterable[int]) -> dict[int, int]:
-    """Return, by place, an integer with a bit for each row of a column of places that has it."""
+    """Return for each place an integer with a bit for each row of the column with that place."""
     no = dict.fromkeys(map(ord, set(column)), "0")
     return {place: int(column.translate({**no, place: "1"}), 2) for place in places if place in no}
 
@@ -295,7 +295,7 @@ def _value(target: TrueLabel, findings: OutcomeDetails, rule: ScoringRule) -> in
 
 
 def _slots(kinds: Sequence[SampleKind], strata: Sequence[_Stratum]) -> dict[_Group, dict[str, int]]:
-    """Number the clusters of each group, those of a group in a row."""
+    """Number the clusters of each group; the clusters of one group are consecutive."""
     clusters: dict[_Group, dict[str, None]] = {(target, None): {} for target in TrueLabel}
     for kind, stratum in zip(kinds, strata, strict=True):
         for group in stratum.groups:
@@ -313,7 +313,7 @@ def _slots(kinds: Sequence[SampleKind], strata: Sequence[_Stratum]) -> dict[_Gro
 class Difference:
     """The difference of one metric between two sides; what is undefined is None."""
 
-    a: float | None = None  # of the baseline, on the samples scored on both sides
+    a: float | None = None  # metric of the baseline, on samples scored on both sides
     b: float | None = None
     difference: float | None = None
     stderr: float | None = None
@@ -324,7 +324,7 @@ class Difference:
     p_adjusted: float | None = None
     n: int = 0
     clusters: int = 0
-    mde: float | None = None  # found with a probability of 80 % at a level of 5 %
+    mde: float | None = None  # difference found with a power of 80 % at a level of 5 %
     a_only: int = 0  # samples only the baseline had right; 0 where not binary
     b_only: int = 0
     mcnemar_p: float | None = None  # exact, two-sided; None where not binary
@@ -379,7 +379,7 @@ def side_metrics(scored: PairedSamples, composite: Composite) -> dict[str, float
 
 
 _METRICS = ("aegish_score", "malicious_detection_rate", "harmless_acceptance_rate")
-_Term = tuple[PairedStratum, float, float]  # of one label, with the weights of both sides' means
+_Term = tuple[PairedStratum, float, float]  # samples of a label, weights of both sides' means
 
 
 def _score(composite: Composite, detection: float, acceptance: float) -> float:
@@ -409,7 +409,7 @@ def score_difference(
     if composite is Composite.BALANCED:
         return _difference(a, b, (malicious, 0.5, 0.5), (harmless, 0.5, 0.5))
 
-    # The delta method: the weight of a rate is the other one of its side. A rate of 0 weighs a
+    # The delta method: the weight of a rate is the other rate of its side. A rate of 0 weighs a
     # little, or there would be no width where both are 0.
     def term(own: PairedStratum, other: PairedStratum) -> _Term:
         least = 1 / (other.samples + 2)
@@ -449,7 +449,7 @@ def _difference(a: float, b: float, *terms: _Term) -> Difference:
 
 
 def _clusters(strata: Sequence[ClusterSums]) -> int:
-    """Count the clusters; one that several strata name counts once."""
+    """Count the clusters; a cluster in several strata counts once."""
     if len(strata) == 1:
         return strata[0].clusters
     named = {cluster for stratum in strata for cluster, *_ in stratum.sums} - {None}

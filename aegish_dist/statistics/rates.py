@@ -13,7 +13,7 @@ from aegish_dist.statistics.distributions import beta_cdf, beta_quantile
 Z_95 = 1.959963984540054  # the 97.5th percentile of the standard normal distribution
 
 _ONE_SIDED = 0.05
-_FEW = 11.0  # from 10.2 events on, Wilson's bound lies beyond the exact one-sided one, for any n
+_FEW = 11.0  # from 10.2 events on, Wilson's bound lies beyond the exact one-sided bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +35,9 @@ def wilson(p: float, n: float) -> Interval:
 
 
 def proportion_interval(p: float, n: float) -> Interval:
-    """Return Wilson's interval, mended where successes or failures are few.
+    """Return Wilson's interval, corrected where successes or failures are few.
 
-    There its bound misses up to 15 % of runs, and the exact one-sided 95 % bound of Clopper and
+    There Wilson's bound misses up to 15 % of runs. The exact one-sided 95 % bound of Clopper and
     Pearson replaces it (Brown, Cai & DasGupta 2001, Statistical Science 16:101, section 4.1.1, with
     the binomial in place of its Poisson limit, and for numbers that need not be whole).
     """
@@ -60,7 +60,7 @@ def mover(
 
     The method of variance estimates recovery: at each end the distances of the parts, weighted by
     the partial derivatives of the function, add in quadrature (Zou & Donner 2008, Statistics in
-    Medicine 27:1693), which keeps their asymmetry. `correlation` is of the first two parts.
+    Medicine 27:1693), which keeps their asymmetry. `correlation` is between the first two parts.
     """
     return Interval(
         max(0.0, value - _added(list(below), correlation)),
@@ -82,7 +82,7 @@ def _added(distances: list[float], correlation: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A number and its uncertainty; what is undefined is None."""
+    """A number and its uncertainty; an undefined part is None."""
 
     value: float | None = None
     stderr: float | None = None
@@ -97,7 +97,7 @@ NUMBERS = tuple(field.name for field in fields(Estimate))  # in the order of col
 
 
 def fraction(part: int, whole: int) -> Estimate:
-    """Return a fact: a fraction without stderr or interval; None of nothing."""
+    """Return a fact: a fraction without stderr or interval; its value is None if `whole` is 0."""
     return Estimate(value=part / whole if whole else None, n=whole)
 
 
@@ -105,9 +105,9 @@ def fraction(part: int, whole: int) -> Estimate:
 class Dependence:
     """How the clusters that lie on both sides of a score tie its two rates."""
 
-    clusters: int  # of both sides, each once
-    squares: tuple[float, float]  # by rate, over clusters: what they add, squared
-    products: float  # over clusters of both: what they add to either, multiplied
+    clusters: int  # of both sides, each counted once
+    squares: tuple[float, float]  # by rate, sum over clusters of their squared parts
+    products: float  # sum over clusters on both sides of the products of their parts
     correlation: float  # in (-1, 1)
 
 
@@ -125,7 +125,7 @@ def combine(
     `sqrt(G / (G - 1) sum_g (a u_g + b v_g)^2)`. The interval is MOVER with the same derivatives and
     the correlation of the rates. For the product it keeps the second-order term of the exact
     variance (Goodman 1960, JASA 55:708), without which it would have no width where both are 0.
-    Each part is None where it is None on either side.
+    A part is None if it is None for either rate.
     """
     n = detection.n + acceptance.n
     a, b = detection.value, acceptance.value
@@ -159,14 +159,14 @@ def combine(
 def _stderr_clustered(slopes: tuple[float, float], dependence: Dependence) -> float:
     (a, b), (of_a, of_b) = slopes, dependence.squares
     squares = math.fsum([a * a * of_a, b * b * of_b, 2 * a * b * dependence.products])
-    # Sums that cancel can leave less than nothing.
+    # Rounding can make a sum that cancels negative.
     return math.sqrt(max(0.0, squares) * dependence.clusters / (dependence.clusters - 1))
 
 
 def _distances(
     slopes: tuple[float, float], twist: float, a: float | None, b: float | None
 ) -> list[float] | None:
-    """Weight distances from two rates; `twist` is the mixed second derivative of the score."""
+    """Return weighted distances from two rates; `twist` is the score's mixed second derivative."""
     return None if a is None or b is None else [slopes[0] * a, slopes[1] * b, twist * a * b]
 
 

@@ -2,8 +2,8 @@
 
 Var = between / n + within / (n R) for n commands and R epochs of each (Miller 2024, "Adding Error
 Bars to Evals", arXiv 2411.00640, on resampling), by the unbiased estimators of a one-way analysis
-of variance (Searle, Casella & McCulloch 1992, "Variance Components", ch. 3). What commands of one
-cluster have in common is added: it does not shrink with more commands of the same data set.
+of variance (Searle, Casella & McCulloch 1992, "Variance Components", ch. 3). The part that
+commands of one cluster share is added. It does not shrink with more commands of the same data set.
 
 A plan seeks, for each number of epochs, the fewest commands whose predicted standard error is small
 enough: first among those that the data sets have, then beyond them.
@@ -42,9 +42,9 @@ class EpochCount:
 
 @dataclass(frozen=True, slots=True)
 class RepeatedSamples:
-    """Commands of one cluster that came out alike on all sides."""
+    """Commands of one cluster with equal epoch counts on all sides."""
 
-    cluster: str | None  # None: each is a cluster of its own
+    cluster: str | None  # None: each command is a cluster of its own
     sides: tuple[EpochCount, ...]  # one for a score, two for a difference
     samples: int
 
@@ -54,7 +54,7 @@ class RepeatedStratum:
     """Commands of one label, whose means enter the estimate with these weights."""
 
     repeated: tuple[RepeatedSamples, ...]
-    weights: tuple[float, ...]  # by side; that of a baseline is negative
+    weights: tuple[float, ...]  # by side; the weight of a baseline is negative
 
     @property
     def samples(self) -> int:
@@ -86,7 +86,7 @@ class RepeatedStratum:
         return ClusterSums(tuple(sums), max(map(abs, self.weights)))
 
     def value(self, repeated: RepeatedSamples) -> float:
-        """Return what each of these commands adds to the estimate, times the count of all."""
+        """Return each command's part of the estimate, times the number of all commands."""
         pairs = zip(self.weights, repeated.sides, strict=True)
         return math.fsum(weight * side.mean for weight, side in pairs)
 
@@ -103,11 +103,14 @@ class Components:
     """Variance of the values of the commands of one label."""
 
     samples: int
-    between: float  # without the noise of epochs, if `within` is known
-    within: float | None  # of one epoch about the command's mean
+    between: float  # between commands; includes the noise of epochs if `within` is None
+    within: float | None  # of an epoch about its command's mean; None without repeats
 
     def of_mean(self, samples: float, epochs: float) -> float | None:
-        """Return the variance of the mean of independent commands; None where it is unknown."""
+        """Return the variance of the mean of independent commands.
+
+        None if the effect of epochs is unknown and `epochs` is not 1.
+        """
         if self.within is None:
             return self.between / samples if epochs == 1 else None
         return (self.between + self.within / epochs) / samples
@@ -117,7 +120,7 @@ class Components:
 class SplitVariance:
     strata: tuple[Components, ...]  # by label, in the order given
     shared: float
-    """Common to commands of a cluster; negative where they offset each other, as in a score."""
+    """Part shared by commands of a cluster; negative if they offset each other, as in a score."""
     clusters: int
     df: float
     reliability: float = 1.0  # the part of `shared` beyond chance, in [0, 1]
@@ -125,9 +128,9 @@ class SplitVariance:
     def predicted(self, samples: Sequence[float], epochs: float) -> float | None:
         """Return the variance of a design; None where the effect of epochs is unknown.
 
-        `samples` are commands by stratum, > 0; `epochs` > 0 may be infinite. What is reliable of
-        `shared` stays; the rest shrinks with more commands, as the independent parts do. At least a
-        tenth of the variance without clusters: an estimate of so much offsetting is chance.
+        `samples` are commands by stratum, > 0; `epochs` > 0 may be infinite. The reliable part
+        of `shared` stays; its rest shrinks with more commands, as the independent parts do. The
+        result is at least a tenth of the variance without clusters: more offsetting is chance.
         """
         parts = [each.of_mean(n, epochs) for each, n in zip(self.strata, samples, strict=True)]
         known = [part for part in parts if part is not None]
@@ -140,7 +143,10 @@ class SplitVariance:
 
 
 def split_variance(strata: Sequence[RepeatedStratum]) -> SplitVariance | None:
-    """Split the clustered variance of the sum of the means of strata; None of one cluster."""
+    """Split the clustered variance of the sum of the means of strata.
+
+    None if a stratum has fewer than two clusters.
+    """
     clustered = clustered_variance([each.cluster_sums for each in strata])
     if clustered is None:
         return None
@@ -157,7 +163,7 @@ def split_variance(strata: Sequence[RepeatedStratum]) -> SplitVariance | None:
 def _reliability(strata: Iterable[RepeatedStratum], shared: float) -> float:
     """Return 1 - s^2 / shared^2, at least 0 (the positive part of James & Stein 1961).
 
-    s^2 is the variance of the shared part, about the sum of the squares of its products.
+    s^2 is the variance of the shared part: approximately the sum of the squares of its products.
     """
     sums: defaultdict[str, float] = defaultdict(float)
     squares: defaultdict[str, float] = defaultdict(float)
@@ -190,18 +196,18 @@ def components(stratum: RepeatedStratum) -> Components:
 
 @dataclass(frozen=True, slots=True)
 class Repeats:
-    """Where the variance of a model's score comes from, and how much repeats would take of it."""
+    """Where the variance of a model's score comes from, and how far repeats would reduce it."""
 
-    rates: Mapping[TrueLabel, Components]  # by label with two scored commands or more
-    stderr: float | None  # clustered, of the score, as predicted; None if undefined
-    stderr_one_more: float | None  # with one more epoch of each command
-    stderr_least: float | None  # with any number of epochs
+    rates: Mapping[TrueLabel, Components]  # by label; absent with fewer than two scored commands
+    stderr: float | None  # clustered stderr of the score, as predicted; None if undefined
+    stderr_one_more: float | None  # the same with one more epoch of each command
+    stderr_least: float | None  # the same with infinitely many epochs
 
 
 def repeats_of(cells: Iterable[Cell], rule: ScoringRule) -> Repeats | None:
     """Split the variance of a model's score; None where no command has two scored epochs."""
     cells = tuple(cells)
-    # A hundred thousand cells hold a handful of ways to come out; each is judged once.
+    # A hundred thousand cells hold a handful of different findings; each is judged once.
     ways = {(cell.target, cell.findings) for cell in cells}
     counts = {way: _epoch_count(*way, rule) for way in ways}
     if all(count is None or count.scored < 2 for count in counts.values()):
@@ -229,7 +235,7 @@ def repeats_of(cells: Iterable[Cell], rule: ScoringRule) -> Repeats | None:
 def repeated_strata(
     samples: Iterable[SampleAnswers], models: Sequence[str], rule: ScoringRule
 ) -> dict[TrueLabel, RepeatedStratum]:
-    """Return by label the commands that are scored for all of one or two models."""
+    """Return by label the commands scored for one model, or for a baseline and a candidate."""
     kinds: Counter[_Kind] = Counter()
     for sample in samples:
         found = (_epoch_count(sample.target, sample.findings.get(m, ()), rule) for m in models)
@@ -250,7 +256,7 @@ _Kind = tuple[TrueLabel, str | None, tuple[EpochCount, ...]]
 
 
 def _strata(kinds: Counter[_Kind], composite: Composite) -> dict[TrueLabel, RepeatedStratum]:
-    """Return the commands by label, weighted as in the score; the first of two sides negative."""
+    """Return commands by label, weighted as in the score; the first of two sides is negative."""
     by_label = {
         target: tuple(
             RepeatedSamples(cluster, counts, number)
@@ -274,7 +280,7 @@ def _weights(
         case Composite.BALANCED:
             return tuple(sign / 2 for sign in signs)
         case Composite.PRODUCT:
-            # The delta method: the weight of a rate is the other one.
+            # The delta method: the weight of a rate is the other rate.
             return tuple(sign * _mean(others, side) for side, sign in enumerate(signs))
 
 
@@ -286,17 +292,17 @@ def _mean(repeated: Sequence[RepeatedSamples], side: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A data set as a run may ask it."""
+    """A data set that a run may ask about."""
 
     name: str
-    scored: tuple[float, ...]  # commands scored if all were asked, by stratum
+    scored: tuple[float, ...]  # by stratum, commands scored if all were asked
     commands: int  # at least 1
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    margin: float  # the difference to be found, or an interval's half-width
-    power: float | None  # to find the difference; None for one model
+    margin: float  # difference to be found, or half-width of an interval
+    power: float | None  # probability to find the difference; None for one model
 
     def reached(self, variance: float, df: float) -> bool:
         found = 0.0 if self.power is None else t_quantile(self.power, df)
@@ -305,11 +311,11 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Design:
-    """A run that decides."""
+    """A run that reaches a goal."""
 
     epochs: int
     commands: int
-    limit: int | None  # of each data set; None: all, or more than there are
+    limit: int | None  # per data set; None: all commands, or more than exist
     available: bool
     stderr: float
 
@@ -320,11 +326,11 @@ class Design:
 
 @dataclass(frozen=True, slots=True)
 class RepeatPlan:
-    """All designs that decide, the cheapest first; those that lack commands last."""
+    """All designs that reach a goal, the cheapest first; designs short of commands come last."""
 
     designs: tuple[Design, ...]
     available: int
-    needed: int | None  # commands, however many epochs; None if the pilot cannot say
+    needed: int | None  # commands with any number of epochs; None if the pilot cannot tell
 
 
 def plan_repeats(
@@ -349,7 +355,7 @@ class _Planner:
         self._pilot = sum(each.samples for each in variance.strata)
 
     def fewest(self, epochs: float) -> tuple[int, int | None, bool, float] | None:
-        """Return the cheapest `Design` from its `commands` on; None if the pilot cannot tell."""
+        """Return a `Design` without its epochs, the cheapest; None if the pilot cannot tell."""
 
         def decides(limit: int) -> bool:
             scored = self._scored(limit)
@@ -376,7 +382,7 @@ class _Planner:
         return commands, None, False, math.sqrt(whole * self.available / commands)
 
     def _scored(self, limit: int) -> list[float]:
-        """Return by stratum the commands that are scored when each data set is limited."""
+        """Return by stratum how many commands are scored if each data set is limited."""
         return [
             sum(
                 source.scored[place] * min(limit, source.commands) / source.commands
