@@ -12,7 +12,7 @@ from aegish_dist.ratelimit.usage_report import RunLease, RunRequest, StoredCost
 
 log = get_logger(__name__)
 
-IDLE_QUEUES = 100  # queues kept of runs that do nothing now; most of them have ended
+IDLE_QUEUES = 100  # queues kept for idle runs, most of which have ended
 NANO_USD = 1_000_000_000  # exact sums, in Lua too up to 9 million dollars
 
 
@@ -28,9 +28,9 @@ class Budget:
 class Accounts:
     """The database's view of a run's cost, by run id."""
 
-    spent: Callable[[str], Awaitable[Mapping[str, int]]]  # by model, up to now, in 1e-9 USD
+    spent: Callable[[str], Awaitable[Mapping[str, int]]]  # cost by model so far, in 1e-9 USD
     budget: Callable[[str], Awaitable[Budget | None]]
-    """As now, which an operator may have raised; None: no cap."""
+    """The present caps, which an operator may have raised; None: no cap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +45,15 @@ class Permit:
 
     run: "RunQueue"
     expected: ExpectedUsage
-    epoch: int  # of the rate in which the call began
+    epoch: int  # epoch of the rate in which the call began
     probe: bool
-    number: int = 0  # among the calls of this limiter, from 1
+    number: int = 0  # counts the calls of this limiter, from 1
 
 
 class Waiter(NamedTuple):
     future: "asyncio.Future[Permit]"
     expected: ExpectedUsage
-    called: bool  # its attempts are forgotten when it goes back to its queue
+    called: bool  # a further attempt; a return to the queue would forget it
 
 
 class RunQueue:
@@ -61,11 +61,11 @@ class RunQueue:
 
     def __init__(self, run_id: str, budget: Budget | None) -> None:
         self.run_id = run_id
-        self.waiters: deque[Waiter] = deque()  # the first to begin in front
+        self.waiters: deque[Waiter] = deque()  # the next to begin is in front
         self.permits: int | None = None if budget is None else 0
         """Calls that may begin before the limiter is asked again; None: the run has no cap."""
         self.over = False
-        self.estimate = 0  # of the next call, in 1e-9 USD
+        self.estimate = 0  # expected cost of the next call, in 1e-9 USD
         self._budget = budget
         self._calls = 0
         self._held = 0
@@ -91,7 +91,7 @@ class RunQueue:
         return not (self.waiters or self._calls or unreported)
 
     def request(self) -> RunRequest | None:
-        """Return the run's part of a request; None without a cap, or without anything to ask."""
+        """Return the run's part of a request; None without a cap or without calls and costs."""
         if self._budget is None or not (self.waiters or self._held or self._spent):
             return None
         spent, self._spent = self._spent, 0
@@ -107,7 +107,7 @@ class RunQueue:
         )
 
     def put_back(self, request: RunRequest) -> None:
-        """Report the cost in a request again, which did not arrive or could not be used."""
+        """Report the cost again whose request did not arrive or could not be used."""
         self._spent += request.spent
 
     def renew(self, lease: RunLease) -> None:
@@ -118,7 +118,7 @@ class RunQueue:
         self._stored = StoredCost(sum(models.values()), models)
 
     async def still_over(self, accounts: Accounts) -> bool:
-        """Return whether a cap is reached, also after an operator may have raised it."""
+        """Return whether a cap is reached; an operator may have raised the cap meanwhile."""
         budget = await accounts.budget(self.run_id)
         if budget is not None and budget != self._budget:
             self._budget, self.over = budget, False
@@ -130,7 +130,7 @@ class FairQueue:
 
     def __init__(self, model: str, accounts: Accounts) -> None:
         self.waiting = 0
-        self.tokens = 1  # expected of the next call, at least 1
+        self.tokens = 1  # expected tokens of the next call, at least 1
         self._model = model
         self._accounts = accounts
         self._queues: dict[str, RunQueue] = {}
@@ -140,13 +140,13 @@ class FairQueue:
         return iter(self._queues.values())
 
     def of_run(self, run_id: str, budget: Budget | None) -> RunQueue:
-        """Return the queue of a run, from now on the most recently used one."""
+        """Return the queue of a run, and mark it as the most recently used."""
         queue = self._queues.pop(run_id) if run_id in self._queues else RunQueue(run_id, budget)
         self._queues[run_id] = queue
         return queue
 
     def forget_idle(self) -> None:
-        """Keep the most recently used of the idle queues; other references to them become stale."""
+        """Keep only the most recently used idle queues; references to the others become stale."""
         if len(self._queues) > IDLE_QUEUES:
             idle = [queue.run_id for queue in self._queues.values() if queue.idle]
             for run_id in idle[:-IDLE_QUEUES]:
@@ -163,12 +163,12 @@ class FairQueue:
     async def settle(
         self, requests: Sequence[tuple[RunQueue, RunRequest]], leases: Sequence[RunLease]
     ) -> bool:
-        """Follow what capped runs may do; return False where a request is to be sent at once."""
+        """Apply the leases of capped runs; return False if a request must be sent at once."""
         answers = zip(requests, leases, strict=True)
         return all([await self._settle(run, request, lease) for (run, request), lease in answers])
 
     async def still_over(self, run: RunQueue) -> bool:
-        """Return whether a run has reached a cap, which an operator may have raised meanwhile."""
+        """Return whether a run has reached a cap; an operator may have raised the cap meanwhile."""
         return run.over and await run.still_over(self._accounts)
 
     async def _settle(self, run: RunQueue, request: RunRequest, lease: RunLease) -> bool:
@@ -196,14 +196,14 @@ class FairQueue:
         return future
 
     def cancel(self, queue: RunQueue, future: "asyncio.Future[Permit]") -> Permit | None:
-        """Remove a call that is cancelled; return the permit if it came in the same moment."""
+        """Remove a cancelled call; return its permit if the permit came in the same moment."""
         if not future.cancelled():
             return future.result() if future.exception() is None else None
         self._remove(queue, [waiter for waiter in queue.waiters if waiter.future is future])
         return None
 
     def admit(self, acquire: Callable[[RunQueue, ExpectedUsage], Permit | None]) -> None:
-        """Give permits to waiting calls, one run after the other, while `acquire` makes any."""
+        """Give permits to waiting calls while `acquire` returns permits; the runs take turns."""
         passed = 0
         while passed < len(self._turns):
             queue = self._turns.popleft()
@@ -230,7 +230,10 @@ class FairQueue:
             self._fail(queue, list(queue.waiters), error)
 
     def shed(self, error: type[Exception], *, keep: int, even_called: bool) -> None:
-        """Raise an error in the last waiting calls of the longest queues; keep some of them."""
+        """Keep `keep` waiting calls; raise an error in the last calls of the longest queues.
+
+        Further attempts stay in their queues unless `even_called`.
+        """
         surplus = self.waiting - keep
         if surplus <= 0:
             return

@@ -1,7 +1,7 @@
-"""The newest lease of a worker on a model, what of it is in use, and the task that renews it.
+"""The newest lease of a worker on a model, the part of it in use, and the task that renews it.
 
-One request covers all waiting calls and reports what became of the others. The task sends none
-while it would bring nothing, and ends when no call waits and everything is reported.
+One request covers all waiting calls and reports the results of finished calls. The task sends no
+request that would bring nothing. It ends when no call waits and everything is reported.
 """
 
 import asyncio
@@ -66,7 +66,7 @@ class LocalLease:
         self._freed = False
 
     def acquire(self, run: RunQueue, expected: ExpectedUsage) -> Permit | None:
-        """Begin a call; return its permit, None when no call may begin now."""
+        """Begin a call and return its permit; None if no call may begin now."""
         lease = self.lease
         if self._now_s() > self._requested_at_s + LEASE_S:
             return None
@@ -92,10 +92,10 @@ class LocalLease:
         self._semaphore.release()
 
     def begin_request(self) -> None:
-        """Note that a request is sent; slots that become free from now on are not counted in it."""
+        """Note that a request is sent, which does not count slots that become free from now on."""
         self._freed = False
         if self.lease.probe:
-            self._permits = 0  # the script gives a probe that did not begin to another worker
+            self._permits = 0  # if the probe has not begun, the script gives it to another worker
 
     def renew(self, lease: Lease, requested_at_s: float) -> None:
         self.lease, self._requested_at_s, self._permits = lease, requested_at_s, lease.permits
@@ -110,7 +110,7 @@ class LocalLease:
 
     @property
     def permits(self) -> int | None:
-        """Calls that may begin with the newest lease; None when it does not count them."""
+        """Calls that may begin with the newest lease; None when the lease does not count calls."""
         if not self.lease.metered:
             return None
         return self._permits if self._now_s() <= self._requested_at_s + LEASE_S else 0
@@ -122,7 +122,7 @@ class LocalLease:
 
     @property
     def blocked_by(self) -> CallWait:
-        """Why a call that waits may not begin."""
+        """Why a waiting call may not begin."""
         if self.circuit_open:
             return CallWait.CIRCUIT
         return CallWait.SLOTS if self._full or self._semaphore.free <= 0 else CallWait.RATE
@@ -148,14 +148,14 @@ class LocalLease:
 
     @property
     def surplus_target(self) -> int | None:
-        """How many calls may wait before the others go back to their queue; None: no limit."""
+        """How many calls may wait; further calls go back to their queue. None: no limit."""
         if self.circuit_open:
             return PREFETCH.probers
         return None if self.lease.rate is None else PREFETCH.surplus * self.prefetch_target
 
     @property
     def worth_renewing(self) -> bool:
-        """Whether a request before its time could let a waiting call begin."""
+        """Whether an early request could let a waiting call begin."""
         if self.lease.limited:
             return False
         if self._full:
@@ -209,7 +209,7 @@ class LeaseRenewer:
         self._limits, self._shared = limits, shared
 
     def wake(self, *, urgent: bool = False) -> None:
-        """Send a request where that could help; at once if something urgent is to be reported."""
+        """Send a request if it could help; send it at once if a report is urgent."""
         self._urgent |= urgent
         if self._task is None:
             self._task = asyncio.create_task(self._run())
@@ -218,19 +218,19 @@ class LeaseRenewer:
             self._woken.set()
 
     def reported(self) -> "asyncio.Future[None]":
-        """Return a future that is done once the report up to now has arrived, or cannot."""
+        """Return a future that is done once the present report has arrived or is given up."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._reported.append(future)
         return future
 
     def close(self) -> None:
-        """Let no waiting call begin any more; what is not reported yet will be."""
+        """Let no waiting call begin any more; the open report is still sent."""
         self._closed.set()
         self._urgent = True
         self._woken.set()
 
     async def finish(self) -> None:
-        """Wait until the last call and its cost are reported, some seconds at most."""
+        """Wait until the last call and its cost are reported, at most `finish_s` seconds."""
         if self._task is not None:
             await asyncio.wait([self._task], timeout=RENEWAL.finish_s)
 
@@ -270,10 +270,10 @@ class LeaseRenewer:
             await self._rest(wait_s * (1 + RENEWAL.jitter * self._generator.random()))
 
     async def _renew(self) -> float | None:
-        """Renew the lease once; return the seconds to the next time, None when nothing is to do."""
+        """Renew the lease; return the seconds to the next renewal, None if nothing is left."""
         self._urgent = False
         self._lease.begin_request()
-        self._queue.forget_idle()  # only here: no answer for any of the queues is under way
+        self._queue.forget_idle()  # safe only here, where no queue waits for a response
         busy = self.busy
         requests = self._queue.requests()
         lease = await self._request(requests)
@@ -337,7 +337,7 @@ class LeaseRenewer:
             return  # with the loop
         error = task.exception()
         if error is not None:
-            # A bug: the waiting calls fail, and the next one to wait starts the task again.
+            # A bug: all waiting calls fail, and the next call that waits starts the task again.
             log.error("lease_renewal_failed", model=self._model, exc_info=error)
             self._queue.fail(LimiterFailedError)
         if self._queue.waiting or self.report:

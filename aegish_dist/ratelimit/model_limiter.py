@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
 
 LONGEST_WAIT_S, STEP_S = 60.0, 0.25
-"""A failure waits so long for the answer to another call, and between two looks."""
-IDLE_S = 2.0  # without another call no answer is expected then: fetching items takes a while
+"""Longest wait of a failed call for the answer to another call, and time between two checks."""
+IDLE_S = 2.0  # after this time without a call no answer is expected; fetching takes a while
 
 
 class Answers:
@@ -59,18 +59,18 @@ class Answers:
         self._at_s = now_s()
 
     def within(self, seconds: float) -> bool:
-        """Return whether a call was answered in the last so many seconds."""
+        """Return whether a call was answered within the last `seconds`."""
         return now_s() - self._at_s < seconds
 
     def evidence(self, number: int, within_s: float = math.inf) -> Evidence:
-        """Return what is known besides; `number` is that of the item's first failed call."""
+        """Return the evidence about a failure; `number` is of the item's first failed call."""
         recent = now_s() - self._at_s <= within_s
         answered = (self._number > number and recent) or None
         lease = self._lease.lease
         return Evidence(lease.circuit_open, lease.failed_probes, answered)
 
     async def wait(self, number: int, within_s: float = math.inf) -> Evidence:
-        """Wait until a call that began later is answered, or none is expected to be."""
+        """Wait until a call that began later is answered, or until no answer is expected."""
         busy_s = began_s = now_s()
         self.awaiting += 1
         try:
@@ -89,13 +89,13 @@ class Answers:
             self.awaiting -= 1
 
     async def hold(self, seconds: float) -> None:
-        """Wait so many seconds, or until the circuit opens or the limiter closes."""
+        """Wait until the time is over, the circuit opens or the limiter closes."""
         ends_s = now_s() + seconds
         while not self._lease.circuit_open and not self._renewer.closed and now_s() < ends_s:
             await self._renewer.sleep(STEP_S)
 
 
-SHED_AFTER_S = 1.0  # an item is held so long while the circuit is open: it would come again at once
+SHED_AFTER_S = 1.0  # an item is held so long at an open circuit: it would return at once
 
 
 class ModelLimiter:
@@ -140,14 +140,14 @@ class ModelLimiter:
         run = self._queue.of_run(run_id, budget)
         if run.over or self.local.circuit_open or self._renewer.closed:
             await self._check(run)
-            run = self._queue.of_run(run_id, budget)  # it may have been forgotten meanwhile
+            run = self._queue.of_run(run_id, budget)  # the queue may have been forgotten meanwhile
         self._queue.expect(run, expected)
         if not self._queue.waiting and run.permits != 0:
             permit = self.local.acquire(run, expected)
             if permit is not None:
                 return permit
         future = self._queue.wait(run, expected, called=called)
-        self._admit()  # other runs may wait for their budgets alone
+        self._admit()  # other runs may wait only for their budgets
         self._renewer.wake()
         try:
             return await future
@@ -158,7 +158,7 @@ class ModelLimiter:
             raise
 
     def succeeded(self, permit: Permit, *, tokens: int | None, cost: int | None) -> None:
-        """Give a permit back after an answer; cost in 1e-9 USD, None: as expected."""
+        """Give a permit back after an answer; `cost` in 1e-9 USD; None: as expected."""
         expected = permit.expected
         self.answers.add(permit)
         excess = 0 if tokens is None else tokens - expected.tokens
@@ -175,10 +175,10 @@ class ModelLimiter:
         *,
         silent_s: float = 0.0,
     ) -> None:
-        """Give a permit back after a failure, and wait until the fleet's answer to it is known.
+        """Give a permit back after a failure, and wait until the fleet's reaction is known.
 
-        The failure counts for the circuit breaker only if no call was answered in the last
-        `silent_s`; 0: it counts.
+        The failure counts for the circuit breaker only if no call was answered within the last
+        `silent_s` seconds. With 0 it always counts.
         """
         charged = KINDS[error_class].charged
         self._renewer.report.add_failure(
@@ -197,13 +197,13 @@ class ModelLimiter:
         await reported
 
     def release(self, permit: Permit) -> None:
-        """Give a permit back whose call was not made, or whose end is unknown."""
+        """Give a permit back whose call was not made or ended unknown."""
         self._renewer.report.add_unused(permit.expected.tokens, probe=permit.probe)
         self.local.release(permit, cost=0)
         self._renewer.wake()
 
     def observe(self, hint: RateHint) -> None:
-        """Note what a response says about rate limits; a new limit is reported at once."""
+        """Note the rate limits in a response; a new limit is reported at once."""
         self._renewer.report.hint = hint
         if hint.requests_per_minute != self._hinted_per_minute:
             self._hinted_per_minute = hint.requests_per_minute
@@ -224,7 +224,7 @@ class ModelLimiter:
 
     @property
     def waiting(self) -> dict[str, int]:
-        """By run id; a run without any is absent."""
+        """Waiting calls by run id; a run without waiting calls is absent."""
         return {run.run_id: len(run.waiters) for run in self._queue if run.waiters}
 
     async def over_budget(self) -> list[str]:
@@ -235,11 +235,11 @@ class ModelLimiter:
     @property
     def prefetch_target(self) -> int:
         """How many items of the model this worker should hold, those in flight included."""
-        # An item that waits for the answer to another call needs others to be called.
+        # An item that waits for another call's answer needs further items that are called.
         return self.local.prefetch_target + self.answers.awaiting
 
     async def _check(self, run: RunQueue) -> None:
-        """Raise the reason for which the run's next call may not wait, if there is one."""
+        """Raise an error if the run's next call may not wait."""
         if self.local.circuit_open and self._queue.waiting >= PREFETCH.probers:
             await self._renewer.sleep(SHED_AFTER_S)
             if not self._renewer.closed:
@@ -254,7 +254,7 @@ class ModelLimiter:
 
 
 class Limiters:
-    """Makes the limiter of a model when it is first needed."""
+    """Creates the limiter of a model when it is first needed."""
 
     def __init__(
         self,
@@ -263,7 +263,7 @@ class Limiters:
         budget: Callable[[str], Awaitable[Budget | None]],
         calls: int,
     ) -> None:
-        """Compose the limiters; `calls` is the most in flight of this process over all models."""
+        """Compose the limiters; `calls` bounds the calls in flight of this process."""
         self._shared = shared
         self._make = partial(
             ModelLimiter,
@@ -276,7 +276,7 @@ class Limiters:
         self._closed = False
 
     def of(self, spec: ModelSpec, run_id: str) -> ModelLimiter:
-        """Return the limiter of a model as a run has it; the newest run decides the limits."""
+        """Return the limiter of a model of a run; the newest run sets the limits."""
         local = spec.wire.http is None
         limiter = self._limiters.get(spec.id)
         if limiter is None:
@@ -312,7 +312,7 @@ class Limiters:
         }
 
     async def over_budget(self) -> list[tuple[str, str]]:
-        """Return run id and model for each cap that is reached."""
+        """Return run id and model wherever a cap is reached."""
         limiters = list(self._limiters.items())
         return [(run, model) for model, each in limiters for run in await each.over_budget()]
 
@@ -326,7 +326,7 @@ class Limiters:
 
 
 async def _permit_all(request: LeaseRequest) -> Lease:
-    """Answer for a model inside this package, which has no limit."""
+    """Permit every call to a model inside this package, which has no limit."""
     return Lease(
         epoch=0,
         permits=request.waiting,

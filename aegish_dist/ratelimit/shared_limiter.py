@@ -1,4 +1,4 @@
-"""The fleet's limiter: rates, leases, circuit breakers and budgets in Redis, on Redis' own clock.
+"""The fleet's limiter: rates, leases, circuit breakers and budgets in Redis, by the clock of Redis.
 
 The script is put together from the parts beside this module. Without a Redis it runs in fakeredis,
 inside this process, and the limits are this process' own.
@@ -46,7 +46,7 @@ def limiter_memory(url: str) -> tuple[int, int]:
 
 
 def server_facts(url: str, setting: str, server: str) -> dict[str, Any]:
-    """Return the clock, the limits and the state of a Redis, by the names of its `INFO`."""
+    """Return the clock, limits and state of a Redis, under the names in its `INFO`."""
     with _connected(url, setting, server) as client:
         seconds, micros = client.time()
         found = client.info()
@@ -56,7 +56,7 @@ def server_facts(url: str, setting: str, server: str) -> dict[str, Any]:
 
 
 def probe_now(url: str, models: Collection[str]) -> None:
-    """Have the fleet probe models at once whose circuit is open; others are left alone."""
+    """Have the fleet probe at once those of the models whose circuit is open."""
     with _connected(url) as client:
         probe = client.register_script(script(*PROBE_NOW))
         probe(keys=[_model_key(model) for model in models], args=[msgspec.json.encode(POLICY)])
@@ -95,7 +95,7 @@ class SharedLimiter:
 
     @classmethod
     def connect(cls, url: str | None, worker: str) -> Self:
-        """Prepare a limiter that connects with the first request; None: inside this process."""
+        """Prepare a limiter that connects with its first request; no URL: inside this process."""
         if url is None:
             from fakeredis import FakeAsyncRedis  # noqa: PLC0415  0.2 s that a cluster saves
 
@@ -115,7 +115,7 @@ class SharedLimiter:
         await self._client.aclose()
 
     async def lease(self, request: LeaseRequest, now_s: float | None = None) -> Lease:
-        """Report what became of calls, and return what may be done next; `now_s` is for tests.
+        """Report the results of calls, and return which calls may begin; `now_s` is for tests.
 
         Raises:
             LimiterUnreachableError: Redis does not answer, or takes no writes.

@@ -8,26 +8,27 @@ from aegish_dist.core.failures import KINDS, counts_for_pause
 from aegish_dist.core.model import Limits, RateHint
 from aegish_dist.core.outcome import ErrorClass
 
-REASON_LENGTH = 200  # characters of a provider's message that the fleet gets to see
+REASON_LENGTH = 200  # characters of a provider's message that are shared with the fleet
 
 
 class UsageReport(msgspec.Struct, omit_defaults=True):
     """The report of one worker on one model; a JSON document for the script.
 
-    What may not have arrived is sent again: counted twice, a cap is reached early, never late.
+    A report that may not have arrived is sent again. If it counts twice, a cap is reached early,
+    never late.
     """
 
-    epoch: int = 0  # the newest of the rate that the worker knows
+    epoch: int = 0  # newest epoch of the rate that the worker knows
     answers: int = 0
     epoch_answers: int = 0
     refused: int = 0  # calls that began in `epoch` and got 429
     overloaded: int = 0
-    alive: bool = False  # the provider answered, or turned a call down for a reason of its own
-    failures: int = 0  # in a row, without an answer or a 429 between them
-    unanswered: int = 0  # to be paid for, perhaps, since the last answer, whatever 429s
+    alive: bool = False  # the provider answered, or refused a call with 429
+    failures: int = 0  # failed calls in a row, without an answer or a 429 between them
+    unanswered: int = 0  # failed calls since the last answer that may be charged, despite 429s
     probe_failed: bool = False
     pause_s: float = 0.0
-    tokens: int = 0  # beyond those expected, or below 0
+    tokens: int = 0  # tokens used beyond the expected; negative if fewer
     hint: RateHint | None = None
     reason: str | None = None
 
@@ -35,7 +36,7 @@ class UsageReport(msgspec.Struct, omit_defaults=True):
         return self != UsageReport(epoch=self.epoch)
 
     def followed_by(self, later: "UsageReport") -> "UsageReport":
-        """Return the report of both times, this one being the earlier."""
+        """Return this report and a later report in one."""
         return UsageReport(
             epoch=later.epoch,
             answers=self.answers + later.answers,
@@ -53,7 +54,7 @@ class UsageReport(msgspec.Struct, omit_defaults=True):
         )
 
     def enter_epoch(self, epoch: int) -> None:
-        """Note the epoch of the rate: calls that began in older ones say nothing about it."""
+        """Note the epoch of the rate. Calls that began in older epochs say nothing about it."""
         if epoch != self.epoch:
             self.epoch, self.epoch_answers, self.refused = epoch, 0, 0
 
@@ -73,7 +74,7 @@ class UsageReport(msgspec.Struct, omit_defaults=True):
         reason: str,
         others_answered: bool = False,
     ) -> None:
-        """Count a failed call; `others_answered` lately: it says nothing about the model."""
+        """Count a failed call. If `others_answered` lately, it is no evidence against the model."""
         kind = KINDS[error_class]
         if kind.alive:
             self.alive, self.failures = True, 0
@@ -88,7 +89,7 @@ class UsageReport(msgspec.Struct, omit_defaults=True):
             self.pause_s = max(self.pause_s, retry_after_s or 0.0)
 
     def add_unused(self, expected_tokens: int, *, probe: bool) -> None:
-        """Count a call that used none of the tokens taken from the bucket; a probe has failed."""
+        """Count a call that used no tokens from the bucket; if it was a probe, the probe failed."""
         self.tokens -= expected_tokens
         self.probe_failed |= probe
 
@@ -110,7 +111,7 @@ class RunRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     spent: int
     cap: int | None = None
     model_cap: int | None = None
-    stored: StoredCost | None = None  # up to now, when the script has asked for it
+    stored: StoredCost | None = None  # cost so far, if the script has asked for it
 
 
 class LeaseRequest(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -119,9 +120,9 @@ class LeaseRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     model: str
     held: int
     waiting: int
-    tokens: int  # expected of one call, at least 1
+    tokens: int  # expected tokens of one call, at least 1
     limits: Limits
-    shared: Limits  # of all models of its provider together
+    shared: Limits  # limits of all models of the provider together
     report: UsageReport
     runs: Sequence[RunRequest] = ()
     probing: bool = False  # one of the calls in flight is a probe
@@ -133,21 +134,21 @@ class RunLease(msgspec.Struct, frozen=True):
     run: str
     permits: int
     over: bool = False
-    unknown: bool = False  # the next request has to hold what is stored
+    unknown: bool = False  # the next request must contain `stored`
 
 
 class Lease(msgspec.Struct, frozen=True):
     """Permission for a worker to call a model, for some seconds."""
 
-    epoch: int  # of the rate; goes up with every decrease
+    epoch: int  # of the rate; each decrease raises it
     permits: int  # calls that may begin, if `metered`
-    wait_s: float  # until the next request, unless something changes before
-    metered: bool = False  # else `slots` alone decides until the lease ends
-    limited: bool = False  # asking again before `wait_s` brings no further permit
-    slots: int | None = None  # calls in flight of this worker; None: no limit
+    wait_s: float  # until the next request, unless something changes earlier
+    metered: bool = False  # if False, `slots` alone decides until the lease ends
+    limited: bool = False  # a request before `wait_s` brings no further permit
+    slots: int | None = None  # most calls in flight of this worker; None: no limit
     probe: bool = False  # the one permit is for a probe of an open circuit
     circuit_open: bool = False  # the model is not called, except by probes
     failed_probes: int = 0
-    reason: str | None = None  # the provider's words about the failure that opened it
-    rate: float | None = None  # this worker's part, calls per second; None: no limit
+    reason: str | None = None  # the provider's words about the failure that opened the circuit
+    rate: float | None = None  # this worker's part in calls per second; None: no limit
     runs: tuple[RunLease, ...] = ()
