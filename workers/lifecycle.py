@@ -46,8 +46,7 @@ def make_aggregation(database_url: str, key: int) -> bool:
 
     Its snapshots are committed then. A `StoreAwayError` leaves it unfinished.
     """
-    # Connections of its own, closed again: a run is complete once in hours, and large ones are
-    # counted over several connections at once.
+    # A connection of its own, closed again: a run is complete once in hours.
     engine = open_engine(database_url)
     try:
         return carry_out(engine, key)

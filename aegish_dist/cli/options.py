@@ -115,7 +115,7 @@ as_each_call = together(
         help="Seconds one call may take, waiting excluded.",
     ),
 )
-"""What is sent with each call, and how long it may take."""
+"""Options for the parameters of every call, and its time limit."""
 
 
 def call_parameters(options: dict[str, Any]) -> CallParameters:

@@ -54,7 +54,7 @@ with_checks = together(
     wait,
     as_json,
 )
-"""What is checked before money is spent, and how long to stay."""
+"""Options for the checks before money is spent, and for waiting."""
 
 raised_caps = together(
     cost_cap(

@@ -180,7 +180,7 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class ModelEffect:
-    """What an overlay did to the numbers of a model."""
+    """The effect of an overlay on the numbers of a model."""
 
     model: str
     rank: Moved

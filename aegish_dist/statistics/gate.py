@@ -11,7 +11,7 @@ from aegish_dist.statistics.rates import NUMBERS, Estimate
 
 
 class GateVerdict(StrEnum):
-    """What a gate says about a candidate."""
+    """The answer of a gate about a candidate."""
 
     SHIPS = "ships"  # the interval of the difference lies above -margin
     WORSE = "worse"

@@ -179,4 +179,4 @@ EXPORTER = (
         "source",
     ),
 )
-"""What only the database, the broker and the limiter know."""
+"""Measures of the fleet, read from the database, the broker and the limiter."""

@@ -45,7 +45,7 @@ class Provider:
     mood: Mood
     usage: Callable[[str], Usage] = lambda _: ANSWER.usage
     hint: Callable[[], RateHint | None] = lambda: None
-    """What its headers say of a limit."""
+    """The limit that its headers name."""
     calls: Counter[str] = field(default_factory=Counter)
     begun_s: list[float] = field(default_factory=list)
 
