@@ -1,6 +1,7 @@
 """`aegish-dist demo`: one keyless run, from dataset to leaderboard."""
 
 from functools import partial
+from itertools import chain, count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -16,6 +17,7 @@ from aegish_dist.models import Catalog
 from aegish_dist.pipeline.control import run_embedded
 from aegish_dist.pipeline.plan import RunPlan
 from aegish_dist.pipeline.report import report_data
+from aegish_dist.pipeline.runs import recent_runs
 from aegish_dist.pipeline.simulate import (
     SimulatorConfig,
     catalog_for,
@@ -47,7 +49,10 @@ def demo() -> None:
         workspace = open_workspace(
             load_settings({"database_url": None, "broker_url": None, "catalog": catalog})
         )
-        submission = _submission(workspace.catalog)
+        taken = {each.name for each in recent_runs(workspace.engine, limit=2**31 - 1)}
+        names = chain(["demo"], (f"demo-{number}" for number in count(2)))
+        name = next(each for each in names if each not in taken)
+        submission = _submission(workspace.catalog, name)
         simulated = sum(spec.simulated for spec in submission.models)
         note(
             f"asking {len(submission.models)} models ({simulated} of them simulated) about"
@@ -61,12 +66,12 @@ def demo() -> None:
         show(partial(render, data, "table"))
 
 
-def _submission(catalog: Catalog) -> RunPlan:
+def _submission(catalog: Catalog, name: str) -> RunPlan:
     return RunPlan(
         models=catalog.resolve(MODELS, {}),
         datasets=tuple(load_bundled(name) for name in bundled_names()),
         prompt=load_prompt("guard"),
         parameters=CallParameters(time_limit_s=30),
         epochs=1,
-        name="demo",
+        name=name,
     )

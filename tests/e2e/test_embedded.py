@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -36,9 +37,13 @@ def test_interrupt(home: Path, simulator: Simulator) -> None:
 
 
 def test_demo(home: Path) -> None:
-    """The demo needs nothing, asks every model everything, and marks the simulated models."""
-    report = run(environment(home=home), "demo").stdout
+    """The demo needs nothing, asks every model everything, and marks the simulated models.
 
+    It may be run again.
+    """
+    first, report = (run(environment(home=home), "demo").stdout for _ in range(2))
+
+    assert re.findall(r"^ ?Name +(\S+)$", first + report, re.MULTILINE) == ["demo", "demo-2"]
     assert "3,954 of 3,954 planned" in report
     marked = {model for model in MODELS if f"{model} †" in report}
     assert marked == {model for model in MODELS if model.startswith("simulated")}
