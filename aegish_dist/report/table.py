@@ -59,7 +59,7 @@ def _pack(pieces: Sequence[str], width: int) -> list[str]:
             lines.append("")
         rest = lines.pop() + piece
         while cell_width(rest.rstrip()) > width:
-            lines.append(cut_to_cells(rest, width))
+            lines.append(cut_to_cells(rest, width) or rest[0])  # also a letter of two columns
             rest = rest[len(lines[-1]) :]
         lines.append(rest)
     return [line.strip() for line in lines if line.strip()]

@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 LIMITS = {"lines": 47_200, "statements": 23_850, "modules": 226}
 DOCSTRING_SHARE = 0.13
-TEST_LINES = 40_840
+TEST_LINES = 40_841
 MODULE_LINES = 600
 REACH = {
     "workers.tasks": 34,

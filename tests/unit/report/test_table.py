@@ -104,6 +104,7 @@ def test_what_does_not_fit_beside_its_names_is_folded(fourteen: ReportData) -> N
         ("abcdefgh", 3, ["abc", "def", "gh"]),
         ("aegish score", 6, ["aegish", "score"]),
         ("検査検査", 4, ["検査", "検査"]),
+        ("検査", 1, ["検", "査"]),
         ("", 5, []),
     ],
 )
