@@ -89,10 +89,13 @@ class Simulator(ServerProcess):
         super().__init__(free_port(), home / "simulator.log")
         self.catalog = home / "simulated.toml"
 
-    def start(self, *arguments: str) -> None:
-        """Start it and wait for its catalog."""
+    def start(self, *options: str, latency: str = "constant:0", scenario: str = "") -> None:
+        """Start it, by default to answer at once, and wait for its catalog."""
         where = ("--port", str(self.port), "--write-catalog", str(self.catalog))
-        self.launch(aegish_dist("simulate-provider", *where, *arguments))
+        path = self.catalog.with_name("scenario.toml")
+        path.write_text(scenario)
+        how = ("--latency", latency, "--scenario", str(path))
+        self.launch(aegish_dist("simulate-provider", *where, *how, *options))
         wait_until(self.catalog.exists, "the simulator's catalog")
 
     def know(self, entry: str) -> None:

@@ -17,6 +17,12 @@ def cluster(request: pytest.FixtureRequest, tmp_path: Path, postgres_url: str) -
 
 
 @pytest.fixture
+def instant(cluster: Cluster) -> None:
+    """Start the cluster's simulated provider, which answers at once."""
+    cluster.simulator.start()
+
+
+@pytest.fixture
 def simulator(tmp_path: Path) -> Iterator[Simulator]:
     """A simulated provider without a fleet, not started yet."""
     with Simulator(tmp_path) as prepared:

@@ -12,18 +12,11 @@ from aegish_dist.db.tables import AggregationRow, SnapshotRow
 from tests.cluster import DEADLINE_S, Cluster, aegish_dist, run, run_json
 from tests.services import wait_until
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("instant")]
 
 MODELS = ("simulated/careful", "simulated/hasty")
 SOON_S = 5.0
 """Seconds from the last verdict of a run to its snapshot, on a busy machine."""
-
-
-@pytest.fixture
-def cluster(cluster: Cluster) -> Cluster:
-    """A cluster whose simulated models answer at once."""
-    cluster.simulator.start("--latency", "constant:0")
-    return cluster
 
 
 def snapshots(cluster: Cluster) -> int:

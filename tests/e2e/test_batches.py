@@ -1,7 +1,5 @@
 """Runs that are asked in batches by real workers, of which one is killed."""
 
-from pathlib import Path
-
 import pytest
 
 from aegish_dist.core.status import RunStatus
@@ -18,12 +16,10 @@ def live_first(status: RunStatus) -> bool:
     return any(model.batches and model.batches.open for model in status.models)
 
 
-def test_live_first_and_the_rest_in_batches(cluster: Cluster, tmp_path: Path) -> None:
+def test_live_first_and_the_rest_in_batches(cluster: Cluster) -> None:
     """Each item is asked once, live or in a batch, although a worker is killed over its batches."""
     cluster.set(batch_poll_s=0.3)
-    scenario = tmp_path / "scenario.toml"
-    scenario.write_text('latency = "constant:1"\nbatches.duration = "constant:3"\n')
-    cluster.simulator.start("--scenario", str(scenario))
+    cluster.simulator.start(latency="constant:1", scenario='batches.duration = "constant:3"')
     workers = [cluster.start_worker("--concurrency", "4") for _ in range(2)]
     cluster.wait_for_workers(2)
     run_id = cluster.submit(*MODELS, limit=LIMIT, options=("--batch-after", "2s"))

@@ -2,17 +2,11 @@
 
 import pytest
 
-from tests.cluster import DEADLINE_S, Cluster, aegish_dist, run, run_json
-from tests.services import wait_until
+from tests.cluster import DEADLINE_S, Cluster, run, run_json
+
+pytestmark = pytest.mark.usefixtures("instant")
 
 WIRES = ("simulated/careful", "simulated-anthropic/lenient", "simulated-google/hasty")
-
-
-@pytest.fixture
-def cluster(cluster: Cluster) -> Cluster:
-    """A cluster whose simulated models answer at once."""
-    cluster.simulator.start("--latency", "constant:0")
-    return cluster
 
 
 def assert_called_once_each(cluster: Cluster, run_id: str, planned: int) -> None:
@@ -56,35 +50,3 @@ def test_queue_of_another_type(cluster: Cluster) -> None:
     assert "AEGISH_DIST_QUEUE_TYPE" in refused.stderr
     assert worker.poll() is None
     assert (cluster.status(left).done, cluster.simulator.calls()) == (0, 30)
-
-
-def test_worker_of_one_model(cluster: Cluster) -> None:
-    """A worker with pinned models leaves the queues of other models alone."""
-    served, left, _ = WIRES
-    run_id = cluster.submit(served, left, limit=30)
-    cluster.start(*aegish_dist("worker", "--models", served))
-
-    wait_until(lambda: cluster.status(run_id).done == 30, "the served model", DEADLINE_S)
-
-    assert cluster.simulator.stats()["requests"] == {"careful": 30}
-    assert cluster.waiting(run_id, left) == 30
-    assert {item.model for item in cluster.missing(run_id)} == {left}
-
-
-def test_duplicate_messages(cluster: Cluster) -> None:
-    """Whatever the queue delivers again costs no call and adds no verdict."""
-    run_id = cluster.submit(*WIRES, limit=30)
-    items = cluster.missing(run_id)
-    worker = cluster.start_worker()
-    cluster.wait_until_complete(run_id)
-    stored = cluster.verdicts(run_id)
-
-    assert cluster.resume(run_id) == 0
-    cluster.publish(items * 2)
-    wait_until(lambda: cluster.waiting(run_id, *WIRES) == 0, "the duplicates", DEADLINE_S)
-    worker.terminate()
-
-    assert worker.wait(DEADLINE_S) == 0
-    assert cluster.waiting(run_id, *WIRES) == 0
-    assert cluster.verdicts(run_id) == stored
-    assert_called_once_each(cluster, run_id, 3 * 30)

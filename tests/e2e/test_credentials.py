@@ -60,7 +60,7 @@ def test_a_run_cannot_have_a_worker_send_what_its_operator_did_not_allow(cluster
 
 def test_a_worker_without_a_key_says_so_until_one_has_it(cluster: Cluster, tmp_path: Path) -> None:
     """`status` names the variable; a worker that has the key takes the run up by itself."""
-    cluster.simulator.start("--latency", "constant:0")
+    cluster.simulator.start()
     text = cluster.simulator.catalog.read_text()
     text += "\n[providers.lab]\nkey_variable = 'LAB_KEY'\n"
     base_url = next(line for line in text.splitlines() if line.startswith("base_url"))

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.long
 
 def test_interrupt(home: Path, simulator: Simulator) -> None:
     """Ctrl-C ends `submit` with 130 and keeps every answer; `resume` makes only the other calls."""
-    simulator.start("--latency", "constant:0.3")
+    simulator.start(latency="constant:0.3")
     env = environment(home=home, catalog=simulator.catalog, concurrency=20)
     asked = ("--models", "simulated/careful", "--dataset", "harmless", "--limit", "120")
     with started(env, "submit", *asked) as submit:

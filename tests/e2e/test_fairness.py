@@ -4,7 +4,7 @@ import pytest
 from sqlalchemy.orm import Session
 
 from aegish_dist.db.missing import FinishedModels
-from tests.cluster import DEADLINE_S, Cluster
+from tests.cluster import DEADLINE_S, Cluster, aegish_dist
 from tests.services import wait_until
 
 pytestmark = [
@@ -20,7 +20,7 @@ BIG, SMALL = 200, 20
 @pytest.fixture
 def cluster(cluster: Cluster, redis_url: str) -> Cluster:
     """A cluster with a model of a known limit."""
-    cluster.simulator.start("--latency", "constant:0")
+    cluster.simulator.start()
     cluster.simulator.know(SLOW_ENTRY)
     cluster.set(limiter_url=redis_url, concurrency=20)
     return cluster
@@ -56,15 +56,14 @@ def test_queues_of_finished_runs_are_left(cluster: Cluster) -> None:
 
 
 def test_a_pinned_worker(cluster: Cluster) -> None:
-    """`-Q` with the name of a model takes that model of all runs, present and future."""
+    """`worker --models` takes those models of all runs, present and future."""
     first = cluster.submit(CAREFUL, LENIENT, limit=10)
-    cluster.start_worker("-Q", f"aegish.{CAREFUL},elsewhere")
+    cluster.start(*aegish_dist("worker", "--models", CAREFUL))
     wait_until(lambda: cluster.status(first).done == 10, "the pinned model", DEADLINE_S)
     second = cluster.submit(CAREFUL, LENIENT, limit=10)
     wait_until(lambda: cluster.status(second).done == 10, "the later run", DEADLINE_S)
 
     cluster.takes_from(f"aegish.{CAREFUL}#{second}")  # at once: it is left when the model is closed
-    cluster.takes_from("elsewhere")
     assert {item.model for run in (first, second) for item in cluster.missing(run)} == {LENIENT}
     assert cluster.waiting(first, LENIENT) == cluster.waiting(second, LENIENT) == 10
 

@@ -14,7 +14,7 @@ from tests.cluster import DEADLINE_S, Cluster
 from tests.forged import forged_messages
 from tests.services import wait_until
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("instant")]
 
 MODEL = "simulated/besieged"
 ITEMS = 30
@@ -31,13 +31,6 @@ HEADERS: list[dict[str, Any]] = [
 REFUSED = ["shutdown", "add_consumer", "cancel_consumer", "pool_grow", "pool_restart", "rate_limit"]
 REFUSED += ["revoke", "terminate", "time_limit", "autoscale", "enable_events", "active_queues"]
 REFUSED += ["conf", "stats", "election", "no_such_command"]
-
-
-@pytest.fixture
-def cluster(cluster: Cluster) -> Cluster:
-    """A cluster whose simulated models answer at once."""
-    cluster.simulator.start("--latency", "constant:0")
-    return cluster
 
 
 def test_forged_messages_in_redis(cluster: Cluster, redis_url: str) -> None:

@@ -6,12 +6,9 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
-import redis
 from sqlalchemy import text
 
-from aegish_dist.broker.redis_leases import LEASES, UNACKED
-from tests.cluster import DEADLINE_S, Cluster
-from tests.services import wait_until
+from tests.cluster import Cluster
 
 pytestmark = pytest.mark.long
 
@@ -46,26 +43,11 @@ def hanging(cluster: Cluster) -> Iterator[None]:
 def begin(cluster: Cluster) -> tuple[str, "subprocess.Popen[bytes]"]:
     """Start a run and a worker; return when it is in the middle of the calls."""
     cluster.set(concurrency=20)
-    cluster.simulator.start("--latency", "constant:0.2")
+    cluster.simulator.start(latency="constant:0.2")
     run_id = cluster.submit(MODEL, limit=ITEMS)
     worker = cluster.start_worker()
     cluster.wait_for_calls(40)
     return run_id, worker
-
-
-def test_database_that_takes_no_writes(cluster: Cluster) -> None:
-    """The run ends by itself, and no command is paid for twice: answers wait to be stored."""
-    run_id, worker = begin(cluster)
-    with read_only(cluster):
-        wait_until(lambda: "database_fails" in cluster.log(), "a refused insert")
-        cluster.wait_until_idle()
-        called = cluster.simulator.calls()
-        wait_until(lambda: cluster.log().count("database_fails") >= 4, "a few more tries")
-        assert cluster.simulator.calls() == called < ITEMS
-    cluster.wait_until_complete(run_id)
-
-    assert worker.poll() is None
-    assert cluster.simulator.calls() == len(cluster.verdicts(run_id)) == ITEMS
 
 
 @pytest.mark.parametrize("fault", [read_only, hanging])
@@ -93,36 +75,3 @@ def test_worker_that_ends_while_it_cannot_store(
 
     assert cluster.simulator.calls() == len(cluster.verdicts(run_id)) == ITEMS
     assert list(spool.iterdir()) == []
-
-
-def test_a_worker_that_is_stopped(cluster: Cluster, redis_url: str) -> None:
-    """On SIGTERM calls in flight are finished, stored and acknowledged, and the rest goes back."""
-    cluster.set(concurrency=40)
-    cluster.simulator.start("--latency", "constant:1")
-    run_id = cluster.submit(MODEL, limit=ITEMS)
-    worker = cluster.start_worker()
-    cluster.wait_for_calls(60)
-    worker.terminate()
-
-    assert worker.wait(DEADLINE_S) == 0
-
-    done = cluster.status(run_id).done
-    assert 60 <= done == cluster.simulator.calls() < ITEMS
-    assert cluster.waiting(run_id, MODEL) == ITEMS - done
-    with redis.Redis.from_url(redis_url) as server:
-        assert (server.hlen(UNACKED), server.zcard(LEASES)) == (0, 0)
-
-
-def test_redis_that_takes_no_writes(cluster: Cluster, redis_url: str) -> None:
-    """A worker waits for what an administrator repairs, and nothing is called twice or lost."""
-    run_id, worker = begin(cluster)
-    with redis.Redis.from_url(redis_url) as server:
-        server.config_set("min-replicas-to-write", 1)
-        try:
-            wait_until(lambda: "redis_takes_no_writes" in cluster.log(), "a refusal")
-        finally:
-            server.config_set("min-replicas-to-write", 0)
-    cluster.wait_until_complete(run_id)
-
-    assert worker.poll() is None
-    assert cluster.simulator.calls() == len(cluster.verdicts(run_id)) == ITEMS

@@ -12,23 +12,14 @@ from tests.services import wait_until
 
 pytestmark = pytest.mark.long
 
-SCENARIO = """
-seed = 7
-latency = "constant:0"
-
-[models.locked.faults]
-auth = 1.0
-"""
 SLOW = '[[models]]\nid = "{}"\nsimulated = true\nrequests_per_minute = {}'
 DEAR = '[[models]]\nid = "simulated/dear"\nsimulated = true\nprice = { per_call = 0.01 }'
 
 
 @pytest.fixture
-def simulator(simulator: Simulator, tmp_path: Path) -> Simulator:
+def simulator(simulator: Simulator) -> Simulator:
     """A provider that knows a model without access, and a catalog with one that has a price."""
-    scenario = tmp_path / "scenario.toml"
-    scenario.write_text(SCENARIO)
-    simulator.start("--scenario", str(scenario))
+    simulator.start("--seed", "7", scenario="[models.locked.faults]\nauth = 1.0")
     simulator.know(DEAR)
     return simulator
 
@@ -62,24 +53,6 @@ def test_a_dead_model_is_parked(env: dict[str, str], simulator: Simulator) -> No
     assert calls["locked"] < 40
 
 
-def test_a_model_comes_back(cluster: Cluster) -> None:
-    """A fleet that finds a provider down parks its model, says so, and goes on when it is back."""
-    cluster.simulator.start("--latency", "constant:0")
-    cluster.simulator.stop()
-    run_id = cluster.submit("simulated/careful", limit=60)
-    workers = [cluster.start_worker("-n", f"w{number}") for number in range(2)]
-    wait_until(lambda: cluster.status(run_id).state == "parked", "parking", DEADLINE_S)
-    assert cluster.status(run_id).outcomes == {}
-
-    cluster.simulator.start("--latency", "constant:0")
-    cluster.wait_until_complete(run_id)
-
-    verdicts = [recording.verdict for recording in cluster.verdicts(run_id)]
-    assert len(verdicts) == cluster.simulator.calls() == 60
-    assert all(verdict.completion is not None for verdict in verdicts)
-    assert all(worker.poll() is None for worker in workers)
-
-
 POSTPONE = """
 local model = cjson.decode(redis.call('GET', KEYS[1]))
 model.parked.at, model.parked.wait = redis.call('TIME')[1] + 3600, 300
@@ -89,14 +62,14 @@ redis.call('SET', KEYS[1], cjson.encode(model))
 
 def test_resume_tries_a_parked_model(cluster: Cluster, redis_url: str) -> None:
     """An operator who has repaired the cause need not wait for the next probe, an hour away here."""
-    cluster.simulator.start("--latency", "constant:0")
+    cluster.simulator.start()
     cluster.simulator.stop()
     run_id = cluster.submit("simulated/careful", limit=60)
     cluster.start_worker()
     wait_until(lambda: cluster.status(run_id).state == "parked", "parking", DEADLINE_S)
     with Redis.from_url(redis_url) as client:
         client.eval(POSTPONE, 1, "aegish:limiter:model:simulated/careful")
-    cluster.simulator.start("--latency", "constant:0")
+    cluster.simulator.start()
 
     assert cluster.resume(run_id) == 60
 
@@ -141,7 +114,7 @@ def test_a_raised_cap(env: dict[str, str], simulator: Simulator) -> None:
 
 def test_a_cap_over_a_fleet(cluster: Cluster) -> None:
     """Three workers share one budget, and `submit --wait` returns when it is spent."""
-    cluster.simulator.start("--latency", "uniform:0,0.02")
+    cluster.simulator.start(latency="uniform:0,0.02")
     cluster.simulator.know(DEAR)
     for number in range(3):
         cluster.start_worker("-n", f"w{number}")
@@ -164,7 +137,7 @@ def test_a_cap_over_a_fleet(cluster: Cluster) -> None:
 @pytest.mark.parametrize("cluster", ["rabbitmq"], indirect=True)
 def test_one_limit_over_workers_on_rabbitmq(cluster: Cluster, redis_url: str) -> None:
     """With a Redis beside it, two workers on RabbitMQ share a limit and keep room for others."""
-    cluster.simulator.start("--latency", "constant:0")
+    cluster.simulator.start()
     cluster.simulator.know(SLOW.format("simulated/queued", 600))
     cluster.set(limiter_url=redis_url, concurrency=20)
     for number in range(2):
@@ -189,13 +162,3 @@ def test_an_unknown_price_has_no_cap(env: dict[str, str], simulator: Simulator) 
     refused = run(env, "submit", *asked, code=1)
 
     assert "its price is unknown" in refused.stderr
-
-
-def test_few_items_of_a_refused_key(env: dict[str, str], simulator: Simulator) -> None:
-    """They are no verdicts either: the run ends with the model parked, and says so."""
-    asked = ("--models", "simulated/locked", "--dataset", "harmless", "--limit", "8")
-    done = run(env, "submit", *asked, "--skip-preflight", code=1)
-
-    assert "simulated/locked" in done.stderr.splitlines()[-1]
-    status = run_json(env, "status")
-    assert (status["outcomes"], status["missing"]) == ({}, 8)

@@ -87,7 +87,7 @@ def test_a_run_is_seen_and_the_terminal_is_given_back(
     env: dict[str, str], simulator: Simulator
 ) -> None:
     """Ctrl-C leaves the last state and exit code 130; `resume` is seen to the end."""
-    simulator.start("--latency", "constant:0.3", "--fault", "rate_limit=0.15", "--seed", "7")
+    simulator.start("--fault", "rate_limit=0.15", "--seed", "7", latency="constant:0.3")
     asked = ("--models", "simulated/careful", "--dataset", "harmless", "--limit", "60")
     submit = Terminal(env, "submit", *asked, "--skip-preflight")
     try:
@@ -109,7 +109,7 @@ def test_a_run_is_seen_and_the_terminal_is_given_back(
     assert behind.endswith("interrupted\r\n")
 
     simulator.stop()
-    simulator.start("--latency", "constant:0.05")
+    simulator.start(latency="constant:0.05")
     resume = Terminal(env, "resume", "--run-id", "latest")
     try:
         code, _, behind = resume.end()

@@ -24,7 +24,7 @@ def get(url: str, path: str) -> tuple[int, str]:
 def test_a_worker_counts_what_it_does(cluster: Cluster) -> None:
     """Verdicts as the store has them, calls as the provider saw them, and its readiness."""
     cluster.set(metrics_port=0)
-    cluster.simulator.start("--latency", "constant:0", "--fault", "overloaded=0.2", "--seed", "3")
+    cluster.simulator.start("--fault", "overloaded=0.2", "--seed", "3")
     worker = cluster.start_worker()
     wait_until(lambda: "metrics_served" in cluster.log(), "the port", DEADLINE_S)
     found = re.search(r"http://127\.0\.0\.1:\d+", cluster.log().partition("metrics_served")[2])

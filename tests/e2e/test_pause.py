@@ -16,7 +16,7 @@ from tests.cluster import DEADLINE_S, Cluster, Simulator, environment, run_json,
 from tests.services import wait_until
 
 MODEL, LIMITED = "simulated/careful", "simulated/hasty"
-LATENCY = ("--latency", "constant:0.5")
+LATENCY = "constant:0.5"
 CALLS = ("--concurrency", "20")
 LIMIT = 120
 STOPS_WITHIN_S = 1.0
@@ -43,7 +43,7 @@ def test_a_pause_with_a_kill_loses_nothing_and_pays_for_nothing_twice(cluster: C
     Only the calls that the killed one had in flight are made again. An extension, which the workers
     learn of while they know the run, is asked once.
     """
-    cluster.simulator.start(*LATENCY)
+    cluster.simulator.start(latency=LATENCY)
     workers = [cluster.start_worker(*CALLS) for _ in range(2)]
     cluster.wait_for_workers(2)
     run_id = cluster.submit(MODEL, limit=LIMIT)
@@ -68,7 +68,7 @@ def test_a_pause_with_a_kill_loses_nothing_and_pays_for_nothing_twice(cluster: C
 @pytest.mark.parametrize("cluster", ["rabbitmq"], indirect=True)
 def test_a_cancelled_run_on_rabbitmq(cluster: Cluster) -> None:
     """Its messages are dropped, its calls in flight are stored, and it can be resumed."""
-    cluster.simulator.start(*LATENCY)
+    cluster.simulator.start(latency=LATENCY)
     cluster.start_worker(*CALLS)
     cluster.wait_for_workers(1)
     run_id = cluster.submit(MODEL, LIMITED, limit=60)
@@ -87,7 +87,7 @@ def test_a_cancelled_run_on_rabbitmq(cluster: Cluster) -> None:
 
 def test_a_run_that_another_process_works_on(home: Path, simulator: Simulator) -> None:
     """Without servers, `pause` ends the `submit` that runs elsewhere; `resume` does the rest."""
-    simulator.start(*LATENCY)
+    simulator.start(latency=LATENCY)
     env = environment(home=home, catalog=simulator.catalog, concurrency=20)
     asked = ("--models", MODEL, "--dataset", "harmless", "--limit", "150", "--name", "mine")
     with started(env, "submit", *asked, "--skip-preflight") as submit:

@@ -16,25 +16,15 @@ MUTE = "[models.careful.faults]\nempty = 1.0\n"
 AGAIN = ("--outcome", "timeout_error,format_error")
 
 
-@pytest.fixture
-def mute(tmp_path: Path) -> tuple[str, ...]:
-    """Options of a simulator that answers nothing."""
-    scenario = tmp_path / "scenario.toml"
-    scenario.write_text(MUTE)
-    return ("--latency", "constant:0", "--scenario", str(scenario))
-
-
 def speak(simulator: Simulator) -> None:
     """Have the provider answer from now on."""
     simulator.stop()
-    simulator.start("--latency", "constant:0")
+    simulator.start()
 
 
-def test_without_a_broker_retry_asks_in_its_own_process(
-    simulator: Simulator, home: Path, mute: tuple[str, ...]
-) -> None:
+def test_without_a_broker_retry_asks_in_its_own_process(simulator: Simulator, home: Path) -> None:
     """Every item is asked once more, the newest answers count, and a third time there is nothing."""
-    simulator.start(*mute)
+    simulator.start(scenario=MUTE)
     env = environment(home=home, catalog=simulator.catalog)
     asked = ("--models", MODEL, "--dataset", "harmless", "--limit", str(LIMIT))
     run(env, "submit", *asked)
@@ -54,11 +44,9 @@ def test_without_a_broker_retry_asks_in_its_own_process(
     assert (entry["counts"]["done"], entry["counts"]["replaced"]) == (LIMIT, LIMIT)
 
 
-def test_workers_answer_a_retry_and_earlier_verdicts_stay(
-    cluster: Cluster, mute: tuple[str, ...]
-) -> None:
+def test_workers_answer_a_retry_and_earlier_verdicts_stay(cluster: Cluster) -> None:
     """`retry --wait` returns when the workers have answered, each item once."""
-    cluster.simulator.start(*mute)
+    cluster.simulator.start(scenario=MUTE)
     cluster.start_worker()
     run_id = cluster.submit(MODEL, limit=LIMIT)
     cluster.wait_until_complete(run_id)
@@ -74,9 +62,9 @@ def test_workers_answer_a_retry_and_earlier_verdicts_stay(
     assert len([each for each in verdicts if each.generation == 1]) == LIMIT
 
 
-def test_resume_leaves_no_item_waiting_twice(cluster: Cluster, mute: tuple[str, ...]) -> None:
+def test_resume_leaves_no_item_waiting_twice(cluster: Cluster) -> None:
     """The items in the queue are those that are missing, before and after."""
-    cluster.simulator.start(*mute)
+    cluster.simulator.start(scenario=MUTE)
     run_id = cluster.submit(MODEL, limit=LIMIT)
 
     assert [cluster.resume(run_id) for _ in range(2)] == [LIMIT, LIMIT]

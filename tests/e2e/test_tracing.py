@@ -25,7 +25,7 @@ def collector() -> Iterator[SpanCollector]:
 def test_a_run_is_one_trace_over_all_processes(cluster: Cluster, collector: SpanCollector) -> None:
     """From the command by the broker to verdicts, aggregation and snapshot, and no text in it."""
     cluster.env |= collector.environ | {"OPENAI_API_KEY": KEY}
-    cluster.simulator.start("--latency", "constant:0")
+    cluster.simulator.start()
     worker = cluster.start_worker()
     run_id = cluster.submit(*MODELS, limit=ITEMS)
     wait_until(lambda: bool(collector.named("snapshot")), "a snapshot's span", DEADLINE_S)
