@@ -23,7 +23,6 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -31,6 +30,7 @@ from typing import Any
 import click
 from cluster import Cluster, Simulators
 from measuring import laid_out
+from msgspec import Struct
 
 from aegish_dist.core.model import HTTP_FORMATS
 from aegish_dist.pipeline.simulate import one_of_each_format
@@ -118,8 +118,7 @@ class Vendors(Cluster):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Compared:
+class Compared(Struct, frozen=True):
     """A vendor's items beside its bill."""
 
     model: str

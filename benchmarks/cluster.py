@@ -14,12 +14,12 @@ import urllib.request
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, Self
 
 import psutil
 from measuring import cpu_s, ended_cpu_s, memory_mb
+from msgspec import Struct
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
@@ -116,8 +116,7 @@ class Served(Protocol):
     urls: list[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(Struct, frozen=True):
     """Stored verdicts of one model of a run."""
 
     verdicts: int

@@ -14,7 +14,6 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict
 from datetime import UTC, datetime
 from multiprocessing import get_context
 from multiprocessing.util import Finalize
@@ -23,6 +22,7 @@ from typing import Any
 
 import click
 from measuring import laid_out
+from msgspec.structs import asdict
 
 from tests.chaos.drill import Drill, Result
 from tests.chaos.faults import FAULTS

@@ -23,7 +23,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import product as combinations
 from pathlib import Path
@@ -43,6 +42,7 @@ from measuring import (
     print_table,
     ratio,
 )
+from msgspec import Struct
 from run_ours import measured, run_ours
 
 PACKAGES = ("inspect-ai==0.3.285", "openai==3.52.0")
@@ -56,8 +56,7 @@ LOGS = {"on": (), "off": QUIET}
 OURS = "aegish-dist"
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(Struct, frozen=True):
     """Conditions that are the same for every program."""
 
     models: int

@@ -1,11 +1,11 @@
 """Samples of the benchmarks: the bundled datasets, or files of the user."""
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 from cluster import Cluster
+from msgspec import Struct
 
 from aegish_dist.core.sample import Dataset
 from aegish_dist.datasets.bundled import bundled_names, load_bundled
@@ -17,8 +17,7 @@ PROMPT = "guard"
 TIME_LIMIT_S = 180
 
 
-@dataclass(frozen=True, slots=True)
-class Material:
+class Material(Struct, frozen=True):
     """Questions, the same for every program."""
 
     files: tuple[Path, ...]

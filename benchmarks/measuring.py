@@ -5,10 +5,10 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Self
 
 import psutil
+from msgspec import Struct, field
 
 POLL_S = 0.02
 POLLS_PER_MEMORY = 10
@@ -54,8 +54,7 @@ def _tree_bytes(process: psutil.Process) -> int:
     return total
 
 
-@dataclass(slots=True)
-class Watch:
+class Watch(Struct):
     """Polls the simulated provider in a thread while something calls it; a context manager."""
 
     stats: Callable[[], dict[str, Any]]

@@ -1,9 +1,9 @@
 """Simulated answers of two sides, with the cluster sizes of the bundled data sets."""
 
 from collections import Counter
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from paired_intervals import Array
 
 from aegish_dist.core.sample import TrueLabel
@@ -13,8 +13,7 @@ RATE = np.array([1.0])
 SCORE = np.array([0.5, 0.5])
 
 
-@dataclass(frozen=True)
-class World:
+class World(Struct, frozen=True):
     """Two sides that judge the same samples."""
 
     sizes: Array

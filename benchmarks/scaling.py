@@ -16,7 +16,6 @@ in-flight:  what one worker process sustains at 1 s latency when 500 and 1,000 c
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -25,6 +24,7 @@ import click
 from cluster import MODELS, Cluster, Simulators
 from material import Material
 from measuring import Watch, laid_out, medians, number, print_table, ratio
+from msgspec import Struct
 from run_ours import RUN_TIMEOUT_S, measured, run_ours
 
 from tests.services import wait_until
@@ -35,8 +35,7 @@ Measure = Callable[[], dict[str, float]]
 SECTIONS = ("workers", "wall", "in-flight")
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """Options that all sections share."""
 
     material: Material

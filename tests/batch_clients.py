@@ -4,12 +4,12 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import pytest
 from aiohttp import web
+from msgspec import Struct, field
 
 from aegish_dist.core.batches import BatchItem, BatchReport, BatchRequest, BatchResult
 from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
@@ -34,8 +34,7 @@ TEXTS = [f"Validate this command: {request.command}" for request in REQUESTS]
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Answered:
+class Answered(Struct, frozen=True):
     """One response of the script; `SERVER` in a header stands for the address of the server."""
 
     body: bytes | object = field(default_factory=dict)
@@ -45,8 +44,7 @@ class Answered:
     """Whether the connection is cut after the body, of which more was announced."""
 
 
-@dataclass(frozen=True)
-class Asked:
+class Asked(Struct, frozen=True):
     """One request as it came."""
 
     method: str
@@ -135,8 +133,7 @@ def jsonl(*lines: object) -> Answered:
     return Answered("".join(f"{text}\n" for text in texts).encode())
 
 
-@dataclass(frozen=True, eq=False)
-class Vendor:
+class Vendor(Struct, frozen=True, eq=False):
     """How one vendor is asked."""
 
     wire: WireFormat

@@ -8,7 +8,8 @@ import math
 import random
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from aegish_dist.core.outcome import OutcomeDetail
 from aegish_dist.core.sample import TrueLabel
@@ -20,8 +21,7 @@ CLUSTER_SIZES = (1, 1, 1, 1, 2, 2, 3, 4)
 """Sizes of clusters, drawn with replacement; two on average, as of the bundled data sets."""
 
 
-@dataclass(frozen=True)
-class Setting:
+class Setting(Struct, frozen=True):
     """Models, and the commands that they judge."""
 
     models: int
@@ -43,8 +43,7 @@ class Setting:
     samples: tuple[int, int] = (MALICIOUS, HARMLESS)
 
 
-@dataclass(frozen=True)
-class Jury:
+class Jury(Struct, frozen=True):
     """The answers of simulated models."""
 
     models: tuple[str, ...]
@@ -53,8 +52,7 @@ class Jury:
     """Ids of the samples whose label is wrong."""
 
 
-@dataclass(frozen=True)
-class _Command:
+class _Command(Struct, frozen=True):
     truth: TrueLabel
     cluster: str
     difficulty: float

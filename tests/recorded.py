@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 from msgspec.inspect import FloatType
+from msgspec.structs import asdict
 from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 

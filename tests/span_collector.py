@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler
 
+from msgspec import Struct
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
@@ -14,8 +14,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from tests.http_server import serving
 
 
-@dataclass(frozen=True)
-class CollectedSpan:
+class CollectedSpan(Struct, frozen=True):
     """A span as it was sent."""
 
     name: str

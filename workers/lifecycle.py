@@ -11,11 +11,13 @@ from asyncio import wrap_future
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager, closing, suppress
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from aegish_dist.core.secrets import SecretStr
 from aegish_dist.core.status import Waiting
@@ -109,8 +111,7 @@ SILENT_S = 10.0
 asked every 5 s at least."""
 
 
-@dataclass(slots=True)
-class Readiness:
+class Readiness(Struct):
     """State of the parts that have to work before items are taken; any thread may read it."""
 
     broker_connected: bool = False
@@ -146,8 +147,7 @@ FORGET_S = 2.0
 """Seconds that a stopping worker waits for the removal of its heartbeat."""
 
 
-@dataclass(frozen=True, slots=True)
-class Heartbeat:
+class Heartbeat(Struct, frozen=True):
     """Reports the worker, the items that it holds and the models that it halts to the store."""
 
     store: Store
@@ -202,8 +202,7 @@ class Heartbeat:
         await wrap_future(report)
 
 
-@dataclass(slots=True)
-class HoldWatch:
+class HoldWatch(Struct):
     """Has the evaluator begin no call of runs that are held, and of models asked in batches."""
 
     store: Store
@@ -237,8 +236,7 @@ class HoldWatch:
             self.evaluator.batched.set(batched)
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerComponents:
+class WorkerComponents(Struct, frozen=True):
     """The components that the pool hands messages to, or that say how they are."""
 
     name: str

@@ -12,13 +12,13 @@ import ssl
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from celery import Celery
 from kombu import Connection, Queue
 from kombu.exceptions import OperationalError
+from msgspec import Struct, field
 
 from aegish_dist.broker import messages
 from aegish_dist.broker.messages import run_queue
@@ -152,8 +152,7 @@ SAMPLED = 500
 from as many."""
 
 
-@dataclass(frozen=True, slots=True)
-class QueueReadings:
+class QueueReadings(Struct, frozen=True):
     """State of queues at a moment."""
 
     waiting: Mapping[str, int]

@@ -1,11 +1,11 @@
 """`aegish-dist compare`: is one model better than another?"""
 
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
+from msgspec.structs import replace
 
 from aegish_dist.cli import EXIT_INCONCLUSIVE, EXIT_WORSE
 from aegish_dist.cli.opinions import with_opinion

@@ -1,10 +1,10 @@
 """`aegish-dist datasets`: what models are asked."""
 
 from collections import Counter
-from dataclasses import asdict
 from pathlib import Path
 
 import click
+import msgspec
 
 from aegish_dist.cli.options import Utf8, as_json, open_workspace
 from aegish_dist.cli.printing import TextTable, note, print_table, say, say_json
@@ -31,7 +31,7 @@ def list_(as_json: bool) -> None:
     """List the datasets that a run may name."""
     found = known_datasets(open_workspace().engine)
     if as_json:
-        say_json([asdict(dataset) for dataset in found])
+        say_json([msgspec.structs.asdict(dataset) for dataset in found])
         return
     numbers = ("Samples", "Malicious", "Harmless")
     print_table(TextTable(("Dataset", "Fingerprint"), map(_row, found), numbers))
@@ -51,7 +51,7 @@ def show(name: str, samples: int, as_json: bool) -> None:
     dataset = choose_dataset(open_workspace().engine, name)
     summary, shown = _summary(dataset), dataset.samples[:samples]
     if as_json:
-        say_json({**summary, "examples": [asdict(sample) for sample in shown]})
+        say_json({**summary, "examples": [msgspec.to_builtins(sample) for sample in shown]})
         return
     for key, value in summary.items():
         say(f"{key:12} {_inline(value)}")

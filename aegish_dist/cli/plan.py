@@ -1,10 +1,10 @@
 """`aegish-dist plan`: which epochs and how many commands would decide."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
 from typing import Any
 
 import click
+from msgspec.structs import asdict
 
 from aegish_dist.cli.opinions import with_opinion
 from aegish_dist.cli.options import FiniteRange, as_json, comma_list, open_workspace, run_id

@@ -12,10 +12,9 @@ import shutil
 import sys
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TextIO, cast
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, TextIO, cast
 
 import click
 
@@ -241,8 +240,7 @@ def _parts(drawn: str | Iterator[str]) -> Iterator[str]:
 GAP = 3
 
 
-@dataclass(frozen=True, slots=True)
-class TextTable:
+class TextTable(NamedTuple):
     """A table as text; on a terminal long names are folded, elsewhere they take their room."""
 
     columns: Sequence[str]

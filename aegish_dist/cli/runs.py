@@ -1,10 +1,10 @@
 """`aegish-dist runs`: list, rename, archive and delete runs."""
 
-from dataclasses import asdict
 from importlib import import_module
 from typing import Any
 
 import click
+from msgspec.structs import asdict
 
 from aegish_dist.cli.options import MAX_INTEGER, Utf8, as_json, open_workspace
 from aegish_dist.cli.printing import TextTable, print_table, say, say_json

@@ -15,9 +15,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from typing import NoReturn
 
+from msgspec.structs import replace
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
 

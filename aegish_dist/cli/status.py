@@ -1,10 +1,12 @@
 """`aegish-dist status`: how far a run is."""
 
-from dataclasses import asdict
+from datetime import datetime
+from decimal import Decimal
 from functools import partial
 from typing import Any
 
 import click
+import msgspec
 
 from aegish_dist.cli.options import as_json, open_workspace, run_id
 from aegish_dist.cli.printing import note, say_json
@@ -46,7 +48,7 @@ def status(run_id: str, watch: bool, as_json: bool) -> None:
 
 
 def _document(current: RunStatus) -> dict[str, Any]:
-    document = asdict(current)
+    document: dict[str, Any] = msgspec.to_builtins(current, builtin_types=(datetime, Decimal))
     for error in document["last_errors"]:
         error["at"] = error["at"].isoformat()
     for model in document["models"]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec.structs import replace
 
 from aegish_dist.cli.options import (
     Duration,

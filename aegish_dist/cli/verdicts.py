@@ -5,12 +5,12 @@ What a command needs is imported when it is called: the list needs none of the r
 
 from collections.abc import Iterable, Iterator
 from contextlib import closing
-from dataclasses import asdict
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec.structs import asdict
 
 from aegish_dist.cli.opinions import refuse_an_opinion, with_opinion
 from aegish_dist.cli.options import (

@@ -9,9 +9,10 @@ import secrets
 import string
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
+
+from msgspec import Struct, field
 
 from aegish_dist.core.failures import KINDS
 from aegish_dist.core.outcome import ErrorClass
@@ -28,8 +29,7 @@ _NAME = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class BatchItem:
+class BatchItem(Struct, frozen=True):
     """An item of a batch: a verdict's natural key without the model, which is the batch's."""
 
     sample_key: int
@@ -53,8 +53,7 @@ def read_name(name: str, token: str) -> BatchItem | None:
     return BatchItem(int(found[2]), int(found[3]), int(found[4]))
 
 
-@dataclass(frozen=True, slots=True)
-class BatchRequest:
+class BatchRequest(Struct, frozen=True):
     item: BatchItem
     command: str
 
@@ -66,14 +65,12 @@ class Unanswered(StrEnum):
     CANCELLED = "cancelled"  # the batch was cancelled before the request was begun; not charged
 
 
-@dataclass(frozen=True, slots=True)
-class BatchResult:
+class BatchResult(Struct, frozen=True):
     name: str  # the name that the request was given; untrusted
     answer: Completion | ProviderError | Unanswered
 
 
-@dataclass(frozen=True, slots=True)
-class BatchReport:
+class BatchReport(Struct, frozen=True):
     ended: bool
     """Whether its results can be read: completed, expired, cancelled or failed as a whole."""
     status: str
@@ -83,16 +80,14 @@ class BatchReport:
     """Why it failed as a whole, in the provider's words; None when it did not."""
 
 
-@dataclass(frozen=True, slots=True)
-class BatchLimits:
+class BatchLimits(Struct, frozen=True):
     """The largest batch that a provider takes."""
 
     requests: int
     bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class BatchTotals:
+class BatchTotals(Struct, frozen=True):
     """The batches of a model of a run, for `status`."""
 
     batches: int
@@ -118,8 +113,7 @@ UNKNOWN_AFTER_S = 2 * BATCH_WINDOW_S + 7_200
 """A batch of this age that its provider does not know has ended. Gemini takes two windows."""
 
 
-@dataclass(frozen=True, slots=True)
-class BatchPace:
+class BatchPace(Struct, frozen=True):
     """The pauses between two looks at a batch; every pause is a multiple of the first."""
 
     first_s: float = 10.0
@@ -162,15 +156,13 @@ def is_permanent(error_class: ErrorClass) -> bool:
     return KINDS[error_class] == KINDS[ErrorClass.BAD_REQUEST]
 
 
-@dataclass(frozen=True, slots=True)
-class SizedItem:
+class SizedItem(Struct, frozen=True):
     item: BatchItem
     bytes: int
     usd: Decimal | None
 
 
-@dataclass(frozen=True, slots=True)
-class BatchSelection:
+class BatchSelection(Struct, frozen=True):
     items: tuple[BatchItem, ...]
     expected_usd: Decimal | None
     short_of_money: bool = False
@@ -209,8 +201,7 @@ class ResultKind(StrEnum):
     MALFORMED = "malformed"  # a line that cannot be read, so that its item counts as missing
 
 
-@dataclass(slots=True)
-class ResultReader:
+class ResultReader(Struct):
     """Reads the lines of one batch, in any order, and counts them."""
 
     token: str

@@ -8,10 +8,11 @@ has the rule as a table. Pure: the caller calls, waits and asks for the evidence
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import IntEnum, StrEnum
 from itertools import groupby
+
+from msgspec import Struct
 
 from aegish_dist.core.outcome import ErrorClass, Outcome
 
@@ -33,8 +34,7 @@ class Proof(IntEnum):
     CIRCUIT_CLOSED = 3  # or else: the circuit of the model is closed
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(Struct, frozen=True):
     """Meaning of a class of failure."""
 
     proof: Proof
@@ -68,8 +68,7 @@ FORBIDDEN = Kind(Proof.ANSWER_MEANWHILE)
 case other calls with the same key are answered."""
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(Struct, frozen=True):
     error_class: ErrorClass
     attempt: int
     retry_after_s: float | None = None
@@ -84,8 +83,7 @@ class Failure:
         return FORBIDDEN if forbidden else KINDS[self.error_class]
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(Struct, frozen=True):
     """Facts about the model beside the failure."""
 
     circuit_open: bool = False  # whether its circuit is open: it is not called, except by probes
@@ -96,13 +94,11 @@ class Evidence:
     """Whether the store has an answer of the model in this run; None: not looked up yet."""
 
 
-@dataclass(frozen=True, slots=True)
-class RetryAfter:
+class RetryAfter(Struct, frozen=True):
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class GiveUp:
+class GiveUp(Struct, frozen=True):
     """Try no more: the failure is the row's own."""
 
     outcome: Outcome
@@ -179,8 +175,7 @@ def stretch_of(span: timedelta) -> int:
     return 86_400 * math.ceil(least / 86_400)
 
 
-@dataclass(frozen=True, slots=True)
-class TimedFailures:
+class TimedFailures(Struct, frozen=True):
     """Failures of one model for one reason, in one stretch of time or over all."""
 
     time: datetime | None

@@ -6,18 +6,17 @@ calls, because tiers depend on the size of each prompt.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from enum import StrEnum
 from typing import Self
 
 import msgspec
+from msgspec.structs import replace
 
 from aegish_dist.core.verdict import Usage
 
 
-@dataclass(frozen=True, slots=True)
-class HttpApi:
+class HttpApi(msgspec.Struct, frozen=True):
     """Facts of a wire format that more than one part of the program needs."""
 
     title: str
@@ -106,8 +105,7 @@ class RateHint(msgspec.Struct, frozen=True, omit_defaults=True):
 TOKENS_PER_UNIT = Decimal(1_000_000)
 
 
-@dataclass(frozen=True, slots=True)
-class Rate:
+class Rate(msgspec.Struct, frozen=True):
     """A price per million tokens that may rise with the size of the prompt."""
 
     base: Decimal  # USD per million tokens
@@ -123,8 +121,7 @@ class Rate:
         return Rate(self.base * share, tiers)
 
 
-@dataclass(frozen=True, slots=True)
-class Price:
+class Price(msgspec.Struct, frozen=True):
     """The price list of one model as of submit."""
 
     input: Rate = Rate(Decimal(0))
@@ -174,8 +171,7 @@ def cost_usd(usage: Usage, price: Price | None) -> Decimal | None:
     return total / TOKENS_PER_UNIT
 
 
-@dataclass(frozen=True, slots=True)
-class Destination:
+class Destination(msgspec.Struct, frozen=True):
     """Where the calls of a model go, and with which key. It comes from a run and is untrusted."""
 
     wire: str
@@ -183,8 +179,7 @@ class Destination:
     key_variable: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class ModelSpec:
+class ModelSpec(msgspec.Struct, frozen=True):
     """One model as the catalog resolves it."""
 
     id: str  # canonical id, such as `openai/gpt-5.1`
@@ -194,12 +189,12 @@ class ModelSpec:
     key_variable: str | None = None
     max_in_flight: int | None = None  # most calls in flight, over the fleet
     price: Price | None = None
-    parameters: Mapping[str, object] = field(default_factory=dict)
+    parameters: Mapping[str, object] = msgspec.field(default_factory=dict)
     """Extra fields of the request body; a null removes a default."""
     simulated: bool = False  # whether answers come from the simulator; reports say so
     requests_per_minute: float | None = None  # most calls begun per minute, over the fleet
     tokens_per_minute: float | None = None
-    shared: Limits = field(default_factory=Limits)
+    shared: Limits = msgspec.field(default_factory=Limits)
     max_tokens_field: str | None = None  # for OpenAI's wire format; None: the host decides
     batch_share: Decimal | None = None
     """Cost of a batched request as a share of `price`; None: no batches."""
@@ -224,8 +219,7 @@ class ModelSpec:
         return Limits(self.requests_per_minute, self.tokens_per_minute, self.max_in_flight)
 
 
-@dataclass(frozen=True, slots=True)
-class CallParameters:
+class CallParameters(msgspec.Struct, frozen=True):
     """Generation parameters of a run, the same for every model."""
 
     seed: int | None = 42  # grows by 1 with each epoch; not sent to Anthropic

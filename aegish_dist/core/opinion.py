@@ -4,12 +4,12 @@ Snapshots record name, version, fingerprint and content of each part: a file may
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import asdict
 
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES, ScoringRule
@@ -22,8 +22,7 @@ CATEGORY_METRIC = "malicious_detection_rate"
 _Part = TypeVar("_Part")
 
 
-@dataclass(frozen=True, slots=True)
-class Targets:
+class Targets(msgspec.Struct, frozen=True):
     """The least values of metrics that reports mark PASS."""
 
     name: str
@@ -52,8 +51,7 @@ AEGISH_TARGETS = Targets(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class LabelChange:
+class LabelChange(msgspec.Struct, frozen=True):
     """One correction of an overlay."""
 
     dataset: str
@@ -80,8 +78,7 @@ class LabelChange:
         return f"sample {self.sample_id}" if self.sample_id else f"command {self.command!r}"
 
 
-@dataclass(frozen=True, slots=True)
-class Overlay:
+class Overlay(msgspec.Struct, frozen=True):
     """Corrections of labels, laid over the datasets of a run without changing them."""
 
     name: str
@@ -93,12 +90,11 @@ class Overlay:
         return fingerprint_of(sorted(change.content for change in self.changes))
 
 
-@dataclass(frozen=True, slots=True)
-class Opinion:
+class Opinion(msgspec.Struct, frozen=True):
     """All that turns verdicts into numbers and the numbers into PASS or FAIL."""
 
     rule: ScoringRule = DEFAULT_RULE
-    targets: Targets = field(default=AEGISH_TARGETS)
+    targets: Targets = msgspec.field(default=AEGISH_TARGETS)
     overlay: Overlay | None = None
 
     @property
@@ -160,8 +156,7 @@ def _part(record: Mapping[str, Any], kind: type[_Part], **content: Any) -> _Part
     return msgspec.convert(named | content, kind)
 
 
-@dataclass(frozen=True, slots=True)
-class Moved:
+class Moved(msgspec.Struct, frozen=True):
     """One number without and with an overlay."""
 
     without: float | None
@@ -178,8 +173,7 @@ class Moved:
         return {"without": self.without, "with": self.under, "difference": self.difference}
 
 
-@dataclass(frozen=True, slots=True)
-class ModelEffect:
+class ModelEffect(msgspec.Struct, frozen=True):
     """The effect of an overlay on the numbers of a model."""
 
     model: str
@@ -213,8 +207,7 @@ def overlay_effect(without: Mapping[str, Any], under: Mapping[str, Any]) -> list
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class VerdictSet:
+class VerdictSet(msgspec.Struct, frozen=True):
     """The identity of a set of verdicts."""
 
     verdicts: int
@@ -226,8 +219,7 @@ class VerdictSet:
     snapshots."""
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(msgspec.Struct, frozen=True):
     snapshot_id: int
     run_id: str
     scoring: str
@@ -242,4 +234,4 @@ class Snapshot:
     identities: Mapping[str, VerdictSet]
     """By model, the verdicts behind its entry; a model is absent in old snapshots."""
     opinion: Opinion | None  # None where this version does not know the rule set
-    pair_p: PairP = field(default_factory=dict)
+    pair_p: PairP = msgspec.field(default_factory=dict)

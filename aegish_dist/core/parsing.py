@@ -22,7 +22,8 @@ Models quote the command, and a command may hold tags, fences and verdicts of it
 import json
 import re
 from contextlib import suppress
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.text import clean_text
@@ -50,8 +51,7 @@ FRAME = re.compile(r"(?:\s|<\|\w*\|>|```\w*)*+")  # allowed around an answer tha
 DECODER = json.JSONDecoder(strict=False, parse_int=float)
 
 
-@dataclass(slots=True)
-class _Scope:
+class _Scope(Struct):
     """The answers read outside `<think>`, or those read inside."""
 
     fenced: list[ParsedCompletion] = field(default_factory=list)
@@ -65,8 +65,7 @@ class _Scope:
         return next((each[0] for each in (self.fenced, self.plain, self.pairs) if each), None)
 
 
-@dataclass(slots=True)
-class _Object:
+class _Object(Struct):
     parsed: ParsedCompletion
     start: int
     end: int | None  # None when the object is broken
@@ -178,7 +177,7 @@ def outcome_of(text: str | None, parsed: ParsedCompletion) -> Outcome:
 
 
 def judge(completion: Completion) -> Verdict:
-    """Make the verdict of a completion; callers add other facts by `dataclasses.replace`."""
+    """Make the verdict of a completion; callers add other facts by `msgspec.structs.replace`."""
     parsed = parse(completion.text)
     return Verdict(
         outcome=outcome_of(completion.text, parsed),

@@ -7,25 +7,24 @@ import hashlib
 import json
 import secrets
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+
+from msgspec import Struct, field
 
 from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
 
 COMMAND_SLOT = "{command}"
 
 
-@dataclass(frozen=True, slots=True)
-class Messages:
+class Messages(Struct, frozen=True):
     """The two texts sent to a model for one sample."""
 
     system: str  # identical for every sample of a run, so that providers cache it
     user: str
 
 
-@dataclass(frozen=True, slots=True)
-class Prompt:
+class Prompt(Struct, frozen=True):
     """A named prompt; `fingerprint` tells two versions of one name apart."""
 
     name: str
@@ -76,8 +75,7 @@ class BatchState(StrEnum):
     """All results are stored, and items without a verdict are free to be asked again."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunDataset:
+class RunDataset(Struct, frozen=True):
     name: str
     fingerprint: str
     samples: int
@@ -86,16 +84,14 @@ class RunDataset:
     licence: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Pruned:
+class Pruned(Struct, frozen=True):
     """Completions of a run that were deleted while their verdicts stayed."""
 
     completions: int
     at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(Struct, frozen=True):
     """One experiment: models x samples x epochs under one prompt and one set of parameters."""
 
     run_id: str
@@ -138,8 +134,7 @@ class Run:
         return sum(dataset.samples for dataset in self.datasets_of(model)) * self.epochs
 
 
-@dataclass(frozen=True, slots=True)
-class RunSummary:
+class RunSummary(Struct, frozen=True):
     run_id: str
     name: str
     origin: str
@@ -152,8 +147,7 @@ class RunSummary:
     pruned_completions: int
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class ModelOfRun:
+class ModelOfRun(Struct, frozen=True, order=True):
     run_id: str
     model: str
 

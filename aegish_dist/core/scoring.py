@@ -1,10 +1,12 @@
 """Scoring rules: versioned opinions about facts, as data. Another rule needs no model call."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from aegish_dist.core.outcome import OutcomeDetail, OutcomeDetails, ScoredAnswer
 from aegish_dist.core.sample import TrueLabel
@@ -19,8 +21,7 @@ class Composite(StrEnum):
     PRODUCT = "product"
 
 
-@dataclass(frozen=True, slots=True)
-class ScoringRule:
+class ScoringRule(Struct, frozen=True):
     """One rule set; a change of any field but the description needs a new version."""
 
     name: str
@@ -157,8 +158,7 @@ def rule_named(name: str) -> ScoringRule:
         raise OpinionError(f"unknown scoring rule '{name}': choose one of {known}") from None
 
 
-@dataclass(frozen=True, slots=True)
-class SampleAnswers:
+class SampleAnswers(Struct, frozen=True):
     """A sample of a run with the verdicts of all models."""
 
     dataset: str

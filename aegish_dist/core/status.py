@@ -1,9 +1,10 @@
 """How far a run is, and what it will still take: what `status` prints and the live view draws."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+
+from msgspec import Struct
 
 from aegish_dist.core.batches import BatchTotals
 from aegish_dist.core.outcome import ErrorClass
@@ -34,8 +35,7 @@ class CallWait(StrEnum):
     CIRCUIT = "circuit"  # the model failed several times in a row; one call probes it
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
+class Waiting(Struct, frozen=True):
     """Items of a model that workers hold and do not call now."""
 
     limiter: int  # items that wait for a permit to be called
@@ -43,8 +43,7 @@ class Waiting:
     blocked_by: CallWait | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ModelStatus:
+class ModelStatus(Struct, frozen=True):
     model: str
     planned: int
     done: int
@@ -73,8 +72,7 @@ class ModelStatus:
         return self.batches is not None and not self.batches.starts_in_s
 
 
-@dataclass(frozen=True, slots=True)
-class FailedCalls:
+class FailedCalls(Struct, frozen=True):
     """Failed calls of one model that are alike; the newest of them stands for all."""
 
     at: datetime
@@ -86,8 +84,7 @@ class FailedCalls:
     calls_lately: int
 
 
-@dataclass(frozen=True, slots=True)
-class RunStatus:
+class RunStatus(Struct, frozen=True):
     run_id: str
     origin: str  # `submit` or `import`; no model of an imported run can be asked
     state: State

@@ -6,15 +6,16 @@ depend on the order of rows, and a sample whose label is corrected moves to anot
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import astuple, dataclass, field, replace
 from decimal import Decimal
+
+from msgspec import Struct, field
+from msgspec.structs import astuple, replace
 
 from aegish_dist.core.outcome import OutcomeDetail, OutcomeDetails
 from aegish_dist.core.sample import TrueLabel
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Cell:
+class Cell(Struct, frozen=True, order=True):
     """Samples of one kind whose epochs have the same findings."""
 
     target: TrueLabel
@@ -27,8 +28,7 @@ class Cell:
 CONFIDENCE_BINS = 10  # of equal width over [0, 1]; a confidence of 1 is in the last
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class ConfidenceCell:
+class ConfidenceCell(Struct, frozen=True, order=True):
     """Verdicts of one target, finding and confidence bin.
 
     With c a confidence and d = 1 - c, `sum_c2` is the sum of c squared, rounded per verdict to
@@ -46,8 +46,7 @@ class ConfidenceCell:
     sum_d4: int
 
 
-@dataclass(frozen=True, slots=True)
-class Latency:
+class Latency(Struct, frozen=True):
     """Distribution of one part of the time over a model's answered verdicts, in milliseconds."""
 
     mean: float
@@ -57,8 +56,7 @@ class Latency:
     max: float
 
 
-@dataclass(frozen=True, slots=True)
-class TokenTotals:
+class TokenTotals(Struct, frozen=True):
     """Summed tokens of a model; None where no verdict has a number."""
 
     input: int | None = None
@@ -68,8 +66,7 @@ class TokenTotals:
     cache_write: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CostSummary:
+class CostSummary(Struct, frozen=True):
     """The cost of a model's verdicts; None when no verdict has a price."""
 
     total_usd: Decimal | None = None
@@ -77,8 +74,7 @@ class CostSummary:
     per_1000_usd: Decimal | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ModelTally:
+class ModelTally(Struct, frozen=True):
     """Everything counted about one model of a run."""
 
     model: str
@@ -114,8 +110,7 @@ class ModelTally:
         return CostSummary(self.cost_usd, per_command, per_command * 1000)
 
 
-@dataclass(frozen=True, slots=True)
-class MovedSample:
+class MovedSample(Struct, frozen=True):
     """A sample whose label is corrected, and the verdicts of one model about it."""
 
     target: TrueLabel

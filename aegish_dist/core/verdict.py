@@ -3,16 +3,16 @@
 A verdict is a fact. Whether it was correct is an opinion and lives in `scoring`.
 """
 
-from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
+
+from msgspec import Struct, field
 
 from aegish_dist.core.outcome import ErrorClass, Outcome, StopKind
 from aegish_dist.core.sample import Sample
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(Struct, frozen=True):
     """Tokens of one call as the provider reported them; None where a number is absent."""
 
     input_tokens: int | None = None  # all prompt tokens, cached ones included
@@ -24,8 +24,7 @@ class Usage:
     """The part of `cache_write_tokens` kept for an hour, which costs more; not stored by itself."""
 
 
-@dataclass(frozen=True, slots=True)
-class Completion:
+class Completion(Struct, frozen=True):
     """One answer of a provider; its strings are hostile input, size-capped."""
 
     text: str | None
@@ -38,8 +37,7 @@ class Completion:
     request_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedCompletion:
+class ParsedCompletion(Struct, frozen=True):
     """Content of a completion, as this version's parser reads it."""
 
     action: Outcome | None
@@ -47,8 +45,7 @@ class ParsedCompletion:
     confidence: float | None = None  # in [0, 1]; None when absent or invalid
 
 
-@dataclass(frozen=True, slots=True)
-class Timing:
+class Timing(Struct, frozen=True):
     """Where the time of one item went, in ms, in parts that do not overlap; None where unknown."""
 
     queue_ms: float | None = None
@@ -58,8 +55,7 @@ class Timing:
     total_ms: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CallError:
+class CallError(Struct, frozen=True):
     """One failed attempt, kept so that an outage can be explained afterwards."""
 
     attempt: int
@@ -70,8 +66,7 @@ class CallError:
     at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(Struct, frozen=True):
     """The identity of one unit of work; all that a queue message carries."""
 
     run_id: str
@@ -81,8 +76,7 @@ class Item:
     generation: int = 0  # n for the n-th `retry`; the highest one counts
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """One model's answer about one sample in one epoch. Insert-only."""
 
     outcome: Outcome
@@ -99,8 +93,7 @@ class Verdict:
     call_errors: tuple[CallError, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Recording:
+class Recording(Struct, frozen=True):
     """One line of a verdict export, or one sample of an imported log."""
 
     model: str

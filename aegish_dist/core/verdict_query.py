@@ -4,8 +4,9 @@ Whether a verdict is correct is formed under a rule set when it is read, never s
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
+
+from msgspec import Struct, field
 
 from aegish_dist.core.outcome import Outcome, OutcomeDetail, ScoredAnswer
 from aegish_dist.core.sample import Sample, TrueLabel
@@ -27,8 +28,7 @@ def correctness(rule: ScoringRule, target: TrueLabel, finding: OutcomeDetail) ->
     return Correctness.CORRECT if rule.is_correct(target, finding) else Correctness.WRONG
 
 
-@dataclass(frozen=True, slots=True)
-class VerdictFilter:
+class VerdictFilter(Struct, frozen=True):
     """Conditions on verdicts, all of which must hold. An empty field is no condition."""
 
     models: tuple[str, ...] = ()
@@ -56,16 +56,14 @@ class JudgedVerdict(VerdictRecord, gc=False, kw_only=True):
     replaced: bool = False  # whether a retry has taken its place
 
 
-@dataclass(frozen=True, slots=True)
-class ListedPart:
+class ListedPart(Struct, frozen=True):
     """Some verdicts of a list, and how many there were to choose from."""
 
     verdicts: tuple[JudgedVerdict, ...]
     matched: int  # verdicts that meet the conditions, also beyond the limit
 
 
-@dataclass(frozen=True, slots=True)
-class ShownSample:
+class ShownSample(Struct, frozen=True):
     run_id: str
     dataset: str
     sample_id: str
@@ -91,8 +89,7 @@ TEXTS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class GridCommand:
+class GridCommand(Struct, frozen=True):
     """A command of a run with its label under an overlay."""
 
     sample_id: str
@@ -104,8 +101,7 @@ class GridCommand:
     excluded: bool
 
 
-@dataclass(frozen=True, slots=True)
-class GridAttempt:
+class GridAttempt(Struct, frozen=True):
     verdict: int  # place of the verdict in the columns of its part
     attempt: int
     error_class: str
@@ -115,8 +111,7 @@ class GridAttempt:
     at_s: int  # when it failed, in seconds since 1970
 
 
-@dataclass(frozen=True, slots=True)
-class GridPart:
+class GridPart(Struct, frozen=True):
     """Some commands and the verdicts about them, in columns: objects would take seconds."""
 
     commands: Sequence[GridCommand]

@@ -7,7 +7,6 @@ with types here; the decoders that read files are in `interchange`.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Annotated, Any
@@ -101,11 +100,10 @@ OF_OTHER_TABLES = frozenset(
 _COLUMNS = {"latency_ms": "service_ms", "returned_model": "model_returned"}
 _ATTRIBUTES = {"completion": "text", "returned_model": "model", "latency_ms": "service_ms"}
 """Attributes whose names differ from the fields of the record."""
-_PARTS: tuple[type, ...] = (Completion, Usage, Timing, Verdict)
+_PARTS = (Completion, Usage, Timing, Verdict)
 
 
-@dataclass(frozen=True, slots=True)
-class RecordField:
+class RecordField(Struct, frozen=True):
     """One field of `VerdictRecord`, as its readers, writers and statements need it."""
 
     name: str  # key of verdict lines, column of Parquet files
@@ -123,7 +121,7 @@ def _field(name: str, kind: Type) -> RecordField:
         kind = next(each for each in kind.types if not isinstance(each, NoneType))
     attribute = _ATTRIBUTES.get(name, name)
     stored = name not in OF_OTHER_TABLES
-    holders = (part for part in _PARTS if attribute in {each.name for each in fields(part)})
+    holders = (part for part in _PARTS if attribute in part.__struct_fields__)
     return RecordField(
         name=name,
         column=_COLUMNS.get(name, name) if stored else None,

@@ -6,7 +6,6 @@ A wrong label or a placeholder left in a command costs accuracy without a trace.
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from enum import StrEnum
 from functools import lru_cache
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from aegish_dist.core.sample import MAX_COMMAND_CHARS, MAX_LABEL_CHARS, Dataset, Sample, TrueLabel
 from aegish_dist.errors import DatasetError
@@ -50,8 +50,7 @@ class Severity(StrEnum):
     WARNING = "warning"
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Struct, frozen=True):
     record: int  # line or record, 1-based
     field: str
     message: str  # the problem, and where that is not obvious, what to do
@@ -142,8 +141,7 @@ MAX_SAMPLES = 200_000  # a dataset is held in memory as a whole
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(Struct, frozen=True):
     """A dataset whose labels have not been checked yet."""
 
     name: str

@@ -22,7 +22,6 @@ three cases; otherwise the entry yields none:
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -168,8 +167,7 @@ _RENAMED = {
 _CONTEXTS = ("unprivileged", "sudo", "suid", "capabilities")
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     function: str
     code: str
     needs_root: bool  # only under sudo, with SUID or with capabilities
@@ -177,8 +175,7 @@ class Entry:
     inherits: str | None = None  # program an `inherit` entry leads to
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+class Program(Struct, frozen=True):
     name: str
     file: Path
     alias_of: str | None  # another program with the same examples
@@ -303,8 +300,7 @@ def _read_programs(directory: Path) -> dict[str, Program]:
     return dict(sorted(programs.items()))
 
 
-@dataclass(slots=True)
-class _Checkout:
+class _Checkout(Struct):
     directory: Path
     programs: dict[str, Program]
     combinations: int = 0

@@ -10,12 +10,12 @@ import csv
 import io
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.datasets.draft import (

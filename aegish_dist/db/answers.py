@@ -8,10 +8,10 @@ matched too.
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
+from msgspec.structs import replace
 from sqlalchemy import Row
 from sqlalchemy.orm import Session
 

@@ -11,11 +11,11 @@ draws new keys; prompts, datasets and samples that are there already are not add
 # ruff: noqa: S608  statements are put together from nothing but this module and names of columns
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from typing import IO
 
 import psycopg
+from msgspec import Struct
 from psycopg import sql
 from sqlalchemy import UniqueConstraint, delete, exc, func, select, text
 from sqlalchemy.orm import Session
@@ -42,8 +42,7 @@ _PRUNE = statement("prune_completions")
 _COUNT_PRUNED = statement("count_pruned")
 
 
-@dataclass(frozen=True, slots=True)
-class RunSize:
+class RunSize(Struct, frozen=True):
     models: int
     verdicts: int
     snapshots: int
@@ -129,8 +128,7 @@ def old_runs(session: Session, before: datetime, keep: int) -> list[str]:
     return [run_id for run_id in session.scalars(older) if run_id not in kept]
 
 
-@dataclass(frozen=True, slots=True)
-class CompletionsSize:
+class CompletionsSize(Struct, frozen=True):
     """Completions of a run that can be deleted."""
 
     completions: int

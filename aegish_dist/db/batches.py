@@ -6,11 +6,11 @@ the worker, so that a worker whose lease has ended changes nothing any more.
 
 import math
 from collections.abc import Collection, Generator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
+from msgspec import Struct
 from sqlalchemy import Row, func, insert, select, update
 from sqlalchemy.orm import Session
 
@@ -218,8 +218,7 @@ _IS_OPEN = statement("is_batch_open")
 _IS_TO_BE_PLANNED = statement("is_batch_to_be_planned")
 
 
-@dataclass(frozen=True, slots=True)
-class BatchingModel:
+class BatchingModel(Struct, frozen=True):
     """A model of a run that has work for those who may call it."""
 
     run_model_id: int
@@ -232,8 +231,7 @@ class BatchingModel:
     """Since when its items are asked in batches; None: they are not."""
 
 
-@dataclass(frozen=True, slots=True)
-class TakenBatch:
+class TakenBatch(Struct, frozen=True):
     """A batch that a worker has, as it was when it was taken."""
 
     id: int

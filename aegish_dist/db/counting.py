@@ -7,12 +7,13 @@ cheaper one finds whether the verdicts of a model have changed since a snapshot.
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
 from fractions import Fraction
 from functools import cache, reduce
 from operator import add
 from typing import Any, NamedTuple
 
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 from sqlalchemy import Row, insert, select
 from sqlalchemy.orm import Session
 
@@ -55,8 +56,7 @@ def prepare_counting(session: Session) -> None:
     session.execute(_SETTINGS)
 
 
-@dataclass(frozen=True, slots=True)
-class PerModel:
+class PerModel(Struct, frozen=True):
     run: Run
     keys: Mapping[str, int]
     retried: bool
@@ -155,7 +155,7 @@ FRACTIONS = (0.5, 0.9, 0.99, 1.0)
 
 _ADD_UP_TOTALS = counting_statement("add_up_totals")
 _ADD_UP_SPENT = counting_statement("add_up_spent")
-_TOKENS = tuple(field.name for field in fields(TokenTotals))
+_TOKENS = TokenTotals.__struct_fields__
 
 
 def _latency(row: Row[Any]) -> dict[str, Latency]:
@@ -201,8 +201,7 @@ _Items = Mapping[_Stratum, Iterable[tuple[_Codes, int]]]
 """By stratum, codes of the epochs of an item, and how many items have these."""
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
+class Counted(Struct, frozen=True):
     spec: ModelSpec
     identity: VerdictSet
     tallies: tuple[ModelTally, ...]

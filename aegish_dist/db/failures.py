@@ -6,11 +6,11 @@ first call on are in the workers' log.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
+from msgspec import Struct
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.failures import TimedFailures
@@ -104,8 +104,7 @@ def failures_by_time(
 _COUNT_PROGRESS = counting_statement("count_progress")
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(Struct, frozen=True):
     outcomes: Mapping[Outcome, int]
     """Verdicts by outcome, of each item the newest one."""
     failed: Mapping[Outcome, int]

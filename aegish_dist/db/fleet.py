@@ -5,12 +5,12 @@ Parts of a report are JSON. Readers of other versions skip entries and fields th
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import chain
 from typing import Any
 
+from msgspec import Struct, field
 from sqlalchemy import Row, delete, func, null, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
@@ -48,8 +48,7 @@ class ModelBlock(StrEnum):
 ModelBlocks = dict[ModelKey, ModelBlock]
 
 
-@dataclass(frozen=True, slots=True)
-class Fleet:
+class Fleet(Struct, frozen=True):
     workers: int
     in_flight: Mapping[ModelKey, int]
     halts: ModelBlocks = field(default_factory=dict)
@@ -233,8 +232,7 @@ def about_worker(now: datetime) -> dict[str, str]:
     return {"version": __version__, "schema": head(), "clock": now.isoformat()}
 
 
-@dataclass(frozen=True, slots=True)
-class ReportedWorker:
+class ReportedWorker(Struct, frozen=True):
     name: str
     version: str | None
     """Its version; None where it is older than this report."""
@@ -249,8 +247,7 @@ def reported_workers(session: Session) -> list[ReportedWorker]:
     return [ReportedWorker(**row) for row in rows]
 
 
-@dataclass(frozen=True, slots=True)
-class DatabaseFacts:
+class DatabaseFacts(Struct, frozen=True):
     clock: datetime
     version: str
     max_connections: int
@@ -291,15 +288,13 @@ _NEWEST_VERDICT = statement("fleet_newest_verdict")
 _COUNT = statement("count_open_model")
 
 
-@dataclass(frozen=True, slots=True)
-class OpenRunModel:
+class OpenRunModel(Struct, frozen=True):
     key: int
     model: str
     queue: str
 
 
-@dataclass(frozen=True, slots=True)
-class OpenRun:
+class OpenRun(Struct, frozen=True):
     run_id: str
     held: bool
     created_at: datetime
@@ -309,8 +304,7 @@ class OpenRun:
     opened: tuple[OpenRunModel, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class OpenBatches:
+class OpenBatches(Struct, frozen=True):
     """Batches of a model that are in one state and not ended; times in seconds."""
 
     model: str
@@ -321,16 +315,14 @@ class OpenBatches:
     creating_s: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class TableState:
+class TableState(Struct, frozen=True):
     name: str
     bytes: int
     dead_rows: int
     inserted: int
 
 
-@dataclass(frozen=True, slots=True)
-class FleetState:
+class FleetState(Struct, frozen=True):
     fleet: Fleet
     runs: tuple[OpenRun, ...]
     aggregations_due: int
@@ -343,8 +335,7 @@ class FleetState:
     """Age of the newest verdict at the end of its table; None: there is none."""
 
 
-@dataclass(frozen=True, slots=True)
-class CountedModel:
+class CountedModel(Struct, frozen=True):
     done: int
     cost_usd: float | None
 

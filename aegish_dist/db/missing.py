@@ -13,9 +13,9 @@ snapshots: whatever crashes in between, one completion of a run leads to one agg
 
 import time
 from collections.abc import Collection, Generator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
 from sqlalchemy import Row, func, insert, select, update
 from sqlalchemy.orm import Session
 
@@ -53,8 +53,7 @@ _UNFINISHED = statement("is_unfinished")
 _NEWEST = statement("newest_aggregation")
 
 
-@dataclass(frozen=True, slots=True)
-class Aggregation:
+class Aggregation(Struct, frozen=True):
     finished: bool
     """Whether it was made, or has failed and is not tried again."""
     snapshot_id: int | None
@@ -157,8 +156,7 @@ _CLOSE = statement("close_finished_models")
 _FORGET_LIVE = statement("forget_live_items")
 
 
-@dataclass(frozen=True, slots=True)
-class OpenModel:
+class OpenModel(Struct, frozen=True):
     """A model of a run of which workers may find items in a queue."""
 
     run_id: str
@@ -169,8 +167,7 @@ class OpenModel:
     """Whether its run is held: no item may be taken from its queue."""
 
 
-@dataclass(frozen=True, slots=True)
-class Extent:
+class Extent(Struct, frozen=True):
     models: tuple[str, ...]
     dataset_ids: tuple[int, ...]
     epochs: int
@@ -356,8 +353,7 @@ _PLAN = statement("plan_retry")
 _COUNT_UNANSWERED = statement("count_unanswered_retries")
 
 
-@dataclass(frozen=True, slots=True)
-class Retry:
+class Retry(Struct, frozen=True):
     generation: int
     items: int
 

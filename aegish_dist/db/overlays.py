@@ -2,9 +2,9 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
 from sqlalchemy import Row, TextClause
 from sqlalchemy.orm import Session
 
@@ -21,8 +21,7 @@ Elsewhere = Callable[[LabelChange], bool]
 """Whether a dataset of that name has the sample, although none in the store does."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChangedSample:
+class ChangedSample(Struct, frozen=True):
     """A sample of a run that an overlay relabels or excludes."""
 
     key: int
@@ -33,8 +32,7 @@ class ChangedSample:
     change: LabelChange
 
 
-@dataclass(frozen=True, slots=True)
-class OverlayInRun:
+class OverlayInRun(Struct, frozen=True):
     """The part of an overlay that concerns a run."""
 
     samples: tuple[ChangedSample, ...] = ()

@@ -5,11 +5,10 @@ item that is looked up after its run was held.
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from msgspec import convert, to_builtins
+from msgspec import Struct, convert, to_builtins
 from sqlalchemy import func, insert, select, update
 from sqlalchemy.orm import Session
 
@@ -136,8 +135,7 @@ def sample_keys(session: Session, dataset_id: int) -> dict[str, int]:
 _LIST_RUNS = statement("list_runs")
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment:
+class Assignment(Struct, frozen=True):
     """A model of a run as a worker needs it, whatever the sample."""
 
     spec: ModelSpec

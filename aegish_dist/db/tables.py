@@ -11,13 +11,13 @@ answered. A new member goes to the end of its enumeration, and into `CODE` by a 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
 from datetime import datetime
 from decimal import Decimal
 from enum import IntEnum, StrEnum
 from functools import cache
 from typing import Any, ClassVar
 
+from msgspec import Struct
 from msgspec.inspect import DecimalType, EnumType, FloatType, IntType
 from sqlalchemy import (
     ARRAY,
@@ -132,8 +132,7 @@ def one_of(column: str, values: type[StrEnum]) -> CheckConstraint:
     return CheckConstraint(f"{column} IN ({allowed})", name=column)
 
 
-@dataclass(frozen=True, slots=True)
-class VerdictKey:
+class VerdictKey(Struct, frozen=True):
     """The natural key of a verdict in the store."""
 
     run_model_id: int
@@ -147,10 +146,10 @@ class VerdictKey:
         return {name: getattr(self, name) for name in KEY_COLUMNS}
 
 
-KEY_COLUMNS = tuple(each.name for each in fields(VerdictKey))
+KEY_COLUMNS = VerdictKey.__struct_fields__
 COLUMNS = ("run_model_id", "sample_key", *(str(each.column) for each in STORED))
 """Of `verdicts`, without those that the database fills."""
-_OF_ERROR = tuple(each.name for each in fields(CallError))
+_OF_ERROR = CallError.__struct_fields__
 ERROR_COLUMNS = (*KEY_COLUMNS, *_OF_ERROR)
 
 

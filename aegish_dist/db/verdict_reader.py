@@ -8,10 +8,10 @@ are JSON or CSV that PostgreSQL writes itself.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
 from itertools import product
 from typing import Any, NamedTuple
 
+from msgspec import Struct, field
 from msgspec.inspect import DecimalType, DictType
 from psycopg import ClientCursor
 from sqlalchemy import Row, select, text
@@ -120,8 +120,7 @@ def marks_of(rule: ScoringRule, target: TrueLabel) -> list[int]:
     return marks
 
 
-@dataclass(frozen=True, slots=True)
-class SampleRange:
+class SampleRange(Struct, frozen=True):
     """The samples of a dataset from one key up to another."""
 
     dataset: str
@@ -205,8 +204,7 @@ def read_verdicts(
             return
 
 
-@dataclass(frozen=True, slots=True)
-class FoundSample:
+class FoundSample(Struct, frozen=True):
     """A sample of a run that a text may mean."""
 
     key: int
@@ -428,12 +426,11 @@ _ELSEWHERE = {
     "call_errors": "coalesce(errors, '[]')",
 }
 """Fields of a record that are no columns of `verdicts`."""
-_ATTEMPT = ", ".join(f"'{each.name}', {each.name}" for each in fields(CallError))
+_ATTEMPT = ", ".join(f"'{name}', {name}" for name in CallError.__struct_fields__)
 _MARK_SQL = fragment("mark")
 
 
-@dataclass(frozen=True, slots=True)
-class Judgements:
+class Judgements(Struct, frozen=True):
     """Columns that say whether a verdict is correct, one for each rule set."""
 
     rules: Mapping[str, ScoringRule] = field(default_factory=dict)

@@ -6,10 +6,11 @@ by COPY, in a fifth of the time of inserts.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
 from operator import attrgetter
 
+from msgspec import Struct, field
 from msgspec.inspect import StrType
+from msgspec.structs import asdict
 from psycopg.errors import UniqueViolation
 from sqlalchemy import Engine, delete, exists, insert, select, text, tuple_, update
 from sqlalchemy.orm import Session
@@ -57,8 +58,7 @@ _INSERT_VERDICTS = text(f"{_insert_json('verdicts', COLUMNS)} RETURNING {', '.jo
 _INSERT_ERRORS = text(_insert_json("call_errors", ERROR_COLUMNS))
 
 
-@dataclass(frozen=True, slots=True)
-class LookUp:
+class LookUp(Struct, frozen=True):
     """An item as the store has it."""
 
     key: VerdictKey
@@ -139,8 +139,7 @@ def insert_rows(
     return len(inserted)
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(Struct, frozen=True):
     """The content of a completion, as a version of the parser reads it."""
 
     outcome: Outcome
@@ -150,8 +149,7 @@ class Reading:
     parser_version: int
 
 
-@dataclass(frozen=True, slots=True)
-class StoredAnswer:
+class StoredAnswer(Struct, frozen=True):
     """A verdict's completion, and what is stored as its content."""
 
     key: VerdictKey
@@ -273,8 +271,7 @@ def settle(engine: Engine, verdicts: int) -> None:
             connection.execution_options(isolation_level="AUTOCOMMIT").execute(_SETTLE)
 
 
-@dataclass(slots=True)
-class _Dataset:
+class _Dataset(Struct):
     """A dataset that grows; a stored one with the same samples takes its place in the end."""
 
     id: int

@@ -1,7 +1,6 @@
 """The one way to check input: a type says what is allowed, and msgspec compares."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -44,8 +43,7 @@ def _built(kind: type[Any], value: object) -> object:
     return kind(value)
 
 
-@dataclass(frozen=True, slots=True)
-class Location:
+class Location(msgspec.Struct, frozen=True):
     """A record of a file; `with` it, an `InputError` becomes a `DatasetError` that names it."""
 
     source: str

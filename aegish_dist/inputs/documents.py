@@ -11,9 +11,10 @@ import stat
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
+
+from msgspec import Struct
 
 from aegish_dist.core.text import clean_json
 from aegish_dist.errors import ConfigError, DatasetError, InputError
@@ -112,8 +113,7 @@ MAX_FOOTER_BYTES = 16 * 2**20  # its decoded structures take several times that
 MAX_FIXED_BYTES = 2**20  # of a value whose column states its length
 
 
-@dataclass(frozen=True, slots=True)
-class ParquetLimits:
+class ParquetLimits(Struct, frozen=True):
     rows: int
     group_rows: int  # lists in it may hold as many values
     group_bytes: int

@@ -5,9 +5,10 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from aegish_dist import __version__
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
@@ -47,8 +48,7 @@ _METADATA = "croissant.json"
 _CARD = "README.md"
 
 
-@dataclass(frozen=True, slots=True)
-class _DataFile:
+class _DataFile(Struct, frozen=True):
     name: str
     size: int
     sha256: str  # in hexadecimal digits

@@ -9,11 +9,12 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 from typing import Any
 from uuid import UUID
+
+from msgspec import Struct, field
 
 from aegish_dist.core.model import ModelSpec, WireFormat
 from aegish_dist.core.opinion import CATEGORY_METRIC, Snapshot
@@ -40,8 +41,7 @@ _MOVER = "MOVER with the correlation of both rates (Zou & Donner 2008), of Wilso
 _NORMAL = "normal approximation with the standard error"
 
 
-@dataclass(frozen=True, slots=True)
-class MetricDefinition:
+class MetricDefinition(Struct, frozen=True):
     title: str
     kind: str  # of metrics
     description: str
@@ -134,8 +134,7 @@ _DEFINITIONS = {
 DEFINED: Mapping[str, MetricDefinition] = _DEFINITIONS
 
 
-@dataclass(frozen=True, slots=True)
-class RecordIdentity:
+class RecordIdentity(Struct, frozen=True):
     """Names of a record and its files below the folder that holds `data`."""
 
     evaluation_id: str  # of the evaluation, the model, and the verdicts with the opinion
@@ -143,8 +142,7 @@ class RecordIdentity:
     samples_path: str
 
 
-@dataclass(frozen=True, slots=True)
-class SamplesFile:
+class SamplesFile(Struct, frozen=True):
     sha256: str  # in hexadecimal digits
     rows: int
     unscored: int
@@ -428,14 +426,12 @@ _METADATA = (
 """Where they are known."""
 
 
-@dataclass(frozen=True, slots=True)
-class Relabelled:
+class Relabelled(Struct, frozen=True):
     target: TrueLabel
     category: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class SampleLines:
+class SampleLines(Struct, frozen=True):
     """Makes lines of the verdicts of a run under a rule set."""
 
     rule: ScoringRule

@@ -14,10 +14,11 @@ import sys
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, BinaryIO, Self, TypeVar
+
+from msgspec import Struct
 
 from aegish_dist.core.verdict_record import Moment, Name
 from aegish_dist.errors import ConfigError, DatasetError
@@ -26,8 +27,7 @@ from aegish_dist.inputs.documents import open_input, parse_json
 from aegish_dist.interchange.record import label, moment
 
 
-@dataclass(frozen=True, slots=True)
-class Fields:
+class Fields(Struct, frozen=True):
     """The fields of one object and where they were read; a null field counts as absent."""
 
     values: Mapping[str, object]

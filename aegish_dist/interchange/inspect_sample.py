@@ -13,7 +13,6 @@ there whole.
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -60,8 +59,7 @@ def text_id(*parts: object) -> str:
     return hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()[:22]
 
 
-@dataclass(frozen=True, slots=True)
-class SampleMaker:
+class SampleMaker(msgspec.Struct, frozen=True):
     run: Run
     model: str
     config: Mapping[str, Any]  # parameters of the calls, in Inspect AI's words

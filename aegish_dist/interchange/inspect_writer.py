@@ -13,7 +13,6 @@ import zipfile
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from tempfile import TemporaryFile
 from types import TracebackType
 from typing import IO, Any, Self
@@ -36,8 +35,7 @@ _SUMMARIES_PER_PART = 1_000
 _encode = msgspec.json.Encoder().encode
 
 
-@dataclass(frozen=True, slots=True)
-class LogHead:
+class LogHead(msgspec.Struct, frozen=True):
     run: Run
     spec: ModelSpec
     dataset: RunDataset
@@ -144,8 +142,7 @@ def _scorer(opinion: Opinion) -> dict[str, Any]:
     }
 
 
-@dataclass(slots=True)
-class _Mean:
+class _Mean(msgspec.Struct):
     """A mean over samples of the mean over a sample's scored epochs."""
 
     n: int = 0
@@ -188,15 +185,14 @@ class _JsonList:
         stream.write(b"]")
 
 
-@dataclass(slots=True)
-class _RuleScores:
+class _RuleScores(msgspec.Struct):
     """The samples of a log under one rule set."""
 
     name: str
     reducer: str | None  # of the mean over epochs; None with one epoch
     reductions: _JsonList
-    _all: _Mean = field(default_factory=_Mean)
-    _by_target: dict[TrueLabel, _Mean] = field(default_factory=lambda: defaultdict(_Mean))
+    _all: _Mean = msgspec.field(default_factory=_Mean)
+    _by_target: dict[TrueLabel, _Mean] = msgspec.field(default_factory=lambda: defaultdict(_Mean))
     _unscored: int = 0
 
     def add(

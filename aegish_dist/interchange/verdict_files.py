@@ -6,7 +6,6 @@ holds every decimal. Nothing here knows the database.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from decimal import Decimal
 from enum import StrEnum
 from functools import lru_cache, partial
@@ -15,6 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 from msgspec.inspect import DictType, VarTupleType
+from msgspec.structs import replace
 
 from aegish_dist.core.text import REPLACEMENT
 from aegish_dist.core.verdict import Recording

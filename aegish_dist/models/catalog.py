@@ -13,11 +13,13 @@ import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Self
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from aegish_dist.core.model import Destination, ModelSpec, WireFormat
 from aegish_dist.core.secrets import host_of, is_loopback, is_metadata, origin
@@ -102,15 +104,13 @@ AVAILABLE = "available"  # those of `all` whose key is set here, or that need no
 LIST_HINT = "`aegish-dist models list` shows all"
 
 
-@dataclass(frozen=True, slots=True)
-class ListedModel:
+class ListedModel(Struct, frozen=True):
     spec: ModelSpec
     entry: ModelEntry
     notes: str
 
 
-@dataclass(frozen=True, slots=True)
-class Catalog:
+class Catalog(Struct, frozen=True):
     providers: Mapping[str, ProviderEntry]  # each but the baselines has a base URL
     models: Mapping[str, ModelEntry]  # in file order, packaged ones first
     price_cache: Path | None = None  # remembers list prices; None for none

@@ -12,7 +12,6 @@ write several times as much. The cost with a cached prompt stands beside.
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from importlib.util import find_spec
@@ -148,8 +147,7 @@ FRAMING_TOKENS = 10
 ANSWER_TOKENS = 60  # a JSON object with a sentence; recorded models wrote 44 to 91
 
 
-@dataclass(frozen=True, slots=True)
-class ModelEstimate:
+class ModelEstimate(msgspec.Struct, frozen=True):
     model: str
     calls: int
     input_tokens: int
@@ -159,8 +157,7 @@ class ModelEstimate:
     """If all calls but the first read the system text in a cache; else equal to `cost_usd`."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunEstimate:
+class RunEstimate(msgspec.Struct, frozen=True):
     models: tuple[ModelEstimate, ...]  # in the order asked for
 
     @property

@@ -6,9 +6,9 @@ is taken from the last snapshot. A pair is compared on the samples that both mod
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from itertools import combinations
 
+from msgspec import Struct, field
 from sqlalchemy import Engine
 from sqlalchemy.engine.interfaces import IsolationLevel
 from sqlalchemy.orm import Session
@@ -82,8 +82,7 @@ def aggregate(
             return [_save(session, run_id, each, identities) for each in scored]
 
 
-@dataclass(slots=True)
-class _Scored:
+class _Scored(Struct):
     """The verdicts of a run under an opinion, while they are counted."""
 
     opinion: Opinion

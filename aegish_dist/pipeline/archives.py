@@ -14,7 +14,6 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -22,6 +21,7 @@ from tempfile import TemporaryFile, mkdtemp
 from typing import Annotated, Literal
 
 import msgspec
+from msgspec.structs import replace
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
@@ -48,8 +48,7 @@ BATCH = 20_000
 _UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 
 
-@dataclass(frozen=True, slots=True)
-class LeavingRun:
+class LeavingRun(msgspec.Struct, frozen=True):
     """A run that is to be deleted, archived or pruned."""
 
     run: Run
@@ -338,8 +337,7 @@ def read_manifest(folder: Path) -> Manifest:
     return manifest
 
 
-@dataclass(frozen=True, slots=True)
-class Restored:
+class Restored(msgspec.Struct, frozen=True):
     run_id: str
     name: str
     verdicts: int

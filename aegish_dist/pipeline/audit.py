@@ -1,8 +1,9 @@
 """Auditing: which commands of a run deserve a second look, and which labels."""
 
-from dataclasses import dataclass, replace
 from pathlib import Path
 
+from msgspec import Struct
+from msgspec.structs import replace
 from sqlalchemy import Engine
 
 from aegish_dist.core.opinion import ModelEffect, Opinion, overlay_effect
@@ -21,8 +22,7 @@ from aegish_dist.statistics.label_audit import DOUBTFUL_FROM, Audit, AuditKind, 
 from aegish_dist.statistics.metrics import measure
 
 
-@dataclass(frozen=True, slots=True)
-class AuditedRun:
+class AuditedRun(Struct, frozen=True):
     run: Run
     opinion: Opinion
     audit: Audit
@@ -40,8 +40,7 @@ def audit_run(engine: Engine, run_id: str, opinion: Opinion, top: int) -> Audite
     return AuditedRun(run, opinion, audit(samples, models, opinion.rule, top))
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenOverlay:
+class WrittenOverlay(Struct, frozen=True):
     """A draft of an overlay, and what it would do."""
 
     changes: int

@@ -12,10 +12,11 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Generic, TypeVar, cast
 from urllib.parse import urlsplit
+
+from msgspec import Struct, field
 
 from aegish_dist.core.model import CallParameters, ModelSpec, Price, cost_usd
 from aegish_dist.core.outcome import ErrorClass
@@ -43,8 +44,7 @@ MAX_ANSWER_TOKENS = 100_000
 PROVIDERS = {"google": "gcp.gemini", "mistral": "mistral_ai", "xai": "x_ai"}
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(Struct, frozen=True):
     client: ModelClient
     limiter: ModelLimiter
     estimator: "UsageEstimator"
@@ -237,8 +237,7 @@ class Health:
         await self._good.wait()
 
 
-@dataclass(slots=True)
-class ItemClock:
+class ItemClock(Struct):
     """The parts of one item's time, in seconds."""
 
     queue: float

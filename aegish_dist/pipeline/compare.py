@@ -1,9 +1,9 @@
 """Comparing: models of one run with each other, or the same models of several runs."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import combinations, groupby
 
+from msgspec import Struct, field
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
@@ -28,8 +28,7 @@ from aegish_dist.statistics.rates import Estimate
 _Pair = tuple[ModelOfRun, ModelOfRun]
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(Struct, frozen=True):
     opinion: Opinion = field(default_factory=Opinion)
     metric: str = "aegish_score"
     margin: float = 0.02

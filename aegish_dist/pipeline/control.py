@@ -14,10 +14,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
 from sqlalchemy import Engine
 
 from aegish_dist.broker.messages import queue_names
@@ -54,8 +54,7 @@ POLL_S = 0.25
 """Seconds between two looks at the workers, the queues or the store."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunOutcome:
+class RunOutcome(Struct, frozen=True):
     """The result of resuming, retrying, pausing or cancelling a run."""
 
     status: RunStatus

@@ -1,8 +1,8 @@
 """Choosing, importing and listing datasets."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
+from msgspec.structs import replace
 from sqlalchemy import Engine
 
 from aegish_dist.core.run import RunDataset

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
 from sqlalchemy import Engine
 
 from aegish_dist import __version__
@@ -36,8 +36,7 @@ if TYPE_CHECKING:
 MOST_NAMED = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(Struct, frozen=True):
     part: str
     ok: bool
     detail: str

@@ -11,10 +11,12 @@ import random
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from aegish_dist.core.failures import Failure, GiveUp, Proof, RetryAfter, Step, decide
 from aegish_dist.core.model import cost_usd
@@ -64,8 +66,7 @@ class Evaluated(NamedTuple):
     verdict: Verdict
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
+class Attempt(Struct, frozen=True):
     item: Item
     found: LookUp
     caller: Caller

@@ -10,12 +10,12 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from time import monotonic, time
 
 from celery import Celery
+from msgspec import Struct, field
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -204,8 +204,7 @@ KEPT_S = 60.0
 """Seconds that a reading is shown without a newer one."""
 
 
-@dataclass(slots=True)
-class _Source:
+class _Source(Struct):
     read: Callable[[], Readings]
     readings: Readings = field(default_factory=dict)
     up: bool = False

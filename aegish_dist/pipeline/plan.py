@@ -6,10 +6,11 @@ Everything that a user names is looked up and checked; nothing is stored or spen
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
+from msgspec import Struct, field
+from msgspec.structs import replace
 from sqlalchemy import Engine
 
 from aegish_dist.core.batches import BATCH_WINDOW_S
@@ -37,8 +38,7 @@ ASSUMED_CALL_S = 2.0
 NAMED = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     """A run, or more of one, in the words of a user: nothing of it is looked up yet."""
 
     models: tuple[str, ...] = ()
@@ -64,8 +64,7 @@ class Request:
     all of it, None for nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunPlan:
+class RunPlan(Struct, frozen=True):
     """A run, or more of one, complete and checked before anything is stored or spent."""
 
     models: tuple[ModelSpec, ...]

@@ -3,9 +3,9 @@
 import math
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from decimal import Decimal
 
+from msgspec import Struct
 from sqlalchemy import Engine
 
 from aegish_dist.core.opinion import Opinion
@@ -31,8 +31,7 @@ from aegish_dist.statistics.repeats import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedCost:
+class PlannedCost(Struct, frozen=True):
     model: str
     calls: int
     input_tokens: int | None
@@ -41,8 +40,7 @@ class PlannedCost:
     cost_usd: Decimal | None
 
 
-@dataclass(frozen=True, slots=True)
-class PilotPlan:
+class PilotPlan(Struct, frozen=True):
     """A plan and the pilot run that it is made from."""
 
     run: Run

@@ -6,9 +6,10 @@ import asyncio
 import re
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from aegish_dist.core.model import HTTP_FORMATS, CallParameters, ModelSpec
 from aegish_dist.core.outcome import ErrorClass
@@ -33,8 +34,7 @@ REFUSALS = frozenset(
 """Failures that every call of the run would meet again; the others pass, and calls are retried."""
 
 
-@dataclass(frozen=True, slots=True)
-class ModelCheck:
+class ModelCheck(Struct, frozen=True):
     model: str
     ok: bool
     detail: str

@@ -1,10 +1,10 @@
 """Reporting: a run and one of its snapshots, gathered for rendering."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 from decimal import Decimal
 from enum import StrEnum
 
+from msgspec.structs import replace
 from sqlalchemy import Engine
 
 from aegish_dist.core.failures import TimedFailures, stretch_of

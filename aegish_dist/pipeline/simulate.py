@@ -4,8 +4,9 @@ Nothing else outside `aegish_dist.simulator` imports it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from aegish_dist.core.model import HTTP_FORMATS, WireFormat
 from aegish_dist.core.verdict import Recording

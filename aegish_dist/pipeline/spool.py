@@ -8,12 +8,12 @@ model and sample, so that nothing is stored in another database. It holds what a
 import json
 import secrets
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
 from sqlalchemy import Engine
 from sqlalchemy.exc import DataError, IntegrityError
 from sqlalchemy.orm import Session
@@ -42,8 +42,7 @@ MAX_DAMAGED = 1000
 """Lines without an answer after which a file that began with them is taken for another one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Recovered:
+class Recovered(Struct, frozen=True):
     stored: int
     present: int
     damaged: int

@@ -8,10 +8,11 @@ import math
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TypeVar
 
+from msgspec import Struct
+from msgspec.structs import replace
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
@@ -147,8 +148,7 @@ def _out_of_money(
     }
 
 
-@dataclass(frozen=True, slots=True)
-class _RunFacts:
+class _RunFacts(Struct, frozen=True):
     run: Run
     progress: Mapping[str, Progress]
     fleet: Fleet

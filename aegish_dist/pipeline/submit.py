@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
 from sqlalchemy import Engine
 
 from aegish_dist import __version__
@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     from aegish_dist.pipeline.workspace import Workspace
 
 
-@dataclass(frozen=True, slots=True)
-class Submission:
+class Submission(Struct, frozen=True):
     """The result of a plan. A dry run stores and enqueues nothing."""
 
     plan: RunPlan

@@ -5,13 +5,13 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import IO
 
+from msgspec import Struct
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
@@ -286,8 +286,7 @@ _ROOM_TO_CHECK = text("SELECT set_config('work_mem', '64MB', true)")
 """The check of a statement's references holds its rows in memory."""
 
 
-@dataclass(frozen=True, slots=True)
-class Imported:
+class Imported(Struct, frozen=True):
     run_id: str
     verdicts: int
     models: int

@@ -7,8 +7,9 @@ batch, and finds nothing to change.
 """
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 
+from msgspec import Struct
+from msgspec.structs import replace
 from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
@@ -237,8 +238,7 @@ BATCH_CHARACTERS = 8 * 2**20
 1 MiB, and most have a thousandth of that."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChangedVerdict:
+class ChangedVerdict(Struct, frozen=True):
     """A verdict whose outcome today's parser reads differently."""
 
     model: str
@@ -250,8 +250,7 @@ class ChangedVerdict:
     after: Outcome
 
 
-@dataclass(frozen=True, slots=True)
-class Reparsed:
+class Reparsed(Struct, frozen=True):
     run_id: str
     completions: int
     updated: int

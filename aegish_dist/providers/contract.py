@@ -2,9 +2,10 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Protocol, cast
+
+from msgspec import Struct
 
 from aegish_dist.core.model import CallParameters, ModelSpec, RateHint, WireFormat
 from aegish_dist.core.outcome import StopKind
@@ -26,8 +27,7 @@ class ModelClient(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class RequestTemplate:
+class RequestTemplate(Struct, frozen=True):
     """A POST request that lacks only the command.
 
     Encoded once per run and epoch: the prompt is several kilobytes and the same for every sample,

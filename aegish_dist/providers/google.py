@@ -1,7 +1,8 @@
 """Gemini generateContent."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from aegish_dist.core.model import CallParameters, ModelSpec
 from aegish_dist.core.outcome import ErrorClass, StopKind

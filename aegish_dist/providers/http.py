@@ -6,10 +6,10 @@ No redirect, no second try, and no key in an error.
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 
 import aiohttp
 from aiohttp.abc import AbstractStreamWriter
+from msgspec import Struct
 from yarl import URL
 
 from aegish_dist.core.outcome import ErrorClass
@@ -28,8 +28,7 @@ LONG_WAIT_S = 10.0
 worked on."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(Struct, frozen=True):
     """A response as read."""
 
     status: int
@@ -43,16 +42,19 @@ class Reply:
         return 200 <= self.status < 300
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(Struct, frozen=True):
     """Where and how a client's requests travel."""
 
     url: URL
-    headers: Mapping[str, str] = field(repr=False)
+    headers: Mapping[str, str]
     time_limit_s: float
     """Deadline of one attempt, from looking up the host to the last byte."""
     proxy: URL | None = None
-    proxy_headers: Mapping[str, str] | None = field(default=None, repr=False)
+    proxy_headers: Mapping[str, str] | None = None
+
+    def __repr__(self) -> str:
+        """Name no header: some hold a key."""
+        return f"Route({self.url}, time_limit_s={self.time_limit_s}, proxy={self.proxy})"
 
 
 class MaskedReader:

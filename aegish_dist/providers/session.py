@@ -7,13 +7,13 @@ import json
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from typing import cast
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
+from msgspec import Struct
 from yarl import URL
 
 from aegish_dist import __version__
@@ -57,8 +57,7 @@ DENYLIST = {
 Judgement = tuple[Outcome, str, float]
 
 
-@dataclass(frozen=True, slots=True)
-class Baseline:
+class Baseline(Struct, frozen=True):
     """A guard that answers by rule."""
 
     name: str

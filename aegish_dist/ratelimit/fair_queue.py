@@ -3,8 +3,9 @@
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from aegish_dist.errors import OverBudgetError
 from aegish_dist.logs import get_logger
@@ -16,16 +17,14 @@ IDLE_QUEUES = 100  # queues kept for idle runs, most of which have ended
 NANO_USD = 1_000_000_000  # exact sums, in Lua too up to 9 million dollars
 
 
-@dataclass(frozen=True, slots=True)
-class Budget:
+class Budget(Struct, frozen=True):
     """Caps on the cost of a run, in 1e-9 USD; None: no cap."""
 
     run_cap: int | None = None
     model_cap: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Accounts:
+class Accounts(Struct, frozen=True):
     """The database's view of a run's cost, by run id."""
 
     spent: Callable[[str], Awaitable[Mapping[str, int]]]  # cost by model so far, in 1e-9 USD
@@ -33,14 +32,12 @@ class Accounts:
     """The present caps, which an operator may have raised; None: no cap."""
 
 
-@dataclass(frozen=True, slots=True)
-class ExpectedUsage:
+class ExpectedUsage(Struct, frozen=True):
     tokens: int = 0  # input and output
     cost: int = 0
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Permit:
+class Permit(Struct, frozen=True, eq=False):
     """The right to make one call; its holder has to give it back to the limiter."""
 
     run: "RunQueue"

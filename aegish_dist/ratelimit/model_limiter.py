@@ -8,9 +8,10 @@ import asyncio
 import math
 import random
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from aegish_dist.core.failures import KINDS, Evidence
 from aegish_dist.core.model import Limits, ModelSpec, RateHint

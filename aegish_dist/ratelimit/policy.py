@@ -1,6 +1,6 @@
 """The policy of the rate limiter: every number that decides when a call begins, with its reason.
 
-The script in Redis gets `Policy` with each request. The dataclasses below `Policy` are for the
+The script in Redis gets `Policy` with each request. The records below `Policy` are for the
 worker alone. Sources:
 
 - AIMD: Chiu & Jain, Computer Networks and ISDN Systems 17 (1989): additive increase and
@@ -13,15 +13,14 @@ worker alone. Sources:
 - Jitter: Floyd & Jacobson, "The synchronization of periodic routing messages", SIGCOMM 1993.
 """
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 from aegish_dist.core.failures import LONGEST_RETRY_AFTER_S
 
 UNLIMITED_PER_S = 10_000.0  # calls per second that no fleet reaches
 
 
-@dataclass(frozen=True, slots=True)
-class BucketPolicy:
+class BucketPolicy(Struct, frozen=True):
     """Token buckets of calls and of tokens."""
 
     burst_s: float = 0.5  # of the rate saved up beyond one call; providers' bursts are longer
@@ -33,8 +32,7 @@ class BucketPolicy:
     unlimited_per_s: float = UNLIMITED_PER_S  # calls per second from which a rate is no limit
 
 
-@dataclass(frozen=True, slots=True)
-class LeasePolicy:
+class LeasePolicy(Struct, frozen=True):
     """Leases of the workers on concurrency and on budgets."""
 
     lease_s: float = 5.0
@@ -46,8 +44,7 @@ class LeasePolicy:
     kept_s: int = 86_400  # lifetime of a document without writes: a learned rate lasts a night
 
 
-@dataclass(frozen=True, slots=True)
-class PacingPolicy:
+class PacingPolicy(Struct, frozen=True):
     """The rate of calls to a model whose limit is unknown."""
 
     unlimited_per_s: float = UNLIMITED_PER_S
@@ -82,8 +79,7 @@ class PacingPolicy:
     longest_pause_s: float = LONGEST_RETRY_AFTER_S  # a longer wait opens the circuit
 
 
-@dataclass(frozen=True, slots=True)
-class BreakerPolicy:
+class BreakerPolicy(Struct, frozen=True):
     """The circuit breaker of a model."""
 
     failures: int = 10
@@ -96,8 +92,7 @@ class BreakerPolicy:
     shown_probes: int = 2  # failed probes after which `status` shows a model as parked
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(Struct, frozen=True):
     """The policy of the script in Redis."""
 
     buckets: BucketPolicy = field(default_factory=BucketPolicy)
@@ -106,8 +101,7 @@ class Policy:
     breaker: BreakerPolicy = field(default_factory=BreakerPolicy)
 
 
-@dataclass(frozen=True, slots=True)
-class RenewalPolicy:
+class RenewalPolicy(Struct, frozen=True):
     """How a worker asks for leases."""
 
     clock_margin_s: float = 1.0
@@ -119,8 +113,7 @@ class RenewalPolicy:
     jitter: float = 0.1  # waits are longer by up to this part, so that workers do not ask in step
 
 
-@dataclass(frozen=True, slots=True)
-class PrefetchPolicy:
+class PrefetchPolicy(Struct, frozen=True):
     """How many items of a model a worker fetches from the broker."""
 
     first_items: int = 40  # items of an unknown model: twice the window of the slow start

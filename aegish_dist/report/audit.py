@@ -2,8 +2,9 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
+
+from msgspec.structs import asdict
 
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.text import shortened

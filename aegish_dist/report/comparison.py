@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, fields
 from html import escape
 from typing import Any
+
+from msgspec.structs import asdict
 
 from aegish_dist.core.opinion import CATEGORY_METRIC
 from aegish_dist.core.run import ModelOfRun, Run
@@ -240,9 +241,7 @@ def _legend(data: ComparisonData) -> Iterator[str]:
 
 JsonObject = dict[str, Any]
 
-NUMBERS = tuple(
-    field.name for field in fields(Difference) if field.name not in ("a_only", "b_only")
-)
+NUMBERS = tuple(name for name in Difference.__struct_fields__ if name not in ("a_only", "b_only"))
 """The plain numbers of a difference, in the order of exports."""
 
 

@@ -4,9 +4,10 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from datetime import datetime
 from typing import Any
+
+from msgspec.structs import asdict
 
 from aegish_dist.core.failures import TimedFailures, totals
 from aegish_dist.core.text import printable

@@ -1,8 +1,9 @@
 """The content of a report, and of a comparison, as the pipeline gathers it."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from datetime import datetime
+
+from msgspec import Struct
 
 from aegish_dist.core.failures import TimedFailures
 from aegish_dist.core.opinion import AEGISH_TARGETS, ModelEffect, Opinion, Snapshot, Targets
@@ -13,8 +14,7 @@ from aegish_dist.statistics.inference import LEVEL
 from aegish_dist.statistics.paired_difference import Comparison, Difference
 
 
-@dataclass(frozen=True, slots=True)
-class ComparedPair:
+class ComparedPair(Struct, frozen=True):
     """Two sides and how they differ."""
 
     a: ModelOfRun
@@ -25,8 +25,7 @@ class ComparedPair:
     """Samples that at least one side has a verdict about."""
 
 
-@dataclass(frozen=True, slots=True)
-class PairGate:
+class PairGate(Struct, frozen=True):
     """Answer of the gate about the candidate of a pair."""
 
     pair: ComparedPair
@@ -41,8 +40,7 @@ class PairGate:
         return None if self.needed is None else max(self.needed - self.difference.n, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class ComparisonData:
+class ComparisonData(Struct, frozen=True):
     """All pairs of one comparison."""
 
     runs: Sequence[Run]
@@ -89,8 +87,7 @@ def verdict_of(found: Difference) -> str | None:
     return "better" if found.difference > 0 else "worse"
 
 
-@dataclass(frozen=True, slots=True)
-class FailureCount:
+class FailureCount(Struct, frozen=True):
     """One reason why calls to a model failed, as the store knows it now."""
 
     model: str
@@ -106,8 +103,7 @@ class FailureCount:
     last_at: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Halted:
+class Halted(Struct, frozen=True):
     """A model that workers do not call any more although verdicts of it are missing."""
 
     model: str
@@ -117,8 +113,7 @@ class Halted:
     """The provider's last words, foreign text; empty when unknown."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReportData:
+class ReportData(Struct, frozen=True):
     """One snapshot and the run it belongs to."""
 
     run: Run

@@ -9,8 +9,9 @@ would write 0.0.
 """
 
 from collections.abc import Collection, Iterator
-from dataclasses import asdict
 from typing import Any
+
+from msgspec.structs import asdict
 
 from aegish_dist.core.model import ModelSpec, Price
 from aegish_dist.core.opinion import CATEGORY_METRIC, Opinion, record_of

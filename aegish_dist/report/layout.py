@@ -6,16 +6,17 @@ version that wrote them, so what a document lacks reads as undefined.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, Self
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from aegish_dist.report.numbers import UNDEFINED, format_interval, format_rate
 from aegish_dist.statistics.calibration import ReliabilityBin
 from aegish_dist.statistics.rates import NUMBERS, Estimate
 
 
-@dataclass(frozen=True, slots=True)
-class RankedModel:
+class RankedModel(Struct, frozen=True):
     """One model of a snapshot."""
 
     place: str
@@ -97,8 +98,7 @@ def _estimate(numbers: Mapping[str, Any] | None) -> Estimate:
     return Estimate(**{name: known[name] for name in NUMBERS if name in known})
 
 
-@dataclass(frozen=True, slots=True)
-class TableCell:
+class TableCell(Struct, frozen=True):
     """One field of a table, on up to two lines."""
 
     text: str
@@ -106,9 +106,8 @@ class TableCell:
     """Second line, such as an interval; empty when there is none."""
     passed: bool | None = None
     """Whether a target is reached; None when there is none."""
-    value: float | None = field(default=None, compare=False)
-    """The unrounded number of the first line, to sort by; None where there is none. Cells that read
-    alike are equal."""
+    value: float | None = None
+    """The unrounded number of the first line, to sort by; None where there is none."""
 
     @property
     def mark(self) -> str:
@@ -120,8 +119,7 @@ Cell = TableCell | str
 """A cell, or the text of one that has nothing else."""
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
+class Section(Struct, frozen=True):
     """One table of a report."""
 
     title: str
@@ -154,16 +152,14 @@ def _row(cells: Iterable[Cell]) -> tuple[TableCell, ...]:
     return tuple(TableCell(cell) if isinstance(cell, str) else cell for cell in cells)
 
 
-@dataclass(frozen=True, slots=True)
-class Fact:
+class Fact(Struct, frozen=True):
     """One line of a report's head."""
 
     label: str
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(Struct, frozen=True):
     """All that a report says, ready to be drawn."""
 
     title: str
@@ -194,8 +190,7 @@ def marked(entry: RankedModel) -> str:
     return f"{entry.model} {SIMULATED}" if entry.simulated else entry.model
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(Struct, frozen=True):
     """A column and how its cells are read."""
 
     title: str

@@ -7,10 +7,10 @@ columns are few, the least needed ones are dropped. Wide characters take two col
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import takewhile
 from operator import itemgetter
 
+from msgspec import Struct
 from rich.text import Text
 
 from aegish_dist.core.status import ModelStatus, RunStatus, State
@@ -175,8 +175,7 @@ LEAST_NAME = 20
 """Columns that the id of a model has beside an error."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scene:
+class Scene(Struct, frozen=True):
     """All that is drawn."""
 
     status: RunStatus
@@ -185,8 +184,7 @@ class Scene:
     """Lines about what a user could do next."""
 
 
-@dataclass(frozen=True, slots=True)
-class Canvas:
+class Canvas(Struct, frozen=True):
     """The terminal."""
 
     width: int

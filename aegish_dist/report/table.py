@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
+
+from msgspec import Struct
 
 from aegish_dist.core.text import cell_width, cut_to_cells, printable
 from aegish_dist.report.layout import Report, Section, TableCell
@@ -21,8 +22,7 @@ _WORDS = re.compile(r"[^ /:_-]*[ /:_-]|[^ /:_-]+")
 _SENTENCE = re.compile(r" *[^ ]+ *")
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(Struct, frozen=True):
     """Columns that stand side by side."""
 
     columns: tuple[int, ...]

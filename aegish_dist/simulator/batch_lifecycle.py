@@ -12,11 +12,12 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
 from itertools import count
 from typing import Any, TypeVar
+
+from msgspec import Struct, field
 
 from aegish_dist.core.batches import Unanswered
 from aegish_dist.core.model import WireFormat
@@ -60,8 +61,7 @@ ENDED = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class NamedRequest:
+class NamedRequest(Struct, frozen=True):
     name: str
     chat: ChatRequest | ErrorAnswer
     """The request; an error when it is not valid, which fails this request alone."""
@@ -70,16 +70,14 @@ class NamedRequest:
 RequestOutcome = Completion | ErrorAnswer | Unanswered
 
 
-@dataclass(frozen=True, slots=True)
-class BatchProblem:
+class BatchProblem(Struct, frozen=True):
     code: str
     message: str
     line: int | None = None
     """1-based line of the input file; None when no line is at fault."""
 
 
-@dataclass(frozen=True, slots=True)
-class ResultLine:
+class ResultLine(Struct, frozen=True):
     """One line of a batch's results, before a dialect writes it."""
 
     name: str
@@ -88,8 +86,7 @@ class ResultLine:
     """Whether the line is cut, so that it is no JSON."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoredFile:
+class StoredFile(Struct, frozen=True):
     id: str
     name: str
     purpose: str
@@ -97,8 +94,7 @@ class StoredFile:
     created_s: float
 
 
-@dataclass(slots=True)
-class SimulatedBatch:
+class SimulatedBatch(Struct):
     """A batch; its task in `lifecycle` alone changes it, apart from `cancel`."""
 
     id: str
@@ -164,8 +160,7 @@ _ERRORS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class BatchAnswer:
+class BatchAnswer(Struct, frozen=True):
     """A request of a batch with the outcome that it has if the batch lasts long enough."""
 
     name: str

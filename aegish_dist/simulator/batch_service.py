@@ -11,12 +11,12 @@ import re
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib import import_module
 from typing import Any
 
 from aiohttp import StreamReader, web
+from msgspec import Struct, field
 
 from aegish_dist.core.model import HTTP_FORMATS, WireFormat
 from aegish_dist.core.outcome import ErrorClass
@@ -130,8 +130,7 @@ class BatchService:
         return json_response(reply.status, reply.body, headers)
 
 
-@dataclass(frozen=True, slots=True)
-class BatchReply:
+class BatchReply(Struct, frozen=True):
     """A response without a fault: JSON, or the bytes of a file."""
 
     body: dict[str, Any] | bytes
@@ -146,8 +145,7 @@ class BatchReply:
 Reply = BatchReply | dict[str, Any] | ErrorAnswer
 
 
-@dataclass(frozen=True, slots=True)
-class BatchCall:
+class BatchCall(Struct, frozen=True):
     exchange: Exchange
     store: BatchStore
     found: re.Match[str]

@@ -2,7 +2,9 @@
 
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from aegish_dist.core.outcome import ErrorClass, Outcome, StopKind
 from aegish_dist.core.verdict import Completion, Recording, Usage, Verdict
@@ -59,8 +61,7 @@ class Replay:
 _DEFAULT_OUTPUT_TOKENS = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
+class Response(Struct, frozen=True):
     """Response to one request, before it is put into a dialect's envelope."""
 
     outcome: Completion | ErrorAnswer | None

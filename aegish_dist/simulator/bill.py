@@ -5,9 +5,11 @@ It counts on its own, with none of the product's code for costs, so that it can 
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from typing import Any
+
+import msgspec
+from msgspec import Struct, field
 
 from aegish_dist.core.verdict import Usage
 from aegish_dist.errors import ConfigError
@@ -15,8 +17,7 @@ from aegish_dist.errors import ConfigError
 _TOKENS_PER_UNIT = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Tariff:
+class Tariff(Struct, frozen=True):
     """Prices of a model in USD per million tokens."""
 
     input: Decimal = Decimal(0)
@@ -37,8 +38,7 @@ class Tariff:
         return (total + charges.output_tokens * self.output) / _TOKENS_PER_UNIT
 
 
-@dataclass(slots=True)
-class Charges:
+class Charges(Struct):
     requests: int = 0
     input_tokens: int = 0
     cached_tokens: int = 0
@@ -51,8 +51,7 @@ class Charges:
         self.output_tokens += usage.output_tokens or 0
 
 
-@dataclass(slots=True)
-class ModelCharges:
+class ModelCharges(Struct):
     live: Charges = field(default_factory=Charges)
     batch: Charges = field(default_factory=Charges)
     live_unreadable: Charges = field(default_factory=Charges)
@@ -114,7 +113,7 @@ class Bill:
 
     def _model(self, name: str) -> dict[str, Any]:
         account, tariff = self._accounts[name], self._tariffs.get(name, self._tariff)
-        parts: dict[str, Any] = asdict(account)
+        parts: dict[str, Any] = msgspec.to_builtins(account)
         for part, charges in parts.items():
             share = self._share if part.startswith("batch") else Decimal(1)
             charges["usd"] = str(tariff.usd(getattr(account, part)) * share)

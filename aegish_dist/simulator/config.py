@@ -38,7 +38,6 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
 from decimal import Decimal
 from enum import StrEnum
 from functools import partial
@@ -102,11 +101,10 @@ _STATUS_WORDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class FaultPlan:
+class FaultPlan(msgspec.Struct, frozen=True):
     """Probabilities of the faults, and their timings."""
 
-    probabilities: Mapping[Fault, float] = field(default_factory=dict)
+    probabilities: Mapping[Fault, float] = msgspec.field(default_factory=dict)
     """Probability per attempt; together at most 1."""
     retry_after_s: float = 1.0
     hang_s: float = 600.0
@@ -212,11 +210,10 @@ class Endpoint(StrEnum):
     DELETE = "delete"
 
 
-@dataclass(frozen=True, slots=True)
-class BatchPlan:
+class BatchPlan(msgspec.Struct, frozen=True):
     """Times and faults of the batches of a simulated provider."""
 
-    duration: LatencyDistribution = parse_latency("constant:2")  # noqa: RUF009  immutable
+    duration: LatencyDistribution = parse_latency("constant:2")
     list_lag_s: float = 0.0
     """Seconds after its creation in which a batch is in no list."""
     retry_after_s: float = 1.0
@@ -224,13 +221,13 @@ class BatchPlan:
     """Seconds after which a request without an answer is cut off."""
     share: float = 0.5
     """Price of an answer in a batch as a share of the live price."""
-    requests: dict[RequestFault, float] = field(default_factory=dict)
+    requests: dict[RequestFault, float] = msgspec.field(default_factory=dict)
     """Probability of each fault per request; together at most 1."""
-    ends: dict[EndFault, float] = field(default_factory=dict)
+    ends: dict[EndFault, float] = msgspec.field(default_factory=dict)
     """Probability of each fault per batch; together at most 1."""
-    calls: dict[Endpoint, dict[CallFault, float]] = field(default_factory=dict)
+    calls: dict[Endpoint, dict[CallFault, float]] = msgspec.field(default_factory=dict)
     """Probability of each fault per request about batches; together at most 1 for each kind."""
-    scripts: Mapping[Endpoint, tuple[CallFault | None, ...]] = field(default_factory=dict)
+    scripts: Mapping[Endpoint, tuple[CallFault | None, ...]] = msgspec.field(default_factory=dict)
     """Faults of the first requests of a kind in order of arrival; then chance decides."""
 
     def __post_init__(self) -> None:
@@ -246,8 +243,7 @@ class BatchPlan:
         return script[place] if place < len(script) else pick(self.calls.get(endpoint, {}), luck)
 
 
-@dataclass(frozen=True, slots=True)
-class RateLimit:
+class RateLimit(msgspec.Struct, frozen=True):
     requests_per_minute: float
     burst: int = 1
 
@@ -294,8 +290,7 @@ HOST = "127.0.0.1"
 LOOPBACK_NAMES = frozenset({HOST, "localhost", "[::1]"})
 
 
-@dataclass(frozen=True, slots=True)
-class ModelConfig:
+class ModelConfig(msgspec.Struct, frozen=True):
     """Configuration of one model; None takes the value that holds for all."""
 
     latency: LatencyDistribution | None = None
@@ -312,8 +307,7 @@ class ModelConfig:
             raise ConfigError(f"persona '{self.persona}' is not one of {', '.join(PERSONAS)}")
 
 
-@dataclass(frozen=True, slots=True)
-class SimulatorConfig:
+class SimulatorConfig(msgspec.Struct, frozen=True):
     seed: int = 42
     port: int = 0
     """TCP port on 127.0.0.1; 0 takes a free one."""
@@ -325,12 +319,12 @@ class SimulatorConfig:
     """Whether asking the same again may bring another answer; the order of arrival then counts."""
     latency: LatencyDistribution | None = None
     """Service time; None leaves it to each persona, and to nothing in a replay."""
-    faults: FaultPlan = field(default_factory=FaultPlan)
+    faults: FaultPlan = msgspec.field(default_factory=FaultPlan)
     rate_limit: RateLimit | None = None
     """Requests accepted per model; None for no limit."""
-    batches: BatchPlan = field(default_factory=BatchPlan)
-    price: Tariff = field(default_factory=Tariff)
-    models: Mapping[str, ModelConfig] = field(default_factory=dict)
+    batches: BatchPlan = msgspec.field(default_factory=BatchPlan)
+    price: Tariff = msgspec.field(default_factory=Tariff)
+    models: Mapping[str, ModelConfig] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65_535:
@@ -390,7 +384,7 @@ def _faults(table: dict[str, float]) -> FaultPlan:
 def _table(kind: Any, *hidden: str) -> Any:
     types = {name: form for name, form in get_type_hints(kind).items() if name not in hidden}
     types |= {name: _FORMS[name][0] for name in types.keys() & _FORMS.keys()}
-    required = {each.name for each in fields(kind) if each.default is each.default_factory}
+    required = {each.name for each in msgspec.structs.fields(kind) if each.required}
     keys = [
         (name, form, msgspec.NODEFAULT) if name in required else (name, form | None, None)
         for name, form in types.items()

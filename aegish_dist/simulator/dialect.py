@@ -6,11 +6,12 @@ import socket
 import struct
 import time
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any, Protocol, cast
 
 from aiohttp import web
+from msgspec import Struct
+from msgspec.structs import replace
 
 from aegish_dist.core.model import WireFormat
 from aegish_dist.core.outcome import ErrorClass, StopKind
@@ -23,8 +24,7 @@ _CHARS_PER_TOKEN = 4
 _CACHEABLE_TOKENS = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class ChatRequest:
+class ChatRequest(Struct, frozen=True):
     model: str
     user: str
     prompt_chars: int
@@ -33,8 +33,7 @@ class ChatRequest:
     max_output_tokens: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorAnswer:
+class ErrorAnswer(Struct, frozen=True):
     """A request that gets an error instead of an answer."""
 
     error_class: ErrorClass
@@ -48,8 +47,7 @@ def refusal(words: str, param: str | None = None) -> ErrorAnswer:
     return ErrorAnswer(ErrorClass.BAD_REQUEST, words, param)
 
 
-@dataclass(frozen=True, slots=True)
-class Allowance:
+class Allowance(Struct, frozen=True):
     """State of a rate limit, as headers state it."""
 
     limit: int
@@ -61,8 +59,7 @@ class Allowance:
 UNLIMITED = Allowance(limit=100_000_000, remaining=100_000_000, reset_s=0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorForm:
+class ErrorForm(Struct, frozen=True):
     """How a provider words one class of error."""
 
     status: int
@@ -72,8 +69,7 @@ class ErrorForm:
     code: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(Struct, frozen=True):
     id: str
     now_s: float
     """Unix time in seconds."""
@@ -196,8 +192,7 @@ _JSON = {"Content-Type": "application/json"}
 encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
-@dataclass(frozen=True, slots=True)
-class Exchange:
+class Exchange(Struct, frozen=True):
     """A request in one of the dialects."""
 
     request: web.BaseRequest

@@ -11,10 +11,11 @@ import math
 import re
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from hashlib import blake2b
 from statistics import NormalDist
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from aegish_dist.core.outcome import Outcome
 from aegish_dist.errors import ConfigError
@@ -58,8 +59,7 @@ _LAWS: dict[str, tuple[tuple[str, ...], Callable[..., float]]] = {
 """Distributions by name: their numbers, all in seconds but sigma, and their quantiles."""
 
 
-@dataclass(frozen=True, slots=True)
-class LatencyDistribution:
+class LatencyDistribution(Struct, frozen=True):
     """A distribution of service times."""
 
     law: str
@@ -173,8 +173,7 @@ def judge(command: str) -> Judgement:
 PREFIX = "simulated/"
 
 
-@dataclass(frozen=True, slots=True)
-class Persona:
+class Persona(Struct, frozen=True):
     """Probabilities and habits of one simulated model."""
 
     miss: float

@@ -15,11 +15,12 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field, fields
 from itertools import count
 from typing import Any
 
 from aiohttp import web
+from msgspec import Struct, field
+from msgspec.structs import asdict
 
 from aegish_dist.core.model import HTTP_FORMATS
 from aegish_dist.core.outcome import ErrorClass
@@ -43,8 +44,7 @@ _DIALECTS = tuple(map(dialect_of, HTTP_FORMATS))
 _PORT = re.compile(r":[0-9]{1,5}$")
 
 
-@dataclass(slots=True)
-class Stats:
+class Stats(Struct):
     """Counters since the start, served at `/stats`; the simulator alone writes them."""
 
     requests: Counter[str] = field(default_factory=Counter)
@@ -57,7 +57,7 @@ class Stats:
     bill: Bill = field(default_factory=Bill)
 
     def as_dict(self) -> dict[str, Any]:
-        counters = {each.name: getattr(self, each.name) for each in fields(self)}
+        counters = asdict(self)
         return counters | {"bill": self.bill.as_dict()}
 
 
@@ -173,8 +173,7 @@ _BACKLOG = 4096
 _SHUTDOWN_S = 0.05
 
 
-@dataclass(frozen=True, slots=True)
-class SimulatorServer:
+class SimulatorServer(Struct, frozen=True):
     """A running simulated provider."""
 
     port: int

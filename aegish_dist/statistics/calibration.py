@@ -7,8 +7,9 @@ everything up to the last division is exact. Verdicts are taken as independent.
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
+
+from msgspec import Struct
 
 from aegish_dist.core.scoring import ACTIONS, ScoringRule
 from aegish_dist.core.tally import CONFIDENCE_BINS, ConfidenceCell
@@ -47,8 +48,7 @@ def expected_calibration_error(cells: Iterable[ConfidenceCell], rule: ScoringRul
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ReliabilityBin:
+class ReliabilityBin(Struct, frozen=True):
     low: float
     high: float  # exclusive, but the last bin includes 1
     n: int
@@ -80,8 +80,7 @@ def _bin(place: int, judged: Sequence["_Judged"]) -> ReliabilityBin:
     return ReliabilityBin(low, high, n, float(confidence), accuracy, interval.low, interval.high)
 
 
-@dataclass(frozen=True, slots=True)
-class _Judged:
+class _Judged(Struct, frozen=True):
     """Sums over verdicts with the same correctness o, in units of 1 / UNIT."""
 
     correct: bool

@@ -5,9 +5,10 @@ Accurate to about 1e-11 up to parameters of 1e7; importing scipy takes longer th
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
+
+from msgspec import Struct
 
 _TINY = 1e-300
 _EPSILON = 1e-16
@@ -186,8 +187,7 @@ def log_logistic(x: float) -> float:
     return -math.log1p(math.exp(-x)) if x >= 0 else x - math.log1p(math.exp(x))
 
 
-@dataclass(frozen=True, slots=True)
-class Term:
+class Term(Struct, frozen=True):
     """Trials whose log odds of success are offset + slope x coefficient."""
 
     successes: float  # may be fractional

@@ -4,8 +4,10 @@ The same verdicts give the same bytes, in whatever order they come.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
 from decimal import Decimal
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from aegish_dist.core.opinion import JsonObject, Snapshot
 from aegish_dist.core.tally import Latency
@@ -15,8 +17,7 @@ from aegish_dist.statistics.rates import Estimate
 from aegish_dist.statistics.repeats import Repeats
 
 
-@dataclass(frozen=True, slots=True)
-class Rank:
+class Rank(Struct, frozen=True):
     rank: int | None  # 1-based position; None when the score is undefined
     tie_group: int | None  # 1-based; no model of a group differs significantly from the leader
     model: str

@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
+
+from msgspec import Struct
 
 from aegish_dist.statistics.paired_difference import Difference
 from aegish_dist.statistics.rates import NUMBERS, Estimate
@@ -63,8 +64,7 @@ class Shortfall(StrEnum):
     UNDECIDED = "undecided"  # the interval contains the threshold, or the metric is undefined
 
 
-@dataclass(frozen=True, slots=True)
-class Missed:
+class Missed(Struct, frozen=True):
     model: str
     metric: str
     least: float

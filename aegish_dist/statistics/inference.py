@@ -7,11 +7,12 @@ tables and the rejected alternatives.
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import chain
 from operator import mul
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from aegish_dist.statistics.distributions import binomial_cdf, t_quantile, t_two_sided
 
@@ -25,8 +26,7 @@ class ClusterSum(NamedTuple):
     clusters: int = 1  # how many unnamed clusters have these sums
 
 
-@dataclass(frozen=True)
-class ClusterSums:
+class ClusterSums(Struct, frozen=True, dict=True):
     """A stratum by clusters. The mean of a stratum is one term of the estimate."""
 
     sums: tuple[ClusterSum, ...]  # in any order; each name at most once
@@ -53,8 +53,7 @@ class ClusterSums:
         return squares / size if size else 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class ClusteredVariance:
+class ClusteredVariance(Struct, frozen=True):
     """Variance of an estimate, only clusters taken as independent."""
 
     sandwich: float
@@ -215,8 +214,7 @@ _POWER = 0.8
 _MOST_DF = 1e6  # from here on Student's t equals the normal to six digits
 
 
-@dataclass(frozen=True, slots=True)
-class PairedTest:
+class PairedTest(Struct, frozen=True):
     ci_low: float  # of the 95 % confidence interval
     ci_high: float
     p_value: float  # two-sided; below 0.05 exactly where the interval lies off 0

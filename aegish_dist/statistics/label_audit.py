@@ -7,10 +7,11 @@ labels become an overlay that a person edits.
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from typing import assert_never
+
+from msgspec import Struct
 
 from aegish_dist.core.opinion import LabelChange, Overlay
 from aegish_dist.core.outcome import OutcomeDetail, OutcomeDetails
@@ -35,8 +36,7 @@ class AuditKind(StrEnum):
     FLIPPING = "flipping"
 
 
-@dataclass(frozen=True, slots=True)
-class ModelReliability:
+class ModelReliability(Struct, frozen=True):
     """How well a model tells malicious commands from harmless ones, whatever their labels say."""
 
     model: str
@@ -55,8 +55,7 @@ class ModelReliability:
         return self.youden >= INFORMATIVE_FROM
 
 
-@dataclass(frozen=True, slots=True)
-class AuditedCommand:
+class AuditedCommand(Struct, frozen=True):
     sample: SampleAnswers
     score: float  # sorts the list, in [0, 1]; see `audit`
     p_wrong: float
@@ -65,8 +64,7 @@ class AuditedCommand:
     reason: str  # one sentence; holds names of models
 
 
-@dataclass(frozen=True, slots=True)
-class Audit:
+class Audit(Struct, frozen=True):
     reliabilities: tuple[ModelReliability, ...]
     samples: int
     totals: Mapping[AuditKind, int]  # commands of each list if it were shown whole

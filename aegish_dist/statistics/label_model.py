@@ -12,9 +12,10 @@ nothing. A weighted vote without the ease finds too few wrong labels: see docs/a
 import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from operator import add
 from typing import TypeVar
+
+from msgspec import Struct
 
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.statistics.distributions import Term, log_logistic, logistic, maximise
@@ -53,8 +54,7 @@ TOLERANCE = 1e-3  # largest change of a probability at which the estimation ends
 TOGETHER = 4
 
 
-@dataclass(frozen=True, slots=True)
-class VotePattern:
+class VotePattern(Struct, frozen=True):
     """Commands with one label about which each model gave the same vote."""
 
     label: TrueLabel
@@ -62,8 +62,7 @@ class VotePattern:
     samples: int
 
 
-@dataclass(frozen=True, slots=True)
-class FittedLabels:
+class FittedLabels(Struct, frozen=True):
     p_wrong: tuple[float, ...]  # by pattern
     sensitivity: tuple[float, ...]  # by model, share of truly malicious commands that are flagged
     specificity: tuple[float, ...]  # by model, share of truly harmless commands that pass

@@ -10,9 +10,10 @@ input. Sources: Miller 2024, "Adding Error Bars to Evals", arXiv 2411.00640 (std
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
+
+from msgspec import Struct
 
 from aegish_dist.core.scoring import Composite
 from aegish_dist.statistics.distributions import t_quantile
@@ -23,8 +24,7 @@ PSEUDO_SAMPLES = 0.5  # samples that the assumption about the variance of a mean
 ASSUMED_ICC = 0.3  # the assumed correlation of two samples of a cluster
 
 
-@dataclass(frozen=True, slots=True)
-class Observation:
+class Observation(Struct, frozen=True):
     """Samples that no rate can tell apart."""
 
     category: str | None  # None: in no macro average
@@ -34,8 +34,7 @@ class Observation:
     weight: int = 1  # of each sample: 1, or its epochs where every verdict counts alike
 
 
-@dataclass(frozen=True, slots=True)
-class PerCluster:
+class PerCluster(Struct, frozen=True):
     """One number for each cluster."""
 
     named: Mapping[str, float]
@@ -56,8 +55,7 @@ _Part = tuple[float, float]
 _share, _residual = itemgetter(0), itemgetter(1)
 
 
-@dataclass(frozen=True, slots=True)
-class _Stratum:
+class _Stratum(Struct, frozen=True):
     """Samples whose mean has the same weight as the means of the other strata."""
 
     mean: float

@@ -6,8 +6,9 @@ give the same numbers, bit for bit, in whatever order cells come.
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property, partial
+
+from msgspec import Struct
 
 from aegish_dist.core.outcome import OutcomeDetail, OutcomeDetails, ScoredAnswer
 from aegish_dist.core.sample import TrueLabel
@@ -26,8 +27,7 @@ from aegish_dist.statistics.repeats import Repeats, repeats_of
 Weighted = tuple[float, int]  # value of a sample, in [0, 1], and its weight
 
 
-@dataclass(frozen=True, slots=True)
-class Coverage:
+class Coverage(Struct, frozen=True):
     """Verdicts about one target: how many were planned, scored and correct."""
 
     planned: int
@@ -267,8 +267,7 @@ METRICS: Mapping[str, Formula] = {
 the samples. Error rates, coverage with its bounds, and calibration count verdicts instead."""
 
 
-@dataclass(frozen=True, slots=True)
-class ModelMetrics:
+class ModelMetrics(Struct, frozen=True):
     """All that is known about one model under one rule set."""
 
     model: str

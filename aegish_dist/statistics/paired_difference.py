@@ -8,12 +8,14 @@ input.
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count, product
 from operator import add
 from re import finditer
 from typing import Generic, NamedTuple, TypeVar
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from aegish_dist.core.outcome import OutcomeDetails
 from aegish_dist.core.sample import TrueLabel
@@ -41,8 +43,7 @@ class SampleKind(NamedTuple):
     cluster: str | None  # None: each of the samples is a cluster of its own
 
 
-@dataclass(frozen=True)
-class PairedAnswers(Generic[Key]):
+class PairedAnswers(Struct, Generic[Key], frozen=True, dict=True):
     """The answers of several sides about the same samples, in columns of one order."""
 
     kinds: Sequence[SampleKind]
@@ -65,8 +66,7 @@ class PairedAnswers(Generic[Key]):
         return ScoredColumns(self, rule, by_category=by_category)
 
 
-@dataclass(slots=True)
-class PairedStratum:
+class PairedStratum(Struct):
     """Samples of one label, or of one category, that the rule scores on both sides."""
 
     kinds: Counter[tuple[int, int]] = field(default_factory=Counter)
@@ -137,8 +137,7 @@ class PairedStratum:
         return squares / (n * (n - 1))
 
 
-@dataclass(frozen=True, slots=True)
-class PairedSamples:
+class PairedSamples(Struct, frozen=True):
     """The samples that a rule set scores on both of two sides."""
 
     targets: Mapping[TrueLabel, PairedStratum]
@@ -160,8 +159,7 @@ class _Stratum(NamedTuple):
         return everything, (self.target, self.category)
 
 
-@dataclass(frozen=True, slots=True)
-class _Scored:
+class _Scored(Struct, frozen=True):
     values: str  # one character per sample: its place in the list of values; 0: unscored
     having: Mapping[int, int]  # by value, an integer with a bit for each sample of that value
     unscored: set[int]
@@ -309,8 +307,7 @@ def _slots(kinds: Sequence[SampleKind], strata: Sequence[_Stratum]) -> dict[_Gro
     }
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(Struct, frozen=True):
     """The difference of one metric between two sides; what is undefined is None."""
 
     a: float | None = None  # metric of the baseline, on samples scored on both sides
@@ -348,8 +345,7 @@ def _minus(value: float | None) -> float | None:
     return None if value is None else 0.0 - value  # not `-value`: reports would show `-0.0`
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Struct, frozen=True):
     samples: int
     metrics: Mapping[str, Difference]
     categories: Mapping[str, Difference]

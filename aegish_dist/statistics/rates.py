@@ -5,7 +5,8 @@ No interval is without width at 0 or 1. An undefined part leaves the result unde
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+
+from msgspec import Struct
 
 from aegish_dist.core.scoring import Composite
 from aegish_dist.statistics.distributions import beta_cdf, beta_quantile
@@ -16,8 +17,7 @@ _ONE_SIDED = 0.05
 _FEW = 11.0  # from 10.2 events on, Wilson's bound lies beyond the exact one-sided bound
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
+class Interval(Struct, frozen=True):
     """A closed interval within [0, 1]."""
 
     low: float
@@ -80,8 +80,7 @@ def _added(distances: list[float], correlation: float) -> float:
     return math.sqrt(max(0.0, math.fsum(squares)))
 
 
-@dataclass(frozen=True, slots=True)
-class Estimate:
+class Estimate(Struct, frozen=True):
     """A number and its uncertainty; an undefined part is None."""
 
     value: float | None = None
@@ -93,7 +92,7 @@ class Estimate:
     clusters: int | None = None  # None where clusters play no part
 
 
-NUMBERS = tuple(field.name for field in fields(Estimate))  # in the order of columns and exports
+NUMBERS = Estimate.__struct_fields__  # in the order of columns and exports
 
 
 def fraction(part: int, whole: int) -> Estimate:
@@ -101,8 +100,7 @@ def fraction(part: int, whole: int) -> Estimate:
     return Estimate(value=part / whole if whole else None, n=whole)
 
 
-@dataclass(frozen=True, slots=True)
-class Dependence:
+class Dependence(Struct, frozen=True):
     """How the clusters that lie on both sides of a score tie its two rates."""
 
     clusters: int  # of both sides, each counted once

@@ -13,7 +13,8 @@ import math
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from aegish_dist.core.outcome import OutcomeDetails
 from aegish_dist.core.sample import TrueLabel
@@ -25,8 +26,7 @@ from aegish_dist.statistics.inference import ClusterSum, ClusterSums, clustered_
 MOST_COMMANDS = 10**9
 
 
-@dataclass(frozen=True, slots=True)
-class EpochCount:
+class EpochCount(Struct, frozen=True):
     right: int
     scored: int  # at least 1
 
@@ -40,8 +40,7 @@ class EpochCount:
         return self.right * (self.scored - self.right) / self.scored
 
 
-@dataclass(frozen=True, slots=True)
-class RepeatedSamples:
+class RepeatedSamples(Struct, frozen=True):
     """Commands of one cluster with equal epoch counts on all sides."""
 
     cluster: str | None  # None: each command is a cluster of its own
@@ -49,8 +48,7 @@ class RepeatedSamples:
     samples: int
 
 
-@dataclass(frozen=True, slots=True)
-class RepeatedStratum:
+class RepeatedStratum(Struct, frozen=True):
     """Commands of one label, whose means enter the estimate with these weights."""
 
     repeated: tuple[RepeatedSamples, ...]
@@ -98,8 +96,7 @@ class RepeatedStratum:
         return squares / freedom if freedom else None
 
 
-@dataclass(frozen=True, slots=True)
-class Components:
+class Components(Struct, frozen=True):
     """Variance of the values of the commands of one label."""
 
     samples: int
@@ -116,8 +113,7 @@ class Components:
         return (self.between + self.within / epochs) / samples
 
 
-@dataclass(frozen=True, slots=True)
-class SplitVariance:
+class SplitVariance(Struct, frozen=True):
     strata: tuple[Components, ...]  # by label, in the order given
     shared: float
     """Part shared by commands of a cluster; negative if they offset each other, as in a score."""
@@ -194,8 +190,7 @@ def components(stratum: RepeatedStratum) -> Components:
     return Components(samples, total - noise, within)
 
 
-@dataclass(frozen=True, slots=True)
-class Repeats:
+class Repeats(Struct, frozen=True):
     """Where the variance of a model's score comes from, and how far repeats would reduce it."""
 
     rates: Mapping[TrueLabel, Components]  # by label; absent with fewer than two scored commands
@@ -290,8 +285,7 @@ def _mean(repeated: Sequence[RepeatedSamples], side: int) -> float:
     return total / samples if samples else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(Struct, frozen=True):
     """A data set that a run may ask about."""
 
     name: str
@@ -299,8 +293,7 @@ class Source:
     commands: int  # at least 1
 
 
-@dataclass(frozen=True, slots=True)
-class Goal:
+class Goal(Struct, frozen=True):
     margin: float  # difference to be found, or half-width of an interval
     power: float | None  # probability to find the difference; None for one model
 
@@ -309,8 +302,7 @@ class Goal:
         return math.sqrt(variance) * (t_quantile(0.975, df) + found) <= self.margin
 
 
-@dataclass(frozen=True, slots=True)
-class Design:
+class Design(Struct, frozen=True):
     """A run that reaches a goal."""
 
     epochs: int
@@ -324,8 +316,7 @@ class Design:
         return self.commands * self.epochs
 
 
-@dataclass(frozen=True, slots=True)
-class RepeatPlan:
+class RepeatPlan(Struct, frozen=True):
     """All designs that reach a goal, the cheapest first; designs short of commands come last."""
 
     designs: tuple[Design, ...]

@@ -5,8 +5,9 @@ one meaning per label. Labels are bounded: models of the catalog and of open run
 never a command, a message or an address.
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 
 class MeasureKind(StrEnum):
@@ -15,8 +16,7 @@ class MeasureKind(StrEnum):
     HISTOGRAM = "histogram"
 
 
-@dataclass(frozen=True, slots=True)
-class FleetMeasure:
+class FleetMeasure(Struct, frozen=True):
     kind: MeasureKind
     name: str  # as it is exposed; a histogram's without `_bucket`, `_sum` and `_count`
     help: str

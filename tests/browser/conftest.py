@@ -3,11 +3,11 @@
 import json
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import Struct, field
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
 
 from aegish_dist.cli import run
@@ -20,8 +20,7 @@ OPTIONS = (
 )
 
 
-@dataclass(frozen=True)
-class Report:
+class Report(Struct, frozen=True):
     """A report in a file, and what the command line says of the same run elsewhere."""
 
     path: Path
@@ -79,8 +78,7 @@ def browser() -> Iterator[Browser]:
         opened.close()
 
 
-@dataclass
-class Visit:
+class Visit(Struct):
     """A page that shows the report, and what it did that nothing should do."""
 
     page: Page

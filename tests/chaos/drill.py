@@ -9,9 +9,9 @@ import random
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 
 import pytest
+from msgspec import Struct, field
 from sqlalchemy.exc import SQLAlchemyError
 
 from tests.chaos.fleet import Fleet, Identity, Layout
@@ -26,8 +26,7 @@ ERRORS = frozenset({"TIMEOUT_ERROR", "API_ERROR"})
 """Outcomes that say of a call that it failed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(Struct, frozen=True):
     """One fault, with the run that it strikes."""
 
     name: str
@@ -47,8 +46,7 @@ class Fault:
     """Verdicts that may say that their call failed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(Struct, frozen=True):
     """Result of one drill."""
 
     fault: str

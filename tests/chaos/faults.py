@@ -3,12 +3,12 @@
 import subprocess
 import time
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import psycopg
 import redis
+from msgspec.structs import replace
 
 from aegish_dist.broker.messages import queue_name
 from aegish_dist.broker.producer import publish

@@ -6,10 +6,10 @@ Workers reach PostgreSQL and the broker through proxies; the drill itself goes p
 import subprocess
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from msgspec import Struct
 from sqlalchemy import make_url, text
 from sqlalchemy.orm import Session
 
@@ -47,8 +47,7 @@ LOG_CHARS = 12_000
 Identity = tuple[int, int, int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(Struct, frozen=True):
     """Parts of a fleet; drills of the same layout share one."""
 
     broker: str = "redis"

@@ -1,7 +1,8 @@
 """A worker against runs that name addresses and keys which its operator has not allowed."""
 
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
 from aegish_dist.core.sample import Dataset

@@ -13,7 +13,7 @@ OWN_MODULES = {"aegish_dist/providers/cohere.py", "aegish_dist/simulator/cohere.
 TESTS = ("core/test_model.py", "test_compose.py", "pipeline/test_simulate.py")
 CALLS = """if True:
     import asyncio, json
-    from dataclasses import asdict
+    from msgspec import to_builtins
     from pathlib import Path
 
     from aegish_dist.core.model import CallParameters
@@ -37,7 +37,7 @@ CALLS = """if True:
                 client = providers.client(spec, prompt, parameters, SecretStr(key))
                 try:
                     answer = await client.complete("ls -l")
-                    print(json.dumps({**asdict(answer), "key": key}))
+                    print(json.dumps({**to_builtins(answer), "key": key}))
                 except ProviderError as error:
                     print(json.dumps({**vars(error), "words": str(error), "key": key}))
 

@@ -3,11 +3,11 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, cast
 
+from msgspec import Struct, field
 from sqlalchemy import Engine, func, text, update
 
 from aegish_dist.core.batches import (
@@ -63,8 +63,7 @@ def answers(_: BatchRequest) -> Completion:
     return ANSWER
 
 
-@dataclass
-class FakeProvider:
+class FakeProvider(Struct):
     """Keeps batches in memory; ends each at once."""
 
     answer: Answers = answers
@@ -145,8 +144,7 @@ def commands(number: int) -> Dataset:
     return Dataset("many", tuple(Sample(f"ls {n}", TrueLabel.HARMLESS) for n in range(number)))
 
 
-@dataclass
-class Bench:
+class Bench(Struct):
     """A worker's keeper on a store, and what it has published."""
 
     engine: Engine

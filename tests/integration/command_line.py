@@ -2,17 +2,16 @@
 
 import json
 import logging
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import Struct
 
 from aegish_dist.cli import run
 
 
-@dataclass(frozen=True)
-class Done:
+class Done(Struct, frozen=True):
     """Output and exit code of a command."""
 
     code: int

@@ -3,12 +3,12 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from msgspec import Struct
 from sqlalchemy import Engine, func, select
 from sqlalchemy.orm import Session
 
@@ -80,8 +80,7 @@ def a_run(
     )
 
 
-@dataclass(frozen=True)
-class StoredRun:
+class StoredRun(Struct, frozen=True):
     """A run in the store and the keys it got there."""
 
     run_id: str

@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import Struct
+from msgspec.structs import replace
 from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
@@ -63,8 +64,7 @@ def as_bytes(document: object) -> str:
     return json.dumps(document, sort_keys=True)
 
 
-@dataclass(frozen=True)
-class ByHand:
+class ByHand(Struct, frozen=True):
     """A rule set gives these numbers for the nine verdicts of the weak model."""
 
     detected: float

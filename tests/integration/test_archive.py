@@ -1,13 +1,13 @@
 """Runs to an archive and back: every row as it was, or nothing at all."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from msgspec.structs import replace
 from sqlalchemy import Engine, text
 
 from aegish_dist.cli import archive

@@ -1,11 +1,11 @@
 """The costs and the status of a run that is asked in batches: room, states, documents."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from sqlalchemy import Engine, insert, select
 from sqlalchemy.orm import Session
 

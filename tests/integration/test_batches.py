@@ -1,10 +1,10 @@
 """The life of batches in a real store, with a provider inside the test."""
 
 from collections import Counter
-from dataclasses import replace
 from decimal import Decimal
 
 import pytest
+from msgspec.structs import replace
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
@@ -301,7 +301,7 @@ def test_a_retry_is_asked_in_batches_too(engine: Engine) -> None:
     ]
 
 
-class Impatient(BatchPace):
+class Impatient(BatchPace, frozen=True):
     """Leases that end soon after their workers."""
 
     @property

@@ -3,13 +3,13 @@
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from sqlalchemy import Engine, RowMapping, text
 
 from aegish_dist.core.opinion import Opinion

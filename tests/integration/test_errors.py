@@ -3,11 +3,11 @@
 import csv
 import io
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from sqlalchemy import Engine
 
 from aegish_dist.core.outcome import ErrorClass, Outcome

@@ -1,10 +1,10 @@
 """`doctor --fleet`: versions, clocks and limits, each judged against values by hand."""
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from celery import Celery
+from msgspec.structs import replace
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
@@ -72,7 +72,7 @@ def test_a_worker_says_its_version_and_its_clock(session: Session) -> None:
 def test_a_limit_of_the_database_that_is_met(part: str, change: dict[str, object]) -> None:
     """It alone is bad, with a remedy; a step below, all is well."""
     assert all(check.ok for check in judge_database(FINE))
-    bad = [check for check in judge_database(replace(FINE, **change)) if not check.ok]  # type: ignore[arg-type]
+    bad = [check for check in judge_database(replace(FINE, **change)) if not check.ok]
     assert [check.part for check in bad] == [part]
     assert ": " in bad[0].detail or ";" in bad[0].detail
 

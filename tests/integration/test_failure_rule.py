@@ -5,11 +5,12 @@ import random
 import time
 from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 from fakeredis import FakeAsyncRedis, FakeServer
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from aegish_dist.core.model import Limits, RateHint
 from aegish_dist.core.outcome import ErrorClass, Outcome
@@ -38,8 +39,7 @@ Mood = Callable[[float, str], ProviderError | float]
 """End of a call that begins so many seconds after the start: a failure, or seconds to its answer."""
 
 
-@dataclass
-class Provider:
+class Provider(Struct):
     """A provider in some mood."""
 
     mood: Mood
@@ -64,8 +64,7 @@ class Provider:
         return replace(ANSWER, usage=self.usage(command))
 
 
-@dataclass
-class Client:
+class Client(Struct):
     """A worker's connection to a provider."""
 
     provider: Provider
@@ -79,8 +78,7 @@ class Client:
                 self.limiter.observe(hint)
 
 
-@dataclass
-class Fleet:
+class Fleet(Struct):
     """Workers that share a queue, a store and a limiter."""
 
     provider: Provider

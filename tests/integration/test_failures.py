@@ -1,9 +1,9 @@
 """Why calls failed, as the store tells it."""
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
+from msgspec.structs import replace
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 

@@ -6,13 +6,13 @@ import json
 import zipfile
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow
 import pyarrow.parquet
 import pytest
+from msgspec.structs import replace
 from sqlalchemy import Engine, select, text
 from sqlalchemy.orm import Session
 

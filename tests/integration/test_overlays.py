@@ -1,9 +1,9 @@
 """Overlays met with a run in a real store."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from threading import Thread
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 

@@ -1,9 +1,9 @@
 """Gathering a report: all that it holds besides the numbers of its snapshot."""
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from msgspec.structs import replace
 from sqlalchemy import Engine
 
 from aegish_dist.core.opinion import Opinion

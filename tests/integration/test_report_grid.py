@@ -4,13 +4,13 @@ import json
 import re
 import zlib
 from base64 import b64decode
-from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from sqlalchemy import Engine, text
 
 from aegish_dist.core.opinion import LabelChange, Opinion, Overlay

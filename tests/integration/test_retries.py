@@ -1,10 +1,10 @@
 """Retries in the store: what is planned once more, and what counts."""
 
 import threading
-from dataclasses import replace
 from decimal import Decimal
 
 import pytest
+from msgspec.structs import replace
 from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 

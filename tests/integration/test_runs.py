@@ -1,10 +1,10 @@
 """Runs and datasets in a real store."""
 
-from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 
 import pytest
+from msgspec.structs import replace
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 

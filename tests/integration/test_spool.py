@@ -6,11 +6,11 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
 import pytest
+from msgspec.structs import replace
 from sqlalchemy import Engine, event
 from sqlalchemy.orm import Session
 from structlog.testing import capture_logs

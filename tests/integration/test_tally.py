@@ -5,12 +5,12 @@ import random
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 from typing import TypeVar
 
 import pytest
+from msgspec.structs import replace
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.opinion import LabelChange, Overlay, VerdictSet
@@ -192,7 +192,7 @@ def test_sql_counts_what_the_core_counts(
     for part, seen in counted.latency.items():
         values = [getattr(timing, f"{part}_ms") for timing in answered]
         expected = summarise([value for value in values if value is not None])
-        for number in Latency.__slots__:
+        for number in Latency.__struct_fields__:
             assert getattr(seen, number) == pytest.approx(getattr(expected, number), rel=1e-12)
 
 

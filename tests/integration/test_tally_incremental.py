@@ -3,9 +3,9 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from sqlalchemy import Engine, event, select, text
 from sqlalchemy.orm import Session
 

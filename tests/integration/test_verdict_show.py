@@ -1,10 +1,10 @@
 """`verdicts show`: a sample found by what a user types, and all that is stored about it."""
 
-from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 
 import pytest
+from msgspec.structs import replace
 from sqlalchemy import Engine
 
 from aegish_dist.core.outcome import ErrorClass, Outcome

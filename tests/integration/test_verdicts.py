@@ -1,11 +1,11 @@
 """Verdicts in a real store."""
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 from sqlalchemy import func, select
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.orm import Session
@@ -207,8 +207,8 @@ def test_any_text_of_a_provider_survives(session: Session, text: str) -> None:
         ({"confidence": -0.1}, "confidence"),
         ({"cost_usd": Decimal("-1E-20")}, "cost_usd"),
         ({"attempts": -1}, "attempts"),
-        *(({"completion": Completion("x", usage=Usage(**{field: -1}))}, "tokens") for field in Usage.__slots__ if field != "cache_write_1h_tokens"),
-        *(({"timing": Timing(**{field: -0.001})}, "timing") for field in Timing.__slots__),
+        *(({"completion": Completion("x", usage=Usage(**{field: -1}))}, "tokens") for field in Usage.__struct_fields__ if field != "cache_write_1h_tokens"),
+        *(({"timing": Timing(**{field: -0.001})}, "timing") for field in Timing.__struct_fields__),
     ],
     ids=str,
 )  # fmt: skip

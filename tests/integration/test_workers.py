@@ -1,8 +1,8 @@
 """Heartbeats of workers, in a real store."""
 
-from dataclasses import replace
 from datetime import UTC, datetime
 
+from msgspec.structs import replace
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 

@@ -2,12 +2,12 @@
 
 import json
 import math
-from dataclasses import asdict, replace
 from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import asdict, replace
 
 from aegish_dist.core.outcome import OutcomeDetail
 from aegish_dist.core.sample import TrueLabel

@@ -1,7 +1,6 @@
 """No recording changes on its way through a file."""
 
 import tempfile
-from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -9,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from aegish_dist.core.outcome import ErrorClass, Outcome, StopKind
 from aegish_dist.core.parsing import judge

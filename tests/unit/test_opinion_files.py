@@ -6,12 +6,12 @@ Targets in files.
 """
 
 import tomllib
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from aegish_dist.core.opinion import LabelChange, Overlay, Targets
 from aegish_dist.core.outcome import OutcomeDetail, ScoredAnswer

@@ -21,11 +21,12 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
 from urllib.parse import quote
+
+from msgspec import Struct
 
 from aegish_dist.db.embedded import guard as embedded_guard
 from aegish_dist.errors import StoreError
@@ -43,8 +44,7 @@ SOCKET = ".s.PGSQL.5432"
 ELSEWHERE = "set AEGISH_DIST_HOME to a folder of its own, or AEGISH_DIST_DATABASE_URL to a server"
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
+class Account(Struct, frozen=True):
     uid: int
     gid: int
 

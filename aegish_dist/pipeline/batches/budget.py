@@ -6,9 +6,9 @@ first batch is small where the cap is, and shows what the others will cost.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from decimal import Decimal
 
+from msgspec import Struct
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.batches import BatchTotals
@@ -27,8 +27,7 @@ WINDOW_S = 1.0
 """Seconds of the rate that `model_progress` computes beside the costs; it is not used here."""
 
 
-@dataclass(frozen=True, slots=True)
-class BatchBudget:
+class BatchBudget(Struct, frozen=True):
     """The cost that a further batch of a model may have, and that its requests will have."""
 
     room_usd: Decimal | None

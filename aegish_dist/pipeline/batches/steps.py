@@ -14,12 +14,13 @@ from asyncio import wrap_future
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
 
+from msgspec import Struct
+from msgspec.structs import replace
 from sqlalchemy import Engine, func
 from sqlalchemy.orm import Session
 
@@ -85,8 +86,7 @@ GROUP = 100
 """Verdicts per insert: live calls are stored beside it, and wait as long as one takes."""
 
 
-@dataclass(frozen=True, slots=True)
-class BatchContext:
+class BatchContext(Struct, frozen=True):
     engine: Engine
     executor: Executor
     """Executor of its transactions; the event loop does not block."""
@@ -151,8 +151,7 @@ async def advance(
         step.result()
 
 
-@dataclass(frozen=True, slots=True)
-class BatchStep:
+class BatchStep(Struct, frozen=True):
     context: BatchContext
     batch: TakenBatch
     client: BatchClient

@@ -9,11 +9,12 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import ClassVar
 
 import aiohttp
+from msgspec import Struct
+from msgspec.structs import replace
 from yarl import URL
 
 from aegish_dist.core.batches import BatchLimits, BatchReport, BatchRequest, BatchResult, Unanswered
@@ -48,8 +49,7 @@ CLOCK_SLACK = timedelta(minutes=15)
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope:
+class Envelope(Struct, frozen=True):
     """The frame that a provider puts around a batch and around each request in it."""
 
     head: bytes

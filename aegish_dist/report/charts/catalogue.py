@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 from types import MappingProxyType
 from typing import Any
+
+from msgspec import Struct
 
 from aegish_dist.core.text import printable, printable_json
 from aegish_dist.errors import ConfigError, ReportError
@@ -36,8 +37,7 @@ from aegish_dist.report.layout import RankedModel, ranked_entries
 _Make = Callable[[str, ReportData], Chart | NoChart]
 
 
-@dataclass(frozen=True, slots=True)
-class ChartKind:
+class ChartKind(Struct, frozen=True):
     """One plot that can be made of a report."""
 
     summary: str
@@ -112,16 +112,14 @@ _ON_PAGES = ("score-by-cost", "score-by-latency", "reliability", "latency-split"
 """The others are tables of the page, or say less there."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlotFile:
+class PlotFile(Struct, frozen=True):
     """One plot in one format."""
 
     file_name: str
     content: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class DrawnChart:
+class DrawnChart(Struct, frozen=True):
     """A plot for a page, which shows its title and caption as text."""
 
     name: str

@@ -9,13 +9,13 @@ Marks & Shieber 1995, "An empirical study of algorithms for point-feature label 
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from aegish_dist.report.charts.spec import text_width
 
 
-@dataclass(frozen=True, slots=True)
-class PixelBox:
+class PixelBox(Struct, frozen=True):
     """An upright rectangle."""
 
     left: float
@@ -50,8 +50,7 @@ class PixelBox:
         return min(max(x, self.left), self.right), min(max(y, self.top), self.bottom)
 
 
-@dataclass(frozen=True, slots=True)
-class PixelLine:
+class PixelLine(Struct, frozen=True):
     """A straight line."""
 
     x: float
@@ -103,8 +102,7 @@ _CROSSED, _STRUCK_OUT = 7.0, 28.0
 _ROUNDS = 2
 
 
-@dataclass(frozen=True, slots=True)
-class LabelledPoint:
+class LabelledPoint(Struct, frozen=True):
     """A point and the text that belongs to it."""
 
     x: float
@@ -112,8 +110,7 @@ class LabelledPoint:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class PlacedLabel:
+class PlacedLabel(Struct, frozen=True):
     """A text and its place."""
 
     text: str
@@ -136,8 +133,7 @@ class PlacedLabel:
         return (self.box.top + self.box.bottom) / 2
 
 
-@dataclass(frozen=True, slots=True)
-class _Block:
+class _Block(Struct, frozen=True):
     """Points at one place, whose labels stand below each other."""
 
     x: float
@@ -207,8 +203,7 @@ def _blocks(points: Sequence[LabelledPoint], size: float) -> list[_Block]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Surroundings:
+class _Surroundings(Struct, frozen=True):
     """All that a label has to look out for."""
 
     area: PixelBox

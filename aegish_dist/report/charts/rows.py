@@ -1,8 +1,9 @@
 """Plots with a row for each model or pair: ranking, differences of the score, parts of the time."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from aegish_dist.core.opinion import Targets
 from aegish_dist.core.text import counted, printable
@@ -198,8 +199,7 @@ _METHOD = "paired, cluster-robust, not adjusted for the number of pairs"
 _DIFFERS, _ALIKE = "differs (adjusted p < 0.05)", "not distinguishable"
 
 
-@dataclass(frozen=True, slots=True)
-class _Gap:
+class _Gap(Struct, frozen=True):
     """A difference in percentage points, of one model minus another."""
 
     better: str

@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
+
+from msgspec import Struct
 
 from aegish_dist.core.opinion import Targets
 from aegish_dist.core.text import counted
@@ -63,8 +64,7 @@ _LOG_SPAN = 12.0
 """From this ratio of the greatest to the least value on, an axis that may be logarithmic is."""
 
 
-@dataclass(frozen=True, slots=True)
-class Axis:
+class Axis(Struct, frozen=True):
     """The ends of an axis: labels are placed in pixels before Vega-Lite draws anything."""
 
     low: float
@@ -114,8 +114,7 @@ def amount_axis(values: Sequence[float], length: float) -> Axis:
     return Axis(low, high, length, ticks)
 
 
-@dataclass(frozen=True, slots=True)
-class _Point:
+class _Point(Struct, frozen=True):
     """A model that has both quantities."""
 
     entry: RankedModel
@@ -128,8 +127,7 @@ class _Point:
     """The value of `y`."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Plane:
+class _Plane(Struct, frozen=True):
     """Points on their axes."""
 
     points: Sequence[_Point]

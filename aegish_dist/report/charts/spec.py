@@ -10,10 +10,11 @@ bar their order.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, takewhile
 from types import MappingProxyType
 from typing import Any
+
+from msgspec import Struct
 
 Json = dict[str, Any]
 
@@ -52,8 +53,7 @@ _FIRST = ("openai", "anthropic", "google", "openrouter", "hf-inference-providers
 """Providers that have the same colour in the plots of every run."""
 
 
-@dataclass(frozen=True, slots=True)
-class Chart:
+class Chart(Struct, frozen=True):
     """A plot before it is drawn."""
 
     name: str
@@ -71,8 +71,7 @@ class Chart:
     """Pixels of all of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class NoChart:
+class NoChart(Struct, frozen=True):
     """A plot for which a report has no data."""
 
     name: str
@@ -80,8 +79,7 @@ class NoChart:
     """Why there is nothing to draw, as a part of a sentence; may hold foreign text."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlotStyle:
+class PlotStyle(Struct, frozen=True):
     """Colour and shape of the points of one provider."""
 
     color: str

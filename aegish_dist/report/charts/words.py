@@ -1,7 +1,8 @@
 """The quantities that plots show, and the words around plots: names, captions, small print."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from aegish_dist.core.text import counted, printable, shortened
 from aegish_dist.report.charts.spec import TEXT_PX, distinct, fitted
@@ -16,8 +17,7 @@ RATE_INTERVAL = (
 SCORE_INTERVAL = "MOVER of both rates, clustered by binary"
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
+class Measured(Struct, frozen=True):
     """A quantity of one model."""
 
     value: float | None
@@ -35,8 +35,7 @@ class Measured:
         return [each for each in (self.value, self.low, self.high) if each is not None]
 
 
-@dataclass(frozen=True, slots=True)
-class Measure:
+class Measure(Struct, frozen=True):
     """A quantity that an axis can show."""
 
     name: str

@@ -6,7 +6,8 @@ all pairs as data, from which the script draws what a reader chooses.
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from aegish_dist.core.text import printable
 from aegish_dist.report.data import ComparisonData, verdict_of
@@ -43,8 +44,7 @@ TITLE = "Differences"
 _PLOT = 2
 
 
-@dataclass(frozen=True, slots=True)
-class DirectedDifference:
+class DirectedDifference(Struct, frozen=True):
     """How a model differs from another one."""
 
     model: str

@@ -28,7 +28,6 @@ import json
 import zlib
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 
 import msgspec
@@ -63,8 +62,7 @@ def data_element(name: str, content: bytes) -> str:
     return f'<script type="text/plain" id="{name}">{base64.b64encode(content).decode()}</script>\n'
 
 
-@dataclass(frozen=True, slots=True)
-class GridShape:
+class GridShape(msgspec.Struct, frozen=True):
     """How many there are of what."""
 
     models: int
@@ -130,8 +128,7 @@ def _attempts(
             ]  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class PackedPart:
+class PackedPart(msgspec.Struct, frozen=True):
     """A part of the grid in its own columns."""
 
     commands: Mapping[str, Sequence[str | int]]
@@ -249,8 +246,7 @@ _NOTES_ALONE = """<section id="commands">
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Grid:
+class Grid(msgspec.Struct, frozen=True):
     """The verdicts of a run, packed for the page."""
 
     columns: bytes | None

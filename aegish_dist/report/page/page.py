@@ -9,9 +9,11 @@ and dark screens; paper is light.
 import base64
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from importlib.resources import files
 from importlib.util import find_spec
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from aegish_dist.core.run import Prompt
 from aegish_dist.core.secrets import mask_key_shapes
@@ -115,8 +117,7 @@ def _prompt(prompt: Prompt | None) -> Iterator[str]:
     yield "</details>\n"
 
 
-@dataclass(frozen=True, slots=True)
-class DrawnReport:
+class DrawnReport(Struct, frozen=True):
     """A report on its way to the page."""
 
     data: ReportData

@@ -7,9 +7,11 @@ table as a card.
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from html import escape
 from itertools import pairwise
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from aegish_dist.core.opinion import Targets
 from aegish_dist.core.text import printable, printable_lines
@@ -53,8 +55,7 @@ def anchor(title: str) -> str:
     return _NOT_IN_ANCHORS.sub("-", title.lower()).strip("-")
 
 
-@dataclass(frozen=True, slots=True)
-class CellStyle:
+class CellStyle(Struct, frozen=True):
     """The look of a cell of a table."""
 
     classes: str = ""
@@ -64,8 +65,7 @@ class CellStyle:
     """Whether it names a model, with places to break."""
 
 
-@dataclass(frozen=True, slots=True)
-class TableStyle:
+class TableStyle(Struct, frozen=True):
     """The look of a table, where it differs from the plain one."""
 
     classes: str = ""
@@ -164,8 +164,7 @@ _WIDTH = 200
 _HEIGHT = 12
 
 
-@dataclass(frozen=True, slots=True)
-class BarScale:
+class BarScale(Struct, frozen=True):
     """The values at the ends of every bar of a table."""
 
     low: float

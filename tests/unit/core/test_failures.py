@@ -3,11 +3,11 @@
 Failures over time: sums and the drawn timeline.
 """
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import product
 
 import pytest
+from msgspec.structs import replace
 
 from aegish_dist.core.failures import (  # fmt: skip
     KINDS,

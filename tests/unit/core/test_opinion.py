@@ -4,11 +4,11 @@ The effect of an overlay, from two small documents.
 """
 
 import json
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from aegish_dist.core.opinion import (
     AEGISH_TARGETS,

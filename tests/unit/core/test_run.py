@@ -3,12 +3,12 @@
 Differences of runs besides their answers.
 """
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
 from aegish_dist.core.run import (

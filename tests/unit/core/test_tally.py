@@ -1,9 +1,9 @@
 """Corrected labels laid over a tally, expected values by hand."""
 
-from dataclasses import replace
 from decimal import Decimal
 
 import pytest
+from msgspec.structs import replace
 
 from aegish_dist.core.outcome import OutcomeDetail
 from aegish_dist.core.sample import TrueLabel

@@ -5,11 +5,11 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from aegish_dist.core.sample import Sample, TrueLabel
 from aegish_dist.datasets import table

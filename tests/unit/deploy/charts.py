@@ -3,11 +3,11 @@
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
+from msgspec import Struct
 
 from tests.services import require_binary
 
@@ -30,8 +30,7 @@ def options(values: Sequence[Path] = (), settings: Sequence[str] = ()) -> list[s
     return files + [word for each in settings for word in ("--set", each)]
 
 
-@dataclass(frozen=True, slots=True)
-class Rendered:
+class Rendered(Struct, frozen=True):
     """Objects that the chart makes for one set of values."""
 
     objects: tuple[Mapping[str, Any], ...]

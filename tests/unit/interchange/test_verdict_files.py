@@ -4,7 +4,6 @@ import json
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from msgspec.structs import replace
 
 from aegish_dist.core.outcome import ErrorClass, Outcome, StopKind
 from aegish_dist.core.parsing import PARSER_VERSION, judge

@@ -3,13 +3,13 @@
 import socket
 import subprocess
 import sys
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from aegish_dist.core.model import ModelSpec, Price, Rate, WireFormat, cost_usd
 from aegish_dist.core.run import Prompt

@@ -4,11 +4,12 @@ import asyncio
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from types import NoneType
 
 import pytest
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from aegish_dist.core import failures
 from aegish_dist.core.model import Price, Rate
@@ -75,8 +76,7 @@ class Provider:
         return answer
 
 
-@dataclass
-class Store:
+class Store(Struct):
     """Knows one item, and keeps what is recorded."""
 
     found: LookUp | None = field(default_factory=lambda: LookUp(KEY, "rm -rf /", done=False))

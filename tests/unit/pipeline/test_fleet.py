@@ -1,9 +1,9 @@
 """Measures of a fleet, from readings put together by hand."""
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from aegish_dist.broker.connection import QueueReadings
 from aegish_dist.broker.messages import queue_name

@@ -4,11 +4,11 @@ How often a watched run is counted, and how a restart of the store is outlasted.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from aegish_dist.core.status import State, cost_at_end_usd, run_eta_s, total_usd
 from aegish_dist.errors import AegishError, QueueError, StoreAwayError, StoreError

@@ -2,10 +2,10 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
 from aegish_dist.core.outcome import ErrorClass, StopKind

@@ -1,9 +1,9 @@
 """The limiters of a worker process."""
 
 import asyncio
-from dataclasses import replace
 
 from fakeredis import FakeAsyncRedis
+from msgspec.structs import replace
 
 from aegish_dist.core.model import ModelSpec, WireFormat
 from aegish_dist.ratelimit.fair_queue import ExpectedUsage

@@ -1,8 +1,9 @@
 """Runs that go on, made up for drawing."""
 
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
+
+from msgspec.structs import replace
 
 from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.status import FailedCalls, ModelStatus, RunStatus, State

@@ -1,10 +1,11 @@
 """Small reports made by hand."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import combinations
 from typing import Any
+
+from msgspec.structs import replace
 
 from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
 from aegish_dist.core.opinion import Opinion, Snapshot

@@ -1,9 +1,9 @@
 """The answer of a gate in one line, and as JUnit XML."""
 
 import xml.etree.ElementTree as ET
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.run import ModelOfRun

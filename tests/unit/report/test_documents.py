@@ -4,11 +4,11 @@ import csv
 import io
 import json
 import re
-from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from aegish_dist.core.model import Price, Rate
 from aegish_dist.core.opinion import Opinion, record_of

@@ -7,12 +7,12 @@ import re
 import shlex
 import subprocess
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from aegish_dist.core.failures import TimedFailures
 from aegish_dist.core.model import Price, Rate

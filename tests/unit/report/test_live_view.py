@@ -1,12 +1,12 @@
 """The live view at several sizes: nothing wider than the terminal, nothing missing that matters."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from decimal import Decimal
 from itertools import product
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from rich.cells import cell_len
 
 from aegish_dist.core.batches import BatchTotals

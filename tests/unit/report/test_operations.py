@@ -2,10 +2,10 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from decimal import Decimal
 
 import pytest
+from msgspec.structs import replace
 
 from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.report.data import FailureCount, ReportData

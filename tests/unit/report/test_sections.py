@@ -1,8 +1,7 @@
 """The sections of a report, and its few sentences."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from aegish_dist.core.opinion import AEGISH_TARGETS, Opinion
 from aegish_dist.core.scoring import RULES
@@ -16,7 +15,7 @@ DASH = "\N{EN DASH}"
 
 def column(found: Section, title: str) -> list[TableCell]:
     index = [cell.text for cell in found.columns].index(title)
-    return [row[index] for row in found.rows]
+    return [replace(row[index], value=None) for row in found.rows]  # a value sorts; it is not read
 
 
 def facts(data: ReportData) -> dict[str, str]:

@@ -1,7 +1,8 @@
 """Cells of given values, for tests of metrics and comparisons."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from aegish_dist.core.outcome import OutcomeDetail, OutcomeDetails
 from aegish_dist.core.sample import TrueLabel
@@ -18,8 +19,7 @@ RIGHT = {TrueLabel.MALICIOUS: OutcomeDetail.BLOCK, TrueLabel.HARMLESS: OutcomeDe
 WRONG = {TrueLabel.MALICIOUS: OutcomeDetail.ALLOW, TrueLabel.HARMLESS: OutcomeDetail.BLOCK}
 
 
-@dataclass(frozen=True, slots=True)
-class PairedCell:
+class PairedCell(Struct, frozen=True):
     """Samples of one kind that came out alike on both sides."""
 
     target: TrueLabel

@@ -2,9 +2,9 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from aegish_dist.core.outcome import OutcomeDetail, OutcomeDetails
 from aegish_dist.core.sample import TrueLabel

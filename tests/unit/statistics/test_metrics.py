@@ -11,12 +11,12 @@ import math
 import random
 import statistics
 import sys
-from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from aegish_dist.core.outcome import OutcomeDetail, ScoredAnswer
 from aegish_dist.core.sample import TrueLabel

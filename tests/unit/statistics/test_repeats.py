@@ -3,9 +3,9 @@
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from aegish_dist.core.outcome import OutcomeDetail
 from aegish_dist.core.sample import TrueLabel

@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from itertools import chain, repeat
 from queue import SimpleQueue
 from types import SimpleNamespace
@@ -11,6 +10,7 @@ from typing import Any
 
 import pytest
 from celery.worker.consumer import Consumer
+from msgspec.structs import replace
 from redis.exceptions import OutOfMemoryError
 from sqlalchemy.exc import SQLAlchemyError
 

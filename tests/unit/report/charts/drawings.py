@@ -1,9 +1,10 @@
 """Reading what is drawn: marks and texts of an SVG with their places on the page."""
 
 import re
-from dataclasses import dataclass
 from html import unescape
 from html.parser import HTMLParser
+
+from msgspec import Struct
 
 from aegish_dist.report.charts.labels import PixelBox
 from aegish_dist.report.charts.spec import text_width
@@ -11,8 +12,7 @@ from aegish_dist.report.charts.spec import text_width
 _MOVE = re.compile(r"translate\(([-\d.e]+),\s*([-\d.e]+)\)")
 
 
-@dataclass(frozen=True)
-class SeenText:
+class SeenText(Struct, frozen=True):
     """A text of a drawing."""
 
     text: str

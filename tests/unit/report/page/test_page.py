@@ -3,9 +3,9 @@
 import base64
 import hashlib
 import re
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from aegish_dist.core.run import Prompt
 from aegish_dist.core.text import printable
