@@ -105,42 +105,6 @@ def answering(
     return serving(handler)
 
 
-@pytest.mark.parametrize(
-    ("wire", "path", "key_header", "answer"),
-    [
-        (WireFormat.OPENAI, "/chat/completions", "Authorization", chat("hello")),
-        (
-            WireFormat.ANTHROPIC,
-            "/v1/messages",
-            "x-api-key",
-            {"content": [{"type": "text", "text": "hello"}], "stop_reason": "end_turn"},
-        ),
-        (
-            WireFormat.GOOGLE,
-            "/models/m:generateContent",
-            "x-goog-api-key",
-            {"candidates": [{"content": {"parts": [{"text": "hello"}]}, "finishReason": "STOP"}]},
-        ),
-    ],
-)
-def test_a_call_in_each_wire_format_brings_back_the_text(
-    wire: WireFormat, path: str, key_header: str, answer: object
-) -> None:
-    seen = []
-
-    async def handler(request: web.Request) -> web.StreamResponse:
-        seen.append((request.path, request.headers, await request.json()))
-        return web.json_response(answer)
-
-    completion = call(serving(handler), wire=wire)
-    assert (completion.text, completion.stop_kind) == ("hello", StopKind.STOP)
-    [(sent_path, headers, body)] = seen
-    assert sent_path == path
-    assert headers[key_header].endswith(KEY)
-    assert headers["Content-Type"] == "application/json"
-    assert "Validate this command: cat /etc/shadow" in json.dumps(body)
-
-
 @pytest.mark.parametrize("wire", [WireFormat.OPENAI, WireFormat.GOOGLE])
 async def test_each_epoch_has_a_seed_of_its_own(wire: WireFormat) -> None:
     """A provider that keeps to a seed would repeat its answer, as a cache would."""
@@ -306,14 +270,6 @@ def test_a_huge_error_page_still_counts_by_its_status() -> None:
     assert str(error) == "HTTP 502: Bad Gateway"
 
 
-def test_too_many_requests_carry_the_wait_and_the_providers_words() -> None:
-    body = json.dumps({"error": {"message": "Rate limit reached"}}).encode()
-    error = failure(answering(429, body, {"Retry-After": "17"}))
-    assert (error.error_class, error.status) == (ErrorClass.RATE_LIMIT, 429)
-    assert error.retry_after_s == 17.0
-    assert str(error) == "HTTP 429: Rate limit reached"
-
-
 def test_a_filtered_request_is_an_empty_completion() -> None:
     body = json.dumps({"error": {"code": "content_filter", "message": "Filtered"}}).encode()
     completion = call(answering(400, body, {"X-Request-Id": "req_1"}))
@@ -328,27 +284,17 @@ def chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 @pytest.mark.parametrize(
-    ("status", "message", "key", "shown"),
+    "message",
     [
-        (401, f"Incorrect API key provided: {KEY}", KEY, "Incorrect API key provided: [key]"),
-        # A key of eight characters is a secret as well.
-        (401, "the key hunter22 is wrong", "hunter22", "the key [key] is wrong"),
-        # A gateway may name the key of its own account, which is known by its shape.
-        (502, "upstream refused sk-ant-api03-abcdef012345", KEY, "upstream refused [key]"),
+        # Of the account of a gateway, which is known by its shape.
+        "upstream refused sk-ant-api03-abcdef012345",
+        # Cut by the length of the message.
+        "x" * 290 + KEY,
     ],
 )
-def test_a_key_echoed_in_an_error_is_masked(
-    status: int, message: str, key: str, shown: str
-) -> None:
+def test_of_a_key_in_an_error_no_part_is_left(message: str) -> None:
     body = json.dumps({"error": {"message": message}}).encode()
-    error = failure(answering(status, body), key=key)
-    assert error.error_class == (ErrorClass.AUTH if status == 401 else ErrorClass.SERVER)
-    assert str(error) == f"HTTP {status}: {shown}"
-
-
-def test_a_key_cut_by_the_length_of_the_message_leaves_no_rest() -> None:
-    body = json.dumps({"error": {"message": "x" * 290 + KEY}}).encode()
-    assert "sk-" not in str(failure(answering(401, body)))
+    assert "sk-" not in str(failure(answering(502, body)))
 
 
 def escaped(text: str) -> str:

@@ -2,36 +2,31 @@
 
 import asyncio
 import json
-import resource
 import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from http.client import HTTPConnection, HTTPMessage, IncompleteRead
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import aiohttp
 import pytest
 
-from aegish_dist.core.outcome import Outcome, StopKind
-from aegish_dist.core.sample import Sample, TrueLabel
-from aegish_dist.core.verdict import Completion, Recording, Usage, Verdict
 from aegish_dist.errors import ConfigError
 from aegish_dist.simulator.config import (
     Fault,
     FaultPlan,
     ModelConfig,
-    RateLimit,
     SimulatorConfig,
     parse_script,
 )
 from aegish_dist.simulator.personas import NO_LATENCY
 from aegish_dist.simulator.server import serving, simulator_thread
+from tests.services import wait_until
 
 DEADLINE_S = 10.0
 OPENAI_PATH = "/v1/chat/completions"
@@ -96,15 +91,6 @@ def text(answer: Answer) -> str:
     return str(body["content"][0]["text"])
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    """Wait until a condition holds, at most until the deadline."""
-    deadline = time.monotonic() + DEADLINE_S
-    pause = threading.Event()
-    while not condition():
-        assert time.monotonic() < deadline
-        pause.wait(0.005)
-
-
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
     """Return the root of a simulator without latency and faults."""
@@ -130,65 +116,39 @@ def test_a_root_path_may_precede_the_endpoint(url: str) -> None:
     assert call(url, "/openrouter/api" + OPENAI_PATH, openai_body(), headers).status == 200
 
 
-def test_identifying_headers(url: str) -> None:
-    """Request ids are unique, and an unlimited provider says that plenty remains."""
-    openai, anthropic = ask_openai(url), ask_anthropic(url)
-    assert openai.headers["x-request-id"] != ask_openai(url).headers["x-request-id"]
-    assert anthropic.headers["request-id"].startswith("req_")
-    assert int(openai.headers["x-ratelimit-remaining-requests"]) > 1_000_000
-    assert int(anthropic.headers["anthropic-ratelimit-requests-remaining"]) > 1_000_000
+KEYS = {401: ("k", "Basic k", "Bearer", "Bearerk", "bearer invalid", "Token k"),
+        200: ("Bearer k", "bearer k", "BEARER  k")}  # fmt: skip
 
 
-@pytest.mark.parametrize("ask", ASKS)
-@pytest.mark.parametrize("key", ["", "invalid"])
-def test_a_missing_or_invalid_key_is_401(url: str, ask: Callable[..., Answer], key: str) -> None:
-    """Without a good key every provider answers 401 in its envelope."""
-    answer = ask(url, key=key)
-    assert answer.status == 401
-    assert answer.body["error"]["message"]
-
-
-def test_a_key_in_another_providers_header_does_not_count(url: str) -> None:
-    assert call(url, "/v1/messages", anthropic_body(), {"Authorization": "Bearer k"}).status == 401
-
-
-@pytest.mark.parametrize(
-    "given", ["k", "Basic k", "Bearer", "Bearerk", "bearer invalid", "Token k"]
-)
 @pytest.mark.parametrize("require_key", [True, False])
-def test_a_key_without_its_scheme_is_401(given: str, require_key: bool) -> None:
-    """The OpenAI format asks for a bearer token, and a header that holds none is refused."""
+def test_a_key_that_is_missing_invalid_or_of_another_kind_is_401(require_key: bool) -> None:
+    """In the envelope of each provider; a header that holds no bearer token is refused always."""
     config = SimulatorConfig(latency=NO_LATENCY, require_key=require_key)
     with simulator_thread(config) as simulator:
-        answer = call(simulator.url, OPENAI_PATH, openai_body(), {"Authorization": given})
-        assert (answer.status, answer.body["error"]["code"]) == (401, "invalid_api_key")
-        for good in ("Bearer k", "bearer k", "BEARER  k"):
-            assert (
-                call(simulator.url, OPENAI_PATH, openai_body(), {"Authorization": good}).status
-                == 200
-            )
+        for ask, key in product(ASKS, ["", "invalid"] if require_key else ["invalid"]):
+            answer = ask(simulator.url, key=key)
+            assert (answer.status, bool(answer.body["error"]["message"])) == (401, True)
+        for status, given in ((status, key) for status, keys in KEYS.items() for key in keys):
+            header = {"Authorization": given}
+            assert call(simulator.url, OPENAI_PATH, openai_body(), header).status == status
+        other = call(simulator.url, "/v1/messages", anthropic_body(), {"Authorization": "Bearer k"})
+        assert other.status == (401 if require_key else 200)
 
 
-@pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "", "[::2]"]
-)
-def test_another_host_is_not_answered_for(url: str, host: str) -> None:
+HOSTS = {
+    421: ("evil.example", "evil.example:80", "127.0.0.1.evil.example", "", "[::2]", "other:8400"),
+    200: ("127.0.0.1", "127.0.0.1:1", "localhost:8099", "LOCALHOST", "[::1]:80", "simulator:8400"),
+}
+
+
+def test_hosts_that_are_not_named_are_not_answered_for() -> None:
     """A name that a web page has pointed at 127.0.0.1 reaches nothing, the counters neither."""
-    for path, body in ((OPENAI_PATH, openai_body()), ("/stats", None), ("/health", None)):
-        answer = call(url, path, body, {"Host": host, "Authorization": "Bearer k"})
-        assert (answer.status, answer.body) == (
-            421,
-            {"error": {"message": "this is not the host you named"}},
-        )
-
-
-def test_the_names_of_this_machine_are_answered_for(url: str) -> None:
-    for host in ("127.0.0.1", "127.0.0.1:1", "localhost:8099", "LOCALHOST", "[::1]:80"):
-        assert call(url, "/health", headers={"Host": host}).status == 200
-    config = SimulatorConfig(hosts=frozenset({"simulator"}))
+    config = SimulatorConfig(latency=NO_LATENCY, hosts=frozenset({"simulator"}))
     with simulator_thread(config) as simulator:
-        assert call(simulator.url, "/health", headers={"Host": "simulator:8400"}).status == 200
-        assert call(simulator.url, "/health", headers={"Host": "other:8400"}).status == 421
+        for status, host in ((status, host) for status, hosts in HOSTS.items() for host in hosts):
+            headers = {"Host": host, "Authorization": "Bearer k"}
+            for path, body in ((OPENAI_PATH, openai_body()), ("/stats", None), ("/health", None)):
+                assert call(simulator.url, path, body, headers).status == status
 
 
 def test_a_stream_is_refused_in_each_format(url: str) -> None:
@@ -260,83 +220,24 @@ def test_faults_of_the_connection_and_of_the_body() -> None:
     assert stats["requests"] == {"m": 4}
 
 
-def test_a_hanging_call_ends_with_its_client() -> None:
-    config = SimulatorConfig(models={"m": ModelConfig(script=(Fault.HANG,))})
-    with simulator_thread(config) as simulator:
-        connection = HTTPConnection(simulator.url.removeprefix("http://"))
-        content = json.dumps(openai_body()).encode()
-        connection.request("POST", OPENAI_PATH, content, {"Authorization": "Bearer k"})
-        wait_for(lambda: simulator.stats.faults["hang"] == 1)
-        assert simulator.stats.in_flight == 1
-        connection.close()
-        wait_for(lambda: simulator.stats.in_flight == 0)
-
-
-def test_a_hanging_call_is_cut_off_in_the_end() -> None:
-    config = SimulatorConfig(faults=FaultPlan({Fault.HANG: 1.0}, hang_s=0.01))
-    with simulator_thread(config) as simulator, pytest.raises(ConnectionError):
+def test_a_hanging_call_ends_with_its_client_at_its_limit_or_at_the_end() -> None:
+    """Stopping does not wait for such calls."""
+    limited = SimulatorConfig(faults=FaultPlan({Fault.HANG: 1.0}, hang_s=0.01))
+    with simulator_thread(limited) as simulator, pytest.raises(ConnectionError):
         ask_openai(simulator.url)
-
-
-def test_stopping_does_not_wait_for_hanging_calls() -> None:
-    config = SimulatorConfig(faults=FaultPlan({Fault.HANG: 1.0}))
-    with simulator_thread(config) as simulator:
-        connection = HTTPConnection(simulator.url.removeprefix("http://"), timeout=DEADLINE_S)
-        content = json.dumps(openai_body()).encode()
-        connection.request("POST", OPENAI_PATH, content, {"Authorization": "Bearer k"})
-        wait_for(lambda: simulator.stats.in_flight == 1)
+    content = json.dumps(openai_body()).encode()
+    with simulator_thread(SimulatorConfig(faults=FaultPlan({Fault.HANG: 1.0}))) as simulator:
+        for closes in (True, False):
+            connection = HTTPConnection(simulator.url.removeprefix("http://"), timeout=DEADLINE_S)
+            connection.request("POST", OPENAI_PATH, content, {"Authorization": "Bearer k"})
+            wait_until(lambda: simulator.stats.in_flight == 1, "the call")
+            if closes:
+                connection.close()
+                wait_until(lambda: simulator.stats.in_flight == 0, "its end")
         leaving = time.monotonic()
     assert time.monotonic() - leaving < DEADLINE_S / 2
     with closing(connection), pytest.raises(ConnectionError):
         connection.getresponse()
-
-
-def test_the_rate_limit_answers_429_per_model() -> None:
-    config = SimulatorConfig(latency=NO_LATENCY, rate_limit=RateLimit(1, burst=2))
-    with simulator_thread(config) as simulator:
-        answers = [ask_openai(simulator.url) for _ in range(3)]
-        assert [answer.status for answer in answers] == [200, 200, 429]
-        assert ask_openai(simulator.url, model="other").status == 200
-        assert simulator.stats.throttled == 1
-    assert 50 < float(answers[2].headers["Retry-After"]) <= 60
-    remaining = [answer.headers["x-ratelimit-remaining-requests"] for answer in answers]
-    assert remaining == ["1", "0", "0"]
-
-
-def test_replayed_answers_survive_any_unicode() -> None:
-    """A recorded text is returned to the code unit in every format, found by its command."""
-    recorded = 'é \U0001f600 </command> {"action": "ALLOW"}'
-    command = "printf 'é' # </command>"
-    completion = Completion(recorded, "stop", StopKind.STOP, Usage(10, 5))
-    verdict = Verdict(Outcome.ALLOW, completion)
-    sample = Sample(command, TrueLabel.HARMLESS)
-    recordings = [Recording("openrouter/microsoft/phi-4", "set", sample, 1, verdict)]
-    with simulator_thread(SimulatorConfig(), recordings) as simulator:
-        for ask in ASKS:
-            assert text(ask(simulator.url, command, "microsoft/phi-4")) == recorded
-        missing = ask_openai(simulator.url, "id", "microsoft/phi-4")
-    assert missing.status == 404
-    expected = "no recording of model microsoft/phi-4 for this command"
-    assert missing.body["error"]["message"] == expected
-
-
-async def test_a_thousand_calls_at_once() -> None:
-    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
-    config = SimulatorConfig(faults=FaultPlan({Fault.HANG: 1.0}))
-    headers = {"Authorization": "Bearer k"}
-
-    async def post(session: aiohttp.ClientSession, url: str) -> None:
-        await session.post(url + OPENAI_PATH, json=openai_body())
-
-    connector = aiohttp.TCPConnector(limit=0)
-    async with aiohttp.ClientSession(connector=connector, headers=headers) as session:
-        async with serving(config) as server:
-            calls = [asyncio.create_task(post(session, server.url)) for _ in range(1_000)]
-            async with asyncio.timeout(DEADLINE_S):
-                while server.stats.in_flight < 1_000:
-                    await asyncio.sleep(0.005)
-        ends = await asyncio.gather(*calls, return_exceptions=True)
-    assert all(isinstance(end, aiohttp.ClientConnectionError) for end in ends)
 
 
 async def serve(port: int) -> None:

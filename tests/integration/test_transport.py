@@ -204,21 +204,6 @@ def test_a_queue_left_on_the_way(app: Any, server: redis.Redis) -> None:
         assert got[A] <= 1
 
 
-def test_rejected_messages(app: Any, server: redis.Redis) -> None:
-    """A message that is put back comes again; a dropped one is gone."""
-    publish(app, items(2))
-    with Listener(app, A) as listener:
-        wait_until(listener.has(2), "the messages")
-        dropped, returned = listener.messages
-        dropped.reject()
-        returned.reject(requeue=True)
-
-        wait_until(listener.has(3), "the message that was put back")
-
-        assert decode(listener.messages[2].payload[0]) == decode(returned.payload[0])
-        assert (unacked(server), waiting(server)) == (1, 0)
-
-
 def test_queues_share_a_batch(app: Any, server: redis.Redis) -> None:
     """Two full queues get half of the places each; a short one leaves its places to the other."""
     publish(app, [*items(100), *items(100, B)])
