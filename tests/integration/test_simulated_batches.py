@@ -6,7 +6,7 @@ import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
 from typing import Any, TypeVar
 
@@ -45,13 +45,21 @@ def url() -> Iterator[str]:
         yield simulator.url
 
 
+Answers = Mapping[str, object]
+"""What was said to each request by its name: text and usage, as the dialect has them."""
+
+
+def names() -> list[str]:
+    return [f"t-{place}" for place in range(len(COMMANDS))]
+
+
 def openai_client(url: str) -> OpenAI:
     return OpenAI(base_url=f"{url}/v1", api_key="k", max_retries=0)
 
 
-def openai_body(command: str, model: str = "careful") -> dict[str, Any]:
+def openai_body(command: str) -> dict[str, Any]:
     user = {"role": "user", "content": f"<command>{command}</command>"}
-    return {"model": model, "messages": [{"role": "system", "content": "judge"}, user]}
+    return {"model": "careful", "messages": [{"role": "system", "content": "judge"}, user]}
 
 
 def openai_lines(*commands: str) -> bytes:
@@ -65,32 +73,35 @@ def openai_lines(*commands: str) -> bytes:
 
 def openai_batch(client: OpenAI, content: bytes) -> Any:
     file = client.files.create(file=("requests.jsonl", content), purpose="batch")
+    window: Any = "24h"
     return client.batches.create(
-        input_file_id=file.id,
-        endpoint=ENDPOINT,
-        completion_window="24h",
-        metadata={"token": "t"},
+        input_file_id=file.id, endpoint=ENDPOINT, completion_window=window, metadata={"token": "t"}
     )
 
 
-def test_openai_answers_a_batch_as_it_answers_live(url: str) -> None:
+def openai_ended(client: OpenAI, name: str) -> Any:
+    ended = {"completed", "failed", "expired", "cancelled"}
+    return until(lambda: client.batches.retrieve(name), lambda batch: batch.status in ended)
+
+
+def openai_answers(url: str) -> tuple[Answers, Answers]:
     client = openai_client(url)
     created = openai_batch(client, openai_lines(*COMMANDS))
     assert (created.status, created.metadata) == ("validating", {"token": "t"})
-    batch = until(lambda: client.batches.retrieve(created.id), lambda b: b.status == "completed")
+    batch = openai_ended(client, created.id)
     counts = batch.request_counts
-    assert counts is not None
     assert (counts.total, counts.completed, counts.failed) == (3, 3, 0)
-    assert batch.output_file_id is not None
     assert batch.error_file_id is None
-    results = [json.loads(line) for line in client.files.content(batch.output_file_id).iter_lines()]
-    found = {each["custom_id"]: each["response"]["body"] for each in results}
-    assert sorted(found) == ["t-0", "t-1", "t-2"]
-    for place, command in enumerate(COMMANDS):
-        live = client.chat.completions.create(**openai_body(command))
-        choice = found[f"t-{place}"]["choices"][0]
-        assert choice["message"]["content"] == live.choices[0].message.content
-        assert found[f"t-{place}"]["usage"] == live.usage.model_dump(exclude_none=True)
+    results = map(json.loads, client.files.content(batch.output_file_id).iter_lines())
+    bodies = {each["custom_id"]: each["response"]["body"] for each in results}
+    lives = [client.chat.completions.create(**openai_body(command)) for command in COMMANDS]
+    return (
+        {name: (b["choices"][0]["message"]["content"], b["usage"]) for name, b in bodies.items()},
+        {
+            name: (live.choices[0].message.content, live.usage.model_dump(exclude_none=True))
+            for name, live in zip(names(), lives, strict=True)
+        },
+    )
 
 
 def anthropic_client(url: str) -> Anthropic:
@@ -99,62 +110,48 @@ def anthropic_client(url: str) -> Anthropic:
 
 
 def anthropic_requests(*commands: str) -> list[Any]:
+    user = [{"role": "user", "content": f"<command>{command}</command>"} for command in commands]
     return [
         {
             "custom_id": f"t-{place}",
-            "params": {
-                "model": "careful",
-                "max_tokens": 100,
-                "messages": [{"role": "user", "content": f"<command>{command}</command>"}],
-            },
+            "params": {"model": "careful", "max_tokens": 100, "messages": [each]},
         }
-        for place, command in enumerate(commands)
+        for place, each in enumerate(user)
     ]
 
 
-def test_anthropic_answers_a_batch_as_it_answers_live(url: str) -> None:
-    client = anthropic_client(url)
-    requests = anthropic_requests(*COMMANDS)
-    created = client.messages.batches.create(requests=requests)
+def anthropic_ended(client: Anthropic, name: str) -> Any:
+    batches = client.messages.batches
+    return until(lambda: batches.retrieve(name), lambda each: each.processing_status == "ended")
+
+
+def anthropic_answers(url: str) -> tuple[Answers, Answers]:
+    client, requests = anthropic_client(url), anthropic_requests(*COMMANDS)
+    batches = client.messages.batches
+    created = batches.create(requests=requests)
     assert (created.processing_status, created.request_counts.processing) == ("in_progress", 3)
     assert created.results_url is None
-    batch = until(
-        lambda: client.messages.batches.retrieve(created.id),
-        lambda batch: batch.processing_status == "ended",
-    )
+    batch = anthropic_ended(client, created.id)
     assert (batch.request_counts.succeeded, batch.request_counts.processing) == (3, 0)
-    found = {each.custom_id: each.result for each in client.messages.batches.results(batch.id)}
-    for request in requests:
-        result = found.pop(request["custom_id"])
-        assert result.type == "succeeded"
-        live = client.messages.create(**request["params"])
-        assert result.message.content == live.content
-        assert result.message.usage == live.usage
-    assert not found
-    assert client.messages.batches.delete(batch.id).type == "message_batch_deleted"
-    assert batch.id not in {each.id for each in client.messages.batches.list()}
+    results: Any = {each.custom_id: each.result for each in batches.results(batch.id)}
+    assert batches.delete(batch.id).type == "message_batch_deleted"
+    assert batch.id not in {each.id for each in batches.list()}
+    said = {name: (each.message.content, each.message.usage) for name, each in results.items()}
+    lives = [client.messages.create(**request["params"]) for request in requests]
+    return said, {n: (live.content, live.usage) for n, live in zip(names(), lives, strict=True)}
 
 
 def google_client(url: str) -> genai.Client:
-    return genai.Client(
-        api_key="k", http_options=types.HttpOptions(base_url=url, api_version="v1beta")
-    )
+    options = types.HttpOptions(base_url=url, api_version="v1beta")
+    return genai.Client(api_key="k", http_options=options)
 
 
-def google_request(command: str) -> dict[str, Any]:
-    return {"contents": [{"role": "user", "parts": [{"text": f"<command>{command}</command>"}]}]}
-
-
-def google_ended(client: genai.Client, name: str | None) -> types.BatchJob:
-    return until(lambda: client.batches.get(name=str(name)), lambda job: bool(job.done))
-
-
-def test_google_answers_an_uploaded_batch_as_it_answers_live(url: str) -> None:
-    """Requests and results are files; each result has the key of its request."""
-    client = google_client(url)
+def google_batch(client: genai.Client, *commands: str) -> str:
+    """Upload requests, ask for a batch of them, and return its name."""
+    users = [{"role": "user", "parts": [{"text": f"<command>{c}</command>"}]} for c in commands]
     lines = [
-        json.dumps({"key": f"t-{place}", "request": google_request(command)})
-        for place, command in enumerate(COMMANDS)
+        json.dumps({"key": f"t-{place}", "request": {"contents": [user]}})
+        for place, user in enumerate(users)
     ]
     content = io.BytesIO("\n".join(lines).encode())
     file = client.files.upload(file=content, config={"mime_type": "application/jsonl"})
@@ -162,36 +159,36 @@ def test_google_answers_an_uploaded_batch_as_it_answers_live(url: str) -> None:
     config = types.CreateBatchJobConfig(display_name="t")
     created = client.batches.create(model="careful", src=str(file.name), config=config)
     assert created.display_name == "t"
-    job = google_ended(client, created.name)
+    return str(created.name)
+
+
+def google_ended(client: genai.Client, name: str) -> types.BatchJob:
+    return until(lambda: client.batches.get(name=name), lambda job: bool(job.done))
+
+
+def google_answers(url: str) -> tuple[Answers, Answers]:
+    client = google_client(url)
+    job = google_ended(client, google_batch(client, *COMMANDS))
     assert job.state is types.JobState.JOB_STATE_SUCCEEDED
     assert job.dest is not None
     results = client.files.download(file=str(job.dest.file_name)).decode().splitlines()
-    found = {entry["key"]: entry["response"] for entry in map(json.loads, results)}
-    for place, command in enumerate(COMMANDS):
-        live = client.models.generate_content(model="careful", contents=google_content(command))
-        assert found[f"t-{place}"]["candidates"][0]["content"]["parts"][0]["text"] == live.text
+    client.batches.delete(name=str(job.name))
+    assert job.name not in {each.name for each in client.batches.list()}
+    said = {
+        entry["key"]: entry["response"]["candidates"][0]["content"]["parts"][0]["text"]
+        for entry in map(json.loads, results)
+    }
+    asked = (f"<command>{command}</command>" for command in COMMANDS)
+    lives = [client.models.generate_content(model="careful", contents=each) for each in asked]
+    return said, {name: live.text for name, live in zip(names(), lives, strict=True)}
 
 
-def google_content(command: str) -> str:
-    return f"<command>{command}</command>"
-
-
-def test_google_answers_inline_requests_in_their_order(url: str) -> None:
-    client = google_client(url)
-    source: Any = [
-        {**google_request(command), "metadata": {"key": f"t-{place}"}}
-        for place, command in enumerate(COMMANDS)
-    ]
-    created = client.batches.create(model="careful", src=source)
-    job = google_ended(client, created.name)
-    assert job.dest is not None
-    responses = job.dest.inlined_responses or []
-    assert [each.metadata for each in responses] == [{"key": f"t-{place}"} for place in range(3)]
-    live = client.models.generate_content(model="careful", contents=google_content(COMMANDS[0]))
-    assert responses[0].response is not None
-    assert responses[0].response.text == live.text
-    client.batches.delete(name=str(created.name))
-    assert created.name not in {each.name for each in client.batches.list()}
+@pytest.mark.parametrize("answers", [openai_answers, anthropic_answers, google_answers])
+def test_a_batch_is_answered_as_live_calls_are(
+    url: str, answers: Callable[[str], tuple[Answers, Answers]]
+) -> None:
+    batched, live = answers(url)
+    assert batched == live
 
 
 NUMBER = 60
@@ -208,11 +205,6 @@ def simulated(seconds: float = 0.02, *, require_key: bool = False, **plan: Any) 
 
 def commands(number: int = NUMBER) -> list[str]:
     return [f"ls {place}" for place in range(number)]
-
-
-def openai_ended(client: openai.OpenAI, name: str) -> Any:
-    ended = {"completed", "failed", "expired", "cancelled"}
-    return until(lambda: client.batches.retrieve(name), lambda batch: batch.status in ended)
 
 
 def openai_results(client: openai.OpenAI, batch: Any) -> Counter[tuple[str, str]]:
@@ -322,10 +314,7 @@ def test_results_may_break_off_and_be_read_again() -> None:
     with simulator_thread(config) as simulator, anthropic_client(simulator.url) as client:
         requests = anthropic_requests(*commands(5))
         name = client.messages.batches.create(requests=requests).id
-        until(
-            lambda: client.messages.batches.retrieve(name),
-            lambda batch: batch.processing_status == "ended",
-        )
+        anthropic_ended(client, name)
         for _ in range(2):
             # The client passes on what its HTTP library raises, of either of two names.
             with pytest.raises(Exception, match=r"peer closed|[Cc]onnection|read"):
@@ -345,9 +334,7 @@ def test_anthropic_names_errors_by_request_and_refuses_names_that_it_does_not_ta
             with pytest.raises(anthropic.BadRequestError, match="custom_id"):
                 batches.create(requests=requests)
         created = batches.create(requests=anthropic_requests("ls", "id"))
-        batch = until(
-            lambda: batches.retrieve(created.id), lambda each: each.processing_status == "ended"
-        )
+        batch = anthropic_ended(client, created.id)
         results = [each.result for each in batches.results(created.id)]
         bill = simulator.stats.bill.as_dict()
     assert batch.request_counts.errored == 2
@@ -368,8 +355,7 @@ def test_lists_have_pages_in_every_dialect() -> None:
             before = batches.list(limit=2, before_id=ids[1])
             assert [batch.id for batch in before.data] == [ids[3], ids[2]]
         google = google_client(simulator.url)
-        source: Any = [google_request("ls")]
-        jobs = [google.batches.create(model="careful", src=source).name for _ in range(3)]
+        jobs = [google_batch(google, "ls") for _ in range(3)]
         found = [job.name for job in google.batches.list(config={"page_size": 2})]
         assert found == jobs[::-1]
 
@@ -377,12 +363,14 @@ def test_lists_have_pages_in_every_dialect() -> None:
 def test_google_keeps_no_result_of_an_expired_batch() -> None:
     with simulator_thread(simulated(ends={EndFault.EXPIRED: 1.0})) as simulator:
         client = google_client(simulator.url)
-        source: Any = [google_request(command) for command in commands(3)]
-        job = google_ended(client, client.batches.create(model="careful", src=source).name)
+        job = google_ended(client, google_batch(client, *commands(3)))
         bill = simulator.stats.bill.as_dict()
     assert str(job.state) == "JobState.JOB_STATE_EXPIRED"
-    assert job.dest is None or not job.dest.inlined_responses
+    assert job.dest is None or not job.dest.file_name
     assert bill["models"] == {}
+
+
+START = {"X-Goog-Upload-Command": "start", "X-Goog-Upload-Header-Content-Length": "many"}
 
 
 @pytest.mark.parametrize(
@@ -401,15 +389,7 @@ def test_google_keeps_no_result_of_an_expired_batch() -> None:
         ("GET", "/v1/messages/batches?limit=-1&before_id=x&after_id=y", {}, b""),
         ("POST", "/v1beta/models/m:batchGenerateContent", {}, b'{"batch": {"inputConfig": []}}'),
         ("POST", "/v1beta/models/m:batchGenerateContent", {}, b'{"batch": 1}'),
-        (
-            "POST",
-            "/upload/v1beta/files",
-            {
-                "X-Goog-Upload-Command": "start",
-                "X-Goog-Upload-Header-Content-Length": "many",
-            },
-            b'{"file": 1}',
-        ),
+        ("POST", "/upload/v1beta/files", START, b'{"file": 1}'),
         ("POST", "/upload/v1beta/files?upload_id=x", {"X-Goog-Upload-Offset": "0"}, b"a"),
     ],
 )
