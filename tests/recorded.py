@@ -17,12 +17,11 @@ from aegish_dist.core.outcome import ErrorClass, Outcome, StopKind
 from aegish_dist.core.verdict import CallError, Completion, Recording, Timing, Usage, Verdict
 from aegish_dist.core.verdict_record import FIELDS, STORED, columns_of
 from aegish_dist.db.runs import sample_of
-from aegish_dist.db.tables import CallErrorRow, DatasetRow, RunModelRow, SampleRow, VerdictRow
+from aegish_dist.db.tables import CALL_ERRORS, DATASETS, RUN_MODELS, SAMPLES, VERDICTS
 from aegish_dist.interchange.parquet_tables import RecordTables
 from aegish_dist.interchange.record import encode
 
 FLOATS = [each.name for each in FIELDS if isinstance(each.kind, FloatType)]
-VERDICTS = VerdictRow.__table__.c
 
 
 def write_recordings(
@@ -94,23 +93,29 @@ def export_verdicts(engine: Engine, run_id: str) -> list[Recording]:
 def stored_recordings(session: Session, run_id: str) -> list[Recording]:
     """Return every verdict of a run, all generations, in the order of an export."""
     rows = session.execute(
-        select(*VERDICTS, SampleRow, RunModelRow, DatasetRow.name.label("dataset"))
-        .join_from(VerdictRow, RunModelRow, RunModelRow.id == VERDICTS.run_model_id)
-        .join(SampleRow, SampleRow.key == VERDICTS.sample_key)
-        .join(DatasetRow, DatasetRow.id == SampleRow.dataset_id)
-        .where(RunModelRow.run_id == run_id)
-        .order_by(RunModelRow.model, DatasetRow.name)
-        .order_by(VERDICTS.sample_key, VERDICTS.epoch, VERDICTS.generation)
+        select(
+            VERDICTS,
+            *(each for each in SAMPLES.c if each.name != "key"),
+            RUN_MODELS.c.model,
+            RUN_MODELS.c.spec,
+            DATASETS.c.name.label("dataset"),
+        )
+        .join_from(VERDICTS, RUN_MODELS, RUN_MODELS.c.id == VERDICTS.c.run_model_id)
+        .join(SAMPLES, SAMPLES.c.key == VERDICTS.c.sample_key)
+        .join(DATASETS, DATASETS.c.id == SAMPLES.c.dataset_id)
+        .where(RUN_MODELS.c.run_id == run_id)
+        .order_by(RUN_MODELS.c.model, DATASETS.c.name)
+        .order_by(VERDICTS.c.sample_key, VERDICTS.c.epoch, VERDICTS.c.generation)
     )
     return [
         Recording(
-            model=row.RunModelRow.model,
+            model=row.model,
             dataset=row.dataset,
-            sample=sample_of(row.SampleRow),
+            sample=sample_of(row),
             epoch=row.epoch,
             verdict=_verdict(row._asdict(), _call_errors(session, row._asdict())),
             generation=row.generation,
-            simulated=bool(row.RunModelRow.spec.get("simulated")),
+            simulated=bool(row.spec.get("simulated")),
         )
         for row in rows
     ]
@@ -134,8 +139,8 @@ def _verdict(row: Mapping[str, Any], errors: tuple[CallError, ...]) -> Verdict:
 
 def _call_errors(session: Session, row: Mapping[str, Any]) -> tuple[CallError, ...]:
     key = {name: row[name] for name in ("run_model_id", "sample_key", "epoch", "generation")}
-    errors = session.scalars(
-        select(CallErrorRow).filter_by(**key).order_by(CallErrorRow.attempt)
+    errors = session.execute(
+        select(CALL_ERRORS).filter_by(**key).order_by(CALL_ERRORS.c.attempt)
     ).all()
     return tuple(
         CallError(

@@ -21,17 +21,17 @@ from sqlalchemy import UniqueConstraint, delete, exc, func, select, text
 from sqlalchemy.orm import Session
 
 from aegish_dist.db.engine import driver_connection, fragment, statement
-from aegish_dist.db.runs import one_at_a_time, require_free_name
+from aegish_dist.db.runs import one_at_a_time, require_free_name, run_row
 from aegish_dist.db.tables import (
+    AGGREGATIONS,
+    DATASETS,
     METADATA,
-    AggregationRow,
-    DatasetRow,
-    PromptRow,
-    RunDatasetRow,
-    RunModelRow,
-    RunRow,
-    SnapshotRow,
-    VerdictRow,
+    PROMPTS,
+    RUN_DATASETS,
+    RUN_MODELS,
+    RUNS,
+    SNAPSHOTS,
+    VERDICTS,
 )
 from aegish_dist.errors import ConfigError, StoreError
 
@@ -49,9 +49,9 @@ class RunSize(Struct, frozen=True):
 
 
 def size_of(session: Session, run_id: str) -> RunSize:
-    models = select(RunModelRow.id).where(RunModelRow.run_id == run_id)
-    verdicts = select(func.count()).where(VerdictRow.run_model_id.in_(models))
-    snapshots = select(func.count()).where(SnapshotRow.run_id == run_id)
+    models = select(RUN_MODELS.c.id).where(RUN_MODELS.c.run_id == run_id)
+    verdicts = select(func.count()).where(VERDICTS.c.run_model_id.in_(models))
+    snapshots = select(func.count()).where(SNAPSHOTS.c.run_id == run_id)
     return RunSize(
         len(session.scalars(models).all()),
         session.scalars(verdicts).one(),
@@ -60,8 +60,8 @@ def size_of(session: Session, run_id: str) -> RunSize:
 
 
 def model_keys(session: Session, run_id: str) -> Sequence[int]:
-    models = select(RunModelRow.id).where(RunModelRow.run_id == run_id)
-    return session.scalars(models.order_by(RunModelRow.id)).all()
+    models = select(RUN_MODELS.c.id).where(RUN_MODELS.c.run_id == run_id)
+    return session.scalars(models.order_by(RUN_MODELS.c.id)).all()
 
 
 def last_of_batch(session: Session, run_model_id: int, after: int, limit: int) -> int | None:
@@ -78,10 +78,10 @@ def delete_verdicts(session: Session, run_model_id: int, after: int, through: in
         after: Key of a sample; only verdicts about the samples behind it go.
         through: Key of the last sample whose verdicts go.
     """
-    gone = delete(VerdictRow).where(
-        VerdictRow.run_model_id == run_model_id,
-        VerdictRow.sample_key > after,
-        VerdictRow.sample_key <= through,
+    gone = delete(VERDICTS).where(
+        VERDICTS.c.run_model_id == run_model_id,
+        VERDICTS.c.sample_key > after,
+        VERDICTS.c.sample_key <= through,
     )
     return session.connection().execute(gone).rowcount
 
@@ -98,22 +98,22 @@ def delete_run(session: Session, run_id: str) -> None:
     deadlock.
     """
     one_at_a_time(session)
-    models = select(RunModelRow.id).where(RunModelRow.run_id == run_id).order_by(RunModelRow.id)
+    models = select(RUN_MODELS.c.id).where(RUN_MODELS.c.run_id == run_id).order_by(RUN_MODELS.c.id)
     session.scalars(models.with_for_update()).all()
-    session.execute(delete(AggregationRow).where(AggregationRow.run_id == run_id))
-    prompt_id = session.scalar(select(RunRow.prompt_id).where(RunRow.id == run_id))
-    asked = select(RunDatasetRow.dataset_id).where(RunDatasetRow.run_id == run_id)
+    session.execute(delete(AGGREGATIONS).where(AGGREGATIONS.c.run_id == run_id))
+    prompt_id = session.scalar(select(RUNS.c.prompt_id).where(RUNS.c.id == run_id))
+    asked = select(RUN_DATASETS.c.dataset_id).where(RUN_DATASETS.c.run_id == run_id)
     dataset_ids = session.scalars(asked).all()
-    session.execute(delete(RunRow).where(RunRow.id == run_id))
+    session.execute(delete(RUNS).where(RUNS.c.id == run_id))
     session.execute(
-        delete(DatasetRow).where(
-            DatasetRow.id.in_(dataset_ids),
-            ~DatasetRow.selectable,
-            DatasetRow.id.not_in(select(RunDatasetRow.dataset_id)),
+        delete(DATASETS).where(
+            DATASETS.c.id.in_(dataset_ids),
+            ~DATASETS.c.selectable,
+            DATASETS.c.id.not_in(select(RUN_DATASETS.c.dataset_id)),
         )
     )
-    used = select(RunRow.prompt_id).where(RunRow.prompt_id.is_not(None))
-    session.execute(delete(PromptRow).where(PromptRow.id == prompt_id, PromptRow.id.not_in(used)))
+    used = select(RUNS.c.prompt_id).where(RUNS.c.prompt_id.is_not(None))
+    session.execute(delete(PROMPTS).where(PROMPTS.c.id == prompt_id, PROMPTS.c.id.not_in(used)))
 
 
 def old_runs(session: Session, before: datetime, keep: int) -> list[str]:
@@ -122,9 +122,9 @@ def old_runs(session: Session, before: datetime, keep: int) -> list[str]:
     Args:
         keep: So many newest runs are left out, however old they are.
     """
-    newest = select(RunRow.id).order_by(RunRow.created_at.desc(), RunRow.id.desc()).limit(keep)
+    newest = select(RUNS.c.id).order_by(RUNS.c.created_at.desc(), RUNS.c.id.desc()).limit(keep)
     kept = set(session.scalars(newest))
-    older = select(RunRow.id).where(RunRow.created_at < before).order_by(RunRow.created_at)
+    older = select(RUNS.c.id).where(RUNS.c.created_at < before).order_by(RUNS.c.created_at)
     return [run_id for run_id in session.scalars(older) if run_id not in kept]
 
 
@@ -303,7 +303,7 @@ def unfit_rows_in_one_line(archive: object) -> Iterator[None]:
 
 def require_absent(session: Session, run_id: str, archived: int) -> None:
     one_at_a_time(session)
-    if session.get(RunRow, run_id) is not None:
+    if run_row(session, run_id) is not None:
         stored = size_of(session, run_id).verdicts
         if stored < archived:  # deleting it was interrupted, say
             raise StoreError(
@@ -315,7 +315,7 @@ def require_absent(session: Session, run_id: str, archived: int) -> None:
 
 def require_own_name(session: Session, run_id: str) -> None:
     """Refuse a submitted run whose name stands for another run by now."""
-    run = session.get(RunRow, run_id)
+    run = run_row(session, run_id)
     if run is None:
         raise StoreError(f"the archive has another run than {run_id}: nothing was changed")
     try:

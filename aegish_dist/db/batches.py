@@ -20,7 +20,7 @@ from aegish_dist.core.run import BatchState, RunPause
 from aegish_dist.core.text import clean_text
 from aegish_dist.core.verdict import Usage
 from aegish_dist.db.engine import statement
-from aegish_dist.db.tables import AdvisoryLock, BatchRow, RunModelRow, RunRow
+from aegish_dist.db.tables import BATCHES, RUN_MODELS, RUNS, AdvisoryLock
 from aegish_dist.errors import BatchTakenError
 
 STREAM_ROWS = 5000
@@ -45,21 +45,21 @@ def plans_alone(session: Session, run_model_id: int) -> bool:
     if not session.scalar(select(key)):
         return False
     open_now = (
-        select(RunModelRow.open)
-        .join(RunRow, RunRow.id == RunModelRow.run_id)
-        .where(RunModelRow.id == run_model_id, RunRow.held.is_(None))
+        select(RUN_MODELS.c.open)
+        .join(RUNS, RUNS.c.id == RUN_MODELS.c.run_id)
+        .where(RUN_MODELS.c.id == run_model_id, RUNS.c.held.is_(None))
     )
     return bool(session.scalar(open_now))
 
 
 def has_batches(session: Session, run_model_id: int) -> bool:
-    batch = select(BatchRow.id).where(BatchRow.run_model_id == run_model_id)
+    batch = select(BATCHES.c.id).where(BATCHES.c.run_model_id == run_model_id)
     return session.scalar(batch.limit(1)) is not None
 
 
 def has_open_batches(session: Session, run_model_id: int) -> bool:
-    open_ = BatchRow.state != BatchState.ENDED.value
-    batch = select(BatchRow.id).where(BatchRow.run_model_id == run_model_id, open_)
+    open_ = BATCHES.c.state != BatchState.ENDED.value
+    batch = select(BATCHES.c.id).where(BATCHES.c.run_model_id == run_model_id, open_)
     return session.scalar(batch.limit(1)) is not None
 
 
@@ -95,14 +95,14 @@ def save_batch(
     Args:
         expected_usd: Expected cost; None when a price is unknown.
     """
-    planned = insert(BatchRow).values(
+    planned = insert(BATCHES).values(
         run_model_id=run_model_id,
         token=token,
         state=BatchState.PLANNED.value,
         requests=len(items),
         expected_usd=expected_usd,
     )
-    batch_id = session.execute(planned.returning(BatchRow.id)).scalar_one()
+    batch_id: int = session.execute(planned.returning(BATCHES.c.id)).scalar_one()
     session.execute(_PUT, {"batch": batch_id, **_columns(items)})
     return batch_id
 
@@ -187,7 +187,7 @@ def usage_of_answers(session: Session, run_id: str, model: str) -> Usage | None:
         None while there are fewer than `FEWEST_ANSWERS` answers with tokens.
     """
     key = session.scalar(
-        select(RunModelRow.id).where(RunModelRow.run_id == run_id, RunModelRow.model == model)
+        select(RUN_MODELS.c.id).where(RUN_MODELS.c.run_id == run_id, RUN_MODELS.c.model == model)
     )
     row = session.execute(_USAGE, {"model": key, "limit": MOST_ANSWERS}).one()
     if row.answers < FEWEST_ANSWERS:
@@ -322,8 +322,8 @@ def renew_lease(session: Session, batch_id: int, worker: str, lease_s: float) ->
 
 def write(session: Session, batch: TakenBatch, worker: str, /, **values: object) -> None:
     changed = session.connection().execute(
-        update(BatchRow)
-        .where(BatchRow.id == batch.id, BatchRow.worker == worker, BatchRow.state != "ended")
+        update(BATCHES)
+        .where(BATCHES.c.id == batch.id, BATCHES.c.worker == worker, BATCHES.c.state != "ended")
         .values(**values)
     )
     if not changed.rowcount:
@@ -357,7 +357,7 @@ def known_names(session: Session, names: Sequence[str]) -> dict[str, bool]:
     Returns:
         By name whether it is certain: a name that was found is not until its batch has ended.
     """
-    row = BatchRow
+    row = BATCHES.c
     certain = func.bool_or(~row.adopted | (row.state == BatchState.ENDED.value))
     named = select(row.provider_name, certain).where(row.provider_name.in_(names))
     found = session.execute(named.group_by(row.provider_name))
@@ -369,9 +369,9 @@ def batches_at_providers(session: Session, run_id: str) -> int:
     known = (BatchState.CREATING, BatchState.IN_PROGRESS, BatchState.COLLECTING)
     batches = (
         select(func.count())
-        .select_from(BatchRow)
-        .join(RunModelRow, RunModelRow.id == BatchRow.run_model_id)
-        .where(RunModelRow.run_id == run_id, BatchRow.state.in_(known))
+        .select_from(BATCHES)
+        .join(RUN_MODELS, RUN_MODELS.c.id == BATCHES.c.run_model_id)
+        .where(RUN_MODELS.c.run_id == run_id, BATCHES.c.state.in_(known))
     )
     return session.scalar(batches) or 0
 

@@ -44,9 +44,9 @@ from aegish_dist.core.tally import (
 )
 from aegish_dist.db.engine import CountingStatement, counting_statement, statement
 from aegish_dist.db.overlays import ChangedSample, OverlayInRun
-from aegish_dist.db.tables import RunModelRow, SnapshotMetricRow, SnapshotRow, finding_of
+from aegish_dist.db.tables import RUN_MODELS, SNAPSHOT_METRICS, SNAPSHOTS, finding_of
 
-_NUMBERS = [each.name for each in SnapshotMetricRow.__table__.c if not each.primary_key]
+_NUMBERS = [each.name for each in SNAPSHOT_METRICS.c if not each.primary_key]
 _ANY_RETRY = statement("any_retry")
 _SETTINGS = statement("settings_for_counting")
 
@@ -65,7 +65,7 @@ class PerModel(Struct, frozen=True):
     @classmethod
     def of(cls, session: Session, run: Run) -> "PerModel":
         rows = session.execute(
-            select(RunModelRow.model, RunModelRow.id).where(RunModelRow.run_id == run.run_id)
+            select(RUN_MODELS.c.model, RUN_MODELS.c.id).where(RUN_MODELS.c.run_id == run.run_id)
         )
         retried = session.scalar(_ANY_RETRY, {"run": run.run_id})
         return cls(run, {row.model: row.id for row in rows}, bool(retried))
@@ -372,7 +372,7 @@ def save_snapshot(
     Args:
         **fields: The other fields of `Snapshot` but `snapshot_id`, `created_at` and `scoring…`.
     """
-    row = SnapshotRow(
+    added = insert(SNAPSHOTS).values(
         scoring=opinion.rule.name,
         scoring_version=opinion.rule.version,
         opinion=record_of(opinion),
@@ -380,12 +380,10 @@ def save_snapshot(
         pair_p=[[*pair, p] for pair, p in pair_p.items()],
         **fields,
     )
-    session.add(row)
-    session.flush()
-    session.refresh(row)
+    row = session.execute(added.returning(SNAPSHOTS)).one()
     rows = list(_metric_rows(row.id, fields["document"]))
     if rows:
-        session.execute(insert(SnapshotMetricRow), rows)
+        session.execute(insert(SNAPSHOT_METRICS), rows)
     return _to_snapshot(row)
 
 
@@ -424,22 +422,22 @@ def find_snapshot(
         made_under: Parts of `Opinion.provenance`: only with these names, versions and
             fingerprints; None for any.
     """
-    statement = select(SnapshotRow).where(SnapshotRow.run_id == run_id)
+    wanted = select(SNAPSHOTS).where(SNAPSHOTS.c.run_id == run_id)
     if snapshot_id is not None:
-        statement = statement.where(SnapshotRow.id == snapshot_id)
+        wanted = wanted.where(SNAPSHOTS.c.id == snapshot_id)
     if made_under is not None:
-        statement = statement.where(SnapshotRow.opinion.contains(made_under))
-    row = session.scalar(statement.order_by(SnapshotRow.id.desc()).limit(1))
+        wanted = wanted.where(SNAPSHOTS.c.opinion.contains(made_under))
+    row = session.execute(wanted.order_by(SNAPSHOTS.c.id.desc()).limit(1)).one_or_none()
     return None if row is None else _to_snapshot(row)
 
 
 def load_snapshot(session: Session, snapshot_id: int) -> Snapshot | None:
     """Return a snapshot of any run; None when there is none of that number."""
-    row = session.get(SnapshotRow, snapshot_id)
+    row = session.execute(select(SNAPSHOTS).where(SNAPSHOTS.c.id == snapshot_id)).one_or_none()
     return None if row is None else _to_snapshot(row)
 
 
-def _to_snapshot(row: SnapshotRow) -> Snapshot:
+def _to_snapshot(row: Row[Any]) -> Snapshot:
     return Snapshot(
         snapshot_id=row.id,
         run_id=row.run_id,

@@ -21,7 +21,7 @@ from aegish_dist.core.status import CallWait, FailedCalls, Waiting
 from aegish_dist.core.text import clean_text
 from aegish_dist.db.engine import statement
 from aegish_dist.db.schema import head
-from aegish_dist.db.tables import WorkerRow
+from aegish_dist.db.tables import WORKERS
 
 ALIVE_S = 10
 """A worker reports every second, or every third while it holds nothing; one silent so long does not
@@ -111,7 +111,7 @@ def report_worker(
         _entry((run_id, calls.model), failed=_failed_fields(calls))
         for run_id, calls in failed[:MOST_KINDS]
     ]
-    statement = insert(WorkerRow).values(
+    statement = insert(WORKERS).values(
         name=name, in_flight=entries, seen_at=func.now(), about=null() if about is None else about
     )
     new = statement.excluded
@@ -179,17 +179,15 @@ def _failed_calls_of(entry: Mapping[str, Any]) -> FailedCalls:
 def forget_worker(session: Session, name: str) -> None:
     """Remove a worker that ends, and those that ended without saying so."""
     silent = func.now() - func.make_interval(0, 0, 0, 0, 0, 0, FORGET_S)
-    session.execute(
-        delete(WorkerRow).where((WorkerRow.name == name) | (WorkerRow.seen_at < silent))
-    )
+    session.execute(delete(WORKERS).where((WORKERS.c.name == name) | (WORKERS.c.seen_at < silent)))
 
 
 def living_fleet(session: Session) -> Fleet:
     recent = func.now() - func.make_interval(0, 0, 0, 0, 0, 0, ALIVE_S)
-    age_s = func.extract("epoch", func.now() - WorkerRow.seen_at)
+    age_s = func.extract("epoch", func.now() - WORKERS.c.seen_at)
     reports = session.execute(
-        select(WorkerRow.in_flight, WorkerRow.about, age_s.label("age_s")).where(
-            WorkerRow.seen_at > recent
+        select(WORKERS.c.in_flight, WORKERS.c.about, age_s.label("age_s")).where(
+            WORKERS.c.seen_at > recent
         )
     ).all()
     held: Counter[ModelKey] = Counter()
@@ -398,7 +396,7 @@ def items_under_way(
     recent = func.now() - func.make_interval(0, 0, 0, 0, 0, 0, ALIVE_S)
     earliest = since + REPORT_AGE
     items = 0
-    for row in session.scalars(select(WorkerRow).where(WorkerRow.seen_at > recent)):
+    for row in session.execute(select(WORKERS).where(WORKERS.c.seen_at > recent)):
         if row.seen_at < earliest:
             return None
         items += sum(

@@ -28,14 +28,14 @@ from aegish_dist.core.verdict import Item
 from aegish_dist.db.engine import statement
 from aegish_dist.db.runs import load_run, save_models
 from aegish_dist.db.tables import (
+    AGGREGATIONS,
+    RETRIES,
+    RUN_DATASETS,
+    RUN_MODELS,
+    RUNS,
+    SAMPLES,
+    VERDICTS,
     AdvisoryLock,
-    AggregationRow,
-    RetryRow,
-    RunDatasetRow,
-    RunModelRow,
-    RunRow,
-    SampleRow,
-    VerdictRow,
     outcome_number,
 )
 from aegish_dist.errors import StoreError
@@ -85,9 +85,9 @@ def take_due(session: Session, lost_after_s: float = LOST_AFTER_S) -> Sequence[i
 def unfinished(session: Session, run_id: str) -> Sequence[int]:
     """Return the keys of a run's aggregations that are not finished, oldest first."""
     return session.scalars(
-        select(AggregationRow.id)
-        .where(AggregationRow.run_id == run_id, AggregationRow.finished_at.is_(None))
-        .order_by(AggregationRow.id)
+        select(AGGREGATIONS.c.id)
+        .where(AGGREGATIONS.c.run_id == run_id, AGGREGATIONS.c.finished_at.is_(None))
+        .order_by(AGGREGATIONS.c.id)
     ).all()
 
 
@@ -117,10 +117,9 @@ def finish(
     Args:
         problem: Why it made none, one line without a key; None when it did.
     """
-    row = AggregationRow
     session.execute(
-        update(row)
-        .where(row.id == key, row.finished_at.is_(None))
+        update(AGGREGATIONS)
+        .where(AGGREGATIONS.c.id == key, AGGREGATIONS.c.finished_at.is_(None))
         .values(
             finished_at=func.now(),
             snapshot_ids=list(snapshot_ids) or None,
@@ -207,19 +206,19 @@ def open_queues(session: Session) -> dict[str, OpenModel]:
 
     Workers should listen to those of runs that are not held.
     """
-    spec = RunModelRow.spec
+    spec = RUN_MODELS.c.spec
     rows = session.execute(
         select(
-            RunModelRow.queue,
-            RunModelRow.run_id,
-            RunModelRow.model,
+            RUN_MODELS.c.queue,
+            RUN_MODELS.c.run_id,
+            RUN_MODELS.c.model,
             spec["wire"].astext.label("wire"),
             spec["base_url"].astext.label("base_url"),
             spec["key_variable"].astext.label("key_variable"),
-            RunRow.held.is_not(None).label("held"),
+            RUNS.c.held.is_not(None).label("held"),
         )
-        .join(RunRow, RunRow.id == RunModelRow.run_id)
-        .where(RunModelRow.open)
+        .join(RUNS, RUNS.c.id == RUN_MODELS.c.run_id)
+        .where(RUN_MODELS.c.open)
     )
     return {
         row.queue: OpenModel(
@@ -261,7 +260,7 @@ class FinishedModels:
         session.execute(_IN_ORDER_OF_KEYS)
         opened = session.execute(_OPEN).all()
         self._answered = {model.id: self._answered.get(model.id, 0) for model in opened}
-        last = session.scalar(select(func.max(SampleRow.key))) or 0
+        last = session.scalar(select(func.max(SAMPLES.c.key))) or 0
         deadline = time.monotonic() + self._search_s
         misses = {
             model.id: self._misses_one(session, model, last, deadline)
@@ -314,10 +313,10 @@ def extent_of(session: Session, run: Run) -> Extent:
     Raises:
         StoreError: It was extended, held or deleted since.
     """
-    locked = select(RunRow.id).where(RunRow.id == run.run_id).with_for_update(key_share=True)
+    locked = select(RUNS.c.id).where(RUNS.c.id == run.run_id).with_for_update(key_share=True)
     if session.scalar(locked) is None or load_run(session, run.run_id) != run:
         raise StoreError(f"run {run.run_id} was changed by another command meanwhile: try again")
-    datasets = select(RunDatasetRow.dataset_id).where(RunDatasetRow.run_id == run.run_id)
+    datasets = select(RUN_DATASETS.c.dataset_id).where(RUN_DATASETS.c.run_id == run.run_id)
     return Extent(
         tuple(spec.id for spec in run.models), tuple(session.scalars(datasets)), run.epochs
     )
@@ -339,10 +338,10 @@ def save_extension(
         session: Transaction of the caller, which `extent_of` locked the run in.
         in_batches: Whether the new models are asked in batches, where their providers take them.
     """
-    session.execute(update(RunRow).where(RunRow.id == run_id).values(epochs=epochs))
+    session.execute(update(RUNS).where(RUNS.c.id == run_id).values(epochs=epochs))
     if dataset_ids:
         added = [{"run_id": run_id, "dataset_id": key} for key in dataset_ids]
-        session.execute(insert(RunDatasetRow), added)
+        session.execute(insert(RUN_DATASETS), added)
     if models:
         after_s = 0.0 if in_batches else None
         save_models(session, run_id, models, queues, batch_after_s=after_s)
@@ -369,12 +368,12 @@ def save_retry(
     Returns:
         The retry; None when no verdict ended so, or all that did are planned again already.
     """
-    session.execute(select(RunRow.id).where(RunRow.id == run_id).with_for_update(key_share=True))
-    retries = select(func.max(RetryRow.generation)).where(RetryRow.run_id == run_id)
+    session.execute(select(RUNS.c.id).where(RUNS.c.id == run_id).with_for_update(key_share=True))
+    retries = select(func.max(RETRIES.c.generation)).where(RETRIES.c.run_id == run_id)
     stored = (
-        select(func.max(VerdictRow.generation))
-        .join(RunModelRow, RunModelRow.id == VerdictRow.run_model_id)
-        .where(RunModelRow.run_id == run_id, VerdictRow.generation > 0)
+        select(func.max(VERDICTS.c.generation))
+        .join(RUN_MODELS, RUN_MODELS.c.id == VERDICTS.c.run_model_id)
+        .where(RUN_MODELS.c.run_id == run_id, VERDICTS.c.generation > 0)
     )
     generation = 1 + max(session.scalar(retries) or 0, session.scalar(stored) or 0)
     planned = session.connection().execute(
@@ -390,7 +389,7 @@ def save_retry(
         return None
     named = [outcome for outcome in Outcome if outcome in outcomes]
     session.execute(
-        insert(RetryRow).values(
+        insert(RETRIES).values(
             run_id=run_id, generation=generation, outcomes=named, items=planned.rowcount
         )
     )

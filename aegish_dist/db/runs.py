@@ -9,7 +9,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from msgspec import Struct, convert, to_builtins
-from sqlalchemy import func, insert, select, update
+from msgspec.structs import asdict
+from sqlalchemy import Row, Select, func, insert, select, update
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.model import CallParameters, ModelSpec
@@ -17,48 +18,47 @@ from aegish_dist.core.run import Prompt, Pruned, Run, RunDataset, RunPause, RunS
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.db.engine import statement
 from aegish_dist.db.tables import (
+    DATASETS,
+    PROMPTS,
+    RUN_DATASETS,
+    RUN_MODELS,
+    RUNS,
+    SAMPLES,
     AdvisoryLock,
-    DatasetRow,
-    PromptRow,
-    RunDatasetRow,
-    RunModelRow,
-    RunRow,
-    SampleRow,
 )
 from aegish_dist.errors import ConfigError, StoreError
 
 INSERT_CHUNK = 1000
+_OF_RUN_DATASET = [DATASETS.c[each] for each in RunDataset.__struct_fields__]
+_OF_PROMPT = [PROMPTS.c[each] for each in Prompt.__struct_fields__]
 
 
 def save_dataset(session: Session, dataset: Dataset, *, selectable: bool) -> int:
     """Store a dataset unless its content is there under this name already; return its key."""
     one_at_a_time(session)
-    row = session.scalar(
-        select(DatasetRow).where(
-            DatasetRow.name == dataset.name, DatasetRow.fingerprint == dataset.fingerprint
+    origin = {"source": dataset.source, "licence": dataset.licence, "selectable": selectable}
+    key: int | None = session.scalar(
+        select(DATASETS.c.id).where(
+            DATASETS.c.name == dataset.name, DATASETS.c.fingerprint == dataset.fingerprint
         )
     )
-    if row is not None and selectable:
-        # A name stands for the dataset imported last, even if that was there before.
-        row.created_at = func.clock_timestamp()
-        row.source, row.licence = dataset.source, dataset.licence
-    if row is None:
-        row = DatasetRow(
+    if key is None:
+        added = insert(DATASETS).values(
             name=dataset.name,
             fingerprint=dataset.fingerprint,
-            source=dataset.source,
-            licence=dataset.licence,
             samples=len(dataset.samples),
             malicious=sum(s.target is TrueLabel.MALICIOUS for s in dataset.samples),
-            selectable=selectable,
+            **origin,
         )
-        session.add(row)
-        session.flush()
+        key = session.execute(added.returning(DATASETS.c.id)).scalar_one()
         for start in range(0, len(dataset.samples), INSERT_CHUNK):
             chunk = dataset.samples[start : start + INSERT_CHUNK]
-            session.execute(insert(SampleRow), [_sample_row(row.id, each) for each in chunk])
-    row.selectable = row.selectable or selectable
-    return row.id
+            session.execute(insert(SAMPLES), [_sample_row(key, each) for each in chunk])
+    elif selectable:
+        # A name stands for the dataset imported last, even if that was there before.
+        renewed = update(DATASETS).where(DATASETS.c.id == key)
+        session.execute(renewed.values(created_at=func.clock_timestamp(), **origin))
+    return key
 
 
 def _sample_row(dataset_id: int, sample: Sample) -> dict[str, Any]:
@@ -80,42 +80,31 @@ def one_at_a_time(session: Session) -> None:
 
 def list_datasets(session: Session) -> list[RunDataset]:
     """Return the datasets a run may name, newest last."""
-    rows = session.scalars(
-        select(DatasetRow).where(DatasetRow.selectable).order_by(DatasetRow.created_at)
-    )
-    return [to_run_dataset(row) for row in rows]
-
-
-def to_run_dataset(row: DatasetRow) -> RunDataset:
-    return RunDataset(
-        row.name, row.fingerprint, row.samples, row.malicious, row.source, row.licence
-    )
+    selectable = select(*_OF_RUN_DATASET).where(DATASETS.c.selectable)
+    return [RunDataset(*row) for row in session.execute(selectable.order_by(DATASETS.c.created_at))]
 
 
 def load_dataset(session: Session, name: str) -> Dataset | None:
     """Return the newest dataset of that name that a run may name, None when there is none."""
-    row = session.scalar(
-        select(DatasetRow)
-        .where(DatasetRow.name == name, DatasetRow.selectable)
-        .order_by(DatasetRow.created_at.desc(), DatasetRow.id.desc())
-        .limit(1)
-    )
-    return None if row is None else _with_samples(session, row)
+    newest = DATASETS.c.created_at.desc(), DATASETS.c.id.desc()
+    found = select(DATASETS).where(DATASETS.c.name == name, DATASETS.c.selectable)
+    return _with_samples(session, found.order_by(*newest).limit(1))
 
 
 def load_run_dataset(session: Session, run_id: str, name: str) -> Dataset | None:
     """Return a dataset exactly as a run asks it; None when it asks none of that name."""
-    row = session.scalar(
-        select(DatasetRow)
-        .join(RunDatasetRow, RunDatasetRow.dataset_id == DatasetRow.id)
-        .where(RunDatasetRow.run_id == run_id, DatasetRow.name == name)
+    of_run = select(DATASETS).join(RUN_DATASETS, RUN_DATASETS.c.dataset_id == DATASETS.c.id)
+    return _with_samples(
+        session, of_run.where(RUN_DATASETS.c.run_id == run_id, DATASETS.c.name == name)
     )
-    return None if row is None else _with_samples(session, row)
 
 
-def _with_samples(session: Session, row: DatasetRow) -> Dataset:
-    samples = session.scalars(
-        select(SampleRow).where(SampleRow.dataset_id == row.id).order_by(SampleRow.key)
+def _with_samples(session: Session, wanted: Select[Any]) -> Dataset | None:
+    row = session.execute(wanted).one_or_none()
+    if row is None:
+        return None
+    samples = session.execute(
+        select(SAMPLES).where(SAMPLES.c.dataset_id == row.id).order_by(SAMPLES.c.key)
     )
     return Dataset(row.name, tuple(map(sample_of, samples)), row.source, row.licence)
 
@@ -127,7 +116,7 @@ def sample_of(row: Any) -> Sample:
 def sample_keys(session: Session, dataset_id: int) -> dict[str, int]:
     """Return the store's key of every sample of a dataset, by sample id."""
     rows = session.execute(
-        select(SampleRow.sample_id, SampleRow.key).where(SampleRow.dataset_id == dataset_id)
+        select(SAMPLES.c.sample_id, SAMPLES.c.key).where(SAMPLES.c.dataset_id == dataset_id)
     )
     return {row.sample_id: row.key for row in rows}
 
@@ -157,7 +146,7 @@ def save_run(
         queues: The queue of each model; none when nothing will be queued, as with an import.
     """
     session.execute(
-        insert(RunRow).values(
+        insert(RUNS).values(
             id=run.run_id,
             name=run.name,
             origin=run.origin,
@@ -169,7 +158,7 @@ def save_run(
         )
     )
     session.execute(
-        insert(RunDatasetRow), [{"run_id": run.run_id, "dataset_id": d} for d in dataset_ids]
+        insert(RUN_DATASETS), [{"run_id": run.run_id, "dataset_id": d} for d in dataset_ids]
     )
     save_models(session, run.run_id, run.models, queues, batch_after_s=batch_after_s)
 
@@ -190,7 +179,7 @@ def save_models(
             None: never.
     """
     session.execute(
-        insert(RunModelRow),
+        insert(RUN_MODELS),
         [
             {
                 "run_id": run_id,
@@ -205,55 +194,54 @@ def save_models(
     batched = [spec.id for spec in specs if spec.batch_share is not None]
     if batch_after_s is not None and batched:
         session.execute(
-            update(RunModelRow)
-            .where(RunModelRow.run_id == run_id, RunModelRow.model.in_(batched))
+            update(RUN_MODELS)
+            .where(RUN_MODELS.c.run_id == run_id, RUN_MODELS.c.model.in_(batched))
             .values(batch_from=func.now() + timedelta(seconds=batch_after_s))
         )
 
 
 def _save_prompt(session: Session, prompt: Prompt) -> int:
     one_at_a_time(session)
-    found = session.scalar(select(PromptRow).where(PromptRow.fingerprint == prompt.fingerprint))
-    if found is None:
-        found = PromptRow(
-            name=prompt.name,
-            fingerprint=prompt.fingerprint,
-            system=prompt.system,
-            template=prompt.template,
-        )
-        session.add(found)
-        session.flush()
-    return found.id
+    same = select(PROMPTS.c.id).where(PROMPTS.c.fingerprint == prompt.fingerprint)
+    key: int | None = session.scalar(same)
+    if key is None:
+        added = insert(PROMPTS).values(fingerprint=prompt.fingerprint, **asdict(prompt))
+        key = session.execute(added.returning(PROMPTS.c.id)).scalar_one()
+    return key
+
+
+def run_row(session: Session, run_id: str) -> Row[Any] | None:
+    return session.execute(select(RUNS).where(RUNS.c.id == run_id)).one_or_none()
 
 
 def load_run(session: Session, run_id: str) -> Run:
-    row = session.get(RunRow, run_id)
+    row = run_row(session, run_id)
     if row is None:
         raise StoreError(f"run {run_id} was deleted by another command")
-    datasets = session.scalars(
-        select(DatasetRow)
-        .join(RunDatasetRow, RunDatasetRow.dataset_id == DatasetRow.id)
-        .where(RunDatasetRow.run_id == run_id)
-        .order_by(DatasetRow.name)
+    datasets = session.execute(
+        select(DATASETS.c.id, *_OF_RUN_DATASET)
+        .join(RUN_DATASETS, RUN_DATASETS.c.dataset_id == DATASETS.c.id)
+        .where(RUN_DATASETS.c.run_id == run_id)
+        .order_by(DATASETS.c.name)
     ).all()
     models = session.execute(
-        select(RunModelRow.spec, RunModelRow.datasets, RunModelRow.batch_from)
-        .where(RunModelRow.run_id == run_id)
-        .order_by(RunModelRow.model)
+        select(RUN_MODELS.c.spec, RUN_MODELS.c.datasets, RUN_MODELS.c.batch_from)
+        .where(RUN_MODELS.c.run_id == run_id)
+        .order_by(RUN_MODELS.c.model)
     ).all()
     specs = [convert(model.spec, ModelSpec) for model in models]
     names = {dataset.id: dataset.name for dataset in datasets}
-    prompt = None if row.prompt_id is None else session.get_one(PromptRow, row.prompt_id)
+    prompt = session.execute(select(*_OF_PROMPT).where(PROMPTS.c.id == row.prompt_id)).one_or_none()
     return Run(
         run_id=row.id,
         created_at=row.created_at,
         name=row.name,
         origin=row.origin,
         package_version=row.package_version,
-        prompt=None if prompt is None else _prompt(prompt),
+        prompt=None if prompt is None else Prompt(*prompt),
         parameters=None if row.parameters is None else convert(row.parameters, CallParameters),
         epochs=row.epochs,
-        datasets=tuple(map(to_run_dataset, datasets)),
+        datasets=tuple(RunDataset(*dataset[1:]) for dataset in datasets),
         models=tuple(specs),
         datasets_by_model={
             spec.id: frozenset(names[key] for key in model.datasets if key in names)
@@ -271,10 +259,6 @@ def load_run(session: Session, run_id: str) -> Run:
     )
 
 
-def _prompt(row: PromptRow) -> Prompt:
-    return Prompt(row.name, row.system, row.template)
-
-
 def load_assignment(session: Session, run_id: str, model: str) -> Assignment | None:
     """Return a model of a run as a worker needs it.
 
@@ -282,22 +266,24 @@ def load_assignment(session: Session, run_id: str, model: str) -> Assignment | N
         None when the run has no such model, or was imported.
     """
     row = session.execute(
-        select(RunModelRow.spec, RunRow.parameters, PromptRow)
-        .join(RunRow, RunRow.id == RunModelRow.run_id)
-        .join(PromptRow, PromptRow.id == RunRow.prompt_id)
-        .where(RunModelRow.run_id == run_id, RunModelRow.model == model)
+        select(RUN_MODELS.c.spec, RUNS.c.parameters, *_OF_PROMPT)
+        .join(RUNS, RUNS.c.id == RUN_MODELS.c.run_id)
+        .join(PROMPTS, PROMPTS.c.id == RUNS.c.prompt_id)
+        .where(RUN_MODELS.c.run_id == run_id, RUN_MODELS.c.model == model)
     ).one_or_none()
     if row is None:
         return None
-    parameters = convert(row.parameters, CallParameters)
-    return Assignment(convert(row.spec, ModelSpec), _prompt(row.PromptRow), parameters)
+    spec, parameters, *prompt = row
+    return Assignment(
+        convert(spec, ModelSpec), Prompt(*prompt), convert(parameters, CallParameters)
+    )
 
 
 def load_parameters(session: Session, run_ids: Sequence[str]) -> list[CallParameters | None]:
     """Return the parameters of runs, in their order; None for one that is gone or imported."""
     found = session.execute(
-        select(RunRow.id, RunRow.parameters).where(
-            RunRow.id.in_(run_ids), RunRow.parameters.is_not(None)
+        select(RUNS.c.id, RUNS.c.parameters).where(
+            RUNS.c.id.in_(run_ids), RUNS.c.parameters.is_not(None)
         )
     )
     parameters = {row.id: convert(row.parameters, CallParameters) for row in found}
@@ -305,7 +291,7 @@ def load_parameters(session: Session, run_ids: Sequence[str]) -> list[CallParame
 
 
 def save_parameters(session: Session, run_id: str, parameters: CallParameters) -> None:
-    changed = update(RunRow).where(RunRow.id == run_id)
+    changed = update(RUNS).where(RUNS.c.id == run_id)
     session.execute(changed.values(parameters=to_builtins(parameters)))
 
 
@@ -324,21 +310,23 @@ def resolve_run_id(session: Session, text: str) -> str:
     They are tried in this order; a name counts only as a whole.
     """
     if text == LATEST:
-        newest = session.scalar(select(RunRow.id).order_by(RunRow.created_at.desc()).limit(1))
+        newest: str | None = session.scalar(
+            select(RUNS.c.id).order_by(RUNS.c.created_at.desc()).limit(1)
+        )
         if newest is None:
             raise StoreError("there is no run yet: start one with `aegish-dist submit`")
         return newest
     for meaning in (
-        RunRow.id == text,
-        RunRow.name == text,
-        RunRow.id.startswith(text, autoescape=True),
+        RUNS.c.id == text,
+        RUNS.c.name == text,
+        RUNS.c.id.startswith(text, autoescape=True),
     ):
-        found = session.scalars(select(RunRow.id).where(meaning).order_by(RunRow.id).limit(4)).all()
+        found = session.scalars(select(RUNS.c.id).where(meaning).order_by(RUNS.c.id).limit(4)).all()
         if len(found) > 1 and text:
             named = ", ".join(found[:3]) + (", ..." if len(found) > 3 else "")
             raise StoreError(f"run '{text}' is ambiguous: it could be {named}")
         if found and text:
-            return found[0]
+            return str(found[0])
     raise StoreError(f"no run '{text}': `aegish-dist runs` lists them")
 
 
@@ -356,8 +344,8 @@ def require_free_name(session: Session, name: str, run_id: str | None = None) ->
     if not name:
         return
     one_at_a_time(session)
-    taken = (RunRow.name == name) | (RunRow.id == name)
-    holder = session.scalar(select(RunRow.id).where(taken, RunRow.id != (run_id or "")).limit(1))
+    taken = (RUNS.c.name == name) | (RUNS.c.id == name)
+    holder = session.scalar(select(RUNS.c.id).where(taken, RUNS.c.id != (run_id or "")).limit(1))
     if holder is not None:
         raise ConfigError(f"run {holder} has the name '{name}' already: choose another one")
 
@@ -369,7 +357,7 @@ def rename_run(session: Session, run_id: str, name: str) -> None:
         name: The new name; empty to have none.
     """
     require_free_name(session, name, run_id)
-    session.execute(update(RunRow).where(RunRow.id == run_id).values(name=name))
+    session.execute(update(RUNS).where(RUNS.c.id == run_id).values(name=name))
 
 
 def hold(session: Session, run_id: str, reason: RunPause) -> RunPause | None:
@@ -380,25 +368,25 @@ def hold(session: Session, run_id: str, reason: RunPause) -> RunPause | None:
     Returns:
         Why it was held before; None: it was not.
     """
-    before = session.scalar(select(RunRow.held).where(RunRow.id == run_id).with_for_update())
+    before = session.scalar(select(RUNS.c.held).where(RUNS.c.id == run_id).with_for_update())
     if before is None or (before == RunPause.PAUSED.value and reason is not RunPause.PAUSED):
-        session.execute(update(RunRow).where(RunRow.id == run_id).values(held=reason.value))
+        session.execute(update(RUNS).where(RUNS.c.id == run_id).values(held=reason.value))
     return None if before is None else RunPause(before)
 
 
 def release(session: Session, run_id: str) -> None:
     """Have workers ask what a held run lacks."""
-    session.execute(update(RunRow).where(RunRow.id == run_id).values(held=None))
+    session.execute(update(RUNS).where(RUNS.c.id == run_id).values(held=None))
 
 
 def held_among(session: Session, run_ids: Collection[str]) -> frozenset[str]:
-    held = select(RunRow.id).where(RunRow.id.in_(run_ids), RunRow.held.is_not(None))
+    held = select(RUNS.c.id).where(RUNS.c.id.in_(run_ids), RUNS.c.held.is_not(None))
     return frozenset(session.scalars(held))
 
 
 def batched_among(session: Session, run_ids: Collection[str]) -> frozenset[tuple[str, str]]:
     """Return the models of some runs that are asked in batches now, by run id and model."""
-    model = RunModelRow
+    model = RUN_MODELS.c
     rows = session.execute(
         select(model.run_id, model.model).where(
             model.run_id.in_(run_ids), model.batch_from <= func.now()

@@ -35,8 +35,8 @@ from aegish_dist.db.counting import PerModel, prepare_counting
 from aegish_dist.db.engine import driver_connection, fragment, statement
 from aegish_dist.db.runs import sample_of
 from aegish_dist.db.tables import (
-    DatasetRow,
-    RunDatasetRow,
+    DATASETS,
+    RUN_DATASETS,
     error_class_of,
     finding_of,
     outcome_number,
@@ -144,10 +144,10 @@ def sample_ranges(
         datasets: Names of those to read; all when empty.
     """
     found = session.execute(
-        select(DatasetRow.name, DatasetRow.id)
-        .join(RunDatasetRow, RunDatasetRow.dataset_id == DatasetRow.id)
-        .where(RunDatasetRow.run_id == run_id)
-        .order_by(DatasetRow.name)
+        select(DATASETS.c.name, DATASETS.c.id)
+        .join(RUN_DATASETS, RUN_DATASETS.c.dataset_id == DATASETS.c.id)
+        .where(RUN_DATASETS.c.run_id == run_id)
+        .order_by(DATASETS.c.name)
     )
     width = 1
     for name, dataset_id in found.all():

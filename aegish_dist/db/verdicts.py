@@ -25,14 +25,14 @@ from aegish_dist.db.engine import connection_errors_in_one_line, driver_connecti
 from aegish_dist.db.runs import one_at_a_time, sample_keys, save_models
 from aegish_dist.db.tables import (
     COLUMNS,
+    DATASETS,
     ERROR_COLUMNS,
     KEY_COLUMNS,
-    DatasetRow,
-    RunDatasetRow,
-    RunModelRow,
-    RunRow,
+    RUN_DATASETS,
+    RUN_MODELS,
+    RUNS,
+    VERDICTS,
     VerdictKey,
-    VerdictRow,
     error_row,
     verdict_row,
 )
@@ -42,7 +42,7 @@ STREAM_ROWS = 50
 
 _LOOK_UP = statement("look_up_items")
 _WRITE_READINGS = statement("write_readings")
-_VERDICTS = VerdictRow.__table__.c
+_VERDICTS = VERDICTS.c
 
 
 def _insert_json(table: str, columns: Sequence[str]) -> str:
@@ -105,7 +105,7 @@ def look_up(session: Session, items: Sequence[Item]) -> list[LookUp | None]:
 def has_answers(session: Session, run_model_id: int) -> bool:
     """Return whether any call to a model of a run has been answered, in whatever generation."""
     answered = exists().where(
-        VerdictRow.run_model_id == run_model_id, VerdictRow.error_class.is_(None)
+        VERDICTS.c.run_model_id == run_model_id, VERDICTS.c.error_class.is_(None)
     )
     return bool(session.scalar(select(answered)))
 
@@ -299,7 +299,7 @@ class RunImport:
         self._models: dict[str, int] = {}
         self._datasets: dict[str, _Dataset] = {}
         session.execute(
-            insert(RunRow).values(
+            insert(RUNS).values(
                 id=run.run_id, name=run.name, origin=run.origin,
                 package_version=run.package_version, epochs=run.epochs, created_at=run.created_at,
             )
@@ -341,8 +341,8 @@ class RunImport:
         if model not in self._models:
             spec = ModelSpec(model, WireFormat.IMPORTED, model)
             save_models(self._session, self._run_id, [spec], queues=())
-            where = (RunModelRow.run_id == self._run_id, RunModelRow.model == model)
-            self._models[model] = self._session.scalars(select(RunModelRow.id).where(*where)).one()
+            where = (RUN_MODELS.c.run_id == self._run_id, RUN_MODELS.c.model == model)
+            self._models[model] = self._session.scalars(select(RUN_MODELS.c.id).where(*where)).one()
         return self._models[model]
 
     def _sample_keys(self, items: Sequence[NamedSample]) -> list[int]:
@@ -365,35 +365,34 @@ class RunImport:
         for name, dataset in self._datasets.items():
             stored_id = self._find(name, prints[name])
             if dataset.keys == dataset.stored:
-                self._session.execute(delete(DatasetRow).where(DatasetRow.id == dataset.id))
+                self._session.execute(delete(DATASETS).where(DATASETS.c.id == dataset.id))
                 dataset.id = dataset.stored_id or dataset.id
             elif stored_id is not None or not dataset.stored.keys().isdisjoint(dataset.keys):
                 raise OtherDatasetError(prints)
             else:
                 values = {"samples": len(dataset.keys), "malicious": dataset.malicious}
-                completed = update(DatasetRow).where(DatasetRow.id == dataset.id)
+                completed = update(DATASETS).where(DATASETS.c.id == dataset.id)
                 self._session.execute(completed.values(fingerprint=prints[name], **values))
         rows = [{"run_id": self._run_id, "dataset_id": d.id} for d in self._datasets.values()]
-        self._session.execute(insert(RunDatasetRow), rows)
+        self._session.execute(insert(RUN_DATASETS), rows)
         self._session.execute(_SET_DATASETS, {"run": self._run_id})
-        self._session.execute(update(RunRow).where(RunRow.id == self._run_id).values(epochs=epochs))
+        self._session.execute(update(RUNS).where(RUNS.c.id == self._run_id).values(epochs=epochs))
         self._session.execute(
-            update(RunModelRow)
-            .where(RunModelRow.run_id == self._run_id, RunModelRow.model.in_(self._simulated))
-            .values(spec=RunModelRow.spec.concat({"simulated": True}))
+            update(RUN_MODELS)
+            .where(RUN_MODELS.c.run_id == self._run_id, RUN_MODELS.c.model.in_(self._simulated))
+            .values(spec=RUN_MODELS.c.spec.concat({"simulated": True}))
         )
 
     def _dataset(self, name: str) -> _Dataset:
         if name not in self._datasets:
             stored_id = self._find(name, None if self._known is None else self._known[name])
             stored = {} if stored_id is None else sample_keys(self._session, stored_id)
-            row = DatasetRow(
+            added = insert(DATASETS).values(
                 name=name, fingerprint=self._run_id, source="imported verdicts", licence="",
                 samples=0, malicious=0, selectable=False,
             )  # fmt: skip
-            self._session.add(row)
-            self._session.flush()
-            self._datasets[name] = _Dataset(row.id, stored_id, stored)
+            key = self._session.scalars(added.returning(DATASETS.c.id)).one()
+            self._datasets[name] = _Dataset(key, stored_id, stored)
         return self._datasets[name]
 
     def _find(self, name: str, fingerprint: str | None) -> int | None:
@@ -401,10 +400,10 @@ class RunImport:
 
         Until the import ends it cannot be deleted, nor samples of it.
         """
-        found = select(DatasetRow.id).where(DatasetRow.name == name)
+        found = select(DATASETS.c.id).where(DATASETS.c.name == name)
         if fingerprint is not None:
-            found = found.where(DatasetRow.fingerprint == fingerprint)
-        newest = found.order_by(DatasetRow.id.desc()).limit(1)
+            found = found.where(DATASETS.c.fingerprint == fingerprint)
+        newest = found.order_by(DATASETS.c.id.desc()).limit(1)
         return self._session.scalar(newest.with_for_update(read=True, key_share=True))
 
     def _add(self, dataset: _Dataset, samples: Mapping[str, Sample]) -> None:

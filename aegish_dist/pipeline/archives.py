@@ -22,7 +22,7 @@ from typing import Annotated, Literal
 
 import msgspec
 from msgspec.structs import replace
-from sqlalchemy import Engine
+from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
 from aegish_dist import __version__
@@ -31,9 +31,9 @@ from aegish_dist.db import archive
 from aegish_dist.db.archive import TABLES
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.fleet import living_fleet
-from aegish_dist.db.runs import hold, load_run
+from aegish_dist.db.runs import hold, load_run, run_row
 from aegish_dist.db.schema import head
-from aegish_dist.db.tables import RunRow
+from aegish_dist.db.tables import RUNS
 from aegish_dist.db.verdicts import settle
 from aegish_dist.errors import ConfigError, DatasetError, OutputError, StoreError
 from aegish_dist.files import replacing, sync_folder
@@ -359,18 +359,18 @@ def restore_run(engine: Engine, folder: Path, observer: Observer = SILENT) -> Re
     completions = None
     with archive.unfit_rows_in_one_line(folder), transaction(engine) as session:
         archive.prepare(session)
-        run = session.get(RunRow, run_id)
+        run = run_row(session, run_id)
         if run is not None and run.pruned_completions:
             for table in ("run_models", "samples", "verdicts"):
                 _stage(session, folder, table, manifest)
             completions = archive.put_completions_back(session, run_id)
             verdicts = 0
-            session.expire_all()
         else:
             archive.require_absent(session, run_id, verdicts)
             _add(session, folder, manifest, observer)
-        row = session.get_one(RunRow, run_id)
-        result = Restored(run_id, row.name, verdicts, completions, row.pruned_completions)
+        stored = select(RUNS.c.name, RUNS.c.pruned_completions).where(RUNS.c.id == run_id)
+        name, pruned = session.execute(stored).one()
+        result = Restored(run_id, name, verdicts, completions, pruned)
     settle(engine, verdicts)
     return result
 

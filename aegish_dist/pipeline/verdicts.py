@@ -26,7 +26,7 @@ from aegish_dist.db.counting import PerModel, load_snapshot
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.failures import failures_by_time
 from aegish_dist.db.runs import load_run
-from aegish_dist.db.tables import DatasetRow, SampleRow, VerdictKey
+from aegish_dist.db.tables import DATASETS, SAMPLES, VerdictKey
 from aegish_dist.db.verdict_reader import (
     FoundSample,
     SqlScoring,
@@ -308,9 +308,9 @@ def _changed(
 ) -> Iterator[ChangedVerdict]:
     turned = [each for each in differing if each[0].reading.outcome is not each[1].outcome]
     named = session.execute(
-        select(SampleRow.key, DatasetRow.name, SampleRow.command)
-        .join(DatasetRow, DatasetRow.id == SampleRow.dataset_id)
-        .where(SampleRow.key.in_([stored.key.sample_key for stored, _ in turned]))
+        select(SAMPLES.c.key, DATASETS.c.name, SAMPLES.c.command)
+        .join(DATASETS, DATASETS.c.id == SAMPLES.c.dataset_id)
+        .where(SAMPLES.c.key.in_([stored.key.sample_key for stored, _ in turned]))
     )
     samples = {key: (dataset, command) for key, dataset, command in named}
     for stored, now in turned:

@@ -8,7 +8,7 @@ import redis
 from sqlalchemy import func, select, text
 
 from aegish_dist.broker.messages import AGGREGATION_QUEUE
-from aegish_dist.db.tables import AggregationRow, SnapshotRow
+from aegish_dist.db.tables import AGGREGATIONS, SNAPSHOTS
 from tests.cluster import DEADLINE_S, Cluster, aegish_dist, run, run_json
 from tests.services import wait_until
 
@@ -22,7 +22,7 @@ SOON_S = 5.0
 def snapshots(cluster: Cluster) -> int:
     """Count the snapshots of all runs."""
     with cluster.engine.connect() as connection:
-        return connection.scalar(select(func.count()).select_from(SnapshotRow)) or 0
+        return connection.scalar(select(func.count()).select_from(SNAPSHOTS)) or 0
 
 
 def wait_until_aggregated(cluster: Cluster, run_id: str) -> None:
@@ -154,7 +154,7 @@ def test_a_message_that_is_lost(cluster: Cluster, redis_url: str) -> None:
 
     assert snapshots(cluster) == 1
     with cluster.engine.connect() as connection:
-        assert connection.scalar(select(func.count()).select_from(AggregationRow)) == 1
+        assert connection.scalar(select(func.count()).select_from(AGGREGATIONS)) == 1
 
 
 def test_an_aggregator_takes_no_models(cluster: Cluster) -> None:

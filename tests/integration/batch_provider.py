@@ -25,7 +25,7 @@ from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.core.verdict import Completion, Item, Usage
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.runs import hold
-from aegish_dist.db.tables import RunModelRow
+from aegish_dist.db.tables import RUN_MODELS
 from aegish_dist.errors import ProviderError
 from aegish_dist.models import CatalogCredentials
 from aegish_dist.pipeline.batches.keeper import BatchKeeper
@@ -227,5 +227,5 @@ def a_bench(engine: Engine, samples: int, *, pace: BatchPace = PACE, **provider:
     """Store a run about so many samples; its provider differs in what is given."""
     stored_run(engine, run_id=RUN, models=(MODEL,), datasets=(commands(samples),))
     with transaction(engine) as session:
-        session.execute(update(RunModelRow).values(batch_from=func.now() - timedelta(minutes=1)))
+        session.execute(update(RUN_MODELS).values(batch_from=func.now() - timedelta(minutes=1)))
     return Bench(engine, FakeProvider(**provider), pace=pace)

@@ -23,7 +23,7 @@ from aegish_dist.core.verdict import Completion, Item, Usage, Verdict
 from aegish_dist.db.counting import count_models
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.runs import load_run, sample_keys, save_dataset, save_run
-from aegish_dist.db.tables import Base, RunModelRow, VerdictKey
+from aegish_dist.db.tables import METADATA, RUN_MODELS, VerdictKey
 from aegish_dist.db.verdicts import insert_verdicts
 from aegish_dist.pipeline.datasets import describe
 from aegish_dist.pipeline.verdict_files import import_verdicts
@@ -129,7 +129,7 @@ def store(
         ids = [save_dataset(session, dataset, selectable=False) for dataset in datasets]
         save_run(session, run, ids, queues, batch_after_s=batch_after_s)
         rows = session.execute(
-            select(RunModelRow.model, RunModelRow.id).where(RunModelRow.run_id == run.run_id)
+            select(RUN_MODELS.c.model, RUN_MODELS.c.id).where(RUN_MODELS.c.run_id == run.run_id)
         )
         keys = [sample_keys(session, dataset_id) for dataset_id in ids]
         return StoredRun(
@@ -200,6 +200,6 @@ def row_counts(engine: Engine) -> dict[str, int]:
     with Session(engine) as session:
         counts = {
             name: session.scalar(select(func.count()).select_from(table)) or 0
-            for name, table in Base.metadata.tables.items()
+            for name, table in METADATA.tables.items()
         }
     return {name: rows for name, rows in counts.items() if rows}

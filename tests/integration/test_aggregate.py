@@ -17,7 +17,7 @@ from aegish_dist.core.parsing import PARSER_VERSION, judge
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES
 from aegish_dist.core.verdict import Completion
 from aegish_dist.db.counting import find_snapshot
-from aegish_dist.db.tables import SnapshotMetricRow, VerdictKey, VerdictRow
+from aegish_dist.db.tables import SNAPSHOT_METRICS, VERDICTS, VerdictKey
 from aegish_dist.db.verdicts import insert_verdicts
 from aegish_dist.errors import OpinionError, ReportError
 from aegish_dist.pipeline.aggregate import aggregate, current_snapshot, snapshot_numbered
@@ -177,7 +177,7 @@ def test_the_metric_rows_are_those_of_the_document(engine: Engine, run_id: str) 
     with Session(engine) as session:
         rows = {
             (row.model, row.metric, row.category): {name: getattr(row, name) for name in NUMBERS}
-            for row in session.scalars(select(SnapshotMetricRow))
+            for row in session.execute(select(SNAPSHOT_METRICS))
         }
 
     expected = {
@@ -211,7 +211,7 @@ def test_a_run_without_verdicts_has_nothing_to_aggregate(engine: Engine) -> None
 
 def answer_again(engine: Engine, text: str) -> None:
     with Session(engine) as session, session.begin():
-        row = session.scalars(select(VerdictRow).limit(1)).one()
+        row = session.execute(select(VERDICTS).limit(1)).one()
         key = VerdictKey(row.run_model_id, row.sample_key, row.epoch, row.generation + 1)
         insert_verdicts(session, [(key, judge(Completion(text)))])
 

@@ -23,7 +23,7 @@ from aegish_dist.db.missing import (
     take_due,
     unfinished,
 )
-from aegish_dist.db.tables import AggregationRow, RunRow
+from aegish_dist.db.tables import AGGREGATIONS, RUNS
 from aegish_dist.errors import StoreAwayError
 from aegish_dist.pipeline import aggregation_jobs
 from aegish_dist.pipeline.aggregation_jobs import aggregate_here, carry_out
@@ -66,7 +66,7 @@ def close(engine: Engine) -> None:
 
 
 def completions(engine: Engine) -> list[str | None]:
-    return rows(engine, AggregationRow.completion)
+    return rows(engine, AGGREGATIONS.c.completion)
 
 
 def snapshots(engine: Engine) -> int:
@@ -82,13 +82,13 @@ def request(engine: Engine, stored: StoredRun, scoring: str = DEFAULT_RULE.name)
     """Write an aggregation as if the run was complete; return its key."""
     values = {"run_id": stored.run_id, "completion": "6/0", "scoring": scoring}
     with transaction(engine) as session:
-        asked = insert(AggregationRow).values(values).returning(AggregationRow.id)
-        return session.execute(asked).scalar_one()
+        asked = insert(AGGREGATIONS).values(values).returning(AGGREGATIONS.c.id)
+        return int(session.execute(asked).scalar_one())
 
 
 def rows(engine: Engine, column: Any) -> list[Any]:
     with Session(engine) as session:
-        return list(session.scalars(select(column).order_by(AggregationRow.id)))
+        return list(session.scalars(select(column).order_by(AGGREGATIONS.c.id)))
 
 
 def raising(error: Exception) -> Callable[..., None]:
@@ -125,7 +125,7 @@ def test_a_run_is_aggregated_once_per_completion(
 def test_a_run_that_is_extended_completes_again(engine: Engine, stored: StoredRun) -> None:
     complete(engine, stored)
     with transaction(engine) as session:
-        session.execute(update(RunRow).values(epochs=2))
+        session.execute(update(RUNS).values(epochs=2))
         open_models(session, stored.run_id)
         answer(session, stored, dict.fromkeys(stored.items(epoch=2), BLOCKED))
     close(engine)
@@ -147,11 +147,11 @@ def test_a_held_run_completes_with_its_last_verdict(
     engine: Engine, stored: StoredRun, held: str, models: Sequence[str], found: object
 ) -> None:
     with transaction(engine) as session:
-        session.execute(update(RunRow).values(held=held))
+        session.execute(update(RUNS).values(held=held))
     complete(engine, stored, *models)
 
     with Session(engine) as session:
-        assert (completions(engine), session.scalars(select(RunRow.held)).one()) == found
+        assert (completions(engine), session.scalars(select(RUNS.c.held)).one()) == found
 
 
 def test_only_the_models_that_are_named_are_looked_at(engine: Engine, stored: StoredRun) -> None:
@@ -222,7 +222,7 @@ def test_an_aggregation_is_made_once(engine: Engine, stored: StoredRun) -> None:
     assert snapshots(engine) == 1
     status = run_status(engine, stored.run_id)
     assert (status.snapshot_id, status.aggregation_problem) == (
-        rows(engine, AggregationRow.snapshot_ids)[0][0],
+        rows(engine, AGGREGATIONS.c.snapshot_ids)[0][0],
         None,
     )
     with transaction(engine) as session:
@@ -240,7 +240,7 @@ def test_a_worker_that_is_killed_leaves_nothing_behind(
         patch.setattr(aggregation_jobs, "finish", raising(StoreAwayError("lost")))
         with pytest.raises(StoreAwayError):
             carry_out(engine, key)
-    assert (snapshots(engine), rows(engine, AggregationRow.finished_at)) == (0, [None])
+    assert (snapshots(engine), rows(engine, AGGREGATIONS.c.finished_at)) == (0, [None])
 
     carry_out(engine, key)
     assert snapshots(engine) == 1
@@ -288,7 +288,7 @@ def test_a_database_that_refuses_snapshots(engine: Engine, stored: StoredRun) ->
         carry_out(engine, key)
 
     assert len(logs) == 1
-    assert "IntegrityError" in rows(engine, AggregationRow.problem)[0]
+    assert "IntegrityError" in rows(engine, AGGREGATIONS.c.problem)[0]
 
 
 def test_the_snapshot_of_an_earlier_plan(engine: Engine, run: Run, stored: StoredRun) -> None:
@@ -315,4 +315,4 @@ def test_a_run_in_one_process_is_aggregated_at_its_end(
     aggregate_here(engine, run)
     aggregate_here(engine, run)
     assert snapshots(engine) == 1
-    assert all(isinstance(at, datetime) for at in rows(engine, AggregationRow.finished_at))
+    assert all(isinstance(at, datetime) for at in rows(engine, AGGREGATIONS.c.finished_at))

@@ -16,7 +16,7 @@ from aegish_dist.core.parsing import judge
 from aegish_dist.core.verdict import CallError, Completion
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.missing import save_retry
-from aegish_dist.db.tables import Base
+from aegish_dist.db.tables import METADATA
 from aegish_dist.pipeline import archives
 from tests.integration.command_line import CommandLine
 from tests.integration.stored_runs import (
@@ -61,7 +61,7 @@ def contents(engine: Engine) -> dict[str, list[Any]]:
             table: list(
                 connection.scalars(text(f"SELECT to_jsonb(t)::text FROM {table} AS t ORDER BY 1"))
             )
-            for table in Base.metadata.tables
+            for table in METADATA.tables
         }
 
 
@@ -104,7 +104,7 @@ def test_into_a_store_that_gave_the_keys_away(
     lines = ("verdicts", "export", "--run-id", FIRST, "-o")
     aegish.ok(*lines, tmp_path / "before.jsonl")
     aegish.ok("runs", "archive", FIRST, "--to", tmp_path)
-    execute(stored, f"TRUNCATE {', '.join(Base.metadata.tables)} RESTART IDENTITY CASCADE")
+    execute(stored, f"TRUNCATE {', '.join(METADATA.tables)} RESTART IDENTITY CASCADE")
     stored_run(stored, BLOCKED, run_id=SECOND, name="other")
     aegish.ok("aggregate", "--run-id", SECOND)
 

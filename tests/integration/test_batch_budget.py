@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from sqlalchemy import Engine, insert, select
+from sqlalchemy import Engine, insert, select, update
 from sqlalchemy.orm import Session
 
 from aegish_dist import api
@@ -20,7 +20,7 @@ from aegish_dist.db.batches import batch_totals
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.fleet import report_worker
 from aegish_dist.db.runs import load_run
-from aegish_dist.db.tables import BatchedItemRow, BatchRow, RunModelRow, SampleRow
+from aegish_dist.db.tables import BATCHED_ITEMS, BATCHES, RUN_MODELS, SAMPLES
 from aegish_dist.pipeline.batches.budget import batch_budget, committed_usd, has_money_left
 from aegish_dist.pipeline.plan import Request, plan_extension
 from aegish_dist.pipeline.runs import load_submitted_run
@@ -48,7 +48,7 @@ MANY = Dataset("many", tuple(Sample(f"ls {n}", TrueLabel.HARMLESS) for n in rang
 def a_capped_run(session: Session, **caps: Any) -> tuple[Run, StoredRun]:
     run = a_run(models=MODELS, datasets=[MANY], parameters=CallParameters(**caps))
     stored = store(session, run, [MANY])
-    session.query(RunModelRow).update({"batch_from": run.created_at})
+    session.execute(update(RUN_MODELS).values(batch_from=run.created_at))
     return run, stored
 
 
@@ -56,7 +56,7 @@ def add_batches(session: Session, run_model_id: int, *batches: dict[str, Any]) -
     for number, values in enumerate(batches):
         token = f"{run_model_id:08}{number:08}"
         row = {"state": "in_progress", "requests": 1, "token": token, **values}
-        session.execute(insert(BatchRow).values(run_model_id=run_model_id, **row))
+        session.execute(insert(BATCHES).values(run_model_id=run_model_id, **row))
 
 
 def answers(session: Session, stored: StoredRun, outputs: Sequence[int], usd: str = "0") -> None:
@@ -149,7 +149,7 @@ def test_batches_add_up_by_model(session: Session) -> None:
     states = {BatchState.PLANNED: 1, BatchState.IN_PROGRESS: 1, BatchState.ENDED: 2}
     assert found.states == states
 
-    session.query(BatchRow).update({"state": "ended"})
+    session.execute(update(BATCHES).values(state="ended"))
     assert batch_totals(session, run.run_id)["test/a"].problem == "newest of all"
 
 
@@ -159,7 +159,9 @@ def test_which_models_are_asked_in_batches(session: Session) -> None:
     found = batch_totals(session, RUN)
     assert set(found) == {"test/a"}
     assert found["test/a"].starts_in_s == 7200
-    stored = session.scalar(select(RunModelRow.batch_from).where(RunModelRow.model == "test/live"))
+    stored = session.scalar(
+        select(RUN_MODELS.c.batch_from).where(RUN_MODELS.c.model == "test/live")
+    )
     assert stored is None
 
 
@@ -177,7 +179,7 @@ def batched(engine: Engine) -> Engine:
 
 def add(engine: Engine, *batches: dict[str, Any]) -> None:
     with transaction(engine) as session:
-        add_batches(session, session.scalars(select(RunModelRow.id)).one(), *batches)
+        add_batches(session, session.scalars(select(RUN_MODELS.c.id)).one(), *batches)
 
 
 def a_worker(engine: Engine, **report: Any) -> None:
@@ -230,10 +232,10 @@ def test_items_given_up_by_batches_wait_for_calls(batched: Engine) -> None:
     """When all that is missing is asked live, workers that hold none of it do not move the run."""
     a_worker(batched)
     with transaction(batched) as session:
-        key = session.scalars(select(RunModelRow.id)).one()
+        key = session.scalars(select(RUN_MODELS.c.id)).one()
         about = {"run_model_id": key, "epoch": 1, "generation": 0, "live": True}
-        rows = [about | {"sample_key": key} for key in session.scalars(select(SampleRow.key))]
-        session.execute(insert(BatchedItemRow), rows)
+        rows = [about | {"sample_key": key} for key in session.scalars(select(SAMPLES.c.key))]
+        session.execute(insert(BATCHED_ITEMS), rows)
     assert len(rows) == len(COMMANDS.samples)
     assert model_of(batched).state is State.WAITING
 

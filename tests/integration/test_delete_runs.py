@@ -21,7 +21,7 @@ from aegish_dist.db.engine import transaction
 from aegish_dist.db.fleet import report_worker
 from aegish_dist.db.missing import save_retry
 from aegish_dist.db.runs import hold, save_dataset
-from aegish_dist.db.tables import AggregationRow
+from aegish_dist.db.tables import AGGREGATIONS
 from aegish_dist.errors import StoreAwayError, StoreError
 from aegish_dist.pipeline import aggregation_jobs, archives
 from aegish_dist.pipeline.aggregate import aggregate
@@ -152,7 +152,7 @@ def test_a_run_that_is_being_aggregated(
     """The deletion waits for it; it is tried again, and there is no deadlock and no snapshot."""
     with transaction(stored) as session:
         values = {"run_id": FIRST, "completion": "1/0", "scoring": DEFAULT_RULE.name}
-        asked = insert(AggregationRow).values(values).returning(AggregationRow.id)
+        asked = insert(AGGREGATIONS).values(values).returning(AGGREGATIONS.c.id)
         key = session.execute(asked).scalar_one()
     begun = Event()
 

@@ -23,7 +23,7 @@ from aegish_dist.core.verdict import Recording
 from aegish_dist.db import verdict_reader, verdicts
 from aegish_dist.db.missing import missing_items, open_queues
 from aegish_dist.db.runs import list_datasets, load_run, one_at_a_time
-from aegish_dist.db.tables import RunModelRow, SampleRow, VerdictRow
+from aegish_dist.db.tables import RUN_MODELS, SAMPLES, VERDICTS
 from aegish_dist.db.verdicts import RunImport
 from aegish_dist.errors import ConfigError, DatasetError, StoreError
 from aegish_dist.interchange.verdict_files import read_recordings
@@ -475,10 +475,10 @@ def test_a_lost_connection_is_one_line(
 def sample_keys(engine: Engine, run_id: str) -> dict[str, int]:
     with Session(engine) as session:
         rows = session.execute(
-            select(SampleRow.command, SampleRow.key)
-            .join(VerdictRow, VerdictRow.sample_key == SampleRow.key)
-            .join(RunModelRow, RunModelRow.id == VerdictRow.run_model_id)
-            .where(RunModelRow.run_id == run_id)
+            select(SAMPLES.c.command, SAMPLES.c.key)
+            .join(VERDICTS, VERDICTS.c.sample_key == SAMPLES.c.key)
+            .join(RUN_MODELS, RUN_MODELS.c.id == VERDICTS.c.run_model_id)
+            .where(RUN_MODELS.c.run_id == run_id)
         )
         return {row.command: row.key for row in rows}
 

@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.db.missing import FinishedModels, open_models, open_queues, save_retry
-from aegish_dist.db.tables import AdvisoryLock, VerdictRow
+from aegish_dist.db.tables import VERDICTS, AdvisoryLock
 from aegish_dist.pipeline.control import plan_retry
 from tests.integration.stored_runs import BLOCKED, COMMANDS, TAR, StoredRun, a_run, answer, store
 from tests.integration.test_look_up_cost import entries_read, without_statistics
@@ -85,7 +85,7 @@ def test_verdicts_that_were_deleted_are_missing_again(session: Session) -> None:
     models.close(session)
     assert open_queues(session) == {}
 
-    session.execute(delete(VerdictRow).where(VerdictRow.sample_key == stored.item(TAR).sample_key))
+    session.execute(delete(VERDICTS).where(VERDICTS.c.sample_key == stored.item(TAR).sample_key))
     open_models(session, stored.run_id)
     models.close(session)
     models.close(session)

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.scoring import RULES
-from aegish_dist.db.tables import RunModelRow, VerdictRow
+from aegish_dist.db.tables import RUN_MODELS, VERDICTS
 from aegish_dist.pipeline.aggregate import aggregate
 from aegish_dist.pipeline.compare import compare_models
 from aegish_dist.pipeline.verdict_files import import_verdicts
@@ -57,9 +57,9 @@ def test_one_changed_model_is_ranked_as_all_counted_again(engine: Engine, tmp_pa
     assert {each[1] for each in groups(first.document).values()} == {1, 2}
 
     with Session(engine) as session, session.begin():
-        key = session.scalar(select(RunModelRow.id).where(RunModelRow.model == "lab/d"))
+        key = session.scalar(select(RUN_MODELS.c.id).where(RUN_MODELS.c.model == "lab/d"))
         session.execute(
-            delete(VerdictRow).where(VerdictRow.run_model_id == key, VerdictRow.code != 31)
+            delete(VERDICTS).where(VERDICTS.c.run_model_id == key, VERDICTS.c.code != 31)
         )
     one_changed = aggregate(engine, run, [Opinion()])[0].document
     assert one_changed == aggregate(engine, run, [Opinion()], recount=True)[0].document

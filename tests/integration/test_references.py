@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.core.verdict import Item
 from aegish_dist.db.runs import save_dataset
-from aegish_dist.db.tables import DatasetRow, RunModelRow, RunRow, SampleRow, VerdictRow
+from aegish_dist.db.tables import DATASETS, RUN_MODELS, RUNS, SAMPLES, VERDICTS
 from tests.integration.stored_runs import BLOCKED, COMMANDS, TAR, StoredRun, a_run, answer, store
 from tests.services import wait_until
 
@@ -28,8 +28,8 @@ def orphans(engine: Engine) -> int:
     with Session(engine) as session:
         return session.scalar(
             select(func.count())
-            .select_from(VerdictRow)
-            .where(~select(RunModelRow.id).where(RunModelRow.id == VerdictRow.run_model_id).exists())
+            .select_from(VERDICTS)
+            .where(~select(RUN_MODELS.c.id).where(RUN_MODELS.c.id == VERDICTS.c.run_model_id).exists())
         ) or 0  # fmt: skip
 
 
@@ -60,7 +60,7 @@ class Elsewhere(threading.Thread):
 
 
 def delete_run(session: Session) -> None:
-    session.execute(delete(RunRow))
+    session.execute(delete(RUNS))
 
 
 def test_a_run_that_is_deleted_while_a_verdict_arrives_takes_it_along(engine: Engine) -> None:
@@ -89,7 +89,7 @@ def test_a_sample_that_a_run_asks_cannot_be_deleted(engine: Engine) -> None:
 
     refused = r"fk_verdicts_sample_key|fk_run_datasets"
 
-    for rows in (SampleRow, DatasetRow):
+    for rows in (SAMPLES, DATASETS):
         with Session(engine) as session, pytest.raises(IntegrityError, match=refused):
             session.execute(delete(rows))
 
@@ -97,6 +97,6 @@ def test_a_sample_that_a_run_asks_cannot_be_deleted(engine: Engine) -> None:
 def test_a_dataset_that_no_run_asks_can_be_deleted(engine: Engine) -> None:
     with Session(engine) as session, session.begin():
         save_dataset(session, COMMANDS, selectable=True)
-        session.execute(delete(DatasetRow))
+        session.execute(delete(DATASETS))
 
-        assert session.scalars(select(SampleRow)).all() == []
+        assert session.scalars(select(SAMPLES)).all() == []

@@ -14,7 +14,7 @@ from aegish_dist.core.status import State, retry_command
 from aegish_dist.core.verdict import Completion, Item, Verdict
 from aegish_dist.db.failures import model_progress
 from aegish_dist.db.missing import FinishedModels, Retry, missing_items, save_retry
-from aegish_dist.db.tables import RetryRow, RunModelRow
+from aegish_dist.db.tables import RETRIES, RUN_MODELS
 from aegish_dist.db.verdicts import look_up
 from aegish_dist.errors import ConfigError, StoreError
 from aegish_dist.pipeline.control import outcomes_named, plan_retry
@@ -72,8 +72,8 @@ def test_a_retry_plans_what_ended_so_and_nothing_else(session: Session) -> None:
 
     assert found == Retry(generation=1, items=1)
     assert missing(session, stored) == {not_asked, again(stored.item(TAR))}
-    row = session.scalars(select(RetryRow)).one()
-    assert (row.outcomes, row.items) == (["API_ERROR"], 1)
+    row = session.execute(select(RETRIES.c.outcomes, RETRIES.c["items"])).one()
+    assert tuple(row) == (["API_ERROR"], 1)
 
 
 def test_items_of_one_retry_can_be_asked_for_alone(session: Session) -> None:
@@ -155,7 +155,7 @@ def test_a_model_is_served_until_its_retry_is_answered(session: Session) -> None
     """Workers go on listening while a retried item lacks its verdict, and then stop."""
     stored = stored_run(session, REFUSED)
     save_retry(session, stored.run_id, API_ERROR, ["test/a"])
-    is_open = select(RunModelRow.open)
+    is_open = select(RUN_MODELS.c.open)
 
     FinishedModels().close(session)
     assert session.scalars(is_open).one()

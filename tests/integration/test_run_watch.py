@@ -13,7 +13,7 @@ from aegish_dist.core.run import RunPause
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.missing import open_models
 from aegish_dist.db.runs import hold
-from aegish_dist.db.tables import RunModelRow
+from aegish_dist.db.tables import RUN_MODELS
 from tests.integration.stored_runs import a_run, store
 from tests.services import queue_application
 from workers import run_watch
@@ -73,7 +73,7 @@ def test_a_run_and_its_pause_are_heard_of(told: SimpleQueue[Any], engine: Engine
         run = store(session, a_run(RUN))
         open_models(session, RUN)
         queues = set(
-            session.scalars(update(RunModelRow).values(open=True).returning(RunModelRow.queue))
+            session.scalars(update(RUN_MODELS).values(open=True).returning(RUN_MODELS.c.queue))
         )
     looks_until(told, lambda wanted, held: queues <= wanted | held)
 
@@ -82,5 +82,5 @@ def test_a_run_and_its_pause_are_heard_of(told: SimpleQueue[Any], engine: Engine
     looks_until(told, lambda wanted, held: queues <= held)
 
     with transaction(engine) as session:
-        session.execute(update(RunModelRow).values(open=False))
+        session.execute(update(RUN_MODELS).values(open=False))
     looks_until(told, lambda wanted, held: not queues & (wanted | held))

@@ -6,14 +6,14 @@ from contextlib import contextmanager
 
 import pytest
 from msgspec.structs import replace
-from sqlalchemy import Engine, event, select, text
+from sqlalchemy import Engine, event, select, text, update
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.opinion import Opinion, Snapshot
 from aegish_dist.core.parsing import PARSER_VERSION, judge
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES
 from aegish_dist.core.verdict import Completion, Timing, Verdict
-from aegish_dist.db.tables import RunRow, SnapshotRow
+from aegish_dist.db.tables import RUNS, SNAPSHOTS
 from aegish_dist.pipeline.aggregate import aggregate, current_snapshot
 from tests.integration.stored_runs import (
     ALLOWED,
@@ -151,11 +151,11 @@ def test_a_snapshot_from_before_local_hashes_is_counted_again(
     """It identifies verdicts by their contents alone; counted again, they give the same numbers."""
     (first,) = aggregate(engine, stored.run_id, [Opinion()])
     with Session(engine) as session, session.begin():
-        (row,) = session.scalars(select(SnapshotRow)).all()
-        row.identities = {
+        identities = {
             model: {name: value for name, value in each.items() if name != "local_hash"}
-            for model, each in row.identities.items()
+            for model, each in session.scalars(select(SNAPSHOTS.c.identities)).one().items()
         }
+        session.execute(update(SNAPSHOTS).values(identities=identities))
     with statements(engine) as sent:
         (second,) = aggregate(engine, stored.run_id, [Opinion()])
 
@@ -168,7 +168,7 @@ def test_a_longer_plan_is_noticed(engine: Engine, stored: StoredRun) -> None:
     """Coverage is of what is planned now, though no verdict is new."""
     aggregate(engine, stored.run_id, [Opinion()])
     with Session(engine) as session, session.begin():
-        session.get_one(RunRow, stored.run_id).epochs = 4
+        session.execute(update(RUNS).where(RUNS.c.id == stored.run_id).values(epochs=4))
     for snapshot in (
         current_snapshot(engine, stored.run_id, Opinion()),
         aggregate(engine, stored.run_id, [Opinion()])[0],

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from aegish_dist.core.outcome import ErrorClass, Outcome, StopKind
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.core.verdict import CallError, Completion, Recording, Timing, Usage, Verdict
-from aegish_dist.db.tables import CallErrorRow, VerdictKey, VerdictRow
+from aegish_dist.db.tables import CALL_ERRORS, VERDICTS, VerdictKey
 from aegish_dist.db.verdicts import insert_verdicts, look_up
 from tests.integration.stored_runs import (
     ALLOWED,
@@ -275,5 +275,5 @@ def test_recordings_come_with_what_they_are_about_in_a_fixed_order(session: Sess
 def test_a_verdict_is_stored_with_the_servers_time(session: Session) -> None:
     stored_run(session, {TAR: FULL})
 
-    assert session.scalar(select(VerdictRow.stored_at)) == session.scalar(select(func.now()))
-    assert session.scalar(select(func.count()).select_from(CallErrorRow)) == 2
+    assert session.scalar(select(VERDICTS.c.stored_at)) == session.scalar(select(func.now()))
+    assert session.scalar(select(func.count()).select_from(CALL_ERRORS)) == 2
