@@ -3,12 +3,11 @@
 import click
 
 from aegish_dist.cli.opinions import note_overlay, with_opinions
-from aegish_dist.cli.options import as_json, open_workspace, run_id, without_collector
+from aegish_dist.cli.options import as_json, open_run, run_id, without_collector
 from aegish_dist.cli.printing import note, say, say_json
 from aegish_dist.core.opinion import Opinion, Snapshot
 from aegish_dist.core.text import counted
 from aegish_dist.pipeline.aggregate import aggregate as aggregate_run
-from aegish_dist.pipeline.runs import find_run
 
 
 @click.command()
@@ -30,8 +29,7 @@ def aggregate(
     last snapshot are not counted again. `--scoring all` applies every named rule set, and
     `--json` then prints a list.
     """
-    workspace = open_workspace()
-    found = find_run(workspace.engine, run_id)
+    workspace, found = open_run(run_id)
     note_overlay(workspace, found, opinions[0])
     with without_collector():
         snapshots = aggregate_run(workspace.engine, found, opinions, recount=recount)

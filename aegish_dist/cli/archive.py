@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from aegish_dist.cli.options import MAX_INTEGER, Utf8, open_workspace
+from aegish_dist.cli.options import MAX_INTEGER, Utf8, open_run, open_workspace
 from aegish_dist.cli.printing import TextTable, confirmed, note, print_table, say
 from aegish_dist.cli.status_view import Shown
 from aegish_dist.core.text import counted
@@ -23,7 +23,6 @@ from aegish_dist.pipeline.archives import (
     require_unchanged,
     restore_run,
 )
-from aegish_dist.pipeline.runs import find_run
 from aegish_dist.pipeline.workspace import Workspace
 
 FOLDER = click.Path(path_type=Path, file_okay=False)
@@ -69,9 +68,7 @@ def prune(
     """
     workspace = open_workspace()
     found = old_runs(workspace.engine, parsed_age(older_than), keep)
-    for each in found:
-        if each.busy is not None:
-            note(f"left out: {each.busy}")
+    note(*(f"left out: {each.busy}" for each in found if each.busy is not None))
     runs = [each for each in found if each.busy is None]
     if not runs:
         say("no run is that old")
@@ -96,8 +93,8 @@ def delete(run: str, *, yes: bool) -> None:
     Pause or cancel a run in progress first. Its samples and prompt are deleted too, unless
     another run uses them. Imported datasets stay.
     """
-    workspace = open_workspace()
-    _delete(workspace, [_idle(look_at(workspace.engine, find_run(workspace.engine, run)))], yes=yes)
+    workspace, found = open_run(run)
+    _delete(workspace, [_idle(look_at(workspace.engine, found))], yes=yes)
 
 
 @click.command("archive")
@@ -111,11 +108,11 @@ def archive(run: str, to: Path, *, deletes: bool, yes: bool) -> None:
     An archive holds samples, prompt, verdicts, attempts, retries and snapshots. Nothing is
     deleted without --delete, and with it only the rows that the archive was compared with.
     """
-    workspace = open_workspace()
-    found = look_at(workspace.engine, find_run(workspace.engine, run))
+    workspace, run_id = open_run(run)
+    found = look_at(workspace.engine, run_id)
     if deletes:
         _idle(found)
-    place = archive_run(workspace.engine, found.run.run_id, to, Shown())
+    place = archive_run(workspace.engine, run_id, to, Shown())
     say(f"{place}: {counted(found.size.verdicts, 'verdict')}, read back and compared")
     if deletes and _agreed(_named([found]), yes=yes):
         delete_runs(workspace, [found], Shown(), [place])

@@ -1,18 +1,16 @@
 """`aegish-dist audit`: which commands and labels deserve a second look."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
 from aegish_dist.cli.opinions import with_opinion
-from aegish_dist.cli.options import Utf8, as_json, open_workspace, run_id, without_collector
-from aegish_dist.cli.printing import TextTable, note, print_table, say, say_json, say_rendered
+from aegish_dist.cli.options import Utf8, as_json, open_run, run_id, without_collector
+from aegish_dist.cli.printing import TextTable, note, print_table, say_json, say_rendered
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.text import counted
 from aegish_dist.pipeline.audit import audit_run, require_new, write_overlay
-from aegish_dist.pipeline.runs import find_run
 from aegish_dist.report.audit import audit_csv, audit_document, audit_sections
 from aegish_dist.report.layout import Section
 from aegish_dist.report.markdown import section_markdown
@@ -57,12 +55,13 @@ def audit(run_id: str, opinion: Opinion, as_json: bool, **asked: Any) -> None:
     and commands that models dispute, that all models miss, or that a model answers differently
     between epochs. No model is called.
     """
-    engine = open_workspace().engine
     path: Path | None = asked["overlay_file"]
     if path is not None:
         require_new(path)
+    workspace, run = open_run(run_id)
+    engine = workspace.engine
     with without_collector():
-        found = audit_run(engine, find_run(engine, run_id), opinion, asked["top"])
+        found = audit_run(engine, run, opinion, asked["top"])
     written = None if path is None else write_overlay(engine, found, path, asked["author"])
     if as_json:
         effect = {} if written is None else {"overlay_effect": [e.document for e in written.effect]}
@@ -73,7 +72,10 @@ def audit(run_id: str, opinion: Opinion, as_json: bool, **asked: Any) -> None:
         sections = audit_sections(found.audit)
         if written is not None and written.effect:
             sections.append(overlay_section(written.effect))
-        _SECTIONS[asked["form"]](sections)
+        if asked["form"] == "table":
+            print_table(*map(_table, sections))
+        else:
+            say_rendered("\n\n".join(map(section_markdown, sections)) + "\n")
     if written is not None:
         note(
             f"{counted(written.changes, 'change')} of labels written to {path}:"
@@ -81,17 +83,7 @@ def audit(run_id: str, opinion: Opinion, as_json: bool, **asked: Any) -> None:
         )
 
 
-def _print_markdown(sections: Sequence[Section]) -> None:
-    say_rendered("\n\n".join(map(section_markdown, sections)) + "\n")
-
-
-def _print_tables(sections: Sequence[Section]) -> None:
-    for number, section in enumerate(sections):
-        if number:
-            say("")
-        headings = [column.text for column in section.columns]
-        rows = [[f"{cell.text} {cell.detail}".strip() for cell in row] for row in section.rows]
-        print_table(TextTable(headings, rows, title=section.title, caption=section.note))
-
-
-_SECTIONS = {"table": _print_tables, "markdown": _print_markdown}
+def _table(section: Section) -> TextTable:
+    headings = [column.text for column in section.columns]
+    rows = [[f"{cell.text} {cell.detail}".strip() for cell in row] for row in section.rows]
+    return TextTable(headings, rows, title=section.title, caption=section.note)

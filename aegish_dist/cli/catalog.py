@@ -154,9 +154,8 @@ def prompts() -> None:
 @prompts.command("list")
 def list_prompts() -> None:
     """List the bundled prompts with their fingerprints."""
-    for name in bundled_prompts():
-        prompt = load_prompt(name)
-        say(f"{name:16} {prompt.fingerprint[:12]}  {prompt.template!r}")
+    prompts = ((name, load_prompt(name)) for name in bundled_prompts())
+    say(*(f"{name:16} {each.fingerprint[:12]}  {each.template!r}" for name, each in prompts))
 
 
 @prompts.command("show")
@@ -166,8 +165,7 @@ def show_prompt(name: str, cot: bool) -> None:
     """Print a prompt as models get it."""
     prompt = load_prompt(name, cot=cot)
     say_lines(prompt.system.rstrip())
-    say("")
-    say(f"--- {prompt.name} {prompt.fingerprint[:12]}, user message ---")
+    say("", f"--- {prompt.name} {prompt.fingerprint[:12]}, user message ---")
     say_lines(prompt.template)
 
 
@@ -189,8 +187,7 @@ def list_rules(as_json: bool) -> None:
             ]
         )
         return
-    for rule in RULES.values():
-        say(f"{rule.name:16} v{rule.version}  {rule.fingerprint}  {rule.description}")
+    say(*(f"{r.name:16} v{r.version}  {r.fingerprint}  {r.description}" for r in RULES.values()))
 
 
 @scoring.command("show")

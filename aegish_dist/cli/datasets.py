@@ -32,9 +32,9 @@ def list_(as_json: bool) -> None:
     found = known_datasets(open_workspace().engine)
     if as_json:
         say_json([msgspec.structs.asdict(dataset) for dataset in found])
-        return
-    numbers = ("Samples", "Malicious", "Harmless")
-    print_table(TextTable(("Dataset", "Fingerprint"), map(_row, found), numbers))
+    else:
+        numbers = ("Samples", "Malicious", "Harmless")
+        print_table(TextTable(("Dataset", "Fingerprint"), map(_row, found), numbers))
 
 
 def _row(each: RunDataset) -> tuple[str, ...]:
@@ -52,11 +52,9 @@ def show(name: str, samples: int, as_json: bool) -> None:
     summary, shown = _summary(dataset), dataset.samples[:samples]
     if as_json:
         say_json({**summary, "examples": [msgspec.to_builtins(sample) for sample in shown]})
-        return
-    for key, value in summary.items():
-        say(f"{key:12} {_inline(value)}")
-    for sample in shown:
-        say(f"{sample.target:10} {sample.category or '-':14} {sample.command}")
+    else:
+        say(*(f"{key:12} {_inline(value)}" for key, value in summary.items()))
+        say(*(f"{each.target:10} {each.category or '-':14} {each.command}" for each in shown))
 
 
 def _inline(value: object) -> str:
@@ -136,10 +134,7 @@ def validate(path: Path) -> int:
     """
     draft = read_dataset(path)
     found = draft.problems()
-    for problem in found:
-        say(
-            f"{path}, line {problem.record}, {problem.severity}: {problem.field}: {problem.message}"
-        )
+    say(*(f"{path}, line {p.record}, {p.severity}: {p.field}: {p.message}" for p in found))
     errors = sum(problem.severity is Severity.ERROR for problem in found)
     note(f"{errors} errors, {len(found) - errors} warnings")
     return 1 if errors else 0
@@ -173,10 +168,9 @@ def export(name: str, path: Path | None, form: str | None, output: Path | None) 
     if target is None or (path if form else output) is not None:
         raise click.UsageError("name a file, or a folder by --format croissant -o DIR")
     dataset = choose_dataset(open_workspace().engine, name)
+    files = ""
     if form is None:
         export_dataset(dataset, target)
-        note(f"{counted(len(dataset.samples), 'sample')} written to {target}")
-        return
-    files = publish_dataset(dataset, target)
-    samples = counted(len(dataset.samples), "sample")
-    note(f"{samples} written to {target}: {', '.join(files)}")
+    else:
+        files = f": {', '.join(publish_dataset(dataset, target))}"
+    note(f"{counted(len(dataset.samples), 'sample')} written to {target}{files}")

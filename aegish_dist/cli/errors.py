@@ -6,21 +6,19 @@ from pathlib import Path
 
 import click
 
-from aegish_dist.cli.options import MAX_INTEGER, names, open_workspace, run_id
+from aegish_dist.cli.options import MAX_INTEGER, names, open_run, run_id
 from aegish_dist.cli.printing import (
     TextTable,
     form_of,
     in_columns,
     note,
+    note_written,
     print_table,
-    say,
-    say_rendered,
+    put_out,
     to_file,
-    written,
 )
 from aegish_dist.core.failures import TimedFailures, timeline, totals
 from aegish_dist.core.text import printable_json, shortened
-from aegish_dist.pipeline.runs import find_run
 from aegish_dist.pipeline.verdicts import failure_times
 from aegish_dist.report.csv import failures_csv, failures_document
 
@@ -59,17 +57,18 @@ def errors(
     together with their verdict. The attempts of items without a verdict, such as those of a model
     that is parked from its first call on, are in the workers' log alone.
     """
-    engine = open_workspace().engine
-    found = find_run(engine, run_id)
-    rows = failure_times(engine, found, models)
+    workspace, found = open_run(run_id)
+    rows = failure_times(workspace.engine, found, models)
     form = "json" if as_json else form or form_of(output, FORMATS)
+    if output is not None or form != "table":
+        put_out([_text(form, found, rows)], output)
+    elif rows:
+        listed = rows[-limit:]
+        print_table(_summary(rows), _by_time(listed))
+        if len(listed) < len(rows):
+            note(f"{len(rows) - len(listed):,} earlier; `--limit` lists more of them, 0 all")
     if output is not None:
-        with written(output) as stream:
-            stream.write(_text(form, found, rows))
-    elif form == "table":
-        _print_tables(rows, limit)
-    else:
-        say_rendered(_text(form, found, rows))
+        note_written(output)
     if not rows:
         note("no call of the run has failed, as far as is stored")
 
@@ -82,17 +81,6 @@ def _text(form: str, run_id: str, rows: Sequence[TimedFailures]) -> str:
         return printable_json(head | failures_document(rows)) + "\n"
     tables = (_summary(rows), _by_time(rows))
     return "\n\n".join(map(in_columns, tables)) + "\n" if rows else ""
-
-
-def _print_tables(rows: Sequence[TimedFailures], limit: int) -> None:
-    if not rows:
-        return
-    print_table(_summary(rows))
-    say("")
-    shown = rows[-limit:] if limit else rows
-    print_table(_by_time(shown))
-    if len(shown) < len(rows):
-        note(f"{len(rows) - len(shown):,} earlier; `--limit` lists more of them, 0 all")
 
 
 def _summary(rows: Sequence[TimedFailures]) -> TextTable:

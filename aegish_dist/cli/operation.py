@@ -30,8 +30,7 @@ def current_() -> None:
 def check() -> int:
     """Check that the schema is the one this package needs."""
     head, differences = check_schema(open_workspace().raw_engine)
-    for difference in differences:
-        say(difference)
+    say(*differences)
     note(f"at {head}: {len(differences)} differences from the mappings")
     return 1 if differences else 0
 
@@ -105,6 +104,5 @@ def doctor(*, fleet: bool, as_json: bool) -> int:
     if as_json:
         say_json([{"what": c.part, "ok": c.ok, "detail": c.detail} for c in checks])
     else:
-        for check in checks:
-            say(f"{'ok ' if check.ok else 'BAD'}  {check.part:12} {check.detail}")
+        say(*(f"{'ok ' if c.ok else 'BAD'}  {c.part:12} {c.detail}" for c in checks))
     return 0 if all(check.ok for check in checks) else 1

@@ -73,8 +73,7 @@ def refuse_an_opinion(of: str = "--snapshot", *further: str) -> None:
 
 def note_overlay(workspace: Workspace, run_id: str, opinion: Opinion) -> None:
     """Print which part of an overlay a run does not ask; one that does not fit it is refused."""
-    for line in overlay_notes(workspace.engine, run_id, opinion):
-        note(line)
+    note(*overlay_notes(workspace.engine, run_id, opinion))
 
 
 def note_what_counts(

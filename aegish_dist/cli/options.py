@@ -190,6 +190,14 @@ def open_workspace(settings: Settings | None = None) -> Workspace:
     return click.get_current_context().with_resource(workspace)
 
 
+def open_run(run_id: str) -> tuple[Workspace, str]:
+    """Return the workspace of the environment, and the whole id of a run in its store."""
+    from aegish_dist.pipeline.runs import find_run  # noqa: PLC0415  brings the store
+
+    workspace = open_workspace()
+    return workspace, find_run(workspace.engine, run_id)
+
+
 @contextmanager
 def without_collector() -> Iterator[None]:
     """Pause the search for cycles: rows hold none, and it takes up to a third of the time."""

@@ -7,12 +7,11 @@ import click
 from msgspec.structs import asdict
 
 from aegish_dist.cli.opinions import with_opinion
-from aegish_dist.cli.options import FiniteRange, as_json, comma_list, open_workspace, run_id
+from aegish_dist.cli.options import FiniteRange, as_json, comma_list, open_run, run_id
 from aegish_dist.cli.printing import TextTable, note, print_table, say_json
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.text import counted
 from aegish_dist.pipeline.plan_repeats import PilotPlan, plan_from_pilot
-from aegish_dist.pipeline.runs import find_run
 from aegish_dist.report.numbers import format_count, format_points, format_usd
 from aegish_dist.statistics.repeats import Design
 
@@ -55,8 +54,8 @@ def plan(run_id: str, opinion: Opinion, as_json: bool, **asked: Any) -> None:
     The pilot's answers show how much commands differ and, with two or more epochs, how much the
     answers to one command differ. Its verdicts show the cost of a call. No model is called.
     """
-    engine = open_workspace().engine
-    found = plan_from_pilot(engine, find_run(engine, run_id), opinion, **asked)
+    workspace, run = open_run(run_id)
+    found = plan_from_pilot(workspace.engine, run, opinion, **asked)
     if as_json:
         say_json(_document(found))
         return
@@ -65,8 +64,7 @@ def plan(run_id: str, opinion: Opinion, as_json: bool, **asked: Any) -> None:
     print_table(
         TextTable((), rows, (*headings, "cost"), title=_title(found), caption=_caption(found))
     )
-    for line in _remarks(found):
-        note(line)
+    note(*_remarks(found))
 
 
 def _document(found: PilotPlan) -> dict[str, Any]:

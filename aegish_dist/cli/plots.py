@@ -7,13 +7,12 @@ from typing import Any
 import click
 
 from aegish_dist.cli.opinions import note_what_counts, with_opinion
-from aegish_dist.cli.options import Utf8, comma_list, open_workspace, run_id, with_snapshot
+from aegish_dist.cli.options import Utf8, comma_list, open_run, run_id, with_snapshot
 from aegish_dist.cli.printing import note, say
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.errors import OutputError, ReportError
 from aegish_dist.files import replacing
 from aegish_dist.pipeline.report import ReportPart, report_data
-from aegish_dist.pipeline.runs import find_run
 from aegish_dist.report.charts.catalogue import CHARTS, PLOT_FORMATS, converter, plot_files
 from aegish_dist.report.charts.spec import NoChart
 
@@ -37,8 +36,7 @@ def _list(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     if not wanted or context.resilient_parsing:
         return
     width = max(map(len, CHARTS))
-    for name, kind in CHARTS.items():
-        say(f"{name:<{width}}  {kind.summary}")
+    say(*(f"{name:<{width}}  {kind.summary}" for name, kind in CHARTS.items()))
     context.exit()
 
 
@@ -88,8 +86,7 @@ def plots(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) -
     """
     if set(options["forms"]) != {"vega"}:
         converter()
-    workspace = open_workspace()
-    found = find_run(workspace.engine, run_id)
+    workspace, found = open_run(run_id)
     note_what_counts(workspace, found, opinion, snapshot)
     data = report_data(
         workspace.engine,
@@ -110,8 +107,7 @@ def plots(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) -
             with replacing(folder / each.file_name) as stream:
                 stream.write(each.content)
             say(str(folder / each.file_name))
-    for each in missing:
-        note(f"no plot {each.name}: {each.reason}")
+    note(*(f"no plot {each.name}: {each.reason}" for each in missing))
 
 
 def _make_folder(folder: Path) -> None:

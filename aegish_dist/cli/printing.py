@@ -32,34 +32,35 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-def say(line: str) -> None:
-    """Print one line of a result."""
-    _print(printable(line) + "\n")
+def say(*lines: str) -> None:
+    """Print lines of a result."""
+    say_rendered("".join(f"{printable(line)}\n" for line in lines))
 
 
 def say_lines(text: str) -> None:
     """Print a result of several lines, such as a prompt."""
-    _print(printable_lines(text) + "\n")
+    say_rendered(printable_lines(text) + "\n")
 
 
 def say_json(document: Any) -> None:
     """Print one machine-readable document, in ASCII."""
-    _print(printable_json(document) + "\n")
+    say_rendered(printable_json(document) + "\n")
 
 
 def say_rendered(text: str) -> None:
     """Print what `aegish_dist.report` has made, which is printable and may hold colours."""
-    _print(text)
+    standard_output()
+    click.echo(text, nl=False)
 
 
-def note(line: str) -> bool:
-    """Print one line on standard error, and return whether it took it: no command fails by that."""
-    return note_lines(printable(line))
+def note(*lines: str) -> bool:
+    """Print lines on standard error, and return whether it took them: no command fails by that."""
+    return all(note_lines(printable(line)) for line in lines)
 
 
 def confirmed(question: str) -> bool:
     """Ask on the terminal and return whether the answer was yes."""
-    if sys.stdin is None or not (sys.stdin.isatty() and errors_are_on_terminal()):
+    if sys.stdin is None or not (sys.stdin.isatty() and on_terminal(stderr=True)):
         raise ConfigError("there is no terminal to ask on: say --yes to go on without a question")
     return click.confirm(printable(question), err=True)
 
@@ -79,8 +80,7 @@ def note_usage(error: click.ClickException) -> None:
     context = error.ctx if isinstance(error, click.UsageError) else None
     if context is not None:
         note_lines(context.get_usage())
-        note(f"Try '{context.command_path} --help' for help.")
-        note("")
+        note(f"Try '{context.command_path} --help' for help.", "")
     note(f"Error: {' '.join(error.format_message().split())}")
 
 
@@ -96,22 +96,17 @@ def prepare_output() -> None:
     stream.reconfigure(errors="backslashreplace")
 
 
-def output_is_terminal() -> bool:
-    """Return whether standard output is a terminal."""
-    return sys.stdout is not None and sys.stdout.isatty()
-
-
-def errors_are_on_terminal() -> bool:
-    """Return whether standard error is a terminal."""
-    return sys.stderr is not None and sys.stderr.isatty()
+def on_terminal(*, stderr: bool) -> bool:
+    """Return whether standard output, or standard error, is a terminal."""
+    stream = sys.stderr if stderr else sys.stdout
+    return stream is not None and stream.isatty()
 
 
 def can_redraw(*, stderr: bool) -> bool:
     """Return whether a stream is a terminal that can be drawn over, and a person looks at it."""
-    if not (errors_are_on_terminal() if stderr else output_is_terminal()):
-        return False
     watched = os.environ.get("CI", "").lower() in ("", "0", "false")
-    return watched and os.environ.get("TERM", "").lower() not in ("", "dumb", "unknown")
+    able = os.environ.get("TERM", "").lower() not in ("", "dumb", "unknown")
+    return watched and able and on_terminal(stderr=stderr)
 
 
 @contextmanager
@@ -145,11 +140,6 @@ def discard_unwritten() -> None:
             sys.stdout.flush()
     except OSError:
         _discard(sys.stdout)
-
-
-def _print(text: str) -> None:
-    standard_output()
-    click.echo(text, nl=False)
 
 
 def standard_output() -> TextIO:
@@ -210,8 +200,22 @@ def written(path: Path) -> Iterator[TextIO]:
     """Open a file for a result; a note says that it is there, unless it is a stream."""
     with replacing_text(path) as stream:
         yield stream
+    note_written(path)
+
+
+def note_written(path: Path) -> None:
     if not is_stream(path):
         note(f"written to {path}")
+
+
+def put_out(pieces: Iterable[str], output: Path | None) -> None:
+    """Print what is rendered piece by piece, or write it into a file."""
+    if output is None:
+        for piece in pieces:
+            say_rendered(piece)
+    else:
+        with replacing_text(output) as stream:
+            stream.writelines(pieces)
 
 
 @contextmanager
@@ -226,7 +230,7 @@ def shown(output: Path | None) -> Iterator[Callable[[Callable[..., str | Iterato
     if output is None:
         width = shutil.get_terminal_size((140, 40)).columns
         yield lambda draw: say_rendered(
-            "".join(_parts(draw(width=width, color=output_is_terminal())))
+            "".join(_parts(draw(width=width, color=on_terminal(stderr=False))))
         )
         return
     with written(output) as stream:
@@ -253,16 +257,14 @@ class TextTable(NamedTuple):
     """Stands below, when given."""
 
 
-def print_table(table: TextTable) -> None:
-    """Print a table on standard output."""
-    width = shutil.get_terminal_size().columns if output_is_terminal() else None
-    standard_output().write(in_columns(table, width) + "\n")
-
-
-def note_table(table: TextTable) -> None:
-    """Print a table on standard error."""
-    width = shutil.get_terminal_size().columns if errors_are_on_terminal() else None
-    note_lines(in_columns(table, width))
+def print_table(*tables: TextTable, stderr: bool = False) -> None:
+    """Print tables with a blank line between them, on standard output or standard error."""
+    width = shutil.get_terminal_size().columns if on_terminal(stderr=stderr) else None
+    text = "\n\n".join(in_columns(table, width) for table in tables)
+    if stderr:
+        note_lines(text)
+    else:
+        standard_output().write(text + "\n")
 
 
 def in_columns(table: TextTable, width: int | None = None) -> str:

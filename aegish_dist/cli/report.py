@@ -12,7 +12,7 @@ from aegish_dist.cli.options import (
     FiniteRange,
     Utf8,
     comma_list,
-    open_workspace,
+    open_run,
     run_columns,
     run_id,
     with_snapshot,
@@ -21,7 +21,6 @@ from aegish_dist.cli.options import (
 from aegish_dist.cli.printing import note, shown, to_file
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.pipeline.report import ALL_PARTS, ReportPart, report_data
-from aegish_dist.pipeline.runs import find_run
 from aegish_dist.pipeline.workspace import Workspace
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.formats import FORMATS, IN_SECTIONS, render
@@ -129,8 +128,7 @@ def report(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) 
         raise click.UsageError("--details goes with --format html")
     if options["run_columns"] and form not in IN_SECTIONS:
         raise click.UsageError(f"--run-columns is for {', '.join(IN_SECTIONS)}")
-    workspace = open_workspace()
-    found = find_run(workspace.engine, run_id)
+    workspace, found = open_run(run_id)
     note_what_counts(workspace, found, opinion, snapshot)
     with shown(options["output"]) as show:
         with without_collector():
@@ -153,8 +151,7 @@ def _draw(
     from aegish_dist.report.page import render_page  # noqa: PLC0415
 
     grid = None if options["details"] == "none" else report_grid(workspace.engine, data)
-    for line in () if grid is None else grid.notes:
-        note(line)
+    note(*(() if grid is None else grid.notes))
     return lambda **_: render_page(data, grid)
 
 
@@ -174,8 +171,7 @@ _PARTS = {"differences": ReportPart.COMPARISON, "failure-times": ReportPart.FAIL
 def _exit_code(data: ReportData, thresholds: Mapping[str, float]) -> int:
     """Note each threshold that a model does not reach."""
     found = list(missed(data.snapshot.document, thresholds))
-    for each in found:
-        note(shortfall_in_words(each))
+    note(*map(shortfall_in_words, found))
     if any(each.shortfall is Shortfall.BELOW for each in found):
         return EXIT_WORSE
     return EXIT_INCONCLUSIVE if found else 0

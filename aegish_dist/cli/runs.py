@@ -6,10 +6,10 @@ from typing import Any
 import click
 from msgspec.structs import asdict
 
-from aegish_dist.cli.options import MAX_INTEGER, Utf8, as_json, open_workspace
+from aegish_dist.cli.options import MAX_INTEGER, Utf8, as_json, open_run, open_workspace
 from aegish_dist.cli.printing import TextTable, print_table, say, say_json
 from aegish_dist.core.run import RunSummary
-from aegish_dist.pipeline.runs import find_run, recent_runs, rename
+from aegish_dist.pipeline.runs import recent_runs, rename
 
 _limit = click.option(
     "--limit",
@@ -54,10 +54,10 @@ def list_(limit: int, as_json: bool) -> None:
     found = recent_runs(open_workspace().engine, limit)
     if as_json:
         say_json([{**asdict(r), "created_at": r.created_at.isoformat()} for r in found])
-        return
-    columns = ("Run", "Created (UTC)", "Origin", "Name", "Held")
-    numbers = ("Models", "Samples", "Epochs", "Verdicts")
-    print_table(TextTable(columns, map(_row, found), numbers))
+    else:
+        columns = ("Run", "Created (UTC)", "Origin", "Name", "Held")
+        numbers = ("Models", "Samples", "Epochs", "Verdicts")
+        print_table(TextTable(columns, map(_row, found), numbers))
 
 
 def _row(run: RunSummary) -> tuple[str, ...]:
@@ -72,7 +72,6 @@ def _row(run: RunSummary) -> tuple[str, ...]:
 @click.argument("name", type=Utf8())
 def rename_(run: str, name: str) -> None:
     """Give a run another name; "" takes its name away."""
-    engine = open_workspace().engine
-    found = find_run(engine, run)
-    given = rename(engine, found, name)
+    workspace, found = open_run(run)
+    given = rename(workspace.engine, found, name)
     say(f"{found}: {given}" if given else f"{found}: no name")

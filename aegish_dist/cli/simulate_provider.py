@@ -109,10 +109,8 @@ def simulate_provider(replays: tuple[Path, ...], catalog: Path | None, **options
 
     def ready(server: SimulatorServer) -> None:
         if catalog is not None:
-            for model in write_catalog(catalog, server.url, recordings):
-                note(
-                    f"left out of the catalog: '{model}' is no model id of the form PROVIDER/MODEL"
-                )
+            out = "left out of the catalog: '{}' is no model id of the form PROVIDER/MODEL"
+            note(*map(out.format, write_catalog(catalog, server.url, recordings)))
             note(f"catalog written to {catalog}")
         note(f"simulated provider at {server.url}")
         if recordings:

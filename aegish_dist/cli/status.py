@@ -8,7 +8,7 @@ from typing import Any
 import click
 import msgspec
 
-from aegish_dist.cli.options import as_json, open_workspace, run_id
+from aegish_dist.cli.options import as_json, open_run, run_id
 from aegish_dist.cli.printing import note, say_json
 from aegish_dist.cli.status_view import (
     aggregated,
@@ -19,7 +19,6 @@ from aegish_dist.cli.status_view import (
     watched,
 )
 from aegish_dist.core.status import RunStatus
-from aegish_dist.pipeline.runs import find_run
 from aegish_dist.pipeline.status import run_status
 from aegish_dist.pipeline.status import watch as watch_run
 
@@ -30,8 +29,7 @@ from aegish_dist.pipeline.status import watch as watch_run
 @as_json
 def status(run_id: str, watch: bool, as_json: bool) -> None:
     """Show how far a run is: verdicts by model and outcome, speed, cost, time left."""
-    workspace = open_workspace()
-    found = find_run(workspace.engine, run_id)
+    workspace, found = open_run(run_id)
     current = run_status(workspace.engine, found)
     if as_json:
         say_json(_document(current))
@@ -43,8 +41,7 @@ def status(run_id: str, watch: bool, as_json: bool) -> None:
             current = watch_run(workspace.engine, current, show)
     print_status(current)
     advice = (*halted(current), *aggregated(current), *left_to_retry(current), hint(current))
-    for line in filter(None, advice):
-        note(line)
+    note(*filter(None, advice))
 
 
 def _document(current: RunStatus) -> dict[str, Any]:

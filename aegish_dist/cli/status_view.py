@@ -11,10 +11,8 @@ from contextlib import AbstractContextManager, contextmanager
 from aegish_dist.cli.printing import (
     TextTable,
     can_redraw,
-    errors_are_on_terminal,
     note,
-    note_table,
-    output_is_terminal,
+    on_terminal,
     print_table,
     terminal_console,
 )
@@ -118,8 +116,8 @@ def left_to_retry(status: RunStatus) -> Iterator[str]:
 
 def print_status(current: RunStatus, *, stderr: bool = False) -> None:
     """Print how far a run is: to a terminal what its live view shows, else a table."""
-    if not (errors_are_on_terminal() if stderr else output_is_terminal()):
-        (note_table if stderr else print_table)(_table(current))
+    if not on_terminal(stderr=stderr):
+        print_table(_table(current), stderr=stderr)
         return
     from aegish_dist.report.live_view import Canvas, Scene, draw  # noqa: PLC0415
 
@@ -250,7 +248,7 @@ class Shown(Observer):
 
     def note_table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Print a table."""
-        note_table(TextTable(columns, rows))
+        print_table(TextTable(columns, rows), stderr=True)
 
     @contextmanager
     def enqueueing(self, total: int | None = None) -> Iterator[Callable[[int], None]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,6 +17,7 @@ from aegish_dist.cli.options import (
     comma_list,
     cost_cap,
     names,
+    open_run,
     open_workspace,
     run_id,
     together,
@@ -31,7 +32,6 @@ from aegish_dist.core.run import RunPause
 from aegish_dist.core.status import RunStatus
 from aegish_dist.core.text import counted
 from aegish_dist.pipeline.plan import Request, RunPlan, takes_batches
-from aegish_dist.pipeline.runs import find_run
 from aegish_dist.pipeline.submit import Submission, extend_run, first_reports, start_run
 
 if TYPE_CHECKING:
@@ -130,9 +130,11 @@ def submit(**options: Any) -> int:
     is worked on here until it is complete; on a cluster the command returns as soon as everything
     is enqueued.
     """
+    if options["batch"] and options["batch_after"] is not None:
+        raise click.UsageError("--batch asks everything in batches: leave out --batch-after")
     workspace = open_workspace()
-    here = workspace.settings.embedded_broker
-    started = start_run(workspace, _request(options), Shown(here=here))
+    observer = Shown(here=workspace.settings.embedded_broker)
+    started = start_run(workspace, _request(options, call_parameters(options)), observer)
     run, status = started.run, started.status
     if options["as_json"]:
         say_json(
@@ -148,36 +150,24 @@ def submit(**options: Any) -> int:
     if run is None:
         return 0
     if status is not None:
-        _note_all(_after_work(run.run_id, status))
+        note(*_after_work(run.run_id, status))
         return 1 if status.missing else 0
     if (reports := first_reports(workspace, started)) is not None:
-        _note_all(halted(reports))
+        note(*halted(reports))
     note(_follow_it(run.run_id))
     return 0
 
 
-def _request(options: dict[str, Any]) -> Request:
-    if options["batch"] and options["batch_after"] is not None:
-        raise click.UsageError("--batch asks everything in batches: leave out --batch-after")
+def _request(options: dict[str, Any], parameters: CallParameters) -> Request:
+    """Return what is asked for; of `extend`, which has fewer options, with defaults."""
+    cap, cap_per_model = usd(options["max_cost"]), usd(options["max_cost_per_model"])
     return Request(
-        **_common(options, call_parameters(options)),
-        categories=options["categories"],
-        batch_after_s=0.0 if options["batch"] else options["batch_after"],
-        **{name: options[name] for name in ("limit", "prompt", "cot", "name")},
+        parameters=replace(parameters, max_cost_usd=cap, max_cost_per_model_usd=cap_per_model),
+        datasets=options["dataset"],
+        preflight=not options["skip_preflight"],
+        batch_after_s=0.0 if options.get("batch") else options.get("batch_after"),
+        **{each: options[each] for each in Request.__struct_fields__ if each in options},
     )
-
-
-def _common(options: dict[str, Any], parameters: CallParameters) -> dict[str, Any]:
-    """Return the fields of a request that `submit` and `extend` have options for."""
-    return {
-        "parameters": replace(
-            parameters,
-            max_cost_usd=usd(options["max_cost"]),
-            max_cost_per_model_usd=usd(options["max_cost_per_model"]),
-        ),
-        "preflight": not options["skip_preflight"],
-        "datasets": options["dataset"],
-    } | {name: options[name] for name in ("models", "epochs", "keys_on_workers", "dry_run", "wait")}
 
 
 def _after_work(run_id: str, status: RunStatus) -> Iterator[str]:
@@ -200,11 +190,6 @@ def _after_work(run_id: str, status: RunStatus) -> Iterator[str]:
 
 def _follow_it(run_id: str) -> str:
     return f"follow it with: aegish-dist status --run-id {run_id} --watch"
-
-
-def _note_all(lines: Iterable[str]) -> None:
-    for line in lines:
-        note(line)
 
 
 def _asked_document(asked: Submission) -> dict[str, Any]:
@@ -247,7 +232,11 @@ Examples:
 @run_id()
 @names("--models", "ID[,ID...]", "Models to ask as well.")
 @click.option("--epochs", type=click.IntRange(1, 1000), help="Ask every sample this often, in all.")
-@names("--dataset", "NAME", "Datasets to ask as well, repeatable; NAME@RUN takes one of a run.")
+@names(
+    "--dataset",
+    "NAME",
+    "Datasets to ask as well, repeatable; NAME@RUN takes one of a run.",
+)
 @raised_caps
 @with_checks
 def extend(**options: Any) -> int:
@@ -259,9 +248,8 @@ def extend(**options: Any) -> int:
     """
     if not (options["models"] or options["epochs"] or options["dataset"]):
         raise click.UsageError("say what to add: --models, --epochs or --dataset")
-    workspace = open_workspace()
-    found = find_run(workspace.engine, options["run_id"])
-    request = Request(**_common(options, CallParameters()))
+    workspace, found = open_run(options["run_id"])
+    request = _request(options, CallParameters())
     here = workspace.settings.embedded_broker
     extended = extend_run(workspace, found, request, Shown(here=here))
     stored, status, calls = extended.run is not None, extended.status, extended.estimate.calls
@@ -278,7 +266,7 @@ def extend(**options: Any) -> int:
     else:
         say(f"{found}: {calls:,} items {'' if stored else 'would be '}added")
     if extended.waited and status is not None:
-        _note_all((*halted(status), *left_to_retry(status)))
+        note(*halted(status), *left_to_retry(status))
         return 1 if status.missing else 0
     if stored:
         note(_follow_it(found))
@@ -313,8 +301,7 @@ def cancel(run_id: str, as_json: bool) -> None:
 def _hold(run_id: str, reason: RunPause, *, as_json: bool) -> None:
     from aegish_dist.pipeline.control import hold_run  # noqa: PLC0415  a dry run needs none of it
 
-    workspace = open_workspace()
-    found = find_run(workspace.engine, run_id)
+    workspace, found = open_run(run_id)
     outcome = hold_run(workspace, found, reason, Shown())
     before, held, status = outcome.held_before, outcome.held, outcome.status
     if as_json:
@@ -347,8 +334,7 @@ def resume(
     """
     from aegish_dist.pipeline.control import resume_run  # noqa: PLC0415
 
-    workspace = open_workspace()
-    found = find_run(workspace.engine, run_id)
+    workspace, found = open_run(run_id)
     caps = usd(max_cost), usd(max_cost_per_model)
     resumed = resume_run(workspace, found, *caps, Shown(here=workspace.settings.embedded_broker))
     status, here = resumed.status, resumed.waited
@@ -356,12 +342,11 @@ def resume(
     missing = status.missing if enqueued is None else enqueued
     if as_json:
         say_json({"run_id": found, "enqueued": enqueued, "missing": missing})
-    elif enqueued is not None:
-        say(f"{found}: {counted(enqueued, 'item')} enqueued")
     else:
-        say(f"{found}: {counted(missing, 'verdict')} missing")
+        number = counted(missing, "verdict" if here else "item")
+        say(f"{found}: {number} {'missing' if here else 'enqueued'}")
     reasons = (*halted(status), *aggregated(status)) if here else ()
-    _note_all((*reasons, *left_to_retry(status)))
+    note(*reasons, *left_to_retry(status))
     return 1 if here and missing else 0
 
 
@@ -387,8 +372,7 @@ def retry(run_id: str, outcome: list[str], models: list[str], wait: bool, as_jso
     from aegish_dist.pipeline.control import outcomes_named, retry_run  # noqa: PLC0415
 
     outcomes = outcomes_named(outcome)
-    workspace = open_workspace()
-    found = find_run(workspace.engine, run_id)
+    workspace, found = open_run(run_id)
     here = workspace.settings.embedded_broker
     follow = Shown(here=here) if as_json else _Aloud(here=here)
     retried = retry_run(workspace, found, outcomes, models, wait=wait, observer=follow)
@@ -396,7 +380,7 @@ def retry(run_id: str, outcome: list[str], models: list[str], wait: bool, as_jso
     if as_json:
         asked = {"generation": retried.generation, "asked": retried.items}
         say_json({"run_id": found, **asked, "missing": missing})
-    _note_all(_after_retry(retried))
+    note(*_after_retry(retried))
     return 1 if retried.waited and missing else 0
 
 

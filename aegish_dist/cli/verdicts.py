@@ -1,13 +1,14 @@
 """`aegish-dist verdicts`: list, show, import, export and recover; and `reparse`.
 
-What a command needs is imported when it is called: the list needs none of the readers of files.
+What reads and writes files is imported when it is called: the list needs none of it.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from msgspec.structs import asdict
@@ -18,6 +19,7 @@ from aegish_dist.cli.options import (
     Utf8,
     as_json,
     names,
+    open_run,
     open_workspace,
     run_id,
     without_collector,
@@ -28,23 +30,31 @@ from aegish_dist.cli.printing import (
     form_of,
     in_columns,
     note,
+    note_written,
     print_table,
+    put_out,
     say,
     say_json,
     say_lines,
-    say_rendered,
     to_file,
 )
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import DEFAULT_RULE
 from aegish_dist.core.text import counted, shortened
+from aegish_dist.core.verdict_query import Correctness, JudgedVerdict, ListedPart, VerdictFilter
 from aegish_dist.errors import ConfigError, DatasetError
-from aegish_dist.files import is_stream, replacing_text
-
-if TYPE_CHECKING:
-    from aegish_dist.core.verdict_query import JudgedVerdict, ListedPart, VerdictFilter
-    from aegish_dist.pipeline.verdicts import Reparsed
+from aegish_dist.files import is_stream
+from aegish_dist.pipeline.verdicts import (
+    COUNTED,
+    Reparsed,
+    list_verdicts,
+    opinions_of_snapshots,
+    outcomes_or_labels,
+    reparse_run,
+    show_sample,
+)
+from aegish_dist.report.verdicts import detail_json, detail_lines, listing_csv, listing_json
 
 LIMITS = {"table": 50, "json": 10_000, "csv": 10_000}
 """Verdicts on standard output, unless `--limit` says otherwise."""
@@ -118,31 +128,26 @@ def list_(
     `--changed-between` takes the numbers of two snapshots, and lists each verdict as B judges it;
     the column `correct_before` says what A did.
     """
-    from aegish_dist.pipeline.runs import find_run  # noqa: PLC0415
-    from aegish_dist.pipeline.verdicts import list_verdicts, opinions_of_snapshots  # noqa: PLC0415
-
     form = "json" if as_json else form or form_of(output, LIMITS)
     if limit is None and (output is None or form == "table"):
         limit = LIMITS[form]
     numbers = _snapshots(conditions.pop("changed_between"))
     before = None
     if numbers is None:
-        chosen = _filter(opinion, conditions)
-        engine = open_workspace().engine
-        run_id = find_run(engine, run_id)
+        workspace, run_id = open_run(run_id)
     else:
-        engine = open_workspace().engine
-        run_id, before, opinion = opinions_of_snapshots(engine, *numbers)
-        chosen = _filter(opinion, conditions)
-    parts = list_verdicts(engine, run_id, chosen, opinion, limit or None, before=before)
-    passed = _Counted()
+        workspace = open_workspace()
+        run_id, before, opinion = opinions_of_snapshots(workspace.engine, *numbers)
+    chosen = _filter(opinion, conditions)
+    parts = list_verdicts(workspace.engine, run_id, chosen, opinion, limit or None, before=before)
+    passed: Counter[str] = Counter()
     head = {"run_id": run_id, "scoring": opinion.rule.name, "opinion": opinion.provenance}
     if before is not None:
         head["opinion_before"] = before.provenance
     with closing(parts):
         # Read before anything is printed: what is refused leaves no half of a document behind.
         first = list(islice(parts, 1))
-        _write(form, passed.over(chain(first, parts)), head, output)
+        _write(form, _counted(chain(first, parts), passed), head, output)
     _note(passed, output)
 
 
@@ -161,10 +166,7 @@ def _snapshots(given: list[str]) -> tuple[int, int] | None:
     return numbers[0], numbers[1]
 
 
-def _filter(opinion: Opinion, conditions: dict[str, Any]) -> "VerdictFilter":
-    from aegish_dist.core.verdict_query import Correctness, VerdictFilter  # noqa: PLC0415
-    from aegish_dist.pipeline.verdicts import outcomes_or_labels  # noqa: PLC0415
-
+def _filter(opinion: Opinion, conditions: dict[str, Any]) -> VerdictFilter:
     return VerdictFilter(
         models=tuple(conditions["models"]),
         outcomes=outcomes_or_labels(conditions["outcome"], opinion.rule),
@@ -180,49 +182,30 @@ def _filter(opinion: Opinion, conditions: dict[str, Any]) -> "VerdictFilter":
     )
 
 
-class _Counted:
-    def __init__(self) -> None:
-        self.shown = 0
-        self.more = 0
-
-    def over(self, parts: Iterable["ListedPart"]) -> Iterator["ListedPart"]:
-        for part in parts:
-            self.shown += len(part.verdicts)
-            self.more += part.matched - len(part.verdicts)
-            yield part
+def _counted(parts: Iterable[ListedPart], passed: Counter[str]) -> Iterator[ListedPart]:
+    for part in parts:
+        passed.update(shown=len(part.verdicts), more=part.matched - len(part.verdicts))
+        yield part
 
 
 def _write(
-    form: str, parts: Iterable["ListedPart"], head: dict[str, Any], output: Path | None
+    form: str, parts: Iterable[ListedPart], head: dict[str, Any], output: Path | None
 ) -> None:
-    from aegish_dist.report.verdicts import listing_csv, listing_json  # noqa: PLC0415
-
-    if form == "table":
-        table = _table(parts, compares="opinion_before" in head)
-        if output is None:
-            if table.rows:
-                print_table(table)
-            return
-        pieces: Iterable[str] = [in_columns(table) + "\n"]
-    else:
-        pieces = (listing_csv if form == "csv" else listing_json)(head, parts)
-    if output is None:
-        for piece in pieces:
-            say_rendered(piece)
+    if form != "table":
+        put_out((listing_csv if form == "csv" else listing_json)(head, parts), output)
         return
-    with replacing_text(output) as stream:
-        for piece in pieces:
-            stream.write(piece)
-
-
-def _table(parts: Iterable["ListedPart"], *, compares: bool) -> TextTable:
+    compares = "opinion_before" in head
     rows = [_row(verdict, compares) for part in parts for verdict in part.verdicts]
     before = ("Before",) if compares else ()
     columns = ("Sample", "Model", "Epoch", "Target", "Category", "Outcome", *before, "Correct")
-    return TextTable((*columns, "Command"), rows)
+    table = TextTable((*columns, "Command"), rows)
+    if output is not None:
+        put_out([in_columns(table) + "\n"], output)
+    elif rows:
+        print_table(table)
 
 
-def _row(verdict: "JudgedVerdict", compares: bool) -> tuple[str, ...]:
+def _row(verdict: JudgedVerdict, compares: bool) -> tuple[str, ...]:
     words = {None: "-", True: "yes", False: "no"}
     return (
         verdict.sample_id[:8],
@@ -237,16 +220,14 @@ def _row(verdict: "JudgedVerdict", compares: bool) -> tuple[str, ...]:
     )
 
 
-def _note(passed: _Counted, output: Path | None) -> None:
-    from aegish_dist.pipeline.verdicts import COUNTED  # noqa: PLC0415
-
-    if not passed.shown:
+def _note(passed: Counter[str], output: Path | None) -> None:
+    if not passed["shown"]:
         note("no verdict meets these conditions")
-    if passed.more:
-        at_least = "at least " if passed.more >= COUNTED else ""
-        note(f"{at_least}{passed.more:,} more; `--limit` lists more of them, 0 all")
+    if more := passed["more"]:
+        at_least = "at least " if more >= COUNTED else ""
+        note(f"{at_least}{more:,} more; `--limit` lists more of them, 0 all")
     if output is not None and not is_stream(output):
-        note(f"{counted(passed.shown, 'verdict')} written to {output}")
+        note(f"{counted(passed['shown'], 'verdict')} written to {output}")
 
 
 @verdicts.command()
@@ -279,17 +260,12 @@ def show(
     epoch and retry. Invisible characters in texts of models are escaped; `--json` has the exact
     texts.
     """
-    from aegish_dist.pipeline.runs import find_run  # noqa: PLC0415
-    from aegish_dist.pipeline.verdicts import show_sample  # noqa: PLC0415
-    from aegish_dist.report.verdicts import detail_json, detail_lines  # noqa: PLC0415
-
-    engine = open_workspace().engine
-    found = find_run(engine, run_id)
-    shown = show_sample(engine, found, sample, opinion, models=models, dataset=dataset)
+    workspace, found = open_run(run_id)
+    shown = show_sample(workspace.engine, found, sample, opinion, models=models, dataset=dataset)
     if as_json:
         say_json(detail_json(shown, opinion))
-        return
-    say_lines("\n".join(detail_lines(shown, opinion, full=full)))
+    else:
+        say_lines("\n".join(detail_lines(shown, opinion, full=full)))
 
 
 @verdicts.command("import")
@@ -304,9 +280,9 @@ def import_(files: tuple[Path, ...], name: str, as_json: bool) -> None:
     """
     from aegish_dist.pipeline.verdict_files import import_verdicts  # noqa: PLC0415
 
-    engine = open_workspace().engine
+    workspace = open_workspace()
     with without_collector():
-        stored = import_verdicts(engine, files, name)
+        stored = import_verdicts(workspace.engine, files, name)
     if as_json:
         document = asdict(stored)
         if not stored.negative_times:  # not among the keys that scripts rely on
@@ -376,30 +352,26 @@ def export(
     """
     from aegish_dist.pipeline import verdict_files  # noqa: PLC0415
     from aegish_dist.pipeline.opinions import load_opinions  # noqa: PLC0415
-    from aegish_dist.pipeline.runs import find_run  # noqa: PLC0415
 
     rules = correct or ([DEFAULT_RULE.name] if overlay is not None and chosen in FOLDERS else [])
     opinions = [each for rule in rules for each in load_opinions(rule, None, overlay)]
-    engine = open_workspace().engine
-    found = find_run(engine, run_id)
+    workspace, found = open_run(run_id)
     if output is None:
         if chosen not in (None, "jsonl"):
             raise click.UsageError(f"--format {chosen} needs a path: add -o")
         with binary_output() as stream:
-            verdict_files.export_lines(engine, found, stream, opinions)
-        return
-    files = ""
-    if chosen in FOLDERS:
+            verdict_files.export_lines(workspace.engine, found, stream, opinions)
+    elif chosen in FOLDERS:
         if is_stream(output):
             raise ConfigError(f"--format {chosen} writes several files: name a folder with -o")
         of_inspect = chosen == "inspect"
         write = verdict_files.export_inspect if of_inspect else verdict_files.export_every_eval_ever
-        files = f"{counted(len(write(engine, found, output, opinions)), 'file')} "
+        files = write(workspace.engine, found, output, opinions)
+        note(f"{counted(len(files), 'file')} written to {output}")
     else:
         table = None if chosen is None else chosen == "parquet"
-        verdict_files.export_file(engine, found, output, opinions, table=table)
-    if not is_stream(output):
-        note(f"{files}written to {output}")
+        verdict_files.export_file(workspace.engine, found, output, opinions, table=table)
+        note_written(output)
 
 
 @verdicts.command("recover")
@@ -446,15 +418,13 @@ def reparse(run_id: str, dry_run: bool, limit: int, as_json: bool) -> None:
     """
     from aegish_dist.cli.status_view import Shown  # noqa: PLC0415
     from aegish_dist.core.parsing import PARSER_VERSION  # noqa: PLC0415
-    from aegish_dist.pipeline.runs import find_run  # noqa: PLC0415
-    from aegish_dist.pipeline.verdicts import reparse_run  # noqa: PLC0415
 
-    engine = open_workspace().engine
+    workspace, run = open_run(run_id)
     with without_collector():
-        found = reparse_run(engine, find_run(engine, run_id), dry_run=dry_run, observer=Shown())
+        found = reparse_run(workspace.engine, run, dry_run=dry_run, observer=Shown())
     if as_json:
-        document = _document(found)
-        say_json({"parser_version": PARSER_VERSION, "dry_run": dry_run, "runs": [document]})
+        runs = [_document(found)]
+        say_json({"parser_version": PARSER_VERSION, "dry_run": dry_run, "runs": runs})
         return
     would = "would be " if dry_run else ""
     say(
@@ -467,19 +437,17 @@ def reparse(run_id: str, dry_run: bool, limit: int, as_json: bool) -> None:
             f"{found.run_id}: {counted(found.pruned, 'completion')} pruned; their verdicts stay as"
             " an earlier parser read them"
         )
-    shown = found.changed[:limit]
-    if shown:
-        columns = ("Run", "Model", "Command", "From", "To")
-        rows = (
-            (found.run_id, each.model, each.command, each.before.value, each.after.value)
-            for each in shown
-        )
-        print_table(TextTable(columns, rows))
+    rows = [
+        (found.run_id, each.model, each.command, each.before.value, each.after.value)
+        for each in found.changed[:limit]
+    ]
+    if rows:
+        print_table(TextTable(("Run", "Model", "Command", "From", "To"), rows))
     if len(found.changed) > limit:
         note(f"{len(found.changed) - limit:,} more: `--json` lists all")
 
 
-def _document(run: "Reparsed") -> dict[str, Any]:
+def _document(run: Reparsed) -> dict[str, Any]:
     return {
         "run_id": run.run_id,
         "completions": run.completions,

@@ -14,7 +14,7 @@ import pytest
 import aegish_dist
 import workers
 from aegish_dist.cli import printing, run
-from aegish_dist.cli.printing import TextTable, in_columns, note_table, print_table
+from aegish_dist.cli.printing import TextTable, in_columns, print_table
 from aegish_dist.errors import ClosedOutputError, OutputError
 
 HOSTILE = "\x1b]52;c;ZXZpbA==\x07\x9b2J\u202etxt\u200b\udc9b[/red][link=x]:smile:\r\nsecond"
@@ -74,9 +74,9 @@ def test_what_is_no_terminal_gets_columns_of_whole_cells(
     """Texts on the left, numbers on the right, wide characters in two columns, nothing folded."""
     rows = [("\u691c\u67fb", "x" * 200, "7"), ("b", "y", "1,000")]
     table = TextTable(("Name", "Text"), rows, ("Number",), title="Title", caption="Caption")
-    for show, place in ((print_table, 0), (note_table, 1)):
-        show(table)
-        assert capsys.readouterr()[place].splitlines() == [
+    for stderr in (False, True):
+        print_table(table, stderr=stderr)
+        assert capsys.readouterr()[stderr].splitlines() == [
             "Title",
             "",
             f"Name   Text{' ' * 199}Number",
@@ -281,5 +281,5 @@ def test_only_a_terminal_that_a_person_looks_at_is_drawn_over(
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
     assert not printing.can_redraw(stderr=True)
-    monkeypatch.setattr(printing, "errors_are_on_terminal", lambda: True)
+    monkeypatch.setattr(printing, "on_terminal", lambda **_: True)
     assert printing.can_redraw(stderr=True) == redraws
