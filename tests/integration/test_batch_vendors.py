@@ -14,9 +14,8 @@ from aiohttp import web
 
 from aegish_dist.core.batches import BatchItem, BatchReport, BatchRequest, BatchResult, Unanswered
 from aegish_dist.core.model import WireFormat
-from aegish_dist.core.outcome import ErrorClass, StopKind
+from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.run import Prompt
-from aegish_dist.core.verdict import Completion
 from aegish_dist.errors import ProviderError
 from aegish_dist.providers.batches.transfer import BatchClient
 from tests.batch_clients import (
@@ -31,15 +30,18 @@ from tests.batch_clients import (
     SINCE,
     TEXTS,
     TOKEN,
+    VENDORS,
     Answered,
     ScriptedServer,
     Vendor,
     client_of,
     google_batch,
     jsonl,
+    recorded,
     serving,
 )  # fmt: skip
 
+RESULTS = recorded("batch_results.jsonl")
 CREATE = {
     OPENAI: "POST /v1/batches",
     ANTHROPIC: f"POST {ROOT}",
@@ -269,228 +271,51 @@ def test_a_list_that_breaks_off_is_not_taken_for_an_empty_one() -> None:
     assert OPENAI.failure(script, lambda client: client.find(TOKEN, 3, SINCE)).status == 500
 
 
-PROBLEM = {"code": "token_limit_exceeded", "message": f"Enqueued\x1b {KEY}"}
+@pytest.mark.parametrize("state", recorded("batch_states.jsonl"))
+def test_the_state_of_a_batch_is_read(state: dict[str, Any]) -> None:
+    assert VENDORS[state["vendor"]].poll(state["batch"]) == BatchReport(**state["report"])
 
 
-@pytest.mark.parametrize(
-    ("vendor", "batch", "report"),
-    [
-        (OPENAI, {"status": "in_progress", "request_counts": {"total": 3, "completed": 1, "failed": 1}},
-         BatchReport(False, "in_progress", 1, 1)),
-        (OPENAI, {"status": "completed"}, BatchReport(True, "completed")),
-        (OPENAI, {"status": "expired"}, BatchReport(True, "expired")),
-        (OPENAI, {"status": "cancelling"}, BatchReport(False, "cancelling")),
-        (OPENAI, {"status": "cancelled"}, BatchReport(True, "cancelled")),
-        (OPENAI, {}, BatchReport(False, "unknown")),
-        (OPENAI, {"status": "failed", "errors": {"data": [PROBLEM, {"code": "x", "message": "y"}]}},
-         BatchReport(True, "failed", problem="token_limit_exceeded: Enqueued [key] (and 1 more)")),
-        (ANTHROPIC, MESSAGE_BATCH, BatchReport(False, "in_progress", 0, 0)),
-        (ANTHROPIC, MESSAGE_BATCH | {"processing_status": "canceling"},
-         BatchReport(False, "canceling", 0, 0)),
-        (ANTHROPIC, {"processing_status": "ended", "request_counts": {
-            "succeeded": 5, "errored": 1, "canceled": 2, "expired": 3}}, BatchReport(True, "ended", 5, 6)),
-        (ANTHROPIC, {"processing_status": None, "request_counts": None}, BatchReport(False, "unknown")),
-        (GOOGLE, google_batch("PENDING"), BatchReport(False, "BATCH_STATE_PENDING")),
-        (GOOGLE, google_batch("RUNNING", batchStats={"successfulRequestCount": "7", "failedRequestCount": 1}),
-         BatchReport(False, "BATCH_STATE_RUNNING", 7, 1)),
-        (GOOGLE, google_batch("RUNNING", batchStats={"successfulRequestCount": "-1", "failedRequestCount": []}),
-         BatchReport(False, "BATCH_STATE_RUNNING")),
-        (GOOGLE, google_batch("SUCCEEDED"), BatchReport(True, "BATCH_STATE_SUCCEEDED")),
-        (GOOGLE, google_batch("EXPIRED"), BatchReport(True, "BATCH_STATE_EXPIRED")),
-        (GOOGLE, google_batch("FAILED") | {"done": True, "error": {"code": 3, "message": "bad\nfile"}},
-         BatchReport(True, "BATCH_STATE_FAILED", problem="bad file")),
-        (GOOGLE, {"done": True}, BatchReport(True, "unknown")),
-        (GOOGLE, {}, BatchReport(False, "unknown")),
-    ],
-)  # fmt: skip
-def test_the_state_of_a_batch_is_read(
-    vendor: Vendor, batch: Mapping[str, Any], report: BatchReport
-) -> None:
-    assert vendor.poll(batch) == report
+def described(result: BatchResult) -> dict[str, object]:
+    """Return a result as the recorded ones say what is read in them."""
+    answer = result.answer
+    if isinstance(answer, Unanswered):
+        return {"name": result.name, "unanswered": answer}
+    if isinstance(answer, ProviderError):
+        assert KEY not in str(answer)
+        return {"name": result.name, "error_class": answer.error_class, "status": answer.status}
+    names = ("text", "stop_kind", "model", "request_id")
+    usage = {name: getattr(answer.usage, name) for name in ("input_tokens", "output_tokens")}
+    return {"name": result.name} | {name: getattr(answer, name) for name in names} | usage
 
 
-def openai_line(name: str, status: int, body: object) -> dict[str, object]:
-    response = {"status_code": status, "request_id": "req_1", "body": body}
-    return {"id": "batch_req_1", "custom_id": name, "response": response, "error": None}
+@pytest.mark.parametrize("name", VENDORS)
+def test_results_are_read_as_live_answers_and_failures(name: str) -> None:
+    """A passing limit is no spent quota though its words are about billing; no key is shown."""
+    recordings = [each for each in RESULTS if each["vendor"] == name]
+    found = VENDORS[name].read(*(each["line"] for each in recordings))
+    for result, recording in zip(found, recordings, strict=True):
+        assert described(result) == recording["read"], recording["line"]
 
 
-def openai_answer(name: str, text: str) -> dict[str, object]:
-    body = {
-        "id": "chatcmpl-1",
-        "model": "m-1-2026",
-        "choices": [{"message": {"content": text}, "finish_reason": "stop"}],
-        "usage": {"prompt_tokens": 10, "completion_tokens": 5},
-    }
-    return openai_line(name, 200, body)
-
-
-def openai_refusal(name: str, status: int, **error: str) -> dict[str, object]:
-    return openai_line(name, status, {"error": error})
-
-
-def openai_error(name: str, code: str) -> dict[str, object]:
-    error = {"code": code, "message": "This request was not executed."}
-    return {"id": "batch_req_2", "custom_id": name, "response": None, "error": error}
-
-
-def anthropic_error(kind: str, message: str = f"no {KEY}") -> dict[str, object]:
-    error = {"type": "error", "error": {"type": kind, "message": message}}
-    return {"custom_id": "a", "result": {"type": "errored", "error": error}}
-
-
-def anthropic_end(kind: str) -> dict[str, object]:
-    return {"custom_id": "a", "result": {"type": kind}}
-
-
-MESSAGE = {
-    "id": "msg_1",
-    "model": "m-1-2026",
-    "content": [{"type": "text", "text": f"ALLOW {KEY}"}],
-    "stop_reason": "end_turn",
-    "usage": {"input_tokens": 10, "cache_read_input_tokens": 90, "output_tokens": 5},
-}
-RESPONSE = {
-    "candidates": [{"content": {"parts": [{"text": f"ALLOW {KEY}"}]}, "finishReason": "STOP"}],
-    "usageMetadata": {"promptTokenCount": 10, "candidatesTokenCount": 5},
-    "modelVersion": "m-1-2026",
-    "responseId": "r1",
-}
-
-
-@pytest.mark.parametrize(
-    ("vendor", "line", "request_id", "input_tokens"),
-    [
-        (OPENAI, openai_answer("a", f"ALLOW {KEY}"), "req_1", 10),
-        (ANTHROPIC, {"custom_id": "a", "result": {"type": "succeeded", "message": MESSAGE}}, "msg_1", 100),
-        (GOOGLE, {"key": "a", "response": RESPONSE}, "r1", 10),
-        (GOOGLE, {"metadata": {"key": "a"}, "response": RESPONSE}, "r1", 10),
-    ],
-)  # fmt: skip
-def test_an_answer_is_read_as_a_live_one(
-    vendor: Vendor, line: object, request_id: str, input_tokens: int
-) -> None:
-    (result,) = vendor.read(line)
-    assert result.name == "a"
-    assert isinstance(result.answer, Completion)
-    assert (result.answer.text, result.answer.stop_kind) == ("ALLOW [key]", StopKind.STOP)
-    usage = result.answer.usage
-    assert (usage.input_tokens, usage.output_tokens) == (input_tokens, 5)
-    assert (result.answer.model, result.answer.request_id) == ("m-1-2026", request_id)
-
-
-ODD_LINES: list[object] = [7, None, [], {"custom_id": 7}]
-QUOTA_WORDS = "You exceeded your current quota, check your plan and billing details"
-
-
-@pytest.mark.parametrize(
-    ("vendor", "line", "error_class"),
-    [
-        (OPENAI, openai_refusal("a", 400, message="bad"), ErrorClass.BAD_REQUEST),
-        (OPENAI, openai_refusal("a", 429, message="slow down"), ErrorClass.RATE_LIMIT),
-        (OPENAI, openai_refusal("a", 500, message="oops"), ErrorClass.SERVER),
-        (OPENAI, openai_error("a", "request_timeout"), ErrorClass.SERVER),
-        (OPENAI, openai_error("a", "some_new_code"), ErrorClass.SERVER),
-        (ANTHROPIC, anthropic_error("invalid_request_error"), ErrorClass.BAD_REQUEST),
-        (ANTHROPIC, anthropic_error("authentication_error"), ErrorClass.AUTH),
-        (ANTHROPIC, anthropic_error("billing_error"), ErrorClass.QUOTA),
-        (ANTHROPIC, anthropic_error("not_found_error"), ErrorClass.NOT_FOUND),
-        (ANTHROPIC, anthropic_error("request_too_large"), ErrorClass.BAD_REQUEST),
-        (ANTHROPIC, anthropic_error("rate_limit_error"), ErrorClass.RATE_LIMIT),
-        (ANTHROPIC, anthropic_error("api_error"), ErrorClass.SERVER),
-        (ANTHROPIC, anthropic_error("timeout_error"), ErrorClass.SERVER),
-        (ANTHROPIC, anthropic_error("overloaded_error"), ErrorClass.OVERLOADED),
-        (ANTHROPIC, anthropic_error("error_of_next_year"), ErrorClass.SERVER),
-        *((GOOGLE, {"key": "a", "error": {"code": code, "message": f"no {KEY}"}}, error_class)
-          for code, error_class in [
-              (3, ErrorClass.BAD_REQUEST), (4, ErrorClass.SERVER), (5, ErrorClass.NOT_FOUND),
-              (7, ErrorClass.AUTH), (8, ErrorClass.RATE_LIMIT), (10, ErrorClass.OVERLOADED),
-              (13, ErrorClass.SERVER), (14, ErrorClass.OVERLOADED), (16, ErrorClass.AUTH),
-              (400, ErrorClass.BAD_REQUEST), (503, ErrorClass.OVERLOADED), (99, ErrorClass.SERVER),
-              ("?", ErrorClass.SERVER),
-          ]),
-        # A passing limit is no spent quota although its words are about billing.
-        (GOOGLE, {"key": "a", "error": {"code": 8, "message": QUOTA_WORDS}}, ErrorClass.RATE_LIMIT),
-        # Of another shape
-        (OPENAI, {"custom_id": "a"}, ErrorClass.MALFORMED),
-        (OPENAI, {"custom_id": "a", "response": {"status_code": 200}}, ErrorClass.MALFORMED),
-        *((OPENAI, line, ErrorClass.MALFORMED) for line in ODD_LINES),
-        *((ANTHROPIC, line, ErrorClass.MALFORMED) for line in (7, {}, {"custom_id": "a"})),
-        (ANTHROPIC, {"custom_id": "a", "result": {}}, ErrorClass.MALFORMED),
-        *((GOOGLE, line, ErrorClass.MALFORMED) for line in (7, {}, {"key": "a"})),
-        (GOOGLE, {"key": "a", "response": {}}, ErrorClass.MALFORMED),
-    ],
-)  # fmt: skip
-def test_a_failed_request_has_the_class_of_a_live_failure(
-    vendor: Vendor, line: object, error_class: ErrorClass
-) -> None:
-    (result,) = vendor.read(line)
-    named = isinstance(line, dict) and "a" in line.values()
-    assert result.name == ("a" if named else "")
-    assert isinstance(result.answer, ProviderError)
-    assert result.answer.error_class == error_class
-    assert KEY not in str(result.answer)
-
-
-@pytest.mark.parametrize(
-    ("line", "status"),
-    [
-        (openai_refusal("a", 400, message="bad"), 400),
-        (openai_error("a", "request_timeout"), 504),
-        (openai_error("a", "some_new_code"), 502),
-        ({"custom_id": "a"}, 200),
-    ],
-)
-def test_the_status_of_a_failed_request(line: object, status: int) -> None:
-    (result,) = OPENAI.read(line)
-    assert isinstance(result.answer, ProviderError)
-    assert result.answer.status == status
-
-
-@pytest.mark.parametrize(
-    ("vendor", "line"),
-    [
-        (OPENAI, openai_refusal("a", 400, message="prompt was flagged", code="invalid_prompt")),
-        (ANTHROPIC, anthropic_error("invalid_request_error", "Output blocked by content filtering policy")),
-    ],
-)  # fmt: skip
-def test_a_request_that_a_filter_refused_is_answered(vendor: Vendor, line: object) -> None:
-    (result,) = vendor.read(line)
-    assert isinstance(result.answer, Completion)
-    assert result.answer.stop_kind is StopKind.CONTENT_FILTER
-
-
-@pytest.mark.parametrize(
-    ("vendor", "line", "answer"),
-    [
-        (OPENAI, openai_error("a", "batch_expired"), Unanswered.EXPIRED),
-        (OPENAI, openai_error("a", "batch_cancelled"), Unanswered.CANCELLED),
-        (OPENAI, openai_error("a", "batch_canceled"), Unanswered.CANCELLED),
-        (ANTHROPIC, anthropic_end("expired"), Unanswered.EXPIRED),
-        (ANTHROPIC, anthropic_end("canceled"), Unanswered.CANCELLED),
-        (GOOGLE, {"key": "a", "error": {"code": 1}}, Unanswered.CANCELLED),
-    ],
-)
-def test_requests_that_were_not_begun_are_no_errors(
-    vendor: Vendor, line: object, answer: Unanswered
-) -> None:
-    assert vendor.read(line) == [BatchResult("a", answer)]
+def openai_answer(name: str) -> dict[str, object]:
+    line: dict[str, object] = RESULTS[0]["line"]
+    return line | {"custom_id": name}
 
 
 def test_the_answers_of_both_files_of_openai_come() -> None:
     script = {
         OPENAI.look: Answered({**OPENAI.ended, "error_file_id": "file-3"}),
-        OPENAI.results: jsonl(openai_answer("a", "ALLOW")),
-        "GET /v1/files/file-3/content": jsonl(openai_error("b", "batch_expired")),
+        OPENAI.results: jsonl(openai_answer("a")),
+        "GET /v1/files/file-3/content": jsonl(openai_answer("b")),
     }
-    first, second = OPENAI.talk(script, OPENAI.collect)[0]
-    assert first.name == "a"
-    assert second == BatchResult("b", Unanswered.EXPIRED)
+    assert [each.name for each in OPENAI.talk(script, OPENAI.collect)[0]] == ["a", "b"]
 
 
 @pytest.mark.parametrize("bad", ["{", "[" * 100_000, "x" * 1_200_000, "\udc80"])
 def test_a_line_that_cannot_be_read_spoils_no_other(bad: str) -> None:
     """It has no name; what came before and after it is read."""
-    first, last = (json.dumps(openai_answer(name, "ALLOW")) for name in "ab")
+    first, last = (json.dumps(openai_answer(name)) for name in "ab")
     content = "\n".join([first, "", bad, last]).encode(errors="surrogateescape")
     script = {OPENAI.look: Answered(OPENAI.ended), OPENAI.results: Answered(content)}
     results = OPENAI.talk(script, OPENAI.collect)[0]
@@ -499,57 +324,52 @@ def test_a_line_that_cannot_be_read_spoils_no_other(bad: str) -> None:
     assert results[1].answer.error_class == ErrorClass.MALFORMED
 
 
-def test_results_that_break_off_are_an_error_after_those_that_came() -> None:
+@pytest.mark.parametrize(
+    ("more", "rest", "error_class"),
+    [
+        ({}, '{"id": "batch_req_1", "custom', ErrorClass.CONNECTION),
+        ({"error_file_id": "../files"}, "", ErrorClass.MALFORMED),
+    ],
+)
+def test_results_that_break_off_are_an_error_after_those_that_came(
+    more: dict[str, str], rest: str, error_class: ErrorClass
+) -> None:
     """Paid answers come, whatever is wrong behind them: half a line, or the name of a second file."""
-    first, last = (json.dumps(openai_answer(name, "ALLOW")) for name in "ab")
-    for ended, content, error_class in (
-        (
-            OPENAI.ended,
-            Answered(f"{first}\n{last[:40]}".encode(), breaks=True),
-            ErrorClass.CONNECTION,
-        ),
-        (
-            {**OPENAI.ended, "error_file_id": "../files"},
-            Answered(f"{first}\n".encode()),
-            ErrorClass.MALFORMED,
-        ),
-    ):
-        names: list[str] = []
+    content = f"{json.dumps(openai_answer('a'))}\n{rest}".encode()
+    names: list[str] = []
 
-        async def collect(client: BatchClient, names: list[str] = names) -> None:
-            async for result in client.results("batch_1"):
-                names.append(result.name)
+    async def collect(client: BatchClient) -> None:
+        async for result in client.results("batch_1"):
+            names.append(result.name)
 
-        script = {OPENAI.look: Answered(ended), OPENAI.results: content}
-        assert OPENAI.failure(script, collect).error_class == error_class
-        assert names == ["a"]
+    answered = Answered(content, breaks=bool(rest))
+    script = {OPENAI.look: Answered({**OPENAI.ended, **more}), OPENAI.results: answered}
+    assert OPENAI.failure(script, collect).error_class == error_class
+    assert names == ["a"]
 
 
 @pytest.mark.parametrize(
-    ("vendor", "batch"),
+    ("vendor", "batch", "waits"),
     [
-        (OPENAI, {"id": "batch_1", "status": "completed", "request_counts": {"completed": 2}}),
-        (GOOGLE, google_batch("SUCCEEDED")),
+        (
+            OPENAI,
+            {"id": "batch_1", "status": "completed", "request_counts": {"completed": 2}},
+            True,
+        ),
+        (OPENAI, {"id": "batch_1", "status": "failed"}, False),
+        (GOOGLE, google_batch("SUCCEEDED"), True),
+        *((GOOGLE, google_batch(state), False) for state in ("EXPIRED", "FAILED", "CANCELLED")),
     ],
 )
 def test_answers_without_their_file_are_waited_for(
-    vendor: Vendor, batch: Mapping[str, Any]
+    vendor: Vendor, batch: Mapping[str, Any], waits: bool
 ) -> None:
-    error = vendor.failure({vendor.look: Answered(batch)}, vendor.collect)
-    assert error.error_class == ErrorClass.MALFORMED
-
-
-@pytest.mark.parametrize(
-    ("vendor", "batch"),
-    [
-        (OPENAI, {"id": "batch_1", "status": "failed"}),
-        *((GOOGLE, google_batch(state)) for state in ("EXPIRED", "FAILED", "CANCELLED")),
-    ],
-)
-def test_a_batch_without_a_file_of_results_has_none(
-    vendor: Vendor, batch: Mapping[str, Any]
-) -> None:
-    assert vendor.talk({vendor.look: Answered(batch)}, vendor.collect)[0] == []
+    """A batch without answers has no file of them."""
+    script = {vendor.look: Answered(batch)}
+    if waits:
+        assert vendor.failure(script, vendor.collect).error_class == ErrorClass.MALFORMED
+    else:
+        assert vendor.talk(script, vendor.collect)[0] == []
 
 
 def test_results_of_a_batch_that_goes_on_are_an_error() -> None:
