@@ -18,8 +18,8 @@ from aegish_dist.pipeline.simulate import (
 )
 
 
-def _faults(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[Fault, float]:
-    chances: dict[Fault, float] = {}
+def _faults(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, float]:
+    chances: dict[str, float] = {}
     for value in values:
         name, _equals, chance = value.partition("=")
         try:

@@ -5,17 +5,19 @@ Nothing else outside `aegish_dist.simulator` imports it.
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from msgspec.structs import replace
+from msgspec import structs
 
 from aegish_dist.core.model import HTTP_FORMATS, WireFormat
 from aegish_dist.core.verdict import Recording
-from aegish_dist.errors import ConfigError
+from aegish_dist.errors import ConfigError, InputError
 from aegish_dist.files import replacing_text
+from aegish_dist.inputs.checking import checked
 from aegish_dist.models import Catalog
 from aegish_dist.models.catalog_file import ProviderEntry, is_model_id, provider_name
-from aegish_dist.simulator.config import Fault, FaultPlan, RateLimit, SimulatorConfig, read_scenario
-from aegish_dist.simulator.personas import PERSONAS, parse_latency
+from aegish_dist.simulator.config import Fault, SimulatorConfig, read_scenario
+from aegish_dist.simulator.personas import PERSONAS
 from aegish_dist.simulator.server import SimulatorServer, run_forever, simulator_thread
 
 __all__ = [
@@ -41,32 +43,26 @@ BATCH_SHARE = 0.5
 def simulator_config(
     scenario: Path | None,
     *,
-    port: int,
-    hosts: Iterable[str],
-    seed: int | None,
-    latency: str | None,
-    faults: Mapping[Fault, float],
+    faults: Mapping[str, float],
     requests_per_minute: float | None,
     burst: int,
+    **options: Any,
 ) -> SimulatorConfig:
-    """Return a scenario with the given values in place of its own.
+    """Return a scenario with the given values in place of its own; None leaves a value.
 
     Raises:
         ConfigError: The scenario or a value is not valid.
     """
     config = SimulatorConfig() if scenario is None else read_scenario(scenario)
-    config = replace(config, port=port, hosts=frozenset(host.lower() for host in hosts))
-    if seed is not None:
-        config = replace(config, seed=seed)
-    if latency:
-        config = replace(config, latency=parse_latency(latency))
-    if faults:
-        if sum(faults.values()) > 1:
-            raise ConfigError("the probabilities of --fault add up to more than 1")
-        config = replace(config, faults=FaultPlan(faults))
     if requests_per_minute:
-        config = replace(config, rate_limit=RateLimit(requests_per_minute, burst))
-    return config
+        options["rate_limit"] = {"requests_per_minute": requests_per_minute, "burst": burst}
+    options["faults"] = faults or None
+    given = {key: value for key, value in options.items() if value not in (None, ())}
+    try:
+        over = checked(given, SimulatorConfig)
+    except InputError as error:
+        raise ConfigError(str(error)) from None
+    return structs.replace(config, **{key: getattr(over, key) for key in given})
 
 
 def one_of_each_format() -> dict[str, WireFormat]:

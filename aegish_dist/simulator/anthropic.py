@@ -9,23 +9,19 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from aiohttp import web
+
 from aegish_dist.core.batches import Unanswered
 from aegish_dist.core.outcome import ErrorClass, StopKind
 from aegish_dist.core.verdict import Completion, Usage
-from aegish_dist.simulator.batch_lifecycle import (
+from aegish_dist.simulator.batches import (
+    BatchAnswer,
+    BatchCall,
     BatchPhase,
     BatchStore,
-    NamedRequest,
-    RequestOutcome,
-    ResultLine,
-    SimulatedBatch,
-    written,
-)
-from aegish_dist.simulator.batch_service import (
-    BatchCall,
-    BatchReply,
     Reply,
     Route,
+    SimulatedBatch,
     json_object,
     listing,
     read_body,
@@ -167,20 +163,11 @@ MAX_REQUESTS = 100_000
 MAX_BYTES = 256 * 2**20
 _WINDOW_S = 86_400
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-MISSING = {"batch": "Message Batch with id 'msgbatch_{id}' not found."}
 _UNANSWERED = {Unanswered.EXPIRED: "expired", Unanswered.CANCELLED: "canceled"}
-_OPEN = {
-    BatchPhase.VALIDATING: "in_progress",
-    BatchPhase.IN_PROGRESS: "in_progress",
-    BatchPhase.CANCELLING: "canceling",
-}
 
 
 async def _create(call: BatchCall) -> Reply:
     content = await read_body(call.request.content, MAX_BYTES)
-    if content is None:
-        error = {"type": "request_too_large", "message": "Request exceeds the maximum size"}
-        return BatchReply({"type": "error", "error": error}, status=413)
     entries = (json_object(content) or {}).get("requests")
     if not isinstance(entries, list) or not entries:
         return refusal("requests: Field required")
@@ -191,10 +178,8 @@ async def _create(call: BatchCall) -> Reply:
         if (problem := _problem(entry, names)) is not None:
             return refusal(f"requests.{place}.{problem}")
         names.add(entry["custom_id"])
-    requests = (NamedRequest(each["custom_id"], read(each["params"], "")) for each in entries)
-    batch = call.store.create(requests, {}, _leave_results)
-    batch.size = len(entries)
-    return _describe(batch, call)
+    requests = ((each["custom_id"], read(each["params"], "")) for each in entries)
+    return _describe(call.store.create(requests, {}, _leave_results, size=len(entries)), call)
 
 
 def _problem(entry: object, names: set[str]) -> str | None:
@@ -208,12 +193,12 @@ def _problem(entry: object, names: set[str]) -> str | None:
 
 
 def _leave_results(store: BatchStore, batch: SimulatedBatch) -> None:
-    content = written(batch, _line_body)
+    content = batch.written(_line_body)
     batch.files["results"] = store.add_file(f"{batch.id}.jsonl", "results", content).id
 
 
-def _line_body(line: ResultLine, call: Call) -> dict[str, Any]:
-    result: dict[str, Any] = {"type": _kind(line.outcome)}
+def _line_body(line: BatchAnswer, call: Call) -> dict[str, Any]:
+    result: dict[str, Any] = {"type": _kind(line)}
     if isinstance(line.outcome, Completion):
         result["message"] = answer_body(line.outcome, call)
     elif isinstance(line.outcome, ErrorAnswer):
@@ -231,28 +216,22 @@ def _cancel(batch: SimulatedBatch, call: BatchCall) -> Reply:
     return _describe(batch, call)
 
 
-def _delete(batch: SimulatedBatch, call: BatchCall) -> Reply:
-    if not batch.has_ended:
-        return refusal("Message Batches can only be deleted once they've finished processing.")
-    call.store.remove(batch)
-    return {"id": f"msgbatch_{batch.id}", "type": "message_batch_deleted"}
-
-
 def _results(batch: SimulatedBatch, call: BatchCall) -> Reply:
     if not batch.has_ended:
         return refusal("Results are available once the batch has ended.")
     content = call.store.files[batch.files["results"]].content
-    return BatchReply(content, {"Content-Type": "application/x-jsonl"})
+    return web.Response(body=content, content_type="application/x-jsonl")
 
 
 def _describe(batch: SimulatedBatch, call: BatchCall) -> dict[str, Any]:
     name = f"msgbatch_{batch.id}"
     url = f"{call.exchange.root}/v1/messages/batches/{name}/results"
     cancelled, ended = batch.cancelled_s, batch.ended_s
+    status = "canceling" if batch.phase is BatchPhase.CANCELLING else "in_progress"
     return {
         "id": name,
         "type": "message_batch",
-        "processing_status": _OPEN.get(batch.phase, "ended"),
+        "processing_status": "ended" if batch.has_ended else status,
         "request_counts": _counts(batch),
         "created_at": timestamp(batch.created_s),
         "expires_at": timestamp(batch.created_s + _WINDOW_S),
@@ -268,13 +247,13 @@ def _counts(batch: SimulatedBatch) -> dict[str, int]:
     counts = dict.fromkeys(("processing", "succeeded", "errored", "canceled", "expired"), 0)
     if not batch.has_ended:
         return counts | {"processing": batch.size}
-    return counts | Counter(map(_kind, batch.outcomes))
+    return counts | Counter(map(_kind, batch.answers))
 
 
-def _kind(outcome: RequestOutcome) -> str:
-    if isinstance(outcome, Unanswered):
-        return _UNANSWERED[outcome]
-    return "succeeded" if isinstance(outcome, Completion) else "errored"
+def _kind(answer: BatchAnswer) -> str:
+    if isinstance(answer.outcome, Unanswered):
+        return _UNANSWERED[answer.outcome]
+    return "succeeded" if isinstance(answer.outcome, Completion) else "errored"
 
 
 _BATCHES = "/v1/messages/batches"
@@ -284,6 +263,5 @@ ROUTES: tuple[Route, ...] = (
     ("GET", _BATCHES, Endpoint.LIST, _list),
     ("GET", _BATCH, Endpoint.POLL, _describe),
     ("POST", f"{_BATCH}/cancel", Endpoint.CANCEL, _cancel),
-    ("DELETE", _BATCH, Endpoint.DELETE, _delete),
     ("GET", f"{_BATCH}/results", Endpoint.RESULTS, _results),
 )

@@ -8,7 +8,15 @@ from msgspec.structs import replace
 
 from aegish_dist.core.outcome import ErrorClass, Outcome, StopKind
 from aegish_dist.core.verdict import Completion, Recording, Usage, Verdict
-from aegish_dist.simulator.config import REFUSALS, Fault, ModelConfig, SimulatorConfig, TokenBucket
+from aegish_dist.simulator.config import (
+    REFUSALS,
+    Fault,
+    ModelConfig,
+    SimulatorConfig,
+    TokenBucket,
+    parse_script,
+    pick,
+)
 from aegish_dist.simulator.dialect import (
     UNLIMITED,
     Allowance,
@@ -23,6 +31,7 @@ from aegish_dist.simulator.personas import (
     Draws,
     compose,
     draw,
+    parse_latency,
     persona_for,
 )
 
@@ -83,11 +92,12 @@ class SimulatedModel:
         self._seed = config.seed
         self._vary_repeats = config.vary_repeats
         self._persona = PERSONAS[own.persona] if own.persona else persona_for(name)
-        self._script = None if own.script is None else deque(own.script)
+        self._script = None if own.script is None else deque(parse_script(own.script, Fault))
+        self._chances = {fault: each for fault, each in self.faults.chances.items() if each}
         self._bucket = None if limit is None else TokenBucket(limit, now_s)
         self._recorded = None if replay is None else replay.of(name)
         usual = self._persona.latency if replay is None else NO_LATENCY
-        self._latency = own.latency or config.latency or usual
+        self._latency = parse_latency(own.latency or config.latency or usual)
         self._attempts: Counter[str] = Counter()
         self._answers: Counter[str] = Counter()
 
@@ -117,7 +127,7 @@ class SimulatedModel:
     def answer(self, chat: ChatRequest, command: str, fault: Fault | None = None) -> Response:
         """Answer a request, live or of a batch, perhaps with a fault that leaves an answer."""
         draws = draw(self._seed, "answer", self._name, command)
-        delay_s = self._latency.at(draws.latency)
+        delay_s = self._latency(draws.latency)
         withheld = _withheld(chat, fault, draws)
         if withheld is not None:
             return Response(withheld, fault, delay_s)
@@ -128,10 +138,11 @@ class SimulatedModel:
     def _next_fault(self, command: str) -> Fault | None:
         if self._script is not None:
             return self._script.popleft() if self._script else None
-        if not self.faults.probabilities:
+        if not self._chances:
             return None
         attempt = self._count(self._attempts, command)
-        return self.faults.pick(draw(self._seed, "fault", self._name, command, str(attempt)).luck)
+        luck = draw(self._seed, "fault", self._name, command, str(attempt)).luck
+        return pick(self._chances, luck)
 
     def _simulated(self, chat: ChatRequest, command: str, draws: Draws) -> Completion:
         persona = self._persona

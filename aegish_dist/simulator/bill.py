@@ -6,98 +6,60 @@ It counts on its own, with none of the product's code for costs, so that it can 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Any
+from typing import Annotated, Any
 
-import msgspec
-from msgspec import Struct, field
+from msgspec import Meta, Struct
 
 from aegish_dist.core.verdict import Usage
-from aegish_dist.errors import ConfigError
 
+Usd = Annotated[float, Meta(ge=0, le=1e9)]
 _TOKENS_PER_UNIT = 1_000_000
+_COUNTS = ("requests", "input_tokens", "cached_tokens", "output_tokens")
+_PARTS = ("live", "batch", "live_unreadable", "batch_unreadable")
+"""What a model's charges are summed in; no client could read what the last two count again."""
 
 
-class Tariff(Struct, frozen=True):
+class Tariff(Struct, frozen=True, forbid_unknown_fields=True):
     """Prices of a model in USD per million tokens."""
 
-    input: Decimal = Decimal(0)
-    output: Decimal = Decimal(0)
-    cached_input: Decimal | None = None
-    """Prompt tokens that came from a cache; as `input` when None."""
+    input: Usd = 0
+    output: Usd = 0
+    cached_input: Usd | None = None  # prompt tokens that came from a cache; as `input` when None
 
-    def __post_init__(self) -> None:
-        for name in ("input", "output", "cached_input"):
-            value = getattr(self, name)
-            if value is not None and not 0 <= value < Decimal("Infinity"):
-                raise ConfigError(f"{name} is {value}; a price is finite and 0 or more")
-
-    def usd(self, charges: "Charges") -> Decimal:
-        cached = self.input if self.cached_input is None else self.cached_input
-        fresh_tokens = charges.input_tokens - charges.cached_tokens
-        total = fresh_tokens * self.input + charges.cached_tokens * cached
-        return (total + charges.output_tokens * self.output) / _TOKENS_PER_UNIT
-
-
-class Charges(Struct):
-    requests: int = 0
-    input_tokens: int = 0
-    cached_tokens: int = 0
-    output_tokens: int = 0
-
-    def add(self, usage: Usage) -> None:
-        self.requests += 1
-        self.input_tokens += usage.input_tokens or 0
-        self.cached_tokens += usage.cache_read_tokens or 0
-        self.output_tokens += usage.output_tokens or 0
-
-
-class ModelCharges(Struct):
-    live: Charges = field(default_factory=Charges)
-    batch: Charges = field(default_factory=Charges)
-    live_unreadable: Charges = field(default_factory=Charges)
-    """The part of `live` that a fault kept from the client."""
-    batch_unreadable: Charges = field(default_factory=Charges)
-    """The part of `batch` whose line is cut, so that no client can read it."""
+    def usd(self, charged: Mapping[str, int]) -> Decimal:
+        fresh, cached = charged["input_tokens"], charged["cached_tokens"]
+        cached_price = self.input if self.cached_input is None else self.cached_input
+        total = (fresh - cached) * Decimal(str(self.input)) + cached * Decimal(str(cached_price))
+        return (total + charged["output_tokens"] * Decimal(str(self.output))) / _TOKENS_PER_UNIT
 
 
 class Bill:
     """Everything that a simulated provider charges for."""
 
     def __init__(
-        self,
-        tariff: Tariff | None = None,
-        tariffs: Mapping[str, Tariff] | None = None,
-        batch_share: float = 0.5,
+        self, tariff: Tariff, tariffs: Mapping[str, Tariff], batch_share: float = 0.5
     ) -> None:
-        self.batches: Counter[str] = Counter()
-        self._tariff = tariff or Tariff()
-        self._tariffs = dict(tariffs or {})
+        self._tariff, self._tariffs = tariff, tariffs
         self._share = Decimal(str(batch_share))
-        self._accounts: defaultdict[str, ModelCharges] = defaultdict(ModelCharges)
+        self._batches: Counter[str] = Counter()
         self._named: Counter[str] = Counter()
+        self._accounts: defaultdict[str, dict[str, Counter[str]]] = defaultdict(
+            lambda: {part: Counter(dict.fromkeys(_COUNTS, 0)) for part in _PARTS}
+        )
 
-    def charge_live(self, model: str, usage: Usage, *, readable: bool) -> None:
-        """Charge an answer to a live call."""
-        account = self._accounts[model]
-        account.live.add(usage)
-        if not readable:
-            account.live_unreadable.add(usage)
-
-    def charge_batch(self, model: str, usage: Usage, name: str, *, readable: bool) -> None:
-        account = self._accounts[model]
-        account.batch.add(usage)
-        self._named[name] += 1
-        if not readable:
-            account.batch_unreadable.add(usage)
+    def charge(self, model: str, usage: Usage, *, readable: bool, name: str | None = None) -> None:
+        """Charge an answer; `name` is that of a request of a batch, None for a live call."""
+        tokens = usage.input_tokens, usage.cache_read_tokens, usage.output_tokens
+        charge = dict(zip(_COUNTS, (1, *(each or 0 for each in tokens)), strict=True))
+        part = "live" if name is None else "batch"
+        for each in [part] if readable else [part, f"{part}_unreadable"]:
+            self._accounts[model][each].update(charge)
+        if name is not None:
+            self._named[name] += 1
 
     def count_batch(self, first_name: str) -> None:
         """Count a batch by its token: the name of its first request up to the first hyphen."""
-        self.batches[first_name.partition("-")[0]] += 1
-
-    @property
-    def twice(self) -> int:
-        """Charges for a request of a batch whose name was charged before."""
-        return self._named.total() - len(self._named)
+        self._batches[first_name.partition("-")[0]] += 1
 
     def as_dict(self) -> dict[str, Any]:
         """Return the bill for JSON; amounts in USD are exact texts."""
@@ -105,17 +67,17 @@ class Bill:
         return {
             "usd": str(sum((Decimal(each["usd"]) for each in models.values()), Decimal(0))),
             "models": models,
-            "batches": self.batches.total(),
-            "tokens": len(self.batches),
-            "tokens_used_twice": sorted(token for token, n in self.batches.items() if n > 1),
-            "charged_twice": self.twice,
+            "batches": self._batches.total(),
+            "tokens": len(self._batches),
+            "tokens_used_twice": sorted(token for token, n in self._batches.items() if n > 1),
+            "charged_twice": self._named.total() - len(self._named),
         }
 
     def _model(self, name: str) -> dict[str, Any]:
-        account, tariff = self._accounts[name], self._tariffs.get(name, self._tariff)
-        parts: dict[str, Any] = msgspec.to_builtins(account)
-        for part, charges in parts.items():
+        tariff = self._tariffs.get(name, self._tariff)
+        parts: dict[str, Any] = {}
+        for part, charged in self._accounts[name].items():
             share = self._share if part.startswith("batch") else Decimal(1)
-            charges["usd"] = str(tariff.usd(getattr(account, part)) * share)
+            parts[part] = {**charged, "usd": str(tariff.usd(charged) * share)}
         usd = Decimal(parts["live"]["usd"]) + Decimal(parts["batch"]["usd"])
         return {"usd": str(usd), **parts}

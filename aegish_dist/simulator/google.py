@@ -1,35 +1,32 @@
 """Gemini generateContent and batches of it, seen from the server's side.
 
-A batch has its requests in the body or in an uploaded file, and its results likewise.
+A batch has its requests in an uploaded file, and its results in another.
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
+
+from aiohttp import web
 
 from aegish_dist.core.batches import Unanswered
 from aegish_dist.core.outcome import ErrorClass, StopKind
 from aegish_dist.core.verdict import Completion, Usage
-from aegish_dist.simulator.batch_lifecycle import (
+from aegish_dist.simulator.batches import (
+    BatchAnswer,
+    BatchCall,
     BatchPhase,
     BatchProblem,
     BatchStore,
     NamedRequest,
-    RequestOutcome,
-    ResultLine,
-    SimulatedBatch,
-    StoredFile,
-    T,
-    page,
-    written,
-)
-from aegish_dist.simulator.batch_service import (
-    BatchCall,
-    BatchReply,
     Reply,
     Route,
+    SimulatedBatch,
+    StoredFile,
     json_object,
+    new_id,
     number_in,
+    page,
     read_body,
     timestamp,
 )
@@ -42,6 +39,7 @@ from aegish_dist.simulator.dialect import (
     ErrorForm,
     as_limit,
     is_reported,
+    json_response,
     read_messages,
     refusal,
     stop_word,
@@ -179,10 +177,8 @@ def _usage(usage: Usage) -> dict[str, int]:
     return body
 
 
-MAX_INLINE_BYTES = 20 * 2**20
 MAX_FILE_BYTES = 2 * 2**30
-_MAX_DESCRIPTION_BYTES = 2**20
-MISSING = {"file": "File '{id}' is not found.", "batch": "Batch '{id}' is not found."}
+_MAX_BODY_BYTES = 2**20
 _TYPE = "type.googleapis.com/google.ai.generativelanguage.v1beta."
 _STATES = {
     BatchPhase.VALIDATING: "BATCH_STATE_PENDING",
@@ -206,26 +202,11 @@ _CODES = {
 }
 
 
-async def _begin_upload(call: BatchCall) -> Reply:
-    if call.request.headers.get("X-Goog-Upload-Command", "") != "start":
-        return refusal("Only resumable uploads are supported.")
-    if (
-        number_in(call.request.headers.get("X-Goog-Upload-Header-Content-Length", ""), 0, 2**62)
-        > MAX_FILE_BYTES
-    ):
-        return refusal(f"Files may have {MAX_FILE_BYTES} bytes.")
-    body = json_object(await read_body(call.request.content, _MAX_DESCRIPTION_BYTES)) or {}
-    file = body.get("file")
-    described = file if isinstance(file, dict) else {}
-    upload = call.store.begin_upload(str(described.get("displayName", "")))
-    url = f"{call.exchange.root}{call.request.path}?upload_id={upload}"
-    return BatchReply({}, {"X-Goog-Upload-URL": url, "X-Goog-Upload-Status": "active"})
-
-
 async def _upload(call: BatchCall) -> Reply:
-    """Take a part of a file; the last one says `finalize`."""
+    """Begin to take a file, or take a part of it; the last one says `finalize`."""
+    command = call.request.headers.get("X-Goog-Upload-Command", "")
     if "upload_id" not in call.request.query:
-        return await _begin_upload(call)
+        return await _begin_upload(call, command)
     upload = call.store.uploads.get(call.request.query["upload_id"])
     content = await read_body(call.request.content, MAX_FILE_BYTES)
     if upload is None or content is None:
@@ -234,38 +215,41 @@ async def _upload(call: BatchCall) -> Reply:
     if call.request.headers.get("X-Goog-Upload-Offset", "") != str(len(received)):
         return refusal("The offset of the upload is not where it ended.")
     received += content
-    if "finalize" not in call.request.headers.get("X-Goog-Upload-Command", ""):
-        return BatchReply({}, {"X-Goog-Upload-Status": "active"})
+    if "finalize" not in command:
+        return json_response(200, {}, {"X-Goog-Upload-Status": "active"})
     del call.store.uploads[call.request.query["upload_id"]]
     file = call.store.add_file(name, "UPLOADED", bytes(received))
-    return BatchReply({"file": _file_body(file, call)}, {"X-Goog-Upload-Status": "final"})
+    body = {"file": _file_body(file, call.exchange.root)}
+    return json_response(200, body, {"X-Goog-Upload-Status": "final"})
 
 
-def _list_files(call: BatchCall) -> Reply:
-    return _page(call, "files", call.store.files.values(), (10, 100), _file_body)
+async def _begin_upload(call: BatchCall, command: str) -> Reply:
+    if command != "start":
+        return refusal("Only resumable uploads are supported.")
+    body = json_object(await read_body(call.request.content, _MAX_BODY_BYTES)) or {}
+    upload = new_id()
+    call.store.uploads[upload] = str(_inner(body, "file").get("displayName", "")), bytearray()
+    url = f"{call.exchange.root}{call.request.path}?upload_id={upload}"
+    return json_response(200, {}, {"X-Goog-Upload-URL": url, "X-Goog-Upload-Status": "active"})
+
+
+def _inner(body: dict[str, Any], key: str) -> dict[str, Any]:
+    value = body.get(key)
+    return value if isinstance(value, dict) else {}
 
 
 def _list_batches(call: BatchCall) -> Reply:
-    return _page(call, "operations", call.store.listed(), (50, 1_000), _operation)
-
-
-def _page(
-    call: BatchCall,
-    key: str,
-    items: Iterable[T],
-    limits: tuple[int, int],
-    body: Callable[[T, BatchCall], dict[str, Any]],
-) -> Reply:
-    limit = number_in(call.request.query.get("pageSize"), *limits)
-    found, more = page(items, limit, call.request.query.get("pageToken", ""))
-    entries: dict[str, Any] = {key: [body(each, call) for each in found]}
+    query = call.request.query
+    limit = number_in(query.get("pageSize"), 50, 1_000)
+    found, more = page(call.store.listed(), limit, query.get("pageToken", ""))
+    entries: dict[str, Any] = {"operations": [_operation(each, call) for each in found]}
     return entries | ({"nextPageToken": found[-1].id} if more else {})
 
 
 def _read_file(file: StoredFile, _call: BatchCall) -> Reply:
     if file.purpose != "GENERATED":
         return refusal("Only generated files can be downloaded.")
-    return BatchReply(file.content, {"Content-Type": "application/octet-stream"})
+    return web.Response(body=file.content)
 
 
 def _delete_file(file: StoredFile, call: BatchCall) -> Reply:
@@ -273,56 +257,32 @@ def _delete_file(file: StoredFile, call: BatchCall) -> Reply:
     return {}
 
 
-def _file_body(file: StoredFile, call: BatchCall) -> dict[str, Any]:
-    uri = f"{call.exchange.root}/v1beta/files/{file.id}"
-    body = {
+def _file_body(file: StoredFile, root: str) -> dict[str, Any]:
+    return {
         "name": f"files/{file.id}",
         "displayName": file.name,
         "mimeType": "application/jsonl",
         "sizeBytes": str(len(file.content)),
         "createTime": timestamp(file.created_s),
         "updateTime": timestamp(file.created_s),
-        "uri": uri,
+        "uri": f"{root}/v1beta/files/{file.id}",
         "state": "ACTIVE",
         "source": file.purpose,
     }
-    downloadable = {"downloadUri": f"{uri}:download?alt=media"}
-    return body | downloadable if file.purpose == "GENERATED" else body
 
 
 async def _create(call: BatchCall) -> Reply:
-    body = json_object(await read_body(call.request.content, MAX_INLINE_BYTES))
-    if body is None or not isinstance(batch := body.get("batch"), dict):
-        return refusal("Invalid JSON payload received, or more than 20 MB of it.")
-    given = batch.get("inputConfig", batch.get("input_config"))
-    given = given if isinstance(given, dict) else {}
-    facts = {"model": f"models/{call.found['model']}", "displayName": batch.get("displayName")}
-    inline = given.get("requests")
-    if isinstance(inline, dict) and isinstance(inline.get("requests"), list):
-        entries = inline["requests"]
-        kept = [each.get("metadata") if isinstance(each, dict) else None for each in entries]
-        names = [
-            str(each.get("key", place)) if isinstance(each, dict) else str(place)
-            for place, each in enumerate(kept)
-        ]
-        facts["inline"] = dict(zip(names, kept, strict=True))
-        requests = _inline_requests(entries, names, call.found["model"])
-        return _operation(call.store.create(requests, facts), call)
+    body = json_object(await read_body(call.request.content, _MAX_BODY_BYTES)) or {}
+    batch = _inner(body, "batch")
+    given = _inner(batch, "inputConfig") or _inner(batch, "input_config")
     name = str(given.get("fileName", given.get("file_name", "")))
     file = call.store.files.get(name.removeprefix("files/"))
     if file is None:
         return ErrorAnswer(ErrorClass.NOT_FOUND, f"File '{name}' is not found.")
-    requests = _file_requests(file.content, call.found["model"])
+    model = call.found["model"]
+    facts = {"model": f"models/{model}", "displayName": batch.get("displayName")}
+    requests = _file_requests(file.content, model)
     return _operation(call.store.create(requests, facts, _leave_file), call)
-
-
-def _inline_requests(
-    entries: list[Any], names: list[str], model: str
-) -> Iterator[NamedRequest | BatchProblem]:
-    for entry, name in zip(entries, names, strict=True):
-        yield _request(entry, name, model)
-    if not entries:
-        yield BatchProblem("INVALID_ARGUMENT", "The batch has no requests.")
 
 
 def _file_requests(content: bytes, model: str) -> Iterator[NamedRequest | BatchProblem]:
@@ -333,48 +293,33 @@ def _file_requests(content: bytes, model: str) -> Iterator[NamedRequest | BatchP
             words = f"Line {number} of the input file is not a JSON object."
             yield BatchProblem("INVALID_ARGUMENT", words, number)
             return
-        yield _request(entry, str(entry.get("key", "")), model)
+        yield str(entry.get("key", "")), read(_inner(entry, "request"), model)
     if not number:
         yield BatchProblem("INVALID_ARGUMENT", "The input file is empty.")
 
 
-def _request(entry: object, name: str, model: str) -> NamedRequest:
-    body = entry.get("request") if isinstance(entry, dict) else None
-    if not isinstance(body, dict):
-        return NamedRequest(name, refusal("GenerateContentRequest is not specified"))
-    return NamedRequest(name, read(body, model))
-
-
 def _leave_file(store: BatchStore, batch: SimulatedBatch) -> None:
     """Keep the results in a file; an expired batch has none."""
-    if batch.outcomes:
-        content = written(
-            batch, lambda line, call: {"key": line.name} | _result(line.outcome, call)
-        )
+    if batch.answers:
+        content = batch.written(_line_body)
         file = store.add_file(f"batch-{batch.id}", "GENERATED", content)
-        batch.files["responsesFile"] = file.id
+        batch.files["responsesFile"] = f"files/{file.id}"
 
 
-def _result(outcome: RequestOutcome, call: Call) -> dict[str, Any]:
-    match outcome:
+def _line_body(line: BatchAnswer, call: Call) -> dict[str, Any]:
+    match line.outcome:
         case Completion():
-            return {"response": answer_body(outcome, call)}
+            return {"key": line.name, "response": answer_body(line.outcome, call)}
         case Unanswered():
-            return {"error": {"code": _CANCELLED, "message": "The batch was cancelled."}}
+            error = {"code": _CANCELLED, "message": "The batch was cancelled."}
         case _:
-            code = _CODES.get(outcome.error_class, 2)
-            words = outcome.message or ERRORS[outcome.error_class].message
-            return {"error": {"code": code, "message": words}}
+            code = _CODES.get(line.outcome.error_class, 2)
+            error = {"code": code, "message": line.outcome.message}
+    return {"key": line.name, "error": error}
 
 
 def _cancel(batch: SimulatedBatch, _call: BatchCall) -> Reply:
     batch.cancel()
-    return {}
-
-
-def _delete(batch: SimulatedBatch, call: BatchCall) -> Reply:
-    batch.cancel()
-    call.store.remove(batch)
     return {}
 
 
@@ -383,8 +328,7 @@ def _operation(batch: SimulatedBatch, _call: BatchCall) -> dict[str, Any]:
     metadata: dict[str, Any] = {
         "@type": f"{_TYPE}GenerateContentBatch",
         "name": name,
-        "model": batch.facts["model"],
-        "displayName": batch.facts["displayName"],
+        **batch.facts,
         "createTime": timestamp(batch.created_s),
         "updateTime": timestamp(time.time() if batch.ended_s is None else batch.ended_s),
         "batchStats": _stats(batch),
@@ -392,35 +336,12 @@ def _operation(batch: SimulatedBatch, _call: BatchCall) -> dict[str, Any]:
     }
     if not batch.has_ended:
         return {"name": name, "metadata": metadata}
+    ended = {"name": name, "metadata": metadata, "done": True}
     metadata["endTime"] = metadata["updateTime"]
     if batch.problems:
-        error = {"code": _INVALID, "message": batch.problems[0].message}
-        return {"name": name, "metadata": metadata, "done": True, "error": error}
-    output = _output(batch)
-    response = {"@type": f"{_TYPE}GenerateContentBatchOutput", **output}
-    metadata["output"] = output
-    return {"name": name, "metadata": metadata, "done": True, "response": response}
-
-
-def _output(batch: SimulatedBatch) -> dict[str, Any]:
-    """Return the results: inline ones in the order of their requests, else their file."""
-    if "inline" not in batch.facts:
-        return {use: f"files/{id}" for use, id in batch.files.items()}
-    metadata = batch.facts["inline"]
-    places = {name: place for place, name in enumerate(metadata)}
-    lines = sorted(batch.lines, key=lambda line: places.get(line.name, len(places)))
-    entries = [
-        _inline_entry(
-            line, metadata.get(line.name), Call(f"{batch.id}{place:06x}", batch.created_s)
-        )
-        for place, line in enumerate(lines)
-    ]
-    return {"inlinedResponses": {"inlinedResponses": entries}} if entries else {}
-
-
-def _inline_entry(line: ResultLine, metadata: object, call: Call) -> dict[str, Any]:
-    entry = {} if line.broken else _result(line.outcome, call)
-    return entry if metadata is None else entry | {"metadata": metadata}
+        return ended | {"error": {"code": _INVALID, "message": batch.problems[0].message}}
+    metadata["output"] = batch.files
+    return ended | {"response": {"@type": f"{_TYPE}GenerateContentBatchOutput", **batch.files}}
 
 
 def _stats(batch: SimulatedBatch) -> dict[str, str]:
@@ -441,13 +362,10 @@ _BATCHES = "/v1beta/batches"
 _BATCH = rf"{_BATCHES}/(?P<batch>[^/:]+)"
 ROUTES: tuple[Route, ...] = (
     ("POST", f"/upload{_FILES}", Endpoint.UPLOAD, _upload),
-    ("GET", _FILES, Endpoint.LIST, _list_files),
-    ("GET", _FILE, Endpoint.POLL, _file_body),
     ("GET", f"{_FILE}:download", Endpoint.RESULTS, _read_file),
     ("DELETE", _FILE, Endpoint.DELETE, _delete_file),
     ("POST", r"/v1beta/models/(?P<model>.+):batchGenerateContent", Endpoint.CREATE, _create),
     ("GET", _BATCHES, Endpoint.LIST, _list_batches),
     ("GET", _BATCH, Endpoint.POLL, _operation),
     ("POST", f"{_BATCH}:cancel", Endpoint.CANCEL, _cancel),
-    ("DELETE", _BATCH, Endpoint.DELETE, _delete),
 )

@@ -6,26 +6,22 @@ Files of requests are uploaded for a batch, and its results are files again.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from aiohttp import BodyPartReader, MultipartReader
+from aiohttp import BodyPartReader, MultipartReader, web
 
 from aegish_dist.core.batches import Unanswered
 from aegish_dist.core.outcome import ErrorClass, StopKind
 from aegish_dist.core.verdict import Completion, Usage
-from aegish_dist.simulator.batch_lifecycle import (
+from aegish_dist.simulator.batches import (
+    BatchAnswer,
+    BatchCall,
     BatchPhase,
     BatchProblem,
     BatchStore,
     NamedRequest,
-    ResultLine,
-    SimulatedBatch,
-    StoredFile,
-    written,
-)
-from aegish_dist.simulator.batch_service import (
-    BatchCall,
-    BatchReply,
     Reply,
     Route,
+    SimulatedBatch,
+    StoredFile,
     json_object,
     listing,
     read_body,
@@ -179,19 +175,9 @@ MAX_REQUESTS = 50_000
 MAX_BYTES = 200 * 2**20
 _WINDOW_S = 86_400
 _ENDPOINT = "/v1/chat/completions"
-MISSING = {
-    "file": "No such File object: file-{id}",
-    "batch": "No batch found with id 'batch_{id}'.",
-}
 _UNANSWERED = {
-    Unanswered.EXPIRED: (
-        "batch_expired",
-        "This request could not be executed before the completion window expired.",
-    ),
-    Unanswered.CANCELLED: (
-        "batch_cancelled",
-        "This request was not executed because the batch was cancelled.",
-    ),
+    Unanswered.EXPIRED: "batch_expired",
+    Unanswered.CANCELLED: "batch_cancelled",
 }
 _MOMENTS = {
     BatchPhase.COMPLETED: "completed_at",
@@ -202,51 +188,33 @@ _MOMENTS = {
 
 
 async def _upload(call: BatchCall) -> Reply:
-    try:
-        fields, name = await _form(call)
-    except OverflowError:
+    length = call.request.content_length
+    if length is None or length > MAX_BYTES:
         return refusal(f"File exceeds the maximum of {MAX_BYTES} bytes.", "file")
+    parts: dict[str, tuple[str, bytes]] = {}
+    try:
+        reader = MultipartReader(call.request.headers, call.request.content)
+        while isinstance(part := await reader.next(), BodyPartReader):
+            parts[part.name or ""] = part.filename or "", bytes(await part.read())
     except (ValueError, AssertionError) as error:
         return refusal(f"Could not parse the multipart form: {error}", "file")
-    purpose = fields.get("purpose", b"").decode("utf-8", "replace")
-    if purpose != "batch":
-        return refusal(f"Invalid value for 'purpose': '{purpose}'.", "purpose")
-    if "file" not in fields:
-        return refusal("Missing required parameter: 'file'.", "file")
-    return _file_body(call.store.add_file(name, purpose, fields["file"]), call)
-
-
-async def _form(call: BatchCall) -> tuple[dict[str, bytes], str]:
-    fields: dict[str, bytes] = {}
-    name, is_too_large = "", False
-    reader = MultipartReader(call.request.headers, call.request.content)
-    while isinstance(part := await reader.next(), BodyPartReader):
-        content = bytearray()
-        while chunk := await part.read_chunk(2**16):
-            is_too_large = is_too_large or len(content) + len(chunk) > MAX_BYTES
-            if not is_too_large:
-                content += chunk
-        name = part.filename or name
-        fields[part.name or ""] = bytes(content)
-    if is_too_large:
-        raise OverflowError
-    return fields, name
-
-
-def _file_body(file: StoredFile, _call: BatchCall) -> dict[str, Any]:
+    if "file" not in parts or parts.get("purpose") != ("", b"batch"):
+        return refusal("A form with a file and the purpose 'batch' is required.", "purpose")
+    name, content = parts["file"]
+    file = call.store.add_file(name, "batch", content)
     return {
         "id": f"file-{file.id}",
         "object": "file",
-        "bytes": len(file.content),
+        "bytes": len(content),
         "created_at": int(file.created_s),
-        "filename": file.name,
+        "filename": name,
         "purpose": file.purpose,
         "status": "processed",
     }
 
 
 def _read_file(file: StoredFile, _call: BatchCall) -> Reply:
-    return BatchReply(file.content, {"Content-Type": "application/octet-stream"})
+    return web.Response(body=file.content)
 
 
 def _delete_file(file: StoredFile, call: BatchCall) -> Reply:
@@ -254,32 +222,24 @@ def _delete_file(file: StoredFile, call: BatchCall) -> Reply:
     return {"id": f"file-{file.id}", "object": "file", "deleted": True}
 
 
-def _list_files(call: BatchCall) -> Reply:
-    purpose = call.request.query.get("purpose")
-    files = (file for file in call.store.files.values() if purpose in (None, file.purpose))
-    return {"object": "list"} | listing(call, files, _file_body, (10_000, 10_000), "file-")
-
-
 def _list_batches(call: BatchCall) -> Reply:
-    batches = call.store.listed()
-    return {"object": "list"} | listing(call, batches, _describe, (20, 100), "batch_")
+    listed = call.store.listed()
+    return {"object": "list"} | listing(call, listed, _describe, (20, 100), "batch_")
 
 
 async def _create(call: BatchCall) -> Reply:
-    body = json_object(await read_body(call.request.content, 2**20))
-    if body is None:
-        return refusal("The request body is not a JSON object.")
-    if body.get("endpoint") != _ENDPOINT:
-        return refusal(f"Invalid value for 'endpoint': this host has {_ENDPOINT}.", "endpoint")
-    if body.get("completion_window") != "24h":
-        return refusal("Invalid value for 'completion_window': '24h'.", "completion_window")
+    body = json_object(await read_body(call.request.content, 2**20)) or {}
     file = call.store.files.get(str(body.get("input_file_id")).removeprefix("file-"))
-    if file is None or file.purpose != "batch":
-        return refusal("Invalid value for 'input_file_id': no such file.", "input_file_id")
-    metadata = body.get("metadata")
-    if metadata is not None and not _is_metadata(metadata):
-        return refusal("Invalid value for 'metadata'.", "metadata")
-    facts = {"input_file_id": f"file-{file.id}", "metadata": metadata}
+    usable = {
+        "endpoint": body.get("endpoint") == _ENDPOINT,
+        "completion_window": body.get("completion_window") == "24h",
+        "input_file_id": file is not None and file.purpose == "batch",
+        "metadata": _is_metadata(body.get("metadata") or {}),
+    }
+    wrong = next((field for field, holds in usable.items() if not holds), None)
+    if wrong or file is None:
+        return refusal(f"Invalid value for '{wrong}'.", wrong)
+    facts = {"input_file_id": f"file-{file.id}", "metadata": body.get("metadata")}
     return _describe(call.store.create(_requests(file.content), facts, _leave_files), call)
 
 
@@ -296,65 +256,60 @@ def _is_metadata(metadata: object) -> bool:
 def _requests(content: bytes) -> Iterator[NamedRequest | BatchProblem]:
     """Read an input file; a problem of any line refuses the whole."""
     names: set[str] = set()
-    model = ""
+    models: set[str] = set()
     lines = content.splitlines()
-    if not lines:
-        yield BatchProblem("empty_file", "The input file is empty.")
-    for number, line in enumerate(lines[:MAX_REQUESTS], start=1):
+    if not 0 < len(lines) <= MAX_REQUESTS:
+        words = f"The file has {len(lines)} requests of at most {MAX_REQUESTS}."
+        yield BatchProblem("too_many_tasks" if lines else "empty_file", words)
+        return
+    for number, line in enumerate(lines, start=1):
         entry = json_object(line)
-        if entry is None:
-            yield BatchProblem("invalid_json_line", "This line is not a JSON object.", number)
+        code = "invalid_json_line" if entry is None else _problem(entry, names)
+        if entry is None or code is not None:
+            yield BatchProblem(str(code), "This line is not a request of the batch.", number)
             continue
-        if (problem := _problem(entry, names)) is not None:
-            yield BatchProblem(*problem, number)
-            continue
-        names.add(entry["custom_id"])
         chat = read(entry["body"], "")
-        if isinstance(chat, ChatRequest):
-            if model not in ("", chat.model):
-                words = "All requests of a batch have to name the same model."
-                yield BatchProblem("mismatched_model", words, number)
-                continue
-            model = chat.model
-        yield NamedRequest(entry["custom_id"], chat)
-    if len(lines) > MAX_REQUESTS:
-        words = f"The batch exceeds the maximum of {MAX_REQUESTS} requests."
-        yield BatchProblem("too_many_tasks", words)
+        names.add(entry["custom_id"])
+        models |= {chat.model} if isinstance(chat, ChatRequest) else set()
+        if len(models) > 1:
+            words = "All requests of a batch have to name the same model."
+            yield BatchProblem("mismatched_model", words, number)
+        yield entry["custom_id"], chat
 
 
-def _problem(entry: dict[str, Any], names: set[str]) -> tuple[str, str] | None:
-    """Return code and words of what is wrong with a line; None when it is a request."""
+def _problem(entry: dict[str, Any], names: set[str]) -> str | None:
+    """Return the code of what is wrong with a line; None when it is a request."""
     name = entry.get("custom_id")
-    if not isinstance(name, str) or not name or not isinstance(entry.get("body"), dict):
-        words = "Missing required parameter: 'custom_id' or 'body'."
-        return "missing_required_parameter", words
-    if entry.get("method") != "POST":
-        return "invalid_method", "The method has to be 'POST'."
-    if entry.get("url") != _ENDPOINT:
-        return "invalid_url", "The url differs from the endpoint of the batch."
-    if name in names:
-        return "duplicate_custom_id", f"The custom_id '{name}' is used more than once."
-    return None
+    holds = {
+        "missing_required_parameter": isinstance(entry.get("body"), dict)
+        and isinstance(name, str)
+        and name != "",
+        "invalid_method": entry.get("method") == "POST",
+        "invalid_url": entry.get("url") == _ENDPOINT,
+        "duplicate_custom_id": str(name) not in names,
+    }
+    return next((code for code, condition in holds.items() if not condition), None)
 
 
 def _leave_files(store: BatchStore, batch: SimulatedBatch) -> None:
     """Keep the results: answers in one file, all else in another, neither when it is empty."""
     for use, kept in (("output", _is_answer), ("error", lambda line: not _is_answer(line))):
-        content = written(batch, _line_body, kept)
+        content = batch.written(_line_body, kept)
         if content:
             file = store.add_file(f"batch_{batch.id}_{use}.jsonl", "batch_output", content)
             batch.files[f"{use}_file_id"] = f"file-{file.id}"
 
 
-def _is_answer(line: ResultLine) -> bool:
+def _is_answer(line: BatchAnswer) -> bool:
     return isinstance(line.outcome, Completion)
 
 
-def _line_body(line: ResultLine, call: Call) -> dict[str, Any]:
+def _line_body(line: BatchAnswer, call: Call) -> dict[str, Any]:
     body: dict[str, Any] = {"id": f"batch_req_{call.id}", "custom_id": line.name}
     if isinstance(line.outcome, Unanswered):
-        code, message = _UNANSWERED[line.outcome]
-        return body | {"response": None, "error": {"code": code, "message": message}}
+        code = _UNANSWERED[line.outcome]
+        error = {"code": code, "message": "This request was not executed."}
+        return body | {"response": None, "error": error}
     if isinstance(line.outcome, Completion):
         status, answer = 200, answer_body(line.outcome, call)
     else:
@@ -405,8 +360,6 @@ _BATCHES = "/v1/batches"
 _BATCH = rf"{_BATCHES}/batch_(?P<batch>[^/]+)"
 ROUTES: tuple[Route, ...] = (
     ("POST", _FILES, Endpoint.UPLOAD, _upload),
-    ("GET", _FILES, Endpoint.LIST, _list_files),
-    ("GET", _FILE, Endpoint.POLL, _file_body),
     ("GET", f"{_FILE}/content", Endpoint.RESULTS, _read_file),
     ("DELETE", _FILE, Endpoint.DELETE, _delete_file),
     ("POST", _BATCHES, Endpoint.CREATE, _create),

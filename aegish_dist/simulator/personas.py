@@ -18,7 +18,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from aegish_dist.core.outcome import Outcome
-from aegish_dist.errors import ConfigError
+from aegish_dist.errors import InputError
 
 _EIGHT_WORDS = struct.Struct("<8Q")
 _UNIT = 2.0**-52
@@ -59,39 +59,24 @@ _LAWS: dict[str, tuple[tuple[str, ...], Callable[..., float]]] = {
 """Distributions by name: their numbers, all in seconds but sigma, and their quantiles."""
 
 
-class LatencyDistribution(Struct, frozen=True):
-    """A distribution of service times."""
-
-    law: str
-    numbers: tuple[float, ...]
-
-    def at(self, quantile: float) -> float:
-        """Return the seconds that a fraction of calls, in (0, 1), stays below."""
-        return _LAWS[self.law][1](quantile, *self.numbers)
-
-
-def parse_latency(text: str) -> LatencyDistribution:
-    """Read a distribution such as `lognormal:0.8,0.4`."""
+def parse_latency(text: str) -> Callable[[float], float]:
+    """Read a distribution such as `lognormal:0.8,0.4`; return its quantiles in seconds."""
     name, _, rest = text.partition(":")
-    law = name.strip()
+    names, quantiles = _LAWS.get(name.strip(), ((), None))
     try:
-        numbers = tuple(float(part) for part in rest.split(","))
+        numbers = [float(part) for part in rest.split(",")]
     except ValueError:
-        raise ConfigError(_complaint(text)) from None
-    known = law in _LAWS and len(numbers) == len(_LAWS[law][0])
-    if not known or not all(0 <= n < math.inf for n in numbers):
-        raise ConfigError(_complaint(text))
-    if law == "uniform" and numbers[0] > numbers[1]:
-        raise ConfigError(f"latency '{text}': the lower end is above the upper end")
-    return LatencyDistribution(law, numbers)
+        numbers = []
+    usable = len(numbers) == len(names) and all(0 <= n < math.inf for n in numbers)
+    if quantiles is None or not usable:
+        forms = " or ".join(f"{law}:{','.join(names)}" for law, (names, _) in _LAWS.items())
+        raise InputError(f"latency '{text}' is not {forms}, with finite numbers of 0 or more")
+    if name.strip() == "uniform" and numbers[0] > numbers[1]:
+        raise InputError(f"latency '{text}': the lower end is above the upper end")
+    return lambda quantile: quantiles(quantile, *numbers)
 
 
-def _complaint(text: str) -> str:
-    forms = " or ".join(f"{kind}:{','.join(names)}" for kind, (names, _) in _LAWS.items())
-    return f"latency '{text}' is not {forms}, with finite numbers of 0 or more"
-
-
-NO_LATENCY = parse_latency("constant:0")
+NO_LATENCY = "constant:0"
 
 JUDGED_CHARS = 4_000
 """Only the head of a command is judged, so that a huge one cannot stall the server."""
@@ -181,7 +166,7 @@ class Persona(Struct, frozen=True):
     """Probability of only warning about what should be blocked."""
     overblock: float
     overwarn: float
-    latency: LatencyDistribution
+    latency: str
     """Service time, used where the configuration names none."""
     format_error: float = 0.0
     fenced: float = 0.0
@@ -196,17 +181,13 @@ class Persona(Struct, frozen=True):
     """Probability that a repeat of a question gets a decision of its own."""
 
 
-def _lognormal(median_s: float, sigma: float) -> LatencyDistribution:
-    return LatencyDistribution("lognormal", (median_s, sigma))
-
-
 PERSONAS = {
     "careful": Persona(
         miss=0.01,
         hedge=0.02,
         overblock=0.03,
         overwarn=0.10,
-        latency=_lognormal(1.2, 0.35),
+        latency="lognormal:1.2,0.35",
         confidence_low=0.75,
         doubt=0.25,
         wobble=0.02,
@@ -216,7 +197,7 @@ PERSONAS = {
         hedge=0.15,
         overblock=0.0,
         overwarn=0.02,
-        latency=_lognormal(0.8, 0.4),
+        latency="lognormal:0.8,0.4",
         fenced=0.5,
     ),
     "hasty": Persona(
@@ -224,7 +205,7 @@ PERSONAS = {
         hedge=0.04,
         overblock=0.08,
         overwarn=0.06,
-        latency=_lognormal(0.3, 0.3),
+        latency="lognormal:0.3,0.3",
         format_error=0.05,
         fenced=0.2,
         confidence_low=0.95,
@@ -237,7 +218,7 @@ PERSONAS = {
         hedge=0.03,
         overblock=0.02,
         overwarn=0.05,
-        latency=_lognormal(3.0, 0.5),
+        latency="lognormal:3.0,0.5",
         format_error=0.01,
         thinks=0.6,
         reasoning_tokens=300,
@@ -259,7 +240,7 @@ def _stranger(draws: Draws) -> Persona:
         hedge=0.1 * draws.form,
         overblock=0.06 * draws.fence,
         overwarn=0.1 * draws.think,
-        latency=_lognormal(0.5 + draws.latency, 0.4),
+        latency=f"lognormal:{0.5 + draws.latency!r},0.4",
         format_error=0.03 * draws.length,
         fenced=draws.confidence,
         wobble=0.1 * draws.luck,

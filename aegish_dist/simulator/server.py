@@ -13,9 +13,9 @@ import resource
 import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from itertools import count
+from threading import Thread
 from typing import Any
 
 from aiohttp import web
@@ -26,7 +26,7 @@ from aegish_dist.core.model import HTTP_FORMATS
 from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.verdict import Recording
 from aegish_dist.errors import ConfigError
-from aegish_dist.simulator.batch_service import BatchService
+from aegish_dist.simulator.batches import BatchService
 from aegish_dist.simulator.behaviour import Replay, SimulatedModel
 from aegish_dist.simulator.bill import Bill
 from aegish_dist.simulator.config import HOST, LOOPBACK_NAMES, SimulatorConfig
@@ -47,18 +47,17 @@ _PORT = re.compile(r":[0-9]{1,5}$")
 class Stats(Struct):
     """Counters since the start, served at `/stats`; the simulator alone writes them."""
 
+    bill: Bill
+    batch_faults: Counter[str]
     requests: Counter[str] = field(default_factory=Counter)
     """Valid requests per model, faults included."""
     faults: Counter[str] = field(default_factory=Counter)
-    batch_faults: Counter[str] = field(default_factory=Counter)
     throttled: int = 0
     in_flight: int = 0
     in_flight_max: int = 0
-    bill: Bill = field(default_factory=Bill)
 
     def as_dict(self) -> dict[str, Any]:
-        counters = asdict(self)
-        return counters | {"bill": self.bill.as_dict()}
+        return asdict(self) | {"bill": self.bill.as_dict()}
 
 
 class Simulator:
@@ -70,10 +69,11 @@ class Simulator:
         self._config = config
         self._replay = replay
         self._models: dict[str, SimulatedModel] = {}
+        self._hosts = LOOPBACK_NAMES | {host.lower() for host in config.hosts}
         self._process = os.urandom(6).hex()
         self._serial = count(1)
         self._batches = BatchService(config, self._model, bill)
-        self.stats = Stats(bill=bill, batch_faults=self._batches.faults)
+        self.stats = Stats(bill, self._batches.faults)
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         if not self._is_called(request.headers.get("Host", "")):
@@ -100,8 +100,7 @@ class Simulator:
 
         A web page could otherwise reach it by a name of its own that resolves to 127.0.0.1.
         """
-        name = _PORT.sub("", host).lower()
-        return name in LOOPBACK_NAMES or name in self._config.hosts
+        return _PORT.sub("", host).lower() in self._hosts
 
     async def close(self) -> None:
         """End the batches that are still being answered."""
@@ -142,7 +141,7 @@ class Simulator:
         if response.delay_s:
             await asyncio.sleep(response.delay_s)
         readable = response.fault not in UNREADABLE
-        self.stats.bill.charge_live(chat.model, response.outcome.usage, readable=readable)
+        self.stats.bill.charge(chat.model, response.outcome.usage, readable=readable)
         return await exchange.deliver(response.outcome, model.allowance, response.fault)
 
     def _read(
@@ -237,23 +236,14 @@ def simulator_thread(
     config: SimulatorConfig, recordings: Iterable[Recording] = ()
 ) -> Iterator[SimulatorServer]:
     """Run a simulated provider in a thread with a loop of its own."""
-    ready: Future[tuple[SimulatorServer, asyncio.AbstractEventLoop]] = Future()
-    stopped = asyncio.Event()
-
-    async def run() -> None:
-        async with serving(config, recordings) as server:
-            ready.set_result((server, asyncio.get_running_loop()))
-            await stopped.wait()
-
-    with ThreadPoolExecutor(1, thread_name_prefix="simulator") as executor:
-        end = executor.submit(lambda: asyncio.run(run()))
-        either: tuple[Future[Any], ...] = (ready, end)
-        wait(either, return_when=FIRST_COMPLETED)
-        if end.done():
-            end.result()
-        server, loop = ready.result()
+    with asyncio.Runner() as runner:
+        loop, stack = runner.get_loop(), AsyncExitStack()
+        thread = Thread(target=loop.run_forever, name="simulator")
+        thread.start()
         try:
-            yield server
+            entering = stack.enter_async_context(serving(config, recordings))
+            yield asyncio.run_coroutine_threadsafe(entering, loop).result()
         finally:
-            loop.call_soon_threadsafe(stopped.set)
-            end.result()
+            asyncio.run_coroutine_threadsafe(stack.aclose(), loop).result()
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()

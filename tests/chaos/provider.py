@@ -15,7 +15,6 @@ from aiohttp import web
 
 from aegish_dist.simulator.config import SimulatorConfig
 from aegish_dist.simulator.dialect import command_in, text_of
-from aegish_dist.simulator.personas import parse_latency
 from aegish_dist.simulator.server import Simulator
 from tests.services import HOST
 
@@ -74,7 +73,7 @@ class Provider:
         Args:
             latency: Of each call, such as `uniform:0.2,0.5` in seconds.
         """
-        self._simulator = Simulator(SimulatorConfig(latency=parse_latency(latency)), None)
+        self._simulator = Simulator(SimulatorConfig(latency=latency), None)
         self.trouble = Trouble.NONE
         self.begun = Counter()
         self.unanswered = 0

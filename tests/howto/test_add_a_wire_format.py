@@ -24,7 +24,7 @@ CALLS = """if True:
     from aegish_dist.prompts.loading import load_prompt
     from aegish_dist.providers.session import provider_session
     from aegish_dist.simulator.config import ModelConfig, SimulatorConfig
-    from aegish_dist.simulator.config import FaultPlan, parse_script
+    from aegish_dist.simulator.config import FaultPlan
     from aegish_dist.simulator.server import simulator_thread
 
     MODEL = "simulated-cohere/careful"
@@ -41,7 +41,7 @@ CALLS = """if True:
                 except ProviderError as error:
                     print(json.dumps({**vars(error), "words": str(error), "key": key}))
 
-    script = ModelConfig(script=parse_script(FAULTS), faults=FaultPlan(retry_after_s=7))
+    script = ModelConfig(script=FAULTS, faults=FaultPlan(retry_after_s=7))
     with simulator_thread(SimulatorConfig(models={"careful": script})) as simulator:
         catalog = Path("simulated.toml")
         catalog.write_text(catalog_for(simulator.url))

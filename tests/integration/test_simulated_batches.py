@@ -7,7 +7,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from decimal import Decimal
 from typing import Any, TypeVar
 
 import aiohttp
@@ -21,7 +20,7 @@ from openai import OpenAI
 
 from aegish_dist.simulator.bill import Tariff
 from aegish_dist.simulator.config import BatchPlan, CallFault, EndFault, Endpoint, SimulatorConfig
-from aegish_dist.simulator.personas import NO_LATENCY, parse_latency
+from aegish_dist.simulator.personas import NO_LATENCY
 from aegish_dist.simulator.server import simulator_thread
 
 DEADLINE_S = 20.0
@@ -134,8 +133,6 @@ def anthropic_answers(url: str) -> tuple[Answers, Answers]:
     batch = anthropic_ended(client, created.id)
     assert (batch.request_counts.succeeded, batch.request_counts.processing) == (3, 0)
     results: Any = {each.custom_id: each.result for each in batches.results(batch.id)}
-    assert batches.delete(batch.id).type == "message_batch_deleted"
-    assert batch.id not in {each.id for each in batches.list()}
     said = {name: (each.message.content, each.message.usage) for name, each in results.items()}
     lives = [client.messages.create(**request["params"]) for request in requests]
     return said, {n: (live.content, live.usage) for n, live in zip(names(), lives, strict=True)}
@@ -172,8 +169,6 @@ def google_answers(url: str) -> tuple[Answers, Answers]:
     assert job.state is types.JobState.JOB_STATE_SUCCEEDED
     assert job.dest is not None
     results = client.files.download(file=str(job.dest.file_name)).decode().splitlines()
-    client.batches.delete(name=str(job.name))
-    assert job.name not in {each.name for each in client.batches.list()}
     said = {
         entry["key"]: entry["response"]["candidates"][0]["content"]["parts"][0]["text"]
         for entry in map(json.loads, results)
@@ -192,12 +187,12 @@ def test_a_batch_is_answered_as_live_calls_are(
 
 
 NUMBER = 60
-PRICE = Tariff(input=Decimal(1), output=Decimal(10))
+PRICE = Tariff(input=1, output=10)
 
 
 def simulated(seconds: float = 0.02, *, require_key: bool = False, **plan: Any) -> SimulatorConfig:
     """Return a provider whose batches take so long, with a plan of faults."""
-    plan = {"duration": parse_latency(f"constant:{seconds}"), **plan}
+    plan = {"duration": f"constant:{seconds}", **plan}
     return SimulatorConfig(
         latency=NO_LATENCY, price=PRICE, require_key=require_key, batches=BatchPlan(**plan)
     )
@@ -352,8 +347,6 @@ def test_lists_have_pages_in_every_dialect() -> None:
             batches = other.messages.batches
             ids = [batches.create(requests=anthropic_requests("ls")).id for _ in range(5)]
             assert [batch.id for batch in batches.list(limit=2)] == ids[::-1]
-            before = batches.list(limit=2, before_id=ids[1])
-            assert [batch.id for batch in before.data] == [ids[3], ids[2]]
         google = google_client(simulator.url)
         jobs = [google_batch(google, "ls") for _ in range(3)]
         found = [job.name for job in google.batches.list(config={"page_size": 2})]

@@ -18,11 +18,9 @@ import pytest
 
 from aegish_dist.errors import ConfigError
 from aegish_dist.simulator.config import (
-    Fault,
     FaultPlan,
     ModelConfig,
     SimulatorConfig,
-    parse_script,
 )
 from aegish_dist.simulator.personas import NO_LATENCY
 from aegish_dist.simulator.server import serving, simulator_thread
@@ -192,9 +190,8 @@ ERRORS = {
 
 @pytest.mark.parametrize("fault", ERRORS)
 def test_error_faults_have_the_providers_statuses(fault: str) -> None:
-    script = parse_script([fault] * 3)
     faults = FaultPlan(retry_after_s=0.25)
-    config = SimulatorConfig(models={"m": ModelConfig(script=script)}, faults=faults)
+    config = SimulatorConfig(models={"m": ModelConfig(script=[fault] * 3)}, faults=faults)
     with simulator_thread(config) as simulator:
         answers = [ask(simulator.url) for ask in ASKS]
     assert tuple(answer.status for answer in answers) == ERRORS[fault]
@@ -204,7 +201,7 @@ def test_error_faults_have_the_providers_statuses(fault: str) -> None:
 
 def test_faults_of_the_connection_and_of_the_body() -> None:
     """A reset, a truncated and a malformed answer fail in three different ways."""
-    script = (Fault.RESET, Fault.TRUNCATED, Fault.MALFORMED, None)
+    script = ("reset", "truncated", "malformed", "ok")
     config = SimulatorConfig(latency=NO_LATENCY, models={"m": ModelConfig(script=script)})
     with simulator_thread(config) as simulator:
         with pytest.raises(ConnectionResetError):
@@ -222,11 +219,11 @@ def test_faults_of_the_connection_and_of_the_body() -> None:
 
 def test_a_hanging_call_ends_with_its_client_at_its_limit_or_at_the_end() -> None:
     """Stopping does not wait for such calls."""
-    limited = SimulatorConfig(faults=FaultPlan({Fault.HANG: 1.0}, hang_s=0.01))
+    limited = SimulatorConfig(faults=FaultPlan(hang=1.0, hang_s=0.01))
     with simulator_thread(limited) as simulator, pytest.raises(ConnectionError):
         ask_openai(simulator.url)
     content = json.dumps(openai_body()).encode()
-    with simulator_thread(SimulatorConfig(faults=FaultPlan({Fault.HANG: 1.0}))) as simulator:
+    with simulator_thread(SimulatorConfig(faults=FaultPlan(hang=1.0))) as simulator:
         for closes in (True, False):
             connection = HTTPConnection(simulator.url.removeprefix("http://"), timeout=DEADLINE_S)
             connection.request("POST", OPENAI_PATH, content, {"Authorization": "Bearer k"})

@@ -6,7 +6,6 @@ from aegish_dist.core.verdict import Completion, Recording, Usage, Verdict
 from aegish_dist.simulator.behaviour import Replay, Response, SimulatedModel
 from aegish_dist.simulator.config import Fault, FaultPlan, ModelConfig, RateLimit, SimulatorConfig
 from aegish_dist.simulator.dialect import ChatRequest, ErrorAnswer
-from aegish_dist.simulator.personas import parse_latency
 
 
 def record(
@@ -68,7 +67,7 @@ def model(config: SimulatorConfig | None = None, replay: Replay | None = None) -
     return SimulatedModel(MODEL, config or SimulatorConfig(), replay, 0.0)
 
 
-def scripted(*faults: Fault | None) -> SimulatedModel:
+def scripted(*faults: str) -> SimulatedModel:
     own = ModelConfig(script=faults, faults=FaultPlan(retry_after_s=2.5))
     return model(SimulatorConfig(models={MODEL: own}))
 
@@ -110,8 +109,8 @@ def test_the_seed_changes_the_answers() -> None:
 
 
 def test_configured_latency_and_persona() -> None:
-    own = ModelConfig(latency=parse_latency("constant:2"), persona="thinking")
-    config = SimulatorConfig(latency=parse_latency("constant:1"), models={MODEL: own})
+    own = ModelConfig(latency="constant:2", persona="thinking")
+    config = SimulatorConfig(latency="constant:1", models={MODEL: own})
     turn = model(config).respond(ask("ls"))
     assert turn.delay_s == 2
     assert (reply(turn).usage.reasoning_tokens or 0) > 0
@@ -119,7 +118,7 @@ def test_configured_latency_and_persona() -> None:
 
 
 def test_faults_by_chance_strike_as_often_as_planned() -> None:
-    config = SimulatorConfig(faults=FaultPlan({Fault.SERVER_ERROR: 0.5}))
+    config = SimulatorConfig(faults=FaultPlan(server_error=0.5))
     one, other = model(config), model(config)
     first = {c: one.respond(ask(c)).fault for c in COMMANDS}
     assert {c: other.respond(ask(c)).fault for c in reversed(COMMANDS)} == first
@@ -129,7 +128,7 @@ def test_faults_by_chance_strike_as_often_as_planned() -> None:
 
 
 def test_a_script_is_played_once() -> None:
-    actor = scripted(None, Fault.RATE_LIMIT, Fault.QUOTA, Fault.HANG)
+    actor = scripted("ok", Fault.RATE_LIMIT, Fault.QUOTA, Fault.HANG)
     turns = [actor.respond(ask("ls")) for _ in range(6)]
     assert isinstance(turns[0].outcome, Completion)
     assert turns[1].outcome == ErrorAnswer(ErrorClass.RATE_LIMIT, retry_after_s=2.5)

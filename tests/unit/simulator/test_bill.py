@@ -5,17 +5,17 @@ from decimal import Decimal
 from aegish_dist.core.verdict import Usage
 from aegish_dist.simulator.bill import Bill, Tariff
 
-TARIFF = Tariff(input=Decimal(2), output=Decimal(8), cached_input=Decimal("0.5"))
+TARIFF = Tariff(input=2, output=8, cached_input=0.5)
 USAGE = Usage(input_tokens=1_000, output_tokens=100, cache_read_tokens=400)
 # 600 fresh tokens at 2, 400 cached ones at 0.5, 100 generated ones at 8, each per million.
 LIVE_USD = Decimal("0.0022")
 
 
 def test_an_answer_in_a_batch_costs_its_share() -> None:
-    bill = Bill(TARIFF, batch_share=0.5)
-    bill.charge_live("m", USAGE, readable=True)
+    bill = Bill(TARIFF, {}, batch_share=0.5)
+    bill.charge("m", USAGE, readable=True)
     for name in ("a-1", "a-2"):
-        bill.charge_batch("m", USAGE, name, readable=True)
+        bill.charge("m", USAGE, name=name, readable=True)
     entry = bill.as_dict()["models"]["m"]
     assert Decimal(entry["live"]["usd"]) == LIVE_USD
     assert Decimal(entry["batch"]["usd"]) == LIVE_USD
@@ -24,31 +24,31 @@ def test_an_answer_in_a_batch_costs_its_share() -> None:
 
 
 def test_an_answer_that_no_client_can_read_is_charged_and_named() -> None:
-    bill = Bill(TARIFF)
-    bill.charge_batch("m", USAGE, "a-1", readable=False)
-    bill.charge_live("m", USAGE, readable=False)
+    bill = Bill(TARIFF, {})
+    bill.charge("m", USAGE, name="a-1", readable=False)
+    bill.charge("m", USAGE, readable=False)
     entry = bill.as_dict()["models"]["m"]
     assert entry["batch_unreadable"] == entry["batch"]
     assert Decimal(entry["live_unreadable"]["usd"]) == LIVE_USD
 
 
 def test_each_model_has_its_price() -> None:
-    bill = Bill(TARIFF, {"dear": Tariff(input=Decimal(20))})
+    bill = Bill(TARIFF, {"dear": Tariff(input=20)})
     for model in ("dear", "usual"):
-        bill.charge_live(model, USAGE, readable=True)
+        bill.charge(model, USAGE, readable=True)
     models = bill.as_dict()["models"]
     assert Decimal(models["dear"]["usd"]) == Decimal("0.02")
     assert Decimal(models["usual"]["usd"]) == LIVE_USD
-    free = Bill()
-    free.charge_live("m", USAGE, readable=True)
+    free = Bill(Tariff(), {})
+    free.charge("m", USAGE, readable=True)
     assert Decimal(free.as_dict()["usd"]) == 0
 
 
 def test_a_second_payment_shows() -> None:
-    bill = Bill()
+    bill = Bill(Tariff(), {})
     for name in ("a-1", "b-1", "a-1"):
         bill.count_batch(name)
-        bill.charge_batch("m", USAGE, name, readable=True)
+        bill.charge("m", USAGE, name=name, readable=True)
     found = bill.as_dict()
     assert (found["batches"], found["tokens"], found["charged_twice"]) == (3, 2, 1)
     assert found["tokens_used_twice"] == ["a"]

@@ -11,7 +11,7 @@ from scipy import stats
 from scipy.stats import kstest
 
 from aegish_dist.core.outcome import Outcome
-from aegish_dist.errors import ConfigError
+from aegish_dist.errors import InputError
 from aegish_dist.simulator.personas import (
     PERSONAS,
     Draws,
@@ -50,7 +50,7 @@ def test_any_unicode_is_a_coordinate() -> None:
     ],
 )
 def test_quantiles_are_those_of_the_law(text: str, law: Any, quantile: float) -> None:
-    assert parse_latency(text).at(quantile) == pytest.approx(law.ppf(quantile), rel=1e-6)
+    assert parse_latency(text)(quantile) == pytest.approx(law.ppf(quantile), rel=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_quantiles_are_those_of_the_law(text: str, law: Any, quantile: float) ->
      "constant:inf", "constant:1,2", "uniform:1", "uniform:2,1", "gamma:1,2", "lognormal:1"],
 )  # fmt: skip
 def test_wrong_texts_are_named(text: str) -> None:
-    with pytest.raises(ConfigError, match=f"latency '{text}'"):
+    with pytest.raises(InputError, match=f"latency '{text}'"):
         parse_latency(text)
 
 
