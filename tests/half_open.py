@@ -119,10 +119,7 @@ class HalfOpenProxy:
             thread.start()
 
     def _copy(
-        self,
-        pair: tuple[socket.socket, socket.socket],
-        source: socket.socket,
-        sink: socket.socket,
+        self, pair: tuple[socket.socket, socket.socket], source: socket.socket, sink: socket.socket
     ) -> None:
         with suppress(OSError):
             while data := source.recv(CHUNK_BYTES):

@@ -26,8 +26,7 @@ QUICK = {"worker-killed", "postgres-killed", "redis-wiped"}
 
 
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=() if name in QUICK else pytest.mark.long) for name in NAMES],
+    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.long) for name in NAMES]
 )
 def test_fault(name: str, host: Host) -> None:
     """The run completes by itself, and what is called again is at most what was in flight."""

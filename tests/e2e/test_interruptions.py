@@ -52,9 +52,7 @@ def begin(cluster: Cluster) -> tuple[str, "subprocess.Popen[bytes]"]:
 
 @pytest.mark.parametrize("fault", [read_only, hanging])
 def test_worker_that_ends_while_it_cannot_store(
-    cluster: Cluster,
-    tmp_path: Path,
-    fault: Callable[[Cluster], AbstractContextManager[None]],
+    cluster: Cluster, tmp_path: Path, fault: Callable[[Cluster], AbstractContextManager[None]]
 ) -> None:
     """SIGTERM is obeyed in time, answers are left in a file, and the next start stores them."""
     spool = tmp_path / "spool"

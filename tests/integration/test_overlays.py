@@ -4,12 +4,11 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.opinion import LabelChange, Opinion, Overlay
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
-from aegish_dist.db.engine import fragment
 from aegish_dist.db.overlays import OverlayInRun, overlay_in_run
 from aegish_dist.errors import OpinionError
 from aegish_dist.pipeline.aggregate import aggregate, current_snapshot
@@ -96,45 +95,10 @@ def test_what_does_not_fit_is_refused(
         resolve(session, *changes)
 
 
-def test_the_fragment_reads_samples_under_an_overlay(session: Session) -> None:
-    """It gives right labels without the excluded ones, and without an overlay all as they are."""
-    run = a_run()
-    store(session, run)
-    overlay = Overlay(
-        "mine", 1, (change(), change(TAR.sample_id, TrueLabel.MALICIOUS, category="x"))
-    )
-    query = text(
-        f"SELECT command, target, category FROM {fragment('effective_samples')} AS s ORDER BY key"
-    )
-    applied = overlay_in_run(session, run, overlay, lambda _: False)
-    assert session.execute(query, applied.values).all() == [
-        (TAR.command, "malicious", "x"),
-        (CURL.command, "malicious", "file-upload"),
-    ]
-    plain = session.execute(query, OverlayInRun().values).all()
-    assert plain == [(s.command, s.target, s.category) for s in COMMANDS.samples]
-
-
 @pytest.fixture
 def stored(engine: Engine) -> StoredRun:
     """One model that blocks everything but `ls`."""
     return stored_run(engine, {TAR: BLOCKED, CURL: BLOCKED, LS: ALLOWED})
-
-
-def test_an_overlay_moves_the_numbers_of_a_snapshot(engine: Engine, stored: StoredRun) -> None:
-    """`ls` is malicious, `curl` does not count: one of two is detected, nothing is harmless."""
-    opinion = an_opinion(change(target=TrueLabel.MALICIOUS), change(CURL.sample_id))
-    without, under = aggregate(engine, stored.run_id, [Opinion(), opinion])
-
-    (entry,) = under.document["models"]
-    assert entry["metrics"]["malicious_detection_rate"]["value"] == 1 / 2
-    assert entry["metrics"]["harmless_acceptance_rate"]["value"] is None
-    assert entry["counts"]["planned"] == entry["counts"]["done"] == 2
-    assert entry["metrics"]["coverage"]["value"] == 1
-    assert (under.verdicts, under.verdicts_hash) == (without.verdicts, without.verdicts_hash)
-    (plain,) = without.document["models"]
-    assert plain["metrics"]["malicious_detection_rate"]["value"] == 1
-    assert under.opinion == opinion
 
 
 def test_snapshots_of_opinions_are_never_mixed(engine: Engine, stored: StoredRun) -> None:

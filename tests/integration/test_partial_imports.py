@@ -11,7 +11,7 @@ from aegish_dist.core.opinion import LabelChange, Opinion, Overlay
 from aegish_dist.core.status import State
 from aegish_dist.db.missing import missing_items
 from aegish_dist.db.runs import load_run
-from aegish_dist.pipeline.aggregate import aggregate, current_snapshot
+from aegish_dist.pipeline.aggregate import aggregate
 from aegish_dist.pipeline.status import run_status
 from aegish_dist.pipeline.verdict_files import import_verdicts
 from tests.integration.command_line import CommandLine, write_lines
@@ -83,11 +83,6 @@ def test_an_overlay_moves_only_what_a_model_was_put(engine: Engine, run_id: str)
     (snapshot,) = aggregate(engine, run_id, [Opinion(overlay=Overlay("ours", 1, (change,)))])
     planned = {e["model"]: e["counts"]["planned"] for e in snapshot.document["models"]}
     assert planned == {"test/a": 2, "test/b": 1, "test/c": 1}
-
-
-def test_an_unchanged_import_keeps_its_snapshot(engine: Engine, run_id: str) -> None:
-    first = current_snapshot(engine, run_id, Opinion())
-    assert current_snapshot(engine, run_id, Opinion()).snapshot_id == first.snapshot_id
 
 
 def covered(engine: Engine, run_id: str) -> dict[str, tuple[int, float, float, float]]:

@@ -23,8 +23,7 @@ from aegish_dist.core.model import CallParameters
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.core.verdict import Item
 from aegish_dist.db.engine import open_engine
-from aegish_dist.db.missing import missing_items, open_queues
-from aegish_dist.db.runs import load_run, resolve_run_id
+from aegish_dist.db.runs import resolve_run_id
 from aegish_dist.errors import QueueError, StoreError
 from aegish_dist.pipeline.control import enqueue_missing
 from aegish_dist.pipeline.plan import RunPlan
@@ -278,27 +277,6 @@ def test_a_rabbitmq_without_room(engine: Engine, tmp_path: Path) -> None:
 
         run = submit(engine, app, a_submission())
         assert queue_depths(app, [queue_name("test/a", run.run_id)]).popitem()[1] == 3
-
-
-def test_a_submitted_run_is_stored_and_queued(engine: Engine, redis_url: str) -> None:
-    app = an_app(redis_url)
-    progress: list[int] = []
-
-    run = submit(engine, app, a_submission(models=("test/a", "test/b"), epochs=2), progress.append)
-
-    with Session(engine) as session:
-        assert load_run(session, run.run_id) == run
-        a, b = (f"aegish.test/{name}#{run.run_id}" for name in "ab")
-        assert set(open_queues(session)) == {a, b}
-        planned = {
-            (i.run_id, i.model, i.sample_key, i.epoch, i.generation)
-            for i in missing_items(session, run.run_id)
-        }
-    assert progress == [12]
-    assert queue_depths(app, [a, b]) == {a: 6, b: 6}
-    messages = take_all(app, a) + take_all(app, b)
-    assert {tuple(message.decode()[0]) for message in messages} == planned
-    assert len(planned) == len(messages) == 12
 
 
 def test_a_broker_lost_on_the_way_leaves_a_run_to_resume(engine: Engine, tmp_path: Path) -> None:

@@ -64,10 +64,7 @@ async def sending(reply: bytes) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def client_of(
-    base_url: str,
-    wire: WireFormat = WireFormat.OPENAI,
-    time_limit_s: float = 30.0,
-    key: str = KEY,
+    base_url: str, wire: WireFormat = WireFormat.OPENAI, time_limit_s: float = 30.0, key: str = KEY
 ) -> AsyncIterator[ModelClient]:
     spec = ModelSpec("test/m", wire, "m", base_url)
     parameters = CallParameters(time_limit_s=time_limit_s)
@@ -340,9 +337,7 @@ def test_a_key_echoed_in_the_request_id_is_masked() -> None:
         assert "sk-" not in request_id
 
 
-async def test_a_proxy_for_plain_http_gets_its_credentials(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_proxy_for_plain_http_gets_its_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without CONNECT they have to be in the request itself; the model's key is there as well."""
     seen = []
 

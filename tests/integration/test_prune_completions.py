@@ -101,9 +101,7 @@ def test_interrupted_and_busy(
     prune = archive.prune_verdicts
     calls = iter(range(9))
     monkeypatch.setattr(
-        archive,
-        "prune_verdicts",
-        lambda *a, **k: prune(*a, **k) if next(calls) < 1 else 1 / 0,
+        archive, "prune_verdicts", lambda *a, **k: prune(*a, **k) if next(calls) < 1 else 1 / 0
     )
     assert aegish(*OLD, "--completions", "--yes").code == 3
     assert aegish.ok("runs", "--json").json[0]["pruned_completions"] == 1

@@ -12,7 +12,6 @@ from aegish_dist.core.outcome import ErrorClass, Outcome
 from aegish_dist.core.parsing import judge
 from aegish_dist.core.status import State, retry_command
 from aegish_dist.core.verdict import Completion, Item, Verdict
-from aegish_dist.db.failures import model_progress
 from aegish_dist.db.missing import FinishedModels, Retry, missing_items, save_retry
 from aegish_dist.db.tables import RETRIES, RUN_MODELS
 from aegish_dist.db.verdicts import look_up
@@ -72,18 +71,9 @@ def test_a_retry_plans_what_ended_so_and_nothing_else(session: Session) -> None:
 
     assert found == Retry(generation=1, items=1)
     assert missing(session, stored) == {not_asked, again(stored.item(TAR))}
+    assert set(missing_items(session, stored.run_id, 1)) == {again(stored.item(TAR))}
     row = session.execute(select(RETRIES.c.outcomes, RETRIES.c["items"])).one()
     assert tuple(row) == (["API_ERROR"], 1)
-
-
-def test_items_of_one_retry_can_be_asked_for_alone(session: Session) -> None:
-    """A retry enqueues its own items, not the first tries that are still queued."""
-    stored = two_models(session)
-    save_retry(session, stored.run_id, API_ERROR, MODELS)
-
-    found = set(missing_items(session, stored.run_id, 1))
-
-    assert found == {again(stored.item(TAR, model=model)) for model in MODELS}
 
 
 def test_the_same_retry_twice_plans_nothing_more(session: Session) -> None:
@@ -128,29 +118,6 @@ def test_a_generation_that_nobody_planned_is_never_asked(session: Session) -> No
     assert known(session, again(stored.item(TAR)), *forged) == [False, None, None, None]
 
 
-def test_a_message_of_an_earlier_generation_costs_no_call(session: Session) -> None:
-    """A first try that is delivered again is done, also where only its retry was answered."""
-    stored = two_models(session)
-    save_retry(session, stored.run_id, API_ERROR, ["test/a"])
-    answer(session, stored, {again(stored.item(TAR)): BLOCKED})
-
-    assert known(session, stored.item(TAR), again(stored.item(TAR))) == [True, True]
-
-
-def test_progress_counts_the_newest_verdict_of_each_item(session: Session) -> None:
-    """A retried item is missing until it is answered; its earlier verdict costs money all along."""
-    stored = two_models(session)
-    save_retry(session, stored.run_id, API_ERROR, ["test/a"])
-    before = model_progress(session, RUN, 15.0)["test/a"]
-    answer(session, stored, {again(stored.item(TAR)): replace(BLOCKED, cost_usd=Decimal("0.50"))})
-    after = model_progress(session, RUN, 15.0)["test/a"]
-
-    assert before.outcomes == {"API_ERROR": 1, "TIMEOUT_ERROR": 1, "BLOCK": 1}
-    assert (before.awaiting_retry, before.replaced, before.cost_usd) == (1, 0, Decimal("0.25"))
-    assert after.outcomes == {"TIMEOUT_ERROR": 1, "BLOCK": 2}
-    assert (after.awaiting_retry, after.replaced, after.cost_usd) == (0, 1, Decimal("0.75"))
-
-
 def test_a_model_is_served_until_its_retry_is_answered(session: Session) -> None:
     """Workers go on listening while a retried item lacks its verdict, and then stop."""
     stored = stored_run(session, REFUSED)
@@ -193,15 +160,13 @@ def test_status_tells_what_failed_what_was_replaced_and_what_is_asked_again(engi
     waiting = run_status(engine, stored.run_id)
     assert (waiting.state, waiting.missing, waiting.retrying) == (State.WAITING, 2, 2)
 
-    answer(
-        engine,
-        stored,
-        {again(stored.item(TAR)): BLOCKED, again(stored.item(CURL)): LATE},
-    )
+    answer(engine, stored, {again(stored.item(TAR)): BLOCKED, again(stored.item(CURL)): LATE})
     ended = run_status(engine, stored.run_id)
     assert (ended.state, ended.missing, ended.replaced) == (State.COMPLETE, 0, 2)
     assert ended.failed == {"API_ERROR": 1, "TIMEOUT_ERROR": 1}
     assert [(model.failed, model.replaced) for model in ended.models] == [(1, 2), (1, 0)]
+    # Of a replaced verdict the cost stays.
+    assert [model.cost_usd for model in ended.models] == [Decimal("0.25")] * 2
     assert sum(ended.outcomes.values()) == ended.planned
 
 

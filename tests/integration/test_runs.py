@@ -125,13 +125,6 @@ def test_a_run_of_an_older_version_is_read(engine: Engine) -> None:
     )
 
 
-def test_runs_share_a_prompt(engine: Engine) -> None:
-    store(engine, a_run("run1"))
-    store(engine, a_run("run2"))
-
-    assert row_counts(engine)["prompts"] == 1
-
-
 def test_the_list_of_runs_counts_each_by_itself(session: Session) -> None:
     """The newest run comes first, and two models and two datasets do not multiply."""
     more = Dataset("more", (LS,))
@@ -214,13 +207,6 @@ def test_a_name_stands_for_its_run(session: Session) -> None:
         resolve_run_id(session, "night")
 
 
-def test_an_empty_prefix_is_refused_even_with_a_single_run(session: Session) -> None:
-    store(session, a_run())
-
-    with pytest.raises(StoreError, match="no run ''"):
-        resolve_run_id(session, "")
-
-
 def test_an_empty_store_has_no_latest_run(session: Session) -> None:
     with pytest.raises(StoreError, match="aegish-dist submit"):
         resolve_run_id(session, "latest")
@@ -280,21 +266,6 @@ def test_workers_listen_until_a_model_is_finished(session: Session) -> None:
     assert set(open_queues(session)) == {a, b}
 
 
-def test_every_epoch_and_dataset_has_to_be_answered(session: Session) -> None:
-    """A model is finished after samples of all datasets times epochs; another run stays open."""
-    datasets = (Dataset("one", (TAR,)), Dataset("two", (LS,)))
-    stored = store(session, a_run("run1", datasets=datasets, epochs=2), datasets)
-    store(session, a_run("run2"))
-    items = [*stored.items(epoch=1), *stored.items(epoch=2)]
-    answer(session, stored, dict.fromkeys(items[:-1], BLOCKED))
-    FinishedModels().close(session)
-    assert len(open_queues(session)) == 2
-
-    answer(session, stored, {items[-1]: BLOCKED})
-    FinishedModels().close(session)
-    assert set(open_queues(session)) == {"aegish.test/a#run2"}
-
-
 def test_nobody_listens_for_an_imported_run(session: Session) -> None:
     store(session, a_run(prompt=None))
     open_models(session, "0abcdefgh")
@@ -312,15 +283,6 @@ def test_a_dataset_is_stored_once(engine: Engine) -> None:
         assert set(sample_keys(session, key)) == {sample.sample_id for sample in COMMANDS.samples}
 
     assert row_counts(engine) == {"datasets": 1, "samples": 3}
-
-
-def test_another_name_or_content_is_another_dataset(session: Session) -> None:
-    keys = {
-        save_dataset(session, dataset, selectable=True)
-        for dataset in (COMMANDS, replace(COMMANDS, name="x"), replace(COMMANDS, samples=(LS,)))
-    }
-
-    assert len(keys) == 3
 
 
 def test_a_stored_dataset_comes_back_as_it_was(session: Session) -> None:
@@ -365,6 +327,21 @@ def test_the_newest_dataset_of_a_name_is_meant(session: Session) -> None:
 
     assert load_dataset(session, "commands") == newer
     assert load_dataset(session, "Commands") is None
+
+
+def test_every_epoch_and_dataset_has_to_be_answered(session: Session) -> None:
+    """A model is finished after samples of all datasets times epochs; another run stays open."""
+    datasets = (Dataset("one", (TAR,)), Dataset("two", (LS,)))
+    stored = store(session, a_run("run1", datasets=datasets, epochs=2), datasets)
+    store(session, a_run("run2"))
+    items = [*stored.items(epoch=1), *stored.items(epoch=2)]
+    answer(session, stored, dict.fromkeys(items[:-1], BLOCKED))
+    FinishedModels().close(session)
+    assert len(open_queues(session)) == 2
+
+    answer(session, stored, {items[-1]: BLOCKED})
+    FinishedModels().close(session)
+    assert set(open_queues(session)) == {"aegish.test/a#run2"}
 
 
 def test_what_was_imported_last_is_what_a_name_stands_for(engine: Engine) -> None:

@@ -53,10 +53,7 @@ def loaded(env: dict[str, str], *commands: list[str]) -> set[str]:
 def env(postgres_url: str, engine: Engine, tmp_path: Path) -> dict[str, str]:
     """A configured server with a run, and a cache of one's own."""
     stored_run(engine, {TAR: BLOCKED})
-    return os.environ | {
-        "AEGISH_DIST_DATABASE_URL": postgres_url,
-        "XDG_CACHE_HOME": str(tmp_path),
-    }
+    return os.environ | {"AEGISH_DIST_DATABASE_URL": postgres_url, "XDG_CACHE_HOME": str(tmp_path)}
 
 
 @pytest.mark.parametrize(

@@ -298,17 +298,6 @@ def test_the_identity_of_verdicts_is_free_of_order_and_run(session: Session) -> 
     assert tallies(session, "run1") == tallies(session, "run2")
 
 
-def test_a_sample_in_two_datasets_has_two_verdicts(session: Session) -> None:
-    twice = (Dataset("one", (TAR,)), Dataset("two", (TAR,)))
-    hashes = set()
-    for run_id, verdict in (("run1", BLOCKED), ("run2", ALLOWED)):
-        stored = store(session, a_run(run_id, datasets=twice), twice)
-        answer(session, stored, {stored.item(TAR, dataset=d.name): verdict for d in twice})
-        hashes.add(identify_verdicts(session, run_id).verdicts_hash)
-
-    assert len(hashes) == 2
-
-
 def test_a_run_without_verdicts_has_an_identity_too(session: Session) -> None:
     stored = store(session, a_run())
 
@@ -377,3 +366,14 @@ def test_an_overlay_counts_as_right_labels_would(
     assert (found.tokens, found.cost_usd) == (plain.tokens, plain.cost_usd)
     assert (found.latency, found.replaced) == (plain.latency, plain.replaced)
     assert [plain] == tallies(session, run.run_id)
+
+
+def test_a_sample_in_two_datasets_has_two_verdicts(session: Session) -> None:
+    twice = (Dataset("one", (TAR,)), Dataset("two", (TAR,)))
+    hashes = set()
+    for run_id, verdict in (("run1", BLOCKED), ("run2", ALLOWED)):
+        stored = store(session, a_run(run_id, datasets=twice), twice)
+        answer(session, stored, {stored.item(TAR, dataset=d.name): verdict for d in twice})
+        hashes.add(identify_verdicts(session, run_id).verdicts_hash)
+
+    assert len(hashes) == 2

@@ -1,7 +1,7 @@
 """Counting only what has changed, and several models at once."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -10,9 +10,10 @@ from sqlalchemy import Engine, event, select, text, update
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.opinion import Opinion, Snapshot
-from aegish_dist.core.parsing import PARSER_VERSION, judge
+from aegish_dist.core.parsing import judge
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES
 from aegish_dist.core.verdict import Completion, Timing, Verdict
+from aegish_dist.db.engine import transaction
 from aegish_dist.db.tables import RUNS, SNAPSHOTS
 from aegish_dist.pipeline.aggregate import aggregate, current_snapshot
 from tests.integration.stored_runs import (
@@ -80,88 +81,67 @@ def more(engine: Engine, stored: StoredRun, verdicts: dict[tuple[str, int], Verd
     answer(engine, stored, items)
 
 
-def test_nothing_is_counted_twice(engine: Engine, stored: StoredRun) -> None:
-    """Without new verdicts a second snapshot is the first one again, and no model is counted."""
-    (first,) = aggregate(engine, stored.run_id, [Opinion()])
-    with statements(engine) as sent:
-        (second,) = aggregate(engine, stored.run_id, [Opinion()])
-
-    assert models_counted(sent) == 0
-    assert second.snapshot_id != first.snapshot_id
-    assert as_bytes(second) == as_bytes(first)
-    assert second.identities == first.identities
+def nothing(engine: Engine, stored: StoredRun) -> None:
+    pass
 
 
-def test_only_models_with_new_verdicts_are_counted(engine: Engine, stored: StoredRun) -> None:
-    """And the result is that of counting all of them again."""
-    aggregate(engine, stored.run_id, [Opinion()])
+def one_more(engine: Engine, stored: StoredRun) -> None:
     more(engine, stored, {("test/b", 1): ALLOWED})
-    with statements(engine) as sent:
-        (second,) = aggregate(engine, stored.run_id, [Opinion()])
-    with statements(engine) as all_sent:
-        (again,) = aggregate(engine, stored.run_id, [Opinion()], recount=True)
-
-    assert (models_counted(sent), models_counted(all_sent)) == (1, 3)
-    assert as_bytes(second) == as_bytes(again)
-    assert (second.verdicts, second.verdicts_hash) == (again.verdicts, again.verdicts_hash)
 
 
-def test_a_retry_is_noticed(engine: Engine, stored: StoredRun) -> None:
-    """It leaves the number of verdicts that count as it was, and yet changes the outcome."""
-    (first,) = aggregate(engine, stored.run_id, [Opinion()])
-    again = stored.item(TAR, model="test/c", generation=1)
-    answer(engine, stored, {again: ALLOWED})
-    with statements(engine) as sent:
-        (second,) = aggregate(engine, stored.run_id, [Opinion()])
+def one_retried(engine: Engine, stored: StoredRun) -> None:
+    """Leave the number of verdicts that count as it was, and yet change an outcome."""
+    answer(engine, stored, {stored.item(TAR, model="test/c", generation=1): ALLOWED})
 
-    assert models_counted(sent) == 1
-    assert second.verdicts == first.verdicts
-    rates = [
-        entry["metrics"]["malicious_detection_rate"]["value"]
-        for snapshot in (first, second)
-        for entry in snapshot.document["models"]
-        if entry["model"] == "test/c"
-    ]
-    assert rates == [1.0, 0.5]
-    assert as_bytes(second) == as_bytes(
-        aggregate(engine, stored.run_id, [Opinion()], recount=True)[0]
+
+def one_parsed_by_another_version(engine: Engine, stored: StoredRun) -> None:
+    key = {"model": stored.models["test/a"], "sample": stored.item(TAR).sample_key}
+    statement = (
+        "UPDATE verdicts SET outcome = 'FORMAT_ERROR', parser_version = parser_version + 1"
+        " WHERE run_model_id = :model AND sample_key = :sample AND epoch = 1"
     )
+    with transaction(engine) as session:
+        session.execute(text(statement), key)
 
 
-def test_what_is_parsed_anew_is_noticed(engine: Engine, stored: StoredRun) -> None:
-    aggregate(engine, stored.run_id, [Opinion()])
-    with Session(engine) as session, session.begin():
-        session.execute(
-            text(
-                "UPDATE verdicts SET outcome = 'FORMAT_ERROR', parser_version = parser_version + 1"
-                " WHERE run_model_id = :model AND sample_key = :sample AND epoch = 1"
-            ),
-            {"model": stored.models["test/a"], "sample": stored.item(TAR).sample_key},
-        )
-    with statements(engine) as sent:
-        (second,) = aggregate(engine, stored.run_id, [Opinion()])
-
-    assert models_counted(sent) == 1
-    assert second.parser_versions == f"{PARSER_VERSION},{PARSER_VERSION + 1}"
-
-
-def test_a_snapshot_from_before_local_hashes_is_counted_again(
-    engine: Engine, stored: StoredRun
-) -> None:
-    """It identifies verdicts by their contents alone; counted again, they give the same numbers."""
-    (first,) = aggregate(engine, stored.run_id, [Opinion()])
-    with Session(engine) as session, session.begin():
+def hashes_of_an_older_version(engine: Engine, stored: StoredRun) -> None:
+    """Have the snapshot identify verdicts by their contents alone."""
+    with transaction(engine) as session:
         identities = {
             model: {name: value for name, value in each.items() if name != "local_hash"}
             for model, each in session.scalars(select(SNAPSHOTS.c.identities)).one().items()
         }
         session.execute(update(SNAPSHOTS).values(identities=identities))
+
+
+@pytest.mark.parametrize(
+    ("change", "counted"),
+    [
+        (nothing, 0),
+        (one_more, 1),
+        (one_retried, 1),
+        (one_parsed_by_another_version, 1),
+        (hashes_of_an_older_version, 3),
+    ],
+)
+def test_only_models_with_other_verdicts_are_counted(
+    engine: Engine, stored: StoredRun, change: Callable[[Engine, StoredRun], None], counted: int
+) -> None:
+    """And the result is that of counting all of them again."""
+    (first,) = aggregate(engine, stored.run_id, [Opinion()])
+    change(engine, stored)
     with statements(engine) as sent:
         (second,) = aggregate(engine, stored.run_id, [Opinion()])
+    with statements(engine) as all_sent:
+        (again,) = aggregate(engine, stored.run_id, [Opinion()], recount=True)
 
-    assert models_counted(sent) == 3
-    assert second.identities == first.identities
-    assert as_bytes(second) == as_bytes(first)
+    assert (models_counted(sent), models_counted(all_sent)) == (counted, 3)
+    assert second.snapshot_id != first.snapshot_id
+    assert as_bytes(second) == as_bytes(again)
+    assert second.identities == again.identities
+    assert (second.identities == first.identities) is (
+        change in (nothing, hashes_of_an_older_version)
+    )
 
 
 def test_a_longer_plan_is_noticed(engine: Engine, stored: StoredRun) -> None:

@@ -73,10 +73,7 @@ def test_everything_that_is_stored_is_shown(aegish: CommandLine) -> None:
     attempts = whole.pop("call_errors")
     assert [
         (a["attempt"], a["error_class"], a["status"], a["retry_after_s"]) for a in attempts
-    ] == [
-        (1, "rate_limit", 429, 2.5),
-        (2, "connection", None, None),
-    ]
+    ] == [(1, "rate_limit", 429, 2.5), (2, "connection", None, None)]
     assert [a["message"] for a in attempts] == ["slow down, [key]", "reset"]
     assert whole == {
         "model": "test/b",

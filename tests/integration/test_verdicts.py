@@ -1,6 +1,6 @@
 """Verdicts in a real store."""
 
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, cast
 
@@ -12,13 +12,12 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.core.outcome import ErrorClass, Outcome, StopKind
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
-from aegish_dist.core.verdict import CallError, Completion, Recording, Timing, Usage, Verdict
+from aegish_dist.core.verdict import CallError, Completion, Timing, Usage, Verdict
 from aegish_dist.db.tables import CALL_ERRORS, VERDICTS, VerdictKey
 from aegish_dist.db.verdicts import insert_verdicts, look_up
 from tests.integration.stored_runs import (
     ALLOWED,
     BLOCKED,
-    COMMANDS,
     CURL,
     LS,
     TAR,
@@ -144,12 +143,6 @@ def test_two_verdicts_of_one_item_in_one_group(session: Session) -> None:
     assert recording.verdict == ALLOWED
 
 
-def test_a_time_of_another_zone_is_the_same_instant(session: Session) -> None:
-    there = LATER.astimezone(timezone(timedelta(hours=-9, minutes=-30)))
-
-    assert recorded(session, replace(FULL, created_at=there)).created_at == LATER
-
-
 @pytest.mark.parametrize(
     "verdict",
     [
@@ -241,35 +234,6 @@ def test_a_verdict_about_nothing_is_refused(
 
     with pytest.raises(DBAPIError, match=problem):
         insert_verdicts(session, [(key, BLOCKED)])
-
-
-def test_recordings_come_with_what_they_are_about_in_a_fixed_order(session: Session) -> None:
-    more = Dataset("a-first", (LS,))
-    models = (a_model("test/b"), a_model("test/a"))
-    run = a_run(models=models, datasets=(COMMANDS, more), epochs=2)
-    stored = store(session, run, (COMMANDS, more))
-    items = [
-        stored.item(LS, dataset="a-first", epoch=2),
-        stored.item(TAR),
-        stored.item(TAR, generation=1),
-        stored.item(TAR, generation=2),
-        stored.item(TAR, epoch=2),
-        stored.item(CURL),
-        stored.item(TAR, model="test/b"),
-    ]
-    for item in items[::-1]:
-        answer(session, stored, {item: BLOCKED})
-    stored_run(session, {TAR: FULL}, run_id="0other")
-
-    assert list(stored_recordings(session, run.run_id)) == [
-        Recording("test/a", "a-first", LS, 2, BLOCKED, 0),
-        Recording("test/a", "commands", TAR, 1, BLOCKED, 0),
-        Recording("test/a", "commands", TAR, 1, BLOCKED, 1),
-        Recording("test/a", "commands", TAR, 1, BLOCKED, 2),
-        Recording("test/a", "commands", TAR, 2, BLOCKED, 0),
-        Recording("test/a", "commands", CURL, 1, BLOCKED, 0),
-        Recording("test/b", "commands", TAR, 1, BLOCKED, 0),
-    ]
 
 
 def test_a_verdict_is_stored_with_the_servers_time(session: Session) -> None:

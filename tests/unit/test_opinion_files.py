@@ -1,11 +1,7 @@
-"""Overlays in files.
-
-Rule sets in files.
-
-Targets in files.
-"""
+"""Overlays, rule sets and targets in files."""
 
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -41,6 +37,12 @@ EXCLUDE, RELABEL = CHANGE + 'action = "exclude"\n', CHANGE + 'action = "relabel"
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "mine.toml"
+
+
+def refused(read: Callable[[Path], object], path: Path, text: str, complaint: str) -> None:
+    path.write_text(text)
+    with pytest.raises(OpinionError, match=f"mine.toml: .*{complaint}"):
+        read(path)
 
 
 def test_a_written_overlay_reads_back(path: Path) -> None:
@@ -87,9 +89,7 @@ def test_the_author_at_the_top_is_the_default(path: Path) -> None:
     ],
 )
 def test_what_cannot_be_used_is_refused(text: str, complaint: str, path: Path) -> None:
-    path.write_text(text)
-    with pytest.raises(OpinionError, match=f"mine.toml: .*{complaint}"):
-        read_overlay(path)
+    refused(read_overlay, path, text, complaint)
 
 
 def test_a_file_that_is_not_there_is_named(path: Path) -> None:
@@ -154,17 +154,15 @@ def test_a_rule_set_changes_another_one(path: Path) -> None:
     ],
 )
 def test_what_cannot_be_used_is_refused_of_a_rule(text: str, complaint: str, path: Path) -> None:
-    path.write_text(text)
-    with pytest.raises(OpinionError, match=f"mine.toml: {complaint}"):
-        read_rule(path)
+    refused(read_rule, path, text, complaint)
 
 
 HEAD_OF_TARGETS = 'name = "strict"\nversion = 1\n'
+LEAST = HEAD_OF_TARGETS + "[least]\n"
 
 
-def test_targets_are_read(tmp_path: Path) -> None:
-    path = tmp_path / "targets.toml"
-    path.write_text(HEAD_OF_TARGETS + "[least]\naegish_score = 0.85\ncoverage = 1")
+def test_targets_are_read(path: Path) -> None:
+    path.write_text(LEAST + "aegish_score = 0.85\ncoverage = 1")
     assert read_targets(path) == Targets("strict", 1, {"aegish_score": 0.85, "coverage": 1.0})
     path.write_text(HEAD_OF_TARGETS + "least = {}")
     assert read_targets(path) == Targets("strict", 1, {})
@@ -185,33 +183,13 @@ def test_every_metric_has_a_direction() -> None:
     ("text", "complaint"),
     [
         (HEAD_OF_TARGETS, "key 'least': is missing"),
-        (
-            HEAD_OF_TARGETS + "[least]\nscore = 0.9",
-            "key 'least.score': unknown metric; known are malicious_d",
-        ),
-        (
-            HEAD_OF_TARGETS + "[least]\nece = 0.1",
-            "key 'least.ece': is a metric of which less is better",
-        ),
-        (
-            HEAD_OF_TARGETS + "[least]\naegish_score = 90",
-            "key 'least.aegish_score': must be from 0 to 1",
-        ),
-        (
-            HEAD_OF_TARGETS + "[least]\naegish_score = nan",
-            "key 'least.aegish_score': must be from 0 to 1",
-        ),
-        (
-            HEAD_OF_TARGETS + "[least]\naegish_score = true",
-            "key 'least.aegish_score': must be a number, not",
-        ),
+        (LEAST + "score = 0.9", "key 'least.score': unknown metric; known are malicious_d"),
+        (LEAST + "ece = 0.1", "key 'least.ece': is a metric of which less is better"),
+        (LEAST + "aegish_score = 90", "key 'least.aegish_score': must be from 0 to 1"),
+        (LEAST + "aegish_score = nan", "key 'least.aegish_score': must be from 0 to 1"),
+        (LEAST + "aegish_score = true", "key 'least.aegish_score': must be a number, not"),
         (HEAD_OF_TARGETS + "most = 1", "unknown key"),
     ],
 )
-def test_what_cannot_be_used_is_refused_of_targets(
-    text: str, complaint: str, tmp_path: Path
-) -> None:
-    path = tmp_path / "targets.toml"
-    path.write_text(text)
-    with pytest.raises(OpinionError, match=f"targets.toml: .*{complaint}"):
-        read_targets(path)
+def test_what_cannot_be_used_is_refused_of_targets(text: str, complaint: str, path: Path) -> None:
+    refused(read_targets, path, text, complaint)

@@ -42,8 +42,7 @@ class Rendered(Struct, frozen=True):
     ) -> "Rendered":
         """Render the chart; Helm has to accept the values."""
         done = helm(
-            *("template", release, str(CHART), "--namespace", NAMESPACE),
-            *options(values, settings),
+            *("template", release, str(CHART), "--namespace", NAMESPACE), *options(values, settings)
         )
         assert done.returncode == 0, done.stderr
         return cls(tuple(each for each in yaml.safe_load_all(done.stdout) if each))
