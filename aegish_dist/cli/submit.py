@@ -265,7 +265,7 @@ def extend(**options: Any) -> int:
         )
     else:
         say(f"{found}: {calls:,} items {'' if stored else 'would be '}added")
-    if extended.waited and status is not None:
+    if stored and (here or options["wait"]) and status is not None:
         note(*halted(status), *left_to_retry(status))
         return 1 if status.missing else 0
     if stored:
@@ -337,7 +337,7 @@ def resume(
     workspace, found = open_run(run_id)
     caps = usd(max_cost), usd(max_cost_per_model)
     resumed = resume_run(workspace, found, *caps, Shown(here=workspace.settings.embedded_broker))
-    status, here = resumed.status, resumed.waited
+    status, here = resumed.status, workspace.settings.embedded_broker
     enqueued = None if here else resumed.items
     missing = status.missing if enqueued is None else enqueued
     if as_json:
@@ -380,8 +380,9 @@ def retry(run_id: str, outcome: list[str], models: list[str], wait: bool, as_jso
     if as_json:
         asked = {"generation": retried.generation, "asked": retried.items}
         say_json({"run_id": found, **asked, "missing": missing})
-    note(*_after_retry(retried))
-    return 1 if retried.waited and missing else 0
+    waited = here or wait
+    note(*_after_retry(retried, waited=waited))
+    return 1 if waited and missing else 0
 
 
 class _Aloud(Shown):
@@ -391,9 +392,9 @@ class _Aloud(Shown):
         say(f"{run_id}: {counted(items, 'item')} asked again")
 
 
-def _after_retry(retried: RunOutcome) -> Iterator[str]:
+def _after_retry(retried: RunOutcome, *, waited: bool) -> Iterator[str]:
     status = retried.status
-    if retried.waited:
+    if waited:
         yield from (*halted(status), *aggregated(status), *left_to_retry(status))
     elif retried.items:
         yield _follow_it(status.run_id)

@@ -10,12 +10,12 @@ is bound when the statement is executed.
 """
 
 import re
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.resources import files
 from time import monotonic
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 import psycopg
 from psycopg import errors
@@ -30,6 +30,7 @@ from sqlalchemy.orm import Session
 from aegish_dist.errors import ConfigError, StoreAwayError, StoreUnusableError
 
 RV = TypeVar("RV")
+P = ParamSpec("P")
 
 CANCEL_TIMEOUT_S = 5.0
 
@@ -192,6 +193,17 @@ def transaction(
         engine = engine.execution_options(isolation_level=isolation_level)
     with connection_errors_in_one_line(), Session(engine) as session, session.begin():
         yield session
+
+
+def in_transaction(
+    engine: Engine,
+    query: Callable[Concatenate[Session, P], RV],
+    *args: P.args,
+    **kwargs: P.kwargs,
+) -> RV:
+    """Return the result of one query, made in a transaction of its own."""
+    with transaction(engine) as session:
+        return query(session, *args, **kwargs)
 
 
 def driver_connection(session: Session) -> psycopg.Connection[Any]:

@@ -25,7 +25,7 @@ from aegish_dist.db.counting import (
     joint_identity,
     save_snapshot,
 )
-from aegish_dist.db.engine import transaction
+from aegish_dist.db.engine import in_transaction, transaction
 from aegish_dist.db.overlays import OverlayInRun
 from aegish_dist.db.runs import load_run
 from aegish_dist.errors import ReportError
@@ -187,9 +187,8 @@ def current_snapshots(engine: Engine, run_id: str, opinions: Sequence[Opinion]) 
 
 def _alike(session: Session, run: Run, opinion: Opinion) -> Snapshot | None:
     found = find_snapshot(session, run.run_id, made_under=opinion.provenance)
-    if found is None or not _made_alike(found, run, overlay_of(session, run, opinion)):
-        return None
-    return found
+    alike = found is not None and _made_alike(found, run, overlay_of(session, run, opinion))
+    return found if alike else None
 
 
 def snapshot_numbered(engine: Engine, run_id: str, snapshot_id: int) -> Snapshot:
@@ -198,8 +197,7 @@ def snapshot_numbered(engine: Engine, run_id: str, snapshot_id: int) -> Snapshot
     Args:
         snapshot_id: Key of the snapshot, at least 1.
     """
-    with transaction(engine) as session:
-        found = find_snapshot(session, run_id, snapshot_id=snapshot_id)
+    found = in_transaction(engine, find_snapshot, run_id, snapshot_id=snapshot_id)
     if found is None:
         raise ReportError(f"run {run_id} has no snapshot {snapshot_id}")
     return found
@@ -210,10 +208,7 @@ def without_overlay(engine: Engine, snapshot: Snapshot) -> Snapshot | None:
     if snapshot.opinion is None:
         return None
     parts = {"scoring": snapshot.opinion.provenance["scoring"], "overlay": None}
-    with transaction(engine) as session:
-        found = find_snapshot(session, snapshot.run_id, made_under=parts)
-    same = found is not None and (found.verdicts_hash, found.metrics_version) == (
-        snapshot.verdicts_hash,
-        snapshot.metrics_version,
-    )
+    found = in_transaction(engine, find_snapshot, snapshot.run_id, made_under=parts)
+    wanted = (snapshot.verdicts_hash, snapshot.metrics_version)
+    same = found is not None and (found.verdicts_hash, found.metrics_version) == wanted
     return found if same else None

@@ -11,7 +11,7 @@ from aegish_dist.core.run import Run
 from aegish_dist.core.scoring import rule_named
 from aegish_dist.core.secrets import mask_key_shapes
 from aegish_dist.core.text import printable
-from aegish_dist.db.engine import transaction
+from aegish_dist.db.engine import in_transaction, transaction
 from aegish_dist.db.missing import (
     FinishedModels,
     claim,
@@ -46,9 +46,7 @@ def enqueue_due(engine: Engine, app: "Celery") -> None:
     """
     from aegish_dist.broker.producer import publish_aggregations  # noqa: PLC0415
 
-    with transaction(engine) as session:
-        due = take_due(session)
-    if due:
+    if due := in_transaction(engine, take_due):
         publish_aggregations(app, due)
 
 
@@ -82,8 +80,7 @@ def carry_out(engine: Engine, key: int) -> bool:
         log.exception("aggregation_failed", aggregation=key)
     else:
         return True
-    with transaction(engine) as session:
-        finish(session, key, (), problem)
+    in_transaction(engine, finish, key, (), problem)
     return True
 
 
@@ -92,13 +89,10 @@ def aggregate_here(engine: Engine, run: Run) -> None:
     models = {(run.run_id, spec.id) for spec in run.models}
     closing, until = FinishedModels(search_s=math.inf), time.monotonic() + CLOSING_S
     while time.monotonic() < until:
-        with transaction(engine) as session:
-            if closing.close(session, models):
-                break
+        if in_transaction(engine, closing.close, models):
+            break
         time.sleep(POLL_S)
-    with transaction(engine) as session:
-        keys = unfinished(session, run.run_id)
-    for key in keys:
+    for key in in_transaction(engine, unfinished, run.run_id):
         carry_out(engine, key)
 
 
@@ -106,9 +100,8 @@ def wait_for_snapshot(engine: Engine, run_id: str) -> None:
     """Wait for up to a minute until workers have aggregated a complete run."""
 
     def made() -> bool:
-        with transaction(engine) as session:
-            found = newest_aggregation(session, run_id)
-            return found is not None and found.finished
+        found = in_transaction(engine, newest_aggregation, run_id)
+        return found is not None and found.finished
 
     until = time.monotonic() + PATIENCE_S
     while not patiently(made) and time.monotonic() < until:

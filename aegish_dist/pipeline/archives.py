@@ -29,7 +29,8 @@ from aegish_dist import __version__
 from aegish_dist.core.run import Run, RunPause
 from aegish_dist.db import archive
 from aegish_dist.db.archive import TABLES
-from aegish_dist.db.engine import transaction
+from aegish_dist.db.batches import batches_at_providers
+from aegish_dist.db.engine import in_transaction, transaction
 from aegish_dist.db.fleet import living_fleet
 from aegish_dist.db.runs import hold, load_run, run_row
 from aegish_dist.db.schema import head
@@ -39,7 +40,7 @@ from aegish_dist.errors import ConfigError, DatasetError, OutputError, StoreErro
 from aegish_dist.files import replacing, sync_folder
 from aegish_dist.inputs.documents import load_pyarrow
 from aegish_dist.interchange.parquet_tables import copy_lines, write_table
-from aegish_dist.pipeline.control import at_providers, await_calls, drop_messages
+from aegish_dist.pipeline.control import await_calls, drop_messages
 from aegish_dist.pipeline.status import run_status
 from aegish_dist.pipeline.workspace import SILENT, Observer, Workspace
 
@@ -69,12 +70,13 @@ def look_at(engine: Engine, run_id: str) -> LeavingRun:
 def _busy(engine: Engine, run: Run) -> str | None:
     """Return why a run cannot be deleted: workers ask its models, or would soon."""
     cancel = f"`aegish-dist cancel --run-id {run.run_id}`"
-    if run.held is not RunPause.CANCELLED and at_providers(engine, run.run_id):
+    if run.held is not RunPause.CANCELLED and in_transaction(
+        engine, batches_at_providers, run.run_id
+    ):
         return f"batches of run {run.run_id} are at a provider and paid for: {cancel} ends them"
     if run.prompt is None or run.held is not None:
         return None
-    with transaction(engine) as session:
-        fleet = living_fleet(session)
+    fleet = in_transaction(engine, living_fleet)
     held = sum(items for (run_id, _), items in fleet.in_flight.items() if run_id == run.run_id)
     if held or (fleet.workers and run_status(engine, run.run_id).missing):
         return f"workers are at run {run.run_id}: {cancel} stops them"
@@ -87,8 +89,7 @@ def old_runs(engine: Engine, age: timedelta, keep: int = 0) -> list[LeavingRun]:
     Args:
         keep: So many newest runs are left out, however old they are.
     """
-    with transaction(engine) as session:
-        old = archive.old_runs(session, datetime.now(UTC) - age, keep)
+    old = in_transaction(engine, archive.old_runs, datetime.now(UTC) - age, keep)
     return [look_at(engine, run_id) for run_id in old]
 
 
@@ -127,13 +128,11 @@ def delete_runs(
             for deleted in _by_batch(workspace.engine, run_id, archive.delete_verdicts):
                 done += deleted
                 show(done)
-            with transaction(workspace.engine) as session:
-                archive.delete_run(session, run_id)
+            in_transaction(workspace.engine, archive.delete_run, run_id)
 
 
 def _stop(workspace: Workspace, run: Run, observer: Observer) -> None:
-    with transaction(workspace.engine) as session:
-        hold(session, run.run_id, RunPause.CANCELLED)
+    in_transaction(workspace.engine, hold, run.run_id, RunPause.CANCELLED)
     if run.prompt is not None:
         await_calls(workspace.engine, run, observer)
         drop_messages(workspace, run, observer)
@@ -148,9 +147,7 @@ def _by_batch(
         change: Called with the key of a model, and keys of samples: after the one, through the
             other.
     """
-    with transaction(engine) as session:
-        models = archive.model_keys(session, run_id)
-    for model in models:
+    for model in in_transaction(engine, archive.model_keys, run_id):
         after = -1
         while True:
             with transaction(engine) as session:
@@ -164,14 +161,12 @@ def _by_batch(
 
 def prunable(engine: Engine, runs: Sequence[LeavingRun]) -> list[LeavingRun]:
     """Return those of some runs that have completions and are not worked on; reads all of them."""
-    found = []
-    for each in runs:
-        if each.busy is None:
-            with transaction(engine) as session:
-                texts = archive.size_of_completions(session, each.run.run_id)
-            if texts.completions:
-                found.append(replace(each, texts=texts))
-    return found
+    counted = [
+        replace(each, texts=in_transaction(engine, archive.size_of_completions, each.run.run_id))
+        for each in runs
+        if each.busy is None
+    ]
+    return [each for each in counted if each.texts and each.texts.completions]
 
 
 def prune_completions(
@@ -182,8 +177,7 @@ def prune_completions(
     done, total = 0, sum(texts.completions for _, texts in counted)
     with observer.counting("completions deleted", total) as show:
         for run_id, texts in counted:
-            with transaction(engine) as session:
-                load_run(session, run_id)
+            in_transaction(engine, load_run, run_id)
             prune = partial(archive.prune_verdicts, run_id=run_id, before=texts.counted_at)
             for deleted in _by_batch(engine, run_id, prune):
                 done += deleted

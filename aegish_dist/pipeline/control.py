@@ -25,8 +25,8 @@ from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.run import Run, RunPause
 from aegish_dist.core.status import RunStatus, State
 from aegish_dist.core.text import counted
-from aegish_dist.db.batches import batches_at_providers, hurry
-from aegish_dist.db.engine import transaction
+from aegish_dist.db.batches import batch_work_left, batches_at_providers, hurry
+from aegish_dist.db.engine import in_transaction, transaction
 from aegish_dist.db.fleet import ALIVE_S, items_under_way
 from aegish_dist.db.missing import Extent, Retry, missing_items, open_models, save_retry
 from aegish_dist.db.runs import database_time, hold, release, save_parameters
@@ -35,7 +35,6 @@ from aegish_dist.pipeline.plan import with_higher_caps
 from aegish_dist.pipeline.runs import load_submitted_run, require_not_held
 from aegish_dist.pipeline.status import (
     Counts,
-    has_batches_to_do,
     items_held,
     paced,
     patiently,
@@ -59,7 +58,6 @@ class RunOutcome(Struct, frozen=True):
 
     status: RunStatus
     """After the work that was waited for, else after enqueueing; calls in flight may still end."""
-    waited: bool = False
     items: int = 0
     """Items enqueued for workers elsewhere; of a retry, those that are asked again."""
     generation: int | None = None
@@ -101,8 +99,7 @@ def retry_run(
         enqueue_stored(workspace, run, "the retry", observer, generation=planned.generation)
     items, generation = (planned.items, planned.generation) if planned else (0, None)
     observer.asked_again(run_id, items)
-    status, waited = followed(workspace, run, wait, observer)
-    return RunOutcome(status, waited, items, generation)
+    return RunOutcome(followed(workspace, run, wait, observer), items, generation)
 
 
 def outcomes_named(names: Sequence[str]) -> frozenset[Outcome]:
@@ -167,13 +164,13 @@ def resume_run(
     engine = workspace.engine
     run = load_submitted_run(engine, run_id)
     if not run_cap is model_cap is None and run.parameters is not None:
-        with transaction(engine) as session:
-            save_parameters(session, run_id, with_higher_caps(run.parameters, run_cap, model_cap))
+        higher = with_higher_caps(run.parameters, run_cap, model_cap)
+        in_transaction(engine, save_parameters, run_id, higher)
     if run.held is not None:
         await_calls(engine, run, observer)
     if workspace.settings.embedded_broker:
         release_run(engine, run)
-        return RunOutcome(finish(workspace, run, observer), waited=True)
+        return RunOutcome(finish(workspace, run, observer))
     with observer.enqueueing() as published:
         # What still waits is missing too: left there, it would wait twice. Of a held run no worker
         # takes any of it in between.
@@ -181,7 +178,7 @@ def resume_run(
         release_run(engine, run)
         enqueued = enqueue_missing(engine, workspace.app, run_id, published)
         _probe_parked(workspace, run)
-    if has_batches_to_do(engine, run_id):
+    if in_transaction(engine, batch_work_left, run_id):
         observer.note("the rest is asked in batches, which workers plan and follow by themselves")
     return RunOutcome(run_status(engine, run_id), items=enqueued)
 
@@ -218,12 +215,10 @@ def _probe_parked(workspace: Workspace, run: Run) -> None:
         probe_now(url, [spec.id for spec in run.models])
 
 
-def followed(
-    workspace: Workspace, run: Run, wait: bool, observer: Observer
-) -> tuple[RunStatus, bool]:
+def followed(workspace: Workspace, run: Run, wait: bool, observer: Observer) -> RunStatus:
     if workspace.settings.embedded_broker or wait:
-        return finish(workspace, run, observer), True
-    return run_status(workspace.engine, run.run_id), False
+        return finish(workspace, run, observer)
+    return run_status(workspace.engine, run.run_id)
 
 
 def enqueue_missing(
@@ -247,8 +242,7 @@ def enqueue_missing(
     """
     from aegish_dist.broker.producer import publish  # noqa: PLC0415
 
-    with transaction(engine) as session:
-        open_models(session, run_id)
+    in_transaction(engine, open_models, run_id)
     with (
         transaction(engine) as session,
         closing(missing_items(session, run_id, generation, beyond)) as items,
@@ -286,14 +280,12 @@ NOTE_AFTER_S = 3.0
 
 def await_calls(engine: Engine, run: Run, observer: Observer) -> None:
     """Wait until no worker holds an item of a held run: what is enqueued is then called once."""
-    with transaction(engine) as session:
-        since = database_time(session)
+    since = in_transaction(engine, database_time)
     began, noted = time.monotonic(), False
     limit_s = ALIVE_S + (run.parameters.time_limit_s if run.parameters else 0)
     while time.monotonic() - began < limit_s:
-        with transaction(engine) as session:
-            if items_under_way(session, run.run_id, since) == 0:
-                return
+        if in_transaction(engine, items_under_way, run.run_id, since) == 0:
+            return
         if not noted and time.monotonic() - began > NOTE_AFTER_S:
             noted = True
             observer.note("waiting for calls in flight to end, which are not made again")
@@ -358,7 +350,7 @@ def run_embedded(
             enqueue_missing(engine, app, run.run_id, published)
         counts = Counts(paced(lambda: run_status(engine, run.run_id)))
         while True:
-            batches = has_batches_to_do(engine, run.run_id)
+            batches = in_transaction(engine, batch_work_left, run.run_id)
             idle = worker.idle and not batches
             status = counts.look(quiet=idle)
             if status is not None:
@@ -393,7 +385,7 @@ def _wait_for_workers(
             lambda: (
                 items_held(engine, run.run_id) > 0
                 or any(queue_depths(app, queues).values())
-                or has_batches_to_do(engine, run.run_id)
+                or in_transaction(engine, batch_work_left, run.run_id)
             )
         )
         status = counts.look(quiet=not busy)
@@ -446,15 +438,10 @@ def drop_messages(workspace: Workspace, run: Run, observer: Observer) -> None:
         observer.note(f"its messages stay in the broker: {error}")
 
 
-def at_providers(engine: Engine, run_id: str) -> int:
-    with transaction(engine) as session:
-        return batches_at_providers(session, run_id)
-
-
 def _end_batches(workspace: Workspace, run: Run, observer: Observer, *, cancels: bool) -> None:
     """Say that batches of a held run are paid for; without a broker, cancel a cancelled run's."""
     embedded = workspace.settings.embedded_broker
-    number = at_providers(workspace.engine, run.run_id)
+    number = in_transaction(workspace.engine, batches_at_providers, run.run_id)
     if number and embedded and cancels:
         number = _end_batches_here(workspace, run)
     if not number:
@@ -463,8 +450,10 @@ def _end_batches(workspace: Workspace, run: Run, observer: Observer, *, cancels:
     if not cancels:
         observer.note(f"{what} will go on to the end and be paid for; all answers are kept")
     elif embedded:
-        again = f"`aegish-dist cancel --run-id {run.run_id}`"
-        observer.note(f"{what} did not end in time: {again} once more stores the answers")
+        observer.note(
+            f"{what} did not end in time: `aegish-dist cancel --run-id {run.run_id}` once more"
+            " stores the answers"
+        )
     else:
         observer.note(f"workers cancel {what}, and store the answers, which are paid for")
 
@@ -477,10 +466,10 @@ def _end_batches_here(workspace: Workspace, run: Run) -> int:
     """
     from aegish_dist.broker.embedded import EmbeddedWorker  # noqa: PLC0415
 
-    engine, deadline = workspace.engine, time.monotonic() + BATCHES_END_WITHIN_S
+    deadline = time.monotonic() + BATCHES_END_WITHIN_S
     with EmbeddedWorker(workspace.app, queue_names(run)) as worker:
-        while (number := at_providers(engine, run.run_id)) and time.monotonic() < deadline:
-            if not worker.alive:
-                break
+        while True:
+            number = in_transaction(workspace.engine, batches_at_providers, run.run_id)
+            if not number or not worker.alive or time.monotonic() > deadline:
+                return number
             time.sleep(POLL_S)
-    return number

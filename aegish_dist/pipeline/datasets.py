@@ -8,7 +8,7 @@ from sqlalchemy import Engine
 from aegish_dist.core.run import RunDataset
 from aegish_dist.core.sample import Dataset, TrueLabel
 from aegish_dist.datasets.bundled import bundled_names, load_bundled
-from aegish_dist.db.engine import transaction
+from aegish_dist.db.engine import in_transaction, transaction
 from aegish_dist.db.runs import (
     list_datasets,
     load_dataset,
@@ -83,25 +83,22 @@ def narrow(dataset: Dataset, categories: Sequence[str], limit: int | None) -> Da
 
 
 def store_dataset(engine: Engine, dataset: Dataset) -> None:
-    with transaction(engine) as session:
-        save_dataset(session, dataset, selectable=True)
+    in_transaction(engine, save_dataset, dataset, selectable=True)
 
 
 def known_datasets(engine: Engine) -> list[RunDataset]:
     """Return every dataset a run may name, stored ones in place of bundled ones of that name."""
-    with transaction(engine) as session:
-        stored = {dataset.name: dataset for dataset in list_datasets(session)}
+    stored = {dataset.name: dataset for dataset in in_transaction(engine, list_datasets)}
     bundled = {name: describe(load_bundled(name)) for name in bundled_names()}
     return list({**bundled, **stored}.values())
 
 
 def describe(dataset: Dataset) -> RunDataset:
-    malicious = sum(sample.target is TrueLabel.MALICIOUS for sample in dataset.samples)
     return RunDataset(
         name=dataset.name,
         fingerprint=dataset.fingerprint,
         samples=len(dataset.samples),
-        malicious=malicious,
+        malicious=sum(sample.target is TrueLabel.MALICIOUS for sample in dataset.samples),
         source=dataset.source,
         licence=dataset.licence,
     )

@@ -13,10 +13,9 @@ from sqlalchemy import Engine
 from aegish_dist import __version__
 from aegish_dist.broker.connection import check_broker
 from aegish_dist.db.embedded import embedded_version
-from aegish_dist.db.engine import transaction
+from aegish_dist.db.engine import in_transaction, transaction
 from aegish_dist.db.fleet import (
     DatabaseFacts,
-    Fleet,
     ModelBlock,
     ReportedWorker,
     database_facts,
@@ -44,16 +43,14 @@ class Check(Struct, frozen=True):
 
 
 def examine(workspace: Workspace) -> list[Check]:
-    checks = [
-        _tried(part, attempt, workspace)
-        for part, attempt in (
-            ("database", _database),
-            ("broker", _broker),
-            ("limits", _limits),
-            ("catalog", lambda workspace: f"{len(workspace.catalog.models)} models"),
-            ("keys", _keys),
-        )
-    ]
+    parts: dict[str, Callable[[Workspace], str]] = {
+        "database": _database,
+        "broker": _broker,
+        "limits": _limits,
+        "catalog": lambda workspace: f"{len(workspace.catalog.models)} models",
+        "keys": _keys,
+    }
+    checks = [_tried(part, attempt, workspace) for part, attempt in parts.items()]
     if not workspace.settings.embedded_broker and checks[0].ok:
         checks += [_tried("workers", _workers, workspace), _tried("runs", _served, workspace)]
     return checks
@@ -103,7 +100,7 @@ def _keys(workspace: Workspace) -> str:
 
 
 def _workers(workspace: Workspace) -> str:
-    fleet = _fleet(workspace.raw_engine)
+    fleet = in_transaction(workspace.raw_engine, living_fleet)
     if not fleet.workers:
         return "none running: start one with `aegish-dist worker`"
     return f"{fleet.workers} running, {sum(fleet.in_flight.values())} items in flight"
@@ -111,7 +108,7 @@ def _workers(workspace: Workspace) -> str:
 
 def _served(workspace: Workspace) -> str:
     """Name the models that none of the living workers may call, and those that are parked."""
-    fleet = _fleet(workspace.raw_engine)
+    fleet = in_transaction(workspace.raw_engine, living_fleet)
     named = [
         f"no worker may call {model} of {run_id}: {reason}"
         for (run_id, model), reason in sorted(fleet.unserved.items())
@@ -124,11 +121,6 @@ def _served(workspace: Workspace) -> str:
         return "no open run waits for a key or a permission that no worker has"
     more = "" if len(named) <= MOST_NAMED else f"; and {len(named) - MOST_NAMED} more"
     raise ConfigError("; ".join(named[:MOST_NAMED]) + more)
-
-
-def _fleet(engine: Engine) -> Fleet:
-    with transaction(engine) as session:
-        return living_fleet(session)
 
 
 SKEW_S = 2.0
@@ -172,9 +164,8 @@ def examine_fleet(engine: Engine, app: Celery | None, limiter_url: str | None) -
         try:
             before = datetime.now(UTC)
             found = server_facts(url, *_NAMES[part])
-            behind_s = (found.pop("clock") - before).total_seconds()
-            behind_s -= (facts.clock - here).total_seconds()
-            checks += judge_redis(part, found, behind_s)
+            ahead_of_here, database_ahead = found.pop("clock") - before, facts.clock - here
+            checks += judge_redis(part, found, (ahead_of_here - database_ahead).total_seconds())
         except AegishError as error:
             checks.append(Check(part, ok=False, detail=str(error)))
     return checks
@@ -188,9 +179,12 @@ def judge_workers(workers: Sequence[ReportedWorker], database_ahead_s: float) ->
     """
     kinds = Counter((each.version, each.schema) for each in workers)
     said = ", ".join(f"{number} {_kind(*kind)}" for kind, number in sorted(kinds.items(), key=str))
-    alike = kinds.keys() <= {(__version__, head())}
-    remedy = f"the upgrade ends when all are {_kind(__version__, head())}"
-    yield _check("versions", alike, said or "no worker runs", remedy)
+    yield _check(
+        "versions",
+        kinds.keys() <= {(__version__, head())},
+        said or "no worker runs",
+        f"the upgrade ends when all are {_kind(__version__, head())}",
+    )
     ahead = {each.name: each.ahead_s for each in workers if each.ahead_s is not None}
     ahead["this machine"] = -database_ahead_s
     wrong = [f"{name} {s:+.1f} s" for name, s in sorted(ahead.items()) if abs(s) > SKEW_S]
@@ -206,18 +200,25 @@ def _kind(version: str | None, schema: str | None) -> str:
 
 
 def judge_database(facts: DatabaseFacts) -> Iterator[Check]:
-    used = f"{facts.connections} of {facts.max_connections} connections"
-    remedy = "raise max_connections, or put a pooler in between"
-    yield _check("sessions", facts.connections < FULL * facts.max_connections, used, remedy)
-    size = f"{_gb(facts.size)}, {_gb(facts.verdicts_size)} of it verdicts"
-    cache = f"{size}; shared_buffers {_gb(facts.shared_buffers)}"
-    roomy = facts.size < LARGE or facts.shared_buffers >= SMALL_CACHE
-    yield _check("memory", roomy, cache, "give shared_buffers a quarter of the machine's memory")
-    commits = "commits survive a loss of power"
-    if not facts.durable:
-        commits = "commits may be lost with the power"
-    remedy = "set fsync, full_page_writes and synchronous_commit to on"
-    yield _check("durability", facts.durable, commits, remedy)
+    yield _check(
+        "sessions",
+        facts.connections < FULL * facts.max_connections,
+        f"{facts.connections} of {facts.max_connections} connections",
+        "raise max_connections, or put a pooler in between",
+    )
+    yield _check(
+        "memory",
+        facts.size < LARGE or facts.shared_buffers >= SMALL_CACHE,
+        f"{_gb(facts.size)}, {_gb(facts.verdicts_size)} of it verdicts;"
+        f" shared_buffers {_gb(facts.shared_buffers)}",
+        "give shared_buffers a quarter of the machine's memory",
+    )
+    yield _check(
+        "durability",
+        facts.durable,
+        f"commits {'survive a loss of power' if facts.durable else 'may be lost with the power'}",
+        "set fsync, full_page_writes and synchronous_commit to on",
+    )
     log = f"max_wal_size {_gb(facts.max_wal_size)}"
     kept = f"{log}, {_gb(facts.kept_wal)} kept for replicas that are away"
     remedy = "drop the slot with pg_drop_replication_slot"
@@ -231,9 +232,12 @@ def judge_database(facts: DatabaseFacts) -> Iterator[Check]:
         state, remedy = f"{state}; autovacuum is off", "turn it on"
     young = age < OLD_IDS and facts.dead_share < DEAD_SHARE
     yield _check("vacuum", facts.autovacuum and young, state, remedy)
-    oldest = f"the oldest is {facts.oldest_s:,.0f} s old"
-    remedy = "end it (pg_stat_activity, pg_terminate_backend): nothing behind it can be vacuumed"
-    yield _check("transactions", facts.oldest_s < OLD_TRANSACTION_S, oldest, remedy)
+    yield _check(
+        "transactions",
+        facts.oldest_s < OLD_TRANSACTION_S,
+        f"the oldest is {facts.oldest_s:,.0f} s old",
+        "end it (pg_stat_activity, pg_terminate_backend): nothing behind it can be vacuumed",
+    )
 
 
 def judge_redis(part: str, facts: Mapping[str, Any], ahead_s: float) -> Iterator[Check]:
@@ -246,12 +250,13 @@ def judge_redis(part: str, facts: Mapping[str, Any], ahead_s: float) -> Iterator
     yield _check(part, abs(ahead_s) <= SKEW_S, clock, "set both by NTP")
     policy, limit, used = facts["maxmemory_policy"], facts["maxmemory"], facts["used_memory"]
     most = f"{limit / 1e6:,.0f} MB" if limit else "no limit"
-    remedy = "raise maxmemory"
-    if policy != "noeviction":
-        remedy = "set maxmemory-policy to noeviction: others drop messages and limits"
-    roomy = not limit or used < FULL * limit
-    memory = f"{used / 1e6:,.0f} MB of {most}, {policy}"
-    yield _check(part, policy == "noeviction" and roomy, memory, remedy)
+    remedy = "set maxmemory-policy to noeviction: others drop messages and limits"
+    yield _check(
+        part,
+        policy == "noeviction" and (not limit or used < FULL * limit),
+        f"{used / 1e6:,.0f} MB of {most}, {policy}",
+        "raise maxmemory" if policy == "noeviction" else remedy,
+    )
     clients, most_clients = facts["connected_clients"], facts["maxclients"]
     connected = f"{clients} of {most_clients} clients"
     yield _check(part, clients < FULL * most_clients, connected, "raise maxclients")

@@ -22,7 +22,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from aegish_dist.broker.connection import QueueReadings, read_queues
 from aegish_dist.broker.messages import model_of
 from aegish_dist.core.run import BatchState
-from aegish_dist.db.engine import open_engine, transaction
+from aegish_dist.db.engine import in_transaction, open_engine
 from aegish_dist.db.fleet import (
     CountedModel,
     FleetState,
@@ -294,8 +294,7 @@ class Exporter:
         return TelemetryPage("not every source has been read yet\n", good=False)
 
     def _read_database(self) -> Readings:
-        with transaction(self._engine) as session:
-            state = self._state = read_fleet(session)
+        state = self._state = in_transaction(self._engine, read_fleet)
         age_s = self._verdict_clock.last_verdict_age_s(state, datetime.now(UTC))
         last: Series = {} if age_s is None else {(): age_s}
         return {**of_database(state), "aegish_last_verdict_age_seconds": last}
@@ -314,8 +313,7 @@ class Exporter:
         kept = {key: self._counted[key] for key in asked if key in self._counted}
         for key in asked:
             if key in opened or key not in kept:
-                with transaction(self._counting) as session:
-                    kept |= count_models(session, [key])
+                kept |= in_transaction(self._counting, count_models, [key])
         self._counted = {key: each for key, each in kept.items() if key not in opened}
         return of_counts(runs, kept)
 

@@ -4,7 +4,7 @@ from sqlalchemy import Engine
 
 from aegish_dist.core.run import Run, RunSummary
 from aegish_dist.core.text import printable
-from aegish_dist.db.engine import transaction
+from aegish_dist.db.engine import in_transaction
 from aegish_dist.db.runs import (
     LATEST,
     list_runs,
@@ -21,8 +21,7 @@ LONGEST_NAME = 100
 
 def find_run(engine: Engine, text: str) -> str:
     """Return the run id that `latest`, a full id, a name or a unique prefix of an id stands for."""
-    with transaction(engine) as session:
-        return resolve_run_id(session, text)
+    return in_transaction(engine, resolve_run_id, text)
 
 
 def checked_name(text: str) -> str:
@@ -45,8 +44,7 @@ def checked_name(text: str) -> str:
 
 def require_free(engine: Engine, name: str) -> None:
     if name:
-        with transaction(engine) as session:
-            require_free_name(session, name)
+        in_transaction(engine, require_free_name, name)
 
 
 def rename(engine: Engine, run_id: str, name: str) -> str:
@@ -59,14 +57,12 @@ def rename(engine: Engine, run_id: str, name: str) -> str:
         ConfigError: It is no name, or another run has it.
     """
     checked = checked_name(name)
-    with transaction(engine) as session:
-        rename_run(session, run_id, checked)
+    in_transaction(engine, rename_run, run_id, checked)
     return checked
 
 
 def recent_runs(engine: Engine, limit: int) -> list[RunSummary]:
-    with transaction(engine) as session:
-        return list_runs(session, limit)
+    return in_transaction(engine, list_runs, limit)
 
 
 def load_submitted_run(engine: Engine, run_id: str) -> Run:
@@ -75,8 +71,7 @@ def load_submitted_run(engine: Engine, run_id: str) -> Run:
     Raises:
         StoreError: The run was imported: there is no prompt to ask with.
     """
-    with transaction(engine) as session:
-        run = load_run(session, run_id)
+    run = in_transaction(engine, load_run, run_id)
     if run.prompt is None:
         raise StoreError(f"run {run_id} was imported: its models cannot be asked from here")
     return run

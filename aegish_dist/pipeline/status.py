@@ -31,8 +31,8 @@ from aegish_dist.core.status import (
     run_eta_s,
     total_usd,
 )
-from aegish_dist.db.batches import batch_totals, batch_work_left
-from aegish_dist.db.engine import transaction
+from aegish_dist.db.batches import batch_totals
+from aegish_dist.db.engine import in_transaction, transaction
 from aegish_dist.db.failures import Progress, costs_of, failed_kinds, model_progress
 from aegish_dist.db.fleet import Fleet, ModelBlock, living_fleet
 from aegish_dist.db.missing import newest_aggregation
@@ -224,15 +224,8 @@ def _state(facts: _RunFacts, model: str, missing: int, held: int) -> State:
 
 def items_held(engine: Engine, run_id: str) -> int:
     """Return how many items of a run living workers hold, without counting its verdicts."""
-    with transaction(engine) as session:
-        held = living_fleet(session).in_flight
+    held = in_transaction(engine, living_fleet).in_flight
     return sum(items for (run, _), items in held.items() if run == run_id)
-
-
-def has_batches_to_do(engine: Engine, run_id: str) -> bool:
-    """Return whether batches of a run are open or are to be made, without counting its verdicts."""
-    with transaction(engine) as session:
-        return batch_work_left(session, run_id)
 
 
 SMOOTHED_S = 60.0

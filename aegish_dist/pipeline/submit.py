@@ -28,7 +28,6 @@ from aegish_dist.pipeline.plan import Request, RunPlan, plan_extension, plan_run
 from aegish_dist.pipeline.preflight import calls_a_provider, check_before_calls
 from aegish_dist.pipeline.runs import load_submitted_run
 from aegish_dist.pipeline.workspace import SILENT, Observer
-from aegish_dist.telemetry import Attributes
 from aegish_dist.telemetry.tracing import first_span
 
 if TYPE_CHECKING:
@@ -47,7 +46,6 @@ class Submission(Struct, frozen=True):
     status: RunStatus | None
     """After the work; of a run that is extended, as it is now. None for a new run that was not
     waited for."""
-    waited: bool
 
 
 def start_run(workspace: Workspace, request: Request, observer: Observer = SILENT) -> Submission:
@@ -62,7 +60,7 @@ def start_run(workspace: Workspace, request: Request, observer: Observer = SILEN
     estimated = plan.estimate()
     check_before_calls(workspace, plan, estimated, request=request, observer=observer)
     if request.dry_run:
-        return Submission(plan, estimated, None, None, waited=False)
+        return Submission(plan, estimated, None, None)
     from aegish_dist.pipeline.control import finish  # noqa: PLC0415
 
     embedded = workspace.settings.embedded_broker
@@ -71,9 +69,8 @@ def start_run(workspace: Workspace, request: Request, observer: Observer = SILEN
     else:
         with observer.enqueueing(plan.tasks) as published:
             run = submit(workspace.engine, workspace.app, plan, published)
-    waited = embedded or request.wait
-    status = finish(workspace, run, observer) if waited else None
-    return Submission(plan, estimated, run, status, waited)
+    status = finish(workspace, run, observer) if embedded or request.wait else None
+    return Submission(plan, estimated, run, status)
 
 
 def create_run(engine: Engine, plan: RunPlan) -> Run:
@@ -95,12 +92,17 @@ def create_run(engine: Engine, plan: RunPlan) -> Run:
         datasets=tuple(map(describe, plan.datasets)),
         models=plan.models,
     )
-    facts: Attributes = {
-        "aegish_dist.models": [spec.id for spec in run.models],
-        "aegish_dist.datasets": [dataset.name for dataset in run.datasets],
-        "aegish_dist.epochs": run.epochs,
-    }
-    with first_span(run.run_id, facts), transaction(engine) as session:
+    with (
+        first_span(
+            run.run_id,
+            {
+                "aegish_dist.models": [spec.id for spec in run.models],
+                "aegish_dist.datasets": [dataset.name for dataset in run.datasets],
+                "aegish_dist.epochs": run.epochs,
+            },
+        ),
+        transaction(engine) as session,
+    ):
         require_free_name(session, run.name)
         ids = [save_dataset(session, d, selectable=False) for d in plan.datasets]
         save_run(session, run, ids, queue_names(run), batch_after_s=plan.batch_after_s)
@@ -171,13 +173,12 @@ def extend_run(
     estimated = plan.estimate()
     check_before_calls(workspace, plan, estimated, request=request, observer=observer)
     if request.dry_run:
-        status = run_status(workspace.engine, run_id)
-        return Submission(plan, estimated, None, status, waited=False)
+        return Submission(plan, estimated, None, run_status(workspace.engine, run_id))
     before = store_extension(workspace.engine, run, plan)
     enqueue_stored(workspace, run, "the extension", observer, estimated.calls, beyond=before)
     extended = load_submitted_run(workspace.engine, run_id)
-    status, waited = followed(workspace, extended, request.wait, observer)
-    return Submission(plan, estimated, extended, status, waited)
+    status = followed(workspace, extended, request.wait, observer)
+    return Submission(plan, estimated, extended, status)
 
 
 def store_extension(engine: Engine, run: Run, plan: RunPlan) -> Extent:
