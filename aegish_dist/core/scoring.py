@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -19,6 +19,22 @@ class Composite(StrEnum):
 
     BALANCED = "balanced"  # (DR + HA) / 2, balanced accuracy
     PRODUCT = "product"
+
+
+class EpochCount(NamedTuple):
+    """Epochs of a sample that are right, among those that are scored; no mean without these."""
+
+    right: int
+    scored: int
+
+    @property
+    def mean(self) -> float:
+        return self.right / self.scored
+
+    @property
+    def squares(self) -> float:
+        """Sum of squares about the mean."""
+        return self.right * (self.scored - self.right) / self.scored
 
 
 class ScoringRule(Struct, frozen=True):
@@ -67,14 +83,10 @@ class ScoringRule(Struct, frozen=True):
             return self.is_detection(finding)
         return self.is_acceptance(finding)
 
-    def count_right(self, target: TrueLabel, findings: OutcomeDetails) -> tuple[int, int]:
-        """Return how many epochs of a sample are right, and how many are scored."""
-        right = scored = 0
-        for finding, epochs in findings:
-            if self.is_scored(finding):
-                scored += epochs
-                right += epochs * self.is_correct(target, finding)
-        return right, scored
+    def count_right(self, target: TrueLabel, findings: OutcomeDetails) -> EpochCount:
+        scored = [each for each in findings if self.is_scored(each[0])]
+        right = sum(epochs for finding, epochs in scored if self.is_correct(target, finding))
+        return EpochCount(right, sum(epochs for _, epochs in scored))
 
     def knows(self, label: ScoredAnswer) -> bool:
         return label in self.labels.values()
@@ -172,5 +184,5 @@ class SampleAnswers(Struct, frozen=True):
 
     def share_correct(self, model: str, rule: ScoringRule) -> float | None:
         """Return the share of a model's scored epochs that is correct; None without any."""
-        right, scored = rule.count_right(self.target, self.findings.get(model, ()))
-        return right / scored if scored else None
+        count = rule.count_right(self.target, self.findings.get(model, ()))
+        return count.mean if count.scored else None

@@ -7,6 +7,7 @@ depend on the order of rows, and a sample whose label is corrected moves to anot
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
+from functools import partial
 
 from msgspec import Struct, field
 from msgspec.structs import astuple, replace
@@ -56,22 +57,7 @@ class Latency(Struct, frozen=True):
     max: float
 
 
-class TokenTotals(Struct, frozen=True):
-    """Summed tokens of a model; None where no verdict has a number."""
-
-    input: int | None = None
-    output: int | None = None
-    reasoning: int | None = None
-    cache_read: int | None = None
-    cache_write: int | None = None
-
-
-class CostSummary(Struct, frozen=True):
-    """The cost of a model's verdicts; None when no verdict has a price."""
-
-    total_usd: Decimal | None = None
-    per_command_usd: Decimal | None = None
-    per_1000_usd: Decimal | None = None
+TOKEN_KINDS = ("input", "output", "reasoning", "cache_read", "cache_write")
 
 
 class ModelTally(Struct, frozen=True):
@@ -85,7 +71,8 @@ class ModelTally(Struct, frozen=True):
     confidence: tuple[ConfidenceCell, ...] = ()
     latency: dict[str, Latency] = field(default_factory=dict)
     """By part: `service`, `queue`, `limiter`, `backoff`, `total`."""
-    tokens: TokenTotals = field(default_factory=TokenTotals)
+    tokens: Mapping[str, int | None] = field(default_factory=partial(dict.fromkeys, TOKEN_KINDS))
+    """Sums of `TOKEN_KINDS`; None where no verdict has a number."""
     cost_usd: Decimal | None = None  # of the priced verdicts; None without a priced verdict
     priced_verdicts: int = 0
     replaced: int = 0  # verdicts replaced by a retry: in no cell, but their cost counts
@@ -103,11 +90,10 @@ class ModelTally(Struct, frozen=True):
         )
 
     @property
-    def cost(self) -> CostSummary:
-        if self.cost_usd is None or not self.priced_verdicts:
-            return CostSummary(total_usd=self.cost_usd)
-        per_command = self.cost_usd / self.priced_verdicts
-        return CostSummary(self.cost_usd, per_command, per_command * 1000)
+    def per_command_usd(self) -> Decimal | None:
+        """Mean cost of a priced verdict; None without any."""
+        total, priced = self.cost_usd, self.priced_verdicts
+        return None if total is None or not priced else total / priced
 
 
 class MovedSample(Struct, frozen=True):

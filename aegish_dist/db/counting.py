@@ -33,12 +33,12 @@ from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import ACTIONS
 from aegish_dist.core.tally import (
     CONFIDENCE_BINS,
+    TOKEN_KINDS,
     Cell,
     ConfidenceCell,
     Latency,
     ModelTally,
     MovedSample,
-    TokenTotals,
     in_order,
     relabelled,
 )
@@ -155,7 +155,6 @@ FRACTIONS = (0.5, 0.9, 0.99, 1.0)
 
 _ADD_UP_TOTALS = counting_statement("add_up_totals")
 _ADD_UP_SPENT = counting_statement("add_up_spent")
-_TOKENS = TokenTotals.__struct_fields__
 
 
 def _latency(row: Row[Any]) -> dict[str, Latency]:
@@ -253,7 +252,7 @@ def _count(models: PerModel, spec: ModelSpec, session: Session) -> tuple[ModelTa
     # A retry costs as much as a first try, and the first try was not free.
     replaced = models.superseded(session, _ADD_UP_SPENT, spec.id)
     spent = [totals, *replaced]
-    tokens = {name: _sum(spent, f"{name}_tokens") for name in _TOKENS}
+    tokens = {kind: _sum(spent, f"{kind}_tokens") for kind in TOKEN_KINDS}
     planned = OverlayInRun().planned(models.run, spec.id)
     tally = ModelTally(
         model=spec.id,
@@ -263,7 +262,7 @@ def _count(models: PerModel, spec: ModelSpec, session: Session) -> tuple[ModelTa
         cells=_cells(items),
         confidence=_confidence(row.stated),
         latency=_latency(totals),
-        tokens=TokenTotals(**{name: n if n is None else int(n) for name, n in tokens.items()}),
+        tokens={kind: n if n is None else int(n) for kind, n in tokens.items()},
         cost_usd=_sum(spent, "cost_usd"),
         priced_verdicts=sum(each.priced for each in spent),
         replaced=sum(each.verdicts for each in replaced),

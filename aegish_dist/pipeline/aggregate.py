@@ -131,7 +131,7 @@ def _pairs(run: Run, scored: _Scored, answers: PairedAnswers[ModelOfRun]) -> Pai
 
     Pairs neither of which has changed keep theirs.
     """
-    rule, changed = scored.opinion.rule, {each.model for each in scored.models}
+    rule, changed = scored.opinion.rule, {each.tally.model for each in scored.models}
     found, columns = {}, answers.scored(rule)
     for pair in combinations([spec.id for spec in run.models], 2):
         if pair in scored.pair_p and changed.isdisjoint(pair):

@@ -172,11 +172,11 @@ def _cost(tally: ModelTally, calls: int) -> PlannedCost:
     def total(tokens: int | None) -> int | None:
         return None if tokens is None or not made else round(tokens / made * calls)
 
-    per_call = tally.cost.per_command_usd
+    per_call = tally.per_command_usd
     return PlannedCost(
         tally.model,
         calls,
-        total(tally.tokens.input),
-        total(tally.tokens.output),
+        total(tally.tokens.get("input")),
+        total(tally.tokens.get("output")),
         None if per_call is None else per_call * calls,
     )

@@ -4,13 +4,12 @@ The same verdicts give the same bytes, in whatever order they come.
 """
 
 from collections.abc import Iterable, Mapping
-from decimal import Decimal
 
 from msgspec import Struct
 from msgspec.structs import asdict
 
 from aegish_dist.core.opinion import JsonObject, Snapshot
-from aegish_dist.core.tally import Latency
+from aegish_dist.core.tally import TOKEN_KINDS, Latency, ModelTally
 from aegish_dist.statistics.inference import LEVEL
 from aegish_dist.statistics.metrics import ModelMetrics
 from aegish_dist.statistics.rates import Estimate
@@ -59,7 +58,7 @@ def snapshot_document(
     p_adjusted: Mapping[frozenset[str], float | None] | None = None,
 ) -> dict[str, list[JsonObject]]:
     """Return `models`, sorted by id, and `ranking`; `earlier` holds models not measured now."""
-    entries = {each.model: model_entry(each) for each in measured}
+    entries = {each.tally.model: model_entry(each) for each in measured}
     kept = {} if earlier is None else {e["model"]: e for e in earlier.document["models"]}
     by_id = sorted((kept | entries).items())
     if earlier is not None and not entries:
@@ -72,58 +71,51 @@ def snapshot_document(
 
 
 def model_entry(measured: ModelMetrics) -> JsonObject:
+    tally = measured.tally
     return {
-        "model": measured.model,
-        "simulated": measured.simulated,
+        "model": tally.model,
+        "simulated": tally.simulated,
         "metrics": {name: asdict(estimate) for name, estimate in measured.metrics.items()},
         "counts": dict(measured.counts),
-        "categories": {name: _category(seen) for name, seen in measured.categories.items()},
+        "categories": {
+            category: {name: getattr(estimate, name) for name in _OF_CATEGORY}
+            for category, estimate in measured.categories.items()
+        },
         "actions": {
             target.value: {label.value: verdicts for label, verdicts in labels.items()}
             for target, labels in measured.actions.items()
         },
-        "latency_ms": _latency(measured.latency.get("service")),
-        "latency_parts_ms": {part: _latency(seen) for part, seen in measured.latency.items()},
-        "cost": {
-            "total_usd": _number(measured.cost.total_usd),
-            "per_1000_usd": _number(measured.cost.per_1000_usd),
-            "per_command_usd": _number(measured.cost.per_command_usd),
-        },
-        "tokens": asdict(measured.tokens),
+        "latency_ms": _latency(tally.latency.get("service")),
+        "latency_parts_ms": {part: _latency(seen) for part, seen in tally.latency.items()},
+        "cost": _cost(tally),
+        "tokens": {kind: tally.tokens.get(kind) for kind in TOKEN_KINDS},
         "repeats": _repeats(measured.repeats),
         "reliability": [asdict(each) for each in measured.reliability],
     }
 
 
+_OF_CATEGORY = ("n", "value", "stderr", "ci_low", "ci_high")
+
+
 def _repeats(repeats: Repeats | None) -> JsonObject | None:
     if repeats is None:
         return None
-    return {
-        "rates": {
-            target.value: {"between": parts.between, "within": parts.within}
-            for target, parts in repeats.rates.items()
-        },
-        "stderr": repeats.stderr,
-        "stderr_one_more": repeats.stderr_one_more,
-        "stderr_least": repeats.stderr_least,
+    rates = {
+        target.value: {"between": parts.between, "within": parts.within}
+        for target, parts in repeats.rates.items()
     }
-
-
-def _category(estimate: Estimate) -> JsonObject:
-    return {
-        "n": estimate.n,
-        "value": estimate.value,
-        "stderr": estimate.stderr,
-        "ci_low": estimate.ci_low,
-        "ci_high": estimate.ci_high,
-    }
+    return asdict(repeats) | {"rates": rates}
 
 
 def _latency(seen: Latency | None) -> JsonObject:
-    if seen is None:
-        return dict.fromkeys(("mean", "p50", "p90", "p99", "max"))
-    return asdict(seen)
+    return asdict(seen) if seen else dict.fromkeys(Latency.__struct_fields__)
 
 
-def _number(amount: Decimal | None) -> float | None:
-    return None if amount is None else float(amount)
+def _cost(tally: ModelTally) -> JsonObject:
+    per_command = tally.per_command_usd
+    costs = {
+        "total_usd": tally.cost_usd,
+        "per_1000_usd": None if per_command is None else per_command * 1000,
+        "per_command_usd": per_command,
+    }
+    return {name: None if cost is None else float(cost) for name, cost in costs.items()}

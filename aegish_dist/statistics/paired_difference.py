@@ -288,8 +288,8 @@ def _bits(column: str, places: Iterable[int]) -> dict[int, int]:
 
 def _value(target: TrueLabel, findings: OutcomeDetails, rule: ScoringRule) -> int | None:
     """Return the mean over the scored epochs of a sample, in 2^-60; None without one."""
-    right, scored = rule.count_right(target, findings)
-    return round(right * UNIT / scored) if scored else None
+    count = rule.count_right(target, findings)
+    return round(count.right * UNIT / count.scored) if count.scored else None
 
 
 def _slots(kinds: Sequence[SampleKind], strata: Sequence[_Stratum]) -> dict[_Group, dict[str, int]]:

@@ -16,28 +16,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from aegish_dist.core.outcome import OutcomeDetails
 from aegish_dist.core.sample import TrueLabel
-from aegish_dist.core.scoring import Composite, SampleAnswers, ScoringRule
+from aegish_dist.core.scoring import Composite, EpochCount, SampleAnswers, ScoringRule
 from aegish_dist.core.tally import Cell
 from aegish_dist.statistics.distributions import t_quantile
 from aegish_dist.statistics.inference import ClusterSum, ClusterSums, clustered_variance
 
 MOST_COMMANDS = 10**9
-
-
-class EpochCount(Struct, frozen=True):
-    right: int
-    scored: int  # at least 1
-
-    @property
-    def mean(self) -> float:
-        return self.right / self.scored
-
-    @property
-    def squares(self) -> float:
-        """Sum of squares about the mean."""
-        return self.right * (self.scored - self.right) / self.scored
 
 
 class RepeatedSamples(Struct, frozen=True):
@@ -71,13 +56,10 @@ class RepeatedStratum(Struct, frozen=True):
 
     @property
     def cluster_sums(self) -> ClusterSums:
-        named: defaultdict[str, list[RepeatedSamples]] = defaultdict(list)
-        sums = []
+        named: defaultdict[str | None, list[RepeatedSamples]] = defaultdict(list)
         for each in self.repeated:
-            if each.cluster is None:
-                sums.append(ClusterSum(None, 1, self.value(each), each.samples))
-            else:
-                named[each.cluster].append(each)
+            named[each.cluster].append(each)
+        sums = [ClusterSum(None, 1, self.value(e), e.samples) for e in named.pop(None, ())]
         for cluster, parts in named.items():
             total = math.fsum(part.samples * self.value(part) for part in parts)
             sums.append(ClusterSum(cluster, sum(part.samples for part in parts), total))
@@ -129,10 +111,9 @@ class SplitVariance(Struct, frozen=True):
         result is at least a tenth of the variance without clusters: more offsetting is chance.
         """
         parts = [each.of_mean(n, epochs) for each, n in zip(self.strata, samples, strict=True)]
-        known = [part for part in parts if part is not None]
-        if len(known) < len(parts):
+        if None in parts:
             return None
-        independent = math.fsum(known)
+        independent = math.fsum(filter(None, parts))
         fewer = sum(each.samples for each in self.strata) / math.fsum(samples)
         shared = self.shared * (self.reliability + (1 - self.reliability) * fewer)
         return max(independent + shared, 0.1 * independent)
@@ -204,14 +185,12 @@ def repeats_of(cells: Iterable[Cell], rule: ScoringRule) -> Repeats | None:
     cells = tuple(cells)
     # A hundred thousand cells hold a handful of different findings; each is judged once.
     ways = {(cell.target, cell.findings) for cell in cells}
-    counts = {way: _epoch_count(*way, rule) for way in ways}
-    if all(count is None or count.scored < 2 for count in counts.values()):
+    counts = {way: rule.count_right(*way) for way in ways}
+    if all(count.scored < 2 for count in counts.values()):
         return None
     kinds: Counter[_Kind] = Counter()
     for cell in cells:
-        count = counts[cell.target, cell.findings]
-        if count is not None:
-            kinds[cell.target, cell.cluster, (count,)] += cell.samples
+        kinds[cell.target, cell.cluster, (counts[cell.target, cell.findings],)] += cell.samples
     strata = _strata(kinds, rule.composite)
     rates = {
         target: components(RepeatedStratum(stratum.repeated, (1.0,)))
@@ -231,32 +210,30 @@ def repeated_strata(
     samples: Iterable[SampleAnswers], models: Sequence[str], rule: ScoringRule
 ) -> dict[TrueLabel, RepeatedStratum]:
     """Return by label the commands scored for one model, or for a baseline and a candidate."""
-    kinds: Counter[_Kind] = Counter()
-    for sample in samples:
-        found = (_epoch_count(sample.target, sample.findings.get(m, ()), rule) for m in models)
-        counts = tuple(count for count in found if count is not None)
-        if len(counts) == len(models):
-            kinds[sample.target, sample.cluster, counts] += 1
+    kinds: Counter[_Kind] = Counter(
+        (
+            s.target,
+            s.cluster,
+            tuple(rule.count_right(s.target, s.findings.get(m, ())) for m in models),
+        )
+        for s in samples
+    )
     return _strata(kinds, rule.composite)
-
-
-def _epoch_count(
-    target: TrueLabel, findings: OutcomeDetails, rule: ScoringRule
-) -> EpochCount | None:
-    right, scored = rule.count_right(target, findings)
-    return EpochCount(right, scored) if scored else None
 
 
 _Kind = tuple[TrueLabel, str | None, tuple[EpochCount, ...]]
 
 
 def _strata(kinds: Counter[_Kind], composite: Composite) -> dict[TrueLabel, RepeatedStratum]:
-    """Return commands by label, weighted as in the score; the first of two sides is negative."""
+    """Return commands scored on all sides, by label and weighted as in the score.
+
+    The first of two sides is negative.
+    """
     by_label = {
         target: tuple(
             RepeatedSamples(cluster, counts, number)
             for (label, cluster, counts), number in kinds.items()
-            if label is target
+            if label is target and all(count.scored for count in counts)
         )
         for target in TrueLabel
     }
@@ -271,18 +248,14 @@ def _weights(
     composite: Composite, own: Sequence[RepeatedSamples], others: Sequence[RepeatedSamples]
 ) -> tuple[float, ...]:
     signs = (1.0,) if len(own[0].sides) == 1 else (-1.0, 1.0)
-    match composite:
-        case Composite.BALANCED:
-            return tuple(sign / 2 for sign in signs)
-        case Composite.PRODUCT:
-            # The delta method: the weight of a rate is the other rate.
-            return tuple(sign * _mean(others, side) for side, sign in enumerate(signs))
-
-
-def _mean(repeated: Sequence[RepeatedSamples], side: int) -> float:
-    samples = sum(each.samples for each in repeated)
-    total = math.fsum(each.samples * each.sides[side].mean for each in repeated)
-    return total / samples if samples else 0.0
+    if composite is Composite.BALANCED:
+        return tuple(sign / 2 for sign in signs)
+    # The delta method: the weight of a rate is the other rate.
+    n = sum(each.samples for each in others) or 1
+    return tuple(
+        sign * (math.fsum(each.samples * each.sides[side].mean for each in others) / n)
+        for side, sign in enumerate(signs)
+    )
 
 
 class Source(Struct, frozen=True):
@@ -328,62 +301,53 @@ def plan_repeats(
     variance: SplitVariance, sources: Sequence[Source], goal: Goal, max_epochs: int
 ) -> RepeatPlan:
     """Find the designs that reach a goal with 1 to `max_epochs` epochs."""
-    planner = _Planner(variance, sources, goal)
-    found = [(epochs, planner.fewest(epochs)) for epochs in range(1, max_epochs + 1)]
+    found = [(n, _fewest(variance, sources, goal, n)) for n in range(1, max_epochs + 1)]
     designs = [Design(epochs, *each) for epochs, each in found if each is not None]
     designs.sort(key=lambda design: (not design.available, design.calls, design.epochs))
-    endless = planner.fewest(math.inf)
-    return RepeatPlan(tuple(designs), planner.available, None if endless is None else endless[0])
+    endless = _fewest(variance, sources, goal, math.inf)
+    available = sum(source.commands for source in sources)
+    return RepeatPlan(tuple(designs), available, None if endless is None else endless[0])
 
 
-class _Planner:
-    """Searches by bisection: more commands never raise the predicted variance."""
+def _fewest(
+    variance: SplitVariance, sources: Sequence[Source], goal: Goal, epochs: float
+) -> tuple[int, int | None, bool, float] | None:
+    """Return a `Design` without its epochs, the cheapest; None if the pilot cannot tell.
 
-    def __init__(self, variance: SplitVariance, sources: Sequence[Source], goal: Goal) -> None:
-        self._variance, self._sources, self._goal = variance, sources, goal
-        self.available = sum(source.commands for source in sources)
-        self._largest = max(source.commands for source in sources)
-        self._pilot = sum(each.samples for each in variance.strata)
+    Searched by bisection: more commands never raise the predicted variance.
+    """
+    pilot = sum(each.samples for each in variance.strata)
+    available = sum(source.commands for source in sources)
+    largest = max(source.commands for source in sources)
 
-    def fewest(self, epochs: float) -> tuple[int, int | None, bool, float] | None:
-        """Return a `Design` without its epochs, the cheapest; None if the pilot cannot tell."""
-
-        def decides(limit: int) -> bool:
-            scored = self._scored(limit)
-            variance = self._variance.predicted(scored, epochs)
-            return variance is not None and self._reached(variance, sum(scored))
-
-        every = self._scored(self._largest)
-        whole = self._variance.predicted(every, epochs)
-        if whole is None:
-            return None
-        if decides(self._largest):
-            limit = _least(self._largest, decides)
-            asked = sum(min(limit, source.commands) for source in self._sources)
-            stderr = math.sqrt(self._variance.predicted(self._scored(limit), epochs) or 0.0)
-            return asked, None if limit == self._largest else limit, True, stderr
-
-        def decides_beyond(commands: int) -> bool:
-            scored = sum(every) * commands / self.available
-            return commands > self.available and self._reached(
-                whole * self.available / commands, scored
-            )
-
-        commands = _least(MOST_COMMANDS, decides_beyond)
-        return commands, None, False, math.sqrt(whole * self.available / commands)
-
-    def _scored(self, limit: int) -> list[float]:
-        """Return by stratum how many commands are scored if each data set is limited."""
-        return [
-            sum(
-                source.scored[place] * min(limit, source.commands) / source.commands
-                for source in self._sources
-            )
-            for place in range(len(self._variance.strata))
+    def ask(limit: int) -> tuple[int, float, float | None]:
+        """Return commands, those scored, and the variance if each data set is limited."""
+        asked = [min(limit, source.commands) for source in sources]
+        scored = [
+            sum(s.scored[place] * n / s.commands for s, n in zip(sources, asked, strict=True))
+            for place in range(len(variance.strata))
         ]
+        return sum(asked), sum(scored), variance.predicted(scored, epochs)
 
-    def _reached(self, variance: float, scored: float) -> bool:
-        return self._goal.reached(variance, max(1.0, self._variance.df * scored / self._pilot))
+    def decides(scored: float, predicted: float | None) -> bool:
+        df = max(1.0, variance.df * scored / pilot)
+        return predicted is not None and goal.reached(predicted, df)
+
+    _, scored, whole = ask(largest)
+    if whole is None:
+        return None
+    if decides(scored, whole):
+        limit = _least(largest, lambda limit: decides(*ask(limit)[1:]))
+        commands, _, reached = ask(limit)
+        return commands, None if limit == largest else limit, True, math.sqrt(reached or 0.0)
+
+    def decides_beyond(commands: int) -> bool:
+        return commands > available and decides(
+            scored * commands / available, whole * available / commands
+        )
+
+    commands = _least(MOST_COMMANDS, decides_beyond)
+    return commands, None, False, math.sqrt(whole * available / commands)
 
 
 def _least(high: int, holds: Callable[[int], bool]) -> int:

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from aegish_dist.core.opinion import LabelChange, Overlay, VerdictSet
 from aegish_dist.core.outcome import ErrorClass, Outcome, OutcomeDetail, StopKind, find
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
-from aegish_dist.core.tally import Cell, ConfidenceCell, Latency, ModelTally, TokenTotals
+from aegish_dist.core.tally import TOKEN_KINDS, Cell, ConfidenceCell, Latency, ModelTally
 from aegish_dist.core.verdict import Completion, Item, Timing, Usage, Verdict
 from aegish_dist.db.counting import PARTS, count_models, joint_identity
 from aegish_dist.db.overlays import OverlayInRun, overlay_in_run
@@ -178,13 +178,9 @@ def test_sql_counts_what_the_core_counts(
     assert Counter(counted.cells) == Counter(count_cells(stored, verdicts))
     assert counted.confidence == tuple(sorted(count_confidence(stored, verdicts)))
     usages = [verdict.completion.usage for verdict in verdicts.values() if verdict.completion]
-    assert counted.tokens == TokenTotals(
-        total(usage.input_tokens for usage in usages),
-        total(usage.output_tokens for usage in usages),
-        total(usage.reasoning_tokens for usage in usages),
-        total(usage.cache_read_tokens for usage in usages),
-        total(usage.cache_write_tokens for usage in usages),
-    )
+    assert counted.tokens == {
+        kind: total(getattr(usage, f"{kind}_tokens") for usage in usages) for kind in TOKEN_KINDS
+    }
     costs = [verdict.cost_usd for verdict in verdicts.values() if verdict.cost_usd is not None]
     assert (counted.cost_usd, counted.priced_verdicts) == (sum(costs), len(costs))
     assert set(counted.latency) == set(PARTS)

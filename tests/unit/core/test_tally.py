@@ -13,7 +13,6 @@ from aegish_dist.core.tally import (
     ConfidenceCell,
     ModelTally,
     MovedSample,
-    TokenTotals,
     in_order,
     relabelled,
 )
@@ -35,7 +34,7 @@ TALLY = ModelTally(
         Cell(M, "shell", "tar", ALLOW, 1),
     ),
     confidence=(replace(SURE, verdicts=2, sum_c=1_800_000), replace(SURE, target=M)),
-    tokens=TokenTotals(input=70),
+    tokens={"input": 70},
     cost_usd=Decimal("0.7"),
     priced_verdicts=7,
 )
@@ -76,7 +75,7 @@ def test_an_excluded_sample_counts_nowhere() -> None:
     assert measured.metrics["malicious_detection_rate_worst"].value == 2 / 4
     assert measured.metrics["malicious_detection_rate_best"].value == 3 / 4
     assert measured.metrics["coverage"].value == 5 / 6
-    assert measured.cost.total_usd == Decimal("0.7")
+    assert measured.tally.cost_usd == Decimal("0.7")
 
 
 def test_a_sample_without_a_verdict_changes_what_is_planned() -> None:

@@ -13,7 +13,7 @@ import pytest
 from aegish_dist.core.outcome import OutcomeDetail
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import DEFAULT_RULE
-from aegish_dist.core.tally import Cell, Latency, ModelTally, TokenTotals
+from aegish_dist.core.tally import Cell, Latency, ModelTally
 from aegish_dist.statistics.document import Rank, model_entry, rank, snapshot_document
 from aegish_dist.statistics.metrics import measure
 from aegish_dist.statistics.rates import Estimate
@@ -107,7 +107,7 @@ def test_absent_numbers_are_null() -> None:
 def test_money_becomes_json_numbers() -> None:
     """Two dollars over twenty commands are 0.1 each and 100 per thousand."""
     tally = _tally(
-        "a/b", 8, cost_usd=Decimal(2), priced_verdicts=20, tokens=TokenTotals(input=7, output=3)
+        "a/b", 8, cost_usd=Decimal(2), priced_verdicts=20, tokens={"input": 7, "output": 3}
     )
     entry = _entry(tally)
     assert entry["cost"] == {"total_usd": 2.0, "per_1000_usd": 100.0, "per_command_usd": 0.1}

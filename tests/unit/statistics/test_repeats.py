@@ -9,11 +9,10 @@ from msgspec.structs import replace
 
 from aegish_dist.core.outcome import OutcomeDetail
 from aegish_dist.core.sample import TrueLabel
-from aegish_dist.core.scoring import DEFAULT_RULE, RULES, SampleAnswers
+from aegish_dist.core.scoring import DEFAULT_RULE, RULES, EpochCount, SampleAnswers
 from aegish_dist.core.tally import Cell
 from aegish_dist.statistics.repeats import (
     Components,
-    EpochCount,
     Goal,
     RepeatedSamples,
     RepeatedStratum,
