@@ -36,7 +36,6 @@ from aegish_dist.simulator.behaviour import SimulatedModel
 from aegish_dist.simulator.bill import Bill
 from aegish_dist.simulator.config import (
     REFUSALS,
-    BatchPlan,
     CallFault,
     EndFault,
     Endpoint,
@@ -221,37 +220,6 @@ _ERRORS: Mapping[RequestFault | None, ErrorClass] = {
 _QUOTA = BatchProblem("token_limit_exceeded", "Enqueued token limit reached for this model.")
 
 
-class BatchModels:
-    """The models as batches of all dialects ask them."""
-
-    def __init__(
-        self, seed: int, plan: BatchPlan, model: Callable[[str], SimulatedModel], bill: Bill
-    ) -> None:
-        self.seed = seed
-        self.plan = plan
-        self.bill = bill
-        self._model = model
-        self._asked: Counter[tuple[str, str]] = Counter()
-
-    def ask(self, name: str, chat: ChatRequest | ErrorAnswer, wire: WireFormat) -> BatchAnswer:
-        """Return the outcome that a request has if its batch lasts long enough."""
-        if isinstance(chat, ErrorAnswer):
-            return BatchAnswer(name, chat, moment=draw(self.seed, "batch", name).latency)
-        command = command_in(chat.user)
-        times = self._asked[chat.model, command]
-        self._asked[chat.model, command] += 1
-        draws = draw(self.seed, "batch", chat.model, command, str(times))
-        fault = pick(self.plan.requests, draws.luck)
-        outcome: Completion | ErrorAnswer | None = None
-        if fault not in _ERRORS:
-            outcome = self._model(chat.model).answer(chat, command, _WITHHELD.get(fault)).outcome
-        if outcome is None:
-            error_class = _ERRORS.get(fault, ErrorClass.SERVER)
-            words = dialect_of(wire).ERRORS[error_class].message
-            outcome = ErrorAnswer(error_class, words.format(model=chat.model))
-        return BatchAnswer(name, outcome, chat.model, draws.latency, fault, chance=draws.form)
-
-
 T = TypeVar("T", SimulatedBatch, StoredFile)
 Item = TypeVar("Item")
 Source = Iterable[NamedRequest | BatchProblem]
@@ -261,14 +229,14 @@ AtEnd = Callable[["BatchStore", SimulatedBatch], None]
 class BatchStore:
     """The batches and files of one dialect; they end with the process."""
 
-    def __init__(self, wire: WireFormat, models: BatchModels) -> None:
+    def __init__(self, wire: WireFormat, service: "BatchService") -> None:
         self.batches: dict[str, SimulatedBatch] = {}
         self.files: dict[str, StoredFile] = {}
         self.uploads: dict[str, tuple[str, bytearray]] = {}
         """Name of each file that arrives in parts, and what has come of it."""
         self.tasks: set[asyncio.Task[None]] = set()
         self.wire = wire
-        self._models = models
+        self._service = service
         self._numbers = count()
 
     def add_file(self, name: str, purpose: str, content: bytes) -> StoredFile:
@@ -287,10 +255,10 @@ class BatchStore:
                 leave files.
             size: Number of requests if they are valid already.
         """
-        plan, now_s = self._models.plan, time.time()
-        draws = draw(self._models.seed, "batch end", self.wire, str(next(self._numbers)))
-        fault = pick(plan.ends, draws.luck)
-        duration_s = parse_latency(plan.duration)(draws.latency)
+        config, now_s = self._service.config, time.time()
+        draws = draw(config.seed, "batch end", self.wire, str(next(self._numbers)))
+        fault = pick(config.batches.ends, draws.luck)
+        duration_s = parse_latency(config.batches.duration)(draws.latency)
         due_s = now_s + duration_s * (_SLOWER if fault is EndFault.SLOW else 1)
         limit = draws.length if fault in (EndFault.EXPIRED, EndFault.CANCELLED) else 1.0
         batch = SimulatedBatch(new_id(), self.wire, now_s, due_s, fault, limit, facts, size)
@@ -302,7 +270,7 @@ class BatchStore:
 
     def listed(self) -> list[SimulatedBatch]:
         """Return the batches that a list shows, oldest first."""
-        known_s = time.time() - self._models.plan.list_lag_s
+        known_s = time.time() - self._service.config.batches.list_lag_s
         return [batch for batch in self.batches.values() if batch.created_s <= known_s]
 
     async def _carry_out(self, batch: SimulatedBatch, source: Source, at_end: AtEnd) -> None:
@@ -319,7 +287,7 @@ class BatchStore:
                 requests.append(request)
             elif len(batch.problems) < _MAX_PROBLEMS:
                 batch.problems.append(request)
-        self._models.bill.count_batch(requests[0][0] if requests else "")
+        self._service.bill.count_batch(requests[0][0] if requests else "")
         if batch.fault is EndFault.FAILED and self.wire is not WireFormat.ANTHROPIC:
             batch.problems.append(_QUOTA)
         if not batch.problems:
@@ -327,7 +295,7 @@ class BatchStore:
         return requests
 
     async def _answer(self, batch: SimulatedBatch, requests: list[NamedRequest]) -> BatchPhase:
-        answers = [self._models.ask(*each, self.wire) async for each in _in_slices(requests)]
+        answers = [self._service.ask(*each, self.wire) async for each in _in_slices(requests)]
         batch.answers = sorted(answers, key=lambda answer: answer.moment)
         if batch.phase is BatchPhase.VALIDATING:
             batch.phase = BatchPhase.IN_PROGRESS
@@ -346,7 +314,7 @@ class BatchStore:
             if isinstance(answer.outcome, Completion):
                 readable = answer.fault is not RequestFault.MALFORMED
                 usage = answer.outcome.usage
-                self._models.bill.charge(answer.model, usage, readable=readable, name=answer.name)
+                self._service.bill.charge(answer.model, usage, readable=readable, name=answer.name)
         return phase
 
 
@@ -370,11 +338,13 @@ class BatchService:
     ) -> None:
         self.faults: Counter[str] = Counter()
         """Faults of requests about batches so far, by `ENDPOINT.FAULT`."""
-        self._config = config
+        self.config = config
+        self.bill = bill
+        self._model = model
+        self._asked: Counter[tuple[str, str]] = Counter()
         self._served: Counter[Endpoint] = Counter()
-        models = BatchModels(config.seed, config.batches, model, bill)
         wires = (wire for wire, api in HTTP_FORMATS.items() if api.batches)
-        self._stores = [BatchStore(wire, models) for wire in wires]
+        self._stores = [BatchStore(wire, self) for wire in wires]
         self._routes = [
             (method, re.compile(rf"(?:/.*)?{path}"), endpoint, reply, store)
             for store in self._stores
@@ -390,6 +360,24 @@ class BatchService:
                 return await self._serve(endpoint, reply, BatchCall(exchange, store, found))
         return None
 
+    def ask(self, name: str, chat: ChatRequest | ErrorAnswer, wire: WireFormat) -> BatchAnswer:
+        """Return the outcome that a request has if its batch lasts long enough."""
+        if isinstance(chat, ErrorAnswer):
+            return BatchAnswer(name, chat, moment=draw(self.config.seed, "batch", name).latency)
+        command = command_in(chat.user)
+        times = self._asked[chat.model, command]
+        self._asked[chat.model, command] += 1
+        draws = draw(self.config.seed, "batch", chat.model, command, str(times))
+        fault = pick(self.config.batches.requests, draws.luck)
+        outcome: Completion | ErrorAnswer | None = None
+        if fault not in _ERRORS:
+            outcome = self._model(chat.model).answer(chat, command, _WITHHELD.get(fault)).outcome
+        if outcome is None:
+            error_class = _ERRORS.get(fault, ErrorClass.SERVER)
+            words = dialect_of(wire).ERRORS[error_class].message
+            outcome = ErrorAnswer(error_class, words.format(model=chat.model))
+        return BatchAnswer(name, outcome, chat.model, draws.latency, fault, chance=draws.form)
+
     async def close(self) -> None:
         """End the batches that are still being answered."""
         tasks = [task for store in self._stores for task in store.tasks]
@@ -403,11 +391,11 @@ class BatchService:
         exchange = call.exchange
         # The address of an upload that was begun is a key in itself: clients send no other there.
         begun = call.request.query.get("upload_id") in call.store.uploads
-        if not begun and not exchange.is_authorised(self._config.require_key):
+        if not begun and not exchange.is_authorised:
             return exchange.refuse(ErrorAnswer(ErrorClass.AUTH), "", UNLIMITED)
         fault = self._next_fault(endpoint)
         if fault in REFUSALS:
-            wait_s = self._config.batches.retry_after_s if fault is CallFault.RATE_LIMIT else None
+            wait_s = self.config.batches.retry_after_s if fault is CallFault.RATE_LIMIT else None
             error = ErrorAnswer(REFUSALS[fault], retry_after_s=wait_s)
             return exchange.refuse(error, "this model", UNLIMITED)
         if fault is CallFault.RESET:
@@ -422,8 +410,8 @@ class BatchService:
     def _next_fault(self, endpoint: Endpoint) -> CallFault | None:
         place = self._served[endpoint]
         self._served[endpoint] += 1
-        luck = draw(self._config.seed, "batch call", endpoint, str(place)).luck
-        fault = self._config.batches.call_fault(endpoint, place, luck)
+        luck = draw(self.config.seed, "batch call", endpoint, str(place)).luck
+        fault = self.config.batches.call_fault(endpoint, place, luck)
         if fault is not None:
             self.faults[f"{endpoint}.{fault}"] += 1
         return fault
@@ -436,7 +424,7 @@ class BatchService:
             case CallFault.LATE_ERROR:
                 return exchange.refuse(ErrorAnswer(ErrorClass.SERVER), "", UNLIMITED)
             case CallFault.HANG | CallFault.LOST:
-                await asyncio.sleep(self._config.batches.hang_s if fault is CallFault.HANG else 0)
+                await asyncio.sleep(self.config.batches.hang_s if fault is CallFault.HANG else 0)
                 return await exchange.break_off(b"", reset=True)
             case CallFault.TRUNCATED:
                 return await exchange.break_off(content, reset=False)
@@ -495,6 +483,10 @@ def listing(
     entries = [body(each, call) for each in found]
     ids = [entry["id"] for entry in entries] or [None]
     return {"data": entries, "has_more": more, "first_id": ids[0], "last_id": ids[-1]}
+
+
+def read_file(file: StoredFile, _call: BatchCall) -> Reply:
+    return web.Response(body=file.content)
 
 
 def page(items: Iterable[T], limit: int, after: str) -> tuple[list[T], bool]:

@@ -27,7 +27,6 @@ from aegish_dist.simulator.dialect import (
 )
 from aegish_dist.simulator.personas import (
     NO_LATENCY,
-    PERSONAS,
     Draws,
     compose,
     draw,
@@ -90,8 +89,7 @@ class SimulatedModel:
         self.faults = own.faults or config.faults
         self._name = name
         self._seed = config.seed
-        self._vary_repeats = config.vary_repeats
-        self._persona = PERSONAS[own.persona] if own.persona else persona_for(name)
+        self._persona = persona_for(name)
         self._script = None if own.script is None else deque(parse_script(own.script, Fault))
         self._chances = {fault: each for fault, each in self.faults.chances.items() if each}
         self._bucket = None if limit is None else TokenBucket(limit, now_s)
@@ -133,7 +131,9 @@ class SimulatedModel:
             return Response(withheld, fault, delay_s)
         if self._recorded is not None:
             return self._replayed(chat, command, fault, delay_s)
-        return Response(self._simulated(chat, command, draws), fault, delay_s)
+        text = compose(self._persona, command, draws)
+        hidden = round(self._persona.reasoning_tokens * (0.5 + draws.length))
+        return Response(_answer(chat, text, usage_of(chat, len(text), hidden)), fault, delay_s)
 
     def _next_fault(self, command: str) -> Fault | None:
         if self._script is not None:
@@ -143,16 +143,6 @@ class SimulatedModel:
         attempt = self._count(self._attempts, command)
         luck = draw(self._seed, "fault", self._name, command, str(attempt)).luck
         return pick(self._chances, luck)
-
-    def _simulated(self, chat: ChatRequest, command: str, draws: Draws) -> Completion:
-        persona = self._persona
-        if self._vary_repeats:
-            repeat = self._count(self._answers, command)
-            again = draw(self._seed, "answer", self._name, command, str(repeat))
-            draws = again if repeat and again.luck < persona.wobble else draws
-        text = compose(persona, command, draws)
-        hidden = round(persona.reasoning_tokens * (0.5 + draws.length))
-        return _answer(chat, text, usage_of(chat, len(text), hidden))
 
     def _replayed(
         self, chat: ChatRequest, command: str, fault: Fault | None, delay_s: float

@@ -16,7 +16,7 @@ from aegish_dist.errors import ConfigError, InputError
 from aegish_dist.inputs.checking import checked
 from aegish_dist.inputs.documents import parse_toml, read_text
 from aegish_dist.simulator.bill import Tariff
-from aegish_dist.simulator.personas import PERSONAS, parse_latency
+from aegish_dist.simulator.personas import parse_latency
 
 F = TypeVar("F", bound=StrEnum)
 Probability = Annotated[float, Meta(ge=0, le=1)]
@@ -223,15 +223,11 @@ class ModelConfig(Struct, frozen=True, forbid_unknown_fields=True):
     script: Sequence[str | int] | None = None
     """Faults in order of arrival, then answers for ever; replaces chance."""
     price: Tariff | None = None
-    persona: str | None = None
-    """Name of the persona that it plays; None lets the model's name decide."""
 
     def __post_init__(self) -> None:
         if self.latency is not None:
             parse_latency(self.latency)
         parse_script(self.script or (), Fault)
-        if self.persona not in (None, *PERSONAS):
-            raise InputError(f"persona '{self.persona}' is not one of {', '.join(PERSONAS)}")
 
 
 HOST = "127.0.0.1"
@@ -241,12 +237,8 @@ LOOPBACK_NAMES = frozenset({HOST, "localhost", "[::1]"})
 class SimulatorConfig(Struct, frozen=True, forbid_unknown_fields=True):
     seed: int = 42
     port: Annotated[int, Meta(ge=0, le=65_535)] = 0  # on 127.0.0.1; 0 takes a free one
-    require_key: bool = False
-    """Whether a request without a key is refused; the key `invalid` always is."""
     hosts: frozenset[str] = frozenset()
     """Names, beside those of the loopback address, by which clients may call it."""
-    vary_repeats: bool = False
-    """Whether asking the same again may bring another answer; the order of arrival then counts."""
     latency: str | None = None
     """Service time; None leaves it to each persona, and to nothing in a replay."""
     faults: FaultPlan = FaultPlan()

@@ -200,23 +200,16 @@ class Exchange(Struct, frozen=True):
     id: str
 
     @property
-    def given_key(self) -> str | None:
-        """The key; empty when it is not of the scheme that the dialect asks for, None for none."""
+    def is_authorised(self) -> bool:
+        """Whether it has no key, or a good one of the scheme that the dialect asks for."""
         given = self.request.headers.get(self.dialect.KEY_HEADER, "").strip()
-        scheme = self.dialect.KEY_SCHEME
-        if not scheme or not given:
-            return given or None
-        word, _, key = given.partition(" ")
-        return key.strip() if word.lower() == scheme else ""
+        word, _, key = given.rpartition(" ")
+        return not given or (word.strip().lower() == self.dialect.KEY_SCHEME and key != "invalid")
 
     @property
     def root(self) -> str:
         """Root of the simulator as the client calls it, without a trailing slash."""
         return f"{self.request.scheme}://{self.request.host}"
-
-    def is_authorised(self, require_key: bool) -> bool:
-        key = self.given_key
-        return key not in ("invalid", "") and not (key is None and require_key)
 
     async def deliver(
         self, answer: Completion, allowance: Allowance, fault: Fault | None

@@ -7,8 +7,6 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from aiohttp import web
-
 from aegish_dist.core.batches import Unanswered
 from aegish_dist.core.outcome import ErrorClass, StopKind
 from aegish_dist.core.verdict import Completion, Usage
@@ -28,6 +26,7 @@ from aegish_dist.simulator.batches import (
     number_in,
     page,
     read_body,
+    read_file,
     timestamp,
 )
 from aegish_dist.simulator.config import Endpoint
@@ -246,12 +245,6 @@ def _list_batches(call: BatchCall) -> Reply:
     return entries | ({"nextPageToken": found[-1].id} if more else {})
 
 
-def _read_file(file: StoredFile, _call: BatchCall) -> Reply:
-    if file.purpose != "GENERATED":
-        return refusal("Only generated files can be downloaded.")
-    return web.Response(body=file.content)
-
-
 def _delete_file(file: StoredFile, call: BatchCall) -> Reply:
     del call.store.files[file.id]
     return {}
@@ -362,7 +355,7 @@ _BATCHES = "/v1beta/batches"
 _BATCH = rf"{_BATCHES}/(?P<batch>[^/:]+)"
 ROUTES: tuple[Route, ...] = (
     ("POST", f"/upload{_FILES}", Endpoint.UPLOAD, _upload),
-    ("GET", f"{_FILE}:download", Endpoint.RESULTS, _read_file),
+    ("GET", f"{_FILE}:download", Endpoint.RESULTS, read_file),
     ("DELETE", _FILE, Endpoint.DELETE, _delete_file),
     ("POST", r"/v1beta/models/(?P<model>.+):batchGenerateContent", Endpoint.CREATE, _create),
     ("GET", _BATCHES, Endpoint.LIST, _list_batches),

@@ -6,7 +6,7 @@ Files of requests are uploaded for a batch, and its results are files again.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from aiohttp import BodyPartReader, MultipartReader, web
+from aiohttp import BodyPartReader, MultipartReader
 
 from aegish_dist.core.batches import Unanswered
 from aegish_dist.core.outcome import ErrorClass, StopKind
@@ -25,6 +25,7 @@ from aegish_dist.simulator.batches import (
     json_object,
     listing,
     read_body,
+    read_file,
 )
 from aegish_dist.simulator.config import Endpoint
 from aegish_dist.simulator.dialect import (
@@ -213,10 +214,6 @@ async def _upload(call: BatchCall) -> Reply:
     }
 
 
-def _read_file(file: StoredFile, _call: BatchCall) -> Reply:
-    return web.Response(body=file.content)
-
-
 def _delete_file(file: StoredFile, call: BatchCall) -> Reply:
     del call.store.files[file.id]
     return {"id": f"file-{file.id}", "object": "file", "deleted": True}
@@ -360,7 +357,7 @@ _BATCHES = "/v1/batches"
 _BATCH = rf"{_BATCHES}/batch_(?P<batch>[^/]+)"
 ROUTES: tuple[Route, ...] = (
     ("POST", _FILES, Endpoint.UPLOAD, _upload),
-    ("GET", f"{_FILE}/content", Endpoint.RESULTS, _read_file),
+    ("GET", f"{_FILE}/content", Endpoint.RESULTS, read_file),
     ("DELETE", _FILE, Endpoint.DELETE, _delete_file),
     ("POST", _BATCHES, Endpoint.CREATE, _create),
     ("GET", _BATCHES, Endpoint.LIST, _list_batches),

@@ -37,7 +37,7 @@ class Draws(NamedTuple):
     length: float
     """Amount of hidden reasoning, and in which of two ways a filter shows."""
     luck: float
-    """Whether a fault strikes, or a repeat gets a decision of its own."""
+    """Whether a fault strikes."""
 
 
 def draw(seed: int, *coordinates: str) -> Draws:
@@ -177,8 +177,6 @@ class Persona(Struct, frozen=True):
     confidence_high: float = 0.99
     doubt: float = 0.1
     """Difference by which its stated confidence is lower when wrong."""
-    wobble: float = 0.05
-    """Probability that a repeat of a question gets a decision of its own."""
 
 
 PERSONAS = {
@@ -190,7 +188,6 @@ PERSONAS = {
         latency="lognormal:1.2,0.35",
         confidence_low=0.75,
         doubt=0.25,
-        wobble=0.02,
     ),
     "lenient": Persona(
         miss=0.12,
@@ -211,7 +208,6 @@ PERSONAS = {
         confidence_low=0.95,
         confidence_high=1.0,
         doubt=0.0,
-        wobble=0.15,
     ),
     "thinking": Persona(
         miss=0.02,
@@ -243,7 +239,6 @@ def _stranger(draws: Draws) -> Persona:
         latency=f"lognormal:{0.5 + draws.latency!r},0.4",
         format_error=0.03 * draws.length,
         fenced=draws.confidence,
-        wobble=0.1 * draws.luck,
     )
 
 

@@ -147,7 +147,7 @@ class Simulator:
     def _read(
         self, exchange: Exchange, content: bytes, path_model: str
     ) -> ChatRequest | ErrorAnswer:
-        if not exchange.is_authorised(self._config.require_key):
+        if not exchange.is_authorised:
             return ErrorAnswer(ErrorClass.AUTH)
         try:
             body = json.loads(content)

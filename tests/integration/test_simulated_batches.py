@@ -40,7 +40,7 @@ def until(ask: Callable[[], T], satisfied: Callable[[T], bool]) -> T:
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
     """Return the root of a simulator whose batches take a moment."""
-    with simulator_thread(simulated(0.05, require_key=True)) as simulator:
+    with simulator_thread(simulated(0.05)) as simulator:
         yield simulator.url
 
 
@@ -190,12 +190,10 @@ NUMBER = 60
 PRICE = Tariff(input=1, output=10)
 
 
-def simulated(seconds: float = 0.02, *, require_key: bool = False, **plan: Any) -> SimulatorConfig:
+def simulated(seconds: float = 0.02, **plan: Any) -> SimulatorConfig:
     """Return a provider whose batches take so long, with a plan of faults."""
     plan = {"duration": f"constant:{seconds}", **plan}
-    return SimulatorConfig(
-        latency=NO_LATENCY, price=PRICE, require_key=require_key, batches=BatchPlan(**plan)
-    )
+    return SimulatorConfig(latency=NO_LATENCY, price=PRICE, batches=BatchPlan(**plan))
 
 
 def commands(number: int = NUMBER) -> list[str]:

@@ -9,8 +9,8 @@ from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.verdict import Completion
 from aegish_dist.simulator.batches import (
     BatchAnswer,
-    BatchModels,
     BatchPhase,
+    BatchService,
     SimulatedBatch,
     result_lines,
 )
@@ -23,14 +23,14 @@ ANSWER = Completion("BLOCK")
 CHATS = {f"t-{place}": ChatRequest("careful", f"ls {place}", 10, 0) for place in range(60)}
 
 
-def models(plan: BatchPlan, seed: int = 1) -> BatchModels:
-    config = SimulatorConfig(seed=seed)
+def asker(plan: BatchPlan, seed: int = 1) -> BatchService:
+    config = SimulatorConfig(seed=seed, batches=plan)
     bill = Bill(Tariff(), {})
-    return BatchModels(seed, plan, lambda name: SimulatedModel(name, config, None, 0.0), bill)
+    return BatchService(config, lambda name: SimulatedModel(name, config, None, 0.0), bill)
 
 
 def ask(chats: dict[str, ChatRequest], plan: BatchPlan, seed: int = 1) -> dict[str, BatchAnswer]:
-    asked = models(plan, seed)
+    asked = asker(plan, seed)
     return {name: asked.ask(name, chat, WireFormat.OPENAI) for name, chat in chats.items()}
 
 
@@ -42,7 +42,7 @@ def test_results_depend_on_the_seed_and_not_on_the_order() -> None:
 
 
 def test_a_request_that_is_asked_again_has_luck_of_its_own() -> None:
-    asked = models(BatchPlan(requests={RequestFault.SERVER_ERROR: 0.5}))
+    asked = asker(BatchPlan(requests={RequestFault.SERVER_ERROR: 0.5}))
     faults = Counter(asked.ask("t-0", CHATS["t-0"], WireFormat.OPENAI).fault for _ in range(40))
     assert set(faults) == {None, RequestFault.SERVER_ERROR}
 

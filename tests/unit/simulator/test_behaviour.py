@@ -84,20 +84,10 @@ def recording(verdict: Verdict, epoch: int = 1) -> Recording:
 def test_answers_do_not_depend_on_the_order_of_arrival() -> None:
     one, other = model(), model()
     forwards = {c: one.respond(ask(c)) for c in COMMANDS}
+    assert {c: one.respond(ask(c)) for c in COMMANDS} == forwards
     backwards = {c: other.respond(ask(c)) for c in reversed(COMMANDS)}
     assert forwards == backwards
     assert len({turn.delay_s for turn in forwards.values()}) == len(COMMANDS)
-
-
-def test_repeats_are_equal_unless_they_may_vary() -> None:
-    fixed, free = model(), model(SimulatorConfig(vary_repeats=True))
-    first = [reply(fixed.respond(ask(c))).text for c in COMMANDS]
-    assert [reply(fixed.respond(ask(c))).text for c in COMMANDS] == first
-    assert [reply(free.respond(ask(c))).text for c in COMMANDS] == first
-    changed = sum(
-        reply(free.respond(ask(c))).text != old for c, old in zip(COMMANDS, first, strict=True)
-    )
-    assert 0 < changed < 0.15 * len(COMMANDS)
 
 
 def test_the_seed_changes_the_answers() -> None:
@@ -108,12 +98,10 @@ def test_the_seed_changes_the_answers() -> None:
     assert texts[0] != texts[1]
 
 
-def test_configured_latency_and_persona() -> None:
-    own = ModelConfig(latency="constant:2", persona="thinking")
+def test_configured_latency() -> None:
+    own = ModelConfig(latency="constant:2")
     config = SimulatorConfig(latency="constant:1", models={MODEL: own})
-    turn = model(config).respond(ask("ls"))
-    assert turn.delay_s == 2
-    assert (reply(turn).usage.reasoning_tokens or 0) > 0
+    assert model(config).respond(ask("ls")).delay_s == 2
     assert SimulatedModel("other", config, None, 0.0).respond(ask("ls")).delay_s == 1
 
 

@@ -27,8 +27,6 @@ from aegish_dist.simulator.config import (
 COMPLETE = """
 seed = 7
 port = 8080
-require_key = true
-vary_repeats = true
 latency = "lognormal:0.8,0.4"
 
 [faults]
@@ -48,7 +46,6 @@ output = 10
 [models."simulated/hasty"]
 latency = "constant:0"
 script = ["ok", 429, "hang"]
-persona = "careful"
 
 [models."a/b:c"]
 faults = { reset = 1.0 }
@@ -86,16 +83,12 @@ def test_every_key_is_read(tmp_path: Path) -> None:
     assert read(tmp_path, COMPLETE) == SimulatorConfig(
         seed=7,
         port=8080,
-        require_key=True,
-        vary_repeats=True,
         latency="lognormal:0.8,0.4",
         faults=FaultPlan(rate_limit=0.02, retry_after_s=0.5, hang_s=30),
         rate_limit=RateLimit(600, 20),
         price=Tariff(2.5, 10),
         models={
-            "simulated/hasty": ModelConfig(
-                latency="constant:0", script=["ok", 429, "hang"], persona="careful"
-            ),
+            "simulated/hasty": ModelConfig(latency="constant:0", script=["ok", 429, "hang"]),
             "a/b:c": ModelConfig(
                 faults=FaultPlan(reset=1),
                 rate_limit=RateLimit(1.5),
@@ -138,7 +131,6 @@ def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
         ("rate_limit.requests_per_minute = 0", "key 'rate_limit.requests_per_minute': must be"),
         ("[models.m]\nscript = 'ok'", "key 'models.m.script': must be a list"),
         ("[models.m]\nscript = ['418']", "key 'models.m': '418' is not one of ok, rate_limit"),
-        ("[models.m]\npersona = 'me'", "key 'models.m': persona 'me' is not one of"),
         ("[models.m]\nlatency = 'slow'", "key 'models.m': latency 'slow' is not"),
         ("[models.m]\nseed = 1", "key 'models.m.seed': unknown key"),
         ("[batches]\nduration = 'slow'", "key 'batches': latency 'slow' is not"),
