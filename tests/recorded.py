@@ -1,4 +1,4 @@
-"""Recordings written to files, and verdicts read from the store column by column."""
+"""Documents read from `tests/data`, recordings written to files, and verdicts read from the store column by column."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -22,6 +22,11 @@ from aegish_dist.interchange.parquet_tables import RecordTables
 from aegish_dist.interchange.record import encode
 
 FLOATS = [each.name for each in FIELDS if isinstance(each.kind, FloatType)]
+
+
+def document_of(name: str) -> Any:
+    """Return a JSON document of `tests/data`."""
+    return json.loads((Path(__file__).parent / "data" / name).read_text("ascii"))
 
 
 def write_recordings(

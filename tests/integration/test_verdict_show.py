@@ -27,6 +27,7 @@ from tests.integration.stored_runs import (
     store,
     stored_run,
 )
+from tests.recorded import document_of
 
 LIMITED = CallError(1, ErrorClass.RATE_LIMIT, 429, 2.5, "slow down, sk-abcdefghijklmnop123", NOON)
 RESET = CallError(2, ErrorClass.CONNECTION, None, None, "reset", NOON + timedelta(seconds=3))
@@ -57,60 +58,8 @@ def filled(engine: Engine) -> Engine:
 @pytest.mark.usefixtures("filled")
 def test_everything_that_is_stored_is_shown(aegish: CommandLine) -> None:
     document = aegish.ok("verdicts", "show", TAR.sample_id, "--json").json
-    assert document["sample"] == {
-        "sample_id": TAR.sample_id,
-        "dataset": "commands",
-        "command": TAR.command,
-        "target": "malicious",
-        "category": "shell",
-        "cluster": "tar",
-        "metadata": {},
-    }
-    failed, blocked, whole = document["verdicts"]
-    assert (failed["model"], failed["generation"], failed["replaced"]) == ("test/a", 0, True)
-    assert (failed["outcome"], failed["correct"]) == ("API_ERROR", None)
-    assert (blocked["generation"], blocked["replaced"], blocked["correct"]) == (1, False, True)
-    attempts = whole.pop("call_errors")
-    assert [
-        (a["attempt"], a["error_class"], a["status"], a["retry_after_s"]) for a in attempts
-    ] == [(1, "rate_limit", 429, 2.5), (2, "connection", None, None)]
-    assert [a["message"] for a in attempts] == ["slow down, [key]", "reset"]
-    assert whole == {
-        "model": "test/b",
-        "epoch": 2,
-        "generation": 0,
-        "outcome": "ALLOW",
-        "label": "ALLOW",
-        "correct": False,
-        "replaced": False,
-        "answered": True,
-        "pruned": False,
-        "error_class": None,
-        "completion": '{"action": "ALLOW", "reason": "fine", "confidence": 0.75}',
-        "stop_reason": "end_turn",
-        "stop_kind": "stop",
-        "refusal": "no refusal",
-        "reason": "fine",
-        "confidence": 0.75,
-        "parser_version": WHOLE.parser_version,
-        "input_tokens": 1_400,
-        "output_tokens": 41,
-        "reasoning_tokens": 7,
-        "cache_read_tokens": 1_024,
-        "cache_write_tokens": 5,
-        "cost_usd": 0.00125,
-        "queue_ms": 1.0,
-        "limiter_ms": 2.0,
-        "backoff_ms": 3.0,
-        "latency_ms": 4_000.0,
-        "total_ms": 4_006.0,
-        "attempts": 3,
-        "worker": "w@h",
-        "returned_model": "a-2026",
-        "upstream": "host.example",
-        "request_id": "req-1",
-        "created_at": NOON.isoformat(),
-    }
+    shown = document_of("verdicts_shown.json")
+    assert {name: document[name] for name in shown} == shown
     out = aegish.ok("verdicts", "show", TAR.sample_id).out
     for word in (
         *("test/b, epoch 2: ALLOW, wrong under aegish-5.3", "1,400 in", "0.00125 USD", "a-2026"),

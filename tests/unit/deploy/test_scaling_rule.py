@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from aegish_dist.telemetry.measures import EXPORTER
+from tests.recorded import document_of
 from tests.unit.deploy.charts import CHART, Rendered
 
 SCALED = [CHART.parent / "values" / "autoscaled.yaml"]
@@ -32,37 +33,11 @@ def test_workers_are_scaled_from_none_and_no_busy_one_is_cut_off(
     mode: str, down: dict[str, Any]
 ) -> None:
     """A missing reading moves nothing: KEDA would take it for zero, and there is no fallback."""
-    up = {
-        "selectPolicy": "Max",
-        "stabilizationWindowSeconds": 0,
-        "policies": [
-            {"type": "Percent", "value": 100, "periodSeconds": 15},
-            {"type": "Pods", "value": 4, "periodSeconds": 15},
-        ],
-    }
-    behavior = {"scaleUp": up, "scaleDown": down}
     workers = Rendered.of(SCALED).kind("Deployment")["worker"]
-    assert rule(f"autoscaling.scaleDown={mode}") == {
-        "scaleTargetRef": {"name": workers["metadata"]["name"]},
-        "minReplicaCount": 0,
-        "maxReplicaCount": 8,
-        "pollingInterval": 15,
-        "cooldownPeriod": 300,
-        "advanced": {"horizontalPodAutoscalerConfig": {"behavior": behavior}},
-        "triggers": [
-            {
-                "type": "prometheus",
-                "name": "items",
-                "metricType": "AverageValue",
-                "metadata": {
-                    "serverAddress": "http://prometheus-operated.monitoring:9090",
-                    "query": 'max(aegish_scaling_items{namespace="bench"})',
-                    "threshold": "500",
-                    "ignoreNullValues": "false",
-                },
-            }
-        ],
-    }
+    expected = document_of("scaled_object.json")
+    expected["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]["scaleDown"] = down
+    assert rule(f"autoscaling.scaleDown={mode}") == expected
+    assert workers["metadata"]["name"] == expected["scaleTargetRef"]["name"]
     assert "replicas" not in workers["spec"]
     assert "aegish_scaling_items" in {measure.name for measure in EXPORTER}
     assert rule() == rule("autoscaling.scaleDown=idle")
