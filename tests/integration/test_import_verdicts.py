@@ -17,7 +17,6 @@ from sqlalchemy import Engine, select, text
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.opinion import Opinion
-from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES
 from aegish_dist.core.verdict import Recording
 from aegish_dist.db import verdict_reader, verdicts
@@ -82,13 +81,7 @@ FAILED = EVERY_KEY["call_errors"][0] | {"message": "slow \\N\t\ud800"}
 BACKSLASHES = "\\N \\t \\\\ a\tb\nc\rd \"quoted\", 'single' \x7f \u2028"
 ODD = [
     *LINES,
-    a_line(
-        "plain",
-        completion=BLOCK.replace("writes", "tab\\there"),
-        cost_usd=0.5,
-        latency_ms=1234.5678901234567,
-        worker="w",
-    ),
+    a_line("plain", completion=BLOCK.replace("writes", "tab\\there"), cost_usd=0.5, worker="w"),
     a_line("backslashes", completion=BACKSLASHES, refusal=BACKSLASHES, worker="w\\N"),
     a_line("nul", completion="\0 \ud800 \ue000 \ue000e000", request_id="\0"),
     a_line("\ue0000000 \\N \t", cluster="\ue000", category="\ue000e000", target="malicious"),
@@ -126,36 +119,10 @@ def in_place(records: Iterable[Recording]) -> Sequence[Recording]:
     return sorted(records, key=place)
 
 
-PLACE = ("model", "dataset", "command", "epoch", "generation")
-
-
-def by_place(path: Path) -> dict[tuple[object, ...], dict[str, Any]]:
-    """Read lines as a script would, by what they are about."""
-    lines = [json.loads(line) for line in path.read_text("ascii").splitlines()]
-    found = {tuple(line[key] for key in PLACE): line for line in lines}
-    assert len(found) == len(lines)
-    return found
-
-
-def test_lines_come_out_as_they_went_in(engine: Engine, tmp_path: Path) -> None:
-    run_id = imported_run(engine, tmp_path, LINES)
-    export_file(engine, run_id, tmp_path / "back.jsonl")
-
-    back = by_place(tmp_path / "back.jsonl")
-    assert len(back) == len(LINES)
-    for line in LINES:
-        full = {"epoch": 1, "generation": 0} | line
-        key = tuple(full[each] for each in PLACE)
-        opinions = {"outcome", "reason", "confidence"} if line["completion"] != EVERY_KEY["completion"] else set()  # fmt: skip
-        facts = {name: value for name, value in full.items() if name not in opinions}
-        assert {name: back[key][name] for name in facts} == facts
-
-
 def test_an_import_is_a_run_of_its_own(engine: Engine, tmp_path: Path) -> None:
     """It knows its models, datasets and repeats, misses nothing, and is never queued."""
-    imported = import_verdicts(
-        engine, [write_lines(tmp_path / "a.jsonl", *LINES)], "from elsewhere"
-    )
+    path = write_lines(tmp_path / "a.jsonl", *LINES)
+    imported = import_verdicts(engine, [path], "from elsewhere")
 
     assert (imported.verdicts, imported.models, imported.samples) == (9, 3, 6)
     with Session(engine) as session:
@@ -167,15 +134,6 @@ def test_an_import_is_a_run_of_its_own(engine: Engine, tmp_path: Path) -> None:
         assert list(missing_items(session, run.run_id)) == []
         assert open_queues(session) == {}
         assert list_datasets(session) == []
-
-
-def test_a_file_without_datasets_is_one(engine: Engine, tmp_path: Path) -> None:
-    """Equal lines of two files that name no dataset are about samples of two datasets."""
-    paths = [write_lines(tmp_path / f"{name}.jsonl", a_line()) for name in ("first", "second")]
-
-    run_id = import_verdicts(engine, paths, "").run_id
-
-    assert [each.dataset for each in export_verdicts(engine, run_id)] == ["first", "second"]
 
 
 def test_the_greatest_numbers_can_be_imported_and_aggregated(
@@ -199,102 +157,40 @@ def test_the_greatest_numbers_can_be_imported_and_aggregated(
     assert entry["latency_ms"]["mean"] == 1e12
 
 
-def an_inspect_log(path: Path, model: str, *samples: dict[str, Any]) -> Path:
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("header.json", json.dumps({"eval": {"model": model, "task": "guard"}}))
-        for number, sample in enumerate(samples, 1):
-            archive.writestr(f"samples/{number}_epoch_1.json", json.dumps(sample))
+def an_inspect_log(path: Path, **changes: Any) -> Path:
+    """Write a log of one sample."""
+    output = {"choices": [{"message": {"content": ALLOW}}]}
+    sample = {"id": "ls", "epoch": 1, "input": "ls", "target": "ALLOW", "output": output}
+    header = {"eval": {"model": f"google/{path.stem}", "task": "guard"}}
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("header.json", json.dumps(header))
+        archive.writestr("samples/1_epoch_1.json", json.dumps(sample | changes))
     return path
-
-
-def an_inspect_sample(command: str, target: str, content: str | None, **changes: Any) -> dict[str, Any]:  # fmt: skip
-    choice = {"message": {"role": "assistant", "content": content}, "stop_reason": "stop"}
-    return {
-        **{"id": command, "epoch": 1, "input": f"Validate this command: {command}"},
-        **{"target": target, "completed_at": "2026-02-05T14:56:43+00:00", "total_time": 5.0},
-        "metadata": {"binary": "tar", "category": "shell", "dataset": "gtfobins"},
-        "output": {
-            "model": "x-1",
-            "choices": [choice] if content is not None else [],
-            "usage": {"input_tokens": 100, "output_tokens": 5, "total_cost": 0.001},
-            "time": 2.5,
-        },
-    } | changes
-
-
-def test_logs_of_inspect_become_one_run(engine: Engine, tmp_path: Path) -> None:
-    samples = [
-        an_inspect_sample("tar cf", "BLOCK", BLOCK),
-        an_inspect_sample("tar tf", "ALLOW", None, limit={"type": "time", "limit": 30}),
-    ]
-    logs = [
-        an_inspect_log(tmp_path / "a.eval", "openai/x", *samples),
-        an_inspect_log(
-            tmp_path / "b.eval", "google/y", an_inspect_sample("tar cf", "BLOCK", "Hm.")
-        ),
-    ]
-
-    imported = import_verdicts(engine, logs, "logs")
-
-    assert (imported.verdicts, imported.models, imported.samples) == (3, 2, 2)
-    found = export_verdicts(engine, imported.run_id)
-    assert in_place(found) == in_place(each for log in logs for each in read_recordings(log))
-    assert [(r.model, r.dataset, r.verdict.outcome) for r in found] == [
-        ("google/y", "gtfobins", Outcome.FORMAT_ERROR),
-        ("openai/x", "gtfobins", Outcome.BLOCK),
-        ("openai/x", "gtfobins", Outcome.TIMEOUT_ERROR),
-    ]
 
 
 def test_logs_with_times_below_zero_are_imported_and_counted(
     engine: Engine, tmp_path: Path
 ) -> None:
     """One wrong time costs neither its log nor the others, and the import says how many."""
-    logs = [
-        an_inspect_log(
-            tmp_path / f"{model}.eval",
-            f"google/{model}",
-            an_inspect_sample("ls", "ALLOW", ALLOW, working_time=working_time_s, output=output),
-        )
-        for model, working_time_s, output in [
-            ("a", 1.5, {}),
-            ("b", -0.25, {"choices": [{"message": {"content": ALLOW}}]}),
-            ("c", -3, {"choices": [{"message": {"content": ALLOW}}], "time": 2}),
-        ]
-    ]
+    times = {"a": 1.5, "b": -0.25}
+    logs = [an_inspect_log(tmp_path / f"{m}.eval", working_time=s) for m, s in times.items()]
 
     imported = import_verdicts(engine, logs, "")
 
-    assert (imported.verdicts, imported.negative_times) == (3, 2)
+    assert (imported.verdicts, imported.models, imported.negative_times) == (2, 2, 1)
     verdicts = [each.verdict for each in export_verdicts(engine, imported.run_id)]
-    assert [each.timing.service_ms for each in verdicts] == [1500, None, 2000]
+    assert [each.timing.service_ms for each in verdicts] == [1500, None]
 
 
 def test_a_damaged_log_leaves_no_trace(engine: Engine, tmp_path: Path) -> None:
     """The first log, which is whole, is not kept either."""
-    whole = an_inspect_log(tmp_path / "a.eval", "m", an_inspect_sample("ls", "ALLOW", ALLOW))
-    cut = tmp_path / "b.eval"
+    whole, cut = an_inspect_log(tmp_path / "a.eval"), tmp_path / "b.eval"
     cut.write_bytes(whole.read_bytes()[:-40])
 
     with pytest.raises(DatasetError, match=str(cut)):
         import_verdicts(engine, [whole, cut], "")
 
     assert row_counts(engine) == {}
-
-
-@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
-def test_simulated_answers_stay_marked(engine: Engine, tmp_path: Path, suffix: str) -> None:
-    """A replay under a real model's name must not pass for evidence after a round trip."""
-    marks = {"openai/gpt-x": True, "openai/gpt-y": False}
-    lines = [a_line(model=model, simulated=simulated) for model, simulated in marks.items()]
-    source, exported = write_lines(tmp_path / "mixed.jsonl", *lines), tmp_path / f"exported{suffix}"
-    for path in (source, exported):
-        run_id = import_verdicts(engine, [path], "").run_id
-        with Session(engine) as session:
-            assert {each.id: each.simulated for each in load_run(session, run_id).models} == marks
-        export_file(engine, run_id, exported)
-        for records in (export_verdicts(engine, run_id), read_recordings(exported)):
-            assert {each.model: each.simulated for each in records} == marks
 
 
 @pytest.fixture(params=["at once", "in parts", "char by char"])
@@ -411,15 +307,6 @@ def test_odd_lines_are_read_as_json_reads_them(engine: Engine, tmp_path: Path) -
     assert {r.model for r in export_verdicts(engine, run_id)} == {"m"}
 
 
-@pytest.mark.parametrize("blank", ["\u00a0", "\x1c", "\u2028"])
-def test_only_blanks_of_ascii_make_a_blank_line(engine: Engine, tmp_path: Path, blank: str) -> None:
-    path = tmp_path / "a.jsonl"
-    path.write_text(f"{json.dumps(a_line())}\n{blank}\n", "utf-8", newline="")
-
-    with pytest.raises(DatasetError, match="line 2: is not valid JSON"):
-        import_verdicts(engine, [path], "")
-
-
 def test_equal_datasets_may_come_at_the_same_time(engine: Engine, tmp_path: Path) -> None:
     """Two imports that both found nothing stored end with one dataset, which both share."""
     path = write_lines(tmp_path / "a.jsonl", a_line("a"), a_line("b"))
@@ -490,20 +377,14 @@ def test_equal_datasets_are_stored_once(engine: Engine, tmp_path: Path) -> None:
         path = write_lines(tmp_path / "a.jsonl", *[a_line(command) for command in commands])
         return sample_keys(engine, import_verdicts(engine, [path], "").run_id)
 
-    first = bring("a", "b")
-    assert bring("b", "a") == first
-    larger = bring("a", "b", "c")
-    assert larger.keys() == {"a", "b", "c"}
-    assert set(larger.values()).isdisjoint(first.values())
-    other = bring("x")
-    assert set(other.values()).isdisjoint([*first.values(), *larger.values()])
-    assert bring("a", "b") == first
-    smaller = bring("a")
-    assert smaller["a"] not in {*first.values(), *larger.values()}
+    first, larger = bring("a", "b"), bring("a", "b", "c")
+    other, smaller = bring("x"), bring("a")
+    assert bring("b", "a") == bring("a", "b") == first
+    keys = [key for each in (first, larger, other, smaller) for key in each.values()]
+    assert len(set(keys)) == len(keys) == 2 + 3 + 1 + 1
 
     counts = row_counts(engine)
-    assert (counts["datasets"], counts["samples"]) == (4, 2 + 3 + 1 + 1)
-    assert counts["runs"] == 6
+    assert (counts["runs"], counts["datasets"], counts["samples"]) == (6, 4, 7)
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])

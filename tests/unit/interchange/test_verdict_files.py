@@ -202,6 +202,8 @@ def test_a_line_without_the_key_completion_is_refused(tmp_path: Path) -> None:
         (b'"\xff"', "line 2: is not UTF-8"),
         (b"[" * 100_000, "line 2: is nested too deeply"),
         (b"1" * 5_000, "line 2: holds a number with thousands of digits"),
+        # Only blanks of ASCII make a blank line.
+        *((blank.encode(), "line 2: is not valid JSON: ") for blank in "\u00a0\x1c\u2028"),
     ],
 )
 def test_a_line_that_is_no_object_is_named(tmp_path: Path, raw: bytes, message: str) -> None:
