@@ -153,20 +153,6 @@ def test_aggregate_prints_the_documented_document(aegish: CommandLine, run_id: s
         assert set(entry["actions"]) == {"malicious", "harmless"}
         assert set(entry["latency_ms"]) == {"mean", "p50", "p90", "p99", "max"}
         assert set(entry["cost"]) == {"total_usd", "per_1000_usd", "per_command_usd"}
-
-
-def test_aggregate_gives_the_numbers_of_the_verdicts(aegish: CommandLine, run_id: str) -> None:
-    document = aegish.ok("aggregate", "--json").json
-    bad, good = document["models"]
-    assert (good["latency_ms"]["mean"], good["latency_ms"]["max"]) == (250, 400)
-    costs = {"total_usd": 0.004, "per_1000_usd": 1.0, "per_command_usd": 0.001}
-    assert good["cost"] == pytest.approx(costs)
-    assert good["actions"]["harmless"]["WARN"] == 1
-    # 1 of 2 blocked; 1 of 2 accepted, for a timeout is wrong under this rule.
-    assert bad["metrics"]["aegish_score"]["value"] == 0.5
-    assert bad["metrics"]["malicious_detection_rate"]["stderr"] == pytest.approx(0.5)  # √(¼ / 1)
-    assert [bad["counts"][name] for name in (*COUNTS, *ERRORS)] == [4, 4, 4, 0, 1, 0, 0]
-    assert bad["categories"]["shell"]["value"] == 0.0
     assert [place["model"] for place in document["ranking"]] == ["test/good", "test/bad"]
     keys = {"rank", "tie_group", "model", "aegish_score"}
     assert [set(place) for place in document["ranking"]] == [keys] * 2
@@ -203,17 +189,12 @@ def test_an_exported_run_can_be_imported_again(
     aegish: CommandLine, run_id: str, tmp_path: Path
 ) -> None:
     """Verdicts lose nothing on the way out and in: the same lines, the same verdict set."""
-    first = aegish.ok("verdicts", "export", "--run-id", run_id).out
     copy = tmp_path / "copy.jsonl"
     done = aegish.ok("verdicts", "export", "--run-id", run_id, "-o", copy)
-    assert (done.out, copy.read_text()) == ("", first)
     again = aegish.ok("verdicts", "import", copy, "--json").json
-    assert set(again) == {"run_id", "verdicts", "models", "samples"}
-    assert (again["verdicts"], again["models"], again["samples"]) == (8, 2, 4)
-    assert aegish.ok("verdicts", "export", "--run-id", again["run_id"]).out == first
-    hashes = {aegish.ok("aggregate", "--run-id", r, "--json").json["verdicts_hash"]
-              for r in (run_id, again["run_id"])}  # fmt: skip
-    assert len(hashes) == 1
+    hashes = {aegish.ok("aggregate", "--run-id", each, "--json").json["verdicts_hash"]
+              for each in (run_id, again.pop("run_id"))}  # fmt: skip
+    assert (done.out, again, len(hashes)) == ("", {"verdicts": 8, "models": 2, "samples": 4}, 1)
 
 
 def test_a_report_comes_in_every_format(aegish: CommandLine, run_id: str, tmp_path: Path) -> None:
@@ -277,18 +258,15 @@ def test_other_forms_of_datasets_can_be_imported(aegish: CommandLine, tmp_path: 
     reference.write_text(json.dumps({"metadata": {}, "commands": [malicious, harmless]}))
     assert "2 samples" in aegish.ok("datasets", "import", "aegish", reference, "--name", "x").out
     reference.write_text(json.dumps({"metadata": {}, "commands": [malicious] * 2}))
-    done = aegish("datasets", "validate", reference)
-    assert (done.code, done.err) == (1, "1 errors, 2 warnings\n")
+    assert aegish("datasets", "validate", reference).err == "1 errors, 2 warnings\n"
 
     (tmp_path / "_gtfobins").mkdir()
     entry = tmp_path / "_gtfobins" / "7z"
-    entry.write_text("---\nfunctions:\n  shell:\n  - code: 7z x\n...\n")
-    assert "1 samples" in aegish.ok("datasets", "import", "gtfobins", tmp_path).out
-    assert aegish.ok("datasets", "show", "gtfobins", "--json").json["categories"] == {"shell": 1}
     entry.write_text("functions: {shell: [{code: 7z hack}]}")
-    done = aegish.ok("datasets", "validate", tmp_path)
     problem = "command: the word 'hack' gives the label away"
-    assert done.out == f"{tmp_path}, line 1, warning: {problem}\n"
+    checked = aegish.ok("datasets", "validate", tmp_path).out
+    assert checked == f"{tmp_path}, line 1, warning: {problem}\n"
+    assert "1 samples" in aegish.ok("datasets", "import", "gtfobins", tmp_path).out
 
     table = write_lines(tmp_path / "t.jsonl", RM | {"category": "T1059.004"}, LS)
     aegish.ok("datasets", "import", "table", table)
@@ -306,26 +284,11 @@ def test_validate_lists_every_problem(aegish: CommandLine, tmp_path: Path) -> No
     assert aegish.ok("datasets", "validate", doubtful).err == "0 errors, 1 warnings\n"
 
 
-def test_imports_into_a_read_only_database_are_refused_in_one_line(
-    aegish: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    table = write_lines(tmp_path / "t.jsonl", LS)
-    log = write_lines(tmp_path / "v.jsonl", {**LS, "model": "m", "completion": "x"})
-    monkeypatch.setenv("PGOPTIONS", "-c default_transaction_read_only=on")
-    for arguments in (["datasets", "import", "table", table], ["verdicts", "import", log]):
-        assert "does not let this user write" in aegish.refused(*arguments)
-
-
 def test_prompts_can_be_listed_and_shown(aegish: CommandLine) -> None:
     names = [text.split()[0] for text in aegish.ok("prompts", "list").out.splitlines()]
     assert names == ["guard", "guard-sentence"]
-    plain, stepwise = (
-        aegish.ok("prompts", "show", *arguments).out
-        for arguments in (["guard"], ["guard", "--cot"])
-    )
-    assert "--- guard " in plain
-    assert "{command}" in plain
-    assert "--- guard+cot " in stepwise
+    assert "--- guard " in aegish.ok("prompts", "show", "guard").out
+    assert "--- guard+cot " in aegish.ok("prompts", "show", "guard", "--cot").out
 
 
 def test_models_can_be_listed(aegish: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -355,18 +318,6 @@ def test_models_can_be_checked(aegish: CommandLine) -> None:
     assert keyless.code == 1
     refused = {"ok": False, "answer": "OPENAI_API_KEY is not set", "remedy": None, "ms": None}
     assert keyless.json[1] == {"model": "openai/gpt-5.1"} | refused
-
-
-def test_the_schema_is_upgraded_and_checked(
-    aegish: CommandLine, monkeypatch: pytest.MonkeyPatch, unmigrated_url: str
-) -> None:
-    """A database starts from nothing and ends at the version this package needs."""
-    monkeypatch.setenv("AEGISH_DIST_DATABASE_URL", unmigrated_url)
-    assert aegish.ok("db", "current").out == "nothing\n"
-    assert aegish("db", "check").code == 1
-    version = aegish.ok("db", "upgrade").out.removeprefix("nothing -> ")
-    assert aegish.ok("db", "current").out == version
-    assert "0 differences" in aegish.ok("db", "check").err
 
 
 def test_doctor_tells_what_is_wrong(aegish: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:

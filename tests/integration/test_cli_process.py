@@ -1,4 +1,4 @@
-"""The command line as a process: interrupts, closed pipes and bugs."""
+"""The command line as a process: interrupts, and workers that cannot begin."""
 
 import json
 import os
@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, text
 
-from tests.integration.command_line import CommandLine
-from tests.integration.stored_runs import BLOCKED, TAR, answer, row_counts, stored_run
+from tests.integration.stored_runs import row_counts, stored_run
 from tests.services import wait_until
 
 DEADLINE_S = 30.0
@@ -80,38 +79,6 @@ def _verdicts_are_written(engine: Engine) -> bool:
 def _has_connected(engine: Engine) -> bool:
     others = "datname = current_database() AND pid <> pg_backend_pid()"
     return _holds(engine, f"pg_stat_activity WHERE {others}")
-
-
-def test_a_reader_that_goes_away_is_no_bug(
-    env: dict[str, str], engine: Engine, tmp_path: Path
-) -> None:
-    """As with `| head`: a closed pipe ends an export without a word."""
-    stored = stored_run(engine, epochs=500)
-    answer(engine, stored, {stored.item(TAR, epoch=n): BLOCKED for n in range(1, 501)})
-    command = [*COMMAND, "verdicts", "export", "--run-id", "latest"]
-    process = subprocess.Popen(command, env=env, **QUIET | {"stdout": subprocess.PIPE})
-    assert process.stdout is not None
-    assert process.stderr is not None
-    with process, process.stdout as out, process.stderr as err:
-        assert out.readline().startswith('{"model"')
-        out.close()
-        assert err.read() == ""
-    assert process.returncode == 1
-
-
-def test_a_bug_has_an_exit_code_of_its_own(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, postgres_url: str
-) -> None:
-    monkeypatch.setenv("AEGISH_DIST_DATABASE_URL", postgres_url)
-
-    def broken(*_: object) -> None:
-        raise ZeroDivisionError("unforeseen")
-
-    monkeypatch.setattr("aegish_dist.cli.runs.recent_runs", broken)
-    done = CommandLine(capsys)("runs")
-    assert (done.code, done.out) == (3, "")
-    assert "ZeroDivisionError: unforeseen" in done.err
-    assert done.err.splitlines()[-1].startswith("bug: ZeroDivisionError")
 
 
 @pytest.mark.parametrize(

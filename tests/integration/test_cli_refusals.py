@@ -75,6 +75,7 @@ REFUSALS: dict[str, list[Refusal]] = {
         (("report", "--run-id", "%"), ("'%'",)),
         (("aggregate", "--run-id", "0aa"), ("'0aa' is ambiguous", "0aaaaaaaa", "0aabbbbbb")),
         (("aggregate", "--run-id", "0aab"), ("no verdict yet", "status")),
+        (("audit", "--run-id", "0aab"), ("run 0aabbbbbb has no verdict yet",)),
         (("resume", "--run-id", "0accccccc"), ("0accccccc was imported",)),
         (("retry", "--run-id", "0accccccc", "--outcome", "API_ERROR"), ("0accccccc was imported",)),
         (("retry", "--run-id", "0accccccc", "--outcome", "api_error,gone"),
@@ -188,6 +189,10 @@ def test_a_database_without_tables_is_refused(
     assert "at nothing" in line
     assert "`aegish-dist db upgrade`" in line
     assert aegish.ok("db", "current").out == "nothing\n"
+    assert aegish("db", "check").code == 1
+    version = aegish.ok("db", "upgrade").out.removeprefix("nothing -> ")
+    assert aegish.ok("db", "current").out == version
+    assert "0 differences" in aegish.ok("db", "check").err
 
 
 def test_a_role_without_rights_is_one_line(
@@ -206,6 +211,8 @@ def test_a_role_without_rights_is_one_line(
         ("resume", "--run-id", "0aabbbbbb"),
         ("aggregate", "--run-id", "0aaaaaaaa"),
         ("retry", "--run-id", "0aaaaaaaa", "--outcome", "BLOCK"),
+        ("datasets", "import", "table", "good.jsonl"),
+        ("verdicts", "import", "good.jsonl"),
         SUBMIT,
     ],
     ids=lambda arguments: arguments[0],
