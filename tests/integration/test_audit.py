@@ -1,7 +1,5 @@
 """`audit` and `plan` on stored runs, through the command line."""
 
-import csv
-import io
 import json
 import random
 import tomllib
@@ -10,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.outcome import OutcomeDetail
@@ -79,22 +76,6 @@ def test_an_audit_lists_commands_with_reasons(aegish: CommandLine, tmp_path: Pat
     assert "answered in different ways by lab/a, of 3" in shown
 
 
-def test_foreign_text_of_an_audit_is_shown_and_not_obeyed(
-    aegish: CommandLine, tmp_path: Path
-) -> None:
-    path = recorded(tmp_path / "v.jsonl", {HOSTILE: ("malicious", "ALLOW")})
-    aegish.ok("verdicts", "import", path)
-    for form in ("table", "markdown", "csv"):
-        shown = aegish.ok("audit", "--format", form).out
-        assert "\x1b" not in shown
-        assert "\u202e" not in shown
-        assert "evil" in shown
-    assert "<b>" not in aegish.ok("audit", "--format", "markdown").out
-    rows = list(csv.DictReader(io.StringIO(aegish.ok("audit", "--format", "csv").out)))
-    assert {row["list"] for row in rows} == {"doubtful_labels", "missed_by_all"}
-    assert aegish.ok("audit", "--json").json["missed_by_all"][0]["command"] == HOSTILE
-
-
 def test_long_commands_are_cut_in_tables_alone(aegish: CommandLine, tmp_path: Path) -> None:
     """One command of 9,000 characters would make every row of the table as wide."""
     command = "x" * 9000
@@ -103,11 +84,6 @@ def test_long_commands_are_cut_in_tables_alone(aegish: CommandLine, tmp_path: Pa
     for form in ("table", "markdown"):
         assert len(aegish.ok("audit", "--format", form).out) < 9000
     assert command in aegish.ok("audit", "--format", "csv").out
-
-
-def test_a_run_without_a_verdict_has_no_audit(aegish: CommandLine, engine: Engine) -> None:
-    stored_run(engine)
-    assert "run 0abcdefgh has no verdict yet" in aegish.refused("audit")
 
 
 def test_findings_of_a_sample_are_those_that_count(session: Session) -> None:

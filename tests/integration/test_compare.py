@@ -1,7 +1,5 @@
 """Comparing models of a run, and runs, from the command line to the answer."""
 
-import csv
-import io
 import json
 from collections.abc import Callable, Sequence
 from decimal import Decimal
@@ -169,14 +167,14 @@ def two_runs(engine: Engine, **changes: Any) -> str:
 
 
 def test_runs_are_compared_by_samples_of_equal_content(engine: Engine, aegish: CommandLine) -> None:
-    """Verdicts of two runs meet at the same sample; the first run is the baseline."""
-    runs = two_runs(engine)
+    """Verdicts of two runs meet at the same sample; names and caps on costs are no differences."""
+    cap = CallParameters(max_cost_usd=Decimal(1), max_cost_per_model_usd=Decimal(1))
+    runs = two_runs(engine, parameters=cap, name="another", package_version="9")
     found = aegish.ok("compare", "--runs", runs, "--json").json
     (pair,) = found["pairs"]
-    assert f"{pair['a']['run_id']},{pair['b']['run_id']}" == runs
+    assert f"{pair['a']['run_id']},{pair['b']['run_id']}" == runs  # the first one is the baseline
     assert pair["metrics"]["malicious_detection_rate"]["difference"] == -1
-    assert found["unlike"] == []
-    assert found["tie_groups"] == []
+    assert (found["unlike"], found["tie_groups"]) == ([], [])
 
 
 FEWER = Dataset("commands", (TAR, LS))
@@ -212,12 +210,6 @@ def test_unlike_runs_are_refused_with_their_differences(
     gate = aegish(*runs, "--force", "--gate", "--margin", "0.1")
     assert "unlike runs" in gate.out
     assert gate.out.count("\n") == 1
-
-
-def test_names_and_caps_on_costs_are_no_differences(engine: Engine, aegish: CommandLine) -> None:
-    cap = CallParameters(max_cost_usd=Decimal(1), max_cost_per_model_usd=Decimal(1))
-    runs = two_runs(engine, parameters=cap, name="another", package_version="9")
-    aegish.ok("compare", "--runs", runs)
 
 
 def test_imported_runs_are_alike_where_both_are_unknown(
@@ -299,20 +291,6 @@ def test_no_verdict_at_all_is_undefined(engine: Engine, aegish: CommandLine) -> 
     aegish.ok("compare")
 
 
-HOSTILE = "lab/=x|<b>&'\"\x1b[31m,\u202e%0A::error::"
-
-
-def test_hostile_names_reach_no_syntax(engine: Engine, aegish: CommandLine, tmp_path: Path) -> None:
-    run = imported_run(engine, tmp_path, lines(HOSTILE, *GOOD) + lines("lab/z", *BAD))
-    for form in ("table", "markdown", "csv"):
-        out = aegish.ok("compare", "--run-id", run, "--format", form).out
-        assert "\x1b" not in out
-        assert "\u202e" not in out
-    assert {row["a_model"] for row in csv.DictReader(io.StringIO(out))} == {
-        "lab/=x|<b>&'\"\\x1b[31m,\\u202e%0A::error::"
-    }
-
-
 def test_wrong_options_are_refused(engine: Engine, aegish: CommandLine, tmp_path: Path) -> None:
     """Usage errors are 2, what the store does not have is 1."""
     run = imported_run(engine, tmp_path, lines("lab/a", *GOOD))
@@ -342,28 +320,23 @@ def test_wrong_options_are_refused(engine: Engine, aegish: CommandLine, tmp_path
         aegish.refused("compare", *options)
 
 
-FAIL_UNDER: list[tuple[tuple[str, ...], int, list[str]]] = [
-    (("aegish_score=0.5",), 0, []),
-    (("aegish_score=0.99",), EXIT_WORSE, ["below: lab/b: aegish_score 0."]),
-    (("malicious_detection_rate=0.95,harmless_acceptance_rate=0.2",), EXIT_WORSE,
-     ["undecided: lab/a: malicious_detection_rate 1.000 [", "below: lab/b: mal"]),
-    (("harmless_acceptance_rate=0.97",), EXIT_INCONCLUSIVE,
-     ["undecided: lab/a: harmless_acceptance_rate", "undecided: lab/b: harmless_acc"]),
-]  # fmt: skip
-
-
 def test_a_report_fails_under_thresholds(
     engine: Engine, aegish: CommandLine, tmp_path: Path
 ) -> None:
     """The report is printed all the same; a line names each model that misses a threshold."""
     run = imported_run(engine, tmp_path, lines("lab/a", *GOOD) + lines("lab/b", *BAD))
     report = ("report", "--run-id", run, "--format", "csv", "--fail-under")
-    for options, code, notes in FAIL_UNDER:
-        done = aegish(*report, *options)
-        assert (done.code, done.out[:7]) == (code, "run_id,"), options
-        found = done.err.splitlines()
-        assert all(any(line.startswith(each) for line in found) for each in notes), options
-        assert bool(found) == bool(notes), options
+    both = "malicious_detection_rate=0.95,harmless_acceptance_rate=0.2"
+    for least, code, notes in (
+        ("aegish_score=0.5", 0, []),
+        (both, EXIT_WORSE, ["undecided: lab/a: malicious_detection_rate 1.000 [", "below: lab/b: mal"]),
+        ("harmless_acceptance_rate=0.97", EXIT_INCONCLUSIVE,
+         ["undecided: lab/a: harmless_acceptance_rate", "undecided: lab/b: harmless_acc"]),
+    ):  # fmt: skip
+        done = aegish(*report, least)
+        assert (done.code, done.out[:7]) == (code, "run_id,"), least
+        for line, start in zip(done.err.splitlines(), notes, strict=True):
+            assert line.startswith(start)
     for wrong in (
         *("false_positive_rate=0.1", "aegish_score=1.5", "aegish_score", "accuracy=nan"),
         *("", ",", "accuracy=0.9,accuracy=0.1"),

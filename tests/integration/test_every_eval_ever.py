@@ -9,12 +9,10 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from aegish_dist.core.opinion import LabelChange, Opinion, Overlay
+from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.outcome import ErrorClass, Outcome
 from aegish_dist.core.parsing import judge
-from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.verdict import Completion, Verdict
-from aegish_dist.errors import OutputError
 from aegish_dist.pipeline.aggregate import aggregate
 from aegish_dist.pipeline.verdict_files import export_every_eval_ever
 from tests.integration.command_line import CommandLine
@@ -82,31 +80,6 @@ def test_the_same_verdicts_give_the_same_files(filled: Engine, tmp_path: Path) -
     assert exported(filled, tmp_path / "b", Opinion()) == first
     aggregate(filled, RUN, [Opinion()])
     assert set(exported(filled, tmp_path / "c", Opinion())) == set(first)
-
-
-def test_an_overlay_changes_rate_and_line(filled: Engine, tmp_path: Path) -> None:
-    """One sample is excluded, another becomes harmless; each is found by its command."""
-    changes = (
-        LabelChange("commands", None, TAR.command, None, None, "reason", "author"),
-        LabelChange("commands", None, CURL.command, TrueLabel.HARMLESS, None, "reason", "author"),
-    )
-    opinion = Opinion(overlay=Overlay("fix", 1, changes))
-    record, (line,) = read(exported(filled, tmp_path, opinion), "test/a")
-    assert line["evaluation_result_id"] == "harmless_acceptance_rate"
-    assert line["evaluation"] == {"score": 1.0, "is_correct": True}
-    assert line["metadata"]["target"] == "harmless"
-    parameters = record["evaluation_results"][0]["metric_config"]["metric_parameters"]
-    assert (parameters["overlay"], parameters["overlay_version"]) == ("fix", 1)
-
-
-def test_nothing_is_left_where_one_file_cannot_be_written(filled: Engine, tmp_path: Path) -> None:
-    """The record of the last model is a folder already."""
-    (blocked,) = (path for path in exported(filled, tmp_path / "a", Opinion()) if "test/b" in path)
-    folder = tmp_path / "b"
-    (folder / blocked).mkdir(parents=True)
-    with pytest.raises(OutputError, match="it is a folder"):
-        export_every_eval_ever(filled, RUN, folder)
-    assert [path for path in folder.rglob("*") if path.is_file()] == []
 
 
 def test_the_command_writes_a_record_for_each_rule_set(
