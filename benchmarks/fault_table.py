@@ -60,7 +60,7 @@ def drill(name: str, seed: int) -> dict[str, Any]:
     result = Drill(fleet, fault, seed).run()
     broken = result.broken(fault)
     if broken:
-        words = f"--- {name} {seed}: {'; '.join(broken)}\n{fleet.log()}"
+        words = f"--- {name} {seed}: {'; '.join(broken)}\n{fleet.cluster.log()}"
         Path(tempfile.gettempdir(), f"fault-{name}-{seed}.log").write_text(words)
         _HOST.close()
     return asdict(result)

@@ -7,7 +7,7 @@ a reader has seen its verdict, lost when it was acknowledged and is gone, or nev
 import math
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 import pytest
@@ -99,6 +99,10 @@ class Drill:
     def planned(self) -> int:
         return 2 * self.fault.items_per_model
 
+    def outcomes(self) -> Mapping[str, int]:
+        """Return the verdicts of the run by outcome, each item's newest alone."""
+        return self.fleet.cluster.status(self.run_id).outcomes
+
     def run(self) -> Result:
         """Run it to the end, which is when all items have a verdict and nothing is called."""
         problem, recovered_s = "", math.inf
@@ -152,7 +156,7 @@ class Drill:
         fleet = self.fleet
         rows = fleet.stored(self.run_id)
         identities = set(rows)
-        outcomes = fleet.outcomes(self.run_id)
+        outcomes = self.outcomes()
         return Result(
             fault=self.fault.name,
             seed=self._seed,

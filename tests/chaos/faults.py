@@ -7,14 +7,13 @@ from functools import partial
 from typing import Any
 
 import psycopg
-import redis
 from msgspec.structs import replace
 
 from aegish_dist.broker.messages import queue_name
-from aegish_dist.broker.producer import publish
 from tests.chaos.drill import Drill, Fault
 from tests.chaos.fleet import GRACE_S, Layout
 from tests.chaos.provider import Trouble
+from tests.cluster import run
 from tests.forged import forged_messages
 from tests.services import RabbitServer, RedisServer, wait_until
 
@@ -24,8 +23,6 @@ SHORT_LEASE = Layout(lease_s=5.0)
 """Where a call has to outlive a lease."""
 ALONE = Layout(workers=1, concurrency=100)
 """One worker that holds nearly a whole run at once."""
-
-
 END_BACKENDS = (
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'aegish-dist'"
 )
@@ -158,14 +155,14 @@ def _stop_redis(drill: Drill) -> None:
 
 
 def _set_redis(drill: Drill, name: str, bad: str, good: str, seconds: float) -> None:
-    with redis.Redis(port=_redis(drill).port) as client:
+    with _redis(drill).client() as client:
         client.config_set(name, bad)
         drill.rest(seconds)
         client.config_set(name, good)
 
 
 def _replica(drill: Drill) -> None:
-    with redis.Redis(port=_redis(drill).port) as client:
+    with _redis(drill).client() as client:
         client.replicaof("127.0.0.1", 1)  # nothing listens there: it keeps what it has
         drill.rest(8)
         client.replicaof("NO", "ONE")
@@ -208,8 +205,8 @@ def _alarm_rabbit(drill: Drill) -> None:
 
 
 def _send_twice(drill: Drill) -> None:
-    fleet = drill.fleet
-    publish(fleet.app, fleet.missing(drill.run_id))
+    cluster = drill.fleet.cluster
+    cluster.publish(cluster.missing(drill.run_id))
 
 
 def _resume(drill: Drill) -> None:
@@ -217,11 +214,11 @@ def _resume(drill: Drill) -> None:
 
 
 def _forge(drill: Drill) -> None:
-    items = drill.fleet.missing(drill.run_id)
+    items = drill.fleet.cluster.missing(drill.run_id)
     queue = queue_name(items[0].model, drill.run_id)
     # Also items that no run plans, in the queues of one that does.
-    publish(drill.fleet.app, [replace(item, generation=7) for item in items])
-    with redis.Redis(port=_redis(drill).port) as client:
+    drill.fleet.cluster.publish([replace(item, generation=7) for item in items])
+    with _redis(drill).client() as client:
         client.rpush(queue, *forged_messages(queue))
 
 
@@ -241,8 +238,8 @@ def _long_wait(drill: Drill) -> None:
 
 def _wrong_key(drill: Drill) -> None:
     _trouble(drill, Trouble.KEY_REFUSED, 5)
-    if drill.fleet.outcomes(drill.run_id).get("API_ERROR"):
-        drill.fleet.command("retry", "--run-id", drill.run_id, "--outcome", "API_ERROR")
+    if drill.outcomes().get("API_ERROR"):
+        run(drill.fleet.direct, "retry", "--run-id", drill.run_id, "--outcome", "API_ERROR")
     _resume(drill)
 
 

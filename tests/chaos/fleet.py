@@ -4,7 +4,7 @@ Workers reach PostgreSQL and the broker through proxies; the drill itself goes p
 """
 
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
@@ -15,7 +15,6 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.core.model import CallParameters
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
-from aegish_dist.core.verdict import Item
 from aegish_dist.models import Catalog
 from aegish_dist.pipeline.control import enqueue_missing
 from aegish_dist.pipeline.plan import RunPlan
@@ -24,7 +23,7 @@ from aegish_dist.prompts.loading import load_prompt
 from aegish_dist.ratelimit.shared_limiter import probe_now
 from tests.chaos.provider import Provider
 from tests.chaos.servers import CuttingProxy, Postgres
-from tests.cluster import Cluster, run
+from tests.cluster import Cluster
 from tests.half_open import HalfOpenProxy
 from tests.services import HOST, RabbitServer, RedisServer
 
@@ -41,8 +40,6 @@ base_url = "{url}"
 key_variable = ""
 """
 GRACE_S = 10.0
-LOG_CHARS = 12_000
-"""Of the workers' log, shown where a drill fails."""
 
 Identity = tuple[int, int, int, int]
 
@@ -59,25 +56,25 @@ class Layout(Struct, frozen=True):
     """Seconds after which a killed worker's messages are requeued in Redis."""
 
 
-class Fleet:
+class Fleet(ExitStack):
     """A running fleet; ends with the `with`."""
 
     def __init__(self, home: Path, layout: Layout) -> None:
+        super().__init__()
         self.home, self.layout = home, layout
         self.workers: list[subprocess.Popen[bytes]] = []
-        self._stack = ExitStack()
         self._models: list[str] = []
 
     def __enter__(self) -> Self:
         try:
             self._start()
         except BaseException:
-            self._stack.close()
+            self.close()
             raise
         return self
 
     def _start(self) -> None:
-        enter, layout = self._stack.enter_context, self.layout
+        enter, layout = self.enter_context, self.layout
         self.provider = enter(Provider())
         self.postgres = enter(Postgres())
         self.broker: RabbitServer | RedisServer
@@ -95,7 +92,6 @@ class Fleet:
             "broker_url": self.broker.url,
         }
         self.cluster = enter(Cluster(self.home, **direct, queue_type=layout.queue_type))
-        self.app = self.cluster.app
         self.cluster.set(
             catalog=catalog,
             home=self.home / "kept",
@@ -103,20 +99,13 @@ class Fleet:
             shutdown_grace_s=GRACE_S,
             message_lease_s=layout.lease_s,
         )
-        self._direct = dict(self.cluster.env)
+        self.direct = dict(self.cluster.env)
+        """Variables of a command that goes past the proxies."""
+        proxy = f":{self.broker_proxy.port}/"
         self.cluster.set(
             database_url=self.database_proxy.postgres_url(self.postgres.url),
-            broker_url=self.broker.url.replace(
-                f":{self.broker.port}/", f":{self.broker_proxy.port}/"
-            ),
+            broker_url=self.broker.url.replace(f":{self.broker.port}/", proxy),
         )
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
-
-    def log(self) -> str:
-        """Return the last words of the workers."""
-        return self.cluster.log()[-LOG_CHARS:]
 
     def start_worker(self) -> None:
         """Start a worker process without waiting for it."""
@@ -149,20 +138,13 @@ class Fleet:
             parameters=CallParameters(time_limit_s=time_limit_s),
             epochs=1,
         )
-        return submit(self.cluster.engine, self.app, submission).run_id
+        return submit(self.cluster.engine, self.cluster.app, submission).run_id
 
     def resume(self, run_id: str) -> None:
         """Enqueue what a run lacks, as `resume` does."""
-        enqueue_missing(self.cluster.engine, self.app, run_id)
+        enqueue_missing(self.cluster.engine, self.cluster.app, run_id)
         if self.layout.broker == "redis":
             probe_now(self.broker.url, self._models)
-
-    def command(self, *arguments: str) -> None:
-        """Run a command of the product past the proxies."""
-        run(self._direct, *arguments)
-
-    def missing(self, run_id: str) -> list[Item]:
-        return self.cluster.missing(run_id)
 
     def waiting(self, run_id: str) -> int:
         """Return how many messages of a run wait in its queues."""
@@ -176,45 +158,22 @@ class Fleet:
         with Session(self.cluster.engine) as session:
             return [tuple(row) for row in session.execute(query, {"run": run_id})]
 
-    def outcomes(self, run_id: str) -> Mapping[str, int]:
-        """Return the verdicts of a run by outcome, each item's newest alone."""
-        query = text(
-            "SELECT outcome, count(*) FROM (SELECT DISTINCT ON (run_model_id, sample_key, epoch)"
-            " outcome FROM verdicts"
-            " WHERE run_model_id IN (SELECT id FROM run_models WHERE run_id = :run)"
-            " ORDER BY run_model_id, sample_key, epoch, generation DESC) AS newest GROUP BY 1"
-        )
-        with Session(self.cluster.engine) as session:
-            return {str(name): int(n) for name, n in session.execute(query, {"run": run_id})}
 
-
-class Host:
-    """Keeps one fleet running for those that need its layout; a context manager."""
+class Host(ExitStack):
+    """Keeps one fleet running for those that need its layout; ended, the next one is new."""
 
     def __init__(self, new_home: Callable[[], Path]) -> None:
-        """Begin without one.
-
-        Args:
-            new_home: Makes an empty directory for a fleet.
-        """
+        super().__init__()
         self._new_home = new_home
-        self._stack = ExitStack()
         self._fleet: Fleet | None = None
 
     def fleet(self, layout: Layout) -> Fleet:
         """Return a running fleet of a layout; ends one of another layout."""
         if self._fleet is None or self._fleet.layout != layout:
             self.close()
-            self._fleet = self._stack.enter_context(Fleet(self._new_home(), layout))
+            self._fleet = self.enter_context(Fleet(self._new_home(), layout))
         return self._fleet
 
     def close(self) -> None:
-        """End the fleet; the next one is new."""
         self._fleet = None
-        self._stack.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        super().close()

@@ -10,6 +10,8 @@ from tests.chaos.faults import FAULTS
 from tests.chaos.fleet import Host
 
 SEED = 8
+LOG_CHARS = 12_000
+"""Of the workers' log, shown where a drill fails."""
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +37,7 @@ def test_fault(name: str, host: Host) -> None:
     result = Drill(fleet, fault, SEED).run()
     broken = result.broken(fault)
     if broken:
-        sys.stderr.write(f"{result}\n{fleet.log()}")
+        sys.stderr.write(f"{result}\n{fleet.cluster.log()[-LOG_CHARS:]}")
         host.close()
 
     assert not broken
