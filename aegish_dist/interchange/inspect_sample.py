@@ -187,13 +187,13 @@ class SampleMaker(msgspec.Struct, frozen=True):
 
 def _output(record: VerdictRecord) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the output, and the facts that it and the times of the sample say."""
-    said: dict[str, Any] = {"created_at": record.created_at}
-    output: dict[str, Any] = {"model": "", "choices": []}
-    if record.latency_ms is not None:
-        output["time"] = record.latency_ms / 1000
-        said["latency_ms"] = record.latency_ms / 1000 * 1000
-    if record.total_ms is not None:
-        said["total_ms"] = record.total_ms / 1000 * 1000
+    call_s, total_s = _seconds(record.latency_ms), _seconds(record.total_ms)
+    output: dict[str, Any] = {"model": "", "choices": [], **known({"time": call_s})}
+    said: dict[str, Any] = {
+        "created_at": record.created_at,
+        "latency_ms": None if call_s is None else call_s * 1000,
+        "total_ms": None if total_s is None else total_s * 1000,
+    }
     if record.error_class is not None:
         return output, said
     text, kind, model = record.completion or "", record.stop_kind, record.returned_model or ""
@@ -251,25 +251,23 @@ def _metadata(
     record: VerdictRecord, said: Mapping[str, object], replaced: Iterable[VerdictRecord]
 ) -> dict[str, Any]:
     labels = {name: getattr(record, name) for name in ("dataset", "category", "cluster")}
-    found = known(labels)
+    found: dict[str, Any] = known(labels)
     taken: dict[str, str] = {}
     for key, text in record.metadata.items():
         (taken if key in LABELS or key.startswith(PREFIX) else found)[key] = text
     if taken:
         found[_OTHER_LABELS] = taken
-    found[f"{PREFIX}outcome"] = record.outcome
-    if record.confidence is not None:
-        found[f"{PREFIX}confidence"] = record.confidence
-    found |= {PREFIX + name: value for name, value in _unsaid(record, said).items()}
-    older = []
-    for each in replaced:
-        facts = _unsaid(each, {})
-        if each.completion is None and each.error_class is None:
-            facts["answered"] = True  # without text; otherwise it would be one without an answer
-        older.append(facts)
-    if older:
-        found[_REPLACED] = older
-    return found
+    opinions = {"outcome": record.outcome} | known({"confidence": record.confidence})
+    facts = opinions | _unsaid(record, said)
+    found |= {PREFIX + name: value for name, value in facts.items()}
+    older = [_unsaid(each, {}) | _answered_without_text(each) for each in replaced]
+    return found | ({_REPLACED: older} if older else {})
+
+
+def _answered_without_text(record: VerdictRecord) -> dict[str, bool]:
+    """Tell an answer without a text from no answer."""
+    empty = record.completion is None and record.error_class is None
+    return {"answered": True} if empty else {}
 
 
 def _unsaid(record: VerdictRecord, said: Mapping[str, object]) -> dict[str, Any]:
@@ -285,18 +283,18 @@ def _unsaid(record: VerdictRecord, said: Mapping[str, object]) -> dict[str, Any]
 
 
 def _times(record: VerdictRecord) -> dict[str, Any]:
-    times: dict[str, Any] = {}
+    times: dict[str, Any] = known({"completed_at": record.created_at})
     if record.created_at is not None:
-        times["completed_at"] = record.created_at
         took_ms = record.latency_ms if record.total_ms is None else record.total_ms
         with suppress(OverflowError):
             ended = datetime.fromisoformat(record.created_at)
             times["started_at"] = (ended - timedelta(milliseconds=took_ms or 0)).isoformat()
-    if record.total_ms is not None:
-        times["total_time"] = record.total_ms / 1000
-    if record.latency_ms is not None:
-        times["working_time"] = record.latency_ms / 1000
-    return times
+    total_s, call_s = _seconds(record.total_ms), _seconds(record.latency_ms)
+    return times | known({"total_time": total_s, "working_time": call_s})
+
+
+def _seconds(ms: float | None) -> float | None:
+    return None if ms is None else ms / 1000
 
 
 def _as_error(text: str) -> dict[str, str]:

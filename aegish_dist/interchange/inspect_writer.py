@@ -11,10 +11,9 @@ import re
 import shutil
 import zipfile
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from tempfile import TemporaryFile
-from types import TracebackType
 from typing import IO, Any, Self
 
 import msgspec
@@ -30,7 +29,6 @@ _LAYOUT_VERSION = 2
 _MAX_NAME_CHARS = 60  # of a part of the name of a file
 _DEFLATE_LEVEL = 1  # half the usual time, files a tenth larger
 _FIRST_DATE = (1980, 1, 1, 0, 0, 0)  # the earliest in a zip archive
-_SUMMARIES_PER_PART = 1_000
 
 _encode = msgspec.json.Encoder().encode
 
@@ -46,10 +44,6 @@ class LogHead(msgspec.Struct, frozen=True):
         (spec,) = (each for each in run.models if each.id == model)
         (chosen,) = (each for each in run.datasets if each.name == dataset)
         return cls(run, spec, chosen, opinions)
-
-    @property
-    def planned(self) -> int:
-        return self.dataset.samples * self.run.epochs
 
     @property
     def task_id(self) -> str:
@@ -142,29 +136,13 @@ def _scorer(opinion: Opinion) -> dict[str, Any]:
     }
 
 
-class _Mean(msgspec.Struct):
-    """A mean over samples of the mean over a sample's scored epochs."""
-
-    n: int = 0
-    total: float = 0.0
-    squares: float = 0.0
-
-    def add(self, value: float) -> None:
-        self.n += 1
-        self.total += value
-        self.squares += value * value
-
-    @property
-    def value(self) -> float | None:
-        return self.total / self.n if self.n else None
-
-    @property
-    def stderr(self) -> float | None:
-        """As Inspect AI's `stderr`: the samples' standard deviation over the root of n."""
-        if self.n < 2:
-            return None
-        spread = max(0.0, self.squares - self.total * self.total / self.n)
-        return math.sqrt(spread / (self.n - 1) / self.n)
+def _mean(values: Sequence[float]) -> tuple[float | None, float | None]:
+    """Return a mean and, as Inspect AI's `stderr`, the standard deviation over the root of n."""
+    n, total = len(values), sum(values)
+    if n < 2:
+        return (total if n else None), None
+    spread = max(0.0, sum(value * value for value in values) - total * total / n)
+    return total / n, math.sqrt(spread / (n - 1) / n)
 
 
 class _JsonList:
@@ -173,51 +151,47 @@ class _JsonList:
     def __init__(self, files: ExitStack) -> None:
         self._file = files.enter_context(TemporaryFile())  # noqa: SIM115  closed with the log
 
-    def add(self, encoded: bytes) -> None:
-        self._file.write((b"," if self._file.tell() else b"[") + encoded)
+    def add(self, value: object) -> None:
+        self._file.write(b"," + _encode(value))
 
     def copy_to(self, stream: IO[bytes]) -> None:
         """Write the list, which ends it."""
-        if not self._file.tell():
-            stream.write(b"[")
-        self._file.seek(0)
+        stream.write(b"[")
+        self._file.seek(1)
         shutil.copyfileobj(self._file, stream)
         stream.write(b"]")
 
 
-class _RuleScores(msgspec.Struct):
-    """The samples of a log under one rule set."""
+class _RuleScores:
+    """The samples of a log under one rule set; a sample's value is the mean over its epochs."""
 
-    name: str
-    reducer: str | None  # of the mean over epochs; None with one epoch
-    reductions: _JsonList
-    _all: _Mean = msgspec.field(default_factory=_Mean)
-    _by_target: dict[TrueLabel, _Mean] = msgspec.field(default_factory=lambda: defaultdict(_Mean))
-    _unscored: int = 0
+    def __init__(self, name: str, epochs: int, files: ExitStack) -> None:
+        self.about = {"scorer": name, "reducer": "mean" if epochs > 1 else None}
+        self.reductions, self._unscored = _JsonList(files), 0
+        self._values = defaultdict[TrueLabel | None, list[float]](list)  # of all with None
 
-    def add(
-        self, sample_id: str, target: TrueLabel, answer: str | None, judged: Sequence[bool | None]
-    ) -> None:
-        """Count a sample; `answer` is None of several epochs, `judged` where one is unscored."""
+    def add(self, sample_id: str, newest: Sequence[ScoredRecord], number: int) -> None:
+        """Count a sample by the newest verdict of each epoch, whose `number`th opinion this is."""
+        judged = [each.correct[number] for each in newest]
         scored = [each for each in judged if each is not None]
         if not scored:
             self._unscored += 1
             return
-        value = sum(scored) / len(scored)
-        self._all.add(value)
-        self._by_target[target].add(value)
-        self.reductions.add(_encode({"value": value, "answer": answer, "sample_id": sample_id}))
+        record, value = newest[0].record, sum(scored) / len(scored)
+        for part in (None, record.target):
+            self._values[part].append(value)
+        answer = record.outcome if len(newest) == 1 else None
+        self.reductions.add({"value": value, "answer": answer, "sample_id": sample_id})
 
     def results(self) -> dict[str, Any]:
         """Return what the header of the log says; what is undefined is left out."""
-        values = {"accuracy": self._all.value, "stderr": self._all.stderr}
-        for target, mean in sorted(self._by_target.items()):
-            values |= {RATES[target]: mean.value, f"{RATES[target]}_stderr": mean.stderr}
+        values = dict(zip(("accuracy", "stderr"), _mean(self._values[None]), strict=True))
+        for target, rate in sorted(RATES.items()):
+            values[rate], values[f"{rate}_stderr"] = _mean(self._values[target])
         return {
-            "name": self.name,
-            "scorer": self.name,
-            "reducer": self.reducer,
-            "scored_samples": self._all.n,
+            "name": self.about["scorer"],
+            **self.about,
+            "scored_samples": len(self._values[None]),
             "unscored_samples": self._unscored,
             "params": {},
             "metrics": {
@@ -227,107 +201,82 @@ class _RuleScores(msgspec.Struct):
         }
 
 
-class InspectLogWriter:
-    """An open log; a context that ends it."""
+class _Totals:
+    """What the header of a log says of all its samples."""
 
-    def __init__(self, stream: IO[bytes], head: LogHead) -> None:
-        self._zip = zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED, compresslevel=_DEFLATE_LEVEL)
-        rules = [opinion.rule for opinion in head.opinions]
-        self._maker = SampleMaker(head.run, head.spec.id, head.config, rules)
-        self._head, self._files = head, ExitStack()
-        reducer = "mean" if head.run.epochs > 1 else None
-        self._scores = [_RuleScores(rule.name, reducer, _JsonList(self._files)) for rule in rules]
-        self._summaries, self._part = _JsonList(self._files), list[bytes]()
-        self._parts = self._verdicts = self._completed = 0
-        self._ids: list[str] = []
+    def __init__(self) -> None:
+        self.ids: list[str] = []
         self._usage = Counter[str]()
+        self._verdicts = self._completed = 0
         self._started_at = self._completed_at = ""
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        with self._zip, self._files:
-            if error is None:
-                self._finish()
-
-    def add(self, epochs: Sequence[Sequence[ScoredRecord]]) -> None:
-        """Write one sample: by epoch the verdicts of all generations; the last one counts."""
-        for verdicts in epochs:
-            content, summary = self._maker.make(verdicts)
-            sample_id = content["id"]
-            self._write(f"samples/{sample_id}_epoch_{content['epoch']}.json", _encode(content))
-            self._count(content)
-            self._add_summary(_encode(summary))
-        self._verdicts += len(epochs)
-        self._ids.append(sample_id)
-        newest = [verdicts[-1] for verdicts in epochs]
-        first = newest[0].record
-        answer = first.outcome if len(newest) == 1 else None
-        for number, scores in enumerate(self._scores):
-            judged = [each.correct[number] for each in newest]
-            scores.add(sample_id, first.target, answer, judged)
-
-    def _count(self, content: dict[str, Any]) -> None:
-        """Add a sample to the numbers of the header."""
+    def add(self, content: dict[str, Any]) -> None:
         for usage in content["model_usage"].values():
             self._usage.update(usage)
+        self._verdicts += 1
         self._completed += "error" not in content
         if "started_at" in content:
             started_at = content["started_at"]
             self._started_at = min(self._started_at or started_at, started_at)
         self._completed_at = max(self._completed_at, content.get("completed_at", ""))
 
-    def _add_summary(self, encoded: bytes) -> None:
-        self._summaries.add(encoded)
-        self._part.append(encoded)
-        if len(self._part) == _SUMMARIES_PER_PART:
-            self._end_part()
-
-    def _end_part(self) -> None:
-        if self._part:
-            self._parts += 1
-            self._write(f"_journal/summaries/{self._parts}.json", b"[%b]" % b",".join(self._part))
-            self._part.clear()
-
-    def _finish(self) -> None:
-        self._end_part()
-        start = self._head.start(self._ids)
-        self._write("_journal/start.json", _json(start))
-        with self._zip.open(_member("summaries.json"), "w", force_zip64=True) as stream:
-            self._summaries.copy_to(stream)
-        with self._zip.open(_member("reductions.json"), "w", force_zip64=True) as stream:
-            for number, scores in enumerate(self._scores):
-                about = _json({"scorer": scores.name, "reducer": scores.reducer})
-                stream.write((b"," if number else b"[") + about[:-1] + b',"samples":')
-                scores.reductions.copy_to(stream)
-                stream.write(b"}")
-            stream.write(b"]")
-        self._write("header.json", _json(start | self._closing()))
-
-    def _closing(self) -> dict[str, Any]:
+    def closing(self, head: LogHead, scores: Sequence[_RuleScores]) -> dict[str, Any]:
+        planned = head.dataset.samples * head.run.epochs
         return {
-            "status": "success" if self._verdicts >= self._head.planned else "cancelled",
+            "status": "success" if self._verdicts >= planned else "cancelled",
             "results": {
-                "total_samples": self._head.planned,
+                "total_samples": planned,
                 "completed_samples": self._completed,
-                "scores": [scores.results() for scores in self._scores],
+                "scores": [each.results() for each in scores],
             },
             "stats": {
                 "started_at": self._started_at,
                 "completed_at": self._completed_at,
-                "model_usage": {self._head.spec.id: dict(self._usage)} if self._usage else {},
+                "model_usage": {head.spec.id: dict(self._usage)} if self._usage else {},
             },
             "invalidated": False,
         }
 
-    def _write(self, name: str, data: bytes) -> None:
-        self._zip.writestr(_member(name), data, compresslevel=_DEFLATE_LEVEL)
+
+def write_inspect_log(
+    stream: IO[bytes], head: LogHead, samples: Iterable[Sequence[Sequence[ScoredRecord]]]
+) -> None:
+    """Write a log; of each sample by epoch the verdicts of all generations, the last one counts."""
+    rules, totals = [opinion.rule for opinion in head.opinions], _Totals()
+    maker = SampleMaker(head.run, head.spec.id, head.config, rules)
+    with zipfile.ZipFile(stream, "w") as archive, ExitStack() as files:
+        summaries = _JsonList(files)
+        scores = [_RuleScores(rule.name, head.run.epochs, files) for rule in rules]
+        for epochs in samples:
+            for verdicts in epochs:
+                content, summary = maker.make(verdicts)
+                name = f"samples/{content['id']}_epoch_{content['epoch']}.json"
+                _write(archive, name, _encode(content))
+                summaries.add(summary)
+                totals.add(content)
+            totals.ids.append(content["id"])
+            newest = [verdicts[-1] for verdicts in epochs]
+            for number, each in enumerate(scores):
+                each.add(content["id"], newest, number)
+        start = head.start(totals.ids)
+        _write(archive, "_journal/start.json", _json(start))
+        with archive.open(_member("summaries.json"), "w", force_zip64=True) as member:
+            summaries.copy_to(member)
+        with archive.open(_member("reductions.json"), "w", force_zip64=True) as member:
+            _write_reductions(scores, member)
+        _write(archive, "header.json", _json(start | totals.closing(head, scores)))
+
+
+def _write_reductions(scores: Sequence[_RuleScores], stream: IO[bytes]) -> None:
+    for number, each in enumerate(scores):
+        stream.write((b"," if number else b"[") + _json(each.about)[:-1] + b',"samples":')
+        each.reductions.copy_to(stream)
+        stream.write(b"}")
+    stream.write(b"]")
+
+
+def _write(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
+    archive.writestr(_member(name), data, compresslevel=_DEFLATE_LEVEL)
 
 
 def _member(name: str) -> zipfile.ZipInfo:

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -45,7 +45,7 @@ from aegish_dist.interchange.every_eval_ever import (
 )
 from aegish_dist.interchange.inspect_archive import InspectArchive
 from aegish_dist.interchange.inspect_sample import PREFIX
-from aegish_dist.interchange.inspect_writer import InspectLogWriter, LogHead
+from aegish_dist.interchange.inspect_writer import LogHead, write_inspect_log
 from aegish_dist.interchange.parquet_tables import RecordTables
 from aegish_dist.interchange.record import (
     JudgedLines,
@@ -163,10 +163,8 @@ def export_inspect(
             for (model, dataset), group in groupby(verdicts, _log_of):
                 head = LogHead.of(run, model, dataset, opinions)
                 names.append(head.file_name)
-                with InspectLogWriter(opened(head.file_name), head) as log:
-                    for _, of_sample in groupby(group, _sample_of):
-                        epochs = groupby(of_sample, lambda verdict: verdict.record.epoch)
-                        log.add([list(of_epoch) for _, of_epoch in epochs])
+                samples = (_epochs(each) for _, each in groupby(group, _sample_of))
+                write_inspect_log(opened(head.file_name), head, samples)
     if not names:
         raise StoreError(f"run {run_id} has no verdict yet")
     return names
@@ -184,6 +182,11 @@ def _run_of(path: Path) -> object:
 
 def _log_of(verdict: ScoredRecord) -> tuple[str, str]:
     return verdict.record.model, verdict.record.dataset or ""
+
+
+def _epochs(of_sample: Iterable[ScoredRecord]) -> list[list[ScoredRecord]]:
+    epochs = groupby(of_sample, lambda verdict: verdict.record.epoch)
+    return [list(verdicts) for _, verdicts in epochs]
 
 
 def _sample_of(verdict: ScoredRecord) -> tuple[str, ...]:
