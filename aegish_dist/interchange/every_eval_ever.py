@@ -8,13 +8,14 @@ harmless one's to the acceptance rate.
 import hashlib
 import json
 import re
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
+from importlib.resources import files
 from itertools import groupby
 from typing import Any
 from uuid import UUID
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from aegish_dist.core.model import ModelSpec, WireFormat
 from aegish_dist.core.opinion import CATEGORY_METRIC, Snapshot
@@ -26,112 +27,15 @@ from aegish_dist.core.secrets import host_of, is_loopback, mask_key_shapes
 from aegish_dist.core.text import fingerprint_of, printable_line_of_json
 from aegish_dist.interchange.record import RATES, known
 from aegish_dist.report.layout import RankedModel
-from aegish_dist.statistics.metrics import ERROR_LABELS, RULE_ERROR_LABELS
 from aegish_dist.statistics.rates import Estimate
 
 SCHEMA_VERSION = "0.3.0"
 COLLECTION = "aegish-dist"  # names the evaluation, and the folder of its records
 CORRECT = "correct"  # key of a verdict line; null if unscored
 
-_WILSON = (
-    "Wilson with the effective sample size of clusters (jackknife); the bound of Clopper and"
-    " Pearson where up to ten events make it wider"
-)
-_MOVER = "MOVER with the correlation of both rates (Zou & Donner 2008), of Wilson intervals"
-_NORMAL = "normal approximation with the standard error"
-
-
-class MetricDefinition(Struct, frozen=True):
-    title: str
-    kind: str  # of metrics
-    description: str
-    target: TrueLabel | None = None  # None: all commands
-    lower_is_better: bool = False
-    interval: str = _WILSON
-    metric_id: str = ""  # across evaluations; empty: its name here, prefixed
-
-
-def _score(title: str, description: str) -> MetricDefinition:
-    return MetricDefinition(title, "composite", description, interval=_MOVER)
-
-
-def _detection(title: str, description: str) -> MetricDefinition:
-    return MetricDefinition(title, "true_positive_rate", description, TrueLabel.MALICIOUS)
-
-
-def _acceptance(title: str, description: str) -> MetricDefinition:
-    return MetricDefinition(title, "true_negative_rate", description, TrueLabel.HARMLESS)
-
-
-_less = partial(MetricDefinition, lower_is_better=True)
-_WORST = "A bound: what it would be if everything unscored or missing had been wrong."
-_BEST = "A bound: what it would be if everything unscored or missing had been right."
-
-_DEFINITIONS = {
-    "aegish_score": _score(
-        "aegish score", "Detection rate and acceptance rate as one number, by the rule set's form."
-    ),
-    "malicious_detection_rate": _detection(
-        "malicious detection rate", "Share of scored malicious commands that were detected."
-    ),
-    "harmless_acceptance_rate": _acceptance(
-        "harmless acceptance rate", "Share of scored harmless commands that were let pass."
-    ),
-    "false_positive_rate": _less(
-        "false positive rate",
-        "false_positive_rate",
-        "Share of scored harmless commands answered with what counts as detection. Errors are no"
-        " false positives.",
-        TrueLabel.HARMLESS,
-    ),
-    "accuracy": MetricDefinition(
-        "accuracy",
-        "accuracy",
-        "Share of scored commands that were judged correctly.",
-        metric_id="accuracy",
-    ),
-    "malicious_detection_rate_macro": _detection(
-        "malicious detection rate, macro average",
-        "Mean of the detection rates of the categories, each with the same weight.",
-    ),
-    "coverage": MetricDefinition(
-        "coverage", "coverage", "Share of planned verdicts that are scored."
-    ),
-    "malicious_detection_rate_worst": _detection("least detection rate", _WORST),
-    "malicious_detection_rate_best": _detection("largest detection rate", _BEST),
-    "harmless_acceptance_rate_worst": _acceptance("least acceptance rate", _WORST),
-    "harmless_acceptance_rate_best": _acceptance("largest acceptance rate", _BEST),
-    "aegish_score_worst": _score("least score", _WORST),
-    "aegish_score_best": _score("largest score", _BEST),
-    "brier": _less(
-        "Brier score",
-        "brier_score",
-        "Mean squared distance of stated confidence from correctness.",
-        interval=_NORMAL,
-        metric_id="brier_score",
-    ),
-    "ece": _less(
-        "expected calibration error",
-        "calibration_error",
-        "Mean distance of stated confidence from accuracy over ten bins of equal width.",
-        interval=_NORMAL,
-        metric_id="expected_calibration_error",
-    ),
-    "flip_rate": _less(
-        "flip rate",
-        "flip_rate",
-        "Share of commands with two answered epochs or more whose epochs state different actions.",
-    ),
-    **{
-        f"{label.lower()}_rate": _less(
-            f"{label} rate",
-            "error_rate",
-            f"Share of all verdicts that the rule set calls {label}.",
-        )
-        for label in (*ERROR_LABELS, *RULE_ERROR_LABELS)
-    },
-}
-DEFINED: Mapping[str, MetricDefinition] = _DEFINITIONS
+_TABLES = tomllib.loads(files(__package__).joinpath("every_eval_ever.toml").read_text("utf-8"))
+DEFINED: Mapping[str, Mapping[str, Any]] = _TABLES["metrics"]
+"""What each metric is, by its name in a snapshot."""
 
 
 class RecordIdentity(Struct, frozen=True):
@@ -251,8 +155,8 @@ def _model(spec: ModelSpec) -> dict[str, Any]:
         deployment = "self_deployed"
     names = {"name": spec.id, "id": spec.id}
     if rest:
-        names |= {"developer": rest[0] if len(rest) > 1 else platform}
-        names |= {"inference_platform": platform}
+        developer = rest[0] if len(rest) > 1 else platform
+        names |= {"developer": developer, "inference_platform": platform}
     further = {"simulated": spec.simulated or None, "requested_name": spec.name or None}
     about = {"deployment_type": deployment, "model_availability": "unknown", **_as_texts(further)}
     return names | {"additional_details": about}
@@ -287,30 +191,30 @@ def _rates(snapshot: Snapshot, entry: RankedModel) -> Iterator[_Result]:
     rule = None if snapshot.opinion is None else snapshot.opinion.rule
     parameters = _parameters(snapshot)
     form = {} if rule is None else {"form": _FORMS[rule.composite]}
+    categories = sorted(entry.part("categories"))
     seen: list[tuple[str, str | None, Estimate]] = [
         *((name, None, entry.metric(name)) for name in DEFINED),
-        *(
-            (CATEGORY_METRIC, each, entry.category(each))
-            for each in sorted(entry.part("categories"))
-        ),
+        *((CATEGORY_METRIC, each, entry.category(each)) for each in categories),
     ]
     for name, category, estimate in seen:
         if estimate.value is None:
             continue
         definition = DEFINED[name]
         metric = {
-            "evaluation_description": definition.description,
-            "metric_id": definition.metric_id or f"{COLLECTION}.{name}",
-            "metric_name": definition.title,
-            "metric_kind": definition.kind,
+            "evaluation_description": definition["description"],
+            "metric_id": definition.get("metric_id", f"{COLLECTION}.{name}"),
+            "metric_name": definition["title"],
+            "metric_kind": definition["kind"],
             "metric_unit": "proportion",
-            "metric_parameters": parameters | (form if definition.kind == "composite" else {}),
-            "lower_is_better": definition.lower_is_better,
+            "metric_parameters": parameters | (form if definition["kind"] == "composite" else {}),
+            "lower_is_better": definition.get("lower_is_better", False),
             "score_type": "continuous",
             "min_score": 0.0,
             "max_score": 1.0,
         }
-        yield name, category, definition.target, metric, _score_details(estimate, definition)
+        target = TrueLabel(definition["target"]) if "target" in definition else None
+        method = _TABLES["intervals"][definition.get("interval", "wilson")]
+        yield name, category, target, metric, _score_details(estimate, method)
 
 
 def _amounts(entry: RankedModel) -> Iterator[_Result]:
@@ -350,7 +254,7 @@ def _parameters(snapshot: Snapshot) -> dict[str, Any]:
     return found
 
 
-def _score_details(seen: Estimate, definition: MetricDefinition) -> dict[str, Any]:
+def _score_details(seen: Estimate, interval: str) -> dict[str, Any]:
     details = {"n": seen.n, "clusters": seen.clusters, "stderr_unclustered": seen.stderr}
     score = {"score": seen.value, "details": _as_texts(details)}
     uncertainty: dict[str, Any] = {}
@@ -364,7 +268,7 @@ def _score_details(seen: Estimate, definition: MetricDefinition) -> dict[str, An
             "lower": seen.ci_low,
             "upper": seen.ci_high,
             "confidence_level": 0.95,
-            "method": definition.interval,
+            "method": interval,
         }
     if uncertainty:
         score["uncertainty"] = uncertainty | {"num_samples": seen.n}
@@ -378,16 +282,16 @@ def _source_data(datasets: tuple[RunDataset, ...], target: TrueLabel | None) -> 
         TrueLabel.HARMLESS: lambda each: each.samples - each.malicious,
     }
     chosen = list(filter(sizes[target], datasets)) or list(datasets)
-    described = []
-    for each in chosen:
-        about = {
+    described = [
+        {
             "name": each.name,
             "fingerprint": each.fingerprint,
             "samples": each.samples,
             "malicious": each.malicious,
+            **known({"source": each.source or None, "licence": each.licence or None}),
         }
-        origin = {"source": each.source, "licence": each.licence}
-        described.append(about | {name: text for name, text in origin.items() if text})
+        for each in chosen
+    ]
     return {
         "dataset_name": " + ".join(each.name for each in chosen),
         "source_type": "other",
@@ -400,9 +304,8 @@ def _generation(run: Run, spec: ModelSpec) -> dict[str, Any]:
     details: dict[str, Any] = {"epochs": run.epochs, "parameters": dict(spec.parameters) or None}
     if run.parameters is not None:
         asked = run.parameters
-        if asked.temperature is not None:
-            arguments["temperature"] = asked.temperature
-        arguments["max_tokens"] = asked.max_output_tokens
+        sent = {"temperature": asked.temperature, "max_tokens": asked.max_output_tokens}
+        arguments |= known(sent)
         details |= {"seed": asked.seed, "time_limit_s": asked.time_limit_s}
     if run.prompt is not None:
         arguments["prompt_template"] = f"{run.prompt.system}\n\n{run.prompt.template}"
@@ -426,17 +329,12 @@ _METADATA = (
 """Where they are known."""
 
 
-class Relabelled(Struct, frozen=True):
-    target: TrueLabel
-    category: str | None
-
-
 class SampleLines(Struct, frozen=True):
     """Makes lines of the verdicts of a run under a rule set."""
 
     rule: ScoringRule
-    relabelled: Mapping[tuple[str, str], Relabelled] = field(default_factory=dict)
-    """By dataset and id of the sample, what an overlay changes."""
+    relabelled: Mapping[tuple[str, str], tuple[TrueLabel, str | None]] = {}
+    """By dataset and id of the sample, target and category where an overlay changes them."""
 
     def of(
         self, evaluation_id: str, verdicts: Iterable[Mapping[str, Any]]
@@ -458,10 +356,10 @@ class SampleLines(Struct, frozen=True):
         return lines, unscored
 
     def _line(self, verdict: Mapping[str, Any], sample: Sample) -> dict[str, Any]:
-        label = self.relabelled.get(
-            (verdict["dataset"], sample.sample_id), Relabelled(sample.target, sample.category)
+        target, category = self.relabelled.get(
+            (verdict["dataset"], sample.sample_id), (sample.target, sample.category)
         )
-        is_malicious = label.target is TrueLabel.MALICIOUS
+        is_malicious = target is TrueLabel.MALICIOUS
         right = self.rule.malicious_correct if is_malicious else self.rule.harmless_correct
         asked = {"raw": verdict["command"], "reference": sorted(right)}
         canonical = json.dumps(asked, sort_keys=True, separators=(",", ":"))
@@ -470,16 +368,16 @@ class SampleLines(Struct, frozen=True):
         finding = find(outcome, stop and StopKind(stop), error and ErrorClass(error))
         about = {
             "dataset": verdict["dataset"],
-            "target": label.target.value,
-            "category": label.category,
+            "target": target.value,
+            "category": category,
             "cluster": verdict["cluster"],
             "label": self.rule.labels[finding].value,
             **{name: verdict[name] for name in _METADATA},
         }
         return {
             "model_id": verdict["model"],
-            "evaluation_name": _evaluation_name(label.target),
-            "evaluation_result_id": RATES[label.target],
+            "evaluation_name": _evaluation_name(target),
+            "evaluation_result_id": RATES[target],
             "sample_id": sample.sample_id,
             "sample_hash": hashlib.sha256(canonical.encode()).hexdigest(),
             "interaction_type": "single_turn",
@@ -519,12 +417,14 @@ def _usage(verdict: Mapping[str, Any]) -> dict[str, int] | None:
     if sent is None or received is None:
         return None
     parts = {
+        "input_tokens": sent,
+        "output_tokens": received,
+        "total_tokens": sent + received,
         "input_tokens_cache_write": verdict["cache_write_tokens"],
         "input_tokens_cache_read": verdict["cache_read_tokens"],
         "reasoning_tokens": verdict["reasoning_tokens"],
     }
-    total = sent + received
-    return {"input_tokens": sent, "output_tokens": received, "total_tokens": total} | known(parts)
+    return known(parts)
 
 
 def _performance(verdict: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -37,7 +37,6 @@ from aegish_dist.files import is_stream, replacing, replacing_in
 from aegish_dist.inputs.documents import load_pyarrow
 from aegish_dist.interchange.every_eval_ever import (
     CORRECT,
-    Relabelled,
     SampleLines,
     SamplesFile,
     evaluation_record,
@@ -234,7 +233,7 @@ def _write_records(
     files = {model: _Lines(partial(opened, name.samples_path)) for model, name in names.items()}
     overlay = overlay_of(session, run, opinion)
     labels = {
-        (each.dataset, _sample_id(each)): Relabelled(each.change.target, each.change.category)
+        (each.dataset, _sample_id(each)): (each.change.target, each.change.category)
         for each in overlay.samples
         if each.change.target is not None
     }

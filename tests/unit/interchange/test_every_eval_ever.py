@@ -13,7 +13,6 @@ from aegish_dist.core.scoring import RULES
 from aegish_dist.core.verdict_record import FIELDS
 from aegish_dist.interchange.every_eval_ever import (
     DEFINED,
-    Relabelled,
     SampleLines,
     SamplesFile,
     evaluation_record,
@@ -280,7 +279,7 @@ def test_a_line_says_how_the_rule_set_calls_its_finding() -> None:
 
 def test_an_overlay_moves_a_line_to_the_other_rate() -> None:
     sample = Sample("tar xf a", TrueLabel.MALICIOUS, "shell", "tar")
-    relabelled = {("mixed", sample.sample_id): Relabelled(TrueLabel.HARMLESS, None)}
+    relabelled = {("mixed", sample.sample_id): (TrueLabel.HARMLESS, None)}
     moved = SampleLines(RULES["aegish-5.3"], relabelled)
     read = line_of(moved, correct=False)
     assert read["evaluation_result_id"] == "harmless_acceptance_rate"
