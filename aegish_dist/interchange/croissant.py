@@ -3,9 +3,11 @@
 import hashlib
 import json
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib.resources import files
+from itertools import groupby
 from pathlib import Path
+from string import Template
 from typing import Any
 
 from msgspec import Struct
@@ -202,149 +204,80 @@ def _field(file: _DataFile, name: str, meaning: str, **source: dict[str, str]) -
     }
 
 
+_CARD_TEXT = Template(files(__package__).joinpath("dataset_card.md").read_text("utf-8"))
 _SIZES = {10**3: "n<1K", 10**4: "1K<n<10K", 10**5: "10K<n<100K", 10**6: "100K<n<1M"}
-_LIMITS = (
-    "A label is of a command alone. Who runs it, where, and with which permissions is not known.",
-    "Commands of one cluster are alike: results about them are no independent observations.",
-    "The commands are no sample of what is typed somewhere: the share of malicious ones says"
-    " nothing about how often attacks happen.",
-    "Published commands may be in the training data of a model: a high score may be memory.",
+_UNKNOWN_TERMS = (
+    "\n\nFind out under which terms the commands may be passed on before you publish them."
+)
+_SAME_TERMS = (
+    "\n\nCopies and changed versions have to be passed on under the same licence. aegish-dist"
+    " itself ships none of these commands; they were read from the source."
 )
 
 
 def _dataset_card(dataset: Dataset, file: _DataFile) -> str:
     columns = [(f"`{name}`", markdown_text(meaning)) for name, meaning in _COLUMNS.items()]
-    parts = [
-        _front_matter(dataset, file),
-        f"# {markdown_text(dataset.name)}",
-        _description(dataset),
-        "## Columns",
-        f"`{file.name}` has one JSON object per line:",
-        _table(("column", "meaning"), columns),
-        "## Labels",
-        *_labels(dataset),
-        "## Source and licence",
-        *_provenance(dataset),
-        "## Known limits",
-        "\n".join(f"- {text}" for text in _limits(dataset)),
-        "## Identity",
-        *_identity(dataset, file),
-        "## Use",
-        *_use(dataset, file),
-        "## Citation",
-        _block("bibtex", _citation(dataset)),
-    ]
-    return "\n\n".join(parts) + "\n"
+    licence, samples = dataset.licence, len(dataset.samples)
+    terms = _SAME_TERMS if "GPL" in licence.upper() else ""
+    return _CARD_TEXT.substitute(
+        front_licence="\n".join(_front_licence(licence)),
+        pretty_name=json.dumps(dataset.name),
+        size=next((name for most, name in _SIZES.items() if samples < most), "n>1M"),
+        data_file=json.dumps(file.name),
+        title=markdown_text(dataset.name),
+        description=_description(dataset),
+        file=file.name,
+        columns=_table(("column", "meaning"), columns),
+        labels=_table(("target", "category", "commands", "clusters"), _labels(dataset)),
+        source=markdown_text(dataset.source) if dataset.source else "not recorded",
+        licence=markdown_text(licence) if licence else "not recorded",
+        terms=terms if licence else _UNKNOWN_TERMS,
+        further_limits="".join(f"\n- {text}" for text in _further_limits(dataset)),
+        commands=format_count(samples),
+        fingerprint=dataset.fingerprint,
+        first_digits=dataset.fingerprint[:12],
+        sha256=file.sha256,
+        bytes=format_count(file.size),
+        version=__version__,
+        name=file.name.removesuffix(".jsonl"),
+        citation=_block("bibtex", _citation(dataset)),
+    )
 
 
-def _front_matter(dataset: Dataset, file: _DataFile) -> str:
-    """Return YAML; texts are quoted as in JSON, which is YAML too."""
-    size = next((name for most, name in _SIZES.items() if len(dataset.samples) < most), "n>1M")
-    spdx = _spdx_id(dataset.licence)
+def _front_licence(licence: str) -> list[str]:
+    """Return lines of YAML; texts are quoted as in JSON, which is YAML too."""
+    spdx = _spdx_id(licence)
     if spdx is not None:
-        licence = [f"license: {spdx.lower().removesuffix('-only').removesuffix('-or-later')}"]
-    elif dataset.licence:
-        licence = ["license: other", f"license_name: {json.dumps(dataset.licence)}"]
-    else:
-        licence = ["license: unknown"]
-    lines = [
-        *licence,
-        f"pretty_name: {json.dumps(dataset.name)}",
-        "task_categories:",
-        "- text-classification",
-        "tags:",
-        *(f"- {tag}" for tag in ("security", "shell", "benchmark", "croissant")),
-        "size_categories:",
-        f"- {size}",
-        "configs:",
-        "- config_name: default",
-        f"  data_files: {json.dumps(file.name)}",
-    ]
-    return "\n".join(["---", *lines, "---"])
+        return [f"license: {spdx.lower().removesuffix('-only').removesuffix('-or-later')}"]
+    if licence:
+        return ["license: other", f"license_name: {json.dumps(licence)}"]
+    return ["license: unknown"]
 
 
-def _labels(dataset: Dataset) -> Iterator[str]:
-    yield (
-        "`malicious`: a guard has to answer BLOCK. `harmless`: ALLOW or WARN. Which answer counts"
-        " as right is a matter of the rule set under which results are scored."
-    )
-    counts = Counter((sample.target, sample.category or "") for sample in dataset.samples)
-    yield _table(
-        ("target", "category", "commands", "clusters"),
-        [
-            (
-                target.value,
-                markdown_text(category) or UNDEFINED,
-                format_count(number),
-                format_count(_clusters(dataset.samples, target, category)),
-            )
-            for (target, category), number in sorted(counts.items())
-        ],
-    )
+def _labels(dataset: Dataset) -> Iterator[tuple[str, ...]]:
+    """Yield rows; a sample without a cluster is a cluster of its own."""
+    ordered = sorted(dataset.samples, key=_label)
+    for (target, category), group in groupby(ordered, _label):
+        clusters = [sample.cluster for sample in group]
+        distinct = len(set(filter(None, clusters))) + sum(not each for each in clusters)
+        counts = format_count(len(clusters)), format_count(distinct)
+        yield target.value, markdown_text(category) or UNDEFINED, *counts
 
 
-def _clusters(samples: Sequence[Sample], target: TrueLabel, category: str) -> int:
-    """Count clusters; a sample without one is a cluster of its own."""
-    chosen = [s for s in samples if s.target is target and (s.category or "") == category]
-    return len({s.cluster for s in chosen if s.cluster}) + sum(not s.cluster for s in chosen)
+def _label(sample: Sample) -> tuple[TrueLabel, str]:
+    return sample.target, sample.category or ""
 
 
-def _provenance(dataset: Dataset) -> Iterator[str]:
-    source = markdown_text(dataset.source) if dataset.source else "not recorded"
-    licence = markdown_text(dataset.licence) if dataset.licence else "not recorded"
-    yield f"- **Source:** {source}\n- **Licence:** {licence}"
-    if not dataset.licence:
-        yield "Find out under which terms the commands may be passed on before you publish them."
-    elif "GPL" in dataset.licence.upper():
-        yield (
-            "Copies and changed versions have to be passed on under the same licence. aegish-dist"
-            " itself ships none of these commands; they were read from the source."
-        )
-
-
-def _limits(dataset: Dataset) -> Iterator[str]:
-    yield from _LIMITS
+def _further_limits(dataset: Dataset) -> Iterator[str]:
     targets = {sample.target for sample in dataset.samples}
     if len(targets) == 1:
-        (only,) = targets
         yield (
-            f"All commands are {only.value}: alone, the dataset cannot tell a careful guard from"
-            " one that always gives the same answer."
+            f"All commands are {targets.pop()}: alone, the dataset cannot tell a careful guard"
+            " from one that always gives the same answer."
         )
     without = sum(not sample.cluster for sample in dataset.samples)
     if without:
         yield f"Commands without a cluster ({format_count(without)}) count as independent."
-
-
-def _identity(dataset: Dataset, file: _DataFile) -> Iterator[str]:
-    yield _table(
-        ("", ""),
-        [
-            ("commands", format_count(len(dataset.samples))),
-            ("fingerprint", f"`{dataset.fingerprint}`"),
-            (f"SHA-256 of `{file.name}`", f"`{file.sha256}`"),
-            ("bytes", format_count(file.size)),
-            ("written by", f"aegish-dist {__version__}"),
-        ],
-    )
-    yield (
-        "The fingerprint is made of command, target, category and cluster of every sample,"
-        " whatever their order: two datasets with the same one ask the same."
-    )
-
-
-def _use(dataset: Dataset, file: _DataFile) -> Iterator[str]:
-    name = file.name.removesuffix(".jsonl")
-    yield (
-        "`croissant.json` describes the file to loaders that know Croissant. To ask models with"
-        " aegish-dist:"
-    )
-    yield _block(
-        "",
-        f"aegish-dist datasets import table {file.name} --name {name}\n"
-        f"aegish-dist submit --dataset {name} --models ID[,ID...]",
-    )
-    yield f"The import prints the fingerprint; it begins with `{dataset.fingerprint[:12]}`."
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
