@@ -39,5 +39,4 @@ def test_fault(name: str, host: Host) -> None:
     if broken:
         sys.stderr.write(f"{result}\n{fleet.cluster.log()[-LOG_CHARS:]}")
         host.close()
-
     assert not broken

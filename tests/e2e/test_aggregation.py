@@ -125,7 +125,6 @@ def test_calls_go_on_while_a_worker_aggregates(cluster: Cluster) -> None:
         cluster.wait_until_complete(second)
         assert cluster.status(second).workers == 1
         assert "expired_leases_requeued" not in cluster.log()
-
     for run_id in (first, second):
         wait_until_aggregated(cluster, run_id)
     assert snapshots(cluster) == 2

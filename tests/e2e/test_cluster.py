@@ -41,10 +41,8 @@ def test_queue_of_another_type(cluster: Cluster) -> None:
     cluster.set(queue_type="quorum")
     worker = cluster.start_worker()
     served = cluster.submit("simulated/quorum", limit=30)
-
     cluster.wait_until_complete(served)
     refused = run(cluster.env, "resume", "--run-id", left, code=1)
-
     assert cluster.log().count("queue_refused") == 1
     assert "Connection to broker lost" not in cluster.log()
     assert "AEGISH_DIST_QUEUE_TYPE" in refused.stderr

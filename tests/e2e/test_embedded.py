@@ -42,7 +42,6 @@ def test_demo(home: Path) -> None:
     It may be run again.
     """
     first, report = (run(environment(home=home), "demo").stdout for _ in range(2))
-
     assert re.findall(r"^ ?Name +(\S+)$", first + report, re.MULTILINE) == ["demo", "demo-2"]
     assert "3,954 of 3,954 planned" in report
     marked = {model for model in MODELS if f"{model} †" in report}

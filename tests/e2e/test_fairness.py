@@ -32,9 +32,7 @@ def test_a_small_run_does_not_wait_for_a_big_one(cluster: Cluster) -> None:
     small = cluster.submit(SLOW, limit=SMALL)
     for number in range(2):
         cluster.start_worker("-n", f"w{number}")
-
     cluster.wait_until_complete(small)
-
     assert cluster.status(big).missing > BIG / 2
 
 
@@ -46,11 +44,9 @@ def test_queues_of_finished_runs_are_left(cluster: Cluster) -> None:
     queue = f"aegish.{CAREFUL}#{run_id}"
     lines = cluster.log().splitlines()
     assert sum("queue_followed" in line and queue in line for line in lines) == 1
-
     with Session(cluster.engine) as session, session.begin():
         FinishedModels().close(session)
     wait_until(lambda: f"Canceling queue {queue} " in cluster.log(), "leaving", DEADLINE_S)
-
     assert cluster.resume(run_id) == 0
     cluster.takes_from(queue)
 
@@ -62,7 +58,6 @@ def test_a_pinned_worker(cluster: Cluster) -> None:
     wait_until(lambda: cluster.status(first).done == 10, "the pinned model", DEADLINE_S)
     second = cluster.submit(CAREFUL, LENIENT, limit=10)
     wait_until(lambda: cluster.status(second).done == 10, "the later run", DEADLINE_S)
-
     cluster.takes_from(f"aegish.{CAREFUL}#{second}")  # at once: it is left when the model is closed
     assert {item.model for run in (first, second) for item in cluster.missing(run)} == {LENIENT}
     assert cluster.waiting(first, LENIENT) == cluster.waiting(second, LENIENT) == 10
@@ -73,6 +68,5 @@ def test_a_worker_for_other_queues(cluster: Cluster) -> None:
     run_id = cluster.submit(CAREFUL, limit=10)
     cluster.start_worker("-Q", "elsewhere")
     wait_until(lambda: " ready." in cluster.log(), "the worker", DEADLINE_S)
-
     cluster.takes_from("elsewhere")
     assert cluster.waiting(run_id, CAREFUL) == 10

@@ -84,10 +84,8 @@ def test_remote_commands(cluster: Cluster) -> None:
     cluster.wait_for_workers(1)
     app = cluster.app
     wait_until(lambda: bool(app.control.ping(timeout=0.5)), "an answer", DEADLINE_S)
-
     for command in REFUSED:
         assert list(_reply(app, command).values()) == [{"error": "not accepted"}]
-
     run_id = cluster.submit(MODEL, limit=ITEMS)
     cluster.wait_until_complete(run_id)
     assert worker.poll() is None

@@ -70,9 +70,7 @@ def test_resume_tries_a_parked_model(cluster: Cluster, redis_url: str) -> None:
     with Redis.from_url(redis_url) as client:
         client.eval(POSTPONE, 1, "aegish:limiter:model:simulated/careful")
     cluster.simulator.start()
-
     assert cluster.resume(run_id) == 60
-
     cluster.wait_until_complete(run_id)
     assert all(recording.verdict.completion for recording in cluster.verdicts(run_id))
 
@@ -102,10 +100,8 @@ def test_a_raised_cap(env: dict[str, str], simulator: Simulator) -> None:
     """A run that stopped over budget goes on up to the new cap, what it has cost included."""
     run(env, "submit", "--models", "simulated/dear", "--limit", "90", "--max-cost", "0.3", code=1)
     assert simulator.calls("dear") == 30
-
     run(env, "resume", "--run-id", "latest", "--max-cost", "0.45", code=1)
     assert simulator.calls("dear") == 45
-
     low = run(env, "resume", "--run-id", "latest", "--max-cost", "0.45", code=1)
     assert "--max-cost is $0.45 already" in low.stderr
     none = run(env, "resume", "--run-id", "latest", "--max-cost-per-model", "9", code=1)
@@ -158,7 +154,5 @@ def test_one_limit_over_workers_on_rabbitmq(cluster: Cluster, redis_url: str) ->
 
 def test_an_unknown_price_has_no_cap(env: dict[str, str], simulator: Simulator) -> None:
     asked = ("--models", "simulated/careful", "--max-cost", "1")
-
     refused = run(env, "submit", *asked, code=1)
-
     assert "its price is unknown" in refused.stderr

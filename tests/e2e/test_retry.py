@@ -66,7 +66,5 @@ def test_resume_leaves_no_item_waiting_twice(cluster: Cluster) -> None:
     """The items in the queue are those that are missing, before and after."""
     cluster.simulator.start(scenario=MUTE)
     run_id = cluster.submit(MODEL, limit=LIMIT)
-
     assert [cluster.resume(run_id) for _ in range(2)] == [LIMIT, LIMIT]
-
     assert cluster.waiting(run_id, MODEL) == LIMIT

@@ -16,9 +16,7 @@ def test_the_breaker_follows_a_change_of_one_file(tmp_path: Path) -> None:
     """Three failures open the circuit in the copy, ten in the tree as it is."""
     page = (ROOT / "docs/how-to" / PAGE).read_text(encoding="utf-8")
     (see,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-
     walkthrough = Walkthrough(PAGE, tmp_path)
-
     assert walkthrough.created == set()
     assert walkthrough.edited == {"aegish_dist/ratelimit/policy.py"}
     assert walkthrough.run("-c", see).strip() == "open after 3: HTTP 500: down"

@@ -53,12 +53,10 @@ def test_a_search_that_takes_long_goes_on_at_the_next_look(session: Session) -> 
     stored = store(session, a_run())
     answer_all(session, stored)
     models = FinishedModels(search_s=0.0, stretch=1)
-
     looks = 0
     while open_queues(session):
         models.close(session)
         looks += 1
-
     assert looks == max(stored.samples["commands"].values())  # a key at a time, from the first
 
 
@@ -71,7 +69,6 @@ def test_one_worker_searches_at_a_time(engine: Engine) -> None:
         with Session(engine) as second, second.begin():
             FinishedModels().close(second)
             assert open_queues(second)
-
     with Session(engine) as session, session.begin():
         FinishedModels().close(session)
         assert open_queues(session) == {}
@@ -84,12 +81,10 @@ def test_verdicts_that_were_deleted_are_missing_again(session: Session) -> None:
     models = FinishedModels()
     models.close(session)
     assert open_queues(session) == {}
-
     session.execute(delete(VERDICTS).where(VERDICTS.c.sample_key == stored.item(TAR).sample_key))
     open_models(session, stored.run_id)
     models.close(session)
     models.close(session)
-
     assert open_queues(session)
 
 

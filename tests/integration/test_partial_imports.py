@@ -43,7 +43,6 @@ def run_id(engine: Engine, tmp_path: Path) -> str:
 def test_what_no_file_holds_is_not_missing(engine: Engine, run_id: str) -> None:
     """Planned is what the files hold of a model, calls that failed included."""
     status = run_status(engine, run_id)
-
     assert [(model.model, model.planned, model.done) for model in status.models] == [
         ("test/a", 3, 3),
         ("test/b", 1, 1),
@@ -72,7 +71,6 @@ def test_epochs_that_no_file_holds_are_not_missing(engine: Engine, tmp_path: Pat
     ]
     path = write_lines(tmp_path / "lines.jsonl", *lines)
     found = import_verdicts(engine, [path], "epochs").run_id
-
     assert covered(engine, found) == {"test/a": (3, 1.0, 1.0, 1.0)}
     assert run_status(engine, found).missing == 0
 
@@ -117,5 +115,4 @@ def test_a_submitted_run_owes_every_dataset(engine: Engine, run_id: str) -> None
         assert load_run(session, run_id).datasets_by_model.keys() == {"test/a", "test/b", "test/c"}
         session.execute(text("UPDATE run_models SET datasets = NULL"))
         run = load_run(session, run_id)
-
     assert (run.datasets_by_model, run.planned("test/b")) == ({}, 3)

@@ -67,9 +67,7 @@ def test_every_item_arrives_in_the_queue_of_its_model(app: Celery, model: str) -
     other = f"{model}-other"
     items = [Item("run", each, key) for key in range(BATCH + 1) for each in (model, other)]
     progress: list[int] = []
-
     published = publish(app, iter(items), progress.append)
-
     assert published == len(items) == 1002
     assert progress == [500, 1000, 1002]
     queues = [queue_name(model, "run"), queue_name(other, "run")]
@@ -90,9 +88,7 @@ def test_what_waits_can_be_dropped(app: Celery, model: str) -> None:
     queues = [queue_name(model, run_id) for run_id in ("0abcdefgh", "0other", "0new")]
     publish(app, [*items, other])
     wait_until(lambda: list(queue_depths(app, queues).values()) == [5, 1, 0], "the messages")
-
     drop_waiting(app, [queues[0], queues[2]])
-
     wait_until(lambda: list(queue_depths(app, queues).values()) == [0, 1, 0], "the other message")
 
 
@@ -118,7 +114,6 @@ def test_message_that_rabbitmq_refuses(rabbitmq_url: str, model: str) -> None:
     """A queue that takes no more is said in one line, as any other trouble of the broker."""
     app = an_app(rabbitmq_url)
     app.conf.aegish_queue_arguments = {"x-max-length": 1, "x-overflow": "reject-publish"}
-
     with pytest.raises(QueueError, match="MessageNacked"):
         publish(app, [Item("1full", model, key, 1) for key in range(1, 4)])
 
@@ -135,7 +130,6 @@ def test_rabbitmq_drops_queues_that_nobody_uses(rabbitmq_url: str, model: str) -
         assert expiring(channel).queue_declare().message_count == 1
         with pytest.raises(PreconditionFailed):
             Queue(name)(channel).queue_declare()
-
     assert queue_depths(app, [name]) == {name: 1}
 
 
@@ -145,7 +139,6 @@ def test_nothing_expires_in_redis(redis_url: str, model: str) -> None:
     name = queue_name(model, "run")
     publish(app, [Item("run", model, 1)])
     queue_depths(app, [name])
-
     with redis.Redis.from_url(redis_url) as client:
         assert client.ttl(name) == -1
         take_all(app, name)
@@ -189,10 +182,8 @@ def test_an_unreachable_broker_is_reported_soon(
     """One line says what to check, within five seconds and without the password."""
     app = an_app(f"{scheme}://:hunter3@127.0.0.1:{free_port()}/")
     started = time.monotonic()
-
     with pytest.raises(QueueError) as caught:
         attempt(app)
-
     assert time.monotonic() - started < 5
     message = str(caught.value)
     assert message.startswith("the broker cannot be used (")
@@ -208,10 +199,8 @@ def a_submission(dataset: Dataset = COMMANDS, *, models: tuple[str, ...] = ("tes
 
 def test_a_run_that_cannot_be_queued_is_not_stored(engine: Engine) -> None:
     app = an_app(f"redis://127.0.0.1:{free_port()}/0")
-
     with pytest.raises(QueueError):
         submit(engine, app, a_submission())
-
     assert row_counts(engine) == {}
 
 
@@ -230,7 +219,6 @@ def test_a_broker_that_takes_no_messages_leaves_no_run(
                 submit(engine, an_app(redis_url), a_submission())
         finally:
             server.config_set(setting, 0)
-
     assert "\n" not in str(caught.value)
     assert row_counts(engine) == {}
 
@@ -245,7 +233,6 @@ def test_a_database_lost_on_the_way_leaves_a_run_to_resume(
         with pytest.raises(StoreError) as caught:
             submit(lost, an_app(redis_url), a_submission(many), lambda _: proxy.cut())
         lost.dispose()
-
     with Session(engine) as session:
         run_id = resolve_run_id(session, "latest")
     assert f"`aegish-dist resume --run-id {run_id}`" in str(caught.value)
@@ -258,7 +245,6 @@ def test_a_redis_that_does_not_answer(engine: Engine, tmp_path: Path) -> None:
         started = time.monotonic()
         with pytest.raises(QueueError, match=r"the broker cannot be used \(Timeout"):
             submit(engine, an_app(server.url), a_submission())
-
         assert time.monotonic() - started < 30
     assert row_counts(engine) == {}
 
@@ -274,7 +260,6 @@ def test_a_rabbitmq_without_room(engine: Engine, tmp_path: Path) -> None:
             assert time.monotonic() - started < 30
             assert "\n" not in str(caught.value)
             assert row_counts(engine) == {}
-
         run = submit(engine, app, a_submission())
         assert queue_depths(app, [queue_name("test/a", run.run_id)]).popitem()[1] == 3
 

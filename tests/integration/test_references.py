@@ -67,7 +67,6 @@ def test_a_run_that_is_deleted_while_a_verdict_arrives_takes_it_along(engine: En
     stored = stored_run(engine)
     answer(engine, stored, {stored.item(TAR): BLOCKED})
     deleting = Elsewhere(engine, delete_run)
-
     assert deleting.end() is None
     assert orphans(engine) == 0
 
@@ -79,16 +78,13 @@ def test_a_verdict_that_arrives_while_its_run_is_deleted_is_refused(engine: Engi
     with Session(engine) as session, session.begin():
         delete_run(session)
         inserting = Elsewhere(engine, lambda other: answer(other, stored, {item: BLOCKED}))
-
     assert isinstance(inserting.end(), IntegrityError)
     assert orphans(engine) == 0
 
 
 def test_a_sample_that_a_run_asks_cannot_be_deleted(engine: Engine) -> None:
     stored_run(engine)
-
     refused = r"fk_verdicts_sample_key|fk_run_datasets"
-
     for rows in (SAMPLES, DATASETS):
         with Session(engine) as session, pytest.raises(IntegrityError, match=refused):
             session.execute(delete(rows))
@@ -98,5 +94,4 @@ def test_a_dataset_that_no_run_asks_can_be_deleted(engine: Engine) -> None:
     with Session(engine) as session, session.begin():
         save_dataset(session, COMMANDS, selectable=True)
         session.execute(delete(DATASETS))
-
         assert session.scalars(select(SAMPLES)).all() == []

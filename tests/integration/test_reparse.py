@@ -94,7 +94,6 @@ def test_the_list_for_people(aegish: CommandLine, stored: StoredRun) -> None:
     listed = aegish.ok("reparse", "--run-id", RUN, "--dry-run")
     assert "4 completions read by parser 2, 3 would be updated, 1 outcome would be" in listed.out
     assert TAR.command in listed.out
-
     short = aegish.ok("reparse", "--run-id", RUN, "--limit", "0")
     assert TAR.command not in short.out
     assert "1 more: `--json` lists all" in short.err
@@ -122,7 +121,6 @@ def test_two_reparses_at_once(engine: Engine) -> None:
     threads = [Thread(target=lambda: found.append(reparse_run(engine, RUN))) for _ in range(2)]
     with running(threads):
         pass
-
     assert sum(each.updated for each in found) == 1200
     assert sum(len(each.changed) for each in found) == 1200
     assert {row["outcome"] for row in rows(engine, parsed=True)} == {"BLOCK"}

@@ -55,11 +55,9 @@ def test_pairs_are_those_of_the_snapshot(engine: Engine) -> None:
     """A snapshot whose verdicts have been joined by others has no pairs, and says so."""
     stored = stored_run(engine, {each: {TAR: BLOCKED} for each in TWO_MODELS}, models=TWO_MODELS)
     first = report_data(engine, stored.run_id, Opinion()).snapshot.snapshot_id
-
     same = report_data(engine, stored.run_id, Opinion(), first, parts=ALL_PARTS)
     assert (same.is_current, same.comparison is None) == (True, False)
     answer(engine, stored, {stored.item(LS): ALLOWED})
-
     old = report_data(engine, stored.run_id, Opinion(), first, parts=ALL_PARTS)
     assert (old.is_current, old.comparison) == (False, None)
 

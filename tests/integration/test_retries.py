@@ -66,9 +66,7 @@ def test_a_retry_plans_what_ended_so_and_nothing_else(session: Session) -> None:
     """Items of the chosen models whose verdict is of the chosen outcomes become missing again."""
     stored = two_models(session)
     not_asked = stored.item(LS, model="test/b")
-
     found = save_retry(session, stored.run_id, API_ERROR, ["test/a"])
-
     assert found == Retry(generation=1, items=1)
     assert missing(session, stored) == {not_asked, again(stored.item(TAR))}
     assert set(missing_items(session, stored.run_id, 1)) == {again(stored.item(TAR))}
@@ -80,10 +78,8 @@ def test_the_same_retry_twice_plans_nothing_more(session: Session) -> None:
     """An item that waits for a retry is not planned again, under whichever outcomes."""
     stored = two_models(session)
     save_retry(session, stored.run_id, API_ERROR, MODELS)
-
     assert save_retry(session, stored.run_id, API_ERROR, MODELS) is None
     both = save_retry(session, stored.run_id, {Outcome.API_ERROR, Outcome.TIMEOUT_ERROR}, MODELS)
-
     assert both == Retry(generation=2, items=1)
     assert missing(session, stored) == {
         stored.item(LS, model="test/b"),
@@ -98,9 +94,7 @@ def test_what_failed_again_can_be_retried_again(session: Session) -> None:
     stored = two_models(session)
     save_retry(session, stored.run_id, API_ERROR, ["test/a"])
     answer(session, stored, {again(stored.item(TAR)): REFUSED})
-
     found = save_retry(session, stored.run_id, API_ERROR, ["test/a"])
-
     assert found == Retry(generation=2, items=1)
     assert missing(session, stored) >= {again(stored.item(TAR), 2)}
     answer(session, stored, {again(stored.item(TAR), 2): BLOCKED})
@@ -112,7 +106,6 @@ def test_a_generation_that_nobody_planned_is_never_asked(session: Session) -> No
     """A forged message makes no call, whether it names a generation to come or a planned one."""
     stored = two_models(session)
     forged = [again(stored.item(LS)), again(stored.item(TAR), 2), again(stored.item(TAR), 32_767)]
-
     assert known(session, again(stored.item(TAR)), *forged) == [None] * 4
     save_retry(session, stored.run_id, API_ERROR, ["test/a"])
     assert known(session, again(stored.item(TAR)), *forged) == [False, None, None, None]
@@ -123,10 +116,8 @@ def test_a_model_is_served_until_its_retry_is_answered(session: Session) -> None
     stored = stored_run(session, REFUSED)
     save_retry(session, stored.run_id, API_ERROR, ["test/a"])
     is_open = select(RUN_MODELS.c.open)
-
     FinishedModels().close(session)
     assert session.scalars(is_open).one()
-
     answer(session, stored, {again(stored.item(each)): BLOCKED for each in (TAR, CURL, LS)})
     FinishedModels().close(session)
     assert not session.scalars(is_open).one()
@@ -141,7 +132,6 @@ def test_two_retries_at_once_plan_each_item_once(engine: Engine) -> None:
         second = threading.Thread(target=lambda: found.append(plan_retry(engine, RUN, API_ERROR)))
         second.start()
     second.join(20)
-
     assert found == [None]
 
 
@@ -172,7 +162,6 @@ def test_status_tells_what_failed_what_was_replaced_and_what_is_asked_again(engi
 
 def test_an_imported_run_is_refused(engine: Engine) -> None:
     stored = store(engine, a_run(prompt=None))
-
     with pytest.raises(StoreError, match=f"run {stored.run_id} was imported"):
         load_submitted_run(engine, stored.run_id)
 
@@ -186,8 +175,6 @@ def test_an_unknown_outcome_is_refused(names: list[str]) -> None:
 def test_a_model_that_the_run_does_not_ask_is_refused(engine: Engine) -> None:
     """The line lists those that it asks, and nothing is planned."""
     stored = two_models(engine)
-
     with pytest.raises(StoreError, match="does not ask 'test/c': it asks test/a, test/b"):
         plan_retry(engine, RUN, API_ERROR, ["test/a", "test/c"])
-
     assert run_status(engine, stored.run_id).retrying == 0

@@ -76,14 +76,12 @@ def test_a_run_comes_back_as_it_was(session: Session) -> None:
         parameters=CallParameters(None, 0.1, 123, 0.5, Decimal("1.10"), Decimal(2)),
     )
     store(session, run, (COMMANDS, more))
-
     assert load_run(session, run.run_id) == run
 
 
 def test_an_imported_run_has_neither_prompt_nor_parameters(session: Session) -> None:
     run = a_run(prompt=None)
     store(session, run)
-
     assert load_run(session, run.run_id) == run
     assert load_assignment(session, run.run_id, "test/a") is None
 
@@ -92,9 +90,7 @@ def test_an_assignment_is_what_the_run_recorded(session: Session) -> None:
     """A worker gets the model, the prompt and the parameters as of submit."""
     run = a_run(models=(a_model("test/a"), FULL_SPEC))
     store(session, run)
-
     found = load_assignment(session, run.run_id, "openai/gpt-x")
-
     assert found is not None
     assert (found.spec, found.prompt, found.parameters) == (FULL_SPEC, PROMPT, CallParameters())
     assert load_assignment(session, run.run_id, "test/other") is None
@@ -132,9 +128,7 @@ def test_the_list_of_runs_counts_each_by_itself(session: Session) -> None:
     stored = store(session, a_run("older", datasets=(COMMANDS, more), models=models, epochs=2), (COMMANDS, more))  # fmt: skip
     answer(session, stored, {stored.item(TAR): BLOCKED, stored.item(LS, dataset="more"): ALLOWED})
     store(session, a_run("newer", created_at=NOON + timedelta(seconds=1)))
-
     newer, older = list_runs(session, 10)
-
     assert (newer.run_id, newer.models, newer.samples, newer.verdicts) == ("newer", 1, 3, 0)
     assert (older.run_id, older.models, older.samples, older.verdicts) == ("older", 2, 4, 2)
     assert (older.epochs, older.created_at, older.origin) == (2, NOON, "submit")
@@ -159,7 +153,6 @@ def test_a_run_is_found_by_what_users_type(session: Session, text: str, run_id: 
     for each in ids:
         store(session, a_run(each))
     store(session, a_run("0aa000001", created_at=NOON + timedelta(seconds=1)))
-
     assert resolve_run_id(session, text) == run_id
 
 
@@ -180,10 +173,8 @@ def test_what_names_no_run_or_several_is_refused(session: Session, text: str, me
     """The message repeats what was typed and says what there is."""
     store(session, a_run("0aa000001"))
     store(session, a_run("0ab000001"))
-
     with pytest.raises(StoreError) as caught:
         resolve_run_id(session, text)
-
     assert str(caught.value).startswith(message)
 
 
@@ -215,7 +206,6 @@ def test_an_empty_store_has_no_latest_run(session: Session) -> None:
 def test_a_new_run_misses_everything_in_order(session: Session) -> None:
     """Items come by model, epoch and sample, and every combination comes once."""
     stored = store(session, a_run(models=("test/b", "test/a"), epochs=2))
-
     assert list(missing_items(session, stored.run_id)) == [
         stored.item(sample, model=model, epoch=epoch)
         for model in ("test/a", "test/b")
@@ -269,7 +259,6 @@ def test_workers_listen_until_a_model_is_finished(session: Session) -> None:
 def test_nobody_listens_for_an_imported_run(session: Session) -> None:
     store(session, a_run(prompt=None))
     open_models(session, "0abcdefgh")
-
     assert open_queues(session) == {}
 
 
@@ -278,10 +267,8 @@ def test_a_dataset_is_stored_once(engine: Engine) -> None:
     turned = replace(COMMANDS, samples=COMMANDS.samples[::-1])
     with Session(engine) as session, session.begin():
         key = save_dataset(session, COMMANDS, selectable=True)
-
         assert save_dataset(session, turned, selectable=True) == key
         assert set(sample_keys(session, key)) == {sample.sample_id for sample in COMMANDS.samples}
-
     assert row_counts(engine) == {"datasets": 1, "samples": 3}
 
 
@@ -295,9 +282,7 @@ def test_a_stored_dataset_comes_back_as_it_was(session: Session) -> None:
     )
     dataset = Dataset("many", (TAR, *many), source="here", licence="MIT")
     save_dataset(session, dataset, selectable=True)
-
     found = load_dataset(session, "many")
-
     assert found == dataset
     assert [sample.metadata for sample in found.samples] == [s.metadata for s in dataset.samples]
 
@@ -308,10 +293,8 @@ def test_selections_cannot_be_named(session: Session) -> None:
     save_dataset(session, selection, selectable=False)
     assert load_dataset(session, "commands") is None
     assert list_datasets(session) == []
-
     save_dataset(session, selection, selectable=True)
     save_dataset(session, selection, selectable=False)
-
     assert load_dataset(session, "commands") == selection
     (listed,) = list_datasets(session)
     assert (listed.name, listed.samples, listed.malicious) == ("commands", 1, 1)
@@ -324,7 +307,6 @@ def test_the_newest_dataset_of_a_name_is_meant(session: Session) -> None:
     newer = replace(COMMANDS, samples=(TAR, LS))
     save_dataset(session, newer, selectable=True)
     save_dataset(session, replace(COMMANDS, samples=(LS,)), selectable=False)
-
     assert load_dataset(session, "commands") == newer
     assert load_dataset(session, "Commands") is None
 
@@ -338,7 +320,6 @@ def test_every_epoch_and_dataset_has_to_be_answered(session: Session) -> None:
     answer(session, stored, dict.fromkeys(items[:-1], BLOCKED))
     FinishedModels().close(session)
     assert len(open_queues(session)) == 2
-
     answer(session, stored, {items[-1]: BLOCKED})
     FinishedModels().close(session)
     assert set(open_queues(session)) == {"aegish.test/a#run2"}

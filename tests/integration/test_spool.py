@@ -70,9 +70,7 @@ def test_answers_survive_a_file(engine: Engine, stored: StoredRun, tmp_path: Pat
     path = spool(tmp_path / "new" / "spool", answers)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-
     assert recover(engine, path) == Recovered(3, 0, 0, None, None)
-
     assert verdicts(engine, stored) == [each.verdict for each in answers]
     assert not path.exists()
 
@@ -87,9 +85,7 @@ def test_storing_a_file_twice_does_no_harm(
         insert_verdicts(session, [(answers[0].key, first)])
     spool(tmp_path, answers)
     spool(tmp_path, answers)
-
     recover_folder(engine, tmp_path)
-
     found = verdicts(engine, stored)
     assert len(found) == 3
     assert first in found
@@ -140,9 +136,7 @@ def test_a_row_that_the_database_refuses(
     lines[1]["verdict"][column] = {"x": 1} if column != "worker" else "\x00"
     lines[1]["verdict"]["run_model_id"] = 999
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-
     found = recover(engine, path)
-
     assert (found.stored, found.damaged) == (2, 1)
     assert len(verdicts(engine, stored)) == 2
 
@@ -170,17 +164,14 @@ def test_a_file_of_something_else(engine: Engine, tmp_path: Path, content: str) 
     """A file that was named by mistake stays as it was."""
     path = tmp_path / "verdicts.jsonl"
     path.write_text(content)
-
     with pytest.raises(DatasetError, match="left as it is"):
         recover(engine, path)
-
     assert [each.read_text() for each in tmp_path.iterdir()] == [content]
 
 
 def test_only_files_are_recovered(engine: Engine, tmp_path: Path) -> None:
     """A pipe and a device, which may never end, are refused at once."""
     os.mkfifo(tmp_path / "pipe")
-
     for path in (tmp_path / "pipe", Path("/dev/zero")):
         with pytest.raises(DatasetError, match="not a regular file"):
             recover(engine, path)
@@ -196,9 +187,7 @@ def test_many_answers_are_stored_within_the_time_of_a_start(engine: Engine, tmp_
     path = spool(tmp_path, [Evaluated(item, run.key(item), verdict) for item in items])
     statements = []
     event.listen(engine, "before_cursor_execute", lambda *_: statements.append(1))
-
     assert recover(engine, path).stored == 2000
-
     assert len(statements) <= 50
 
 
@@ -206,10 +195,8 @@ def test_a_database_that_is_away_keeps_the_file(stored: StoredRun, tmp_path: Pat
     """A start that cannot store it leaves it for the next one."""
     path = spool(tmp_path, evaluated(stored))
     away = open_engine("postgresql://nobody@127.0.0.1:1/none")
-
     with capture_logs() as logs:
         recover_folder(away, tmp_path)
-
     assert path.exists()
     assert [each["event"] for each in logs] == ["answers_not_recovered"]
 

@@ -77,7 +77,6 @@ def test_what_an_everyday_command_loads_of_the_package(
     assert not {name.partition(".")[0] for name in modules} & HEAVY
     own = {name for name in modules if name.startswith("aegish_dist")}
     parts = {name.split(".")[1] for name in own if "." in name}
-
     assert parts & (NEVER | forbidden) == set()
     assert not own & {f"aegish_dist.report.{name}" for name in DRAWN}
     assert "workers" not in modules

@@ -212,9 +212,7 @@ def test_a_confidence_falls_into_its_bin(
     """A bin holds its lower edge, and the last one both; powers are in millionths."""
     stored = store(session, a_run())
     answer(session, stored, {stored.item(TAR): replace(BLOCKED, confidence=confidence)})
-
     (counted,) = tallies(session, stored.run_id)
-
     assert counted.confidence == (
         ConfidenceCell(TrueLabel.MALICIOUS, OutcomeDetail.BLOCK, position, 1, *sums),
     )
@@ -227,7 +225,6 @@ def test_every_model_of_a_run_is_tallied_by_itself(session: Session) -> None:
     stored_run(session, {TAR: BLOCKED}, run_id="0other")
     of_ls = {"test/b": {LS: ALLOWED}}  # in both datasets
     run = stored_run(session, of_ls, models=models, datasets=(COMMANDS, more), epochs=2)
-
     once = Cell(TrueLabel.HARMLESS, None, None, ((OutcomeDetail.ALLOW, 1),), 2)
     assert tallies(session, run.run_id) == [
         ModelTally("test/a", False, planned_malicious=4, planned_harmless=6, cells=()),
@@ -245,7 +242,6 @@ def test_the_identity_of_verdicts_tells_every_outcome(session: Session) -> None:
         }
         answer(session, stored, verdicts)
         identities.add(identify_verdicts(session, stored.run_id))
-
     assert len(identities) == 36
     assert {identity.verdicts for identity in identities} == {2}
     assert len({identity.verdicts_hash for identity in identities}) == 36
@@ -286,9 +282,7 @@ def test_the_identity_of_verdicts_is_free_of_order_and_run(session: Session) -> 
     for stored, ordered in zip(runs, (verdicts, verdicts[::-1]), strict=True):
         for start in range(0, len(ordered), 300):
             answer(session, stored, dict(ordered[start : start + 300]))
-
     first, second = (identify_verdicts(session, stored.run_id) for stored in runs)
-
     assert first == second
     assert first.verdicts == len(newest(dict(verdicts)))
     assert tallies(session, "run1") == tallies(session, "run2")
@@ -296,9 +290,7 @@ def test_the_identity_of_verdicts_is_free_of_order_and_run(session: Session) -> 
 
 def test_a_run_without_verdicts_has_an_identity_too(session: Session) -> None:
     stored = store(session, a_run())
-
     identity = identify_verdicts(session, stored.run_id)
-
     assert (identity.verdicts, identity.verdicts_hash) == (0, "0" * 16)
     assert identity.parser_versions == ""
 
@@ -308,7 +300,6 @@ def test_parser_versions_are_listed(session: Session) -> None:
     answers = {sample: replace(BLOCKED, parser_version=v) for sample, v in versions.items()}
     stored = stored_run(session, answers)
     assert set(identify_verdicts(session, stored.run_id).parser_versions.split(",")) == {"2", "10"}
-
     answer(session, stored, {stored.item(CURL, generation=1): replace(BLOCKED, parser_version=2)})
     assert identify_verdicts(session, stored.run_id).parser_versions == "2"
 
@@ -371,5 +362,4 @@ def test_a_sample_in_two_datasets_has_two_verdicts(session: Session) -> None:
         stored = store(session, a_run(run_id, datasets=twice), twice)
         answer(session, stored, {stored.item(TAR, dataset=d.name): verdict for d in twice})
         hashes.add(identify_verdicts(session, run_id).verdicts_hash)
-
     assert len(hashes) == 2

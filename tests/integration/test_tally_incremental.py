@@ -167,7 +167,6 @@ def test_every_rule_keeps_its_own_entries(engine: Engine, stored: StoredRun) -> 
     more(engine, stored, {("test/a", 2): BLOCKED})
     with statements(engine) as sent_later:
         second = aggregate(engine, stored.run_id, opinions)
-
     assert (models_counted(sent), models_counted(sent_later)) == (3, 1)
     recounted = aggregate(engine, stored.run_id, opinions, recount=True)
     assert list(map(as_bytes, second)) == list(map(as_bytes, recounted))
@@ -180,7 +179,6 @@ def test_a_newer_version_of_a_rule_counts_everything(engine: Engine, stored: Sto
     newer = Opinion(replace(DEFAULT_RULE, version=DEFAULT_RULE.version + 1))
     with statements(engine) as sent:
         aggregate(engine, stored.run_id, [newer])
-
     assert models_counted(sent) == 3
 
 

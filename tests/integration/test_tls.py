@@ -49,18 +49,15 @@ def probe_broker(url: str) -> None:
 def test_an_unknown_certificate(url: str, probe: Callable[[str], None]) -> None:
     with pytest.raises(QueueError, match=r"(?i)certificate verify failed") as caught:
         probe(url)
-
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("option", ["ssl_ca_certs={}", "ssl_cert_reqs=none"])
 def test_a_certificate_that_is_trusted(url: str, certificate: Path, option: str) -> None:
     trusting = f"{url}?{option.format(certificate)}"
-
     check_limiter(trusting)
     app = queue_application(trusting)
     publish(app, [Item("run", "test/tls", 1)])
-
     queue = queue_name("test/tls", "run")
     assert queue_depths(app, [queue]) == {queue: 1}
     app.connection_for_write().default_channel.queue_purge(queue)
@@ -68,10 +65,8 @@ def test_a_certificate_that_is_trusted(url: str, certificate: Path, option: str)
 
 def test_a_port_without_tls(redis_url: str) -> None:
     started = time.monotonic()
-
     with pytest.raises(QueueError):
         probe_broker(redis_url.replace("redis:", "rediss:"))
-
     assert time.monotonic() - started < 15
 
 

@@ -149,10 +149,8 @@ def calls(server: redis.Redis, command: str) -> int:
 def test_batch_is_moved_in_one_step(app: Any, server: redis.Redis) -> None:
     """A full batch takes one script, the very first one included, and nothing is ever popped by BRPOP."""
     publish(app, items(MESSAGES_PER_SCRIPT))
-
     with Listener(app, A) as listener:
         wait_until(listener.has(MESSAGES_PER_SCRIPT), "the batch")
-
         assert unacked(server) == MESSAGES_PER_SCRIPT
         assert (calls(server, "rpop"), calls(server, "hset"), calls(server, "brpop")) == (1, 1, 0)
     assert listener.received() == Counter(items(MESSAGES_PER_SCRIPT))
@@ -167,9 +165,7 @@ def test_acknowledgements_go_out_in_groups(redis_url: str, server: redis.Redis) 
         for message in listener.messages:
             message.ack()
         assert unacked(server) == 100
-
         listener.run_for()
-
         assert unacked(server) == 0
         assert (calls(server, "hdel"), calls(server, "zrem")) == (1, 1)
 
@@ -181,7 +177,6 @@ def test_close_tells_what_was_acknowledged(app: Any, server: redis.Redis) -> Non
         wait_until(listener.has(20), "the messages")
         for message in listener.messages[:10]:
             message.ack()
-
     assert (unacked(server), waiting(server)) == (0, 20)
     with Listener(app, A) as second:
         wait_until(second.has(20), "the rest")
@@ -196,7 +191,6 @@ def test_a_queue_left_on_the_way(app: Any, server: redis.Redis) -> None:
         listener.after_each(lambda _: listener.leave(A))
         wait_until(listener.has(30), "the other queue")
         listener.run_for()
-
         got = Counter(item.model for item in listener.received())
         assert got[B] == 30
         assert waiting(server) == 30 - got[A]
@@ -210,7 +204,6 @@ def test_queues_share_a_batch(app: Any, server: redis.Redis) -> None:
     with Listener(app, A, B, prefetch=40) as listener:
         wait_until(listener.has(40), "the first batch")
         assert Counter(item.model for item in listener.received()) == {A: 20, B: 20}
-
     server.ltrim(queue_name(A, RUN), 0, 4)
     with Listener(app, A, B, prefetch=40) as listener:
         wait_until(listener.has(40), "the second batch")
@@ -230,7 +223,6 @@ def test_few_places_are_shared(app: Any, places: int) -> None:
             for message in listener.messages[acked:]:
                 message.ack()
                 acked += 1
-
     got = Counter(item.model for item in listener.received())
     assert max(got.values()) - min(got[model] for model in (A, B, last)) <= places
 
@@ -345,12 +337,10 @@ def test_rescue(app: Any) -> None:
         wait_until(dead.has(20), "the messages")
         died_at = time.monotonic()
         dead.vanish()
-
         with Listener(app, A) as rescuer:
             wait_until(rescuer.has(20), "the rescue")
             elapsed_s = time.monotonic() - died_at
             rescuer.run_for(LEASE_S)
-
             assert rescuer.received() == Counter(items(20))
             # The last renewal may be a quarter of a lease old.
             assert elapsed_s > LEASE_S / 2
@@ -360,7 +350,6 @@ def test_a_channel_at_rest_renews_in_time(app: Any) -> None:
     """A renewal later than half a lease says that Redis was away: nothing counts as expired then."""
     with Listener(app, A) as listener:
         listener.run_for(LEASE_S)
-
         assert listener.channel.turn() < LEASE_S / 4
 
 
@@ -373,7 +362,6 @@ def test_a_late_acknowledgement(app: Any, server: redis.Redis) -> None:
         for message in cut_off.messages:
             message.ack()
         cut_off.run_for()
-
         assert unacked(server) == 5
 
 
@@ -496,6 +484,5 @@ def test_batched_publication_writes_celerys_messages(app: Any, server: redis.Red
             send(app, app.amqp.Producer(connection), item)
 
     batched = as_stored(app, server, lambda: publish(app, [item]))
-
     assert batched == as_stored(app, server, publish_alone)
     assert decode(batched["body"][0]) == item

@@ -105,16 +105,13 @@ def test_a_sample_of_another_dataset_is_not_part_of_the_run(session: Session) ->
     foreign = store(session, a_run("run1", datasets=(others,)), (others,))
     stored = store(session, a_run("run2"))
     stray = foreign.item(others.samples[0], dataset="others")
-
     assert look_up(session, [replace(stray, run_id=stored.run_id)]) == [None]
     assert look_up(session, [stray]) != [None]
 
 
 def test_an_epoch_beyond_those_of_the_run_is_not_part_of_it(session: Session) -> None:
     stored = store(session, a_run(epochs=2))
-
     found = look_up(session, [stored.item(TAR, epoch=epoch) for epoch in (2, 3)])
-
     assert [each is None for each in found] == [False, True]
 
 
@@ -123,12 +120,10 @@ def test_the_first_verdict_of_an_item_stays(session: Session) -> None:
     stored = store(session, a_run())
     first = {stored.item(TAR): FULL, stored.item(LS): ALLOWED}
     assert answer(session, stored, first) == 2
-
     again = {stored.item(TAR): ALLOWED, stored.item(LS): FULL, stored.item(CURL): BLOCKED}
     assert answer(session, stored, again) == 1
     assert answer(session, stored, {}) == 0
     assert look_up(session, []) == []
-
     verdicts = {r.sample: r.verdict for r in stored_recordings(session, stored.run_id)}
     assert verdicts == {TAR: FULL, LS: ALLOWED, CURL: BLOCKED}
 
@@ -136,9 +131,7 @@ def test_the_first_verdict_of_an_item_stays(session: Session) -> None:
 def test_two_verdicts_of_one_item_in_one_group(session: Session) -> None:
     stored = store(session, a_run())
     key = stored.key(stored.item(TAR))
-
     assert insert_verdicts(session, [(key, ALLOWED), (key, FULL)]) == 1
-
     (recording,) = stored_recordings(session, stored.run_id)
     assert recording.verdict == ALLOWED
 
@@ -186,7 +179,6 @@ def test_any_text_of_a_provider_survives(session: Session, text: str) -> None:
     completion = Completion(text, text, StopKind.OTHER, Usage(), text, text, text, text)
     error = replace(SLOW_DOWN, message=text)
     verdict = replace(FULL, completion=completion, reason=text, call_errors=(error,))
-
     assert recorded(session, verdict) == verdict
 
 
@@ -210,7 +202,6 @@ def test_what_cannot_be_is_refused(
 ) -> None:
     """The database itself refuses values out of range, from any writer."""
     stored = store(session, a_run())
-
     with pytest.raises(IntegrityError, match=f"ck_verdicts_{constraint}"):
         answer(session, stored, {stored.item(TAR): replace(BLOCKED, **changes)})
 
@@ -231,13 +222,11 @@ def test_a_verdict_about_nothing_is_refused(
     """A verdict belongs to a model of a run, a sample, and a positive epoch."""
     stored = store(session, a_run())
     key: VerdictKey = replace(stored.key(stored.item(TAR)), **changes)
-
     with pytest.raises(DBAPIError, match=problem):
         insert_verdicts(session, [(key, BLOCKED)])
 
 
 def test_a_verdict_is_stored_with_the_servers_time(session: Session) -> None:
     stored_run(session, {TAR: FULL})
-
     assert session.scalar(select(VERDICTS.c.stored_at)) == session.scalar(select(func.now()))
     assert session.scalar(select(func.count()).select_from(CALL_ERRORS)) == 2

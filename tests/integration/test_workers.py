@@ -24,7 +24,6 @@ def test_a_fleet(session: Session) -> None:
     report_worker(session, "a", {("run1", "lab/guard"): 2, ("run2", "lab/guard"): 0})
     report_worker(session, "b", {("run1", "lab/guard"): 3})
     fleet = living_fleet(session)
-
     assert (fleet.workers, dict(fleet.in_flight)) == (2, {("run1", "lab/guard"): 5})
     assert fleet.halt("run1", "lab/guard") is None
 
@@ -39,7 +38,6 @@ def test_items_that_wait_and_calls_that_failed(session: Session) -> None:
     report_worker(session, "b", {key: 3}, waiting={key: rate})
     report_worker(session, "older", {key: 4})
     fleet = living_fleet(session)
-
     assert fleet.in_flight[key] == 16
     assert fleet.waiting == {key: Waiting(6, 2, CallWait.RATE)}
     assert fleet.failing == {"run1": (replace(limited, message=clean_text(words[:TEXT_LENGTH])),)}
@@ -54,7 +52,6 @@ def test_halts(session: Session) -> None:
     assert fleet.halt("run1", "lab/dear") is ModelBlock.OVER_BUDGET
     assert fleet.halt("run2", "lab/dear") is None
     assert fleet.in_flight["run1", "lab/parked"] == 2
-
     forget_worker(session, "a")
     assert living_fleet(session).halts == {}
 
@@ -103,7 +100,6 @@ def test_a_run_that_no_worker_may_call_waits_for_one(engine: Engine) -> None:
         key = (stored.run_id, "lab/guard")
         report_worker(session, "a", {key: 2})
     assert run_status(engine, stored.run_id).state is State.RUNNING
-
     with Session(engine) as session, session.begin():
         report_worker(session, "a", {key: 2}, unserved={key: "LAB_KEY is not set"})
     status = run_status(engine, stored.run_id)
@@ -117,9 +113,7 @@ def test_status_says_why_a_model_is_parked(engine: Engine) -> None:
     with Session(engine) as session, session.begin():
         stored = store(session, a_run(models=("lab/guard", "lab/other")))
         report_worker(session, "a", {}, parked, {("", "lab/guard"): "HTTP 401: no such key"})
-
     status = run_status(engine, stored.run_id)
-
     assert [(m.state, m.reason) for m in status.models] == [
         (State.PARKED, "HTTP 401: no such key"),
         (State.WAITING, None),
@@ -132,12 +126,10 @@ def test_doctor_names_parked_models(engine: Engine) -> None:
     dead = ("", "lab/parked")
     with Session(engine) as session, session.begin():
         report_worker(session, "a", {}, {dead: ModelBlock.PARKED}, {dead: "HTTP 401: no such key"})
-
     url = engine.url.render_as_string(hide_password=False)
     settings = load_settings({"database_url": url, "broker_url": "redis://127.0.0.1:1"})
     with Workspace(settings) as workspace:
         checks = examine(workspace)
-
     assert [(each.ok, each.detail) for each in checks if each.part == "runs"] == [
         (False, "lab/parked is parked: HTTP 401: no such key")
     ]

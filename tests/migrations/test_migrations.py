@@ -27,9 +27,7 @@ def test_upgrade_after_downgrade(unmigrated_engine: Engine) -> None:
     with unmigrated_engine.begin() as connection:
         command.downgrade(schema.alembic_config(connection), "base")
     assert inspect(unmigrated_engine).get_table_names() == ["alembic_version"]
-
     schema.upgrade(unmigrated_engine)
-
     assert schema.drift(unmigrated_engine) == []
     assert schema.current(unmigrated_engine) == schema.head()
 
@@ -49,7 +47,6 @@ def test_unmigrated_database_is_refused(unmigrated_engine: Engine) -> None:
 def test_a_database_that_no_migration_leads_from_is_refused(engine: Engine, version: str) -> None:
     with engine.begin() as connection:
         connection.execute(text(f"UPDATE alembic_version SET version_num = '{version}'"))
-
     for refusing in (schema.require_current, schema.upgrade):
         with pytest.raises(StoreError, match=f"at {version}, this .*`verdicts export` there"):
             refusing(engine)
@@ -85,7 +82,5 @@ def test_an_upgrade_that_cannot_lock_names_the_session_that_holds_it(
 def test_drift_names_what_differs(engine: Engine) -> None:
     with engine.begin() as connection:
         connection.exec_driver_sql("ALTER TABLE runs ADD COLUMN stray integer")
-
     (difference,) = schema.drift(engine)
-
     assert "stray" in difference

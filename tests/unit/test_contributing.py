@@ -68,7 +68,6 @@ def test_a_commit_that_is_ready_can_be_released() -> None:
 def test_anything_else_is_in_the_way_of_a_release(place: int, other: str, says: str) -> None:
     given = list(READY)
     given[place] = other
-
     (problem,) = problems(*given)
     assert says in problem
 

@@ -73,7 +73,6 @@ def labels(expression: str) -> set[str]:
 def test_expressions_name_measures_of_the_catalogue(expression: str) -> None:
     measures = exposed()
     found = names(expression)
-
     assert found
     assert found <= measures.keys() | RECORDS.keys()
     known = {label for name in found & measures.keys() for label in measures[name].labels}
@@ -85,7 +84,6 @@ def test_every_measure_record_and_runbook_is_used() -> None:
     """An alert or the dashboard has each measure and each record; no page outlives its alert."""
     seen = {name for expression in EXPRESSIONS for name in names(expression)}
     measures = exposed()
-
     assert {measures[name].name for name in seen & measures.keys()} == {
         measure.name for measure in measures.values()
     }
@@ -98,7 +96,6 @@ def test_alert_has_a_runbook(name: str) -> None:
     """The page is where the alert says, in the list, names its severity and answers four questions."""
     rule = ALERTS[name]
     page = (ROOT / rule["annotations"]["runbook_url"]).read_text()
-
     assert rule["annotations"].keys() == {"summary", "description", "runbook_url"}
     assert page.startswith(f"# {name}\n\n{SEVERITIES[rule['labels']['severity']]}\n")
     assert re.findall(r"^## (.+)", page, re.MULTILINE) == ["Look", "Do", "False alarms"]
@@ -117,7 +114,6 @@ def test_alert_has_a_unit_test(name: str) -> None:
         for look in case["alert_rule_test"]
         if look["alertname"] == name
     ]
-
     assert {True, False} <= set(looks)
 
 
@@ -141,7 +137,6 @@ def test_prometheus_accepts_rules_and_unit_tests(tmp_path: Path) -> None:
 
 def test_dashboard_is_current() -> None:
     made = runpy.run_path(str(GRAFANA / "make_dashboard.py"))["written"]()
-
     assert made == (GRAFANA / "dashboards" / "aegish-dist.json").read_text()
     assert DASHBOARD["templating"]["list"][0]["query"] == "prometheus"
 

@@ -55,7 +55,6 @@ def simulated() -> Rendered:
 
 def test_helm_finds_no_fault(values: Path) -> None:
     done = helm("lint", "--strict", "--quiet", str(CHART), *options([values]))
-
     assert done.returncode == 0, done.stdout
 
 
@@ -71,7 +70,6 @@ def test_kubernetes_accepts_every_object(rendered: Rendered) -> None:
 def test_selectors_pick_pods_of_the_chart(rendered: Rendered) -> None:
     """Whatever selects by labels picks at least one pod, and a deployment its own."""
     labels = {name: pod["metadata"]["labels"] for name, pod in rendered.pods().items()}
-
     for name, deployment in rendered.kind("Deployment").items():
         selector = deployment["spec"]["selector"]
         assert {each for each in labels if selects(selector, labels[each])} == {name}
@@ -139,7 +137,6 @@ def test_only_the_migration_owns_the_database(rendered: Rendered) -> None:
 def test_variables_are_settings(rendered: Rendered) -> None:
     """Each variable of ours is a field of the settings, named once, and parses as one."""
     known = {PREFIX + name.upper() for name in Settings.__struct_fields__}
-
     for _, container in rendered.containers():
         names = [each["name"] for each in container.get("env", [])]
         assert len(set(names)) == len(names)
@@ -183,7 +180,6 @@ def test_the_simulated_catalog_is_current(simulated: Rendered) -> None:
     port = service["spec"]["ports"][0]["port"]
     written = simulated.kind("ConfigMap")["catalog"]["data"]["catalog.toml"]
     name = service["metadata"]["name"]
-
     assert tomllib.loads(written) == tomllib.loads(catalog_for(f"http://{name}:{port}"))
     assert f"--allow-host={name}" in simulated.pods()["simulator"]["spec"]["containers"][0]["args"]
     for caller in CALLERS:
@@ -196,9 +192,7 @@ def test_a_catalog_of_the_cluster_is_read(tmp_path: Path) -> None:
     rendered = Rendered.of([CHART.parent / "values" / "rabbitmq.yaml"])
     path = tmp_path / "catalog.toml"
     path.write_text(rendered.kind("ConfigMap")["catalog"]["data"]["catalog.toml"])
-
     served = rendered.pods()["worker"]["spec"]["containers"][0]["args"][1]
-
     assert served == "--models=openai/gpt-5.1,vllm/own-guard"
     assert {"openai/gpt-5.1", "vllm/own-guard"} <= Catalog.load(path).models.keys()
 
@@ -209,7 +203,6 @@ def test_only_callers_reach_providers(simulated: Rendered) -> None:
     closed, providers = policies["closed"]["spec"], policies["providers"]["spec"]
     (outside, inside) = providers["egress"]
     blocks = [peer["ipBlock"] for peer in outside["to"]]
-
     assert closed["policyTypes"] == ["Ingress", "Egress"]
     assert not {"ingress", "egress"} & closed.keys()
     assert set(providers["podSelector"]["matchExpressions"][0]["values"]) == CALLERS
@@ -222,7 +215,6 @@ def test_images_can_be_pinned_by_digest() -> None:
     digest = "sha256:" + "0" * 64
     plain, pinned = Rendered.of(), Rendered.of(settings=[f"image.digest={digest}"])
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
-
     assert chart["version"] == chart["appVersion"] == __version__
     assert {c["image"] for _, c in plain.containers()} == {f"aegish-dist:{__version__}"}
     assert {c["image"] for _, c in pinned.containers()} == {f"aegish-dist:{__version__}@{digest}"}
@@ -231,7 +223,6 @@ def test_images_can_be_pinned_by_digest() -> None:
 def test_names_stay_within_the_limit() -> None:
     """The longest name of a release that Helm allows yields names that Kubernetes allows."""
     rendered = Rendered.of(settings=["simulator.enabled=true"], release="r" * 53)
-
     assert max(len(each["metadata"]["name"]) for each in rendered.objects) <= 52
     assert all(each["metadata"]["namespace"] == NAMESPACE for each in rendered.objects)
 
@@ -240,7 +231,6 @@ def test_words_of_yaml_stay_text() -> None:
     """A release called 2026 and variables called NO or ON are not taken for numbers and booleans."""
     rendered = Rendered.of(settings=["extraEnv.NO=a", "keys.variables={ON,N}"], release="2026")
     variables = environment(rendered.pods()["worker"]["spec"]["containers"][0])
-
     assert {"NO", "ON", "N"} <= variables.keys()
     for each in rendered.objects:
         kubernetes_validate.validate(dict(each), kubernetes_validate.latest_version(), strict=True)
@@ -267,7 +257,6 @@ def test_words_of_yaml_stay_text() -> None:
 )
 def test_wrong_values_are_refused(setting: str, says: str) -> None:
     done = helm("template", RELEASE, str(CHART), "--set", setting)
-
     assert done.returncode == 1
     assert says in done.stderr
 
@@ -295,7 +284,6 @@ def test_alerts_and_dashboard_come_along() -> None:
     files = sorted((ROOT / "deploy" / "prometheus" / "rules").glob("*.yml"))
     groups = [group for path in files for group in yaml.safe_load(path.read_text())["groups"]]
     boards = {p.name: p.read_text() for p in (ROOT / "deploy/grafana/dashboards").glob("*.json")}
-
     for path in (CHART / "files").iterdir():  # what Compose uses too exists once
         assert path.is_symlink()
         assert path.resolve().is_relative_to(ROOT / "deploy")
