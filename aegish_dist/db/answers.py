@@ -31,11 +31,10 @@ from aegish_dist.core.verdict_query import (
 )
 from aegish_dist.core.verdict_record import STORED
 from aegish_dist.db.counting import PerModel, prepare_counting
-from aegish_dist.db.engine import counting_statement, statement
+from aegish_dist.db.engine import execute, statement
 from aegish_dist.db.overlays import ChangedSample, OverlayInRun
 from aegish_dist.db.tables import error_class_of, finding_of, outcome_of
 from aegish_dist.db.verdict_reader import (
-    ATTEMPTS,
     CODES,
     SampleRange,
     SqlScoring,
@@ -43,12 +42,6 @@ from aegish_dist.db.verdict_reader import (
     sample_ranges,
 )
 from aegish_dist.statistics.paired_difference import PairedAnswers, SampleKind
-
-_READ_SAMPLES = statement("read_samples")
-_READ_ANSWERS = counting_statement("read_answers")
-_READ_ANSWERS_OF_ONE_EPOCH = counting_statement("read_answers_of_one_epoch")
-_SAMPLES_OF_RUN = statement("samples_of_run")
-_READ_PARSER_VERSIONS = counting_statement("read_parser_versions")
 
 
 def read_answers(
@@ -86,7 +79,7 @@ def read_answers(
 
 def _read(session: Session, models: PerModel, model: str) -> Row[Any]:
     once = models.run.epochs == 1
-    return models.newest(session, _READ_ANSWERS_OF_ONE_EPOCH if once else _READ_ANSWERS, model)[0]
+    return models.newest(session, "read_answers_of_one_epoch" if once else "read_answers", model)[0]
 
 
 def parser_versions(
@@ -96,7 +89,7 @@ def parser_versions(
     models = PerModel.of(session, run)
     return {
         side: {
-            row.parser_version for row in models.newest(session, _READ_PARSER_VERSIONS, side.model)
+            row.parser_version for row in models.newest(session, "read_parser_versions", side.model)
         }
         for side in sides
     }
@@ -143,7 +136,7 @@ class _Samples:
         """Add the samples of a run under their corrected labels."""
         changes = {str(each.key): each.change for each in changed}
         places: dict[str, int] = {}
-        for row in session.execute(_READ_SAMPLES, {"run": run_id}):
+        for row in execute(session, "read_samples", run=run_id):
             kind = SampleKind(TrueLabel(row.target), row.category, row.cluster)
             keys = row.keys.split()
             if self._alone and not changes:
@@ -205,7 +198,7 @@ def judged_samples(
         for key, codes in zip(row.keys.split(), row.codes.split(), strict=True):
             found[int(key)][spec.id] = _findings(codes)
     changes = {each.key: each.change for each in (overlay.samples if overlay else ())}
-    rows = session.execute(_SAMPLES_OF_RUN, {"run": run.run_id})
+    rows = execute(session, "samples_of_run", run=run.run_id)
     return [
         sample
         for row in rows
@@ -234,7 +227,6 @@ def _sample(
 PART_VERDICTS = 4_000
 TEXT_CHARS = 20_000
 
-_LABELS = statement("label_samples")
 _CORRECT = {1: 1, -1: 0, 0: UNKNOWN}
 _COLUMNS = {each.name: each.column for each in STORED}
 
@@ -292,14 +284,13 @@ class _GridReader:
         self._session, self._texts = session, texts
         self._places = {of_run.keys[model]: place for place, model in enumerate(models)}
         columns = f"{_NUMBERS}, {_LENGTH}, {_CUT}" if texts else _NUMBERS
-        counts = "newest" if of_run.retried else "every"
-        self._sql = statement("read_columns", {"columns": columns}, counts=counts)
+        self._sql = statement("read_columns", columns=columns, counts=of_run.counts)
         self._changes = {name: list(values) for name, values in judged.changes.items()}
         self._judged = {code: _places_of(code, judged.rule) for code in CODES}
         self._marks = judged.marks
 
     def read(self, part: SampleRange) -> GridPart:
-        rows = self._session.execute(_LABELS, self._changes | part.bounds()).all()
+        rows = execute(self._session, "label_samples", **self._changes, **part.bounds()).all()
         commands = [
             GridCommand(
                 row.sample_id, part.dataset, row.command, TrueLabel(row.target), row.category,
@@ -354,7 +345,7 @@ class _GridReader:
     def _attempts(
         self, values: Mapping[str, object], verdicts: Mapping[tuple[int, ...], int]
     ) -> Iterator[GridAttempt]:
-        for row in self._session.execute(ATTEMPTS, {**values, "chars": TEXT_CHARS}):
+        for row in execute(self._session, "read_attempts", **values, chars=TEXT_CHARS):
             verdict = verdicts.get((row.run_model_id, row.sample_key, row.epoch, row.generation))
             if verdict is not None:
                 yield GridAttempt(

@@ -20,7 +20,7 @@ from psycopg import sql
 from sqlalchemy import UniqueConstraint, delete, exc, func, select, text
 from sqlalchemy.orm import Session
 
-from aegish_dist.db.engine import driver_connection, fragment, statement
+from aegish_dist.db.engine import driver_connection, execute, fragment
 from aegish_dist.db.runs import one_at_a_time, require_free_name, run_row
 from aegish_dist.db.tables import (
     AGGREGATIONS,
@@ -34,12 +34,6 @@ from aegish_dist.db.tables import (
     VERDICTS,
 )
 from aegish_dist.errors import ConfigError, StoreError
-
-_LAST_OF_BATCH = statement("last_of_batch")
-_SIZE = statement("size_of_completions")
-_LOCK = statement("lock_run")
-_PRUNE = statement("prune_completions")
-_COUNT_PRUNED = statement("count_pruned")
 
 
 class RunSize(Struct, frozen=True):
@@ -66,9 +60,8 @@ def model_keys(session: Session, run_id: str) -> Sequence[int]:
 
 def last_of_batch(session: Session, run_model_id: int, after: int, limit: int) -> int | None:
     """Return the key of the last sample among the next verdicts of a model; None: no more."""
-    values = {"model": run_model_id, "after": after, "limit": limit}
-    through: int | None = session.scalar(_LAST_OF_BATCH, values)
-    return through
+    found = execute(session, "last_of_batch", model=run_model_id, after=after, limit=limit)
+    return found.scalar()
 
 
 def delete_verdicts(session: Session, run_model_id: int, after: int, through: int) -> int:
@@ -140,7 +133,7 @@ class CompletionsSize(Struct, frozen=True):
 
 def size_of_completions(session: Session, run_id: str) -> CompletionsSize:
     """Return how many completions of a run there are to delete, and their size; reads them all."""
-    return CompletionsSize(**session.execute(_SIZE, {"run": run_id}).mappings().one())
+    return CompletionsSize(**execute(session, "size_of_completions", run=run_id).mappings().one())
 
 
 def prune_verdicts(
@@ -152,11 +145,11 @@ def prune_verdicts(
         after: Key of a sample; only verdicts about the samples behind it lose theirs.
         through: Key of the last sample whose verdicts lose theirs.
     """
-    session.execute(_LOCK, {"run": run_id})
-    values = {"model": run_model_id, "after": after, "through": through, "before": before}
-    pruned = session.connection().execute(_PRUNE, values).rowcount
+    execute(session, "lock_run", run=run_id)
+    bounds = {"after": after, "through": through, "before": before}
+    pruned = execute(session, "prune_completions", model=run_model_id, **bounds).rowcount
     if pruned:
-        session.execute(_COUNT_PRUNED, {"run": run_id, "completions": pruned})
+        execute(session, "count_pruned", run=run_id, completions=pruned)
     return pruned
 
 
@@ -199,13 +192,6 @@ _REFERENCES = {"sample_key": "samples"} | {
 }
 _LISTS = {"datasets": "datasets", "snapshot_ids": "snapshots"}
 
-_COLUMNS = statement("stored_columns")
-_OPEN_BATCHES = statement("open_batches")
-_SETTINGS = statement("settings_for_archives")
-_CREATE = statement("create_new_keys")
-_SAME = statement("same_keys")
-_PUT_BACK = statement("completions_to_restore")
-_COUNT_RESTORED = statement("count_restored")
 _UNFIT = (
     *(exc.DataError, exc.IntegrityError, exc.ProgrammingError),
     # Errors of COPY are psycopg's own: SQLAlchemy does not wrap them.
@@ -214,16 +200,16 @@ _UNFIT = (
 
 
 def prepare(session: Session) -> None:
-    session.execute(_SETTINGS)
+    execute(session, "settings_for_archives")
 
 
 def columns_of(session: Session, table: str) -> dict[str, str]:
-    return {row.name: row.type for row in session.execute(_COLUMNS, {"table": table})}
+    return {row.name: row.type for row in execute(session, "stored_columns", table=table)}
 
 
 def require_settled(session: Session, run_id: str) -> None:
     """Refuse a run of which a provider still works on batches."""
-    batches = session.scalar(_OPEN_BATCHES, {"run": run_id})
+    batches = execute(session, "open_batches", run=run_id).scalar()
     if batches:
         raise StoreError(f"run {run_id} has {batches} open batches: archive it when they ended")
 
@@ -328,7 +314,7 @@ def require_own_name(session: Session, run_id: str) -> None:
 
 def open_keys(session: Session) -> None:
     """Make the table that holds old and new keys in this transaction."""
-    session.execute(_CREATE)
+    execute(session, "create_new_keys")
 
 
 def add_rows(session: Session, table: str, columns: Sequence[str]) -> None:
@@ -401,13 +387,13 @@ def put_completions_back(session: Session, run_id: str) -> int:
     Raises:
         StoreError: Rows of the run have other keys than in the archive, or it lacks none of these.
     """
-    if not session.scalar(_SAME):
+    if not execute(session, "same_keys").scalar():
         raise StoreError(
             f"run {run_id} of this store has other samples or models than the archive: delete it"
             " first to restore it whole"
         )
-    restored = session.connection().execute(_PUT_BACK).rowcount
+    restored = execute(session, "completions_to_restore").rowcount
     if not restored:
         raise StoreError(f"the archive has no completion that run {run_id} of this store lacks")
-    session.execute(_COUNT_RESTORED, {"run": run_id, "completions": restored})
+    execute(session, "count_restored", run=run_id, completions=restored)
     return restored

@@ -19,21 +19,11 @@ from aegish_dist.core.model import Destination
 from aegish_dist.core.run import BatchState, RunPause
 from aegish_dist.core.text import clean_text
 from aegish_dist.core.verdict import Usage
-from aegish_dist.db.engine import statement
+from aegish_dist.db.engine import execute, statement
 from aegish_dist.db.tables import BATCHES, RUN_MODELS, RUNS, AdvisoryLock
 from aegish_dist.errors import BatchTakenError
 
 STREAM_ROWS = 5000
-
-_BATCHABLE = statement("batchable_items")
-_PUT = statement("put_items_in_batch")
-_REQUESTS = statement("requests_of_batch")
-_FORGET_ANSWERED = statement("forget_answered_items")
-_NAME_PROBLEMS = statement("name_problems_of_items")
-_ASK_LIVE = statement("ask_items_live")
-_LIVE = statement("live_items_of_batch")
-_FREE = statement("free_items_of_batch")
-_FAILED = statement("failed_batches_in_a_row")
 
 
 def plans_alone(session: Session, run_model_id: int) -> bool:
@@ -69,7 +59,7 @@ def failed_in_a_row(session: Session, run_model_id: int) -> tuple[int, float]:
     Returns:
         Beside it the seconds since the last of them ended; 0 when there is none.
     """
-    row = session.execute(_FAILED, {"model": run_model_id}).one()
+    row = execute(session, "failed_batches_in_a_row", model=run_model_id).one()
     return row.failed, float(row.ended_s or 0)
 
 
@@ -79,7 +69,7 @@ def batchable_items(
     """Stream the items of a model that lack a verdict, are in no open batch and not asked live."""
     streamed = {"yield_per": STREAM_ROWS}
     values = {"run": run_id, "model": run_model_id}
-    with session.execute(_BATCHABLE, values, execution_options=streamed) as rows:
+    with session.execute(statement("batchable_items"), values, execution_options=streamed) as rows:
         yield from map(_request, rows)
 
 
@@ -103,7 +93,7 @@ def save_batch(
         expected_usd=expected_usd,
     )
     batch_id: int = session.execute(planned.returning(BATCHES.c.id)).scalar_one()
-    session.execute(_PUT, {"batch": batch_id, **_columns(items)})
+    execute(session, "put_items_in_batch", batch=batch_id, **_columns(items))
     return batch_id
 
 
@@ -116,7 +106,7 @@ def _columns(items: Collection[BatchItem]) -> dict[str, list[int]]:
 
 
 def requests_of(session: Session, batch_id: int) -> list[BatchRequest]:
-    return list(map(_request, session.execute(_REQUESTS, {"batch": batch_id})))
+    return list(map(_request, execute(session, "requests_of_batch", batch=batch_id)))
 
 
 def _request(row: Row[Any]) -> BatchRequest:
@@ -128,16 +118,16 @@ def settle_items(session: Session, batch_id: int, problems: Mapping[BatchItem, s
 
     The others stay in it until `free_items`. Doing it again changes nothing.
     """
-    session.execute(_FORGET_ANSWERED, {"batch": batch_id})
+    execute(session, "forget_answered_items", batch=batch_id)
     if problems:
         words = [clean_text(problem) for problem in problems.values()]
-        values = {"batch": batch_id, "problems": words, **_columns(problems.keys())}
-        session.execute(_NAME_PROBLEMS, values)
-    session.execute(_ASK_LIVE, {"batch": batch_id, "tries": MAX_TRIES})
+        columns = _columns(problems.keys())
+        execute(session, "name_problems_of_items", batch=batch_id, problems=words, **columns)
+    execute(session, "ask_items_live", batch=batch_id, tries=MAX_TRIES)
 
 
 def live_items_of(session: Session, batch_id: int) -> list[BatchItem]:
-    rows = session.execute(_LIVE, {"batch": batch_id})
+    rows = execute(session, "live_items_of_batch", batch=batch_id)
     return [BatchItem(row.sample_key, row.epoch, row.generation) for row in rows]
 
 
@@ -147,21 +137,17 @@ def free_items(session: Session, batch_id: int, *, refunded: int = 0) -> None:
     Args:
         refunded: Tries that do not count, as the provider has looked at none of them.
     """
-    session.execute(_FREE, {"batch": batch_id, "refunded": refunded})
+    execute(session, "free_items_of_batch", batch=batch_id, refunded=refunded)
 
 
 MOST_ANSWERS = 1000
 """Answers whose tokens are averaged at most."""
 FEWEST_ANSWERS = 4
 
-_ADD_UP = statement("add_up_batches")
-_USAGE = statement("usage_of_answers")
-_LOCK_RUN = statement("lock_run")
-
 
 def batch_totals(session: Session, run_id: str) -> dict[str, BatchTotals]:
     """Return the batches of each model of a run that is asked in batches, now or later."""
-    return {row.model: _totals(row) for row in session.execute(_ADD_UP, {"run": run_id})}
+    return {row.model: _totals(row) for row in execute(session, "add_up_batches", run=run_id)}
 
 
 def _totals(row: Row[Any]) -> BatchTotals:
@@ -189,7 +175,7 @@ def usage_of_answers(session: Session, run_id: str, model: str) -> Usage | None:
     key = session.scalar(
         select(RUN_MODELS.c.id).where(RUN_MODELS.c.run_id == run_id, RUN_MODELS.c.model == model)
     )
-    row = session.execute(_USAGE, {"model": key, "limit": MOST_ANSWERS}).one()
+    row = execute(session, "usage_of_answers", model=key, limit=MOST_ANSWERS).one()
     if row.answers < FEWEST_ANSWERS:
         return None
     return Usage(math.ceil(row.input_tokens), math.ceil(row.output_tokens))
@@ -197,7 +183,7 @@ def usage_of_answers(session: Session, run_id: str, model: str) -> Usage | None:
 
 def lock_run(session: Session, run_id: str) -> None:
     """Have other transactions that plan batches of a run wait until this one ends."""
-    session.execute(_LOCK_RUN, {"run": run_id})
+    execute(session, "lock_run", run=run_id)
 
 
 PROBLEM_LENGTH = 300
@@ -208,14 +194,6 @@ SUCCEEDED = "succeeded"
 """Key in the counts of a batch of the number of its answered requests."""
 GONE = "gone"
 """Key in the counts of a batch that its provider does not know any more: it has no results."""
-
-_TO_PLAN = statement("models_to_plan")
-_OF_DUE = statement("models_of_due_batches")
-_TAKE_DUE = statement("take_due_batches")
-_RENEW = statement("renew_batch_lease")
-_HURRY = statement("hurry_batches")
-_IS_OPEN = statement("is_batch_open")
-_IS_TO_BE_PLANNED = statement("is_batch_to_be_planned")
 
 
 class BatchingModel(Struct, frozen=True):
@@ -263,11 +241,11 @@ class TakenBatch(Struct, frozen=True):
 
 def models_to_plan(session: Session) -> list[BatchingModel]:
     """Return the models of runs whose missing items are asked in batches now."""
-    return list(map(_batching_model, session.execute(_TO_PLAN)))
+    return list(map(_batching_model, execute(session, "models_to_plan")))
 
 
 def models_of_due_batches(session: Session) -> list[BatchingModel]:
-    return list(map(_batching_model, session.execute(_OF_DUE)))
+    return list(map(_batching_model, execute(session, "models_of_due_batches")))
 
 
 def _batching_model(row: Row[Any]) -> BatchingModel:
@@ -286,8 +264,11 @@ def take_due(
         run_models: The models of runs that the worker may call, by their keys.
         limit: How many at most.
     """
-    values = {"models": list(run_models), "worker": worker, "lease_s": lease_s, "limit": limit}
-    return sorted(map(_taken, session.execute(_TAKE_DUE, values)), key=lambda batch: batch.id)
+    models = list(run_models)
+    due = execute(
+        session, "take_due_batches", models=models, worker=worker, lease_s=lease_s, limit=limit
+    )
+    return sorted(map(_taken, due), key=lambda batch: batch.id)
 
 
 def _taken(row: Row[Any]) -> TakenBatch:
@@ -316,8 +297,8 @@ def _taken(row: Row[Any]) -> TakenBatch:
 
 def renew_lease(session: Session, batch_id: int, worker: str, lease_s: float) -> bool:
     """Prolong the lease of a worker on a batch; return False when it has it no more."""
-    values = {"id": batch_id, "worker": worker, "lease_s": lease_s}
-    return bool(session.connection().execute(_RENEW, values).rowcount)
+    renewed = execute(session, "renew_batch_lease", id=batch_id, worker=worker, lease_s=lease_s)
+    return bool(renewed.rowcount)
 
 
 def write(session: Session, batch: TakenBatch, worker: str, /, **values: object) -> None:
@@ -348,7 +329,7 @@ def problem_text(problem: str | None) -> str | None:
 
 def hurry(session: Session, run_id: str) -> None:
     """Have the open batches of a run looked at now: it was held, or goes on."""
-    session.execute(_HURRY, {"run": run_id})
+    execute(session, "hurry_batches", run=run_id)
 
 
 def known_names(session: Session, names: Sequence[str]) -> dict[str, bool]:
@@ -378,5 +359,7 @@ def batches_at_providers(session: Session, run_id: str) -> int:
 
 def batch_work_left(session: Session, run_id: str) -> bool:
     """Return whether batches of a run are open, or can still be made of what it lacks."""
-    values = {"run": run_id}
-    return bool(session.scalar(_IS_OPEN, values) or session.scalar(_IS_TO_BE_PLANNED, values))
+    return any(
+        execute(session, name, run=run_id).scalar()
+        for name in ("is_batch_open", "is_batch_to_be_planned")
+    )

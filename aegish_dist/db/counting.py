@@ -42,18 +42,16 @@ from aegish_dist.core.tally import (
     in_order,
     relabelled,
 )
-from aegish_dist.db.engine import CountingStatement, counting_statement, statement
+from aegish_dist.db.engine import execute, fragment, statement
 from aegish_dist.db.overlays import ChangedSample, OverlayInRun
 from aegish_dist.db.tables import RUN_MODELS, SNAPSHOT_METRICS, SNAPSHOTS, finding_of
 
 _NUMBERS = [each.name for each in SNAPSHOT_METRICS.c if not each.primary_key]
-_ANY_RETRY = statement("any_retry")
-_SETTINGS = statement("settings_for_counting")
 
 
 def prepare_counting(session: Session) -> None:
     """Plan the statements of this transaction for counting millions of verdicts."""
-    session.execute(_SETTINGS)
+    execute(session, "settings_for_counting")
 
 
 class PerModel(Struct, frozen=True):
@@ -67,30 +65,33 @@ class PerModel(Struct, frozen=True):
         rows = session.execute(
             select(RUN_MODELS.c.model, RUN_MODELS.c.id).where(RUN_MODELS.c.run_id == run.run_id)
         )
-        retried = session.scalar(_ANY_RETRY, {"run": run.run_id})
+        retried = execute(session, "any_retry", run=run.run_id).scalar()
         return cls(run, {row.model: row.id for row in rows}, bool(retried))
 
+    @property
+    def counts(self) -> str:
+        """The fragment that chooses the verdicts that count: of each item the newest."""
+        return fragment("newest" if self.retried else "every")
+
     def newest(
-        self, session: Session, statement: CountingStatement, model: str, **values: object
+        self, session: Session, name: str, model: str, **values: object
     ) -> Sequence[Row[Any]]:
-        """Ask about the verdicts that count: of each item the one of the newest generation."""
-        chosen = statement["newest" if self.retried else "every"]
-        return session.execute(chosen, {"model": self.keys[model], **values}).all()
+        """Ask a statement about the verdicts that count."""
+        values["model"] = self.keys[model]
+        return session.execute(statement(name, counts=self.counts), values).all()
 
     def superseded(
-        self, session: Session, statement: CountingStatement, model: str, **values: object
+        self, session: Session, name: str, model: str, **values: object
     ) -> Sequence[Row[Any]]:
-        """Ask the same about all other verdicts.
+        """Ask it about all other verdicts.
 
         Returns:
             No row when no item was retried.
         """
         if not self.retried:
             return ()
-        return session.execute(statement["superseded"], {"model": self.keys[model], **values}).all()
-
-
-_HASH_VERDICTS = counting_statement("hash_verdicts")
+        values["model"] = self.keys[model]
+        return session.execute(statement(name, counts=fragment("superseded")), values).all()
 
 
 def _identity_of(groups: Iterable[Mapping[str, Any]]) -> VerdictSet:
@@ -126,7 +127,7 @@ def _unchanged_models(
     """Return the models whose verdicts that count are still those that were known."""
     unchanged = set()
     for model in models.keys & known.keys():
-        (row,) = models.newest(session, _HASH_VERDICTS, model)
+        (row,) = models.newest(session, "hash_verdicts", model)
         if _local_hash(row) == known[model].local_hash:
             unchanged.add(model)
     return unchanged
@@ -153,9 +154,6 @@ PARTS = ("service", "queue", "limiter", "backoff", "total")
 FRACTIONS = (0.5, 0.9, 0.99, 1.0)
 """The quantiles of `Latency`, and its greatest time."""
 
-_ADD_UP_TOTALS = counting_statement("add_up_totals")
-_ADD_UP_SPENT = counting_statement("add_up_spent")
-
 
 def _latency(row: Row[Any]) -> dict[str, Latency]:
     latency = {}
@@ -175,10 +173,6 @@ def _sum(rows: Sequence[Row[Any]], column: str) -> Any:
 
 TARGETS = {True: TrueLabel.MALICIOUS, False: TrueLabel.HARMLESS}
 
-_COUNT_VERDICTS = counting_statement("count_verdicts")
-_COUNT_ITEMS_OF_MANY_EPOCHS = counting_statement("count_items_of_many_epochs")
-
-_VERDICTS_OF_SAMPLES = counting_statement("verdicts_of_samples")
 
 _SUMS = ("verdicts", "sum_c", "sum_c2", "sum_c4", "sum_d2", "sum_d4")
 """Fields of a `ConfidenceCell` that are sums over verdicts."""
@@ -244,13 +238,13 @@ def count_models(
 
 def _count(models: PerModel, spec: ModelSpec, session: Session) -> tuple[ModelTally, VerdictSet]:
     """Count the verdicts of a model that count; add up tokens and costs of all, and times."""
-    (row,) = models.newest(session, _COUNT_VERDICTS, spec.id, bins=CONFIDENCE_BINS)
+    (row,) = models.newest(session, "count_verdicts", spec.id, bins=CONFIDENCE_BINS)
     items = _items_of_one_epoch(row.cells)
     if models.run.epochs > 1:
-        items = _items_of_many_epochs(models.newest(session, _COUNT_ITEMS_OF_MANY_EPOCHS, spec.id))
-    (totals,) = models.newest(session, _ADD_UP_TOTALS, spec.id, fractions=list(FRACTIONS))
+        items = _items_of_many_epochs(models.newest(session, "count_items_of_many_epochs", spec.id))
+    (totals,) = models.newest(session, "add_up_totals", spec.id, fractions=list(FRACTIONS))
     # A retry costs as much as a first try, and the first try was not free.
-    replaced = models.superseded(session, _ADD_UP_SPENT, spec.id)
+    replaced = models.superseded(session, "add_up_spent", spec.id)
     spent = [totals, *replaced]
     tokens = {kind: _sum(spent, f"{kind}_tokens") for kind in TOKEN_KINDS}
     planned = OverlayInRun().planned(models.run, spec.id)
@@ -317,7 +311,7 @@ def _move(
         return [[] for _ in overlays]
     rows: defaultdict[int, list[Row[Any]]] = defaultdict(list)
     for row in models.newest(
-        session, _VERDICTS_OF_SAMPLES, model, bins=CONFIDENCE_BINS, keys=sorted(keys)
+        session, "verdicts_of_samples", model, bins=CONFIDENCE_BINS, keys=sorted(keys)
     ):
         rows[row.sample_key].append(row)
     return [

@@ -12,16 +12,16 @@ is bound when the statement is executed.
 import re
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import cache
 from importlib.resources import files
 from time import monotonic
-from types import MappingProxyType
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 import psycopg
 from psycopg import errors
 from psycopg.abc import PQGen
 from psycopg.conninfo import make_conninfo
-from sqlalchemy import URL, Engine, TextClause, create_engine, event, text
+from sqlalchemy import URL, CursorResult, Engine, TextClause, create_engine, event, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.engine.interfaces import IsolationLevel
 from sqlalchemy.exc import ArgumentError, DBAPIError
@@ -322,20 +322,22 @@ def _parts() -> Iterator[tuple[str, _Part]]:
 _PARTS = dict(_parts())
 
 
-def statement(
-    name: str, sql: Mapping[str, str] = MappingProxyType({}), /, **fragments: str
-) -> TextClause:
+def execute(session: Session, name: str, /, **values: object) -> CursorResult[*tuple[Any, ...]]:
+    """Execute the statement of a name with the values that it binds."""
+    return session.connection().execute(statement(name), values)
+
+
+@cache
+def statement(name: str, /, **sql: str) -> TextClause:
     """Return the statement of a name.
 
     Args:
-        sql: By the name that the statement uses, the SQL to put there: a list of columns.
-        fragments: By the name that the statement uses, the fragment to put there.
+        sql: By the name that the statement uses, the SQL to put there: a fragment, some columns.
 
     Raises:
         KeyError: No file has the statement, or a fragment that it uses.
     """
-    given = {use: fragment(of) for use, of in fragments.items()} | {**sql}
-    return text(_expanded(_PARTS[name].sql, given))
+    return text(_expanded(_PARTS[name].sql, sql))
 
 
 def fragment(name: str, argument: str = "") -> str:
@@ -356,12 +358,3 @@ def _expanded(sql: str, given: Mapping[str, str]) -> str:
         return given[name] if name in given else fragment(name, argument)
 
     return _USE.sub(expand, sql)
-
-
-CountingStatement = Mapping[str, TextClause]
-"""A statement about the verdicts of one model, by which of them it counts."""
-
-
-def counting_statement(name: str) -> CountingStatement:
-    """Return the statement of a name that uses `{counts}`; see `statement`."""
-    return {counts: statement(name, counts=counts) for counts in ("every", "newest", "superseded")}

@@ -19,12 +19,9 @@ from aegish_dist.core.run import Run
 from aegish_dist.core.secrets import mask_key_shapes
 from aegish_dist.core.status import FailedCalls
 from aegish_dist.db.counting import PerModel, prepare_counting
-from aegish_dist.db.engine import counting_statement, statement
+from aegish_dist.db.engine import execute
 from aegish_dist.db.missing import unanswered_retries
 from aegish_dist.db.tables import error_class_of, outcome_of
-
-_COUNT_UNANSWERED = counting_statement("count_unanswered")
-_FAILED_KINDS = statement("failed_kinds")
 
 
 def unanswered_by_model(session: Session, run: Run) -> Mapping[str, Mapping[ErrorClass, int]]:
@@ -37,7 +34,7 @@ def unanswered_by_model(session: Session, run: Run) -> Mapping[str, Mapping[Erro
     prepare_counting(session)
     found: dict[str, Counter[ErrorClass]] = {model: Counter() for model in models.keys}
     for model, reasons in found.items():
-        for row in models.newest(session, _COUNT_UNANSWERED, model):
+        for row in models.newest(session, "count_unanswered", model):
             error_class = error_class_of(row.code)
             if error_class is not None:
                 reasons[error_class] += row.verdicts
@@ -52,9 +49,7 @@ def failed_kinds(
     Args:
         messages: Of so many kinds that occurred last, the provider's words are read.
     """
-    found = session.execute(
-        _FAILED_KINDS, {"run": run_id, "lately_s": lately_s, "messages": messages}
-    )
+    found = execute(session, "failed_kinds", run=run_id, lately_s=lately_s, messages=messages)
     return tuple(
         FailedCalls(
             at=row.last_at,
@@ -69,13 +64,9 @@ def failed_kinds(
     )
 
 
-_BY_TIME = statement("failures_by_time")
-_SPAN = statement("failure_span")
-
-
 def failure_span(session: Session, run_id: str) -> timedelta:
     """Return the time from the first failure of a run to the last; 0 where none has a time."""
-    row = session.execute(_SPAN, {"run": run_id}).one()
+    row = execute(session, "failure_span", run=run_id).one()
     return timedelta() if row.first_at is None else row.last_at - row.first_at
 
 
@@ -97,11 +88,8 @@ def failures_by_time(
                 "message": mask_key_shapes(row["message"] or ""),
             }
         )
-        for row in map(dict, session.execute(_BY_TIME, values).mappings())
+        for row in map(dict, execute(session, "failures_by_time", **values).mappings())
     ]
-
-
-_COUNT_PROGRESS = counting_statement("count_progress")
 
 
 class Progress(Struct, frozen=True):
@@ -135,8 +123,8 @@ def model_progress(session: Session, run: Run, window_s: float) -> dict[str, Pro
     prepare_counting(session)
     found = {}
     for model in models.keys:
-        newest = models.newest(session, _COUNT_PROGRESS, model, **window)
-        replaced = models.superseded(session, _COUNT_PROGRESS, model, **window)
+        newest = models.newest(session, "count_progress", model, **window)
+        replaced = models.superseded(session, "count_progress", model, **window)
         found[model] = _progress(newest, replaced, awaiting.get(model, 0), window_s)
     return found
 

@@ -19,7 +19,7 @@ from aegish_dist import __version__
 from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.status import CallWait, FailedCalls, Waiting
 from aegish_dist.core.text import clean_text
-from aegish_dist.db.engine import statement
+from aegish_dist.db.engine import execute
 from aegish_dist.db.schema import head
 from aegish_dist.db.tables import WORKERS
 
@@ -222,10 +222,6 @@ def living_fleet(session: Session) -> Fleet:
     )
 
 
-_WORKERS = statement("reported_workers")
-_DATABASE = statement("database_facts")
-
-
 def about_worker(now: datetime) -> dict[str, str]:
     return {"version": __version__, "schema": head(), "clock": now.isoformat()}
 
@@ -241,7 +237,7 @@ class ReportedWorker(Struct, frozen=True):
 
 
 def reported_workers(session: Session) -> list[ReportedWorker]:
-    rows = session.execute(_WORKERS, {"alive_s": ALIVE_S}).mappings()
+    rows = execute(session, "reported_workers", alive_s=ALIVE_S).mappings()
     return [ReportedWorker(**row) for row in rows]
 
 
@@ -270,20 +266,12 @@ class DatabaseFacts(Struct, frozen=True):
 
 
 def database_facts(session: Session) -> DatabaseFacts:
-    return DatabaseFacts(**session.execute(_DATABASE).mappings().one())
+    return DatabaseFacts(**execute(session, "database_facts").mappings().one())
 
 
 MOST_RUNS = 500
 LAST_PAGES = 8
 """Pages of the table of verdicts that are read."""
-
-_MODELS = statement("fleet_models")
-_AGGREGATIONS = statement("fleet_aggregations")
-_BATCHES = statement("fleet_batches")
-_TABLES = statement("fleet_tables")
-_CONNECTIONS = statement("fleet_connections")
-_NEWEST_VERDICT = statement("fleet_newest_verdict")
-_COUNT = statement("count_open_model")
 
 
 class OpenRunModel(Struct, frozen=True):
@@ -339,23 +327,23 @@ class CountedModel(Struct, frozen=True):
 
 
 def read_fleet(session: Session) -> FleetState:
-    aggregations = session.execute(_AGGREGATIONS).one()
-    connections = session.execute(_CONNECTIONS).one()
+    aggregations = execute(session, "fleet_aggregations").one()
+    connections = execute(session, "fleet_connections").one()
     return FleetState(
         fleet=living_fleet(session),
         runs=tuple(_open_runs(session)),
         aggregations_due=aggregations.due,
         aggregation_oldest_s=aggregations.oldest_s,
-        batches=tuple(OpenBatches(**row) for row in session.execute(_BATCHES).mappings()),
-        tables=tuple(TableState(**row) for row in session.execute(_TABLES).mappings()),
+        batches=tuple(OpenBatches(**row) for row in execute(session, "fleet_batches").mappings()),
+        tables=tuple(TableState(**row) for row in execute(session, "fleet_tables").mappings()),
         connections=connections.used,
         connections_max=connections.most,
-        newest_verdict_age_s=session.scalar(_NEWEST_VERDICT, {"pages": LAST_PAGES}),
+        newest_verdict_age_s=execute(session, "fleet_newest_verdict", pages=LAST_PAGES).scalar(),
     )
 
 
 def _open_runs(session: Session) -> Iterator[OpenRun]:
-    rows = session.execute(_MODELS, {"limit": MOST_RUNS}).all()
+    rows = execute(session, "fleet_models", limit=MOST_RUNS).all()
     opened: dict[str, list[Row[Any]]] = {}
     for row in rows:
         opened.setdefault(row.run_id, []).append(row)
@@ -374,7 +362,9 @@ def _open_runs(session: Session) -> Iterator[OpenRun]:
 
 def count_models(session: Session, keys: Sequence[int]) -> Mapping[int, CountedModel]:
     """Count the verdicts of models of runs: a tenth of a second for each 300,000 of them."""
-    return {key: CountedModel(*session.execute(_COUNT, {"model": key}).one()) for key in keys}
+    return {
+        key: CountedModel(*execute(session, "count_open_model", model=key).one()) for key in keys
+    }
 
 
 REPORT_AGE = timedelta(seconds=0.5)

@@ -25,7 +25,7 @@ from aegish_dist.core.run import Run
 from aegish_dist.core.scoring import DEFAULT_RULE
 from aegish_dist.core.text import clean_text
 from aegish_dist.core.verdict import Item
-from aegish_dist.db.engine import statement
+from aegish_dist.db.engine import execute, statement
 from aegish_dist.db.runs import load_run, save_models
 from aegish_dist.db.tables import (
     AGGREGATIONS,
@@ -45,13 +45,6 @@ LOST_AFTER_S = 60.0
 message is lost, or its turn has not come yet and a second message does no harm."""
 PROBLEM_LENGTH = 500
 
-_RELEASE = statement("release_completed")
-_REQUEST = statement("request_of_completed")
-_TAKE_DUE = statement("take_due_aggregations")
-_CLAIM = statement("claim_aggregation")
-_UNFINISHED = statement("is_unfinished")
-_NEWEST = statement("newest_aggregation")
-
 
 class Aggregation(Struct, frozen=True):
     finished: bool
@@ -68,9 +61,9 @@ def request_of_completed(session: Session, run_ids: Collection[str]) -> None:
     Args:
         session: Transaction of the caller, which has just closed models of these runs.
     """
-    values = {"runs": sorted(run_ids), "scoring": DEFAULT_RULE.name}
-    session.execute(_RELEASE, {"runs": values["runs"]})
-    session.execute(_REQUEST, values)
+    runs = sorted(run_ids)
+    execute(session, "release_completed", runs=runs)
+    execute(session, "request_of_completed", runs=runs, scoring=DEFAULT_RULE.name)
 
 
 def take_due(session: Session, lost_after_s: float = LOST_AFTER_S) -> Sequence[int]:
@@ -79,7 +72,7 @@ def take_due(session: Session, lost_after_s: float = LOST_AFTER_S) -> Sequence[i
     Args:
         session: Transaction of the caller, who publishes them after its commit.
     """
-    return sorted(session.scalars(_TAKE_DUE, {"lost_after_s": lost_after_s}))
+    return sorted(execute(session, "take_due_aggregations", lost_after_s=lost_after_s).scalars())
 
 
 def unfinished(session: Session, run_id: str) -> Sequence[int]:
@@ -100,13 +93,13 @@ def claim(session: Session, key: int) -> tuple[str, str] | None:
     Returns:
         None when it is finished, unknown, or being made by another worker.
     """
-    row = session.execute(_CLAIM, {"id": key}).one_or_none()
+    row = execute(session, "claim_aggregation", id=key).one_or_none()
     return None if row is None else (row.run_id, row.scoring)
 
 
 def is_unfinished(session: Session, key: int) -> bool:
     """Return whether an aggregation is still to be made, or being made."""
-    return bool(session.scalar(_UNFINISHED, {"id": key}))
+    return bool(execute(session, "is_unfinished", id=key).scalar())
 
 
 def finish(
@@ -134,7 +127,7 @@ def newest_aggregation(session: Session, run_id: str) -> Aggregation | None:
     Returns:
         None when the run has not been complete since it was last extended or retried.
     """
-    row = session.execute(_NEWEST, {"run": run_id}).one_or_none()
+    row = execute(session, "newest_aggregation", run=run_id).one_or_none()
     return None if row is None else Aggregation(*row)
 
 
@@ -142,17 +135,6 @@ SEARCH_S = 0.3
 """Seconds that one call may search for; meanwhile its worker looks for no new runs."""
 STRETCH = 5000
 STREAM_ROWS = 5000
-
-_MISSING = statement("missing_items")
-_MISSING_OF_RETRY = statement("missing_items_of_retry")
-_MISSING_BEYOND = statement("missing_items_beyond")
-_OPEN = statement("open_models")
-_OPEN_ASKED = statement("open_asked_models")
-_IN_ORDER_OF_KEYS = statement("read_samples_by_key")
-_FIRST_MISSING = statement("first_missing")
-_LOCK = statement("lock_open_models")
-_CLOSE = statement("close_finished_models")
-_FORGET_LIVE = statement("forget_live_items")
 
 
 class OpenModel(Struct, frozen=True):
@@ -183,22 +165,22 @@ def missing_items(
         generation: Only those that this retry planned; None for all, first tries included.
         beyond: Only first tries that the run did not plan while it asked no more than this.
     """
-    planned, values = _MISSING, dict[str, object](run=run_id)
+    planned, values = "missing_items", dict[str, object](run=run_id)
     if generation is not None:
-        planned, values = _MISSING_OF_RETRY, {"run": run_id, "generation": generation}
+        planned, values["generation"] = "missing_items_of_retry", generation
     elif beyond is not None:
-        planned = _MISSING_BEYOND
+        planned = "missing_items_beyond"
         values |= {"models": list(beyond.models), "epochs": beyond.epochs}
         values["datasets"] = list(beyond.dataset_ids)
     streamed = {"yield_per": STREAM_ROWS}
-    with session.execute(planned, values, execution_options=streamed) as rows:
+    with session.execute(statement(planned), values, execution_options=streamed) as rows:
         for row in rows:
             yield Item(run_id, row.model, row.sample_key, row.epoch, row.generation)
 
 
 def open_models(session: Session, run_id: str) -> None:
     """Have the workers listen to the queues of a run's models."""
-    session.execute(_OPEN_ASKED, {"run": run_id})
+    execute(session, "open_asked_models", run=run_id)
 
 
 def open_queues(session: Session) -> dict[str, OpenModel]:
@@ -257,8 +239,8 @@ class FinishedModels:
         """
         if not session.scalar(select(func.pg_try_advisory_xact_lock(AdvisoryLock.CLOSING))):
             return False
-        session.execute(_IN_ORDER_OF_KEYS)
-        opened = session.execute(_OPEN).all()
+        execute(session, "read_samples_by_key")
+        opened = execute(session, "open_models").all()
         self._answered = {model.id: self._answered.get(model.id, 0) for model in opened}
         last = session.scalar(select(func.max(SAMPLES.c.key))) or 0
         deadline = time.monotonic() + self._search_s
@@ -280,10 +262,15 @@ class FinishedModels:
         """Search on; return whether a sample lacks a verdict, None before the end of the search."""
         after = self._answered[model.id]
         while after < last:
-            stretch = {"after": after, "through": after + self._stretch, "datasets": model.datasets}
-            missing = session.scalar(
-                _FIRST_MISSING, {"model": model.id, "epochs": model.epochs, **stretch}
-            )
+            missing = execute(
+                session,
+                "first_missing",
+                model=model.id,
+                epochs=model.epochs,
+                after=after,
+                through=after + self._stretch,
+                datasets=model.datasets,
+            ).scalar()
             after = self._answered[model.id] = (
                 after + self._stretch if missing is None else missing - 1
             )
@@ -297,9 +284,9 @@ class FinishedModels:
 def _close(session: Session, models: Sequence[int]) -> None:
     # A retry opens a model in the transaction that plans its items: whichever of the two comes
     # first, the other one waits or is left out, and then sees what the first one did.
-    locked = session.scalars(_LOCK, {"models": models}).all()
-    runs = set(session.scalars(_CLOSE, {"models": locked}))
-    session.execute(_FORGET_LIVE, {"models": locked})
+    locked = execute(session, "lock_open_models", models=models).scalars().all()
+    runs = set(execute(session, "close_finished_models", models=locked).scalars())
+    execute(session, "forget_live_items", models=locked)
     if runs:
         request_of_completed(session, runs)
 
@@ -348,10 +335,6 @@ def save_extension(
     open_models(session, run_id)
 
 
-_PLAN = statement("plan_retry")
-_COUNT_UNANSWERED = statement("count_unanswered_retries")
-
-
 class Retry(Struct, frozen=True):
     generation: int
     items: int
@@ -376,14 +359,13 @@ def save_retry(
         .where(RUN_MODELS.c.run_id == run_id, VERDICTS.c.generation > 0)
     )
     generation = 1 + max(session.scalar(retries) or 0, session.scalar(stored) or 0)
-    planned = session.connection().execute(
-        _PLAN,
-        {
-            "run": run_id,
-            "models": list(models),
-            "outcomes": sorted(map(outcome_number, outcomes)),
-            "generation": generation,
-        },
+    planned = execute(
+        session,
+        "plan_retry",
+        run=run_id,
+        models=list(models),
+        outcomes=sorted(map(outcome_number, outcomes)),
+        generation=generation,
     )
     if not planned.rowcount:
         return None
@@ -398,5 +380,5 @@ def save_retry(
 
 def unanswered_retries(session: Session, run_id: str) -> Mapping[str, int]:
     """Return how many items of retries lack their verdict, by model; one without is absent."""
-    rows = session.execute(_COUNT_UNANSWERED, {"run": run_id})
+    rows = execute(session, "count_unanswered_retries", run=run_id)
     return {row.model: row.items for row in rows}

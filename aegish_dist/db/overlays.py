@@ -5,17 +5,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec import Struct
-from sqlalchemy import Row, TextClause
+from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.opinion import LabelChange, Overlay
 from aegish_dist.core.run import Run
 from aegish_dist.core.sample import TrueLabel
-from aegish_dist.db.engine import statement
+from aegish_dist.db.engine import fragment, statement
 from aegish_dist.errors import OpinionError
-
-_FIND_IN_RUN = statement("find_samples", within="asked_by_run")
-_FIND_STORED = statement("find_samples", within="of_these_names")
 
 Elsewhere = Callable[[LabelChange], bool]
 """Whether a dataset of that name has the sample, although none in the store does."""
@@ -90,10 +87,10 @@ def overlay_in_run(
 def _in_run(session: Session, run: Run, overlay: Overlay, elsewhere: Elsewhere) -> OverlayInRun:
     names = {dataset.name for dataset in run.datasets}
     changes = [change for change in overlay.changes if change.dataset in names]
-    found = _found(session, changes, _FIND_IN_RUN, run=run.run_id)
+    found = _found(session, changes, "asked_by_run", run=run.run_id)
     samples = {change: _sample(change, rows) for change, rows in found.items() if rows}
     absent = [change for change in changes if change not in samples]
-    stored = _found(session, absent, _FIND_STORED, names=list(names))
+    stored = _found(session, absent, "of_these_names", names=list(names))
     for change in absent:
         if not stored[change] and not elsewhere(change):
             raise OpinionError(f"{change} is not in dataset '{change.dataset}'")
@@ -103,14 +100,14 @@ def _in_run(session: Session, run: Run, overlay: Overlay, elsewhere: Elsewhere) 
 
 
 def _found(
-    session: Session, changes: Sequence[LabelChange], statement: TextClause, **values: object
+    session: Session, changes: Sequence[LabelChange], within: str, **values: object
 ) -> dict[LabelChange, Sequence[Row[Any]]]:
     """Return the stored samples that each correction may mean."""
     by_name: defaultdict[tuple[str, bool, str], list[Row[Any]]] = defaultdict(list)
     if changes:
         values["ids"] = [each.sample_id for each in changes if each.sample_id]
         values["commands"] = [each.command for each in changes if not each.sample_id]
-        for row in session.execute(statement, values):
+        for row in session.execute(statement("find_samples", within=fragment(within)), values):
             by_name[row.dataset, True, row.sample_id].append(row)
             by_name[row.dataset, False, row.command].append(row)
     return {

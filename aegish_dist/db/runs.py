@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from aegish_dist.core.model import CallParameters, ModelSpec
 from aegish_dist.core.run import Prompt, Pruned, Run, RunDataset, RunPause, RunSummary
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
-from aegish_dist.db.engine import statement
+from aegish_dist.db.engine import execute
 from aegish_dist.db.tables import (
     DATASETS,
     PROMPTS,
@@ -119,9 +119,6 @@ def sample_keys(session: Session, dataset_id: int) -> dict[str, int]:
         select(SAMPLES.c.sample_id, SAMPLES.c.key).where(SAMPLES.c.dataset_id == dataset_id)
     )
     return {row.sample_id: row.key for row in rows}
-
-
-_LIST_RUNS = statement("list_runs")
 
 
 class Assignment(Struct, frozen=True):
@@ -296,7 +293,7 @@ def save_parameters(session: Session, run_id: str, parameters: CallParameters) -
 
 
 def list_runs(session: Session, limit: int) -> list[RunSummary]:
-    rows = session.execute(_LIST_RUNS, {"limit": limit}).mappings()
+    rows = execute(session, "list_runs", limit=limit).mappings()
     return [RunSummary(**{**row, "held": row["held"] and RunPause(row["held"])}) for row in rows]
 
 

@@ -24,8 +24,6 @@ MIGRATIONS = Path(__file__).parent / "migrations"
 LOCK_TIMEOUT_S = 10
 """Seconds; a session that waits for the lock of a table stops every worker behind it."""
 
-_IN_THE_WAY = statement("sessions_in_the_way")
-
 
 def alembic_config(connection: Connection | None = None) -> "Config":
     from alembic.config import Config  # noqa: PLC0415
@@ -79,7 +77,8 @@ def _blocked_by(engine: Engine) -> Iterator[None]:
         if not isinstance(error.orig, LockNotAvailable):
             raise
         with engine.connect() as connection:
-            rows = connection.execute(_IN_THE_WAY, {"key": AdvisoryLock.MIGRATING}).all()
+            in_the_way = statement("sessions_in_the_way")
+            rows = connection.execute(in_the_way, {"key": AdvisoryLock.MIGRATING}).all()
         holders = [
             f"PID {row.pid}, {row.application_name or row.usename}"
             + (f" from {row.client_addr}" if row.client_addr else "")

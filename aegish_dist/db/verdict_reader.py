@@ -32,7 +32,7 @@ from aegish_dist.core.verdict_query import (
 )
 from aegish_dist.core.verdict_record import FIELDS, STORED, AttemptRecord, RecordField
 from aegish_dist.db.counting import PerModel, prepare_counting
-from aegish_dist.db.engine import driver_connection, fragment, statement
+from aegish_dist.db.engine import driver_connection, execute, fragment, statement
 from aegish_dist.db.runs import sample_of
 from aegish_dist.db.tables import (
     DATASETS,
@@ -85,13 +85,6 @@ LISTED = (
 )
 """Fields of a record that a list reads from the table; outcome and error class are in the code."""
 WHOLE = tuple(name for name in _FIELDS if name not in _OF_CODE)
-
-_LISTING = statement("settings_for_listing")
-_EVERY_NTH = statement("every_nth_sample")
-_CATEGORIES = statement("list_categories")
-_FIND = statement("find_named_samples")
-_LABELS = statement("label_samples")
-ATTEMPTS = statement("read_attempts")
 
 
 class SqlScoring(NamedTuple):
@@ -153,7 +146,7 @@ def sample_ranges(
     for name, dataset_id in found.all():
         if datasets and name not in datasets:
             continue
-        edges = [*session.scalars(_EVERY_NTH, {"id": dataset_id, "step": step}), _END]
+        edges = [*execute(session, "every_nth_sample", id=dataset_id, step=step).scalars(), _END]
         start = 0
         while start < len(edges) - 1:
             end = min(start + width, len(edges) - 1)
@@ -163,11 +156,11 @@ def sample_ranges(
 
 def prepare(session: Session) -> None:
     prepare_counting(session)
-    session.execute(_LISTING)
+    execute(session, "settings_for_listing")
 
 
 def categories_of(session: Session, run_id: str) -> list[str]:
-    return list(session.scalars(_CATEGORIES, {"run": run_id}))
+    return list(execute(session, "list_categories", run=run_id).scalars())
 
 
 def read_verdicts(
@@ -238,7 +231,7 @@ def find_samples(
     }
     return [
         FoundSample(row.key, row.dataset_id, row.dataset, row.sample_id, sample_of(row), row.rank)
-        for row in session.execute(_FIND, values)
+        for row in execute(session, "find_named_samples", **values)
     ]
 
 
@@ -285,12 +278,12 @@ class _Reader:
         self._shown = [models.keys[name] for name in sorted({*(chosen.models or models.keys)})]
         missed = models.keys if chosen.missed_by_all else chosen.missed_by
         self._missed = [models.keys[name] for name in sorted(set(missed))]
-        counts = "newest" if models.retried and not superseded else "every"
+        counts = fragment("every") if superseded else models.counts
         commands = "choose_commands_of_one_epoch" if run.epochs == 1 else "choose_commands"
         read = ", ".join(f"verdict.{_FIELDS[name].column} AS {name}" for name in columns)
         self._choose_commands = statement(commands, counts=counts)
         self._choose_inconsistent = statement("choose_inconsistent", counts=counts)
-        self._read = statement("read_verdicts", {"columns": read}, counts=counts)
+        self._read = statement("read_verdicts", columns=read, counts=counts)
         self._by_code = {
             code: (outcome_of(code), judged.rule.labels[finding_of(code)], error_class_of(code))
             for code in CODES
@@ -323,7 +316,7 @@ class _Reader:
         """Return the failed attempts about samples by model, epoch and generation."""
         found: dict[tuple[str, int, int], list[AttemptRecord]] = {}
         values = {"models": self._shown, "chars": _WHOLE_CHARS} | part.bounds()
-        for row in self._session.execute(ATTEMPTS, values):
+        for row in execute(self._session, "read_attempts", **values):
             key = self._names[row.run_model_id], row.epoch, row.generation
             found.setdefault(key, []).append(
                 AttemptRecord(
@@ -483,7 +476,7 @@ def export(
 def _export_sql(judged: str, *, as_csv: bool) -> str:
     column = _csv_column if as_csv else _json_column
     columns = ", ".join(f"{column(each)} AS {each.name}" for each in FIELDS) + judged
-    rows = statement("export_verdicts", {"columns": columns, "attempt": _ATTEMPT}).text
+    rows = statement("export_verdicts", columns=columns, attempt=_ATTEMPT).text
     if as_csv:
         return f"COPY ({rows}) TO STDOUT (FORMAT csv, HEADER)"
     # Lines of JSON hold no raw control character, so nothing is ever quoted.

@@ -21,7 +21,11 @@ from aegish_dist.core.run import Run
 from aegish_dist.core.sample import Sample, TrueLabel, dataset_fingerprint
 from aegish_dist.core.verdict import Item, Verdict
 from aegish_dist.core.verdict_record import STORED, VerdictRecord
-from aegish_dist.db.engine import connection_errors_in_one_line, driver_connection, statement
+from aegish_dist.db.engine import (
+    connection_errors_in_one_line,
+    driver_connection,
+    execute,
+)
 from aegish_dist.db.runs import one_at_a_time, sample_keys, save_models
 from aegish_dist.db.tables import (
     COLUMNS,
@@ -40,8 +44,6 @@ from aegish_dist.errors import OtherDatasetError, SecondVerdictError
 
 STREAM_ROWS = 50
 
-_LOOK_UP = statement("look_up_items")
-_WRITE_READINGS = statement("write_readings")
 _VERDICTS = VERDICTS.c
 
 
@@ -77,15 +79,14 @@ def look_up(session: Session, items: Sequence[Item]) -> list[LookUp | None]:
     Returns:
         In the order of the items; None for one that neither a run nor a retry plans.
     """
-    rows = session.execute(
-        _LOOK_UP,
-        {
-            "runs": [item.run_id for item in items],
-            "models": [item.model for item in items],
-            "keys": [item.sample_key for item in items],
-            "epochs": [item.epoch for item in items],
-            "generations": [item.generation for item in items],
-        },
+    rows = execute(
+        session,
+        "look_up_items",
+        runs=[item.run_id for item in items],
+        models=[item.model for item in items],
+        keys=[item.sample_key for item in items],
+        epochs=[item.epoch for item in items],
+        generations=[item.generation for item in items],
     )
     found: list[LookUp | None] = [None] * len(items)
     for row in rows:
@@ -206,7 +207,7 @@ def write_readings(session: Session, readings: Sequence[tuple[VerdictKey, Readin
     """Replace what is stored as the content of completions; nothing else of a verdict changes."""
     rows = [key.columns() | asdict(reading) for key, reading in readings]
     if rows:
-        session.execute(_WRITE_READINGS, {"rows": json.dumps(rows)})
+        execute(session, "write_readings", rows=json.dumps(rows))
 
 
 NULL = r"\N"
@@ -214,7 +215,6 @@ SAMPLE_COLUMNS = (
     *("key", "dataset_id", "sample_id", "command", "target", "category", "cluster", "details"),
 )
 
-_DRAW = statement("draw_sample_keys")
 _ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
 _VALUES = attrgetter(*(each.name for each in STORED))
 _TEXTS = tuple(
@@ -254,7 +254,6 @@ def _copy(session: Session, table: str, columns: Sequence[str], text: str) -> No
 
 NamedSample = tuple[str, str, Sample]
 
-_SET_DATASETS = statement("set_datasets_of_models")
 SETTLE_FROM = 100_000
 """Verdicts; fewer are counted at once all the same."""
 _SETTLE = text("VACUUM (ANALYZE, SKIP_LOCKED, INDEX_CLEANUP off, TRUNCATE off) verdicts, samples")
@@ -375,7 +374,7 @@ class RunImport:
                 self._session.execute(completed.values(fingerprint=prints[name], **values))
         rows = [{"run_id": self._run_id, "dataset_id": d.id} for d in self._datasets.values()]
         self._session.execute(insert(RUN_DATASETS), rows)
-        self._session.execute(_SET_DATASETS, {"run": self._run_id})
+        execute(self._session, "set_datasets_of_models", run=self._run_id)
         self._session.execute(update(RUNS).where(RUNS.c.id == self._run_id).values(epochs=epochs))
         self._session.execute(
             update(RUN_MODELS)
@@ -408,7 +407,7 @@ class RunImport:
 
     def _add(self, dataset: _Dataset, samples: Mapping[str, Sample]) -> None:
         new = {i: sample for i, sample in samples.items() if i not in dataset.stored}
-        drawn = self._session.scalars(_DRAW, {"number": len(new)})
+        drawn = execute(self._session, "draw_sample_keys", number=len(new)).scalars()
         keys = dict(zip(new, drawn, strict=True))
         rows = (
             (

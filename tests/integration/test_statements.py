@@ -2,12 +2,13 @@
 
 import re
 from importlib.resources import files
+from pathlib import Path
 
 import pytest
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-from aegish_dist.db.engine import counting_statement, fragment, statement
+from aegish_dist.db.engine import fragment, statement
 
 FILES = [file.read_text() for file in files("aegish_dist.db").joinpath("sql").iterdir()]
 NAMED = re.compile(r"^-- name: (\w+)\n((?:--.*\n)*)([^-].*(?:\n.*)*?)(?=\n-- |\Z)", re.MULTILINE)
@@ -15,10 +16,15 @@ STATEMENTS = {name: sql for content in FILES for name, _, sql in NAMED.findall(c
 COUNTING = sorted(name for name, sql in STATEMENTS.items() if "{counts}" in sql)
 PLAIN = sorted(STATEMENTS.keys() - set(COUNTING))
 
-FRAGMENTS = {"find_samples": {"within": "of_these_names"}}
-"""Fragments for the statements that leave one to their user."""
-SQL = {"columns": "verdict.epoch", "attempt": "'attempt', attempt"}
-"""Lists of columns for the statements that leave them to their user."""
+PRODUCT = "\n".join(file.read_text() for file in Path(str(files("aegish_dist"))).rglob("*.py"))
+USED = re.compile(r'(?:execute|newest|superseded)\(\s*[\w.]+,\s*"(\w+)"|statement\(\s*"(\w+)"')
+
+SQL = {
+    "columns": "verdict.epoch",
+    "attempt": "'attempt', attempt",
+    "within": fragment("of_these_names"),
+}
+"""What statements leave to their user."""
 
 
 def make_tables_of_archive(session: Session, sql: str) -> None:
@@ -41,25 +47,27 @@ def test_every_statement_has_a_name_and_a_sentence() -> None:
 
 @pytest.mark.parametrize("name", PLAIN)
 def test_a_statement_is_accepted_by_the_schema(session: Session, name: str) -> None:
-    execute(session, statement(name, SQL, **FRAGMENTS.get(name, {})).text)
+    execute(session, statement(name, **SQL).text)
 
 
 @pytest.mark.parametrize("which", ["every", "newest", "superseded"])
 @pytest.mark.parametrize("name", COUNTING)
 def test_a_counting_statement_is_accepted(session: Session, name: str, which: str) -> None:
-    execute(session, statement(name, SQL, counts=which).text)
+    execute(session, statement(name, **SQL, counts=fragment(which)).text)
 
 
 def test_a_statement_that_no_file_has() -> None:
-    """Found out where a module names it, which is when it is imported."""
     with pytest.raises(KeyError, match="no_such_statement"):
         statement("no_such_statement")
     with pytest.raises(KeyError, match="no_such_fragment"):
         fragment("no_such_fragment")
 
 
+def test_the_product_uses_all_statements_and_no_others() -> None:
+    assert {name for found in USED.findall(PRODUCT) for name in found if name} <= set(STATEMENTS)
+    assert {name for name in STATEMENTS if f'"{name}"' not in PRODUCT} == set()
+
+
 def test_values_are_bound() -> None:
-    assert counting_statement("count_progress")["newest"].compile().params.keys() == {
-        "model",
-        "window_s",
-    }
+    sql = statement("count_progress", counts=fragment("newest"))
+    assert sql.compile().params.keys() == {"model", "window_s"}
