@@ -40,6 +40,13 @@ def mapping(value: object) -> Mapping[str, object]:
     return value if isinstance(value, dict) else {}
 
 
+def at(value: object, *keys: str) -> object:
+    """Return what keys lead to through nested JSON objects, None where there is nothing."""
+    for key in keys:
+        value = mapping(value).get(key)
+    return value
+
+
 def objects(value: object) -> list[Mapping[str, object]]:
     """Return the objects of a JSON array; other members and other values drop out."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []

@@ -4,14 +4,11 @@ from collections.abc import Iterable, Mapping
 
 from yarl import URL
 
-from aegish_dist.core.batches import BatchLimits, BatchReport, BatchRequest, Unanswered
+from aegish_dist.core.batches import BatchLimits, BatchRequest, Unanswered
 from aegish_dist.core.verdict import Completion
 from aegish_dist.providers import failures, lenient
-from aegish_dist.providers.batches.transfer import Batch, BatchClient, Envelope
+from aegish_dist.providers.batches.transfer import Batch, BatchClient, Wording
 
-LIMITS = BatchLimits(requests=100_000, bytes=255_000_000)
-"""100,000 requests and 256 MB, the frame of the body included."""
-ROOT = "/v1/messages/batches"
 UNANSWERED = {"expired": Unanswered.EXPIRED, "canceled": Unanswered.CANCELLED}
 ERROR_STATUSES = {
     "invalid_request_error": 400,
@@ -31,36 +28,30 @@ ERROR_STATUSES = {
 class AnthropicBatches(BatchClient):
     """The batches of one model."""
 
-    limits = LIMITS
-    envelope = Envelope(b'{"custom_id":', b',"params":', b"}", b",")
-    path = f"{ROOT}/"
+    words = Wording(
+        # 100,000 requests and 256 MB, the frame of the body included.
+        limits=BatchLimits(requests=100_000, bytes=255_000_000),
+        frame=(b'{"custom_id":', b',"params":', b"}"),
+        separator=b",",
+        path="/v1/messages/batches/",
+        state=("processing_status",),
+        ended=frozenset({"ended"}),
+        counts=("request_counts",),
+        succeeded="succeeded",
+        failed=("errored", "expired", "canceled"),
+        page=("limit", "after_id", "data"),
+    )
 
     async def create(self, token: str, requests: Iterable[BatchRequest]) -> str:
         """Create a batch; the token is in the names of its requests alone."""
         body = self._body(token, requests, b'{"requests":[', b"]}")
-        reply = await self._transfer.upload(self._transfer.url(ROOT), body, {})
+        reply = await self._transfer.upload(self._transfer.url(self._list), body, {})
         return self._named(self._transfer.object(reply))
 
     def _is_ours(self, batch: Batch, token: str, requests: int) -> bool:
         """Whether it has so many requests, by the sum of its numbers: nothing of ours is kept."""
         counts = lenient.mapping(batch.get("request_counts"))
         return lenient.total(lenient.count(value) for value in counts.values()) == requests
-
-    async def _page(self, cursor: str | None) -> tuple[list[Batch], str | None]:
-        return await self._listed_page("after_id", cursor)
-
-    async def poll(self, name: str) -> BatchReport:
-        """Read the state of a batch; its numbers are 0 until it has ended."""
-        batch = await self._batch(name)
-        counts = lenient.mapping(batch.get("request_counts"))
-        status = lenient.label(batch.get("processing_status")) or "unknown"
-        failed = (lenient.count(counts.get(kind)) for kind in ("errored", "expired", "canceled"))
-        return BatchReport(
-            ended=status == "ended",
-            status=failures.one_line(status),
-            succeeded=lenient.count(counts.get("succeeded")),
-            failed=lenient.total(failed),
-        )
 
     async def discard(self, name: str) -> None:
         """Remove nothing: there are no files, and the provider archives results by itself."""
@@ -70,7 +61,7 @@ class AnthropicBatches(BatchClient):
         return [self._transfer.url(f"{self._address(name)}/results")]
 
     def _result(self, line: Mapping[str, object]) -> tuple[object, Unanswered | None]:
-        kind = lenient.text(lenient.mapping(line.get("result")).get("type"))
+        kind = lenient.text(lenient.at(line, "result", "type"))
         return line.get("custom_id"), UNANSWERED.get(kind or "")
 
     def _answer(self, line: Mapping[str, object]) -> Completion:
@@ -79,9 +70,8 @@ class AnthropicBatches(BatchClient):
             return self._codec.decode(result.get("message"), {})
         if result.get("type") != "errored":
             raise lenient.malformed("the result holds neither a message nor an error")
-        error = lenient.mapping(result.get("error"))
-        kind = lenient.text(lenient.mapping(error.get("error")).get("type")) or ""
-        return failures.settle(ERROR_STATUSES.get(kind, 500), error, {})
+        kind = lenient.text(lenient.at(result, "error", "error", "type")) or ""
+        return failures.settle(ERROR_STATUSES.get(kind, 500), result.get("error"), {})
 
 
 CLIENT = AnthropicBatches

@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import ClassVar
 
 import aiohttp
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 from yarl import URL
@@ -49,13 +50,25 @@ CLOCK_SLACK = timedelta(minutes=15)
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
-class Envelope(Struct, frozen=True):
-    """The frame that a provider puts around a batch and around each request in it."""
+class Wording(Struct, frozen=True, kw_only=True):
+    """How a provider's interface names what all of them have."""
 
-    head: bytes
-    middle: bytes
-    tail: bytes
-    separator: bytes = b"\n"
+    limits: BatchLimits
+    frame: tuple[bytes, bytes, bytes]  # of a request: before its name, its body, and behind it
+    separator: bytes = b"\n"  # between requests
+    path: str  # of a batch, before its name; the list of batches has it without the slash
+    cancel: str = "/cancel"  # what follows the name
+    name: str = "id"  # the key of a batch's name
+    name_prefix: str = ""
+    state: tuple[str, ...]  # keys that lead to a batch's state
+    ended: frozenset[str]  # states
+    counts: tuple[str, ...]  # keys that lead to a batch's numbers by outcome
+    succeeded: str  # an outcome
+    failed: tuple[str, ...]  # outcomes
+    created_at: tuple[str, ...] = ("created_at",)
+    page: tuple[str, str, str]  # in a list: size of a page, its beginning, its entries
+    file_path: str = ""  # of a file, before its name
+    file_prefix: str = ""  # of a file's name
 
 
 class Transfer:
@@ -158,14 +171,10 @@ Batch = Mapping[str, object]
 def moment(value: object) -> datetime | None:
     """Read a time: seconds since 1970, or RFC 3339; None for anything else."""
     try:
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            return datetime.fromtimestamp(value, UTC)
-        if isinstance(value, str):
-            read = datetime.fromisoformat(value)
-            return read if read.tzinfo else read.replace(tzinfo=UTC)
-    except (ValueError, OverflowError, OSError):
-        pass
-    return None
+        read = msgspec.convert(value, datetime, strict=False)
+    except msgspec.ValidationError:
+        return None
+    return read if read.tzinfo else read.replace(tzinfo=UTC)
 
 
 class BatchClient(ABC):
@@ -174,13 +183,7 @@ class BatchClient(ABC):
     Every method makes one attempt and has its own deadline; the caller repeats it.
     """
 
-    limits: ClassVar[BatchLimits]
-    envelope: ClassVar[Envelope]
-    path: ClassVar[str]
-    """The start of a batch address, before the name."""
-    name_key: ClassVar[str] = "id"
-    name_prefix: ClassVar[str] = ""
-    cancel_suffix: ClassVar[str] = "/cancel"
+    words: ClassVar[Wording]
 
     def __init__(
         self,
@@ -193,10 +196,15 @@ class BatchClient(ABC):
         self._codec = codec
         self._template_of = template_of  # the request of an epoch that lacks only the command
         self._transfer = transfer
+        self._list = (self.words.path + self.words.name_prefix).rstrip("/")
+
+    @property
+    def limits(self) -> BatchLimits:
+        return self.words.limits
 
     def size(self, request: BatchRequest, token: str) -> int:
         """Return the bytes of a request as it is sent, its envelope and separator included."""
-        return sum(map(len, self._parts(request, token))) + len(self.envelope.separator)
+        return sum(map(len, self._parts(request, token))) + len(self.words.separator)
 
     @abstractmethod
     async def create(self, token: str, requests: Iterable[BatchRequest]) -> str:
@@ -227,9 +235,18 @@ class BatchClient(ABC):
         found = await self._created_since(since)
         return [self._named(batch) for batch in found if self._is_ours(batch, token, requests)]
 
-    @abstractmethod
     async def poll(self, name: str) -> BatchReport:
-        """Read the state of a batch."""
+        """Read the state of a batch; its numbers may be 0 until it has ended."""
+        batch = await self._batch(name)
+        state = lenient.label(self._state(batch)) or "unknown"
+        has_failed = state.lower().endswith("failed")
+        return BatchReport(
+            ended=batch.get("done") is True or state in self.words.ended,
+            status=failures.one_line(state),
+            succeeded=self._count(batch, self.words.succeeded),
+            failed=lenient.total(self._count(batch, kind) for kind in self.words.failed),
+            problem=self._problem(batch) or "failed" if has_failed else None,
+        )
 
     async def results(self, name: str) -> AsyncIterator[BatchResult]:
         """Stream the results of an ended batch, in any order; each line is size-capped.
@@ -250,15 +267,11 @@ class BatchClient(ABC):
 
         What is answered by then is charged, and comes with the results.
         """
-        await self._transfer.call("POST", self._address(name) + self.cancel_suffix)
+        await self._transfer.call("POST", self._address(name) + self.words.cancel)
 
     @abstractmethod
     async def discard(self, name: str) -> None:
         """Remove the files of an ended batch where the provider keeps some; never raises."""
-
-    @abstractmethod
-    async def _page(self, cursor: str | None) -> tuple[list[Batch], str | None]:
-        """Return a page of the list of batches, and the word for the next one; None: the first."""
 
     @abstractmethod
     def _is_ours(self, batch: Batch, token: str, requests: int) -> bool:
@@ -276,11 +289,24 @@ class BatchClient(ABC):
     def _answer(self, line: Mapping[str, object]) -> Completion:
         """Return the answer in a line, or raise its error."""
 
+    def _problem(self, batch: Batch) -> str:
+        """Return why a batch failed as a whole, empty if the provider does not say."""
+        return ""
+
+    def _state(self, batch: Batch) -> object:
+        return lenient.at(batch, *self.words.state)
+
+    def _count(self, batch: Batch, kind: str) -> int | None:
+        """Return the number of requests with an outcome, which may be spelled as a text."""
+        value = lenient.at(batch, *self.words.counts, kind)
+        is_text = isinstance(value, str) and value.isdecimal() and len(value) < 16
+        return lenient.count(int(str(value)) if is_text else value)
+
     def _named(self, answer: Mapping[str, object]) -> str:
-        return checked_name(answer.get(self.name_key), self.name_prefix)
+        return checked_name(answer.get(self.words.name), self.words.name_prefix)
 
     def _address(self, name: str) -> str:
-        return self.path + checked_name(name, self.name_prefix)
+        return self.words.path + checked_name(name, self.words.name_prefix)
 
     async def _batch(self, name: str) -> Batch:
         return await self._transfer.call("GET", self._address(name))
@@ -288,7 +314,7 @@ class BatchClient(ABC):
     def _body(
         self, token: str, requests: Iterable[BatchRequest], start: bytes = b"", end: bytes = b""
     ) -> Body:
-        kept, separator = tuple(requests), self.envelope.separator
+        kept, separator = tuple(requests), self.words.separator
 
         def pieces() -> Iterator[bytes]:
             yield start
@@ -301,20 +327,20 @@ class BatchClient(ABC):
         return Body(pieces, sum(map(len, pieces())))
 
     def _parts(self, request: BatchRequest, token: str) -> tuple[bytes, ...]:
-        frame = self.envelope
+        head, middle, tail = self.words.frame
         body = self._template_of(request.item.epoch).parts(request.command)
         name = json.dumps(request.item.name(token)).encode("ascii")
-        return frame.head, name, frame.middle, *body, frame.tail
+        return head, name, middle, *body, tail
 
-    async def _listed_page(
-        self, cursor_name: str, cursor: str | None
-    ) -> tuple[list[Batch], str | None]:
-        """Return a page of a list in the form that OpenAI and Anthropic share."""
-        query = {"limit": str(PAGE_SIZE)} | ({cursor_name: cursor} if cursor else {})
-        answer = await self._transfer.call("GET", self.path.rstrip("/"), query=query)
-        batches = lenient.objects(answer.get("data"))
+    async def _page(self, cursor: str | None) -> tuple[list[Batch], str | None]:
+        """Return a page of the list of batches, and the word for the next one; None: the first."""
+        size, after, entries = self.words.page
+        query = {size: str(PAGE_SIZE)} | ({after: cursor} if cursor else {})
+        answer = await self._transfer.call("GET", self._list, query=query)
+        batches = lenient.objects(answer.get(entries))
         more = answer.get("has_more") is True and batches
-        return batches, self._named(batches[-1]) if more else None
+        token = self._named(batches[-1]) if more else lenient.text(answer.get("nextPageToken"))
+        return batches, token or None
 
     async def _created_since(self, since: datetime) -> list[Batch]:
         """Return the batches that were created since a moment.
@@ -326,19 +352,14 @@ class BatchClient(ABC):
         earliest, found, cursor = since - CLOCK_SLACK, [], None
         for _ in range(MAX_PAGES):
             batches, cursor = await self._page(cursor)
-            times = [
-                self._created_at(batch) or datetime.max.replace(tzinfo=UTC) for batch in batches
-            ]
+            moments = [moment(lenient.at(batch, *self.words.created_at)) for batch in batches]
+            times = [each or datetime.max.replace(tzinfo=UTC) for each in moments]
             pairs = zip(batches, times, strict=True)
             found += [batch for batch, time in pairs if time >= earliest]
             newest_first = times == sorted(times, reverse=True)
             if cursor is None or (newest_first and times and times[-1] < earliest):
                 return found
         raise lenient.malformed("the provider's list of batches does not end")
-
-    def _created_at(self, batch: Batch) -> datetime | None:
-        """Return when a batch was created; None when it cannot be read."""
-        return moment(batch.get("created_at"))
 
     def _read(self, line: bytes | None) -> BatchResult:
         """Read one line of the results; one that cannot be read spoils no other."""
@@ -366,12 +387,12 @@ class FileBatchClient(BatchClient):
         """Return path and body of the call that creates a batch of a file."""
 
     @abstractmethod
-    def _files(self, batch: Batch) -> Iterable[object]:
-        """Return the names of a batch's files, untrusted, as far as there are any."""
+    def _files(self, batch: Batch) -> list[object]:
+        """Return the untrusted names of the file of requests and of those of results, or None."""
 
     @abstractmethod
-    def _file_path(self, file: object) -> str:
-        """Return the path of a file with an untrusted name."""
+    def _content(self, file: str) -> URL:
+        """Return the address of the content of a file with a path."""
 
     async def create(self, token: str, requests: Iterable[BatchRequest]) -> str:
         """Upload a file, and create a batch of it; the last call is the one that costs."""
@@ -383,12 +404,27 @@ class FileBatchClient(BatchClient):
                 await self._remove(file)
             raise
 
+    async def _result_files(self, name: str) -> Iterable[URL]:
+        """Return the file of answers, then that of errors; either may be missing."""
+        batch = await self._batch(name)
+        _, *files = self._files(batch)
+        if not files[0] and self._has_answers(batch):
+            raise lenient.malformed("the batch has answers, and does not name their file yet")
+        # One after the other: a name that cannot be used keeps no paid answer of the first file.
+        return (self._content(self._file(name)) for name in filter(None, files))
+
+    def _has_answers(self, batch: Batch) -> bool:
+        return bool(self._count(batch, self.words.succeeded))
+
+    def _file(self, name: object) -> str:
+        return self.words.file_path + checked_name(name, self.words.file_prefix)
+
     async def discard(self, name: str) -> None:
         with suppress(ProviderError):
             for file in filter(None, self._files(await self._batch(name))):
                 await self._remove(file)
 
     async def _remove(self, file: object) -> None:
-        path = self._file_path(file)
+        path = self._file(file)
         with suppress(ProviderError):
             await self._transfer.call("DELETE", path)
