@@ -64,7 +64,6 @@ def test_a_pinned_worker(cluster: Cluster) -> None:
 
 
 def test_a_worker_for_other_queues(cluster: Cluster) -> None:
-    """`-Q` without a name of ours takes those queues and nothing else."""
     run_id = cluster.submit(CAREFUL, limit=10)
     cluster.start_worker("-Q", "elsewhere")
     wait_until(lambda: " ready." in cluster.log(), "the worker", DEADLINE_S)

@@ -107,7 +107,6 @@ def _reply(app: Celery, command: str) -> dict[str, Any]:
 
 
 def test_broadcasts_that_are_no_commands(cluster: Cluster, redis_url: str) -> None:
-    """Whatever is published where Celery listens for commands, the worker goes on."""
     worker = cluster.start_worker()
     cluster.wait_for_workers(1)
     app = cluster.app

@@ -63,7 +63,6 @@ def write_lines(path: Path) -> None:
 
 
 def test_replay(tmp_path: Path, postgres_url: str, engine: Engine) -> None:
-    """Imported, exported, replayed and asked again, each answer has the same text and outcome."""
     lines, exported = tmp_path / "lines.jsonl", str(tmp_path / "exported.jsonl")
     write_lines(lines)
     env = environment(database_url=postgres_url)

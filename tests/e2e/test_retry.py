@@ -45,7 +45,6 @@ def test_without_a_broker_retry_asks_in_its_own_process(simulator: Simulator, ho
 
 
 def test_workers_answer_a_retry_and_earlier_verdicts_stay(cluster: Cluster) -> None:
-    """`retry --wait` returns when the workers have answered, each item once."""
     cluster.simulator.start(scenario=MUTE)
     cluster.start_worker()
     run_id = cluster.submit(MODEL, limit=LIMIT)
@@ -63,7 +62,6 @@ def test_workers_answer_a_retry_and_earlier_verdicts_stay(cluster: Cluster) -> N
 
 
 def test_resume_leaves_no_item_waiting_twice(cluster: Cluster) -> None:
-    """The items in the queue are those that are missing, before and after."""
     cluster.simulator.start(scenario=MUTE)
     run_id = cluster.submit(MODEL, limit=LIMIT)
     assert [cluster.resume(run_id) for _ in range(2)] == [LIMIT, LIMIT]

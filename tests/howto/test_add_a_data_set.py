@@ -29,7 +29,6 @@ def test_an_importer_is_one_module_its_test_and_two_edits(walkthrough: Walkthrou
 
 
 def test_files_of_ones_own_are_validated_imported_and_asked(cli: Callable[..., str]) -> None:
-    """Both files become data sets, and a run asks one of them."""
     assert cli("datasets", "validate", "mine.jsonl") == ""
     cli("datasets", "import", "table", "mine.jsonl")
     cli("datasets", "import", "table", "mine.csv", "--name", "from-csv")

@@ -27,7 +27,6 @@ def test_definitions_and_a_column_are_all_that_is_edited(walkthrough: Walkthroug
 
 
 def test_the_golden_file_takes_the_new_numbers_and_no_other_moves(walkthrough: Walkthrough) -> None:
-    """The file of the new version differs from the old one by the new metric alone."""
     golden = walkthrough.tree / "tests/unit/statistics/golden_metrics.json"
     before = json.loads(golden.read_text("ascii"))
     walkthrough.run("-m", "tests.unit.statistics.test_metrics")

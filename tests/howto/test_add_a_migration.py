@@ -43,7 +43,6 @@ def test_one_module_and_one_mapping_are_touched(walkthrough: Walkthrough) -> Non
 
 
 def test_up_and_down(walkthrough: Walkthrough, before: Engine, unmigrated_url: str) -> None:
-    """The rows that are there keep everything, and the schema agrees with the mappings each time."""
     with transaction(before) as session:
         store(session, a_run("0before"))
     note = text("SELECT note FROM runs WHERE id = '0before'")
@@ -64,7 +63,6 @@ def test_up_and_down(walkthrough: Walkthrough, before: Engine, unmigrated_url: s
 def test_the_drift_is_seen_without_the_migration(
     walkthrough: Walkthrough, before: Engine, unmigrated_url: str
 ) -> None:
-    """A store without the column fails the check, which names it."""
     alembic(walkthrough, unmigrated_url, "upgrade", "head")
     with transaction(before) as session:
         session.execute(text("ALTER TABLE runs DROP COLUMN note"))
@@ -86,7 +84,6 @@ def test_old_workers_keep_running(
 
 
 def test_the_migration_reads_like_the_others(walkthrough: Walkthrough) -> None:
-    """It is named by its number, and says whether old workers may keep running."""
     assert "\nOld workers may keep running: " in (walkthrough.tree / MIGRATION).read_text()
     lint = [sys.executable, "-m", "ruff", "check", "--quiet", str(walkthrough.tree / MIGRATION)]
     assert subprocess.run(lint, check=False).returncode == 0

@@ -79,7 +79,6 @@ def test_the_column_goes_everywhere(
 
 @pytest.mark.parametrize("wrong", [-1, 2**63, "7"])
 def test_its_range_is_checked(walkthrough: Walkthrough, tmp_path: Path, wrong: object) -> None:
-    """A line with anything but such a number is refused by name."""
     given = tmp_path / "given.jsonl"
     given.write_text(json.dumps(LINE | {KEY: wrong}))
     reading = f"""if True:

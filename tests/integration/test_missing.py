@@ -61,7 +61,6 @@ def test_a_search_that_takes_long_goes_on_at_the_next_look(session: Session) -> 
 
 
 def test_one_worker_searches_at_a_time(engine: Engine) -> None:
-    """While one does, the others return at once and close nothing."""
     with Session(engine) as session, session.begin():
         answer_all(session, store(session, a_run()))
     with Session(engine) as first, first.begin():
@@ -75,7 +74,6 @@ def test_one_worker_searches_at_a_time(engine: Engine) -> None:
 
 
 def test_verdicts_that_were_deleted_are_missing_again(session: Session) -> None:
-    """A model that is opened again is searched from the beginning."""
     stored = store(session, a_run())
     answer_all(session, stored)
     models = FinishedModels()

@@ -54,7 +54,6 @@ def test_what_no_file_holds_is_not_missing(engine: Engine, run_id: str) -> None:
 
 
 def test_coverage_counts_what_was_put(engine: Engine, run_id: str) -> None:
-    """A failed call alone lowers it, and only what failed is between the bounds."""
     assert covered(engine, run_id) == {
         "test/a": (3, 1.0, 1.0, 1.0),
         "test/b": (1, 1.0, 1.0, 1.0),
@@ -63,7 +62,6 @@ def test_coverage_counts_what_was_put(engine: Engine, run_id: str) -> None:
 
 
 def test_epochs_that_no_file_holds_are_not_missing(engine: Engine, tmp_path: Path) -> None:
-    """Two epochs of one command and one of another are three verdicts."""
     lines = [
         line("test/a", "one", "rm 1", epoch=1),
         line("test/a", "one", "rm 1", epoch=2),
@@ -99,7 +97,6 @@ def covered(engine: Engine, run_id: str) -> dict[str, tuple[int, float, float, f
 def test_nothing_more_is_expected_of_an_import(
     engine: Engine, run_id: str, aegish: CommandLine
 ) -> None:
-    """`status` names no command that would refuse, and `--watch` ends."""
     assert run_status(engine, run_id).state is State.COMPLETE
     for options in ((), ("--watch",)):
         shown = aegish.ok("status", "--run-id", run_id, *options)

@@ -50,7 +50,6 @@ def catalog(base_url: str, more: str = "") -> None:
 def test_a_refused_parameter_stops_the_run_before_it_is_stored(
     aegish: CommandLine, engine: Engine
 ) -> None:
-    """One call per model, one line that says what to drop, and no row in any table."""
     with answering(refusing("temperature")) as (base_url, seen):
         catalog(base_url)
         before = row_counts(engine)
@@ -67,7 +66,6 @@ def test_a_refused_parameter_stops_the_run_before_it_is_stored(
 
 
 def test_several_refusals_are_a_table(aegish: CommandLine) -> None:
-    """Each model with its own words and remedy; what answers is not in it."""
     with answering(refusing("reasoning_effort")) as (base_url, _):
         model = '[[models]]\nid = "lab/{}"\nparameters = {{ reasoning_effort = "low" }}\n'
         catalog(base_url, model.format("a") + model.format("b"))
@@ -98,7 +96,6 @@ def test_a_key_or_a_name_that_is_refused_stops_the_run(aegish: CommandLine, stat
 
 
 def test_trouble_that_passes_stops_nothing(aegish: CommandLine) -> None:
-    """A provider that is busy in that moment is named, and the run begins."""
     asked = []
 
     def busy_once(body: dict[str, Any]) -> tuple[int, object]:
@@ -156,7 +153,6 @@ def test_the_field_that_is_named_is_the_one_to_change(
 
 
 def test_the_deadline_is_that_of_the_run(aegish: CommandLine) -> None:
-    """A slow server is given what `--time-limit` says, and no other limit."""
     release = threading.Event()
 
     def slow(_: dict[str, Any]) -> tuple[int, object]:
@@ -192,7 +188,6 @@ def test_a_resumed_run_ends_when_its_key_is_gone(
 
 
 def test_models_without_keys_are_a_table_and_can_be_left_out(aegish: CommandLine) -> None:
-    """Exit code 1, no line of a thousand characters, and `available` selects the others."""
     Path("lab.toml").write_text("")
     done = aegish("submit", "--models", "all", *FEW)
     assert (done.code, done.out) == (1, "")
@@ -208,7 +203,6 @@ def test_models_without_keys_are_a_table_and_can_be_left_out(aegish: CommandLine
 def test_a_key_does_not_go_in_clear_to_another_machine(
     aegish: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The run is refused before it begins; the line says what would allow it."""
     monkeypatch.setenv("LAB_KEY", "hush-hush-hush")
     catalog("http://198.51.100.7", 'key_variable = "LAB_KEY"\n')
     done = aegish("submit", "--models", "lab/a", *FEW)

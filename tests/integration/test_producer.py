@@ -63,7 +63,6 @@ def take_all(app: Celery, queue: str) -> list[Any]:
 
 
 def test_every_item_arrives_in_the_queue_of_its_model(app: Celery, model: str) -> None:
-    """Queues need not exist before, nothing arrives twice, and the number published is returned."""
     other = f"{model}-other"
     items = [Item("run", each, key) for key in range(BATCH + 1) for each in (model, other)]
     progress: list[int] = []
@@ -75,14 +74,12 @@ def test_every_item_arrives_in_the_queue_of_its_model(app: Celery, model: str) -
 
 
 def test_the_depth_of_a_new_queue_is_zero(app: Celery, model: str) -> None:
-    """Asking for it is no error, and neither is publishing nothing."""
     assert publish(app, []) == 0
     assert queue_depths(app, [queue_name(model, "run")]) == {queue_name(model, "run"): 0}
     assert queue_depths(app, []) == {}
 
 
 def test_what_waits_can_be_dropped(app: Celery, model: str) -> None:
-    """Every broker empties the queues that are named, those that are not there yet included."""
     items = [Item("0abcdefgh", model, key) for key in range(5)]
     other = Item("0other", model, 1)
     queues = [queue_name(model, run_id) for run_id in ("0abcdefgh", "0other", "0new")]
@@ -111,7 +108,6 @@ def test_quorum_queues_keep_what_is_given_back(rabbitmq_url: str, model: str) ->
 
 
 def test_message_that_rabbitmq_refuses(rabbitmq_url: str, model: str) -> None:
-    """A queue that takes no more is said in one line, as any other trouble of the broker."""
     app = an_app(rabbitmq_url)
     app.conf.aegish_queue_arguments = {"x-max-length": 1, "x-overflow": "reject-publish"}
     with pytest.raises(QueueError, match="MessageNacked"):
@@ -134,7 +130,6 @@ def test_rabbitmq_drops_queues_that_nobody_uses(rabbitmq_url: str, model: str) -
 
 
 def test_nothing_expires_in_redis(redis_url: str, model: str) -> None:
-    """Messages wait as long as it takes; a queue without any leaves no trace."""
     app = an_app(redis_url)
     name = queue_name(model, "run")
     publish(app, [Item("run", model, 1)])
@@ -179,7 +174,6 @@ def test_messages_name_an_item_and_nothing_else(redis_url: str, model: str) -> N
 def test_an_unreachable_broker_is_reported_soon(
     scheme: str, attempt: Callable[[Celery], object]
 ) -> None:
-    """One line says what to check, within five seconds and without the password."""
     app = an_app(f"{scheme}://:hunter3@127.0.0.1:{free_port()}/")
     started = time.monotonic()
     with pytest.raises(QueueError) as caught:
@@ -211,7 +205,6 @@ def test_a_run_that_cannot_be_queued_is_not_stored(engine: Engine) -> None:
 def test_a_broker_that_takes_no_messages_leaves_no_run(
     engine: Engine, redis_url: str, setting: str, why: str
 ) -> None:
-    """A Redis that refuses messages is found out before anything is written."""
     with redis.Redis.from_url(redis_url) as server:
         server.config_set(setting, 1)
         try:
@@ -226,7 +219,6 @@ def test_a_broker_that_takes_no_messages_leaves_no_run(
 def test_a_database_lost_on_the_way_leaves_a_run_to_resume(
     engine: Engine, postgres_url: str, redis_url: str
 ) -> None:
-    """The message names the stored run and the command that enqueues the rest."""
     many = Dataset("many", tuple(Sample(f"echo {n}", TrueLabel.HARMLESS) for n in range(5 * BATCH)))
     with HalfOpenProxy.to_postgres(postgres_url) as proxy:
         lost = open_engine(proxy.postgres_url(postgres_url))
@@ -240,7 +232,6 @@ def test_a_database_lost_on_the_way_leaves_a_run_to_resume(
 
 
 def test_a_redis_that_does_not_answer(engine: Engine, tmp_path: Path) -> None:
-    """It is reported within half a minute, and no run is stored."""
     with RedisServer(tmp_path) as server, server.halted():
         started = time.monotonic()
         with pytest.raises(QueueError, match=r"the broker cannot be used \(Timeout"):
@@ -250,7 +241,6 @@ def test_a_redis_that_does_not_answer(engine: Engine, tmp_path: Path) -> None:
 
 
 def test_a_rabbitmq_without_room(engine: Engine, tmp_path: Path) -> None:
-    """It is reported within half a minute; no run is stored, and no stored one is waited for."""
     with RabbitServer(tmp_path) as server:
         app = an_app(server.url)
         with server.alarmed():
@@ -265,7 +255,6 @@ def test_a_rabbitmq_without_room(engine: Engine, tmp_path: Path) -> None:
 
 
 def test_a_broker_lost_on_the_way_leaves_a_run_to_resume(engine: Engine, tmp_path: Path) -> None:
-    """The message names the stored run and the command that enqueues the rest."""
     many = Dataset("many", tuple(Sample(f"echo {n}", TrueLabel.HARMLESS) for n in range(2 * BATCH)))
     with RedisServer(tmp_path) as server:
         with pytest.raises(QueueError) as caught:

@@ -65,7 +65,6 @@ def test_numbers_stay(aegish: CommandLine, stored: Engine) -> None:
 def test_readers_of_texts_say_what_is_gone(
     aegish: CommandLine, stored: Engine, tmp_path: Path
 ) -> None:
-    """No command takes a deleted completion for an empty answer."""
     aegish.ok(*OLD, "--completions", "--yes")
     stays = rows(stored, "outcome, reason, confidence, parser_version")
 

@@ -59,7 +59,6 @@ def rows(engine: Engine, *, parsed: bool) -> list[dict[str, Any]]:
 
 
 def test_what_a_reparse_changes(aegish: CommandLine, engine: Engine, stored: StoredRun) -> None:
-    """Only parsed columns of verdicts with a completion change; those that turned are listed."""
     raw, before = rows(engine, parsed=False), rows(engine, parsed=True)
 
     dry = aegish.ok("reparse", "--run-id", "a name", "--dry-run", "--json").json
@@ -90,7 +89,6 @@ def test_what_a_reparse_changes(aegish: CommandLine, engine: Engine, stored: Sto
 
 
 def test_the_list_for_people(aegish: CommandLine, stored: StoredRun) -> None:
-    """A line for the run, then the verdicts that turned, as many as asked for."""
     listed = aegish.ok("reparse", "--run-id", RUN, "--dry-run")
     assert "4 completions read by parser 2, 3 would be updated, 1 outcome would be" in listed.out
     assert TAR.command in listed.out
@@ -112,7 +110,6 @@ def test_long_completions_are_read_in_smaller_batches(engine: Engine, stored: St
 
 
 def test_two_reparses_at_once(engine: Engine) -> None:
-    """They wait for each other's batches, and together update each verdict once."""
     run = store(engine, a_run(RUN, epochs=400))
     old = replace(BLOCKED, outcome=Outcome.WARN, parser_version=1)
     items = [run.item(s, epoch=e) for s in COMMANDS.samples for e in range(1, 401)]

@@ -52,7 +52,6 @@ def test_parts_are_gathered_when_asked_for(engine: Engine) -> None:
 
 
 def test_pairs_are_those_of_the_snapshot(engine: Engine) -> None:
-    """A snapshot whose verdicts have been joined by others has no pairs, and says so."""
     stored = stored_run(engine, {each: {TAR: BLOCKED} for each in TWO_MODELS}, models=TWO_MODELS)
     first = report_data(engine, stored.run_id, Opinion()).snapshot.snapshot_id
     same = report_data(engine, stored.run_id, Opinion(), first, parts=ALL_PARTS)

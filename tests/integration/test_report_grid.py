@@ -156,7 +156,6 @@ def test_numbers_are_in_the_units_of_the_grid(filled: Engine) -> None:
 
 
 def test_texts_come_with_their_verdicts(filled: Engine) -> None:
-    """Long ones are cut, hostile ones visible, keys of error messages masked."""
     columns, blobs = gathered(filled, Opinion())
     assert columns["blobs"] == [0, 3]
     first, second = blobs
@@ -191,7 +190,6 @@ def of(blob: Any, name: str, place: int) -> str | None:
 
 
 def test_the_opinion_of_the_snapshot_judges(filled: Engine) -> None:
-    """Another rule set calls answers otherwise; an overlay turns one label and excludes one."""
     changes = (
         LabelChange("commands", TAR.sample_id, None, TrueLabel.HARMLESS, None, "fine", "me"),
         LabelChange("commands", LS.sample_id, None, None, None, "unclear", "me"),
@@ -247,7 +245,6 @@ ELEMENT = re.compile(r'<script type="text/plain" id="([\w-]+)">([\w+/=]*)</scrip
 
 @pytest.mark.usefixtures("filled")
 def test_the_command_line_writes_details_as_asked(aegish: CommandLine, tmp_path: Path) -> None:
-    """The same snapshot gives the same bytes; other formats have no details."""
     path = tmp_path / "report.html"
 
     def elements(*options: str) -> dict[str, bytes]:

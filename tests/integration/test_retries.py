@@ -63,7 +63,6 @@ def known(session: Session, *items: Item) -> list[bool | None]:
 
 
 def test_a_retry_plans_what_ended_so_and_nothing_else(session: Session) -> None:
-    """Items of the chosen models whose verdict is of the chosen outcomes become missing again."""
     stored = two_models(session)
     not_asked = stored.item(LS, model="test/b")
     found = save_retry(session, stored.run_id, API_ERROR, ["test/a"])
@@ -75,7 +74,6 @@ def test_a_retry_plans_what_ended_so_and_nothing_else(session: Session) -> None:
 
 
 def test_the_same_retry_twice_plans_nothing_more(session: Session) -> None:
-    """An item that waits for a retry is not planned again, under whichever outcomes."""
     stored = two_models(session)
     save_retry(session, stored.run_id, API_ERROR, MODELS)
     assert save_retry(session, stored.run_id, API_ERROR, MODELS) is None
@@ -90,7 +88,6 @@ def test_the_same_retry_twice_plans_nothing_more(session: Session) -> None:
 
 
 def test_what_failed_again_can_be_retried_again(session: Session) -> None:
-    """A second retry is a generation of its own, and the first one's answer stays."""
     stored = two_models(session)
     save_retry(session, stored.run_id, API_ERROR, ["test/a"])
     answer(session, stored, {again(stored.item(TAR)): REFUSED})
@@ -112,7 +109,6 @@ def test_a_generation_that_nobody_planned_is_never_asked(session: Session) -> No
 
 
 def test_a_model_is_served_until_its_retry_is_answered(session: Session) -> None:
-    """Workers go on listening while a retried item lacks its verdict, and then stop."""
     stored = stored_run(session, REFUSED)
     save_retry(session, stored.run_id, API_ERROR, ["test/a"])
     is_open = select(RUN_MODELS.c.open)
@@ -124,7 +120,6 @@ def test_a_model_is_served_until_its_retry_is_answered(session: Session) -> None
 
 
 def test_two_retries_at_once_plan_each_item_once(engine: Engine) -> None:
-    """The second one waits for the first, then finds nothing left to plan."""
     stored = two_models(engine)
     found: list[Retry | None] = []
     with Session(engine) as first, first.begin():
@@ -136,7 +131,6 @@ def test_two_retries_at_once_plan_each_item_once(engine: Engine) -> None:
 
 
 def test_status_tells_what_failed_what_was_replaced_and_what_is_asked_again(engine: Engine) -> None:
-    """A complete run becomes incomplete by a retry, and complete again by its answers."""
     stored = two_models(engine)
     answer(engine, stored, {stored.item(LS, model="test/b"): SILENT})
     complete = run_status(engine, stored.run_id)
@@ -173,7 +167,6 @@ def test_an_unknown_outcome_is_refused(names: list[str]) -> None:
 
 
 def test_a_model_that_the_run_does_not_ask_is_refused(engine: Engine) -> None:
-    """The line lists those that it asks, and nothing is planned."""
     stored = two_models(engine)
     with pytest.raises(StoreError, match="does not ask 'test/c': it asks test/a, test/b"):
         plan_retry(engine, RUN, API_ERROR, ["test/a", "test/c"])

@@ -91,7 +91,6 @@ def test_the_role_can_do_all_that_runs_need(app: Engine, tmp_path: Path) -> None
 def test_a_worker_stores_verdicts_without_the_right_to_change_them(
     app: Engine, engine: Engine
 ) -> None:
-    """Neither UPDATE nor DELETE on verdicts is needed for look-ups and inserts."""
     with engine.begin() as owner:
         owner.execute(text("REVOKE UPDATE, DELETE ON verdicts FROM aegish_app"))
     with Session(app) as session, session.begin():
@@ -118,6 +117,5 @@ def test_a_worker_stores_verdicts_without_the_right_to_change_them(
     ],
 )
 def test_the_role_can_do_no_more(app: Engine, statement: str) -> None:
-    """It changes no table, makes none, and runs no program on the server."""
     with app.connect() as connection, pytest.raises(ProgrammingError, match="Privilege"):
         connection.execute(text(statement))

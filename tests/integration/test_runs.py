@@ -68,7 +68,6 @@ FULL_SPEC = ModelSpec(
 
 
 def test_a_run_comes_back_as_it_was(session: Session) -> None:
-    """Every field survives: prompt, parameters, datasets, and models with exact tiered prices."""
     more = Dataset("more", (LS,), source="elsewhere", licence="MIT")
     run = replace(
         a_run(datasets=(COMMANDS, more), models=(a_model("a/plain"), FULL_SPEC), epochs=3),
@@ -87,7 +86,6 @@ def test_an_imported_run_has_neither_prompt_nor_parameters(session: Session) -> 
 
 
 def test_an_assignment_is_what_the_run_recorded(session: Session) -> None:
-    """A worker gets the model, the prompt and the parameters as of submit."""
     run = a_run(models=(a_model("test/a"), FULL_SPEC))
     store(session, run)
     found = load_assignment(session, run.run_id, "openai/gpt-x")
@@ -122,7 +120,6 @@ def test_a_run_of_an_older_version_is_read(engine: Engine) -> None:
 
 
 def test_the_list_of_runs_counts_each_by_itself(session: Session) -> None:
-    """The newest run comes first, and two models and two datasets do not multiply."""
     more = Dataset("more", (LS,))
     models = (a_model("test/a"), a_model("test/b"))
     stored = store(session, a_run("older", datasets=(COMMANDS, more), models=models, epochs=2), (COMMANDS, more))  # fmt: skip
@@ -148,7 +145,6 @@ def test_the_list_of_runs_counts_each_by_itself(session: Session) -> None:
     ],
 )
 def test_a_run_is_found_by_what_users_type(session: Session, text: str, run_id: str) -> None:
-    """A full id wins over longer ones, a prefix is literal text, and the latest is the youngest."""
     ids = ["0aa000001x", "0ab000001", "0c_000001", "0c%000001", "0c\\000001", "0ccx00001"]
     for each in ids:
         store(session, a_run(each))
@@ -170,7 +166,6 @@ def test_a_run_is_found_by_what_users_type(session: Session, text: str, run_id: 
     ],
 )
 def test_what_names_no_run_or_several_is_refused(session: Session, text: str, message: str) -> None:
-    """The message repeats what was typed and says what there is."""
     store(session, a_run("0aa000001"))
     store(session, a_run("0ab000001"))
     with pytest.raises(StoreError) as caught:
@@ -179,7 +174,6 @@ def test_what_names_no_run_or_several_is_refused(session: Session, text: str, me
 
 
 def test_a_name_stands_for_its_run(session: Session) -> None:
-    """It counts as a whole, after ids and before prefixes of ids; two runs with one are named."""
     names = ("0ab", "nightly", "twice", "twice", "latest", "0aa000001")
     for day, (letter, name) in enumerate(zip("abcdef", names, strict=True)):
         store(session, a_run(f"0a{letter}000001", name=name, created_at=NOON + timedelta(day)))
@@ -204,7 +198,6 @@ def test_an_empty_store_has_no_latest_run(session: Session) -> None:
 
 
 def test_a_new_run_misses_everything_in_order(session: Session) -> None:
-    """Items come by model, epoch and sample, and every combination comes once."""
     stored = store(session, a_run(models=("test/b", "test/a"), epochs=2))
     assert list(missing_items(session, stored.run_id)) == [
         stored.item(sample, model=model, epoch=epoch)
@@ -234,7 +227,6 @@ def test_what_has_a_verdict_is_not_missing(session: Session) -> None:
 
 
 def test_workers_listen_until_a_model_is_finished(session: Session) -> None:
-    """The queue of a model closes with its last verdict, and resuming opens it again."""
     models = (a_model("test/a", key_variable="A_KEY"), a_model("test/b"))
     stored = store(session, a_run(models=models))
     a, b = (f"aegish.test/{name}#{stored.run_id}" for name in "ab")
@@ -263,7 +255,6 @@ def test_nobody_listens_for_an_imported_run(session: Session) -> None:
 
 
 def test_a_dataset_is_stored_once(engine: Engine) -> None:
-    """The same content under the same name keeps its key, in whatever order it comes."""
     turned = replace(COMMANDS, samples=COMMANDS.samples[::-1])
     with Session(engine) as session, session.begin():
         key = save_dataset(session, COMMANDS, selectable=True)
@@ -302,7 +293,6 @@ def test_selections_cannot_be_named(session: Session) -> None:
 
 
 def test_the_newest_dataset_of_a_name_is_meant(session: Session) -> None:
-    """Importing a changed file under the old name takes the name over; selections do not."""
     save_dataset(session, COMMANDS, selectable=True)
     newer = replace(COMMANDS, samples=(TAR, LS))
     save_dataset(session, newer, selectable=True)
@@ -312,7 +302,6 @@ def test_the_newest_dataset_of_a_name_is_meant(session: Session) -> None:
 
 
 def test_every_epoch_and_dataset_has_to_be_answered(session: Session) -> None:
-    """A model is finished after samples of all datasets times epochs; another run stays open."""
     datasets = (Dataset("one", (TAR,)), Dataset("two", (LS,)))
     stored = store(session, a_run("run1", datasets=datasets, epochs=2), datasets)
     store(session, a_run("run2"))

@@ -239,7 +239,6 @@ def test_a_batch_that_ends_early_answers_and_charges_a_part(
 
 
 def test_a_batch_refused_as_a_whole_says_why_and_costs_nothing() -> None:
-    """By the provider's limits, or by a line that is no request."""
     with simulator_thread(simulated(ends={EndFault.FAILED: 1.0})) as simulator:
         client = openai_client(simulator.url)
         first = openai_ended(client, openai_batch(client, openai_lines("ls")).id)
@@ -252,7 +251,6 @@ def test_a_batch_refused_as_a_whole_says_why_and_costs_nothing() -> None:
 
 
 def test_a_batch_can_be_cancelled_and_charges_what_it_answered() -> None:
-    """The client cancels in the middle; requests that were not begun are named so."""
     with simulator_thread(simulated(seconds=30.0)) as simulator:
         client = openai_client(simulator.url)
         batch = openai_batch(client, openai_lines(*commands()))
@@ -289,7 +287,6 @@ def test_a_creation_whose_response_is_lost_has_happened() -> None:
 
 
 def test_a_list_may_lag_behind() -> None:
-    """A batch that exists is in no list for a while, and can be retrieved by its name."""
     with simulator_thread(simulated(list_lag_s=0.3)) as simulator:
         client = openai_client(simulator.url)
         began = time.monotonic()
@@ -301,7 +298,6 @@ def test_a_list_may_lag_behind() -> None:
 
 
 def test_results_may_break_off_and_be_read_again() -> None:
-    """The connection ends in the middle of the results; the next reading is whole."""
     scripts = {Endpoint.RESULTS: (CallFault.TRUNCATED, CallFault.HANG)}
     config = simulated(scripts=scripts, hang_s=0.01)
     with simulator_thread(config) as simulator, anthropic_client(simulator.url) as client:
@@ -336,7 +332,6 @@ def test_anthropic_names_errors_by_request_and_refuses_names_that_it_does_not_ta
 
 
 def test_lists_have_pages_in_every_dialect() -> None:
-    """The clients' own paging finds every batch once, the newest first."""
     with simulator_thread(simulated()) as simulator:
         client = openai_client(simulator.url)
         names = [openai_batch(client, openai_lines("ls")).id for _ in range(5)]

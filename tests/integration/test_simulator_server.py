@@ -118,7 +118,6 @@ KEYS = {401: ("k", "Basic k", "Bearer", "Bearerk", "bearer invalid", "Token k"),
 
 
 def test_a_key_that_is_invalid_or_no_bearer_token_is_401(url: str) -> None:
-    """In the envelope of each provider."""
     for ask in ASKS:
         answer = ask(url, key="invalid")
         assert (answer.status, bool(answer.body["error"]["message"])) == (401, True)
@@ -166,7 +165,6 @@ def test_a_broken_request_is_400(url: str, body: bytes) -> None:
 
 
 def test_other_paths_and_methods(url: str) -> None:
-    """Unknown paths are 404, a GET on an endpoint is 405, and health is well."""
     assert call(url, "/v2/nothing", {}).status == 404
     assert call(url, OPENAI_PATH).status == 405
     assert call(url, "/health").body == {"status": "ok"}
@@ -194,7 +192,6 @@ def test_error_faults_have_the_providers_statuses(fault: str) -> None:
 
 
 def test_faults_of_the_connection_and_of_the_body() -> None:
-    """A reset, a truncated and a malformed answer fail in three different ways."""
     script = ("reset", "truncated", "malformed", "ok")
     config = SimulatorConfig(latency=NO_LATENCY, models={"m": ModelConfig(script=script)})
     with simulator_thread(config) as simulator:
@@ -237,7 +234,6 @@ async def serve(port: int) -> None:
 
 
 def test_a_taken_port_is_a_clear_error() -> None:
-    """A port in use is refused with its number and a remedy, in the loop and in the thread."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         problem = f"cannot listen on 127.0.0.1:{port}: .*; choose another port"
@@ -260,7 +256,6 @@ print("stopped")
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_process_ends_cleanly_on_a_signal(number: signal.Signals, tmp_path: Path) -> None:
-    """The blocking runner announces itself, listens on the loopback only, and returns."""
     program = tmp_path / "serve.py"
     program.write_text(SCRIPT)
     root = Path(__file__).parents[2]

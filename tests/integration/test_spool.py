@@ -65,7 +65,6 @@ def verdicts(engine: Engine, run: StoredRun) -> list[object]:
 
 
 def test_answers_survive_a_file(engine: Engine, stored: StoredRun, tmp_path: Path) -> None:
-    """Every field is read as it was, errors of attempts too; the file is its owner's alone."""
     answers = evaluated(stored)
     path = spool(tmp_path / "new" / "spool", answers)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -109,7 +108,6 @@ def test_storing_a_file_twice_does_no_harm(
     ids=range(10),
 )
 def test_a_damaged_line(engine: Engine, stored: StoredRun, tmp_path: Path, line: str) -> None:
-    """It is kept aside and said in one line of the log; the others are stored."""
     path = spool(tmp_path, evaluated(stored))
     lines = path.read_text().splitlines()
     path.write_text("\n".join([lines[0], line, *lines[1:]]) + "\n")
@@ -130,7 +128,6 @@ def test_a_damaged_line(engine: Engine, stored: StoredRun, tmp_path: Path, line:
 def test_a_row_that_the_database_refuses(
     engine: Engine, stored: StoredRun, tmp_path: Path, column: str
 ) -> None:
-    """A value of the wrong kind, or one too many, costs its own line only."""
     path = spool(tmp_path, evaluated(stored))
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     lines[1]["verdict"][column] = {"x": 1} if column != "worker" else "\x00"
@@ -142,7 +139,6 @@ def test_a_row_that_the_database_refuses(
 
 
 def test_a_file_of_another_database(engine: Engine, stored: StoredRun, tmp_path: Path) -> None:
-    """Nothing of it is stored, and it stays for the workers of its own database."""
     path = spool(tmp_path, evaluated(stored))
     lines = path.read_text().replace(stored.run_id, "0another0")
     path.write_text(lines)
@@ -161,7 +157,6 @@ def test_a_file_of_another_database(engine: Engine, stored: StoredRun, tmp_path:
 
 @pytest.mark.parametrize("content", ["", "?\n", '{"model": "a/b"}\n' * 3000])
 def test_a_file_of_something_else(engine: Engine, tmp_path: Path, content: str) -> None:
-    """A file that was named by mistake stays as it was."""
     path = tmp_path / "verdicts.jsonl"
     path.write_text(content)
     with pytest.raises(DatasetError, match="left as it is"):
@@ -192,7 +187,6 @@ def test_many_answers_are_stored_within_the_time_of_a_start(engine: Engine, tmp_
 
 
 def test_a_database_that_is_away_keeps_the_file(stored: StoredRun, tmp_path: Path) -> None:
-    """A start that cannot store it leaves it for the next one."""
     path = spool(tmp_path, evaluated(stored))
     away = open_engine("postgresql://nobody@127.0.0.1:1/none")
     with capture_logs() as logs:
@@ -202,7 +196,6 @@ def test_a_database_that_is_away_keeps_the_file(stored: StoredRun, tmp_path: Pat
 
 
 def test_the_command(aegish: CommandLine, stored: StoredRun, tmp_path: Path) -> None:
-    """It stores a file, says how many, and ends with 1 and one line when something is left."""
     path = spool(tmp_path, evaluated(stored))
     done = aegish("verdicts", "recover", path)
     assert (done.code, done.out) == (0, "")
@@ -274,7 +267,6 @@ async def test_a_refused_answer_whose_item_was_cancelled(stored: StoredRun, tmp_
 
 
 async def test_a_folder_that_cannot_be_written(stored: StoredRun, tmp_path: Path) -> None:
-    """It is said with the number of answers, and the worker ends as it would."""
     (tmp_path / "file").write_text("")
     (answer, *_) = evaluated(stored)
     with capture_logs() as logs, writing(Database(answer.item), tmp_path / "file") as writer:

@@ -219,7 +219,6 @@ def test_a_confidence_falls_into_its_bin(
 
 
 def test_every_model_of_a_run_is_tallied_by_itself(session: Session) -> None:
-    """Also one without a verdict; plans count samples of all datasets times epochs."""
     more = Dataset("more", (LS, Sample("id", TrueLabel.HARMLESS)))
     models = (a_model("test/b", simulated=True), a_model("test/a"))
     stored_run(session, {TAR: BLOCKED}, run_id="0other")

@@ -145,7 +145,6 @@ def test_only_models_with_other_verdicts_are_counted(
 
 
 def test_a_longer_plan_is_noticed(engine: Engine, stored: StoredRun) -> None:
-    """Coverage is of what is planned now, though no verdict is new."""
     aggregate(engine, stored.run_id, [Opinion()])
     with Session(engine) as session, session.begin():
         session.execute(update(RUNS).where(RUNS.c.id == stored.run_id).values(epochs=4))
@@ -174,7 +173,6 @@ def test_every_rule_keeps_its_own_entries(engine: Engine, stored: StoredRun) -> 
 
 
 def test_a_newer_version_of_a_rule_counts_everything(engine: Engine, stored: StoredRun) -> None:
-    """Entries of the version before are of no use to it."""
     aggregate(engine, stored.run_id, [Opinion()])
     newer = Opinion(replace(DEFAULT_RULE, version=DEFAULT_RULE.version + 1))
     with statements(engine) as sent:

@@ -105,7 +105,6 @@ def write_overlay(folder: Path) -> Path:
 
 @pytest.mark.usefixtures("filled")
 def test_the_list_is_whole_and_in_order(aegish: CommandLine) -> None:
-    """By dataset, sample, model; with the key of the machine interface."""
     rows = listed(aegish)
     assert places(rows[:6]) == [
         "tar a BLOCK", "tar b ALLOW", "tar c WARN", "curl a ALLOW", "curl b ALLOW",
@@ -192,7 +191,6 @@ def test_of_a_retried_item_the_newest_verdict_counts(aegish: CommandLine, engine
 def test_limits(
     aegish: CommandLine, filled: Engine, monkeypatch: pytest.MonkeyPatch, verdicts: int
 ) -> None:
-    """Whatever the parts, as many as asked for, and the number of the rest."""
     monkeypatch.setattr(verdict_reader, "STEP_VERDICTS", verdicts)
     assert len(listed(aegish)) == 15
     for limit in (1, 4, 14):
@@ -345,7 +343,6 @@ def test_an_overlay(aegish: CommandLine, tmp_path: Path) -> None:
 
 
 def test_hostile_text(aegish: CommandLine, engine: Engine) -> None:
-    """Neither a terminal nor a spreadsheet obeys a command, a reason or a model's name."""
     command = "=HYPERLINK(1)\x1b[2J\u202e\r\n" + "x" * 9_000
     sample = Sample(command, TrueLabel.HARMLESS)
     reason = "@SUM(1)\x1b]0;title\x07\ufffd\ufffd\ue000"

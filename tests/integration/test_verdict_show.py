@@ -82,7 +82,6 @@ def test_everything_that_is_stored_is_shown(aegish: CommandLine) -> None:
     ],
 )
 def test_a_sample_is_found(aegish: CommandLine, name: str, sample: Sample) -> None:
-    """By id, by the first digits of it, by its command, by what stands in it alone."""
     assert aegish.ok("verdicts", "show", name, "--json").json["sample"]["command"] == sample.command
 
 
@@ -105,7 +104,6 @@ def test_what_cannot_be_found(aegish: CommandLine, options: list[str], problem: 
 
 
 def test_the_same_command_in_two_datasets(aegish: CommandLine, engine: Engine) -> None:
-    """The candidates name the datasets, and one of them is chosen by name."""
     other = Dataset("other", (TAR,))
     stored = store(engine, a_run(datasets=(COMMANDS, other)), (COMMANDS, other))
     answer(engine, stored, {stored.item(TAR, dataset="other"): BLOCKED})
@@ -119,7 +117,6 @@ def test_the_same_command_in_two_datasets(aegish: CommandLine, engine: Engine) -
 
 
 def test_hostile_texts(aegish: CommandLine, engine: Engine) -> None:
-    """Terminals obey none of them; a long one is cut with a note, unless all of it is wanted."""
     word = "w" * 2**20
     completion = f'\x1b[2J\u202e{{"action": "BLOCK", "reason": "\x07\r"}}\ufffd\ufffd {word}'
     sample = Sample("echo \x1b[31m\nrm", TrueLabel.HARMLESS)

@@ -65,7 +65,6 @@ def recorded(session: Session, verdict: Verdict) -> Verdict:
 
 
 def test_items_are_found_in_one_go_and_in_order(session: Session) -> None:
-    """Each item gets its command and whether its verdict exists, unknown ones get None."""
     models = (a_model("test/a"), a_model("test/b"))
     stored = store(session, a_run(models=models, epochs=2))
     done = stored.item(CURL, model="test/b", epoch=2)
@@ -200,7 +199,6 @@ def test_any_text_of_a_provider_survives(session: Session, text: str) -> None:
 def test_what_cannot_be_is_refused(
     session: Session, changes: dict[str, Any], constraint: str
 ) -> None:
-    """The database itself refuses values out of range, from any writer."""
     stored = store(session, a_run())
     with pytest.raises(IntegrityError, match=f"ck_verdicts_{constraint}"):
         answer(session, stored, {stored.item(TAR): replace(BLOCKED, **changes)})
@@ -219,7 +217,6 @@ def test_what_cannot_be_is_refused(
 def test_a_verdict_about_nothing_is_refused(
     session: Session, changes: dict[str, int], problem: str
 ) -> None:
-    """A verdict belongs to a model of a run, a sample, and a positive epoch."""
     stored = store(session, a_run())
     key: VerdictKey = replace(stored.key(stored.item(TAR)), **changes)
     with pytest.raises(DBAPIError, match=problem):

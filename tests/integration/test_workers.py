@@ -108,7 +108,6 @@ def test_a_run_that_no_worker_may_call_waits_for_one(engine: Engine) -> None:
 
 
 def test_status_says_why_a_model_is_parked(engine: Engine) -> None:
-    """The provider's words are the reason of a parked model, and no other model gets them."""
     parked = {("", "lab/guard"): ModelBlock.PARKED}
     with Session(engine) as session, session.begin():
         stored = store(session, a_run(models=("lab/guard", "lab/other")))

@@ -22,7 +22,6 @@ def test_mappings_and_migrations_agree(engine: Engine) -> None:
 
 
 def test_upgrade_after_downgrade(unmigrated_engine: Engine) -> None:
-    """Going down to nothing leaves no table of ours, and going up again brings the same schema."""
     schema.upgrade(unmigrated_engine)
     with unmigrated_engine.begin() as connection:
         command.downgrade(schema.alembic_config(connection), "base")

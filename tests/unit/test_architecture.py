@@ -35,7 +35,6 @@ def called(node: ast.AST) -> str | None:
 
 
 def test_only_composition_roots_build_settings() -> None:
-    """The command line, the workers and the migrations read the environment, nothing else does."""
     builders = {
         path
         for path, tree in sources()
@@ -77,7 +76,6 @@ def is_exception(each: object) -> bool:
 
 
 def test_every_exception_class_is_in_one_module() -> None:
-    """`errors.py` lists all that the product may raise of its own."""
     found = exception_classes()
     assert set(found) == {"aegish_dist/errors.py"}
     assert len(found["aegish_dist/errors.py"]) > 15

@@ -66,7 +66,6 @@ def test_workers_have_the_catalog_of_the_command_line() -> None:
 
 
 def test_keys_are_passed_by_name_to_what_calls_models() -> None:
-    """Every key variable of the packaged catalog, without a value in the file."""
     variables = {provider.key_variable for provider in Catalog.load().providers.values()}
     keys = COMPOSE["x-keys"]
     assert keys == dict.fromkeys(variables - {"", None})
@@ -76,7 +75,6 @@ def test_keys_are_passed_by_name_to_what_calls_models() -> None:
 
 
 def test_redis_keeps_its_messages() -> None:
-    """The broker asks for a password, writes what it holds to disk, and evicts nothing."""
     *_, script = SERVICES["redis"]["command"]
     flags = "--appendonly yes --maxmemory-policy noeviction --list-compress-depth 1"
     assert f"redis-server {flags} - <<END\n" in script
@@ -84,7 +82,6 @@ def test_redis_keeps_its_messages() -> None:
 
 
 def test_images_are_pinned() -> None:
-    """Each image names a version to its last digit, and a variable takes one with a digest."""
     images = {service["image"] for service in SERVICES.values()} - {"aegish-dist"}
     base = re.findall(r"^ARG PYTHON_IMAGE=(.+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
     pinned = r"\$\{AEGISH_DIST_\w+_IMAGE:-[\w/]+:v?\d+\.\d+(\.\d+)?(-alpine)?\}"
@@ -94,7 +91,6 @@ def test_images_are_pinned() -> None:
 
 
 def test_services_write_to_volumes_and_say_whether_they_live() -> None:
-    """Root file systems are read-only, what runs on has a health check, the rest is optional."""
     assert [name for name, service in SERVICES.items() if not service.get("read_only")] == []
     assert all("/tmp" in service["tmpfs"] for service in SERVICES.values())
     assert {name for name, service in SERVICES.items() if "healthcheck" in service} == LONG_RUNNING
@@ -148,7 +144,6 @@ def test_a_process_says_itself_whether_it_lives(name: str) -> None:
 
 
 def test_prometheus_scrapes_what_runs() -> None:
-    """Its targets are services that serve measures, at their port, and it has the rules."""
     config = yaml.safe_load((ROOT / "deploy" / "prometheus" / "prometheus.yml").read_text())
     targets = [each for job in config["scrape_configs"] for each in job["dns_sd_configs"]]
     assert {name for each in targets for name in each["names"]} == {*WORKERS, "exporter"}

@@ -29,12 +29,10 @@ def recipe(target: str) -> list[str]:
 
 
 def test_hooks_run_what_make_lint_runs() -> None:
-    """The same commands in the same order, from the environment that make has made."""
     assert [hook["entry"] for hook in HOOKS] == recipe("lint")
 
 
 def test_hooks_download_nothing() -> None:
-    """Every hook is local, uses what is installed, and looks at the whole tree."""
     repositories = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
     assert [repository["repo"] for repository in repositories] == ["local"]
     assert {hook["language"] for hook in HOOKS} == {"system"}
@@ -51,7 +49,6 @@ READY = ("1.2.0", "## [1.2.0] - 2027-01-31\n", "", "v1.1.0\nv1.0.0\n")
 
 
 def test_a_commit_that_is_ready_can_be_released() -> None:
-    """The changelog has version and date, nothing is uncommitted, and the tag is free."""
     assert problems(*READY) == []
 
 

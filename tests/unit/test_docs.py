@@ -118,7 +118,6 @@ def unknown(page: str, code: Code) -> Iterator[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_names_in_a_page_exist(page: Path, code: Code) -> None:
-    """A file that moved, or a name that was changed, is changed in the documentation as well."""
     assert list(unknown(page.read_text(encoding="utf-8"), code)) == []
 
 
@@ -136,7 +135,6 @@ def test_names_in_a_page_exist(page: Path, code: Code) -> None:
     ],
 )
 def test_a_stale_name_is_found(name: str, code: Code) -> None:
-    """Files, modules, functions, classes and methods that do not exist are reported."""
     assert len(list(unknown(f"It is `{name}`.", code))) == 1
 
 
@@ -155,5 +153,4 @@ def test_a_stale_name_is_found(name: str, code: Code) -> None:
     ],
 )
 def test_a_current_name_is_accepted(name: str, code: Code) -> None:
-    """Names that exist, and words that are no names, are not reported."""
     assert list(unknown(f"It is `{name}`.", code)) == []

@@ -106,7 +106,6 @@ def test_alert_has_a_runbook(name: str) -> None:
 
 @pytest.mark.parametrize("name", ALERTS)
 def test_alert_has_a_unit_test(name: str) -> None:
-    """A case makes it fire, and another moment finds it silent."""
     looks = [
         bool(look["exp_alerts"])
         for path in UNIT_TESTS
@@ -118,7 +117,6 @@ def test_alert_has_a_unit_test(name: str) -> None:
 
 
 def test_prometheus_accepts_rules_and_unit_tests(tmp_path: Path) -> None:
-    """Its own tool reads the rules and the scrapes, runs the unit tests, and parses every panel."""
     promtool = require_binary("promtool")
     panels = tmp_path / "panels.yml"
     plain = [re.sub(r"\$__rate_interval", "1m", query) for query in QUERIES]
@@ -142,7 +140,6 @@ def test_dashboard_is_current() -> None:
 
 
 def test_panels_lie_beside_each_other() -> None:
-    """No two share a place, none leaves the grid, and no line has a gap but at its end."""
     taken: set[tuple[int, int]] = set()
     for panel in DASHBOARD["panels"]:
         place = panel["gridPos"]

@@ -27,7 +27,6 @@ def wheel_names(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
 
 
 def test_wheel_contains_the_packages_and_nothing_else(wheel_names: set[str]) -> None:
-    """Every module and data file is in it, neither tests nor benchmarks are."""
     info = f"aegish_dist-{__version__}.dist-info"
     files = {
         str(path.relative_to(ROOT))

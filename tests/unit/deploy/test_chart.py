@@ -68,7 +68,6 @@ def test_kubernetes_accepts_every_object(rendered: Rendered) -> None:
 
 
 def test_selectors_pick_pods_of_the_chart(rendered: Rendered) -> None:
-    """Whatever selects by labels picks at least one pod, and a deployment its own."""
     labels = {name: pod["metadata"]["labels"] for name, pod in rendered.pods().items()}
     for name, deployment in rendered.kind("Deployment").items():
         selector = deployment["spec"]["selector"]
@@ -81,7 +80,6 @@ def test_selectors_pick_pods_of_the_chart(rendered: Rendered) -> None:
 
 
 def test_containers_are_hardened(rendered: Rendered) -> None:
-    """No root, no rights, no token, nothing to write to but volumes, and bounded memory."""
     for pod in rendered.pods().values():
         spec = pod["spec"]
         assert spec["automountServiceAccountToken"] is False
@@ -135,7 +133,6 @@ def test_only_the_migration_owns_the_database(rendered: Rendered) -> None:
 
 
 def test_variables_are_settings(rendered: Rendered) -> None:
-    """Each variable of ours is a field of the settings, named once, and parses as one."""
     known = {PREFIX + name.upper() for name in Settings.__struct_fields__}
     for _, container in rendered.containers():
         names = [each["name"] for each in container.get("env", [])]
@@ -144,7 +141,6 @@ def test_variables_are_settings(rendered: Rendered) -> None:
 
 
 def test_command_lines_are_understood(rendered: Rendered) -> None:
-    """Commands and their options are those of the product; `--hostname` is Celery's."""
     for _, container in rendered.containers():
         name, *given = container.get("args", ["db", "upgrade"])
         command = cli.get_command(click.Context(cli), name)
@@ -165,7 +161,6 @@ def test_calls_in_flight_may_end(rendered: Rendered) -> None:
 
 
 def test_what_runs_on_is_watched(rendered: Rendered) -> None:
-    """Workers, aggregator and exporter are asked whether they live and whether they are ready."""
     for name, container in rendered.containers():
         if name not in ("worker", "aggregator", "exporter"):
             continue
@@ -175,7 +170,6 @@ def test_what_runs_on_is_watched(rendered: Rendered) -> None:
 
 
 def test_the_simulated_catalog_is_current(simulated: Rendered) -> None:
-    """It is what the simulator would write for the address of its service, and reaches callers."""
     service = simulated.kind("Service")["simulator"]
     port = service["spec"]["ports"][0]["port"]
     written = simulated.kind("ConfigMap")["catalog"]["data"]["catalog.toml"]
@@ -188,7 +182,6 @@ def test_the_simulated_catalog_is_current(simulated: Rendered) -> None:
 
 
 def test_a_catalog_of_the_cluster_is_read(tmp_path: Path) -> None:
-    """The text of the value file for RabbitMQ is a catalog that the product accepts."""
     rendered = Rendered.of([CHART.parent / "values" / "rabbitmq.yaml"])
     path = tmp_path / "catalog.toml"
     path.write_text(rendered.kind("ConfigMap")["catalog"]["data"]["catalog.toml"])
@@ -228,7 +221,6 @@ def test_names_stay_within_the_limit() -> None:
 
 
 def test_words_of_yaml_stay_text() -> None:
-    """A release called 2026 and variables called NO or ON are not taken for numbers and booleans."""
     rendered = Rendered.of(settings=["extraEnv.NO=a", "keys.variables={ON,N}"], release="2026")
     variables = environment(rendered.pods()["worker"]["spec"]["containers"][0])
     assert {"NO", "ON", "N"} <= variables.keys()
