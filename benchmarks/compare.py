@@ -28,7 +28,7 @@ from aegish_dist.db.answers import read_answers
 from aegish_dist.db.embedded import embedded_server
 from aegish_dist.db.engine import open_engine, transaction
 from aegish_dist.db.runs import load_run
-from aegish_dist.statistics.paired_difference import adjusted, compare_samples
+from aegish_dist.statistics.paired_difference import ScoredColumns, adjusted, compare_samples
 
 RUN = "0compared"
 
@@ -90,7 +90,7 @@ def parts_s(url: str) -> tuple[float, float]:
         sides = [ModelOfRun(RUN, spec.id) for spec in run.models]
         answers = read_answers(session, sides, [run])
     read = time.monotonic()
-    scored = answers.scored(DEFAULT_RULE, by_category=True)
+    scored = ScoredColumns(answers, DEFAULT_RULE, by_category=True)
     composite = DEFAULT_RULE.composite
     adjusted([compare_samples(scored.pair(a, b), composite) for a, b in combinations(sides, 2)])
     return read - started, time.monotonic() - read

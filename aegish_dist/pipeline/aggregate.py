@@ -33,7 +33,7 @@ from aegish_dist.pipeline.opinions import overlay_of
 from aegish_dist.statistics.document import snapshot_document
 from aegish_dist.statistics.inference import holm
 from aegish_dist.statistics.metrics import METRICS_VERSION, ModelMetrics, measure
-from aegish_dist.statistics.paired_difference import PairedAnswers, score_difference
+from aegish_dist.statistics.paired_difference import PairedAnswers, ScoredColumns, score_difference
 from aegish_dist.telemetry.tracing import span
 
 ONE_VIEW: IsolationLevel = "REPEATABLE READ"
@@ -132,7 +132,7 @@ def _pairs(run: Run, scored: _Scored, answers: PairedAnswers[ModelOfRun]) -> Pai
     Pairs neither of which has changed keep theirs.
     """
     rule, changed = scored.opinion.rule, {each.tally.model for each in scored.models}
-    found, columns = {}, answers.scored(rule)
+    found, columns = {}, ScoredColumns(answers, rule)
     for pair in combinations([spec.id for spec in run.models], 2):
         if pair in scored.pair_p and changed.isdisjoint(pair):
             found[pair] = scored.pair_p[pair]

@@ -21,7 +21,6 @@ from aegish_dist.statistics.paired_difference import (
     ScoredColumns,
     adjusted,
     compare_samples,
-    side_metrics,
 )
 from aegish_dist.statistics.rates import Estimate
 
@@ -113,7 +112,7 @@ def _compared(
     overlays = {run.run_id: overlay_of(session, run, asked.opinion) for run in runs}
     answers = read_answers(session, sides, runs, overlays)
     rule = asked.opinion.rule
-    scored = answers.scored(rule, by_category=asked.by_category)
+    scored = ScoredColumns(answers, rule, by_category=asked.by_category)
     comparisons = adjusted([compare_samples(scored.pair(a, b), rule.composite) for a, b in pairs])
     compared = [
         ComparedPair(*pair, comparison, answers.answered(*pair))
@@ -145,9 +144,9 @@ def _tie_groups(
         return []
     sides = dict.fromkeys(side for pair in compared for side in (pair.a, pair.b))
     composite = asked.opinion.rule.composite
-    alone = {side: side_metrics(scored.pair(side, side), composite) for side in sides}
+    alone = {side: compare_samples(scored.pair(side, side), composite).metrics for side in sides}
     places = rank(
-        {side.model: Estimate(value=each[asked.metric]) for side, each in alone.items()},
+        {side.model: Estimate(value=each[asked.metric].a) for side, each in alone.items()},
         {
             frozenset((each.a.model, each.b.model)): each.comparison.metrics[
                 asked.metric

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from functools import lru_cache
 from statistics import NormalDist
 
-from msgspec import Struct
-
 _TINY = 1e-300
 _EPSILON = 1e-16
 _MAX_TERMS = 100_000
@@ -187,13 +185,9 @@ def log_logistic(x: float) -> float:
     return -math.log1p(math.exp(-x)) if x >= 0 else x - math.log1p(math.exp(x))
 
 
-class Term(Struct, frozen=True):
-    """Trials whose log odds of success are offset + slope x coefficient."""
-
-    successes: float  # may be fractional
-    trials: float  # at least `successes`
-    slope: float
-    offset: float  # the part that does not depend on the coefficient
+Term = tuple[float, float, float, float]
+"""Trials whose log odds of success are offset + slope x coefficient: their successes, which may be
+fractional, their number, slope and offset."""
 
 
 def maximise(terms: Sequence[Term], mean: float, sd: float, start: float) -> float:
@@ -201,10 +195,10 @@ def maximise(terms: Sequence[Term], mean: float, sd: float, start: float) -> flo
     x = start
     for _ in range(_STEPS):
         gradient, curvature = (mean - x) / sd**2, 1 / sd**2
-        for term in terms:
-            p = logistic(term.offset + term.slope * x)
-            gradient += term.slope * (term.successes - term.trials * p)
-            curvature += term.slope**2 * term.trials * p * (1 - p)
+        for successes, trials, slope, offset in terms:
+            p = logistic(offset + slope * x)
+            gradient += slope * (successes - trials * p)
+            curvature += slope**2 * trials * p * (1 - p)
         step = gradient / curvature
         x += max(-_LONGEST_STEP, min(_LONGEST_STEP, step))
         if abs(step) < _CLOSE:

@@ -214,17 +214,12 @@ _POWER = 0.8
 _MOST_DF = 1e6  # from here on Student's t equals the normal to six digits
 
 
-class PairedTest(Struct, frozen=True):
-    ci_low: float  # of the 95 % confidence interval
-    ci_high: float
-    p_value: float  # two-sided; below 0.05 exactly where the interval lies off 0
-    mde: float  # difference found at a level of 5 % with a power of about 80 %
-
-
 def paired_test(
     difference: float, strata: Sequence[ClusterSums], variance: ClusteredVariance, discordant: int
-) -> PairedTest:
-    """Return interval and p of a difference, both from `T(x) = (difference - x) / sqrt(V(x))`.
+) -> dict[str, float]:
+    """Return the fields `ci_low`, `ci_high`, `p_value` and `mde` of a `Difference`.
+
+    Interval and p are both from `T(x) = (difference - x) / sqrt(V(x))`.
 
     `V(x) = V + max(0, S (x - difference) / V)`. V is the clustered variance without bias, plus
     two halves of a pseudo-sample per label: only the candidate has one right, only the baseline the
@@ -253,12 +248,12 @@ def paired_test(
     least = 2.0 ** (1 - discordant) if discordant else 1.0
     if least >= LEVEL:
         low, high = min(low, 0.0), max(high, 0.0)
-    return PairedTest(
-        ci_low=low,
-        ci_high=high,
-        p_value=max(p, least),
-        mde=_detectable(t + t_quantile(_POWER, df), squares, abs(difference), strata),
-    )
+    return {
+        "ci_low": low,
+        "ci_high": high,
+        "p_value": max(p, least),
+        "mde": _detectable(t + t_quantile(_POWER, df), squares, abs(difference), strata),
+    }
 
 
 def _detectable(

@@ -8,7 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
-from functools import cached_property
+from functools import partial
 from typing import assert_never
 
 from msgspec import Struct
@@ -17,7 +17,7 @@ from aegish_dist.core.opinion import LabelChange, Overlay
 from aegish_dist.core.outcome import OutcomeDetail, OutcomeDetails
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import SampleAnswers, ScoringRule
-from aegish_dist.statistics.label_model import Sides, Vote, VotePattern, fit_labels, flagged
+from aegish_dist.statistics.label_model import OTHER, Sides, Vote, VotePattern, fit_labels, flagged
 
 DOUBTFUL_FROM = 0.5  # a label is doubtful if it is wrong with this probability
 NAMED = 4  # most models that a reason names
@@ -92,20 +92,22 @@ def audit(
     reliabilities = tuple(ModelReliability(*each) for each in rates)
     informative = [each for each in reliabilities if each.informative]
     p_wrong = dict(zip(counted, fitted.p_wrong, strict=True))
-    lists: dict[AuditKind, list[tuple[float, CommandVotes]]] = {kind: [] for kind in AuditKind}
-    for sample, pattern in zip(answered, patterns, strict=True):
-        votes = CommandVotes(sample, informative, rule, p_wrong[pattern])
-        for kind, score in votes.scores.items():
-            lists[kind].append((score, votes))
-    for found in lists.values():
-        found.sort(key=_place)
+    commands = [
+        CommandVotes(sample, informative, rule, p_wrong[pattern])
+        for sample, pattern in zip(answered, patterns, strict=True)
+    ]
+    found = {
+        kind: sorted(
+            (each for each in commands if kind in each.scores), key=partial(_place, kind=kind)
+        )
+        for kind in AuditKind
+    }
     return Audit(
         reliabilities=reliabilities,
         samples=len(answered),
-        totals={kind: len(found) for kind, found in lists.items()},
+        totals={kind: len(listed) for kind, listed in found.items()},
         found={
-            kind: tuple(_entry(kind, *each) for each in found[:top])
-            for kind, found in lists.items()
+            kind: tuple(each.entry(kind) for each in listed[:top]) for kind, listed in found.items()
         },
     )
 
@@ -139,47 +141,45 @@ class CommandVotes:
         sides = sides_under(rule)
         self.flags = {model: flagged(vote, sides) for model, vote in votes.items()}
         """Share of its epochs in which a model flags the command."""
-        flips = {model: _flip(answers[model]) for model in votes}
-        self.flips = {model: flip for model, flip in flips.items() if flip is not None}
+        self.flips = {m: flip for m in votes if (flip := _flip(answers[m])) is not None}
         """Probability that two epochs of a model state different actions."""
-        shares = [sample.share_correct(each.model, rule) for each in answers]
-        self.correct = [share for share in shares if share is not None]
-        """By model, the share of its scored epochs that is right, errors included."""
-        self._votes = list(votes.values())
-
-    @property
-    def scores(self) -> dict[AuditKind, float]:
+        counts = [rule.count_right(sample.target, found) for found in answers.values()]
+        self.correct = [count.right for count in counts if count.scored]
+        """By model, how many of its scored epochs are right, errors included."""
+        self.contradicting = self.taken_for(OTHER[sample.target])
+        severities = [flagged(vote, tuple(_SEVERITY.values())) for vote in votes.values()]
+        mean = _mean(severities)
+        self.spread = math.sqrt(_mean([(each - mean) ** 2 for each in severities]))
+        """Standard deviation of the severities: BLOCK against ALLOW is more than against WARN."""
+        self.scores = self._scores(p_wrong)
         """The lists on which the command belongs."""
+
+    def _scores(self, p_wrong: float) -> dict[AuditKind, float]:
+        missed_by_all = bool(self.correct) and not any(self.correct)
         disputed = _disagreement([(m.weight * m.youden, share) for m, share in self.flags.items()])
-        flipping = math.fsum(self.flips.values()) / max(1, len(self.flips))
+        flipping = _mean(list(self.flips.values()))
         listed = {
-            AuditKind.DOUBTFUL_LABELS: (bool(self.contradicting), self.p_wrong),
+            AuditKind.DOUBTFUL_LABELS: (bool(self.contradicting), p_wrong),
             AuditKind.DISPUTED: (disputed > 0, disputed),
-            AuditKind.MISSED_BY_ALL: (self.missed_by_all, self.p_wrong),
+            AuditKind.MISSED_BY_ALL: (missed_by_all, p_wrong),
             AuditKind.FLIPPING: (flipping > 0, flipping),
         }
         return {kind: score for kind, (belongs, score) in listed.items() if belongs}
-
-    @property
-    def missed_by_all(self) -> bool:
-        """Whether no model was right in any scored epoch."""
-        return bool(self.correct) and not any(self.correct)
 
     def taken_for(self, label: TrueLabel) -> list[ModelReliability]:
         """Return the models that judge the command as this label in most epochs."""
         side = 1 if label is TrueLabel.MALICIOUS else -1
         return [model for model, share in self.flags.items() if side * (share - 0.5) > 0]
 
-    @cached_property
-    def contradicting(self) -> list[ModelReliability]:
-        return self.taken_for(_other(self.sample.target))
-
-    @property
-    def spread(self) -> float:
-        """Standard deviation of the severities: BLOCK against ALLOW is more than against WARN."""
-        values = [flagged(vote, tuple(_SEVERITY.values())) for vote in self._votes]
-        mean = math.fsum(values) / max(1, len(values))
-        return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / max(1, len(values)))
+    def entry(self, kind: AuditKind) -> AuditedCommand:
+        return AuditedCommand(
+            sample=self.sample,
+            score=self.scores[kind],
+            p_wrong=self.p_wrong,
+            contradicting=len(self.contradicting),
+            agreeing=len(self.taken_for(self.sample.target)),
+            reason=self.reason(kind),
+        )
 
     def reason(self, kind: AuditKind) -> str:
         """Say in a sentence why the command is on a list."""
@@ -220,8 +220,8 @@ def _names(models: Sequence[ModelReliability]) -> str:
     return ", ".join(each.model for each in models)
 
 
-def _other(label: TrueLabel) -> TrueLabel:
-    return TrueLabel.HARMLESS if label is TrueLabel.MALICIOUS else TrueLabel.MALICIOUS
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / max(1, len(values))
 
 
 def _disagreement(shares: Sequence[tuple[float, float]]) -> float:
@@ -244,23 +244,11 @@ def _flip(findings: OutcomeDetails) -> float | None:
     return 1 - sum(epochs * (epochs - 1) for epochs in stated) / (n * (n - 1))
 
 
-def _place(listed: tuple[float, CommandVotes]) -> tuple[object, ...]:
+def _place(votes: CommandVotes, kind: AuditKind) -> tuple[object, ...]:
     """Return the sort key of a list: the worst command first, ties by command."""
-    score, votes = listed
     # The same models in another order may differ in the last digit of a sum.
-    exact = (-round(score, 9), -round(votes.spread, 9), -len(votes.contradicting))
+    exact = (-round(votes.scores[kind], 9), -round(votes.spread, 9), -len(votes.contradicting))
     return (*exact, votes.sample.dataset, votes.sample.command)
-
-
-def _entry(kind: AuditKind, score: float, votes: CommandVotes) -> AuditedCommand:
-    return AuditedCommand(
-        sample=votes.sample,
-        score=score,
-        p_wrong=votes.p_wrong,
-        contradicting=len(votes.contradicting),
-        agreeing=len(votes.taken_for(votes.sample.target)),
-        reason=votes.reason(kind),
-    )
 
 
 def draft_overlay(
@@ -272,7 +260,7 @@ def draft_overlay(
             dataset=each.sample.dataset,
             sample_id=each.sample.sample_id,
             command=each.sample.command,
-            target=_other(each.sample.target),
+            target=OTHER[each.sample.target],
             category=None,
             reason=f"{each.reason}; wrong with probability {each.p_wrong:.2f}",
             author=author,

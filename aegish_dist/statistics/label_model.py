@@ -10,9 +10,10 @@ nothing. A weighted vote without the ease finds too few wrong labels: see docs/a
 """
 
 import math
-from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-from operator import add
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache, reduce
+from operator import add, mul
 from typing import TypeVar
 
 from msgspec import Struct
@@ -47,7 +48,10 @@ SPREAD_MEAN, SPREAD_SD = 1.0, 0.7
 EASE = (-3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0)
 _WHOLE = math.fsum(math.exp(-ease * ease / 2) for ease in EASE)
 SHARES = tuple(math.exp(-ease * ease / 2) / _WHOLE for ease in EASE)
+NOTHING = [0.0] * len(EASE)
 TRUTHS = (TrueLabel.MALICIOUS, TrueLabel.HARMLESS)  # in the order of vectors
+OTHER = dict(zip(TRUTHS, reversed(TRUTHS), strict=True))
+PLACES = {truth: slice(n * len(EASE), (n + 1) * len(EASE)) for n, truth in enumerate(TRUTHS)}
 ITERATIONS = 60
 TOLERANCE = 1e-3  # largest change of a probability at which the estimation ends
 # Models that are looked up together: four models answer in few ways, each added up only once.
@@ -87,7 +91,7 @@ def fit_labels(patterns: Sequence[VotePattern], sides: Sides) -> FittedLabels:
 
 def flagged(vote: Vote, sides: Sides) -> float:
     """Return the share of a vote that flags its command."""
-    return math.fsum(share * side for share, side in zip(vote, sides, strict=True))
+    return math.fsum(map(mul, vote, sides))
 
 
 def vote_weights(
@@ -148,7 +152,7 @@ class _Observer:
     def __init__(self, sides: Sides, weight: float) -> None:
         self._sides, self._weight = sides, weight
         self._ability = dict.fromkeys(TRUTHS, ABILITY_MEAN)
-        self._shades = {truth: (0.0,) * len(sides) for truth in TRUTHS}
+        self._shades = {truth: [0.0] * len(sides) for truth in TRUTHS}
         self._seen: dict[TrueLabel, list[tuple[float, float, float]]] = {}
         """By truth, for each ease: commands answered right, all commands, the ease."""
 
@@ -157,7 +161,7 @@ class _Observer:
         vector = []
         for truth in TRUTHS:
             right = self._share_right(vote, truth)
-            shade = math.fsum(v * s for v, s in zip(vote, self._shades[truth], strict=True))
+            shade = math.fsum(map(mul, vote, self._shades[truth]))
             for ease in EASE:
                 x = self._ability[truth] + spread[truth] * ease
                 log = right * log_logistic(x) + (1 - right) * log_logistic(-x)
@@ -166,28 +170,23 @@ class _Observer:
 
     def learn(self, votes: Mapping[Vote, Vector], spread: Mapping[TrueLabel, float]) -> None:
         """Estimate the rates again from the commands that got each vote."""
-        for place, truth in enumerate(TRUTHS):
-            right, said = [0.0] * len(EASE), [0.0] * len(EASE)
-            actions = [SHADE_PRIOR] * len(self._sides)
-            for vote, commands in votes.items():
-                part = commands[place * len(EASE) : (place + 1) * len(EASE)]
-                share, whole = self._share_right(vote, truth), math.fsum(part)
-                right = [a + share * b for a, b in zip(right, part, strict=True)]
-                said = list(map(add, said, part))
-                actions = [a + v * whole for a, v in zip(actions, vote, strict=True)]
-            self._seen[truth] = list(zip(right, said, EASE, strict=True))
-            by_side: defaultdict[float, float] = defaultdict(float)
-            for side, count in zip(self._sides, actions, strict=True):
-                by_side[side] += count
-            shades = zip(self._sides, actions, strict=True)
-            self._shades[truth] = tuple(math.log(count / by_side[side]) for side, count in shades)
-            terms = [Term(r, n, 1.0, spread[truth] * ease) for r, n, ease in self._seen[truth]]
+        for truth, place in PLACES.items():
+            said = {vote: commands[place] for vote, commands in votes.items()}
+            rights = [_times(part, self._share_right(vote, truth)) for vote, part in said.items()]
+            counted = (reduce(_plus, each, NOTHING) for each in (rights, said.values()))
+            self._seen[truth] = list(zip(*counted, EASE, strict=True))
+            stated = (_times(vote, math.fsum(part)) for vote, part in said.items())
+            actions = reduce(_plus, stated, [SHADE_PRIOR] * len(self._sides))
+            by_side = list(zip(self._sides, actions, strict=True))
+            wholes = {side: sum(n for of, n in by_side if of == side) for side in self._sides}
+            self._shades[truth] = [math.log(n / wholes[side]) for side, n in by_side]
+            terms = [(r, n, 1.0, spread[truth] * ease) for r, n, ease in self._seen[truth]]
             self._ability[truth] = maximise(terms, ABILITY_MEAN, ABILITY_SD, self._ability[truth])
 
     def terms_of_spread(self, truth: TrueLabel) -> list[Term]:
         """Return what the model's answers contribute to the spread of the ease."""
         weight, ability = self._weight, self._ability[truth]
-        return [Term(weight * r, weight * n, ease, ability) for r, n, ease in self._seen[truth]]
+        return [(weight * r, weight * n, ease, ability) for r, n, ease in self._seen[truth]]
 
     def rate(self, truth: TrueLabel, spread: Mapping[TrueLabel, float]) -> float:
         """Return the probability to be right about a command of this truth."""
@@ -207,12 +206,10 @@ class _Estimation:
     def __init__(self, patterns: Sequence[VotePattern], observers: Sequence[_Observer]) -> None:
         self._patterns, self._observers = patterns, observers
         self._spread = dict.fromkeys(TRUTHS, SPREAD_MEAN)
-        starts = range(0, len(observers), TOGETHER)
-        self._groups = [range(len(observers))[start : start + TOGETHER] for start in starts]
-        self._said = [
-            [pattern.votes[group.start : group.stop] for group in self._groups]
-            for pattern in patterns
-        ]
+        groups = [slice(n, n + TOGETHER) for n in range(0, len(observers), TOGETHER)]
+        self._groups = [observers[group] for group in groups]
+        self._said = [[pattern.votes[group] for pattern in patterns] for group in groups]
+        """By group and pattern, the votes of the group's models."""
         # At first every label is right, and nothing is known about the ease of a command.
         self._beliefs: list[Vector] = [
             [share * (truth is pattern.label) for truth in TRUTHS for share in SHARES]
@@ -237,10 +234,8 @@ class _Estimation:
         return tuple(each.rate(truth, self._spread) for each in self._observers)
 
     def _p_wrong(self) -> list[float]:
-        n = len(EASE)
-        of_other = {TRUTHS[0]: slice(n, None), TRUTHS[1]: slice(n)}
         return [
-            min(1.0, math.fsum(belief[of_other[pattern.label]]))
+            min(1.0, math.fsum(belief[PLACES[OTHER[pattern.label]]]))
             for pattern, belief in zip(self._patterns, self._beliefs, strict=True)
         ]
 
@@ -263,57 +258,65 @@ class _Estimation:
 
     def _maximise(self) -> None:
         """Estimate the models again, with the beliefs about the commands held fixed."""
-        votes = self._commands_by_vote()
-        for observer, commands in zip(self._observers, votes, strict=True):
-            observer.learn(commands, self._spread)
+        commands = [
+            _times(belief, pattern.samples)
+            for pattern, belief in zip(self._patterns, self._beliefs, strict=True)
+        ]
+        for group, said in zip(self._groups, self._said, strict=True):
+            ways = _added_up(zip(said, commands, strict=True))
+            for place, observer in enumerate(group):
+                votes = ((way[place], vector) for way, vector in ways.items())
+                observer.learn(_added_up((v, each) for v, each in votes if v), self._spread)
         for truth in TRUTHS:
             terms = [term for each in self._observers for term in each.terms_of_spread(truth)]
             found = maximise(terms, SPREAD_MEAN, SPREAD_SD, self._spread[truth])
             self._spread[truth] = max(0.0, found)
 
-    def _commands_by_vote(self) -> list[dict[Vote, Vector]]:
-        by_group: list[dict[_Votes, Vector]] = [{} for _ in self._groups]
-        for pattern, said, belief in zip(self._patterns, self._said, self._beliefs, strict=True):
-            commands = [each * pattern.samples for each in belief]
-            for votes, known in zip(said, by_group, strict=True):
-                _add(known, votes, commands)
-        by_model: list[dict[Vote, Vector]] = [{} for _ in self._observers]
-        for group, known in zip(self._groups, by_group, strict=True):
-            for votes, commands in known.items():
-                for model, vote in zip(group, votes, strict=True):
-                    if vote is not None:
-                        _add(by_model[model], vote, commands)
-        return by_model
-
-    def _expect(self, priors: dict[TrueLabel, Vector]) -> None:
+    def _expect(self, priors: Mapping[TrueLabel, Vector]) -> None:
         """Compute the beliefs about the commands again, with the models held fixed."""
-        likelihoods = [self._likelihoods(place) for place in range(len(self._groups))]
-        for number, (pattern, said) in enumerate(zip(self._patterns, self._said, strict=True)):
-            logs = priors[pattern.label]
-            for votes, known in zip(said, likelihoods, strict=True):
-                logs = list(map(add, logs, known[votes]))
-            top = max(logs)
-            odds = [math.exp(each - top) for each in logs]
-            whole = math.fsum(odds)
-            self._beliefs[number] = [each / whole for each in odds]
+        logs = [priors[pattern.label] for pattern in self._patterns]
+        for group, said in zip(self._groups, self._said, strict=True):
+            known = self._likelihoods(group, set(said))
+            logs = [_plus(each, known[votes]) for each, votes in zip(logs, said, strict=True)]
+        self._beliefs = list(map(_normalised, logs))
 
-    def _likelihoods(self, place: int) -> dict[_Votes, Vector]:
+    def _likelihoods(
+        self, group: Sequence[_Observer], ways: Iterable[_Votes]
+    ) -> dict[_Votes, Vector]:
         """Return the log probability of each way in which a group of models answered."""
-        single: dict[tuple[int, Vote], Vector] = {}
-        joint: dict[_Votes, Vector] = {}
-        for votes in {said[place] for said in self._said}:
-            total = [0.0] * (len(TRUTHS) * len(EASE))
-            for model, vote in zip(self._groups[place], votes, strict=True):
-                if vote is None:
-                    continue
-                if (model, vote) not in single:
-                    observer = self._observers[model]
-                    single[model, vote] = observer.log_likelihood(vote, self._spread)
-                total = list(map(add, total, single[model, vote]))
-            joint[votes] = total
-        return joint
+
+        @cache
+        def single(observer: _Observer, vote: Vote) -> Vector:
+            return observer.log_likelihood(vote, self._spread)
+
+        return {
+            votes: reduce(
+                _plus,
+                (single(each, vote) for each, vote in zip(group, votes, strict=True) if vote),
+                NOTHING * len(TRUTHS),
+            )
+            for votes in ways
+        }
 
 
-def _add(sums: dict[_Key, Vector], key: _Key, vector: Vector) -> None:
-    known = sums.get(key)
-    sums[key] = vector if known is None else list(map(add, known, vector))
+def _normalised(logs: Vector) -> Vector:
+    top = max(logs)
+    odds = [math.exp(each - top) for each in logs]
+    whole = math.fsum(odds)
+    return [each / whole for each in odds]
+
+
+def _added_up(pairs: Iterable[tuple[_Key, Vector]]) -> dict[_Key, Vector]:
+    """Add up the vectors of each key."""
+    sums: dict[_Key, Vector] = {}
+    for key, vector in pairs:
+        sums[key] = _plus(sums[key], vector) if key in sums else vector
+    return sums
+
+
+def _plus(a: Sequence[float], b: Sequence[float]) -> Vector:
+    return list(map(add, a, b))
+
+
+def _times(vector: Iterable[float], factor: float) -> Vector:
+    return [each * factor for each in vector]

@@ -62,9 +62,6 @@ class PairedAnswers(Struct, Generic[Key], frozen=True, dict=True):
             for side, column in self.answers.items()
         }
 
-    def scored(self, rule: ScoringRule, *, by_category: bool = False) -> "ScoredColumns[Key]":
-        return ScoredColumns(self, rule, by_category=by_category)
-
 
 class PairedStratum(Struct):
     """Samples of one label, or of one category, that the rule scores on both sides."""
@@ -85,31 +82,17 @@ class PairedStratum(Struct):
         return all(a in (0, UNIT) and b in (0, UNIT) for a, b in self.kinds)
 
     @property
-    def a_only(self) -> int:
-        """Samples that only the baseline had right; 0 where values are not binary."""
-        return self.kinds[UNIT, 0] if self.binary else 0
+    def discordant(self) -> tuple[int, int]:
+        """Samples that only one side had right, the baseline's first; 0 if values are not binary."""
+        return (self.kinds[UNIT, 0], self.kinds[0, UNIT]) if self.binary else (0, 0)
 
     @property
-    def b_only(self) -> int:
-        return self.kinds[0, UNIT] if self.binary else 0
-
-    @property
-    def a(self) -> float:
-        return sum(a * samples for (a, _), samples in self.kinds.items()) / UNIT / self.samples
-
-    @property
-    def b(self) -> float:
-        return sum(b * samples for (_, b), samples in self.kinds.items()) / UNIT / self.samples
-
-    @property
-    def differing(self) -> set[str]:
-        """Clusters whose sums differ between the sides."""
-        return {cluster for cluster, (_, a, b) in self.clusters.items() if a != b}
-
-    @property
-    def differing_alone(self) -> int:
-        """Samples without a cluster whose values differ between the sides."""
-        return sum(samples for (a, b), samples in self.unclustered.items() if a != b)
+    def means(self) -> tuple[float, float]:
+        """The means of baseline and candidate."""
+        a, b = (
+            sum(values[side] * samples for values, samples in self.kinds.items()) for side in (0, 1)
+        )
+        return a / UNIT / self.samples, b / UNIT / self.samples
 
     def differences(self, weight_a: float, weight_b: float) -> ClusterSums:
         """Return the sums of `weight_b b - weight_a a` by cluster."""
@@ -129,7 +112,8 @@ class PairedStratum(Struct):
         n = self.samples
         if n < 2:
             return None
-        mean = weight_b * self.b - weight_a * self.a
+        a, b = self.means
+        mean = weight_b * b - weight_a * a
         squares = math.fsum(
             samples * ((weight_b * b - weight_a * a) / UNIT - mean) ** 2
             for (a, b), samples in self.kinds.items()
@@ -144,19 +128,11 @@ class PairedSamples(Struct, frozen=True):
     categories: Mapping[str, PairedStratum]  # of malicious samples; empty if not asked for
 
 
-class _Stratum(NamedTuple):
-    """Samples whose values are counted together."""
-
-    target: TrueLabel
-    category: str | None
-    clustered: bool
-
-    @property
-    def groups(self) -> tuple[_Group, ...]:
-        everything = (self.target, None)
-        if self.target is TrueLabel.HARMLESS or self.category is None:
-            return (everything,)
-        return everything, (self.target, self.category)
+def _groups(kind: SampleKind, *, by_category: bool) -> tuple[_Group, ...]:
+    """Return the groups that samples of a kind belong to: its label, and its category."""
+    of_label, of_category = (kind.target, None), (kind.target, kind.category)
+    apart = by_category and kind.target is TrueLabel.MALICIOUS and kind.category is not None
+    return (of_label, of_category) if apart else (of_label,)
 
 
 class _Scored(Struct, frozen=True):
@@ -171,7 +147,7 @@ class ScoredColumns(Generic[Key]):
     """The values of several sides under a rule set. A slot is a cluster in a label or category."""
 
     def __init__(
-        self, answers: PairedAnswers[Key], rule: ScoringRule, *, by_category: bool
+        self, answers: PairedAnswers[Key], rule: ScoringRule, *, by_category: bool = False
     ) -> None:
         self._answers = answers
         self._sides: dict[Key, _Scored] = {}
@@ -186,20 +162,19 @@ class ScoredColumns(Generic[Key]):
         self._values = list(values)
         self._worth = [worth[kind.target] for kind in answers.kinds]
         strata = [
-            _Stratum(kind.target, kind.category if by_category else None, kind.cluster is not None)
+            (_groups(kind, by_category=by_category), kind.cluster is not None)
             for kind in answers.kinds
         ]
         self._strata = list(dict.fromkeys(strata))
+        """Groups that count the same samples, and whether these samples have clusters."""
         of_kinds = [chr(self._strata.index(stratum)) for stratum in strata]
         of_samples = "".join(map(of_kinds.__getitem__, answers.kind))
         self._samples = _bits(of_samples, range(len(self._strata)))  # by place of a stratum
         self._first_codes = [kind * len(answers.findings) for kind in answers.kind]
-        self._slots = _slots(answers.kinds, strata)
+        self._slots = _slots(answers.kinds, [groups for groups, _ in strata])
         self._slots_of_kinds = [
-            [self._slots[group][kind.cluster] for group in stratum.groups]
-            if kind.cluster is not None
-            else []
-            for kind, stratum in zip(answers.kinds, strata, strict=True)
+            [self._slots[group][kind.cluster] for group in groups if kind.cluster is not None]
+            for kind, (groups, _) in zip(answers.kinds, strata, strict=True)
         ]
 
     def pair(self, a: Key, b: Key) -> PairedSamples:
@@ -211,10 +186,13 @@ class ScoredColumns(Generic[Key]):
         ):
             with_both = with_a & with_b
             for number, of_stratum in self._samples.items() if with_both else ():
-                stratum, samples = self._strata[number], (with_both & of_stratum).bit_count()
-                for group in stratum.groups if samples else ():
+                (groups, clustered), samples = (
+                    self._strata[number],
+                    (with_both & of_stratum).bit_count(),
+                )
+                for group in groups if samples else ():
                     found[group].kinds[value_a, value_b] += samples
-                    if not stratum.clustered:
+                    if not clustered:
                         found[group].unclustered[value_a, value_b] += samples
         categories = {
             category: stratum
@@ -292,11 +270,13 @@ def _value(target: TrueLabel, findings: OutcomeDetails, rule: ScoringRule) -> in
     return round(count.right * UNIT / count.scored) if count.scored else None
 
 
-def _slots(kinds: Sequence[SampleKind], strata: Sequence[_Stratum]) -> dict[_Group, dict[str, int]]:
+def _slots(
+    kinds: Sequence[SampleKind], groups_of_kinds: Sequence[tuple[_Group, ...]]
+) -> dict[_Group, dict[str, int]]:
     """Number the clusters of each group; the clusters of one group are consecutive."""
     clusters: dict[_Group, dict[str, None]] = {(target, None): {} for target in TrueLabel}
-    for kind, stratum in zip(kinds, strata, strict=True):
-        for group in stratum.groups:
+    for kind, groups in zip(kinds, groups_of_kinds, strict=True):
+        for group in groups:
             of_group = clusters.setdefault(group, {})
             if kind.cluster is not None:
                 of_group[kind.cluster] = None
@@ -365,34 +345,20 @@ def compare_samples(scored: PairedSamples, composite: Composite) -> Comparison:
     )
 
 
-def side_metrics(scored: PairedSamples, composite: Composite) -> dict[str, float | None]:
-    detection, acceptance = (
-        scored.targets[target].a if scored.targets[target].samples else None for target in TrueLabel
-    )
-    known = detection is not None and acceptance is not None
-    score = _score(composite, detection or 0.0, acceptance or 0.0) if known else None
-    return dict(zip(_METRICS, (score, detection, acceptance), strict=True))
-
-
 _METRICS = ("aegish_score", "malicious_detection_rate", "harmless_acceptance_rate")
 _Term = tuple[PairedStratum, float, float]  # samples of a label, weights of both sides' means
 
 
 def _score(composite: Composite, detection: float, acceptance: float) -> float:
-    match composite:
-        case Composite.BALANCED:
-            return (detection + acceptance) / 2
-        case Composite.PRODUCT:
-            return detection * acceptance
+    balanced = composite is Composite.BALANCED
+    return (detection + acceptance) / 2 if balanced else detection * acceptance
 
 
 def _rate(stratum: PairedStratum) -> Difference:
     if not stratum.samples:
         return Difference()
-    found = _difference(stratum.a, stratum.b, (stratum, 1.0, 1.0))
-    return (
-        replace(found, mcnemar_p=mcnemar(found.a_only, found.b_only)) if stratum.binary else found
-    )
+    found = _difference(*stratum.means, (stratum, 1.0, 1.0))
+    return replace(found, mcnemar_p=mcnemar(*stratum.discordant)) if stratum.binary else found
 
 
 def score_difference(
@@ -400,16 +366,16 @@ def score_difference(
 ) -> Difference:
     if not (malicious.samples and harmless.samples):
         return Difference(n=malicious.samples + harmless.samples)
-    a = _score(composite, malicious.a, harmless.a)
-    b = _score(composite, malicious.b, harmless.b)
+    sides = zip(malicious.means, harmless.means, strict=True)
+    a, b = (_score(composite, *rates) for rates in sides)
     if composite is Composite.BALANCED:
         return _difference(a, b, (malicious, 0.5, 0.5), (harmless, 0.5, 0.5))
 
     # The delta method: the weight of a rate is the other rate of its side. A rate of 0 weighs a
     # little, or there would be no width where both are 0.
     def term(own: PairedStratum, other: PairedStratum) -> _Term:
-        least = 1 / (other.samples + 2)
-        return own, max(other.a, least), max(other.b, least)
+        weight_a, weight_b = (max(rate, 1 / (other.samples + 2)) for rate in other.means)
+        return own, weight_a, weight_b
 
     return _difference(a, b, term(malicious, harmless), term(harmless, malicious))
 
@@ -418,29 +384,31 @@ def _difference(a: float, b: float, *terms: _Term) -> Difference:
     strata = [stratum.differences(*weights) for stratum, *weights in terms]
     variance = clustered_variance(strata)
     independent = [stratum.variance(*weights) for stratum, *weights in terms]
-    known = [each for each in independent if each is not None]
+    a_only, b_only = map(sum, zip(*(stratum.discordant for stratum, *_ in terms), strict=True))
     found = Difference(
         a=a,
         b=b,
         difference=b - a,
-        stderr=math.sqrt(math.fsum(known)) if len(known) == len(terms) else None,
+        stderr=None if None in independent else math.sqrt(math.fsum(filter(None, independent))),
         n=sum(stratum.samples for stratum, *_ in terms),
         clusters=_clusters(strata) if variance is None else variance.clusters,
-        a_only=sum(stratum.a_only for stratum, *_ in terms),
-        b_only=sum(stratum.b_only for stratum, *_ in terms),
+        a_only=a_only,
+        b_only=b_only,
     )
     if variance is None:
         return found
-    differing = set[str]().union(*(stratum.differing for stratum, *_ in terms))
-    alone = sum(stratum.differing_alone for stratum, *_ in terms)
-    test = paired_test(b - a, strata, variance, len(differing) + alone)
+    differing = {
+        cluster
+        for stratum, *_ in terms
+        for cluster, (_, of_a, of_b) in stratum.clusters.items()
+        if of_a != of_b
+    }
+    alone = ((each, n) for stratum, *_ in terms for each, n in stratum.unclustered.items())
+    discordant = len(differing) + sum(n for (of_a, of_b), n in alone if of_a != of_b)
     return replace(
         found,
         stderr_clustered=math.sqrt(variance.sandwich),
-        ci_low=test.ci_low,
-        ci_high=test.ci_high,
-        p_value=test.p_value,
-        mde=test.mde,
+        **paired_test(b - a, strata, variance, discordant),
     )
 
 

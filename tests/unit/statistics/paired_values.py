@@ -12,6 +12,7 @@ from aegish_dist.statistics.paired_difference import (
     Comparison,
     PairedAnswers,
     SampleKind,
+    ScoredColumns,
     compare_samples,
 )
 
@@ -96,4 +97,5 @@ def compare(found: Sequence[PairedCell], rule: ScoringRule) -> Comparison:
         ways,
         {"a": [ways.index(cell.a) for cell in each], "b": [ways.index(cell.b) for cell in each]},
     )
-    return compare_samples(answers.scored(rule, by_category=True).pair("a", "b"), rule.composite)
+    scored = ScoredColumns(answers, rule, by_category=True)
+    return compare_samples(scored.pair("a", "b"), rule.composite)
