@@ -83,7 +83,7 @@ class PairedStratum(Struct):
 
     @property
     def discordant(self) -> tuple[int, int]:
-        """Samples that only one side had right, the baseline's first; 0 if values are not binary."""
+        """Samples that only the baseline, or only the candidate, had right; 0 if not binary."""
         return (self.kinds[UNIT, 0], self.kinds[0, UNIT]) if self.binary else (0, 0)
 
     @property
@@ -186,10 +186,8 @@ class ScoredColumns(Generic[Key]):
         ):
             with_both = with_a & with_b
             for number, of_stratum in self._samples.items() if with_both else ():
-                (groups, clustered), samples = (
-                    self._strata[number],
-                    (with_both & of_stratum).bit_count(),
-                )
+                samples = (with_both & of_stratum).bit_count()
+                groups, clustered = self._strata[number]
                 for group in groups if samples else ():
                     found[group].kinds[value_a, value_b] += samples
                     if not clustered:
