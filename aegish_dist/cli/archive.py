@@ -7,7 +7,7 @@ import click
 
 from aegish_dist.cli.options import MAX_INTEGER, Utf8, open_run, open_workspace
 from aegish_dist.cli.printing import TextTable, confirmed, note, print_table, say
-from aegish_dist.cli.status_view import Shown
+from aegish_dist.cli.status import Shown
 from aegish_dist.core.text import counted
 from aegish_dist.errors import StoreError
 from aegish_dist.pipeline.archives import (

@@ -9,7 +9,7 @@ import click
 
 from aegish_dist.cli.options import open_workspace
 from aegish_dist.cli.printing import note, shown
-from aegish_dist.cli.status_view import status_shown
+from aegish_dist.cli.status import status_shown
 from aegish_dist.core.model import CallParameters
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.datasets.bundled import bundled_names, load_bundled

@@ -1,5 +1,12 @@
-"""`aegish-dist status`: how far a run is."""
+"""`aegish-dist status`: how far a run is, on a screen or in lines, and what to do next."""
 
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from decimal import Decimal
 from functools import partial
@@ -9,18 +16,312 @@ import click
 import msgspec
 
 from aegish_dist.cli.options import as_json, open_run, run_id
-from aegish_dist.cli.printing import note, say_json
-from aegish_dist.cli.status_view import (
-    aggregated,
-    halted,
-    left_to_retry,
-    print_status,
-    waiting_hint,
-    watched,
+from aegish_dist.cli.printing import (
+    TextTable,
+    can_redraw,
+    note,
+    on_terminal,
+    print_table,
+    say_json,
+    terminal_console,
 )
-from aegish_dist.core.status import RunStatus
-from aegish_dist.pipeline.status import run_status
-from aegish_dist.pipeline.status import watch as watch_run
+from aegish_dist.core.status import HELD, ModelStatus, RunStatus, State, retry_command
+from aegish_dist.core.text import counted
+from aegish_dist.errors import ClosedOutputError
+from aegish_dist.pipeline.workspace import Observer
+
+
+def halted(status: RunStatus) -> Iterator[str]:
+    """Say which models are not called any more, one line for each reason."""
+    parked = ", ".join(
+        m.model if m.reason is None else f"{m.model} ({m.reason})"
+        for m in status.models
+        if m.state is State.PARKED
+    )
+    if parked:
+        yield (
+            f"parked after too many failures in a row: {parked}; `aegish-dist models check` tells"
+            f" what is wrong, then `aegish-dist resume --run-id {status.run_id}`"
+        )
+    for model in status.models:
+        if model.state is State.WAITING and model.reason is not None:
+            yield (
+                f"no worker may call {model.model} ({status.workers} running):"
+                f" {model.reason}; once one may, it goes on, at once after"
+                f" `aegish-dist resume --run-id {status.run_id}`"
+            )
+    dear = ", ".join(m.model for m in status.models if m.state is State.OVER_BUDGET)
+    if dear:
+        yield (
+            f"over budget, the rest of its items was not called: {dear}; with a higher cap it goes"
+            f" on: `aegish-dist resume --run-id {status.run_id} --max-cost USD`"
+        )
+
+    for model in status.models:
+        batches = model.batches
+        if batches is None or batches.problem is None or not model.in_batches:
+            continue
+        if model.state is not State.COMPLETE:
+            left = "workers try again" if batches.open else "what is left is asked again"
+            yield f"batches of {model.model}: {batches.problem}; {left}"
+    yield from _held(status)
+
+
+def _held(status: RunStatus) -> Iterator[str]:
+    if status.state in HELD:
+        yield f"{status.state}: `aegish-dist resume --run-id {status.run_id}` goes on"
+
+
+def next_steps(status: RunStatus, hint: str | None) -> Iterator[str]:
+    """Say what a user could do about a run that is watched; each model's reason is shown there.
+
+    Args:
+        hint: What would have the run go on if it waits; None: nothing needs to be done for that.
+    """
+    resume = f"`aegish-dist resume --run-id {status.run_id}`"
+    states = {model.state for model in status.models}
+    cap = math.inf if status.max_cost_usd is None else status.max_cost_usd
+    if State.PARKED in states:
+        yield f"parked: `aegish-dist models check` tells what is wrong, then {resume}"
+    if any(m.state is State.WAITING and m.reason is not None for m in status.models):
+        yield f"no worker may call it: once one may, it goes on, at once after {resume}"
+    if State.OVER_BUDGET in states:
+        yield f"over budget: {resume[:-1]} --max-cost USD` goes on with a higher cap"
+    elif status.missing and (status.cost_at_end_usd or 0) > cap:
+        yield "the cap will be reached before the end: the rest will not be called"
+    yield from _held(status)
+    if hint is not None:
+        yield hint
+    yield from left_to_retry(status)
+
+
+def waiting_hint(status: RunStatus, *, embedded: bool) -> str | None:
+    """Say what would let a waiting run go on; None when nothing or more than one step would."""
+    if status.state is not State.WAITING or status.ended:
+        return None
+    resume = f"`aegish-dist resume --run-id {status.run_id}`"
+    if status.workers:
+        return f"workers live but hold none of it: if its queues are empty, {resume} fills them"
+    if embedded:
+        return f"no command works on it: {resume} goes on"
+    return "no worker is running: start one with `aegish-dist worker`"
+
+
+def aggregated(status: RunStatus) -> Iterator[str]:
+    """Say which snapshot workers made of a run, or why they made none."""
+    if status.snapshot_id is not None:
+        yield f"snapshot {status.snapshot_id} was made of it"
+    elif status.aggregation_problem is not None:
+        yield f"no snapshot was made of it: {status.aggregation_problem}"
+
+
+def left_to_retry(status: RunStatus) -> Iterator[str]:
+    """Say which calls brought no answer, and the command that makes them again."""
+    command = retry_command(status)
+    if command is not None:
+        failed = ", ".join(f"{outcome} {number:,}" for outcome, number in status.failed.items())
+        yield f"calls that brought no answer: {failed}; `{command}` makes them again"
+
+
+def print_status(current: RunStatus, *, stderr: bool = False) -> None:
+    """Print how far a run is: to a terminal what its live view shows, else a table."""
+    if not on_terminal(stderr=stderr):
+        print_table(_table(current), stderr=stderr)
+        return
+    from aegish_dist.report.live_view import Canvas, Scene, draw  # noqa: PLC0415
+
+    console = terminal_console(stderr=stderr)
+    canvas = Canvas(console.width, sys.maxsize, console.options.ascii_only)
+    for line in draw(Scene(current), canvas):
+        console.print(line, no_wrap=True, overflow="crop", crop=False)
+
+
+def _table(current: RunStatus) -> TextTable:
+    eta = "" if not current.eta_s else f", about {current.eta_s:.0f} s left"
+    return TextTable(
+        ("Model", "State"),
+        [
+            (
+                model.model,
+                _state(model, current.workers),
+                f"{model.done:,}",
+                f"{model.planned:,}",
+                f"{model.failed:,}",
+                f"{model.replaced:,}",
+                f"{model.in_flight:,}",
+                f"{model.rate_per_s:.1f}",
+                "-" if model.cost_usd is None else f"{model.cost_usd:.4f}",
+            )
+            for model in current.models
+        ],
+        ("Done", "Planned", "Failed", "Replaced", "In flight", "Per second", "Cost $"),
+        title=f"Run {current.run_id}: {current.state}, {current.done:,} of {current.planned:,}"
+        + eta,
+        caption="  ".join(f"{name} {number:,}" for name, number in current.outcomes.items()),
+    )
+
+
+def _state(model: ModelStatus, workers: int) -> str:
+    from aegish_dist.report.run_words import batch_words  # noqa: PLC0415  only where it prints
+
+    state = str(model.state)
+    if model.reason is not None:
+        called = (
+            "" if model.state is State.PARKED else f" no worker may call it ({workers} running):"
+        )
+        state += f":{called} {model.reason}"
+    return "; ".join(filter(None, (state, batch_words(model))))
+
+
+PLAIN_INTERVAL_S = 5.0
+"""Seconds between two lines, at least."""
+
+
+@contextmanager
+def watched(
+    hint: Callable[[RunStatus], str | None], *, stderr: bool
+) -> Iterator[Callable[[RunStatus], None]]:
+    """Show the counts of a run until the body ends.
+
+    Args:
+        hint: Says what would have the run go on if it waits.
+        stderr: Whether the screen is drawn on standard error, where the results of the command are
+            not progress.
+
+    Raises:
+        ClosedOutputError: The command does nothing but watch, and its reader is gone.
+    """
+    if not can_redraw(stderr=stderr):
+        yield _lines(only_watching=not stderr)
+        return
+    from aegish_dist.cli.screen import FullScreen  # noqa: PLC0415
+
+    last: RunStatus | None = None
+    screen = FullScreen(stderr=stderr)
+
+    def show(status: RunStatus) -> None:
+        nonlocal last
+        last = status
+        screen.show(status, [*next_steps(status, hint(status))])
+
+    ends_early = True
+    try:
+        with screen:
+            yield show
+        ends_early = False
+    finally:
+        if last is not None and (ends_early or stderr):
+            print_status(last, stderr=stderr)
+
+
+def _lines(*, only_watching: bool) -> Callable[[RunStatus], None]:
+    """Return what notes a count now and then, where something has changed."""
+    noted_at, noted = time.monotonic(), None
+
+    def show(status: RunStatus) -> None:
+        from aegish_dist.report.run_words import changed, plain_line  # noqa: PLC0415
+
+        nonlocal noted_at, noted
+        now = time.monotonic()
+        if now - noted_at < PLAIN_INTERVAL_S and status.missing:
+            return
+        if noted is None or changed(noted, status):
+            noted_at, noted = now, status
+            if not note(plain_line(status)) and only_watching:
+                raise ClosedOutputError("the reader of standard error has closed it")
+
+    return show
+
+
+def status_shown(*, here: bool) -> AbstractContextManager[Callable[[RunStatus], None]]:
+    """Show each count of a run, on which this process may work; the last one stays."""
+    return watched(
+        lambda status: None if here else waiting_hint(status, embedded=False), stderr=True
+    )
+
+
+class Shown(Observer):
+    """Shows on standard error how a use case goes on."""
+
+    def __init__(self, *, here: bool = False) -> None:
+        """Begin.
+
+        Args:
+            here: Whether this process works on the run, if one is watched.
+        """
+        self._here = here
+
+    def note(self, line: str) -> None:
+        """Print a line."""
+        note(line)
+
+    def note_table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """Print a table."""
+        print_table(TextTable(columns, rows), stderr=True)
+
+    @contextmanager
+    def enqueueing(self, total: int | None = None) -> Iterator[Callable[[int], None]]:
+        """Show how many items are enqueued.
+
+        Args:
+            total: Items there will be, and a note says how many there were; None when they are not
+                counted beforehand, and their number is the result of the command.
+        """
+        enqueued = 0
+        with _bar("enqueueing", total) as bar:
+
+            def show(items: int) -> None:
+                nonlocal enqueued
+                enqueued = items
+                if bar is not None:
+                    bar(items)
+
+            yield show
+        if total is not None:
+            note(f"enqueued {counted(enqueued, 'item')}")
+
+    @contextmanager
+    def counting(self, what: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
+        """Show how many rows have been worked on, as a bar on a terminal or a line now and then."""
+        noted_at = time.monotonic()
+
+        def note_rows(rows: int) -> None:
+            nonlocal noted_at
+            if time.monotonic() - noted_at >= PLAIN_INTERVAL_S:
+                noted_at = time.monotonic()
+                note(f"{rows:,} {what}")
+
+        with _bar(what, total) as bar:
+            yield bar or note_rows
+
+    def watching(self) -> AbstractContextManager[Callable[[RunStatus], None]]:
+        """Show each count."""
+        return status_shown(here=self._here)
+
+
+@contextmanager
+def _bar(what: str, total: int | None) -> Iterator[Callable[[int], None] | None]:
+    """Give what moves a bar on a terminal; None where there is no terminal."""
+    if not can_redraw(stderr=True):
+        yield None
+        return
+    from rich.progress import (  # noqa: PLC0415
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    with Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=terminal_console(stderr=True),
+    ) as progress:
+        task = progress.add_task(what, total=total)
+        yield lambda done: progress.update(task, completed=done)
 
 
 @click.command()
@@ -29,6 +330,9 @@ from aegish_dist.pipeline.status import watch as watch_run
 @as_json
 def status(run_id: str, watch: bool, as_json: bool) -> None:
     """Show how far a run is: verdicts by model and outcome, speed, cost, time left."""
+    from aegish_dist.pipeline.status import run_status  # noqa: PLC0415  not for `submit`
+    from aegish_dist.pipeline.status import watch as watch_run  # noqa: PLC0415
+
     workspace, found = open_run(run_id)
     current = run_status(workspace.engine, found)
     if as_json:

@@ -25,7 +25,7 @@ from aegish_dist.cli.options import (
     wait,
 )
 from aegish_dist.cli.printing import note, say, say_json
-from aegish_dist.cli.status_view import Shown, aggregated, halted, left_to_retry
+from aegish_dist.cli.status import Shown, aggregated, halted, left_to_retry
 from aegish_dist.core.model import CallParameters
 from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.run import RunPause

@@ -416,7 +416,7 @@ def reparse(run_id: str, dry_run: bool, limit: int, as_json: bool) -> None:
     read again. Lists the verdicts whose outcome changes. Earlier snapshots stay; the next
     `report` or `aggregate` counts again.
     """
-    from aegish_dist.cli.status_view import Shown  # noqa: PLC0415
+    from aegish_dist.cli.status import Shown  # noqa: PLC0415
     from aegish_dist.core.parsing import PARSER_VERSION  # noqa: PLC0415
 
     workspace, run = open_run(run_id)

@@ -5,9 +5,9 @@ from aegish_dist.models.catalog import (
     CatalogCredentials,
     Credentials,
     ListedModel,
+    ModelEntry,
     missing_key,
 )
-from aegish_dist.models.catalog_file import ModelEntry
 from aegish_dist.models.prices import ModelEstimate, RunEstimate, estimate
 
 __all__ = [

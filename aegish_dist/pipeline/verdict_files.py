@@ -42,9 +42,8 @@ from aegish_dist.interchange.every_eval_ever import (
     evaluation_record,
     record_identity,
 )
-from aegish_dist.interchange.inspect_archive import InspectArchive
-from aegish_dist.interchange.inspect_sample import PREFIX
-from aegish_dist.interchange.inspect_writer import LogHead, write_inspect_log
+from aegish_dist.interchange.inspect_reader import InspectArchive
+from aegish_dist.interchange.inspect_writer import PREFIX, LogHead, write_inspect_log
 from aegish_dist.interchange.parquet_tables import RecordTables
 from aegish_dist.interchange.record import (
     JudgedLines,

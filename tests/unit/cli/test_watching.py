@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pytest
 
-from aegish_dist.cli import status_view
+from aegish_dist.cli import status
 from aegish_dist.core.status import RunStatus
 from aegish_dist.errors import ClosedOutputError, StoreAwayError
 from tests.unit.report.live_runs import a_model, a_run
@@ -24,11 +24,11 @@ def show_to_a_reader_that_left(
     reader, writer = os.pipe()
     os.close(reader)
     stream = os.fdopen(writer, "w", buffering=1)
-    monkeypatch.setattr(status_view, "PLAIN_INTERVAL_S", 0.0)
+    monkeypatch.setattr(status, "PLAIN_INTERVAL_S", 0.0)
 
     def show(stderr: bool) -> None:
         monkeypatch.setattr("sys.stderr", stream)
-        with status_view.watched(hint, stderr=stderr) as shown:
+        with status.watched(hint, stderr=stderr) as shown:
             shown(a_run(a_model(done=1)))
             shown(a_run(a_model(done=2)))
 
@@ -53,10 +53,10 @@ def test_a_screen_that_ends_early_leaves_the_last_counts(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], ends_by: BaseException
 ) -> None:
     """Whatever ends it, how far the run was stays on the terminal."""
-    monkeypatch.setattr(status_view, "can_redraw", lambda **_: True)
+    monkeypatch.setattr(status, "can_redraw", lambda **_: True)
 
     def see_and_end() -> None:
-        with status_view.watched(hint, stderr=False) as shown:
+        with status.watched(hint, stderr=False) as shown:
             shown(a_run(a_model(done=17)))
             raise ends_by
 

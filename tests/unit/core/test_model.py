@@ -21,7 +21,7 @@ from aegish_dist.core.model import (
 )
 from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.verdict import Usage
-from aegish_dist.models.catalog_file import MaxTokensField
+from aegish_dist.models.catalog import MaxTokensField
 from aegish_dist.providers import anthropic, google, openai
 from aegish_dist.providers.contract import Codec, codec
 from aegish_dist.simulator import anthropic as anthropic_dialect

@@ -24,7 +24,7 @@ from aegish_dist.core.outcome import ErrorClass, Outcome, StopKind
 from aegish_dist.core.sample import Sample, TrueLabel
 from aegish_dist.core.verdict import CallError, Completion, Recording, Timing, Usage
 from aegish_dist.errors import DatasetError
-from aegish_dist.interchange import inspect_archive
+from aegish_dist.interchange import inspect_reader
 from aegish_dist.interchange.verdict_files import read_recordings
 from tests.defined import defined
 
@@ -401,7 +401,7 @@ def test_damaged_and_unreadable_members_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_decompression_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inspect_archive, "MAX_MEMBER_BYTES", 10_000)
+    monkeypatch.setattr(inspect_reader, "MAX_MEMBER_BYTES", 10_000)
     log = write_log(tmp_path / "a.eval", a_sample(padding=" " * 100_000))
     assert message_of(log) == ", samples/1_epoch_1.json: is larger than 10000 bytes"
 
@@ -451,7 +451,7 @@ def test_too_many_frames_and_damaged_ones_are_refused(
 ) -> None:
     member = {"samples/a_epoch_2.json": a_sample()}
     log = write_archive(tmp_path / "a.eval", member, 93, lambda raw: zstandard(raw, 100))
-    monkeypatch.setattr(inspect_archive, "MAX_FRAMES", 3)
+    monkeypatch.setattr(inspect_reader, "MAX_FRAMES", 3)
     assert message_of(log) == ", samples/a_epoch_2.json: has more than 3 frames"
     write_archive(log, member, 93, lambda raw: zstandard(raw)[:-5])
     assert message_of(log) == ", header.json: is damaged"
@@ -504,7 +504,7 @@ def test_folders_are_bounded_together(tmp_path: Path, monkeypatch: pytest.Monkey
     shell = a_sample(input=[{"role": "user", "content": "attachment://0"}])
     texts = {f"{folder}/attachments/{n}.json": ["x" * 4000] for n in range(5)}
     log = write_archive(tmp_path / "a.eval", {f"{folder}/sample.json": shell, **texts})
-    monkeypatch.setattr(inspect_archive, "MAX_MEMBER_BYTES", 10_000)
+    monkeypatch.setattr(inspect_reader, "MAX_MEMBER_BYTES", 10_000)
     assert message_of(log).startswith(f", {folder}/attachments/2.json: is larger than")
     broken = {f"{folder}/sample.json": shell, f"{folder}/attachments/0.json": {}}
     log = write_archive(tmp_path / "a.eval", broken)
