@@ -4,8 +4,9 @@ import asyncio
 import random
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from fakeredis import FakeAsyncRedis, FakeServer
@@ -87,7 +88,6 @@ class Fleet(Struct):
     prefetch: int = 100
     workers: int = 2
     stored: dict[Item, Evaluated] = field(default_factory=dict)
-    returned: int = 0
     queue: deque[Item] = field(default_factory=deque)
     limiters: list[ModelLimiter] = field(default_factory=list)
     reasons: set[str | None] = field(default_factory=set)
@@ -118,17 +118,11 @@ class Fleet(Struct):
             await asyncio.sleep(0.001)
             return await limiter.lease(ask, loop.time())
 
-        async def spent(_: str) -> dict[str, int]:
-            return {}
-
-        async def budget(_: str) -> None:
-            return None
-
         limits = Limits(max_in_flight=self.in_flight, tokens_per_minute=self.tokens_per_minute)
         model_limiter = ModelLimiter(
             "lab/guard",
             ask,
-            accounts=Accounts(spent, budget),
+            accounts=Accounts(AsyncMock(return_value={}), AsyncMock(return_value=None)),
             semaphore=ProcessSemaphore(1000),
             generator=random.Random(number),
         )
@@ -136,15 +130,11 @@ class Fleet(Struct):
         self.limiters.append(model_limiter)
         estimator = UsageEstimator(PROMPT, None, budget=None)
         caller = Caller(Client(self.provider, model_limiter), model_limiter, estimator, None)
-
-        async def caller_of(_run: str, _model: str) -> Caller:
-            return caller
-
         evaluator = Evaluator(
             look_up=self._look_up,
             answered=self._answered,
             record=self._record,
-            caller=caller_of,
+            caller=AsyncMock(return_value=caller),
             health=Health(),
             worker=str(number),
             generator=random.Random(number),
@@ -166,7 +156,6 @@ class Fleet(Struct):
         try:
             await evaluator.evaluate(item, None)
         except RequeueError:
-            self.returned += 1
             self.queue.append(item)
 
     async def _look_up(self, item: Item) -> LookUp:
@@ -215,21 +204,24 @@ def a_fleet(seconds: float, provider: Provider | Mood, items: int, **settings: A
     return fleet
 
 
-def silence(_: float, __: str) -> float:
-    return TIME_LIMIT_S + 1
+SILENCE = TIME_LIMIT_S + 1
+
+
+def between(first_s: float, last_s: float, end: ProviderError | float) -> Mood:
+    """Calls that begin in some time end in a way; all others are answered."""
+    return lambda now_s, _: end if first_s < now_s < last_s else LATENCY_S
+
+
+def about(samples: Collection[int], end: ProviderError | float) -> Mood:
+    """Calls about some samples end in a way; all others are answered."""
+    return lambda _, command: end if int(command) in samples else LATENCY_S
 
 
 @pytest.mark.parametrize("in_flight", [40, 4, 1])
 def test_a_provider_that_is_silent_for_a_while(in_flight: int) -> None:
     """Silence is not the model's: the items go back, and are answered when it speaks again."""
-    silent_from_s, silent_for_s = 10.0, 45.0
-
-    def mood(now_s: float, _: str) -> float:
-        # Calls that are under way when the silence begins are not answered either.
-        if silent_from_s - LATENCY_S < now_s < silent_from_s + silent_for_s:
-            return TIME_LIMIT_S + 1
-        return LATENCY_S
-
+    # Calls that are under way when the silence begins are not answered either.
+    mood = between(10.0 - LATENCY_S, 55.0, SILENCE)
     fleet = a_fleet(600, mood, 30 * in_flight, in_flight=in_flight)
 
     assert sum(fleet.outcomes.values()) == fleet.items
@@ -239,9 +231,7 @@ def test_a_provider_that_is_silent_for_a_while(in_flight: int) -> None:
 
 def test_a_slow_sample_among_answers() -> None:
     """A deadline that one sample misses while others are answered is the model's, at one call."""
-    fleet = a_fleet(
-        300, lambda _, command: TIME_LIMIT_S + 1 if int(command) % 50 == 49 else LATENCY_S, 500
-    )
+    fleet = a_fleet(300, about(range(49, 500, 50), SILENCE), 500)
     assert fleet.outcomes == {Outcome.TIMEOUT_ERROR: 10, Outcome.BLOCK: 490}
     assert set(fleet.provider.calls.values()) == {1}
 
@@ -253,24 +243,23 @@ def test_a_model_that_is_slow_with_many_samples(slow: float) -> None:
     hard = {str(key) for key in range(300) if chance.random() < slow}
 
     def mood(_: float, command: str) -> float:
-        return TIME_LIMIT_S + 1 if command in hard else chance.uniform(2, 8)
+        return SILENCE if command in hard else chance.uniform(2, 8)
 
     fleet = a_fleet(300, mood, 300)
-
     assert fleet.outcomes == {Outcome.TIMEOUT_ERROR: len(hard), Outcome.BLOCK: 300 - len(hard)}
     assert set(fleet.provider.calls.values()) == {1}
 
 
 def test_a_single_sample_of_a_silent_provider() -> None:
     """It ends after one call: nothing speaks for another one, which may cost as much."""
-    fleet = a_fleet(300, silence, 1)
+    fleet = a_fleet(300, lambda *_: SILENCE, 1)
     assert fleet.outcomes == {Outcome.TIMEOUT_ERROR: 1}
     assert sum(fleet.provider.calls.values()) == 1
 
 
 def test_a_provider_that_never_answers() -> None:
     """Its run gets to an end: probes grow rare, and from the fifth on each settles an item."""
-    fleet = a_fleet(600, silence, 11, workers=1)
+    fleet = a_fleet(600, lambda *_: SILENCE, 11, workers=1)
     settled = fleet.outcomes[Outcome.TIMEOUT_ERROR]
     assert settled == len(fleet.stored) >= 3
     assert sum(fleet.provider.calls.values()) <= 11 + 5 + settled
@@ -280,12 +269,11 @@ def test_refusals_between_failures_that_were_paid_for() -> None:
     """A 429 now and then does not have a provider that never answers called without end."""
     generator = random.Random(1)
 
-    def mood(now_s: float, _: str) -> ProviderError:
+    def mood(_: float, __: str) -> ProviderError:
         refused = generator.random() < 0.6
         return failure(ErrorClass.RATE_LIMIT if refused else ErrorClass.MALFORMED)
 
     fleet = a_fleet(3600, mood, 20, in_flight=10)
-
     # Twenty park the model, those in flight then end, and an hour has about 17 probes.
     assert sum(fleet.provider.calls.values()) <= 150
     assert fleet.reasons
@@ -294,7 +282,7 @@ def test_refusals_between_failures_that_were_paid_for() -> None:
 def test_a_sample_whose_connection_is_cut_after_a_long_wait() -> None:
     """It ends after a bounded number of calls, as each may have been paid for."""
     cut = ProviderError("connection failed", error_class=ErrorClass.CONNECTION, cut=True)
-    fleet = a_fleet(1200, lambda _, command: cut if command == "59" else LATENCY_S, 60)
+    fleet = a_fleet(1200, about({59}, cut), 60)
     assert fleet.outcomes == {Outcome.BLOCK: 59, Outcome.API_ERROR: 1}
     assert fleet.provider.calls["59"] <= 6 + 10 + 5
 
@@ -314,12 +302,7 @@ def test_a_sample_whose_connection_is_cut_after_a_long_wait() -> None:
 def test_trouble_from_the_start_is_no_verdict(error_class: ErrorClass, number: int) -> None:
     """The model is parked, all items go back, and when it ends each is called once more."""
     mended_s = 150.0
-
-    fleet = a_fleet(
-        mended_s + 400,
-        lambda now_s, _: failure(error_class) if now_s < mended_s else LATENCY_S,
-        number,
-    )
+    fleet = a_fleet(mended_s + 400, between(-1, mended_s, failure(error_class)), number)
     assert fleet.outcomes == {Outcome.BLOCK: number}
     assert fleet.reasons == {"no"}
     assert sum(at < mended_s for at in fleet.provider.begun_s) <= 120
@@ -329,9 +312,7 @@ def test_trouble_from_the_start_is_no_verdict(error_class: ErrorClass, number: i
 @pytest.mark.parametrize("error_class", [ErrorClass.AUTH, ErrorClass.BAD_REQUEST])
 def test_trouble_in_the_middle_is_no_verdict(error_class: ErrorClass) -> None:
     """Items under way when a key is revoked or a model refuses all calls go back too."""
-    fleet = a_fleet(
-        400, lambda now_s, _: failure(error_class) if 10 < now_s < 60 else LATENCY_S, 2000
-    )
+    fleet = a_fleet(400, between(10, 60, failure(error_class)), 2000)
     assert fleet.outcomes == {Outcome.BLOCK: 2000}
 
 
@@ -347,9 +328,7 @@ def test_trouble_in_the_middle_is_no_verdict(error_class: ErrorClass) -> None:
 )
 def test_rows_that_fail_while_others_are_answered(error_class: ErrorClass, bad: set[int]) -> None:
     """They are errors of their own, wherever in the run they stand, and the run ends."""
-    fleet = a_fleet(
-        1200, lambda _, command: failure(error_class) if int(command) in bad else LATENCY_S, 500
-    )
+    fleet = a_fleet(1200, about(bad, failure(error_class)), 500)
     failed = {item.sample_key for item, each in fleet.stored.items() if each.verdict.error_class}
     assert len(fleet.stored) == 500
     assert failed == bad
@@ -382,13 +361,8 @@ def test_a_storm_of_refusals(
     """After a time in which every call gets a 429, the fleet is at full speed within a minute."""
     begins_s = 40.0
     ends_s = begins_s + storm_s
-
-    def mood(now_s: float, _: str) -> ProviderError | float:
-        if begins_s < now_s < ends_s:
-            return failure(ErrorClass.RATE_LIMIT, retry_after_s)
-        return LATENCY_S
-
-    fleet = a_fleet(ends_s + 120, mood, 20_000, in_flight=in_flight, prefetch=40)
+    storm = between(begins_s, ends_s, failure(ErrorClass.RATE_LIMIT, retry_after_s))
+    fleet = a_fleet(ends_s + 120, storm, 20_000, in_flight=in_flight, prefetch=40)
 
     def speed(first_s: float) -> float:
         return sum(first_s <= at < first_s + 20 for at in fleet.provider.begun_s) / 20
@@ -402,10 +376,7 @@ def test_a_storm_of_refusals(
 @pytest.mark.parametrize("in_flight", [None, 40])
 def test_refusals_before_the_first_answer(in_flight: int | None) -> None:
     """Some 429s at the beginning say nothing of the rate: a minute later the run is under way."""
-
-    def mood(now_s: float, _: str) -> ProviderError | float:
-        return failure(ErrorClass.RATE_LIMIT) if now_s < 0.5 else LATENCY_S
-
+    mood = between(-1, 0.5, failure(ErrorClass.RATE_LIMIT))
     fleet = a_fleet(90, mood, 5000, in_flight=in_flight, prefetch=40)
 
     assert sum(60 <= at < 80 for at in fleet.provider.begun_s) >= 20 * 20
@@ -414,11 +385,9 @@ def test_refusals_before_the_first_answer(in_flight: int | None) -> None:
 
 def test_an_answer_that_claims_to_have_used_more_tokens_than_there_are() -> None:
     """It slows its model down for some minutes, not for ever."""
-
-    def usage(command: str) -> Usage:
-        return Usage(100, 2**53 - 1 if command == "3" else 10)
-
-    provider = Provider(lambda *_: LATENCY_S, usage)
+    provider = Provider(
+        lambda *_: LATENCY_S, lambda key: Usage(100, 2**53 - 1 if key == "3" else 10)
+    )
     fleet = a_fleet(600, provider, 200, tokens_per_minute=60_000)
     assert fleet.outcomes == {Outcome.BLOCK: 200}
 
