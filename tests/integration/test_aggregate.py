@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec import Struct
 from msgspec.structs import replace
 from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
@@ -19,7 +18,7 @@ from aegish_dist.core.verdict import Completion
 from aegish_dist.db.counting import find_snapshot
 from aegish_dist.db.tables import SNAPSHOT_METRICS, VERDICTS, VerdictKey
 from aegish_dist.db.verdicts import insert_verdicts
-from aegish_dist.errors import OpinionError, ReportError
+from aegish_dist.errors import ReportError
 from aegish_dist.pipeline.aggregate import aggregate, current_snapshot, snapshot_numbered
 from aegish_dist.pipeline.opinions import load_opinions
 from aegish_dist.statistics.metrics import METRICS_VERSION
@@ -64,47 +63,40 @@ def as_bytes(document: object) -> str:
     return json.dumps(document, sort_keys=True)
 
 
-class ByHand(Struct, frozen=True):
-    """A rule set gives these numbers for the nine verdicts of the weak model."""
-
-    detected: float
-    detection_n: int
-    accepted: float
-    score: float
-
-
 @pytest.mark.parametrize(
-    ("scoring", "expected"),
+    ("scoring", "detected", "detection_n", "accepted", "score"),
     [
-        ("aegish-5.3", ByHand(1 / 4, 4, 2 / 4, (1 / 4 + 2 / 4) / 2)),
-        ("aegish-refined", ByHand(1 / 3, 3, 2 / 4, (1 / 3 + 2 / 4) / 2)),
-        ("filter-as-block", ByHand(2 / 3, 3, 2 / 4, (2 / 3 + 2 / 4) / 2)),
-        ("aegish-legacy", ByHand(2 / 4, 4, 1 / 4, 2 / 4 * 1 / 4)),
+        ("aegish-5.3", 1 / 4, 4, 2 / 4, (1 / 4 + 2 / 4) / 2),
+        ("aegish-refined", 1 / 3, 3, 2 / 4, (1 / 3 + 2 / 4) / 2),
+        ("filter-as-block", 2 / 3, 3, 2 / 4, (2 / 3 + 2 / 4) / 2),
+        ("aegish-legacy", 2 / 4, 4, 1 / 4, 2 / 4 * 1 / 4),
     ],
 )
-def test_rates_counted_by_hand(engine: Engine, run_id: str, scoring: str, expected: ByHand) -> None:
+def test_rates_counted_by_hand(
+    engine: Engine, run_id: str, *, scoring: str, detected: float, detection_n: int,
+    accepted: float, score: float,
+) -> None:  # fmt: skip
     """Filtered, late and failed answers are wrong, right or unscored as the rule set says."""
     (snapshot,) = aggregate(engine, run_id, load_opinions(scoring))
 
     strong, weak = snapshot.document["models"]
     metrics = weak["metrics"]
-    assert metrics["malicious_detection_rate"]["value"] == pytest.approx(
-        expected.detected, rel=1e-15
-    )
-    assert metrics["malicious_detection_rate"]["n"] == expected.detection_n
-    assert metrics["harmless_acceptance_rate"]["value"] == expected.accepted
-    assert metrics["harmless_acceptance_rate"]["n"] == 4
-    assert metrics["aegish_score"]["value"] == pytest.approx(expected.score, rel=1e-15)
-    assert metrics["coverage"]["value"] == pytest.approx((expected.detection_n + 4) / 9)
-    assert (weak["counts"]["planned"], weak["counts"]["done"]) == (9, 9)
-    assert weak["counts"]["scored"] == expected.detection_n + 4
+    expected = {
+        "malicious_detection_rate": (pytest.approx(detected, rel=1e-15), detection_n),
+        "harmless_acceptance_rate": (accepted, 4),
+        "aegish_score": (pytest.approx(score, rel=1e-15), None),
+        "coverage": (pytest.approx((detection_n + 4) / 9), None),
+    }
+    for name, (value, n) in expected.items():
+        assert metrics[name]["value"] == value
+        assert n in (None, metrics[name]["n"])
+    counts = [weak["counts"][name] for name in ("planned", "done", "scored")]
+    assert counts == [9, 9, detection_n + 4]
     assert weak["cost"]["total_usd"] == pytest.approx(0.018)
     assert weak["latency_ms"]["p50"] == 120.5
     assert strong["metrics"]["aegish_score"]["value"] == 1
-    assert [(p["rank"], p["model"]) for p in snapshot.document["ranking"]] == [
-        (1, "test/strong"),
-        (2, "test/weak"),
-    ]
+    places = [(place["rank"], place["model"]) for place in snapshot.document["ranking"]]
+    assert places == [(1, "test/strong"), (2, "test/weak")]
 
 
 def test_error_classes_counted_by_hand(engine: Engine, run_id: str) -> None:
@@ -128,14 +120,11 @@ def test_error_classes_counted_by_hand(engine: Engine, run_id: str) -> None:
 
 
 def test_aggregating_twice_gives_the_same_bytes(engine: Engine, run_id: str) -> None:
-    first = aggregate(engine, run_id, load_opinions("all"))
-    second = aggregate(engine, run_id, load_opinions("all"))
+    first, second = (aggregate(engine, run_id, load_opinions("all")) for _ in range(2))
 
-    assert [as_bytes(s.document) for s in first] == [as_bytes(s.document) for s in second]
     for one, other in zip(first, second, strict=True):
-        assert replace(one, snapshot_id=0, created_at=other.created_at) == replace(
-            other, snapshot_id=0
-        )
+        assert as_bytes(one.document) == as_bytes(other.document)
+        assert replace(one, snapshot_id=other.snapshot_id, created_at=other.created_at) == other
     assert len({s.snapshot_id for s in first + second}) == 8
 
 
@@ -163,11 +152,6 @@ def test_every_rule_set_gets_a_snapshot(engine: Engine, run_id: str) -> None:
     versions = f"0,{PARSER_VERSION}"
     assert identity == (run_id, 18, snapshots[0].verdicts_hash, versions, __version__)
     assert [s.scoring_version for s in snapshots] == [RULES[s.scoring].version for s in snapshots]
-
-
-def test_an_unknown_rule_set_is_refused() -> None:
-    with pytest.raises(OpinionError, match=r"aegish-5\.3, aegish-refined"):
-        load_opinions("aegish-6")
 
 
 def test_the_metric_rows_are_those_of_the_document(engine: Engine, run_id: str) -> None:
