@@ -226,8 +226,7 @@ def _mark(mark: str, style: Json, **encoding: Any) -> Json:
 
 def _named(words: str, look: Any, symbol: Json) -> Json:
     """Return the channel of a layer that stands in the legend under a name."""
-    channel = legend("", {words: look}, **symbol) | {"datum": words}
-    return {name: part for name, part in channel.items() if name != "field"}
+    return legend({"datum": words}, {words: look}, **symbol)
 
 
 def _bins_in_words(entries: Sequence[RankedModel]) -> str:

@@ -174,9 +174,8 @@ def _heading(row: Json, at: float | Json, align: str) -> Json:
 
 def _target(targets: Targets) -> Iterator[Json]:
     """Yield the line of the target of the score across all rows, and its label above them."""
-    least = targets.least.get(SCORE.metric)
-    if least is not None:
-        row, x = {"x": 100 * least, "text": f"target {100 * least:g} %"}, number("x")
+    for aim in SCORE.aims(targets):
+        row, x = {"x": aim, "text": f"target {aim:g} %"}, number("x")
         yield layer([row], "rule", {"color": SOFT, "strokeDash": [5, 3]}, x=x)
         yield _heading(row, x, "center")
 
@@ -266,7 +265,7 @@ def _differences_body(gaps: Sequence[_Gap], *, to_leader: bool) -> _Placed:
         rows.append(shown | {"answer": _DIFFERS if differs else _ALIKE})
     x = number("x", "difference of the aegish score (percentage points)", scale={"nice": True})
     fills = {_DIFFERS: PALETTE[0], _ALIKE: PAPER}
-    fill = legend("answer", fills, symbolStrokeColor=PALETTE[0], symbolStrokeWidth=1.5)
+    fill = legend({"field": "answer"}, fills, symbolStrokeColor=PALETTE[0], symbolStrokeWidth=1.5)
     style = {"size": 60, "stroke": PALETTE[0], "strokeWidth": 1.5}
     layers = [
         layer([{"x": 0}], "rule", {"color": INK, "strokeWidth": 1}, x=number("x")),
@@ -356,7 +355,7 @@ def _split_body(names: Sequence[str], parts: Sequence[Mapping[str, float]]) -> _
             {"height": {"band": 0.6}},
             x=x | {"stack": "zero"},
             y=_ROW,
-            color=legend("part", shown, symbolType="square"),
+            color=legend({"field": "part"}, shown, symbolType="square"),
             order={"field": "order", "type": "quantitative"},
         ),
         _text(sums, "text", number("seconds"), dx=6),

@@ -229,10 +229,10 @@ def pixels(field: str) -> Json:
     return {"field": field, "type": "quantitative", "scale": None, "axis": None}
 
 
-def legend(field: str, range_by_name: Mapping[str, Any], **look: Any) -> Json:
-    """Return the channel of a field whose names stand in a legend, with what each looks like."""
+def legend(names: Json, range_by_name: Mapping[str, Any], **look: Any) -> Json:
+    """Return the channel of a field of names, or of one name, with a legend of their looks."""
     scale = {"domain": list(range_by_name), "range": list(range_by_name.values())}
-    return {"field": field, "type": "nominal", "scale": scale, "legend": look}
+    return names | {"type": "nominal", "scale": scale, "legend": look}
 
 
 def literal(field: str) -> Json:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 from msgspec import Struct
 
+from aegish_dist.core.opinion import Targets
 from aegish_dist.core.text import counted, printable, shortened
 from aegish_dist.report.charts.spec import TEXT_PX, distinct, fitted
 from aegish_dist.report.data import ReportData
@@ -51,6 +52,10 @@ class Measure(Struct, frozen=True):
     interval: str = ""
     """The method of its intervals; empty without them."""
     counted: str = "commands"
+
+    def aims(self, targets: Targets) -> list[float]:
+        """Return the value that is to be reached, in per cent; none where no target is set."""
+        return [100 * targets.least[self.metric]] if self.metric in targets.least else []
 
 
 def percent(estimate: Estimate) -> Measured:
