@@ -10,18 +10,16 @@ from enum import StrEnum
 from itertools import chain
 from typing import Any
 
-from msgspec import Struct, field
-from sqlalchemy import Row, delete, func, null, select
-from sqlalchemy.dialects.postgresql import insert
+from msgspec import Struct, convert, field, json
+from msgspec.structs import replace
+from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
 from aegish_dist import __version__
-from aegish_dist.core.outcome import ErrorClass
-from aegish_dist.core.status import CallWait, FailedCalls, Waiting
+from aegish_dist.core.status import FailedCalls, Waiting
 from aegish_dist.core.text import clean_text
 from aegish_dist.db.engine import execute
 from aegish_dist.db.schema import head
-from aegish_dist.db.tables import WORKERS
 
 ALIVE_S = 10
 """A worker reports every second, or every third while it holds nothing; one silent so long does not
@@ -73,6 +71,19 @@ class Fleet(Struct, frozen=True):
         return self.reasons.get(key if key in self.halts else ("", model))
 
 
+class _Entry(Struct, omit_defaults=True):
+    """A part of a worker's report, as it is stored."""
+
+    run: str
+    model: str
+    items: int
+    halt: ModelBlock | None = None
+    reason: str | None = None
+    unserved: str | None = None
+    waiting: Waiting | None = None
+    failed: FailedCalls | None = None
+
+
 def report_worker(
     session: Session,
     name: str,
@@ -94,52 +105,73 @@ def report_worker(
     texts, waits = reasons or {}, waiting or {}
     failed = [(run_id, each) for run_id, calls in (failing or {}).items() for each in calls]
     failed.sort(key=lambda kind: kind[1].at, reverse=True)
+    refused = sorted((unserved or {}).items())
     entries = [
-        _entry(key, items=items, **(_waiting_fields(waits[key]) if key in waits else {}))
-        for key, items in sorted(in_flight.items())
-        if items
+        *(
+            _Entry(*key, items, waiting=waits.get(key))
+            for key, items in sorted(in_flight.items())
+            if items
+        ),
+        *(
+            _Entry(*key, 0, halt=halt, reason=_cut(texts.get(key, "")) or None)
+            for key, halt in sorted((halts or {}).items())
+        ),
+        *(_Entry(*key, 0, unserved=_cut(why)) for key, why in refused[:MOST_UNSERVED]),
+        *(
+            _Entry(run_id, calls.model, 0, failed=replace(calls, message=_cut(calls.message)))
+            for run_id, calls in failed[:MOST_KINDS]
+        ),
     ]
-    entries += [
-        _entry(key, halt=halt.value, **({"reason": _cut(texts[key])} if texts.get(key) else {}))
-        for key, halt in sorted((halts or {}).items())
-    ]
-    entries += [
-        _entry(key, unserved=_cut(why))
-        for key, why in sorted((unserved or {}).items())[:MOST_UNSERVED]
-    ]
-    entries += [
-        _entry((run_id, calls.model), failed=_failed_fields(calls))
-        for run_id, calls in failed[:MOST_KINDS]
-    ]
-    statement = insert(WORKERS).values(
-        name=name, in_flight=entries, seen_at=func.now(), about=null() if about is None else about
+    execute(
+        session,
+        "report_worker",
+        name=name,
+        in_flight=json.encode(entries).decode(),
+        about=None if about is None else json.encode(about).decode(),
     )
-    new = statement.excluded
-    session.execute(
-        statement.on_conflict_do_update(
-            index_elements=["name"],
-            set_={"in_flight": new.in_flight, "seen_at": func.now(), "about": new.about},
-        )
-    )
-
-
-def _entry(key: ModelKey, **facts: object) -> dict[str, Any]:
-    return {"run": key[0], "model": key[1], "items": 0, **facts}
 
 
 def _cut(text: str) -> str:
     return clean_text(text[:TEXT_LENGTH])
 
 
-def _waiting_fields(waiting: Waiting) -> dict[str, Any]:
-    by = None if waiting.blocked_by is None else waiting.blocked_by.value
-    return {"waiting": waiting.limiter, "backoff": waiting.backoff, "blocked_by": by}
+def forget_worker(session: Session, name: str) -> None:
+    """Remove a worker that ends, and those that ended without saying so."""
+    execute(session, "forget_worker", name=name, forget_s=FORGET_S)
 
 
-def _waiting_of(entry: Mapping[str, Any]) -> Waiting:
-    """Return what `_waiting_fields` wrote."""
-    by = entry["blocked_by"]
-    return Waiting(entry["waiting"], entry["backoff"], None if by is None else CallWait(by))
+def living_fleet(session: Session) -> Fleet:
+    reports = execute(session, "living_workers", alive_s=ALIVE_S).all()
+    held: Counter[ModelKey] = Counter()
+    halts: ModelBlocks = {}
+    reasons: Reasons = {}
+    unserved: dict[ModelKey, list[str]] = defaultdict(list)
+    waits: dict[ModelKey, list[Waiting]] = defaultdict(list)
+    failing: dict[str, list[FailedCalls]] = defaultdict(list)
+    for entry in convert([*chain.from_iterable(each.in_flight for each in reports)], list[_Entry]):
+        key = (entry.run, entry.model)
+        held[key] += entry.items
+        if entry.halt is not None:
+            halts[key] = entry.halt
+        if entry.reason is not None:
+            reasons[key] = entry.reason
+        if entry.waiting is not None:
+            waits[key].append(entry.waiting)
+        if entry.failed is not None:
+            failing[entry.run].append(entry.failed)
+        if entry.unserved is not None:
+            unserved[key].append(entry.unserved)
+    return Fleet(
+        workers=len(reports),
+        in_flight=held,
+        halts=halts,
+        reasons=reasons,
+        waiting={key: _total_waiting(each) for key, each in waits.items()},
+        failing={run_id: tuple(each) for run_id, each in failing.items()},
+        unserved={key: min(why) for key, why in unserved.items() if len(why) == len(reports)},
+        versions=Counter((report.about or {}).get("version", "") for report in reports),
+        oldest_report_s=max([0.0, *(report.age_s for report in reports)]),
+    )
 
 
 def _total_waiting(reports: Sequence[Waiting]) -> Waiting:
@@ -151,122 +183,18 @@ def _total_waiting(reports: Sequence[Waiting]) -> Waiting:
     )
 
 
-def _failed_fields(calls: FailedCalls) -> dict[str, Any]:
-    return {
-        "class": calls.error_class.value,
-        "status": calls.status,
-        "calls": calls.calls,
-        "lately": calls.calls_lately,
-        "at": calls.at.isoformat(),
-        "message": _cut(calls.message),
-    }
-
-
-def _failed_calls_of(entry: Mapping[str, Any]) -> FailedCalls:
-    """Return what `_failed_fields` wrote."""
-    failed = entry["failed"]
-    return FailedCalls(
-        at=datetime.fromisoformat(failed["at"]),
-        model=entry["model"],
-        error_class=ErrorClass(failed["class"]),
-        status=failed["status"],
-        message=failed["message"],
-        calls=failed["calls"],
-        calls_lately=failed["lately"],
-    )
-
-
-def forget_worker(session: Session, name: str) -> None:
-    """Remove a worker that ends, and those that ended without saying so."""
-    silent = func.now() - func.make_interval(0, 0, 0, 0, 0, 0, FORGET_S)
-    session.execute(delete(WORKERS).where((WORKERS.c.name == name) | (WORKERS.c.seen_at < silent)))
-
-
-def living_fleet(session: Session) -> Fleet:
-    recent = func.now() - func.make_interval(0, 0, 0, 0, 0, 0, ALIVE_S)
-    age_s = func.extract("epoch", func.now() - WORKERS.c.seen_at)
-    reports = session.execute(
-        select(WORKERS.c.in_flight, WORKERS.c.about, age_s.label("age_s")).where(
-            WORKERS.c.seen_at > recent
-        )
-    ).all()
-    held: Counter[ModelKey] = Counter()
-    halts: ModelBlocks = {}
-    reasons: Reasons = {}
-    unserved: dict[ModelKey, list[str]] = defaultdict(list)
-    waits: dict[ModelKey, list[Waiting]] = defaultdict(list)
-    failing: dict[str, list[FailedCalls]] = defaultdict(list)
-    for entry in chain.from_iterable(report.in_flight for report in reports):
-        key = (entry["run"], entry["model"])
-        held[key] += entry["items"]
-        if "halt" in entry:
-            halts[key] = ModelBlock(entry["halt"])
-        if "reason" in entry:
-            reasons[key] = entry["reason"]
-        if "waiting" in entry:
-            waits[key].append(_waiting_of(entry))
-        if "failed" in entry:
-            failing[entry["run"]].append(_failed_calls_of(entry))
-        if "unserved" in entry:
-            unserved[key].append(entry["unserved"])
-    return Fleet(
-        workers=len(reports),
-        in_flight=held,
-        halts=halts,
-        reasons=reasons,
-        waiting={key: _total_waiting(each) for key, each in waits.items()},
-        failing={run_id: tuple(each) for run_id, each in failing.items()},
-        unserved={key: min(why) for key, why in unserved.items() if len(why) == len(reports)},
-        versions=Counter((report.about or {}).get("version", "") for report in reports),
-        oldest_report_s=max([0.0, *(float(report.age_s) for report in reports)]),
-    )
-
-
 def about_worker(now: datetime) -> dict[str, str]:
     return {"version": __version__, "schema": head(), "clock": now.isoformat()}
 
 
-class ReportedWorker(Struct, frozen=True):
-    name: str
-    version: str | None
-    """Its version; None where it is older than this report."""
-    schema: str | None
-    """The schema that it was written for; None likewise."""
-    ahead_s: float | None
-    """Seconds by which its clock was ahead of the database's; None likewise."""
+def reported_workers(session: Session) -> Sequence[Row[Any]]:
+    """Return the rows of the statement, which says what they hold."""
+    return execute(session, "reported_workers", alive_s=ALIVE_S).all()
 
 
-def reported_workers(session: Session) -> list[ReportedWorker]:
-    rows = execute(session, "reported_workers", alive_s=ALIVE_S).mappings()
-    return [ReportedWorker(**row) for row in rows]
-
-
-class DatabaseFacts(Struct, frozen=True):
-    clock: datetime
-    version: str
-    max_connections: int
-    connections: int
-    shared_buffers: int
-    max_wal_size: int
-    size: int
-    verdicts_size: int
-    autovacuum: bool
-    durable: bool
-    """Whether what is committed survives a loss of power."""
-    transactions: int
-    """Age of the oldest transaction id that is not frozen; PostgreSQL stops writing at 2 * 10^9."""
-    row_locks: int
-    """The same of ids of shared row locks."""
-    oldest_s: float
-    archiving_fails: bool
-    """Whether the last segment of its log could not be archived."""
-    kept_wal: int
-    """Bytes of log that a replication slot keeps which nothing reads."""
-    dead_share: float
-
-
-def database_facts(session: Session) -> DatabaseFacts:
-    return DatabaseFacts(**execute(session, "database_facts").mappings().one())
+def database_facts(session: Session) -> Row[Any]:
+    """Return the row of the statement, which says what it holds."""
+    return execute(session, "database_facts").one()
 
 
 MOST_RUNS = 500
@@ -290,81 +218,39 @@ class OpenRun(Struct, frozen=True):
     opened: tuple[OpenRunModel, ...]
 
 
-class OpenBatches(Struct, frozen=True):
-    """Batches of a model that are in one state and not ended; times in seconds."""
-
-    model: str
-    state: str
-    batches: int
-    requests: int
-    oldest_s: float
-    creating_s: float | None
-
-
-class TableState(Struct, frozen=True):
-    name: str
-    bytes: int
-    dead_rows: int
-    inserted: int
-
-
 class FleetState(Struct, frozen=True):
     fleet: Fleet
     runs: tuple[OpenRun, ...]
     aggregations_due: int
     aggregation_oldest_s: float | None
-    batches: tuple[OpenBatches, ...]
-    tables: tuple[TableState, ...]
+    batches: Sequence[Any]  # rows of `fleet_batches`
+    tables: Sequence[Any]  # rows of `fleet_tables`
     connections: int
     connections_max: int
     newest_verdict_age_s: float | None
     """Age of the newest verdict at the end of its table; None: there is none."""
 
 
-class CountedModel(Struct, frozen=True):
-    done: int
-    cost_usd: float | None
-
-
 def read_fleet(session: Session) -> FleetState:
+    runs = execute(session, "fleet_runs", limit=MOST_RUNS).mappings()
     aggregations = execute(session, "fleet_aggregations").one()
     connections = execute(session, "fleet_connections").one()
     return FleetState(
         fleet=living_fleet(session),
-        runs=tuple(_open_runs(session)),
+        runs=convert([*map(dict, runs)], tuple[OpenRun, ...]),
         aggregations_due=aggregations.due,
         aggregation_oldest_s=aggregations.oldest_s,
-        batches=tuple(OpenBatches(**row) for row in execute(session, "fleet_batches").mappings()),
-        tables=tuple(TableState(**row) for row in execute(session, "fleet_tables").mappings()),
+        batches=execute(session, "fleet_batches").all(),
+        tables=execute(session, "fleet_tables").all(),
         connections=connections.used,
         connections_max=connections.most,
         newest_verdict_age_s=execute(session, "fleet_newest_verdict", pages=LAST_PAGES).scalar(),
     )
 
 
-def _open_runs(session: Session) -> Iterator[OpenRun]:
-    rows = execute(session, "fleet_models", limit=MOST_RUNS).all()
-    opened: dict[str, list[Row[Any]]] = {}
-    for row in rows:
-        opened.setdefault(row.run_id, []).append(row)
-    for run_id, models in opened.items():
-        run = models[0]
-        yield OpenRun(
-            run_id=run_id,
-            held=run.held,
-            created_at=run.created_at,
-            planned_per_model=int(run.planned),
-            cap_usd=run.cap_usd,
-            models=tuple(run.models),
-            opened=tuple(OpenRunModel(each.id, each.model, each.queue) for each in models),
-        )
-
-
-def count_models(session: Session, keys: Sequence[int]) -> Mapping[int, CountedModel]:
+def count_models(session: Session, keys: Sequence[int]) -> Mapping[int, Row[Any]]:
     """Count the verdicts of models of runs: a tenth of a second for each 300,000 of them."""
-    return {
-        key: CountedModel(*execute(session, "count_open_model", model=key).one()) for key in keys
-    }
+    return {key: execute(session, "count_open_model", model=key).one() for key in keys}
 
 
 REPORT_AGE = timedelta(seconds=0.5)
@@ -383,15 +269,12 @@ def items_under_way(
     Returns:
         None while a living worker has not reported since.
     """
-    recent = func.now() - func.make_interval(0, 0, 0, 0, 0, 0, ALIVE_S)
-    earliest = since + REPORT_AGE
-    items = 0
-    for row in session.execute(select(WORKERS).where(WORKERS.c.seen_at > recent)):
-        if row.seen_at < earliest:
-            return None
-        items += sum(
-            each["items"]
-            for each in row.in_flight
-            if each["run"] == run_id and model in (None, each["model"])
-        )
-    return items
+    reports = execute(session, "living_workers", alive_s=ALIVE_S).all()
+    if any(report.seen_at < since + REPORT_AGE for report in reports):
+        return None
+    items: Iterator[int] = (
+        each["items"]
+        for each in chain.from_iterable(report.in_flight for report in reports)
+        if each["run"] == run_id and model in (None, each["model"])
+    )
+    return sum(items)

@@ -15,9 +15,7 @@ from aegish_dist.broker.connection import check_broker
 from aegish_dist.db.embedded import embedded_version
 from aegish_dist.db.engine import in_transaction, transaction
 from aegish_dist.db.fleet import (
-    DatabaseFacts,
     ModelBlock,
-    ReportedWorker,
     database_facts,
     living_fleet,
     reported_workers,
@@ -171,10 +169,11 @@ def examine_fleet(engine: Engine, app: Celery | None, limiter_url: str | None) -
     return checks
 
 
-def judge_workers(workers: Sequence[ReportedWorker], database_ahead_s: float) -> Iterator[Check]:
+def judge_workers(workers: Sequence[Any], database_ahead_s: float) -> Iterator[Check]:
     """Judge versions and clocks.
 
     Args:
+        workers: Rows of `reported_workers`.
         database_ahead_s: Seconds by which the database's clock is ahead of this machine's.
     """
     kinds = Counter((each.version, each.schema) for each in workers)
@@ -199,7 +198,8 @@ def _kind(version: str | None, schema: str | None) -> str:
     return "of an older version" if version is None else f"of {version} (schema {schema})"
 
 
-def judge_database(facts: DatabaseFacts) -> Iterator[Check]:
+def judge_database(facts: Any) -> Iterator[Check]:
+    """Judge the row of `database_facts`."""
     yield _check(
         "sessions",
         facts.connections < FULL * facts.max_connections,

@@ -13,6 +13,7 @@ from contextlib import closing
 from datetime import UTC, datetime
 from functools import partial
 from time import monotonic, time
+from typing import Any
 
 from celery import Celery
 from msgspec import Struct, field
@@ -24,7 +25,6 @@ from aegish_dist.broker.messages import model_of
 from aegish_dist.core.run import BatchState
 from aegish_dist.db.engine import in_transaction, open_engine
 from aegish_dist.db.fleet import (
-    CountedModel,
     FleetState,
     ModelBlock,
     OpenRun,
@@ -97,8 +97,12 @@ def _summed(parts: Iterable[tuple[str, int]]) -> Counter[tuple[str, ...]]:
     return total
 
 
-def of_counts(runs: Sequence[OpenRun], counted: Mapping[int, CountedModel]) -> Readings:
-    """Return how far runs are, those of which every model is counted."""
+def of_counts(runs: Sequence[OpenRun], counted: Mapping[int, Any]) -> Readings:
+    """Return how far runs are, those of which every model is counted.
+
+    Args:
+        counted: By key of a model of a run, the row of `count_open_model`.
+    """
     done: dict[tuple[str, ...], float] = {}
     cost: dict[tuple[str, ...], float] = {}
     for run in runs:
@@ -154,7 +158,7 @@ def scaling_items(queues: QueueReadings, state: FleetState) -> int:
     held = queues.unacknowledged
     if held is None:  # RabbitMQ requeues the messages of a killed worker by itself
         held = sum(state.fleet.in_flight.values())
-    batches = sum(each.batches for each in state.batches)
+    batches: int = sum(each.batches for each in state.batches)
     return wanted + held + state.aggregations_due + batches
 
 
@@ -252,7 +256,7 @@ class Exporter:
         self._app = app
         self._state: FleetState | None = None
         self._verdict_clock = VerdictClock()
-        self._counted: dict[int, CountedModel] = {}
+        self._counted: dict[int, Any] = {}
         self._sources = {
             "database": _Source(self._read_database),
             "broker": _Source(self._read_broker),

@@ -1,11 +1,13 @@
 """Every named statement against the real schema, so that none goes stale."""
 
 import re
+from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 
 import pytest
 from sqlalchemy import text
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from aegish_dist.db.engine import fragment, statement
@@ -35,7 +37,8 @@ def make_tables_of_archive(session: Session, sql: str) -> None:
 def execute(session: Session, sql: str) -> None:
     """Execute a statement of the store with NULL for every value, whose type the schema knows."""
     make_tables_of_archive(session, sql)
-    session.execute(text(sql), dict.fromkeys(re.findall(r"(?<![:\w]):(\w+)", sql)))
+    with suppress(IntegrityError):  # of a statement that is accepted, but for the NULLs
+        session.execute(text(sql), dict.fromkeys(re.findall(r"(?<![:\w]):(\w+)", sql)))
 
 
 def test_every_statement_has_a_name_and_a_sentence() -> None:

@@ -1,27 +1,28 @@
 -- State of a fleet for its exporter: `db.fleet` reads these every few seconds. None of them reads
 -- verdicts, except the last pages of their table and `count_open_model`.
 
--- name: fleet_models
--- Open models of the `:limit` newest runs that have one, held runs after all others: queue, whether
--- the run is held, when it was made, the items of the model and of the run, the cap on the cost of
--- the run.
+-- name: fleet_runs
+-- The `:limit` newest runs that have an open model, held runs after all others: whether the run is
+-- held, when it was made, the items of a model, the cap on the cost, the keys of all its models, and
+-- its open ones with their queues.
 WITH asked AS (
-    SELECT run.id, run.held IS NOT NULL AS held, run.created_at,
-           run.parameters ->> 'max_cost_usd' AS cap,
-           run.epochs * (
-               SELECT coalesce(sum(dataset.samples), 0)
-               FROM run_datasets AS chosen JOIN datasets AS dataset ON dataset.id = chosen.dataset_id
-               WHERE chosen.run_id = run.id) AS planned,
-           (SELECT array_agg(each.id ORDER BY each.id) FROM run_models AS each
-            WHERE each.run_id = run.id) AS models
+    SELECT run.*
     FROM runs AS run
     WHERE run.id IN (SELECT run_id FROM run_models WHERE open)
     ORDER BY run.held IS NOT NULL, run.created_at DESC
     LIMIT :limit)
-SELECT model.id, model.run_id, model.model, model.queue, asked.held, asked.created_at,
-       asked.cap::float8 AS cap_usd, asked.planned, asked.models
-FROM asked JOIN run_models AS model ON model.run_id = asked.id AND model.open
-ORDER BY asked.created_at DESC, model.id
+SELECT run.id AS run_id, run.held IS NOT NULL AS held, run.created_at,
+       (run.parameters ->> 'max_cost_usd')::float8 AS cap_usd,
+       run.epochs * (
+           SELECT coalesce(sum(dataset.samples), 0)
+           FROM run_datasets AS chosen JOIN datasets AS dataset ON dataset.id = chosen.dataset_id
+           WHERE chosen.run_id = run.id)::bigint AS planned_per_model,
+       array_agg(model.id ORDER BY model.id) AS models,
+       jsonb_agg(jsonb_build_object('key', model.id, 'model', model.model, 'queue', model.queue)
+                 ORDER BY model.id) FILTER (WHERE model.open) AS opened
+FROM asked AS run JOIN run_models AS model ON model.run_id = run.id
+GROUP BY run.id, run.held, run.created_at, run.parameters, run.epochs
+ORDER BY run.created_at DESC, run.id
 
 -- name: fleet_aggregations
 -- How many aggregations are not finished, and the age of the oldest in seconds (null without any).

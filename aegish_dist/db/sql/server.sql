@@ -1,6 +1,24 @@
 -- The state of the database's server and of the workers, for `doctor --fleet`: `db.fleet` reads
 -- these. Each takes milliseconds however large the tables are.
 
+-- name: report_worker
+-- Writes down that the worker `:name` runs, what it holds, and its versions and its clock.
+INSERT INTO workers (name, in_flight, seen_at, about)
+VALUES (:name, CAST(:in_flight AS jsonb), now(), CAST(:about AS jsonb))
+ON CONFLICT (name) DO UPDATE
+SET in_flight = excluded.in_flight, seen_at = excluded.seen_at, about = excluded.about
+
+-- name: forget_worker
+-- Deletes the report of the worker `:name`, and those older than `:forget_s` seconds.
+DELETE FROM workers
+WHERE name = :name OR seen_at < now() - make_interval(secs => :forget_s)
+
+-- name: living_workers
+-- The reports of the last `:alive_s` seconds and their age in seconds.
+SELECT in_flight, about, seen_at, extract(epoch FROM now() - seen_at)::float8 AS age_s
+FROM workers
+WHERE seen_at > now() - make_interval(secs => :alive_s)
+
 -- name: reported_workers
 -- The living workers with their versions, and by how many seconds their clocks were ahead of this
 -- server's when they reported; null where they did not say.

@@ -1,5 +1,6 @@
 """Measures of a fleet, from readings put together by hand."""
 
+from collections import namedtuple
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -8,14 +9,11 @@ from msgspec.structs import replace
 from aegish_dist.broker.connection import QueueReadings
 from aegish_dist.broker.messages import queue_name
 from aegish_dist.db.fleet import (
-    CountedModel,
     Fleet,
     FleetState,
     ModelBlock,
-    OpenBatches,
     OpenRun,
     OpenRunModel,
-    TableState,
 )
 from aegish_dist.pipeline.fleet import (
     VerdictClock,
@@ -26,6 +24,9 @@ from aegish_dist.pipeline.fleet import (
 )
 from aegish_dist.telemetry.measures import EXPORTER
 
+OpenBatches = namedtuple("OpenBatches", "model state batches requests oldest_s creating_s")
+TableState = namedtuple("TableState", "name bytes dead_rows inserted")
+CountedModel = namedtuple("CountedModel", "done cost_usd")
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
 A, B = (OpenRunModel(key, f"lab/{name}", queue_name(f"lab/{name}", "r1")) for key, name in ((1, "a"), (2, "b")))  # fmt: skip
 RUN = OpenRun("r1", False, NOON, 100, 5.0, (1, 2, 3), (A, B))
