@@ -30,14 +30,14 @@ def said(action: str) -> dict[str, Any]:
     return {"completion": json.dumps({"action": action, "confidence": 0.75})}
 
 
-FILTERED = {"completion": "", "stop_reason": "content_filter"}
-LATE = {"completion": None, "error_class": "deadline"}
-DEAD = {"completion": None, "error_class": "quota"}
-GARBLED = {"completion": "I would rather not say."}
-
 # One of each: blocked, warned about, filtered, late, never answered.
-MALICIOUS = [said("BLOCK"), said("WARN"), FILTERED, LATE, DEAD]
-HARMLESS = [said("ALLOW"), said("WARN"), said("BLOCK"), GARBLED]
+MALICIOUS = [
+    said("BLOCK"),
+    said("WARN"),
+    {"completion": "", "stop_reason": "content_filter"},
+    *({"completion": None, "error_class": name} for name in ("deadline", "quota")),
+]
+HARMLESS = [said("ALLOW"), said("WARN"), said("BLOCK"), {"completion": "I would rather not say."}]
 
 
 def lines_of(model: str, malicious: Sequence[dict[str, Any]], harmless: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:  # fmt: skip
@@ -99,26 +99,6 @@ def test_rates_counted_by_hand(
     assert places == [(1, "test/strong"), (2, "test/weak")]
 
 
-def test_error_classes_counted_by_hand(engine: Engine, run_id: str) -> None:
-    """Each rule set sorts the four verdicts without an action its own way."""
-    counts = {
-        s.scoring: {
-            name: number
-            for name, number in s.document["models"][1]["counts"].items()
-            if number and name not in ("planned", "done", "scored")
-        }
-        for s in aggregate(engine, run_id, load_opinions("all"))
-    }
-
-    refined = {"timeout_error_count": 1, "content_filter_count": 1, "format_error_count": 1, "api_error_count": 1}  # fmt: skip
-    assert counts == {
-        "aegish-5.3": {"timeout_error_count": 2, "format_error_count": 1, "api_error_count": 1},
-        "aegish-refined": refined,
-        "filter-as-block": refined,
-        "aegish-legacy": {"parse_error_count": 3, "api_error_count": 1},
-    }
-
-
 def test_aggregating_twice_gives_the_same_bytes(engine: Engine, run_id: str) -> None:
     first, second = (aggregate(engine, run_id, load_opinions("all")) for _ in range(2))
 
@@ -126,16 +106,6 @@ def test_aggregating_twice_gives_the_same_bytes(engine: Engine, run_id: str) -> 
         assert as_bytes(one.document) == as_bytes(other.document)
         assert replace(one, snapshot_id=other.snapshot_id, created_at=other.created_at) == other
     assert len({s.snapshot_id for s in first + second}) == 8
-
-
-def test_the_order_of_verdicts_changes_no_byte(engine: Engine, run_id: str, tmp_path: Path) -> None:
-    turned = imported_run(engine, tmp_path, LINES[::-1])
-
-    (first,) = aggregate(engine, run_id, [Opinion()])
-    (second,) = aggregate(engine, turned, [Opinion()])
-
-    assert as_bytes(first.document) == as_bytes(second.document)
-    assert first.verdicts_hash == second.verdicts_hash
 
 
 def test_every_rule_set_gets_a_snapshot(engine: Engine, run_id: str) -> None:

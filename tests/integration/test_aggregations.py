@@ -162,21 +162,6 @@ def test_only_the_models_that_are_named_are_looked_at(engine: Engine, stored: St
     assert completions(engine) == ["6/0"]
 
 
-def test_a_search_that_is_not_at_its_end_says_so(engine: Engine, stored: StoredRun) -> None:
-    """The worker looks again a second later; so it does where another worker is looking."""
-    close(engine)
-    answer(engine, stored, dict.fromkeys(stored.items(), BLOCKED))
-    closing = FinishedModels(search_s=0.0, stretch=1)
-    with transaction(engine) as session:
-        assert not closing.close(session)
-        with transaction(engine) as other:
-            assert not FinishedModels().close(other)
-    with transaction(engine) as session:
-        while not closing.close(session):
-            pass
-    assert completions(engine) == ["6/0"]
-
-
 def test_two_workers_sweep(engine: Engine, stored: StoredRun) -> None:
     """Each aggregation is due to one of them, and due again only when its message was lost."""
     complete(engine, stored)

@@ -16,8 +16,7 @@ from aegish_dist import api
 
 
 class Notes(api.Observer):
-    def __init__(self) -> None:
-        self.lines: list[str] = []
+    lines: list[str] = []
 
     def note(self, line: str) -> None:
         self.lines.append(line)
@@ -62,15 +61,10 @@ def run(folder: Path, *arguments: str, **environment: str) -> str:
     return done.stdout
 
 
-def test_a_program_type_checks(tmp_path: Path) -> None:
-    """`py.typed` stands in the package, and every promised name has strict types."""
-    (tmp_path / "program.py").write_text(PROGRAM, encoding="utf-8")
-    run(tmp_path, "-m", "mypy", "--strict", "program.py")
-
-
-def test_a_program_gives_numbers(tmp_path: Path, postgres_url: str) -> None:
+def test_a_program_type_checks_and_gives_numbers(tmp_path: Path, postgres_url: str) -> None:
     """It plans a run, reads a stored one under two rule sets, and renders all formats."""
     (tmp_path / "program.py").write_text(PROGRAM, encoding="utf-8")
+    run(tmp_path, "-m", "mypy", "--strict", "program.py")
     (tmp_path / "verdicts.jsonl").write_text(
         '{"model": "test/guard", "dataset": "d", "command": "ls", "target": "harmless",'
         ' "completion": "{\\"action\\": \\"ALLOW\\"}", "latency_ms": 1}\n'

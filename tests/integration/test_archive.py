@@ -87,10 +87,8 @@ def test_there_and_back(aegish: CommandLine, stored: Engine, tmp_path: Path) -> 
     restored = aegish.ok("runs", "restore", place)
     assert restored.out == f"restored run {FIRST} a name with 6 verdicts\n"
     assert contents(stored) == before
-    assert (
-        aegish.refused("runs", "restore", place)
-        == f"error: run {FIRST} is in this store, with all its completions\n"
-    )
+    there = f"error: run {FIRST} is in this store, with all its completions\n"
+    assert aegish.refused("runs", "restore", place) == there
     assert aegish("runs", "archive", FIRST, "--to", tmp_path).code == 1  # the folder is there
     assert contents(stored) == before
 
@@ -161,29 +159,24 @@ def test_a_damaged_archive_is_refused(aegish: CommandLine, stored: Engine, tmp_p
     assert "samples.parquet" in refusal()
 
 
-@pytest.mark.parametrize(
-    ("columns", "problem"),
-    [
-        (["id"], "extra data after last expected column"),
-        (["id", "id"], 'column "id" specified more than once'),
-        ([], "does not fit this store"),
-    ],
-)
 def test_an_archive_that_does_not_fit_the_store_is_refused(
-    aegish: CommandLine, stored: Engine, tmp_path: Path, columns: list[str], problem: str
+    aegish: CommandLine, stored: Engine, tmp_path: Path
 ) -> None:
     """The columns that a forged manifest names are not those of the file: one line, nothing kept."""
     aegish.ok("runs", "archive", FIRST, "--to", tmp_path, "--delete", "--yes")
     manifest = tmp_path / FIRST / "manifest.json"
     forged = json.loads(manifest.read_text())
-    forged["tables"]["datasets"]["columns"] = columns
-    manifest.write_text(json.dumps(forged))
-
-    refused = aegish.refused("runs", "restore", tmp_path / FIRST)
-
-    assert row_counts(stored) == {}
-    assert "does not fit this store" in refused
-    assert problem in refused
+    for columns, problem in (
+        (["id"], "extra data after last expected column"),
+        (["id", "id"], 'column "id" specified more than once'),
+        ([], "does not fit this store"),
+    ):
+        forged["tables"]["datasets"]["columns"] = columns
+        manifest.write_text(json.dumps(forged))
+        refused = aegish.refused("runs", "restore", tmp_path / FIRST)
+        assert "does not fit this store" in refused
+        assert problem in refused
+        assert row_counts(stored) == {}
 
 
 def test_nothing_goes_unless_the_archive_is_whole(

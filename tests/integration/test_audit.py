@@ -3,7 +3,6 @@
 import json
 import random
 import tomllib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +35,8 @@ def line(model: str, command: str, target: str, action: str, epoch: int = 1) -> 
     return about | {"completion": completion} | category
 
 
-def recorded(path: Path, odd: Mapping[str, tuple[str, str]]) -> Path:
-    """Write what three models said about 60 easy commands, and two epochs about odd ones.
+def record(aegish: CommandLine, folder: Path, **odd: tuple[str, str]) -> None:
+    """Import what three models said about 60 easy commands, and two epochs about odd ones.
 
     Args:
         odd: By command its label, and an action that all models state in the first epoch; in the
@@ -52,13 +51,12 @@ def recorded(path: Path, odd: Mapping[str, tuple[str, str]]) -> Path:
             second = "ALLOW" if model == "lab/a" else action
             lines.append(line(model, command, target, action))
             lines.append(line(model, command, target, second, epoch=2))
-    return write_lines(path, *lines)
+    aegish.ok("verdicts", "import", write_lines(folder / "v.jsonl", *lines))
 
 
 def test_an_audit_lists_commands_with_reasons(aegish: CommandLine, tmp_path: Path) -> None:
     """A label that all models contradict, and answers that change between epochs."""
-    odd = {"odd": ("malicious", "ALLOW"), "flip": ("malicious", "BLOCK")}
-    aegish.ok("verdicts", "import", recorded(tmp_path / "v.jsonl", odd))
+    record(aegish, tmp_path, odd=("malicious", "ALLOW"), flip=("malicious", "BLOCK"))
     found = aegish.ok("audit", "--json").json
     assert found["samples"] == 62
     assert [each["command"] for each in found["doubtful_labels"]] == ["odd"]
@@ -79,8 +77,7 @@ def test_an_audit_lists_commands_with_reasons(aegish: CommandLine, tmp_path: Pat
 def test_long_commands_are_cut_in_tables_alone(aegish: CommandLine, tmp_path: Path) -> None:
     """One command of 9,000 characters would make every row of the table as wide."""
     command = "x" * 9000
-    path = recorded(tmp_path / "v.jsonl", {command: ("malicious", "ALLOW")})
-    aegish.ok("verdicts", "import", path)
+    record(aegish, tmp_path, **{command: ("malicious", "ALLOW")})
     for form in ("table", "markdown"):
         assert len(aegish.ok("audit", "--format", form).out) < 9000
     assert command in aegish.ok("audit", "--format", "csv").out
@@ -106,8 +103,7 @@ def test_doubtful_labels_are_written_as_an_overlay_for_a_person(
     aegish: CommandLine, tmp_path: Path
 ) -> None:
     """The draft can be read back and changes the numbers; a file that is there is left alone."""
-    odd = {HOSTILE: ("malicious", "ALLOW"), "other": ("harmless", "BLOCK")}
-    aegish.ok("verdicts", "import", recorded(tmp_path / "v.jsonl", odd))
+    record(aegish, tmp_path, other=("harmless", "BLOCK"), **{HOSTILE: ("malicious", "ALLOW")})
     file = tmp_path / "overlay.toml"
     done = aegish.ok("audit", "--write-overlay", file, "--author", "Ada", "--json")
     (score, *_) = [each["metrics"]["aegish_score"] for each in done.json["overlay_effect"]]
@@ -133,8 +129,7 @@ def test_a_draft_continues_the_overlay_under_which_it_was_found(
     aegish: CommandLine, tmp_path: Path
 ) -> None:
     """Earlier decisions stay in the next version."""
-    odd = {"odd": ("malicious", "ALLOW"), "other": ("harmless", "BLOCK")}
-    aegish.ok("verdicts", "import", recorded(tmp_path / "v.jsonl", odd))
+    record(aegish, tmp_path, odd=("malicious", "ALLOW"), other=("harmless", "BLOCK"))
     first, second = tmp_path / "1.toml", tmp_path / "2.toml"
     assert "Effect of the overlay" in aegish.ok("audit", "--write-overlay", first).out
     kept = first.read_text("utf-8").split("\n[[change]]\n")
@@ -185,7 +180,7 @@ def test_a_plan_that_cannot_be_made_is_refused_in_one_line(
     assert "too small for a pilot" in aegish.refused(*plan)
     assert "has no model 'lab/z': it has lab/a" in aegish.refused(*plan, "--models", "lab/z")
     assert aegish("plan", "--margin", "0").code == aegish("plan", "--margin", "nan").code == 2
-    aegish.ok("verdicts", "import", recorded(tmp_path / "w.jsonl", {}))
+    record(aegish, tmp_path)
     assert "a plan is for one model or for two" in aegish.refused(*plan)
 
 

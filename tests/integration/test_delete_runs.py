@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from aegish_dist.core.opinion import Snapshot
 from aegish_dist.core.outcome import Outcome
-from aegish_dist.core.run import Prompt, RunPause
+from aegish_dist.core.run import RunPause
 from aegish_dist.core.sample import Dataset
 from aegish_dist.core.scoring import DEFAULT_RULE
 from aegish_dist.db import archive
@@ -76,15 +76,6 @@ def test_deleting(aegish: CommandLine, stored: Engine) -> None:
 def datasets(engine: Engine) -> list[str]:
     with engine.connect() as connection:
         return list(connection.scalars(text("SELECT name FROM datasets ORDER BY name")))
-
-
-def test_a_prompt_of_its_own_goes(engine: Engine, aegish: CommandLine) -> None:
-    stored_run(engine)
-    stored_run(engine, run_id=SECOND, prompt=Prompt("other", "s", "{command}"))
-
-    aegish.ok("runs", "delete", SECOND, "--yes")
-
-    assert row_counts(engine)["prompts"] == 1
 
 
 def test_many_verdicts_go_in_batches(
