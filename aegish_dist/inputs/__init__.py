@@ -3,7 +3,3 @@
 Whatever is wrong is an `InputError`; the reader of each kind of file names the file in its own
 error.
 """
-
-import msgspec
-
-REFUSALS = (msgspec.ValidationError, UnicodeEncodeError, RecursionError)

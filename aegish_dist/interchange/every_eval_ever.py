@@ -8,7 +8,6 @@ harmless one's to the acceptance rate.
 import hashlib
 import json
 import re
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.resources import files
 from itertools import groupby
@@ -25,6 +24,7 @@ from aegish_dist.core.sample import Sample, TrueLabel
 from aegish_dist.core.scoring import ACTIONS, Composite, ScoringRule
 from aegish_dist.core.secrets import host_of, is_loopback, mask_key_shapes
 from aegish_dist.core.text import fingerprint_of, printable_line_of_json
+from aegish_dist.inputs.documents import parse_toml
 from aegish_dist.interchange.record import RATES, known
 from aegish_dist.report.layout import RankedModel
 from aegish_dist.statistics.rates import Estimate
@@ -33,7 +33,7 @@ SCHEMA_VERSION = "0.3.0"
 COLLECTION = "aegish-dist"  # names the evaluation, and the folder of its records
 CORRECT = "correct"  # key of a verdict line; null if unscored
 
-_TABLES = tomllib.loads(files(__package__).joinpath("every_eval_ever.toml").read_text("utf-8"))
+_TABLES = parse_toml(files(__package__).joinpath("every_eval_ever.toml").read_text("utf-8"))
 DEFINED: Mapping[str, Mapping[str, Any]] = _TABLES["metrics"]
 """What each metric is, by its name in a snapshot."""
 
