@@ -20,10 +20,10 @@ import click
 
 from aegish_dist.core.text import (
     cell_width,
-    cut_to_cells,
     printable,
     printable_json,
     printable_lines,
+    sentence_lines,
 )
 from aegish_dist.errors import ClosedOutputError, ConfigError, OutputError
 from aegish_dist.files import is_stream, replacing_text
@@ -285,22 +285,13 @@ def in_columns(table: TextTable, width: int | None = None) -> str:
 
 
 def _lines(row: Sequence[str], widths: Sequence[int], texts: int) -> Iterator[str]:
-    folded = [_folded(*each) for each in zip(row[:texts], widths, strict=False)]
+    folded = [sentence_lines(*each) or [""] for each in zip(row[:texts], widths, strict=False)]
     for cells in zip_longest(*folded, *([number] for number in row[texts:]), fillvalue=""):
         padded = (
             cell + " " * (width - cell_width(cell)) if place < texts else cell.rjust(width)
             for place, (cell, width) in enumerate(zip(cells, widths, strict=True))
         )
         yield (" " * GAP).join(padded).rstrip()
-
-
-def _folded(text: str, width: int) -> Iterator[str]:
-    """Yield the lines of a cell, broken between words, or within one that is wider."""
-    while cell_width(text) > width:
-        head = cut_to_cells(text, width + 1).rpartition(" ")[0] or cut_to_cells(text, width)
-        yield head or text[0]
-        text = text[len(head or text[0]) :].lstrip(" ")
-    yield text
 
 
 def terminal_console(*, stderr: bool = False) -> Console:

@@ -8,10 +8,12 @@ import hashlib
 import json
 import re
 import unicodedata
+from collections.abc import Callable, Iterable
 from itertools import accumulate, takewhile
 from typing import Any
 
 _ON_ONE_LINE = json.JSONEncoder(allow_nan=False)
+_WORD = re.compile(r" *[^ ]+ *")
 _BLANK = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2800\u3164\ufe00-\ufe0f\uffa0"
     "\U000e0100-\U000e01ef]"
@@ -49,6 +51,27 @@ def cut_to_cells(text: str, width: int) -> str:
         return text[: max(0, width)]
     ends = accumulate(map(_columns, text))
     return text[: sum(1 for _ in takewhile(lambda end: end <= width, ends))]
+
+
+def filled(
+    pieces: Iterable[str], width: float, measure: Callable[[str], float] = cell_width
+) -> list[str]:
+    """Put pieces into the fewest lines of at most this width; one that is wider alone is broken."""
+    lines = [""]
+    for piece in pieces:
+        if lines[-1] and measure((lines[-1] + piece).rstrip()) > width:
+            lines.append("")
+        rest = lines.pop() + piece
+        while measure(rest.rstrip()) > width:
+            lines.append(cut_to_cells(rest, int(width)) or rest[0])  # also a letter of two columns
+            rest = rest[len(lines[-1]) :]
+        lines.append(rest)
+    return [line.strip() for line in lines if line.strip()]
+
+
+def sentence_lines(text: str, width: int) -> list[str]:
+    """Break a text between its words, or within one that is wider than a line."""
+    return filled(_WORD.findall(text), width)
 
 
 def _columns(character: str) -> int:

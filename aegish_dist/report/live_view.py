@@ -6,7 +6,7 @@ columns are few, the least needed ones are dropped. Wide characters take two col
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import takewhile
 from operator import itemgetter
 
@@ -14,7 +14,7 @@ from msgspec import Struct
 from rich.text import Text
 
 from aegish_dist.core.status import ModelStatus, RunStatus, State
-from aegish_dist.core.text import cell_width, cut_to_cells, printable
+from aegish_dist.core.text import cell_width, cut_to_cells, filled, printable, sentence_lines
 from aegish_dist.report.numbers import format_usd
 from aegish_dist.report.run_words import error_words, headline, left_of, pace, why
 
@@ -77,22 +77,14 @@ def padded(text: str, width: int, *, right: bool = False) -> str:
     return space + text if right else text + space
 
 
-def packed(facts: Iterable[str], width: int, dots: str, gap: str = "   ") -> Iterator[str]:
+def packed(facts: Iterable[str], width: int, dots: str) -> list[str]:
     """Put facts into lines of at most this many columns; one is cut only if it is wider alone."""
-    line = ""
-    for fact in facts:
-        joined = f"{line}{gap}{fact}" if line else fact
-        if line and cell_width(joined) > width:
-            yield line
-            joined = fact
-        line = cut(joined, width, dots)
-    if line:
-        yield line
+    return filled((f"{cut(fact, width, dots)}   " for fact in facts), width)
 
 
 def folded(text: str, width: int, lines: int, dots: str) -> list[str]:
     """Return a text on at most so many lines, broken at spaces; dots end one that is longer."""
-    folded = list(packed(text.split(), width, dots, gap=" "))
+    folded = sentence_lines(text, width)
     if len(folded) <= lines:
         return folded
     return [*folded[: lines - 1], cut(" ".join(folded[lines - 1 :]), width, dots)]

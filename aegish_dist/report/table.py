@@ -6,7 +6,7 @@ from itertools import zip_longest
 
 from msgspec import Struct
 
-from aegish_dist.core.text import cell_width, cut_to_cells, printable
+from aegish_dist.core.text import cell_width, filled, printable, sentence_lines
 from aegish_dist.report.layout import Report, Section, TableCell
 
 GAPS = (3, 2, 1)
@@ -19,7 +19,6 @@ WIDEST_HEADING = 20
 
 _PARTS = re.compile(r"[^ /:]*[ /:]|[^ /:]+")
 _WORDS = re.compile(r"[^ /:_-]*[ /:_-]|[^ /:_-]+")
-_SENTENCE = re.compile(r" *[^ ]+ *")
 
 
 class Block(Struct, frozen=True):
@@ -36,11 +35,11 @@ def fold(text: str, width: int) -> list[str]:
 
     Words are only broken where one alone is too wide.
     """
-    by_words = _pack(_WORDS.findall(text), width)
+    by_words = filled(_WORDS.findall(text), width)
     parts = _PARTS.findall(text)
     if _longest(parts) > width:
         return by_words
-    return min(_pack(parts, width), by_words, key=len)
+    return min(filled(parts, width), by_words, key=len)
 
 
 def longest_word(text: str) -> int:
@@ -50,19 +49,6 @@ def longest_word(text: str) -> int:
 
 def _longest(pieces: Sequence[str]) -> int:
     return max((cell_width(piece.rstrip()) for piece in pieces), default=0)
-
-
-def _pack(pieces: Sequence[str], width: int) -> list[str]:
-    lines = [""]
-    for piece in pieces:
-        if lines[-1] and cell_width((lines[-1] + piece).rstrip()) > width:
-            lines.append("")
-        rest = lines.pop() + piece
-        while cell_width(rest.rstrip()) > width:
-            lines.append(cut_to_cells(rest, width) or rest[0])  # also a letter of two columns
-            rest = rest[len(lines[-1]) :]
-        lines.append(rest)
-    return [line.strip() for line in lines if line.strip()]
 
 
 def fit(widths: Sequence[int], keys: int, total: int) -> list[Block]:
@@ -130,7 +116,7 @@ def _drawn(report: Report, width: int) -> Iterator[str]:
     yield _styled(title, _BOLD).join(_styled(rule, _CYAN) for rule in rules)
     labels = max(len(fact.label) for fact in report.facts) + 1
     for fact in report.facts:
-        lines = _pack(_SENTENCE.findall(printable(fact.text)), width - labels - 2)
+        lines = sentence_lines(printable(fact.text), width - labels - 2)
         for label, line in zip_longest([f" {fact.label}"], lines or [""], fillvalue=""):
             yield f"{_styled(label.ljust(labels), _CYAN)}  {line}"
     for section in report.sections:
@@ -147,7 +133,7 @@ def _title(title: str, width: int) -> Iterator[str]:
 
 
 def _small(text: str, width: int) -> Iterator[str]:
-    for line in _pack(_SENTENCE.findall(printable(text)), width - 1):
+    for line in sentence_lines(printable(text), width - 1):
         yield f" {_styled(line, _DIM)}"
 
 

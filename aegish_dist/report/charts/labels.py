@@ -115,7 +115,7 @@ class PlacedLabel(Struct, frozen=True):
 
     def covers(self, other: "PlacedLabel") -> bool:
         """Whether the text or the line of this one is in the way of the other's text."""
-        roomy = other.box.grown(1.5)
+        roomy = other.box.grown(1.0)
         return roomy.meets(self.box) or (self.line is not None and self.line.crosses(roomy))
 
 

@@ -97,7 +97,7 @@ def axis_of(measure: Measure, values: Sequence[float], length: float) -> Axis:
     if not is_rate and positive and max(positive) / min(positive) >= _LOG_SPAN:
         return Axis(measure, min(positive) / 1.25, max(positive) * 1.25, length, is_log=True)
     low, high = min(values) if is_rate else 0.0, max(values)
-    margin = 0.06 * (max(high - low, abs(high) * 0.02) or 1.0)
+    margin = 0.1 * (max(high - low, abs(high) * 0.02) or 1.0)
     most = 100.0 if is_rate else math.inf
     return Axis(measure, max(low - margin, 0.0), min(high + margin, most), length)
 

@@ -9,12 +9,14 @@ it. No plot tells things apart by colour alone: models have a shape and a label 
 bar their order.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, takewhile
 from types import MappingProxyType
 from typing import Any
 
 from msgspec import Struct
+
+from aegish_dist.core.text import filled
 
 Json = dict[str, Any]
 
@@ -108,11 +110,11 @@ def provider_styles(models: Iterable[str]) -> Mapping[str, PlotStyle]:
 def whole_specification(chart: Chart, small_print: str) -> Json:
     """Return a chart with its title above, its caption and where it comes from below."""
     room = max(chart.width, _LEAST_ROOM)
-    title = {"text": list(wrapped(chart.title, TITLE_PX * 1.2, room)), "fontSize": TITLE_PX}
+    title = {"text": wrapped(chart.title, TITLE_PX * 1.2, room), "fontSize": TITLE_PX}
     below = {
         "orient": "bottom",
-        "text": list(wrapped(chart.caption, TEXT_PX, room)),
-        "subtitle": list(wrapped(small_print, SMALL_PX, room)),
+        "text": wrapped(chart.caption, TEXT_PX, room),
+        "subtitle": wrapped(small_print, SMALL_PX, room),
         "fontSize": TEXT_PX,
         "fontWeight": "normal",
         "offset": 14,
@@ -285,18 +287,10 @@ def _prefix(text: str, size: float, width: float) -> str:
     return text[: sum(1 for _ in takewhile(lambda end: end <= width, ends))]
 
 
-def wrapped(text: str, size: float, width: float) -> Iterator[str]:
-    """Yield the lines of a paragraph; a word that is wider than a line is shortened."""
-    line = ""
-    for word in text.split():
-        longer = f"{line} {word}" if line else word
-        if line and text_width(longer, size) > width:
-            yield line
-            line = fitted(word, size, width)
-        else:
-            line = longer if line else fitted(word, size, width)
-    if line:
-        yield line
+def wrapped(text: str, size: float, width: float) -> list[str]:
+    """Return the lines of a paragraph; a word that is wider than a line is shortened."""
+    words = (f"{fitted(word, size, width)} " for word in text.split())
+    return filled(words, width, lambda line: text_width(line, size))
 
 
 def distinct(texts: Sequence[str], size: float, width: float) -> list[str]:
