@@ -11,7 +11,7 @@
 --     failed    probes that failed since the circuit opened
 --     prober    the worker that holds the probe (half-open); nil: none
 --     asked     whether the provider asked for the wait
--- Policy: `BreakerPolicy`.
+-- Policy: `[breaker]`.
 
 local breaker = {}
 

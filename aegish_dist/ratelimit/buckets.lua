@@ -3,7 +3,7 @@
 -- State, in the document of a model or of a provider, under `requests` and under `tokens`:
 --   level  calls, or tokens, that may begin now; below 0 what calls used beyond what was expected
 --   at     seconds; when `level` was computed
--- Policy: `BucketPolicy`.
+-- Policy: `[buckets]`.
 
 local buckets = {}
 

@@ -6,7 +6,7 @@
 --   models  cost by model id, in 1e-9 USD
 --   leases  by `worker|model`: {cost = estimated cost of the calls in flight and permitted,
 --           model = model id, expires = seconds}
--- Policy: `LeasePolicy`.
+-- Policy: `[leases]`.
 
 local budget = {}
 

@@ -6,7 +6,7 @@
 --   held     calls in flight that it has
 --   wants    calls in flight and calls that wait
 --   expires  seconds; the lease ends then unless the worker asks again
--- Policy: `LeasePolicy`.
+-- Policy: `[leases]`.
 
 local leases = {}
 

@@ -21,7 +21,7 @@ from aegish_dist.ratelimit.usage_report import Lease, LeaseRequest, RunRequest, 
 
 log = get_logger(__name__)
 
-LEASE_S = POLICY.leases.lease_s - RENEWAL.clock_margin_s
+LEASE_S = POLICY["leases"]["lease_s"] - RENEWAL.clock_margin_s
 
 
 class ProcessSemaphore:
@@ -129,7 +129,7 @@ class LocalLease:
 
     @property
     def parked(self) -> bool:
-        return self.circuit_open and self.lease.failed_probes >= POLICY.breaker.shown_probes
+        return self.circuit_open and self.lease.failed_probes >= POLICY["breaker"]["shown_probes"]
 
     @property
     def prefetch_target(self) -> int:

@@ -333,7 +333,7 @@ async def _permit_all(request: LeaseRequest) -> Lease:
         permits=request.waiting,
         metered=False,
         limited=False,
-        wait_s=POLICY.leases.renew_s,
+        wait_s=POLICY["leases"]["renew_s"],
         runs=tuple(
             RunLease(run.run, run.waiting, over=False, unknown=False) for run in request.runs
         ),

@@ -1,7 +1,7 @@
 -- Pacing: the rate at which calls to a model begin, where its provider does not state its limit.
 --
 -- Additive increase on answers and multiplicative decrease on refusals (AIMD), with a growth that
--- accelerates with the time since the last decrease (CUBIC). `PacingPolicy` names the sources.
+-- accelerates with the time since the last decrease (CUBIC). policy.toml names the sources.
 --
 -- State, in the document of a model:
 --   since            seconds; when the model was first asked for
@@ -24,7 +24,7 @@
 --   hinted_tokens    the same in tokens
 --   pause_until      seconds; no call begins before
 --   overloaded_at    seconds; when an overload last caused a pause
--- Policy: `PacingPolicy`.
+-- Policy: `[pacing]`.
 
 local pacing = {}
 

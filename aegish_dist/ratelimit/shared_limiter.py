@@ -15,7 +15,7 @@ from redis import exceptions
 from redis.asyncio import Redis
 
 from aegish_dist.errors import LimiterUnreachableError, QueueError
-from aegish_dist.ratelimit.policy import POLICY, Policy
+from aegish_dist.ratelimit.policy import POLICY
 from aegish_dist.ratelimit.usage_report import Lease, LeaseRequest
 from aegish_dist.redis_server import LOST, load_script, refusal_of
 
@@ -85,10 +85,10 @@ def _model_key(model: str) -> str:
 class SharedLimiter:
     """The script, and the connection it runs over; an async context manager."""
 
-    def __init__(self, client: Redis, worker: str, policy: Policy = POLICY) -> None:
+    def __init__(self, client: Redis, worker: str) -> None:
         self._client = client
         self._worker = worker
-        self._policy = msgspec.json.encode(policy)
+        self._policy = msgspec.json.encode(POLICY)
         self._script = client.register_script(script(*GRANT_LEASE))
         self._encoder = msgspec.json.Encoder()
         self._decoder = msgspec.json.Decoder(Lease)

@@ -18,7 +18,7 @@ def test_the_breaker_follows_a_change_of_one_file(tmp_path: Path) -> None:
     (see,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     walkthrough = Walkthrough(PAGE, tmp_path)
     assert walkthrough.created == set()
-    assert walkthrough.edited == {"aegish_dist/ratelimit/policy.py"}
+    assert walkthrough.edited == {"aegish_dist/ratelimit/policy.toml"}
     assert walkthrough.run("-c", see).strip() == "open after 3: HTTP 500: down"
     walkthrough.tree = ROOT
     assert walkthrough.run("-c", see).strip() == "open after 10: HTTP 500: down"

@@ -312,7 +312,7 @@ def test_a_provider_that_asks_for_a_long_wait(fleet: Fleet) -> None:
     words = "HTTP 429: try again later"
     lease = fleet.ask("a", 0, refused(0, 1, pause_s=900.0, reason=words))
     assert (lease.circuit_open, lease.permits, lease.reason) == (True, 0, words)
-    assert lease.failed_probes == POLICY.breaker.shown_probes  # said to be parked at once
+    assert lease.failed_probes == POLICY["breaker"]["shown_probes"]  # said to be parked at once
     late = fleet.ask("b", 1, UsageReport(answers=3, alive=True))
     assert (late.circuit_open, late.permits) == (True, 0)
     assert fleet.ask("a", 899).permits == 0

@@ -271,7 +271,7 @@ def test_failures_that_are_paid_for_open_the_circuit(lua: Lua) -> None:
         document: dict[str, Any] = lua(body, **values)
         return document
 
-    before = broken({}, unanswered=POLICY.breaker.unanswered - 1)
+    before = broken({}, unanswered=POLICY["breaker"]["unanswered"] - 1)
     assert "parked" not in before
     assert "parked" in broken(before, unanswered=1)
     assert "parked" not in broken(before, answers=1, unanswered=0)

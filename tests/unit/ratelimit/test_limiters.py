@@ -5,9 +5,11 @@ import asyncio
 from fakeredis import FakeAsyncRedis
 from msgspec.structs import replace
 
+from aegish_dist.core.failures import LONGEST_RETRY_AFTER_S
 from aegish_dist.core.model import ModelSpec, WireFormat
 from aegish_dist.ratelimit.fair_queue import ExpectedUsage
 from aegish_dist.ratelimit.model_limiter import Limiters
+from aegish_dist.ratelimit.policy import POLICY
 from aegish_dist.ratelimit.shared_limiter import SharedLimiter
 
 SPEC = ModelSpec("lab/guard", WireFormat.OPENAI, "guard", max_in_flight=3)
@@ -19,6 +21,10 @@ async def spent(_: str) -> dict[str, int]:
 
 async def budget(_: str) -> None:
     """Know of no cap."""
+
+
+def test_the_fleet_and_the_items_call_the_same_wait_long() -> None:
+    assert POLICY["pacing"]["longest_pause_s"] == LONGEST_RETRY_AFTER_S
 
 
 def test_the_newest_run_decides_the_limits() -> None:
