@@ -23,7 +23,7 @@ from aegish_dist.db.fleet import (
 from aegish_dist.db.schema import current, head, require_current
 from aegish_dist.errors import AegishError, ConfigError
 from aegish_dist.models import missing_key
-from aegish_dist.ratelimit.shared_limiter import check_limiter, server_facts
+from aegish_dist.ratelimit.shared_limiter import server_facts
 
 if TYPE_CHECKING:
     from celery import Celery
@@ -82,7 +82,7 @@ def _broker(workspace: Workspace) -> str:
 
 def _limits(workspace: Workspace) -> str:
     if (url := workspace.settings.shared_limiter_url) is not None:
-        check_limiter(url)
+        server_facts(url)
         return "shared by all workers through Redis"
     if workspace.settings.embedded_broker:
         return "held in the submitting process"

@@ -33,7 +33,7 @@ from aegish_dist.db.fleet import (
 )
 from aegish_dist.errors import AegishError
 from aegish_dist.logs import get_logger
-from aegish_dist.ratelimit.shared_limiter import limiter_memory
+from aegish_dist.ratelimit.shared_limiter import server_facts
 from aegish_dist.telemetry.measures import EXPORTER
 from aegish_dist.telemetry.metrics import (
     Readings,
@@ -323,7 +323,8 @@ class Exporter:
 
 
 def _read_limiter(url: str) -> Readings:
-    used, most = limiter_memory(url)
+    facts = server_facts(url)
+    used, most = facts["used_memory"], facts["maxmemory"]
     return {
         "aegish_redis_memory_bytes": {("limiter",): used},
         "aegish_redis_memory_max_bytes": {("limiter",): most},

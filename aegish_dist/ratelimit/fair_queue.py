@@ -161,26 +161,24 @@ class FairQueue:
         self, requests: Sequence[tuple[RunQueue, RunRequest]], leases: Sequence[RunLease]
     ) -> bool:
         """Apply the leases of capped runs; return False if a request must be sent at once."""
-        answers = zip(requests, leases, strict=True)
-        return all([await self._settle(run, request, lease) for (run, request), lease in answers])
+        settled = True
+        for (run, request), lease in zip(requests, leases, strict=True):
+            if lease.unknown:
+                run.put_back(request)
+                run.recount(await self._accounts.spent(run.run_id))
+                settled = False
+                continue
+            run.renew(lease)
+            if await self.still_over(run):
+                log.warning("run_over_budget", run=run.run_id, model=self._model)
+                self.fail(OverBudgetError, only=run)
+            elif lease.over:
+                settled = False
+        return settled
 
     async def still_over(self, run: RunQueue) -> bool:
         """Return whether a run has reached a cap; an operator may have raised the cap meanwhile."""
         return run.over and await run.still_over(self._accounts)
-
-    async def _settle(self, run: RunQueue, request: RunRequest, lease: RunLease) -> bool:
-        if lease.unknown:
-            run.put_back(request)
-            run.recount(await self._accounts.spent(run.run_id))
-            return False
-        run.renew(lease)
-        if not run.over:
-            return True
-        if not await self.still_over(run):
-            return False
-        log.warning("run_over_budget", run=run.run_id, model=self._model)
-        self.fail(OverBudgetError, only=run)
-        return True
 
     def wait(
         self, queue: RunQueue, expected: ExpectedUsage, *, called: bool = False

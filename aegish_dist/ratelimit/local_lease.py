@@ -60,7 +60,7 @@ class LocalLease:
         self.probing = False  # whether one of the calls in flight is a probe
         self._semaphore = semaphore
         self._now_s = now_s
-        self._requested_at_s = -math.inf
+        self.requested_at_s = -math.inf  # when the lease was requested; it holds so much shorter
         self._permits = 0
         self._blocked = False
         self._freed = False
@@ -68,7 +68,7 @@ class LocalLease:
     def acquire(self, run: RunQueue, expected: ExpectedUsage) -> Permit | None:
         """Begin a call and return its permit; None if no call may begin now."""
         lease = self.lease
-        if self._now_s() > self._requested_at_s + LEASE_S:
+        if self._now_s() > self.requested_at_s + LEASE_S:
             return None
         if self._semaphore.free <= 0 or self._full:
             return None
@@ -98,7 +98,7 @@ class LocalLease:
             self._permits = 0  # if the probe has not begun, the script gives it to another worker
 
     def renew(self, lease: Lease, requested_at_s: float) -> None:
-        self.lease, self._requested_at_s, self._permits = lease, requested_at_s, lease.permits
+        self.lease, self.requested_at_s, self._permits = lease, requested_at_s, lease.permits
 
     def note_waiting(self, waiting: int) -> None:
         """Note how many calls still wait after those that the lease permits have begun."""
@@ -106,14 +106,14 @@ class LocalLease:
 
     def give_back(self) -> None:
         """Begin no further call with this lease."""
-        self._requested_at_s = -math.inf
+        self.requested_at_s = -math.inf
 
     @property
     def permits(self) -> int | None:
         """Calls that may begin with the newest lease; None when the lease does not count calls."""
         if not self.lease.metered:
             return None
-        return self._permits if self._now_s() <= self._requested_at_s + LEASE_S else 0
+        return self._permits if self._now_s() <= self.requested_at_s + LEASE_S else 0
 
     @property
     def circuit_open(self) -> bool:
@@ -188,8 +188,7 @@ class LeaseRenewer:
         self._generator = generator
         self._queue = queue
         self._lease = lease
-        self._limits = self._shared = Limits()  # of the model, and of all models of its provider
-        self._requested_at_s = -math.inf
+        self.limits = self.shared = Limits()  # of the model, and of all models of its provider
         self._urgent = False
         self._woken = asyncio.Event()
         self._closed = asyncio.Event()
@@ -204,9 +203,6 @@ class LeaseRenewer:
     @property
     def closed(self) -> bool:
         return self._closed.is_set()
-
-    def set_limits(self, limits: Limits, shared: Limits) -> None:
-        self._limits, self._shared = limits, shared
 
     def wake(self, *, urgent: bool = False) -> None:
         """Send a request if it could help; send it at once if a report is urgent."""
@@ -277,7 +273,6 @@ class LeaseRenewer:
         busy = self.busy
         requests = self._queue.requests()
         lease = await self._request(requests)
-        self._follow(lease)
         settled = await self._queue.settle(requests, lease.runs)
         self._queue.admit(self._lease.acquire)
         self._lease.note_waiting(self._queue.waiting)
@@ -296,8 +291,8 @@ class LeaseRenewer:
                     held=self._lease.held,
                     waiting=self._queue.waiting,
                     tokens=self._queue.tokens,
-                    limits=self._limits,
-                    shared=self._shared,
+                    limits=self.limits,
+                    shared=self.shared,
                     report=report,
                     runs=[request for _, request in requests],
                     probing=self._lease.probing,
@@ -308,26 +303,26 @@ class LeaseRenewer:
             for run, request in requests:
                 run.put_back(request)
             raise
-        self._requested_at_s = requested_at_s
+        self._follow(lease, requested_at_s)
         return lease
 
-    def _follow(self, lease: Lease) -> None:
+    def _follow(self, lease: Lease, requested_at_s: float) -> None:
         if lease.circuit_open != self._lease.circuit_open:
             log.warning("model_parked" if lease.circuit_open else "model_back", model=self._model)
-        self._lease.renew(lease, self._requested_at_s)
+        self._lease.renew(lease, requested_at_s)
         self.report.enter_epoch(lease.epoch)
         keep = self._lease.surplus_target
         if keep is not None:
             self._queue.shed(ItemShedError, keep=keep, even_called=lease.circuit_open)
 
     async def _rest(self, wait_s: float) -> None:
-        ends_s = self._requested_at_s + wait_s
+        ends_s = self._lease.requested_at_s + wait_s
         if not (self._urgent or self._worth_renewing):
             self._woken.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, ends_s - now_s())):
                     await self._woken.wait()
-        gap_s = min(ends_s, self._requested_at_s + RENEWAL.gather_s) - now_s()
+        gap_s = min(ends_s, self._lease.requested_at_s + RENEWAL.gather_s) - now_s()
         if gap_s > 0 and not self._urgent:
             await asyncio.sleep(gap_s)
 

@@ -119,7 +119,7 @@ class ModelLimiter:
         semaphore.subscribe(self._admit)
 
     def set_limits(self, limits: Limits, shared: Limits) -> None:
-        self._renewer.set_limits(limits, shared)
+        self._renewer.limits, self._renewer.shared = limits, shared
 
     async def acquire(
         self,
@@ -272,17 +272,17 @@ class Limiters:
             semaphore=ProcessSemaphore(calls),
             generator=random.Random(),  # noqa: S311  # nosec B311 # jitter, not a secret
         )
-        self._limiters: dict[str, ModelLimiter] = {}
+        self.by_model: dict[str, ModelLimiter] = {}
         self._newest: dict[str, str] = {}
         self._closed = False
 
     def of(self, spec: ModelSpec, run_id: str) -> ModelLimiter:
         """Return the limiter of a model of a run; the newest run sets the limits."""
         local = spec.wire.http is None
-        limiter = self._limiters.get(spec.id)
+        limiter = self.by_model.get(spec.id)
         if limiter is None:
             limiter = self._make(spec.id, _permit_all if local else self._shared.lease)
-            self._limiters[spec.id] = limiter
+            self.by_model[spec.id] = limiter
             if self._closed:
                 limiter.close()
         if run_id >= self._newest.get(spec.id, ""):
@@ -291,39 +291,35 @@ class Limiters:
         return limiter
 
     def prefetch_target(self, model: str) -> int:
-        limiter = self._limiters.get(model)
+        limiter = self.by_model.get(model)
         return PREFETCH.first_items if limiter is None else limiter.prefetch_target
-
-    @property
-    def by_model(self) -> Mapping[str, ModelLimiter]:
-        return self._limiters
 
     @property
     def parked(self) -> dict[str, str | None]:
         """The parked models, each with the provider's words about its failure."""
-        return {m: each.local.lease.reason for m, each in self._limiters.items() if each.parked}
+        return {m: each.local.lease.reason for m, each in self.by_model.items() if each.parked}
 
     @property
     def waiting(self) -> dict[tuple[str, str], Waiting]:
         """Calls that wait for a permit by run id and model, and why."""
         return {
             (run_id, model): Waiting(calls, 0, each.local.blocked_by)
-            for model, each in self._limiters.items()
+            for model, each in self.by_model.items()
             for run_id, calls in each.waiting.items()
         }
 
     async def over_budget(self) -> list[tuple[str, str]]:
         """Return run id and model wherever a cap is reached."""
-        limiters = list(self._limiters.items())
+        limiters = list(self.by_model.items())
         return [(run, model) for model, each in limiters for run in await each.over_budget()]
 
     def close(self) -> None:
         self._closed = True
-        for limiter in self._limiters.values():
+        for limiter in self.by_model.values():
             limiter.close()
 
     async def finish(self) -> None:
-        await asyncio.gather(*(limiter.finish() for limiter in self._limiters.values()))
+        await asyncio.gather(*(limiter.finish() for limiter in self.by_model.values()))
 
 
 async def _permit_all(request: LeaseRequest) -> Lease:

@@ -33,19 +33,9 @@ def script(*parts: str) -> str:
     return "\n".join(load_script(__package__, part) for part in parts)
 
 
-def check_limiter(url: str) -> None:
-    with _connected(url) as client:
-        client.ping()
-
-
-def limiter_memory(url: str) -> tuple[int, int]:
-    """Return the bytes of memory that the limiter's Redis uses and may use; 0: unbounded."""
-    with _connected(url) as client:
-        memory = client.info("memory")
-    return int(memory["used_memory"]), int(memory["maxmemory"])
-
-
-def server_facts(url: str, setting: str, server: str) -> dict[str, Any]:
+def server_facts(
+    url: str, setting: str = "AEGISH_DIST_LIMITER_URL", server: str = "the limiter's Redis"
+) -> dict[str, Any]:
     """Return the clock, limits and state of a Redis, under the names in its `INFO`."""
     with _connected(url, setting, server) as client:
         seconds, micros = client.time()

@@ -12,7 +12,7 @@ from aegish_dist.broker.messages import queue_name
 from aegish_dist.broker.producer import publish
 from aegish_dist.core.verdict import Item
 from aegish_dist.errors import QueueError
-from aegish_dist.ratelimit.shared_limiter import check_limiter
+from aegish_dist.ratelimit.shared_limiter import server_facts
 from tests.services import HOST, ServerProcess, free_port, queue_application, require_binary
 
 
@@ -45,7 +45,7 @@ def probe_broker(url: str) -> None:
     check_broker(queue_application(url))
 
 
-@pytest.mark.parametrize("probe", [probe_broker, check_limiter])
+@pytest.mark.parametrize("probe", [probe_broker, server_facts])
 def test_an_unknown_certificate(url: str, probe: Callable[[str], None]) -> None:
     with pytest.raises(QueueError, match=r"(?i)certificate verify failed") as caught:
         probe(url)
@@ -55,7 +55,7 @@ def test_an_unknown_certificate(url: str, probe: Callable[[str], None]) -> None:
 @pytest.mark.parametrize("option", ["ssl_ca_certs={}", "ssl_cert_reqs=none"])
 def test_a_certificate_that_is_trusted(url: str, certificate: Path, option: str) -> None:
     trusting = f"{url}?{option.format(certificate)}"
-    check_limiter(trusting)
+    server_facts(trusting)
     app = queue_application(trusting)
     publish(app, [Item("run", "test/tls", 1)])
     queue = queue_name("test/tls", "run")
