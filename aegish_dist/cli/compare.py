@@ -15,10 +15,11 @@ from aegish_dist.cli.options import (
     as_json,
     names,
     open_workspace,
+    refuse_usage,
     run_columns,
     without_collector,
 )
-from aegish_dist.cli.printing import note, say, shown, to_file, written
+from aegish_dist.cli.printing import note, note_written, put_out, say, shown, to_file
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.pipeline.compare import Question, compare_models, compare_runs
 from aegish_dist.pipeline.runs import find_run
@@ -104,7 +105,7 @@ def compare(opinion: Opinion, **options: Any) -> int:
 def _check(options: dict[str, Any]) -> None:
     runs, junit, form = options["runs"], options["junit"], options["form"]
     gate, as_json = options["gate"], options["as_json"]
-    refused = (
+    refuse_usage(
         (options["run_id"] is not None and runs, "--run-id and --runs exclude each other"),
         (len(runs) == 1, "--runs takes a baseline and at least one other run: BASE,NEW"),
         (as_json and form not in (None, "json"), "--json and --format exclude each other"),
@@ -126,9 +127,6 @@ def _check(options: dict[str, Any]) -> None:
             "--gate needs --models BASELINE,CANDIDATE[,...] within a run",
         ),
     )
-    for is_wrong, problem in refused:
-        if is_wrong:
-            raise click.UsageError(problem)
 
 
 def _compared(opinion: Opinion, options: dict[str, Any]) -> ComparisonData:
@@ -140,8 +138,7 @@ def _compared(opinion: Opinion, options: dict[str, Any]) -> ComparisonData:
         run = "latest" if options["run_id"] is None else options["run_id"]
         return compare_models(engine, find_run(engine, run), models, question)
     runs = [find_run(engine, run) for run in options["runs"]]
-    if len(set(runs)) < len(runs):
-        raise click.UsageError("--runs names a run twice")
+    refuse_usage((len(set(runs)) < len(runs), "--runs names a run twice"))
     return compare_runs(engine, runs, models, question)
 
 
@@ -154,8 +151,8 @@ def _gate(data: ComparisonData, form: str | None, options: dict[str, Any]) -> in
     """Print the answer of the gate in one line, on standard error beside a document."""
     output = options["output"]
     if options["junit"] is not None:
-        with written(options["junit"]) as stream:
-            stream.write(junit_xml(data))
+        put_out([junit_xml(data)], options["junit"])
+        note_written(options["junit"])
     if form or output:
         _print(data, form or "table", options)
     beside = form is not None and output is None

@@ -8,7 +8,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from aegish_dist.cli.options import Utf8
+from aegish_dist.cli.options import Utf8, together
 from aegish_dist.cli.printing import note
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES
@@ -56,9 +56,7 @@ def _with_opinions(
     def with_them(scoring: str, targets: Path | None, overlay: Path | None, **others: Any) -> Any:
         return function(**others, **load(scoring, targets, overlay))
 
-    for option in reversed(_OF_AN_OPINION):
-        with_them = option(with_them)
-    return with_them
+    return together(*_OF_AN_OPINION)(with_them)
 
 
 def refuse_an_opinion(of: str = "--snapshot", *further: str) -> None:

@@ -179,6 +179,13 @@ def names(name: str, metavar: str, text: str, **more: Any) -> Callable[[Function
     )
 
 
+def refuse_usage(*cases: tuple[object, str]) -> None:
+    """Refuse options that do not go together: the first case that holds says why."""
+    for holds, problem in cases:
+        if holds:
+            raise click.UsageError(problem)
+
+
 def open_workspace(settings: Settings | None = None) -> Workspace:
     """Return the workspace of the environment; it is closed when the command ends.
 

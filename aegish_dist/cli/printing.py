@@ -195,14 +195,6 @@ def form_of(output: Path | None, known: Container[str]) -> str:
     return suffix if suffix in known else "table"
 
 
-@contextmanager
-def written(path: Path) -> Iterator[TextIO]:
-    """Open a file for a result; a note says that it is there, unless it is a stream."""
-    with replacing_text(path) as stream:
-        yield stream
-    note_written(path)
-
-
 def note_written(path: Path) -> None:
     if not is_stream(path):
         note(f"written to {path}")
@@ -233,8 +225,9 @@ def shown(output: Path | None) -> Iterator[Callable[[Callable[..., str | Iterato
             "".join(_parts(draw(width=width, color=on_terminal(stderr=False))))
         )
         return
-    with written(output) as stream:
+    with replacing_text(output) as stream:
         yield lambda draw: stream.writelines(_parts(draw()))
+    note_written(output)
 
 
 def _parts(drawn: str | Iterator[str]) -> Iterator[str]:

@@ -13,6 +13,7 @@ from aegish_dist.cli.options import (
     Utf8,
     comma_list,
     open_run,
+    refuse_usage,
     run_columns,
     run_id,
     with_snapshot,
@@ -122,12 +123,12 @@ def report(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) 
     undefined.
     """
     form, sections = options["form"], options["sections"]
-    if sections is not None and form not in IN_SECTIONS:
-        raise click.UsageError(f"--sections chooses for {', '.join(IN_SECTIONS)}; {form} is whole")
-    if options["details"] is not None and form != "html":
-        raise click.UsageError("--details goes with --format html")
-    if options["run_columns"] and form not in IN_SECTIONS:
-        raise click.UsageError(f"--run-columns is for {', '.join(IN_SECTIONS)}")
+    whole, known = form not in IN_SECTIONS, ", ".join(IN_SECTIONS)
+    refuse_usage(
+        (whole and sections is not None, f"--sections chooses for {known}; {form} is whole"),
+        (options["details"] and form != "html", "--details goes with --format html"),
+        (whole and options["run_columns"], f"--run-columns is for {known}"),
+    )
     workspace, found = open_run(run_id)
     note_what_counts(workspace, found, opinion, snapshot)
     with shown(options["output"]) as show:

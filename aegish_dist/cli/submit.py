@@ -373,23 +373,17 @@ def retry(run_id: str, outcome: list[str], models: list[str], wait: bool, as_jso
 
     outcomes = outcomes_named(outcome)
     workspace, found = open_run(run_id)
-    here = workspace.settings.embedded_broker
-    follow = Shown(here=here) if as_json else _Aloud(here=here)
-    retried = retry_run(workspace, found, outcomes, models, wait=wait, observer=follow)
+    observer = Shown(here=workspace.settings.embedded_broker)
+    retried = retry_run(workspace, found, outcomes, models, wait=wait, observer=observer)
     missing = retried.status.missing
     if as_json:
         asked = {"generation": retried.generation, "asked": retried.items}
         say_json({"run_id": found, **asked, "missing": missing})
-    waited = here or wait
+    else:
+        say(f"{found}: {counted(retried.items, 'item')} asked again")
+    waited = wait or workspace.settings.embedded_broker
     note(*_after_retry(retried, waited=waited))
     return 1 if waited and missing else 0
-
-
-class _Aloud(Shown):
-    """Says how many items are asked again, before the wait for the answers."""
-
-    def asked_again(self, run_id: str, items: int) -> None:
-        say(f"{run_id}: {counted(items, 'item')} asked again")
 
 
 def _after_retry(retried: RunOutcome, *, waited: bool) -> Iterator[str]:

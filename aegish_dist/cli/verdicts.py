@@ -284,10 +284,14 @@ def import_(files: tuple[Path, ...], name: str, as_json: bool) -> None:
     with without_collector():
         stored = import_verdicts(workspace.engine, files, name)
     if as_json:
-        document = asdict(stored)
-        if not stored.negative_times:  # not among the keys that scripts rely on
-            del document["negative_times"]
-        say_json(document)
+        # Negative times are not among the keys that scripts rely on.
+        say_json(
+            {
+                name: value
+                for name, value in asdict(stored).items()
+                if value or name != "negative_times"
+            }
+        )
         return
     say(stored.run_id)
     note(

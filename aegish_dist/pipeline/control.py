@@ -98,7 +98,6 @@ def retry_run(
     if planned is not None:
         enqueue_stored(workspace, run, "the retry", observer, generation=planned.generation)
     items, generation = (planned.items, planned.generation) if planned else (0, None)
-    observer.asked_again(run_id, items)
     return RunOutcome(followed(workspace, run, wait, observer), items, generation)
 
 

@@ -164,9 +164,6 @@ class Observer:
     def note_table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Take a note of several rows."""
 
-    def asked_again(self, run_id: str, items: int) -> None:
-        """Take how many items of a run a retry asks again."""
-
     def enqueueing(self, total: int | None = None) -> AbstractContextManager[Callable[[int], None]]:
         """Give a callback for the number of items enqueued so far.
 
