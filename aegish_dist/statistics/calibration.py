@@ -61,10 +61,10 @@ class ReliabilityBin(Struct, frozen=True):
 def reliability(cells: Iterable[ConfidenceCell], rule: ScoringRule) -> tuple[ReliabilityBin, ...]:
     """Return ten equal bins, least sure first (DeGroot & Fienberg 1983, The Statistician 32:12)."""
     judged = _judge(cells, rule)
-    return tuple(_bin(place, [e for e in judged if e.bin == place]) for place in _PLACES)
-
-
-_PLACES = range(CONFIDENCE_BINS)
+    return tuple(
+        _bin(place, [each for each in judged if each.bin == place])
+        for place in range(CONFIDENCE_BINS)
+    )
 
 
 def _bin(place: int, judged: Sequence["_Judged"]) -> ReliabilityBin:

@@ -9,11 +9,6 @@ from functools import lru_cache
 from statistics import NormalDist
 
 _TINY = 1e-300
-_EPSILON = 1e-16
-_MAX_TERMS = 100_000
-_BISECTIONS = 200
-_NEWTON_STEPS = 30
-_STIRLING_FROM = 25
 _HALF_LOG_2_PI = math.log(2 * math.pi) / 2
 
 
@@ -51,7 +46,7 @@ def _beta_front(x: float, y: float, a: float, b: float) -> float:
 
 def _stirling_error(z: float) -> float:
     """Return log Gamma(z + 1) minus Stirling's formula."""
-    if z < _STIRLING_FROM:
+    if z < 25:
         return math.lgamma(z + 1) - (z + 0.5) * math.log(z) + z - _HALF_LOG_2_PI
     w = 1 / (z * z)
     return (1 / 12 - w * (1 / 360 - w * (1 / 1260 - w * (1 / 1680 - w / 1188)))) / z
@@ -63,26 +58,24 @@ def _deviance(a: float, mean: float) -> float:
     if abs(gap) >= 0.1 * (a + mean):
         return a * math.log(a / mean) - gap
     v = gap / (a + mean)
-    total, term, power = gap * v, 2 * a * v, 1
-    while True:
-        term, power = term * v * v, power + 2
+    total, grown, term, power = math.nan, gap * v, 2 * a * v, 1
+    while grown != total:
+        total, term, power = grown, term * v * v, power + 2
         grown = total + term / power
-        if grown == total:
-            return total
-        total = grown
+    return total
 
 
 def _beta_fraction(x: float, a: float, b: float) -> float:
     c, d = 1.0, 1.0 / _nonzero(1 - (a + b) * x / (a + 1))
     fraction = d
-    for m in range(1, _MAX_TERMS):
+    for m in range(1, 100_000):
         even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
         d, c = 1 / _nonzero(1 + even * d), _nonzero(1 + even / c)
         fraction *= d * c
         odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
         d, c = 1 / _nonzero(1 + odd * d), _nonzero(1 + odd / c)
         fraction *= d * c
-        if abs(d * c - 1) < _EPSILON:
+        if abs(d * c - 1) < 1e-16:
             break
     return fraction
 
@@ -103,7 +96,7 @@ def beta_quantile(p: float, a: float, b: float) -> float:
         return 1.0
     log_scale = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
     low, high, x = 0.0, 1.0, a / (a + b)
-    for _ in range(_BISECTIONS):
+    for _ in range(200):
         found = beta_cdf(x, a, b)
         low, high = (x, high) if found < p else (low, x)
         slope = math.exp(log_scale + a * math.log(x) + (b - 1) * math.log1p(-x))
@@ -141,7 +134,7 @@ def t_quantile(p: float, df: float) -> float:
 def _t_upper_quantile(tail: float, df: float) -> float | None:
     z = -NormalDist().inv_cdf(tail)
     t = z + (z**3 + z) / (4 * df) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * df**2)
-    for _ in range(_NEWTON_STEPS):
+    for _ in range(30):
         whole = df + t * t
         density = _beta_front(df / whole, t * t / whole, df / 2, 0.5) / t
         step = (t_two_sided(t, df) / 2 - tail) / density
@@ -171,11 +164,6 @@ def binomial_cdf(k: int, n: int, p: float) -> float:
     return 1.0 if k >= n else beta_cdf(1 - p, n - k, k + 1)
 
 
-_STEPS = 12
-_LONGEST_STEP = 1.0
-_CLOSE = 1e-6
-
-
 def logistic(x: float) -> float:
     return 1 / (1 + math.exp(-x)) if x >= 0 else math.exp(x) / (1 + math.exp(x))
 
@@ -193,14 +181,14 @@ fractional, their number, slope and offset."""
 def maximise(terms: Sequence[Term], mean: float, sd: float, start: float) -> float:
     """Return the coefficient of the highest posterior probability, by Newton's method."""
     x = start
-    for _ in range(_STEPS):
+    for _ in range(12):
         gradient, curvature = (mean - x) / sd**2, 1 / sd**2
         for successes, trials, slope, offset in terms:
             p = logistic(offset + slope * x)
             gradient += slope * (successes - trials * p)
             curvature += slope**2 * trials * p * (1 - p)
         step = gradient / curvature
-        x += max(-_LONGEST_STEP, min(_LONGEST_STEP, step))
-        if abs(step) < _CLOSE:
+        x += max(-1.0, min(1.0, step))
+        if abs(step) < 1e-6:
             break
     return x

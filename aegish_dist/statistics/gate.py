@@ -81,12 +81,10 @@ def missed(document: Mapping[str, Any], thresholds: Mapping[str, float]) -> Iter
         for metric, least in thresholds.items():
             known = entry["metrics"].get(metric) or {}
             estimate = Estimate(**{name: known[name] for name in NUMBERS if name in known})
-            if estimate.value is None:
-                yield Missed(entry["model"], metric, least, estimate, Shortfall.UNDECIDED)
-                continue
-            low = high = estimate.value
-            if estimate.ci_low is not None:
-                low, high = estimate.ci_low, estimate.ci_high or 0.0
-            if low < least:
-                shortfall = Shortfall.BELOW if high < least else Shortfall.UNDECIDED
+            value = estimate.value
+            low = value if estimate.ci_low is None else estimate.ci_low
+            high = value if estimate.ci_high is None else estimate.ci_high
+            if low is None or low < least:
+                below = high is not None and high < least
+                shortfall = Shortfall.BELOW if below else Shortfall.UNDECIDED
                 yield Missed(entry["model"], metric, least, estimate, shortfall)

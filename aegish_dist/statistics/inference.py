@@ -114,17 +114,16 @@ def _added_up(strata: Sequence[list[_Unit]]) -> list[_Unit]:
     """Add up the residuals that a cluster has in several strata."""
     if len(strata) == 1:
         return strata[0]
-    raw: defaultdict[str, float] = defaultdict(float)
-    mended: defaultdict[str, float] = defaultdict(float)
+    named: dict[str, _Unit] = {}
     alone = []
     for unit in chain(*strata):
         cluster, residual, scaled, _ = unit
         if cluster is None:
             alone.append(unit)
         else:
-            raw[cluster] += residual
-            mended[cluster] += scaled
-    return [*((name, value, mended[name], 1) for name, value in raw.items()), *alone]
+            _, raw, mended, _ = named.get(cluster, (cluster, 0.0, 0.0, 1))
+            named[cluster] = (cluster, raw + residual, mended + scaled, 1)
+    return [*named.values(), *alone]
 
 
 _Shape = tuple[float, tuple[tuple[str | None, int, int], ...]]

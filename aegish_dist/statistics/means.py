@@ -11,7 +11,6 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from operator import itemgetter
 
 from msgspec import Struct
 
@@ -52,7 +51,6 @@ class PerCluster(Struct, frozen=True):
 
 _Part = tuple[float, float]
 """Weight of samples in the mean, in (0, 1], and their residual from the mean of the stratum."""
-_share, _residual = itemgetter(0), itemgetter(1)
 
 
 class _Stratum(Struct, frozen=True):
@@ -95,9 +93,6 @@ class _Stratum(Struct, frozen=True):
 
 
 def _joined(parts: Sequence[tuple[_Part, int]]) -> _Part:
-    if len(parts) == 1:  # most clusters answer alike
-        ((share, residual), number) = parts[0]
-        return share * number, residual * number
     return (
         math.fsum([share * number for (share, _), number in parts]),
         math.fsum([residual * number for (_, residual), number in parts]),
@@ -123,13 +118,12 @@ class SampledMean:
     def stderr(self) -> float | None:
         """Standard error for independent samples; None if a stratum has only one sample."""
         variances = [stratum.variance for stratum in self._strata]
-        known = [variance for variance in variances if variance is not None]
-        return math.sqrt(math.fsum(known)) if len(known) == len(variances) else None
+        return None if None in variances else math.sqrt(math.fsum(filter(None, variances)))
 
     @cached_property
     def residuals(self) -> PerCluster:
         """Residuals of the clusters from the means of their strata."""
-        return self._by_cluster(lambda _: _residual)
+        return self._by_cluster(lambda _, part: part[1])
 
     @cached_property
     def effective_samples(self) -> float:
@@ -177,20 +171,16 @@ class SampledMean:
         to the samples' quantile, because few or unequal clusters estimate it badly.
         """
         independent = math.fsum(
-            number * moved(part) ** 2
+            number * self._move(stratum, part) ** 2
             for stratum in self._strata
-            for moved in (self._move(stratum),)
             for part, number in stratum.by_sample
         )
         added = max(0.0, self.left_out.squares - independent)
-        return independent + (added * self._t_ratio**2 if added else 0.0)
-
-    @property
-    def _t_ratio(self) -> float:
-        clusters, samples = (
-            max(1.0, equal - 1) for equal in (self._equal_clusters, self._equal_samples)
-        )
-        return t_quantile(0.975, min(clusters, samples)) / t_quantile(0.975, samples)
+        if not added:
+            return independent
+        samples = max(1.0, self._equal_samples - 1)
+        clusters = min(samples, max(1.0, self._equal_clusters - 1))
+        return independent + added * (t_quantile(0.975, clusters) / t_quantile(0.975, samples)) ** 2
 
     @cached_property
     def _equal_samples(self) -> float:
@@ -202,40 +192,29 @@ class SampledMean:
 
     @cached_property
     def _equal_clusters(self) -> float:
-        return 1 / self._by_cluster(lambda _: _share).squares
+        return 1 / self._by_cluster(lambda _, part: part[0]).squares
 
-    def _move(self, stratum: _Stratum) -> Callable[[_Part], float]:
+    def _move(self, stratum: _Stratum, part: _Part) -> float:
         """Return how far the mean moves without a part, so that n samples vary by p (1 - p) / n."""
+        share, residual = part
         pseudo = 1 / (stratum.samples + 1) if len(self._strata) > 1 else 0.0
-        shift, scale = stratum.mean - self.value, 1 - 1 / self._equal_samples
+        left = 1 - share / stratum.share * (1 - pseudo)
+        scale = 1 - 1 / self._equal_samples
+        return scale * (residual + share * pseudo * (stratum.mean - self.value)) / left
 
-        def moved(part: _Part) -> float:
-            share, residual = part
-            left = 1 - share / stratum.share * (1 - pseudo)
-            return scale * (residual + share * pseudo * shift) / left
-
-        return moved
-
-    def _by_cluster(self, measure: Callable[[_Stratum], Callable[[_Part], float]]) -> PerCluster:
+    def _by_cluster(self, measure: Callable[[_Stratum, _Part], float]) -> PerCluster:
         named: defaultdict[str, list[float]] = defaultdict(list)
         alone: list[float] = []
         for stratum in self._strata:
-            number_of = measure(stratum)
             for name, part in stratum.by_cluster.items():
-                named[name].append(number_of(part))
-            alone += [number * number_of(part) ** 2 for part, number in stratum.alone]
-        sums = {
-            name: each[0] if len(each) == 1 else math.fsum(each) for name, each in named.items()
-        }
-        return PerCluster(sums, math.fsum(alone))
+                named[name].append(measure(stratum, part))
+            alone += [number * measure(stratum, part) ** 2 for part, number in stratum.alone]
+        return PerCluster({name: math.fsum(of) for name, of in named.items()}, math.fsum(alone))
 
 
 def unbiased(squares: float, units: int) -> float | None:
     """Correct a sum of squared residuals for the estimated mean behind them."""
     return None if units < 2 else squares * units / (units - 1)
-
-
-__all__ = ["Observation", "SampledMean", "estimate", "macro_rate", "rate", "score"]
 
 
 def rate(observations: Iterable[Observation]) -> Estimate:

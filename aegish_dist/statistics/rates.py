@@ -129,26 +129,30 @@ def combine(
     a, b = detection.value, acceptance.value
     if a is None or b is None:
         return Estimate(n=n)
-    match composite:
-        case Composite.BALANCED:
-            value, slopes, twist = (a + b) / 2, (0.5, 0.5), 0.0
-        case Composite.PRODUCT:
-            value, slopes, twist = a * b, (b, a), 1.0
+    balanced = composite is Composite.BALANCED
+    value, slopes = ((a + b) / 2, (0.5, 0.5)) if balanced else (a * b, (b, a))
     if dependence is None:
         return Estimate(value=value, n=n)
-    stderr = None
+    stderr = clustered = None
     if detection.stderr is not None and acceptance.stderr is not None:
         stderr = math.hypot(slopes[0] * detection.stderr, slopes[1] * acceptance.stderr)
-    clustered = None not in (detection.stderr_clustered, acceptance.stderr_clustered)
-    below = _distances(slopes, twist, _gap(a, detection.ci_low), _gap(b, acceptance.ci_low))
-    above = _distances(slopes, twist, _gap(detection.ci_high, a), _gap(acceptance.ci_high, b))
-    interval = below and above and mover(value, below, above, dependence.correlation)
+    if None not in (detection.stderr_clustered, acceptance.stderr_clustered):
+        clustered = _stderr_clustered(slopes, dependence)
+
+    def distances(of_a: float, of_b: float) -> list[float]:
+        # The mixed second derivative of a product is 1.
+        return [slopes[0] * of_a, slopes[1] * of_b, 0.0 if balanced else of_a * of_b]
+
+    # Rates whose dependence is known have intervals.
+    below = distances(a - (detection.ci_low or 0.0), b - (acceptance.ci_low or 0.0))
+    above = distances((detection.ci_high or 0.0) - a, (acceptance.ci_high or 0.0) - b)
+    interval = mover(value, below, above, dependence.correlation)
     return Estimate(
         value=value,
         stderr=stderr,
-        stderr_clustered=_stderr_clustered(slopes, dependence) if clustered else None,
-        ci_low=interval.low if interval else None,
-        ci_high=interval.high if interval else None,
+        stderr_clustered=clustered,
+        ci_low=interval.low,
+        ci_high=interval.high,
         n=n,
         clusters=dependence.clusters,
     )
@@ -159,14 +163,3 @@ def _stderr_clustered(slopes: tuple[float, float], dependence: Dependence) -> fl
     squares = math.fsum([a * a * of_a, b * b * of_b, 2 * a * b * dependence.products])
     # Rounding can make a sum that cancels negative.
     return math.sqrt(max(0.0, squares) * dependence.clusters / (dependence.clusters - 1))
-
-
-def _distances(
-    slopes: tuple[float, float], twist: float, a: float | None, b: float | None
-) -> list[float] | None:
-    """Return weighted distances from two rates; `twist` is the score's mixed second derivative."""
-    return None if a is None or b is None else [slopes[0] * a, slopes[1] * b, twist * a * b]
-
-
-def _gap(upper: float | None, lower: float | None) -> float | None:
-    return None if upper is None or lower is None else upper - lower
