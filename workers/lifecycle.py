@@ -9,7 +9,6 @@ import random
 import secrets
 from asyncio import wrap_future
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from concurrent.futures import Executor
 from contextlib import asynccontextmanager, closing, suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -18,13 +17,21 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
+from sqlalchemy.orm import Session
 
 from aegish_dist.core.secrets import SecretStr
 from aegish_dist.core.status import Waiting
 from aegish_dist.db.engine import open_engine
-from aegish_dist.db.fleet import ModelBlock, ModelBlocks
+from aegish_dist.db.fleet import (
+    ModelBlock,
+    ModelBlocks,
+    about_worker,
+    forget_worker,
+    report_worker,
+)
 from aegish_dist.db.runs import Assignment
 from aegish_dist.db.schema import require_current
+from aegish_dist.db.verdicts import look_up
 from aegish_dist.errors import StoreError
 from aegish_dist.logs import get_logger
 from aegish_dist.models import CatalogCredentials
@@ -36,7 +43,16 @@ from aegish_dist.providers.session import ProviderSession, provider_session
 from aegish_dist.ratelimit.model_limiter import Limiters
 from aegish_dist.ratelimit.shared_limiter import SharedLimiter
 from aegish_dist.settings import Settings
-from workers.store import DaemonThread, Store, WorkerDatabase, budget_of
+from workers.store import (
+    DaemonThread,
+    WorkerDatabase,
+    answered,
+    assignments,
+    budget_of,
+    budgets,
+    refusals,
+    uncalled,
+)
 from workers.writer import Grouped, VerdictWriter, facts
 
 if TYPE_CHECKING:
@@ -116,15 +132,13 @@ class Readiness(Struct):
 
     broker_connected: bool = False
     stopping: bool = False
-    _seen_at: float | None = None
-
-    def database_seen(self) -> None:
-        self._seen_at = monotonic()
+    database_seen_at: float | None = None
+    """By the monotonic clock; None where nothing looks for runs: `-Q` may name queues of others."""
 
     def problems(self, *, takes_verdicts: bool) -> list[str]:
         """Return why no items are taken; empty when they are."""
-        # Celery's `-Q` may name queues of others: then nothing looks for runs.
-        silent = self._seen_at is not None and monotonic() - self._seen_at > SILENT_S
+        seen_at = self.database_seen_at
+        silent = seen_at is not None and monotonic() - seen_at > SILENT_S
         found = {
             "the worker is stopping": self.stopping,
             "the database takes no verdicts": not takes_verdicts,
@@ -150,11 +164,11 @@ FORGET_S = 2.0
 class Heartbeat(Struct, frozen=True):
     """Reports the worker, the items that it holds and the models that it halts to the store."""
 
-    store: Store
+    database: WorkerDatabase
+    credentials: CatalogCredentials
     name: str
     evaluator: Evaluator
     limiters: Limiters
-    executor: Executor
 
     async def run(self) -> None:
         """Report until cancelled; an error of any kind is logged and retried."""
@@ -178,7 +192,7 @@ class Heartbeat(Struct, frozen=True):
         """Remove the heartbeat; without success, it expires after ten seconds."""
         with suppress(Exception):
             async with asyncio.timeout(FORGET_S):
-                await wrap_future(self.executor.submit(self.store.forget, self.name))
+                await self.database.ask(forget_worker, self.name)
 
     async def _report(self) -> None:
         in_flight = dict(self.evaluator.in_flight)
@@ -187,27 +201,31 @@ class Heartbeat(Struct, frozen=True):
         halts: ModelBlocks = {("", model): ModelBlock.PARKED for model in parked}
         halts |= dict.fromkeys(await self.limiters.over_budget(), ModelBlock.OVER_BUDGET)
         waiting, failing = self.limiters.waiting, self.evaluator.failing
-        report = self.executor.submit(
-            self.store.report,
-            self.name,
-            in_flight,
-            halts,
-            reasons,
+        await self.database.ask(
+            _report,
+            self.credentials,
+            name=self.name,
+            in_flight=in_flight,
+            halts=halts,
+            reasons=reasons,
             waiting={
                 key: replace(waiting.get(key, Waiting(0, 0)), backoff=failing.backing_off[key])
                 for key in in_flight
             },
             failing=failing.by_run(datetime.now(UTC)),
         )
-        await wrap_future(report)
+
+
+def _report(session: Session, credentials: CatalogCredentials, /, **facts: Any) -> None:
+    unserved = refusals(session, credentials.now())
+    report_worker(session, unserved=unserved, about=about_worker(datetime.now(UTC)), **facts)
 
 
 class HoldWatch(Struct):
     """Has the evaluator begin no call of runs that are held, and of models asked in batches."""
 
-    store: Store
+    database: WorkerDatabase
     evaluator: Evaluator
-    executor: Executor
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _interval_s: float = HOLD_INTERVAL_S
 
@@ -229,8 +247,7 @@ class HoldWatch(Struct):
         known = self.evaluator.held.keys
         run_ids = known | {run_id for run_id, _ in self.evaluator.in_flight}
         if run_ids:
-            look = self.executor.submit(self.store.uncalled, run_ids)
-            held, batched = await wrap_future(look)
+            held, batched = await self.database.ask(uncalled, run_ids)
             # A look-up of an item may have found another one meanwhile.
             self.evaluator.held.set(held | (self.evaluator.held.keys - known))
             self.evaluator.batched.set(batched)
@@ -263,7 +280,7 @@ async def open_evaluator(
     credentials = CatalogCredentials(settings.catalog, os.environ)
     url = app.conf.aegish_database_url
     with (
-        closing(WorkerDatabase(url, credentials, work)) as database,
+        closing(WorkerDatabase(url, work)) as database,
         DaemonThread("aegish-aggregate") as aggregations,  # counting takes seconds
     ):
         await wrap_future(database.rest.submit(require_current, database.engine))
@@ -278,20 +295,20 @@ async def open_evaluator(
             SharedLimiter.connect(limiter_url, name) as shared,
             provider_session() as providers,
         ):
-            store, health = database.store, Health()
-            spent = Grouped(store.spent, database.recounts)
-            limiters = Limiters(shared, spent, Grouped(store.budgets, database.rest), calls)
+            health = Health()
+            spent = Grouped(database.spent, database.recounts)
+            limiters = Limiters(shared, spent, database.grouped(budgets, database.rest), calls)
             caller = partial(
                 make_caller,
-                assignments=Grouped(store.assignments, database.rest),
+                assignments=database.grouped(assignments, database.rest),
                 providers=providers,
                 limiters=limiters,
                 credentials=credentials,
             )
-            writer = VerdictWriter(store.record, database.inserts, health, folder=spool)
+            writer = VerdictWriter(database.record, database.inserts, health, folder=spool)
             evaluator = Evaluator(
-                look_up=Grouped(store.look_up, database.look_ups, health),
-                answered=Grouped(store.answered, database.rest),
+                look_up=database.grouped(look_up, database.look_ups, health),
+                answered=database.grouped(answered, database.rest),
                 record=writer,
                 caller=Callers(caller),
                 health=health,
@@ -299,10 +316,10 @@ async def open_evaluator(
                 generator=random.Random(),  # noqa: S311  # nosec B311 # jitter, not a secret
             )
             evaluator.failing.on_failure = None if work is None else work.failed
-            heartbeat = Heartbeat(store, name, evaluator, limiters, database.rest)
+            heartbeat = Heartbeat(database, credentials, name, evaluator, limiters)
             # A worker that calls no model is none to wait for, and reports nothing.
             reports = (heartbeat,) if app.conf.aegish_calls else ()
-            holds = HoldWatch(store, evaluator, database.rest)
+            holds = HoldWatch(database, evaluator)
             background = [asyncio.create_task(each.run()) for each in (*reports, holds)]
             try:
                 yield WorkerComponents(

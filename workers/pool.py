@@ -215,11 +215,14 @@ class TaskPool(BasePool):
     def on_stop(self) -> None:
         """Let calls in flight finish within the grace, acknowledge them, end the loop."""
         self._drain(self.app.conf.aegish_settings.shutdown_grace_s)
-        self._end_loop()
+        self.on_terminate()
 
     def on_terminate(self) -> None:
         """End the loop at once; items in flight are requeued."""
-        self._end_loop()
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stop_requested.set)
+            self._thread.join(END_S)
+        self._settle_finished()
 
     def _drain(self, grace_s: float) -> None:
         deadline = time.monotonic() + grace_s
@@ -241,12 +244,6 @@ class TaskPool(BasePool):
             log.warning("broker_lost", problem=str(error))
             self._hub = None
             self._settle_finished()
-
-    def _end_loop(self) -> None:
-        if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._stop_requested.set)
-            self._thread.join(END_S)
-        self._settle_finished()
 
     def _run_loop(self) -> None:
         asyncio.set_event_loop(self._loop)

@@ -132,7 +132,7 @@ class RunWatch(bootsteps.StartStopStep):
     ) -> None:
         with transaction(engine) as session:
             found = open_queues(session)
-        consumer.pool.readiness.database_seen()
+        consumer.pool.readiness.database_seen_at = monotonic()
         held = frozenset(name for name, each in found.items() if each.held)
         pins = consumer.controller.pins
         asked = {

@@ -1,25 +1,21 @@
 """The database of a worker process: its connections, their threads, and its transactions.
 
-Each method of `Store` is one transaction and may block; the event loop calls it in a thread.
+A query is one transaction and may block; the event loop has it made in a thread.
 """
 
+import asyncio
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor, Future
-from datetime import UTC, datetime
 from functools import partial
 from queue import SimpleQueue
 from time import monotonic
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.model import CallParameters
-from aegish_dist.core.status import FailedCalls, Waiting
-from aegish_dist.core.verdict import Item
-from aegish_dist.db.engine import WORKER_REPLY_TIMEOUT_S, open_engine, transaction
-from aegish_dist.db.fleet import ModelBlocks, Reasons, about_worker, forget_worker, report_worker
+from aegish_dist.db.engine import WORKER_REPLY_TIMEOUT_S, in_transaction, open_engine, transaction
 from aegish_dist.db.missing import open_queues
 from aegish_dist.db.runs import (
     Assignment,
@@ -29,11 +25,13 @@ from aegish_dist.db.runs import (
     load_parameters,
     load_run,
 )
-from aegish_dist.db.verdicts import LookUp, has_answers, insert_verdicts, look_up
-from aegish_dist.models import CatalogCredentials
+from aegish_dist.db.verdicts import has_answers, insert_verdicts
+from aegish_dist.models import Credentials
 from aegish_dist.pipeline.batches.budget import committed_usd
+from aegish_dist.pipeline.caller import Health
 from aegish_dist.pipeline.evaluate import Evaluated
 from aegish_dist.ratelimit.fair_queue import NANO_USD, Budget
+from workers.writer import Grouped
 
 if TYPE_CHECKING:
     from aegish_dist.telemetry.metrics import WorkerMetrics
@@ -44,130 +42,102 @@ RECOUNT_CONNECTIONS = 2
 """For summing the costs of a run, which may take seconds."""
 
 Parameters = ParamSpec("Parameters")
+Argument = TypeVar("Argument")
 Result = TypeVar("Result")
 
 _Call = tuple["Future[Any]", Callable[[], Any]]
 
 
-class Store:
-    """The database calls of an evaluator, one transaction each."""
-
-    def __init__(
-        self,
-        engine: Engine,
-        recounts: Engine,
-        credentials: CatalogCredentials,
-        work: "WorkerMetrics | None" = None,
-    ) -> None:
-        self._credentials = credentials
-        self._engine = engine
-        self._recounts = recounts
-        self._work = work
-
-    def assignments(self, callers: Sequence[tuple[str, str]]) -> Sequence[Assignment | None]:
-        """Return model, prompt and parameters by run and model; None for an unknown pair."""
-        with transaction(self._engine) as session:
-            return [load_assignment(session, run_id, model) for run_id, model in callers]
-
-    def look_up(self, items: Sequence[Item]) -> Sequence[LookUp | None]:
-        """Return each item's command and whether it has a verdict; None for an unknown item."""
-        with transaction(self._engine) as session:
-            return look_up(session, items)
-
-    def record(self, group: Sequence[Evaluated]) -> Sequence[None]:
-        """Insert verdicts, and count them; stored ones stay as they are."""
-        began = monotonic()
-        with transaction(self._engine) as session:
-            insert_verdicts(session, [(each.key, each.verdict) for each in group])
-        if self._work is not None:
-            verdicts = [(each.item.model, each.verdict) for each in group]
-            self._work.stored(verdicts, monotonic() - began)
-        return [None] * len(group)
-
-    def uncalled(
-        self, run_ids: Collection[str]
-    ) -> tuple[frozenset[str], frozenset[tuple[str, str]]]:
-        """Return those of some runs that are held, and their models that are asked in batches."""
-        with transaction(self._engine) as session:
-            return held_among(session, run_ids), batched_among(session, run_ids)
-
-    def answered(self, run_models: Sequence[int]) -> Sequence[bool]:
-        """Return for each model of a run, by its row, whether it has an answer in the store."""
-        with transaction(self._engine) as session:
-            return [has_answers(session, run_model_id) for run_model_id in run_models]
-
-    def spent(self, run_ids: Sequence[str]) -> Sequence[Mapping[str, int]]:
-        """Return the costs of each model of each run, in 1e-9 USD; those of open batches too."""
-        with transaction(self._recounts) as session:
-            runs = [load_run(session, run_id) for run_id in run_ids]
-            costs = [committed_usd(session, run) for run in runs]
-        return [{model: int(usd * NANO_USD) for model, usd in each.items()} for each in costs]
-
-    def budgets(self, run_ids: Sequence[str]) -> Sequence[Budget | None]:
-        """Return the current budget of each run; None without a cap."""
-        with transaction(self._engine) as session:
-            return [budget_of(parameters) for parameters in load_parameters(session, run_ids)]
-
-    def report(
-        self,
-        name: str,
-        in_flight: Mapping[tuple[str, str], int],
-        halts: ModelBlocks,
-        reasons: Reasons,
-        *,
-        waiting: Mapping[tuple[str, str], Waiting],
-        failing: Mapping[str, Sequence[FailedCalls]],
-    ) -> None:
-        """Store the heartbeat of this worker; `waiting` has items in flight that are not called."""
-        with transaction(self._engine) as session:
-            report_worker(
-                session,
-                name,
-                in_flight,
-                halts,
-                reasons,
-                unserved=self._unserved(session),
-                waiting=waiting,
-                failing=failing,
-                about=about_worker(datetime.now(UTC)),
-            )
-
-    def _unserved(self, session: Session) -> dict[tuple[str, str], str]:
-        """Return by run and model the reason why this worker may not call it."""
-        credentials = self._credentials.now()
-        refusals = {
-            (each.run_id, each.model): credentials.refusal(each.destination)
-            for each in open_queues(session).values()
-        }
-        return {key: refusal for key, refusal in refusals.items() if refusal is not None}
-
-    def forget(self, name: str) -> None:
-        """Remove the heartbeat of a worker that ends."""
-        with transaction(self._engine) as session:
-            forget_worker(session, name)
-
-
 class WorkerDatabase:
     """Connections and threads of a worker by kind of call: one that hangs delays no other kind."""
 
-    def __init__(
-        self, url: str, credentials: CatalogCredentials, work: "WorkerMetrics | None"
-    ) -> None:
+    def __init__(self, url: str, work: "WorkerMetrics | None" = None) -> None:
         self.engine = open_engine(
             url, pool_size=CONNECTIONS, reply_timeout_s=WORKER_REPLY_TIMEOUT_S
         )
-        self._counting = open_engine(url, pool_size=RECOUNT_CONNECTIONS)
+        self.counting = open_engine(url, pool_size=RECOUNT_CONNECTIONS)
         self.look_ups, self.inserts, self.rest, self.recounts = self._threads = [
             DaemonThread(f"aegish-{name}") for name in ("look-ups", "inserts", "rest", "recounts")
         ]
-        self.store = Store(self.engine, self._counting, credentials, work)
+        self._work = work
 
     def close(self) -> None:
         """Close the connections; a call that hangs is not waited for."""
         for thread in self._threads:
             thread.shutdown()
         self.engine.dispose()
-        self._counting.dispose()
+        self.counting.dispose()
+
+    def ask(
+        self,
+        query: Callable[Concatenate[Session, Parameters], Result],
+        *args: Parameters.args,
+        **kwargs: Parameters.kwargs,
+    ) -> "asyncio.Future[Result]":
+        """Make one of the rare queries, in a transaction of its own."""
+        call = partial(in_transaction, self.engine, query, *args, **kwargs)
+        return asyncio.wrap_future(self.rest.submit(call))
+
+    def grouped(
+        self,
+        query: Callable[[Session, Sequence[Argument]], Sequence[Result]],
+        thread: Executor,
+        health: Health | None = None,
+    ) -> Grouped[Argument, Result]:
+        """Return a query that many coroutines make together."""
+
+        def call(arguments: Sequence[Argument]) -> Sequence[Result]:
+            return in_transaction(self.engine, query, arguments)
+
+        return Grouped(call, thread, health)
+
+    def record(self, group: Sequence[Evaluated]) -> Sequence[None]:
+        """Insert verdicts, and count them; stored ones stay as they are."""
+        began = monotonic()
+        in_transaction(self.engine, insert_verdicts, [(each.key, each.verdict) for each in group])
+        if self._work is not None:
+            verdicts = [(each.item.model, each.verdict) for each in group]
+            self._work.stored(verdicts, monotonic() - began)
+        return [None] * len(group)
+
+    def spent(self, run_ids: Sequence[str]) -> Sequence[Mapping[str, int]]:
+        """Return the costs of each model of each run, in 1e-9 USD; those of open batches too."""
+        with transaction(self.counting) as session:
+            costs = [committed_usd(session, load_run(session, run_id)) for run_id in run_ids]
+        return [{model: int(usd * NANO_USD) for model, usd in each.items()} for each in costs]
+
+
+def assignments(
+    session: Session, callers: Sequence[tuple[str, str]]
+) -> Sequence[Assignment | None]:
+    """Return model, prompt and parameters by run and model; None for an unknown pair."""
+    return [load_assignment(session, run_id, model) for run_id, model in callers]
+
+
+def answered(session: Session, run_models: Sequence[int]) -> Sequence[bool]:
+    """Return for each model of a run, by its row, whether it has an answer in the store."""
+    return [has_answers(session, run_model_id) for run_model_id in run_models]
+
+
+def budgets(session: Session, run_ids: Sequence[str]) -> Sequence[Budget | None]:
+    """Return the current budget of each run; None without a cap."""
+    return [budget_of(parameters) for parameters in load_parameters(session, run_ids)]
+
+
+def uncalled(
+    session: Session, run_ids: Collection[str]
+) -> tuple[frozenset[str], frozenset[tuple[str, str]]]:
+    """Return those of some runs that are held, and their models that are asked in batches."""
+    return held_among(session, run_ids), batched_among(session, run_ids)
+
+
+def refusals(session: Session, credentials: Credentials) -> dict[tuple[str, str], str]:
+    """Return by run and model the reason why this worker may not call it."""
+    return {
+        (each.run_id, each.model): refusal
+        for each in open_queues(session).values()
+        if (refusal := credentials.refusal(each.destination)) is not None
+    }
 
 
 class DaemonThread(Executor):

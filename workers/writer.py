@@ -211,13 +211,11 @@ def is_own_fault(error: Exception) -> bool:
     All others end by themselves or by an administrator's action: lost connections, a server that
     takes no writes, missing privileges, a full disk, a failed transaction, damaged pages.
     """
-    if isinstance(error, (DataError, IntegrityError)):
-        return True
-    if isinstance(error, StatementError) and not isinstance(error, DBAPIError):
-        return True  # a value that the driver cannot send
-    return not isinstance(
-        error, (StoreUnusableError, SQLAlchemyError, DriverError, OSError, MemoryError)
-    )
+    refused = isinstance(error, (DataError, IntegrityError))
+    # A value that the driver cannot send.
+    unsent = isinstance(error, StatementError) and not isinstance(error, DBAPIError)
+    away = (StoreUnusableError, SQLAlchemyError, DriverError, OSError, MemoryError)
+    return refused or unsent or not isinstance(error, away)
 
 
 def facts(error: Exception) -> dict[str, str | None]:

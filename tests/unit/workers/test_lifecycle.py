@@ -11,15 +11,14 @@ import pytest
 from structlog.testing import capture_logs
 
 from aegish_dist.core.status import Waiting
-from aegish_dist.db.fleet import ModelBlocks, Reasons
 from aegish_dist.errors import ConfigError, StoreError
+from aegish_dist.models import CatalogCredentials
 from aegish_dist.pipeline.caller import Caller, FailingItems
 from aegish_dist.settings import Settings
 from tests.services import wait_until
 from workers import lifecycle, pool
 from workers.lifecycle import KEPT_CALLERS, Callers, Heartbeat
 from workers.pool import TaskPool
-from workers.store import DaemonThread
 
 
 class Maker:
@@ -76,14 +75,12 @@ async def test_what_cannot_be_made_is_tried_again(maker: Maker, callers: Callers
     assert len(maker.asked) == 2
 
 
-class UnluckyStore:
+class UnluckyDatabase:
     def __init__(self, *errors: Exception) -> None:
         self.errors = list(errors)
         self.reports = 0
 
-    def report(
-        self, name: str, in_flight: object, halts: ModelBlocks, reasons: Reasons, **more: object
-    ) -> None:
+    async def ask(self, query: object, credentials: object, **facts: object) -> None:
         if self.errors:
             raise self.errors.pop(0)
         self.reports += 1
@@ -99,16 +96,18 @@ class NoLimiters:
 
 async def test_the_heartbeat_survives_any_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lifecycle, "REPORT_INTERVAL_S", 0.001)
-    store: Any = UnluckyStore(KeyError("?"), RuntimeError("?"))
+    database: Any = UnluckyDatabase(KeyError("?"), RuntimeError("?"))
     evaluator: Any = SimpleNamespace(in_flight={}, failing=FailingItems())
     limiters: Any = NoLimiters()
-    with capture_logs() as logs, DaemonThread("test") as thread:
-        heartbeat = asyncio.create_task(Heartbeat(store, "w", evaluator, limiters, thread).run())
+    credentials = CatalogCredentials(None, {})
+    heartbeat = Heartbeat(database, credentials, "w", evaluator, limiters)
+    with capture_logs() as logs:
+        running = asyncio.create_task(heartbeat.run())
         async with asyncio.timeout(5):
-            while store.reports < 2:
+            while database.reports < 2:
                 await asyncio.sleep(0.001)
-        heartbeat.cancel()
-        await asyncio.wait([heartbeat])
+        running.cancel()
+        await asyncio.wait([running])
     # Threads of other tests may log as well.
     failures = [line["error"] for line in logs if line["event"] == "heartbeat_fails"]
     assert failures == ["KeyError"]

@@ -116,7 +116,7 @@ def test_reasons_not_to_be_ready(
     assert made.pages["/readyz"]().text == "ready\n"
     ready.stopping, ready.broker_connected = True, False
     broken.evaluator.takes_items = False
-    ready.database_seen()
+    ready.database_seen_at = time.monotonic()
     monkeypatch.setattr(lifecycle, "SILENT_S", -1.0)
     page = made.pages["/readyz"]()
     assert not page.good
