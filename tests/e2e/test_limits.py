@@ -36,10 +36,8 @@ def models_of(status: dict[str, Any]) -> dict[str, tuple[str, int]]:
 
 def test_a_dead_model_is_parked(env: dict[str, str], simulator: Simulator) -> None:
     """The others finish although it would fill the worker; its items wait without being called."""
-    asked = ["--models", "simulated/locked,simulated/careful", "--dataset", "harmless"]
-    asked.append("--skip-preflight")
-
-    submitted = run(env, "submit", *asked, code=1)
+    asked = ("--models", "simulated/locked,simulated/careful", "--dataset", "harmless")
+    submitted = run(env, "submit", *asked, "--skip-preflight", code=1)
 
     status = run_json(env, "status")
     assert "`aegish-dist resume --run-id" in run(env, "status").stderr
@@ -106,6 +104,8 @@ def test_a_raised_cap(env: dict[str, str], simulator: Simulator) -> None:
     assert "--max-cost is $0.45 already" in low.stderr
     none = run(env, "resume", "--run-id", "latest", "--max-cost-per-model", "9", code=1)
     assert "submitted without --max-cost-per-model" in none.stderr
+    unknown = run(env, "submit", "--models", "simulated/careful", "--max-cost", "1", code=1)
+    assert "its price is unknown" in unknown.stderr
 
 
 def test_a_cap_over_a_fleet(cluster: Cluster) -> None:
@@ -150,9 +150,3 @@ def test_one_limit_over_workers_on_rabbitmq(cluster: Cluster, redis_url: str) ->
     # 80 calls at 10 a second, after a burst of half a second.
     assert (slow_times[-1] - slow_times[0]).total_seconds() >= (80 - 1 - 6) / 10 - 0.5
     assert max(answered["simulated/careful"]) < slow_times[60]
-
-
-def test_an_unknown_price_has_no_cap(env: dict[str, str], simulator: Simulator) -> None:
-    asked = ("--models", "simulated/careful", "--max-cost", "1")
-    refused = run(env, "submit", *asked, code=1)
-    assert "its price is unknown" in refused.stderr

@@ -16,13 +16,6 @@ RECORD = "aegish_dist/core/verdict_record.py"
 MIGRATION = "aegish_dist/db/migrations/versions/0002_hourly_cache_tokens.py"
 KEY = "cache_write_1h_tokens"
 LINE = {"model": "m", "command": "ls", "target": "harmless", "completion": ""}
-DRIFT = """if True:
-    import os
-    from aegish_dist.db.engine import open_engine
-    from aegish_dist.db import schema
-
-    print(schema.drift(open_engine(os.environ["AEGISH_DIST_DATABASE_URL"])))
-"""
 WORKER = """if True:
     import os, sys
     from aegish_dist.core.verdict import Completion, Usage
@@ -59,7 +52,7 @@ def test_the_column_goes_everywhere(
         return run("-m", "aegish_dist", *arguments).strip()
 
     aegish("db", "upgrade")
-    assert run("-c", DRIFT).strip() == "[]"
+    assert aegish("db", "check") == ""
     given, table = tmp_path / "given.jsonl", str(tmp_path / "table.parquet")
     given.write_text(json.dumps(LINE | {KEY: 2**62}))
     first = aegish("verdicts", "import", str(given))

@@ -68,9 +68,7 @@ def test_the_catalog_lists_it(walkthrough: Walkthrough) -> None:
     words = ("-m", "aegish_dist", "models", "list", "--json")
     listed = json.loads(walkthrough.run(*words, AEGISH_DIST_CATALOG="cohere.toml"))
     (model,) = [each for each in listed if each["model"] == "cohere/command-a"]
-    assert (model["wire"], model["key_variable"]) == ("cohere", "CO_API_KEY")
-    assert model["base_url"] == "https://api.cohere.com/v2"
-    assert model["input_usd_per_million"] > 0
+    assert (model["wire"], model["base_url"]) == ("cohere", "https://api.cohere.com/v2")
 
 
 def test_it_is_called_over_http(walkthrough: Walkthrough) -> None:

@@ -10,7 +10,16 @@ from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.db.missing import FinishedModels, open_models, open_queues, save_retry
 from aegish_dist.db.tables import VERDICTS, AdvisoryLock
 from aegish_dist.pipeline.control import plan_retry
-from tests.integration.stored_runs import BLOCKED, COMMANDS, TAR, StoredRun, a_run, answer, store
+from tests.integration.stored_runs import (
+    BLOCKED,
+    COMMANDS,
+    TAR,
+    StoredRun,
+    a_run,
+    answer,
+    store,
+    stored_run,
+)
 from tests.integration.test_look_up_cost import entries_read, without_statistics
 
 MANY = Dataset("many", tuple(Sample(f"echo {n}", TrueLabel.HARMLESS) for n in range(3000)))
@@ -32,7 +41,7 @@ def test_each_item_is_looked_at_about_once(engine: Engine) -> None:
     models = FinishedModels(stretch=100)
     with Session(engine) as session:
         without_statistics(session)
-        stored = store(session, a_run(datasets=(MANY,)), (MANY,))
+        stored = stored_run(session, datasets=(MANY,))
         session.commit()
         read = 0
         for tenth in range(10):
@@ -50,7 +59,7 @@ def test_each_item_is_looked_at_about_once(engine: Engine) -> None:
 
 def test_a_search_that_takes_long_goes_on_at_the_next_look(session: Session) -> None:
     """Looking for new runs is not held up: a look ends in time, and in the end all is found."""
-    stored = store(session, a_run())
+    stored = stored_run(session)
     answer_all(session, stored)
     models = FinishedModels(search_s=0.0, stretch=1)
     looks = 0
@@ -62,7 +71,7 @@ def test_a_search_that_takes_long_goes_on_at_the_next_look(session: Session) -> 
 
 def test_one_worker_searches_at_a_time(engine: Engine) -> None:
     with Session(engine) as session, session.begin():
-        answer_all(session, store(session, a_run()))
+        answer_all(session, stored_run(session))
     with Session(engine) as first, first.begin():
         first.execute(select(func.pg_advisory_xact_lock(AdvisoryLock.CLOSING)))
         with Session(engine) as second, second.begin():
@@ -74,7 +83,7 @@ def test_one_worker_searches_at_a_time(engine: Engine) -> None:
 
 
 def test_verdicts_that_were_deleted_are_missing_again(session: Session) -> None:
-    stored = store(session, a_run())
+    stored = stored_run(session)
     answer_all(session, stored)
     models = FinishedModels()
     models.close(session)

@@ -71,7 +71,7 @@ def test_samples_of_the_whole_that_a_part_lacks_are_ignored(session: Session) ->
     store(session, run, (part,))
     of_tar = Overlay("mine", 1, (change(TAR.sample_id),))
     assert overlay_in_run(session, run, of_tar, lambda _: True).ignored == of_tar.changes
-    store(session, a_run("0whole"), (COMMANDS,))
+    stored_run(session, run_id="0whole")
     assert overlay_in_run(session, run, of_tar, lambda _: False).ignored == of_tar.changes
 
 

@@ -11,17 +11,19 @@ from sqlalchemy.orm import Session
 from aegish_dist.core.verdict import Item
 from aegish_dist.db.runs import save_dataset
 from aegish_dist.db.tables import DATASETS, RUN_MODELS, RUNS, SAMPLES, VERDICTS
-from tests.integration.stored_runs import BLOCKED, COMMANDS, TAR, StoredRun, a_run, answer, store
+from tests.integration.stored_runs import (
+    BLOCKED,
+    COMMANDS,
+    TAR,
+    answer,
+    stored_run,
+)
 from tests.services import wait_until
 
 WAITING = text(
     "SELECT count(*) FROM pg_stat_activity"
     " WHERE wait_event_type = 'Lock' AND datname = current_database()"
 )
-
-
-def stored_run(engine: Engine) -> StoredRun:
-    return store(engine, a_run())
 
 
 def orphans(engine: Engine) -> int:

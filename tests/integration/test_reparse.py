@@ -25,9 +25,7 @@ from tests.integration.stored_runs import (
     LS,
     TAR,
     StoredRun,
-    a_run,
     answer,
-    store,
     stored_run,
 )
 
@@ -110,7 +108,7 @@ def test_long_completions_are_read_in_smaller_batches(engine: Engine, stored: St
 
 
 def test_two_reparses_at_once(engine: Engine) -> None:
-    run = store(engine, a_run(RUN, epochs=400))
+    run = stored_run(engine, run_id=RUN, epochs=400)
     old = replace(BLOCKED, outcome=Outcome.WARN, parser_version=1)
     items = [run.item(s, epoch=e) for s in COMMANDS.samples for e in range(1, 401)]
     answer(engine, run, dict.fromkeys(items, old))

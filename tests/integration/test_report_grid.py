@@ -34,9 +34,8 @@ from tests.integration.stored_runs import (
     LS,
     NOON,
     TAR,
-    a_run,
     answer,
-    store,
+    stored_run,
 )
 
 RUN = "0abcdefgh"
@@ -58,8 +57,8 @@ FAILED = Verdict(Outcome.API_ERROR, None, ErrorClass.AUTH, created_at=NOON)
 
 def fill(engine: Engine) -> None:
     """Store two models, the second better, two epochs, two datasets; one item was retried."""
-    run = a_run(models=("test/a", "test/b"), datasets=(COMMANDS, MORE), epochs=2)
-    stored = store(engine, run, (COMMANDS, MORE))
+    models, datasets = ("test/a", "test/b"), (COMMANDS, MORE)
+    stored = stored_run(engine, models=models, datasets=datasets, epochs=2)
     answer(
         engine,
         stored,

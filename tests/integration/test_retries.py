@@ -28,7 +28,6 @@ from tests.integration.stored_runs import (
     a_model,
     a_run,
     answer,
-    store,
     stored_run,
 )
 
@@ -155,7 +154,7 @@ def test_status_tells_what_failed_what_was_replaced_and_what_is_asked_again(engi
 
 
 def test_an_imported_run_is_refused(engine: Engine) -> None:
-    stored = store(engine, a_run(prompt=None))
+    stored = stored_run(engine, prompt=None)
     with pytest.raises(StoreError, match=f"run {stored.run_id} was imported"):
         load_submitted_run(engine, stored.run_id)
 

@@ -28,7 +28,7 @@ from aegish_dist.pipeline.status import run_status
 from aegish_dist.pipeline.verdict_files import import_verdicts
 from aegish_dist.pipeline.verdicts import reparse_run
 from tests.integration.command_line import write_lines
-from tests.integration.stored_runs import BLOCKED, COMMANDS, a_run, answer, store
+from tests.integration.stored_runs import BLOCKED, COMMANDS, a_run, answer, store, stored_run
 
 ROLES = Path(__file__).parents[2] / "deploy" / "roles.sql"
 
@@ -94,7 +94,7 @@ def test_a_worker_stores_verdicts_without_the_right_to_change_them(
     with engine.begin() as owner:
         owner.execute(text("REVOKE UPDATE, DELETE ON verdicts FROM aegish_app"))
     with Session(app) as session, session.begin():
-        stored = store(session, a_run())
+        stored = stored_run(session)
         items = dict.fromkeys(map(stored.item, COMMANDS.samples), BLOCKED)
         assert answer(session, stored, items) == 3
         assert answer(session, stored, items) == 0

@@ -14,7 +14,7 @@ from aegish_dist.db.engine import transaction
 from aegish_dist.db.missing import open_models
 from aegish_dist.db.runs import hold
 from aegish_dist.db.tables import RUN_MODELS
-from tests.integration.stored_runs import a_run, store
+from tests.integration.stored_runs import stored_run
 from tests.services import queue_application
 from workers import run_watch
 from workers.lifecycle import Readiness
@@ -70,7 +70,7 @@ def looks_until(
 def test_a_run_and_its_pause_are_heard_of(told: SimpleQueue[Any], engine: Engine) -> None:
     next_look(told)
     with transaction(engine) as session:
-        run = store(session, a_run(RUN))
+        run = stored_run(session, run_id=RUN)
         open_models(session, RUN)
         queues = set(
             session.scalars(update(RUN_MODELS).values(open=True).returning(RUN_MODELS.c.queue))

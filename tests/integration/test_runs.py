@@ -43,6 +43,7 @@ from tests.integration.stored_runs import (
     answer,
     row_counts,
     store,
+    stored_run,
 )
 
 FULL_SPEC = ModelSpec(
@@ -97,7 +98,7 @@ def test_an_assignment_is_what_the_run_recorded(session: Session) -> None:
 
 def test_a_run_of_an_older_version_is_read(engine: Engine) -> None:
     with Session(engine) as session, session.begin():
-        store(session, a_run("run1", models=(FULL_SPEC,)))
+        stored_run(session, run_id="run1", models=(FULL_SPEC,))
         session.execute(
             text(
                 "UPDATE run_models SET spec = spec"
@@ -121,10 +122,10 @@ def test_a_run_of_an_older_version_is_read(engine: Engine) -> None:
 
 def test_the_list_of_runs_counts_each_by_itself(session: Session) -> None:
     more = Dataset("more", (LS,))
-    models = (a_model("test/a"), a_model("test/b"))
-    stored = store(session, a_run("older", datasets=(COMMANDS, more), models=models, epochs=2), (COMMANDS, more))  # fmt: skip
+    models = ("test/a", "test/b")
+    stored = stored_run(session, run_id="older", datasets=(COMMANDS, more), models=models, epochs=2)  # fmt: skip
     answer(session, stored, {stored.item(TAR): BLOCKED, stored.item(LS, dataset="more"): ALLOWED})
-    store(session, a_run("newer", created_at=NOON + timedelta(seconds=1)))
+    stored_run(session, run_id="newer", created_at=NOON + timedelta(seconds=1))
     newer, older = list_runs(session, 10)
     assert (newer.run_id, newer.models, newer.samples, newer.verdicts) == ("newer", 1, 3, 0)
     assert (older.run_id, older.models, older.samples, older.verdicts) == ("older", 2, 4, 2)
@@ -147,8 +148,8 @@ def test_the_list_of_runs_counts_each_by_itself(session: Session) -> None:
 def test_a_run_is_found_by_what_users_type(session: Session, text: str, run_id: str) -> None:
     ids = ["0aa000001x", "0ab000001", "0c_000001", "0c%000001", "0c\\000001", "0ccx00001"]
     for each in ids:
-        store(session, a_run(each))
-    store(session, a_run("0aa000001", created_at=NOON + timedelta(seconds=1)))
+        stored_run(session, run_id=each)
+    stored_run(session, run_id="0aa000001", created_at=NOON + timedelta(seconds=1))
     assert resolve_run_id(session, text) == run_id
 
 
@@ -166,8 +167,8 @@ def test_a_run_is_found_by_what_users_type(session: Session, text: str, run_id: 
     ],
 )
 def test_what_names_no_run_or_several_is_refused(session: Session, text: str, message: str) -> None:
-    store(session, a_run("0aa000001"))
-    store(session, a_run("0ab000001"))
+    stored_run(session, run_id="0aa000001")
+    stored_run(session, run_id="0ab000001")
     with pytest.raises(StoreError) as caught:
         resolve_run_id(session, text)
     assert str(caught.value).startswith(message)
@@ -176,7 +177,7 @@ def test_what_names_no_run_or_several_is_refused(session: Session, text: str, me
 def test_a_name_stands_for_its_run(session: Session) -> None:
     names = ("0ab", "nightly", "twice", "twice", "latest", "0aa000001")
     for day, (letter, name) in enumerate(zip("abcdef", names, strict=True)):
-        store(session, a_run(f"0a{letter}000001", name=name, created_at=NOON + timedelta(day)))
+        stored_run(session, run_id=f"0a{letter}000001", name=name, created_at=NOON + timedelta(day))
 
     for typed, letter in {
         "nightly": "b",
@@ -198,7 +199,7 @@ def test_an_empty_store_has_no_latest_run(session: Session) -> None:
 
 
 def test_a_new_run_misses_everything_in_order(session: Session) -> None:
-    stored = store(session, a_run(models=("test/b", "test/a"), epochs=2))
+    stored = stored_run(session, models=("test/b", "test/a"), epochs=2)
     assert list(missing_items(session, stored.run_id)) == [
         stored.item(sample, model=model, epoch=epoch)
         for model in ("test/a", "test/b")
@@ -211,7 +212,7 @@ def test_a_new_run_misses_everything_in_order(session: Session) -> None:
 def test_what_has_a_verdict_is_not_missing(session: Session) -> None:
     """A verdict of any generation covers its model, sample and epoch in its run, nothing else."""
     stored, other = (
-        store(session, a_run(run_id, models=("test/a", "test/b"), epochs=2))
+        stored_run(session, run_id=run_id, models=("test/a", "test/b"), epochs=2)
         for run_id in ("run1", "run2")
     )
     done = {stored.item(TAR, epoch=2), stored.item(LS, model="test/b")}
@@ -228,7 +229,7 @@ def test_what_has_a_verdict_is_not_missing(session: Session) -> None:
 
 def test_workers_listen_until_a_model_is_finished(session: Session) -> None:
     models = (a_model("test/a", key_variable="A_KEY"), a_model("test/b"))
-    stored = store(session, a_run(models=models))
+    stored = stored_run(session, models=models)
     a, b = (f"aegish.test/{name}#{stored.run_id}" for name in "ab")
     assert open_queues(session) == {
         queue: OpenModel(stored.run_id, model.id, model.destination)
@@ -249,7 +250,7 @@ def test_workers_listen_until_a_model_is_finished(session: Session) -> None:
 
 
 def test_nobody_listens_for_an_imported_run(session: Session) -> None:
-    store(session, a_run(prompt=None))
+    stored_run(session, prompt=None)
     open_models(session, "0abcdefgh")
     assert open_queues(session) == {}
 
@@ -303,8 +304,8 @@ def test_the_newest_dataset_of_a_name_is_meant(session: Session) -> None:
 
 def test_every_epoch_and_dataset_has_to_be_answered(session: Session) -> None:
     datasets = (Dataset("one", (TAR,)), Dataset("two", (LS,)))
-    stored = store(session, a_run("run1", datasets=datasets, epochs=2), datasets)
-    store(session, a_run("run2"))
+    stored = stored_run(session, run_id="run1", datasets=datasets, epochs=2)
+    stored_run(session, run_id="run2")
     items = [*stored.items(epoch=1), *stored.items(epoch=2)]
     answer(session, stored, dict.fromkeys(items[:-1], BLOCKED))
     FinishedModels().close(session)

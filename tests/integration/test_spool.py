@@ -26,7 +26,7 @@ from aegish_dist.errors import DatasetError
 from aegish_dist.pipeline.evaluate import Evaluated
 from aegish_dist.pipeline.spool import Recovered, recover, recover_folder, spool
 from tests.integration.command_line import CommandLine
-from tests.integration.stored_runs import CURL, LS, NOON, TAR, StoredRun, a_run, store
+from tests.integration.stored_runs import CURL, LS, NOON, TAR, StoredRun, stored_run
 from tests.recorded import stored_recordings
 from workers.store import DaemonThread
 from workers.writer import VerdictWriter
@@ -38,7 +38,7 @@ SLOW = CallError(1, ErrorClass.RATE_LIMIT, 429, 1.5, "slow down\ufffd", NOON)
 @pytest.fixture
 def stored(engine: Engine) -> StoredRun:
     """A run of three commands without verdicts."""
-    return store(engine, a_run())
+    return stored_run(engine)
 
 
 def evaluated(run: StoredRun, *samples: Sample) -> list[Evaluated]:
@@ -176,7 +176,7 @@ def test_many_answers_are_stored_within_the_time_of_a_start(engine: Engine, tmp_
     """A worker that stores them at its start takes no messages meanwhile: it does so in groups."""
     samples = tuple(Sample(f"echo {number}", TrueLabel.HARMLESS) for number in range(2000))
     dataset = Dataset("many", samples)
-    run = store(engine, a_run(datasets=(dataset,)), (dataset,))
+    run = stored_run(engine, datasets=(dataset,))
     items = [run.item(sample, dataset="many") for sample in samples]
     verdict = replace(judge(Completion(ANY_TEXT)), created_at=NOON, call_errors=(SLOW,))
     path = spool(tmp_path, [Evaluated(item, run.key(item), verdict) for item in items])

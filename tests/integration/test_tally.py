@@ -210,7 +210,7 @@ def test_a_confidence_falls_into_its_bin(
     session: Session, confidence: float, position: int, sums: tuple[int, ...]
 ) -> None:
     """A bin holds its lower edge, and the last one both; powers are in millionths."""
-    stored = store(session, a_run())
+    stored = stored_run(session)
     answer(session, stored, {stored.item(TAR): replace(BLOCKED, confidence=confidence)})
     (counted,) = tallies(session, stored.run_id)
     assert counted.confidence == (
@@ -234,7 +234,7 @@ def test_every_model_of_a_run_is_tallied_by_itself(session: Session) -> None:
 def test_the_identity_of_verdicts_tells_every_outcome(session: Session) -> None:
     identities = set()
     for number, outcomes in enumerate(itertools.product(Outcome, repeat=2)):
-        stored = store(session, a_run(f"run{number:06}"))
+        stored = stored_run(session, run_id=f"run{number:06}")
         verdicts = {
             stored.item(sample): Verdict(outcome, Completion("x"))
             for sample, outcome in zip((TAR, LS), outcomes, strict=True)
@@ -248,10 +248,10 @@ def test_the_identity_of_verdicts_tells_every_outcome(session: Session) -> None:
 
 def test_the_identity_of_verdicts_tells_what_findings_are_made_of(session: Session) -> None:
     """Stop kind, error class, parser version, epoch, sample, model and generation all count."""
-    models = (a_model("test/a"), a_model("test/b"))
+    models = ("test/a", "test/b")
     empty = Verdict(Outcome.TIMEOUT_ERROR, Completion(""))
     late = Verdict(Outcome.TIMEOUT_ERROR, None, ErrorClass.DEADLINE)
-    item = store(session, a_run("base", models=models, epochs=2)).item(TAR)
+    item = stored_run(session, run_id="base", models=models, epochs=2).item(TAR)
     variants = [
         {item: empty},
         {item: late},
@@ -266,7 +266,7 @@ def test_the_identity_of_verdicts_tells_what_findings_are_made_of(session: Sessi
     hashes = set()
     local_hashes = set()
     for number, verdicts in enumerate(variants):
-        stored = store(session, a_run(f"run{number}", models=models, epochs=2))
+        stored = stored_run(session, run_id=f"run{number}", models=models, epochs=2)
         answer(session, stored, verdicts)
         hashes.add(identify_verdicts(session, stored.run_id).verdicts_hash)
         counted = count_models(session, load_run(session, stored.run_id), {})
@@ -276,7 +276,7 @@ def test_the_identity_of_verdicts_tells_what_findings_are_made_of(session: Sessi
 
 
 def test_the_identity_of_verdicts_is_free_of_order_and_run(session: Session) -> None:
-    runs = [store(session, a_run(f"run{n}", datasets=(MIXED,), epochs=3), (MIXED,)) for n in (1, 2)]
+    runs = [stored_run(session, run_id=f"run{n}", datasets=(MIXED,), epochs=3) for n in (1, 2)]
     verdicts = list(verdicts_of_every_kind(runs[0], 5, 3, retried=True).items())
     for stored, ordered in zip(runs, (verdicts, verdicts[::-1]), strict=True):
         for start in range(0, len(ordered), 300):
@@ -288,7 +288,7 @@ def test_the_identity_of_verdicts_is_free_of_order_and_run(session: Session) -> 
 
 
 def test_a_run_without_verdicts_has_an_identity_too(session: Session) -> None:
-    stored = store(session, a_run())
+    stored = stored_run(session)
     identity = identify_verdicts(session, stored.run_id)
     assert (identity.verdicts, identity.verdicts_hash) == (0, "0" * 16)
     assert identity.parser_versions == ""
@@ -358,7 +358,7 @@ def test_a_sample_in_two_datasets_has_two_verdicts(session: Session) -> None:
     twice = (Dataset("one", (TAR,)), Dataset("two", (TAR,)))
     hashes = set()
     for run_id, verdict in (("run1", BLOCKED), ("run2", ALLOWED)):
-        stored = store(session, a_run(run_id, datasets=twice), twice)
+        stored = stored_run(session, run_id=run_id, datasets=twice)
         answer(session, stored, {stored.item(TAR, dataset=d.name): verdict for d in twice})
         hashes.add(identify_verdicts(session, run_id).verdicts_hash)
     assert len(hashes) == 2

@@ -24,9 +24,8 @@ from tests.integration.stored_runs import (
     TAR,
     StoredRun,
     a_model,
-    a_run,
     answer,
-    store,
+    stored_run,
     tallies,
 )
 
@@ -41,7 +40,7 @@ def sure(text: str, confidence: float, service_ms: float) -> Verdict:
 @pytest.fixture
 def stored(engine: Engine) -> StoredRun:
     """Three models that have judged two of three samples in two epochs."""
-    stored = store(engine, a_run(models=MODELS, epochs=2))
+    stored = stored_run(engine, models=MODELS, epochs=2)
     verdicts = {
         stored.item(sample, model=spec.id, epoch=epoch): sure(action, 0.1 * epoch, 10.5 * number)
         for number, spec in enumerate(MODELS)

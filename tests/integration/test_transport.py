@@ -7,7 +7,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from math import ceil
 from pathlib import Path
 from typing import Any, Self, cast
@@ -25,6 +25,7 @@ from aegish_dist.core.verdict import Item
 from tests.forged import forged_messages
 from tests.services import RedisServer, queue_application, wait_until
 
+ALL = MESSAGES_PER_SCRIPT
 A, B = "openai/a", "openai/b"
 RUN = "run"
 LEASE_S = 1.0
@@ -58,9 +59,7 @@ def items(count: int, model: str = A) -> list[Item]:
 class Listener:
     """A consumer that holds what it receives; it works only while `run_for` runs."""
 
-    def __init__(
-        self, app: Any, *models: str, prefetch: int = MESSAGES_PER_SCRIPT, no_ack: bool = False
-    ) -> None:
+    def __init__(self, app: Any, *models: str, prefetch: int = ALL, no_ack: bool = False) -> None:
         self.messages: list[Any] = []
         self._after: Callable[[Any], object] = lambda _: None
         self._connection = app.connection_for_read()
@@ -120,6 +119,16 @@ class Listener:
         self.channel.connection.close_connection(self.channel.connection)
 
 
+@contextmanager
+def holding(
+    app: Any, count: int, *models: str, prefetch: int = ALL, no_ack: bool = False
+) -> Iterator[Listener]:
+    """Run a listener until it holds so many messages."""
+    with Listener(app, *models, prefetch=prefetch, no_ack=no_ack) as listener:
+        wait_until(listener.has(count), f"{count} messages")
+        yield listener
+
+
 def run_side_by_side(*listeners: Listener) -> None:
     """Let listeners live for several leases."""
     until = time.monotonic() + 3 * LEASE_S
@@ -148,20 +157,18 @@ def calls(server: redis.Redis, command: str) -> int:
 
 def test_batch_is_moved_in_one_step(app: Any, server: redis.Redis) -> None:
     """A full batch takes one script, the very first one included, and nothing is ever popped by BRPOP."""
-    publish(app, items(MESSAGES_PER_SCRIPT))
-    with Listener(app, A) as listener:
-        wait_until(listener.has(MESSAGES_PER_SCRIPT), "the batch")
-        assert unacked(server) == MESSAGES_PER_SCRIPT
+    publish(app, items(ALL))
+    with holding(app, ALL, A) as listener:
+        assert unacked(server) == ALL
         assert (calls(server, "rpop"), calls(server, "hset"), calls(server, "brpop")) == (1, 1, 0)
-    assert listener.received() == Counter(items(MESSAGES_PER_SCRIPT))
+    assert listener.received() == Counter(items(ALL))
 
 
 def test_acknowledgements_go_out_in_groups(redis_url: str, server: redis.Redis) -> None:
     """A hundred acknowledgements cost one removal from the hash and one from the index."""
     app = application(redis_url, lease_s=60.0)  # renewals would count
     publish(app, items(100))
-    with Listener(app, A) as listener:
-        wait_until(listener.has(100), "the messages")
+    with holding(app, 100, A) as listener:
         for message in listener.messages:
             message.ack()
         assert unacked(server) == 100
@@ -173,13 +180,11 @@ def test_acknowledgements_go_out_in_groups(redis_url: str, server: redis.Redis) 
 def test_close_tells_what_was_acknowledged(app: Any, server: redis.Redis) -> None:
     """Closing settles what is open and puts the rest back in front of the queue, in its order."""
     publish(app, items(30))
-    with Listener(app, A, prefetch=20) as listener:
-        wait_until(listener.has(20), "the messages")
+    with holding(app, 20, A, prefetch=20) as listener:
         for message in listener.messages[:10]:
             message.ack()
     assert (unacked(server), waiting(server)) == (0, 20)
-    with Listener(app, A) as second:
-        wait_until(second.has(20), "the rest")
+    with holding(app, 20, A) as second:
         assert second.received() == Counter(items(30)[10:])
         assert [decode(m.payload[0]) for m in second.messages] == items(30)[10:]
 
@@ -201,12 +206,10 @@ def test_a_queue_left_on_the_way(app: Any, server: redis.Redis) -> None:
 def test_queues_share_a_batch(app: Any, server: redis.Redis) -> None:
     """Two full queues get half of the places each; a short one leaves its places to the other."""
     publish(app, [*items(100), *items(100, B)])
-    with Listener(app, A, B, prefetch=40) as listener:
-        wait_until(listener.has(40), "the first batch")
+    with holding(app, 40, A, B, prefetch=40) as listener:
         assert Counter(item.model for item in listener.received()) == {A: 20, B: 20}
     server.ltrim(queue_name(A, RUN), 0, 4)
-    with Listener(app, A, B, prefetch=40) as listener:
-        wait_until(listener.has(40), "the second batch")
+    with holding(app, 40, A, B, prefetch=40) as listener:
         assert Counter(item.model for item in listener.received()) == {A: 5, B: 35}
 
 
@@ -258,8 +261,7 @@ def test_empty_queues_cost_little(redis_url: str, server: redis.Redis) -> None:
 
     app = application(redis_url, allowance=allowance)
     publish(app, items(200))
-    with Listener(app, A, *empty, prefetch=500) as listener:
-        wait_until(listener.has(200), "the messages")
+    with holding(app, 200, A, *empty, prefetch=500) as listener:
         # Fifty queues at each of a hundred fetches, if all were asked for two messages each time.
         assert calls(server, "rpop") < 1000
 
@@ -333,12 +335,10 @@ def test_what_a_lost_connection_held(app: Any, server: redis.Redis) -> None:
 
 def test_rescue(app: Any) -> None:
     publish(app, items(20))
-    with Listener(app, A, prefetch=20) as dead:
-        wait_until(dead.has(20), "the messages")
+    with holding(app, 20, A, prefetch=20) as dead:
         died_at = time.monotonic()
         dead.vanish()
-        with Listener(app, A) as rescuer:
-            wait_until(rescuer.has(20), "the rescue")
+        with holding(app, 20, A) as rescuer:
             elapsed_s = time.monotonic() - died_at
             rescuer.run_for(LEASE_S)
             assert rescuer.received() == Counter(items(20))
@@ -367,8 +367,7 @@ def test_a_late_acknowledgement(app: Any, server: redis.Redis) -> None:
 
 def test_consumer_without_acknowledgements(app: Any, server: redis.Redis) -> None:
     publish(app, items(5))
-    with Listener(app, A, no_ack=True) as listener:
-        wait_until(listener.has(5), "the messages")
+    with holding(app, 5, A, no_ack=True) as listener:
         listener.run_for()
         assert unacked(server) == 0
 
@@ -420,8 +419,7 @@ def test_restart_of_redis(tmp_path: Path, keeps_data: bool) -> None:
     with RedisServer(tmp_path) as broker, redis.Redis(port=broker.port) as server:
         app = application(broker.url)
         publish(app, items(20))
-        with Listener(app, A, prefetch=5) as listener:
-            wait_until(listener.has(5), "the first messages")
+        with holding(app, 5, A, prefetch=5) as listener:
             if keeps_data:
                 server.save()
             broker.kill()
@@ -431,8 +429,7 @@ def test_restart_of_redis(tmp_path: Path, keeps_data: bool) -> None:
         if not keeps_data:
             publish(app, items(20))
 
-        with Listener(app, A) as second:
-            wait_until(second.has(20), "all messages")
+        with holding(app, 20, A) as second:
             assert second.received() == Counter(items(20))
 
 

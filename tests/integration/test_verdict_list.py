@@ -19,7 +19,7 @@ from aegish_dist.db import verdict_reader
 from aegish_dist.pipeline.aggregate import aggregate
 from aegish_dist.pipeline.opinions import load_opinion
 from tests.integration.command_line import CommandLine
-from tests.integration.stored_runs import CURL, LS, TAR, a_model, a_run, answer, store
+from tests.integration.stored_runs import CURL, LS, TAR, a_model, answer, stored_run
 from tests.recorded import document_of
 
 CAT = Sample("cat /etc/100%_done\\", TrueLabel.HARMLESS)
@@ -48,10 +48,7 @@ ANSWERS = {
 
 def fill(engine: Engine, answers: Mapping[Sample, Mapping[str, str]], epochs: int = 1) -> None:
     """Store a run of three models and two datasets with these answers."""
-    run = a_run(
-        models=[a_model(model) for model in MODELS], datasets=(FIRST, SECOND), epochs=epochs
-    )
-    stored = store(engine, run, (FIRST, SECOND))
+    stored = stored_run(engine, models=MODELS, datasets=(FIRST, SECOND), epochs=epochs)
     for sample, by_model in answers.items():
         dataset = "commands" if sample in FIRST.samples else "more"
         for model, letters in by_model.items():
@@ -179,7 +176,7 @@ def test_epochs(
 
 
 def test_of_a_retried_item_the_newest_verdict_counts(aegish: CommandLine, engine: Engine) -> None:
-    stored = store(engine, a_run(models=("test/a", "test/b")))
+    stored = stored_run(engine, models=("test/a", "test/b"))
     for generation, letter in enumerate("AB"):
         answer(engine, stored, {stored.item(TAR, generation=generation): LETTERS[letter]})
     answer(engine, stored, {stored.item(TAR, model="test/b"): LETTERS["B"]})
@@ -301,7 +298,7 @@ def test_what_another_snapshot_says(aegish: CommandLine, filled: Engine, tmp_pat
 def test_snapshots_that_cannot_be_compared(
     aegish: CommandLine, filled: Engine, numbers: str, code: int, problem: str
 ) -> None:
-    stored = store(filled, a_run("0other", models=("test/a",)))
+    stored = stored_run(filled, run_id="0other", models=("test/a",))
     answer(filled, stored, {stored.item(TAR): LETTERS["B"]})
     for run in ("0abcdefgh", "0other"):
         aggregate(filled, run, [Opinion()])
@@ -349,7 +346,7 @@ def test_hostile_text(aegish: CommandLine, engine: Engine) -> None:
     completion = json.dumps({"action": "ALLOW", "reason": reason})
     dataset = Dataset("commands", (sample,))
     model = "test/\x1b[31m+a"
-    stored = store(engine, a_run(models=[a_model(model)], datasets=(dataset,)), (dataset,))
+    stored = stored_run(engine, models=[a_model(model)], datasets=(dataset,))
     answer(engine, stored, {stored.item(sample, model=model): judge(Completion(completion))})
     table = aegish.ok("verdicts", "list").out
     assert table.isprintable() is False

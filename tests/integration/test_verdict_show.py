@@ -22,9 +22,7 @@ from tests.integration.stored_runs import (
     LS,
     NOON,
     TAR,
-    a_run,
     answer,
-    store,
     stored_run,
 )
 from tests.recorded import document_of
@@ -46,8 +44,7 @@ FAILED = Verdict(Outcome.API_ERROR, None, ErrorClass.RATE_LIMIT, attempts=1, cal
 @pytest.fixture
 def filled(engine: Engine) -> Engine:
     """A run of two models; of one item there are two generations."""
-    run = a_run(models=("test/a", "test/b"), epochs=2)
-    stored = store(engine, run)
+    stored = stored_run(engine, models=("test/a", "test/b"), epochs=2)
     item = stored.item
     answer(engine, stored, {item(TAR, model="test/b", epoch=2): WHOLE})
     answer(engine, stored, {item(TAR): FAILED, item(LS): ALLOWED})
@@ -105,7 +102,7 @@ def test_what_cannot_be_found(aegish: CommandLine, options: list[str], problem: 
 
 def test_the_same_command_in_two_datasets(aegish: CommandLine, engine: Engine) -> None:
     other = Dataset("other", (TAR,))
-    stored = store(engine, a_run(datasets=(COMMANDS, other)), (COMMANDS, other))
+    stored = stored_run(engine, datasets=(COMMANDS, other))
     answer(engine, stored, {stored.item(TAR, dataset="other"): BLOCKED})
     done = aegish("verdicts", "show", TAR.command)
     assert done.code == 1

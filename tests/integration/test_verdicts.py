@@ -21,10 +21,7 @@ from tests.integration.stored_runs import (
     CURL,
     LS,
     TAR,
-    a_model,
-    a_run,
     answer,
-    store,
     stored_run,
 )
 from tests.recorded import stored_recordings
@@ -65,8 +62,7 @@ def recorded(session: Session, verdict: Verdict) -> Verdict:
 
 
 def test_items_are_found_in_one_go_and_in_order(session: Session) -> None:
-    models = (a_model("test/a"), a_model("test/b"))
-    stored = store(session, a_run(models=models, epochs=2))
+    stored = stored_run(session, models=("test/a", "test/b"), epochs=2)
     done = stored.item(CURL, model="test/b", epoch=2)
     answer(session, stored, {done: BLOCKED})
     known = stored.item(LS)
@@ -101,22 +97,22 @@ def test_items_are_found_in_one_go_and_in_order(session: Session) -> None:
 def test_a_sample_of_another_dataset_is_not_part_of_the_run(session: Session) -> None:
     """A message cannot make a worker call a model about what its run never asked."""
     others = Dataset("others", (Sample("id", TrueLabel.HARMLESS),))
-    foreign = store(session, a_run("run1", datasets=(others,)), (others,))
-    stored = store(session, a_run("run2"))
+    foreign = stored_run(session, run_id="run1", datasets=(others,))
+    stored = stored_run(session, run_id="run2")
     stray = foreign.item(others.samples[0], dataset="others")
     assert look_up(session, [replace(stray, run_id=stored.run_id)]) == [None]
     assert look_up(session, [stray]) != [None]
 
 
 def test_an_epoch_beyond_those_of_the_run_is_not_part_of_it(session: Session) -> None:
-    stored = store(session, a_run(epochs=2))
+    stored = stored_run(session, epochs=2)
     found = look_up(session, [stored.item(TAR, epoch=epoch) for epoch in (2, 3)])
     assert [each is None for each in found] == [False, True]
 
 
 def test_the_first_verdict_of_an_item_stays(session: Session) -> None:
     """A second delivery adds no row, changes none, and leaves none of its failed attempts."""
-    stored = store(session, a_run())
+    stored = stored_run(session)
     first = {stored.item(TAR): FULL, stored.item(LS): ALLOWED}
     assert answer(session, stored, first) == 2
     again = {stored.item(TAR): ALLOWED, stored.item(LS): FULL, stored.item(CURL): BLOCKED}
@@ -128,7 +124,7 @@ def test_the_first_verdict_of_an_item_stays(session: Session) -> None:
 
 
 def test_two_verdicts_of_one_item_in_one_group(session: Session) -> None:
-    stored = store(session, a_run())
+    stored = stored_run(session)
     key = stored.key(stored.item(TAR))
     assert insert_verdicts(session, [(key, ALLOWED), (key, FULL)]) == 1
     (recording,) = stored_recordings(session, stored.run_id)
@@ -199,7 +195,7 @@ def test_any_text_of_a_provider_survives(session: Session, text: str) -> None:
 def test_what_cannot_be_is_refused(
     session: Session, changes: dict[str, Any], constraint: str
 ) -> None:
-    stored = store(session, a_run())
+    stored = stored_run(session)
     with pytest.raises(IntegrityError, match=f"ck_verdicts_{constraint}"):
         answer(session, stored, {stored.item(TAR): replace(BLOCKED, **changes)})
 
@@ -217,7 +213,7 @@ def test_what_cannot_be_is_refused(
 def test_a_verdict_about_nothing_is_refused(
     session: Session, changes: dict[str, int], problem: str
 ) -> None:
-    stored = store(session, a_run())
+    stored = stored_run(session)
     key: VerdictKey = replace(stored.key(stored.item(TAR)), **changes)
     with pytest.raises(DBAPIError, match=problem):
         insert_verdicts(session, [(key, BLOCKED)])

@@ -10,7 +10,7 @@ from sqlalchemy import Engine
 from aegish_dist.core.outcome import ErrorClass, Outcome
 from aegish_dist.core.verdict import Verdict
 from aegish_dist.db.engine import open_engine
-from tests.integration.stored_runs import TAR, a_model, a_run, answer, store
+from tests.integration.stored_runs import TAR, a_model, answer, stored_run
 from tests.services import HOST, free_port
 from workers.store import WorkerDatabase
 
@@ -29,7 +29,7 @@ def test_a_recount_takes_no_connection_from_look_ups_and_inserts(
 ) -> None:
     """Counting a run goes by a connection of its own; calls do not."""
     models = tuple(a_model(f"test/{number}") for number in range(6))
-    stored = store(engine, a_run(models=models))
+    stored = stored_run(engine, models=models)
     item = stored.item(TAR, model="test/3")
     answer(engine, stored, {item: PAID})
     database = WorkerDatabase(

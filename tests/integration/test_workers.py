@@ -15,88 +15,73 @@ from aegish_dist.pipeline.doctor import examine
 from aegish_dist.pipeline.status import run_status
 from aegish_dist.pipeline.workspace import Workspace
 from aegish_dist.settings import load_settings
-from tests.integration.stored_runs import a_run, store
+from tests.defined import defined
+from tests.integration.stored_runs import stored_run
+
+KEY = ("run1", "lab/guard")
 
 
 def test_a_fleet(session: Session) -> None:
-    """Items add up over the workers; the latest report of each counts."""
-    report_worker(session, "a", {("run1", "lab/guard"): 9})
-    report_worker(session, "a", {("run1", "lab/guard"): 2, ("run2", "lab/guard"): 0})
-    report_worker(session, "b", {("run1", "lab/guard"): 3})
-    fleet = living_fleet(session)
-    assert (fleet.workers, dict(fleet.in_flight)) == (2, {("run1", "lab/guard"): 5})
-    assert fleet.halt("run1", "lab/guard") is None
-
-
-def test_items_that_wait_and_calls_that_failed(session: Session) -> None:
-    """Workers add up, an older one that reports neither is understood, and foreign text is cleaned."""
-    key, at = ("run1", "lab/guard"), datetime(2026, 1, 2, tzinfo=UTC)
+    """Workers add up by their latest reports, an older one that says less is understood, and
+    foreign text is cleaned.
+    """
     words = "\x00\ud800" + "n" * 1000
+    at = datetime(2026, 1, 2, tzinfo=UTC)
     limited = FailedCalls(at, "lab/guard", ErrorClass.RATE_LIMIT, 429, words, 7, 2)
     slots, rate = Waiting(1, 0, CallWait.SLOTS), Waiting(5, 2, CallWait.RATE)
-    report_worker(session, "a", {key: 9}, waiting={key: slots}, failing={"run1": [limited]})
-    report_worker(session, "b", {key: 3}, waiting={key: rate})
-    report_worker(session, "older", {key: 4})
+    report_worker(session, "a", {KEY: 9})
+    items = {KEY: 2, ("run2", "lab/guard"): 0}
+    report_worker(session, "a", items, waiting={KEY: slots}, failing={"run1": [limited]})
+    report_worker(session, "b", {KEY: 3}, waiting={KEY: rate})
+    report_worker(session, "older", {KEY: 4})
     fleet = living_fleet(session)
-    assert fleet.in_flight[key] == 16
-    assert fleet.waiting == {key: Waiting(6, 2, CallWait.RATE)}
+    assert (fleet.workers, dict(fleet.in_flight), fleet.halt(*KEY)) == (3, {KEY: 9}, None)
+    assert fleet.waiting == {KEY: Waiting(6, 2, CallWait.RATE)}
     assert fleet.failing == {"run1": (replace(limited, message=clean_text(words[:TEXT_LENGTH])),)}
 
 
 def test_halts(session: Session) -> None:
-    """A parked model is parked for every run, a cap holds for one; both end with the worker."""
-    halts = {("", "lab/parked"): ModelBlock.PARKED, ("run1", "lab/dear"): ModelBlock.OVER_BUDGET}
-    report_worker(session, "a", {("run1", "lab/parked"): 2}, halts)
+    """A parked model is parked for every run with the provider's words, a cap holds for one; both
+    end with the worker.
+    """
+    parked, mute, dear = ("", "lab/parked"), ("", "lab/mute"), ("run1", "lab/dear")
+    halts = {parked: ModelBlock.PARKED, mute: ModelBlock.PARKED, dear: ModelBlock.OVER_BUDGET}
+    words = {parked: "HTTP 401: \x00\ud800" + "n" * 1000}
+    report_worker(session, "a", {("run1", "lab/parked"): 2}, halts, words)
     fleet = living_fleet(session)
     assert fleet.halt("run7", "lab/parked") is ModelBlock.PARKED
-    assert fleet.halt("run1", "lab/dear") is ModelBlock.OVER_BUDGET
+    assert fleet.halt(*dear) is ModelBlock.OVER_BUDGET
     assert fleet.halt("run2", "lab/dear") is None
     assert fleet.in_flight["run1", "lab/parked"] == 2
+    reason = defined(fleet.reason("run7", "lab/parked"))
+    assert reason.startswith("HTTP 401: \ufffd\ufffdn")
+    assert len(reason) == TEXT_LENGTH
+    assert fleet.reason("run7", "lab/mute") is fleet.reason(*dear) is None
     forget_worker(session, "a")
     assert living_fleet(session).halts == {}
 
 
 def test_what_no_worker_may_call(session: Session) -> None:
     """A model is unserved when every living worker says so, for one run and not for others."""
-    key = ("run1", "lab/guard")
-    report_worker(session, "a", {}, unserved={key: "LAB_KEY is not set"})
+    report_worker(session, "a", {}, unserved={KEY: "LAB_KEY is not set"})
     report_worker(session, "b", {})
     assert living_fleet(session).unserved == {}
 
-    report_worker(session, "b", {}, unserved={key: "\x00" + "x" * 1000})
+    report_worker(session, "b", {}, unserved={KEY: "\x00" + "x" * 1000})
     unserved = living_fleet(session).unserved
-    assert set(unserved) == {key}
-    assert unserved[key] in ("LAB_KEY is not set", "\ufffd" + "x" * (TEXT_LENGTH - 1))
+    assert set(unserved) == {KEY}
+    assert unserved[KEY] in ("LAB_KEY is not set", "\ufffd" + "x" * (TEXT_LENGTH - 1))
 
     forget_worker(session, "b")
-    assert living_fleet(session).unserved == {key: "LAB_KEY is not set"}
+    assert living_fleet(session).unserved == {KEY: "LAB_KEY is not set"}
     forget_worker(session, "a")
     assert living_fleet(session).unserved == {}
-
-
-def test_reasons_of_halts(session: Session) -> None:
-    """A parked model carries the provider's words, of any characters and cut to their length."""
-    dead, mute = ("", "lab/parked"), ("", "lab/mute")
-    halts = {
-        dead: ModelBlock.PARKED,
-        mute: ModelBlock.PARKED,
-        ("run1", "lab/parked"): ModelBlock.OVER_BUDGET,
-    }
-    report_worker(session, "a", {}, halts, {dead: "HTTP 401: \x00\ud800" + "n" * 1000})
-    fleet = living_fleet(session)
-
-    words = fleet.reason("run7", "lab/parked")
-    assert words is not None
-    assert words.startswith("HTTP 401: \ufffd\ufffdn")
-    assert len(words) == TEXT_LENGTH
-    assert fleet.reason("run7", "lab/mute") is None
-    assert fleet.reason("run1", "lab/parked") is None  # halted for another reason
 
 
 def test_a_run_that_no_worker_may_call_waits_for_one(engine: Engine) -> None:
     """It has ended as far as waiting helps, also while a worker still holds items of it."""
     with Session(engine) as session, session.begin():
-        stored = store(session, a_run(models=("lab/guard",)))
+        stored = stored_run(session, models=("lab/guard",))
         key = (stored.run_id, "lab/guard")
         report_worker(session, "a", {key: 2})
     assert run_status(engine, stored.run_id).state is State.RUNNING
@@ -110,7 +95,7 @@ def test_a_run_that_no_worker_may_call_waits_for_one(engine: Engine) -> None:
 def test_status_says_why_a_model_is_parked(engine: Engine) -> None:
     parked = {("", "lab/guard"): ModelBlock.PARKED}
     with Session(engine) as session, session.begin():
-        stored = store(session, a_run(models=("lab/guard", "lab/other")))
+        stored = stored_run(session, models=("lab/guard", "lab/other"))
         report_worker(session, "a", {}, parked, {("", "lab/guard"): "HTTP 401: no such key"})
     status = run_status(engine, stored.run_id)
     assert [(m.state, m.reason) for m in status.models] == [

@@ -136,21 +136,3 @@ def test_names_in_a_page_exist(page: Path, code: Code) -> None:
 )
 def test_a_stale_name_is_found(name: str, code: Code) -> None:
     assert len(list(unknown(f"It is `{name}`.", code))) == 1
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "aegish_dist/broker/app.py",
-        "aegish_dist/core/",
-        "app.py",
-        "aegish_dist.broker.app.create_app",
-        "TaskPool.take",
-        "TaskPool",
-        "create_app` in `aegish_dist/broker/app.py",
-        "submit --wait",
-        "AEGISH_DIST_HOME",
-    ],
-)
-def test_a_current_name_is_accepted(name: str, code: Code) -> None:
-    assert list(unknown(f"It is `{name}`.", code)) == []
