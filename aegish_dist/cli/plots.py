@@ -36,7 +36,7 @@ def _list(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     if not wanted or context.resilient_parsing:
         return
     width = max(map(len, CHARTS))
-    say(*(f"{name:<{width}}  {kind.summary}" for name, kind in CHARTS.items()))
+    say(*(f"{name:<{width}}  {summary}" for name, (summary, _) in CHARTS.items()))
     context.exit()
 
 
@@ -104,9 +104,10 @@ def plots(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) -
     _make_folder(folder)
     for each in made:
         if not isinstance(each, NoChart):
-            with replacing(folder / each.file_name) as stream:
-                stream.write(each.content)
-            say(str(folder / each.file_name))
+            file_name, content = each
+            with replacing(folder / file_name) as stream:
+                stream.write(content)
+            say(str(folder / file_name))
     note(*(f"no plot {each.name}: {each.reason}" for each in missing))
 
 

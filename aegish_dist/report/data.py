@@ -25,6 +25,22 @@ class ComparedPair(Struct, frozen=True):
     """Samples that at least one side has a verdict about."""
 
 
+class DirectedDifference(Struct, frozen=True):
+    """How a model differs from another one."""
+
+    model: str
+    """The one that is better or worse; foreign text."""
+    against: str
+    """The one that it is compared with; foreign text."""
+    found: Difference
+    """The first minus the second."""
+
+    @property
+    def turned(self) -> "DirectedDifference":
+        """The same seen from the other model."""
+        return DirectedDifference(self.against, self.model, self.found.turned)
+
+
 class PairGate(Struct, frozen=True):
     """Answer of the gate about the candidate of a pair."""
 
@@ -68,6 +84,14 @@ class ComparisonData(Struct, frozen=True):
     def difference(self, pair: ComparedPair) -> Difference | None:
         """Return the difference of the metric that verdicts are about; None if unknown."""
         return pair.comparison.metrics.get(self.metric)
+
+    def directed(self, metric: str) -> list[DirectedDifference]:
+        """Return the differences in a metric, the candidate against the baseline."""
+        return [
+            DirectedDifference(pair.b.model, pair.a.model, pair.comparison.metrics[metric])
+            for pair in self.pairs
+            if metric in pair.comparison.metrics
+        ]
 
     def verdict(self, pair: ComparedPair) -> str | None:
         """Return the answer of the gate, if one was asked for, or what `verdict_of` says."""

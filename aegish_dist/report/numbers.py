@@ -4,6 +4,8 @@ import math
 from collections.abc import Callable
 from datetime import UTC, datetime
 
+from aegish_dist.core.text import counted
+
 UNDEFINED = "\N{EN DASH}"
 
 
@@ -63,6 +65,14 @@ def format_ms(value: float | None) -> str:
     seconds = value / 1000
     decimals = 2 if seconds < 9.995 else 1 if seconds < 99.95 else 0
     return f"{seconds:,.{decimals}f} s"
+
+
+def format_length(length_s: int) -> str:
+    """Write a length of time by its largest unit: `10 s`, `5 minutes`, `3 hours`, `2 days`."""
+    for unit, seconds in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
+        if length_s >= seconds:
+            return counted(length_s // seconds, unit)
+    return f"{length_s} s"
 
 
 def format_time(moment: datetime) -> str:

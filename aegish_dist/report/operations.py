@@ -27,6 +27,7 @@ from aegish_dist.report.layout import (
 from aegish_dist.report.numbers import (
     UNDEFINED,
     format_count,
+    format_length,
     format_ms,
     format_rate,
     format_time,
@@ -143,7 +144,7 @@ def _reason(data: ReportData, entry: RankedModel) -> str:
 def failure_times(data: ReportData, entries: Sequence[RankedModel]) -> Section:
     """Return when calls failed, by model and reason; what has no time is left out."""
     names = {entry.model: marked(entry) for entry in entries}
-    stretch = _seconds(data.failure_stretch_s)
+    stretch = format_length(data.failure_stretch_s)
     return Section.of(
         "Failures over time",
         ("reason", "model", "status", "attempts", "verdicts", "first", "last", "worst stretch"),
@@ -177,14 +178,6 @@ def _moment(time: datetime | None) -> TableCell:
     if time is None:
         return TableCell(UNDEFINED)
     return TableCell(format_time(time).removesuffix(" UTC"), value=time.timestamp())
-
-
-def _seconds(stretch_s: int) -> str:
-    """Name a length of time: `10 s`, `5 minutes`, `3 hours`, `2 days`."""
-    for length, unit in ((86_400, "day"), (3_600, "hour"), (60, "minute")):
-        if stretch_s >= length:
-            return counted(stretch_s // length, unit)
-    return f"{stretch_s} s"
 
 
 def latency(entries: Sequence[RankedModel], batched: Collection[str] = ()) -> Section:

@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from html import escape
+from importlib.util import find_spec
 from types import MappingProxyType
 from typing import Any
-
-from msgspec import Struct
 
 from aegish_dist.core.text import printable, printable_json
 from aegish_dist.errors import ConfigError, ReportError
@@ -28,70 +28,42 @@ from aegish_dist.report.charts.words import (
     DETECTION,
     LATENCY,
     SCORE,
-    Measure,
     small_print,
 )
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.layout import RankedModel, ranked_entries
 
-_Make = Callable[[str, ReportData], Chart | NoChart]
-
-
-class ChartKind(Struct, frozen=True):
-    """One plot that can be made of a report."""
-
-    summary: str
-    make: _Make
-
-
-def _against(summary: str, up: Measure, across: Measure) -> ChartKind:
-    """Return a scatter plot; what is better when it is less has a Pareto line."""
-
-    def make(name: str, data: ReportData) -> Chart | NoChart:
-        entries = ranked_entries(data.snapshot.document)
-        return scatter(name, entries, data.targets, across=across, up=up)
-
-    return ChartKind(summary, make)
-
-
-def _of_models(
-    summary: str, draw: Callable[[str, Sequence[RankedModel]], Chart | NoChart]
-) -> ChartKind:
-    return ChartKind(summary, lambda name, data: draw(name, ranked_entries(data.snapshot.document)))
-
-
-def _ranking(name: str, data: ReportData) -> Chart | NoChart:
-    document = data.snapshot.document
-    groups = [place["tie_group"] for place in document["ranking"]]
-    return ranking(name, ranked_entries(document), groups, data.targets)
-
-
-CHARTS: Mapping[str, ChartKind] = MappingProxyType(
+_Make = Callable[[str, ReportData, Sequence[RankedModel]], Chart | NoChart]
+CHARTS: Mapping[str, tuple[str, _Make]] = MappingProxyType(
     {
-        "ranking": ChartKind("Ranked models: score, interval, tie groups.", _ranking),
-        "score-by-cost": _against("Score against cost, Pareto line.", SCORE, COST),
-        "score-by-latency": _against("Score against service time, Pareto line.", SCORE, LATENCY),
-        "detection-by-acceptance": _against(
-            "Detection against acceptance, both intervals.", DETECTION, ACCEPTANCE
+        "ranking": ("Ranked models: score, interval, tie groups.", ranking),
+        "score-by-cost": (
+            "Score against cost, Pareto line.",
+            partial(scatter, up=SCORE, across=COST),
         ),
-        "category-heat-map": _of_models("Detection by category, with intervals.", heat_map),
-        "differences": ChartKind("Differences of the score, with intervals.", differences),
-        "reliability": _of_models("Accuracy by stated confidence.", reliability),
-        "latency-split": _of_models("Service, queue, rate limiter, backoff.", latency_split),
-        "error-timeline": ChartKind(
-            "Failed attempts over time, by reason.",
-            lambda name, data: error_timeline(name, data.failure_times, data.failure_stretch_s),
+        "score-by-latency": (
+            "Score against service time, Pareto line.",
+            partial(scatter, up=SCORE, across=LATENCY),
         ),
+        "detection-by-acceptance": (
+            "Detection against acceptance, both intervals.",
+            partial(scatter, up=DETECTION, across=ACCEPTANCE),
+        ),
+        "category-heat-map": ("Detection by category, with intervals.", heat_map),
+        "differences": ("Differences of the score, with intervals.", differences),
+        "reliability": ("Accuracy by stated confidence.", reliability),
+        "latency-split": ("Service, queue, rate limiter, backoff.", latency_split),
+        "error-timeline": ("Failed attempts over time, by reason.", error_timeline),
     }
 )
-"""In the order of lists and files."""
+"""What each shows, and what makes it, in the order of lists and files."""
 
 
 def make_chart(data: ReportData, name: str) -> Chart | NoChart:
     """Make one plot of a report."""
     if name not in CHARTS:
         raise ReportError(f"there is no plot '{name}': {', '.join(CHARTS)}")
-    return CHARTS[name].make(name, data)
+    return CHARTS[name][1](name, data, ranked_entries(data.snapshot.document))
 
 
 def chart_specification(data: ReportData, name: str) -> Json:
@@ -112,31 +84,10 @@ _ON_PAGES = ("score-by-cost", "score-by-latency", "reliability", "latency-split"
 """The others are tables of the page, or say less there."""
 
 
-class PlotFile(Struct, frozen=True):
-    """One plot in one format."""
-
-    file_name: str
-    content: bytes
-
-
-class DrawnChart(Struct, frozen=True):
-    """A plot for a page, which shows its title and caption as text."""
-
-    name: str
-    """Short name, such as `score-by-cost`; a file name and an anchor."""
-    title: str
-    caption: str
-    """Names what is drawn, its unit and the interval of its bars; may hold foreign text."""
-    description: str
-    """The finding in words, for those who do not see it; may hold foreign text."""
-    svg: str
-    """One `<svg>` element, without style attributes, scripts, links or images."""
-
-
 def plot_files(
     data: ReportData, names: Sequence[str], forms: Sequence[str]
-) -> Iterator[PlotFile | NoChart]:
-    """Yield the files of some plots, and the plots that there is no data for."""
+) -> Iterator[tuple[str, bytes] | NoChart]:
+    """Yield name and content of the files of some plots, and the plots without data."""
     words = small_print(data)
     for name in names:
         chart = make_chart(data, name)
@@ -145,25 +96,19 @@ def plot_files(
             continue
         specification = whole_specification(chart, words)
         for form in forms:
-            content = drawn(specification, form, title=chart.title)
-            yield PlotFile(f"{name}.{_ENDINGS.get(form, form)}", content)
+            file_name = f"{name}.{_ENDINGS.get(form, form)}"
+            yield file_name, drawn(specification, form, title=chart.title)
 
 
-def page_charts(data: ReportData) -> list[DrawnChart]:
-    """Return the plots that stand in the HTML report, as SVG that takes its colours from the page.
+def page_charts(data: ReportData) -> list[tuple[Chart, str]]:
+    """Return the plots of the HTML report with their SVG, which takes its colours from the page.
 
     There is none where the package that draws them, the extra `plots`, is not installed.
     """
-    try:
-        converter()
-    except ConfigError:
+    if find_spec("vl_convert") is None:
         return []
     made = (make_chart(data, name) for name in _ON_PAGES)
-    return [
-        DrawnChart(each.name, each.title, each.caption, each.description, themed_svg(each))
-        for each in made
-        if isinstance(each, Chart)
-    ]
+    return [(each, themed_svg(each)) for each in made if isinstance(each, Chart)]
 
 
 def converter() -> Any:
@@ -208,10 +153,10 @@ _EMPTY = re.compile(
 
 
 def themed_svg(chart: Chart) -> str:
-    """Return a chart without title, caption and background.
+    """Return a chart as one `<svg>` element without title, caption and background.
 
-    Each colour is a custom property such as `--chart-ink`, with the colour of paper as the value
-    where a page has no style sheet for it.
+    It has no style attributes, scripts, links or images. Each colour is a custom property such as
+    `--chart-ink`, with the colour of paper as the value where a page has no style sheet for it.
     """
     svg = drawn_svg(bare_specification(chart), chart.title, chart.description)
     return _TAG.sub(lambda tag: _themed_tag(tag[0]), _EMPTY.sub("", svg))

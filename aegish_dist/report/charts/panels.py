@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 from itertools import chain
 from typing import Any
 
-from aegish_dist.core.failures import TimedFailures
 from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.text import counted, printable
 from aegish_dist.report.charts.spec import (
@@ -41,8 +40,9 @@ from aegish_dist.report.charts.words import (
     sentences,
     simulated_note,
 )
+from aegish_dist.report.data import ReportData
 from aegish_dist.report.layout import RankedModel, category_names
-from aegish_dist.report.numbers import format_count
+from aegish_dist.report.numbers import format_count, format_length
 
 _LINES = "split(datum.label, '\\n')"
 """Draws a label on several lines."""
@@ -55,7 +55,7 @@ _SHADES = ("#fdfdfe", "#e8eef6", "#cfdcec", "#b0c5df", "#8caace", "#668dba", "#4
 _WHITE_FROM = 50.0
 
 
-def heat_map(name: str, entries: Sequence[RankedModel]) -> Chart | NoChart:
+def heat_map(name: str, _: ReportData, entries: Sequence[RankedModel]) -> Chart | NoChart:
     """Return the detection rate of each model in each category."""
     categories = category_names(entries)
     known = [entry for entry in entries if entry.part("categories")]
@@ -155,7 +155,7 @@ _BINS, _PERFECT = "verdicts in ten bins of confidence", "perfect calibration"
 _OF_ALL = "share of the verdicts"
 
 
-def reliability(name: str, entries: Sequence[RankedModel]) -> Chart | NoChart:
+def reliability(name: str, _: ReportData, entries: Sequence[RankedModel]) -> Chart | NoChart:
     """Return accuracy against stated confidence, a panel for each model."""
     stated = [entry for entry in entries if entry.reliability]
     if not stated:
@@ -248,12 +248,13 @@ _DAY_MS = 86_400_000
 _LADDER_S = (60, 300, 900, 1800, 3600, 7200, 21600, 43200, 86400, 604800)
 
 
-def error_timeline(name: str, failures: Sequence[TimedFailures], stretch_s: int) -> Chart | NoChart:
-    """Return how many attempts failed when, in stretches of so many seconds (0: unknown)."""
+def error_timeline(name: str, data: ReportData, _: Sequence[RankedModel]) -> Chart | NoChart:
+    """Return how many attempts failed when."""
+    failures = data.failure_times
     timed = [(each.time, each) for each in failures if each.time is not None]
     if not timed:
         return NoChart(name, "no call failed" if not failures else "the failures have no time")
-    times, least_s = [time for time, _ in timed], max(stretch_s, _LADDER_S[0])
+    times, least_s = [at for at, _ in timed], max(data.failure_stretch_s, _LADDER_S[0])
     span = (max(times) - min(times)).total_seconds() + least_s
     # Bars are as short as gives not too many of them.
     fitting = [step for step in _LADDER_S if step >= least_s and span / step <= _MOST_BARS]
@@ -266,13 +267,13 @@ def error_timeline(name: str, failures: Sequence[TimedFailures], stretch_s: int)
     models, unknown = len({each.model for _, each in timed}), len(failures) - len(timed)
     caption = sentences(
         f"Attempts at calls of {counted(models, 'model')} that failed, those included after "
-        f"which another one succeeded, in bars of {_in_words(step)}. Each strip has a scale "
+        f"which another one succeeded, in bars of {format_length(step)}. Each strip has a scale "
         "of its own, from 0 to its most.",
         f"{counted(unknown, 'count')} without a time not drawn." if unknown else "",
     )
     said = (
         f"{_called(reason)}: {format_count(counts[reason].total())} failed attempts, at most "
-        f"{format_count(max(counts[reason].values()))} in {_in_words(step)}"
+        f"{format_count(max(counts[reason].values()))} in {format_length(step)}"
         for reason in reasons
     )
     body = _timeline_body({reason: counts[reason] for reason in reasons}, step)
@@ -283,14 +284,6 @@ def error_timeline(name: str, failures: Sequence[TimedFailures], stretch_s: int)
 
 def _called(reason: ErrorClass) -> str:
     return reason.replace("_", " ")
-
-
-def _in_words(step_s: int) -> str:
-    """Write the length of a bar, such as `5 minutes`."""
-    for unit, seconds in (("day", 86400), ("hour", 3600), ("minute", 60)):
-        if step_s % seconds == 0:
-            return counted(step_s // seconds, unit)
-    return f"{step_s} seconds"
 
 
 def _timeline_body(counts: Mapping[ErrorClass, Counter[int]], step: int) -> Json:
@@ -310,7 +303,7 @@ def _timeline_body(counts: Mapping[ErrorClass, Counter[int]], step: int) -> Json
     first = datetime.fromtimestamp(begin / 1000, UTC)
     long = end - begin > _DAY_MS
     axis = {
-        "title": f"time (UTC) from {first:%b} {first.day}, {first:%Y}; bars of {_in_words(step)}",
+        "title": f"time (UTC) from {first:%b %-d, %Y}; bars of {format_length(step)}",
         "format": "%b %-d" if step >= 86400 else "%b %-d %H:%M" if long else "%H:%M",
         "grid": False,
         "tickCount": 6,

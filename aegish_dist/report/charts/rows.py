@@ -3,8 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from msgspec import Struct
-
 from aegish_dist.core.opinion import Targets
 from aegish_dist.core.text import counted, printable
 from aegish_dist.report.charts.spec import (
@@ -44,9 +42,9 @@ from aegish_dist.report.charts.words import (
     sentences,
     simulated_note,
 )
-from aegish_dist.report.data import ComparisonData, ReportData
+from aegish_dist.report.data import DirectedDifference, ReportData
 from aegish_dist.report.layout import RankedModel
-from aegish_dist.report.numbers import format_ms, format_p
+from aegish_dist.report.numbers import format_difference, format_interval, format_ms, format_p
 from aegish_dist.statistics.inference import LEVEL
 
 _AXIS_PX = 430.0
@@ -110,13 +108,12 @@ def _intervals(rows: Sequence[Mapping[str, Any]]) -> Json:
     return layer(known, "rule", style, x=number("low"), x2={"field": "high"}, y=_ROW)
 
 
-def ranking(
-    name: str, entries: Sequence[RankedModel], tie_groups: Sequence[int | None], targets: Targets
-) -> Chart | NoChart:
+def ranking(name: str, data: ReportData, entries: Sequence[RankedModel]) -> Chart | NoChart:
     """Return the ranked models, by tie groups: interval of the score, its target, both rates."""
+    targets = data.targets
     ranked = [
-        (entry, group or 0)
-        for entry, group in zip(entries, tie_groups, strict=True)
+        (entry, place["tie_group"] or 0)
+        for entry, place in zip(entries, data.snapshot.document["ranking"], strict=True)
         if SCORE.read(entry).value is not None
     ]
     if not ranked:
@@ -198,74 +195,53 @@ _METHOD = "paired, cluster-robust, not adjusted for the number of pairs"
 _DIFFERS, _ALIKE = "differs (adjusted p < 0.05)", "not distinguishable"
 
 
-class _Gap(Struct, frozen=True):
-    """A difference in percentage points, of one model minus another."""
-
-    better: str
-    other: str
-    value: float
-    low: float | None
-    high: float | None
-    p_adjusted: float | None
-    n: int
-
-
-def differences(name: str, data: ReportData) -> Chart | NoChart:
+def differences(name: str, data: ReportData, entries: Sequence[RankedModel]) -> Chart | NoChart:
     """Return the differences of all pairs, or of all models to the best one."""
     comparison = data.comparison
     if comparison is None:
         return NoChart(name, "there are no two models to compare")
-    places = {place["model"]: at for at, place in enumerate(data.snapshot.document["ranking"])}
-    gaps = list(_gaps(comparison, places))
+    places = {entry.model: at for at, entry in enumerate(entries)}
+    last = len(places)
+    gaps = [
+        each.turned if places.get(each.model, last) > places.get(each.against, last) else each
+        for each in comparison.directed(comparison.metric)
+        if each.found.difference is not None
+    ]
     if not gaps:
         return NoChart(name, "no two models have a score on the same commands")
+    title = "Differences of the aegish score between models"
     to_leader = len(gaps) > _MOST_PAIRS
     if to_leader:
-        leader = next(iter(places))
-        gaps = [gap for gap in gaps if gap.better == leader]
-    gaps.sort(key=lambda gap: (-gap.value, places[gap.better], places[gap.other]))
-    placed = _differences_body(gaps, to_leader=to_leader)
-    title = "Differences of the aegish score between models"
-    if to_leader:
-        title = f"Lead of {_short(gaps[0].better)} over each other model"
+        gaps = [gap for gap in gaps if gap.model == entries[0].model]
+        title = f"Lead of {_short(entries[0].model)} over each other model"
+    gaps.sort(key=lambda gap: (places[gap.model], places[gap.against]))
+    gaps.sort(key=lambda gap: gap.found.difference or 0, reverse=True)
+    called = [
+        printable(gap.against)
+        if to_leader
+        else f"{_short(gap.model)} \N{MINUS SIGN} {_short(gap.against)}"
+        for gap in gaps
+    ]
+    placed = _differences_body(distinct(called, TEXT_PX, _NAME_PX), gaps)
     caption = _differences_caption(gaps, data, to_leader=to_leader)
     return Chart(name, title, caption, "; ".join(map(_gap_in_words, gaps)), *placed)
 
 
-def _gaps(comparison: ComparisonData, places: Mapping[str, int]) -> Iterator[_Gap]:
-    """Yield the differences that are defined, the better ranked model first."""
-    last = len(places)
-    for pair in comparison.pairs:
-        found = comparison.difference(pair)
-        if found is None or found.difference is None:
-            continue
-        better, other = pair.b.model, pair.a.model
-        if places.get(better, last) > places.get(other, last):
-            better, other, found = other, better, found.turned
-        value, low, high = (
-            None if points is None else 100 * points
-            for points in (found.difference, found.ci_low, found.ci_high)
+def _differences_body(names: Sequence[str], gaps: Sequence[DirectedDifference]) -> _Placed:
+    rows: list[Json] = []
+    for row, found in zip(names, (gap.found for gap in gaps), strict=True):
+        ends = {"x": found.difference, "low": found.ci_low, "high": found.ci_high}
+        p = format_p(found.p_adjusted)
+        differs = found.p_adjusted is not None and found.p_adjusted < LEVEL
+        text = f"{format_difference(found.difference)}, p {'' if p.startswith('<') else '= '}{p}"
+        rows.append(
+            {"row": row, "text": text, "answer": _DIFFERS if differs else _ALIKE}
+            | {end: None if value is None else 100 * value for end, value in ends.items()}
         )
-        yield _Gap(better, other, value or 0.0, low, high, found.p_adjusted, found.n)
-
-
-def _differences_body(gaps: Sequence[_Gap], *, to_leader: bool) -> _Placed:
-    called = [
-        printable(gap.other)
-        if to_leader
-        else f"{_short(gap.better)} \N{MINUS SIGN} {_short(gap.other)}"
-        for gap in gaps
-    ]
-    names = distinct(called, TEXT_PX, _NAME_PX)
-    rows = []
-    for row, gap in zip(names, gaps, strict=True):
-        p, differs = format_p(gap.p_adjusted), gap.p_adjusted is not None and gap.p_adjusted < LEVEL
-        text = f"{gap.value:+.1f}, p {'' if p.startswith('<') else '= '}{p}"
-        shown: Json = {"row": row, "x": gap.value, "low": gap.low, "high": gap.high, "text": text}
-        rows.append(shown | {"answer": _DIFFERS if differs else _ALIKE})
     x = number("x", "difference of the aegish score (percentage points)", scale={"nice": True})
     fills = {_DIFFERS: PALETTE[0], _ALIKE: PAPER}
-    fill = legend({"field": "answer"}, fills, symbolStrokeColor=PALETTE[0], symbolStrokeWidth=1.5)
+    look = {"symbolStrokeColor": PALETTE[0], "symbolStrokeWidth": 1.5}
+    fill = legend({"field": "answer"}, fills, **look)
     style = {"size": 60, "stroke": PALETTE[0], "strokeWidth": 1.5}
     layers = [
         layer([{"x": 0}], "rule", {"color": INK, "strokeWidth": 1}, x=number("x")),
@@ -280,8 +256,10 @@ def _short(model: str) -> str:
     return printable(last_part(model))
 
 
-def _differences_caption(gaps: Sequence[_Gap], data: ReportData, *, to_leader: bool) -> str:
-    sizes = sorted({gap.n for gap in gaps})
+def _differences_caption(
+    gaps: Sequence[DirectedDifference], data: ReportData, *, to_leader: bool
+) -> str:
+    sizes = sorted({gap.found.n for gap in gaps})
     most = "" if len(sizes) == 1 else f" to {sizes[-1]:,}"
     pairs = counted(len(gaps), "pair")
     what = f"{pairs} of the best model and another one" if to_leader else f"{pairs} of models"
@@ -293,11 +271,13 @@ def _differences_caption(gaps: Sequence[_Gap], data: ReportData, *, to_leader: b
     )
 
 
-def _gap_in_words(gap: _Gap) -> str:
-    interval = "" if gap.low is None else f" [{gap.low:+.1f}, {gap.high:+.1f}]"
+def _gap_in_words(gap: DirectedDifference) -> str:
+    found = gap.found
+    interval = format_interval(found.ci_low, found.ci_high, format_difference)
     return (
-        f"{foreign_words(gap.better)} minus {foreign_words(gap.other)}: {gap.value:+.1f} "
-        f"percentage points{interval}"
+        f"{foreign_words(gap.model)} minus {foreign_words(gap.against)}: "
+        f"{format_difference(found.difference)} percentage points"
+        f"{'' if found.ci_low is None else f' {interval}'}"
     )
 
 
@@ -309,7 +289,7 @@ _PARTS = {
 }
 
 
-def latency_split(name: str, entries: Sequence[RankedModel]) -> Chart | NoChart:
+def latency_split(name: str, _: ReportData, entries: Sequence[RankedModel]) -> Chart | NoChart:
     """Return the mean of each part of the time that verdicts took."""
     known = [entry for entry in entries if entry.latency("service", "mean") is not None]
     if not known:

@@ -52,6 +52,7 @@ from aegish_dist.report.charts.words import (
     short_name,
     simulated_note,
 )
+from aegish_dist.report.data import ReportData
 from aegish_dist.report.layout import RankedModel
 
 _WIDTH, _HEIGHT, _TALL = 640.0, 400.0, 560.0
@@ -165,19 +166,14 @@ class _Plane(Struct, frozen=True):
 
 
 def scatter(
-    name: str,
-    entries: Sequence[RankedModel],
-    targets: Targets,
-    *,
-    across: Measure,
-    up: Measure,
+    name: str, data: ReportData, entries: Sequence[RankedModel], *, across: Measure, up: Measure
 ) -> Chart | NoChart:
     """Return a scatter plot; where less is better across, a line joins the models not beaten."""
-    plane = _plane(entries, across, up, targets)
+    plane = _plane(entries, across, up, data.targets)
     if plane is None:
         return NoChart(name, f"no model has both {across.name} and {up.name}")
     best = [] if across.more_is_better else pareto([*plane.points, *plane.unplaced])
-    aims = list(plane.targets(targets))
+    aims = list(plane.targets(data.targets))
     lines = {_PARETO: list(plane.steps(best)), _TARGET: [line for _, line in aims]}
     bars, area = list(plane.bars()), PixelBox(0, 0, plane.x.pixels, plane.y.pixels)
     points = [LabelledPoint(*plane.place(each), each.name) for each in plane.points]

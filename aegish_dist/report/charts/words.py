@@ -52,6 +52,8 @@ class Measure(Struct, frozen=True):
     interval: str = ""
     """The method of its intervals; empty without them."""
     counted: str = "commands"
+    words: Callable[[float], str] | None = None
+    """Writes a value in a sentence; None: with the name, in per cent."""
 
     def aims(self, targets: Targets) -> list[float]:
         """Return the value that is to be reached, in per cent; none where no target is set."""
@@ -89,6 +91,7 @@ COST = Measure(
     *("cost", "cost (USD per 1,000 commands)", "$,~r"),
     read=lambda entry: Measured(entry.cost("per_1000_usd")),
     more_is_better=False,
+    words=lambda usd: f"{format_usd(usd)} per 1,000 commands",
 )
 
 
@@ -98,7 +101,10 @@ def _median(entry: RankedModel) -> Measured:
 
 
 LATENCY = Measure(
-    *("latency", "service time, median (seconds)", ",~r"), read=_median, more_is_better=False
+    *("latency", "service time, median (seconds)", ",~r"),
+    read=_median,
+    more_is_better=False,
+    words=lambda seconds: f"{format_ms(1000 * seconds)} at the median",
 )
 
 LABEL_PX = 190.0
@@ -194,10 +200,8 @@ def in_words(measure: Measure, seen: Measured) -> str:
     """Return a quantity with its value and interval."""
     if seen.value is None:
         return f"{measure.name} undefined"
-    if measure is COST:
-        return f"{format_usd(seen.value)} per 1,000 commands"
-    if measure is LATENCY:
-        return f"{format_ms(1000 * seen.value)} at the median"
+    if measure.words is not None:
+        return measure.words(seen.value)
     interval = "" if seen.low is None else f" [{seen.low:.1f}, {seen.high:.1f}]"
     return f"{measure.name} {seen.value:.1f} %{interval}"
 

@@ -7,10 +7,8 @@ all pairs as data, from which the script draws what a reader chooses.
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from msgspec import Struct
-
 from aegish_dist.core.text import printable
-from aegish_dist.report.data import ComparisonData, verdict_of
+from aegish_dist.report.data import ComparisonData, DirectedDifference, verdict_of
 from aegish_dist.report.layout import (
     HEADLINES,
     INTERVAL,
@@ -35,7 +33,6 @@ from aegish_dist.report.page.tables import (
     table_section,
 )
 from aegish_dist.statistics.inference import LEVEL
-from aegish_dist.statistics.paired_difference import Difference
 from aegish_dist.statistics.rates import Estimate
 
 MOST_MODELS = 8
@@ -44,30 +41,9 @@ TITLE = "Differences"
 _PLOT = 2
 
 
-class DirectedDifference(Struct, frozen=True):
-    """How a model differs from another one."""
-
-    model: str
-    """The one that is better or worse; foreign text."""
-    against: str
-    """The one that it is compared with; foreign text."""
-    found: Difference
-    """The first minus the second."""
-
-    @property
-    def turned(self) -> "DirectedDifference":
-        """The same seen from the other model."""
-        return DirectedDifference(self.against, self.model, self.found.turned)
-
-    @property
-    def verdict(self) -> str:
-        """How the model does: `better`, `worse`, `tied`, or a dash where that is undefined."""
-        return verdict_of(self.found) or UNDEFINED
-
-
 def differences_section(data: ComparisonData, order: Sequence[str], below: str = "") -> str:
     """Return the section on the differences between models, which stand in their order."""
-    pairs = _directed(data, "aegish_score")
+    pairs = data.directed("aegish_score")
     few = len(order) <= MOST_MODELS
     shown = _all(pairs, order) if few else _against(pairs, order[0])
     scale = _scale(pairs)
@@ -84,15 +60,6 @@ def differences_section(data: ComparisonData, order: Sequence[str], below: str =
     )
     style = TableStyle(classes="pairs", cells=dict(_styles(scale, shown)), foremost=True)
     return table_section(section, style, below=_data(data, order) + below)
-
-
-def _directed(data: ComparisonData, metric: str) -> list[DirectedDifference]:
-    """Return the pairs as the store has them: the candidate against the baseline."""
-    return [
-        DirectedDifference(pair.b.model, pair.a.model, found)
-        for pair in data.pairs
-        if (found := pair.comparison.metrics.get(metric)) is not None
-    ]
 
 
 def _all(pairs: Iterable[DirectedDifference], order: Sequence[str]) -> list[DirectedDifference]:
@@ -131,7 +98,7 @@ def _cells(data: ComparisonData, each: DirectedDifference) -> tuple[Cell, ...]:
         _marked(data, each.against),
         number_cell(found.difference, format_difference, interval),
         number_cell(found.p_adjusted, format_p),
-        each.verdict,
+        verdict_of(found) or UNDEFINED,
     )
 
 
@@ -148,7 +115,7 @@ def _styles(
         drawn = Estimate(found.difference, ci_low=found.ci_low, ci_high=found.ci_high)
         yield (row, 1), CellStyle("other", is_name=True)
         yield (row, _PLOT), CellStyle("score", interval_bar(scale, drawn, 0))
-        yield (row, 4), CellStyle(f"words {each.verdict}" if each.verdict != UNDEFINED else "words")
+        yield (row, 4), CellStyle(f"words {verdict_of(found) or ''}".strip())
 
 
 def _data(data: ComparisonData, order: Sequence[str]) -> str:
@@ -162,7 +129,7 @@ def _data(data: ComparisonData, order: Sequence[str]) -> str:
                 "title": title,
                 "pairs": [
                     [places[each.model], places[each.against], *_numbers(each)]
-                    for each in _directed(data, name)
+                    for each in data.directed(name)
                     if each.model in places and each.against in places
                 ],
             }
@@ -181,5 +148,5 @@ def _numbers(each: DirectedDifference) -> list[object]:
         *(None if value is None else round(100 * value, 3) for value in drawn),
         *(format_difference(value) for value in drawn),
         format_p(found.p_adjusted),
-        each.verdict,
+        verdict_of(found) or UNDEFINED,
     ]

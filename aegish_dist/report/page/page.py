@@ -17,7 +17,8 @@ from msgspec.structs import replace
 
 from aegish_dist.core.run import Prompt
 from aegish_dist.core.secrets import mask_key_shapes
-from aegish_dist.report.charts.catalogue import DrawnChart, page_charts
+from aegish_dist.report.charts.catalogue import page_charts
+from aegish_dist.report.charts.spec import Chart
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.layout import Fact, RankedModel, Section, ranked_entries
 from aegish_dist.report.page.differences import TITLE as DIFFERENCES
@@ -73,18 +74,18 @@ _SECTIONS: Mapping[str, str] = {
 MISSING = "There are no charts in this report: pip install 'aegish-dist[plots]' draws them."
 
 
-def figures(charts: Sequence[DrawnChart], sections: Sequence[str]) -> dict[str, str]:
+def figures(charts: Sequence[tuple[Chart, str]], sections: Sequence[str]) -> dict[str, str]:
     """Return the figures by section as HTML; the first section takes those whose own is missing."""
     found = dict.fromkeys(sections, "")
-    for chart in charts:
+    for chart, svg in charts:
         wanted = _SECTIONS.get(chart.name, "")
-        found[wanted if wanted in sections else sections[0]] += figure(chart)
+        found[wanted if wanted in sections else sections[0]] += figure(chart, svg)
     return found
 
 
-def figure(chart: DrawnChart) -> str:
+def figure(chart: Chart, svg: str) -> str:
     """Return a chart as a figure, with its finding for those who do not see it."""
-    head, end, rest = chart.svg.partition(">")
+    head, end, rest = svg.partition(">")
     drawing = f"{head}{end}<style>{_assets('charts.css')}</style>{rest}"
     image = base64.b64encode(drawing.encode()).decode()
     title = text(chart.title)
@@ -123,7 +124,7 @@ class DrawnReport(Struct, frozen=True):
     data: ReportData
     entries: Sequence[RankedModel]
     """Its models, best first."""
-    charts: Sequence[DrawnChart]
+    charts: Sequence[tuple[Chart, str]]
     """Its charts, in order."""
 
     def section(self, name: str, section: Section, below: str) -> str:

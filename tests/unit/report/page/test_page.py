@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from aegish_dist.core.run import Prompt
 from aegish_dist.core.text import printable
-from aegish_dist.report.charts.catalogue import DrawnChart
+from aegish_dist.report.charts.spec import Chart
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.page import render_page
 from aegish_dist.report.page.page import figure, figures
@@ -120,12 +120,13 @@ def test_every_link_of_the_navigation_has_its_target(tables: Page) -> None:
     assert {str(link["href"])[1:] for link in tables.all("a")} <= set(ids)
 
 
-def a_chart(name: str, words: str = "words") -> DrawnChart:
-    return DrawnChart(name, f"Title {name}", words, words, '<svg width="9"><path d="M0 0"/></svg>')
+def a_chart(name: str, words: str = "words") -> tuple[Chart, str]:
+    chart = Chart(name, f"Title {name}", words, words, {}, 0, 9)
+    return chart, '<svg width="9"><path d="M0 0"/></svg>'
 
 
 def test_a_chart_is_an_image_with_its_finding_in_words() -> None:
-    page = Page(figure(a_chart("score-by-cost", HOSTILE)))
+    page = Page(figure(*a_chart("score-by-cost", HOSTILE)))
     assert page.open == []
     assert page.tags == {"figure", "h3", "div", "img", "figcaption"}
     (image,) = page.all("img")
