@@ -2,7 +2,7 @@
 
 import socket
 import threading
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Self
 
@@ -21,18 +21,13 @@ class HalfOpenProxy:
     """
 
     def __init__(self, target: int | Path) -> None:
-        """Listen on a free port.
-
-        Args:
-            target: A port of this machine, or the path of a Unix socket.
-        """
+        """Listen on a free port before a port of this machine, or the path of a Unix socket."""
         self._target = target
         self._listener = socket.create_server((HOST, 0))
         self.port: int = self._listener.getsockname()[1]
         self._lock = threading.Lock()
         self._pairs: set[tuple[socket.socket, socket.socket]] = set()
         self._swallowed: set[tuple[socket.socket, socket.socket]] = set()
-        self._silent = False
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
 
     @classmethod
@@ -48,22 +43,12 @@ class HalfOpenProxy:
         through = make_url(url).set(host=HOST, port=self.port, query={})
         return through.render_as_string(hide_password=False)
 
-    def swallow(self, *, new: bool = False) -> int:
-        """Let all open connections go silent, and with `new` also those to come.
-
-        Returns:
-            How many there were.
-        """
+    def swallow(self) -> int:
+        """Let all open connections go silent; return how many there were."""
         with self._lock:
-            self._silent = new
             count = len(self._pairs - self._swallowed)
             self._swallowed |= self._pairs
         return count
-
-    def pass_on(self) -> None:
-        """Pass connections to come on again; what was swallowed stays silent."""
-        with self._lock:
-            self._silent = False
 
     def cut(self) -> None:
         with self._lock:
@@ -99,19 +84,15 @@ class HalfOpenProxy:
     def _connect(self) -> socket.socket:
         if isinstance(self._target, int):
             return socket.create_connection((HOST, self._target))
-        server = socket.socket(socket.AF_UNIX)
-        try:
+        with ExitStack() as stack:
+            server = stack.enter_context(socket.socket(socket.AF_UNIX))
             server.connect(str(self._target))
-        except OSError:
-            server.close()
-            raise
+            stack.pop_all()
         return server
 
     def _serve(self, pair: tuple[socket.socket, socket.socket]) -> None:
         with self._lock:
             self._pairs.add(pair)
-            if self._silent:
-                self._swallowed.add(pair)
         client, server = pair
         for source, sink in ((client, server), (server, client)):
             thread = threading.Thread(target=self._copy, args=(pair, source, sink), daemon=True)

@@ -7,13 +7,13 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 from msgspec.inspect import FloatType
 from msgspec.structs import asdict
 from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.outcome import ErrorClass, Outcome, StopKind
 from aegish_dist.core.verdict import CallError, Completion, Recording, Timing, Usage, Verdict
 from aegish_dist.core.verdict_record import FIELDS, STORED, columns_of
 from aegish_dist.db.runs import sample_of
@@ -118,7 +118,7 @@ def stored_recordings(session: Session, run_id: str) -> list[Recording]:
             dataset=row.dataset,
             sample=sample_of(row),
             epoch=row.epoch,
-            verdict=_verdict(row._asdict(), _call_errors(session, row._asdict())),
+            verdict=_verdict(session, row._asdict()),
             generation=row.generation,
             simulated=bool(row.spec.get("simulated")),
         )
@@ -126,35 +126,19 @@ def stored_recordings(session: Session, run_id: str) -> list[Recording]:
     ]
 
 
-def _verdict(row: Mapping[str, Any], errors: tuple[CallError, ...]) -> Verdict:
-    values = dict(row) | {"outcome": Outcome(row["outcome"])}
-    if row["stop_kind"] is not None:
-        values["stop_kind"] = StopKind(row["stop_kind"])
-    if row["error_class"] is not None:
-        values["error_class"] = ErrorClass(row["error_class"])
-
+def _verdict(session: Session, row: Mapping[str, Any]) -> Verdict:
     def part(kind: type) -> dict[str, Any]:
-        return {each.attribute: values[str(each.column)] for each in STORED if each.part is kind}
+        return {each.attribute: row[str(each.column)] for each in STORED if each.part is kind}
 
-    completion = Completion(usage=Usage(**part(Usage)), **part(Completion))
-    answer = None if row["error_class"] is not None else completion
-    timing = Timing(**part(Timing))
-    return Verdict(completion=answer, timing=timing, call_errors=errors, **part(Verdict))
-
-
-def _call_errors(session: Session, row: Mapping[str, Any]) -> tuple[CallError, ...]:
     key = {name: row[name] for name in ("run_model_id", "sample_key", "epoch", "generation")}
-    errors = session.execute(
-        select(CALL_ERRORS).filter_by(**key).order_by(CALL_ERRORS.c.attempt)
-    ).all()
-    return tuple(
-        CallError(
-            each.attempt,
-            ErrorClass(each.error_class),
-            each.status,
-            each.retry_after_s,
-            each.message,
-            each.at,
-        )
-        for each in errors
-    )
+    columns = [CALL_ERRORS.c[name] for name in CallError.__struct_fields__]
+    errors = session.execute(select(*columns).filter_by(**key).order_by(CALL_ERRORS.c.attempt))
+    answered = row["error_class"] is None
+    parts = {
+        "completion": part(Completion) | {"usage": part(Usage)} if answered else None,
+        "timing": part(Timing),
+        "call_errors": [
+            dict(zip(CallError.__struct_fields__, each, strict=True)) for each in errors
+        ],
+    }
+    return msgspec.convert(part(Verdict) | parts, Verdict)
