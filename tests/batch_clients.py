@@ -5,7 +5,6 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -218,9 +217,3 @@ GOOGLE = Vendor(
     "GET /download/v1beta/files/batch-b1:download?alt=media",
 )  # fmt: skip
 VENDORS = {str(vendor.wire): vendor for vendor in (OPENAI, ANTHROPIC, GOOGLE)}
-
-
-def recorded(name: str) -> list[dict[str, Any]]:
-    """Return the lines of a file of recorded answers, each with its vendor and what is read in it."""
-    path = Path(__file__).parent / "data" / name
-    return [json.loads(line) for line in path.read_text("ascii").splitlines()]

@@ -29,6 +29,12 @@ def document_of(name: str) -> Any:
     return json.loads((Path(__file__).parent / "data" / name).read_text("ascii"))
 
 
+def lines_of(name: str) -> list[dict[str, Any]]:
+    """Return the JSON lines of a file of `tests/data`."""
+    path = Path(__file__).parent / "data" / name
+    return [json.loads(line) for line in path.read_text("ascii").splitlines()]
+
+
 def write_recordings(
     recordings: Iterable[Recording], path: Path, rows_per_group: int = 10_000
 ) -> None:

@@ -37,11 +37,11 @@ from tests.batch_clients import (
     client_of,
     google_batch,
     jsonl,
-    recorded,
     serving,
 )  # fmt: skip
+from tests.recorded import lines_of
 
-RESULTS = recorded("batch_results.jsonl")
+RESULTS = lines_of("batch_results.jsonl")
 CREATE = {
     OPENAI: "POST /v1/batches",
     ANTHROPIC: f"POST {ROOT}",
@@ -271,7 +271,7 @@ def test_a_list_that_breaks_off_is_not_taken_for_an_empty_one() -> None:
     assert OPENAI.failure(script, lambda client: client.find(TOKEN, 3, SINCE)).status == 500
 
 
-@pytest.mark.parametrize("state", recorded("batch_states.jsonl"))
+@pytest.mark.parametrize("state", lines_of("batch_states.jsonl"))
 def test_the_state_of_a_batch_is_read(state: dict[str, Any]) -> None:
     assert VENDORS[state["vendor"]].poll(state["batch"]) == BatchReport(**state["report"])
 
