@@ -35,8 +35,8 @@ from aegish_dist.models.prices import ANSWER_TOKENS, fixed_characters, input_tok
 from aegish_dist.providers.contract import ModelClient
 from aegish_dist.ratelimit.fair_queue import NANO_USD, Budget, ExpectedUsage
 from aegish_dist.ratelimit.model_limiter import ModelLimiter
-from aegish_dist.telemetry import Attributes, Value, known
-from aegish_dist.telemetry.tracing import note, run_tracer
+from aegish_dist.telemetry import Attributes, known
+from aegish_dist.telemetry.tracing import call_span, note, run_tracer
 
 WEIGHT = 0.1
 MAX_ANSWER_TOKENS = 100_000
@@ -77,9 +77,9 @@ class UsageEstimator:
         if usage.output_tokens is not None:
             newest = min(usage.output_tokens, MAX_ANSWER_TOKENS)
             self._answer_tokens += WEIGHT * (newest - self._answer_tokens)
-        known = usage.input_tokens is not None and usage.output_tokens is not None
-        tokens = (usage.input_tokens or 0) + (usage.output_tokens or 0) if known else None
-        return tokens, self._cost(usage)
+        if usage.input_tokens is None or usage.output_tokens is None:
+            return None, self._cost(usage)
+        return usage.input_tokens + usage.output_tokens, self._cost(usage)
 
     def _cost(self, usage: Usage) -> int | None:
         if not self._counts_cost:
@@ -98,29 +98,25 @@ class _TracedClient:
         self._client = client
         self._name = f"chat {spec.name}"
         address = urlsplit(spec.base_url)
-        facts: dict[str, Value | None] = {
-            "gen_ai.operation.name": "chat",
-            "gen_ai.provider.name": PROVIDERS.get(spec.provider, spec.provider),
-            "gen_ai.request.model": spec.name,
-            "gen_ai.request.max_tokens": parameters.max_output_tokens,
-            "gen_ai.request.temperature": parameters.temperature,
-            "server.address": address.hostname,
-            "server.port": address.port,
-        }
-        self._attributes = known(facts)
+        self._attributes = known(
+            {
+                "gen_ai.operation.name": "chat",
+                "gen_ai.provider.name": PROVIDERS.get(spec.provider, spec.provider),
+                "gen_ai.request.model": spec.name,
+                "gen_ai.request.max_tokens": parameters.max_output_tokens,
+                "gen_ai.request.temperature": parameters.temperature,
+                "server.address": address.hostname,
+                "server.port": address.port,
+            }
+        )
 
     async def complete(self, command: str, epoch: int = 1) -> Completion:
-        tracer = run_tracer()
-        if tracer is None:
-            return await self._client.complete(command, epoch)
-        with tracer.call(self._name, self._attributes) as span:
-            if span is None:
-                return await self._client.complete(command, epoch)
+        with call_span(self._name, self._attributes):
             try:
                 completion = await self._client.complete(command, epoch)
             except ProviderError as error:
-                facts = {"http.response.status_code": error.status}
-                note({"error.type": str(error.error_class), **known(facts)})
+                status = known({"http.response.status_code": error.status})
+                note({"error.type": str(error.error_class), **status})
                 raise
             note(_response(completion))
             return completion
@@ -128,34 +124,38 @@ class _TracedClient:
 
 def _response(completion: Completion) -> Attributes:
     usage, reason = completion.usage, completion.stop_reason
-    facts: dict[str, Value | None] = {
-        "gen_ai.response.id": completion.request_id,
-        "gen_ai.response.model": completion.model,
-        "gen_ai.response.finish_reasons": None if reason is None else [reason],
-        "gen_ai.usage.input_tokens": usage.input_tokens,
-        "gen_ai.usage.output_tokens": usage.output_tokens,
-        "gen_ai.usage.reasoning.output_tokens": usage.reasoning_tokens,
-        "gen_ai.usage.cache_read.input_tokens": usage.cache_read_tokens,
-        "gen_ai.usage.cache_creation.input_tokens": usage.cache_write_tokens,
-    }
-    return known(facts)
+    return known(
+        {
+            "gen_ai.response.id": completion.request_id,
+            "gen_ai.response.model": completion.model,
+            "gen_ai.response.finish_reasons": None if reason is None else [reason],
+            "gen_ai.usage.input_tokens": usage.input_tokens,
+            "gen_ai.usage.output_tokens": usage.output_tokens,
+            "gen_ai.usage.reasoning.output_tokens": usage.reasoning_tokens,
+            "gen_ai.usage.cache_read.input_tokens": usage.cache_read_tokens,
+            "gen_ai.usage.cache_creation.input_tokens": usage.cache_write_tokens,
+        }
+    )
 
 
 def note_verdict(verdict: Verdict) -> None:
     """Add the outcome of an item and its waits to its span, if it has one."""
     if run_tracer() is None:
         return
-    timing = verdict.timing
-    facts: dict[str, Value | None] = {
-        "aegish_dist.outcome": str(verdict.outcome),
-        "aegish_dist.attempts": verdict.attempts,
-        "aegish_dist.cost_usd": None if verdict.cost_usd is None else float(verdict.cost_usd),
-        "aegish_dist.queue_ms": timing.queue_ms,
-        "aegish_dist.limiter_ms": timing.limiter_ms,
-        "aegish_dist.backoff_ms": timing.backoff_ms,
-        "aegish_dist.service_ms": timing.service_ms,
-    }
-    note(known(facts))
+    timing, cost = verdict.timing, verdict.cost_usd
+    note(
+        known(
+            {
+                "aegish_dist.outcome": str(verdict.outcome),
+                "aegish_dist.attempts": verdict.attempts,
+                "aegish_dist.cost_usd": None if cost is None else float(cost),
+                "aegish_dist.queue_ms": timing.queue_ms,
+                "aegish_dist.limiter_ms": timing.limiter_ms,
+                "aegish_dist.backoff_ms": timing.backoff_ms,
+                "aegish_dist.service_ms": timing.service_ms,
+            }
+        )
+    )
 
 
 class FailingItems:
@@ -199,11 +199,16 @@ class FailingItems:
         by_run: defaultdict[str, list[FailedCalls]] = defaultdict(list)
         for (run_id, model, error_class, status), errors in kinds.items():
             newest = max(errors, key=lambda error: error.at)
-            lately = sum(now - error.at <= LATELY for error in errors)
-            message = mask_key_shapes(newest.message)
-            by_run[run_id].append(
-                FailedCalls(newest.at, model, error_class, status, message, len(errors), lately)
+            failed = FailedCalls(
+                newest.at,
+                model,
+                error_class,
+                status,
+                message=mask_key_shapes(newest.message),
+                calls=len(errors),
+                calls_lately=sum(now - error.at <= LATELY for error in errors),
             )
+            by_run[run_id].append(failed)
         return by_run
 
 
@@ -228,10 +233,9 @@ class Health:
         self._good.clear()
 
     def works(self, part: object) -> None:
-        if part in self._failing:
-            self._failing.discard(part)
-            if not self._failing:
-                self._good.set()
+        self._failing.discard(part)
+        if not self._failing:
+            self._good.set()
 
     async def recovered(self) -> None:
         await self._good.wait()
@@ -265,16 +269,16 @@ class BlockedKeys(Generic[Key]):
         self.keys: frozenset[Key] = frozenset()
         """May be read from any thread."""
         self._ends_with = ends_with
-        self._waiting: defaultdict[Key, set[asyncio.Task[object]]] = defaultdict(set)
+        self._waiting: dict[asyncio.Task[object], Key] = {}
         self._ended: set[asyncio.Task[object]] = set()
 
     def set(self, keys: frozenset[Key]) -> None:
         """Block calls for these keys alone, and end the waits of their items."""
         self.keys = keys
-        for key in keys & self._waiting.keys():
-            for task in self._waiting.pop(key):
-                self._ended.add(task)
-                task.cancel()
+        for task in [task for task, key in self._waiting.items() if key in keys]:
+            del self._waiting[task]
+            self._ended.add(task)
+            task.cancel()
 
     def add(self, key: Key) -> None:
         if key not in self.keys:
@@ -290,7 +294,7 @@ class BlockedKeys(Generic[Key]):
         if key in self.keys:
             raise self._ends_with
         task = cast("asyncio.Task[object]", asyncio.current_task())
-        self._waiting[key].add(task)
+        self._waiting[task] = key
         try:
             yield
         except asyncio.CancelledError:
@@ -300,10 +304,7 @@ class BlockedKeys(Generic[Key]):
             raise
         finally:
             self._ended.discard(task)
-            if (tasks := self._waiting.get(key)) is not None:
-                tasks.discard(task)
-                if not tasks:
-                    del self._waiting[key]
+            self._waiting.pop(task, None)
 
 
 class CallGate:

@@ -280,10 +280,9 @@ class Evaluator:
     async def _decide(
         self, of: Attempt, failure: Failure, first_call: int
     ) -> GiveUp | RetryAfter | Step:
-        within_s = math.inf
-        if failure.kind.proof is Proof.CIRCUIT_CLOSED:
-            # Answers of the time before the provider went silent prove nothing.
-            within_s = of.clock.service / 2
+        # Answers of the time before a provider went silent prove nothing.
+        silent = failure.kind.proof is Proof.CIRCUIT_CLOSED
+        within_s = of.clock.service / 2 if silent else math.inf
         answers = of.caller.limiter.answers
         evidence = answers.evidence(first_call, within_s)
         jitter = self._generator.random()

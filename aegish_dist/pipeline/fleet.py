@@ -51,24 +51,26 @@ MOST_RUNS = 50
 def of_database(state: FleetState) -> Readings:
     """Return the measures that one reading of the database gives."""
     fleet, newest = state.fleet, state.runs[:MOST_RUNS]
-    in_flight = ((model, items) for (_, model), items in fleet.in_flight.items() if model)
-    parked: dict[tuple[str, ...], int] = {}
-    for run in state.runs:
-        for each in run.opened:
-            halted = fleet.halt(run.run_id, each.model) is ModelBlock.PARKED
-            parked[each.model,] = max(parked.get((each.model,), 0), int(halted))
-    creating = (b.creating_s or 0.0 for b in state.batches if b.state == BatchState.CREATING)
+    opened = [(run.run_id, each.model) for run in state.runs for each in run.opened]
+    parked = {of[1] for of in opened if fleet.halt(*of) is ModelBlock.PARKED}
     open_states = ((each.value, 0) for each in BatchState if each is not BatchState.ENDED)
     return {
         "aegish_workers": {(version or "unknown",): n for version, n in fleet.versions.items()}
         or {("none",): 0},
-        "aegish_fleet_items_in_flight": _summed(in_flight),
+        "aegish_fleet_items_in_flight": _summed(
+            (model, items) for (_, model), items in fleet.in_flight.items() if model
+        ),
         "aegish_heartbeat_age_seconds": {(): fleet.oldest_report_s},
-        "aegish_fleet_models_parked": parked,
+        "aegish_fleet_models_parked": {(model,): int(model in parked) for _, model in opened},
         "aegish_batches": _summed([*open_states, *((b.state, b.batches) for b in state.batches)]),
         "aegish_batch_items": _summed((batch.model, batch.requests) for batch in state.batches),
         "aegish_batch_oldest_seconds": {(): max((b.oldest_s for b in state.batches), default=0.0)},
-        "aegish_batch_creating_seconds": {(): max(creating, default=0.0)},
+        "aegish_batch_creating_seconds": {
+            (): max(
+                (b.creating_s or 0.0 for b in state.batches if b.state == BatchState.CREATING),
+                default=0.0,
+            )
+        },
         "aegish_open_runs": {
             ("asked",): sum(not run.held for run in state.runs),
             ("held",): sum(run.held for run in state.runs),
@@ -98,21 +100,22 @@ def _summed(parts: Iterable[tuple[str, int]]) -> Counter[tuple[str, ...]]:
 
 
 def of_counts(runs: Sequence[OpenRun], counted: Mapping[int, Any]) -> Readings:
-    """Return how far runs are, those of which every model is counted.
-
-    Args:
-        counted: By key of a model of a run, the row of `count_open_model`.
-    """
-    done: dict[tuple[str, ...], float] = {}
-    cost: dict[tuple[str, ...], float] = {}
-    for run in runs:
-        if all(key in counted for key in run.models):
-            each = [counted[key] for key in run.models]
-            done[run.run_id,] = sum(model.done for model in each)
-            known = [model.cost_usd for model in each if model.cost_usd is not None]
-            if known:
-                cost[run.run_id,] = sum(known)
-    return {"aegish_run_items_done": done, "aegish_run_cost_usd": cost}
+    """Return how far runs are, those of which every model is counted."""
+    models = {
+        run.run_id: [counted[key] for key in run.models]
+        for run in runs
+        if counted.keys() >= set(run.models)
+    }
+    costs = {
+        run_id: [model.cost_usd for model in each if model.cost_usd is not None]
+        for run_id, each in models.items()
+    }
+    return {
+        "aegish_run_items_done": {
+            (run_id,): sum(model.done for model in each) for run_id, each in models.items()
+        },
+        "aegish_run_cost_usd": {(run_id,): sum(known) for run_id, known in costs.items() if known},
+    }
 
 
 def of_broker(queues: QueueReadings, state: FleetState | None, now: float) -> Readings:
@@ -122,17 +125,17 @@ def of_broker(queues: QueueReadings, state: FleetState | None, now: float) -> Re
         state: The latest reading of the database; None: there is none.
     """
     waiting = _summed((model_of(queue) or "", n) for queue, n in queues.waiting.items())
-    oldest: dict[tuple[str, ...], float] = {}
-    if queues.unacknowledged is not None:  # else the broker does not show it
-        oldest = dict.fromkeys(waiting, 0.0)
+    # Where the broker does not show what is held, an age of 0 could be wrong.
+    oldest = dict.fromkeys(() if queues.unacknowledged is None else waiting, 0.0)
     for queue, at in queues.oldest_at.items():
         model = model_of(queue) or ""
         oldest[model,] = max(oldest.get((model,), 0.0), now - at)
-    held = ((model_of(queue) or "other", round(n)) for queue, n in queues.unacknowledged_of.items())
     found: dict[str, Series] = {
         "aegish_queue_messages": waiting,
         "aegish_queue_oldest_seconds": oldest,
-        "aegish_queue_unacknowledged": _summed(held),
+        "aegish_queue_unacknowledged": _summed(
+            (model_of(queue) or "other", round(n)) for queue, n in queues.unacknowledged_of.items()
+        ),
     }
     if state is not None:
         found["aegish_scaling_items"] = {(): scaling_items(queues, state)}
@@ -158,16 +161,14 @@ def scaling_items(queues: QueueReadings, state: FleetState) -> int:
     held = queues.unacknowledged
     if held is None:  # RabbitMQ requeues the messages of a killed worker by itself
         held = sum(state.fleet.in_flight.values())
-    batches: int = sum(each.batches for each in state.batches)
-    return wanted + held + state.aggregations_due + batches
+    return wanted + held + state.aggregations_due + sum(each.batches for each in state.batches)
 
 
 class VerdictClock:
     """Follows how long no verdict has come although runs are asked."""
 
     def __init__(self) -> None:
-        self._inserted: int | None = None
-        self._asked: frozenset[int] | None = None
+        self._before: tuple[frozenset[int], int] | None = None
         self._moved_at: datetime | None = None
 
     def last_verdict_age_s(self, state: FleetState, now: datetime) -> float | None:
@@ -179,18 +180,14 @@ class VerdictClock:
         runs = [run for run in state.runs if not run.held]
         asked = frozenset(each.key for run in runs for each in run.opened)
         inserted = sum(table.inserted for table in state.tables if table.name == "verdicts")
-        begun = self._asked is not None and asked - self._asked
-        if begun or (self._inserted is not None and inserted != self._inserted):
+        if self._before is not None and (asked - self._before[0] or inserted != self._before[1]):
             self._moved_at = now
-        self._asked, self._inserted = asked, inserted
-        if not runs:
-            return None
-        ages = [(now - run.created_at).total_seconds() for run in runs]
+        self._before = asked, inserted
+        since = [run.created_at for run in runs] + ([self._moved_at] if self._moved_at else [])
+        ages = [(now - at).total_seconds() for at in since]
         if state.newest_verdict_age_s is not None:
             ages.append(state.newest_verdict_age_s)
-        if self._moved_at is not None:
-            ages.append((now - self._moved_at).total_seconds())
-        return max(0.0, min(ages))
+        return max(0.0, min(ages)) if runs else None
 
 
 log = get_logger(__name__)
@@ -217,9 +214,8 @@ class _Source(Struct):
 
     @property
     def fresh(self) -> Readings:
-        if self.read_at is None or monotonic() - self.read_at > KEPT_S:
-            return {}
-        return self.readings
+        current = self.read_at is not None and monotonic() - self.read_at <= KEPT_S
+        return self.readings if current else {}
 
     def update(self, name: str) -> None:
         began = monotonic()
@@ -275,8 +271,11 @@ class Exporter:
 
     @property
     def pages(self) -> dict[str, Callable[[], TelemetryPage]]:
-        alive = partial(TelemetryPage, "ok\n")
-        return {"/metrics": self._metrics, "/healthz": alive, "/readyz": self._readyz}
+        return {
+            "/metrics": self._metrics,
+            "/healthz": partial(TelemetryPage, "ok\n"),
+            "/readyz": self._readyz,
+        }
 
     def _metrics(self) -> TelemetryPage:
         sources = {**self._sources, "counts": self._counts}
@@ -287,8 +286,9 @@ class Exporter:
         shown["aegish_up"] = {
             (name,): int(source.up and bool(source.fresh)) for name, source in self._sources.items()
         }
-        seconds: Series = {(name,): source.seconds for name, source in sources.items()}
-        shown["aegish_exporter_refresh_seconds"] = seconds
+        shown["aegish_exporter_refresh_seconds"] = {
+            (name,): source.seconds for name, source in sources.items()
+        }
         return metrics_page(families(EXPORTER, shown))
 
     def _readyz(self) -> TelemetryPage:
@@ -300,13 +300,15 @@ class Exporter:
     def _read_database(self) -> Readings:
         state = self._state = in_transaction(self._engine, read_fleet)
         age_s = self._verdict_clock.last_verdict_age_s(state, datetime.now(UTC))
-        last: Series = {} if age_s is None else {(): age_s}
-        return {**of_database(state), "aegish_last_verdict_age_seconds": last}
+        return {
+            **of_database(state),
+            "aegish_last_verdict_age_seconds": {} if age_s is None else {(): age_s},
+        }
 
     def _read_broker(self) -> Readings:
-        state = self._state if self._sources["database"].up else None
         runs = () if self._state is None else self._state.runs
         queues = [each.queue for run in runs for each in run.opened]
+        state = self._state if self._sources["database"].up else None
         return of_broker(read_queues(self._app, queues), state, time())
 
     def _count(self) -> Readings:
@@ -353,9 +355,12 @@ def export_measures(
     stopped = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopped.set())
-    engine = open_engine(database_url, pool_size=1, reply_timeout_s=REPLY_TIMEOUT_S)
-    counting = open_engine(database_url, pool_size=1, reply_timeout_s=COUNT_TIMEOUT_S)
-    exporter = Exporter(engine, counting, app, limiter_url)
+    exporter = Exporter(
+        open_engine(database_url, pool_size=1, reply_timeout_s=REPLY_TIMEOUT_S),
+        open_engine(database_url, pool_size=1, reply_timeout_s=COUNT_TIMEOUT_S),
+        app,
+        limiter_url,
+    )
     with closing(TelemetryServer(host, port, exporter.pages)) as server:
         on_ready(server.url)
         for read, pause_s in ((exporter.refresh, interval_s), (exporter.count, None)):

@@ -92,6 +92,11 @@ def part_span(name: str, attributes: Attributes | None = None) -> AbstractContex
     return _OFF if _tracer is None else _tracer.part(name, attributes or {})
 
 
+def call_span(name: str, attributes: Attributes) -> AbstractContextManager[object]:
+    """Trace a call of a model for an item that has a span."""
+    return _OFF if _tracer is None else _tracer.call(name, attributes)
+
+
 def note(attributes: Attributes) -> None:
     if _tracer is not None:
         _tracer.note(attributes)

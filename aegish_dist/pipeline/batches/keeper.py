@@ -81,10 +81,9 @@ class BatchKeeper:
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Look for work until stopped, then let what is under way end."""
-        poll_s = min(POLL_S, self._context.pace.first_s)
         while not stopping.is_set():
             self._changed.clear()
-            pause_s = poll_s
+            pause_s = min(POLL_S, self._context.pace.first_s)
             try:
                 if not await self._look() and self._announced:
                     pause_s = IDLE_S
@@ -106,8 +105,7 @@ class BatchKeeper:
         self._changed.set()
 
     def _under_way(self) -> list[asyncio.Task[None]]:
-        planning = [] if self._planning is None else [self._planning]
-        return [*self._steps.values(), *planning]
+        return [*self._steps.values(), *([self._planning] if self._planning else [])]
 
     @property
     def busy(self) -> bool:
@@ -120,26 +118,23 @@ class BatchKeeper:
 
     async def _look(self) -> bool:
         """Begin what is due; return whether there is, or was, anything to do."""
-        due, wanted = await self._context.ask(
+        context = self._context
+        due, wanted = await context.ask(
             lambda session: (models_of_due_batches(session), models_to_plan(session))
         )
         due, wanted = self._callable(due), self._callable(wanted)
         free = AT_ONCE - len(self._steps)
         if due and free > 0:
-            await self._take(due, free)
+            keys, lease_s = [each.run_model_id for each in due], context.pace.lease_s
+            for batch in await context.ask(
+                lambda session: take_due(session, keys, context.worker, lease_s, free)
+            ):
+                self._steps[batch.id] = asyncio.create_task(self._advance(batch))
         if self._planning is None or self._planning.done():
             ready = [m for m in wanted if self._plan_at.get(m.run_model_id, 0) < monotonic()]
             if ready:
                 self._planning = asyncio.create_task(self._plan(ready))
         return bool(due or wanted or self._under_way())
-
-    async def _take(self, due: list[BatchingModel], free: int) -> None:
-        context = self._context
-        keys = [each.run_model_id for each in due]
-        lease_s = context.pace.lease_s
-        taken = await context.ask(lambda s: take_due(s, keys, context.worker, lease_s, free))
-        for batch in taken:
-            self._steps[batch.id] = asyncio.create_task(self._advance(batch))
 
     def _callable(self, models: list[BatchingModel]) -> list[BatchingModel]:
         credentials = self._credentials.now()
@@ -194,8 +189,7 @@ class BatchKeeper:
         found = await self._open(model.run_id, model.model)
         if found is None:
             return 0
-        (assignment, client), pace = found, self._context.pace
-        planned = 0
+        (assignment, client), pace, planned = found, self._context.pace, 0
         while await self._context.ask(
             lambda session: plan_batch(session, model, assignment.spec, client, pace)
         ):
@@ -239,8 +233,6 @@ def _may_plan(session: Session, model: BatchingModel, pace: BatchPace) -> bool:
     if not has_batches(session, model.run_model_id):
         # Calls that began before may be under way. Later ones are of items given up by batches.
         since = model.batch_from
-        if since is None:
-            return False
-        return items_under_way(session, model.run_id, since, model.model) == 0
+        return since is not None and not items_under_way(session, model.run_id, since, model.model)
     failed, ended_s = failed_in_a_row(session, model.run_model_id)
     return not failed or ended_s >= pace.after_failures_s(failed)

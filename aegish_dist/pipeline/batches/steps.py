@@ -67,7 +67,7 @@ from aegish_dist.errors import (
 from aegish_dist.logs import get_logger
 from aegish_dist.pipeline.batches.budget import has_money_left
 from aegish_dist.providers.batches.transfer import BatchClient
-from aegish_dist.telemetry import Value, known
+from aegish_dist.telemetry import known
 from aegish_dist.telemetry.tracing import span
 
 if TYPE_CHECKING:
@@ -128,9 +128,8 @@ class BatchContext(Struct, frozen=True):
         Args:
             asked_s: Seconds that the provider asked to wait; None: it did not say.
         """
-        failures = batch.failures + 1
-        due_in_s = self.pace.after_failures_s(failures, asked_s)
-        values |= {"failures": failures, "problem": problem_text(str(error))}
+        values |= {"failures": batch.failures + 1, "problem": problem_text(str(error))}
+        due_in_s = self.pace.after_failures_s(batch.failures + 1, asked_s)
         await self.ask(lambda session: give_back(session, batch, self.worker, due_in_s, **values))
 
 
@@ -165,22 +164,24 @@ class BatchStep(Struct, frozen=True):
             BatchState.IN_PROGRESS: ("poll batch", self._follow),
             BatchState.COLLECTING: ("collect batch", self._collect),
         }[batch.state]
-        facts: dict[str, Value | None] = {
-            "aegish_dist.model": batch.model,
-            "aegish_dist.batch.token": batch.token,
-            "aegish_dist.batch.name": batch.provider_name,
-            "aegish_dist.batch.requests": batch.requests,
-        }
+        facts = known(
+            {
+                "aegish_dist.model": batch.model,
+                "aegish_dist.batch.token": batch.token,
+                "aegish_dist.batch.name": batch.provider_name,
+                "aegish_dist.batch.requests": batch.requests,
+            }
+        )
         try:
-            with span(name, batch.run_id, known(facts)):
+            with span(name, batch.run_id, facts):
                 await step()
         except BatchTakenError:
             log.warning("batch_lost_to_another_worker", batch=batch.id, model=batch.model)
         except StoreUnusableError:
             raise  # its lease ends by itself
         except AegishError as error:
-            state, problem = batch.state.value, str(error)
-            log.warning("batch_step_failed", batch=batch.id, state=state, problem=problem)
+            state = batch.state.value
+            log.warning("batch_step_failed", batch=batch.id, state=state, problem=str(error))
             asked_s = error.retry_after_s if isinstance(error, ProviderError) else None
             with suppress(BatchTakenError):
                 await self.context.failed(batch, error, asked_s)
@@ -222,8 +223,8 @@ class BatchStep(Struct, frozen=True):
             name = await self.client.create(batch.token, requests)
         except ProviderError as error:
             unknown = may_exist(error.status)
-            values = {} if unknown else {"state": BatchState.PLANNED.value, "creating_at": None}
             log.warning("batch_not_created", batch=batch.id, model=batch.model, unknown=unknown)
+            values = {} if unknown else {"state": BatchState.PLANNED.value, "creating_at": None}
             await self.context.failed(batch, error, error.retry_after_s, **values)
             return
         await self._named(name, pace.first_s)
@@ -269,11 +270,10 @@ class BatchStep(Struct, frozen=True):
             await self._give_back(pace.next_poll_s(batch.creating_s), failures=0)
         elif batch.creating_s >= pace.certain_s:
             log.info("batch_not_found", batch=batch.id, model=batch.model)
-            planned = BatchState.PLANNED.value
-            await self._give_back(0, state=planned, creating_at=None, problem=None)
+            await self._give_back(0, state=BatchState.PLANNED.value, creating_at=None, problem=None)
         else:
-            left_s = pace.certain_s - batch.creating_s
-            await self._give_back(min(pace.first_s, left_s), failures=0)
+            due_in_s = min(pace.first_s, pace.certain_s - batch.creating_s)
+            await self._give_back(due_in_s, failures=0)
 
     async def _follow(self) -> None:
         """Ask how far a batch is, and have it cancelled when its run is."""
@@ -287,11 +287,9 @@ class BatchStep(Struct, frozen=True):
             return
         if refusal is not None and not report.ended:
             raise refusal
-        due_in_s = 0.0 if report.ended else self.context.pace.next_poll_s(self.batch.submitted_s)
-        state = BatchState.COLLECTING if report.ended else BatchState.IN_PROGRESS
         await self._give_back(
-            due_in_s,
-            state=state.value,
+            0.0 if report.ended else self.context.pace.next_poll_s(self.batch.submitted_s),
+            state=(BatchState.COLLECTING if report.ended else BatchState.IN_PROGRESS).value,
             failures=0,
             counts=_counts(report),
             problem=problem_text(report.problem),
@@ -318,8 +316,8 @@ class BatchStep(Struct, frozen=True):
         batch = self.batch
         known_by_now = batch.submitted_s > self.context.pace.certain_s
         stopped = batch.cancel_asked or (self._is_to_be_cancelled and known_by_now)
-        unknown = error.error_class == ErrorClass.NOT_FOUND
-        return unknown and (stopped or batch.submitted_s > UNKNOWN_AFTER_S)
+        given_up = stopped or batch.submitted_s > UNKNOWN_AFTER_S
+        return given_up and error.error_class == ErrorClass.NOT_FOUND
 
     async def _collect(self) -> None:
         """Store the results of an ended batch, then end it.
@@ -337,9 +335,9 @@ class BatchStep(Struct, frozen=True):
             # A file may be there before all of it is, or be cut without a sign. After some times
             # what it lacks counts as lost, and is asked, and paid for, again.
             if batch.failures < READINGS and reader.lacks_answers(batch.succeeded):
-                read = reader.counts[ResultKind.SUCCEEDED]
                 raise ProviderError(
-                    f"{read} answers of {batch.succeeded} can be read",
+                    f"{reader.counts[ResultKind.SUCCEEDED]} answers of {batch.succeeded} can be"
+                    " read",
                     error_class=ErrorClass.MALFORMED,
                     status=200,
                 )
@@ -363,35 +361,34 @@ class BatchStep(Struct, frozen=True):
     def _answered(self, completion: Completion) -> Verdict:
         """Return the verdict of an answer; where its time went was not measured."""
         cost = cost_usd(completion.usage, self.spec.batch_price)
-        return self._signed(replace(judge(completion), cost_usd=cost))
+        return self._signed(judge(completion), cost_usd=cost)
 
     def _refused(self, error: ProviderError) -> Verdict:
         """Return the verdict of a request that the provider refused, as of a live one."""
         kind = ErrorClass(error.error_class)
         call = CallError(1, kind, error.status, error.retry_after_s, str(error), datetime.now(UTC))
         lost = Verdict(Outcome.API_ERROR, None, kind, parser_version=PARSER_VERSION)
-        return self._signed(replace(lost, call_errors=(call,)))
+        return self._signed(lost, call_errors=(call,))
 
-    def _signed(self, verdict: Verdict) -> Verdict:
-        return replace(verdict, worker=self.context.worker, created_at=datetime.now(UTC))
+    def _signed(self, verdict: Verdict, **more: object) -> Verdict:
+        return replace(verdict, worker=self.context.worker, created_at=datetime.now(UTC), **more)
 
     async def _store(self, verdicts: Sequence[tuple[BatchItem, Verdict]]) -> None:
         """Insert verdicts; those that are there already stay."""
-        model_id = self.batch.run_model_id
+        batch = self.batch
         keyed = [
-            (VerdictKey(model_id, item.sample_key, item.epoch, item.generation), verdict)
+            (VerdictKey(batch.run_model_id, item.sample_key, item.epoch, item.generation), verdict)
             for item, verdict in verdicts
         ]
         began = monotonic()
         new = await self._ask(lambda session: insert_verdicts(session, keyed))
         if self.context.work is not None and new:  # results that break off are read once more
-            group = [(self.batch.model, verdict) for _, verdict in verdicts]
+            group = [(batch.model, verdict) for _, verdict in verdicts]
             self.context.work.stored(group, monotonic() - began)
 
     async def _refuse(self) -> None:
         """Give up an adopted batch whose results are those of another one, and look on."""
         batch = self.batch
-        names = sorted({*batch.refused_names, str(batch.provider_name)})
         log.warning("foreign_batch_refused", batch=batch.id, model=batch.model)
         await self._give_back(
             0,
@@ -399,7 +396,9 @@ class BatchStep(Struct, frozen=True):
             provider_name=None,
             submitted_at=None,
             adopted=False,
-            refused_names=[{"name": name} for name in names],
+            refused_names=[
+                {"name": name} for name in sorted({*batch.refused_names, str(batch.provider_name)})
+            ],
             counts={},
         )
 
@@ -428,8 +427,8 @@ class BatchStep(Struct, frozen=True):
                         for i in live
                     ]
                 )
-                number = len(live)
-                log.info("batch_items_asked_live", batch=batch.id, model=batch.model, items=number)
+                items, model = len(live), batch.model
+                log.info("batch_items_asked_live", batch=batch.id, model=model, items=items)
         await self._ask(lambda session: self._close(session, reader, failed=failed))
         log.info("batch_ended", batch=batch.id, model=batch.model, **reader.numbers())
 
@@ -441,18 +440,22 @@ class BatchStep(Struct, frozen=True):
 
     def _close(self, session: Session, reader: ResultReader, *, failed: bool) -> None:
         free_items(session, self.batch.id, refunded=1 if failed else 0)
-        values: dict[str, object] = {"state": BatchState.ENDED.value, "ended_at": func.now()}
-        counts: dict[str, object] = {**reader.numbers()}
-        if failed:
-            counts[FAILED_AS_A_WHOLE] = True
-        else:
-            values["problem"] = None
-        give_back(session, self.batch, self.context.worker, 0, counts=counts, failures=0, **values)
+        give_back(
+            session,
+            self.batch,
+            self.context.worker,
+            0,
+            state=BatchState.ENDED.value,
+            ended_at=func.now(),
+            failures=0,
+            counts={**reader.numbers(), **({FAILED_AS_A_WHOLE: True} if failed else {})},
+            **({} if failed else {"problem": None}),
+        )
 
 
-def _counts(report: BatchReport) -> dict[str, object]:
+def _counts(report: BatchReport) -> dict[str, int]:
     numbers = {SUCCEEDED: report.succeeded, "failed": report.failed}
-    counts: dict[str, object] = {k: v for k, v in numbers.items() if v is not None}
-    if report.ended and report.problem is not None:
-        counts[FAILED_AS_A_WHOLE] = True
-    return counts
+    failed_whole = report.ended and report.problem is not None
+    return {name: number for name, number in numbers.items() if number is not None} | (
+        {FAILED_AS_A_WHOLE: True} if failed_whole else {}
+    )
