@@ -194,7 +194,7 @@ def _follow_it(run_id: str) -> str:
 
 def _asked_document(asked: Submission) -> dict[str, Any]:
     """Return what is asked of whom, and its expected cost, in JSON types."""
-    plan, estimate = asked.plan, asked.estimate
+    plan, estimate = asked.plan, asked.plan.estimate()
     cost = estimate.cost_usd
     return {
         "tasks": estimate.calls,
@@ -252,7 +252,11 @@ def extend(**options: Any) -> int:
     request = _request(options, CallParameters())
     here = workspace.settings.embedded_broker
     extended = extend_run(workspace, found, request, Shown(here=here))
-    stored, status, calls = extended.run is not None, extended.status, extended.estimate.calls
+    stored, status, calls = (
+        extended.run is not None,
+        extended.status,
+        extended.plan.estimate().calls,
+    )
     if options["as_json"]:
         say_json(
             {

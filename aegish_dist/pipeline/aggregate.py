@@ -61,13 +61,12 @@ def aggregate(
         run = load_run(session, run_id)
         scored = [_begin(session, run, each, recount=recount) for each in opinions]
         overlays = list(dict.fromkeys(each.overlay for each in scored))
-        for each in scored:
-            each.place = overlays.index(each.overlay)
         identities: dict[str, VerdictSet] = {}
         for counted in count_models(session, run, _known(scored), overlays):
             identities[counted.spec.id] = counted.identity
             for each in scored if counted.tallies else ():
-                each.models.append(measure(counted.tallies[each.place], each.opinion.rule))
+                tally = counted.tallies[overlays.index(each.overlay)]
+                each.models.append(measure(tally, each.opinion.rule))
         if not any(each.verdicts for each in identities.values()):
             raise ReportError(
                 f"run {run_id} has no verdict yet: `aegish-dist status --run-id {run_id}` "
@@ -77,7 +76,7 @@ def aggregate(
             sides = [ModelOfRun(run.run_id, spec.id) for spec in run.models]
             answers = [read_answers(session, sides, [run], {run_id: each}) for each in overlays]
             for each in scored:
-                each.pair_p = _pairs(run, each, answers[each.place])
+                each.pair_p = _pairs(run, each, answers[overlays.index(each.overlay)])
         with span("snapshot", run_id):
             return [_save(session, run_id, each, identities) for each in scored]
 
@@ -91,8 +90,6 @@ class _Scored(Struct):
     """The last snapshot whose entries the same verdicts would give again; None: there is none."""
     pair_p: PairP
     models: list[ModelMetrics] = field(default_factory=list)
-    place: int = 0
-    """Of its overlay, among those that differ."""
 
 
 def _begin(session: Session, run: Run, opinion: Opinion, *, recount: bool) -> _Scored:
@@ -109,8 +106,8 @@ def _begin(session: Session, run: Run, opinion: Opinion, *, recount: bool) -> _S
 def _save(
     session: Session, run_id: str, scored: _Scored, identities: Mapping[str, VerdictSet]
 ) -> Snapshot:
-    joint = joint_identity(identities)
-    adjusted = zip(map(frozenset, scored.pair_p), holm([*scored.pair_p.values()]), strict=True)
+    joint, pairs = joint_identity(identities), map(frozenset, scored.pair_p)
+    adjusted = dict(zip(pairs, holm([*scored.pair_p.values()]), strict=True))
     return save_snapshot(
         session,
         run_id=run_id,
@@ -120,7 +117,7 @@ def _save(
         verdicts=joint.verdicts,
         verdicts_hash=joint.verdicts_hash,
         code_version=__version__,
-        document=snapshot_document(scored.models, scored.earlier, dict(adjusted)),
+        document=snapshot_document(scored.models, scored.earlier, adjusted),
         identities=identities,
         pair_p=scored.pair_p,
     )
@@ -138,8 +135,9 @@ def _pairs(run: Run, scored: _Scored, answers: PairedAnswers[ModelOfRun]) -> Pai
             found[pair] = scored.pair_p[pair]
             continue
         samples = columns.pair(*(ModelOfRun(run.run_id, model) for model in pair)).targets
-        malicious, harmless = samples[TrueLabel.MALICIOUS], samples[TrueLabel.HARMLESS]
-        found[pair] = score_difference(rule.composite, malicious, harmless).p_value
+        found[pair] = score_difference(
+            rule.composite, samples[TrueLabel.MALICIOUS], samples[TrueLabel.HARMLESS]
+        ).p_value
     return found
 
 
@@ -149,8 +147,7 @@ def _made_alike(snapshot: Snapshot, run: Run, overlay: OverlayInRun) -> bool:
         return False
     if run.imported:  # it plans nothing: its verdicts are all there is to compare
         return True
-    entries = snapshot.document["models"]
-    planned = {entry["model"]: entry["counts"]["planned"] for entry in entries}
+    planned = {entry["model"]: entry["counts"]["planned"] for entry in snapshot.document["models"]}
     return planned == {spec.id: sum(overlay.planned(run, spec.id).values()) for spec in run.models}
 
 

@@ -78,9 +78,8 @@ def _busy(engine: Engine, run: Run) -> str | None:
         return None
     fleet = in_transaction(engine, living_fleet)
     held = sum(items for (run_id, _), items in fleet.in_flight.items() if run_id == run.run_id)
-    if held or (fleet.workers and run_status(engine, run.run_id).missing):
-        return f"workers are at run {run.run_id}: {cancel} stops them"
-    return None
+    busy = held or (fleet.workers and run_status(engine, run.run_id).missing)
+    return f"workers are at run {run.run_id}: {cancel} stops them" if busy else None
 
 
 def old_runs(engine: Engine, age: timedelta, keep: int = 0) -> list[LeavingRun]:
@@ -229,20 +228,15 @@ def archive_run(engine: Engine, run_id: str, folder: Path, observer: Observer = 
     try:
         _write(engine, run_id, part, observer)
         compare_archive(engine, part, observer)
-        _give_name(part, place)
+        part.chmod(0o755)
+        part.rename(place)
+        sync_folder(folder)
+    except OSError as error:
+        reason = error.strerror or error
+        raise OutputError(f"{place} cannot be made: {reason}; the store is as it was") from error
     finally:
         shutil.rmtree(part, ignore_errors=True)
     return place
-
-
-def _give_name(part: Path, place: Path) -> None:
-    try:
-        part.chmod(0o755)
-        part.rename(place)
-        sync_folder(place.parent)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise OutputError(f"{place} cannot be made: {reason}; the store is as it was") from error
 
 
 def _write(engine: Engine, run_id: str, part: Path, observer: Observer) -> None:
@@ -321,11 +315,13 @@ def read_manifest(folder: Path) -> Manifest:
         with path.open("rb") as stream:
             manifest = msgspec.json.decode(stream.read(MAX_MANIFEST_BYTES), type=Manifest)
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise DatasetError(f"cannot be read: {reason}", source=str(path)) from error
+        raise DatasetError(
+            f"cannot be read: {error.strerror or error}", source=str(path)
+        ) from error
     except (ValueError, RecursionError) as error:
-        problem = f"is no manifest of an archive of format {FORMAT}"
-        raise DatasetError(problem, source=str(path)) from error
+        raise DatasetError(
+            f"is no manifest of an archive of format {FORMAT}", source=str(path)
+        ) from error
     if manifest.tables.keys() != TABLES.keys():
         raise DatasetError("names other tables", source=str(path))
     return manifest

@@ -36,8 +36,8 @@ def audit_run(engine: Engine, run_id: str, opinion: Opinion, top: int) -> Audite
         top: Length of each list, at least 1.
     """
     run, samples = verdicts_by_sample(engine, run_id, opinion)
-    models = [spec.id for spec in run.models]
-    return AuditedRun(run, opinion, audit(samples, models, opinion.rule, top))
+    found = audit(samples, [spec.id for spec in run.models], opinion.rule, top)
+    return AuditedRun(run, opinion, found)
 
 
 class WrittenOverlay(Struct, frozen=True):
@@ -59,8 +59,8 @@ def write_overlay(engine: Engine, found: AuditedRun, path: Path, author: str) ->
     """
     require_new(path)
     doubtful = found.audit.found[AuditKind.DOUBTFUL_LABELS]
-    base = found.opinion.overlay
-    overlay = draft_overlay(doubtful, base, f"audit-{found.run.run_id}", author)
+    name = f"audit-{found.run.run_id}"
+    overlay = draft_overlay(doubtful, found.opinion.overlay, name, author)
     with replacing_text(path) as stream:
         stream.write(_DRAFT + render_overlay(overlay))
     turned = sum(each.p_wrong >= DOUBTFUL_FROM for each in doubtful)

@@ -14,6 +14,7 @@ from aegish_dist.db.engine import transaction
 from aegish_dist.db.runs import load_run
 from aegish_dist.errors import ReportError
 from aegish_dist.pipeline.opinions import overlay_of
+from aegish_dist.pipeline.runs import chosen_models
 from aegish_dist.report.data import ComparedPair, ComparisonData, PairGate
 from aegish_dist.statistics.document import rank
 from aegish_dist.statistics.gate import commands_to_decide, gate
@@ -56,15 +57,14 @@ def compare_models(
     asked = question or Question()
     with transaction(engine, isolation_level="REPEATABLE READ") as session:
         run = load_run(session, run_id)
-        sides = [ModelOfRun(run_id, model) for model in _chosen(run, models)]
+        sides = [ModelOfRun(run_id, model) for model in chosen_models(run, models)]
         if len(sides) < 2:
             raise ReportError(
                 f"a comparison takes two models of run {run_id}: name more with `--models`, or "
                 "other runs with `--runs`"
             )
-        pairs = combinations(sides, 2)
-        chosen = [pair for pair in pairs if not asked.gate or pair[0] == sides[0]]
-        return _compared(session, [run], chosen, asked)
+        pairs = [(sides[0], other) for other in sides[1:]] if asked.gate else combinations(sides, 2)
+        return _compared(session, [run], [*pairs], asked)
 
 
 def compare_runs(
@@ -143,14 +143,12 @@ def _tie_groups(
     if asked.gate:
         return []
     sides = dict.fromkeys(side for pair in compared for side in (pair.a, pair.b))
-    composite = asked.opinion.rule.composite
+    metric, composite = asked.metric, asked.opinion.rule.composite
     alone = {side: compare_samples(scored.pair(side, side), composite).metrics for side in sides}
     places = rank(
-        {side.model: Estimate(value=each[asked.metric].a) for side, each in alone.items()},
+        {side.model: Estimate(value=each[metric].a) for side, each in alone.items()},
         {
-            frozenset((each.a.model, each.b.model)): each.comparison.metrics[
-                asked.metric
-            ].p_adjusted
+            frozenset((each.a.model, each.b.model)): each.comparison.metrics[metric].p_adjusted
             for each in compared
         },
     )
@@ -162,23 +160,12 @@ def _tie_groups(
 
 
 def _gated(pair: ComparedPair, asked: Question) -> PairGate:
-    found = pair.comparison.metrics[asked.metric]
-    needed = commands_to_decide(found, asked.margin)
-    return PairGate(pair, gate(found, asked.margin), found, needed)
-
-
-def _chosen(run: Run, models: Sequence[str]) -> list[str]:
-    asked = [spec.id for spec in run.models]
-    for model in models:
-        if model not in asked:
-            raise ReportError(
-                f"run {run.run_id} does not ask '{model}': it asks {', '.join(asked)}"
-            )
-    return list(dict.fromkeys(models or asked))
+    found, margin = pair.comparison.metrics[asked.metric], asked.margin
+    return PairGate(pair, gate(found, margin), found, commands_to_decide(found, margin))
 
 
 def _common(runs: Sequence[Run], models: Sequence[str]) -> list[str]:
-    of_runs = [_chosen(run, models) for run in runs]
+    of_runs = [chosen_models(run, models) for run in runs]
     found = [model for model in of_runs[0] if all(model in others for others in of_runs)]
     if not found:
         raise ReportError(
@@ -196,5 +183,4 @@ def _unlike(session: Session, runs: Sequence[Run], models: Sequence[str]) -> Ite
         )
     for run in runs[1:]:
         of_run = f"run {run.run_id}: " if len(runs) > 2 else ""
-        for difference in incompatibilities(runs[0], run, models, parsers):
-            yield of_run + difference
+        yield from (of_run + each for each in incompatibilities(runs[0], run, models, parsers))

@@ -32,7 +32,7 @@ from aegish_dist.db.missing import Extent, Retry, missing_items, open_models, sa
 from aegish_dist.db.runs import database_time, hold, release, save_parameters
 from aegish_dist.errors import ConfigError, QueueError, StoreError
 from aegish_dist.pipeline.plan import with_higher_caps
-from aegish_dist.pipeline.runs import load_submitted_run, require_not_held
+from aegish_dist.pipeline.runs import chosen_models, load_submitted_run, require_not_held
 from aegish_dist.pipeline.status import (
     Counts,
     items_held,
@@ -127,13 +127,10 @@ def plan_retry(
     Raises:
         StoreError: The run does not ask one of the models.
     """
-    asked = [spec.id for spec in run.models]
-    for model in models:
-        if model not in asked:
-            raise StoreError(f"run {run.run_id} does not ask '{model}': it asks {', '.join(asked)}")
+    chosen = chosen_models(run, models)
     with transaction(engine) as session:
         open_models(session, run.run_id)
-        return save_retry(session, run.run_id, outcomes, models or asked)
+        return save_retry(session, run.run_id, outcomes, chosen)
 
 
 def resume_run(

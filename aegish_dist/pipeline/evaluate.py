@@ -71,7 +71,7 @@ class Attempt(Struct, frozen=True):
     found: LookUp
     caller: Caller
     clock: ItemClock
-    is_wanted: Callable[[], bool]
+    is_held: Callable[[], bool]
 
 
 class Evaluator:
@@ -174,14 +174,10 @@ class Evaluator:
             self.held.add(item.run_id)
             raise RunHeldError
         caller = await self._serving(item, clock)
-
-        def is_wanted() -> bool:
-            return is_held() or self._held[item] is not None  # a copy may have come here again
-
         errors: list[CallError] = []
         try:
             verdict = await self._call_until_answered(
-                Attempt(item, found, caller, clock, is_wanted), errors
+                Attempt(item, found, caller, clock, is_held), errors
             )
         except BatchedItemError:
             return  # it is asked in batches from now on
@@ -220,7 +216,8 @@ class Evaluator:
                 permit = await self._permit(of, called=bool(errors))
             if permit is None:
                 return None
-            if not of.is_wanted():
+            # Of a message that the broker has taken back, a copy may have come here again.
+            if not of.is_held() and self._held[of.item] is None:
                 of.caller.limiter.release(permit)
                 raise RedeliveredError
             first_call = first_call or permit.number

@@ -161,7 +161,8 @@ def scaling_items(queues: QueueReadings, state: FleetState) -> int:
     held = queues.unacknowledged
     if held is None:  # RabbitMQ requeues the messages of a killed worker by itself
         held = sum(state.fleet.in_flight.values())
-    return wanted + held + state.aggregations_due + sum(each.batches for each in state.batches)
+    batches: int = sum(each.batches for each in state.batches)
+    return wanted + held + state.aggregations_due + batches
 
 
 class VerdictClock:

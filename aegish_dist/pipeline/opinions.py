@@ -15,6 +15,7 @@ from aegish_dist.db.engine import transaction
 from aegish_dist.db.overlays import OverlayInRun, overlay_in_run
 from aegish_dist.db.runs import load_run
 from aegish_dist.errors import OpinionError
+from aegish_dist.opinion_files import read_overlay, read_rule, read_targets
 
 ALL = "all"
 
@@ -59,18 +60,12 @@ def load_rule(name_or_path: str) -> ScoringRule:
             f"unknown scoring rule '{name_or_path}': choose one of {known}, or give the path of a "
             "file with your own"
         )
-    from aegish_dist.opinion_files import read_rule  # noqa: PLC0415  with msgspec
-
     return read_rule(Path(name_or_path))
 
 
 def _opinions(
     rules: list[ScoringRule], targets: Path | None, overlay: Path | None
 ) -> list[Opinion]:
-    if targets is None and overlay is None:
-        return [Opinion(rule) for rule in rules]
-    from aegish_dist.opinion_files import read_overlay, read_targets  # noqa: PLC0415  with msgspec
-
     least = AEGISH_TARGETS if targets is None else read_targets(targets)
     corrections = None if overlay is None else read_overlay(overlay)
     return [Opinion(rule, least, corrections) for rule in rules]
@@ -107,9 +102,7 @@ def overlay_notes(engine: Engine, run_id: str, opinion: Opinion) -> list[str]:
 
 def _is_bundled(change: LabelChange) -> bool:
     """Whether the bundled dataset has a sample; a run that asks a part of it stores no more."""
-    if change.dataset not in bundled_names():
-        return False
-    return any(
+    return change.dataset in bundled_names() and any(
         change.sample_id == sample.sample_id
         if change.sample_id
         else change.command == sample.command

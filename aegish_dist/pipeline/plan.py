@@ -19,13 +19,13 @@ from aegish_dist.core.run import Prompt, Run
 from aegish_dist.core.sample import Dataset
 from aegish_dist.core.text import counted
 from aegish_dist.datasets.bundled import bundled_names
-from aegish_dist.db.engine import transaction
-from aegish_dist.db.runs import load_run_dataset
+from aegish_dist.db.engine import in_transaction, transaction
+from aegish_dist.db.runs import load_run_dataset, require_free_name
 from aegish_dist.errors import ConfigError, DatasetError
 from aegish_dist.models import RunEstimate
 from aegish_dist.models.prices import estimate
 from aegish_dist.pipeline.datasets import choose_dataset, narrow, require_categories
-from aegish_dist.pipeline.runs import checked_name, require_free, require_not_held
+from aegish_dist.pipeline.runs import checked_name, require_not_held
 from aegish_dist.prompts.loading import load_prompt
 from aegish_dist.report.run_words import HOUR_S, duration
 
@@ -116,9 +116,9 @@ class RunPlan(Struct, frozen=True):
         ]
         before = list(self.base_lengths)
         again = lengths * self.epochs + before * (self.epochs - run.epochs)
-        of_old = estimate(old, self.prompt, again)
-        of_new = estimate(models, self.prompt, (before + lengths) * self.epochs)
-        return RunEstimate(tuple(each for each in (*of_old.models, *of_new.models) if each.calls))
+        of_old = estimate(old, self.prompt, again).models
+        of_new = estimate(models, self.prompt, (before + lengths) * self.epochs).models
+        return RunEstimate(tuple(each for each in (*of_old, *of_new) if each.calls))
 
 
 def takes_batches(spec: ModelSpec) -> bool:
@@ -142,7 +142,8 @@ def plan_run(workspace: Workspace, request: Request) -> RunPlan:
             cannot be read.
     """
     name = checked_name(request.name)
-    require_free(workspace.engine, name)
+    if name:
+        in_transaction(workspace.engine, require_free_name, name)
     models = workspace.catalog.resolve(request.models, workspace.environ)
     if request.batch_after_s is not None:
         _require_batches(models)
@@ -260,8 +261,7 @@ def _higher(option: str, cap: Decimal | None, wanted: Decimal | None) -> Decimal
 
 
 def require_prices(estimated: RunEstimate, parameters: CallParameters) -> None:
-    capped = parameters.max_cost_usd or parameters.max_cost_per_model_usd
-    if estimated.unpriced and capped:
+    if estimated.unpriced and (parameters.max_cost_usd or parameters.max_cost_per_model_usd):
         raise ConfigError(
             f"the cost of {', '.join(estimated.unpriced)} cannot be bounded, its price is unknown:"
             " give it one in your catalog, or leave it out"
@@ -286,10 +286,9 @@ def summary(plan: RunPlan, estimated: RunEstimate, calls: int) -> list[str]:
         f" {counted(plan.samples, 'sample')} x {counted(plan.epochs, 'epoch')}"
     )
     timed = [m for m in plan.models if plan.batch_after_s != 0 or not takes_batches(m)]
-    lines = [size, _cost(estimated, timed, calls)]
-    if plan.batch_after_s is not None:
-        lines.append(_batches(plan, plan.batch_after_s))
-    return lines
+    after_s = plan.batch_after_s
+    batches = [] if after_s is None else [_batches(plan, after_s)]
+    return [size, _cost(estimated, timed, calls), *batches]
 
 
 def _cost(estimated: RunEstimate, timed: Sequence[ModelSpec], calls: int) -> str:
@@ -318,11 +317,10 @@ def _batches(plan: RunPlan, after_s: float) -> str:
     here = [spec.id for spec in plan.models if not takes_batches(spec)]
     apart = f" ({', '.join(here)}: live)" if here else ""
     window = f"each answered within {BATCH_WINDOW_S // HOUR_S} hours{apart}"
+    otherwise_usd = plan.estimate(in_batches=after_s > 0).known_cost_usd
     if after_s <= 0:
-        live_usd = plan.estimate(in_batches=False).known_cost_usd
-        return f"asked in batches, {window}; as single calls: ${live_usd:.2f}"
-    batched_usd = plan.estimate(in_batches=True).known_cost_usd
+        return f"asked in batches, {window}; as single calls: ${otherwise_usd:.2f}"
     return (
         f"asked live for {duration(after_s)}, the rest in batches, {window}; all in batches:"
-        f" ${batched_usd:.2f}"
+        f" ${otherwise_usd:.2f}"
     )

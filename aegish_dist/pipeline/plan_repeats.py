@@ -19,6 +19,7 @@ from aegish_dist.db.runs import load_run
 from aegish_dist.errors import DatasetError, ReportError
 from aegish_dist.pipeline.audit import verdicts_by_sample
 from aegish_dist.pipeline.datasets import choose_dataset, describe
+from aegish_dist.pipeline.runs import chosen_models
 from aegish_dist.statistics.repeats import (
     Design,
     Goal,
@@ -85,7 +86,11 @@ def plan_from_pilot(
         ReportError: The pilot lacks verdicts, models, or one of the labels.
     """
     run, samples = verdicts_by_sample(engine, run_id, opinion)
-    chosen = _chosen(run, models)
+    chosen = chosen_models(run, models)
+    if len(chosen) > 2:
+        raise ReportError(
+            f"a plan is for one model or for two; name them with --models: {', '.join(chosen)}"
+        )
     strata = repeated_strata(samples, chosen, opinion.rule)
     variance = split_variance(list(strata.values())) if len(strata) == len(TrueLabel) else None
     if variance is None:
@@ -98,7 +103,7 @@ def plan_from_pilot(
     return PilotPlan(
         run=run,
         opinion=opinion,
-        models=chosen,
+        models=tuple(chosen),
         goal=goal,
         value=math.fsum(
             each.samples * stratum.value(each) / stratum.samples
@@ -109,19 +114,6 @@ def plan_from_pilot(
         plan=plan_repeats(variance, sources, goal, max_epochs),
         tallies=_tallies(engine, run, chosen),
     )
-
-
-def _chosen(run: Run, models: Sequence[str]) -> tuple[str, ...]:
-    known = [spec.id for spec in run.models]
-    chosen = tuple(dict.fromkeys(models or known))
-    for model in chosen:
-        if model not in known:
-            raise ReportError(f"run {run.run_id} has no model '{model}': it has {', '.join(known)}")
-    if len(chosen) > 2:
-        raise ReportError(
-            f"a plan is for one model or for two; name them with --models: {', '.join(known)}"
-        )
-    return chosen
 
 
 def _sources(
@@ -137,14 +129,13 @@ def _sources(
         for target in TrueLabel
     ]
     coverage = [part / max(1, whole) for part, whole in zip(scored, asked, strict=True)]
-    wholes = [_whole(engine, dataset, samples) for dataset in run.datasets]
     return [
         Source(
             each.name,
             (each.malicious * coverage[0], (each.samples - each.malicious) * coverage[1]),
             each.samples,
         )
-        for each in wholes
+        for each in [_whole(engine, dataset, samples) for dataset in run.datasets]
     ]
 
 

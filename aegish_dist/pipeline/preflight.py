@@ -20,7 +20,7 @@ from aegish_dist.errors import AegishError, ConfigError, ProviderError
 from aegish_dist.pipeline.plan import require_prices, summary
 
 if TYPE_CHECKING:
-    from aegish_dist.models import Credentials, ModelEntry, RunEstimate
+    from aegish_dist.models import Credentials, ModelEntry
     from aegish_dist.pipeline.plan import Request, RunPlan
     from aegish_dist.pipeline.workspace import Observer, Workspace
     from aegish_dist.providers.session import ProviderSession
@@ -48,8 +48,6 @@ class ModelCheck(Struct, frozen=True):
 def check_before_calls(
     workspace: Workspace,
     plan: RunPlan,
-    estimated: RunEstimate,
-    *,
     request: Request,
     observer: Observer,
 ) -> None:
@@ -62,6 +60,7 @@ def check_before_calls(
         ConfigError: A cap holds for a model without a price, or a model cannot be called or
             refuses the run.
     """
+    estimated = plan.estimate()
     require_prices(estimated, plan.parameters)
     _require_keys(workspace, plan.asked, request, observer)
     _warn_by_catalog(workspace, plan, observer)
@@ -117,13 +116,12 @@ def retirement(model: ModelEntry, today: date) -> str:
     Returns:
         Empty when none is announced, or it is more than `WARN_DAYS` days away.
     """
-    if model.retires is None:
+    if model.retires is None or (days := (model.retires - today).days) > WARN_DAYS:
         return ""
-    days = (model.retires - today).days
     if days <= 0:
         return f"{model.id} was retired on {model.retires}: its calls will fail"
     when = "tomorrow" if days == 1 else f"in {days} days"
-    return f"{model.id} ends on {model.retires}, {when}" if days <= WARN_DAYS else ""
+    return f"{model.id} ends on {model.retires}, {when}"
 
 
 def calls_a_provider(spec: ModelSpec) -> bool:
@@ -173,16 +171,20 @@ def check_models(
     """
     from aegish_dist.providers.session import provider_session  # noqa: PLC0415  with aiohttp
 
-    credentials = workspace.credentials
-
     async def check_all() -> list[ModelCheck]:
         async with provider_session() as providers:
 
             async def check(spec: ModelSpec) -> ModelCheck:
-                if not workspace.catalog.entry(spec.id).takes(spec, parameters):
-                    said = "takes no temperature, by the catalog"
-                    return ModelCheck(spec.id, False, said, None, True, "drop --temperature")
-                return await _asked(providers, spec, prompt, parameters, credentials)
+                if workspace.catalog.entry(spec.id).takes(spec, parameters):
+                    return await _asked(providers, spec, prompt, parameters, workspace.credentials)
+                return ModelCheck(
+                    spec.id,
+                    ok=False,
+                    detail="takes no temperature, by the catalog",
+                    latency_ms=None,
+                    refused=True,
+                    remedy="drop --temperature",
+                )
 
             return list(await asyncio.gather(*map(check, specs)))
 

@@ -128,16 +128,16 @@ def _failures(
             each for each in attempts if (each.model, each.error_class) == (model, error_class)
         ]
         newest = max(kinds, key=lambda kind: (kind.at, kind.calls), default=None)
-        if kinds or unanswered.get(error_class):
-            failure = FailureCount(
-                model=model,
-                error_class=error_class,
-                verdicts=unanswered.get(error_class, 0),
-                attempts=sum(kind.calls for kind in kinds),
-                statuses=tuple(sorted({each.status for each in kinds if each.status is not None})),
-                message="" if newest is None else newest.message,
-                last_at=None if newest is None else newest.at,
-            )
+        failure = FailureCount(
+            model=model,
+            error_class=error_class,
+            verdicts=unanswered.get(error_class, 0),
+            attempts=sum(kind.calls for kind in kinds),
+            statuses=tuple(sorted({each.status for each in kinds if each.status is not None})),
+            message="" if newest is None else newest.message,
+            last_at=None if newest is None else newest.at,
+        )
+        if kinds or failure.verdicts:
             found.append(failure)
     return sorted(found, key=lambda each: (-each.verdicts, -each.attempts))
 

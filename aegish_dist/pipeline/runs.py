@@ -1,5 +1,7 @@
 """Finding, naming and listing runs."""
 
+from collections.abc import Sequence
+
 from sqlalchemy import Engine
 
 from aegish_dist.core.run import Run, RunSummary
@@ -10,7 +12,6 @@ from aegish_dist.db.runs import (
     list_runs,
     load_run,
     rename_run,
-    require_free_name,
     resolve_run_id,
 )
 from aegish_dist.errors import ConfigError, StoreError
@@ -42,11 +43,6 @@ def checked_name(text: str) -> str:
     return name
 
 
-def require_free(engine: Engine, name: str) -> None:
-    if name:
-        in_transaction(engine, require_free_name, name)
-
-
 def rename(engine: Engine, run_id: str, name: str) -> str:
     """Give a run another name, and return that.
 
@@ -63,6 +59,19 @@ def rename(engine: Engine, run_id: str, name: str) -> str:
 
 def recent_runs(engine: Engine, limit: int) -> list[RunSummary]:
     return in_transaction(engine, list_runs, limit)
+
+
+def chosen_models(run: Run, named: Sequence[str]) -> list[str]:
+    """Return models of a run that a user names, each once; all of the run when none is named.
+
+    Raises:
+        StoreError: The run does not ask one of them.
+    """
+    asked = [spec.id for spec in run.models]
+    for model in named:
+        if model not in asked:
+            raise StoreError(f"run {run.run_id} does not ask '{model}': it asks {', '.join(asked)}")
+    return list(dict.fromkeys(named or asked))
 
 
 def load_submitted_run(engine: Engine, run_id: str) -> Run:

@@ -84,7 +84,7 @@ def catalog_for(url: str, replayed: Sequence[str] = ()) -> str:
 
     Args:
         replayed: Canonical ids of the models whose recorded answers it replays; empty for the
-            simulated models.
+            simulated models. Nothing of an id has to be escaped in TOML.
     """
     known: Mapping[str, ProviderEntry] = {}
     models = list(simulated_models().items())
@@ -93,14 +93,14 @@ def catalog_for(url: str, replayed: Sequence[str] = ()) -> str:
         models = [(model, _format_of(provider_name(model), known)) for model in replayed]
     foreign = {provider_name(model): wire for model, wire in models}
     tables = [
-        f'[providers.{_quoted(name)}]\nwire = "{wire}"\nbase_url = "{_root(url, wire)}"\n'
+        f'[providers."{name}"]\nwire = "{wire}"\nbase_url = "{_root(url, wire)}"\n'
         'key_variable = ""\n'
         + (f"batch_share = {BATCH_SHARE}\n" if wire.http and wire.http.batches else "")
         for name, wire in foreign.items()
         if name not in known
     ]
     entries = [
-        f"[[models]]\nid = {_quoted(model)}\n"
+        f'[[models]]\nid = "{model}"\n'
         f'base_url = "{_root(url, wire)}"\nsimulated = true\ndefault = false\n'
         for model, wire in models
     ]
@@ -122,8 +122,10 @@ def write_catalog(path: Path, url: str, recordings: Iterable[Recording]) -> list
     models = sorted({each.model for each in recordings})
     unnamed = [model for model in models if not is_model_id(model)]
     if models and len(unnamed) == len(models):
-        problem = f"'{unnamed[0]}' is no model id of the form PROVIDER/MODEL"
-        raise ConfigError(f"no catalog can name the recorded models: {problem}")
+        raise ConfigError(
+            f"no catalog can name the recorded models: '{unnamed[0]}' is no model id of the form"
+            " PROVIDER/MODEL"
+        )
     with replacing_text(path) as stream:
         stream.write(catalog_for(url, [model for model in models if model not in unnamed]))
     return unnamed
@@ -141,20 +143,3 @@ def _simulated_id(persona: str, wire: WireFormat) -> str:
 
 def _root(url: str, wire: WireFormat) -> str:
     return f"{url}{HTTP_FORMATS[wire].simulated_root}"
-
-
-def _quoted(text: str) -> str:
-    """Return a text as a string of TOML, in ASCII; JSON escapes in a way that TOML does not know.
-
-    Half a surrogate pair cannot be written at all; no recording has one in a label.
-    """
-
-    def escaped(character: str) -> str:
-        if character in '"\\':
-            return f"\\{character}"
-        if " " <= character <= "~":
-            return character
-        code = ord(character)
-        return f"\\u{code:04X}" if code < 2**16 else f"\\U{code:08X}"
-
-    return '"' + "".join(map(escaped, text)) + '"'

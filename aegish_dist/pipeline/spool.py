@@ -58,8 +58,7 @@ def spool(folder: Path, group: Sequence[Evaluated], kind: str = LEFT_OVER) -> Pa
         folder: Folder of the file; made when it is missing.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    now = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-    path = folder / f"{kind}-{now}-{secrets.token_hex(4)}.jsonl"
+    path = folder / f"{kind}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}.jsonl"
     with replacing(path, private=True) as stream:
         for each in group:
             stream.write(_line(each).encode() + b"\n")
@@ -86,8 +85,8 @@ def recover_folder(engine: Engine, folder: Path) -> None:
             continue
         log.info("answers_recovered", path=str(path), stored=found.stored, present=found.present)
         if found.kept is not None:
-            kept, problem = str(found.kept), found.problem
-            log.error("answers_damaged", path=kept, lines=found.damaged, problem=problem)
+            kept, lines = str(found.kept), found.damaged
+            log.error("answers_damaged", path=kept, lines=lines, problem=found.problem)
 
 
 def recover(engine: Engine, path: Path) -> Recovered:
@@ -113,8 +112,10 @@ def recover(engine: Engine, path: Path) -> Recovered:
             if len(damaged) >= MAX_DAMAGED and not stored + present:
                 break
     if not stored + present:
-        why = f"nothing in it can be stored, the file is left as it is ({problem or 'it is empty'})"
-        raise DatasetError(why, source=str(path))
+        raise DatasetError(
+            f"nothing in it can be stored, the file is left as it is ({problem or 'it is empty'})",
+            source=str(path),
+        )
     kept = _keep(path, damaged) if damaged else None
     path.unlink(missing_ok=True)
     return Recovered(stored, present, len(damaged), kept, problem)
@@ -127,8 +128,9 @@ def _lines(path: Path) -> Iterator[bytes]:
                 if line.strip():
                     yield line.rstrip(b"\r\n")
     except OSError as error:
-        problem = f"cannot be read: {error.strerror or error}"
-        raise DatasetError(problem, source=str(path)) from error
+        raise DatasetError(
+            f"cannot be read: {error.strerror or error}", source=str(path)
+        ) from error
 
 
 def _keep(path: Path, lines: Sequence[bytes]) -> Path:
@@ -151,9 +153,9 @@ def _store_all(
     except InputError as error:
         if len(lines) == 1:
             yield lines, error
-            return
-        for line in lines:
-            yield from _store_all(session, [line])
+        else:
+            for line in lines:
+                yield from _store_all(session, [line])
 
 
 def _store(session: Session, lines: Sequence[bytes]) -> int:

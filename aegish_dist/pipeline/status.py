@@ -110,14 +110,14 @@ def _joined(stored: Iterable[FailedCalls], held: Iterable[FailedCalls]) -> tuple
     kinds: defaultdict[tuple[object, ...], list[FailedCalls]] = defaultdict(list)
     for each in (*stored, *held):
         kinds[each.model, each.error_class, each.status].append(each)
-    joined = (
+    joined = [
         replace(
             max(alike, key=lambda kind: kind.at),
             calls=sum(kind.calls for kind in alike),
             calls_lately=sum(kind.calls_lately for kind in alike),
         )
         for alike in kinds.values()
-    )
+    ]
     return tuple(sorted(joined, key=lambda kind: kind.at, reverse=True))
 
 
@@ -246,25 +246,30 @@ def paced(
     """
     counts: deque[tuple[float, dict[str, int]]] = deque()
 
-    def with_eta(model: ModelStatus) -> ModelStatus:
-        (first_s, first), (last_s, last) = counts[0], counts[-1]
-        rate = model.rate_per_s
-        if last_s - first_s >= LEAST_S and model.model in first:
-            rate = (last[model.model] - first[model.model]) / (last_s - first_s)
-        if model.in_batches:  # their verdicts come all at once
-            rate = 0.0
-        return replace(model, eta_s=model_eta_s(model.state, model.planned - model.done, rate))
-
     def smoothed() -> RunStatus:
         status, now_s = count(), clock()
         verdicts = {model.model: model.done + model.replaced for model in status.models}
-        before = counts[-1][1] if counts else verdicts
-        if any(verdicts[model] < before.get(model, 0) for model in verdicts):
+        if counts and any(n < counts[-1][1].get(model, 0) for model, n in verdicts.items()):
             counts.clear()  # a retry plans items again
         counts.append((now_s, verdicts))
         while len(counts) > 2 and now_s - counts[1][0] >= SMOOTHED_S:
             counts.popleft()
-        models = tuple(map(with_eta, status.models))
+        since_s, first = now_s - counts[0][0], counts[0][1]
+        rates = {model.model: model.rate_per_s for model in status.models}
+        if since_s >= LEAST_S:
+            rates |= {
+                model: (verdicts[model] - number) / since_s for model, number in first.items()
+            }
+        # Verdicts of batches come all at once.
+        models = tuple(
+            replace(
+                m,
+                eta_s=model_eta_s(
+                    m.state, m.planned - m.done, 0.0 if m.in_batches else rates[m.model]
+                ),
+            )
+            for m in status.models
+        )
         return replace(status, models=models, eta_s=run_eta_s(models))
 
     return smoothed

@@ -22,7 +22,6 @@ from aegish_dist.core.run import Run, new_run_id
 from aegish_dist.core.status import RunStatus, State
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.runs import require_free_name, save_dataset, save_parameters, save_run
-from aegish_dist.models import RunEstimate
 from aegish_dist.pipeline.datasets import describe
 from aegish_dist.pipeline.plan import Request, RunPlan, plan_extension, plan_run
 from aegish_dist.pipeline.preflight import calls_a_provider, check_before_calls
@@ -41,7 +40,6 @@ class Submission(Struct, frozen=True):
     """The result of a plan. A dry run stores and enqueues nothing."""
 
     plan: RunPlan
-    estimate: RunEstimate
     run: Run | None
     status: RunStatus | None
     """After the work; of a run that is extended, as it is now. None for a new run that was not
@@ -57,10 +55,9 @@ def start_run(workspace: Workspace, request: Request, observer: Observer = SILEN
             that it is stored; otherwise nothing is.
     """
     plan = plan_run(workspace, request)
-    estimated = plan.estimate()
-    check_before_calls(workspace, plan, estimated, request=request, observer=observer)
+    check_before_calls(workspace, plan, request, observer)
     if request.dry_run:
-        return Submission(plan, estimated, None, None)
+        return Submission(plan, None, None)
     from aegish_dist.pipeline.control import finish  # noqa: PLC0415
 
     embedded = workspace.settings.embedded_broker
@@ -70,7 +67,7 @@ def start_run(workspace: Workspace, request: Request, observer: Observer = SILEN
         with observer.enqueueing(plan.tasks) as published:
             run = submit(workspace.engine, workspace.app, plan, published)
     status = finish(workspace, run, observer) if embedded or request.wait else None
-    return Submission(plan, estimated, run, status)
+    return Submission(plan, run, status)
 
 
 def create_run(engine: Engine, plan: RunPlan) -> Run:
@@ -170,15 +167,14 @@ def extend_run(
 
     run = load_submitted_run(workspace.engine, run_id)
     plan = plan_extension(workspace, run, request)
-    estimated = plan.estimate()
-    check_before_calls(workspace, plan, estimated, request=request, observer=observer)
+    check_before_calls(workspace, plan, request, observer)
     if request.dry_run:
-        return Submission(plan, estimated, None, run_status(workspace.engine, run_id))
+        return Submission(plan, None, run_status(workspace.engine, run_id))
     before = store_extension(workspace.engine, run, plan)
-    enqueue_stored(workspace, run, "the extension", observer, estimated.calls, beyond=before)
+    calls = plan.estimate().calls
+    enqueue_stored(workspace, run, "the extension", observer, calls, beyond=before)
     extended = load_submitted_run(workspace.engine, run_id)
-    status = followed(workspace, extended, request.wait, observer)
-    return Submission(plan, estimated, extended, status)
+    return Submission(plan, extended, followed(workspace, extended, request.wait, observer))
 
 
 def store_extension(engine: Engine, run: Run, plan: RunPlan) -> Extent:

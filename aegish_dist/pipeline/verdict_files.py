@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
-from itertools import groupby
+from itertools import chain, groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import IO
 
@@ -84,8 +85,10 @@ def export_file(
     if table is None:
         suffix = ".jsonl" if is_stream(path) else path.suffix.lower()
         if suffix not in (".jsonl", ".parquet"):
-            problem = "cannot be written as verdicts; choose .jsonl or .parquet, or say --format"
-            raise DatasetError(problem, source=str(path))
+            raise DatasetError(
+                "cannot be written as verdicts; choose .jsonl or .parquet, or say --format",
+                source=str(path),
+            )
         table = suffix == ".parquet"
     with replacing(path) as stream:
         (_export_table if table else export_lines)(engine, run_id, stream, opinions)
@@ -128,16 +131,16 @@ def _judged(
         run = load_run(session, run_id)
         rules = {_column(opinion.rule.name): opinion.rule for opinion in opinions}
         if len(rules) < len(opinions):
-            problem = "--correct names two rule sets whose columns would have the same name"
-            raise ConfigError(problem)
+            raise ConfigError(
+                "--correct names two rule sets whose columns would have the same name"
+            )
         changes = overlay_of(session, run, opinions[0]).values if opinions else NO_CHANGES
         yield session, run, Judgements(rules, changes)
 
 
 def _column(rule: str) -> str:
     """Return a plain name: the database cuts longer ones, and scripts shall need no quotes."""
-    plain = re.sub(r"[^A-Za-z0-9.-]", "_", rule)[: MAX_COLUMN_CHARS - len(COLUMN_PREFIX)]
-    return COLUMN_PREFIX + plain
+    return (COLUMN_PREFIX + re.sub(r"[^A-Za-z0-9.-]", "_", rule))[:MAX_COLUMN_CHARS]
 
 
 def export_inspect(
@@ -156,12 +159,11 @@ def export_inspect(
     with _judged(engine, run_id, opinions) as (session, run, judged):
         lines = JudgedLines(tuple(judged.rules))
         with replacing_in(folder, lambda path: _run_of(path) == run.run_id) as opened:
-            parts = export(session, run, judged)
-            verdicts = (verdict for part in parts for verdict in lines.read(part))
+            verdicts = chain.from_iterable(map(lines.read, export(session, run, judged)))
             for (model, dataset), group in groupby(verdicts, _log_of):
                 head = LogHead.of(run, model, dataset, opinions)
                 names.append(head.file_name)
-                samples = (_epochs(each) for _, each in groupby(group, _sample_of))
+                samples = (_epochs(each) for _, each in groupby(group, _SAMPLE_OF))
                 write_inspect_log(opened(head.file_name), head, samples)
     if not names:
         raise StoreError(f"run {run_id} has no verdict yet")
@@ -187,9 +189,7 @@ def _epochs(of_sample: Iterable[ScoredRecord]) -> list[list[ScoredRecord]]:
     return [list(verdicts) for _, verdicts in epochs]
 
 
-def _sample_of(verdict: ScoredRecord) -> tuple[str, ...]:
-    record = verdict.record
-    return record.command, record.target, record.category or "", record.cluster or ""
+_SAMPLE_OF = attrgetter("record.command", "record.target", "record.category", "record.cluster")
 
 
 def export_every_eval_ever(
@@ -229,54 +229,52 @@ def _write_records(
 ) -> None:
     entries = sorted(ranked_entries(snapshot.document), key=lambda each: each.model)
     names = {each.model: record_identity(snapshot, each.model) for each in entries}
-    files = {model: _Lines(partial(opened, name.samples_path)) for model, name in names.items()}
+    files: dict[str, SamplesFile | None] = {}
     overlay = overlay_of(session, run, opinion)
-    labels = {
-        (each.dataset, _sample_id(each)): (each.change.target, each.change.category)
-        for each in overlay.samples
-        if each.change.target is not None
-    }
-    made = SampleLines(opinion.rule, labels)
-    for part in export(session, run, Judgements({CORRECT: opinion.rule}, overlay.values)):
-        verdicts = [json.loads(line) for line in part.splitlines()]
-        if verdicts:
-            model = verdicts[0]["model"]
-            files[model].add(*made.of(names[model].evaluation_id, verdicts))
+    made = SampleLines(
+        opinion.rule,
+        {
+            (each.dataset, _sample_id(each)): (each.change.target, each.change.category)
+            for each in overlay.samples
+            if each.change.target is not None
+        },
+    )
+    parts = export(session, run, Judgements({CORRECT: opinion.rule}, overlay.values))
+    verdicts = filter(None, ([json.loads(line) for line in part.splitlines()] for part in parts))
+    for model, of_model in groupby(verdicts, lambda part: str(part[0]["model"])):
+        lines = map(partial(made.of, names[model].evaluation_id), of_model)
+        files[model] = _write_lines(partial(opened, names[model].samples_path), lines)
     for entry in entries:
-        identity, samples = names[entry.model], files[entry.model].file()
+        identity, samples = names[entry.model], files.get(entry.model)
         record = evaluation_record(run, snapshot, entry, identity, samples)
         opened(identity.record_path).write(f"{printable_json(record)}\n".encode())
 
 
-class _Lines:
-    """The file of a model's verdicts while it is written; it is opened for the first line."""
+def _write_lines(
+    opened: Callable[[], IO[bytes]], parts: Iterable[tuple[list[str], int]]
+) -> SamplesFile | None:
+    """Write the lines of a model's verdicts to a file, which is opened for the first of them.
 
-    def __init__(self, opened: Callable[[], IO[bytes]]) -> None:
-        self._opened = opened
-        self._stream: IO[bytes] | None = None
-        self._hash, self._rows, self._unscored = hashlib.sha256(), 0, 0
+    Args:
+        parts: Lines, each time with the number of verdicts that are unscored and have none.
 
-    def add(self, lines: list[str], unscored: int) -> None:
-        self._rows += len(lines)
-        self._unscored += unscored
+    Returns:
+        None where nothing was written.
+    """
+    digest, rows, unscored, stream = hashlib.sha256(), 0, 0, None
+    for lines, left_out in parts:
+        rows, unscored = rows + len(lines), unscored + left_out
         if lines:
             data = "".join(f"{line}\n" for line in lines).encode()
-            self._hash.update(data)
-            self._stream = self._stream or self._opened()
-            self._stream.write(data)
-
-    def file(self) -> SamplesFile | None:
-        """Return what was written; None where nothing was."""
-        if self._stream is None:
-            return None
-        return SamplesFile(self._hash.hexdigest(), self._rows, self._unscored)
+            digest.update(data)
+            stream = stream or opened()
+            stream.write(data)
+    return SamplesFile(digest.hexdigest(), rows, unscored) if stream else None
 
 
 def _sample_id(changed: ChangedSample) -> str:
-    if changed.change.sample_id is not None:
-        return changed.change.sample_id
-    command = changed.change.command or ""
-    return Sample(command, changed.target, changed.category, changed.cluster).sample_id
+    named, command = changed.change.sample_id, changed.change.command or ""
+    return named or Sample(command, changed.target, changed.category, changed.cluster).sample_id
 
 
 BATCH_ROWS = 5_000
@@ -341,8 +339,7 @@ def _import(
                 epochs = max(epochs, *(row.record.epoch for row in rows))
                 negative_times += sum(row.negative_time for row in rows)
         if not verdicts:
-            files = ", ".join(dict.fromkeys(map(str, paths)))
-            raise DatasetError("holds no verdict", source=files)
+            raise DatasetError("holds no verdict", source=", ".join(dict.fromkeys(map(str, paths))))
         target.finish(epochs)
         return Imported(run.run_id, verdicts, target.models, target.samples, negative_times)
 

@@ -72,8 +72,7 @@ def list_verdicts(
     """
     with transaction(engine, isolation_level="REPEATABLE READ") as session:
         run = load_run(session, run_id)
-        _require_models(run, (*chosen.models, *chosen.missed_by))
-        _require_datasets(run, chosen.datasets)
+        _require_asked(run, (*chosen.models, *chosen.missed_by), chosen.datasets)
         if chosen.categories:
             known = categories_of(session, run_id)
             _require_names(run, "category", sorted(chosen.categories), known)
@@ -152,12 +151,9 @@ def _require_names(run: Run, what: str, names: Iterable[str], known: Sequence[st
             raise StoreError(f"run {run.run_id} has no {what} '{name}': it has {listed or 'none'}")
 
 
-def _require_models(run: Run, names: Iterable[str]) -> None:
-    _require_names(run, "model", names, [spec.id for spec in run.models])
-
-
-def _require_datasets(run: Run, names: Iterable[str]) -> None:
-    _require_names(run, "dataset", names, [each.name for each in run.datasets])
+def _require_asked(run: Run, models: Iterable[str], datasets: Iterable[str] = ()) -> None:
+    _require_names(run, "model", models, [spec.id for spec in run.models])
+    _require_names(run, "dataset", datasets, [each.name for each in run.datasets])
 
 
 def show_sample(
@@ -181,8 +177,7 @@ def show_sample(
     """
     with transaction(engine, isolation_level="REPEATABLE READ") as session:
         run = load_run(session, run_id)
-        _require_models(run, models)
-        _require_datasets(run, () if dataset is None else [dataset])
+        _require_asked(run, models, () if dataset is None else [dataset])
         found = _find(session, run, name, dataset)
         overlay = overlay_of(session, run, opinion)
         judged = SqlScoring(opinion.rule, overlay.values)
@@ -227,7 +222,7 @@ def failure_times(engine: Engine, run_id: str, models: Sequence[str] = ()) -> li
     """
     with transaction(engine) as session:
         run = load_run(session, run_id)
-        _require_models(run, models)
+        _require_asked(run, models)
         asked = models or [spec.id for spec in run.models]
         return failures_by_time(session, run_id, asked, width_s=60)
 
