@@ -45,8 +45,6 @@ class Answered(Struct, frozen=True):
 
 
 class Asked(Struct, frozen=True):
-    """One request as it came."""
-
     method: str
     path: str
     headers: Mapping[str, str]
@@ -69,7 +67,6 @@ class ScriptedServer:
         self.url = ""
 
     def requests(self, place: str) -> list[Asked]:
-        """Return what came for a "METHOD path"."""
         return [ask for ask in self.asked if f"{ask.method} {ask.path}" == place]
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
@@ -134,8 +131,6 @@ def jsonl(*lines: object) -> Answered:
 
 
 class Vendor(Struct, frozen=True, eq=False):
-    """How one vendor is asked."""
-
     wire: WireFormat
     root: str
     name: str
@@ -182,7 +177,6 @@ class Vendor(Struct, frozen=True, eq=False):
         return [result async for result in client.results(self.name)]
 
     def read(self, *lines: object, **more: Answered) -> list[BatchResult]:
-        """Read lines of results; texts are sent as they are."""
         script = {self.look: Answered(self.ended), self.results: jsonl(*lines), **more}
         return self.talk(script, self.collect)[0]
 

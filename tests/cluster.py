@@ -32,7 +32,6 @@ LOG_CHARS = 20_000
 
 
 def aegish_dist(*arguments: str) -> list[str]:
-    """Return the command line of a command."""
     return [sys.executable, "-m", "aegish_dist", *arguments]
 
 
@@ -42,7 +41,6 @@ def variables(**settings: object) -> dict[str, str]:
 
 
 def environment(**settings: object) -> dict[str, str]:
-    """Return the test's environment with settings of the product added."""
     return os.environ | variables(**settings)
 
 
@@ -61,7 +59,6 @@ def run(env: Mapping[str, str], *arguments: str, code: int = 0) -> subprocess.Co
 
 
 def run_json(env: Mapping[str, str], *arguments: str, code: int = 0) -> Any:
-    """Run a command with `--json` and read what it prints."""
     return json.loads(run(env, *arguments, "--json", code=code).stdout)
 
 
@@ -99,7 +96,6 @@ class Simulator(ServerProcess):
         wait_until(self.catalog.exists, "the simulator's catalog")
 
     def know(self, entry: str) -> None:
-        """Add an entry to the catalog."""
         self.catalog.write_text(f"{self.catalog.read_text()}\n{entry}\n")
 
     def stats(self) -> dict[str, Any]:
@@ -109,7 +105,6 @@ class Simulator(ServerProcess):
             return stats
 
     def calls(self, model: str | None = None) -> int:
-        """Return how many calls reached it, or a model of it."""
         requests = self.stats()["requests"]
         return sum(requests.values()) if model is None else requests.get(model, 0)
 
@@ -132,7 +127,6 @@ class Cluster:
         self._stack = ExitStack()
 
     def set(self, **settings: object) -> None:
-        """Change settings of the processes to come."""
         self.env |= variables(**settings)
 
     def __enter__(self) -> Self:
@@ -146,7 +140,6 @@ class Cluster:
             sys.stderr.write(self.log()[-LOG_CHARS:])
 
     def start_worker(self, *options: str) -> "subprocess.Popen[bytes]":
-        """Start `celery -A workers.app worker` with options of Celery."""
         return self.start(sys.executable, "-m", "celery", "-A", "workers.app", "worker", *options)
 
     def start(self, *command: str) -> "subprocess.Popen[bytes]":
@@ -160,7 +153,6 @@ class Cluster:
         return process
 
     def submit(self, *models: str, limit: int, options: tuple[str, ...] = ()) -> str:
-        """Submit a run over so many harmless commands and return its id."""
         asked = ["--models", ",".join(models), "--dataset", "harmless", "--limit", str(limit)]
         # Tests count calls, and have models fail from the first one on.
         asked.append("--skip-preflight")
@@ -168,7 +160,6 @@ class Cluster:
         return run_id
 
     def resume(self, run_id: str) -> int:
-        """Resume a run and return how many items that enqueued."""
         enqueued: int = run_json(self.env, "resume", "--run-id", run_id)["enqueued"]
         return enqueued
 
@@ -176,11 +167,9 @@ class Cluster:
         return run_status(self.engine, run_id)
 
     def log(self) -> str:
-        """Return what the workers have said."""
         return self._log.read_text(errors="replace") if self._log.exists() else ""
 
     def wait_for_workers(self, number: int) -> None:
-        """Wait until that many workers have reported."""
         wait_until(lambda: self._living_workers() == number, f"{number} living workers", DEADLINE_S)
 
     def _living_workers(self) -> int:
@@ -188,11 +177,9 @@ class Cluster:
             return living_fleet(session).workers
 
     def wait_for_calls(self, number: int) -> None:
-        """Wait until the simulator was called that often."""
         wait_until(lambda: self.simulator.calls() >= number, f"{number} calls", DEADLINE_S)
 
     def wait_until_idle(self) -> None:
-        """Wait until the simulator works on no call."""
         wait_until(lambda: self.simulator.stats()["in_flight"] == 0, "the calls in flight to end")
 
     def wait_until_complete(self, run_id: str) -> None:
@@ -207,11 +194,9 @@ class Cluster:
             return list(missing_items(session, run_id))
 
     def publish(self, items: list[Item]) -> None:
-        """Put messages into the queues, as the producer does."""
         publish(self.app, items)
 
     def waiting(self, run_id: str, *models: str) -> int:
-        """Return how many messages wait in the queues of models of a run."""
         queues = [queue_name(model, run_id) for model in models]
         return sum(queue_depths(self.app, queues).values())
 

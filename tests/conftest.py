@@ -124,7 +124,6 @@ def postgres_url(_postgres: _Postgres) -> Iterator[str]:
 
 @pytest.fixture
 def unmigrated_url(_postgres: _Postgres) -> Iterator[str]:
-    """URL of a database without tables, this test's own."""
     name = _postgres.create("template0")
     yield _postgres.url(name)
     _postgres.drop(name)

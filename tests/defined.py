@@ -6,6 +6,5 @@ T = TypeVar("T")
 
 
 def defined(value: T | None) -> T:
-    """Return a value that must not be None."""
     assert value is not None
     return value

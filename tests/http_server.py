@@ -13,7 +13,6 @@ class JsonHandler(BaseHTTPRequestHandler):
     """Reads and answers JSON, and logs nothing."""
 
     def do_POST(self) -> None:
-        """Read the request and have it answered."""
         self.respond(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
 
     @abstractmethod

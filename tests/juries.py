@@ -22,8 +22,6 @@ CLUSTER_SIZES = (1, 1, 1, 1, 2, 2, 3, 4)
 
 
 class Setting(Struct, frozen=True):
-    """Models, and the commands that they judge."""
-
     models: int
     """Distinct models, of a skill between 0.6 and 0.98."""
     hard: float = 0.06
@@ -44,8 +42,6 @@ class Setting(Struct, frozen=True):
 
 
 class Jury(Struct, frozen=True):
-    """The answers of simulated models."""
-
     models: tuple[str, ...]
     samples: tuple[SampleAnswers, ...]
     wrong: frozenset[str]

@@ -25,7 +25,6 @@ FLOATS = [each.name for each in FIELDS if isinstance(each.kind, FloatType)]
 
 
 def document_of(name: str) -> Any:
-    """Return a JSON document of `tests/data`."""
     return json.loads((Path(__file__).parent / "data" / name).read_text("ascii"))
 
 
@@ -96,7 +95,6 @@ def _record(recording: Recording) -> dict[str, Any]:
 
 
 def export_verdicts(engine: Engine, run_id: str) -> list[Recording]:
-    """Return every verdict of a run, all generations, in the order of an export."""
     with Session(engine) as session:
         return stored_recordings(session, run_id)
 

@@ -79,7 +79,6 @@ def free_port() -> int:
 
 
 def accepts_connections(port: int) -> bool:
-    """Whether something listens on the port."""
     try:
         socket.create_connection((HOST, port), timeout=1).close()
     except OSError:
@@ -105,7 +104,6 @@ class ServerProcess:
         self._process: subprocess.Popen[bytes] | None = None
 
     def launch(self, command: Sequence[str], env: Mapping[str, str] | None = None) -> None:
-        """Start it and wait until it accepts connections."""
         with self.log.open("ab") as log:
             process = subprocess.Popen(
                 command, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
@@ -173,7 +171,6 @@ class RedisServer(ServerProcess):
         self.launch(self._command)
 
     def client(self) -> redis.Redis:
-        """Return a client that looks at it from outside."""
         return redis.Redis(port=self.port)
 
     def __enter__(self) -> Self:
@@ -182,7 +179,6 @@ class RedisServer(ServerProcess):
 
 
 def rabbitmq_script(name: str) -> str:
-    """Return the path of a program of RabbitMQ."""
     # Debian's /usr/sbin/rabbitmq-server changes user and directory, and so forgets the environment
     # that keeps a node apart; the script behind it does not.
     folder = os.environ.get("RABBITMQ_SCRIPTS", "/usr/lib/rabbitmq/bin")

@@ -15,8 +15,6 @@ from tests.http_server import serving
 
 
 class CollectedSpan(Struct, frozen=True):
-    """A span as it was sent."""
-
     name: str
     trace_id: str
     span_id: str

@@ -30,13 +30,11 @@ class Report(Struct, frozen=True):
 
     @property
     def url(self) -> str:
-        """Address of the file, from disk."""
         return self.path.as_uri()
 
 
 @pytest.fixture(scope="package")
 def report(_postgres: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Report]:
-    """Give the report of a run that was imported, written by the command line."""
     folder = tmp_path_factory.mktemp("report")
     page, document, listed, exported = (
         folder / name for name in ("report.html", "report.json", "list.json", "export.jsonl")
@@ -70,7 +68,6 @@ def _command(*arguments: object) -> None:
 
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
-    """Give the system's Chromium, headless."""
     path = require_binary("chromium", "chromium-browser")
     with sync_playwright() as playwright:
         opened = playwright.chromium.launch(executable_path=path, args=OPTIONS)
@@ -86,7 +83,6 @@ class Visit(Struct):
     faults: list[str] = field(default_factory=list)
 
     def watch(self) -> None:
-        """Note messages, errors, dialogs, windows and requests."""
         self.page.on("console", self._said)
         self.page.on("pageerror", lambda error: self.faults.append(f"error: {error}"))
         self.page.on("dialog", lambda dialog: self.faults.append(f"dialog: {dialog.message}"))
@@ -109,7 +105,6 @@ class Visit(Struct):
 
 @pytest.fixture
 def context_options() -> dict[str, Any]:
-    """Options of the page's context; tests replace them by parametrizing."""
     return {"viewport": {"width": 1280, "height": 900}}
 
 
@@ -127,5 +122,4 @@ def visit(browser: Browser, report: Report, context_options: dict[str, Any]) -> 
 
 @pytest.fixture
 def page(visit: Visit) -> Page:
-    """Give a page that shows the report."""
     return visit.open()

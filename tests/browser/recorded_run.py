@@ -48,7 +48,6 @@ HOSTILE_COMPLETION = (
 
 
 def write_run(path: Path) -> Path:
-    """Write every verdict of the run as verdict lines."""
     path.write_text("".join(f"{json.dumps(line)}\n" for line in _lines()), encoding="ascii")
     return path
 

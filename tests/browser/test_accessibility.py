@@ -14,7 +14,6 @@ SERIOUS = {"serious", "critical"}
 
 
 def findings(page: Page) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Return the rules that are broken seriously, and where."""
     violations: list[dict[str, Any]] = Axe().run(page).response["violations"]
     return [
         (each["id"], [(node["html"][:160], node["failureSummary"]) for node in each["nodes"][:3]])

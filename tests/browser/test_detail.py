@@ -48,7 +48,6 @@ def open_detail(page: Page, report: Report, command: str) -> None:
 
 
 def of_model(page: Page, model: str) -> Locator:
-    """Return the part of the detail about a model."""
     names = page.locator("#grid-detail details .detail-name").all_text_contents()
     return page.locator("#grid-detail details").nth(names.index(printable(model)))
 

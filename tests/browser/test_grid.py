@@ -102,7 +102,6 @@ FILTERS: dict[str, tuple[dict[str, str], Callable[[list[Verdict]], bool]]] = {
 
 @pytest.fixture
 def by_command(report: Report) -> dict[str, list[Verdict]]:
-    """Give the verdicts of each command, as `verdicts list` has them."""
     found = defaultdict(list)
     for each in report.listed:
         found[each["sample_id"]].append(each)
@@ -110,7 +109,6 @@ def by_command(report: Report) -> dict[str, list[Verdict]]:
 
 
 def choose(page: Page, fields: dict[str, str]) -> None:
-    """Set fields of the form as a user does."""
     for name, value in fields.items():
         field = page.locator(f"#grid-filters [name={name}]")
         match field.evaluate("each => each.type"):

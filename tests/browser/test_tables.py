@@ -30,13 +30,11 @@ COLUMNS: dict[str, Callable[[Model], float | None]] = {
 
 
 def rows(page: Page) -> list[str]:
-    """Return the models of the leaderboard, top to bottom."""
     shown = page.locator("#leaderboard tbody tr:not([hidden]) th").all_inner_texts()
     return [text.split("\n")[0] for text in shown]
 
 
 def heading(page: Page, name: str) -> Locator:
-    """Return the heading of a column of the leaderboard that begins so."""
     return page.locator("#leaderboard thead th").filter(has_text=name).first
 
 

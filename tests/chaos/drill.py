@@ -47,8 +47,6 @@ class Fault(Struct, frozen=True):
 
 
 class Result(Struct, frozen=True):
-    """Result of one drill."""
-
     fault: str
     seed: int
     attempted: int
@@ -85,8 +83,6 @@ class Result(Struct, frozen=True):
 
 
 class Drill:
-    """One drill on a running fleet."""
-
     def __init__(self, fleet: Fleet, fault: Fault, seed: int) -> None:
         self.fleet, self.fault = fleet, fault
         self.chance = random.Random(f"{fault.name} {seed}")
@@ -100,7 +96,6 @@ class Drill:
         return 2 * self.fault.items_per_model
 
     def outcomes(self) -> Mapping[str, int]:
-        """Return the verdicts of the run by outcome, each item's newest alone."""
         return self.fleet.cluster.status(self.run_id).outcomes
 
     def run(self) -> Result:

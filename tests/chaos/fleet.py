@@ -57,8 +57,6 @@ class Layout(Struct, frozen=True):
 
 
 class Fleet(ExitStack):
-    """A running fleet; ends with the `with`."""
-
     def __init__(self, home: Path, layout: Layout) -> None:
         super().__init__()
         self.home, self.layout = home, layout
@@ -108,7 +106,6 @@ class Fleet(ExitStack):
         )
 
     def start_worker(self) -> None:
-        """Start a worker process without waiting for it."""
         self.workers.append(self.cluster.start_worker())
 
     def ensure_workers(self) -> None:
@@ -168,7 +165,6 @@ class Host(ExitStack):
         self._fleet: Fleet | None = None
 
     def fleet(self, layout: Layout) -> Fleet:
-        """Return a running fleet of a layout; ends one of another layout."""
         if self._fleet is None or self._fleet.layout != layout:
             self.close()
             self._fleet = self.enter_context(Fleet(self._new_home(), layout))

@@ -52,8 +52,6 @@ Asked = tuple[str, str]
 
 
 class Provider:
-    """The provider; runs for the length of a `with`."""
-
     def __init__(self) -> None:
         self.trouble = Trouble.NONE
         self.begun: Counter[Asked] = Counter()
@@ -84,7 +82,6 @@ class Provider:
 
     @property
     def paid_twice(self) -> int:
-        """Calls beyond the first of each command."""
         return sum(count - 1 for count in self.begun.values() if count > 1)
 
     def __enter__(self) -> Self:

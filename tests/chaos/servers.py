@@ -46,12 +46,10 @@ class Postgres:
             return cursors[-1].fetchall() if cursors[-1].description else []
 
     def connect(self) -> "psycopg.Connection[Any]":
-        """Open a connection that may always write."""
         options = "-c default_transaction_read_only=off"
         return psycopg.connect(self.url, autocommit=True, options=options, connect_timeout=5)
 
     def stop(self) -> None:
-        """End the server in order; connections are closed."""
         os.kill(self._postmaster().pid, signal.SIGINT)
         wait_until(lambda: self._server.pid is None, "PostgreSQL to stop", 60)
 
@@ -68,7 +66,6 @@ class Postgres:
         return psutil.Process(self._server.pid)
 
     def start(self) -> None:
-        """Start it again and wait until it serves."""
         self._server.start()
         wait_until(self._serves, "PostgreSQL", 30)
 

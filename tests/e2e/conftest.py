@@ -24,6 +24,5 @@ def instant(cluster: Cluster) -> None:
 
 @pytest.fixture
 def simulator(tmp_path: Path) -> Iterator[Simulator]:
-    """A simulated provider without a fleet, not started yet."""
     with Simulator(tmp_path) as prepared:
         yield prepared

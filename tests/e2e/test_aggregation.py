@@ -20,13 +20,11 @@ SOON_S = 5.0
 
 
 def snapshots(cluster: Cluster) -> int:
-    """Count the snapshots of all runs."""
     with cluster.engine.connect() as connection:
         return connection.scalar(select(func.count()).select_from(SNAPSHOTS)) or 0
 
 
 def wait_until_aggregated(cluster: Cluster, run_id: str) -> None:
-    """Wait until the status names a snapshot."""
     wait_until(lambda: cluster.status(run_id).snapshot_id is not None, "a snapshot", DEADLINE_S)
 
 

@@ -10,7 +10,6 @@ WIRES = ("simulated/careful", "simulated-anthropic/lenient", "simulated-google/h
 
 
 def assert_called_once_each(cluster: Cluster, run_id: str, planned: int) -> None:
-    """Check that a run is complete and that no call was made twice."""
     assert len(cluster.verdicts(run_id)) == planned
     assert cluster.simulator.calls() == planned
 

@@ -48,7 +48,6 @@ class Terminal:
 
     @property
     def written(self) -> str:
-        """All of it, escape codes included."""
         return bytes(self._written).decode(errors="replace")
 
     def interrupt(self) -> None:
@@ -63,7 +62,6 @@ class Terminal:
         return code, screens.partition(ENTERED)[2], behind
 
     def close(self) -> None:
-        """End what is left of it."""
         self.process.kill()
         self.process.wait()
         self._reader.join(DEADLINE_S)
@@ -78,7 +76,6 @@ def env(postgres_url: str, simulator: Simulator) -> dict[str, str]:
 
 
 def frames(screens: str) -> list[list[str]]:
-    """Return what was drawn, frame by frame, as lines of text."""
     drawn = screens.split("\x1b[H")[1:]
     return [[ESCAPES.sub("", line) for line in re.split(r"\r?\n\r?", each)] for each in drawn]
 

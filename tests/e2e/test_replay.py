@@ -88,7 +88,6 @@ def test_replay(tmp_path: Path, postgres_url: str, engine: Engine) -> None:
 
 
 def answer_of(verdict: Verdict) -> Answer:
-    """Return what of a verdict has to survive."""
     if verdict.completion is None:
         return Answer(None, verdict.outcome, None)
     return Answer(verdict.completion.text, verdict.outcome, verdict.completion.stop_kind)

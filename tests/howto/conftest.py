@@ -17,8 +17,6 @@ def walkthrough(
 
 @pytest.fixture
 def cli(walkthrough: Walkthrough, postgres_url: str) -> Callable[..., str]:
-    """The command line of the copy on an empty store."""
-
     def run(*arguments: str) -> str:
         return walkthrough.run(
             "-m", "aegish_dist", *arguments, AEGISH_DIST_DATABASE_URL=postgres_url

@@ -27,7 +27,6 @@ def before(unmigrated_url: str) -> Iterator[Engine]:
 
 
 def db(walkthrough: Walkthrough, url: str, command: str) -> str:
-    """Run `aegish-dist db` in the copy."""
     return walkthrough.run("-m", "aegish_dist", "db", command, AEGISH_DIST_DATABASE_URL=url).strip()
 
 

@@ -72,7 +72,6 @@ class Walkthrough:
         return done.stdout
 
     def test(self, *paths: str) -> None:
-        """Have tests of the copy pass."""
         self.run("-m", "pytest", "-q", "-p", "no:cacheprovider", *paths, timeout_s=300.0)
 
     def written(self, *lines: Mapping[str, object]) -> str:

@@ -81,8 +81,6 @@ def a_run(
 
 
 class StoredRun(Struct, frozen=True):
-    """A run in the store and the keys it got there."""
-
     run_id: str
     models: Mapping[str, int]
     samples: Mapping[str, Mapping[str, int]]
@@ -140,7 +138,6 @@ def store(
 
 
 def answer(into: Engine | Session, stored: StoredRun, verdicts: Mapping[Item, Verdict]) -> int:
-    """Store verdicts about items of a run; return how many were new."""
     rows = [(stored.key(item), each) for item, each in verdicts.items()]
     with _session(into) as session:
         return insert_verdicts(session, rows)

@@ -31,7 +31,6 @@ Server = AbstractAsyncContextManager[str]
 
 
 async def never() -> web.StreamResponse:
-    """Wait until the handler is cancelled."""
     forever: asyncio.Future[web.StreamResponse] = asyncio.get_running_loop().create_future()
     return await forever
 

@@ -31,7 +31,6 @@ def stored(engine: Engine) -> Engine:
 
 
 def rows(engine: Engine, columns: str) -> list[tuple[object, ...]]:
-    """Return columns of all verdicts, by key."""
     order = "ORDER BY run_model_id, sample_key, epoch, generation"
     with engine.connect() as connection:
         return [

@@ -77,7 +77,6 @@ def fill(engine: Engine) -> None:
 
 @pytest.fixture
 def filled(engine: Engine) -> Engine:
-    """A store with such a run."""
     fill(engine)
     return engine
 
@@ -87,7 +86,6 @@ def unpacked(content: bytes) -> Any:
 
 
 def gathered(engine: Engine, opinion: Opinion) -> Any:
-    """Return the columns, and the blobs of texts."""
     grid = report_grid(engine, report_data(engine, RUN, opinion))
     assert grid.columns is not None
     assert grid.notes == []
@@ -183,7 +181,6 @@ def test_texts_come_with_their_verdicts(filled: Engine) -> None:
 
 
 def of(blob: Any, name: str, place: int) -> str | None:
-    """Return a text of a blob."""
     at = blob[name][place]
     return None if at == -1 else blob["texts"][at]
 

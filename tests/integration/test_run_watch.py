@@ -53,7 +53,6 @@ def told(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleQ
 
 
 def next_look(told: SimpleQueue[Any]) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the wanted and the held queues of the next look; fail without one."""
     call: Any = told.get(timeout=30)
     _, wanted, held, _ = call.args
     return wanted, held

@@ -39,7 +39,6 @@ def until(ask: Callable[[], T], satisfied: Callable[[T], bool]) -> T:
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    """Return the root of a simulator whose batches take a moment."""
     with simulator_thread(simulated(0.05)) as simulator:
         yield simulator.url
 
@@ -62,7 +61,6 @@ def openai_body(command: str) -> dict[str, Any]:
 
 
 def openai_lines(*commands: str) -> bytes:
-    """Return an input file that asks about commands."""
     entries = [
         {"custom_id": f"t-{place}", "method": "POST", "url": ENDPOINT, "body": openai_body(command)}
         for place, command in enumerate(commands)
@@ -144,7 +142,6 @@ def google_client(url: str) -> genai.Client:
 
 
 def google_batch(client: genai.Client, *commands: str) -> str:
-    """Upload requests, ask for a batch of them, and return its name."""
     users = [{"role": "user", "parts": [{"text": f"<command>{c}</command>"}]} for c in commands]
     lines = [
         json.dumps({"key": f"t-{place}", "request": {"contents": [user]}})

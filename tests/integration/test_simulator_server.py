@@ -31,8 +31,6 @@ FAST = SimulatorConfig(latency=NO_LATENCY)
 
 
 class Answer(NamedTuple):
-    """One HTTP response."""
-
     status: int
     headers: HTTPMessage
     body: Any
@@ -79,7 +77,6 @@ ASKS = [ask_openai, ask_anthropic, ask_google]
 
 
 def text(answer: Answer) -> str:
-    """Return the completion text, whatever the format."""
     body = answer.body
     if "choices" in body:
         return str(body["choices"][0]["message"]["content"])
@@ -90,7 +87,6 @@ def text(answer: Answer) -> str:
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    """Return the root of a simulator without latency and faults."""
     with simulator_thread(FAST) as simulator:
         yield simulator.url
 

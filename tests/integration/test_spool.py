@@ -37,7 +37,6 @@ SLOW = CallError(1, ErrorClass.RATE_LIMIT, 429, 1.5, "slow down\ufffd", NOON)
 
 @pytest.fixture
 def stored(engine: Engine) -> StoredRun:
-    """A run of three commands without verdicts."""
     return stored_run(engine)
 
 
@@ -59,7 +58,6 @@ def evaluated(run: StoredRun, *samples: Sample) -> list[Evaluated]:
 
 
 def verdicts(engine: Engine, run: StoredRun) -> list[object]:
-    """Return what the store has of a run."""
     with Session(engine) as session:
         return [each.verdict for each in stored_recordings(session, run.run_id)]
 
@@ -214,7 +212,6 @@ def test_the_command(aegish: CommandLine, stored: StoredRun, tmp_path: Path) -> 
 
 @contextmanager
 def writing(record: Callable[..., list[None]], folder: Path) -> Iterator[VerdictWriter]:
-    """A worker's writer with a thread of its own."""
     thread = DaemonThread("test")
     yield VerdictWriter(record, thread, folder=folder)
     thread.shutdown()

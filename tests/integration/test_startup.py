@@ -33,7 +33,6 @@ DRY_RUN = ["submit", "--models", "baseline/keyword,openai/gpt-5.1", "--limit", "
 
 
 def loaded_modules(env: dict[str, str], *commands: list[str]) -> set[str]:
-    """Run commands in one new process and return the modules that it loaded."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, json.dumps(commands)],
         env=env,
@@ -45,7 +44,6 @@ def loaded_modules(env: dict[str, str], *commands: list[str]) -> set[str]:
 
 
 def loaded(env: dict[str, str], *commands: list[str]) -> set[str]:
-    """Run commands in one new process and return the packages that it loaded."""
     return {name.partition(".")[0] for name in loaded_modules(env, *commands)}
 
 

@@ -107,7 +107,6 @@ def verdicts_of_every_kind(stored: StoredRun, seed: int, epochs: int, *, retried
 
 
 def newest(verdicts: Verdicts) -> Verdicts:
-    """Keep the highest generation of each item."""
     in_order = sorted(verdicts, key=lambda item: item.generation)
     latest = {replace(item, generation=0): item for item in in_order}
     return {item: verdicts[item] for item in latest.values()}

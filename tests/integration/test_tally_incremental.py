@@ -53,7 +53,6 @@ def stored(engine: Engine) -> StoredRun:
 
 @contextmanager
 def statements(engine: Engine) -> Iterator[list[str]]:
-    """Collect what is sent to the database."""
     sent: list[str] = []
 
     def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:

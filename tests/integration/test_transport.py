@@ -41,7 +41,6 @@ def server(redis_url: str) -> Iterator[redis.Redis]:
 
 
 def application(url: str, **options: Any) -> Any:
-    """Return an application whose leases and time-outs fit a test."""
     app = queue_application(url)
     app.conf.broker_transport_options |= {"lease_s": LEASE_S, "sweep_s": 0.2, **options}
     return app
@@ -78,7 +77,6 @@ class Listener:
         self._after(message)
 
     def after_each(self, act: Callable[[Any], object]) -> None:
-        """Call a function after each message."""
         self._after = act
 
     def __enter__(self) -> Self:
@@ -107,7 +105,6 @@ class Listener:
         return Counter(decode(message.payload[0]) for message in self.messages)
 
     def on_decode_error(self, drop: Callable[[Any, Exception], None]) -> None:
-        """Call a function for each message that cannot be decoded."""
         self._consumer.on_decode_error = drop
 
     def leave(self, model: str) -> None:
@@ -123,14 +120,12 @@ class Listener:
 def holding(
     app: Any, count: int, *models: str, prefetch: int = ALL, no_ack: bool = False
 ) -> Iterator[Listener]:
-    """Run a listener until it holds so many messages."""
     with Listener(app, *models, prefetch=prefetch, no_ack=no_ack) as listener:
         wait_until(listener.has(count), f"{count} messages")
         yield listener
 
 
 def run_side_by_side(*listeners: Listener) -> None:
-    """Let listeners live for several leases."""
     until = time.monotonic() + 3 * LEASE_S
     while time.monotonic() < until:
         for listener in listeners:
@@ -145,7 +140,6 @@ def unacked(server: redis.Redis) -> int:
 
 
 def waiting(server: redis.Redis, model: str = A) -> int:
-    """Return how many messages wait for a model."""
     return server.llen(queue_name(model, RUN))
 
 

@@ -47,7 +47,6 @@ ANSWERS = {
 
 
 def fill(engine: Engine, answers: Mapping[Sample, Mapping[str, str]], epochs: int = 1) -> None:
-    """Store a run of three models and two datasets with these answers."""
     stored = stored_run(engine, models=MODELS, datasets=(FIRST, SECOND), epochs=epochs)
     for sample, by_model in answers.items():
         dataset = "commands" if sample in FIRST.samples else "more"
@@ -61,7 +60,6 @@ def fill(engine: Engine, answers: Mapping[Sample, Mapping[str, str]], epochs: in
 
 @pytest.fixture
 def filled(engine: Engine) -> Engine:
-    """A store with the answers above."""
     fill(engine, ANSWERS)
     return engine
 

@@ -54,7 +54,6 @@ FULL = Verdict(
 
 
 def recorded(session: Session, verdict: Verdict) -> Verdict:
-    """Send a verdict through the store."""
     stored = stored_run(session, {TAR: verdict})
     session.expire_all()
     (recording,) = stored_recordings(session, stored.run_id)

@@ -71,7 +71,6 @@ def exception_classes() -> dict[str, list[str]]:
 
 
 def is_exception(each: object) -> bool:
-    """Return whether something is an exception class."""
     return isinstance(each, type) and issubclass(each, BaseException)
 
 

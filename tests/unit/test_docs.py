@@ -25,15 +25,12 @@ OTHERS = {"StrEnum", "OpenAI", "LiteLLM", "PgBouncer", "OpenRouter", "DeepSeek"}
 
 
 class Code(NamedTuple):
-    """Names that the source code defines."""
-
     modules: dict[str, set[str]]
     classes: dict[str, set[str]]
     """Attributes by class; classes of one name share an entry."""
 
 
 def defined(body: list[ast.stmt]) -> Iterator[str]:
-    """Yield the names that statements define."""
     for node in body:
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
@@ -56,7 +53,6 @@ def assigned(node: ast.ClassDef) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def code() -> Code:
-    """Return the names of the product's source files."""
     found = Code({}, {})
     for folder in ("aegish_dist", "workers"):
         for path in (ROOT / folder).rglob("*.py"):
@@ -72,7 +68,6 @@ def code() -> Code:
 
 
 def quoted(page: str) -> Iterator[str]:
-    """Yield the words in backticks outside fenced blocks."""
     yield from _QUOTED.findall(_FENCE.sub("", page))
 
 

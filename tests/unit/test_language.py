@@ -90,7 +90,6 @@ def test_an_offence_is_found(tmp_path: Path) -> None:
 
 
 def classes() -> Iterator[str]:
-    """Yield the name of every public class of the product."""
     for path in (*(ROOT / "aegish_dist").rglob("*.py"), *(ROOT / "workers").rglob("*.py")):
         body = ast.parse(path.read_text(encoding="utf-8")).body
         yield from (node.name for node in body if isinstance(node, ast.ClassDef))

@@ -13,7 +13,6 @@ from aegish_dist.logs import LIBRARY_LEVELS, configure_logging, get_logger
 
 @pytest.fixture(autouse=True)
 def _as_it_was() -> Iterator[None]:
-    """Give other tests the logging they had."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     levels = {name: logging.getLogger(name).level for name in LIBRARY_LEVELS}

@@ -48,7 +48,6 @@ class Rendered(Struct, frozen=True):
         return cls(tuple(each for each in yaml.safe_load_all(done.stdout) if each))
 
     def kind(self, name: str) -> dict[str, Mapping[str, Any]]:
-        """Return the objects of a kind by component."""
         return {
             each["metadata"]["labels"]["app.kubernetes.io/component"]: each
             for each in self.objects
@@ -56,7 +55,6 @@ class Rendered(Struct, frozen=True):
         }
 
     def pods(self) -> dict[str, Mapping[str, Any]]:
-        """Return the templates of all pods by component."""
         makers = self.kind("Deployment") | self.kind("Job")
         return {name: each["spec"]["template"] for name, each in makers.items()}
 

@@ -43,7 +43,6 @@ def values(request: pytest.FixtureRequest) -> Path:
 
 @pytest.fixture(scope="module")
 def rendered(values: Path) -> Rendered:
-    """The chart with one of these files."""
     return Rendered.of([values])
 
 

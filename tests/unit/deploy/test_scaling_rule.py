@@ -12,7 +12,6 @@ SCALED = [CHART.parent / "values" / "autoscaled.yaml"]
 
 
 def rule(*settings: str) -> dict[str, Any]:
-    """Return the specification of the scaled object."""
     return dict(Rendered.of(SCALED, settings).kind("ScaledObject")["worker"]["spec"])
 
 
