@@ -1,7 +1,6 @@
 """Publishing of messages by task name: items in batches, to the queues of their models and runs."""
 
 import base64
-import json
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from celery import Celery
+from msgspec import json
 
 from aegish_dist.broker.connection import connected, is_redis
 from aegish_dist.broker.messages import (
@@ -121,17 +121,17 @@ class _ListPublisher(_Publisher):
 
     def __init__(self, app: Celery, channel: Any, headers: Mapping[str, str]) -> None:
         super().__init__(app, channel, headers)
-        self._templates: dict[str, Callable[[Item], str]] = {}
+        self._templates: dict[str, Callable[[Item], bytes]] = {}
 
     def publish(self, batch: Sequence[Item]) -> None:
-        messages: dict[str, list[str]] = {}
+        messages: dict[str, list[bytes]] = {}
         for item in batch:
             queue = queue_name(item.model, item.run_id)
             if queue not in self._templates:
                 self._declare(queue)
                 with self._channel.drafts() as drafts:
                     send(self._app, self._producer, item, self._headers)
-                self._templates[queue] = _template(drafts[0], item)
+                self._templates[queue] = _template(drafts[0])
             messages.setdefault(queue, []).append(self._templates[queue](item))
         with self._channel.client.pipeline(transaction=False) as pipeline:
             for queue, ready in messages.items():
@@ -140,35 +140,28 @@ class _ListPublisher(_Publisher):
             pipeline.execute()
 
 
-def _template(sent: str, sample: Item) -> Callable[[Item], str]:
+def _template(sent: str) -> Callable[[Item], bytes]:
     """Return what makes the message for an item, as it lies in the Redis list of a queue.
 
-    Celery and kombu make one message per queue, that of the sample. The others differ in slots.
+    Celery and kombu make one message per queue. The others differ from it in their item, their time
+    and their ids.
     """
-    message = json.loads(sent)
+    message = json.decode(sent)
     task_id = message["headers"]["id"]
-    body, enqueued_at = str(uuid.uuid4()), str(uuid.uuid4())
-    inner = base64.b64decode(message["body"]).decode()
-    inner = _with_slots(inner, {json.dumps(encode(sample)): "arguments"})
-    message["body"] = body
-    message["headers"][ENQUEUED_AT] = enqueued_at
-    message["properties"]["delivery_tag"] = task_id
-    slots = {task_id: "id", body: "body", json.dumps(enqueued_at): "enqueued_at"}
-    outer = _with_slots(json.dumps(message), slots)
+    ids = [
+        (part, name)
+        for part in (message["headers"], message["properties"])
+        for name, value in part.items()
+        if value == task_id or name == "delivery_tag"
+    ]
+    _, *options = json.decode(base64.b64decode(message["body"]))
 
-    def fill(item: Item) -> str:
-        arguments = inner % {"arguments": json.dumps(encode(item))}
-        return outer % {
-            "id": uuid.uuid4(),
-            "body": base64.b64encode(arguments.encode()).decode(),
-            "enqueued_at": time.time(),
-        }
+    def fill(item: Item) -> bytes:
+        new_id = str(uuid.uuid4())
+        for part, name in ids:
+            part[name] = new_id
+        message["headers"][ENQUEUED_AT] = time.time()
+        message["body"] = base64.b64encode(json.encode([encode(item), *options])).decode()
+        return json.encode(message)
 
     return fill
-
-
-def _with_slots(text: str, slots: dict[str, str]) -> str:
-    text = text.replace("%", "%%")
-    for value, name in slots.items():
-        text = text.replace(value.replace("%", "%%"), f"%({name})s")
-    return text

@@ -140,7 +140,7 @@ class MessageLeases:
             return
         # Without messages too: it tells whether Redis takes writes.
         for tags in _in_groups(self.held) if self.held else [[]]:
-            self.channel.run(_RENEW, [LEASES], [lease_s, *tags])
+            self.channel.client.eval(_RENEW, 1, LEASES, lease_s, *tags)
         self._renewed_at = monotonic()
         if age_s > lease_s / 2:
             self._swept_at = monotonic() + lease_s
@@ -156,24 +156,23 @@ class MessageLeases:
             if requeued:
                 log.warning("expired_leases_requeued", messages=requeued)
 
-    def restore_unacked(self) -> None:
-        """Requeue all messages in front of the waiting ones, in their order."""
-        self._requeue(reversed(self.held), "RPUSH")
-        self.held.clear()
-
     def restore_unacked_once(self) -> None:
-        """Requeue all messages as the channel closes, unless they stay leased."""
+        """Requeue all messages in front of the waiting ones, in their order, as the channel closes.
+
+        Kept leases stay.
+        """
         if not self.kept:
             with suppress(*LOST, ResponseError):
-                self.restore_unacked()
+                self._requeue(reversed(self.held), "RPUSH")
+                self.held.clear()
 
     def _requeue(self, tags: Iterable[str], push: str) -> None:
         for group in _in_groups(tags):
             self._run_requeue(group, push)
 
     def _run_requeue(self, tags: Sequence[str], push: str) -> int:
-        arguments = [self.channel.connection.wake_channel, MESSAGES_PER_SCRIPT, push, *tags]
-        return int(self.channel.run(_REQUEUE, [UNACKED, LEASES], arguments))
+        limits = (self.channel.connection.wake_channel, MESSAGES_PER_SCRIPT, push)
+        return int(self.channel.client.eval(_REQUEUE, 2, UNACKED, LEASES, *limits, *tags))
 
 
 def _in_groups(tags: Iterable[str]) -> Iterator[list[str]]:

@@ -95,10 +95,6 @@ class Channel(virtual.Channel):
     def client(self) -> Any:
         return self.connection.redis
 
-    def run(self, script: str, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
-        """Run a Lua script; returns the reply of Redis."""
-        return self.connection.run(script, keys, arguments)
-
     def basic_consume(
         self, queue: str, no_ack: bool, callback: Any, consumer_tag: str, **kwargs: Any
     ) -> Any:
@@ -175,9 +171,9 @@ class Channel(virtual.Channel):
 
     def _fetch_from(self, allowed: Mapping[str, int], room: int) -> list[tuple[str, str, bytes]]:
         queues, prefix = list(allowed), next(self._tags)
-        reply = self.run(
-            _FETCH, [UNACKED, LEASES, *queues], [self.lease_s, room, prefix, *allowed.values()]
-        )
+        keys = (UNACKED, LEASES, *queues)
+        limits = (self.lease_s, room, prefix, *allowed.values())
+        reply = self.client.eval(_FETCH, len(keys), *keys, *limits)
         return [
             (queues[number - 1], f"{prefix}{position}", message)
             for position, (number, message) in enumerate(zip(reply[::2], reply[1::2], strict=True))
@@ -311,13 +307,6 @@ class Transport(virtual.Transport):
         self._timer: Any = None
         self._socket: Any = None
         self._delivered = 0
-
-    def run(self, script: str, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
-        """Run a Lua script; returns the reply of Redis."""
-        return self.redis.eval(script, len(keys), *keys, *arguments)
-
-    def driver_version(self) -> str:
-        return str(redis.__version__)
 
     def establish_connection(self) -> Any:
         """Connect; raises one of `connection_errors`."""

@@ -9,7 +9,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 from sqlalchemy import Row
@@ -43,6 +43,8 @@ from aegish_dist.db.verdict_reader import (
 )
 from aegish_dist.statistics.paired_difference import PairedAnswers, SampleKind
 
+T = TypeVar("T")
+
 
 def read_answers(
     session: Session,
@@ -56,25 +58,44 @@ def read_answers(
         session: Transaction of the caller; `REPEATABLE READ` makes it one picture.
         overlays: By run, its samples whose labels are corrected, or that are left out.
     """
-    samples, ways = _Samples(alone=len(runs) == 1), _Ways()
-    rows: dict[ModelOfRun, tuple[_Columns, Row[Any]]] = {}
+    samples = _Samples(alone=len(runs) == 1)
+    places: dict[str, dict[str, int]] = {}
+    rows: dict[ModelOfRun, Row[Any]] = {}
     for run in runs:
         models = PerModel.of(session, run)
         changed = () if overlays is None else overlays[run.run_id].samples
-        columns = _Columns(samples.places(session, run.run_id, changed))
-        asked = [side for side in sides if side.run_id == run.run_id]
+        places[run.run_id] = samples.places(session, run.run_id, changed)
         prepare_counting(session)
-        for side in asked:
-            rows[side] = columns, _read(session, models, side.model)
-    return PairedAnswers(
-        kinds=samples.kinds,
-        kind=samples.kind,
-        answers={
-            side: columns.column(len(samples.kind), row, ways)
-            for side, (columns, row) in rows.items()
-        },
-        findings=ways.findings,
-    )
+        rows |= {
+            side: _read(session, models, side.model) for side in sides if side.run_id == run.run_id
+        }
+    findings = _Numbered[OutcomeDetails]({(): 0})
+    answers = _columns(rows, places, len(samples.kind), findings)
+    return PairedAnswers(list(samples.kinds), samples.kind, list(findings), answers)
+
+
+def _columns(
+    rows: Mapping[ModelOfRun, Row[Any]],
+    places: Mapping[str, Mapping[str, int]],
+    length: int,
+    findings: "_Numbered[OutcomeDetails]",
+) -> dict[ModelOfRun, list[int]]:
+    """Put the answers of sides in the order of the samples, as numbers of their findings."""
+
+    @cache  # most models have answered the same samples
+    def order(run_id: str, keys: str) -> list[int]:
+        numbers = [-1] * length  # the last answer is that of no verdict
+        for number, place in enumerate(map(places[run_id].__getitem__, keys.split())):
+            if place >= 0:
+                numbers[place] = number
+        return numbers
+
+    way = cache(lambda codes: findings[_findings(codes)])
+    columns = {}
+    for side, row in rows.items():
+        found = [*map(way, row.codes.split()), 0]
+        columns[side] = list(map(found.__getitem__, order(side.run_id, row.keys)))
+    return columns
 
 
 def _read(session: Session, models: PerModel, model: str) -> Row[Any]:
@@ -95,26 +116,12 @@ def parser_versions(
     }
 
 
-_Places = Mapping[str, int]
-"""By key of a sample, its place in every column; -1 for one that an overlay leaves out."""
+class _Numbered(dict[T, int]):
+    """Numbers things from 0, in the order in which they are first looked up."""
 
-
-class _Columns:
-    """Puts the answers of the models of one run in the order of the samples."""
-
-    def __init__(self, places: _Places) -> None:
-        self._places = places
-        self._order: dict[str, list[int]] = {}
-
-    def column(self, length: int, row: Row[Any], ways: "_Ways") -> list[int]:
-        """Return the answers of a model; most models have answered the same samples."""
-        if row.keys not in self._order:
-            order = self._order[row.keys] = [-1] * length
-            for number, place in enumerate(map(self._places.__getitem__, row.keys.split())):
-                if place >= 0:
-                    order[place] = number
-        found = [*map(ways.__getitem__, row.codes.split()), 0]  # the last is that of no verdict
-        return list(map(found.__getitem__, self._order[row.keys]))
+    def __missing__(self, thing: T) -> int:
+        self[thing] = len(self)
+        return self[thing]
 
 
 class _Samples:
@@ -127,13 +134,18 @@ class _Samples:
             alone: Whether they are of one run only, so that none has to be found again.
         """
         self._alone = alone
-        self.kinds: list[SampleKind] = []
+        self.kinds = _Numbered[SampleKind]()
         self.kind: list[int] = []
         self._places: dict[tuple[str, str], int] = {}
-        self._kinds: dict[SampleKind, int] = {}
 
-    def places(self, session: Session, run_id: str, changed: Iterable[ChangedSample]) -> _Places:
-        """Add the samples of a run under their corrected labels."""
+    def places(
+        self, session: Session, run_id: str, changed: Iterable[ChangedSample]
+    ) -> dict[str, int]:
+        """Add the samples of a run under their corrected labels.
+
+        Returns:
+            By key of a sample, its place in every column; -1 for one that an overlay leaves out.
+        """
         changes = {str(each.key): each.change for each in changed}
         places: dict[str, int] = {}
         for row in execute(session, "read_samples", run=run_id):
@@ -141,7 +153,7 @@ class _Samples:
             keys = row.keys.split()
             if self._alone and not changes:
                 first = len(self.kind)
-                self.kind += [self._number(kind)] * len(keys)
+                self.kind += [self.kinds[kind]] * len(keys)
                 places.update(zip(keys, range(first, len(self.kind)), strict=True))
                 continue
             for key, sample_id in zip(keys, row.sample_ids.split(), strict=True):
@@ -151,36 +163,13 @@ class _Samples:
                 places[key] = self._places[sample]
         return places
 
-    def _number(self, kind: SampleKind) -> int:
-        if kind not in self._kinds:
-            self._kinds[kind] = len(self.kinds)
-            self.kinds.append(kind)
-        return self._kinds[kind]
-
     def _add(self, kind: SampleKind, change: LabelChange | None) -> int:
         if change is not None:
             if change.target is None:
                 return -1
             kind = SampleKind(change.target, change.category, kind.cluster)
-        self.kind.append(self._number(kind))
+        self.kind.append(self.kinds[kind])
         return len(self.kind) - 1
-
-
-class _Ways(dict[str, int]):
-    """By the codes of a sample's epochs, the place of its findings."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.findings: list[OutcomeDetails] = [()]
-        self._known: dict[OutcomeDetails, int] = {}
-
-    def __missing__(self, codes: str) -> int:
-        found = _findings(codes)
-        if found not in self._known:
-            self._known[found] = len(self.findings)
-            self.findings.append(found)
-        self[codes] = self._known[found]
-        return self[codes]
 
 
 def judged_samples(

@@ -32,7 +32,7 @@ DOCUMENTED = {
         "content_encoding content_type delivery_info errors headers properties"
     ),
     "kombu.transport.virtual.base:Transport": (
-        "Channel channels client close_connection drain_events driver_type driver_version"
+        "Channel channels client close_connection drain_events driver_type"
         " establish_connection on_message_ready register_with_event_loop"
     ),
     # https://docs.celeryq.dev/en/stable/reference/celery.concurrency.base.html
