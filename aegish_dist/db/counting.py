@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import cache, reduce
 from operator import add
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import asdict, replace
@@ -27,7 +27,7 @@ from aegish_dist.core.opinion import (
     opinion_of,
     record_of,
 )
-from aegish_dist.core.outcome import OutcomeDetail
+from aegish_dist.core.outcome import OutcomeDetail, OutcomeDetails
 from aegish_dist.core.run import Run
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import ACTIONS
@@ -180,20 +180,6 @@ _SUMS = ("verdicts", "sum_c", "sum_c2", "sum_c4", "sum_d2", "sum_d4")
 _Codes = tuple[int, ...]
 
 
-class _Stratum(NamedTuple):
-    """Samples that a metric does not tell apart."""
-
-    malicious: bool
-    category: str | None
-    """None for harmless samples."""
-    cluster: str | None
-    """None: each of the samples is a cluster of its own."""
-
-
-_Items = Mapping[_Stratum, Iterable[tuple[_Codes, int]]]
-"""By stratum, codes of the epochs of an item, and how many items have these."""
-
-
 class Counted(Struct, frozen=True):
     spec: ModelSpec
     identity: VerdictSet
@@ -239,9 +225,6 @@ def count_models(
 def _count(models: PerModel, spec: ModelSpec, session: Session) -> tuple[ModelTally, VerdictSet]:
     """Count the verdicts of a model that count; add up tokens and costs of all, and times."""
     (row,) = models.newest(session, "count_verdicts", spec.id, bins=CONFIDENCE_BINS)
-    items = _items_of_one_epoch(row.cells)
-    if models.run.epochs > 1:
-        items = _items_of_many_epochs(models.newest(session, "count_items_of_many_epochs", spec.id))
     (totals,) = models.newest(session, "add_up_totals", spec.id, fractions=list(FRACTIONS))
     # A retry costs as much as a first try, and the first try was not free.
     replaced = models.superseded(session, "add_up_spent", spec.id)
@@ -253,7 +236,7 @@ def _count(models: PerModel, spec: ModelSpec, session: Session) -> tuple[ModelTa
         simulated=spec.simulated,
         planned_malicious=planned[TrueLabel.MALICIOUS],
         planned_harmless=planned[TrueLabel.HARMLESS],
-        cells=_cells(items),
+        cells=_cells(_items(session, models, spec.id, row.cells)),
         confidence=_confidence(row.stated),
         latency=_latency(totals),
         tokens={kind: n if n is None else int(n) for kind, n in tokens.items()},
@@ -264,41 +247,31 @@ def _count(models: PerModel, spec: ModelSpec, session: Session) -> tuple[ModelTa
     return tally, replace(_identity_of(row.alike), local_hash=_local_hash(totals))
 
 
-def _items_of_one_epoch(cells: Iterable[Mapping[str, Any]]) -> _Items:
-    return {
-        _Stratum(cell["malicious"], cell["category"], cell["cluster"]): [
-            ((code,), verdicts)
-            for code, verdicts in zip(cell["codes"], cell["verdicts"], strict=True)
-        ]
-        for cell in cells
-    }
+def _items(
+    session: Session, models: PerModel, model: str, of_one_epoch: Sequence[Mapping[str, Any]]
+) -> Iterator[tuple[bool, str | None, str | None, _Codes, int]]:
+    """Yield whether items are malicious, their category and cluster, their codes, and how many."""
+    if models.run.epochs == 1:
+        for each in of_one_epoch:
+            for code, items in zip(each["codes"], each["verdicts"], strict=True):
+                yield each["malicious"], each["category"], each["cluster"], (code,), items
+        return
+    for row in models.newest(session, "count_items_of_many_epochs", model):
+        yield row.malicious, row.category, row.cluster, tuple(row.codes), row.items
 
 
-def _items_of_many_epochs(rows: Iterable[Row[Any]]) -> _Items:
-    items: defaultdict[_Stratum, list[tuple[_Codes, int]]] = defaultdict(list)
-    for row in rows:
-        stratum = _Stratum(row.malicious, row.category, row.cluster)
-        items[stratum].append((tuple(row.codes), row.items))
-    return items
-
-
-def _cells(items: _Items) -> tuple[Cell, ...]:
-    """Join the items of a stratum that differ only in details that make no other finding."""
-    cells: list[Cell] = []
-    for stratum in items:
-        samples: defaultdict[tuple[tuple[OutcomeDetail, int], ...], int] = defaultdict(int)
-        for codes, number in items[stratum]:
-            samples[_findings(codes)] += number
-        target = TARGETS[stratum.malicious]
-        cells += [
-            Cell(target, stratum.category, stratum.cluster, findings, samples[findings])
-            for findings in samples
-        ]
-    return in_order(cells)
+def _cells(
+    items: Iterable[tuple[bool, str | None, str | None, _Codes, int]],
+) -> tuple[Cell, ...]:
+    """Join the items that differ only in details that make no other finding."""
+    samples: Counter[tuple[TrueLabel, str | None, str | None, OutcomeDetails]] = Counter()
+    for malicious, category, cluster, codes, number in items:
+        samples[TARGETS[malicious], category, cluster, _findings(codes)] += number
+    return in_order(Cell(*kind, number) for kind, number in samples.items())
 
 
 @cache
-def _findings(codes: _Codes) -> tuple[tuple[OutcomeDetail, int], ...]:
+def _findings(codes: _Codes) -> OutcomeDetails:
     return tuple(sorted(Counter(map(finding_of, codes)).items()))
 
 
@@ -380,53 +353,38 @@ def save_snapshot(
     return _to_snapshot(row)
 
 
-def _metric_rows(snapshot_id: int, document: Mapping[str, Any]) -> list[dict[str, Any]]:
-    rows = []
+def _metric_rows(snapshot_id: int, document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for entry in document["models"]:
-        named = [("", name, numbers) for name, numbers in entry["metrics"].items()]
-        per_category = [
-            (category, CATEGORY_METRIC, numbers)
-            for category, numbers in entry["categories"].items()
-        ]
-        for category, name, numbers in named + per_category:
-            rows.append(
-                {
-                    "snapshot_id": snapshot_id,
-                    "model": entry["model"],
-                    "metric": name,
-                    "category": category,
-                    **{number: numbers.get(number) for number in _NUMBERS},
-                }
-            )
-    return rows
+        of_categories = {(CATEGORY_METRIC, key): each for key, each in entry["categories"].items()}
+        of_model = {(name, ""): each for name, each in entry["metrics"].items()}
+        for (name, category), numbers in (of_model | of_categories).items():
+            key = {"snapshot_id": snapshot_id, "model": entry["model"], "metric": name}
+            yield {**key, "category": category, **{each: numbers.get(each) for each in _NUMBERS}}
 
 
 def find_snapshot(
     session: Session,
-    run_id: str,
+    run_id: str | None = None,
     *,
     snapshot_id: int | None = None,
     made_under: Mapping[str, Any] | None = None,
 ) -> Snapshot | None:
-    """Return a snapshot of a run.
+    """Return a snapshot; None when there is none.
 
     Args:
+        run_id: Of that run; None: of any.
         snapshot_id: That snapshot; None for the newest.
         made_under: Parts of `Opinion.provenance`: only with these names, versions and
             fingerprints; None for any.
     """
-    wanted = select(SNAPSHOTS).where(SNAPSHOTS.c.run_id == run_id)
+    wanted = select(SNAPSHOTS)
+    if run_id is not None:
+        wanted = wanted.where(SNAPSHOTS.c.run_id == run_id)
     if snapshot_id is not None:
         wanted = wanted.where(SNAPSHOTS.c.id == snapshot_id)
     if made_under is not None:
         wanted = wanted.where(SNAPSHOTS.c.opinion.contains(made_under))
     row = session.execute(wanted.order_by(SNAPSHOTS.c.id.desc()).limit(1)).one_or_none()
-    return None if row is None else _to_snapshot(row)
-
-
-def load_snapshot(session: Session, snapshot_id: int) -> Snapshot | None:
-    """Return a snapshot of any run; None when there is none of that number."""
-    row = session.execute(select(SNAPSHOTS).where(SNAPSHOTS.c.id == snapshot_id)).one_or_none()
     return None if row is None else _to_snapshot(row)
 
 

@@ -22,7 +22,7 @@ from aegish_dist.core.scoring import ScoringRule
 from aegish_dist.core.text import shortened
 from aegish_dist.core.verdict import Completion
 from aegish_dist.core.verdict_query import ListedPart, ShownSample, VerdictFilter
-from aegish_dist.db.counting import PerModel, load_snapshot
+from aegish_dist.db.counting import PerModel, find_snapshot
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.failures import failures_by_time
 from aegish_dist.db.runs import load_run
@@ -109,7 +109,7 @@ def opinions_of_snapshots(engine: Engine, a: int, b: int) -> tuple[str, Opinion,
 
 
 def _opinion_of(session: Session, number: int) -> tuple[str, Opinion]:
-    snapshot = load_snapshot(session, number)
+    snapshot = find_snapshot(session, snapshot_id=number)
     if snapshot is None:
         raise ReportError(
             f"--changed-between: there is no snapshot {number}; `aegish-dist aggregate` makes them"
