@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from aegish_dist import errors
+from tests.unit.test_size import parsed, product
 
 ROOT = Path(__file__).parents[2]
 COMPOSITION_ROOTS = (
@@ -20,9 +21,8 @@ COMPOSITION_ROOTS = (
 
 def sources() -> Iterator[tuple[str, ast.Module]]:
     """Yield each module of the product with its path from the root."""
-    for package in ("aegish_dist", "workers"):
-        for path in sorted((ROOT / package).rglob("*.py")):
-            yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text(encoding="utf-8"))
+    for path in product().values():
+        yield path.relative_to(ROOT).as_posix(), parsed(path)
 
 
 def called(node: ast.AST) -> str | None:
@@ -50,23 +50,18 @@ def test_import_contracts_have_no_exception() -> None:
 
 def exception_classes() -> dict[str, list[str]]:
     """Return the classes that derive from an exception, through any base, by module."""
+    known = {name for name, each in vars(builtins).items() if is_exception(each)}
+    found: defaultdict[str, list[str]] = defaultdict(list)
     classes = [
-        (path, node)
+        (path, node.name, {ast.unparse(base).rpartition(".")[2] for base in node.bases})
         for path, tree in sources()
         for node in ast.walk(tree)
         if isinstance(node, ast.ClassDef)
     ]
-    known = {name for name, each in vars(builtins).items() if is_exception(each)}
-    found: defaultdict[str, list[str]] = defaultdict(list)
-    for _ in classes:  # as often as the longest line of bases may be long
-        before = len(known)
-        for path, node in classes:
-            bases = {ast.unparse(base).rpartition(".")[2] for base in node.bases}
-            if bases & known and node.name not in known:
-                known.add(node.name)
-                found[path].append(node.name)
-        if len(known) == before:
-            break
+    while new := [each for each in classes if each[2] & known and each[1] not in known]:
+        for path, name, _ in new:
+            found[path].append(name)
+        known.update(name for _, name, _ in new)
     return found
 
 

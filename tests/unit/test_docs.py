@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.unit.test_size import parsed, product
+
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FOLDERS = ("aegish_dist", "workers", "tests", "benchmarks", "docs", "deploy")
@@ -54,16 +56,12 @@ def assigned(node: ast.ClassDef) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def code() -> Code:
     found = Code({}, {})
-    for folder in ("aegish_dist", "workers"):
-        for path in (ROOT / folder).rglob("*.py"):
-            parts = path.relative_to(ROOT).with_suffix("").parts
-            tree = ast.parse(path.read_text(encoding="utf-8"))
-            name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-            found.modules[name] = set(defined(tree.body))
-            for node in ast.walk(tree):
-                if isinstance(node, ast.ClassDef):
-                    names = found.classes.setdefault(node.name, set())
-                    names |= {*defined(node.body), *assigned(node)}
+    for name, path in product().items():
+        found.modules[name] = set(defined(parsed(path).body))
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, ast.ClassDef):
+                names = found.classes.setdefault(node.name, set())
+                names |= {*defined(node.body), *assigned(node)}
     return found
 
 

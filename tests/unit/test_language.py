@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.test_size import parsed, product
+
 ROOT = Path(__file__).parents[2]
 BANNED = {
     # Words of another century, or of no textbook, and the word to use in their place.
@@ -89,14 +91,9 @@ def test_an_offence_is_found(tmp_path: Path) -> None:
     assert sorted(places) == ["3: 'lest'", "4: 'nobody'", "5: 'dead'"]
 
 
-def classes() -> Iterator[str]:
-    for path in (*(ROOT / "aegish_dist").rglob("*.py"), *(ROOT / "workers").rglob("*.py")):
-        body = ast.parse(path.read_text(encoding="utf-8")).body
-        yield from (node.name for node in body if isinstance(node, ast.ClassDef))
-
-
 def test_a_name_means_one_thing() -> None:
-    counted = Counter(name for name in classes() if not name.startswith("_"))
+    nodes = [node for path in product().values() for node in parsed(path).body]
+    counted = Counter(n.name for n in nodes if isinstance(n, ast.ClassDef) and n.name[0] != "_")
     assert {name for name, number in counted.items() if number > 1} <= SEAMS
 
 
