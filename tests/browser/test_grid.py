@@ -205,7 +205,6 @@ def test_a_link_opened_elsewhere_shows_the_same(visit: Visit) -> None:
     title = page.locator("#grid-detail pre").first.text_content()
     link = page.locator("#grid-link").input_value()
     assert link == page.url
-
     other = page.context.new_page()
     other.goto(link)
     other.locator("#grid-detail[data-shown]").wait_for()

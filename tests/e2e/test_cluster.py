@@ -20,10 +20,8 @@ def test_plain_celery_command(cluster: Cluster) -> None:
     run_id = cluster.submit(*WIRES, limit=40)
     assert cluster.waiting(run_id, *WIRES) == 120
     worker = cluster.start_worker()
-
     cluster.wait_until_complete(run_id)
     worker.terminate()
-
     assert worker.wait(DEADLINE_S) == 0
     assert cluster.waiting(run_id, *WIRES) == 0
     assert_called_once_each(cluster, run_id, 3 * 40)

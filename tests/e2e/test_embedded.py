@@ -24,12 +24,10 @@ def test_interrupt(home: Path, simulator: Simulator) -> None:
         wait_until(lambda: simulator.calls() >= 50, "50 calls", DEADLINE_S)
         os.killpg(submit.pid, signal.SIGINT)
         _, messages = submit.communicate(timeout=DEADLINE_S)
-
     assert submit.returncode == 130, messages
     interrupted = run_json(env, "status")
     assert interrupted["done"] == simulator.calls() < 120
     resumed = run_json(env, "resume", "--run-id", "latest")
-
     assert resumed["missing"] == 0
     assert simulator.calls() == 120
     lines = run(env, "verdicts", "export", "--run-id", "latest").stdout.splitlines()

@@ -78,7 +78,6 @@ def test_forged_messages_in_rabbitmq(cluster: Cluster) -> None:
     worker = cluster.start_worker()
     cluster.wait_until_complete(run_id)
     wait_until(lambda: cluster.waiting(run_id, MODEL) == 0, "all", DEADLINE_S)
-
     assert worker.poll() is None
     assert len(cluster.verdicts(run_id)) == cluster.simulator.calls() == ITEMS
     assert "Traceback" not in cluster.log()

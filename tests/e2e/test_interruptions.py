@@ -70,6 +70,5 @@ def test_worker_that_ends_while_it_cannot_store(
     assert f"answers={left}" in cluster.log()
     cluster.start_worker()
     cluster.wait_until_complete(run_id)
-
     assert cluster.simulator.calls() == len(cluster.verdicts(run_id)) == ITEMS
     assert list(spool.iterdir()) == []

@@ -38,7 +38,6 @@ def test_a_dead_model_is_parked(env: dict[str, str], simulator: Simulator) -> No
     """The others finish although it would fill the worker; its items wait without being called."""
     asked = ("--models", "simulated/locked,simulated/careful", "--dataset", "harmless")
     submitted = run(env, "submit", *asked, "--skip-preflight", code=1)
-
     status = run_json(env, "status")
     assert "`aegish-dist resume --run-id" in run(env, "status").stderr
     planned = status["planned"] // 2
@@ -76,9 +75,7 @@ def test_resume_tries_a_parked_model(cluster: Cluster, redis_url: str) -> None:
 def test_a_cap_on_the_cost(env: dict[str, str], simulator: Simulator) -> None:
     """A run with a cap ends when it is reached, and says which model is over budget."""
     asked = ("--models", "simulated/dear,baseline/keyword", "--dataset", "harmless")
-
     submitted = run(env, "submit", *asked, "--max-cost-per-model", "0.5", code=1)
-
     status = run_json(env, "status")
     dear = next(each for each in status["models"] if each["model"] == "simulated/dear")
     assert dear["state"] == "over budget"
@@ -87,7 +84,6 @@ def test_a_cap_on_the_cost(env: dict[str, str], simulator: Simulator) -> None:
     assert models_of(status)["baseline/keyword"] == ("complete", dear["planned"])
     assert (status["state"], status["eta_s"]) == ("over budget", None)
     assert "over budget, the rest of its items was not called: simulated/dear" in submitted.stderr
-
     resumed = run(env, "resume", "--run-id", "latest", code=1)
     assert f"{dear['planned'] - 50} verdicts missing" in resumed.stdout
     assert "--max-cost USD" in resumed.stderr
@@ -115,14 +111,11 @@ def test_a_cap_over_a_fleet(cluster: Cluster) -> None:
     for number in range(3):
         cluster.start_worker("-n", f"w{number}")
     cluster.wait_for_workers(3)
-
     asked = ("--models", "simulated/dear", "--dataset", "harmless", "--epochs", "2")
     submitted = run_json(cluster.env, "submit", *asked, "--max-cost", "1.2", "--wait", code=1)
-
     status = cluster.status(submitted["run_id"])
     assert status.state == "over budget"
     assert status.done == cluster.simulator.calls("dear") == 120
-
     # Workers that know the old cap notice the new one.
     run(cluster.env, "resume", "--run-id", "latest", "--max-cost", "2")
     wait_until(lambda: cluster.status(submitted["run_id"]).done == 200, "the rest", DEADLINE_S)
@@ -141,7 +134,6 @@ def test_one_limit_over_workers_on_rabbitmq(cluster: Cluster, redis_url: str) ->
     cluster.wait_for_workers(2)
     run_id = cluster.submit("simulated/queued", "simulated/careful", limit=80)
     cluster.wait_until_complete(run_id)
-
     answered: dict[str, list[datetime]] = {}
     for recording in cluster.verdicts(run_id):
         assert recording.verdict.created_at is not None

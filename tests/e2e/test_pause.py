@@ -73,7 +73,6 @@ def test_a_cancelled_run_on_rabbitmq(cluster: Cluster) -> None:
     cluster.wait_for_workers(1)
     run_id = cluster.submit(MODEL, LIMITED, limit=60)
     cluster.wait_for_calls(25)
-
     hold(cluster.env, cluster.simulator, run_id, RunPause.CANCELLED)
     wait_until(lambda: cluster.status(run_id).held, "the calls in flight to end", DEADLINE_S)
     stopped = cluster.status(run_id)
@@ -81,7 +80,6 @@ def test_a_cancelled_run_on_rabbitmq(cluster: Cluster) -> None:
     assert cluster.waiting(run_id, MODEL, LIMITED) <= PREFETCHED
     run_json(cluster.env, "resume", "--run-id", run_id)
     cluster.wait_until_complete(run_id)
-
     assert len(cluster.verdicts(run_id)) == cluster.simulator.calls() == 120
 
 
@@ -94,7 +92,6 @@ def test_a_run_that_another_process_works_on(home: Path, simulator: Simulator) -
         wait_until(lambda: simulator.calls() >= 30, "30 calls", DEADLINE_S)
         hold(env, simulator, "mine", RunPause.PAUSED)
         _, messages = submit.communicate(timeout=DEADLINE_S)
-
     assert submit.returncode == 1, messages
     assert "paused: `aegish-dist resume" in messages
     paused = run_json(env, "status")

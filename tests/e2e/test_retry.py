@@ -29,9 +29,7 @@ def test_without_a_broker_retry_asks_in_its_own_process(simulator: Simulator, ho
     asked = ("--models", MODEL, "--dataset", "harmless", "--limit", str(LIMIT))
     run(env, "submit", *asked)
     speak(simulator)
-
     retried = run_json(env, "retry", "--run-id", "latest", *AGAIN)
-
     calls = simulator.calls()
     again = run_json(env, "retry", "--run-id", "latest", *AGAIN)
     assert (retried["generation"], retried["asked"], retried["missing"]) == (1, LIMIT, 0)
@@ -50,9 +48,7 @@ def test_workers_answer_a_retry_and_earlier_verdicts_stay(cluster: Cluster) -> N
     run_id = cluster.submit(MODEL, limit=LIMIT)
     cluster.wait_until_complete(run_id)
     speak(cluster.simulator)
-
     retried = run_json(cluster.env, "retry", "--run-id", run_id, *AGAIN, "--wait")
-
     assert (retried["asked"], retried["missing"]) == (LIMIT, 0)
     assert cluster.simulator.calls() == LIMIT
     verdicts = cluster.verdicts(run_id)

@@ -43,7 +43,6 @@ def test_up_and_down(walkthrough: Walkthrough, before: Engine, unmigrated_url: s
     with transaction(before) as session:
         stored_run(session, run_id="0before")
     note = text("SELECT note FROM runs WHERE id = '0before'")
-
     assert db(walkthrough, unmigrated_url, "upgrade") == "0001 -> 0002"
     assert db(walkthrough, unmigrated_url, "check") == ""
     with transaction(before) as session:

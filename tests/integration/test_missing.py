@@ -51,7 +51,6 @@ def test_each_item_is_looked_at_about_once(engine: Engine) -> None:
                 models.close(session)
                 session.commit()
                 read += entries_read(session) - before
-
         assert open_queues(session) == {}
         # A sample and its verdict to search, a verdict to count, and few for each look.
         assert read < 3.5 * len(MANY.samples)
@@ -108,7 +107,6 @@ def test_a_model_that_a_retry_opens_meanwhile_stays_open(engine: Engine) -> None
     planning.join(20)
     with Session(engine) as session, session.begin():
         assert open_queues(session)
-
     with Session(engine) as session, session.begin():
         open_models(session, run.run_id)
         save_retry(session, run.run_id, {Outcome.BLOCK}, ["test/a"])

@@ -72,7 +72,6 @@ def test_the_effect_of_the_overlay_is_that_of_the_page(reader: CommandLine) -> N
     assert (round(100 * score["without"], 1), score["with"]) == (41.7, 0.75)
     identity = report["snapshot"]["opinion"]["overlay"]
     assert (identity["name"], identity["version"], identity["changes"]) == ("labels-checked", 1, 2)
-
     stored = json.loads(
         reader.ok("report", "--snapshot", report["snapshot"]["id"], "--format", "json").out
     )

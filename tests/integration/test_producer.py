@@ -148,7 +148,6 @@ def test_messages_name_an_item_and_nothing_else(redis_url: str, model: str) -> N
     publish(an_app(redis_url), [item])
     with redis.Redis.from_url(redis_url) as client:
         (raw,) = client.lrange(queue_name(model, "0abcdefgh"), 0, -1)
-
     message = json.loads(raw)
     arguments, keywords, _ = json.loads(base64.b64decode(message["body"]))
     assert arguments == ["0abcdefgh", model, 2**62, 3, 1]
@@ -259,11 +258,9 @@ def test_a_broker_lost_on_the_way_leaves_a_run_to_resume(engine: Engine, tmp_pat
     with RedisServer(tmp_path) as server:
         with pytest.raises(QueueError) as caught:
             submit(engine, an_app(server.url), a_submission(many), lambda _: server.kill())
-
         with Session(engine) as session:
             run_id = resolve_run_id(session, "latest")
         assert f"`aegish-dist resume --run-id {run_id}`" in str(caught.value)
-
         server.start()
         app = an_app(server.url)
         assert enqueue_missing(engine, app, run_id) == 2 * BATCH

@@ -43,12 +43,10 @@ def test_numbers_stay(aegish: CommandLine, stored: Engine) -> None:
     """Three texts go and nothing else: the report counts nothing again, and names what is gone."""
     before = aegish.ok("report", "--run-id", RUN, "--format", "json").json
     others = rows(stored, "to_jsonb(verdicts) - 'completion'")
-
     dry = aegish.ok(*OLD, "--completions", "--dry-run")
     assert dry.out.splitlines()[-1].split()[-2:] == ["3", "0.0"]
     assert rows(stored, "count(completion) OVER ()")[0] == (4,)
     done = aegish.ok(*OLD, "--completions", "--yes")
-
     assert done.out.endswith(f"deleted 3 completions of run {RUN} a name; all numbers stay\n")
     assert rows(stored, "completion") == [(None,), (None,), (None,), (None,), (" ",), (None,)]
     assert rows(stored, "to_jsonb(verdicts) - 'completion'") == others
@@ -66,7 +64,6 @@ def test_readers_of_texts_say_what_is_gone(
 ) -> None:
     aegish.ok(*OLD, "--completions", "--yes")
     stays = rows(stored, "outcome, reason, confidence, parser_version")
-
     reparsed = aegish.ok("reparse", "--run-id", RUN)
     assert (
         "3 completions pruned; their verdicts stay as an earlier parser read them" in reparsed.err
@@ -94,7 +91,6 @@ def test_interrupted_and_busy(
     assert (busy.out, "left out: workers are at run" in busy.err) == ("no run is that old\n", True)
     with Session(stored) as session, session.begin():
         session.execute(text("DELETE FROM workers"))
-
     monkeypatch.setattr(archives, "BATCH", 1)
     prune = archive.prune_verdicts
     calls = iter(range(9))
@@ -103,7 +99,6 @@ def test_interrupted_and_busy(
     )
     assert aegish(*OLD, "--completions", "--yes").code == 3
     assert aegish.ok("runs", "--json").json[0]["pruned_completions"] == 1
-
     monkeypatch.setattr(archive, "prune_verdicts", prune)
     assert "deleted 2 completions" in aegish.ok(*OLD, "--completions", "--yes").out
     assert aegish.ok("runs", "--json").json[0]["pruned_completions"] == 3

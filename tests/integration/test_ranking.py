@@ -55,7 +55,6 @@ def test_one_changed_model_is_ranked_as_all_counted_again(engine: Engine, tmp_pa
     opinions = [Opinion(rule) for rule in RULES.values()]
     first, *_ = aggregate(engine, run, opinions)
     assert {each[1] for each in groups(first.document).values()} == {1, 2}
-
     with Session(engine) as session, session.begin():
         key = session.scalar(select(RUN_MODELS.c.id).where(RUN_MODELS.c.model == "lab/d"))
         session.execute(

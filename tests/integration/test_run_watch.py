@@ -75,11 +75,9 @@ def test_a_run_and_its_pause_are_heard_of(told: SimpleQueue[Any], engine: Engine
             session.scalars(update(RUN_MODELS).values(open=True).returning(RUN_MODELS.c.queue))
         )
     looks_until(told, lambda wanted, held: queues <= wanted | held)
-
     with transaction(engine) as session:
         hold(session, run.run_id, RunPause.PAUSED)
     looks_until(told, lambda wanted, held: queues <= held)
-
     with transaction(engine) as session:
         session.execute(update(RUN_MODELS).values(open=False))
     looks_until(told, lambda wanted, held: not queues & (wanted | held))

@@ -178,7 +178,6 @@ def test_a_name_stands_for_its_run(session: Session) -> None:
     names = ("0ab", "nightly", "twice", "twice", "latest", "0aa000001")
     for day, (letter, name) in enumerate(zip("abcdef", names, strict=True)):
         stored_run(session, run_id=f"0a{letter}000001", name=name, created_at=NOON + timedelta(day))
-
     for typed, letter in {
         "nightly": "b",
         "0ab": "a",
@@ -219,9 +218,7 @@ def test_what_has_a_verdict_is_not_missing(session: Session) -> None:
     answer(session, stored, dict.fromkeys(done, BLOCKED))
     answer(session, stored, {stored.item(TAR, epoch=2, generation=1): ALLOWED})
     answer(session, stored, {stored.item(CURL, generation=2): ALLOWED})
-
     missing = list(missing_items(session, "run1"))
-
     assert len(missing) == 9
     assert not (done | {stored.item(CURL)}) & set(missing)
     assert len(list(missing_items(session, other.run_id))) == 12
@@ -235,16 +232,13 @@ def test_workers_listen_until_a_model_is_finished(session: Session) -> None:
         queue: OpenModel(stored.run_id, model.id, model.destination)
         for queue, model in zip((a, b), models, strict=True)
     }
-
     answer(session, stored, {stored.item(sample): BLOCKED for sample in (TAR, CURL)})
     answer(session, stored, {stored.item(TAR, generation=1): BLOCKED})
     FinishedModels().close(session)
     assert set(open_queues(session)) == {a, b}
-
     answer(session, stored, {stored.item(LS): ALLOWED})
     FinishedModels().close(session)
     assert set(open_queues(session)) == {b}
-
     open_models(session, stored.run_id)
     assert set(open_queues(session)) == {a, b}
 

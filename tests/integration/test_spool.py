@@ -109,10 +109,8 @@ def test_a_damaged_line(engine: Engine, stored: StoredRun, tmp_path: Path, line:
     path = spool(tmp_path, evaluated(stored))
     lines = path.read_text().splitlines()
     path.write_text("\n".join([lines[0], line, *lines[1:]]) + "\n")
-
     with capture_logs() as logs:
         recover_folder(engine, tmp_path)
-
     assert len(verdicts(engine, stored)) == 3
     (kept,) = tmp_path.iterdir()
     assert kept.name == f"{path.name}.damaged"
@@ -140,14 +138,12 @@ def test_a_file_of_another_database(engine: Engine, stored: StoredRun, tmp_path:
     path = spool(tmp_path, evaluated(stored))
     lines = path.read_text().replace(stored.run_id, "0another0")
     path.write_text(lines)
-
     with pytest.raises(
         DatasetError, match=r"left as it is \(line 1: this database has no such item"
     ):
         recover(engine, path)
     with capture_logs() as logs:
         recover_folder(engine, tmp_path)
-
     assert [each["event"] for each in logs] == ["answers_not_recovered"]
     assert [each.read_text() for each in tmp_path.iterdir()] == [lines]
     assert verdicts(engine, stored) == []
@@ -198,11 +194,9 @@ def test_the_command(aegish: CommandLine, stored: StoredRun, tmp_path: Path) -> 
     done = aegish("verdicts", "recover", path)
     assert (done.code, done.out) == (0, "")
     assert "3 answers stored, 0 were there already" in done.err
-
     gone = aegish("verdicts", "recover", path)
     assert gone.code == 1
     assert len(gone.err.splitlines()) == 1
-
     again = spool(tmp_path, evaluated(stored))
     again.write_text("?\n" + again.read_text())
     left = aegish("verdicts", "recover", again)

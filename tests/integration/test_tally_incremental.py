@@ -132,7 +132,6 @@ def test_only_models_with_other_verdicts_are_counted(
         (second,) = aggregate(engine, stored.run_id, [Opinion()])
     with statements(engine) as all_sent:
         (again,) = aggregate(engine, stored.run_id, [Opinion()], recount=True)
-
     assert (models_counted(sent), models_counted(all_sent)) == (counted, 3)
     assert second.snapshot_id != first.snapshot_id
     assert as_bytes(second) == as_bytes(again)

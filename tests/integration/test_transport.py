@@ -238,11 +238,9 @@ def test_allowance(redis_url: str) -> None:
         held = lambda: Counter(item.model for item in listener.received())  # noqa: E731
         wait_until(listener.has(60), "the allowed queue")
         assert held() == {B: 60}
-
         most[A] = 7
         wait_until(listener.has(67), "what is allowed now")
         listener.run_for()
-
         assert held() == {B: 60, A: 7}
 
 
@@ -258,7 +256,6 @@ def test_empty_queues_cost_little(redis_url: str, server: redis.Redis) -> None:
     with holding(app, 200, A, *empty, prefetch=500) as listener:
         # Fifty queues at each of a hundred fetches, if all were asked for two messages each time.
         assert calls(server, "rpop") < 1000
-
         publish(app, [*items(200), *items(1, empty[-1])])
         wait_until(lambda: listener.has(401)() and waiting(server, empty[-1]) == 0, "the rest")
 
@@ -273,7 +270,6 @@ def test_a_redis_whose_memory_is_full(app: Any, server: redis.Redis) -> None:
             run_side_by_side(holder, other)
             assert (other.messages, unacked(server)) == ([], 20)
             assert queue_depths(app, [queue_name(A, RUN)]) == {queue_name(A, RUN): 0}
-
             for message in holder.messages:
                 message.ack()
             holder.run_for()
@@ -298,7 +294,6 @@ def test_a_redis_that_was_a_replica(app: Any, server: redis.Redis) -> None:
             server.replicaof("NO", "ONE")
         other.run_for(LEASE_S / 2)
         holder.run_for()
-
         other.run_for(LEASE_S / 2)
         assert (other.messages, unacked(server)) == ([], 20)
 
@@ -382,7 +377,6 @@ def test_forged_messages(app: Any, server: redis.Redis) -> None:
         wait_until(lambda: listener.has(2)() and waiting(server) == 0, "the messages")
         listener.run_for()
         sound = [message for message in listener.messages if message.headers.get("id")]
-
         assert Counter(decode(message.payload[0]) for message in sound) == Counter(items(2))
         assert unacked(server) == len(listener.messages)
         # Two of them are no messages at all, and two are sound.
@@ -399,7 +393,6 @@ def test_forged_messages_of_a_dead_worker(app: Any, server: redis.Redis) -> None
         killed.on_decode_error(lambda _message, _error: None)
         wait_until(lambda: killed.has(5)() and waiting(server) == 0, "the fetch")
         killed.vanish()
-
         with Listener(app, A) as other:
             other.on_decode_error(lambda message, _error: message.ack())
             wait_until(lambda: other.has(5)() and waiting(server) == 0, "the rescue")
@@ -422,7 +415,6 @@ def test_restart_of_redis(tmp_path: Path, keeps_data: bool) -> None:
             broker.start()
         if not keeps_data:
             publish(app, items(20))
-
         with holding(app, 20, A) as second:
             assert second.received() == Counter(items(20))
 

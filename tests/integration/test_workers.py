@@ -66,12 +66,10 @@ def test_what_no_worker_may_call(session: Session) -> None:
     report_worker(session, "a", {}, unserved={KEY: "LAB_KEY is not set"})
     report_worker(session, "b", {})
     assert living_fleet(session).unserved == {}
-
     report_worker(session, "b", {}, unserved={KEY: "\x00" + "x" * 1000})
     unserved = living_fleet(session).unserved
     assert set(unserved) == {KEY}
     assert unserved[KEY] in ("LAB_KEY is not set", "\ufffd" + "x" * (TEXT_LENGTH - 1))
-
     forget_worker(session, "b")
     assert living_fleet(session).unserved == {KEY: "LAB_KEY is not set"}
     forget_worker(session, "a")

@@ -71,10 +71,8 @@ def test_an_upgrade_that_cannot_lock_names_the_session_that_holds_it(
     with engine.begin() as holder:
         pid = holder.scalar(text("SELECT pg_backend_pid()"))
         holder.execute(text(held))
-
         with pytest.raises(StoreError, match=rf"PID {pid}, aegish-dist.*pg_terminate_backend"):
             schema.upgrade(engine)
-
     assert schema.current(engine) == before
 
 

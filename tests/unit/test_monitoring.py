@@ -127,7 +127,6 @@ def test_prometheus_accepts_rules_and_unit_tests(tmp_path: Path) -> None:
         ("check", "config", str(PROMETHEUS / "prometheus.yml")),
         ("test", "rules", *map(str, UNIT_TESTS)),
     )
-
     for command in commands:
         done = subprocess.run([promtool, *command], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
@@ -151,6 +150,5 @@ def test_panels_lie_beside_each_other() -> None:
         assert not cells & taken
         assert place["x"] + place["w"] <= 24
         taken |= cells
-
     assert len({panel["title"] for panel in PANELS}) == len(PANELS)
     assert all((x - 1, y) in taken for x, y in taken if x)

@@ -121,7 +121,6 @@ def test_only_the_migration_owns_the_database(rendered: Rendered) -> None:
     }
     hook = rendered.kind("Job")["migrate"]["metadata"]["annotations"]["helm.sh/hook"]
     spec = rendered.pods()["migrate"]["spec"]
-
     assert secrets == {"migrate": "aegish-dist-owner"} | dict.fromkeys(
         ("worker", "aggregator", "exporter", "cli"), "aegish-dist-stores"
     )
