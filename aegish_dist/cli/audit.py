@@ -64,7 +64,7 @@ def audit(run_id: str, opinion: Opinion, as_json: bool, **asked: Any) -> None:
         found = audit_run(engine, run, opinion, asked["top"])
     written = None if path is None else write_overlay(engine, found, path, asked["author"])
     if as_json:
-        effect = {} if written is None else {"overlay_effect": [e.document for e in written.effect]}
+        effect = {} if written is None else {"overlay_effect": list(written.effect)}
         say_json(audit_document(found.run.run_id, opinion, found.audit) | effect)
     elif asked["form"] == "csv":
         say_rendered(audit_csv(found.audit))

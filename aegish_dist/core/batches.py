@@ -156,37 +156,32 @@ def is_permanent(error_class: ErrorClass) -> bool:
     return KINDS[error_class] == KINDS[ErrorClass.BAD_REQUEST]
 
 
-class SizedItem(Struct, frozen=True):
-    item: BatchItem
-    bytes: int
-    usd: Decimal | None
-
-
-class BatchSelection(Struct, frozen=True):
-    items: tuple[BatchItem, ...]
-    expected_usd: Decimal | None
-    short_of_money: bool = False
-    """Whether the selection stops because the caps leave no more money."""
+SizedItem = tuple[BatchItem, int, Decimal | None]
+"""An item, the bytes of its request, and its expected cost in USD."""
 
 
 def next_batch(
     items: Iterable[SizedItem], limits: BatchLimits, left_usd: Decimal | None
-) -> BatchSelection:
-    """Choose the next batch from the first items without a batch; `left_usd` None means no cap."""
+) -> tuple[tuple[BatchItem, ...], Decimal | None, bool]:
+    """Choose the next batch from the first items without a batch; `left_usd` None means no cap.
+
+    Returns:
+        Its items, their expected cost, and whether the caps leave no money for the next item.
+    """
     taken: list[BatchItem] = []
     size, usd, known, short = 0, Decimal(0), True, False
-    for each in items:
-        size += each.bytes
+    for item, request_bytes, request_usd in items:
+        size += request_bytes
         # A request that is too large by itself is the provider's to refuse.
         if taken and (len(taken) == limits.requests or size > limits.bytes):
             break
-        with_it = usd + (each.usd or 0)
-        if left_usd is not None and with_it > left_usd:
-            short = True
+        with_it = usd + (request_usd or 0)
+        short = left_usd is not None and with_it > left_usd
+        if short:
             break
-        taken.append(each.item)
-        usd, known = with_it, known and each.usd is not None
-    return BatchSelection(tuple(taken), usd if known else None, short)
+        taken.append(item)
+        usd, known = with_it, known and request_usd is not None
+    return tuple(taken), usd if known else None, short
 
 
 class ResultKind(StrEnum):

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from enum import IntEnum, StrEnum
 from itertools import groupby
+from operator import attrgetter
 
 from msgspec import Struct
 
@@ -169,10 +170,8 @@ def stretch_of(span: timedelta) -> int:
     """Return the seconds of a stretch, so that at most `STRETCHES` of them cover a span >= 0."""
     # Stretches begin at multiples of their length, so the ends of a span may lie in two more.
     least = span.total_seconds() / (STRETCHES - 1)
-    for seconds in _STRETCHES_S:
-        if seconds >= least:
-            return seconds
-    return 86_400 * math.ceil(least / 86_400)
+    days = 86_400 * math.ceil(least / 86_400)
+    return next((seconds for seconds in _STRETCHES_S if seconds >= least), days)
 
 
 class TimedFailures(Struct, frozen=True):
@@ -192,13 +191,9 @@ class TimedFailures(Struct, frozen=True):
 
 def totals(rows: Iterable[TimedFailures]) -> list[TimedFailures]:
     """Add up the stretches of each model and reason, the most attempts first."""
-    ordered = sorted(rows, key=_kind)
-    added = [_sum(list(group)) for _, group in groupby(ordered, _kind)]
+    kind = attrgetter("model", "error_class")
+    added = [_sum(list(group)) for _, group in groupby(sorted(rows, key=kind), kind)]
     return sorted(added, key=lambda each: (each.model, -each.attempts, -each.verdicts))
-
-
-def _kind(row: TimedFailures) -> tuple[str, str]:
-    return row.model, row.error_class
 
 
 def _sum(rows: list[TimedFailures]) -> TimedFailures:

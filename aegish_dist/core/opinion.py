@@ -156,52 +156,31 @@ def _part(record: Mapping[str, Any], kind: type[_Part], **content: Any) -> _Part
     return msgspec.convert(named | content, kind)
 
 
-class Moved(msgspec.Struct, frozen=True):
-    """One number without and with an overlay."""
-
-    without: float | None
-    under: float | None
-
-    @property
-    def difference(self) -> float | None:
-        if self.without is None or self.under is None:
-            return None
-        return self.under - self.without
-
-    @property
-    def document(self) -> dict[str, float | None]:
-        return {"without": self.without, "with": self.under, "difference": self.difference}
+def moved(without: float | None, under: float | None) -> JsonObject:
+    """Return the document of one number without and with an overlay."""
+    difference = None if without is None or under is None else under - without
+    return {"without": without, "with": under, "difference": difference}
 
 
-class ModelEffect(msgspec.Struct, frozen=True):
-    """The effect of an overlay on the numbers of a model."""
+def overlay_effect(without: Mapping[str, Any], under: Mapping[str, Any]) -> list[JsonObject]:
+    """Compare two snapshots of the same verdicts: rank and metrics of each model.
 
-    model: str
-    rank: Moved
-    metrics: Mapping[str, Moved]
-
-    @property
-    def document(self) -> dict[str, Any]:
-        metrics = {name: moved.document for name, moved in self.metrics.items()}
-        return {"model": self.model, "rank": self.rank.document, "metrics": metrics}
-
-
-def overlay_effect(without: Mapping[str, Any], under: Mapping[str, Any]) -> list[ModelEffect]:
-    """Compare the documents of two snapshots of the same verdicts, by rank under the overlay."""
+    Models are in the order of their rank under the overlay.
+    """
     before, after = (
         {entry["model"]: entry["metrics"] for entry in document["models"]}
         for document in (without, under)
     )
     ranks = {place["model"]: place["rank"] for place in without["ranking"]}
     return [
-        ModelEffect(
-            model=model,
-            rank=Moved(ranks[model], place["rank"]),
-            metrics={
-                name: Moved(before[model].get(name, {}).get("value"), numbers.get("value"))
+        {
+            "model": model,
+            "rank": moved(ranks[model], place["rank"]),
+            "metrics": {
+                name: moved(before[model].get(name, {}).get("value"), numbers.get("value"))
                 for name, numbers in after[model].items()
             },
-        )
+        }
         for place in under["ranking"]
         for model in (place["model"],)
     ]

@@ -6,9 +6,10 @@ Two runs can be compared if they differ only in name, caps, epochs and version o
 import hashlib
 import json
 import secrets
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
+from itertools import chain
 
 from msgspec import Struct, field
 
@@ -168,66 +169,56 @@ def incompatibilities(
     parsers: Mapping[ModelOfRun, Collection[int]],
 ) -> list[str]:
     """Return a phrase for each difference, also where a fact is known of one run only."""
-    found = [*_samples(base, other, models), *_prompt(base, other), *_parameters(base, other)]
-    for model in models:
-        found += _model(base, other, model)
-        read = [parsers.get(ModelOfRun(run.run_id, model), ()) for run in (base, other)]
-        if all(read) and set(read[0]) != set(read[1]):
-            versions = (", ".join(map(str, sorted(each))) for each in read)
-            found.append(_difference("parser version", *versions))
+    runs = (base, other)
+    of_models = (fact for model in models for fact in _facts_of_model(runs, model, parsers))
+    facts = chain(_facts_of_runs(runs, models), of_models)
+    found = (f"{of}: {a} against {b}" for of, ((key_a, a), (key_b, b)) in facts if key_a != key_b)
     return list(dict.fromkeys(found))
 
 
-def _difference(of: str, base: object, other: object) -> str:
-    a, b = ("unknown" if each is None else each for each in (base, other))
-    return f"{of}: {a} against {b}"
+_Fact = tuple[str, list[tuple[object, object]]]
+"""What is compared, and of both runs: what has to be equal, and how a phrase says it."""
 
 
-def _samples(base: Run, other: Run, models: Collection[str]) -> Iterator[str]:
+def _facts_of_runs(runs: Sequence[Run], models: Collection[str]) -> Iterator[_Fact]:
     for model in models:
-        sides = [{d.name: d for d in run.datasets_of(model)} for run in (base, other)]
+        sides = [{d.name: d for d in run.datasets_of(model)} for run in runs]
         for name in sorted(sides[0].keys() | sides[1].keys()):
-            found = [side.get(name) for side in sides]
-            if len({d and d.fingerprint for d in found}) > 1:
-                words = (
-                    "none" if d is None else f"{d.samples:,} ({d.fingerprint[:8]})" for d in found
-                )
-                yield _difference(f"samples of '{name}'", *words)
-
-
-def _prompt(base: Run, other: Run) -> Iterator[str]:
-    prompts = [run.prompt for run in (base, other)]
-    if len({each and each.fingerprint for each in prompts}) > 1:
-        words = (each and f"'{each.name}' ({each.fingerprint[:8]})" for each in prompts)
-        yield _difference("prompt", *words)
-
-
-def _parameters(base: Run, other: Run) -> Iterator[str]:
-    if base.parameters is None or other.parameters is None:
-        if base.parameters is not other.parameters:
-            yield _difference(
-                "parameters",
-                *(run.parameters and "given at submit" for run in (base, other)),
+            yield (
+                f"samples of '{name}'",
+                [
+                    (d.fingerprint, f"{d.samples:,} ({d.fingerprint[:8]})") if d else (None, "none")
+                    for d in (side.get(name) for side in sides)
+                ],
             )
-        return
-    for name, of in _PARAMETERS.items():
-        a, b = getattr(base.parameters, name), getattr(other.parameters, name)
-        if a != b:
-            yield _difference(of, *("none" if each is None else each for each in (a, b)))
+    yield (
+        "prompt",
+        [
+            (p.fingerprint, f"'{p.name}' ({p.fingerprint[:8]})") if p else (None, "unknown")
+            for p in (run.prompt for run in runs)
+        ],
+    )
+    parameters = [run.parameters for run in runs]
+    given = ["given at submit" if each else "unknown" for each in parameters]
+    yield "parameters", [(each, each) for each in given]
+    for name, of in _PARAMETERS.items() if None not in parameters else ():
+        values = [getattr(each, name) for each in parameters]
+        yield of, [(value, "none" if value is None else value) for value in values]
 
 
-def _model(base: Run, other: Run, model: str) -> Iterator[str]:
-    a, b = (next(spec for spec in run.models if spec.id == model) for run in (base, other))
-    if a.simulated != b.simulated:
-        kinds = ("simulated" if spec.simulated else "real" for spec in (a, b))
-        yield _difference(f"answers of {model}", *kinds)
-    if WireFormat.IMPORTED in (a.wire, b.wire):
-        return
-    if a.name != b.name:
-        yield _difference(f"name of {model} at its provider", a.name, b.name)
-    if dict(a.parameters) != dict(b.parameters):
-        yield _difference(f"parameters of {model}", *map(_as_text, (a.parameters, b.parameters)))
-
-
-def _as_text(parameters: Mapping[str, object]) -> str:
-    return json.dumps(dict(parameters), sort_keys=True, default=str)
+def _facts_of_model(
+    runs: Sequence[Run], model: str, parsers: Mapping[ModelOfRun, Collection[int]]
+) -> Iterator[_Fact]:
+    specs = [next(spec for spec in run.models if spec.id == model) for run in runs]
+    kinds = ["simulated" if spec.simulated else "real" for spec in specs]
+    yield f"answers of {model}", [(kind, kind) for kind in kinds]
+    if all(spec.wire is not WireFormat.IMPORTED for spec in specs):
+        yield f"name of {model} at its provider", [(spec.name, spec.name) for spec in specs]
+        parameters = [dict(spec.parameters) for spec in specs]
+        yield (
+            f"parameters of {model}",
+            [(each, json.dumps(each, sort_keys=True, default=str)) for each in parameters],
+        )
+    versions = [sorted(set(parsers.get(ModelOfRun(run.run_id, model), ()))) for run in runs]
+    if all(versions):
+        yield "parser version", [(each, ", ".join(map(str, each))) for each in versions]

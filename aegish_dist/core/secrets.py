@@ -11,6 +11,8 @@ import re
 import socket
 from functools import cached_property
 
+from aegish_dist.core.text import changed_texts
+
 
 class SecretStr:
     """A password, a key, or a URL with one in it; `str` and `repr` mask it."""
@@ -92,15 +94,7 @@ class KeyMask:
 
     def value(self, value: object) -> object:
         """Return a JSON value with every string of it masked, names included."""
-        if not self._key:
-            return value
-        if isinstance(value, str):
-            return self.text(value)
-        if isinstance(value, list):
-            return [self.value(item) for item in value]
-        if isinstance(value, dict):
-            return {self.text(name): self.value(item) for name, item in value.items()}
-        return value
+        return changed_texts(value, self.text) if self._key else value
 
     @cached_property
     def _pattern(self) -> re.Pattern[str]:

@@ -135,14 +135,15 @@ def clean_json(encoded: str | bytes, value: Any) -> Any:
         sign: object = _SIGN.search(encoded)
     else:  # a zero byte means UTF-16 or UTF-32, where the pattern finds nothing
         sign = b"\0" in encoded or _SIGN_IN_BYTES.search(encoded)
-    return _clean(value) if sign else value
+    return changed_texts(value, clean_text) if sign else value
 
 
-def _clean(value: Any) -> Any:
+def changed_texts(value: Any, change: Callable[[str], str]) -> Any:
+    """Return a JSON value with all its texts changed, keys included."""
     if isinstance(value, str):
-        return clean_text(value)
+        return change(value)
     if isinstance(value, list):
-        return [_clean(each) for each in value]
+        return [changed_texts(each, change) for each in value]
     if isinstance(value, dict):
-        return {clean_text(key): _clean(each) for key, each in value.items()}
+        return {change(key): changed_texts(each, change) for key, each in value.items()}
     return value

@@ -6,7 +6,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from sqlalchemy import Engine
 
-from aegish_dist.core.opinion import ModelEffect, Opinion, overlay_effect
+from aegish_dist.core.opinion import JsonObject, Opinion, overlay_effect
 from aegish_dist.core.run import Run
 from aegish_dist.core.scoring import SampleAnswers
 from aegish_dist.db.answers import judged_samples
@@ -44,7 +44,7 @@ class WrittenOverlay(Struct, frozen=True):
     """A draft of an overlay, and what it would do."""
 
     changes: int
-    effect: tuple[ModelEffect, ...]
+    effect: tuple[JsonObject, ...]
     """On every score, against the opinion of the audit."""
 
 

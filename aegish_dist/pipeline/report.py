@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from sqlalchemy import Engine
 
 from aegish_dist.core.failures import TimedFailures, stretch_of
-from aegish_dist.core.opinion import ModelEffect, Opinion, Snapshot, overlay_effect
+from aegish_dist.core.opinion import JsonObject, Opinion, Snapshot, overlay_effect
 from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.run import Run
 from aegish_dist.core.status import FailedCalls
@@ -103,7 +103,7 @@ def _comparison(
 
 def _snapshot(
     engine: Engine, run_id: str, opinion: Opinion, snapshot_id: int | None
-) -> tuple[Snapshot, list[ModelEffect]]:
+) -> tuple[Snapshot, list[JsonObject]]:
     """Return the snapshot, and what its overlay, if it has one, does to the scores."""
     plain: Snapshot | None
     if snapshot_id is not None:

@@ -6,7 +6,7 @@ from datetime import datetime
 from msgspec import Struct
 
 from aegish_dist.core.failures import TimedFailures
-from aegish_dist.core.opinion import AEGISH_TARGETS, ModelEffect, Opinion, Snapshot, Targets
+from aegish_dist.core.opinion import AEGISH_TARGETS, JsonObject, Opinion, Snapshot, Targets
 from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.run import ModelOfRun, Run
 from aegish_dist.statistics.gate import GateVerdict
@@ -145,7 +145,7 @@ class ReportData(Struct, frozen=True):
     failures: Sequence[FailureCount] = ()
     """Why calls failed, by model; of a model the most verdicts first."""
     halted: Sequence[Halted] = ()
-    effect: Sequence[ModelEffect] = ()
+    effect: Sequence[JsonObject] = ()
     """Scores without the overlay of the snapshot and under it; empty without one."""
     comparison: ComparisonData | None = None
     """All pairs of models, under the opinion of the snapshot and with the verdicts that count now;

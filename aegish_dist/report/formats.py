@@ -97,7 +97,7 @@ def render_json(data: ReportData) -> str:
         },
         "reasons": reasons(data),
         "comparison": None if data.comparison is None else comparison_document(data.comparison),
-        "overlay_effect": [effect.document for effect in data.effect],
+        "overlay_effect": list(data.effect),
         "commands": list(commands(data)),
     }
     return printable_json(document, sort_keys=True) + "\n"
@@ -184,9 +184,9 @@ def _rows_of_model(data: ReportData, entry: RankedModel, reason: str) -> Iterato
     for category, numbers in sorted(entry.part("categories").items()):
         yield {"metric": CATEGORY_METRIC, "category": category, **numbers}
     for effect in data.effect:
-        if effect.model == entry.model:
-            for name, moved in sorted(effect.metrics.items()):
-                yield {"metric": f"{name}_without_overlay", "value": moved.without}
+        if effect["model"] == entry.model:
+            for name, moved in sorted(effect["metrics"].items()):
+                yield {"metric": f"{name}_without_overlay", "value": moved["without"]}
     for metric, value in _single_numbers(entry):
         yield {"metric": metric, "value": value}
     for failure in data.failures:

@@ -6,7 +6,7 @@ A section of which there is nothing to say has no rows; entries are the models, 
 from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter, methodcaller
 
-from aegish_dist.core.opinion import ModelEffect, Moved, Targets
+from aegish_dist.core.opinion import JsonObject, Targets, moved
 from aegish_dist.core.outcome import ScoredAnswer
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.report.layout import (
@@ -219,7 +219,7 @@ def _decimal(title: str, name: str) -> Column:
 ARROW = "\N{RIGHTWARDS ARROW}"
 
 
-def overlay_section(effect: Sequence[ModelEffect]) -> Section:
+def overlay_section(effect: Sequence[JsonObject]) -> Section:
     """Return each model's headline metrics without the overlay and under it."""
     detail = f"without {ARROW} with"
     return Section.of(
@@ -227,9 +227,9 @@ def overlay_section(effect: Sequence[ModelEffect]) -> Section:
         ("model", *(TableCell(title, detail) for title in ("#", *HEADLINES.values()))),
         (
             (
-                each.model,
-                _places(each.rank),
-                *(_moved_cell(each.metrics.get(name, Moved(None, None))) for name in HEADLINES),
+                each["model"],
+                _places(each["rank"]),
+                *(_moved_cell(each["metrics"].get(name, moved(None, None))) for name in HEADLINES),
             )
             for each in effect
         ),
@@ -237,15 +237,16 @@ def overlay_section(effect: Sequence[ModelEffect]) -> Section:
     )
 
 
-def _moved_cell(moved: Moved) -> TableCell:
-    difference = moved.difference
+def _moved_cell(number: JsonObject) -> TableCell:
+    difference = number["difference"]
     sign = "+" if difference is not None and difference > 0 else ""
-    detail = f"{format_rate(moved.without)} {ARROW} {format_rate(moved.under)}"
+    detail = f"{format_rate(number['without'])} {ARROW} {format_rate(number['with'])}"
     return TableCell(f"{sign}{format_points(difference)}", detail, value=difference)
 
 
-def _places(rank: Moved) -> str:
-    places = [UNDEFINED if n is None else format_count(int(n)) for n in (rank.without, rank.under)]
+def _places(rank: JsonObject) -> str:
+    ranks = (rank["without"], rank["with"])
+    places = [UNDEFINED if n is None else format_count(n) for n in ranks]
     return f" {ARROW} ".join(dict.fromkeys(places))
 
 

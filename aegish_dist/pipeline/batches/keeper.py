@@ -12,7 +12,6 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.core.batches import (
     BatchPace,
-    SizedItem,
     new_token,
     next_batch,
 )
@@ -214,17 +213,17 @@ def plan_batch(
     budget = batch_budget(session, run, spec)
     with closing(batchable_items(session, run.run_id, run_model_id)) as missing:
         sized = (
-            SizedItem(each.item, client.size(each, token), budget.request_usd(each.command))
+            (each.item, client.size(each, token), budget.request_usd(each.command))
             for each in missing
         )
-        found = next_batch(sized, client.limits, budget.room_usd)
-    if not found.items:
+        items, usd, short_of_money = next_batch(sized, client.limits, budget.room_usd)
+    if not items:
         return False
     # What open batches cost less than expected is left once they end.
-    if found.short_of_money and has_open_batches(session, run_model_id):
+    if short_of_money and has_open_batches(session, run_model_id):
         return False
-    save_batch(session, run_model_id, token, found.items, found.expected_usd)
-    log.info("batch_planned", run=model.run_id, model=model.model, requests=len(found.items))
+    save_batch(session, run_model_id, token, items, usd)
+    log.info("batch_planned", run=model.run_id, model=model.model, requests=len(items))
     return True
 
 

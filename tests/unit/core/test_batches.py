@@ -9,7 +9,6 @@ from aegish_dist.core.batches import (
     BatchLimits,
     BatchPace,
     BatchResult,
-    BatchSelection,
     ResultReader,
     SizedItem,
     Unanswered,
@@ -85,38 +84,33 @@ ITEMS_BATCH_RULES = tuple(BatchItem(key, 1, 0) for key in range(1, 6))
 ROOM = BatchLimits(requests=100, bytes=1000)
 
 
-def sized(size: int = 10, usd: str | None = "0.5") -> list[SizedItem]:
-    return [
-        SizedItem(item, size, None if usd is None else Decimal(usd)) for item in ITEMS_BATCH_RULES
-    ]
+def sized(usd: str | None = "0.5") -> list[SizedItem]:
+    return [(item, 10, None if usd is None else Decimal(usd)) for item in ITEMS_BATCH_RULES]
 
 
 @pytest.mark.parametrize(
-    ("limits", "left", "found"),
+    ("limits", "left", "items", "usd", "short"),
     [
-        (ROOM, None, BatchSelection(ITEMS_BATCH_RULES, Decimal("2.5"))),
-        (BatchLimits(2, 1000), None, BatchSelection(ITEMS_BATCH_RULES[:2], Decimal("1.0"))),
-        (BatchLimits(100, 39), None, BatchSelection(ITEMS_BATCH_RULES[:3], Decimal("1.5"))),
-        (BatchLimits(100, 9), None, BatchSelection(ITEMS_BATCH_RULES[:1], Decimal("0.5"))),
-        (ROOM, Decimal("2.5"), BatchSelection(ITEMS_BATCH_RULES, Decimal("2.5"))),
-        (
-            ROOM,
-            Decimal("1.9"),
-            BatchSelection(ITEMS_BATCH_RULES[:3], Decimal("1.5"), short_of_money=True),
-        ),
-        (ROOM, Decimal("0.4"), BatchSelection((), Decimal(0), short_of_money=True)),
-        (ROOM, Decimal(-1), BatchSelection((), Decimal(0), short_of_money=True)),
+        (ROOM, None, 5, "2.5", False),
+        (BatchLimits(2, 1000), None, 2, "1.0", False),
+        (BatchLimits(100, 39), None, 3, "1.5", False),
+        (BatchLimits(100, 9), None, 1, "0.5", False),
+        (ROOM, "2.5", 5, "2.5", False),
+        (ROOM, "1.9", 3, "1.5", True),
+        (ROOM, "0.4", 0, "0", True),
+        (ROOM, "-1", 0, "0", True),
     ],
 )
 def test_a_batch_ends_at_the_first_limit(
-    limits: BatchLimits, left: Decimal | None, found: BatchSelection
+    limits: BatchLimits, left: str | None, items: int, usd: str, short: bool
 ) -> None:
-    assert next_batch(sized(), limits, left) == found
+    found = next_batch(sized(), limits, None if left is None else Decimal(left))
+    assert found == (ITEMS_BATCH_RULES[:items], Decimal(usd), short)
 
 
 def test_a_batch_without_a_price() -> None:
-    assert next_batch(sized(usd=None), ROOM, Decimal(0)) == BatchSelection(ITEMS_BATCH_RULES, None)
-    assert next_batch([], ROOM, None) == BatchSelection((), Decimal(0))
+    assert next_batch(sized(usd=None), ROOM, Decimal(0)) == (ITEMS_BATCH_RULES, None, False)
+    assert next_batch([], ROOM, None) == ((), Decimal(0), False)
 
 
 @pytest.mark.parametrize(
