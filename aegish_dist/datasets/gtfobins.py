@@ -25,7 +25,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from msgspec import Struct
 
@@ -165,6 +165,7 @@ _RENAMED = {
     "bind-shell-non-interactive": "bind-shell",
 }
 _CONTEXTS = ("unprivileged", "sudo", "suid", "capabilities")
+_INHERIT = "inherit"
 
 
 class Entry(Struct, frozen=True):
@@ -182,55 +183,51 @@ class Program(Struct, frozen=True):
     entries: tuple[Entry, ...]
 
 
-class _File(Struct):
-    alias: str | None = None
-    functions: Any = None
+class _Context(Struct):
+    code: str | None = None
 
 
 class _Example(Struct, rename={"program": "from"}):
     code: str | None = None
     program: str | None = None
     version: Any = None
-    contexts: Any = None
+    contexts: dict[str, Any] | None = None
 
 
-class _Context(Struct):
-    code: str | None = None
-
-
-Node = TypeVar("Node", _File, _Example, _Context)
+class _File(Struct):
+    alias: str | None = None
+    functions: dict[str, list[_Example]] | None = None
 
 
 def read_program(path: Path) -> Program:
     location = Location(str(path))
     with location:
         document = parse_yaml(read_text(path, MAX_PROGRAM_BYTES))
-    file = _node(location, document, _File)
+    file = location.checked({} if document is None else document, _File)
     name = path.name.removesuffix(OLDER_SUFFIX)
     if file.alias:
         return Program(name, path, file.alias, ())
     entries = (
         _entry(location, f"functions.{function}[{index}]", function, example)
-        for function, examples in _mapping(location, file.functions, "functions").items()
-        for index, example in enumerate(
-            location.checked(examples, list[Any], f"functions.{function}")
-        )
+        for function, examples in (file.functions or {}).items()
+        for index, example in enumerate(examples)
     )
     return Program(name, path, None, tuple(entries))
 
 
-def _entry(location: Location, field: str, function: str, value: object) -> Entry:
-    example = _node(location, value, _Example, field)
-    contexts = _mapping(location, example.contexts, f"{field}.contexts")
+def _entry(location: Location, field: str, function: str, example: _Example) -> Entry:
+    contexts = example.contexts or {}
     usable = [name for name in _CONTEXTS if name in contexts] or ["unprivileged"]
-    first = _node(location, contexts.get(usable[0]), _Context, f"{field}.contexts.{usable[0]}")
-    code = first.code or example.code
-    if not code:
-        raise location.error("is missing", f"{field}.code")
-    if function == "inherit" and not example.program:
-        raise location.error("is missing", f"{field}.from")
-    if len(code) > MAX_COMMAND_CHARS:
-        raise location.error(f"has more than {MAX_COMMAND_CHARS:,} characters", f"{field}.code")
+    about = f"{field}.contexts.{usable[0]}"
+    first = location.checked(contexts.get(usable[0]) or {}, _Context, about)
+    code = first.code or example.code or ""
+    for wrong, key, problem in (
+        (not code, "code", "is missing"),
+        (function == _INHERIT and not example.program, "from", "is missing"),
+        (len(code) > MAX_COMMAND_CHARS, "code", f"has more than {MAX_COMMAND_CHARS:,} characters"),
+    ):
+        if wrong:
+            raise location.error(problem, f"{field}.{key}")
     return Entry(
         function=_RENAMED.get(function, function),
         code=code.strip(),
@@ -240,21 +237,9 @@ def _entry(location: Location, field: str, function: str, value: object) -> Entr
     )
 
 
-def _node(location: Location, value: object, kind: type[Node], field: str | None = None) -> Node:
-    """Check the keys of a mapping that are read; others may be and hold anything."""
-    mapping = _mapping(location, value, field)
-    read = {key: mapping[key] for key in kind.__struct_encode_fields__ if key in mapping}
-    return location.checked(read, kind, field)
-
-
-def _mapping(location: Location, value: object, field: str | None) -> dict[Any, Any]:
-    return {} if value is None else location.checked(value, dict[Any, Any], field)
-
-
 MAX_FILES = 5_000
 MAX_COMBINATIONS = 50_000  # of an entry with the commands it leads to; GTFOBins makes 900
 MAX_STEPS = 10  # from one program by others to the command
-_INHERIT = "inherit"
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 
 
