@@ -12,45 +12,25 @@ draws new keys; prompts, datasets and samples that are there already are not add
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import IO
+from typing import IO, Any
 
 import psycopg
-from msgspec import Struct
 from psycopg import sql
-from sqlalchemy import UniqueConstraint, delete, exc, func, select, text
+from sqlalchemy import Row, UniqueConstraint, exc, select, text
 from sqlalchemy.orm import Session
 
 from aegish_dist.db.engine import driver_connection, execute, fragment
 from aegish_dist.db.runs import one_at_a_time, require_free_name, run_row
 from aegish_dist.db.tables import (
-    AGGREGATIONS,
-    DATASETS,
     METADATA,
-    PROMPTS,
-    RUN_DATASETS,
     RUN_MODELS,
-    RUNS,
-    SNAPSHOTS,
-    VERDICTS,
 )
 from aegish_dist.errors import ConfigError, StoreError
 
 
-class RunSize(Struct, frozen=True):
-    models: int
-    verdicts: int
-    snapshots: int
-
-
-def size_of(session: Session, run_id: str) -> RunSize:
-    models = select(RUN_MODELS.c.id).where(RUN_MODELS.c.run_id == run_id)
-    verdicts = select(func.count()).where(VERDICTS.c.run_model_id.in_(models))
-    snapshots = select(func.count()).where(SNAPSHOTS.c.run_id == run_id)
-    return RunSize(
-        len(session.scalars(models).all()),
-        session.scalars(verdicts).one(),
-        session.scalars(snapshots).one(),
-    )
+def size_of(session: Session, run_id: str) -> Row[Any]:
+    """Return how many `models`, `verdicts` and `snapshots` a run has."""
+    return execute(session, "size_of_run", run=run_id).one()
 
 
 def model_keys(session: Session, run_id: str) -> Sequence[int]:
@@ -71,12 +51,8 @@ def delete_verdicts(session: Session, run_model_id: int, after: int, through: in
         after: Key of a sample; only verdicts about the samples behind it go.
         through: Key of the last sample whose verdicts go.
     """
-    gone = delete(VERDICTS).where(
-        VERDICTS.c.run_model_id == run_model_id,
-        VERDICTS.c.sample_key > after,
-        VERDICTS.c.sample_key <= through,
-    )
-    return session.connection().execute(gone).rowcount
+    bounds = {"after": after, "through": through}
+    return execute(session, "delete_verdicts", model=run_model_id, **bounds).rowcount
 
 
 def delete_run(session: Session, run_id: str) -> None:
@@ -91,22 +67,12 @@ def delete_run(session: Session, run_id: str) -> None:
     deadlock.
     """
     one_at_a_time(session)
-    models = select(RUN_MODELS.c.id).where(RUN_MODELS.c.run_id == run_id).order_by(RUN_MODELS.c.id)
-    session.scalars(models.with_for_update()).all()
-    session.execute(delete(AGGREGATIONS).where(AGGREGATIONS.c.run_id == run_id))
-    prompt_id = session.scalar(select(RUNS.c.prompt_id).where(RUNS.c.id == run_id))
-    asked = select(RUN_DATASETS.c.dataset_id).where(RUN_DATASETS.c.run_id == run_id)
-    dataset_ids = session.scalars(asked).all()
-    session.execute(delete(RUNS).where(RUNS.c.id == run_id))
-    session.execute(
-        delete(DATASETS).where(
-            DATASETS.c.id.in_(dataset_ids),
-            ~DATASETS.c.selectable,
-            DATASETS.c.id.not_in(select(RUN_DATASETS.c.dataset_id)),
-        )
-    )
-    used = select(RUNS.c.prompt_id).where(RUNS.c.prompt_id.is_not(None))
-    session.execute(delete(PROMPTS).where(PROMPTS.c.id == prompt_id, PROMPTS.c.id.not_in(used)))
+    execute(session, "lock_models_of_run", run=run_id)
+    execute(session, "delete_aggregations", run=run_id)
+    own = execute(session, "shared_rows_of_run", run=run_id).one()
+    execute(session, "delete_run", run=run_id)
+    execute(session, "delete_unused_datasets", datasets=own.datasets)
+    execute(session, "delete_unused_prompt", prompt=own.prompt)
 
 
 def old_runs(session: Session, before: datetime, keep: int) -> list[str]:
@@ -115,25 +81,12 @@ def old_runs(session: Session, before: datetime, keep: int) -> list[str]:
     Args:
         keep: So many newest runs are left out, however old they are.
     """
-    newest = select(RUNS.c.id).order_by(RUNS.c.created_at.desc(), RUNS.c.id.desc()).limit(keep)
-    kept = set(session.scalars(newest))
-    older = select(RUNS.c.id).where(RUNS.c.created_at < before).order_by(RUNS.c.created_at)
-    return [run_id for run_id in session.scalars(older) if run_id not in kept]
+    return list(execute(session, "old_runs", before=before, keep=keep).scalars())
 
 
-class CompletionsSize(Struct, frozen=True):
-    """Completions of a run that can be deleted."""
-
-    completions: int
-    bytes: int
-    """Their size on disk, compressed where PostgreSQL does so."""
-    counted_at: datetime
-    """When they were counted, by the server's clock; later ones are not among them."""
-
-
-def size_of_completions(session: Session, run_id: str) -> CompletionsSize:
+def size_of_completions(session: Session, run_id: str) -> Row[Any]:
     """Return how many completions of a run there are to delete, and their size; reads them all."""
-    return CompletionsSize(**execute(session, "size_of_completions", run=run_id).mappings().one())
+    return execute(session, "size_of_completions", run=run_id).one()
 
 
 def prune_verdicts(

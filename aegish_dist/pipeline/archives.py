@@ -18,11 +18,11 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile, mkdtemp
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec.structs import replace
-from sqlalchemy import Engine, select
+from sqlalchemy import Engine, Row, select
 from sqlalchemy.orm import Session
 
 from aegish_dist import __version__
@@ -53,10 +53,10 @@ class LeavingRun(msgspec.Struct, frozen=True):
     """A run that is to be deleted, archived or pruned."""
 
     run: Run
-    size: archive.RunSize
+    size: Row[Any]  # of `size_of_run`
     busy: str | None = None
     """Why it cannot be deleted now; None when it can."""
-    texts: archive.CompletionsSize | None = None
+    texts: Row[Any] | None = None  # of `size_of_completions`
 
 
 def look_at(engine: Engine, run_id: str) -> LeavingRun:

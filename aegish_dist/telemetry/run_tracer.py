@@ -7,7 +7,6 @@ process of a fleet adds to the same trace, and a broker that loses its content l
 import atexit
 import hashlib
 import os
-import re
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -23,6 +22,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.sdk.trace.sampling import Decision
 from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, SpanKind, TraceFlags
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from aegish_dist import __version__
 from aegish_dist.core.verdict import Item
@@ -33,7 +33,7 @@ FLUSH_S = 5.0  # seconds that an ending process gives the last spans to be sent
 RUN, MODEL, SAMPLE = "aegish_dist.run.id", "aegish_dist.model", "aegish_dist.sample.key"
 EPOCH, GENERATION = "aegish_dist.epoch", "aegish_dist.generation"
 REQUEUED = "aegish_dist.requeued"  # why an item went back to its queue
-_TRACEPARENT = re.compile(r"[0-9a-e][0-9a-f]-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
+_PROPAGATOR = TraceContextTextMapPropagator()
 
 
 class TraceIds(NamedTuple):
@@ -161,34 +161,26 @@ class RunTracer:
 
     def headers(self) -> dict[str, str]:
         """Return the headers of messages that are published within the current span."""
-        current = trace.get_current_span().get_span_context()
-        if not current.is_valid:
-            return {}
-        ids = f"{current.trace_id:032x}-{current.span_id:016x}"
-        return {TRACEPARENT: f"00-{ids}-{current.trace_flags:02x}"}
+        headers: dict[str, str] = {}
+        _PROPAGATOR.inject(headers)
+        return headers
 
     def _publisher(self, run_id: str, traceparent: object) -> Context:
         """Return the span that published a message, if of this trace, or else the first one."""
-        found = _TRACEPARENT.fullmatch(traceparent) if isinstance(traceparent, str) else None
-        if (
-            found is None
-            or int(found[1], 16) != trace_ids(run_id).trace_id
-            or not int(found[2], 16)
-        ):
-            return self._beginning(run_id)
-        return _below(TraceIds(int(found[1], 16), int(found[2], 16)), int(found[3], 16))
+        named = {TRACEPARENT: traceparent} if isinstance(traceparent, str) else {}
+        publisher = _PROPAGATOR.extract(named, Context())
+        found = trace.get_current_span(publisher).get_span_context()
+        inside = found.trace_id == trace_ids(run_id).trace_id
+        return publisher if inside else self._beginning(run_id)
 
     def _beginning(self, run_id: str) -> Context:
         """Return the first span of a run, sampled as this process would have sampled it."""
         ids = trace_ids(run_id)
         sampled = self._provider.sampler.should_sample(None, ids.trace_id, "submit")
         taken = sampled.decision is Decision.RECORD_AND_SAMPLE
-        return _below(ids, TraceFlags.SAMPLED if taken else TraceFlags.DEFAULT)
-
-
-def _below(ids: TraceIds, flags: int) -> Context:
-    context = SpanContext(ids.trace_id, ids.span_id, is_remote=True, trace_flags=TraceFlags(flags))
-    return trace.set_span_in_context(NonRecordingSpan(context), Context())
+        flags = TraceFlags(TraceFlags.SAMPLED if taken else TraceFlags.DEFAULT)
+        first = NonRecordingSpan(SpanContext(*ids, is_remote=True, trace_flags=flags))
+        return trace.set_span_in_context(first, Context())
 
 
 def _resource() -> Resource:

@@ -19,8 +19,7 @@ import subprocess  # nosec B404 # of useradd and of the wheel's programs
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
@@ -123,14 +122,6 @@ def require_passage(path: Path, account: Account) -> None:
             )
 
 
-def make_folder(folder: Path, account: Account) -> Path:
-    """Make a folder that only an account can enter; one left by a start that failed is emptied."""
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(mode=0o700)
-    os.chown(folder, account.uid, account.gid)
-    return folder
-
-
 def socket_folder(data: Path, account: Account) -> Path:
     """Return a folder for the socket that only the account can enter: the data's own if it may.
 
@@ -187,7 +178,8 @@ class EmbeddedServer:
         if self._users is None:
             self._users = (self._home / "postgres.users").open("a")
             fcntl.flock(self._users, fcntl.LOCK_SH)  # waits for a server that is being stopped
-        with self._one_at_a_time() as lock:
+        with (self._home / "postgres.start").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # one process at a time
             self._make_data(lock)
             if not self._serves() or self._unguarded():
                 self._start_guard()
@@ -197,23 +189,20 @@ class EmbeddedServer:
         if self._users is None:
             return
         users, self._users = self._users, None
-        with users, suppress(BlockingIOError, FileNotFoundError):  # or the home is deleted
-            fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)  # there is no other user
-            fcntl.flock(users, fcntl.LOCK_UN)
-            with (self._home / "postgres.guard").open("a") as guard:
-                fcntl.flock(guard, fcntl.LOCK_EX)
-
-    @contextmanager
-    def _one_at_a_time(self) -> Iterator[IO[str]]:
-        with (self._home / "postgres.start").open("a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield lock
+        with users, suppress(FileNotFoundError):  # where the home is deleted
+            if embedded_guard.lock(users):  # there is no other user
+                fcntl.flock(users, fcntl.LOCK_UN)
+                with (self._home / "postgres.guard").open("a") as guard:
+                    fcntl.flock(guard, fcntl.LOCK_EX)
 
     def _make_data(self, lock: IO[str]) -> None:
         try:
             version = int((self._data / "PG_VERSION").read_text())
         except FileNotFoundError:
-            new = make_folder(self._home / "postgres.new", self._account)
+            new = self._home / "postgres.new"
+            shutil.rmtree(new, ignore_errors=True)  # of a start that failed
+            new.mkdir(mode=0o700)
+            os.chown(new, self._account.uid, self._account.gid)
             self._initialise(new, lock)
             new.rename(self._data)
             return
@@ -249,16 +238,13 @@ class EmbeddedServer:
 
     def _unguarded(self) -> bool:
         with (self._home / "postgres.guard").open("a") as guard:
-            try:
-                fcntl.flock(guard, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return False
-            return True
+            return embedded_guard.lock(guard)
 
     def _start_guard(self) -> None:
         serves = self._serves()
         folder = self._socket() if serves else socket_folder(self._data, self._account)
         log = self._home / "postgres.log"
+        where = ("-D", str(self._data), "-h", "", "-k", str(folder))
         plan = {
             "guard": str(self._home / "postgres.guard"),
             "users": str(self._home / "postgres.users"),
@@ -267,7 +253,7 @@ class EmbeddedServer:
             "log": str(log),
             "uid": self._account.uid,
             "gid": self._account.gid,
-            "command": None if serves else self._command(folder),
+            "command": None if serves else [str(self._binaries / "postgres"), *where],
         }
         guard = subprocess.Popen(  # noqa: S603  # nosec B603 # our own script
             [sys.executable, "-I", "-S", embedded_guard.__file__, json.dumps(plan)],
@@ -278,10 +264,6 @@ class EmbeddedServer:
             start_new_session=True,
         )
         self._wait_until_it_serves(guard, log)
-
-    def _command(self, folder: Path) -> list[str]:
-        where = ("-D", str(self._data), "-h", "", "-k", str(folder))
-        return [str(self._binaries / "postgres"), *where]
 
     def _wait_until_it_serves(self, guard: "subprocess.Popen[bytes]", log: Path) -> None:
         deadline = time.monotonic() + START_TIMEOUT_S

@@ -38,12 +38,12 @@ def serve(plan: dict[str, Any]) -> None:
     signal.signal(signal.SIGTERM, end)
     with open(plan["guard"], "a") as guard, open(plan["users"], "a") as users:
         deadline = time.monotonic() + LOCK_TIMEOUT_S
-        while not _lock(guard):  # held for a moment by those who look whether there is a guard
+        while not lock(guard):  # held for a moment by those who look whether there is a guard
             if time.monotonic() > deadline:
                 return
             time.sleep(POLL_S)
         server = start(plan) if plan["command"] else None
-        while _runs(server, data) and not _lock(users):
+        while _runs(server, data) and not lock(users):
             time.sleep(POLL_S)
         stop(data)
         if server is not None:
@@ -54,7 +54,8 @@ def serve(plan: dict[str, Any]) -> None:
         guard.close()  # before the other lock, which the next user waits for
 
 
-def _lock(file: IO[str]) -> bool:
+def lock(file: IO[str]) -> bool:
+    """Lock a file for this process alone; return False when another one has it."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,4 +1,51 @@
--- Deleting verdicts: `db.archive` uses this.
+-- Deleting runs: `db.archive` uses these.
+
+-- name: size_of_run
+-- One row: how many models, verdicts and snapshots the run `:run` has.
+SELECT count(*) AS models,
+       coalesce(sum((SELECT count(*) FROM verdicts WHERE run_model_id = model.id)), 0)::bigint
+           AS verdicts,
+       (SELECT count(*) FROM snapshots WHERE run_id = :run) AS snapshots
+FROM run_models AS model WHERE model.run_id = :run
+
+-- name: delete_verdicts
+-- Deletes the verdicts of the model `:model` about samples behind the key `:after` up to `:through`.
+DELETE FROM verdicts
+WHERE run_model_id = :model AND sample_key > :after AND sample_key <= :through
+
+-- name: lock_models_of_run
+-- Locks the models of the run `:run`.
+SELECT id FROM run_models WHERE run_id = :run ORDER BY id FOR UPDATE
+
+-- name: delete_aggregations
+-- Deletes the aggregations of the run `:run`; waits for one that is being made.
+DELETE FROM aggregations WHERE run_id = :run
+
+-- name: shared_rows_of_run
+-- One row: the keys of the prompt and of the datasets of the run `:run`.
+SELECT (SELECT prompt_id FROM runs WHERE id = :run) AS prompt,
+       ARRAY(SELECT dataset_id FROM run_datasets WHERE run_id = :run) AS datasets
+
+-- name: delete_run
+-- Deletes the run `:run` with all rows that belong to it alone.
+DELETE FROM runs WHERE id = :run
+
+-- name: delete_unused_datasets
+-- Deletes those of `:datasets` that no user imported and no run asks.
+DELETE FROM datasets
+WHERE id = ANY(:datasets) AND NOT selectable AND id NOT IN (SELECT dataset_id FROM run_datasets)
+
+-- name: delete_unused_prompt
+-- Deletes the prompt `:prompt` unless a run has it.
+DELETE FROM prompts
+WHERE id = :prompt AND id NOT IN (SELECT prompt_id FROM runs WHERE prompt_id IS NOT NULL)
+
+-- name: old_runs
+-- The runs made before `:before`, oldest first, without the `:keep` newest of all runs.
+SELECT id FROM runs
+WHERE created_at < :before
+  AND id NOT IN (SELECT id FROM runs ORDER BY created_at DESC, id DESC LIMIT :keep)
+ORDER BY created_at
 
 -- name: last_of_batch
 -- The key of the last sample among the next `:limit` verdicts of the model `:model` about samples

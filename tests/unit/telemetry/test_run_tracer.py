@@ -13,7 +13,6 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 from opentelemetry.trace import SpanKind, StatusCode
-from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from aegish_dist.core.verdict import Item
 from aegish_dist.errors import ItemShedError
@@ -113,14 +112,6 @@ def test_the_span_of_a_caller_is_linked(traced: Traced) -> None:
     (first,) = traced.spans()
     assert first.parent is None
     assert [link.context for link in first.links] == [caller]
-
-
-def test_headers_are_those_of_the_propagator_of_opentelemetry(traced: Traced) -> None:
-    with traced.tracer.span("publish", RUN, {}):
-        expected: dict[str, str] = {}
-        TraceContextTextMapPropagator().inject(expected)
-        assert traced.tracer.headers() == expected
-    assert traced.tracer.headers() == {}
 
 
 def test_an_item_is_below_the_span_that_published_it(traced: Traced) -> None:
