@@ -16,7 +16,7 @@ import re
 import secrets
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -348,7 +348,9 @@ class BatchService:
         self._routes = [
             (method, re.compile(rf"(?:/.*)?{path}"), endpoint, reply, store)
             for store in self._stores
-            for method, path, endpoint, reply in _routes_of(store.wire)
+            for method, path, endpoint, reply in import_module(
+                f"aegish_dist.simulator.{store.wire}"
+            ).ROUTES
         ]
 
     async def handle(self, request: web.BaseRequest, id: str) -> web.StreamResponse | None:
@@ -458,10 +460,6 @@ class BatchCall(Struct, frozen=True):
             named.append(known[kind][self.found[kind]])
         reply = replies(*named, self)
         return await reply if isinstance(reply, Awaitable) else reply
-
-
-def _routes_of(wire: WireFormat) -> Iterator[Route]:
-    yield from import_module(f"aegish_dist.simulator.{wire}").ROUTES
 
 
 def listing(
