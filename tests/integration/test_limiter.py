@@ -15,12 +15,10 @@ from fakeredis import FakeAsyncRedis, FakeServer
 from redis.asyncio import Redis
 
 from aegish_dist.core.model import Limits, RateHint
-from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.errors import (
     LimiterUnreachableError,
     OverBudgetError,
     QueueError,
-    ShuttingDownError,
 )
 from aegish_dist.ratelimit.fair_queue import Accounts, Budget, ExpectedUsage
 from aegish_dist.ratelimit.local_lease import ProcessSemaphore
@@ -228,22 +226,6 @@ def test_a_burst_of_refusals_is_one_event(fleet: Fleet) -> None:
     assert {round((lease.rate or 0) * (n + 1), 6) for n, lease in enumerate(leases)} == {9.0}
     assert ask("a", 12, refused(0, 9)).epoch == 1
     assert ask("a", 13, refused(1, 1)).epoch == 2
-
-
-def test_increase(fleet: Fleet) -> None:
-    """After a decrease the rate grows again, step by step, with answers and not without."""
-    fleet.ask(waiting=99, limits=TEN_A_SECOND)
-    fleet.ask("a", 2, refused(0, 1), waiting=99, limits=TEN_A_SECOND)
-    rates = []
-    for step in range(1, 80):
-        answers = 1 if step > 20 else 0
-        report = UsageReport(epoch=1, answers=answers, epoch_answers=answers, alive=True)
-        lease = fleet.ask("a", 2 + step, report, waiting=99, limits=TEN_A_SECOND)
-        rates.append(lease.rate or 0)
-    assert set(rates[:20]) == {rates[0]}
-    assert rates[0] < 10
-    assert rates == sorted(rates)
-    assert rates[-1] == 10
 
 
 def test_retry_after(fleet: Fleet) -> None:
@@ -515,31 +497,6 @@ def test_four_clients_with_one_budget(fleet: Fleet, actual: int) -> None:
     assert cap <= sum(costs) <= cap + in_flight * actual
     if actual == 10:
         assert sum(costs) == cap
-
-
-def test_a_model_parks_and_returns(fleet: Fleet) -> None:
-    """A worker hears at once that its failure has parked the model, and lets a probe through."""
-
-    async def body() -> None:
-        limiter = limiter_on(fleet["a"])
-        parked = []
-        for _ in range(10):
-            permit = await limiter.acquire("run", ExpectedUsage())
-            await limiter.failed(permit, ErrorClass.AUTH, None, "HTTP 401: wrong key")
-            parked.append(limiter.answers.evidence(0).circuit_open)
-        assert parked == [False] * 9 + [True]
-        assert limiter.prefetch_target == 2
-
-        async with asyncio.timeout(10):
-            probe = await limiter.acquire("run", ExpectedUsage())
-            limiter.succeeded(probe, tokens=None, cost=None)
-            limiter.release(await limiter.acquire("run", ExpectedUsage()))
-        limiter.close()
-        await limiter.finish()
-        with pytest.raises(ShuttingDownError):
-            await limiter.acquire("run", ExpectedUsage())
-
-    fleet.run(body())
 
 
 def test_redis_that_is_away() -> None:

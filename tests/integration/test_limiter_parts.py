@@ -230,6 +230,7 @@ def test_increase(lua: Lua, top: float | None, rate: float, grown: float) -> Non
 
     assert paced(lua, model, report={"answers": 3})["rate"] == pytest.approx(grown)
     assert paced(lua, model, report={"answers": 3}, waiting=0)["rate"] == rate
+    assert paced(lua, model, report={"answers": 0})["rate"] == rate
 
 
 def test_a_rate_that_reaches_the_known_limit_is_dropped(lua: Lua) -> None:

@@ -8,9 +8,11 @@ from contextlib import asynccontextmanager
 from weakref import ref
 
 import pytest
+from fakeredis import FakeAsyncRedis
 from msgspec.structs import replace
 
-from aegish_dist.core.model import RateHint
+from aegish_dist.core.failures import LONGEST_RETRY_AFTER_S
+from aegish_dist.core.model import ModelSpec, RateHint, WireFormat
 from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.errors import (
     ItemShedError,
@@ -21,8 +23,9 @@ from aegish_dist.errors import (
 )
 from aegish_dist.ratelimit.fair_queue import IDLE_QUEUES, Accounts, Budget, ExpectedUsage, Permit
 from aegish_dist.ratelimit.local_lease import ProcessSemaphore
-from aegish_dist.ratelimit.model_limiter import ModelLimiter
-from aegish_dist.ratelimit.policy import PREFETCH
+from aegish_dist.ratelimit.model_limiter import Limiters, ModelLimiter
+from aegish_dist.ratelimit.policy import POLICY, PREFETCH
+from aegish_dist.ratelimit.shared_limiter import SharedLimiter
 from aegish_dist.ratelimit.usage_report import Lease, LeaseRequest, RunLease, StoredCost
 from tests.virtual_time import run_virtually
 
@@ -479,3 +482,25 @@ async def test_nobody_answers_at_the_end() -> None:
     limiter.release(permit)
     limiter.close()
     await asyncio.wait_for(limiter.finish(), 20)
+
+
+async def test_the_newest_run_decides_the_limits() -> None:
+    """An operator who corrects a limit and submits again need not restart the workers."""
+    fleet = FakeFleet(FREE)
+    shared = SharedLimiter(FakeAsyncRedis(), "a")
+    limiters = Limiters(shared, fleet.spent_by, fleet.budget_of, 100)
+    for run_id, limit in (("0b", 3), ("0c", 5), ("0a", 90)):
+        spec = ModelSpec("lab/guard", WireFormat.OPENAI, "guard", max_in_flight=limit)
+        limiter = limiters.of(spec, run_id)
+    entries = [asyncio.create_task(limiter.acquire("0a", ONE)) for _ in range(20)]
+    await asyncio.sleep(0.1)
+    assert sum(entry.done() for entry in entries) == 5
+    for entry in entries[:5]:
+        limiter.release(entry.result())
+    limiters.close()
+    await asyncio.gather(*entries, return_exceptions=True)
+    await limiters.finish()
+
+
+def test_the_fleet_and_the_items_call_the_same_wait_long() -> None:
+    assert POLICY["pacing"]["longest_pause_s"] == LONGEST_RETRY_AFTER_S
