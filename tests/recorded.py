@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.parquet as pq
 from msgspec.inspect import FloatType
 from msgspec.structs import asdict
 from sqlalchemy import Engine, select
@@ -18,7 +19,7 @@ from aegish_dist.core.verdict import CallError, Completion, Recording, Timing, U
 from aegish_dist.core.verdict_record import FIELDS, STORED, columns_of
 from aegish_dist.db.runs import sample_of
 from aegish_dist.db.tables import CALL_ERRORS, DATASETS, RUN_MODELS, SAMPLES, VERDICTS
-from aegish_dist.interchange.parquet_tables import RecordTables
+from aegish_dist.interchange.parquet_tables import records_schema
 from aegish_dist.interchange.record import encode
 
 FLOATS = [each.name for each in FIELDS if isinstance(each.kind, FloatType)]
@@ -42,11 +43,11 @@ def write_recordings(
     if path.suffix != ".parquet":
         path.write_bytes(b"".join(lines))
         return
-    tables = RecordTables()
-    starts = range(0, len(lines), rows_per_group)
-    with path.open("wb") as stream:
-        groups = (map(_row, lines[start : start + rows_per_group]) for start in starts)
-        tables.write((pa.Table.from_pylist(list(g), schema=tables.schema) for g in groups), stream)
+    schema = records_schema()
+    with pq.ParquetWriter(path, schema, compression="zstd") as file:
+        for start in range(0, len(lines), rows_per_group):
+            rows = list(map(_row, lines[start : start + rows_per_group]))
+            file.write(pa.Table.from_pylist(rows, schema=schema))
 
 
 def _row(line: bytes) -> dict[str, Any]:

@@ -21,7 +21,7 @@ def aggregate(
     opinions: list[Opinion],
     recount: bool,
     as_json: bool,
-) -> int:
+) -> None:
     """Score a run's verdicts and store a snapshot of the metrics.
 
     No model is called. The same verdicts under the same rule give the same numbers, so a run can
@@ -36,19 +36,18 @@ def aggregate(
     if as_json:
         documents = [document(snapshot) for snapshot in snapshots]
         say_json(documents if len(documents) > 1 else documents[0])
-        return 0
-    for snapshot in snapshots:
-        say(
-            f"snapshot {snapshot.snapshot_id}: run {found} under {snapshot.scoring}"
-            f"{_overlay(snapshot)}, {counted(snapshot.verdicts, 'verdict')}"
-        )
-    note(f"print one with: aegish-dist report --run-id {found}")
-    return 0
+    else:
+        say(*(_line(found, snapshot) for snapshot in snapshots))
+        note(f"print one with: aegish-dist report --run-id {found}")
 
 
-def _overlay(snapshot: Snapshot) -> str:
+def _line(run_id: str, snapshot: Snapshot) -> str:
     overlay = snapshot.opinion and snapshot.opinion.overlay
-    return f" and overlay '{overlay.name}' version {overlay.version}" if overlay else ""
+    laid = f" and overlay '{overlay.name}' version {overlay.version}" if overlay else ""
+    return (
+        f"snapshot {snapshot.snapshot_id}: run {run_id} under {snapshot.scoring}{laid},"
+        f" {counted(snapshot.verdicts, 'verdict')}"
+    )
 
 
 def document(snapshot: Snapshot) -> dict[str, object]:

@@ -10,8 +10,8 @@ from aegish_dist.cli.opinions import note_what_counts, with_opinion
 from aegish_dist.cli.options import Utf8, comma_list, open_run, run_id, with_snapshot
 from aegish_dist.cli.printing import note, say
 from aegish_dist.core.opinion import Opinion
-from aegish_dist.errors import OutputError, ReportError
-from aegish_dist.files import replacing
+from aegish_dist.errors import ReportError
+from aegish_dist.files import replacing_in
 from aegish_dist.pipeline.report import ReportPart, report_data
 from aegish_dist.report.charts.catalogue import CHARTS, PLOT_FORMATS, converter, plot_files
 from aegish_dist.report.charts.spec import NoChart
@@ -101,19 +101,9 @@ def plots(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) -
     if len(missing) == len(made):
         reasons = "; ".join(f"{each.name}: {each.reason}" for each in missing)
         raise ReportError(f"run {found} has no data for these plots: {reasons}")
-    _make_folder(folder)
-    for each in made:
-        if not isinstance(each, NoChart):
-            file_name, content = each
-            with replacing(folder / file_name) as stream:
-                stream.write(content)
-            say(str(folder / file_name))
+    drawn = [each for each in made if not isinstance(each, NoChart)]
+    with replacing_in(folder) as opened:
+        for name, content in drawn:
+            opened(name).write(content)
+    say(*(str(folder / name) for name, _ in drawn))
     note(*(f"no plot {each.name}: {each.reason}" for each in missing))
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        reason = error.strerror or error
-        raise OutputError(f"the folder {folder} cannot be made: {reason}") from error

@@ -15,6 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import NoReturn
 
 from msgspec.structs import replace
@@ -70,7 +71,7 @@ class FullScreen(ExitStack):
         console = terminal_console(stderr=self._stderr)
         console.file = sys.stderr if self._stderr else sys.stdout
         self.enter_context(_kept_back())
-        self.enter_context(_on_signal(signal.SIGTERM, _terminate))
+        self.enter_context(_on_signal(signal.SIGTERM, partial(sys.exit, TERMINATED)))
         self.enter_context(_on_signal(signal.SIGINT, self._interrupt))
         self.enter_context(
             Live(
@@ -133,7 +134,3 @@ def _on_signal(number: signal.Signals, end: Callable[[], NoReturn]) -> Iterator[
         yield
     finally:
         signal.signal(number, before)
-
-
-def _terminate() -> NoReturn:
-    sys.exit(TERMINATED)

@@ -135,7 +135,8 @@ def _problem_in_mapping(values: Any, kind: Any, convert: Callable[..., Any]) -> 
 
 
 def _described(what: str, kind: object) -> InputError:
-    meta = _meta(kind)
+    metas = (each for part in _parts(kind) for each in getattr(part, "__metadata__", ()))
+    meta = next(metas, msgspec.Meta())
     if found := re.match(_MISSING, what):
         return InputError("is missing", field=found[1])
     if found := re.match(_UNKNOWN, what):
@@ -174,11 +175,6 @@ def _range(meta: msgspec.Meta) -> str:
     if meta.ge is not None and meta.le is not None:
         return f"from {named['at least']} to {named['at most']}"
     return " and ".join(map(" ".join, named.items())) or "a smaller number"
-
-
-def _meta(kind: object) -> msgspec.Meta:
-    metas = (each for part in _parts(kind) for each in getattr(part, "__metadata__", ()))
-    return next(metas, msgspec.Meta())
 
 
 def _allowed(names: str) -> str:

@@ -149,7 +149,10 @@ def bounded_batches(
             size = sum(_decoded_bytes(arrow, column) for column in batch.columns)
             if size > limits.batch_bytes:
                 raise _exceeds(source, f"{batch_rows:,} rows", size, limits.batch_bytes)
-            columns = [_plain(arrow, column) for column in batch.columns]
+            columns = [
+                column.dictionary_decode() if arrow.types.is_dictionary(column.type) else column
+                for column in batch.columns
+            ]
             yield arrow.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
@@ -212,7 +215,3 @@ def _decoded_bytes(arrow: Any, column: Any) -> int:
     else:
         return int(column.nbytes)
     return sum(_decoded_bytes(arrow, part) for part in parts)
-
-
-def _plain(arrow: Any, column: Any) -> Any:
-    return column.dictionary_decode() if arrow.types.is_dictionary(column.type) else column

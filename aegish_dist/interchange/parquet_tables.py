@@ -9,7 +9,7 @@ from typing import IO, Any
 
 from msgspec.inspect import BoolType, FloatType, IntType
 
-from aegish_dist.core.verdict_record import FIELDS, RecordField
+from aegish_dist.core.verdict_record import FIELDS
 from aegish_dist.inputs.documents import ParquetLimits, bounded_batches, load_pyarrow, open_parquet
 
 BLOCK_BYTES = 32 * 2**20  # become a group of rows; a row must not be longer
@@ -18,21 +18,25 @@ LIMITS = ParquetLimits(rows=2**40, group_rows=2**24, group_bytes=2**30, batch_by
 _ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
 
 
-class RecordTables:
-    """Verdicts exported as CSV to tables of Arrow, and these to a file."""
+def records_schema(judged: Sequence[str] = (), about: Mapping[str, str] | None = None) -> Any:
+    """Return the columns of exported verdicts; `judged` are added."""
+    arrow = load_pyarrow()
+    types = {IntType: arrow.int64(), FloatType: arrow.float64(), BoolType: arrow.bool_()}
+    others = {False: arrow.string(), True: arrow.timestamp("us", tz="UTC")}
+    columns = [(f.name, types.get(type(f.kind), others[f.is_moment])) for f in FIELDS]
+    columns += [(name, arrow.bool_()) for name in judged]
+    return arrow.schema(columns, metadata=about)
 
-    def __init__(self, judged: Sequence[str] = (), about: Mapping[str, str] | None = None) -> None:
-        self._arrow = load_pyarrow()
-        types = [(each.name, _type_of_field(self._arrow, each)) for each in FIELDS]
-        further = [(name, self._arrow.bool_()) for name in judged]
-        self.schema = self._arrow.schema([*types, *further], metadata=about)
 
-    def from_csv(self, data: bytes) -> Any:
-        options = _csv_options(self._arrow, self.schema, max(len(data), 1))
-        return self._arrow.csv.read_csv(self._arrow.BufferReader(data), **options)
+def write_records(parts: Iterable[bytes], schema: Any, stream: IO[bytes]) -> None:
+    """Write verdicts exported as CSV, each part a group of rows, as Parquet."""
+    arrow = load_pyarrow()
 
-    def write(self, tables: Iterable[Any], stream: IO[bytes]) -> None:
-        _write(self._arrow, self.schema, tables, stream)
+    def table(data: bytes) -> Any:
+        options = _csv_options(arrow, schema, max(len(data), 1))
+        return arrow.csv.read_csv(arrow.BufferReader(data), **options)
+
+    _write(arrow, schema, map(table, parts), stream)
 
 
 def write_table(source: Any, columns: Mapping[str, str], stream: IO[bytes]) -> None:
@@ -67,20 +71,6 @@ def _copy_texts(arrow: Any, column: Any) -> Any:
         for character, escape in _ESCAPES.items():
             texts = arrow.compute.replace_substring(texts, character, escape)
     return texts.fill_null(r"\N")
-
-
-def _type_of_field(arrow: Any, field: RecordField) -> Any:
-    match field.kind:
-        case IntType():
-            return arrow.int64()
-        case FloatType():
-            return arrow.float64()
-        case BoolType():
-            return arrow.bool_()
-        case _ if field.is_moment:
-            return arrow.timestamp("us", tz="UTC")
-        case _:
-            return arrow.string()
 
 
 def _csv_options(arrow: Any, schema: Any, block_bytes: int) -> dict[str, Any]:

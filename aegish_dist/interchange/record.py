@@ -166,23 +166,19 @@ class RecordChecker:
         if about is None:
             if len(self._known) >= MAX_KNOWN:
                 self._known.clear()
-            about = self._known[item] = _about(record, dataset)
+            sample = Sample(
+                command=required_label(record.command, "command"),
+                target=record.target,
+                category=label(record.category),
+                cluster=label(record.cluster),
+                metadata=record.metadata,
+            )
+            about = self._known[item] = About(dataset, sample.sample_id, sample)
         if record.model not in self._models:
             self._models.add(required_label(record.model, "model"))
         _check(record)
         _judge(record)
         return Row(record, about, negative_time)
-
-
-def _about(record: VerdictRecord, dataset: str) -> About:
-    sample = Sample(
-        command=required_label(record.command, "command"),
-        target=record.target,
-        category=label(record.category),
-        cluster=label(record.cluster),
-        metadata=record.metadata,
-    )
-    return About(dataset, sample.sample_id, sample)
 
 
 def _check(record: VerdictRecord) -> None:

@@ -129,12 +129,7 @@ def from_row(row: Mapping[str, Any]) -> VerdictRecord:
     if "completion" in row:
         with suppress(ValueError, RecursionError):  # null where nothing may be null, or an error
             return msgspec.convert(row, VerdictRecord)
-    return from_odd_row(row)
-
-
-def from_odd_row(row: Mapping[str, Any]) -> VerdictRecord:
-    """Build a record from a row whose columns have the types of other tools."""
-    values = dict(row)
+    values = dict(row)  # of columns with the types of other tools
     for column in row.keys() & NESTED:
         if isinstance(row[column], str):
             try:
@@ -165,14 +160,12 @@ def format_of(path: Path) -> FileFormat:
 
 def read_rows(path: Path, checker: RecordChecker | None = None) -> Iterator[Row]:
     """Yield the verdicts of a file; a checker shared by several remembers their samples."""
-    checker = checker or RecordChecker()
-    match format_of(path):
-        case FileFormat.LINES:
-            return _checked_rows(path, numbered_lines(path), from_line, checker)
-        case FileFormat.PARQUET:
-            return _checked_rows(path, numbered_rows(path), from_row, checker)
-        case FileFormat.INSPECT:
-            return read_inspect_log(path, checker)
+    form, checker = format_of(path), checker or RecordChecker()
+    if form is FileFormat.LINES:
+        return _checked_rows(path, numbered_lines(path), from_line, checker)
+    if form is FileFormat.PARQUET:
+        return _checked_rows(path, numbered_rows(path), from_row, checker)
+    return read_inspect_log(path, checker)
 
 
 def _checked_rows(

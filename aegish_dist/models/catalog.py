@@ -76,16 +76,15 @@ def api_root(url: str) -> str:
 
 def _as_json(value: object) -> Any:
     """Return a value as a request body holds it: TOML's fractions are read as Decimal."""
-    match value:
-        case Decimal() if math.isfinite(value):
-            return float(value)
-        case dict():
-            return {key: _as_json(item) for key, item in value.items()}
-        case list():
-            return [_as_json(item) for item in value]
-        case str() | int():
-            return value
-    raise ValueError("dates, times, inf and nan have no JSON form")
+    if isinstance(value, dict):
+        return {key: _as_json(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_as_json(item) for item in value]
+    if isinstance(value, Decimal) and math.isfinite(value):
+        return float(value)
+    if not isinstance(value, str | int):
+        raise ValueError("dates, times, inf and nan have no JSON form")
+    return value
 
 
 Usd = Annotated[int, Meta(ge=0, le=MAX_PRICE_USD)] | Decimal
@@ -378,7 +377,6 @@ LIST_HINT = "`aegish-dist models list` shows all"
 class ListedModel(Struct, frozen=True):
     spec: ModelSpec
     entry: ModelEntry
-    notes: str
 
 
 class Catalog(Struct, frozen=True):
@@ -400,7 +398,6 @@ class Catalog(Struct, frozen=True):
                 ListedModel(
                     spec=self._spec(entry.id, environ or {}, price_of),
                     entry=entry,
-                    notes=entry.notes or self.providers[provider_name(entry.id)].notes,
                 )
                 for entry in self.models.values()
             )
@@ -548,12 +545,10 @@ class CatalogCredentials:
         except OSError:
             stamp = "missing"
         if self._read is None or stamp != self._stamp:
-            self._read, self._stamp = self._load(), stamp
+            self._stamp = stamp
+            try:
+                self._read = Credentials(Catalog.load(self._path), self._environ)
+            except CatalogError as error:
+                problem = f"the catalog here cannot be used: {error}"
+                self._read = Credentials(None, self._environ, problem)
         return self._read
-
-    def _load(self) -> Credentials:
-        try:
-            return Credentials(Catalog.load(self._path), self._environ)
-        except CatalogError as error:
-            problem = f"the catalog here cannot be used: {error}"
-            return Credentials(None, self._environ, problem)

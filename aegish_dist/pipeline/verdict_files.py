@@ -45,7 +45,7 @@ from aegish_dist.interchange.every_eval_ever import (
 )
 from aegish_dist.interchange.inspect_reader import InspectArchive
 from aegish_dist.interchange.inspect_writer import PREFIX, LogHead, write_inspect_log
-from aegish_dist.interchange.parquet_tables import RecordTables
+from aegish_dist.interchange.parquet_tables import records_schema, write_records
 from aegish_dist.interchange.record import (
     JudgedLines,
     RecordChecker,
@@ -118,8 +118,8 @@ def _export_table(
         if opinions:
             about["correct"] = json.dumps([opinion.provenance for opinion in opinions])
         metadata = {f"aegish-dist.{key}": text for key, text in about.items()}
-        tables = RecordTables(tuple(judged.rules), metadata)
-        tables.write(map(tables.from_csv, export(session, run, judged, columns=True)), stream)
+        parts = export(session, run, judged, columns=True)
+        write_records(parts, records_schema(tuple(judged.rules), metadata), stream)
 
 
 @contextmanager

@@ -64,7 +64,7 @@ def test_wrong_words_are_refused(aegish: CommandLine, tmp_path: Path) -> None:
     assert aegish("plots", "-o", tmp_path / "file").code == 2
     done = aegish("plots", "--only", "ranking", "-o", tmp_path / "file" / "below")
     assert done.code == 1
-    assert "cannot be made" in done.err
+    assert "cannot be written" in done.err
 
 
 def test_without_the_package_specifications_are_written_all_the_same(

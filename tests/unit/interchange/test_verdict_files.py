@@ -20,7 +20,7 @@ from aegish_dist.core.verdict import Completion, Recording, Verdict
 from aegish_dist.db.engine import open_engine
 from aegish_dist.errors import ConfigError, DatasetError, OutputError, StoreError
 from aegish_dist.interchange import verdict_files
-from aegish_dist.interchange.parquet_tables import RecordTables
+from aegish_dist.interchange.parquet_tables import records_schema
 from aegish_dist.interchange.verdict_files import read_recordings
 from aegish_dist.pipeline.verdict_files import export_file
 from tests.defined import defined
@@ -343,7 +343,7 @@ STABLE = {
 
 def written_schema(about: Mapping[str, str] | None = None) -> pa.Schema:
     stream = pa.BufferOutputStream()
-    RecordTables(("correct_x",), about).write([], stream)
+    pq.ParquetWriter(stream, records_schema(("correct_x",), about)).close()
     return pq.read_schema(pa.BufferReader(stream.getvalue()))
 
 
