@@ -129,7 +129,12 @@ def from_row(row: Mapping[str, Any]) -> VerdictRecord:
     if "completion" in row:
         with suppress(ValueError, RecursionError):  # null where nothing may be null, or an error
             return msgspec.convert(row, VerdictRecord)
-    values = dict(row)  # of columns with the types of other tools
+    return from_odd_row(row)
+
+
+def from_odd_row(row: Mapping[str, Any]) -> VerdictRecord:
+    """Build a record from a row whose columns have the types of other tools."""
+    values = dict(row)
     for column in row.keys() & NESTED:
         if isinstance(row[column], str):
             try:
