@@ -6,6 +6,7 @@ version that wrote them, so what a document lacks reads as undefined.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partialmethod
 from typing import Any, Self
 
 from msgspec import Struct
@@ -51,20 +52,12 @@ class RankedModel(Struct, frozen=True):
             found = (found or {}).get(key)
         return found
 
-    def count(self, name: str) -> int | None:
-        """Return a count by name, such as `planned`."""
-        count: int | None = self.number("counts", name)
-        return count
-
-    def latency(self, part: str, statistic: str) -> float | None:
-        """Return a statistic, such as `p90`, of a part of the latency, in milliseconds."""
-        latency_ms: float | None = self.number("latency_parts_ms", part, statistic)
-        return latency_ms
-
-    def cost(self, name: str) -> float | None:
-        """Return `total_usd`, `per_1000_usd` or `per_command_usd`."""
-        cost: float | None = self.number("cost", name)
-        return cost
+    count = partialmethod(number, "counts")
+    """Return a count by name, such as `planned`; None if absent."""
+    latency = partialmethod(number, "latency_parts_ms")
+    """Return a statistic, such as `p90`, of a part of the latency, in milliseconds."""
+    cost = partialmethod(number, "cost")
+    """Return `total_usd`, `per_1000_usd` or `per_command_usd`."""
 
     @property
     def reliability(self) -> list[ReliabilityBin]:

@@ -7,7 +7,6 @@ columns are few, the least needed ones are dropped. Wide characters take two col
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from itertools import takewhile
 from operator import itemgetter
 
 from msgspec import Struct
@@ -41,34 +40,23 @@ def shortened_middle(text: str, width: int, dots: str) -> str:
 def distinct_names(names: Sequence[str], width: int, dots: str) -> dict[str, str]:
     """Return each name in at most this many columns, so that different ones still differ.
 
-    Those that look alike without their middles show the part in which they differ instead.
+    Those that look alike without their middles show where they begin to differ instead.
     """
     alike = defaultdict[str, list[str]](list)
     for name in dict.fromkeys(names):
         alike[shortened_middle(name, width, dots)].append(name)
     return {
-        name: short if len(group) == 1 else _by_difference(name, group, width, dots)
+        name: short if len(group) == 1 else _from_difference(name, group, width, dots)
         for short, group in alike.items()
         for name in group
     }
 
 
-def _by_difference(name: str, group: Sequence[str], width: int, dots: str) -> str:
-    front = _common_start(group)
-    back = _common_start([each[len(front) :][::-1] for each in group])[::-1]
-    own = name[len(front) : len(name) - len(back)]
-    room = width - cell_width(own) - 2 * cell_width(dots)
-    if room < 0:
-        return shortened_middle(own, width, dots)
-    head = cut_to_cells(front, (room + 1) // 2).rstrip()
-    tail = back[len(back) - room // 2 :] if room > 1 else ""
-    return cut(f"{head}{dots}{own}{dots}{tail}", width, dots)
-
-
-def _common_start(names: Sequence[str]) -> str:
-    first, last = min(names), max(names)  # all others stand between them
-    alike = takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
-    return "".join(letter for letter, _ in alike)
+def _from_difference(name: str, group: Sequence[str], width: int, dots: str) -> str:
+    differing = (at for at, each in enumerate(zip(*group, strict=False)) if len({*each}) > 1)
+    at = next(differing, min(map(len, group)))
+    tail = cut(name[at:], width // 2, dots)
+    return f"{cut_to_cells(name[:at], width - cell_width(tail) - cell_width(dots))}{dots}{tail}"
 
 
 def padded(text: str, width: int, *, right: bool = False) -> str:

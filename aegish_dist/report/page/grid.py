@@ -27,7 +27,7 @@ import base64
 import json
 import zlib
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 import msgspec
@@ -41,12 +41,10 @@ GZIP = 31
 """zlib's window and format for gzip, whose header then holds no time."""
 LEVEL = 6
 
-_JSON = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"), allow_nan=False)
-
-
-def as_json(value: object) -> str:
-    """Return a value as JSON in ASCII, in which half a surrogate pair is an escape too."""
-    return _JSON.encode(value)
+as_json: Callable[[object], str] = json.JSONEncoder(
+    ensure_ascii=True, separators=(",", ":"), allow_nan=False
+).encode
+"""Returns a value as JSON in ASCII, in which half a surrogate pair is an escape too."""
 
 
 def packed(parts: Iterable[str]) -> bytes:
@@ -86,46 +84,32 @@ def pack_texts(part: GridPart, shape: GridShape) -> list[bytes]:
     return [packed([as_json(_blob(part, places))]) for places in blobs]
 
 
-class _Texts:
-    """Gives each text of a blob a place."""
+def _blob(part: GridPart, places: Sequence[tuple[int, int]]) -> dict[str, object]:
+    known: dict[str, int] = {}
+    cell_of = {verdict: cell for cell, verdict in places}
 
-    def __init__(self) -> None:
-        self._places: dict[str, int] = {}
-
-    def places(self, texts: Iterable[str | None]) -> list[int]:
-        known = self._places
+    def placed(texts: Iterable[str | None]) -> list[int]:
+        """Return the place of each text of the blob."""
         return [UNKNOWN if text is None else known.setdefault(text, len(known)) for text in texts]
 
-    def shown(self) -> list[str]:
-        return [printable_lines(text) for text in self._places]
-
-
-def _blob(part: GridPart, places: Sequence[tuple[int, int]]) -> dict[str, object]:
-    texts = _Texts()
-    cell_of = {verdict: cell for cell, verdict in places}
-    columns = {
-        name: texts.places([part.texts[name][verdict] for _, verdict in places]) for name in TEXTS
-    }
+    columns = {name: placed(part.texts[name][verdict] for _, verdict in places) for name in TEXTS}
+    attempts = [
+        [
+            cell_of[each.verdict], each.attempt, each.error_class, each.status,
+            each.retry_after_s, *placed([each.message]), each.at_s,
+        ]
+        for each in part.attempts
+        if each.verdict in cell_of
+    ]  # fmt: skip
     return {
         "at": [cell for cell, _ in places],
         **columns,
         "lengths": {
             str(cell): part.lengths[verdict] for cell, verdict in places if verdict in part.lengths
         },
-        "attempts": list(_attempts(part, cell_of, texts)),
-        "texts": texts.shown(),
+        "attempts": attempts,
+        "texts": [printable_lines(text) for text in known],
     }
-
-
-def _attempts(
-    part: GridPart, cell_of: dict[int, int], texts: _Texts
-) -> Iterator[list[int | float | str | None]]:
-    for each in part.attempts:
-        if each.verdict in cell_of:
-            yield [
-                cell_of[each.verdict], each.attempt, each.error_class, each.status,
-                each.retry_after_s, *texts.places([each.message]), each.at_s,
-            ]  # fmt: skip
 
 
 class PackedPart(msgspec.Struct, frozen=True):

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from importlib.util import find_spec
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from aegish_dist.core.run import Prompt
@@ -29,12 +28,11 @@ from aegish_dist.report.page.tables import (
     bars_note,
     breakable,
     heat_key,
-    heat_style,
+    heat_map,
     leaderboard_style,
     lines,
     table_section,
     text,
-    with_intervals,
 )
 from aegish_dist.report.provenance import reproduction
 from aegish_dist.report.sections import ON_THE_PAGE, build_report, named_sections, summary, warnings
@@ -118,38 +116,29 @@ def _prompt(prompt: Prompt | None) -> Iterator[str]:
     yield "</details>\n"
 
 
-class DrawnReport(Struct, frozen=True):
-    """A report on its way to the page."""
-
-    data: ReportData
-    entries: Sequence[RankedModel]
-    """Its models, best first."""
-    charts: Sequence[tuple[Chart, str]]
-    """Its charts, in order."""
-
-    def section(self, name: str, section: Section, below: str) -> str:
-        """Return a section as HTML."""
-        match name:
-            case "leaderboard":
-                style = leaderboard_style(section, self.entries, self.data.targets)
-                note = f"<p>{bars_note(self.entries)}</p>\n"
-                return table_section(section, style, above=note, below=below)
-            case "categories":
-                style = heat_style(section, self.entries)
-                shown = with_intervals(section, self.entries)
-                return table_section(shown, style, above=heat_key(), below=below)
-            case "differences" if self.data.comparison is not None:
-                # The report has the differences from one model, the page those of all pairs.
-                order = [entry.model for entry in self.entries]
-                return differences_section(self.data.comparison, order, below)
-            case "provenance" if section.title == "Provenance":
-                # The page shows the commands one by one, below.
-                said = {f"{purpose}: {command}" for purpose, command in reproduction(self.data)}
-                remarks = tuple(each for each in section.remarks if each not in said)
-                more = "".join((*_prompt(self.data.run.prompt), *_commands(self.data)))
-                return table_section(replace(section, remarks=remarks), below=more + below)
-            case _:
-                return table_section(section, below=below)
+def _section(
+    data: ReportData, entries: Sequence[RankedModel], name: str, section: Section, below: str
+) -> str:
+    """Return a section as HTML; the models are in the order of the ranking."""
+    match name:
+        case "leaderboard":
+            style = leaderboard_style(entries, data.targets)
+            note = f"<p>{bars_note(entries)}</p>\n"
+            return table_section(section, style, above=note, below=below)
+        case "categories":
+            return table_section(*heat_map(section, entries), above=heat_key(), below=below)
+        case "differences" if data.comparison is not None:
+            # The report has the differences from one model, the page those of all pairs.
+            order = [entry.model for entry in entries]
+            return differences_section(data.comparison, order, below)
+        case "provenance" if section.title == "Provenance":
+            # The page shows the commands one by one, below.
+            said = {f"{purpose}: {command}" for purpose, command in reproduction(data)}
+            remarks = tuple(each for each in section.remarks if each not in said)
+            more = "".join((*_prompt(data.run.prompt), *_commands(data)))
+            return table_section(replace(section, remarks=remarks), below=more + below)
+        case _:
+            return table_section(section, below=below)
 
 
 _HEAD = """<!doctype html>
@@ -185,10 +174,10 @@ _GROUPS = (
 def render_page(data: ReportData, grid: Grid | None = None) -> Iterator[str]:
     """Yield a report as one HTML file, in pieces; without a grid where there is none."""
     report = build_report(data, ())
-    drawn = DrawnReport(data, ranked_entries(data.snapshot.document), page_charts(data))
+    entries, charts = ranked_entries(data.snapshot.document), page_charts(data)
     items = _list(map(text, report.legend))
     legend = f'<section id="legend">\n<h2>Legend</h2>\n{items}\n</section>\n'
-    parts = [*_parts(drawn, grid), ("legend", "Legend", [legend])]
+    parts = [*_parts(data, entries, charts, grid), ("legend", "Legend", [legend])]
     title = data.run.name or report.title
     style, script = _assets(*_STYLES), _assets(*_SCRIPTS)
     yield _HEAD.format(policy=_policy(style, script), title=text(title), style=style)
@@ -196,8 +185,8 @@ def render_page(data: ReportData, grid: Grid | None = None) -> Iterator[str]:
     yield f'<nav aria-label="Sections">\n{_list(links)}\n</nav>\n'
     yield f'<main id="main" tabindex="-1">\n<h1>{breakable(title)}</h1>\n'
     yield _WITHOUT_SCRIPT
-    yield _summary(drawn, report.facts)
-    if not drawn.charts and find_spec("vl_convert") is None:
+    yield _summary(data, entries, report.facts)
+    if not charts and find_spec("vl_convert") is None:
         yield f'<p class="about">{text(MISSING)}</p>\n'
     for _, _, html in parts:
         yield from html
@@ -208,10 +197,15 @@ _Part = tuple[str, str, Iterable[str]]
 """Sections to which one link of the navigation leads: the id of the first, the link, the HTML."""
 
 
-def _parts(drawn: DrawnReport, grid: Grid | None) -> Iterator[_Part]:
+def _parts(
+    data: ReportData,
+    entries: Sequence[RankedModel],
+    charts: Sequence[tuple[Chart, str]],
+    grid: Grid | None,
+) -> Iterator[_Part]:
     """Yield the parts for which there is something to show."""
-    found = named_sections(drawn.data, ON_THE_PAGE)
-    charts = figures(drawn.charts, [name for name, sections in found.items() if sections])
+    found = named_sections(data, ON_THE_PAGE)
+    drawn = figures(charts, [name for name, sections in found.items() if sections])
     for title, names in _GROUPS:
         if not names and grid is not None:
             yield "commands", title, grid_section(grid)
@@ -220,15 +214,14 @@ def _parts(drawn: DrawnReport, grid: Grid | None) -> Iterator[_Part]:
             # Charts stand below the last section of their name.
             last = dict(sections)
             html = [
-                drawn.section(name, section, charts[name] if section is last[name] else "")
-                for name, section in sections
+                _section(data, entries, each, section, drawn[each] if section is last[each] else "")
+                for each, section in sections
             ]
             name, section = sections[0]
             yield anchor(DIFFERENCES if name == "differences" else section.title), title, html
 
 
-def _summary(drawn: DrawnReport, facts: Sequence[Fact]) -> str:
-    data, entries = drawn.data, drawn.entries
+def _summary(data: ReportData, entries: Sequence[RankedModel], facts: Sequence[Fact]) -> str:
     notices = "".join(f'<p class="notice">{text(each)}</p>\n' for each in warnings(data, entries))
     said = "\n".join(f"<p>{text(each)}</p>" for each in summary(data, entries, data.targets))
     known = "\n".join(f"<dt>{text(f.label)}</dt><dd>{text(f.text)}</dd>" for f in facts)

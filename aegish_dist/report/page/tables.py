@@ -206,27 +206,25 @@ WIDE = 0.2
 """Width of an interval from which on a value is marked as uncertain."""
 
 
-def heat_style(section: Section, entries: Sequence[RankedModel]) -> TableStyle:
-    """Return the shades of the cells of categories, the last columns of the section."""
+def heat_map(section: Section, entries: Sequence[RankedModel]) -> tuple[Section, TableStyle]:
+    """Return the section with intervals below the values of categories, and with its shades.
+
+    Categories are the last columns of the section.
+    """
     names = category_names(entries)
     before = len(section.columns) - len(names)
-    cells = {
-        (row, before + column): CellStyle(_shade(entry.category(name)))
-        for row, entry in enumerate(entries)
-        for column, name in enumerate(names)
-    }
-    return TableStyle(classes="heat", cells=cells, filterable=True, foremost=True)
-
-
-def with_intervals(section: Section, entries: Sequence[RankedModel]) -> Section:
-    """Return the section with the interval of each category below its value."""
-    names = category_names(entries)
-    before = len(section.columns) - len(names)
-    rows = []
-    for row, entry in zip(section.rows, entries, strict=True):
-        rates = map(entry.category, names)
-        rows.append((*row[:before], *map(_heat_map_cell, row[before:], rates)))
-    return replace(section, rows=tuple(rows))
+    rows, cells = [], {}
+    for place, (row, entry) in enumerate(zip(section.rows, entries, strict=True)):
+        shown = list(row)
+        for column, rate in enumerate(map(entry.category, names), before):
+            cells[place, column] = CellStyle(_shade(rate))
+            if rate.ci_low is not None:
+                interval = format_interval(rate.ci_low, rate.ci_high)
+                detail = f"{interval} {row[column].detail}".rstrip()
+                shown[column] = replace(row[column], detail=detail)
+        rows.append(tuple(shown))
+    style = TableStyle(classes="heat", cells=cells, filterable=True, foremost=True)
+    return replace(section, rows=tuple(rows)), style
 
 
 def heat_key() -> str:
@@ -250,20 +248,11 @@ def _shade(estimate: Estimate) -> str:
     return f"{shade} wide" if estimate.ci_high - estimate.ci_low >= WIDE else shade
 
 
-def _heat_map_cell(cell: TableCell, estimate: Estimate) -> TableCell:
-    if estimate.ci_low is None:
-        return cell
-    interval = format_interval(estimate.ci_low, estimate.ci_high)
-    return replace(cell, detail=f"{interval} {cell.detail}".rstrip())
-
-
 _FIRST = 2
 """The column of the first of the headline metrics; before it stand place and model."""
 
 
-def leaderboard_style(
-    section: Section, entries: Sequence[RankedModel], targets: Targets
-) -> TableStyle:
+def leaderboard_style(entries: Sequence[RankedModel], targets: Targets) -> TableStyle:
     """Return what the table of the leaderboard has besides its text."""
     scale = _headline_scale(entries)
     cells = {

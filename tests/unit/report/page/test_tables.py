@@ -11,10 +11,9 @@ from aegish_dist.report.layout import ranked_entries
 from aegish_dist.report.page.tables import (
     BarScale,
     heat_key,
-    heat_style,
+    heat_map,
     interval_bar,
     rate_scale,
-    with_intervals,
 )
 from aegish_dist.report.quality import categories
 from aegish_dist.statistics.rates import Estimate
@@ -60,16 +59,15 @@ def test_the_less_is_detected_the_darker_the_shade(value: float, shade: str) -> 
     (entry,) = ranked_entries(
         a_report(a_model(categories={"shell": of(value, value, value)})).snapshot.document
     )
-    section = categories([entry])
-    assert heat_style(section, [entry]).cells[0, 3].classes == shade
+    _, style = heat_map(categories([entry]), [entry])
+    assert style.cells[0, 3].classes == shade
 
 
 def test_wide_intervals_are_marked() -> None:
     """An interval of 21 points is hatched, one of 19 is not."""
     shown = {"a": of(0.9, 0.74, 0.95), "b": of(0.9, 0.76, 0.95)}
     entries = ranked_entries(a_report(a_model(categories=shown)).snapshot.document)
-    section = categories(entries)
-    cells = heat_style(section, entries).cells
+    cells = heat_map(categories(entries), entries)[1].cells
     assert (cells[0, 3].classes, cells[0, 4].classes) == ("h2 wide", "h2")
 
 
@@ -77,17 +75,16 @@ def test_every_value_stands_over_its_interval() -> None:
     first = a_model("a", categories={"shell": of(0.9, 0.75, 0.95)})
     second = a_model("b", categories={"shell": of(0.5, 0.4, 0.6, n=9)})
     entries = ranked_entries(a_report(first, second).snapshot.document)
-    section = categories(entries)
-    drawn = with_intervals(section, entries)
+    drawn, _ = heat_map(categories(entries), entries)
     assert [row[-1].text for row in drawn.rows] == ["90.0", "50.0"]
     assert [row[-1].detail for row in drawn.rows] == ["[75.0, 95.0] n 46", "[40.0, 60.0] n 9"]
 
 
 def test_a_model_without_verdicts_has_no_shade() -> None:
     entries = ranked_entries(a_report(a_model("a"), a_silent_model("b")).snapshot.document)
-    section = categories(entries)
-    assert heat_style(section, entries).cells[1, 3].classes == ""
-    assert with_intervals(section, entries).rows[1][-1].text == "\N{EN DASH}"
+    drawn, style = heat_map(categories(entries), entries)
+    assert style.cells[1, 3].classes == ""
+    assert drawn.rows[1][-1].text == "\N{EN DASH}"
 
 
 def test_the_key_names_every_shade() -> None:
