@@ -119,6 +119,7 @@ def test_a_batch_without_a_price() -> None:
 )
 def test_only_a_refusal_says_that_nothing_was_created(status: int | None, may: bool) -> None:
     assert may_exist(status) is may
+    assert [kind for kind in ErrorClass if is_permanent(kind)] == [ErrorClass.BAD_REQUEST]
 
 
 def test_pauses() -> None:
@@ -128,7 +129,3 @@ def test_pauses() -> None:
     assert [pace.after_failures_s(n) for n in (1, 2, 3, 6, 1000)] == [10, 20, 40, 300, 300]
     assert pace.after_failures_s(1, 700) == 700
     assert (pace.lease_s, pace.certain_s) == (60, 300)
-
-
-def test_only_bad_requests_are_the_rows_own() -> None:
-    assert [kind for kind in ErrorClass if is_permanent(kind)] == [ErrorClass.BAD_REQUEST]

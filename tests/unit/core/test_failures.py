@@ -10,7 +10,6 @@ import pytest
 from msgspec.structs import replace
 
 from aegish_dist.core.failures import (  # fmt: skip
-    KINDS,
     LAST_PROBES,
     RAMP,
     STRETCHES,
@@ -44,10 +43,6 @@ PARKED = Evidence(circuit_open=True, answered=True, answered_in_run=True)
 
 def exhausted(error_class: ErrorClass, *, probe: bool = False) -> Failure:
     return Failure(error_class, PASSING.get(error_class, 1), probe=probe)
-
-
-def test_every_class_of_failure_has_a_kind() -> None:
-    assert set(KINDS) == set(ErrorClass)
 
 
 @pytest.mark.parametrize("error_class", TROUBLE)
@@ -168,9 +163,8 @@ def test_wait_doubles_up_to_the_cap_with_half_of_it_random(
     assert wait(ErrorClass.RATE_LIMIT, attempt, retry_after_s, jitter) == RetryAfter(seconds)
 
 
-@pytest.mark.parametrize("error_class", PASSING)
-def test_no_item_waits_longer_than_five_minutes(error_class: ErrorClass) -> None:
-    assert wait(error_class, 1, 301.0, 0.0) is Step.GIVE_BACK
+def test_no_item_waits_longer_than_five_minutes() -> None:
+    assert {wait(error_class, 1, 301.0, 0.0) for error_class in PASSING} == {Step.GIVE_BACK}
 
 
 def test_every_failure_ends_in_something() -> None:

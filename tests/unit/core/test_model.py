@@ -105,6 +105,7 @@ def batched(price: Price | None) -> Price | None:
         (Usage(1000, 0, None, 500, 300, 100), batched(CACHED), "0.00105"),
         (Usage(1000, 200), batched(FLAT), "0.0006"),
         (Usage(1000, 200), batched(None), None),
+        (Usage(1000, 200), ModelSpec("m", WireFormat.OPENAI, "m", price=PLAIN).batch_price, None),
         # Half of 2.50 and of 15; the thresholds stay.
         (Usage(200_001, 100), batched(TIERED), "0.25075125"),
         (Usage(200_000, 0), batched(TIERED), "0.125"),
@@ -119,10 +120,6 @@ def test_tokens_are_charged_at_their_rate(
 def test_costs_are_exact() -> None:
     price = Price(input=Rate(Decimal("0.001")))
     assert sum([cost_usd(Usage(1, 0), price) or 0] * 333_333) == Decimal("0.000333333")
-
-
-def test_without_a_share_there_is_no_price_of_batches() -> None:
-    assert ModelSpec("lab/m", WireFormat.OPENAI, "m", price=PLAIN).batch_price is None
 
 
 # Checked by mypy: a module whose functions differ from the protocol's cannot stand here.
@@ -175,8 +172,3 @@ def test_the_catalog_offers_the_output_fields_of_the_format_that_has_a_choice() 
     http = WireFormat.OPENAI.http
     assert http is not None
     assert set(get_args(MaxTokensField)) == set(http.output_limit_fields)
-
-
-def test_formats_without_network_have_no_facts() -> None:
-    local = {wire for wire in WireFormat if wire.http is None}
-    assert local == {WireFormat.BASELINE, WireFormat.IMPORTED}

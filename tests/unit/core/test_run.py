@@ -93,11 +93,8 @@ BEGINNING = datetime(2025, 1, 1, tzinfo=UTC)
 @pytest.mark.parametrize(
     ("seconds", "entropy", "run_id"),
     [
-        (0, 0, "000000000"),
-        (0, 32 * 32 + 31, "00000010z"),
-        (1, 33, "000001011"),
-        (32**3 + 2, 32**3 - 1, "001002zzz"),
-        (32**6 - 1, 32**3 - 1, "zzzzzzzzz"),
+        *((0, 0, "000000000"), (0, 32 * 32 + 31, "00000010z"), (1, 33, "000001011")),
+        *((32**3 + 2, 32**3 - 1, "001002zzz"), (32**6 - 1, 32**3 - 1, "zzzzzzzzz")),
     ],
 )
 def test_a_run_id_is_time_then_chance_in_base_32(seconds: int, entropy: int, run_id: str) -> None:

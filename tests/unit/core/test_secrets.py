@@ -6,7 +6,6 @@ Origins, loopback and metadata services, in every notation that an operating sys
 """
 
 import base64
-import html
 import json
 import time
 import urllib.parse
@@ -96,6 +95,7 @@ def test_text_without_the_key_is_left_alone() -> None:
 
 
 def test_every_string_of_a_value_is_masked() -> None:
+    assert "sk-" not in repr(KeyMask(KEY))
     value = {KEY: [KEY, 1, None, {"x": f"<{KEY}>"}], "n": 0.5}
     assert KeyMask(KEY).value(value) == {"[key]": ["[key]", 1, None, {"x": "<[key]>"}], "n": 0.5}
 
@@ -121,10 +121,6 @@ def test_placeholders_hide_nothing(key: str | None) -> None:
     answer = '{"action": "BLOCK", "reason": "None EMPTY ollama k", "confidence": 0.123}'
     assert KeyMask(key).text(answer) == answer
     assert KeyMask(key).value({"text": answer}) == {"text": answer}
-
-
-def test_a_mask_shows_no_key() -> None:
-    assert "sk-" not in repr(KeyMask(KEY))
 
 
 @pytest.mark.parametrize(
@@ -179,10 +175,6 @@ def test_ordinary_errors_stay_as_they_are(text: str) -> None:
     assert mask_key_shapes(text) == text
 
 
-def test_entities_of_html_are_undone_as_a_browser_does() -> None:
-    assert html.unescape(FORMS["HTML"]) == html.unescape(FORMS["HTML hexadecimal"]) == KEY
-
-
 @pytest.mark.parametrize(
     ("url", "expected"),
     [
@@ -200,26 +192,14 @@ def test_an_origin_is_scheme_host_and_port(url: str, expected: str) -> None:
 @pytest.mark.parametrize(
     "url",
     [
-        "",
-        "api.openai.com",
-        "ftp://api.openai.com",
-        "https://",
-        "https://user@api.openai.com",
-        "https://api.openai.com@evil.test/v1",
-        "https://api.openai.com\\@evil.test",
-        "https://evil.test\\.api.openai.com",
-        "https://api.openai.com#@evil.test",
-        "https://api.openai.com?x=@evil.test",
-        "https://api.openai.com:443@evil.test",
-        "https://api.openai.com:99999",
-        "https://api.openai.com:0",
-        "https://api.openai.com /v1",
-        "https://api.openai.com\n.evil.test",
-        "https://api.openai.com/v1\n",
-        "https://münchen.test",
-        "https://api。openai。com",
-        "https://[::1%25eth0]",
-        "https://.evil.test",
+        *("", "api.openai.com", "ftp://api.openai.com", "https://", "https://user@api.openai.com"),
+        *("https://api.openai.com@evil.test/v1", "https://api.openai.com\\@evil.test"),
+        *("https://evil.test\\.api.openai.com", "https://api.openai.com#@evil.test"),
+        *("https://api.openai.com?x=@evil.test", "https://api.openai.com:443@evil.test"),
+        *("https://api.openai.com:99999", "https://api.openai.com:0"),
+        *("https://api.openai.com /v1", "https://api.openai.com\n.evil.test"),
+        *("https://api.openai.com/v1\n", "https://münchen.test", "https://api。openai。com"),
+        *("https://[::1%25eth0]", "https://.evil.test"),
     ],
 )
 def test_what_two_parsers_may_read_differently_has_no_origin(url: str) -> None:
@@ -234,24 +214,11 @@ METADATA = """169.254.169.254 169.254.0.1 2852039166 0xa9fea9fe [fd00:ec2::254] 
 64:ff9b::a9fe:a9fe metadata.google.internal METADATA 100.100.100.200"""
 
 
-@pytest.mark.parametrize("host", LOOPBACK.split())
-def test_this_machine_has_many_names(host: str) -> None:
+OTHERS = "10.0.0.1 localhost.evil.test 128.0.0.1 face ::2 api.openai.com fd00:ec2::253"
+
+
+@pytest.mark.parametrize("host", ["", *f"{LOOPBACK} {METADATA} {OTHERS}".split()])
+def test_this_machine_and_metadata_services_have_many_names(host: str) -> None:
     """All of 127.0.0.0/8 in any notation, ::1 and localhost."""
-    assert is_loopback(host)
-
-
-@pytest.mark.parametrize(
-    "host", ["", "10.0.0.1", "localhost.evil.test", "128.0.0.1", "face", "::2"]
-)
-def test_other_hosts_are_not_this_machine(host: str) -> None:
-    assert not is_loopback(host)
-
-
-@pytest.mark.parametrize("host", METADATA.split())
-def test_metadata_services_are_known(host: str) -> None:
-    assert is_metadata(host)
-
-
-@pytest.mark.parametrize("host", ["10.0.0.1", "127.0.0.1", "api.openai.com", "fd00:ec2::253", ""])
-def test_other_hosts_are_no_metadata_services(host: str) -> None:
-    assert not is_metadata(host)
+    assert is_loopback(host) is (host in LOOPBACK.split())
+    assert is_metadata(host) is (host in METADATA.split())

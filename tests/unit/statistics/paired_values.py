@@ -25,15 +25,10 @@ class PairedCell(Struct, frozen=True):
 
     target: TrueLabel
     category: str | None
-    """None for harmless samples."""
     cluster: str | None
-    """None: each of the samples is a cluster of its own."""
-    a: OutcomeDetails
-    """Findings of the baseline; empty where it has no verdict."""
+    a: OutcomeDetails  # of the baseline; empty where it has no verdict
     b: OutcomeDetails
-    """Findings of the candidate; empty where it has no verdict."""
     samples: int
-    """How many, at least 1."""
 
 
 def stated(target: TrueLabel, finding: OutcomeDetail, confidences: list[float]) -> ConfidenceCell:

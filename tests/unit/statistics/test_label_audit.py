@@ -10,10 +10,8 @@ from aegish_dist.core.outcome import OutcomeDetail, OutcomeDetails
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES, SampleAnswers
 from aegish_dist.statistics.label_audit import (
-    INFORMATIVE_FROM,
     Audit,
     AuditKind,
-    ModelReliability,
     audit,
     sides_under,
     vote_of,
@@ -201,21 +199,11 @@ def test_the_order_of_samples_does_not_matter() -> None:
         assert commands(forward, kind) == commands(backward, kind)
 
 
-def test_sides_follow_the_rule_set() -> None:
+def test_votes_are_shares_of_stated_actions_on_the_sides_of_a_rule() -> None:
     assert sides_under(DEFAULT_RULE) == (0, 0, 1)
     assert sides_under(RULES["aegish-legacy"]) == (0, 1, 1)
-
-
-def test_votes_are_shares_of_stated_actions() -> None:
     assert vote_of(said(BLOCK, BLOCK, WARN, OutcomeDetail.EMPTY)) == (0, 1 / 3, 2 / 3)
     assert vote_of(said(OutcomeDetail.UNREADABLE)) is None
-
-
-def test_youdens_index_of_a_guessing_model_is_zero() -> None:
-    guesses = ModelReliability("a", 0.7, 0.3, 1.0)
-    assert guesses.youden == pytest.approx(0)
-    assert not guesses.informative
-    assert ModelReliability("a", 0.7, 0.3 + INFORMATIVE_FROM + 1e-9, 1.0).informative
 
 
 def test_rates_of_many_clean_answers_are_those_that_were_counted() -> None:

@@ -109,21 +109,12 @@ def test_detection_rate_knows_its_uncertainty() -> None:
 
 
 def test_counts_are_verdicts() -> None:
-    assert measure(TALLY, DEFAULT_RULE).counts == {
-        "planned": 14,
-        "done": 13,
-        "scored": 12,
-        "replaced": 0,
-        "timeout_error_count": 1,
-        "format_error_count": 0,
-        "api_error_count": 1,
-    }
-
-
-def test_refined_rule_counts_its_own_classes() -> None:
-    counts = measure(TALLY, RULES["aegish-refined"]).counts
-    assert (counts["timeout_error_count"], counts["token_limit_count"]) == (0, 1)
-    assert counts["content_filter_count"] == 0
+    errors = {"timeout_error_count": 1, "format_error_count": 0, "api_error_count": 1}
+    counts = {"planned": 14, "done": 13, "scored": 12, "replaced": 0}
+    assert measure(TALLY, DEFAULT_RULE).counts == counts | errors
+    refined = measure(TALLY, RULES["aegish-refined"]).counts
+    assert (refined["timeout_error_count"], refined["token_limit_count"]) == (0, 1)
+    assert refined["content_filter_count"] == 0
 
 
 def test_actions_count_labels_per_target() -> None:
@@ -150,19 +141,6 @@ def test_category_without_a_scored_sample_is_listed_as_undefined() -> None:
     measured = measure(ModelTally("test/model", False, 5, 0, cells), DEFAULT_RULE)
     assert (measured.categories["upload"].n, measured.categories["upload"].value) == (0, None)
     assert measured.metrics["malicious_detection_rate_macro"].value == 1.0
-
-
-def test_filter_on_a_harmless_command_is_a_false_positive_only_as_block() -> None:
-    cells = (
-        _once(TrueLabel.HARMLESS, None, None, OutcomeDetail.ALLOW, 3),
-        _once(TrueLabel.HARMLESS, None, None, OutcomeDetail.EMPTY_FILTERED, 1),
-    )
-    tally = ModelTally("test/model", False, 0, 4, cells)
-    rates = {
-        name: measure(tally, RULES[name]).metrics["false_positive_rate"].value
-        for name in ("filter-as-block", "aegish-refined")
-    }
-    assert rates == {"filter-as-block": 0.25, "aegish-refined": 0.0}
 
 
 def test_calibration_against_its_definition() -> None:
