@@ -173,27 +173,21 @@ def test_back_and_forward_restore_what_was_seen(
     assert shown(page) == malicious
 
 
-def test_back_to_the_page_without_an_address_forgets_filters_and_detail(visit: Visit) -> None:
-    page = visit.open()
+@pytest.mark.parametrize("section", ["", "#leaderboard"])
+def test_back_to_an_address_without_commands_closes_the_detail_for_good(
+    visit: Visit, section: str
+) -> None:
+    page = visit.open(section)
     page.locator("#grid [role=rowheader]").first.click()
     page.locator("#grid-detail[data-shown]").wait_for()
     page.go_back()
     page.locator("#grid-detail").wait_for(state="hidden")
     choose(page, {"target": "malicious"})
     page.wait_for_url("**/*#commands?target=malicious")
-    page.go_back()
-    page.locator("#grid-count", has_text="All").wait_for()
-    assert page.locator("[name=target]").input_value() == ""
-
-
-def test_a_section_in_the_address_closes_the_detail_for_good(visit: Visit) -> None:
-    page = visit.open("#leaderboard")
-    page.locator("#grid [role=rowheader]").first.click()
-    page.locator("#grid-detail[data-shown]").wait_for()
-    page.go_back()
-    page.locator("#grid-detail").wait_for(state="hidden")
-    choose(page, {"target": "malicious"})
-    page.wait_for_url("**/*#commands?target=malicious")
+    if not section:
+        page.go_back()
+        page.locator("#grid-count", has_text="All").wait_for()
+        assert page.locator("[name=target]").input_value() == ""
 
 
 def test_a_link_opened_elsewhere_shows_the_same(visit: Visit) -> None:

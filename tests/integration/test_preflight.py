@@ -31,10 +31,6 @@ def refusing(field: str, message: str = "") -> Reply:
     return reply
 
 
-def failing(status: int) -> Reply:
-    return lambda _: (status, {"error": {"message": "no"}})
-
-
 @pytest.fixture
 def aegish(aegish: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> CommandLine:
     """The command line on a database of its own, in a directory of its own."""
@@ -88,7 +84,7 @@ def test_what_answers_is_asked_the_rest(aegish: CommandLine) -> None:
 
 @pytest.mark.parametrize("status", [401, 402, 404])
 def test_a_key_or_a_name_that_is_refused_stops_the_run(aegish: CommandLine, status: int) -> None:
-    with answering(failing(status)) as (base_url, seen):
+    with answering(lambda _: (status, {"error": {"message": "no"}})) as (base_url, seen):
         catalog(base_url)
         done = aegish("submit", "--models", "lab/a", *FEW)
     assert (done.code, len(seen)) == (1, 1)
@@ -96,33 +92,24 @@ def test_a_key_or_a_name_that_is_refused_stops_the_run(aegish: CommandLine, stat
 
 
 def test_trouble_that_passes_stops_nothing(aegish: CommandLine) -> None:
-    asked = []
-
-    def busy_once(body: dict[str, Any]) -> tuple[int, object]:
-        asked.append(body)
-        return (503, {}) if len(asked) == 1 else (200, ANSWER)
-
-    with answering(busy_once) as (base_url, seen):
+    replies: list[tuple[int, object]] = [(200, ANSWER), (503, {})]
+    with answering(lambda _: replies.pop()) as (base_url, _):
         catalog(base_url)
         done = aegish.ok("submit", "--models", "lab/a", *FEW)
-    assert (
-        "preflight: lab/a: HTTP 503: Service Unavailable; the run asks it all the same" in done.err
-    )
-    assert len(seen) == 2
+    said = "preflight: lab/a: HTTP 503: Service Unavailable; the run asks it all the same"
+    assert (said in done.err, replies) == (True, [])
 
 
 def test_what_the_catalog_foretells_is_not_asked(aegish: CommandLine) -> None:
     """Neither is a call made, nor is a model refused whose entry drops the field."""
     with answering(refusing("temperature")) as (base_url, seen):
         model = '[[models]]\nid = "lab/{}"\ntakes_temperature = false\n'
-        catalog(
-            base_url, model.format("a") + model.format("b") + 'drop_parameters = ["temperature"]'
-        )
-        check = ("models", "check", "lab/a,lab/b", "--temperature", "0.5", "--json")
-        a, b = aegish(*check).json
+        drops = 'drop_parameters = ["temperature"]'
+        catalog(base_url, model.format("a") + model.format("b") + drops)
+        warm = ("lab/a,lab/b", "--temperature", "0.5")
+        a, b = aegish("models", "check", *warm, "--json").json
     assert (a["ok"], a["answer"]) == (False, "takes no temperature, by the catalog")
-    plan = ("submit", "--models", "lab/a,lab/b", "--dry-run", "--temperature", "0.5", *FEW)
-    planned = aegish.ok(*plan)
+    planned = aegish.ok("submit", "--models", *warm, "--dry-run", *FEW)
     assert (a["remedy"], b["ok"]) == ("drop --temperature", True)
     assert len(seen) == 1
     assert "lab/a takes no temperature" in planned.err
