@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec import Struct, field
+from msgspec import Struct
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
 
 from aegish_dist.cli import run
@@ -75,14 +75,12 @@ def browser() -> Iterator[Browser]:
         opened.close()
 
 
-class Visit(Struct):
+class Visit:
     """A page that shows the report, and what it did that nothing should do."""
 
-    page: Page
-    report: Report
-    faults: list[str] = field(default_factory=list)
-
-    def watch(self) -> None:
+    def __init__(self, page: Page, report: Report) -> None:
+        self.page, self.report = page, report
+        self.faults: list[str] = []
         self.page.on("console", self._said)
         self.page.on("pageerror", lambda error: self.faults.append(f"error: {error}"))
         self.page.on("dialog", lambda dialog: self.faults.append(f"dialog: {dialog.message}"))
@@ -114,7 +112,6 @@ def visit(browser: Browser, report: Report, context_options: dict[str, Any]) -> 
     context = browser.new_context(**context_options)
     context.set_default_timeout(30_000)
     made = Visit(context.new_page(), report)
-    made.watch()
     yield made
     context.close()
     assert made.faults == []

@@ -29,15 +29,8 @@ from aegish_dist.pipeline import aggregation_jobs
 from aegish_dist.pipeline.aggregation_jobs import aggregate_here, carry_out
 from aegish_dist.pipeline.control import plan_retry
 from aegish_dist.pipeline.status import run_status
-from tests.integration.stored_runs import (
-    ALLOWED,
-    BLOCKED,
-    StoredRun,
-    a_run,
-    answer,
-    row_counts,
-    store,
-)
+from tests.integration.samples import ALLOWED, BLOCKED
+from tests.integration.stored_runs import StoredRun, a_run, answer, row_counts, store
 
 MODELS = ("test/a", "test/b")
 

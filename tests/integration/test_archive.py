@@ -19,17 +19,8 @@ from aegish_dist.db.missing import save_retry
 from aegish_dist.db.tables import METADATA
 from aegish_dist.pipeline import archives
 from tests.integration.command_line import CommandLine
-from tests.integration.stored_runs import (
-    BLOCKED,
-    CURL,
-    DETAILED,
-    LS,
-    NOON,
-    TAR,
-    answer,
-    row_counts,
-    stored_run,
-)
+from tests.integration.samples import BLOCKED, CURL, DETAILED, LS, NOON, TAR
+from tests.integration.stored_runs import answer, row_counts, stored_run
 
 FIRST, SECOND = "0abcdefgh", "0bbcdefgh"
 ODD = 'a\tb\\n"c",\r\n\\.\n\\N\n{"action": "warn", "reason": ""} \ufffd \ufffd \ue000 é'

@@ -13,16 +13,8 @@ from aegish_dist.core.outcome import OutcomeDetail
 from aegish_dist.db.answers import judged_samples
 from aegish_dist.db.runs import load_run
 from tests.integration.command_line import CommandLine, write_lines
-from tests.integration.stored_runs import (
-    ALLOWED,
-    BLOCKED,
-    COMMANDS,
-    CURL,
-    LS,
-    TAR,
-    answer,
-    stored_run,
-)
+from tests.integration.samples import ALLOWED, BLOCKED, COMMANDS, CURL, LS, TAR
+from tests.integration.stored_runs import answer, stored_run
 
 MALICIOUS, HARMLESS = ("malicious", "BLOCK", "ALLOW"), ("harmless", "ALLOW", "BLOCK")
 HOSTILE = "\x1b[31m=1+1|`x` <b>\u202eevil"

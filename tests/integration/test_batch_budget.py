@@ -28,15 +28,8 @@ from aegish_dist.pipeline.status import run_status
 from aegish_dist.pipeline.submit import store_extension
 from tests.defined import defined
 from tests.integration.command_line import CommandLine
-from tests.integration.stored_runs import (
-    COMMANDS,
-    StoredRun,
-    a_model,
-    a_run,
-    answer,
-    store,
-    stored_run,
-)
+from tests.integration.samples import COMMANDS
+from tests.integration.stored_runs import StoredRun, a_model, a_run, answer, store, stored_run
 
 HALF = Decimal("0.5")
 PRICE = Price(input=Rate(Decimal(2)), output=Rate(Decimal(10)))

@@ -9,7 +9,8 @@ import pytest
 from sqlalchemy import Engine
 
 from tests.integration.command_line import CommandLine, write_lines
-from tests.integration.stored_runs import BLOCKED, TAR, row_counts, stored_run
+from tests.integration.samples import BLOCKED, TAR
+from tests.integration.stored_runs import row_counts, stored_run
 
 CLOSED_PORT = 1
 """Only root may listen on it, and no test does."""

@@ -19,16 +19,8 @@ from aegish_dist.core.verdict import Completion
 from aegish_dist.db.answers import read_answers
 from aegish_dist.db.runs import load_run
 from tests.integration.command_line import CommandLine, Done
-from tests.integration.stored_runs import (
-    ALLOWED,
-    BLOCKED,
-    LS,
-    TAR,
-    a_model,
-    answer,
-    imported_run,
-    stored_run,
-)  # fmt: skip
+from tests.integration.samples import ALLOWED, BLOCKED, LS, TAR
+from tests.integration.stored_runs import a_model, answer, imported_run, stored_run
 
 WARNED = judge(Completion('{"action": "WARN"}'))
 

@@ -27,7 +27,8 @@ from aegish_dist.pipeline import aggregation_jobs, archives
 from aegish_dist.pipeline.aggregate import aggregate
 from aegish_dist.pipeline.status import run_status
 from tests.integration.command_line import CommandLine, write_lines
-from tests.integration.stored_runs import BLOCKED, COMMANDS, LS, TAR, answer, row_counts, stored_run
+from tests.integration.samples import BLOCKED, COMMANDS, LS, TAR
+from tests.integration.stored_runs import answer, row_counts, stored_run
 from tests.services import wait_until
 
 FIRST, SECOND = "0abcdefgh", "0bbcdefgh"

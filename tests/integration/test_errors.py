@@ -13,7 +13,8 @@ from sqlalchemy import Engine
 from aegish_dist.core.outcome import ErrorClass, Outcome
 from aegish_dist.core.verdict import CallError, Verdict
 from tests.integration.command_line import CommandLine, write_lines
-from tests.integration.stored_runs import BLOCKED, CURL, LS, NOON, TAR, answer, stored_run
+from tests.integration.samples import BLOCKED, CURL, LS, NOON, TAR
+from tests.integration.stored_runs import answer, stored_run
 
 
 def limited(number: int, at: datetime, message: str = "slow down") -> CallError:

@@ -16,7 +16,8 @@ from aegish_dist.core.verdict import Completion, Verdict
 from aegish_dist.pipeline.aggregate import aggregate
 from aegish_dist.pipeline.verdict_files import export_every_eval_ever
 from tests.integration.command_line import CommandLine
-from tests.integration.stored_runs import ALLOWED, BLOCKED, CURL, LS, TAR, answer, stored_run
+from tests.integration.samples import ALLOWED, BLOCKED, CURL, LS, TAR
+from tests.integration.stored_runs import answer, stored_run
 
 RUN = "0abcdefgh"
 FAILED = Verdict(Outcome.API_ERROR, None, ErrorClass.SERVER)

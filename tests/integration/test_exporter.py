@@ -18,7 +18,8 @@ from aegish_dist.db.engine import transaction
 from aegish_dist.db.fleet import read_fleet, report_worker
 from aegish_dist.db.missing import missing_items
 from aegish_dist.pipeline.fleet import Exporter
-from tests.integration.stored_runs import BLOCKED, LS, TAR, answer, stored_run
+from tests.integration.samples import BLOCKED, LS, TAR
+from tests.integration.stored_runs import answer, stored_run
 from tests.services import free_port, queue_application
 
 

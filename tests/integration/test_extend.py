@@ -23,17 +23,8 @@ from aegish_dist.db.runs import hold, load_run, save_dataset
 from aegish_dist.errors import StoreError
 from aegish_dist.pipeline.status import run_status
 from tests.integration.command_line import CommandLine
-from tests.integration.stored_runs import (
-    BLOCKED,
-    COMMANDS,
-    CURL,
-    LS,
-    TAR,
-    a_model,
-    a_run,
-    answer,
-    stored_run,
-)
+from tests.integration.samples import BLOCKED, COMMANDS, CURL, LS, TAR
+from tests.integration.stored_runs import a_model, a_run, answer, stored_run
 
 ALWAYS, KEYWORD = "baseline/always-block", "baseline/keyword"
 OTHERS = Dataset("others", (Sample("rm -rf /", TrueLabel.MALICIOUS, "shell", "rm"),))

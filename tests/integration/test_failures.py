@@ -18,7 +18,8 @@ from aegish_dist.db.fleet import ModelBlock, report_worker
 from aegish_dist.db.runs import load_run
 from aegish_dist.pipeline.report import report_data
 from aegish_dist.report.data import FailureCount, Halted
-from tests.integration.stored_runs import BLOCKED, CURL, LS, TAR, answer, stored_run
+from tests.integration.samples import BLOCKED, CURL, LS, TAR
+from tests.integration.stored_runs import answer, stored_run
 
 EIGHT = datetime(2026, 3, 1, 8, tzinfo=UTC)
 NINE = EIGHT + timedelta(hours=1)

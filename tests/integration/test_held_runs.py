@@ -16,7 +16,8 @@ from aegish_dist.db.runs import database_time, held_among, hold, load_run, relea
 from aegish_dist.db.verdicts import look_up
 from aegish_dist.pipeline.status import run_status
 from tests.integration.command_line import CommandLine, write_lines
-from tests.integration.stored_runs import BLOCKED, TAR, stored_run
+from tests.integration.samples import BLOCKED, TAR
+from tests.integration.stored_runs import stored_run
 
 RUN = "0abcdefgh"
 

@@ -10,7 +10,8 @@ from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.db.failures import model_progress
 from aegish_dist.db.missing import FinishedModels, missing_items, save_retry
 from aegish_dist.db.verdicts import insert_verdicts, look_up
-from tests.integration.stored_runs import BLOCKED, StoredRun, a_run, store, stored_run
+from tests.integration.samples import BLOCKED
+from tests.integration.stored_runs import StoredRun, a_run, store, stored_run
 
 MODELS = tuple(f"test/{number}" for number in range(10))
 MANY = Dataset("many", tuple(Sample(f"echo {n}", TrueLabel.HARMLESS) for n in range(1318)))

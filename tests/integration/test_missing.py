@@ -10,16 +10,8 @@ from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.db.missing import FinishedModels, open_models, open_queues, save_retry
 from aegish_dist.db.tables import VERDICTS, AdvisoryLock
 from aegish_dist.pipeline.control import plan_retry
-from tests.integration.stored_runs import (
-    BLOCKED,
-    COMMANDS,
-    TAR,
-    StoredRun,
-    a_run,
-    answer,
-    store,
-    stored_run,
-)
+from tests.integration.samples import BLOCKED, COMMANDS, TAR
+from tests.integration.stored_runs import StoredRun, a_run, answer, store, stored_run
 from tests.integration.test_look_up_cost import entries_read, without_statistics
 
 MANY = Dataset("many", tuple(Sample(f"echo {n}", TrueLabel.HARMLESS) for n in range(3000)))

@@ -12,18 +12,8 @@ from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.db.overlays import OverlayInRun, overlay_in_run
 from aegish_dist.errors import OpinionError
 from aegish_dist.pipeline.aggregate import aggregate, current_snapshot
-from tests.integration.stored_runs import (
-    ALLOWED,
-    BLOCKED,
-    COMMANDS,
-    CURL,
-    LS,
-    TAR,
-    StoredRun,
-    a_run,
-    store,
-    stored_run,
-)
+from tests.integration.samples import ALLOWED, BLOCKED, COMMANDS, CURL, LS, TAR
+from tests.integration.stored_runs import StoredRun, a_run, store, stored_run
 
 LS_AGAIN = Sample("ls -l", TrueLabel.MALICIOUS, "file-read")
 TWICE = Dataset("twice", (LS, LS_AGAIN))

@@ -29,7 +29,8 @@ from aegish_dist.pipeline.control import enqueue_missing
 from aegish_dist.pipeline.plan import RunPlan
 from aegish_dist.pipeline.submit import submit
 from tests.half_open import HalfOpenProxy
-from tests.integration.stored_runs import PROMPT, a_model, row_counts
+from tests.integration.samples import PROMPT
+from tests.integration.stored_runs import a_model, row_counts
 from tests.services import RabbitServer, RedisServer, free_port, queue_application, wait_until
 
 DATABASE = "postgresql://user:hunter2@db.example/aegish"

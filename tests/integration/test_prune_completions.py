@@ -12,7 +12,8 @@ from aegish_dist.db import archive
 from aegish_dist.db.fleet import report_worker
 from aegish_dist.pipeline import archives
 from tests.integration.command_line import CommandLine
-from tests.integration.stored_runs import BLOCKED, CURL, DETAILED, LS, TAR, stored_run
+from tests.integration.samples import BLOCKED, CURL, DETAILED, LS, TAR
+from tests.integration.stored_runs import stored_run
 from tests.integration.test_reparse import LOST
 
 RUN = "0abcdefgh"

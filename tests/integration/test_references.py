@@ -11,13 +11,8 @@ from sqlalchemy.orm import Session
 from aegish_dist.core.verdict import Item
 from aegish_dist.db.runs import save_dataset
 from aegish_dist.db.tables import DATASETS, RUN_MODELS, RUNS, SAMPLES, VERDICTS
-from tests.integration.stored_runs import (
-    BLOCKED,
-    COMMANDS,
-    TAR,
-    answer,
-    stored_run,
-)
+from tests.integration.samples import BLOCKED, COMMANDS, TAR
+from tests.integration.stored_runs import answer, stored_run
 from tests.services import wait_until
 
 WAITING = text(

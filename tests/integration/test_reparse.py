@@ -17,17 +17,8 @@ from aegish_dist.db.tables import VerdictKey
 from aegish_dist.db.verdicts import next_answers
 from aegish_dist.pipeline.verdicts import reparse_run
 from tests.integration.command_line import CommandLine
-from tests.integration.stored_runs import (
-    ALLOWED,
-    BLOCKED,
-    COMMANDS,
-    CURL,
-    LS,
-    TAR,
-    StoredRun,
-    answer,
-    stored_run,
-)
+from tests.integration.samples import ALLOWED, BLOCKED, COMMANDS, CURL, LS, TAR
+from tests.integration.stored_runs import StoredRun, answer, stored_run
 
 RUN = "0abcdefgh"
 PARSED = ("outcome", "reason", "confidence", "parser_version", "code")

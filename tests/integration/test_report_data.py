@@ -10,7 +10,8 @@ from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.outcome import ErrorClass, Outcome
 from aegish_dist.core.verdict import CallError, Verdict
 from aegish_dist.pipeline.report import ALL_PARTS, ReportPart, report_data
-from tests.integration.stored_runs import ALLOWED, BLOCKED, CURL, LS, TAR, answer, stored_run
+from tests.integration.samples import ALLOWED, BLOCKED, CURL, LS, TAR
+from tests.integration.stored_runs import answer, stored_run
 
 EIGHT = datetime(2026, 3, 1, 8, tzinfo=UTC)
 SLOW = CallError(1, ErrorClass.RATE_LIMIT, 429, None, "slow down", EIGHT)

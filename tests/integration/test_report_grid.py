@@ -25,18 +25,8 @@ from aegish_dist.pipeline import report_grid as module
 from aegish_dist.pipeline.report import report_data
 from aegish_dist.pipeline.report_grid import report_grid
 from tests.integration.command_line import CommandLine
-from tests.integration.stored_runs import (
-    ALLOWED,
-    BLOCKED,
-    COMMANDS,
-    CURL,
-    DETAILED,
-    LS,
-    NOON,
-    TAR,
-    answer,
-    stored_run,
-)
+from tests.integration.samples import ALLOWED, BLOCKED, COMMANDS, CURL, DETAILED, LS, NOON, TAR
+from tests.integration.stored_runs import answer, stored_run
 
 RUN = "0abcdefgh"
 CAT = Sample("cat </script> \x1b[31m", TrueLabel.HARMLESS)

@@ -19,17 +19,8 @@ from aegish_dist.errors import ConfigError, StoreError
 from aegish_dist.pipeline.control import outcomes_named, plan_retry
 from aegish_dist.pipeline.runs import load_submitted_run
 from aegish_dist.pipeline.status import run_status
-from tests.integration.stored_runs import (
-    BLOCKED,
-    CURL,
-    LS,
-    TAR,
-    StoredRun,
-    a_model,
-    a_run,
-    answer,
-    stored_run,
-)
+from tests.integration.samples import BLOCKED, CURL, LS, TAR
+from tests.integration.stored_runs import StoredRun, a_model, a_run, answer, stored_run
 
 REFUSED = Verdict(Outcome.API_ERROR, None, ErrorClass.AUTH, cost_usd=Decimal("0.25"))
 LATE = Verdict(Outcome.TIMEOUT_ERROR, None, ErrorClass.DEADLINE)

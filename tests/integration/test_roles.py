@@ -28,7 +28,8 @@ from aegish_dist.pipeline.status import run_status
 from aegish_dist.pipeline.verdict_files import import_verdicts
 from aegish_dist.pipeline.verdicts import reparse_run
 from tests.integration.command_line import write_lines
-from tests.integration.stored_runs import BLOCKED, COMMANDS, a_run, answer, store, stored_run
+from tests.integration.samples import BLOCKED, COMMANDS
+from tests.integration.stored_runs import a_run, answer, store, stored_run
 
 ROLES = Path(__file__).parents[2] / "deploy" / "roles.sql"
 

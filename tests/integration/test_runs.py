@@ -29,22 +29,8 @@ from aegish_dist.db.runs import (
     save_dataset,
 )
 from aegish_dist.errors import StoreError
-from tests.integration.stored_runs import (
-    ALLOWED,
-    BLOCKED,
-    COMMANDS,
-    CURL,
-    LS,
-    NOON,
-    PROMPT,
-    TAR,
-    a_model,
-    a_run,
-    answer,
-    row_counts,
-    store,
-    stored_run,
-)
+from tests.integration.samples import ALLOWED, BLOCKED, COMMANDS, CURL, LS, NOON, PROMPT, TAR
+from tests.integration.stored_runs import a_model, a_run, answer, row_counts, store, stored_run
 
 FULL_SPEC = ModelSpec(
     id="openai/gpt-x",

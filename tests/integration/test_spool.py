@@ -26,7 +26,8 @@ from aegish_dist.errors import DatasetError
 from aegish_dist.pipeline.evaluate import Evaluated
 from aegish_dist.pipeline.spool import Recovered, recover, recover_folder, spool
 from tests.integration.command_line import CommandLine
-from tests.integration.stored_runs import CURL, LS, NOON, TAR, StoredRun, stored_run
+from tests.integration.samples import CURL, LS, NOON, TAR
+from tests.integration.stored_runs import StoredRun, stored_run
 from tests.recorded import stored_recordings
 from workers.store import DaemonThread
 from workers.writer import VerdictWriter

