@@ -224,7 +224,7 @@ def connection_errors_in_one_line() -> Iterator[None]:
         if not isinstance(cause, EXPECTED_ERRORS):
             raise
         what = _without_values(" ".join(str(cause).split())[:200])
-        remedy = _remedy(cause)
+        remedy = next(text for text, kinds in _REMEDIES.items() if isinstance(cause, kinds))
         kind = StoreAwayError if remedy in (UNREACHABLE, BUSY) else StoreUnusableError
         raise kind(
             f"the database cannot be used ({what}): {remedy}; `aegish-dist doctor` tells more"
@@ -236,20 +236,24 @@ def _without_values(what: str) -> str:
     return re.sub(r'(invalid [^"]*)"[^"]*"', r'\1"..."', what)
 
 
-def _remedy(cause: BaseException | None) -> str:
-    match cause:
-        case (
-            errors.LockNotAvailable()
-            | errors.QueryCanceled()
-            | errors.DeadlockDetected()
-            | errors.SerializationFailure()
-        ):
-            return BUSY
-        case errors.DiskFull() | errors.OutOfMemory() | errors.TooManyConnections():
-            return "the server runs, but has no room; free some, or raise its limits"
-        case errors.InsufficientPrivilege() | errors.ReadOnlySqlTransaction():
-            return "the server runs, but does not let this user write; check its rights"
-    return UNREACHABLE
+_REMEDIES: dict[str, tuple[type[Exception], ...]] = {
+    BUSY: (
+        errors.LockNotAvailable,
+        errors.QueryCanceled,
+        errors.DeadlockDetected,
+        errors.SerializationFailure,
+    ),
+    "the server runs, but has no room; free some, or raise its limits": (
+        errors.DiskFull,
+        errors.OutOfMemory,
+        errors.TooManyConnections,
+    ),
+    "the server runs, but does not let this user write; check its rights": (
+        errors.InsufficientPrivilege,
+        errors.ReadOnlySqlTransaction,
+    ),
+    UNREACHABLE: (Exception,),
+}
 
 
 CHANNEL = "aegish_runs"

@@ -12,7 +12,7 @@ snapshots: whatever crashes in between, one completion of a run leads to one agg
 """
 
 import time
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -376,9 +376,3 @@ def save_retry(
         )
     )
     return Retry(generation, planned.rowcount)
-
-
-def unanswered_retries(session: Session, run_id: str) -> Mapping[str, int]:
-    """Return how many items of retries lack their verdict, by model; one without is absent."""
-    rows = execute(session, "count_unanswered_retries", run=run_id)
-    return {row.model: row.items for row in rows}

@@ -11,7 +11,7 @@ answered. A new member goes to the end of its enumeration, and into `CODE` by a 
 """
 
 from collections.abc import Iterator
-from enum import IntEnum, StrEnum
+from enum import Enum, IntEnum, StrEnum
 from functools import cache, partial
 from typing import Any
 
@@ -115,7 +115,7 @@ class AdvisoryLock(IntEnum):
     """Plus the key of a model of a run: held by the one worker that plans batches of that model."""
 
 
-def one_of(column: str, values: type[StrEnum]) -> CheckConstraint:
+def one_of(column: str, values: type[Enum]) -> CheckConstraint:
     allowed = ", ".join(f"'{value.value}'" for value in values)
     return CheckConstraint(f"{column} IN ({allowed})", name=column)
 
@@ -157,29 +157,26 @@ def table_columns() -> Iterator[Column[Any]]:
         yield Column(str(field.column), _sql_type(field), nullable=field.nullable)
 
 
+_TIME = DateTime(timezone=True)
+_TYPES: dict[type, TypeEngine[Any]] = {FloatType: Double(), DecimalType: Numeric()}
+
+
 def _sql_type(field: RecordField) -> TypeEngine[Any]:
-    match field.kind:
-        case IntType(le=highest):
-            return SmallInteger() if highest == MAX_COUNT else BigInteger()
-        case FloatType():
-            return Double()
-        case DecimalType():
-            return Numeric()
-        case _ if field.is_moment:
-            return DateTime(timezone=True)
-        case _:
-            return Text()
+    if isinstance(field.kind, IntType):
+        return SmallInteger() if field.kind.le == MAX_COUNT else BigInteger()
+    if field.is_moment:
+        return _TIME
+    return _TYPES.get(type(field.kind), Text())
 
 
 def table_checks() -> Iterator[CheckConstraint]:
     """Yield what the database checks of the columns that a record fills."""
     for field in STORED:
         column = str(field.column)
-        match field.kind:
-            case EnumType(cls=values) if issubclass(values, StrEnum):
-                yield one_of(column, values)
-            case IntType(ge=lowest) if column in ("epoch", "generation", "attempts"):
-                yield CheckConstraint(f"{column} >= {lowest}", name=column)
+        if isinstance(field.kind, EnumType):
+            yield one_of(column, field.kind.cls)
+        elif isinstance(field.kind, IntType) and column in ("epoch", "generation", "attempts"):
+            yield CheckConstraint(f"{column} >= {field.kind.ge}", name=column)
     yield CheckConstraint("confidence BETWEEN 0 AND 1", name="confidence")
     yield CheckConstraint("cost_usd >= 0", name="cost_usd")
     yield _none_negative("tokens", "_tokens")
@@ -202,7 +199,6 @@ reads a third of the bytes, model by model."""
 
 
 _needed = partial(Column, nullable=False)
-_TIME = DateTime(timezone=True)
 
 
 def _item_key(*of_model: ForeignKey) -> list[Column[Any]]:

@@ -72,7 +72,8 @@ NO_CHANGES: Mapping[str, Sequence[object]] = {
 }
 
 CORRECT = {1: True, -1: False, 0: None}
-_TARGETS = {target.value: target for target in TrueLabel}
+_OF_BEFORE = ("changed_keys", "changed_targets", "malicious_marks", "harmless_marks")
+"""What `mark_before` binds behind `before_`; nulls where no other judgement is asked for."""
 _ACTIONS = [outcome_number(each) for each in (Outcome.ALLOW, Outcome.WARN, Outcome.BLOCK)]
 _END = 2**63 - 1
 _WHOLE_CHARS = 2**31 - 1
@@ -290,7 +291,9 @@ class _Reader:
         }
         self._moments = [name for name in columns if _FIELDS[name].is_moment]
         self._labels = judged.values()
-        self._values = self._labels | self._conditions() | _values_before(before)
+        of_before = {} if before is None else before.values()
+        self._values = self._labels | self._conditions()
+        self._values |= {f"before_{name}": of_before.get(name) for name in _OF_BEFORE}
         prepare(session)
 
     @property
@@ -376,7 +379,7 @@ class _Reader:
             dataset=part.dataset,
             sample_id=row.sample_id,
             command=row.command,
-            target=_TARGETS[row.target],
+            target=TrueLabel(row.target),
             category=row.category,
             cluster=row.cluster,
             outcome=outcome,
@@ -387,18 +390,6 @@ class _Reader:
             completion=stored.pop("completion", None),
             **stored,
         )
-
-
-def _values_before(before: SqlScoring | None) -> dict[str, object]:
-    """Return what `mark_before` binds: nulls where no other judgement is asked for."""
-    names = {
-        "before_keys": "changed_keys",
-        "before_targets": "changed_targets",
-        "before_malicious_marks": "malicious_marks",
-        "before_harmless_marks": "harmless_marks",
-    }
-    values = {} if before is None else before.values()
-    return {name: values.get(of) for name, of in names.items()}
 
 
 PART_ROWS = 10_000
@@ -474,9 +465,8 @@ def export(
 
 
 def _export_sql(judged: str, *, as_csv: bool) -> str:
-    column = _csv_column if as_csv else _json_column
-    columns = ", ".join(f"{column(each)} AS {each.name}" for each in FIELDS) + judged
-    rows = statement("export_verdicts", columns=columns, attempt=_ATTEMPT).text
+    columns = ", ".join(f"{_column(each, as_csv=as_csv)} AS {each.name}" for each in FIELDS)
+    rows = statement("export_verdicts", columns=columns + judged, attempt=_ATTEMPT).text
     if as_csv:
         return f"COPY ({rows}) TO STDOUT (FORMAT csv, HEADER)"
     # Lines of JSON hold no raw control character, so nothing is ever quoted.
@@ -486,22 +476,14 @@ def _export_sql(judged: str, *, as_csv: bool) -> str:
     """  # noqa: S608  # nosec B608 # constants of ours
 
 
-def _csv_column(field: RecordField) -> str:
-    return _ELSEWHERE.get(field.name) or f"verdict.{field.column}"
-
-
-def _json_column(field: RecordField) -> str:
-    column = _csv_column(field)
-    match field.kind:
-        case DecimalType():  # a number where a number is exact
-            return (
-                f"CASE WHEN {column} = {column}::float8::numeric THEN to_json({column})"
-                f" ELSE to_json({column}::text) END"
-            )
-        case DictType():
-            return f"{column}::json"
-        case _:
-            return column
+def _column(field: RecordField, *, as_csv: bool) -> str:
+    column = _ELSEWHERE.get(field.name) or f"verdict.{field.column}"
+    if isinstance(field.kind, DecimalType) and not as_csv:  # a number where a number is exact
+        return (
+            f"CASE WHEN {column} = {column}::float8::numeric THEN to_json({column})"
+            f" ELSE to_json({column}::text) END"
+        )
+    return f"{column}::json" if isinstance(field.kind, DictType) and not as_csv else column
 
 
 def _copy(session: Session, sql: str, values: dict[str, Any]) -> bytes:

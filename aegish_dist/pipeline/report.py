@@ -12,14 +12,14 @@ from aegish_dist.core.opinion import JsonObject, Opinion, Snapshot, overlay_effe
 from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.run import Run
 from aegish_dist.core.status import FailedCalls
-from aegish_dist.db.counting import is_unchanged
-from aegish_dist.db.engine import transaction
-from aegish_dist.db.failures import (
+from aegish_dist.db.counting import (
     failed_kinds,
     failure_span,
     failures_by_time,
+    is_unchanged,
     unanswered_by_model,
 )
+from aegish_dist.db.engine import transaction
 from aegish_dist.db.fleet import Fleet, ModelBlock, living_fleet
 from aegish_dist.db.runs import load_run
 from aegish_dist.pipeline.aggregate import (

@@ -22,9 +22,8 @@ from aegish_dist.core.scoring import ScoringRule
 from aegish_dist.core.text import shortened
 from aegish_dist.core.verdict import Completion
 from aegish_dist.core.verdict_query import ListedPart, ShownSample, VerdictFilter
-from aegish_dist.db.counting import PerModel, find_snapshot
+from aegish_dist.db.counting import PerModel, failures_by_time, find_snapshot
 from aegish_dist.db.engine import transaction
-from aegish_dist.db.failures import failures_by_time
 from aegish_dist.db.runs import load_run
 from aegish_dist.db.tables import DATASETS, SAMPLES, VerdictKey
 from aegish_dist.db.verdict_reader import (

@@ -31,7 +31,7 @@ CASE WHEN sample.excluded THEN 0
      ELSE (CAST(:harmless_marks AS smallint[]))[verdict.code + 1] END
 
 -- fragment: mark_before
--- The same under another rule set and overlay: `:before_malicious_marks` and `:before_keys`.
+-- The same under another rule set and overlay: the names of what it binds begin with `before_`.
 CASE WHEN sample.excluded_before THEN 0
      WHEN sample.malicious_before THEN
          (CAST(:before_malicious_marks AS smallint[]))[verdict.code + 1]
@@ -106,7 +106,7 @@ WITH sample AS MATERIALIZED (
     FROM (
         {labelled_samples}
     ) AS labelled
-    LEFT JOIN unnest(CAST(:before_keys AS bigint[]), CAST(:before_targets AS text[]))
+    LEFT JOIN unnest(CAST(:before_changed_keys AS bigint[]), CAST(:before_changed_targets AS text[]))
         AS before (key, target) ON before.key = labelled.key
     WHERE (CAST(:targets AS text[]) IS NULL OR labelled.target = ANY(:targets))
       AND (CAST(:categories AS text[]) IS NULL OR category = ANY(:categories))
