@@ -53,11 +53,8 @@ def new_run_id(now: datetime, entropy: int | None = None) -> str:
     """Return nine characters that sort by time; `entropy`, in [0, 32768), is random when None."""
     draw = secrets.randbelow(32**_RANDOM_CHARACTERS) if entropy is None else entropy
     value = (int(now.timestamp()) - _EPOCH_S) * 32**_RANDOM_CHARACTERS + draw
-    digits = []
-    for _ in range(_TIME_CHARACTERS + _RANDOM_CHARACTERS):
-        value, digit = divmod(value, 32)
-        digits.append(ALPHABET[digit])
-    return "".join(reversed(digits))
+    places = reversed(range(_TIME_CHARACTERS + _RANDOM_CHARACTERS))
+    return "".join(ALPHABET[value // 32**place % 32] for place in places)
 
 
 class RunPause(StrEnum):

@@ -160,7 +160,8 @@ def names_of(part: type) -> tuple[str, ...]:
 
 
 def verdict_of(record: VerdictRecord) -> Verdict:
-    completion = Completion(usage=usage_of(record), **_of(record, Completion))
+    # No record holds the tokens that are cached for an hour.
+    completion = Completion(usage=Usage(**_of(record, Usage)), **_of(record, Completion))
     return Verdict(
         completion=None if record.error_class else completion,
         timing=Timing(**_of(record, Timing)),
@@ -170,11 +171,6 @@ def verdict_of(record: VerdictRecord) -> Verdict:
         **_of(record, Verdict)
         | {"created_at": None if record.created_at is None else _instant(record.created_at)},
     )
-
-
-def usage_of(record: VerdictRecord) -> Usage:
-    """Return the tokens of a record, which does not hold the tokens cached for an hour."""
-    return Usage(**_of(record, Usage))
 
 
 def _of(record: VerdictRecord, part: type) -> dict[str, Any]:

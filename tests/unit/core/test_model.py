@@ -3,8 +3,6 @@
 The table of wire formats: each entry has its modules, and each fact in it names what exists.
 """
 
-import inspect
-from collections.abc import Callable
 from decimal import Decimal
 from typing import get_args
 
@@ -23,7 +21,7 @@ from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.verdict import Usage
 from aegish_dist.models.catalog import MaxTokensField
 from aegish_dist.providers import anthropic, google, openai
-from aegish_dist.providers.contract import Codec, codec
+from aegish_dist.providers.contract import Codec
 from aegish_dist.simulator import anthropic as anthropic_dialect
 from aegish_dist.simulator import google as google_dialect
 from aegish_dist.simulator import openai as openai_dialect
@@ -139,21 +137,6 @@ def test_the_facts_of_each_format_name_what_exists(wire: WireFormat, http: HttpA
         pattern.format(of=of, what=w) for of in ("requests", "tokens") for w in whats if pattern
     }
     assert len(names) == (6 if pattern else 0)
-
-
-def parameters(owner: object, name: str) -> list[str]:
-    return [each for each in inspect.signature(getattr(owner, name)).parameters if each != "self"]
-
-
-@pytest.mark.parametrize("wire", HTTP_FORMATS)
-@pytest.mark.parametrize(("protocol", "find"), [(Codec, codec), (Dialect, dialect_of)])
-def test_each_format_has_a_codec_and_a_dialect(
-    wire: WireFormat, protocol: type, find: Callable[[WireFormat], object]
-) -> None:
-    module, functions = find(wire), {name for name in vars(protocol) if not name.startswith("_")}
-    assert functions | set(protocol.__annotations__) <= set(dir(module))
-    for name in functions:
-        assert parameters(module, name) == parameters(protocol, name)
 
 
 @pytest.mark.parametrize("wire", HTTP_FORMATS)

@@ -2,7 +2,6 @@
 
 from decimal import Decimal
 
-import pytest
 from msgspec.structs import replace
 
 from aegish_dist.core.outcome import OutcomeDetail
@@ -96,10 +95,8 @@ def test_a_tally_may_lose_every_sample() -> None:
     assert {each.value for each in measured.metrics.values()} == {None}
 
 
-@pytest.mark.parametrize("back", [True, False])
-def test_moving_there_and_back_gives_the_same(back: bool) -> None:
+def test_moving_there_and_back_gives_the_same() -> None:
     there = relabelled(TALLY, [HARMLESS_TAR], {M: 5, H: 2})
     returned = MovedSample(M, "file-read", "tar", H, None, BLOCK, (replace(SURE, target=M),))
-    again = relabelled(there, [returned], {M: 4, H: 3}) if back else there
-    expected = replace(TALLY, cells=in_order(TALLY.cells))
-    assert (again == expected) is back
+    again = relabelled(there, [returned], {M: 4, H: 3})
+    assert again == replace(TALLY, cells=in_order(TALLY.cells)) != there

@@ -35,47 +35,38 @@ def stratum(*counts: tuple[int, int], weight: float = 1.0) -> RepeatedStratum:
     return RepeatedStratum(repeated, (weight,))
 
 
-def test_variance_is_split_as_by_hand() -> None:
-    """Four commands, two epochs of each, right in 2, 1, 0 and 2 of them.
+@pytest.mark.parametrize(
+    ("counts", "weight", "between", "within"),
+    [
+        # Right in 2, 1, 0 and 2 of two epochs: squares 0 + 1/2 + 0 + 0 over 4 degrees of freedom.
+        # The means 1, 1/2, 0, 1 have the variance 11/48 about 5/8, half of 1/8 that of epochs.
+        (((2, 2), (1, 2), (0, 2), (2, 2)), 1.0, 11 / 48 - 1 / 16, 1 / 8),
+        (((2, 2), (1, 2), (0, 2), (2, 2)), 0.5, (11 / 48 - 1 / 16) / 4, 1 / 32),
+        # Numbers of epochs are pooled: squares of 1/2 over 3 + 1 + 1 degrees of freedom.
+        (((4, 4), (1, 2), (0, 2)), 1.0, 1 / 4 - 1 / 10 * (1 / 4 + 1 / 2 + 1 / 2) / 3, 1 / 10),
+        # One epoch leaves the effect of epochs unknown.
+        (((1, 1), (0, 1), (1, 1)), 1.0, 1 / 3, None),
+    ],
+)
+def test_variance_is_split_as_by_hand(
+    counts: Sequence[tuple[int, int]], weight: float, between: float, within: float | None
+) -> None:
+    found = components(stratum(*counts, weight=weight))
+    assert found.between == pytest.approx(between)
+    assert found.within == (within if within is None else pytest.approx(within))
 
-    Within: squares 0 + 1/2 + 0 + 0 over 4 degrees of freedom are 1/8. The means 1, 1/2, 0, 1 have
-    the variance 11/48 about 5/8, of which half of 1/8 is that of epochs.
-    """
+
+def test_the_variance_of_a_mean_follows_from_its_parts() -> None:
     found = components(stratum((2, 2), (1, 2), (0, 2), (2, 2)))
-    assert found.within == pytest.approx(1 / 8)
-    assert found.between == pytest.approx(11 / 48 - 1 / 16)
     assert found.of_mean(4, 2) == pytest.approx(11 / 48 / 4)
     assert found.of_mean(4, math.inf) == pytest.approx((11 / 48 - 1 / 16) / 4)
-
-
-def test_weights_enter_squared() -> None:
-    whole, half = (components(stratum((2, 2), (1, 2), (0, 2), weight=w)) for w in (1.0, 0.5))
-    assert half.between == pytest.approx(whole.between / 4)
-    assert half.within == pytest.approx((whole.within or 0) / 4)
-
-
-def test_unlike_numbers_of_epochs_are_pooled() -> None:
-    """Right in 4 of 4, 1 of 2 and 0 of 2: squares of 1/2 over 3 + 1 + 1 degrees of freedom."""
-    found = components(stratum((4, 4), (1, 2), (0, 2)))
-    assert found.within == pytest.approx(1 / 10)
-    assert found.between == pytest.approx(1 / 4 - 1 / 10 * (1 / 4 + 1 / 2 + 1 / 2) / 3)
-
-
-def test_a_negative_part_between_commands_counts_as_none() -> None:
-    """Commands that are all right in half of their epochs differ in nothing but chance."""
-    found = components(stratum((1, 2), (1, 2), (1, 2), (2, 2)))
-    seen = found.of_mean(4, 2)
-    assert found.between == 0
-    assert seen == pytest.approx(1 / 16 / 4)  # the variance of 1/2, 1/2, 1/2, 1, over 4
-
-
-def test_one_epoch_leaves_the_effect_of_epochs_unknown() -> None:
-    """Undefined is None, never 0."""
-    found = components(stratum((1, 1), (0, 1), (1, 1)))
-    assert found.between == pytest.approx(1 / 3)
-    assert found.within is None
-    assert found.of_mean(3, 1) == pytest.approx(1 / 9)
-    assert found.of_mean(3, 2) is None
+    once = components(stratum((1, 1), (0, 1), (1, 1)))
+    assert once.of_mean(3, 1) == pytest.approx(1 / 9)
+    assert once.of_mean(3, 2) is None
+    # Commands that are all right in half of their epochs differ in nothing but chance.
+    alike = components(stratum((1, 2), (1, 2), (1, 2), (2, 2)))
+    assert alike.between == 0
+    assert alike.of_mean(4, 2) == pytest.approx(1 / 16 / 4)  # that of 1/2, 1/2, 1/2, 1, over 4
 
 
 def test_the_parts_add_up_to_the_clustered_variance() -> None:
