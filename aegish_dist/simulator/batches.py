@@ -151,7 +151,8 @@ class SimulatedBatch(Struct):
     def counts(self) -> tuple[int, int]:
         """How many requests are answered so far, and how many ended without an answer."""
         if not self.has_ended:
-            return sum(each.moment <= self.progress for each in self.answers), 0
+            progress = self.progress
+            return sum(each.moment <= progress for each in self.answers), 0
         answered = sum(isinstance(each.outcome, Completion) for each in self.answers)
         return answered, len(self.answers) - answered
 

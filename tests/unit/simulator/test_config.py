@@ -24,53 +24,7 @@ from aegish_dist.simulator.config import (
     read_scenario,
 )
 
-COMPLETE = """
-seed = 7
-port = 8080
-latency = "lognormal:0.8,0.4"
-
-[faults]
-rate_limit = 0.02
-hang = 0
-retry_after_s = 0.5
-hang_s = 30
-
-[rate_limit]
-requests_per_minute = 600
-burst = 20
-
-[price]
-input = 2.5
-output = 10
-
-[models."simulated/hasty"]
-latency = "constant:0"
-script = ["ok", 429, "hang"]
-
-[models."a/b:c"]
-faults = { reset = 1.0 }
-rate_limit = { requests_per_minute = 1.5 }
-price = { input = 5, cached_input = 0.5 }
-
-[batches]
-duration = "constant:0.1"
-list_lag_s = 0.2
-retry_after_s = 0.3
-hang_s = 5
-share = 0.25
-
-[batches.requests]
-missing = 0.01
-
-[batches.ends]
-expired = 0.5
-
-[batches.calls.results]
-truncated = 0.125
-
-[batches.scripts]
-create = ["ok", "lost"]
-"""
+TESTS = Path(__file__).parents[2]
 
 
 def read(tmp_path: Path, text: str) -> SimulatorConfig:
@@ -79,8 +33,8 @@ def read(tmp_path: Path, text: str) -> SimulatorConfig:
     return read_scenario(path)
 
 
-def test_every_key_is_read(tmp_path: Path) -> None:
-    assert read(tmp_path, COMPLETE) == SimulatorConfig(
+def test_every_key_is_read() -> None:
+    assert read_scenario(TESTS / "data" / "scenario.toml") == SimulatorConfig(
         seed=7,
         port=8080,
         latency="lognormal:0.8,0.4",
@@ -208,7 +162,7 @@ def test_waiting_the_stated_time_is_enough() -> None:
         assert bucket.take(now_s) == 0.0
 
 
-PAGE = (Path(__file__).parents[3] / "docs" / "simulator.md").read_text(encoding="utf-8")
+PAGE = (TESTS.parent / "docs" / "simulator.md").read_text(encoding="utf-8")
 
 
 def section(title: str) -> str:
