@@ -85,18 +85,12 @@ def test_an_assignment_is_what_the_run_recorded(session: Session) -> None:
 def test_a_run_of_an_older_version_is_read(engine: Engine) -> None:
     with Session(engine) as session, session.begin():
         stored_run(session, run_id="run1", models=(FULL_SPEC,))
-        session.execute(
-            text(
-                "UPDATE run_models SET spec = spec"
-                " - ARRAY['requests_per_minute', 'tokens_per_minute', 'shared']"
-            )
-        )
-        session.execute(
-            text(
-                "UPDATE runs SET parameters = parameters"
-                " - ARRAY['max_cost_usd', 'max_cost_per_model_usd']"
-            )
-        )
+        for table, column, later in (
+            ("run_models", "spec", ["requests_per_minute", "tokens_per_minute", "shared"]),
+            ("runs", "parameters", ["max_cost_usd", "max_cost_per_model_usd"]),
+        ):
+            statement = f"UPDATE {table} SET {column} = {column} - CAST(:later AS text[])"
+            session.execute(text(statement), {"later": later})
         found = load_assignment(session, "run1", FULL_SPEC.id)
 
     assert found is not None
@@ -107,9 +101,8 @@ def test_a_run_of_an_older_version_is_read(engine: Engine) -> None:
 
 
 def test_the_list_of_runs_counts_each_by_itself(session: Session) -> None:
-    more = Dataset("more", (LS,))
-    models = ("test/a", "test/b")
-    stored = stored_run(session, run_id="older", datasets=(COMMANDS, more), models=models, epochs=2)  # fmt: skip
+    models, datasets = ("test/a", "test/b"), (COMMANDS, Dataset("more", (LS,)))
+    stored = stored_run(session, run_id="older", datasets=datasets, models=models, epochs=2)
     answer(session, stored, {stored.item(TAR): BLOCKED, stored.item(LS, dataset="more"): ALLOWED})
     stored_run(session, run_id="newer", created_at=NOON + timedelta(seconds=1))
     newer, older = list_runs(session, 10)
@@ -164,13 +157,8 @@ def test_a_name_stands_for_its_run(session: Session) -> None:
     names = ("0ab", "nightly", "twice", "twice", "latest", "0aa000001")
     for day, (letter, name) in enumerate(zip("abcdef", names, strict=True)):
         stored_run(session, run_id=f"0a{letter}000001", name=name, created_at=NOON + timedelta(day))
-    for typed, letter in {
-        "nightly": "b",
-        "0ab": "a",
-        "0ab0": "b",
-        "0aa000001": "a",
-        "latest": "f",
-    }.items():
+    found = {"nightly": "b", "0ab": "a", "0ab0": "b", "0aa000001": "a", "latest": "f"}
+    for typed, letter in found.items():
         assert resolve_run_id(session, typed) == f"0a{letter}000001"
     with pytest.raises(StoreError, match="ambiguous: it could be 0ac000001, 0ad000001"):
         resolve_run_id(session, "twice")

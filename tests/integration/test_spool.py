@@ -7,7 +7,7 @@ import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from msgspec.structs import replace
@@ -20,13 +20,13 @@ from aegish_dist.core.parsing import judge
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.core.verdict import CallError, Completion, Item
 from aegish_dist.db.engine import open_engine
-from aegish_dist.db.tables import VerdictKey, error_row
+from aegish_dist.db.tables import error_row
 from aegish_dist.db.verdicts import insert_verdicts
 from aegish_dist.errors import DatasetError
 from aegish_dist.pipeline.evaluate import Evaluated
 from aegish_dist.pipeline.spool import Recovered, recover, recover_folder, spool
 from tests.integration.command_line import CommandLine
-from tests.integration.samples import CURL, LS, NOON, TAR
+from tests.integration.samples import COMMANDS, NOON
 from tests.integration.stored_runs import StoredRun, stored_run
 from tests.recorded import stored_recordings
 from workers.store import DaemonThread
@@ -34,6 +34,8 @@ from workers.writer import VerdictWriter
 
 ANY_TEXT = 'line\nbreak \ufffd \ufffd \ue000 {"action": "BLOCK"}'
 SLOW = CallError(1, ErrorClass.RATE_LIMIT, 429, 1.5, "slow down\ufffd", NOON)
+FACTS: dict[str, Any] = {"attempts": 2, "worker": "w", "created_at": NOON, "call_errors": (SLOW,)}
+VERDICT = replace(judge(Completion(ANY_TEXT)), **FACTS)
 
 
 @pytest.fixture
@@ -41,21 +43,10 @@ def stored(engine: Engine) -> StoredRun:
     return stored_run(engine)
 
 
-def evaluated(run: StoredRun, *samples: Sample) -> list[Evaluated]:
+def evaluated(run: StoredRun, dataset: Dataset = COMMANDS) -> list[Evaluated]:
     """Return answers about samples, as a worker holds them."""
-    found = []
-    for sample in samples or (TAR, CURL, LS):
-        item = run.item(sample)
-        key = VerdictKey(run.models["test/a"], item.sample_key, 1, 0)
-        verdict = replace(
-            judge(Completion(ANY_TEXT)),
-            attempts=2,
-            worker="w",
-            created_at=NOON,
-            call_errors=(SLOW,),
-        )
-        found.append(Evaluated(item, key, verdict))
-    return found
+    items = [run.item(sample, dataset=dataset.name) for sample in dataset.samples]
+    return [Evaluated(item, run.key(item), VERDICT) for item in items]
 
 
 def verdicts(engine: Engine, run: StoredRun) -> list[object]:
@@ -171,10 +162,7 @@ def test_many_answers_are_stored_within_the_time_of_a_start(engine: Engine, tmp_
     """A worker that stores them at its start takes no messages meanwhile: it does so in groups."""
     samples = tuple(Sample(f"echo {number}", TrueLabel.HARMLESS) for number in range(2000))
     dataset = Dataset("many", samples)
-    run = stored_run(engine, datasets=(dataset,))
-    items = [run.item(sample, dataset="many") for sample in samples]
-    verdict = replace(judge(Completion(ANY_TEXT)), created_at=NOON, call_errors=(SLOW,))
-    path = spool(tmp_path, [Evaluated(item, run.key(item), verdict) for item in items])
+    path = spool(tmp_path, evaluated(stored_run(engine, datasets=(dataset,)), dataset))
     statements = []
     event.listen(engine, "before_cursor_execute", lambda *_: statements.append(1))
     assert recover(engine, path).stored == 2000

@@ -354,13 +354,6 @@ def test_a_late_acknowledgement(app: Any, server: redis.Redis) -> None:
         assert unacked(server) == 5
 
 
-def test_consumer_without_acknowledgements(app: Any, server: redis.Redis) -> None:
-    publish(app, items(5))
-    with holding(app, 5, A, no_ack=True) as listener:
-        listener.run_for()
-        assert unacked(server) == 0
-
-
 def test_forged_messages(app: Any, server: redis.Redis) -> None:
     publish(app, items(1))
     forged = forged_messages(queue_name(A, RUN))

@@ -87,15 +87,6 @@ def test_talkative_libraries_are_kept_short(capsys: pytest.CaptureFixture[str]) 
     assert [line["event"] for line in written(capsys)] == list(LIBRARY_LEVELS)
 
 
-def test_people_get_words(capsys: pytest.CaptureFixture[str]) -> None:
-    configure_logging()
-    get_logger("ours").info("worker_ready", queues=2)
-    err = capsys.readouterr().err
-    assert "worker_ready" in err
-    assert "queues=2" in err
-    assert err.count("\n") == 1
-
-
 HOSTILE = "\x1b]52;c;ZXZpbA==\x07 \x9b2J \u202etxt\u200b\r\n"
 
 
