@@ -8,6 +8,7 @@ import json
 import secrets
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
+from decimal import Decimal
 from enum import StrEnum
 from itertools import chain
 
@@ -121,6 +122,12 @@ class Run(Struct, frozen=True):
         if model not in self.datasets_by_model:
             return self.datasets
         return tuple(d for d in self.datasets if d.name in self.datasets_by_model[model])
+
+    @property
+    def caps(self) -> tuple[Decimal | None, Decimal | None]:
+        """What the run, and each of its models, may cost in USD; None: no cap."""
+        asked = self.parameters
+        return (asked.max_cost_usd, asked.max_cost_per_model_usd) if asked else (None, None)
 
     @property
     def imported(self) -> bool:

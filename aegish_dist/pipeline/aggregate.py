@@ -204,8 +204,12 @@ def without_overlay(engine: Engine, snapshot: Snapshot) -> Snapshot | None:
     """Return the snapshot of the same verdicts under the labels of the datasets, if any."""
     if snapshot.opinion is None:
         return None
-    parts = {"scoring": snapshot.opinion.provenance["scoring"], "overlay": None}
-    found = in_transaction(engine, find_snapshot, snapshot.run_id, made_under=parts)
+    found = in_transaction(
+        engine,
+        find_snapshot,
+        snapshot.run_id,
+        made_under={"scoring": snapshot.opinion.provenance["scoring"], "overlay": None},
+    )
     wanted = (snapshot.verdicts_hash, snapshot.metrics_version)
     same = found is not None and (found.verdicts_hash, found.metrics_version) == wanted
     return found if same else None

@@ -232,8 +232,9 @@ def archive_run(engine: Engine, run_id: str, folder: Path, observer: Observer = 
         part.rename(place)
         sync_folder(folder)
     except OSError as error:
-        reason = error.strerror or error
-        raise OutputError(f"{place} cannot be made: {reason}; the store is as it was") from error
+        raise OutputError(
+            f"{place} cannot be made: {error.strerror or error}; the store is as it was"
+        ) from error
     finally:
         shutil.rmtree(part, ignore_errors=True)
     return place
@@ -257,18 +258,23 @@ def _write(engine: Engine, run_id: str, part: Path, observer: Observer) -> None:
             number, digest = archive.content(session, table, [*columns], run_id)
             tables[table] = {"columns": [*columns], "rows": number, "digest": digest}
             show(len(tables))
-    manifest = {
-        "format": FORMAT,
-        "aegish_dist": __version__,
-        "schema": head(),
-        "run_id": run.run_id,
-        "run_name": run.name,
-        "run_created_at": run.created_at.isoformat(),
-        "archived_at": datetime.now(UTC).isoformat(),
-        "tables": tables,
-    }
     with replacing(part / MANIFEST) as stream:
-        stream.write(json.dumps(manifest, indent=1).encode() + b"\n")
+        stream.write(
+            json.dumps(
+                {
+                    "format": FORMAT,
+                    "aegish_dist": __version__,
+                    "schema": head(),
+                    "run_id": run.run_id,
+                    "run_name": run.name,
+                    "run_created_at": run.created_at.isoformat(),
+                    "archived_at": datetime.now(UTC).isoformat(),
+                    "tables": tables,
+                },
+                indent=1,
+            ).encode()
+            + b"\n"
+        )
 
 
 def compare_archive(engine: Engine, folder: Path, observer: Observer = SILENT) -> None:

@@ -158,6 +158,19 @@ def note_verdict(verdict: Verdict) -> None:
     )
 
 
+@contextmanager
+def counting(items: Counter[tuple[str, str]], item: Item) -> Iterator[None]:
+    """Count an item by run id and model while the body runs."""
+    key = (item.run_id, item.model)
+    items[key] += 1
+    try:
+        yield
+    finally:
+        items[key] -= 1
+        if not items[key]:
+            del items[key]  # the run may have ended
+
+
 class FailingItems:
     """The failed calls of items that are held, on one event loop."""
 
@@ -177,17 +190,6 @@ class FailingItems:
     def forget(self, item: Item) -> None:
         """Leave an item out that is held no longer, or waits for its verdict to be stored."""
         self._errors.pop(item, None)
-
-    @contextmanager
-    def pausing(self, item: Item) -> Iterator[None]:
-        key = (item.run_id, item.model)
-        self.backing_off[key] += 1
-        try:
-            yield
-        finally:
-            self.backing_off[key] -= 1
-            if not self.backing_off[key]:
-                del self.backing_off[key]
 
     def by_run(self, now: datetime) -> dict[str, list[FailedCalls]]:
         """Return the failed calls by run id, those that are alike together."""

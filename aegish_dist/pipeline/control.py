@@ -420,8 +420,11 @@ def hold_run(
     if cancels and not workspace.settings.embedded_broker:
         drop_messages(workspace, run, observer)
     _end_batches(workspace, run, observer, cancels=cancels)
-    held = load_submitted_run(workspace.engine, run_id).held
-    return RunOutcome(run_status(workspace.engine, run_id), held_before=before, held=held)
+    return RunOutcome(
+        run_status(workspace.engine, run_id),
+        held_before=before,
+        held=load_submitted_run(workspace.engine, run_id).held,
+    )
 
 
 def drop_messages(workspace: Workspace, run: Run, observer: Observer) -> None:

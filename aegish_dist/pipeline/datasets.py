@@ -88,9 +88,9 @@ def store_dataset(engine: Engine, dataset: Dataset) -> None:
 
 def known_datasets(engine: Engine) -> list[RunDataset]:
     """Return every dataset a run may name, stored ones in place of bundled ones of that name."""
-    stored = {dataset.name: dataset for dataset in in_transaction(engine, list_datasets)}
     bundled = {name: describe(load_bundled(name)) for name in bundled_names()}
-    return list({**bundled, **stored}.values())
+    stored = {dataset.name: dataset for dataset in in_transaction(engine, list_datasets)}
+    return list((bundled | stored).values())
 
 
 def describe(dataset: Dataset) -> RunDataset:

@@ -177,11 +177,11 @@ def judge_workers(workers: Sequence[Any], database_ahead_s: float) -> Iterator[C
         database_ahead_s: Seconds by which the database's clock is ahead of this machine's.
     """
     kinds = Counter((each.version, each.schema) for each in workers)
-    said = ", ".join(f"{number} {_kind(*kind)}" for kind, number in sorted(kinds.items(), key=str))
     yield _check(
         "versions",
         kinds.keys() <= {(__version__, head())},
-        said or "no worker runs",
+        ", ".join(f"{number} {_kind(*kind)}" for kind, number in sorted(kinds.items(), key=str))
+        or "no worker runs",
         f"the upgrade ends when all are {_kind(__version__, head())}",
     )
     ahead = {each.name: each.ahead_s for each in workers if each.ahead_s is not None}
@@ -189,8 +189,10 @@ def judge_workers(workers: Sequence[Any], database_ahead_s: float) -> Iterator[C
     wrong = [f"{name} {s:+.1f} s" for name, s in sorted(ahead.items()) if abs(s) > SKEW_S]
     detail = f"{len(ahead)}, at most {max(map(abs, ahead.values())):.1f} s from the database's"
     if wrong:
-        named = ", ".join(wrong[:3])
-        detail = f"off from the database's: {named}; set them by NTP, times of calls are wrong"
+        detail = (
+            f"off from the database's: {', '.join(wrong[:3])}; set them by NTP, times of calls are"
+            " wrong"
+        )
     yield Check("clocks", not wrong, detail)
 
 
@@ -246,20 +248,24 @@ def judge_redis(part: str, facts: Mapping[str, Any], ahead_s: float) -> Iterator
     Args:
         ahead_s: Seconds by which its clock is ahead of the database's.
     """
-    clock = f"Redis {facts['redis_version']}, {ahead_s:+.1f} s from the database's clock"
-    yield _check(part, abs(ahead_s) <= SKEW_S, clock, "set both by NTP")
+    yield _check(
+        part,
+        abs(ahead_s) <= SKEW_S,
+        f"Redis {facts['redis_version']}, {ahead_s:+.1f} s from the database's clock",
+        "set both by NTP",
+    )
     policy, limit, used = facts["maxmemory_policy"], facts["maxmemory"], facts["used_memory"]
     most = f"{limit / 1e6:,.0f} MB" if limit else "no limit"
-    remedy = "set maxmemory-policy to noeviction: others drop messages and limits"
     yield _check(
         part,
         policy == "noeviction" and (not limit or used < FULL * limit),
         f"{used / 1e6:,.0f} MB of {most}, {policy}",
-        "raise maxmemory" if policy == "noeviction" else remedy,
+        "raise maxmemory"
+        if policy == "noeviction"
+        else "set maxmemory-policy to noeviction: others drop messages and limits",
     )
-    clients, most_clients = facts["connected_clients"], facts["maxclients"]
-    connected = f"{clients} of {most_clients} clients"
-    yield _check(part, clients < FULL * most_clients, connected, "raise maxclients")
+    clients, most = facts["connected_clients"], facts["maxclients"]
+    yield _check(part, clients < FULL * most, f"{clients} of {most} clients", "raise maxclients")
     saved = facts["rdb_last_bgsave_status"] == "ok" and facts["aof_last_write_status"] == "ok"
     state = "its last save succeeded" if saved else "it cannot save"
     yield _check(part, saved, state, "look at its disk and its log")

@@ -43,6 +43,7 @@ from aegish_dist.pipeline.caller import (
     FailingItems,
     Health,
     ItemClock,
+    counting,
     note_verdict,
 )
 from aegish_dist.ratelimit.fair_queue import Permit
@@ -139,21 +140,15 @@ class Evaluator:
             await self._end_of(item)
             return
         clock = ItemClock(max(0.0, time.time() - enqueued_at) if enqueued_at else 0.0)
-        key = (item.run_id, item.model)
-        self.in_flight[key] += 1
-        self.begun.add(key)
+        self.begun.add((item.run_id, item.model))
         self._held[item] = None
-        try:
-            await self._to_verdict(item, clock, is_held)
-        except BaseException as error:
-            _end_copies(self._held.pop(item), error)
-            raise
-        else:
+        with counting(self.in_flight, item):
+            try:
+                await self._to_verdict(item, clock, is_held)
+            except BaseException as error:
+                _end_copies(self._held.pop(item), error)
+                raise
             _end_copies(self._held.pop(item), None)
-        finally:
-            self.in_flight[key] -= 1
-            if not self.in_flight[key]:
-                del self.in_flight[key]  # the run may have ended
 
     async def _end_of(self, item: Item) -> None:
         copies = self._held[item]
@@ -239,7 +234,7 @@ class Evaluator:
                     lost = Verdict(outcome, None, cause, parser_version=PARSER_VERSION)
                     return self._signed(lost, of, errors)
                 case RetryAfter(seconds):
-                    with ends_wait(), self.failing.pausing(of.item):
+                    with ends_wait(), counting(self.failing.backing_off, of.item):
                         await self._gate.pause(seconds, of.clock)
                 case _:
                     with ends_wait():

@@ -55,10 +55,9 @@ def load_rule(name_or_path: str) -> ScoringRule:
     if name_or_path in RULES:
         return rule_named(name_or_path)
     if not os.path.exists(name_or_path):
-        known = ", ".join(RULES)
         raise OpinionError(
-            f"unknown scoring rule '{name_or_path}': choose one of {known}, or give the path of a "
-            "file with your own"
+            f"unknown scoring rule '{name_or_path}': choose one of {', '.join(RULES)}, or give the"
+            " path of a file with your own"
         )
     return read_rule(Path(name_or_path))
 

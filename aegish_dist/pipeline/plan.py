@@ -148,8 +148,8 @@ def plan_run(workspace: Workspace, request: Request) -> RunPlan:
     if request.batch_after_s is not None:
         _require_batches(models)
     prompt = load_prompt(request.prompt, cot=request.cot)
-    names = dict.fromkeys(request.datasets or bundled_names())
-    chosen = [choose_dataset(workspace.engine, name) for name in names]
+    datasets = dict.fromkeys(request.datasets or bundled_names())
+    chosen = [choose_dataset(workspace.engine, each) for each in datasets]
     require_categories(chosen, request.categories)
     return RunPlan(
         models,

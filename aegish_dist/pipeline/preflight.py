@@ -98,10 +98,9 @@ def _require_keys(
 
 
 def _warn_by_catalog(workspace: Workspace, plan: RunPlan, observer: Observer) -> None:
-    today = datetime.now(UTC).date()
     for spec in plan.asked:
         entry = workspace.catalog.entry(spec.id)
-        if warning := retirement(entry, today):
+        if warning := retirement(entry, datetime.now(UTC).date()):
             observer.note(warning)
         if not entry.takes(spec, plan.parameters):
             observer.note(f"{spec.id} takes no temperature, by the catalog: drop --temperature")
@@ -150,8 +149,10 @@ def _preflight(workspace: Workspace, plan: RunPlan, request: Request, observer: 
         problem = f"{only.model} refuses this run: {only.detail}"
         problem += f"; {only.remedy}" if only.remedy else ""
     else:
-        rows = [(each.model, each.detail, each.remedy) for each in refused]
-        observer.note_table(("Model", "Refuses this run", "What to change"), rows)
+        observer.note_table(
+            ("Model", "Refuses this run", "What to change"),
+            [(each.model, each.detail, each.remedy) for each in refused],
+        )
         problem = f"{len(refused)} of {len(checks)} models refuse this run"
     raise ConfigError(
         f"{problem.rstrip('.')}. Nothing was stored: change that, leave them out, or say"

@@ -73,7 +73,6 @@ def report_data(
             stretch_s = stretch_of(failure_span(session, run_id))
             models = [spec.id for spec in run.models]
             failure_times = failures_by_time(session, run_id, models, stretch_s)
-    compared = ReportPart.COMPARISON in parts and is_current
     return ReportData(
         run=run,
         snapshot=snapshot,
@@ -84,7 +83,7 @@ def report_data(
         ],
         halted=list(_halted(run, fleet, snapshot)),
         effect=effect,
-        comparison=_comparison(engine, run, snapshot, parts) if compared else None,
+        comparison=_comparison(engine, run, snapshot, parts) if is_current else None,
         failure_times=failure_times,
         failure_stretch_s=stretch_s,
         is_current=is_current,
@@ -94,8 +93,8 @@ def report_data(
 def _comparison(
     engine: Engine, run: Run, snapshot: Snapshot, parts: Collection[ReportPart]
 ) -> ComparisonData | None:
-    """Compare all pairs of models; None where there is none, or the rule set is not known."""
-    if len(run.models) < 2 or snapshot.opinion is None:
+    """Compare all pairs of models; None where none is wanted, or the rule set is not known."""
+    if ReportPart.COMPARISON not in parts or len(run.models) < 2 or snapshot.opinion is None:
         return None
     question = Question(snapshot.opinion, by_category=ReportPart.BY_CATEGORY in parts)
     return compare_models(engine, run.run_id, question=question)

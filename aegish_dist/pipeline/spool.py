@@ -79,14 +79,19 @@ def recover_folder(engine: Engine, folder: Path) -> None:
             found = recover(engine, path)
         except DatasetError as error:
             log.error("answers_not_recovered", path=str(path), problem=str(error))
-            continue
         except Exception as error:
             log.exception("answers_not_recovered", path=str(path), error=type(error).__name__)
-            continue
-        log.info("answers_recovered", path=str(path), stored=found.stored, present=found.present)
-        if found.kept is not None:
-            kept, lines = str(found.kept), found.damaged
-            log.error("answers_damaged", path=kept, lines=lines, problem=found.problem)
+        else:
+            log.info(
+                "answers_recovered", path=str(path), stored=found.stored, present=found.present
+            )
+            if found.kept is not None:
+                log.error(
+                    "answers_damaged",
+                    path=str(found.kept),
+                    lines=found.damaged,
+                    problem=found.problem,
+                )
 
 
 def recover(engine: Engine, path: Path) -> Recovered:

@@ -59,7 +59,7 @@ def run_status(engine: Engine, run_id: str) -> RunStatus:
     facts = _RunFacts(run, progress, fleet, failures, batches, over)
     models = tuple(_model_status(facts, spec.id) for spec in run.models)
     planned, done = sum(m.planned for m in models), sum(m.done for m in models)
-    caps = run.parameters
+    cap, model_cap = map(_usd, run.caps)
     costs = [model.cost_usd for model in models if model.cost_usd is not None]
     return RunStatus(
         run_id=run_id,
@@ -80,8 +80,8 @@ def run_status(engine: Engine, run_id: str) -> RunStatus:
         name=run.name,
         cost_usd=round(sum(costs), 6) if costs else None,
         cost_at_end_usd=total_usd(model.cost_at_end_usd for model in models),
-        max_cost_usd=None if caps is None else _usd(caps.max_cost_usd),
-        max_cost_per_model_usd=None if caps is None else _usd(caps.max_cost_per_model_usd),
+        max_cost_usd=cap,
+        max_cost_per_model_usd=model_cap,
         rate_limited=sum(model.rate_limited for model in models),
         rate_limited_last_minute=sum(model.rate_limited_last_minute for model in models),
         last_errors=failures[:LAST_ERRORS],
@@ -127,10 +127,7 @@ def over_budget(run: Run, spent: Mapping[str, Decimal]) -> set[str]:
     Args:
         spent: USD by model.
     """
-    parameters = run.parameters
-    if parameters is None:
-        return set()
-    cap, model_cap = parameters.max_cost_usd, parameters.max_cost_per_model_usd
+    cap, model_cap = run.caps
     if cap is not None and sum(spent.values()) >= cap:
         return set(spent)
     return {model for model, cost in spent.items() if model_cap is not None and cost >= model_cap}

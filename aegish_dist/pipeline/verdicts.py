@@ -189,8 +189,11 @@ def show_sample(
 
 
 def _find(session: Session, run: Run, name: str, dataset: str | None) -> FoundSample:
-    limit = CANDIDATES + 1
-    found = find_samples(session, run.run_id, name, dataset, limit) if name.strip() else []
+    found = (
+        find_samples(session, run.run_id, name, dataset, limit=CANDIDATES + 1)
+        if name.strip()
+        else []
+    )
     best = [each for each in found if each.rank == found[0].rank]
     if not best:
         raise StoreError(

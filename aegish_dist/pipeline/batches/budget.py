@@ -50,7 +50,7 @@ def batch_budget(session: Session, run: Run, spec: ModelSpec) -> BatchBudget:
     In a capped run, another transaction that calls this waits until this one ends, so that two
     models do not share the same room.
     """
-    if _caps(run) != (None, None):
+    if run.caps != (None, None):
         lock_run(session, run.run_id)
     return _budget(session, run, spec, _room(session, run, spec.id))
 
@@ -112,13 +112,6 @@ def _budget(session: Session, run: Run, spec: ModelSpec, room_usd: Decimal | Non
     )
 
 
-def _caps(run: Run) -> tuple[Decimal | None, Decimal | None]:
-    parameters = run.parameters
-    if parameters is None:
-        return None, None
-    return parameters.max_cost_usd, parameters.max_cost_per_model_usd
-
-
 def _room(
     session: Session,
     run: Run,
@@ -127,7 +120,7 @@ def _room(
     totals: Mapping[str, BatchTotals] | None = None,
 ) -> Decimal | None:
     """Return the caps less what is spent or bound in open batches; None without a cap."""
-    run_cap, model_cap = _caps(run)
+    run_cap, model_cap = run.caps
     if run_cap is model_cap is None:
         return None  # verdicts are not summed for nothing
     bound = committed_usd(session, run, spent, totals)

@@ -9,7 +9,7 @@ from aegish_dist.core.model import Price, Rate
 from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.run import COMMAND_SLOT, Prompt
 from aegish_dist.core.verdict import CallError, Completion, Item, Usage
-from aegish_dist.pipeline.caller import FailingItems, UsageEstimator
+from aegish_dist.pipeline.caller import FailingItems, UsageEstimator, counting
 from aegish_dist.ratelimit.fair_queue import Budget, ExpectedUsage
 
 PROMPT = Prompt("guard", "s" * 300, f"{COMMAND_SLOT}{'t' * 90}")
@@ -72,8 +72,8 @@ def test_calls_that_are_alike_are_counted_together() -> None:
 
 def test_pauses_are_counted_while_they_last() -> None:
     failing = FailingItems()
-    with failing.pausing(ITEM), failing.pausing(OTHER):
+    with counting(failing.backing_off, ITEM), counting(failing.backing_off, OTHER):
         assert failing.backing_off == {("run", "lab/a"): 2}
-    with pytest.raises(ZeroDivisionError), failing.pausing(ITEM):
+    with pytest.raises(ZeroDivisionError), counting(failing.backing_off, ITEM):
         raise ZeroDivisionError
     assert failing.backing_off == {}
