@@ -21,7 +21,7 @@ from aegish_dist.cli.options import (
 )
 from aegish_dist.cli.printing import note, shown, to_file
 from aegish_dist.core.opinion import Opinion
-from aegish_dist.pipeline.report import ALL_PARTS, ReportPart, report_data
+from aegish_dist.pipeline.report import ALL_PARTS, ReportPart, report_data, report_grid
 from aegish_dist.pipeline.workspace import Workspace
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.formats import FORMATS, IN_SECTIONS, render
@@ -148,7 +148,6 @@ def _draw(
         chosen = {name: options[name] for name in ("sections", "run_columns")}
         return partial(render, data, options["form"], **chosen)
     # The page with its charts takes a third of the time that everything else takes to import.
-    from aegish_dist.pipeline.report_grid import report_grid  # noqa: PLC0415
     from aegish_dist.report.page import render_page  # noqa: PLC0415
 
     grid = None if options["details"] == "none" else report_grid(workspace.engine, data)

@@ -21,9 +21,8 @@ from aegish_dist.core.scoring import rule_named
 from aegish_dist.core.verdict import CallError, Completion, Timing, Verdict
 from aegish_dist.db.answers import TEXT_CHARS
 from aegish_dist.db.engine import transaction
-from aegish_dist.pipeline import report_grid as module
-from aegish_dist.pipeline.report import report_data
-from aegish_dist.pipeline.report_grid import report_grid
+from aegish_dist.pipeline import report as module
+from aegish_dist.pipeline.report import report_data, report_grid
 from tests.integration.command_line import CommandLine
 from tests.integration.samples import ALLOWED, BLOCKED, COMMANDS, CURL, DETAILED, LS, NOON, TAR
 from tests.integration.stored_runs import answer, stored_run
