@@ -3,11 +3,11 @@
 How often a watched run is counted, and how a restart of the store is outlasted.
 """
 
-from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
+from msgspec import Struct
 from msgspec.structs import replace
 
 from aegish_dist.core.status import State, cost_at_end_usd, run_eta_s, total_usd
@@ -78,95 +78,65 @@ def test_the_cost_at_the_end() -> None:
     assert total_usd([]) is None
 
 
-class SlowRun:
+class SlowRun(Struct):
     """A run whose counting takes its time, on a clock of its own."""
 
-    def __init__(self, count_s: float, planned: int = 10_000_000) -> None:
-        self.planned = planned
-        self.now = 0.0
-        self.counts = 0
-        self.ended = False
-        self.missing = 1
-        self.held = False
-        self._count_s = count_s
+    count_s: float = 0.0
+    planned: int = 10_000_000
+    now: float = 0.0
+    counted: int = 0
+    ended: bool = False
+    held: bool = False
+    missing: int = 1
 
     def count(self) -> Any:
-        self.counts += 1
-        self.now += self._count_s
-        return SimpleNamespace(
-            number=self.counts,
-            ended=self.ended,
-            missing=self.missing,
-            held=self.held,
-            planned=self.planned,
-        )
+        self.counted += 1
+        self.now += self.count_s
+        return replace(self)
+
+    @property
+    def counts(self) -> Counts:
+        return Counts(self.count, lambda: self.now)
 
 
-def look_for(run: SlowRun, seconds: float, *, quiet: bool = False) -> Counts:
-    """Look four times a second for so long."""
-    counts = Counts(run.count, lambda: run.now)
+@pytest.mark.parametrize(
+    ("run", "seconds", "least", "most"),
+    [
+        pytest.param(SlowRun(0.0), 10, 40, 40, id="as it moves"),
+        pytest.param(SlowRun(0.5), 1000, 0, 41, id="a fiftieth of the time"),
+        pytest.param(SlowRun(1.0, planned=1000), 100, 19, 21, id="small, on a busy machine"),
+        pytest.param(SlowRun(5.0), 650, 650 // (LONGEST_PAUSE_S + 5.25), 40, id="every minute"),
+    ],
+)
+def test_a_run_is_counted_as_often_as_it_is_worth(
+    run: SlowRun, seconds: float, least: float, most: float
+) -> None:
+    """Looks come four times a second."""
+    counts = run.counts
     while run.now < seconds:
-        counts.look(quiet=quiet)
+        counts.look(quiet=False)
         run.now += 0.25
-    return counts
-
-
-def test_a_small_run_is_counted_at_every_look() -> None:
-    """A run that takes no time to count is shown as it moves."""
-    run = SlowRun(count_s=0.0)
-    look_for(run, 10.0)
-
-    assert run.counts == 40
-
-
-def test_counting_takes_a_small_part_of_the_time() -> None:
-    """A run that takes half a second to count is counted every 25 seconds, not four times in one."""
-    run = SlowRun(count_s=0.5)
-    look_for(run, 1000.0)
-
-    assert run.counts * 0.5 <= 0.02 * 1000.0 + 0.5
-
-
-def test_a_small_run_on_a_busy_machine_is_counted_all_the_same() -> None:
-    """A thousand items that took a second are counted every five seconds, not once a minute."""
-    run = SlowRun(count_s=1.0, planned=1000)
-    look_for(run, 100.0)
-
-    assert 19 <= run.counts <= 21
-
-
-def test_however_long_counting_takes_a_count_comes_every_minute() -> None:
-    """The longest pause bounds how old a status is."""
-    run = SlowRun(count_s=5.0)
-    look_for(run, 650.0)
-
-    assert run.counts >= 650.0 // (LONGEST_PAUSE_S + 5.25)
+    assert least <= run.counted <= most
 
 
 def test_a_run_that_is_held_has_ended_at_once() -> None:
     """Nothing of it can begin to move while workers report what they did before."""
-    run = SlowRun(count_s=0.0)
-    run.ended = run.held = True
-    counts = Counts(run.count, lambda: run.now)
-
+    counts = SlowRun(ended=True, held=True).counts
     assert counts.has_ended(defined(counts.look(quiet=False)))
 
 
 def test_the_end_is_counted_at_once() -> None:
     """When the last item is gone, the pause is cut short; while the run is quiet, it is not."""
-    run = SlowRun(count_s=1.0)
-    counts = Counts(run.count, lambda: run.now)
+    counts = SlowRun(1.0).counts
     counts.look(quiet=False)
-
     looks: list[Any] = [counts.look(quiet=quiet) for quiet in (False, True, True, False, True)]
-
-    assert [look and look.number for look in looks] == [None, 2, None, None, 3]
+    assert [look and look.counted for look in looks] == [None, 2, None, None, 3]
 
 
 def test_a_run_that_looks_ended_is_watched_for_some_seconds() -> None:
     """A model that was parked a moment ago may go on; a complete run has ended at once."""
-    run = SlowRun(count_s=0.0)
-    counts = Counts(run.count, lambda: run.now)
+    run = SlowRun()
+    counts = run.counts
 
     def ends(at_s: float) -> bool:
         run.now = at_s
@@ -183,46 +153,27 @@ def test_a_run_that_looks_ended_is_watched_for_some_seconds() -> None:
     assert ends(begins_s + SETTLED_S + 1)
 
 
-@pytest.fixture(autouse=True)
-def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("outcomes", "outlast_s", "calls", "result"),
+    [
+        pytest.param([StoreAwayError("a"), QueueError("b"), "here"], 60.0, 3, "here", id="restart"),
+        pytest.param([StoreAwayError("a")], 0.0, 1, StoreAwayError, id="lasting absence"),
+        pytest.param([StoreError("no such run"), "here"], 60.0, 1, StoreError, id="no absence"),
+    ],
+)
+def test_only_what_passes_is_outlasted(
+    outcomes: list[AegishError | str],
+    outlast_s: float,
+    calls: int,
+    result: str | type[AegishError],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(status, "RETRY_S", 0.0)
-
-
-def calls(*outcomes: AegishError | str) -> tuple[list[int], Callable[[], str]]:
-    """Return a list that counts calls, and a function with these outcomes, the last one repeated."""
-    made: list[int] = []
-
-    def call() -> str:
-        made.append(1)
-        outcome = outcomes[min(len(made), len(outcomes)) - 1]
-        if isinstance(outcome, AegishError):
-            raise outcome
-        return outcome
-
-    return made, call
-
-
-def test_a_restart() -> None:
-    """Whatever is away for a moment is asked again."""
-    made, call = calls(StoreAwayError("away"), QueueError("away"), "here")
-
-    assert status.patiently(call) == "here"
-    assert len(made) == 3
-
-
-def test_a_lasting_absence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a minute the last error is raised."""
-    monkeypatch.setattr(status, "OUTLAST_S", 0.0)
-    _, call = calls(StoreAwayError("away"))
-
-    with pytest.raises(StoreAwayError):
-        status.patiently(call)
-
-
-def test_what_does_not_pass() -> None:
-    """Another problem of the store is raised at once."""
-    made, call = calls(StoreError("no such run"))
-
-    with pytest.raises(StoreError):
-        status.patiently(call)
-    assert len(made) == 1
+    monkeypatch.setattr(status, "OUTLAST_S", outlast_s)
+    call = Mock(side_effect=outcomes)
+    if isinstance(result, str):
+        assert status.patiently(call) == result
+    else:
+        with pytest.raises(result):
+            status.patiently(call)
+    assert call.call_count == calls
