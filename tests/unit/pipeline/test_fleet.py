@@ -8,13 +8,7 @@ from msgspec.structs import replace
 
 from aegish_dist.broker.connection import QueueReadings
 from aegish_dist.broker.messages import queue_name
-from aegish_dist.db.fleet import (
-    Fleet,
-    FleetState,
-    ModelBlock,
-    OpenRun,
-    OpenRunModel,
-)
+from aegish_dist.db.fleet import Fleet, FleetState, ModelBlock, OpenRun, OpenRunModel
 from aegish_dist.pipeline.fleet import (
     VerdictClock,
     of_broker,
@@ -58,6 +52,12 @@ QUEUES = QueueReadings(
 )
 
 
+PARKED = replace(STATE, fleet=replace(FLEET, halts={("", "lab/a"): ModelBlock.PARKED}))
+IDLE = replace(STATE, runs=(HELD,))
+TWO = OpenBatches("lab/c", "in_progress", 2, 900, 1.0, 1.0)
+BEHIND = replace(IDLE, aggregations_due=1, batches=(TWO,))
+
+
 def test_the_database_gives_its_measures() -> None:
     """Workers by version, items by model, runs by state, caps where there are any."""
     read = of_database(STATE)
@@ -86,12 +86,8 @@ def test_batches_are_counted_by_state() -> None:
     )
     read = of_database(replace(STATE, batches=batches))
 
-    assert read["aegish_batches"] == {
-        ("planned",): 0,
-        ("creating",): 1,
-        ("in_progress",): 2,
-        ("collecting",): 0,
-    }
+    states = {"planned": 0, "creating": 1, "in_progress": 2, "collecting": 0}
+    assert read["aegish_batches"] == {(state,): number for state, number in states.items()}
     assert read["aegish_batch_items"] == {("lab/a",): 1_300}
     assert read["aegish_batch_oldest_seconds"] == {(): 9_000.0}
     assert read["aegish_batch_creating_seconds"] == {(): 650.0}
@@ -117,25 +113,10 @@ def test_without_the_database_nothing_is_scaled() -> None:
     [
         # 20 of a, one for the open model b, nothing queued of the held run, 6 that workers hold.
         ("ordinary", STATE, QUEUES, 20 + 1 + 6),
-        (
-            "parked: a worker has to probe it",
-            replace(STATE, fleet=replace(FLEET, halts={("", "lab/a"): ModelBlock.PARKED})),
-            QUEUES,
-            1 + 1 + 6,
-        ),
+        ("parked: a worker has to probe it", PARKED, QUEUES, 1 + 1 + 6),
         ("rabbitmq: by heartbeats", STATE, replace(QUEUES, unacknowledged=None), 20 + 1 + 4 + 2),
-        (
-            "an aggregation and two batches",
-            replace(
-                STATE,
-                runs=(HELD,),
-                aggregations_due=1,
-                batches=(OpenBatches("lab/c", "in_progress", 2, 900, 1.0, 1.0),),
-            ),
-            replace(QUEUES, unacknowledged=0),
-            3,
-        ),
-        ("nothing", replace(STATE, runs=(HELD,)), replace(QUEUES, unacknowledged=0), 0),
+        ("an aggregation and two batches", BEHIND, replace(QUEUES, unacknowledged=0), 3),
+        ("nothing", IDLE, replace(QUEUES, unacknowledged=0), 0),
     ],
 )
 def test_scaling_follows_all_that_needs_a_worker(
