@@ -209,7 +209,7 @@ KEPT_S = 60.0
 class _Source(Struct):
     read: Callable[[], Readings]
     readings: Readings = field(default_factory=dict)
-    up: bool = False
+    """Empty before the first reading, and after one that failed."""
     seconds: float = 0.0
     read_at: float | None = None
 
@@ -229,10 +229,9 @@ class _Source(Struct):
             log.exception("reading_failed", source=name)
             problem = "a bug"
         if problem is not None:
-            self.readings = {}
-            if self.up or self.read_at is None:
+            if self.readings or self.read_at is None:
                 log.warning("source_away", source=name, problem=problem)
-        self.up = problem is None
+            self.readings = {}
         self.read_at = monotonic()
         self.seconds = self.read_at - began
 
@@ -285,7 +284,7 @@ class Exporter:
             for name, series in source.fresh.items():
                 shown[name] = {**shown.get(name, {}), **series}
         shown["aegish_up"] = {
-            (name,): int(source.up and bool(source.fresh)) for name, source in self._sources.items()
+            (name,): int(bool(source.fresh)) for name, source in self._sources.items()
         }
         shown["aegish_exporter_refresh_seconds"] = {
             (name,): source.seconds for name, source in sources.items()
@@ -309,7 +308,7 @@ class Exporter:
     def _read_broker(self) -> Readings:
         runs = () if self._state is None else self._state.runs
         queues = [each.queue for run in runs for each in run.opened]
-        state = self._state if self._sources["database"].up else None
+        state = self._state if self._sources["database"].readings else None
         return of_broker(read_queues(self._app, queues), state, time())
 
     def _count(self) -> Readings:

@@ -33,8 +33,7 @@ def load_opinion(
     Raises:
         OpinionError: There is no such rule set, or a file cannot be used.
     """
-    (opinion,) = _opinions([load_rule(scoring)], targets, overlay)
-    return opinion
+    return _opinions([load_rule(scoring)], targets, overlay)[0]
 
 
 def load_opinions(

@@ -20,7 +20,7 @@ from aegish_dist.errors import AegishError, ConfigError, ProviderError
 from aegish_dist.pipeline.plan import require_prices, summary
 
 if TYPE_CHECKING:
-    from aegish_dist.models import Credentials, ModelEntry
+    from aegish_dist.models import ModelEntry
     from aegish_dist.pipeline.plan import Request, RunPlan
     from aegish_dist.pipeline.workspace import Observer, Workspace
     from aegish_dist.providers.session import ProviderSession
@@ -174,38 +174,29 @@ def check_models(
 
     async def check_all() -> list[ModelCheck]:
         async with provider_session() as providers:
-
-            async def check(spec: ModelSpec) -> ModelCheck:
-                if workspace.catalog.entry(spec.id).takes(spec, parameters):
-                    return await _asked(providers, spec, prompt, parameters, workspace.credentials)
-                return ModelCheck(
-                    spec.id,
-                    ok=False,
-                    detail="takes no temperature, by the catalog",
-                    latency_ms=None,
-                    refused=True,
-                    remedy="drop --temperature",
-                )
-
-            return list(await asyncio.gather(*map(check, specs)))
+            checks = [_asked(workspace, providers, spec, prompt, parameters) for spec in specs]
+            return await asyncio.gather(*checks)
 
     return asyncio.run(check_all())
 
 
 async def _asked(
+    workspace: Workspace,
     providers: ProviderSession,
     spec: ModelSpec,
     prompt: Prompt,
     parameters: CallParameters,
-    credentials: Credentials,
 ) -> ModelCheck:
+    if not workspace.catalog.entry(spec.id).takes(spec, parameters):
+        said, remedy = "takes no temperature, by the catalog", "drop --temperature"
+        return ModelCheck(spec.id, False, said, None, refused=True, remedy=remedy)
     started = time.monotonic()
 
     def since() -> float:
         return round((time.monotonic() - started) * 1000, 1)
 
     try:
-        key = credentials.key(spec.destination)
+        key = workspace.credentials.key(spec.destination)
         secret = None if key is None else SecretStr(key)
         client = providers.client(spec, prompt, parameters, secret)
         completion = await client.complete(PROBE_COMMAND)

@@ -73,9 +73,10 @@ def one_of_each_format() -> dict[str, WireFormat]:
 def simulated_models() -> dict[str, WireFormat]:
     """Return the id of every simulated model with its format, one of each format first."""
     listed = {http.simulated_model for http in HTTP_FORMATS.values()}
-    others = (persona for persona in PERSONAS if persona not in listed)
     return one_of_each_format() | {
-        _simulated_id(persona, DEFAULT_FORMAT): DEFAULT_FORMAT for persona in others
+        _simulated_id(persona, DEFAULT_FORMAT): DEFAULT_FORMAT
+        for persona in PERSONAS
+        if persona not in listed
     }
 
 

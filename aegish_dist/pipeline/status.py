@@ -169,11 +169,10 @@ def _model_status(facts: _RunFacts, model: str) -> ModelStatus:
     batches = facts.batches.get(model)
     rate = 0.0 if batches is not None and not batches.starts_in_s else progress.rate_per_s
     limited = [kind for kind in kinds if kind.error_class is ErrorClass.RATE_LIMIT]
-    reason = None
-    if state is State.WAITING:
-        reason = fleet.unserved.get((run.run_id, model))
-    elif state is State.PARKED:
-        reason = fleet.reason(run.run_id, model) or None
+    reasons = {
+        State.WAITING: fleet.unserved.get((run.run_id, model)),
+        State.PARKED: fleet.reason(run.run_id, model) or None,
+    }
     return ModelStatus(
         model=model,
         planned=planned,
@@ -184,7 +183,7 @@ def _model_status(facts: _RunFacts, model: str) -> ModelStatus:
         cost_usd=cost,
         failed=failed,
         replaced=progress.replaced,
-        reason=reason,
+        reason=reasons.get(state),
         waiting=fleet.waiting.get((run.run_id, model)),
         eta_s=model_eta_s(state, missing, rate),
         cost_at_end_usd=cost_at_end_usd(
