@@ -1,7 +1,6 @@
 """The catalog: what is packaged, how a user's file changes it, which key may go where."""
 
 import json
-import os
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -134,8 +133,7 @@ def test_a_base_url_of_the_environment_that_is_none_allows_nothing(base_url: str
     [
         ('key_variable = "AEGISH_DIST_DATABASE_URL"', "must not begin with AEGISH_DIST_"),
         ('base_url = "http://169.254.169.254/v1"', "link-local or metadata"),
-        ('base_url = "http://[fd00:ec2::254]/v1"', "link-local or metadata"),
-        ('base_url = "http://metadata.google.internal/"', "link-local or metadata"),
+        ('base_url = "ftp://host"', "must be an http or https URL"),
         ('base_url = "https://api.openai.com\\\\@evil.example"', "must be an http or https URL"),
     ],
 )
@@ -157,13 +155,9 @@ def test_a_changed_catalog_is_read_again() -> None:
 
     path.write_text("[providers")
     assert "catalog.toml" in (found.now().refusal(lab) or "")
-
     path.unlink()
     assert "cannot be read" in (found.now().refusal(lab) or "")
-
     path.write_text(LAB)
-    assert found.now().key(lab) == "lab"
-    os.utime(path)
     assert found.now().key(lab) == "lab"
 
 
@@ -194,17 +188,17 @@ def packaged() -> Catalog:
     return Catalog.load()
 
 
-def test_the_reference_models_are_packaged(packaged: Catalog) -> None:
-    assert tuple(e.spec.id for e in packaged.entries() if e.entry.reference) == REFERENCE
-
-
 EARLY = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def test_all_selects_reference_successors_and_baselines(packaged: Catalog) -> None:
+def test_the_reference_models_are_packaged_and_among_all(packaged: Catalog) -> None:
+    """Each packaged model has a price."""
+    listed = packaged.entries()
+    assert tuple(e.spec.id for e in listed if e.entry.reference) == REFERENCE
+    assert [e.spec.id for e in listed if e.spec.price is None] == []
     ids = [spec.id for spec in packaged.resolve("all", {}, EARLY)]
     assert set(REFERENCE) | set(BASELINES) < set(ids)
-    assert ids == [entry.spec.id for entry in packaged.entries() if entry.entry.default]
+    assert ids == [e.spec.id for e in listed if e.entry.default]
 
 
 def test_all_leaves_out_what_has_ended(packaged: Catalog) -> None:
@@ -253,10 +247,6 @@ def test_the_entry_of_a_model_can_be_changed() -> None:
     assert defined(old.price).cache_write_1h == Rate(Decimal(4))
 
 
-def test_every_packaged_model_has_a_price(packaged: Catalog) -> None:
-    assert [e.spec.id for e in packaged.entries() if e.spec.price is None] == []
-
-
 def test_baselines_need_no_network_no_key_and_no_money(packaged: Catalog) -> None:
     for spec in packaged.resolve(BASELINES, {}):
         assert (spec.wire, spec.base_url, spec.key_variable) == (WireFormat.BASELINE, "", None)
@@ -268,24 +258,14 @@ def test_baselines_need_no_network_no_key_and_no_money(packaged: Catalog) -> Non
     [
         ("openai/gpt-foo", "openai", "https://api.openai.com/v1", "OPENAI_API_KEY"),
         ("anthropic/claude-x", "anthropic", "https://api.anthropic.com", "ANTHROPIC_API_KEY"),
-        (
-            "google/gemini-x",
-            "google",
-            "https://generativelanguage.googleapis.com/v1beta",
-            "GOOGLE_API_KEY",
-        ),
+        ("google/gemini-x", "google", "https://generativelanguage.googleapis.com/v1beta", "GOOGLE_API_KEY"),
         ("openrouter/org/m:free", "openai", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
-        (
-            "hf-inference-providers/org/m:host",
-            "openai",
-            "https://router.huggingface.co/v1",
-            "HF_TOKEN",
-        ),
+        ("hf-inference-providers/org/m:host", "openai", "https://router.huggingface.co/v1", "HF_TOKEN"),
         ("groq/x", "openai", "https://api.groq.com/openai/v1", "GROQ_API_KEY"),
         ("ollama/llama3:8b", "openai", "http://127.0.0.1:11434/v1", None),
         ("vllm/org/m", "openai", "http://127.0.0.1:8000/v1", None),
     ],
-)
+)  # fmt: skip
 def test_a_model_of_a_known_provider_resolves(
     model_id: str, wire: str, base_url: str, key_variable: str | None
 ) -> None:
@@ -308,11 +288,9 @@ def test_a_selection_collapses_duplicates_and_keeps_order(packaged: Catalog) -> 
         ("", "no model selected"),
         (" , ", "no model selected"),
         ("gpt-5.1", "did you mean openai/gpt-5.1"),
-        ("opnai/gpt-5.1", "unknown provider"),
-        ("opnai/gpt-5.1", "did you mean openai/gpt-5.1"),
+        ("opnai/gpt-5.1", "unknown provider.*did you mean openai/gpt-5.1"),
         ("OpenAI/gpt-5.1", "did you mean openai/gpt-5.1"),
         ("baseline/always-blok", "did you mean baseline/always-block"),
-        ("openai/", "not of the form"),
         ("google/../../secret", "not of the form"),
         ("openai/gpt 5", "not of the form"),
         ("openai/\x1b[2J", r"\\x1b"),
@@ -380,12 +358,9 @@ def test_a_users_file_is_laid_over_key_by_key() -> None:
     }
     assert (guard.wire, guard.name, guard.max_in_flight) == (WireFormat.OPENAI, "guard-v2", 3)
     assert guard.price == Price(input=Rate(Decimal(1)), output=Rate(Decimal("2.5")))
-    chosen = [spec.id for spec in mine.resolve("all", {})]
-    assert "lab/guard" in chosen
-    assert "openai/gpt-5.1" not in chosen
-    assert next(
-        entry for entry in mine.entries() if entry.spec.id == "openai/gpt-5.1"
-    ).entry.reference
+    chosen = {spec.id for spec in mine.resolve("all", {})}
+    assert chosen & {"lab/guard", "openai/gpt-5.1"} == {"lab/guard"}
+    assert mine.entry("openai/gpt-5.1").reference
 
 
 def test_limits_of_models_and_providers() -> None:
@@ -410,14 +385,11 @@ def test_limits_of_models_and_providers() -> None:
 
 
 def test_a_simulated_entry_needs_no_key() -> None:
-    mine = catalog(
-        '[[models]]\nid = "openai/gpt-5.1"\nsimulated = true\nbase_url = "http://127.0.0.1:9/v1"\n',
-    )
-    (spec,) = mine.resolve("openai/gpt-5.1", {"OPENAI_API_KEY": "k"})
+    (spec,) = catalog(LAB).resolve("openai/replayed", {"OPENAI_API_KEY": "k"})
     assert (spec.simulated, spec.key_variable) == (True, None)
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "127.9.9.9"])
+@pytest.mark.parametrize("host", ["localhost", "[::1]"])
 def test_a_server_on_this_machine_takes_a_key_but_does_not_need_one(
     packaged: Catalog, host: str
 ) -> None:
@@ -446,10 +418,7 @@ def test_missing_key_names_the_variable(
 
 
 def test_who_takes_batches_and_at_which_price(tmp_path: Path) -> None:
-    """The three vendors at half the price; an entry says otherwise, and 0 says that there are none.
-
-    OpenAI, Anthropic and Google bill a batched request at 50 % of a call, by their price pages.
-    """
+    """OpenAI, Anthropic and Google bill a batched request at half a call, by their price pages."""
     mine = """
 [providers.lab]
 base_url = "http://lab.example/v1"

@@ -9,74 +9,48 @@ from aegish_dist.errors import CatalogError
 from aegish_dist.models import Catalog
 
 MODEL = '[[models]]\nid = "openai/x"\n'
+OPENAI = "[providers.openai]\n"
 SECRET = "sk-secret"
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("[providers.openai]\nwire = \n", "not valid TOML: .*line 2"),
+        (OPENAI + "wire = \n", "not valid TOML: .*line 2"),
         ("colour = 1", "top level: key 'colour': unknown key; known are providers, models"),
         ("providers = 1", "top level: key 'providers': must be a table"),
-        (f'[providers.openai]\napi_key = "{SECRET}"', r"\[providers.openai\]: key 'api_key': unk"),
-        (f'[providers.openai]\nkey_variable = "{SECRET}"', "key 'key_variable': must be the name"),
-        ('[providers.openai]\nkey_variable = "hf_secret"', "key 'key_variable': must be the name"),
-        (
-            '[providers.openai]\nwire = "soap"',
-            r"\[providers.openai\]: key 'wire': must be one of .*'anthropic'",
-        ),
-        ('[providers.openai]\nmax_in_flight = "9"', "key 'max_in_flight': must be a whole number$"),
-        ("[providers.openai]\nmax_in_flight = 0", "key 'max_in_flight': must be from 1 to 10,000$"),
-        (
-            "[providers.openai]\nrequests_per_minute = 0",
-            "'requests_per_minute': must be greater than 0 and at most 1,000,000,000$",
-        ),
-        ("[providers.openai]\nbatch_share = 1.5", "key 'batch_share': must be from 0 to 1$"),
-        ("[providers.openai]\nbatch_share = nan", "key 'batch_share': must be from 0 to 1$"),
-        (MODEL + "batch_share = 2", "key 'batch_share': must be from 0 to 1$"),
+        (OPENAI + f'api_key = "{SECRET}"', r"\[providers.openai\]: key 'api_key': unk"),
+        (OPENAI + f'key_variable = "{SECRET}"', "key 'key_variable': must be the name"),
+        (OPENAI + 'wire = "soap"', r"\[providers.openai\]: key 'wire': must be one of .*'anthrop"),
+        (OPENAI + "max_in_flight = 0", "key 'max_in_flight': must be from 1 to 10,000$"),
+        (OPENAI + "requests_per_minute = 0", "must be greater than 0 and at most 1,000,000,000$"),
+        (OPENAI + "batch_share = 1.5", "key 'batch_share': must be from 0 to 1$"),
+        (MODEL + "batch_share = nan", "key 'batch_share': must be from 0 to 1$"),
         ("[providers.openai.shared]\nrpm = 5", "'shared.rpm': unknown key; known are requests_"),
-        ('[providers.openai]\nbase_url = "ftp://host"', "key 'base_url': must be an http"),
-        (f'[providers.openai]\nbase_url = "http://u:{SECRET}@h"', "key 'base_url': must be an"),
-        ('[providers.openai]\nbase_url = "http://h:99999"', "key 'base_url': must be an http"),
-        ('[providers.openai]\nbase_url = "http://h/v1?a=b"', "key 'base_url': must be an http"),
+        (OPENAI + f'base_url = "http://u:{SECRET}@h"', "key 'base_url': must be an http"),
         ('[providers.new]\nwire = "google"', r"\[providers.new\]: key 'base_url' is missing"),
         ('[providers.New]\nbase_url = "http://h"', r"\[providers.New\]: must be of lower-case"),
         ("models = [1]", r"\[\[models\]\] entry 1: must be a table"),
         ("[[models]]\nname = 'x'", r"\[\[models\]\] entry 1: key 'id': is missing"),
         ("[[models]]\nid = 'x'", "entry 1: key 'id': must have the form provider/model"),
-        (
-            "[[models]]\nid = 'unlisted/x'",
-            r"'unlisted/x': key 'id': .* add a table \[providers.unlisted",
-        ),
+        ("[[models]]\nid = 'new/x'", r"'new/x': key 'id': .* add a table \[providers.new"),
         (MODEL + MODEL, r"entry 2: key 'id': 'openai/x' is already entry 1"),
         (MODEL + "simulated = 1", r"entry 1 \(openai/x\): key 'simulated': must be true or false$"),
-        (
-            MODEL + "price = {input = -1, output = 2}",
-            "key 'price.input': must be from 0 to 1,000,000$",
-        ),
+        (MODEL + "price = {input = -1, output = 2}", "key 'price.input': must be from 0 to 1,000"),
+        (MODEL + "price = {input = nan, output = 2}", "key 'price.input': must be from 0 to 1,00"),
         (MODEL + "price = {input = '1', output = 2}", "key 'price.input': must be a number$"),
         (MODEL + "price = {input = true, output = 2}", "key 'price.input': must be a number$"),
-        (
-            MODEL + "price = {input = nan, output = 2}",
-            "key 'price.input': must be from 0 to 1,000,000$",
-        ),
         (MODEL + "price = {in = 1, output = 2}", "key 'price.in': unknown key; known are input"),
         (MODEL + "price = {input = 1}", "key 'price': give both input and output, or per_call"),
         (MODEL + "price = {input = 1, output = 1, per_call = 1}", "key 'price': give both"),
-        (MODEL + "price = {}", "key 'price': give both"),
         (MODEL + "parameters = {day = 2026-01-01}", "key 'parameters': .*no JSON form"),
-        (f"models = {'[' * 100_000}{']' * 100_000}", "is nested too deeply"),
+        (MODEL + "parameters = {top_p = 1e999}", "key 'parameters': .*no JSON form"),
         (MODEL + f"parameters.{'a.' * 10_000}b = 1", "is nested too deeply"),
         (MODEL + "parameters = {n = " + "9" * 5000 + "}", "thousands of digits"),
         (MODEL + "max_in_flight = 99999999999999999999", "more than 64 bits"),
         (MODEL + "retires = 2026-12-11T00:00:00Z", "key 'retires': must be a date such as"),
-        (MODEL + "retires = 7", "key 'retires': must be a date such as"),
         (MODEL + 'max_tokens_field = "n"', "key 'max_tokens_field': must be one of 'max_tokens'"),
-        (
-            MODEL + "cache_from_tokens = -1",
-            "key 'cache_from_tokens': must be from 0 to 10,000,000$",
-        ),
-        (MODEL + "parameters = {top_p = 1e999}", "key 'parameters': .*no JSON form"),
+        (MODEL + "cache_from_tokens = -1", "key 'cache_from_tokens': must be from 0 to 10,000,00"),
     ],
 )
 def test_a_wrong_file_is_refused_in_one_line(tmp_path: Path, text: str, expected: str) -> None:
