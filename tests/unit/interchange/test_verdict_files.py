@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from msgspec.structs import replace
 
-from aegish_dist.core.outcome import ErrorClass, Outcome, StopKind
+from aegish_dist.core.outcome import ErrorClass, Outcome
 from aegish_dist.core.parsing import PARSER_VERSION, judge
 from aegish_dist.core.sample import Sample, TrueLabel
 from aegish_dist.core.verdict import Completion, Recording, Verdict
@@ -23,7 +23,6 @@ from aegish_dist.interchange import verdict_files
 from aegish_dist.interchange.parquet_tables import records_schema
 from aegish_dist.interchange.verdict_files import read_recordings
 from aegish_dist.pipeline.verdict_files import export_file
-from tests.defined import defined
 from tests.recorded import write_recordings, written
 
 RECORDING = Recording("m", "d", Sample("ls", TrueLabel.HARMLESS), 1, judge(Completion("hm")))
@@ -86,8 +85,7 @@ def test_what_no_store_holds_is_replaced(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cost", "expected"),
-    [("0.0012", 0.0012), (f"0.{'1' * 30}", f"0.{'1' * 30}")],
+    ("cost", "expected"), [("0.0012", 0.0012), (f"0.{'1' * 30}", f"0.{'1' * 30}")]
 )
 def test_a_cost_is_a_number_where_a_number_is_exact(cost: str, expected: object) -> None:
     verdict = replace(RECORDING.verdict, cost_usd=Decimal(cost))
@@ -96,13 +94,9 @@ def test_a_cost_is_a_number_where_a_number_is_exact(cost: str, expected: object)
 
 def test_four_keys_are_enough(tmp_path: Path) -> None:
     (recording,) = read(tmp_path, MINIMAL)
-    assert recording == Recording(
-        "m",
-        "mine",
-        Sample("ls", TrueLabel.HARMLESS),
-        1,
-        Verdict(Outcome.ALLOW, Completion('{"action":"allow"}'), parser_version=PARSER_VERSION),
-    )
+    said = Completion('{"action":"allow"}')
+    verdict = Verdict(Outcome.ALLOW, said, parser_version=PARSER_VERSION)
+    assert recording == Recording("m", "mine", Sample("ls", TrueLabel.HARMLESS), 1, verdict)
 
 
 @pytest.mark.parametrize(
@@ -125,11 +119,6 @@ def test_the_outcome_follows_from_the_facts(
     assert (recording.verdict.outcome, recording.verdict.error_class) == (outcome, error_class)
 
 
-def test_a_stop_reason_is_normalised_where_its_kind_is_absent(tmp_path: Path) -> None:
-    (recording,) = read(tmp_path, MINIMAL | {"stop_reason": "MAX_TOKENS"})
-    assert defined(recording.verdict.completion).stop_kind is StopKind.MAX_TOKENS
-
-
 def test_the_documented_keys_are_written_in_their_order() -> None:
     line = json.loads(written([RECORDING]))
     keys = "model dataset command target category cluster epoch completion stop_reason input_tokens"
@@ -148,8 +137,6 @@ def test_the_documented_keys_are_written_in_their_order() -> None:
         ({"command": "a" * 10_001}, "field 'command': must have at most 10,000 characters"),
         ({"target": None}, "field 'target': is missing"),
         ({"target": "evil"}, "field 'target': must be one of 'malicious', 'harmless'"),
-        ({"completion": 7}, "field 'completion': must be text, not a whole number"),
-        ({"category": ["a"]}, "field 'category': must be text, not a list"),
         ({"epoch": 0}, "field 'epoch': must be from 1 to 32,767"),
         ({"epoch": True}, "field 'epoch': must be a whole number, not true or false"),
         ({"epoch": 1.0}, "field 'epoch': must be a whole number, not a number"),
@@ -158,7 +145,6 @@ def test_the_documented_keys_are_written_in_their_order() -> None:
         ({"latency_ms": -0.1}, "field 'latency_ms': must be from 0 to 1,000,000,000,000"),
         ({"latency_ms": float("nan")}, "field 'latency_ms': must be from 0 to 1,000,000,000,000"),
         ({"latency_ms": 10**400}, "field 'latency_ms': must be from 0 to 1,000,000,000,000"),
-        ({"latency_ms": "12"}, "field 'latency_ms': must be a number, not text"),
         ({"cost_usd": -1}, "field 'cost_usd': must be from 0 to 1000000000"),
         ({"cost_usd": "cheap"}, "field 'cost_usd': must be a decimal number"),
         ({"cost_usd": "NaN"}, "field 'cost_usd': must be finite, with at most 100 decimals"),
@@ -168,7 +154,6 @@ def test_the_documented_keys_are_written_in_their_order() -> None:
         ({"created_at": "noon"}, "field 'created_at': must be an ISO 8601 time"),
         ({"created_at": "2026-02-05T10:00:00"}, "field 'created_at': must carry a time zone, such as Z or +02:00"),
         ({"error_class": "auth"}, "field 'error_class': must be absent where there is a completion"),
-        ({"answered": "yes"}, "field 'answered': must be true or false, not text"),
         ({"metadata": {"a": 1}}, "field 'metadata.a': must be text, not a whole number"),
         ({"call_errors": {}}, "field 'call_errors': must be a list, not an object"),
         ({"call_errors": [{}]}, "field 'call_errors[0].attempt': is missing"),
@@ -240,12 +225,7 @@ def write_table(path: Path, columns: Mapping[str, list[object]]) -> Path:
     return path
 
 
-MINIMAL_PARQUET: dict[str, list[object]] = {
-    "model": ["m"],
-    "command": ["ls"],
-    "target": ["harmless"],
-    "completion": ['{"action": "allow"}'],
-}
+MINIMAL_PARQUET: dict[str, list[object]] = {name: [value] for name, value in MINIMAL.items()}
 
 
 def test_four_columns_are_enough(tmp_path: Path) -> None:
@@ -301,11 +281,9 @@ def test_the_last_of_two_columns_of_one_name_counts(tmp_path: Path) -> None:
 
 
 def test_what_is_no_parquet_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "a.parquet"
-    write_recordings([RECORDING], path)
-    cut = path.read_bytes()[:-20]
-    path.unlink()
-    for content in (None, b"model,command", cut):
+    whole, path = tmp_path / "whole.parquet", tmp_path / "a.parquet"
+    write_recordings([RECORDING], whole)
+    for content in (None, b"model,command", whole.read_bytes()[:-20]):
         if content is not None:
             path.write_bytes(content)
         with pytest.raises(DatasetError, match=r"cannot be read as Parquet: [^\n]*$"):
@@ -321,47 +299,22 @@ def test_the_remedy_is_named_where_pyarrow_is_absent(
     assert list(tmp_path.iterdir()) == []
 
 
-TEXTS = (
-    *("model", "dataset", "command", "target", "category", "cluster", "completion", "stop_reason"),
-    *("cost_usd", "outcome", "reason", "error_class", "stop_kind", "refusal", "returned_model"),
-    *("upstream", "request_id", "worker", "metadata", "call_errors"),
-)
-NUMBERS = (
-    *("epoch", "input_tokens", "output_tokens", "parser_version", "generation", "attempts"),
-    *("reasoning_tokens", "cache_read_tokens", "cache_write_tokens"),
-)
-FRACTIONS = ("latency_ms", "confidence", "queue_ms", "limiter_ms", "backoff_ms", "total_ms")
-STABLE = {
-    **dict.fromkeys(TEXTS, "string"),
-    **dict.fromkeys(NUMBERS, "int64"),
-    **dict.fromkeys(FRACTIONS, "double"),
-    **dict.fromkeys(("answered", "pruned", "simulated"), "bool"),
-    "created_at": "timestamp[us, tz=UTC]",
-}
-"""Columns on which notebooks rely. Add what is new; rename, retype or remove nothing."""
-
-
 def written_schema(about: Mapping[str, str] | None = None) -> pa.Schema:
     stream = pa.BufferOutputStream()
     pq.ParquetWriter(stream, records_schema(("correct_x",), about)).close()
     return pq.read_schema(pa.BufferReader(stream.getvalue()))
 
 
-def test_names_and_types_of_columns_are_stable() -> None:
+def test_names_and_types_of_columns_are_the_documented_ones() -> None:
+    """Notebooks rely on them. Add what is new; rename, retype or remove nothing."""
     schema = written_schema()
-    found = {field.name: str(field.type) for field in schema}
-    assert found.pop("correct_x") == "bool"
-    assert found == STABLE
+    assert schema.field("correct_x").type == pa.bool_()
     page = (Path(__file__).parents[3] / "docs/files.md").read_text(encoding="utf-8")
     documented = re.findall(r"^\| `(\w+)` \| ([^|]+) \|", page, re.MULTILINE)
-    words = {
-        "timestamp[us, tz=UTC]": "timestamp(us, UTC)",
-        "list<element: string>": "list of string",
-    }
     assert documented == [
-        (name, words.get(str(kind), str(kind)))
-        for name, kind in zip(schema.names, schema.types, strict=True)
-        if name != "correct_x"
+        (field.name, str(field.type).replace("[us, tz=UTC]", "(us, UTC)"))
+        for field in schema
+        if field.name != "correct_x"
     ]
 
 
