@@ -76,7 +76,8 @@ def test_a_free_model_costs_nothing() -> None:
      "perplexity sonar"],
 )  # fmt: skip
 def test_an_unknown_price_is_none(name: str) -> None:
-    assert list_price(*name.split(), AT) is None
+    provider, _, model = name.partition(" ")
+    assert list_price(provider, model, AT) is None
 
 
 def test_the_flat_price_of_the_reference_is_a_price_per_call() -> None:
