@@ -60,22 +60,19 @@ class LocalLease:
         self.probing = False  # whether one of the calls in flight is a probe
         self._semaphore = semaphore
         self._now_s = now_s
-        self.requested_at_s = -math.inf  # when the lease was requested; it holds so much shorter
-        self._permits = 0
+        self.requested_at_s = -math.inf  # the lease ends `LEASE_S` later
+        self._permits = 0  # counts only if the lease is metered
         self._blocked = False
         self._freed = False
 
     def acquire(self, run: RunQueue, expected: ExpectedUsage) -> Permit | None:
         """Begin a call and return its permit; None if no call may begin now."""
         lease = self.lease
-        if self._now_s() > self.requested_at_s + LEASE_S:
+        has_ended = self._now_s() > self.requested_at_s + LEASE_S
+        is_spent = lease.metered and self._permits <= 0
+        if has_ended or is_spent or self._full or self._semaphore.free <= 0:
             return None
-        if self._semaphore.free <= 0 or self._full:
-            return None
-        if lease.metered:
-            if self._permits <= 0:
-                return None
-            self._permits -= 1
+        self._permits -= 1
         self.held += 1
         self.begun += 1
         self.probing |= lease.probe

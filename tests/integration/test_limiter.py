@@ -436,6 +436,23 @@ def test_money_of_each_model(fleet: Fleet) -> None:
     assert seen == [(0, True), (6, False)]
 
 
+def test_money_in_flight(fleet: Fleet) -> None:
+    """Calls in flight of all workers count for a run, and those of one model for its own cap."""
+    stored = StoredCost(50, {"lab/a": 20})
+    fleet.ask("x", model="lab/a", runs=(run_ask(held=15, waiting=0, stored=stored),))
+    fleet.ask("y", model="lab/b", runs=(run_ask(held=5, waiting=0),))
+
+    def permits(worker: str, **run: Any) -> tuple[int, bool]:
+        asked = run_ask(**{"held": 10, "waiting": 9, **run})
+        lease = fleet.ask(worker, model="lab/a", held=1, waiting=9, runs=(asked,)).runs[0]
+        return lease.permits, lease.over
+
+    assert permits("w", spent=5, cap=105) == (2, False)  # 105 - 55 - (10 + 15 + 5) = 20
+    assert permits("z", cap=105, held=0) == (0, False)  # the others are 10 + 2 * 10 in flight
+    assert permits("w", cap=None, model_cap=70) == (2, False)  # 70 - 25 - (10 + 15) = 20
+    assert permits("w", cap=55) == (0, True)
+
+
 def test_money_of_a_dead_worker(fleet: Fleet) -> None:
     """The cost of its calls in flight does not count for ever."""
     fleet.ask("dead", waiting=10, runs=(run_ask(stored=EMPTY),))

@@ -276,34 +276,3 @@ def test_failures_that_are_paid_for_open_the_circuit(lua: Lua) -> None:
     assert "parked" not in before
     assert "parked" in broken(before, unanswered=1)
     assert "parked" not in broken(before, answers=1, unanswered=0)
-
-
-def test_a_ledger(lua: Lua) -> None:
-    """The cost up to now and that of all calls in flight bound the calls that may begin."""
-    body = (
-        "budget.spend(v.ledger, v.run, 'lab/a', v.now)"
-        " local room, over = budget.room(v.ledger, v.run, 'w|lab/a', 'lab/a')"
-        " budget.reserve(v.ledger, v.run, 'w|lab/a', 'lab/a', room, v.now, policy.leases)"
-        " return {room = room, over = over, ledger = v.ledger}"
-    )
-    ledger = {
-        **{"total": 50, "models": {"lab/a": 20}},
-        "leases": {
-            "x|lab/a": {"cost": 15, "model": "lab/a", "expires": NOW + 1},
-            "y|lab/b": {"cost": 5, "model": "lab/b", "expires": NOW + 1},
-            "dead|lab/a": {"cost": 99, "model": "lab/a", "expires": NOW - 1},
-        },
-    }
-    run = {"waiting": 9, "held": 10, "estimate": 10, "spent": 5}
-
-    whole = lua(body, ledger=ledger, run={**run, "cap": 105})
-    each = lua(body, ledger=ledger, run={**run, "model_cap": 70})
-    over = lua(body, ledger=ledger, run={**run, "cap": 55})
-
-    assert (whole["room"], whole["over"]) == (2, False)  # 105 - 55 - (10 + 15 + 5) = 20
-    assert (each["room"], each["over"]) == (2, False)  # 70 - 25 - (10 + 15) = 20
-    assert (over["room"], over["over"]) == (0, True)
-    assert (whole["ledger"]["total"], whole["ledger"]["models"]) == (55, {"lab/a": 25})
-    reserved = {"cost": 10 + 2 * 10, "model": "lab/a", "expires": NOW + 5}
-    assert whole["ledger"]["leases"]["w|lab/a"] == reserved
-    assert "dead|lab/a" not in whole["ledger"]["leases"]
