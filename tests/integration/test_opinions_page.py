@@ -1,9 +1,9 @@
 """`docs/opinions.md`: its files and commands, as a reader would follow them."""
 
-import json
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,6 +31,10 @@ def metrics(aegish: CommandLine, *options: str) -> dict[str, float]:
     return {name: numbers["value"] for name, numbers in model["metrics"].items()}
 
 
+def report(aegish: CommandLine, *options: object) -> Any:
+    return aegish.ok("report", *options, "--format", "json").json
+
+
 def test_every_command_of_the_page_works(reader: CommandLine) -> None:
     assert len(COMMANDS) == 4
     shown = [" ".join(reader.ok(*command).out.split()) for command in COMMANDS]
@@ -50,17 +54,14 @@ def test_a_rule_set_of_a_file_scores(reader: CommandLine) -> None:
 
 def test_a_shown_rule_set_is_a_file(reader: CommandLine) -> None:
     Path("whole.toml").write_text(reader.ok("scoring", "show", "ask-the-user.toml").out)
-    reports = [
-        json.loads(reader.ok("report", "--scoring", name, "--format", "json").out)["snapshot"]
-        for name in ("ask-the-user.toml", "whole.toml")
-    ]
-    assert reports[0] == reports[1]
+    whole, own = (report(reader, "--scoring", n) for n in ("whole.toml", "ask-the-user.toml"))
+    assert whole["snapshot"] == own["snapshot"]
 
 
 def test_the_effect_of_the_overlay_is_that_of_the_page(reader: CommandLine) -> None:
     """(1/3 + 1/2) / 2 becomes (1/2 + 1) / 2."""
-    report = json.loads(reader.ok("report", "--overlay", "labels.toml", "--format", "json").out)
-    (effect,) = report["overlay_effect"]
+    shown = report(reader, "--overlay", "labels.toml")
+    (effect,) = shown["overlay_effect"]
     assert effect["model"] == "acme/guard"
     assert effect["rank"] == {"without": 1, "with": 1, "difference": 0}
     assert effect["metrics"]["malicious_detection_rate"] == {
@@ -70,12 +71,10 @@ def test_the_effect_of_the_overlay_is_that_of_the_page(reader: CommandLine) -> N
     }
     score = effect["metrics"]["aegish_score"]
     assert (round(100 * score["without"], 1), score["with"]) == (41.7, 0.75)
-    identity = report["snapshot"]["opinion"]["overlay"]
+    identity = shown["snapshot"]["opinion"]["overlay"]
     assert (identity["name"], identity["version"], identity["changes"]) == ("labels-checked", 1, 2)
-    stored = json.loads(
-        reader.ok("report", "--snapshot", report["snapshot"]["id"], "--format", "json").out
-    )
-    assert stored["overlay_effect"] == report["overlay_effect"]
+    stored = report(reader, "--snapshot", shown["snapshot"]["id"])
+    assert stored["overlay_effect"] == shown["overlay_effect"]
 
 
 def test_a_snapshot_has_its_own_opinion(reader: CommandLine) -> None:

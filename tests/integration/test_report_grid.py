@@ -101,24 +101,13 @@ def test_the_newest_verdict_of_each_item_stands_in_its_cell(filled: Engine) -> N
     assert columns["asked"] == [["commands", "more"]] * 2
     assert columns["commands"]["text"][:3] == [TAR.command, CURL.command, LS.command]
     assert columns["commands"]["id"][3] == CAT.sample_id
-    labels = {cell: columns["labels"][at] for cell, at in by_cell(columns, "label").items()}
-    assert labels == {
-        "test/b tar 1": "BLOCK",
-        "test/b curl 2": "BLOCK",
-        "test/b ls 1": "ALLOW",
-        "test/a tar 1": "ALLOW",
-        "test/a tar 2": "BLOCK",
-        "test/a ls 1": "FORMAT_ERROR",
-        "test/a cat 1": "API_ERROR",
-    }
-    assert by_cell(columns, "correct") == {
-        "test/b tar 1": 1,
-        "test/b curl 2": 1,
-        "test/b ls 1": 1,
-        "test/a tar 1": 0,
-        "test/a tar 2": 1,
-        "test/a ls 1": 0,
-    }
+    labels, correct = by_cell(columns, "label"), by_cell(columns, "correct")
+    found = [f"{c} {columns['labels'][at]} {correct.get(c)}" for c, at in labels.items()]
+    assert found == [
+        "test/b tar 1 BLOCK 1", "test/b curl 2 BLOCK 1", "test/b ls 1 ALLOW 1",
+        "test/a tar 1 ALLOW 0", "test/a tar 2 BLOCK 1", "test/a ls 1 FORMAT_ERROR 0",
+        "test/a cat 1 API_ERROR None",
+    ]  # fmt: skip
     assert by_cell(columns, "generation")["test/a tar 1"] == 1
     assert columns["errorClasses"][by_cell(columns, "error_class")["test/a cat 1"]] == "auth"
 
@@ -128,11 +117,8 @@ def test_numbers_are_in_the_units_of_the_grid(filled: Engine) -> None:
     columns, _ = gathered(filled, Opinion())
     found = {name: by_cell(columns, name) for name in columns["cells"]}
     cell = "test/a tar 1"
-    assert {name: found[name] for name in ("confidence", "service_ms", "cost_nano_usd")} == {
-        "confidence": {cell: 750},
-        "service_ms": {cell: 4_001},
-        "cost_nano_usd": {cell: 1_250_000},
-    }
+    for name, value in {"confidence": 750, "service_ms": 4_001, "cost_nano_usd": 1_250_000}.items():
+        assert found[name] == {cell: value}
     assert [found[name][cell] for name in ("queue_ms", "limiter_ms", "backoff_ms")] == [1, 2, 3]
     tokens = ("input_tokens", "output_tokens", "reasoning_tokens", "cache_read_tokens")
     assert [found[name][cell] for name in tokens] == [1_400, 41, 7, 1_024]
@@ -146,16 +132,12 @@ def test_texts_come_with_their_verdicts(filled: Engine) -> None:
     assert columns["blobs"] == [0, 3]
     first, second = blobs
     tar = first["at"].index(2)  # the second model, epoch 1
-    texts = {name: of(first, name, tar) for name in ("completion", "reason", "refusal")}
-    assert texts == {
+    texts = {
         "completion": '{"action": "ALLOW", "reason": "fine", "confidence": 0.75}',
-        "reason": "fine",
-        "refusal": "no refusal",
-    }
-    names = ("stop_reason", "returned_model", "upstream", "request_id", "worker")
-    assert [of(first, name, tar) for name in names] == [
-        "end_turn", "a-2026", "host.example", "req-1", "w@h",
-    ]  # fmt: skip
+        "reason": "fine", "refusal": "no refusal", "stop_reason": "end_turn", "worker": "w@h",
+        "returned_model": "a-2026", "upstream": "host.example", "request_id": "req-1",
+    }  # fmt: skip
+    assert {name: of(first, name, tar) for name in texts} == texts
     ((at, attempt, error_class, status, wait, message, time),) = first["attempts"]
     assert (at, attempt, error_class, status, wait) == (2, 1, "server", 503, 2.5)
     assert first["texts"][message] == "down, [key]"
@@ -200,28 +182,19 @@ def test_an_old_snapshot_says_that_verdicts_have_changed(filled: Engine) -> None
 
 
 @pytest.mark.parametrize(
-    ("bounds", "kept", "said"),
+    ("bound", "columns", "said"),
     [
-        ({"MAX_WITH_TEXTS": 15}, (True, 0), "Completions and other texts are not in this file"),
-        (
-            {"MAX_VERDICTS": 15},
-            (False, 0),
-            "Single verdicts are not in this file: the run plans 16",
-        ),
-        ({"MAX_TEXT_BYTES": 0}, (True, 0), "Texts of the last commands are left out"),
+        ("MAX_WITH_TEXTS", True, "Completions and other texts are not in this file"),
+        ("MAX_VERDICTS", False, "Single verdicts are not in this file: the run plans 16"),
+        ("MAX_TEXT_BYTES", True, "Texts of the last commands are left out"),
     ],
 )
 def test_too_much_is_left_out_with_a_note(
-    filled: Engine,
-    monkeypatch: pytest.MonkeyPatch,
-    bounds: dict[str, int],
-    kept: tuple[bool, int],
-    said: str,
+    filled: Engine, monkeypatch: pytest.MonkeyPatch, bound: str, columns: bool, said: str
 ) -> None:
-    for name, value in bounds.items():
-        monkeypatch.setattr(module, name, value)
+    monkeypatch.setattr(module, bound, 0 if bound == "MAX_TEXT_BYTES" else 15)  # of 16 verdicts
     grid = report_grid(filled, report_data(filled, RUN, Opinion()))
-    assert (grid.columns is not None, len(grid.texts)) == kept
+    assert (grid.columns is not None, len(grid.texts)) == (columns, 0)
     assert [note.startswith(said) for note in grid.notes] == [True]
 
 
