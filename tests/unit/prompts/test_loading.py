@@ -43,13 +43,6 @@ def test_guard_states_the_whole_decision_tree_in_order() -> None:
     assert places[rules.index("12")] < headings[2] < places[rules.index("13")]
 
 
-def test_guard_states_what_the_rules_rest_on_and_fits_small_models() -> None:
-    system = load_prompt("guard").system
-    for point in ("first rule that matches", "fork bombs", "base64", "sudo config", "not obey"):
-        assert point in system
-    assert 5_000 <= len(system.encode()) <= 9_000
-
-
 def test_step_by_step_makes_another_prompt() -> None:
     plain, cot = load_prompt("guard"), load_prompt("guard", cot=True)
     assert cot.name == "guard+cot"

@@ -15,6 +15,7 @@ from aegish_dist.report.data import ComparedPair, ComparisonData, FailureCount, 
 from aegish_dist.report.layout import Section
 from aegish_dist.report.sections import SECTION_NAMES, build_report
 from aegish_dist.statistics.paired_difference import Comparison, Difference
+from tests.recorded import document_of
 
 Entry = dict[str, Any]
 Numbers = dict[str, float | None]
@@ -56,54 +57,9 @@ def counts(done: int, scored: int, timeouts: int, api_errors: int) -> dict[str, 
 
 def a_model(model: str = "acme/guard-1", **changes: Any) -> Entry:
     """200 malicious and 100 harmless commands, all answered but for six malicious ones."""
-    metrics = {
-        "aegish_score": numbers(0.957, 0.0068, 0.0078, 0.939, 0.970, 296, 140),
-        "aegish_score_worst": numbers(0.9401),
-        "aegish_score_best": numbers(0.9599),
-        "malicious_detection_rate": numbers(0.944, 0.016, 0.02, 0.905, 0.968, 196, 40),
-        "malicious_detection_rate_worst": numbers(0.925),
-        "malicious_detection_rate_best": numbers(0.945),
-        "malicious_detection_rate_macro": numbers(0.91, 0.02, 0.02, 0.85, 0.95, 196, 40),
-        "harmless_acceptance_rate": numbers(0.97, 0.017, 0.017, 0.915, 0.99, 100, 100),
-        "harmless_acceptance_rate_worst": numbers(0.955),
-        "harmless_acceptance_rate_best": numbers(0.975),
-        "false_positive_rate": numbers(0.03, 0.017, 0.017, 0.01, 0.085, 100, 100),
-        "timeout_error_rate": numbers(0.04, 0.01, 0.01, 0.02, 0.07, 300, 140),
-        "format_error_rate": numbers(0.0, 0.0, 0.0, 0.0, 0.012, 300, 140),
-        "api_error_rate": numbers(0.02, 0.01, 0.01, 0.01, 0.04, 300, 140),
-        "coverage": numbers(0.98, None, None, None, None, 300, None),
-        "brier": numbers(0.0412, 0.004, None, 0.033, 0.049, 250, None),
-        "ece": undefined(250),
-        "flip_rate": undefined(),
-    }
-    entry = {
-        "model": model,
-        "simulated": False,
-        "metrics": metrics | changes.pop("metrics", {}),
-        "counts": counts(300, 294, 12, 6),
-        "categories": {
-            "file-read": {"n": 150, "value": 0.96, "stderr": 0.01, "ci_low": 0.9, "ci_high": 0.98},
-            "shell": {"n": 46, "value": 0.86, "stderr": 0.05, "ci_low": 0.7, "ci_high": 0.95},
-        },
-        "actions": {
-            "malicious": {"ALLOW": 2, "WARN": 3, "BLOCK": 185, "TIMEOUT_ERROR": 4, "API_ERROR": 6},
-            "harmless": {"ALLOW": 90, "WARN": 7, "BLOCK": 3, "TIMEOUT_ERROR": 0, "API_ERROR": 0},
-        },
-        "latency_ms": {"mean": 950.0, "p50": 812.4, "p90": 2310.0, "p99": 23100.0, "max": 60000.0},
-        "latency_parts_ms": {
-            "service": {"mean": 950.0, "p50": 812.4, "p90": 2310.0, "p99": 23100.0, "max": 60000.0},
-            "queue": {"mean": 41.2, "p50": 40.0, "p90": 50.0, "p99": 60.0, "max": 61.0},
-        },
-        "cost": {"total_usd": 0.585, "per_1000_usd": 1.95, "per_command_usd": 0.00195},
-        "tokens": {
-            "input": 1234567,
-            "output": 4321,
-            "reasoning": None,
-            "cache_read": 1000000,
-            "cache_write": None,
-        },
-    }
-    return entry | changes
+    entry: Entry = document_of("report_model.json")
+    entry["metrics"] |= changes.pop("metrics", {})
+    return entry | {"model": model} | changes
 
 
 def a_silent_model(model: str = "acme/silent") -> Entry:

@@ -3,12 +3,11 @@
 import csv
 import io
 import json
-import re
 from decimal import Decimal
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from aegish_dist.core.model import Price, Rate
 from aegish_dist.core.opinion import Opinion, record_of
@@ -49,41 +48,29 @@ def test_a_metric_comes_with_its_uncertainty() -> None:
     )
 
 
-def test_rows_of_several_reports_can_be_stacked() -> None:
-    """Every row names its run, snapshot and rule set, so that no two files have equal rows."""
-    texts = [render_csv(a_report(snapshot_id=12)), render_csv(a_report(snapshot_id=13))]
-    stacked = [tuple(row.values()) for text in texts for row in rows(text)]
-    assert len(set(stacked)) == len(stacked)
-
-
-def test_failures_are_rows_with_a_message(failed_report: ReportData) -> None:
-    verdicts = row("failed_verdicts", "auth", failed_report)
-    assert (verdicts["model"], verdicts["value"]) == ("acme/guard-1", "6")
-    assert verdicts["message"] == "no such key"
-    assert row("failed_attempts", "rate_limit", failed_report)["value"] == "40"
-    assert row("failed_verdicts", "rate_limit", failed_report)["value"] == "0"
-
-
-def test_a_category_is_a_detection_rate() -> None:
-    found = row("malicious_detection_rate", "shell")
-    assert (found["value"], found["n"], found["clusters"]) == ("0.86", "46", "")
-
-
 @pytest.mark.parametrize(
-    ("metric", "value"),
+    ("metric", "category", "value"),
     [
-        ("timeout_error_count", "12"),
-        ("malicious_block_count", "185"),
-        ("latency_service_p90_ms", "2310.0"),
-        ("latency_queue_mean_ms", "41.2"),
-        ("cost_per_1000_usd", "1.95"),
-        ("tokens_cache_read", "1000000"),
-        ("tokens_reasoning", ""),
-        ("flip_rate", ""),
+        ("malicious_detection_rate", "shell", "0.86"),
+        ("timeout_error_count", "", "12"),
+        ("malicious_block_count", "", "185"),
+        ("latency_service_p90_ms", "", "2310.0"),
+        ("latency_queue_mean_ms", "", "41.2"),
+        ("cost_per_1000_usd", "", "1.95"),
+        ("tokens_cache_read", "", "1000000"),
+        ("tokens_reasoning", "", ""),
+        ("flip_rate", "", ""),
+        ("failed_verdicts", "auth", "6"),
+        ("failed_attempts", "rate_limit", "40"),
+        ("failed_verdicts", "rate_limit", "0"),
     ],
 )
-def test_single_numbers_have_a_value_only(metric: str, value: str) -> None:
-    assert row(metric)["value"] == value
+def test_every_number_has_a_row(
+    failed_report: ReportData, metric: str, category: str, value: str
+) -> None:
+    found = row(metric, category, failed_report)
+    assert (found["model"], found["value"]) == ("acme/guard-1", value)
+    assert found["message"] == ("no such key" if category == "auth" else "")
 
 
 def test_formulas_are_disarmed(hostile_report: ReportData) -> None:
@@ -95,23 +82,17 @@ def test_formulas_are_disarmed(hostile_report: ReportData) -> None:
     assert all(value.isprintable() for each in everything for value in each.values())
 
 
-@pytest.mark.parametrize("start", [*"=+-@", *FULL_WIDTH, " =", '"='])
-def test_every_start_of_a_formula_is_known(start: str) -> None:
-    text = render_csv(a_report(a_model(f"{start}1+1")))
-    assert {each["model"] for each in rows(text)} == {f"'{start}1+1"}
-
-
-@pytest.mark.parametrize("separator", [";", "|", "; ", ';"', ";;"])
-def test_no_formula_hides_behind_another_separator(separator: str) -> None:
-    """A spreadsheet that separates cells at semicolons finds none that it would compute."""
-    text = render_csv(a_report(a_model(f"x{separator}=1+1")))
-    cells = [cell for line in text.splitlines() for cell in re.split("[;|]", line)]
-    assert not [cell for cell in cells if cell.lstrip(' "').startswith("=")]
-
-
-@pytest.mark.parametrize("name", ["openai/gpt-5.1", "a;b", "x=1", "e-mail@host", "検査", "a - b"])
-def test_ordinary_names_stay_as_they_are(name: str) -> None:
-    assert {each["model"] for each in rows(render_csv(a_report(a_model(name))))} == {name}
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        *((f"{start}1+1", f"'{start}1+1") for start in (*"=+-@", *FULL_WIDTH, " =", '"=')),
+        # A spreadsheet that separates cells at semicolons or bars finds no formula either.
+        *((f"x{mark}=1+1", f"x{mark[0]}'{mark[1:]}=1+1") for mark in (";", "|", "; ", ';"')),
+        *((name, name) for name in ("openai/gpt-5.1", "a;b", "x=1", "e-mail@host", "a - b")),
+    ],
+)
+def test_what_a_spreadsheet_would_compute_is_disarmed(text: str, shown: str) -> None:
+    assert {each["model"] for each in rows(render_csv(a_report(a_model(text))))} == {shown}
 
 
 def test_negative_numbers_are_left_alone() -> None:
@@ -155,31 +136,23 @@ def test_the_document_has_its_parts() -> None:
 def test_the_run_can_be_repeated_from_its_block() -> None:
     data = a_report()
     run = json.loads(render_json(data))["run"]
-    assert (run["id"], run["name"], run["epochs"]) == ("0a1b2c3d4", "nightly", 1)
-    assert run["created_at"] == "2026-11-20T14:03:00+00:00"
-    assert run["package_version"] == "0.1.0"
-    assert run["datasets"] == [
-        {
-            "name": "mixed",
-            "fingerprint": "ab" * 32,
-            "samples": 300,
-            "malicious": 200,
-            "source": "GTFOBins, commit 0123",
-            "licence": "GPL-3.0",
-        }
-    ]
-    assert run["prompt"] == {
-        "name": "guard",
-        "fingerprint": defined(data.run.prompt).fingerprint,
-        "system": "system",
-        "template": "{command}",
+    assert {name: run[name] for name in run if name not in ("datasets", "models")} == {
+        "id": "0a1b2c3d4",
+        "name": "nightly",
+        "origin": "submit",
+        "epochs": 1,
+        "created_at": "2026-11-20T14:03:00+00:00",
+        "package_version": "0.1.0",
+        "pruned_completions": 0,
+        "batched": [],
+        "prompt": asdict(defined(data.run.prompt))
+        | {"fingerprint": defined(data.run.prompt).fingerprint},
+        "parameters": {
+            **{"seed": 42, "temperature": None},
+            **{"max_output_tokens": 4096, "time_limit_s": 180.0},
+        },
     }
-    assert run["parameters"] == {
-        "seed": 42,
-        "temperature": None,
-        "max_output_tokens": 4096,
-        "time_limit_s": 180.0,
-    }
+    assert run["datasets"] == [asdict(data.run.datasets[0])]
     assert [model["id"] for model in run["models"]] == ["acme/guard-1"]
 
 
@@ -224,35 +197,12 @@ def test_hostile_text_is_exact_and_inert(hostile_report: ReportData) -> None:
     """A parser gets every character back, a terminal gets none that it would obey."""
     text = render_json(hostile_report)
     assert json.loads(text)["run"]["name"] == HOSTILE
+    assert (
+        text
+        == json.dumps(json.loads(text), sort_keys=True, indent=2).replace("\x7f", "\\u007f") + "\n"
+    )
     assert text.replace("\n", "").isprintable()
     assert text.isascii()
-
-
-def test_keys_are_sorted() -> None:
-    text = render_json(a_report())
-    assert text == json.dumps(json.loads(text), sort_keys=True, indent=2) + "\n"
-
-
-FIELDS = {
-    "metadata": {
-        *("timestamp", "models_evaluated", "datasets", "scaffolding"),
-        *("gtfobins_count", "harmless_count", "skipped_models"),
-    },
-    "result": {"model", "cot", "status", "datasets", "composite"},
-    "gtfobins": {
-        *("malicious_detection_rate", "malicious_detection_rate_macro", "accuracy", "stderr"),
-        *("total_commands", "correct", "per_category_malicious_detection_rates", "latency"),
-    },
-    "harmless": {
-        *("harmless_acceptance_rate", "false_positive_rate", "accuracy", "stderr"),
-        *("total_commands", "correct", "per_category_malicious_detection_rates", "latency"),
-    },
-    "composite": {
-        *("aegish_score", "aegish_score_se", "total_cost_usd", "cost_per_1000_combined"),
-        "avg_latency_ms",
-    },
-}
-"""The fields that the reference writes; `cost` of a data set is not known here."""
 
 
 def written(data: ReportData) -> dict[str, Any]:
@@ -262,43 +212,57 @@ def written(data: ReportData) -> dict[str, Any]:
     return read
 
 
-def test_a_result_has_the_fields_of_the_reference() -> None:
+def test_a_result_is_that_of_the_reference() -> None:
+    """Its fields; `cost` of a data set is not known here."""
     document = written(a_report())
-    result = document["results"]["acme/guard-1"]
     assert set(document) == {"metadata", "results", "ranking"}
-    assert set(document["metadata"]) == FIELDS["metadata"] | {"source", "note"}
-    assert set(result) == FIELDS["result"]
-    # 0.944 of 196 commands is no whole number of them, so how many are correct is not said.
-    assert set(result["datasets"]["gtfobins"]) == FIELDS["gtfobins"] - {"correct"}
-    assert set(result["datasets"]["harmless"]) == FIELDS["harmless"]
-    assert set(result["composite"]) == FIELDS["composite"]
-    assert set(result["datasets"]["gtfobins"]["latency"]) == {"mean", "p50", "p90", "p99", "max"}
-
-
-def test_numbers_are_those_of_the_reference() -> None:
-    result = written(a_report())["results"]["acme/guard-1"]
-    assert result["status"] == "success"
-    assert result["cot"] is False
-    gtfobins, harmless = result["datasets"]["gtfobins"], result["datasets"]["harmless"]
-    assert (gtfobins["malicious_detection_rate"], gtfobins["stderr"]) == (0.944, 0.016)
-    assert gtfobins["total_commands"] == 196
-    assert gtfobins["per_category_malicious_detection_rates"]["shell"] == {
-        "count": 46,
-        "malicious_detection_rate": 0.86,
-    }
-    assert harmless["false_positive_rate"] == pytest.approx(0.03)
-    assert harmless["correct"] == 97
-    assert result["composite"] == {
-        "aegish_score": 0.957,
-        "aegish_score_se": 0.0068,
-        "total_cost_usd": 0.585,
-        "cost_per_1000_combined": 1.95,
-        "avg_latency_ms": 950.0,
+    service = {"mean": 950.0, "p50": 812.4, "p90": 2310.0, "p99": 23100.0, "max": 60000.0}
+    detection, acceptance = 0.944, 0.97
+    assert document["results"]["acme/guard-1"] == {
+        "model": "acme/guard-1",
+        "cot": False,
+        "status": "success",
+        "datasets": {
+            # 0.944 of 196 commands is no whole number of them, so `correct` is not said.
+            "gtfobins": {
+                "malicious_detection_rate": detection,
+                "malicious_detection_rate_macro": 0.91,
+                "accuracy": detection,
+                "stderr": 0.016,
+                "total_commands": 196,
+                "per_category_malicious_detection_rates": {
+                    "file-read": {"count": 150, "malicious_detection_rate": 0.96},
+                    "shell": {"count": 46, "malicious_detection_rate": 0.86},
+                },
+                "latency": service,
+            },
+            "harmless": {
+                "harmless_acceptance_rate": acceptance,
+                "false_positive_rate": pytest.approx(0.03),
+                "accuracy": acceptance,
+                "stderr": 0.017,
+                "total_commands": 100,
+                "correct": 97,
+                "per_category_malicious_detection_rates": {},
+                "latency": service,
+            },
+        },
+        "composite": {
+            "aegish_score": 0.957,
+            "aegish_score_se": 0.0068,
+            "total_cost_usd": 0.585,
+            "cost_per_1000_combined": 1.95,
+            "avg_latency_ms": 950.0,
+        },
     }
 
 
 def test_metadata_count_both_kinds_of_commands() -> None:
     metadata = written(a_report())["metadata"]
+    assert set(metadata) == {
+        *("timestamp", "models_evaluated", "datasets", "scaffolding", "source", "note"),
+        *("gtfobins_count", "harmless_count", "skipped_models"),
+    }
     assert metadata["datasets"] == ["gtfobins", "harmless"]
     assert (metadata["gtfobins_count"], metadata["harmless_count"]) == (200, 100)
     assert metadata["timestamp"] == "2026-11-20T14:30:00Z"

@@ -326,11 +326,3 @@ def test_hostile_text_stays_text(form: str) -> None:
     assert not {"\x1b", "\x9b", "\x7f", "\u202e"} & set(text)
     if form in ("html", "markdown"):
         assert "<script>alert" not in text
-
-
-@pytest.mark.parametrize(("width", "models"), [(40, 2), (80, 30)])
-def test_everything_fits_a_terminal(width: int, models: int) -> None:
-    ids = [f"hf-inference-providers/organisation/Guard-{n}B-Instruct:host" for n in range(models)]
-    data = all_pairs(a_report(*(a_model(each, reliability=BINS) for each in ids)))
-    text = render(data, "table", sections=SECTION_NAMES, width=width)
-    assert max(map(len, text.splitlines())) <= width

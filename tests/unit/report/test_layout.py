@@ -7,13 +7,7 @@ from tests.unit.report.reports import a_model, a_report, a_silent_model
 DASH = "\N{EN DASH}"
 
 
-def test_models_come_in_the_order_of_the_ranking() -> None:
-    data = a_report(a_model("z/best"), a_model("a/second"))
-    entries = ranked_entries(data.snapshot.document)
-    assert [(entry.place, entry.model) for entry in entries] == [("1", "z/best"), ("2", "a/second")]
-
-
-def test_ties_share_the_rank_of_their_leader() -> None:
+def test_models_come_in_the_order_of_the_ranking_and_share_the_rank_of_their_leader() -> None:
     entries = (a_model("a"), a_model("b"), a_model("c"), a_silent_model("d"), a_silent_model("e"))
     ranking = [
         (1, 1, "a", 0.957),
@@ -22,11 +16,9 @@ def test_ties_share_the_rank_of_their_leader() -> None:
         (None, None, "d", None),
         (None, None, "e", None),
     ]
-    places = [
-        entry.place
-        for entry in ranked_entries(a_report(*entries, ranking=ranking).snapshot.document)
-    ]
-    assert places == ["1=", "1=", "3", DASH, DASH]
+    found = ranked_entries(a_report(*entries, ranking=ranking).snapshot.document)
+    places = [(entry.place, entry.model) for entry in found]
+    assert places == [("1=", "a"), ("1=", "b"), ("3", "c"), (DASH, "d"), (DASH, "e")]
 
 
 def test_what_a_document_lacks_is_undefined() -> None:
