@@ -14,7 +14,6 @@ from enum import StrEnum
 
 from msgspec import Struct, field
 
-from aegish_dist.core.failures import KINDS
 from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.run import BatchState
 from aegish_dist.core.verdict import Completion
@@ -148,14 +147,6 @@ def may_exist(status: int | None) -> bool:
     return status is None or not 400 <= status < 500 or status == 408
 
 
-def is_permanent(error_class: ErrorClass) -> bool:
-    """Return whether an errored result is the row's own: its request was refused.
-
-    After any other error the item is asked again: it passes, or concerns key, account or host.
-    """
-    return KINDS[error_class] == KINDS[ErrorClass.BAD_REQUEST]
-
-
 SizedItem = tuple[BatchItem, int, Decimal | None]
 """An item, the bytes of its request, and its expected cost in USD."""
 
@@ -231,7 +222,8 @@ class ResultReader(Struct):
                 return item, completion
             case Unanswered() as unanswered:
                 self._note(item, ResultKind(unanswered.value), unanswered.value)
-            case ProviderError() as error if is_permanent(ErrorClass(error.error_class)):
+            # After any other error the item is asked again: it passes, or concerns key or host.
+            case ProviderError(error_class=ErrorClass.BAD_REQUEST) as error:
                 self.counts[ResultKind.REFUSED] += 1
                 self.refused[item] = error
             case error:

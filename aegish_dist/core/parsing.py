@@ -54,15 +54,14 @@ DECODER = json.JSONDecoder(strict=False, parse_int=float)
 class _Scope(Struct):
     """The answers read outside `<think>`, or those read inside."""
 
-    fenced: list[ParsedCompletion] = field(default_factory=list)
-    plain: list[ParsedCompletion] = field(default_factory=list)
-    pairs: list[ParsedCompletion] = field(default_factory=list)
-    """The last resort: `"action": "..."` wherever no object was read."""
+    firsts: dict[int, ParsedCompletion] = field(default_factory=dict)
+    """The first answer in a fence (0), in any other object (1), and as the last resort (2)
+    `"action": "..."` wherever no object was read."""
     misses: int = 0  # objects that are broken or yielded no action
 
     def first(self) -> ParsedCompletion | None:
         """Return the answer that counts in this scope; None when no action was read."""
-        return next((each[0] for each in (self.fenced, self.plain, self.pairs) if each), None)
+        return self.firsts[min(self.firsts)] if self.firsts else None
 
 
 class _Object(Struct):
@@ -127,11 +126,13 @@ class _Reader:
         opened = FRAME.match(self._text, self._part, end)
         if head is None and opened and opened.end() == end:
             return  # nothing stands here
-        self._alone = (self._alone or head.parsed) if head and self._is_all(head, end) else None
-
-    def _is_all(self, head: _Object, end: int) -> bool:
-        closed = head.end is not None and FRAME.fullmatch(self._text, head.end, end)
-        return bool(closed) and self._opens(head)
+        is_all = (
+            head is not None
+            and head.end is not None
+            and FRAME.fullmatch(self._text, head.end, end) is not None
+            and self._opens(head)
+        )
+        self._alone = (self._alone or head.parsed) if head and is_all else None
 
     def _opens(self, head: _Object) -> bool:
         before = FRAME.match(self._text, self._part, head.start)
@@ -141,13 +142,13 @@ class _Reader:
         """Read the object or pair found here; return where the search continues."""
         scope = self._inside if self._thinking else self._outside
         if mark["action"]:
-            scope.pairs.append(ParsedCompletion(ACTIONS[mark["action"].upper()]))
+            scope.firsts.setdefault(2, ParsedCompletion(ACTIONS[mark["action"].upper()]))
             return mark.end()
         if scope.misses == MAX_MISSES:
             return mark.end()
         parsed, end = _read_object(self._text, mark.start("object"))
         if parsed.action is not None:
-            (scope.fenced if mark["fence"] else scope.plain).append(parsed)
+            scope.firsts.setdefault(0 if mark["fence"] else 1, parsed)
             if not self._thinking:
                 self._note(_Object(parsed, mark.start("object"), end))
         if parsed.action is None or end is None:

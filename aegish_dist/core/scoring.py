@@ -181,8 +181,3 @@ class SampleAnswers(Struct, frozen=True):
     cluster: str | None  # None: the sample is a cluster of its own
     findings: Mapping[str, OutcomeDetails]
     """Findings by model; a model without a verdict about the sample is absent."""
-
-    def share_correct(self, model: str, rule: ScoringRule) -> float | None:
-        """Return the share of a model's scored epochs that is correct; None without any."""
-        count = rule.count_right(self.target, self.findings.get(model, ()))
-        return count.mean if count.scored else None

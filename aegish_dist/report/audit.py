@@ -130,6 +130,7 @@ def _answers(command: AuditedCommand, opinion: Opinion) -> dict[str, Any]:
         epochs: Counter[str] = Counter()
         for finding, number in findings:
             epochs[opinion.rule.labels[finding].value] += number
-        correct = command.sample.share_correct(model, opinion.rule)
+        count = opinion.rule.count_right(command.sample.target, findings)
+        correct = count.mean if count.scored else None
         answers[model] = {"epochs": dict(sorted(epochs.items())), "correct": correct}
     return answers

@@ -35,7 +35,9 @@ def rank(
     places: list[Rank] = []
     leader: str | None = None
     group = 0
-    in_order = sorted(scores.items(), key=_order)
+    in_order = sorted(
+        scores.items(), key=lambda each: (each[1].value is None, -(each[1].value or 0.0), each[0])
+    )
     for position, (model, score) in enumerate(in_order, start=1):
         if score.value is None:
             places.append(Rank(None, None, model, None))
@@ -45,11 +47,6 @@ def rank(
             leader, group = model, group + 1
         places.append(Rank(position, group, model, score.value))
     return places
-
-
-def _order(scored: tuple[str, Estimate]) -> tuple[bool, float, str]:
-    model, score = scored
-    return (score.value is None, -(score.value or 0.0), model)
 
 
 def snapshot_document(

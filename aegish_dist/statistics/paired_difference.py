@@ -8,9 +8,8 @@ input.
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
 from itertools import count, product
-from operator import add
+from operator import add, or_
 from re import finditer
 from typing import Generic, NamedTuple, TypeVar
 
@@ -43,7 +42,7 @@ class SampleKind(NamedTuple):
     cluster: str | None  # None: each of the samples is a cluster of its own
 
 
-class PairedAnswers(Struct, Generic[Key], frozen=True, dict=True):
+class PairedAnswers(Struct, Generic[Key], frozen=True):
     """The answers of several sides about the same samples, in columns of one order."""
 
     kinds: Sequence[SampleKind]
@@ -53,14 +52,7 @@ class PairedAnswers(Struct, Generic[Key], frozen=True, dict=True):
 
     def answered(self, a: Key, b: Key) -> int:
         """Return how many samples at least one of two sides has a verdict about."""
-        return len(self.kind) - len(self._unanswered[a] & self._unanswered[b])
-
-    @cached_property
-    def _unanswered(self) -> Mapping[Key, set[int]]:
-        return {
-            side: {place for place, way in enumerate(column) if not way}
-            for side, column in self.answers.items()
-        }
+        return sum(map(bool, map(or_, self.answers[a], self.answers[b])))
 
 
 class PairedStratum(Struct):
@@ -150,7 +142,6 @@ class ScoredColumns(Generic[Key]):
         self, answers: PairedAnswers[Key], rule: ScoringRule, *, by_category: bool = False
     ) -> None:
         self._answers = answers
-        self._sides: dict[Key, _Scored] = {}
         values: dict[int | None, int] = {None: 0}
         worth = {
             target: [
@@ -170,16 +161,21 @@ class ScoredColumns(Generic[Key]):
         of_kinds = [chr(self._strata.index(stratum)) for stratum in strata]
         of_samples = "".join(map(of_kinds.__getitem__, answers.kind))
         self._samples = _bits(of_samples, range(len(self._strata)))  # by place of a stratum
-        self._first_codes = [kind * len(answers.findings) for kind in answers.kind]
         self._slots = _slots(answers.kinds, [groups for groups, _ in strata])
         self._slots_of_kinds = [
             [self._slots[group][kind.cluster] for group in groups if kind.cluster is not None]
             for kind, (groups, _) in zip(answers.kinds, strata, strict=True)
         ]
+        # One number per sample combines its kind and a side's answers.
+        first_codes = [kind * len(answers.findings) for kind in answers.kind]
+        self._sides = {
+            side: self._score(list(map(add, first_codes, column)))
+            for side, column in answers.answers.items()
+        }
 
     def pair(self, a: Key, b: Key) -> PairedSamples:
         """Return the samples that are scored on two sides."""
-        of_a, of_b = self._side(a), self._side(b)
+        of_a, of_b = self._sides[a], self._sides[b]
         found = self._clusters(of_a, of_b)
         for (value_a, with_a), (value_b, with_b) in product(
             of_a.having.items(), of_b.having.items()
@@ -229,13 +225,6 @@ class ScoredColumns(Generic[Key]):
                 if value_b is not None:
                     totals_b[slot] -= value_b
         return samples, totals_a, totals_b
-
-    def _side(self, side: Key) -> _Scored:
-        if side not in self._sides:
-            # One number per sample combines its kind and the side's answers.
-            codes = list(map(add, self._first_codes, self._answers.answers[side]))
-            self._sides[side] = self._score(codes)
-        return self._sides[side]
 
     def _score(self, codes: Sequence[int]) -> _Scored:
         number = sum(map(len, self._slots.values()))
@@ -421,8 +410,10 @@ def _clusters(strata: Sequence[ClusterSums]) -> int:
 
 def adjusted(comparisons: Sequence[Comparison]) -> list[Comparison]:
     """Return the comparisons with Holm's p over all pairs, metric by metric, in their order."""
-    metrics = _adjusted([each.metrics for each in comparisons])
-    categories = _adjusted([each.categories for each in comparisons])
+    metrics, categories = (
+        _adjusted([getattr(each, part) for each in comparisons])
+        for part in ("metrics", "categories")
+    )
     return [
         replace(each, metrics=of_metrics, categories=of_categories)
         for each, of_metrics, of_categories in zip(comparisons, metrics, categories, strict=True)

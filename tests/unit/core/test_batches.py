@@ -12,7 +12,6 @@ from aegish_dist.core.batches import (
     ResultReader,
     SizedItem,
     Unanswered,
-    is_permanent,
     may_exist,
     next_batch,
 )
@@ -119,7 +118,6 @@ def test_a_batch_without_a_price() -> None:
 )
 def test_only_a_refusal_says_that_nothing_was_created(status: int | None, may: bool) -> None:
     assert may_exist(status) is may
-    assert [kind for kind in ErrorClass if is_permanent(kind)] == [ErrorClass.BAD_REQUEST]
 
 
 def test_pauses() -> None:
