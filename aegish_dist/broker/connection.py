@@ -7,7 +7,6 @@ options of a URL to RabbitMQ's client under names that only the client of Redis 
 translates them.
 """
 
-import json
 import ssl
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +17,7 @@ from urllib.parse import parse_qsl, urlsplit
 from celery import Celery
 from kombu import Connection, Queue
 from kombu.exceptions import OperationalError
-from msgspec import Struct, field
+from msgspec import MsgspecError, Struct, field, json
 
 from aegish_dist.broker import messages
 from aegish_dist.broker.messages import run_queue
@@ -209,9 +208,9 @@ def _published_at(message: bytes | None) -> float | None:
     if message is None:
         return None
     try:
-        match json.loads(message):
+        match json.decode(message):
             case {"headers": {messages.ENQUEUED_AT: int() | float() as at}} if at > 0:
                 return float(at)
-    except (ValueError, RecursionError, OverflowError):
+    except (MsgspecError, RecursionError, OverflowError):
         pass
     return None
