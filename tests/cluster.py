@@ -12,9 +12,8 @@ from typing import Any, Self
 
 from sqlalchemy.orm import Session
 
-from aegish_dist.broker.connection import queue_depths
+from aegish_dist.broker.client import publish, queue_depths
 from aegish_dist.broker.messages import queue_name
-from aegish_dist.broker.producer import publish
 from aegish_dist.core.status import RunStatus, State
 from aegish_dist.core.verdict import Item, Recording
 from aegish_dist.db.engine import open_engine

@@ -10,8 +10,8 @@ from typing import Any
 
 from celery import bootsteps
 
+from aegish_dist.broker.client import publish
 from aegish_dist.broker.messages import is_pinned
-from aegish_dist.broker.producer import publish
 from aegish_dist.core.batches import BatchPace
 from aegish_dist.core.verdict import Item
 from aegish_dist.db.engine import WORKER_REPLY_TIMEOUT_S, open_engine

@@ -11,7 +11,7 @@ from celery import bootsteps
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from aegish_dist.broker.connection import depth
+from aegish_dist.broker.client import depth
 from aegish_dist.broker.messages import (
     AGGREGATION_QUEUE,
     IDLE_QUEUE,

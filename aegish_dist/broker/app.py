@@ -4,7 +4,7 @@ from celery import Celery
 from kombu import Queue
 from kombu.transport import TRANSPORT_ALIASES
 
-from aegish_dist.broker.connection import tls_of
+from aegish_dist.broker.client import tls_of
 from aegish_dist.broker.messages import IDLE_QUEUE
 from aegish_dist.settings import EMBEDDED_BROKER_URL, Settings
 

@@ -25,6 +25,7 @@ from aegish_dist.db.engine import (
     connection_errors_in_one_line,
     driver_connection,
     execute,
+    statement,
 )
 from aegish_dist.db.runs import one_at_a_time, sample_keys, save_models
 from aegish_dist.db.tables import (
@@ -47,17 +48,8 @@ STREAM_ROWS = 50
 _VERDICTS = VERDICTS.c
 
 
-def _insert_json(table: str, columns: Sequence[str]) -> str:
-    # One JSON parameter per group costs PostgreSQL a tenth of single rows.
-    names = ", ".join(columns)
-    return (
-        f"INSERT INTO {table} ({names}) SELECT {names} "  # noqa: S608  # nosec B608 # names of our own
-        f"FROM json_populate_recordset(NULL::{table}, CAST(:rows AS json)) ON CONFLICT DO NOTHING"
-    )
-
-
-_INSERT_VERDICTS = text(f"{_insert_json('verdicts', COLUMNS)} RETURNING {', '.join(KEY_COLUMNS)}")
-_INSERT_ERRORS = text(_insert_json("call_errors", ERROR_COLUMNS))
+_INSERT_VERDICTS = statement("insert_verdicts", of_verdicts=", ".join(COLUMNS))
+_INSERT_ERRORS = statement("insert_call_errors", of_errors=", ".join(ERROR_COLUMNS))
 
 
 class LookUp(Struct, frozen=True):

@@ -44,7 +44,7 @@ def enqueue_due(engine: Engine, app: "Celery") -> None:
     Raises:
         QueueError: The broker cannot be reached; the next call a minute later repeats it.
     """
-    from aegish_dist.broker.producer import publish_aggregations  # noqa: PLC0415
+    from aegish_dist.broker.client import publish_aggregations  # noqa: PLC0415
 
     if due := in_transaction(engine, take_due):
         publish_aggregations(app, due)

@@ -91,7 +91,7 @@ def retry_run(
     run = load_submitted_run(workspace.engine, run_id)
     require_not_held(run)
     if not workspace.settings.embedded_broker:
-        from aegish_dist.broker.connection import check_broker  # noqa: PLC0415
+        from aegish_dist.broker.client import check_broker  # noqa: PLC0415
 
         check_broker(workspace.app)
     planned = plan_retry(workspace.engine, run, outcomes, models)
@@ -155,7 +155,7 @@ def resume_run(
         StoreError: The run was imported, or the database cannot be reached.
         QueueError: The broker cannot be reached, or takes no messages.
     """
-    from aegish_dist.broker.connection import drop_waiting  # noqa: PLC0415
+    from aegish_dist.broker.client import drop_waiting  # noqa: PLC0415
 
     engine = workspace.engine
     run = load_submitted_run(engine, run_id)
@@ -236,7 +236,7 @@ def enqueue_missing(
         beyond: What the run asked before an extension: only items outside this extent are
             enqueued, and no retries; None for all.
     """
-    from aegish_dist.broker.producer import publish  # noqa: PLC0415
+    from aegish_dist.broker.client import publish  # noqa: PLC0415
 
     in_transaction(engine, open_models, run_id)
     with (
@@ -371,7 +371,7 @@ def _wait_for_workers(
         worker held an item for `PATIENCE_S` while the queues were empty: what is missing was lost,
         and only `resume` enqueues it again.
     """
-    from aegish_dist.broker.connection import queue_depths  # noqa: PLC0415
+    from aegish_dist.broker.client import queue_depths  # noqa: PLC0415
 
     queues = queue_names(run)
     counts = Counts(paced(lambda: patiently(lambda: run_status(engine, run.run_id))))
@@ -429,7 +429,7 @@ def hold_run(
 
 def drop_messages(workspace: Workspace, run: Run, observer: Observer) -> None:
     """Drop what waits in the queues of a run; note that a broker which is away keeps it."""
-    from aegish_dist.broker.connection import drop_waiting  # noqa: PLC0415
+    from aegish_dist.broker.client import drop_waiting  # noqa: PLC0415
 
     try:
         drop_waiting(workspace.app, queue_names(run))

@@ -11,7 +11,7 @@ from msgspec import Struct
 from sqlalchemy import Engine
 
 from aegish_dist import __version__
-from aegish_dist.broker.connection import check_broker
+from aegish_dist.broker.client import check_broker
 from aegish_dist.db.embedded import embedded_version
 from aegish_dist.db.engine import in_transaction, transaction
 from aegish_dist.db.fleet import (

@@ -20,7 +20,7 @@ from msgspec import Struct, field
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from aegish_dist.broker.connection import QueueReadings, read_queues
+from aegish_dist.broker.client import QueueReadings, read_queues
 from aegish_dist.broker.messages import model_of
 from aegish_dist.core.run import BatchState
 from aegish_dist.db.engine import in_transaction, open_engine

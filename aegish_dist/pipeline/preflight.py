@@ -65,7 +65,7 @@ def check_before_calls(
     _require_keys(workspace, plan.asked, request, observer)
     _warn_by_catalog(workspace, plan, observer)
     if not (request.dry_run or workspace.settings.embedded_broker):
-        from aegish_dist.broker.connection import check_broker  # noqa: PLC0415  a dry run needs none
+        from aegish_dist.broker.client import check_broker  # noqa: PLC0415  a dry run needs none
 
         check_broker(workspace.app)
     for line in summary(plan, estimated):

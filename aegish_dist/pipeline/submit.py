@@ -117,7 +117,7 @@ def submit(
     Raises:
         QueueError: The broker cannot be reached; before that nothing is stored.
     """
-    from aegish_dist.broker.connection import check_broker  # noqa: PLC0415
+    from aegish_dist.broker.client import check_broker  # noqa: PLC0415
     from aegish_dist.pipeline.control import enqueue_missing, resumable  # noqa: PLC0415
 
     check_broker(app)

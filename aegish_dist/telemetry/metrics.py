@@ -7,7 +7,7 @@ import gzip
 import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from socketserver import ThreadingMixIn
+from socketserver import TCPServer, ThreadingMixIn
 from typing import Any, NamedTuple
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
@@ -192,13 +192,9 @@ class TelemetryServer:
 
 class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
-    block_on_close = False
 
     def server_bind(self) -> None:
-        # Python's own looks the name of the host up, which may take seconds.
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.socket.bind(self.server_address)
-        self.server_address = self.socket.getsockname()
+        TCPServer.server_bind(self)  # HTTPServer's looks the name of the host up: seconds, perhaps
         self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
         self.setup_environ()
 

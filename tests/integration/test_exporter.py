@@ -9,9 +9,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
-from aegish_dist.broker.connection import SAMPLED, read_queues
+from aegish_dist.broker.client import SAMPLED, publish, read_queues
 from aegish_dist.broker.messages import queue_name
-from aegish_dist.broker.producer import publish
 from aegish_dist.broker.redis_leases import LEASES, UNACKED
 from aegish_dist.core.verdict import Item
 from aegish_dist.db.engine import transaction

@@ -16,9 +16,8 @@ from kombu import Queue
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from aegish_dist.broker.connection import check_broker, drop_waiting, queue_depths
+from aegish_dist.broker.client import BATCH, check_broker, drop_waiting, publish, queue_depths
 from aegish_dist.broker.messages import ENQUEUED_AT, EVALUATE, queue_name, run_queue
-from aegish_dist.broker.producer import BATCH, publish
 from aegish_dist.core.model import CallParameters
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.core.verdict import Item

@@ -17,9 +17,8 @@ import redis
 from kombu import Consumer, Queue
 from kombu.asynchronous import Hub
 
-from aegish_dist.broker.connection import queue_depths
+from aegish_dist.broker.client import publish, queue_depths, send
 from aegish_dist.broker.messages import decode, model_of, queue_name
-from aegish_dist.broker.producer import publish, send
 from aegish_dist.broker.redis_leases import LEASES, MESSAGES_PER_SCRIPT, UNACKED
 from aegish_dist.core.verdict import Item
 from tests.forged import forged_messages

@@ -215,3 +215,17 @@ SET outcome = reading.outcome, reason = reading.reason, confidence = reading.con
 FROM json_populate_recordset(NULL::verdicts, CAST(:rows AS json)) AS reading
 WHERE verdicts.run_model_id = reading.run_model_id AND verdicts.sample_key = reading.sample_key
   AND verdicts.epoch = reading.epoch AND verdicts.generation = reading.generation
+
+-- name: insert_verdicts
+-- Inserts verdicts from a JSON list of rows by column, which costs a tenth of single rows; those that
+-- are there already stay. Returns the keys of the inserted ones.
+INSERT INTO verdicts ({of_verdicts})
+SELECT {of_verdicts} FROM json_populate_recordset(NULL::verdicts, CAST(:rows AS json))
+ON CONFLICT DO NOTHING
+RETURNING run_model_id, sample_key, epoch, generation
+
+-- name: insert_call_errors
+-- Inserts failed attempts likewise.
+INSERT INTO call_errors ({of_errors})
+SELECT {of_errors} FROM json_populate_recordset(NULL::call_errors, CAST(:rows AS json))
+ON CONFLICT DO NOTHING

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from msgspec.structs import replace
 
-from aegish_dist.broker.connection import QueueReadings
+from aegish_dist.broker.client import QueueReadings
 from aegish_dist.broker.messages import queue_name
 from aegish_dist.db.fleet import Fleet, FleetState, ModelBlock, OpenRun, OpenRunModel
 from aegish_dist.pipeline.fleet import (
