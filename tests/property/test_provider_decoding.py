@@ -5,13 +5,14 @@ import re
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.verdict import Completion
 from aegish_dist.errors import ProviderError
 from aegish_dist.providers import anthropic, google, openai
+from aegish_dist.providers.batches.transfer import moment
 from aegish_dist.providers.contract import Codec
 from aegish_dist.providers.failures import retry_after_s, settle
 from aegish_dist.providers.lenient import parse
@@ -120,3 +121,10 @@ def test_a_body_that_is_no_json_is_malformed(body: bytes) -> None:
     with pytest.raises(ProviderError) as caught:
         parse(body)
     assert caught.value.error_class == ErrorClass.MALFORMED
+
+
+@given(values | st.integers(-(10**12), 10**12))
+@example(253_402_300_800)  # the year 10000
+def test_whatever_stands_for_a_time_is_one_with_a_zone_or_none(value: object) -> None:
+    found = moment(value)
+    assert found is None or found.tzinfo is not None

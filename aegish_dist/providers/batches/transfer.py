@@ -172,7 +172,7 @@ def moment(value: object) -> datetime | None:
     """Read a time: seconds since 1970, or RFC 3339; None for anything else."""
     try:
         read = msgspec.convert(value, datetime, strict=False)
-    except msgspec.ValidationError:
+    except (msgspec.ValidationError, ValueError):
         return None
     return read if read.tzinfo else read.replace(tzinfo=UTC)
 
