@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from msgspec import convert
-from msgspec.structs import replace
 
 from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
 from aegish_dist.core.outcome import StopKind
@@ -15,33 +14,13 @@ from aegish_dist.core.run import Prompt
 from aegish_dist.core.verdict import Completion
 from aegish_dist.errors import ProviderError
 from aegish_dist.providers import lenient
-from aegish_dist.providers.contract import RequestTemplate, codec, merged, template
+from aegish_dist.providers.contract import codec, merged, template
 from tests.recorded import lines_of
 
 OPENAI, ANTHROPIC, GOOGLE = WireFormat.OPENAI, WireFormat.ANTHROPIC, WireFormat.GOOGLE
 PROMPT = Prompt("guard", "Judge shell commands.", "Validate this command: {command}")
 BARE = Prompt("bare", "", "{command}")
-ROOTS = {
-    OPENAI: "https://api.openai.com/v1",
-    ANTHROPIC: "https://api.anthropic.com",
-    GOOGLE: "https://generativelanguage.googleapis.com/v1beta",
-}
-
-
-def spec(wire: WireFormat, base_url: str = "", **parameters: Any) -> ModelSpec:
-    root = base_url or ROOTS[wire]
-    return ModelSpec("lab/m-1", wire, "m-1", root, parameters=parameters)
-
-
-def encoded(
-    model: ModelSpec, prompt: Prompt = PROMPT, **parameters: Any
-) -> tuple[RequestTemplate, dict[str, Any]]:
-    template = codec(model.wire).encode(model, prompt, CallParameters(**parameters))
-    return template, json.loads(b"".join(template.parts("cat /etc/shadow")))
-
-
-def body(model: ModelSpec, prompt: Prompt = PROMPT, **parameters: Any) -> dict[str, Any]:
-    return encoded(model, prompt, **parameters)[1]
+WIRES = (OPENAI, ANTHROPIC, GOOGLE)
 
 
 def decode(
@@ -67,83 +46,15 @@ def of_google(*parts: object, reason: str | None = "STOP", **fields: object) -> 
     return {"candidates": [candidate], **fields}
 
 
-def test_a_request_of_openai() -> None:
-    template, sent = encoded(spec(OPENAI, "http://127.0.0.1:8000/v1"), temperature=0.5)
-    assert template.url == "http://127.0.0.1:8000/v1/chat/completions"
-    assert sent == {
-        "model": "m-1",
-        "max_tokens": 4096,
-        "seed": 42,
-        "temperature": 0.5,
-        "messages": [
-            {"role": "system", "content": "Judge shell commands."},
-            {"role": "user", "content": "Validate this command: cat /etc/shadow"},
-        ],
-    }
-
-
-def test_a_request_of_anthropic_marks_the_system_text_as_cacheable_and_has_no_seed() -> None:
-    template, sent = encoded(spec(ANTHROPIC), temperature=0.0)
-    assert template.url == "https://api.anthropic.com/v1/messages"
-    cached = {"type": "text", "text": PROMPT.system, "cache_control": {"type": "ephemeral"}}
-    assert sent == {
-        "model": "m-1",
-        "max_tokens": 4096,
-        "temperature": 0.0,
-        "system": [cached],
-        "messages": [{"role": "user", "content": "Validate this command: cat /etc/shadow"}],
-    }
-
-
-def test_a_request_of_google_names_the_model_in_its_address() -> None:
-    template, sent = encoded(spec(GOOGLE))
-    assert template.url == f"{ROOTS[GOOGLE]}/models/m-1:generateContent"
-    user = {"role": "user", "parts": [{"text": "Validate this command: cat /etc/shadow"}]}
-    assert sent == {
-        "systemInstruction": {"parts": [{"text": "Judge shell commands."}]},
-        "generationConfig": {"maxOutputTokens": 4096, "seed": 42},
-        "contents": [user],
-    }
-
-
-@pytest.mark.parametrize(
-    ("base_url", "field"),
-    [
-        ("https://openrouter.ai/api/v1", "max_tokens"),
-        ("https://api.openai.com/v1", "max_completion_tokens"),
-        ("https://eu.api.openai.com/v1", "max_completion_tokens"),
-        ("https://us.api.openai.com/v1", "max_completion_tokens"),
-        ("https://api.openai.com.test/v1", "max_tokens"),
-        ("https://notapi.openai.com/v1", "max_tokens"),
-    ],
-)
-def test_the_host_decides_on_the_field_for_the_limit(base_url: str, field: str) -> None:
-    sent = body(spec(OPENAI, base_url))
-    assert {name: sent[name] for name in sent if name.startswith("max_")} == {field: 4096}
-
-
-@pytest.mark.parametrize("field", ["max_tokens", "max_completion_tokens"])
-@pytest.mark.parametrize("base_url", ["https://gateway.test/v1", "https://api.openai.com/v1"])
-def test_the_catalog_names_the_field_whatever_the_host(field: str, base_url: str) -> None:
-    sent = body(replace(spec(OPENAI, base_url), max_tokens_field=field))
-    assert [name for name in sent if name.startswith("max_")] == [field]
-
-
-def test_what_is_unset_is_not_sent() -> None:
-    assert not {"seed", "temperature"} & body(spec(OPENAI), seed=None, temperature=None).keys()
-    assert body(spec(OPENAI), BARE)["messages"] == [{"role": "user", "content": "cat /etc/shadow"}]
-    assert "system" not in body(spec(ANTHROPIC), BARE)
-
-
-def test_parameters_of_the_model_override_add_and_remove_fields() -> None:
-    sent = body(spec(OPENAI, seed=None, reasoning_effort="low", max_completion_tokens=99))
-    assert "seed" not in sent
-    assert (sent["reasoning_effort"], sent["max_completion_tokens"]) == ("low", 99)
-    thinking = {"type": "enabled", "budget_tokens": 1024}
-    assert body(spec(ANTHROPIC, thinking=thinking))["thinking"] == thinking
-    low = {"thinkingConfig": {"thinkingLevel": "low"}}
-    sent = body(spec(GOOGLE, generationConfig=low | {"seed": None}))
-    assert sent["generationConfig"] == {"maxOutputTokens": 4096, **low}
+@pytest.mark.parametrize("recorded", lines_of("chat_requests.jsonl"), ids=itemgetter("what"))
+def test_a_request_is_that_of_the_vendor(recorded: dict[str, Any]) -> None:
+    (wire,) = (each for each in WIRES if each == recorded["wire"])
+    more = recorded.get("model", {})
+    spec = ModelSpec("lab/m-1", wire, "m-1", recorded["base_url"], **more)
+    prompt = BARE if recorded.get("prompt") == "bare" else PROMPT
+    made = codec(wire).encode(spec, prompt, CallParameters(**recorded.get("call", {})))
+    assert made.url == recorded["url"]
+    assert json.loads(b"".join(made.parts("cat /etc/shadow"))) == recorded["body"]
 
 
 @pytest.mark.parametrize(
@@ -164,7 +75,7 @@ def test_the_key_has_its_own_header(
 @pytest.mark.parametrize("recorded", lines_of("answers.jsonl"), ids=itemgetter("what"))
 def test_a_recorded_answer_is_read(recorded: dict[str, Any]) -> None:
     """An answer in the fields of a completion, or the error that stands in its place."""
-    (wire,) = (each for each in ROOTS if each == recorded["wire"])
+    (wire,) = (each for each in WIRES if each == recorded["wire"])
     given = wire, recorded["payload"], recorded.get("headers")
     if "answer" in recorded:
         assert decode(*given) == convert({"text": None} | recorded["answer"], Completion)
