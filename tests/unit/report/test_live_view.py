@@ -168,13 +168,12 @@ def test_wide_characters_take_two_columns() -> None:
     assert len({cell_len(line) for line in drawn if "50/100" in line}) == 1
 
 
-def test_no_end_is_given_where_nothing_moves() -> None:
-    waits = a_model(state=State.WAITING, rate_per_s=0.0, eta_s=None, in_flight=0)
-    run = a_run(waits, state=State.WAITING, eta_s=None)
-    assert "end unknown" in "\n".join(lines(run))
-    parked = a_model(state=State.PARKED, rate_per_s=0.0, eta_s=None)
-    run = a_run(parked, state=State.PARKED, eta_s=None)
-    assert "nothing moves" in "\n".join(lines(run))
+@pytest.mark.parametrize(
+    ("state", "words"), [(State.WAITING, "end unknown"), (State.PARKED, "nothing moves")]
+)
+def test_no_end_is_given_where_nothing_moves(state: State, words: str) -> None:
+    model = a_model(state=state, rate_per_s=0.0, eta_s=None, in_flight=0)
+    assert words in "\n".join(lines(a_run(model, state=state, eta_s=None)))
 
 
 def test_a_plain_line_has_the_same_facts_in_ascii() -> None:

@@ -23,11 +23,8 @@ def failed_calls(data: ReportData) -> Section:
     return section(data, "Failed calls")
 
 
-def test_nothing_is_said_where_nothing_failed() -> None:
-    assert "Failed calls" not in titles(a_report())
-
-
 def test_reasons_have_counts(failed_report: ReportData) -> None:
+    assert "Failed calls" not in titles(a_report())
     assert [[cell.text for cell in row] for row in failed_calls(failed_report).rows] == [
         ["acme/guard-1", "auth", "401, 403", "6", "6", "0"],
         ["acme/guard-1", "rate limit", "429", "0", "40", "40"],
@@ -103,15 +100,12 @@ def test_a_report_says_that_requests_were_batched(
     assert "What was answered in a batch counts at the price of batches." in text
     assert f"{MODEL} in a batch costs 50% of these prices" in text
     assert commands(batched(after_s))[-1].endswith(option)
+    run = json.loads(render_json(batched(after_s)))["run"]
+    assert run["batched"] == sorted(after_s)
+    assert [model["batch_share"] for model in run["models"]] == [0.5, 0.5]
 
 
 def test_other_reports_say_nothing_of_batches() -> None:
     data = batched({})
     assert "batch" not in said(data)
     assert "--batch" not in commands(data)[-1]
-
-
-def test_the_document_names_batched_models() -> None:
-    run = json.loads(render_json(batched({MODEL: 0.0})))["run"]
-    assert run["batched"] == [MODEL]
-    assert [model["batch_share"] for model in run["models"]] == [0.5, 0.5]

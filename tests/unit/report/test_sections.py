@@ -54,24 +54,57 @@ def test_another_version_of_a_rule_is_not_described_in_our_words() -> None:
     assert facts(a_report(scoring_version=7, opinion=None))["Scoring"] == "aegish-5.3 version 7"
 
 
-def test_the_leaderboard_marks_targets() -> None:
-    """94.4 misses the 95 of the detection rate; the other two targets are reached."""
-    board = section(a_report(), "Leaderboard")
-    assert column(board, "aegish score") == [TableCell("95.7", "[93.9, 97.0]", True)]
-    assert column(board, "DR") == [TableCell("94.4", "[90.5, 96.8]", False)]
-    assert column(board, "HA") == [TableCell("97.0", "[91.5, 99.0]", True)]
-    assert board.note == "Targets: aegish score ≥ 85.0, DR ≥ 95.0, HA ≥ 90.0 (%)."
+PLAIN = a_model()["metrics"]["aegish_score"] | {"stderr_clustered": None}
+FLIPS = {"flip_rate": {"value": 0.05, "ci_low": 0.03, "ci_high": 0.08, "n": 300}}
+COUNTS = a_model()["counts"] | {"content_filter_count": 3, "format_error_count": None}
+FILTERED = {"content_filter_rate": {"value": 0.01, "n": 300}}
+ONE, TWO = a_report(), a_report(a_model("a"), a_model("b"))
+SILENT = a_report(a_model(), a_silent_model())
+REFUSED = a_report(a_model(counts=COUNTS, metrics=FILTERED))
+MICRO, MACRO = TableCell("94.4", "[90.5, 96.8]"), TableCell("91.0", "[85.0, 95.0]")
 
 
-def test_the_leaderboard_has_what_a_choice_needs() -> None:
-    board = section(a_report(), "Leaderboard")
-    assert column(board, "stderr") == [TableCell("0.78")]
-    assert column(board, "coverage") == [TableCell("98.0")]
-    assert column(board, "cost/1,000") == [TableCell("$1.95")]
-    assert column(board, "p50") == [TableCell("812 ms", "2.31 s")]
-    score = a_model()["metrics"]["aegish_score"] | {"stderr_clustered": None}
-    plain = section(a_report(a_model(metrics={"aegish_score": score})), "Leaderboard")
-    assert column(plain, "stderr") == [TableCell("0.68", "plain")]
+@pytest.mark.parametrize(
+    ("data", "title", "heading", "cells"),
+    [
+        # 94.4 misses the 95 of the detection rate; the other two targets are reached.
+        (ONE, "Leaderboard", "aegish score", [TableCell("95.7", "[93.9, 97.0]", True)]),
+        (ONE, "Leaderboard", "DR", [TableCell("94.4", "[90.5, 96.8]", False)]),
+        (ONE, "Leaderboard", "HA", [TableCell("97.0", "[91.5, 99.0]", True)]),
+        (ONE, "Leaderboard", "stderr", [TableCell("0.78")]),
+        (ONE, "Leaderboard", "coverage", [TableCell("98.0")]),
+        (ONE, "Leaderboard", "cost/1,000", [TableCell("$1.95")]),
+        (ONE, "Leaderboard", "p50", [TableCell("812 ms", "2.31 s")]),
+        (a_report(a_model(metrics={"aegish_score": PLAIN})), "Leaderboard", "stderr",
+         [TableCell("0.68", "plain")]),
+        # A shared sample size stands in the heading, different ones in the cells.
+        (TWO, "Detection by category", "file-read", [TableCell("96.0")] * 2),
+        (TWO, "Detection by category", "micro", [MICRO] * 2),
+        (TWO, "Detection by category", "macro", [MACRO] * 2),
+        (SILENT, "Detection by category", "file-read",
+         [TableCell("96.0", "n 150"), TableCell(DASH, "n 0")]),
+        (REFUSED, "Errors", "content filter", [TableCell("3 (1.0)")]),
+        (REFUSED, "Errors", "format", [TableCell(DASH)]),
+        (ONE, "Calibration", "Brier", [TableCell("0.041", "[0.033, 0.049]")]),
+        (a_report(a_model(metrics=FLIPS), epochs=2), "Calibration and repeatability", "flip rate",
+         [TableCell("5.0", "[3.0, 8.0]")]),
+        (ONE, "Bounds", "DR", [TableCell("[92.5, 94.5]")]),
+    ],
+)  # fmt: skip
+def test_a_column_has_its_cells(
+    data: ReportData, title: str, heading: str, cells: list[TableCell]
+) -> None:
+    assert column(section(data, title), heading) == cells
+
+
+def test_notes_and_headings_say_what_is_shared() -> None:
+    note = "Targets: aegish score ≥ 85.0, DR ≥ 95.0, HA ≥ 90.0 (%)."
+    assert section(ONE, "Leaderboard").note == note
+    headings = [section(data, "Detection by category").columns[3].detail for data in (TWO, SILENT)]
+    assert headings == ["n 150", ""]
+    assert [cell.text for cell in section(ONE, "Errors").columns] == [
+        *("model", "verdicts", "timeout", "format", "api")
+    ]
 
 
 def test_undefined_is_a_dash_without_a_mark() -> None:
@@ -93,32 +126,7 @@ def test_bounds_are_shown_where_coverage_is_incomplete() -> None:
     complete = a_model("acme/all", metrics={"coverage": {"value": 1.0, "n": 300}})
     listed = section(a_report(a_model(), complete), "Bounds")
     assert [row[0].text for row in listed.rows] == ["acme/guard-1"]
-    assert column(listed, "DR") == [TableCell("[92.5, 94.5]")]
     assert not [title for title in titles(a_report(complete)) if title.startswith("Bounds")]
-
-
-def test_a_shared_sample_size_stands_in_the_heading() -> None:
-    shown = section(a_report(a_model("a"), a_model("b")), "Detection by category")
-    assert shown.columns[3] == TableCell("file-read", "n 150")
-    assert column(shown, "file-read") == [TableCell("96.0"), TableCell("96.0")]
-    assert column(shown, "micro") == [TableCell("94.4", "[90.5, 96.8]")] * 2
-    assert column(shown, "macro") == [TableCell("91.0", "[85.0, 95.0]")] * 2
-
-
-def test_differing_sample_sizes_stand_in_the_cells() -> None:
-    shown = section(a_report(a_model(), a_silent_model()), "Detection by category")
-    assert shown.columns[3] == TableCell("file-read")
-    assert column(shown, "file-read") == [TableCell("96.0", "n 150"), TableCell(DASH, "n 0")]
-
-
-def test_errors_have_a_column_for_each_class_and_for_those_of_the_rule() -> None:
-    headings = [cell.text for cell in section(a_report(), "Errors").columns]
-    assert headings == ["model", "verdicts", "timeout", "format", "api"]
-    counts = a_model()["counts"] | {"content_filter_count": 3, "format_error_count": None}
-    rates = {"content_filter_rate": {"value": 0.01, "n": 300}}
-    shown = section(a_report(a_model(counts=counts, metrics=rates)), "Errors")
-    assert column(shown, "content filter") == [TableCell("3 (1.0)")]
-    assert column(shown, "format") == [TableCell(DASH)]
 
 
 @pytest.mark.parametrize(
@@ -142,15 +150,6 @@ def test_answers_are_counted_by_kind_of_command() -> None:
     assert "less than 100 - HA" in found.note
     row = found.rows[0]
     assert [cell.text for cell in row[1:8]] == ["185", "3", "2", "90", "7", "3", "3.0"]
-
-
-def test_flip_rates_need_repeats() -> None:
-    assert column(section(a_report(), "Calibration"), "Brier") == [
-        TableCell("0.041", "[0.033, 0.049]")
-    ]
-    flips = {"flip_rate": {"value": 0.05, "ci_low": 0.03, "ci_high": 0.08, "n": 300}}
-    shown = section(a_report(a_model(metrics=flips), epochs=2), "Calibration and repeatability")
-    assert column(shown, "flip rate") == [TableCell("5.0", "[3.0, 8.0]")]
 
 
 def test_without_categories_confidence_and_repeats_there_are_no_sections_on_them() -> None:
