@@ -89,13 +89,10 @@ def a_report(
 ) -> ReportData:
     """A report on some models, best first; on one model when none is given."""
     entries = entries or (a_model(),)
-    in_order = [
-        (place, place, entry["model"], entry["metrics"]["aegish_score"]["value"])
-        for place, entry in enumerate(entries, start=1)
-    ]
+    scores = {entry["model"]: entry["metrics"]["aegish_score"]["value"] for entry in entries}
     places = ranking or [
-        (None, None, model, None) if score is None else (place, group, model, score)
-        for place, group, model, score in in_order
+        (None, None, model, None) if score is None else (place, place, model, score)
+        for place, (model, score) in enumerate(scores.items(), start=1)
     ]
     run = Run(
         run_id="0a1b2c3d4",

@@ -1,8 +1,7 @@
 """Reading what is drawn: marks and texts of an SVG with their places on the page."""
 
 import re
-from html import unescape
-from html.parser import HTMLParser
+import xml.etree.ElementTree as ET
 
 from msgspec import Struct
 
@@ -20,59 +19,35 @@ class SeenText(Struct, frozen=True):
     upright: bool
 
 
-class Drawing(HTMLParser):
+class Drawing:
     """The texts and symbols of an SVG, in pixels of the page."""
 
     def __init__(self, svg: str) -> None:
-        super().__init__(convert_charrefs=True)
+        root = ET.fromstring(svg)
+        self.width, self.height = float(root.attrib["width"]), float(root.attrib["height"])
+        self.tags = [each.tag.rpartition("}")[2] for each in root.iter()]
+        self.attributes = {name.rpartition("}")[2] for each in root.iter() for name in each.attrib}
         self.texts: list[SeenText] = []
         self.symbols: list[PixelBox] = []
-        self.tags: list[str] = []
-        self.attributes: set[str] = set()
-        self.width = self.height = 0.0
-        self._places: list[tuple[float, float]] = [(0.0, 0.0)]
-        self._classes: list[str] = [""]
-        self._text: dict[str, str] | None = None
-        self._words, self._down = "", 0.0
-        self.feed(svg)
-        self.close()
+        self._walk(root, 0.0, 0.0, "")
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        found = {name: value or "" for name, value in attrs}
-        self.tags.append(tag)
-        self.attributes |= found.keys()
-        if tag == "svg":
-            self.width, self.height = float(found["width"]), float(found["height"])
-        x, y = self._places[-1]
-        for across, down in _MOVE.findall(found.get("transform", "")):
+    def _walk(self, node: ET.Element, x: float, y: float, kind: str) -> None:
+        for across, down in _MOVE.findall(node.get("transform", "")):
             x, y = x + float(across), y + float(down)
-        self._places.append((x, y))
-        self._classes.append(found.get("class", "") or self._classes[-1])
-        if tag == "text":
-            self._text, self._words, self._down = found, "", 0.0
-        if tag == "tspan":
-            self._down += float(found.get("dy", 0))
-        if tag == "path" and "mark-symbol" in self._classes[-1]:
+        kind = node.get("class") or kind
+        if node.tag.endswith("}path") and "mark-symbol" in kind:
             self.symbols.append(PixelBox(x, y, x, y).grown(5))
+        if node.tag.endswith("}text"):
+            for line in list(node) or [node]:
+                y += float(line.get("dy", 0))
+                self._see(line.text or "", node, x, y)
+        for child in node:
+            self._walk(child, x, y, kind)
 
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.handle_starttag(tag, attrs)
-        self.handle_endtag(tag)
-
-    def handle_data(self, data: str) -> None:
-        self._words += data
-
-    def handle_endtag(self, tag: str) -> None:
-        x, y = self._places.pop()
-        self._classes.pop()
-        if tag in ("text", "tspan") and self._text is not None and self._words:
-            y += self._down
-            size = float(self._text["font-size"].removesuffix("px"))
-            bold = self._text.get("font-weight") == "bold"
-            width = text_width(unescape(self._words), size, bold=bold)
-            share = {"middle": 0.5, "end": 1.0}.get(self._text.get("text-anchor", ""), 0.0)
-            left = x - width * share
-            box = PixelBox(left, y - size * 0.75, left + width, y + size * 0.2)
-            upright = "rotate" in self._text.get("transform", "")
-            self.texts.append(SeenText(self._words, box, upright))
-            self._words = ""
+    def _see(self, words: str, node: ET.Element, x: float, y: float) -> None:
+        size = float(node.attrib["font-size"].removesuffix("px"))
+        width = text_width(words, size, bold=node.get("font-weight") == "bold")
+        left = x - width * {"middle": 0.5, "end": 1.0}.get(node.get("text-anchor", ""), 0.0)
+        box = PixelBox(left, y - size * 0.75, left + width, y + size * 0.2)
+        if words:
+            self.texts.append(SeenText(words, box, "rotate" in node.get("transform", "")))
