@@ -65,10 +65,12 @@ DAYS_OF_YEAR = 365
 
 
 def cost_cap(name: str, text: str) -> Callable[[Function], Function]:
-    return click.option(name, type=FiniteRange(0, min_open=True), metavar="USD", help=text)
+    return click.option(
+        name, type=FiniteRange(0, min_open=True), callback=_usd, metavar="USD", help=text
+    )
 
 
-def usd(amount: float | None) -> Decimal | None:
+def _usd(_: click.Context, __: click.Parameter, amount: float | None) -> Decimal | None:
     return None if amount is None else Decimal(str(amount))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,7 +22,6 @@ from aegish_dist.cli.options import (
     open_workspace,
     run_id,
     together,
-    usd,
     wait,
 )
 from aegish_dist.cli.printing import note, say, say_json
@@ -160,9 +160,12 @@ def submit(**options: Any) -> int:
 
 def _request(options: dict[str, Any], parameters: CallParameters) -> Request:
     """Return what is asked for; of `extend`, which has fewer options, with defaults."""
-    cap, cap_per_model = usd(options["max_cost"]), usd(options["max_cost_per_model"])
     return Request(
-        parameters=replace(parameters, max_cost_usd=cap, max_cost_per_model_usd=cap_per_model),
+        parameters=replace(
+            parameters,
+            max_cost_usd=options["max_cost"],
+            max_cost_per_model_usd=options["max_cost_per_model"],
+        ),
         datasets=options["dataset"],
         preflight=not options["skip_preflight"],
         batch_after_s=0.0 if options.get("batch") else options.get("batch_after"),
@@ -252,11 +255,8 @@ def extend(**options: Any) -> int:
     request = _request(options, CallParameters())
     here = workspace.settings.embedded_broker
     extended = extend_run(workspace, found, request, Shown(here=here))
-    stored, status, calls = (
-        extended.run is not None,
-        extended.status,
-        extended.plan.estimate().calls,
-    )
+    stored, status = extended.run is not None, extended.status
+    calls = extended.plan.estimate().calls
     if options["as_json"]:
         say_json(
             {
@@ -326,8 +326,8 @@ def _hold(run_id: str, reason: RunPause, *, as_json: bool) -> None:
 @as_json
 def resume(
     run_id: str,
-    max_cost: float | None,
-    max_cost_per_model: float | None,
+    max_cost: Decimal | None,
+    max_cost_per_model: Decimal | None,
     as_json: bool,
 ) -> int:
     """Ask every item of a run that has no verdict yet.
@@ -339,9 +339,9 @@ def resume(
     from aegish_dist.pipeline.control import resume_run  # noqa: PLC0415
 
     workspace, found = open_run(run_id)
-    caps = usd(max_cost), usd(max_cost_per_model)
-    resumed = resume_run(workspace, found, *caps, Shown(here=workspace.settings.embedded_broker))
-    status, here = resumed.status, workspace.settings.embedded_broker
+    here = workspace.settings.embedded_broker
+    resumed = resume_run(workspace, found, max_cost, max_cost_per_model, Shown(here=here))
+    status = resumed.status
     enqueued = None if here else resumed.items
     missing = status.missing if enqueued is None else enqueued
     if as_json:

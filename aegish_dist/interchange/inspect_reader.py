@@ -13,20 +13,20 @@ import re
 import sys
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, BinaryIO, Self, TypeVar
+from typing import Annotated, Any, BinaryIO, Self, TypeVar
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from aegish_dist.core.outcome import ErrorClass, StopKind
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.secrets import mask_key_shapes
 from aegish_dist.core.verdict_record import (
+    MAX_NUMBER,
     AttemptRecord,
     Command,
-    Duration,
     Moment,
     Name,
     Number,
@@ -55,6 +55,8 @@ from aegish_dist.interchange.record import (
     moment,
     stop_kind_of,
 )
+
+Seconds = Annotated[float, Meta(le=MAX_NUMBER)]
 
 
 class Fields(Struct, frozen=True):
@@ -299,8 +301,9 @@ def read_inspect_log(path: Path, checker: RecordChecker) -> Iterator[Row]:
             if is_ours:
                 records = _exported(fields, model)
             else:
-                records = [_record(fields, model, task, started)]
-                negative = any(_is_negative(*place) for place in _times(fields))
+                times = _times(fields)
+                records = [_record(fields, model, task, started, times)]
+                negative = any(each is not None and each < 0 for each in times)
             with Location(fields.source):
                 for record in records:
                     yield checker.row(record, path.stem, negative_time=negative)
@@ -322,8 +325,8 @@ def _exported(fields: Fields, model: str) -> Iterable[VerdictRecord]:
         "epoch": fields.values.get("epoch"),
         "metadata": _labels_in(metadata.values),
         "created_at": fields.values.get("completed_at"),
-        "total_ms": _milliseconds(fields, "total_time", float),
-        "latency_ms": _milliseconds(output, "time", float),
+        "total_ms": _milliseconds(fields.get("total_time", float)),
+        "latency_ms": _milliseconds(output.get("time", float)),
     }
     for choice in output.parts("choices")[:1]:
         said |= {
@@ -360,7 +363,10 @@ def _records_in(said: Mapping[str, Any], metadata: Mapping[str, Any]) -> Iterabl
     yield from_values({"completion": None} | dict(said) | own)
 
 
-def _record(fields: Fields, model: str, task: str, started: str | None) -> VerdictRecord:
+def _record(
+    fields: Fields, model: str, task: str, started: str | None, times: Sequence[float | None]
+) -> VerdictRecord:
+    call_ms, working_ms, total_ms = map(_milliseconds, times)
     answered_at = fields.moment("completed_at")
     output, metadata = fields.part("output"), fields.part("metadata")
     command = _unwrapped(_input_text(fields) or "")
@@ -375,7 +381,8 @@ def _record(fields: Fields, model: str, task: str, started: str | None) -> Verdi
         epoch=fields.get("epoch", Number) or 1,
         **_answer(fields, output, model),
         cost_usd=output.part("usage").get("total_cost", Decimal, cost),
-        **_timing(fields),
+        latency_ms=working_ms if call_ms is None else call_ms,
+        total_ms=total_ms,
         attempts=len(fields.parts("error_retries")) + 1,
         created_at=answered_at,
         call_errors=_call_errors(fields, answered_at or started),
@@ -508,28 +515,15 @@ def _split_rest(rest: int, cached: int, reasoning: int, model: str) -> tuple[int
     return (cached, 0) if rest == cached else (0, 0)
 
 
-def _times(fields: Fields) -> tuple[tuple[Fields, str], ...]:
-    """Return where a sample says how long the call, the work on it and all of it took."""
-    return (fields.part("output"), "time"), (fields, "working_time"), (fields, "total_time")
+def _times(fields: Fields) -> tuple[float | None, ...]:
+    """Return the seconds of the call, of the work on it, and of all of it."""
+    call_s = fields.part("output").get("time", Seconds)
+    return call_s, fields.get("working_time", Seconds), fields.get("total_time", Seconds)
 
 
-def _is_negative(fields: Fields, field: str) -> bool:
-    value = fields.values.get(field)
-    return isinstance(value, int | float | Decimal) and value < 0
-
-
-def _timing(fields: Fields) -> dict[str, Any]:
-    """Return times; unknown where below zero, as some versions of Inspect AI wrote them."""
-    call_ms, working_ms, total_ms = (
-        None if _is_negative(*place) else _milliseconds(*place, Duration)
-        for place in _times(fields)
-    )
-    return {"latency_ms": working_ms if call_ms is None else call_ms, "total_ms": total_ms}
-
-
-def _milliseconds(fields: Fields, field: str, kind: Any) -> float | None:
-    seconds: float | None = fields.get(field, kind)
-    return None if seconds is None else seconds * 1000
+def _milliseconds(seconds: float | None) -> float | None:
+    """Return a time; unknown where below zero, as some versions of Inspect AI wrote them."""
+    return None if seconds is None or seconds < 0 else seconds * 1000
 
 
 def _call_errors(fields: Fields, at: str | None) -> tuple[AttemptRecord, ...]:

@@ -4,7 +4,6 @@ Facts travel, opinions do not: those in a file are ignored and formed again. So 
 null field counts as absent.
 """
 
-import codecs
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,10 +25,10 @@ from aegish_dist.inputs.checking import checked
 from aegish_dist.inputs.documents import parse_json
 
 T = TypeVar("T")
-JSON_ESCAPE = "aegish_dist.json"
 MAX_COST_USD = Decimal(10) ** 9
 MAX_COST_DECIMALS = 100  # exact costs need some thirty; hostile ones could need a billion
 
+_BEYOND_ASCII = re.compile("[^\x00-\x7f]+")
 _USUAL_COST = re.compile(r"[0-9]{1,9}(\.[0-9]{1,40})?(E-[0-5]?[0-9])?")
 _USUAL_MOMENT = re.compile(
     r"20[-0-9]{8}[T ][:0-9]{8}(\.[0-9]{1,6})?(Z|[+-](0[0-9]|1[0-4]):[0-9]{2})"
@@ -249,16 +248,11 @@ def _plain(value: object) -> str | float:
 
 def in_ascii(lines: bytes) -> bytes:
     """Escape what is beyond ASCII in lines of JSON."""
-    return lines if lines.isascii() else lines.decode().encode("ascii", JSON_ESCAPE)
+    return lines if lines.isascii() else _BEYOND_ASCII.sub(_escaped, lines.decode()).encode("ascii")
 
 
-def _escape(error: UnicodeError) -> tuple[str, int]:
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
-
-
-codecs.register_error(JSON_ESCAPE, _escape)
+def _escaped(found: re.Match[str]) -> str:
+    return json.dumps(found[0])[1:-1]
 
 
 class ScoredRecord(NamedTuple):

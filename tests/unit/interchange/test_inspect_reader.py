@@ -318,7 +318,7 @@ def message_of(log: Path) -> str:
         ({"epoch": 0}, "field 'epoch': must be from 1"),
         ({"metadata": []}, "field 'metadata': must be an object"),
         ({"output": {"choices": [7]}}, "field 'output.choices[0]': must be an object, not a who"),
-        ({"output": {"time": 1e13}}, "field 'output.time': must be from 0 to 1,000,000,000,000"),
+        ({"output": {"time": 1e13}}, "field 'output.time': must be at most 1,000,000,000,000"),
         ({"completed_at": "today"}, "field 'completed_at': must be an ISO 8601 time"),
     ],
 )
