@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from aegish_dist.pipeline.workspace import Workspace
 
 
+ASSUMED_CALL_S = 2.0
+"""Seconds that a call is taken to last, for the least duration of a run."""
 NAMED = 3
 
 
@@ -266,8 +268,35 @@ def require_prices(estimated: RunEstimate, parameters: CallParameters) -> None:
         )
 
 
-def summary(plan: RunPlan, estimated: RunEstimate) -> list[str]:
-    """Return lines about the size of a run, or of an extension, and its expected cost."""
+def summary(plan: RunPlan, estimated: RunEstimate, calls: int) -> list[str]:
+    """Return lines about the size of a run, or of an extension, its expected cost and duration.
+
+    Args:
+        calls: Calls that a worker process has in flight at most.
+    """
+    if (run := plan.base_run) is not None:
+        size = (
+            f"{estimated.calls:,} calls more: {len(run.models)} + {len(plan.models)} models,"
+            f" {run.samples:,} + {plan.samples:,} samples,"
+            f" {run.epochs} + {plan.epochs - run.epochs} epochs"
+        )
+        return [size, _cost(estimated, plan.asked, calls)]
+    size = (
+        f"{counted(plan.tasks, 'call')}: {counted(len(plan.models), 'model')} x"
+        f" {counted(plan.samples, 'sample')} x {counted(plan.epochs, 'epoch')}"
+    )
+    timed = [m for m in plan.models if plan.batch_after_s != 0 or not takes_batches(m)]
+    after_s = plan.batch_after_s
+    batches = [] if after_s is None else [_batches(plan, after_s)]
+    return [size, _cost(estimated, timed, calls), *batches]
+
+
+def _cost(estimated: RunEstimate, timed: Sequence[ModelSpec], calls: int) -> str:
+    """Return a line about the expected tokens, cost and least duration of calls.
+
+    Args:
+        timed: The models that are called one by one; those of batches are not timed.
+    """
     cost, cached = estimated.known_cost_usd, estimated.cached_cost_usd
     if_cached = "" if cached == cost else f" (${cached:.2f} if the prompt is cached)"
     unknown = ", ".join(estimated.unpriced)
@@ -276,19 +305,12 @@ def summary(plan: RunPlan, estimated: RunEstimate) -> list[str]:
         f"estimated: {estimated.input_tokens:,} input and {estimated.output_tokens:,} output"
         f" tokens, ${cost:.2f}{if_cached}{unpriced}"
     )
-    if (run := plan.base_run) is not None:
-        size = (
-            f"{estimated.calls:,} calls more: {len(run.models)} + {len(plan.models)} models,"
-            f" {run.samples:,} + {plan.samples:,} samples,"
-            f" {run.epochs} + {plan.epochs - run.epochs} epochs"
-        )
-        return [size, tokens_and_cost]
-    size = (
-        f"{counted(plan.tasks, 'call')}: {counted(len(plan.models), 'model')} x"
-        f" {counted(plan.samples, 'sample')} x {counted(plan.epochs, 'epoch')}"
-    )
-    after_s = plan.batch_after_s
-    return [size, tokens_and_cost, *([] if after_s is None else [_batches(plan, after_s)])]
+    if not timed:
+        return tokens_and_cost
+    of = {each.model: each.calls for each in estimated.models}
+    slowest = max(of[spec.id] / min(spec.max_in_flight or calls, calls) for spec in timed)
+    shortest_s = max(slowest, sum(of[spec.id] for spec in timed) / calls) * ASSUMED_CALL_S
+    return f"{tokens_and_cost}, at least {shortest_s:.0f} s with one worker process"
 
 
 def _batches(plan: RunPlan, after_s: float) -> str:

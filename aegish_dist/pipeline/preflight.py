@@ -68,7 +68,7 @@ def check_before_calls(
         from aegish_dist.broker.client import check_broker  # noqa: PLC0415  a dry run needs none
 
         check_broker(workspace.app)
-    for line in summary(plan, estimated):
+    for line in summary(plan, estimated, workspace.settings.concurrency):
         observer.note(line)
     if not request.dry_run and request.preflight:
         _preflight(workspace, plan, request, observer)
