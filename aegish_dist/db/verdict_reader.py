@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.inspect import DecimalType, DictType
 from psycopg import ClientCursor
 from sqlalchemy import Row, select, text
@@ -414,38 +414,20 @@ _ATTEMPT = ", ".join(f"'{name}', {name}" for name in CallError.__struct_fields__
 _MARK_SQL = fragment("mark")
 
 
-class Judgements(Struct, frozen=True):
-    """Columns that say whether a verdict is correct, one for each rule set."""
-
-    rules: Mapping[str, ScoringRule] = field(default_factory=dict)
-    changes: Mapping[str, Any] = field(default_factory=lambda: NO_CHANGES)
-    """Of an overlay; see `SqlScoring`."""
-
-    @property
-    def values(self) -> dict[str, object]:
-        """The values that the columns of `sql` bind."""
-        values: dict[str, object] = {name: list(changed) for name, changed in self.changes.items()}
-        for number, rule in enumerate(self.rules.values()):
-            marks = SqlScoring(rule).marks.items()
-            values |= {f"{target}_marks_{number}": each for target, each in marks}
-        return values
-
-    @property
-    def sql(self) -> str:
-        """Further columns, each after a comma; null where a verdict is unscored."""
-        return "".join(
-            f""", CASE {_MARK_SQL.replace("_marks", f"_marks_{number}")}
-                WHEN 1 THEN true WHEN -1 THEN false END AS "{name}\""""
-            for number, name in enumerate(self.rules)
-        )
-
-
 def export(
-    session: Session, run: Run, judged: Judgements, *, columns: bool = False
+    session: Session,
+    run: Run,
+    rules: Mapping[str, ScoringRule],
+    changes: Mapping[str, Sequence[object]] = NO_CHANGES,
+    *,
+    columns: bool = False,
 ) -> Iterator[bytes]:
     """Export every verdict of a run, all generations, ordered by model, dataset and sample.
 
     Args:
+        rules: By name of a further column the rule set by which it says whether a verdict is
+            correct; null where it is unscored.
+        changes: Of an overlay; see `SqlScoring`.
         columns: Give CSV with a header in place of lines of JSON. Then `metadata` and `call_errors`
             are JSON, null is empty, and the empty text is quoted.
 
@@ -455,7 +437,14 @@ def export(
     keys = PerModel.of(session, run).keys
     prepare(session)
     session.execute(text("SET LOCAL timezone = 'UTC'"))
-    opinions, rows = judged.values, _export_sql(judged.sql, as_csv=columns)
+    opinions: dict[str, object] = {name: list(changed) for name, changed in changes.items()}
+    judged = ""
+    for number, (name, rule) in enumerate(rules.items()):
+        marks = SqlScoring(rule).marks.items()
+        opinions |= {f"{target}_marks_{number}": each for target, each in marks}
+        mark = _MARK_SQL.replace("_marks", f"_marks_{number}")
+        judged += f', CASE {mark} WHEN 1 THEN true WHEN -1 THEN false END AS "{name}"'
+    rows = _export_sql(judged, as_csv=columns)
     ranges = list(sample_ranges(session, run.run_id, max(1, PART_ROWS // run.epochs)))
     for spec in run.models:
         model = {"model": spec.id, "simulated": spec.simulated, "key": keys[spec.id]}

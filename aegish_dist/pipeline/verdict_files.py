@@ -25,7 +25,7 @@ from aegish_dist.db.counting import is_unchanged
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.overlays import ChangedSample
 from aegish_dist.db.runs import load_run
-from aegish_dist.db.verdict_reader import NO_CHANGES, Judgements, export
+from aegish_dist.db.verdict_reader import NO_CHANGES, export
 from aegish_dist.db.verdicts import RunImport, settle
 from aegish_dist.errors import (
     ConfigError,
@@ -102,8 +102,8 @@ def export_lines(
     Args:
         opinions: For each a key says whether a verdict is correct, null where it is unscored.
     """
-    with _judged(engine, run_id, opinions) as (session, run, judged):
-        for lines in map(in_ascii, export(session, run, judged)):
+    with _judged(engine, run_id, opinions) as (_, _, exported):
+        for lines in map(in_ascii, exported()):
             for start in range(0, len(lines), PIPE_BYTES):
                 stream.write(memoryview(lines)[start : start + PIPE_BYTES])
 
@@ -112,21 +112,20 @@ def _export_table(
     engine: Engine, run_id: str, stream: IO[bytes], opinions: Sequence[Opinion]
 ) -> None:
     load_pyarrow()  # before the database is asked for anything
-    with _judged(engine, run_id, opinions) as (session, run, judged):
+    with _judged(engine, run_id, opinions) as (run, names, exported):
         # A table that is copied elsewhere still says where it comes from.
         about = {"version": __version__, "run_id": run.run_id, "run_name": run.name}
         if opinions:
             about["correct"] = json.dumps([opinion.provenance for opinion in opinions])
         metadata = {f"aegish-dist.{key}": text for key, text in about.items()}
-        parts = export(session, run, judged, columns=True)
-        write_records(parts, records_schema(tuple(judged.rules), metadata), stream)
+        write_records(exported(columns=True), records_schema(names, metadata), stream)
 
 
 @contextmanager
 def _judged(
     engine: Engine, run_id: str, opinions: Sequence[Opinion]
-) -> Iterator[tuple[Session, Run, Judgements]]:
-    """Give a transaction, its run, and the columns of some opinions in their order."""
+) -> Iterator[tuple[Run, tuple[str, ...], Callable[..., Iterator[bytes]]]]:
+    """Give a run, the columns of some opinions in their order, and what exports both."""
     with transaction(engine) as session:
         run = load_run(session, run_id)
         rules = {_column(opinion.rule.name): opinion.rule for opinion in opinions}
@@ -135,7 +134,7 @@ def _judged(
                 "--correct names two rule sets whose columns would have the same name"
             )
         changes = overlay_of(session, run, opinions[0]).values if opinions else NO_CHANGES
-        yield session, run, Judgements(rules, changes)
+        yield run, tuple(rules), partial(export, session, run, rules, changes)
 
 
 def _column(rule: str) -> str:
@@ -156,10 +155,10 @@ def export_inspect(
         OutputError: The folder cannot be written to, or holds another file of such a name.
     """
     opinions, names = opinions or [Opinion()], list[str]()
-    with _judged(engine, run_id, opinions) as (session, run, judged):
-        lines = JudgedLines(tuple(judged.rules))
+    with _judged(engine, run_id, opinions) as (run, columns, exported):
+        lines = JudgedLines(columns)
         with replacing_in(folder, lambda path: _run_of(path) == run.run_id) as opened:
-            verdicts = chain.from_iterable(map(lines.read, export(session, run, judged)))
+            verdicts = chain.from_iterable(map(lines.read, exported()))
             for (model, dataset), group in groupby(verdicts, _log_of):
                 head = LogHead.of(run, model, dataset, opinions)
                 names.append(head.file_name)
@@ -239,7 +238,7 @@ def _write_records(
             if each.change.target is not None
         },
     )
-    parts = export(session, run, Judgements({CORRECT: opinion.rule}, overlay.values))
+    parts = export(session, run, {CORRECT: opinion.rule}, overlay.values)
     verdicts = filter(None, ([json.loads(line) for line in part.splitlines()] for part in parts))
     for model, of_model in groupby(verdicts, lambda part: str(part[0]["model"])):
         lines = map(partial(made.of, names[model].evaluation_id), of_model)

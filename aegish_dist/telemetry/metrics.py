@@ -192,6 +192,7 @@ class TelemetryServer:
 
 class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
+    allow_reuse_port = False  # newer Pythons would let two processes share it
 
     def server_bind(self) -> None:
         TCPServer.server_bind(self)  # HTTPServer's looks the name of the host up: seconds, perhaps
