@@ -133,14 +133,10 @@ def jsonl(*lines: object) -> Answered:
 class Vendor(Struct, frozen=True, eq=False):
     wire: WireFormat
     root: str
-    name: str
-    """Of a batch."""
-    look: str
-    """The request for a batch."""
-    ended: Mapping[str, Any]
-    """A batch that has results."""
-    results: str
-    """The request for results."""
+    name: str  # of a batch
+    look: str  # the request for a batch
+    ended: Mapping[str, Any]  # a batch that has results
+    results: str  # the request for results
 
     def talk(
         self, script: Script, act: Callable[[BatchClient], Awaitable[T]]

@@ -23,11 +23,9 @@ from aegish_dist.pipeline.status import run_status
 from tests.recorded import export_verdicts
 from tests.services import HOST, ServerProcess, free_port, queue_application, wait_until
 
-DEADLINE_S = 60.0
-"""For a whole run or process; generous, because machines that test are busy."""
+DEADLINE_S = 60.0  # for a whole run or process; generous, because machines that test are busy
 
-LOG_CHARS = 20_000
-"""Characters of the workers' log that a failed test shows."""
+LOG_CHARS = 20_000  # characters of the workers' log that a failed test shows
 
 
 def aegish_dist(*arguments: str) -> list[str]:

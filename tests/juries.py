@@ -22,16 +22,13 @@ CLUSTER_SIZES = (1, 1, 1, 1, 2, 2, 3, 4)
 
 
 class Setting(Struct, frozen=True):
-    models: int
-    """Distinct models, of a skill between 0.6 and 0.98."""
+    models: int  # distinct models, of a skill between 0.6 and 0.98
     hard: float = 0.06
     harder_by: float = 4.0
-    within_clusters: float = 0.3
-    """Share of the variance of difficulty that a cluster has in common."""
+    within_clusters: float = 0.3  # share of the variance of difficulty that a cluster has in common
     together: float = 0.0
     """Share of commands about which a model has the same luck as others of its family, of two."""
-    copies: int = 0
-    """Further models that repeat the weakest one, but for 3 % of the commands."""
+    copies: int = 0  # further models that repeat the weakest one, but for 3 % of the commands
     baselines: bool = True
     """Whether a model that always blocks and one that always allows are there."""
     warns: bool = True
@@ -44,8 +41,7 @@ class Setting(Struct, frozen=True):
 class Jury(Struct, frozen=True):
     models: tuple[str, ...]
     samples: tuple[SampleAnswers, ...]
-    wrong: frozenset[str]
-    """Ids of the samples whose label is wrong."""
+    wrong: frozenset[str]  # ids of the samples whose label is wrong
 
 
 class _Command(Struct, frozen=True):

@@ -18,12 +18,9 @@ from tests.chaos.fleet import Fleet, Identity, Layout
 from tests.services import wait_until
 
 ITEMS_PER_MODEL = 60
-COMPLETE_S = 75.0
-"""Patience after the end of a fault; nothing here should need more than a minute."""
-SETTLE_S = 20.0
-"""Until nothing is called, waits or is held any more."""
-ERRORS = frozenset({"TIMEOUT_ERROR", "API_ERROR"})
-"""Outcomes that say of a call that it failed."""
+COMPLETE_S = 75.0  # patience after the end of a fault; nothing here should need more than a minute
+SETTLE_S = 20.0  # until nothing is called, waits or is held any more
+ERRORS = frozenset({"TIMEOUT_ERROR", "API_ERROR"})  # outcomes that say of a call that it failed
 
 
 class Fault(Struct, frozen=True):
@@ -34,40 +31,28 @@ class Fault(Struct, frozen=True):
     strike: "Callable[[Drill], None]"
     """Begins the fault, and returns when it is over and its remedy, if it needs one, was given."""
     layout: Layout = field(default_factory=Layout)
-    latency: str = "uniform:0.2,0.5"
-    """Of each call, in seconds."""
+    latency: str = "uniform:0.2,0.5"  # of each call, in seconds
     time_limit_s: float = 60.0
     moment: tuple[float, float] = (0.1, 0.6)
     """The fault begins when this share of the calls has begun; drawn between these bounds."""
     items_per_model: int = ITEMS_PER_MODEL
     twice: int | None = None
     """Calls that may be made twice; None: as many as were in flight when the fault began."""
-    errors: int = 0
-    """Verdicts that may say that their call failed."""
+    errors: int = 0  # verdicts that may say that their call failed
 
 
 class Result(Struct, frozen=True):
     fault: str
     seed: int
     attempted: int
-    acknowledged: int
-    """Items whose verdict a reader saw at some moment."""
-    lost: int
-    """Items acknowledged and gone, or without a verdict at the end."""
-    doubled: int
-    """Verdicts beyond the first of an item."""
-    paid_twice: int
-    """Calls beyond the first of a command that the provider worked on."""
-    in_flight: int
-    """Calls begun and not stored when the fault began."""
-    errors: int
-    """Items whose verdict says that the call failed."""
-    unanswered: int
-    """Calls that were given up while the provider was silent."""
-    recovered_s: float
-    """From the end of the fault until every item had a verdict."""
-    problem: str
-    """Why the drill came to no end; empty when it did."""
+    acknowledged: int  # items whose verdict a reader saw at some moment
+    lost: int  # items acknowledged and gone, or without a verdict at the end
+    doubled: int  # verdicts beyond the first of an item
+    paid_twice: int  # calls beyond the first of a command that the provider worked on
+    in_flight: int  # calls begun and not stored when the fault began
+    errors: int  # items whose verdict says that the call failed
+    recovered_s: float  # from the end of the fault until every item had a verdict
+    problem: str  # why the drill came to no end; empty when it did
 
     def broken(self, fault: Fault) -> list[str]:
         """Return which promises were not kept, in words; nothing when all were."""
@@ -162,7 +147,6 @@ class Drill:
             paid_twice=fleet.provider.paid_twice,
             in_flight=self._in_flight,
             errors=sum(count for name, count in outcomes.items() if name in ERRORS),
-            unanswered=fleet.provider.unanswered,
             recovered_s=round(recovered_s, 2),
             problem=problem,
         )

@@ -19,10 +19,8 @@ from tests.services import RabbitServer, RedisServer, wait_until
 
 RABBIT = Layout(broker="rabbitmq")
 QUORUM = Layout(broker="rabbitmq", queue_type="quorum")
-SHORT_LEASE = Layout(lease_s=5.0)
-"""Where a call has to outlive a lease."""
-ALONE = Layout(workers=1, concurrency=100)
-"""One worker that holds nearly a whole run at once."""
+SHORT_LEASE = Layout(lease_s=5.0)  # where a call has to outlive a lease
+ALONE = Layout(workers=1, concurrency=100)  # one worker that holds nearly a whole run at once
 END_BACKENDS = (
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'aegish-dist'"
 )
@@ -298,5 +296,4 @@ _ALL: tuple[Fault, ...] = (
     Fault("provider-key-refused", "401 for every call for 5 s (one worker); `resume`",
           _wrong_key, ALONE, twice=0),
 )  # fmt: skip
-FAULTS = {fault.name: fault for fault in _ALL}
-"""By name, in the order of the table."""
+FAULTS = {fault.name: fault for fault in _ALL}  # by name, in the order of the table

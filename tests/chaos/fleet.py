@@ -50,10 +50,8 @@ class Layout(Struct, frozen=True):
     broker: str = "redis"
     queue_type: str = "classic"
     workers: int = 2
-    concurrency: int = 10
-    """Calls that each of them has in flight at most."""
-    lease_s: float = 40.0
-    """Seconds after which a killed worker's messages are requeued in Redis."""
+    concurrency: int = 10  # calls that each of them has in flight at most
+    lease_s: float = 40.0  # seconds after which a killed worker's messages are requeued in Redis
 
 
 class Fleet(ExitStack):
@@ -97,8 +95,7 @@ class Fleet(ExitStack):
             shutdown_grace_s=GRACE_S,
             message_lease_s=layout.lease_s,
         )
-        self.direct = dict(self.cluster.env)
-        """Variables of a command that goes past the proxies."""
+        self.direct = dict(self.cluster.env)  # variables of a command that goes past the proxies
         proxy = f":{self.broker_proxy.port}/"
         self.cluster.set(
             database_url=self.database_proxy.postgres_url(self.postgres.url),

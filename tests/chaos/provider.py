@@ -27,16 +27,11 @@ class Trouble(StrEnum):
     NONE = "none"
     SILENT = "silent"
     """Nothing is answered, calls in flight included; who still waits at the end is answered."""
-    THROTTLED = "throttled"
-    """429, come again in a second."""
-    LONG_WAIT = "long wait"
-    """429, come again in 301 seconds."""
-    BROKEN = "broken"
-    """503."""
-    REDIRECTED = "redirected"
-    """307 to another address."""
-    KEY_REFUSED = "key refused"
-    """401."""
+    THROTTLED = "throttled"  # 429, come again in a second
+    LONG_WAIT = "long wait"  # 429, come again in 301 seconds
+    BROKEN = "broken"  # 503
+    REDIRECTED = "redirected"  # 307 to another address
+    KEY_REFUSED = "key refused"  # 401
 
 
 REFUSALS: dict[Trouble, tuple[int, dict[str, str]]] = {
@@ -56,10 +51,7 @@ class Provider:
         self.trouble = Trouble.NONE
         self.begun: Counter[Asked] = Counter()
         """Calls that the provider worked on, refused ones and those lost in silence excluded."""
-        self.unanswered = 0
-        """Calls that their callers gave up while it was silent."""
-        self.in_flight = 0
-        """Calls that it works on now."""
+        self.in_flight = 0  # calls that it works on now
         self.port = 0
         self._simulator: Simulator
         self._thread = threading.Thread(target=self._run, name="provider", daemon=True)
@@ -74,7 +66,6 @@ class Provider:
         self._simulator = Simulator(SimulatorConfig(latency=latency), None)
         self.trouble = Trouble.NONE
         self.begun = Counter()
-        self.unanswered = 0
 
     @property
     def calls(self) -> int:
@@ -124,7 +115,6 @@ class Provider:
         except asyncio.CancelledError:
             if self.trouble is Trouble.SILENT:
                 self.begun[asked] -= 1
-                self.unanswered += 1
             raise
         finally:
             self.in_flight -= 1

@@ -82,10 +82,8 @@ class CuttingProxy(HalfOpenProxy):
 
     def __init__(self, target: int | Path) -> None:
         super().__init__(target)
-        self.cut_commits = False
-        """Whether COMMITs reach the server while their answers are cut off."""
-        self.committing: set[Pair] = set()
-        """Pairs whose COMMIT is on its way."""
+        self.cut_commits = False  # whether COMMITs reach the server while their answers are cut off
+        self.committing: set[Pair] = set()  # pairs whose COMMIT is on its way
 
     def _copy(self, pair: Pair, source: socket.socket, sink: socket.socket) -> None:
         super()._copy(pair, _Tap(self, pair, source), sink)  # type: ignore[arg-type]  # reads like a socket

@@ -10,8 +10,7 @@ from tests.chaos.faults import FAULTS
 from tests.chaos.fleet import Host
 
 SEED = 8
-LOG_CHARS = 12_000
-"""Of the workers' log, shown where a drill fails."""
+LOG_CHARS = 12_000  # of the workers' log, shown where a drill fails
 
 
 @pytest.fixture(scope="module")
@@ -23,8 +22,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
 
 NAMES: list[str] = sorted(FAULTS, key=lambda name: str(FAULTS[name].layout))
 """Drills on the same fleet one behind the other."""
-QUICK = {"worker-killed", "postgres-killed", "redis-wiped"}
-"""Drills of `make test`."""
+QUICK = {"worker-killed", "postgres-killed", "redis-wiped"}  # drills of `make test`
 
 
 @pytest.mark.parametrize(

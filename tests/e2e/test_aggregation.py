@@ -15,8 +15,7 @@ from tests.services import wait_until
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("instant")]
 
 MODELS = ("simulated/careful", "simulated/hasty")
-SOON_S = 5.0
-"""Seconds from the last verdict of a run to its snapshot, on a busy machine."""
+SOON_S = 5.0  # seconds from the last verdict of a run to its snapshot, on a busy machine
 
 
 def snapshots(cluster: Cluster) -> int:

@@ -18,8 +18,7 @@ pytestmark = [pytest.mark.long, pytest.mark.usefixtures("instant")]
 
 MODEL = "simulated/besieged"
 ITEMS = 30
-UNKNOWN = 2
-"""Forged messages that look like ours, but name items that no run plans."""
+UNKNOWN = 2  # forged messages that look like ours, but name items that no run plans
 HEADERS: list[dict[str, Any]] = [
     {},
     {"task": {"of": "a map"}},

@@ -10,6 +10,7 @@ import subprocess
 import termios
 import threading
 from contextlib import suppress
+from typing import Self
 
 import pytest
 
@@ -50,9 +51,6 @@ class Terminal:
     def written(self) -> str:
         return bytes(self._written).decode(errors="replace")
 
-    def interrupt(self) -> None:
-        os.killpg(self.process.pid, signal.SIGINT)
-
     def end(self) -> tuple[int, str, str]:
         """Wait for its end; return its exit code, its screens, and what it left behind as text."""
         code = self.process.wait(DEADLINE_S)
@@ -61,7 +59,10 @@ class Terminal:
         assert left, self.written[-2000:]
         return code, screens.partition(ENTERED)[2], behind
 
-    def close(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self.process.kill()
         self.process.wait()
         self._reader.join(DEADLINE_S)
@@ -86,13 +87,10 @@ def test_a_run_is_seen_and_the_terminal_is_given_back(
     """Ctrl-C leaves the last state and exit code 130; `resume` is seen to the end."""
     simulator.start("--fault", "rate_limit=0.15", "--seed", "7", latency="constant:0.3")
     asked = ("--models", "simulated/careful", "--dataset", "harmless", "--limit", "60")
-    submit = Terminal(env, "submit", *asked, "--skip-preflight")
-    try:
+    with Terminal(env, "submit", *asked, "--skip-preflight") as submit:
         wait_until(lambda: "rate_limit 429" in submit.written, "a 429 on the screen", DEADLINE_S)
-        submit.interrupt()
+        os.killpg(submit.process.pid, signal.SIGINT)
         code, screens, behind = submit.end()
-    finally:
-        submit.close()
     assert code == 130
     seen = frames(screens)
     assert seen
@@ -107,11 +105,8 @@ def test_a_run_is_seen_and_the_terminal_is_given_back(
 
     simulator.stop()
     simulator.start(latency="constant:0.05")
-    resume = Terminal(env, "resume", "--run-id", "latest")
-    try:
+    with Terminal(env, "resume", "--run-id", "latest") as resume:
         code, _, behind = resume.end()
-    finally:
-        resume.close()
     assert code == 0
     assert "60 of 60  100 %" in behind
     assert "ALLOW" in behind

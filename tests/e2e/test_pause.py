@@ -20,8 +20,7 @@ LATENCY = "constant:0.5"
 CALLS = ("--concurrency", "20")
 LIMIT = 120
 STOPS_WITHIN_S = 1.0
-PREFETCHED = 20
-"""Messages that a worker of so many calls may return after the others were dropped."""
+PREFETCHED = 20  # messages that a worker of so many calls may return after the others were dropped
 
 
 def hold(env: Mapping[str, str], simulator: Simulator, run_id: str, reason: RunPause) -> None:

@@ -48,14 +48,8 @@ MODELS = ("openai/one", "anthropic/two", "google/three")
 def write_lines(path: Path) -> None:
     """Write verdict lines as another tool would, with little more than the required keys."""
     lines = (
-        {
-            "model": model,
-            "dataset": "odd",
-            "command": f"echo {number}",
-            "target": "harmless",
-            "completion": answer.completion,
-            "stop_reason": answer.stop_kind,
-        }
+        {"model": model, "dataset": "odd", "command": f"echo {number}", "target": "harmless"}
+        | {"completion": answer.completion, "stop_reason": answer.stop_kind}
         for model in MODELS
         for number, answer in enumerate(ANSWERS)
     )

@@ -36,12 +36,9 @@ class Walkthrough:
         Args:
             folder: Where the copy goes; empty.
         """
-        self.tree = folder
-        """Root of the copy."""
-        self.created: set[str] = set()
-        """Files that the page adds."""
-        self.edited: set[str] = set()
-        """Files that the page changes."""
+        self.tree = folder  # root of the copy
+        self.created: set[str] = set()  # files that the page adds
+        self.edited: set[str] = set()  # files that the page changes
         for part in PARTS:
             source = ROOT / part
             if source.is_dir():

@@ -26,8 +26,7 @@ PROMPT = Prompt("guard", "Judge shell commands.", "Validate this command: {comma
 KEY = "sk-proj-0123456789abcdef"
 
 
-Server = AbstractAsyncContextManager[str]
-"""Runs while it is entered; yields its address."""
+Server = AbstractAsyncContextManager[str]  # runs while it is entered; yields its address
 
 
 async def never() -> web.StreamResponse:

@@ -28,8 +28,7 @@ OTHERS = {"StrEnum", "OpenAI", "LiteLLM", "PgBouncer", "OpenRouter", "DeepSeek"}
 
 class Code(NamedTuple):
     modules: dict[str, set[str]]
-    classes: dict[str, set[str]]
-    """Attributes by class; classes of one name share an entry."""
+    classes: dict[str, set[str]]  # attributes by class; classes of one name share an entry
 
 
 def defined(body: list[ast.stmt]) -> Iterator[str]:

@@ -33,8 +33,7 @@ def options(values: Sequence[Path] = (), settings: Sequence[str] = ()) -> list[s
 class Rendered(Struct, frozen=True):
     """Objects that the chart makes for one set of values."""
 
-    objects: tuple[Mapping[str, Any], ...]
-    """Parsed, in Helm's order."""
+    objects: tuple[Mapping[str, Any], ...]  # parsed, in Helm's order
 
     @classmethod
     def of(
