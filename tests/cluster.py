@@ -10,6 +10,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, Self
 
+from sqlalchemy import text
 from sqlalchemy.orm import Session
 
 from aegish_dist.broker.client import publish, queue_depths
@@ -148,6 +149,16 @@ class Cluster:
         self._stack.callback(process.wait)
         self._stack.callback(process.kill)
         return process
+
+    def stop(self, *workers: "subprocess.Popen[bytes]") -> None:
+        """Have workers end by themselves, all at once."""
+        for worker in workers:
+            worker.terminate()
+        assert {worker.wait(DEADLINE_S) for worker in workers} == {0}
+
+    def scalar(self, query: str) -> Any:
+        with self.engine.connect() as connection:
+            return connection.scalar(text(query))
 
     def submit(self, *models: str, limit: int, options: tuple[str, ...] = ()) -> str:
         asked = ["--models", ",".join(models), "--dataset", "harmless", "--limit", str(limit)]

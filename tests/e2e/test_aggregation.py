@@ -5,10 +5,9 @@ from contextlib import contextmanager
 
 import pytest
 import redis
-from sqlalchemy import func, select, text
+from sqlalchemy import text
 
 from aegish_dist.broker.messages import AGGREGATION_QUEUE
-from aegish_dist.db.tables import AGGREGATIONS, SNAPSHOTS
 from tests.cluster import DEADLINE_S, Cluster, aegish_dist, run, run_json
 from tests.services import wait_until
 
@@ -19,8 +18,7 @@ SOON_S = 5.0  # seconds from the last verdict of a run to its snapshot, on a bus
 
 
 def snapshots(cluster: Cluster) -> int:
-    with cluster.engine.connect() as connection:
-        return connection.scalar(select(func.count()).select_from(SNAPSHOTS)) or 0
+    return int(cluster.scalar("SELECT count(*) FROM snapshots"))
 
 
 def wait_until_aggregated(cluster: Cluster, run_id: str) -> None:
@@ -37,13 +35,8 @@ def no_snapshot_can_be_stored(cluster: Cluster) -> Iterator[None]:
 
 def wait_until_making(cluster: Cluster) -> None:
     """Wait until a worker waits for that lock."""
-    waits = text("SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'relation'")
-
-    def waiting() -> bool:
-        with cluster.engine.connect() as connection:
-            return bool(connection.scalar(waits))
-
-    wait_until(waiting, "an aggregation under way", DEADLINE_S)
+    waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'relation'"
+    wait_until(lambda: cluster.scalar(waiting) > 0, "an aggregation under way", DEADLINE_S)
 
 
 def test_a_complete_run_is_aggregated(cluster: Cluster) -> None:
@@ -59,17 +52,12 @@ def test_a_complete_run_is_aggregated(cluster: Cluster) -> None:
     assert status["aggregation_problem"] is None
     shown = run(cluster.env, "status", "--run-id", submitted["run_id"])
     assert f"snapshot {submitted['snapshot_id']} was made of it" in shown.stderr
-    with cluster.engine.connect() as connection:
-        delay_s = connection.scalar(
-            text(
-                "SELECT extract(epoch FROM (SELECT max(created_at) FROM snapshots)"
-                " - (SELECT max(stored_at) FROM verdicts))"
-            )
-        )
+    delay_s = cluster.scalar(
+        "SELECT extract(epoch FROM (SELECT max(created_at) FROM snapshots)"
+        " - (SELECT max(stored_at) FROM verdicts))"
+    )
     assert 0 < delay_s < SOON_S
-    for worker in workers:
-        worker.terminate()
-    assert {worker.wait(DEADLINE_S) for worker in workers} == {0}
+    cluster.stop(*workers)
     assert snapshots(cluster) == 1
 
 
@@ -81,8 +69,7 @@ def test_rabbitmq(cluster: Cluster) -> None:
         run_id = cluster.submit(f"simulated/aggregated-{queue_type}", limit=20)
         worker = cluster.start_worker()
         wait_until_aggregated(cluster, run_id)
-        worker.terminate()
-        assert worker.wait(DEADLINE_S) == 0
+        cluster.stop(worker)
         assert snapshots(cluster) == number
     assert "queue_refused" not in cluster.log()
 
@@ -107,8 +94,7 @@ def test_a_worker_that_only_aggregates(cluster: Cluster) -> None:
         lambda: cluster.status(left).workers == 0, "the killed worker to be gone", DEADLINE_S
     )
     assert cluster.waiting(left, MODELS[0]) == 10
-    aggregator.terminate()
-    assert aggregator.wait(DEADLINE_S) == 0
+    cluster.stop(aggregator)
 
 
 def test_calls_go_on_while_a_worker_aggregates(cluster: Cluster) -> None:
@@ -132,25 +118,19 @@ def test_a_message_that_is_lost(cluster: Cluster, redis_url: str) -> None:
     run_id = cluster.submit(MODELS[0], limit=10)
     worker = cluster.start_worker()
     wait_until_aggregated(cluster, run_id)
-    worker.terminate()
-    worker.wait(DEADLINE_S)
+    cluster.stop(worker)
     with redis.Redis.from_url(redis_url) as client, cluster.engine.begin() as connection:
         client.flushall()
         connection.execute(text("DELETE FROM snapshots"))
-        connection.execute(
-            text(
-                "UPDATE aggregations SET finished_at = NULL, snapshot_ids = NULL,"
-                " enqueued_at = now() - interval '61 s'"
-            )
-        )
+        lost = "finished_at = NULL, snapshot_ids = NULL, enqueued_at = now() - interval '61 s'"
+        connection.execute(text(f"UPDATE aggregations SET {lost}"))
 
     for _ in range(2):
         cluster.start_worker()
     wait_until_aggregated(cluster, run_id)
 
     assert snapshots(cluster) == 1
-    with cluster.engine.connect() as connection:
-        assert connection.scalar(select(func.count()).select_from(AGGREGATIONS)) == 1
+    assert cluster.scalar("SELECT count(*) FROM aggregations") == 1
 
 
 def test_an_aggregator_takes_no_models(cluster: Cluster) -> None:

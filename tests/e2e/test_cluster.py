@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.cluster import DEADLINE_S, Cluster, run, run_json
+from tests.cluster import Cluster, run, run_json
 
 pytestmark = pytest.mark.usefixtures("instant")
 
@@ -21,8 +21,7 @@ def test_plain_celery_command(cluster: Cluster) -> None:
     assert cluster.waiting(run_id, *WIRES) == 120
     worker = cluster.start_worker()
     cluster.wait_until_complete(run_id)
-    worker.terminate()
-    assert worker.wait(DEADLINE_S) == 0
+    cluster.stop(worker)
     assert cluster.waiting(run_id, *WIRES) == 0
     assert_called_once_each(cluster, run_id, 3 * 40)
     status = run_json(cluster.env, "status", "--run-id", run_id)

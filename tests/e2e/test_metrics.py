@@ -50,6 +50,5 @@ def test_a_worker_counts_what_it_does(cluster: Cluster) -> None:
     assert read["aegish_wait_seconds_count", MODEL, "service"] == 40
     assert get(url, "/healthz") == (200, "ok\n")
 
-    worker.terminate()
-    worker.wait(DEADLINE_S)
+    cluster.stop(worker)
     assert "Traceback" not in cluster.log()

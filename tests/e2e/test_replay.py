@@ -1,6 +1,7 @@
 """Recorded answers, replayed by the simulated provider, arrive as they were."""
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -47,7 +48,7 @@ MODELS = ("openai/one", "anthropic/two", "google/three")
 
 def write_lines(path: Path) -> None:
     """Write verdict lines as another tool would, with little more than the required keys."""
-    lines = (
+    lines: Iterable[dict[str, object]] = (
         {"model": model, "dataset": "odd", "command": f"echo {number}", "target": "harmless"}
         | {"completion": answer.completion, "stop_reason": answer.stop_kind}
         for model in MODELS
