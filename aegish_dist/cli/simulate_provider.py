@@ -23,7 +23,7 @@ def _faults(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> d
     for value in values:
         name, _equals, chance = value.partition("=")
         try:
-            chances[Fault(name)] = float(chance)
+            chances[Fault(name).value] = float(chance)
         except ValueError:
             known = ", ".join(fault.value for fault in Fault)
             raise click.BadParameter(f"'{value}' is not NAME=PROBABILITY; names: {known}") from None

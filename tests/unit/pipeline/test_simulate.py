@@ -1,16 +1,17 @@
-"""Catalogs of simulated and replayed models."""
+"""Catalogs of simulated and replayed models, and the options of the provider that serves them."""
 
 import tomllib
 from pathlib import Path
 
 import pytest
 
+from aegish_dist.cli.simulate_provider import simulate_provider
 from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.sample import Sample, TrueLabel
 from aegish_dist.core.verdict import Recording, Verdict
 from aegish_dist.errors import ConfigError
 from aegish_dist.models import Catalog
-from aegish_dist.pipeline.simulate import catalog_for, write_catalog
+from aegish_dist.pipeline.simulate import catalog_for, simulator_config, write_catalog
 
 URL = "http://127.0.0.1:8099"
 ODD = ['x/"y"', "x/a\nb", "x/a\\", "\u00e9/a", "plain"]
@@ -38,3 +39,11 @@ def test_what_is_written_is_a_catalog(tmp_path: Path, models: tuple[str, ...]) -
     path.write_text(catalog_for(URL, models))
     chosen = models or ("simulated/careful",)
     assert all(spec.base_url.startswith(URL) for spec in Catalog.load(path).resolve(chosen, {}))
+
+
+def test_faults_of_the_command_line_are_those_of_the_provider() -> None:
+    words = ["--fault", "reset=0.25", "--fault", "hang=0.5", "--latency", "constant:0"]
+    options = simulate_provider.make_context("simulate-provider", words).params
+    given = {name: options[name] for name in options.keys() - {"replays", "catalog"}}
+    faults = simulator_config(**given).faults
+    assert (faults.reset, faults.hang, faults.auth) == (0.25, 0.5, 0)
