@@ -36,6 +36,10 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 
 START_TIMEOUT_S = 30
+SLOW_START = (
+    f"the database did not answer within {START_TIMEOUT_S} s: check AEGISH_DIST_DATABASE_URL and"
+    " that the server answers"
+)
 DRAIN_POLL_S = 0.02
 END_S = 15.0
 """Seconds that the event loop may take to end after the grace, with calls that hang in it."""
@@ -91,17 +95,10 @@ class TaskPool(BasePool):
                 )
             self._thread.start()
             self._ready.result(START_TIMEOUT_S)
-        except AegishError as error:
-            problem = str(error)
-        except TimeoutError:
-            problem = (
-                f"the database did not answer within {START_TIMEOUT_S} s: check"
-                " AEGISH_DIST_DATABASE_URL and that the server answers"
-            )
-        else:
-            return
-        log.error("worker_cannot_start", problem=problem)
-        raise SystemExit(1)
+        except (AegishError, TimeoutError) as error:
+            # A wait that took too long has no words of its own.
+            log.error("worker_cannot_start", problem=str(error) or SLOW_START)
+            raise SystemExit(1) from None
 
     def register_with_event_loop(self, hub: Any) -> None:
         self._hub = hub

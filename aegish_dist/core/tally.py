@@ -4,7 +4,7 @@ Two million verdicts become a few thousand cells. Sums are integers in fixed uni
 depend on the order of rows, and a sample whose label is corrected moves to another cell.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from functools import partial
@@ -152,20 +152,16 @@ def _cells(cells: Iterable[Cell], moved: Iterable[MovedSample]) -> tuple[Cell, .
 def _confidence(
     cells: Iterable[ConfidenceCell], moved: Iterable[MovedSample]
 ) -> tuple[ConfidenceCell, ...]:
-    sums: dict[tuple[TrueLabel, OutcomeDetail, int], tuple[int, ...]] = {}
-
-    def add(target: TrueLabel, cell: ConfidenceCell, sign: int) -> None:
-        kind, numbers = (target, cell.finding, cell.bin), astuple(cell)[3:]
-        known = sums.get(kind, (0,) * len(numbers))
-        sums[kind] = tuple(old + sign * new for old, new in zip(known, numbers, strict=True))
-
-    for cell in cells:
-        add(cell.target, cell, 1)
+    changes = [(cell.target, cell, 1) for cell in cells]
     for each in moved:
-        for cell in each.confidence:
-            add(each.target, cell, -1)
-            if each.right_target is not None:
-                add(each.right_target, cell, 1)
+        changes += [(each.target, cell, -1) for cell in each.confidence]
+        if each.right_target is not None:
+            changes += [(each.right_target, cell, 1) for cell in each.confidence]
+    sums: defaultdict[tuple[TrueLabel, OutcomeDetail, int], list[int]] = defaultdict(list)
+    for target, cell, sign in changes:
+        kind, numbers = (target, cell.finding, cell.bin), astuple(cell)[3:]
+        known = sums[kind] or [0] * len(numbers)
+        sums[kind] = [old + sign * new for old, new in zip(known, numbers, strict=True)]
     return tuple(
         sorted(ConfidenceCell(*kind, *numbers) for kind, numbers in sums.items() if numbers[0])
     )
