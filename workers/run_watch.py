@@ -19,7 +19,7 @@ from aegish_dist.broker.messages import (
     model_of,
     run_queue,
 )
-from aegish_dist.db.engine import RunChanges, transaction
+from aegish_dist.db.engine import RunChanges, in_transaction
 from aegish_dist.db.missing import FinishedModels, OpenModel, open_queues
 from aegish_dist.errors import QueueError, RefusedQueueError, StoreUnusableError
 from aegish_dist.logs import get_logger
@@ -130,8 +130,7 @@ class RunWatch(bootsteps.StartStopStep):
         credentials: CatalogCredentials,
         stopped: threading.Event,
     ) -> None:
-        with transaction(engine) as session:
-            found = open_queues(session)
+        found = in_transaction(engine, open_queues)
         consumer.pool.readiness.database_seen_at = monotonic()
         held = frozenset(name for name, each in found.items() if each.held)
         pins = consumer.controller.pins
@@ -152,9 +151,7 @@ class RunWatch(bootsteps.StartStopStep):
         quiet = {model for model in self._busy if model not in evaluator.in_flight}
         if not (quiet or clean_up):
             return False
-        with transaction(engine) as session:
-            looked = finished.close(session, None if clean_up else quiet)
-        if looked:
+        if in_transaction(engine, finished.close, None if clean_up else quiet):
             self._busy -= quiet
         return True
 
