@@ -64,13 +64,12 @@ def provider_name(model_id: str) -> str:
 
 
 def api_root(url: str) -> str:
-    """Return a base URL without its trailing slash; a ValueError does not repeat it."""
-    if origin(url) is None:
-        raise ValueError(
-            "must be an http or https URL in ASCII with a host and without user, query or fragment"
-        )
-    if is_metadata(host_of(url)):
-        raise ValueError("must not be a link-local or metadata address")
+    """Return a base URL without its trailing slash; an InputError does not repeat it."""
+    form = "must be an http or https URL in ASCII with a host and without user, query or fragment"
+    refuse(
+        (origin(url) is None, "base_url", form),
+        (is_metadata(host_of(url)), "base_url", "must not be a link-local or metadata address"),
+    )
     return url.rstrip("/")
 
 
@@ -83,7 +82,7 @@ def _as_json(value: object) -> Any:
     if isinstance(value, Decimal) and math.isfinite(value):
         return float(value)
     if not isinstance(value, str | int):
-        raise ValueError("dates, times, inf and nan have no JSON form")
+        raise InputError("dates, times, inf and nan have no JSON form", field="parameters")
     return value
 
 
@@ -157,10 +156,7 @@ class _CalledEntry(LimitsEntry, frozen=True, kw_only=True):
         if isinstance(share, Decimal) and not (share.is_finite() and 0 <= share <= 1):
             raise InputError("must be from 0 to 1", field="batch_share")
         if self.base_url:
-            try:
-                force_setattr(self, "base_url", api_root(self.base_url))
-            except ValueError as error:
-                raise InputError(str(error), field="base_url") from None
+            force_setattr(self, "base_url", api_root(self.base_url))
 
 
 class ProviderEntry(_CalledEntry, frozen=True, kw_only=True):
@@ -199,10 +195,7 @@ class ModelEntry(_CalledEntry, frozen=True, kw_only=True):
         super().__post_init__()
         if not is_model_id(self.id):
             raise InputError("must have the form provider/model", field="id")
-        try:
-            force_setattr(self, "parameters", _as_json(self.parameters))
-        except ValueError as error:
-            raise InputError(str(error), field="parameters") from None
+        force_setattr(self, "parameters", _as_json(self.parameters))
 
     def retired(self, day: date) -> bool:
         return self.retires is not None and self.retires <= day
@@ -268,10 +261,8 @@ class _Top(Struct, forbid_unknown_fields=True):
 
 def _tables(path: Path | None) -> _Tables:
     try:
-        if path is None:
-            text = files(__package__).joinpath("catalog.toml").read_text("utf-8")
-        else:
-            text = read_text(path, MAX_FILE_BYTES)
+        packaged = files(__package__).joinpath("catalog.toml")
+        text = packaged.read_text("utf-8") if path is None else read_text(path, MAX_FILE_BYTES)
         top = checked(parse_toml(text, parse_float=Decimal), _Top)
         for name, keys in top.providers.items():
             if not _PROVIDER_NAME.fullmatch(name):
@@ -305,9 +296,6 @@ def _entry(keys: object, kind: type[Entry], heading: str) -> Entry:
         raise InputError(f"{heading}: {error}") from None
 
 
-_BASE_URL_VARIABLES = {"openai": "OPENAI_BASE_URL"}
-
-
 def model_spec(
     model: ModelEntry, provider: ProviderEntry, environ: Mapping[str, str], price_of: PriceOf
 ) -> ModelSpec:
@@ -326,9 +314,8 @@ def model_spec(
     price_list = provider.genai_prices or provider_id
     price = model.price.price() if model.price else price_of(price_list, name)
     if price is not None:
-        least = model.cache_from_tokens
-        least = provider.cache_from_tokens if least is None else least
-        price = replace(price, cache_from_tokens=least)
+        of_model, of_provider = model.cache_from_tokens, provider.cache_from_tokens
+        price = replace(price, cache_from_tokens=of_provider if of_model is None else of_model)
     share = provider.batch_share if model.batch_share is None else model.batch_share
     return ModelSpec(
         id=model.id,
@@ -352,12 +339,12 @@ def _provider_base_url(
     provider_id: str, provider: ProviderEntry, environ: Mapping[str, str]
 ) -> str:
     """Return a provider's base URL, or the one that the environment gives in its place."""
-    variable = _BASE_URL_VARIABLES.get(provider_id)
+    variable = "OPENAI_BASE_URL" if provider_id == "openai" else None
     override = _value_of(variable, environ)
     try:
         return api_root(override) if override else provider.base_url
-    except ValueError as error:
-        raise CatalogError(f"{variable}: {error}") from None
+    except InputError as error:
+        raise CatalogError(f"{variable}: {error.what}") from None
 
 
 def _value_of(variable: str | None, environ: Mapping[str, str]) -> str:
@@ -395,10 +382,7 @@ class Catalog(Struct, frozen=True):
         """List every model in file order, with its price `at` a time, now when None."""
         with remembered_prices(self.price_cache, at or datetime.now(UTC)) as price_of:
             return tuple(
-                ListedModel(
-                    spec=self._spec(entry.id, environ or {}, price_of),
-                    entry=entry,
-                )
+                ListedModel(self._spec(entry.id, environ or {}, price_of), entry)
                 for entry in self.models.values()
             )
 

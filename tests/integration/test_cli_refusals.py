@@ -118,6 +118,8 @@ MISUSES: list[tuple[tuple[str, ...], str]] = [
     ((*SUBMIT, "--batch-after", "366d"), "more than a year"),
     (("status", "--run-id", "\udcff"), ""),
     (("report", "--format", "pdf"), ""),
+    (("report", "--sections", "leaderboard,nope"), "'nope' is no section: choose from leaderboard"),
+    (("report", "--format", "json", "--sections", "cost"), "--sections chooses for table"),
     (("report", "--snapshot", "99999999999999999999"), ""),
     (("runs", "--limit", "99999999999999999999"), ""),
     (("models", "check", "--time-limit", "-1"), ""),

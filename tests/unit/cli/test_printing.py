@@ -134,14 +134,6 @@ def test_what_was_typed_is_quoted_printably(
     assert err.splitlines()[-1].lower().startswith("error: ")
 
 
-def test_usage_names_the_command(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["report", "--format", "x\ny"]) == 2
-    usage, hint, empty, error = capsys.readouterr().err.splitlines()
-    assert usage.startswith("Usage: aegish-dist report")
-    assert (hint, empty) == ("Try 'aegish-dist report --help' for help.", "")
-    assert error.startswith("Error: Invalid value for '--format': 'x\\ny' is not one of")
-
-
 def test_a_bug_is_traced_printably(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
