@@ -35,8 +35,8 @@ from aegish_dist.simulator.dialect import (
     ErrorAnswer,
     ErrorForm,
     as_limit,
+    conversation,
     is_reported,
-    read_messages,
     refusal,
     stop_word,
     text_of,
@@ -82,19 +82,12 @@ def route(path: str) -> str | None:
 
 
 def read(body: dict[str, Any], model: str) -> ChatRequest | ErrorAnswer:
-    for field in ("model", "max_tokens", "messages"):
-        if not body.get(field):
-            return refusal(f"{field}: Field required", field)
-    if not isinstance(body["model"], str) or not isinstance(body["messages"], list):
-        return refusal("model, messages: Input should be valid")
-    if body.get("stream"):
-        return refusal("stream: Streaming is not supported")
-    if (limit := as_limit(body["max_tokens"])) is None:
-        return refusal("max_tokens: Input should be a valid integer")
+    found = conversation(body.get("model"), body.get("stream"), body.get("messages"), "content")
+    if isinstance(found, ErrorAnswer):
+        return found
+    if (limit := as_limit(body.get("max_tokens"))) is None:
+        return refusal("max_tokens: Input should be a valid integer", "max_tokens")
     system = body.get("system", "")
-    found = read_messages(body["messages"], "content")
-    if isinstance(found, int):
-        return refusal(f"messages.{found}.content: Field required")
     prompt_chars = len(text_of(system) or "") + found[1]
     return ChatRequest(body["model"], found[0], prompt_chars, _cacheable_chars(system), limit)
 

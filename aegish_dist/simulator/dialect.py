@@ -131,16 +131,24 @@ def text_of(content: object) -> str | None:
     return "".join(text for text in texts if isinstance(text, str))
 
 
-def read_messages(messages: list[Any], key: str, role: str = "") -> tuple[str, int] | int:
-    """Return the user's last message and the characters of all.
+def conversation(
+    model: object, stream: object, messages: object, key: str, role: str = ""
+) -> tuple[str, int] | ErrorAnswer:
+    """Return the user's last message and the characters of all, or why there is no such thing.
 
-    A message without a role has `role`. The first one that holds no text is returned as its place.
+    A message has its content under the key; a message without a role has `role`.
     """
+    if not isinstance(model, str) or not model:
+        return refusal("model: Field required", "model")
+    if stream:
+        return refusal("stream: Streaming is not supported", "stream")
+    if not isinstance(messages, list) or not messages:
+        return refusal("messages: Field required", "messages")
     user, chars = "", 0
     for place, message in enumerate(messages):
         text = text_of(message.get(key)) if isinstance(message, dict) else None
         if text is None:
-            return place
+            return refusal(f"messages.{place}.{key}: Field required", "messages")
         chars += len(text)
         if message.get("role", role) == "user":
             user = text

@@ -37,9 +37,9 @@ from aegish_dist.simulator.dialect import (
     ErrorAnswer,
     ErrorForm,
     as_limit,
+    conversation,
     is_reported,
     json_response,
-    read_messages,
     refusal,
     stop_word,
     text_of,
@@ -99,20 +99,14 @@ def route(path: str) -> str | None:
 
 
 def read(body: dict[str, Any], model: str) -> ChatRequest | ErrorAnswer:
-    if model.endswith(_STREAM_VERB):
-        return refusal("streamGenerateContent is not supported")
-    if not model:
-        return refusal("GenerateContentRequest.model: is required")
-    contents = body.get("contents")
-    if not isinstance(contents, list) or not contents:
-        return refusal("* GenerateContentRequest.contents: contents is not specified")
-    system = body.get("systemInstruction", body.get("system_instruction"))
-    system_chars = len(text_of(system.get("parts")) or "") if isinstance(system, dict) else 0
-    found = read_messages(contents, "parts", role="user")
-    if isinstance(found, int):
-        return refusal(f"* GenerateContentRequest.contents[{found}].parts: must not be empty")
-    config = body.get("generationConfig")
-    limit = as_limit(config.get("maxOutputTokens")) if isinstance(config, dict) else None
+    found = conversation(
+        model, model.endswith(_STREAM_VERB), body.get("contents"), "parts", role="user"
+    )
+    if isinstance(found, ErrorAnswer):
+        return found
+    system = _inner(body, "systemInstruction") or _inner(body, "system_instruction")
+    system_chars = len(text_of(system.get("parts")) or "")
+    limit = as_limit(_inner(body, "generationConfig").get("maxOutputTokens"))
     return ChatRequest(model, found[0], system_chars + found[1], system_chars, limit)
 
 

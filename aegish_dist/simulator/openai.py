@@ -35,8 +35,8 @@ from aegish_dist.simulator.dialect import (
     ErrorAnswer,
     ErrorForm,
     as_limit,
+    conversation,
     is_reported,
-    read_messages,
     refusal,
     stop_word,
 )
@@ -85,22 +85,13 @@ def route(path: str) -> str | None:
 
 
 def read(body: dict[str, Any], model: str) -> ChatRequest | ErrorAnswer:
-    model = body.get("model") or model
-    if not isinstance(model, str) or not model:
-        return refusal("you must provide a model parameter", "model")
-    words = "Unsupported value: 'stream' does not support true with this model."
-    if body.get("stream"):
-        return refusal(words, "stream")
-    messages = body.get("messages")
-    if not isinstance(messages, list) or not messages:
-        return refusal("Missing required parameter: 'messages'.", "messages")
-    found = read_messages(messages, "content")
-    if isinstance(found, int):
-        field = f"messages[{found}].content"
-        return refusal(f"Invalid type for '{field}'.", field)
+    named = body.get("model") or model
+    found = conversation(named, body.get("stream"), body.get("messages"), "content")
+    if isinstance(found, ErrorAnswer):
+        return found
     user, prompt_chars = found
-    limit = body.get("max_completion_tokens", body.get("max_tokens"))
-    return ChatRequest(model, user, prompt_chars, prompt_chars - len(user), as_limit(limit))
+    limit = as_limit(body.get("max_completion_tokens", body.get("max_tokens")))
+    return ChatRequest(named, user, prompt_chars, prompt_chars - len(user), limit)
 
 
 def answer_body(answer: Completion, call: Call) -> dict[str, Any]:
