@@ -26,7 +26,6 @@ from aegish_dist.cli.printing import (
     terminal_console,
 )
 from aegish_dist.core.status import HELD, ModelStatus, RunStatus, State, retry_command
-from aegish_dist.core.text import counted
 from aegish_dist.errors import ClosedOutputError
 from aegish_dist.pipeline.workspace import Observer
 
@@ -258,27 +257,6 @@ class Shown(Observer):
     def note_table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Print a table."""
         print_table(TextTable(columns, rows), stderr=True)
-
-    @contextmanager
-    def enqueueing(self, total: int | None = None) -> Iterator[Callable[[int], None]]:
-        """Show how many items are enqueued.
-
-        Args:
-            total: Items there will be, and a note says how many there were; None when they are not
-                counted beforehand, and their number is the result of the command.
-        """
-        enqueued = 0
-        with _bar("enqueueing", total) as bar:
-
-            def show(items: int) -> None:
-                nonlocal enqueued
-                enqueued = items
-                if bar is not None:
-                    bar(items)
-
-            yield show
-        if total is not None:
-            note(f"enqueued {counted(enqueued, 'item')}")
 
     @contextmanager
     def counting(self, what: str, total: int | None = None) -> Iterator[Callable[[int], None]]:

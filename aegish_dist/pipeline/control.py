@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import closing, contextmanager
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
@@ -167,13 +167,12 @@ def resume_run(
     if workspace.settings.embedded_broker:
         release_run(engine, run)
         return RunOutcome(finish(workspace, run, observer))
-    with observer.enqueueing() as published:
-        # What still waits is missing too: left there, it would wait twice. Of a held run no worker
-        # takes any of it in between.
-        drop_waiting(workspace.app, queue_names(run))
-        release_run(engine, run)
-        enqueued = enqueue_missing(engine, workspace.app, run_id, published)
-        _probe_parked(workspace, run)
+    # What still waits is missing too: left there, it would wait twice. Of a held run no worker
+    # takes any of it in between.
+    drop_waiting(workspace.app, queue_names(run))
+    release_run(engine, run)
+    enqueued = enqueue_missing(engine, workspace.app, run_id, observer)
+    _probe_parked(workspace, run)
     if in_transaction(engine, batch_work_left, run_id):
         observer.note("the rest is asked in batches, which workers plan and follow by themselves")
     return RunOutcome(run_status(engine, run_id), items=enqueued)
@@ -192,12 +191,13 @@ def enqueue_stored(
     """Enqueue what was stored for a run, where workers elsewhere are to work on it."""
     if workspace.settings.embedded_broker:
         return
-    with observer.enqueueing(total) as published, resumable(stored, run.run_id):
+    with resumable(stored, run.run_id):
         enqueue_missing(
             workspace.engine,
             workspace.app,
             run.run_id,
-            published,
+            observer,
+            total,
             generation=generation,
             beyond=beyond,
         )
@@ -221,7 +221,8 @@ def enqueue_missing(
     engine: Engine,
     app: Celery,
     run_id: str,
-    on_progress: Callable[[int], None] = lambda _: None,
+    observer: Observer = SILENT,
+    total: int | None = None,
     *,
     generation: int | None = None,
     beyond: Extent | None = None,
@@ -232,6 +233,8 @@ def enqueue_missing(
     it in the same moment, stored once.
 
     Args:
+        total: Items there will be, and a note says how many there were; None when they are not
+            counted beforehand, and their number is the result of the command.
         generation: Only the items that this retry planned; None for all.
         beyond: What the run asked before an extension: only items outside this extent are
             enqueued, and no retries; None for all.
@@ -243,10 +246,13 @@ def enqueue_missing(
         transaction(engine) as session,
         closing(missing_items(session, run_id, generation, beyond)) as items,
         span("publish", run_id),
+        observer.counting("items enqueued", total) as show,
     ):
-        published = publish(app, items, on_progress, message_headers())
+        published = publish(app, items, show, message_headers())
         note({"messaging.batch.message_count": published})
-        return published
+    if total is not None:
+        observer.note(f"enqueued {counted(published, 'item')}")
+    return published
 
 
 @contextmanager
@@ -308,7 +314,7 @@ def finish(workspace: Workspace, run: Run, observer: Observer) -> RunStatus:
     engine, embedded = workspace.engine, workspace.settings.embedded_broker
     with observer.watching() as show:
         if embedded:
-            status = run_embedded(engine, workspace.app, run, show, observer.enqueueing)
+            status = run_embedded(engine, workspace.app, run, show, observer)
         else:
             status = _wait_for_workers(engine, workspace.app, run, show)
         if status.missing:
@@ -325,7 +331,7 @@ def run_embedded(
     app: Celery,
     run: Run,
     on_status: Callable[[RunStatus], None],
-    enqueueing: Callable[[], AbstractContextManager[Callable[[int], None]]] = SILENT.enqueueing,
+    observer: Observer = SILENT,
 ) -> RunStatus:
     """Enqueue what is missing of a run and work on it in this process until nothing is left.
 
@@ -334,7 +340,6 @@ def run_embedded(
     Args:
         on_status: Called with each count: several times a second for a small run, more seldom where
             counting takes long.
-        enqueueing: Gives a callback for the number of items enqueued so far.
 
     Returns:
         The last status; items that failed on a bug are still missing in it, the log names them.
@@ -342,8 +347,7 @@ def run_embedded(
     from aegish_dist.broker.embedded import EmbeddedWorker  # noqa: PLC0415
 
     with EmbeddedWorker(app, queue_names(run)) as worker:
-        with enqueueing() as published:
-            enqueue_missing(engine, app, run.run_id, published)
+        enqueue_missing(engine, app, run.run_id, observer)
         counts = Counts(paced(lambda: run_status(engine, run.run_id)))
         while True:
             batches = in_transaction(engine, batch_work_left, run.run_id)

@@ -9,7 +9,6 @@ What comes after a dry run is imported where it is called: Celery alone takes 0.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -64,8 +63,7 @@ def start_run(workspace: Workspace, request: Request, observer: Observer = SILEN
     if embedded:
         run = create_run(workspace.engine, plan)
     else:
-        with observer.enqueueing(plan.tasks) as published:
-            run = submit(workspace.engine, workspace.app, plan, published)
+        run = submit(workspace.engine, workspace.app, plan, observer)
     status = finish(workspace, run, observer) if embedded or request.wait else None
     return Submission(plan, run, status)
 
@@ -106,12 +104,7 @@ def create_run(engine: Engine, plan: RunPlan) -> Run:
     return run
 
 
-def submit(
-    engine: Engine,
-    app: Celery,
-    plan: RunPlan,
-    on_progress: Callable[[int], None] = lambda _: None,
-) -> Run:
+def submit(engine: Engine, app: Celery, plan: RunPlan, observer: Observer = SILENT) -> Run:
     """Store a run and enqueue its items.
 
     Raises:
@@ -123,7 +116,7 @@ def submit(
     check_broker(app)
     run = create_run(engine, plan)
     with resumable(f"run {run.run_id}", run.run_id):
-        enqueue_missing(engine, app, run.run_id, on_progress)
+        enqueue_missing(engine, app, run.run_id, observer, plan.tasks)
     return run
 
 

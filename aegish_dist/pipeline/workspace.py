@@ -164,14 +164,6 @@ class Observer:
     def note_table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Take a note of several rows."""
 
-    def enqueueing(self, total: int | None = None) -> AbstractContextManager[Callable[[int], None]]:
-        """Give a callback for the number of items enqueued so far.
-
-        Args:
-            total: Items there will be; None when they are not counted beforehand.
-        """
-        return nullcontext(lambda _: None)
-
     def counting(
         self, what: str, total: int | None = None
     ) -> AbstractContextManager[Callable[[int], None]]:

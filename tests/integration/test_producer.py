@@ -5,6 +5,7 @@ import json
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from aegish_dist.errors import QueueError, StoreError
 from aegish_dist.pipeline.control import enqueue_missing
 from aegish_dist.pipeline.plan import RunPlan
 from aegish_dist.pipeline.submit import submit
+from aegish_dist.pipeline.workspace import Observer
 from tests.half_open import HalfOpenProxy
 from tests.integration.samples import PROMPT
 from tests.integration.stored_runs import a_model, row_counts
@@ -157,6 +159,18 @@ def test_messages_name_an_item_and_nothing_else(redis_url: str, model: str) -> N
     assert message["properties"]["delivery_mode"] == 2
 
 
+class Progress(Observer):
+    """Calls a function with how many items have been enqueued so far."""
+
+    def __init__(self, show: Callable[[int], Any]) -> None:
+        self._show = show
+
+    def counting(
+        self, what: str, total: int | None = None
+    ) -> AbstractContextManager[Callable[[int], Any]]:
+        return nullcontext(self._show)
+
+
 def a_plan(samples: int = 3) -> RunPlan:
     dataset = Dataset("d", tuple(Sample(f"echo {n}", TrueLabel.HARMLESS) for n in range(samples)))
     return RunPlan((a_model("test/a"),), (dataset,), PROMPT, CallParameters(), 1, "a name")
@@ -239,7 +253,7 @@ def test_a_database_lost_on_the_way_leaves_a_run_to_resume(
     with HalfOpenProxy.to_postgres(postgres_url) as proxy:
         lost = open_engine(proxy.postgres_url(postgres_url))
         with pytest.raises(StoreError) as caught:
-            submit(lost, an_app(redis_url), a_plan(5 * BATCH), lambda _: proxy.cut())
+            submit(lost, an_app(redis_url), a_plan(5 * BATCH), Progress(lambda _: proxy.cut()))
         lost.dispose()
     stored_run_to_resume(engine, caught.value)
 
@@ -247,7 +261,7 @@ def test_a_database_lost_on_the_way_leaves_a_run_to_resume(
 def test_a_broker_lost_on_the_way_leaves_a_run_to_resume(engine: Engine, tmp_path: Path) -> None:
     with RedisServer(tmp_path) as server:
         with pytest.raises(QueueError) as caught:
-            submit(engine, an_app(server.url), a_plan(2 * BATCH), lambda _: server.kill())
+            submit(engine, an_app(server.url), a_plan(2 * BATCH), Progress(lambda _: server.kill()))
         run_id = stored_run_to_resume(engine, caught.value)
         server.start()
         app = an_app(server.url)
