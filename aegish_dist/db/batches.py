@@ -312,7 +312,7 @@ def write(session: Session, batch: TakenBatch, worker: str, /, **values: object)
 
 
 def give_back(
-    session: Session, batch: TakenBatch, worker: str, due_in_s: float, **values: object
+    session: Session, batch: TakenBatch, worker: str, due_in_s: float, /, **values: object
 ) -> None:
     """Write columns of a batch, and let any worker take it after some seconds.
 

@@ -6,7 +6,6 @@ Each part is imported where it is opened, so that a command pays for nothing els
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
@@ -15,7 +14,6 @@ from typing import TYPE_CHECKING, Self
 from msgspec.structs import replace
 
 from aegish_dist.core.secrets import SecretStr
-from aegish_dist.errors import AegishError
 from aegish_dist.settings import Settings
 from aegish_dist.telemetry.tracing import finish_tracing, start_tracing
 
@@ -138,21 +136,6 @@ def check_schema(engine: Engine) -> tuple[str, list[str]]:
 
     require_current(engine)
     return head(), drift(engine)
-
-
-def store_failure(error: Exception) -> AegishError | None:
-    """Return the expected failure behind an error of the database driver; None for a bug."""
-    if "psycopg" not in sys.modules:
-        return None
-    from aegish_dist.db.engine import connection_errors_in_one_line  # noqa: PLC0415
-
-    try:
-        with connection_errors_in_one_line():
-            raise error
-    except AegishError as expected:
-        return expected
-    except Exception:
-        return None
 
 
 class Observer:

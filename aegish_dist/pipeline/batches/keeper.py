@@ -125,9 +125,7 @@ class BatchKeeper:
         free = AT_ONCE - len(self._steps)
         if due and free > 0:
             keys, lease_s = [each.run_model_id for each in due], context.pace.lease_s
-            for batch in await context.ask(
-                lambda session: take_due(session, keys, context.worker, lease_s, free)
-            ):
+            for batch in await context.ask(take_due, keys, context.worker, lease_s, free):
                 self._steps[batch.id] = asyncio.create_task(self._advance(batch))
         if self._planning is None or self._planning.done():
             ready = [m for m in wanted if self._plan_at.get(m.run_model_id, 0) < monotonic()]
@@ -160,7 +158,7 @@ class BatchKeeper:
 
     async def _open(self, run_id: str, model: str) -> tuple[Assignment, BatchClient] | None:
         """Return a model of a run and the client of its batches; None when the run is gone."""
-        found = await self._context.ask(lambda session: load_assignment(session, run_id, model))
+        found = await self._context.ask(load_assignment, run_id, model)
         if found is None:
             return None
         key = self._credentials.now().key(found.spec.destination)
@@ -189,9 +187,7 @@ class BatchKeeper:
         if found is None:
             return 0
         (assignment, client), pace, planned = found, self._context.pace, 0
-        while await self._context.ask(
-            lambda session: plan_batch(session, model, assignment.spec, client, pace)
-        ):
+        while await self._context.ask(plan_batch, model, assignment.spec, client, pace):
             planned += 1
         return planned
 

@@ -17,7 +17,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
 from time import monotonic
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -54,7 +54,7 @@ from aegish_dist.db.batches import (
     settle_items,
     write,
 )
-from aegish_dist.db.engine import transaction
+from aegish_dist.db.engine import in_transaction
 from aegish_dist.db.tables import VerdictKey
 from aegish_dist.db.verdicts import has_answers, insert_verdicts
 from aegish_dist.errors import (
@@ -73,6 +73,7 @@ from aegish_dist.telemetry.tracing import span
 if TYPE_CHECKING:
     from aegish_dist.telemetry.metrics import WorkerMetrics
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 log = get_logger(__name__)
@@ -97,7 +98,9 @@ class BatchContext(Struct, frozen=True):
     work: "WorkerMetrics | None" = None
     """Counts stored verdicts; None: nothing does."""
 
-    async def ask(self, query: Callable[[Session], T]) -> T:
+    async def ask(
+        self, query: Callable[Concatenate[Session, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
         """Return the result of a transaction, which is made again while the database is away.
 
         A commit whose answer is lost is made twice: each query leaves the same the second time, or
@@ -106,15 +109,14 @@ class BatchContext(Struct, frozen=True):
         Raises:
             StoreUnusableError: The database was away for a minute, or refuses.
         """
-
-        def transact() -> T:
-            with transaction(self.engine) as session:
-                return query(session)
-
         until = monotonic() + OUTLAST_S
         while True:
             try:
-                return await wrap_future(self.executor.submit(transact))
+                return await wrap_future(
+                    self.executor.submit(
+                        lambda: in_transaction(self.engine, query, *args, **kwargs)
+                    )
+                )
             except StoreAwayError:
                 if monotonic() > until:
                     raise
@@ -130,7 +132,7 @@ class BatchContext(Struct, frozen=True):
         """
         values |= {"failures": batch.failures + 1, "problem": problem_text(str(error))}
         due_in_s = self.pace.after_failures_s(batch.failures + 1, asked_s)
-        await self.ask(lambda session: give_back(session, batch, self.worker, due_in_s, **values))
+        await self.ask(give_back, batch, self.worker, due_in_s, **values)
 
 
 async def advance(
@@ -191,19 +193,16 @@ class BatchStep(Struct, frozen=True):
         while True:
             await asyncio.sleep(lease_s / 3)
             with suppress(StoreUnusableError):
-                if not await self._ask(lambda s: renew_lease(s, self.batch.id, worker, lease_s)):
+                if not await self.context.ask(renew_lease, self.batch.id, worker, lease_s):
                     return
 
-    async def _ask(self, query: Callable[[Session], T]) -> T:
-        return await self.context.ask(query)
-
     async def _write(self, **values: object) -> None:
-        await self._ask(lambda session: write(session, self.batch, self.context.worker, **values))
+        await self.context.ask(write, self.batch, self.context.worker, **values)
 
     async def _give_back(self, due_in_s: float, **values: object) -> None:
         """Write columns of the batch, and let any worker take it after some seconds."""
         worker = self.context.worker
-        await self._ask(lambda session: give_back(session, self.batch, worker, due_in_s, **values))
+        await self.context.ask(give_back, self.batch, worker, due_in_s, **values)
 
     async def _hand_over(self) -> None:
         """Create a planned batch at its provider.
@@ -215,9 +214,9 @@ class BatchStep(Struct, frozen=True):
         if batch.held is RunPause.PAUSED:
             await self._give_back(pace.longest_s)
             return
-        requests = await self._ask(self._begin) if batch.held is None else []
+        requests = await self.context.ask(self._begin) if batch.held is None else []
         if not requests:
-            await self._ask(self._dissolve)
+            await self.context.ask(self._dissolve)
             return
         try:
             name = await self.client.create(batch.token, requests)
@@ -260,7 +259,7 @@ class BatchStep(Struct, frozen=True):
         batch, pace = self.batch, self.context.pace
         found = await self.client.find(batch.token, batch.requests, batch.begun_at)
         wanted = [name for name in found if name not in batch.refused_names]
-        known = await self._ask(lambda session: known_names(session, wanted))
+        known = await self.context.ask(known_names, wanted)
         names = [name for name in wanted if name not in known]
         if names:
             log.info("batch_adopted", batch=batch.id, model=batch.model, candidates=len(names))
@@ -325,7 +324,7 @@ class BatchStep(Struct, frozen=True):
         After a break it is begun again: verdicts that are stored stay, and the counts are new.
         """
         batch, name = self.batch, str(self.batch.provider_name)
-        asked = await self._ask(lambda session: requests_of(session, batch.id))
+        asked = await self.context.ask(requests_of, batch.id)
         reader = ResultReader(batch.token, frozenset(request.item for request in asked))
         if not batch.gone:
             await self._read(reader, name)
@@ -381,7 +380,7 @@ class BatchStep(Struct, frozen=True):
             for item, verdict in verdicts
         ]
         began = monotonic()
-        new = await self._ask(lambda session: insert_verdicts(session, keyed))
+        new = await self.context.ask(insert_verdicts, keyed)
         if self.context.work is not None and new:  # results that break off are read once more
             group = [(batch.model, verdict) for _, verdict in verdicts]
             self.context.work.stored(group, monotonic() - began)
@@ -406,7 +405,7 @@ class BatchStep(Struct, frozen=True):
         """Store refused requests as verdicts, if something shows that the model answers others."""
         if not reader.refused:
             return
-        if await self._ask(lambda session: has_answers(session, self.batch.run_model_id)):
+        if await self.context.ask(has_answers, self.batch.run_model_id):
             await self._store([(i, self._refused(error)) for i, error in reader.refused.items()])
         else:
             reader.problems.update((item, str(error)) for item, error in reader.refused.items())
@@ -417,26 +416,25 @@ class BatchStep(Struct, frozen=True):
         failed = batch.failed_as_a_whole and reader.is_empty
         if not failed:
             # What went wrong with all alike is the account's or the host's, and gives no item up.
-            await self._ask(lambda session: settle_items(session, batch.id, reader.problems))
+            await self.context.ask(settle_items, batch.id, reader.problems)
         if batch.held is None:  # else `resume` publishes them
-            live = await self._ask(lambda session: live_items_of(session, batch.id))
+            live = await self.context.ask(live_items_of, batch.id)
             if live and await self._may_cost():
-                await self.context.publish(
-                    [
-                        Item(batch.run_id, batch.model, i.sample_key, i.epoch, i.generation)
-                        for i in live
-                    ]
-                )
-                items, model = len(live), batch.model
-                log.info("batch_items_asked_live", batch=batch.id, model=model, items=items)
-        await self._ask(lambda session: self._close(session, reader, failed=failed))
+                items = [
+                    Item(batch.run_id, batch.model, i.sample_key, i.epoch, i.generation)
+                    for i in live
+                ]
+                await self.context.publish(items)
+                number = len(items)
+                log.info("batch_items_asked_live", batch=batch.id, model=batch.model, items=number)
+        await self.context.ask(self._close, reader, failed=failed)
         log.info("batch_ended", batch=batch.id, model=batch.model, **reader.numbers())
 
     async def _may_cost(self) -> bool:
         """Return whether the caps leave money for calls, now that this batch has its cost."""
         batch = self.batch
         await self._write(expected_usd=Decimal(0))
-        return await self._ask(lambda session: has_money_left(session, batch.run_id, batch.model))
+        return await self.context.ask(has_money_left, batch.run_id, batch.model)
 
     def _close(self, session: Session, reader: ResultReader, *, failed: bool) -> None:
         free_items(session, self.batch.id, refunded=1 if failed else 0)
