@@ -52,7 +52,8 @@ def compare_models(
         question: What is asked; None for the defaults.
 
     Raises:
-        ReportError: The run has fewer than two models, or does not ask one of them.
+        ReportError: The run has fewer than two models.
+        StoreError: It does not ask one of them.
     """
     asked = question or Question()
     with transaction(engine, isolation_level="REPEATABLE READ") as session:

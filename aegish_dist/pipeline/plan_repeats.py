@@ -83,7 +83,8 @@ def plan_from_pilot(
         power: Probability to find it, in (0.5, 1).
 
     Raises:
-        ReportError: The pilot lacks verdicts, models, or one of the labels.
+        ReportError: The pilot lacks verdicts or one of the labels, or three models are chosen.
+        StoreError: It does not ask one of the models.
     """
     run, samples = verdicts_by_sample(engine, run_id, opinion)
     chosen = chosen_models(run, models)
