@@ -22,11 +22,12 @@ from aegish_dist.db.tables import CALL_ERRORS, DATASETS, RUN_MODELS, SAMPLES, VE
 from aegish_dist.interchange.parquet_tables import records_schema
 from aegish_dist.interchange.record import encode
 
+DATA = Path(__file__).parent / "data"
 FLOATS = [each.name for each in FIELDS if isinstance(each.kind, FloatType)]
 
 
 def document_of(name: str) -> Any:
-    return json.loads((Path(__file__).parent / "data" / name).read_text("ascii"))
+    return json.loads((DATA / name).read_text("ascii"))
 
 
 def lines_of(name: str) -> list[dict[str, Any]]:

@@ -38,10 +38,15 @@ def test_a_file_stays_when_the_body_fails(tmp_path: Path, error: BaseException) 
     assert list(tmp_path.iterdir()) == [path]
 
 
+def write(path: Path, content: bytes = b"new") -> None:
+    with replacing(path) as stream:
+        stream.write(content)
+
+
 def test_a_path_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     path = tmp_path / "none" / "report.html"
-    with pytest.raises(OutputError) as caught, replacing(path) as stream:
-        stream.write(b"new")
+    with pytest.raises(OutputError) as caught:
+        write(path)
     assert str(caught.value) == f"{path} cannot be written: No such file or directory"
 
 
@@ -52,18 +57,10 @@ def test_a_directory_is_not_replaced(
     reports = tmp_path / "reports"
     reports.mkdir()
     monkeypatch.chdir(tmp_path)
-    with (
-        pytest.raises(OutputError, match="cannot be written: it is a folder"),
-        replacing(Path(name)) as stream,
-    ):
-        stream.write(b"new")
+    with pytest.raises(OutputError, match="cannot be written: it is a folder"):
+        write(Path(name))
     assert list(tmp_path.iterdir()) == [reports]
     assert list(reports.iterdir()) == []
-
-
-def write(path: Path, content: bytes = b"new") -> None:
-    with replacing(path) as stream:
-        stream.write(content)
 
 
 @pytest.mark.parametrize("exists", [True, False])
