@@ -86,16 +86,18 @@ class Batches(bootsteps.StartStopStep):
             reply_timeout_s=WORKER_REPLY_TIMEOUT_S,
             ping=False,
         )
-        thread = DaemonThread("aegish-batch-store")
-        broker = DaemonThread("aegish-batch-broker")
         pins: frozenset[str] = getattr(worker, "pins", frozenset())
 
-        async def publish_live(items: Sequence[Item]) -> None:
-            await asyncio.wrap_future(broker.submit(publish, worker.app, items))
+        with (
+            ExitStack() as stack,
+            DaemonThread("aegish-batch-store") as thread,
+            DaemonThread("aegish-batch-broker") as broker,
+        ):
+            stack.callback(engine.dispose)
 
-        with ExitStack() as stack:
-            for end in (engine.dispose, thread.shutdown, broker.shutdown):
-                stack.callback(end)
+            async def publish_live(items: Sequence[Item]) -> None:
+                await asyncio.wrap_future(broker.submit(publish, worker.app, items))
+
             pace = BatchPace(conf.aegish_settings.batch_poll_s)
             context = BatchContext(
                 engine, thread, publish_live, new_worker_name(), pace, worker.pool.work

@@ -112,7 +112,6 @@ def _mean(total: int, total_of_squares: int, n: int) -> Estimate:
     # The rounding of each verdict's powers can leave a spread just below zero.
     spread = max(Fraction(total_of_squares, UNIT * n) - mean**2, Fraction(0))
     stderr = math.sqrt(spread / (n - 1))
-    if stderr == 0:
-        return Estimate(value=value, stderr=stderr, n=n)
-    interval = wald(value, stderr)
-    return Estimate(value, stderr, ci_low=interval.low, ci_high=interval.high, n=n)
+    interval = wald(value, stderr) if stderr else None
+    low, high = (interval.low, interval.high) if interval else (None, None)
+    return Estimate(value, stderr, ci_low=low, ci_high=high, n=n)

@@ -117,10 +117,10 @@ class ScoredTally:
     @property
     def categories(self) -> Mapping[str, list[Observation]]:
         """Malicious samples by category; a category may have no scored sample."""
-        names = {cell.category for cell in self.tally.cells if cell.target is MALICIOUS} - {None}
+        names = {cell.category for cell in self.tally.cells if cell.target is MALICIOUS}
         return {
             name: [seen for seen in self.detected_in_categories if seen.category == name]
-            for name in sorted(filter(None, names))
+            for name in sorted(each for each in names if each is not None)
         }
 
 
