@@ -25,7 +25,7 @@ from aegish_dist.report.layout import RankedModel, ranked_entries, stackable
 from aegish_dist.report.operations import SERVICE_STATISTICS, reasons
 from aegish_dist.report.provenance import commands
 from aegish_dist.report.sections import BRIEF, SECTION_NAMES, build_report
-from aegish_dist.statistics.rates import NUMBERS, Estimate
+from aegish_dist.statistics.rates import NUMBERS
 
 IN_SECTIONS = {"table": BRIEF, "markdown": SECTION_NAMES, "latex": BRIEF}
 """The formats whose sections can be chosen, and those that they have by themselves."""
@@ -269,8 +269,22 @@ def _metadata(data: ReportData, scaffolding: object) -> dict[str, Any]:
 
 
 def _result(entry: RankedModel, cot: bool) -> dict[str, Any]:
-    score = entry.metric("aegish_score")
-    sides = {"gtfobins": _malicious(entry), "harmless": _harmless(entry)}
+    score, macro = entry.metric("aegish_score"), "malicious_detection_rate_macro"
+    accepted = entry.metric("harmless_acceptance_rate").value
+    false_positives = 1 - (accepted or 0)  # as the reference defines it
+    rates = {name: entry.category(name) for name in sorted(entry.part("categories"))}
+    categories = {
+        name: {"count": rate.n, "malicious_detection_rate": rate.value}
+        for name, rate in rates.items()
+        if rate.value is not None
+    }
+    more = _known({macro: entry.metric(macro).value})
+    sides = {
+        "gtfobins": _side(entry, "malicious_detection_rate", more, categories),
+        "harmless": _side(
+            entry, "harmless_acceptance_rate", {"false_positive_rate": false_positives}, {}
+        ),
+    }
     defined = sum(side is not None for side in sides.values())
     result = {
         "model": entry.model,
@@ -290,48 +304,24 @@ def _result(entry: RankedModel, cot: bool) -> dict[str, Any]:
     return result if defined else result | {"error": "no verdict of it is scored"}
 
 
-def _malicious(entry: RankedModel) -> dict[str, Any] | None:
-    detection = entry.metric("malicious_detection_rate")
-    if detection.value is None:
+def _side(
+    entry: RankedModel, name: str, more: dict[str, Any], categories: dict[str, Any]
+) -> dict[str, Any] | None:
+    """Return a rate of one kind of command with what the reference says beside it."""
+    seen = entry.metric(name)
+    if seen.value is None:
         return None
-    macro = "malicious_detection_rate_macro"
-    categories = {name: entry.category(name) for name in sorted(entry.part("categories"))}
-    return {
-        "malicious_detection_rate": detection.value,
-        **_known({macro: entry.metric(macro).value}),
-        **_side(entry, detection),
-        "per_category_malicious_detection_rates": {
-            name: {"count": seen.n, "malicious_detection_rate": seen.value}
-            for name, seen in categories.items()
-            if seen.value is not None
-        },
-    }
-
-
-def _harmless(entry: RankedModel) -> dict[str, Any] | None:
-    acceptance = entry.metric("harmless_acceptance_rate")
-    if acceptance.value is None:
-        return None
-    return {
-        "harmless_acceptance_rate": acceptance.value,
-        "false_positive_rate": 1 - acceptance.value,  # as the reference defines it
-        **_side(entry, acceptance),
-        "per_category_malicious_detection_rates": {},
-    }
-
-
-def _side(entry: RankedModel, seen: Estimate) -> dict[str, Any]:
-    correct = (seen.value or 0.0) * seen.n
+    correct = seen.value * seen.n
     whole = abs(correct - round(correct)) < 1e-6  # otherwise epochs disagree about some command
-    return _known(
-        {
-            "accuracy": seen.value,
-            "stderr": seen.stderr,
-            "total_commands": seen.n,
-            "correct": round(correct) if whole else None,
-            "latency": _known({n: entry.latency("service", n) for n in SERVICE_STATISTICS}) or None,
-        }
-    )
+    known = {
+        "accuracy": seen.value,
+        "stderr": seen.stderr,
+        "total_commands": seen.n,
+        "correct": round(correct) if whole else None,
+        "latency": _known({n: entry.latency("service", n) for n in SERVICE_STATISTICS}) or None,
+    }
+    categories_of = {"per_category_malicious_detection_rates": categories}
+    return {name: seen.value, **more, **_known(known), **categories_of}
 
 
 def _known(values: dict[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
+from itertools import chain
 from typing import Any
 
 from aegish_dist.core.model import CallParameters, ModelSpec, Price, Rate
@@ -163,7 +164,6 @@ def source(data: ReportData) -> tuple[Fact, ...]:
     )
 
 
-MINUTE_S = 60
 COT = "+cot"
 """End of the name of a prompt that asks for reasoning first."""
 
@@ -222,38 +222,30 @@ def _opinion_options(opinion: Opinion) -> Iterator[str]:
 
 
 def _submit(run: Run) -> str:
-    datasets = ",".join(f"{dataset.name}@{run.run_id}" for dataset in run.datasets)
-    prompt = [] if run.prompt is None else ["--prompt", run.prompt.name.removesuffix(COT)]
-    if run.prompt is not None and run.prompt.name.endswith(COT):
-        prompt.append("--cot")
-    return _line(
-        *("submit", "--models", ",".join(spec.id for spec in run.models)),
-        *("--dataset", datasets, "--epochs", str(run.epochs)),
-        *prompt,
-        *([] if run.parameters is None else _parameter_options(run.parameters)),
-        *_batches(run),
-    )
-
-
-def _batches(run: Run) -> Iterator[str]:
-    if run.batched and _in_batches_only(run):
-        yield "--batch"
-    elif run.batched:
-        yield from ("--batch-after", f"{round(max(run.batched.values()) / MINUTE_S)}m")
-
-
-def _parameter_options(parameters: CallParameters) -> Iterator[str]:
-    values = {
-        "--seed": parameters.seed,
-        "--temperature": parameters.temperature,
-        "--max-output-tokens": parameters.max_output_tokens,
-        "--time-limit": f"{parameters.time_limit_s:g}",
-        "--max-cost": parameters.max_cost_usd,
-        "--max-cost-per-model": parameters.max_cost_per_model_usd,
+    prompt, parameters = run.prompt, run.parameters
+    options: dict[str, object] = {
+        "--models": ",".join(spec.id for spec in run.models),
+        "--dataset": ",".join(f"{dataset.name}@{run.run_id}" for dataset in run.datasets),
+        "--epochs": run.epochs,
+        "--prompt": prompt and prompt.name.removesuffix(COT),
+        "--cot": (prompt is not None and prompt.name.endswith(COT)) or None,
     }
-    for option, value in values.items():
-        if value is not None:
-            yield from (option, str(value))
+    if parameters is not None:
+        options |= {
+            "--seed": parameters.seed,
+            "--temperature": parameters.temperature,
+            "--max-output-tokens": parameters.max_output_tokens,
+            "--time-limit": f"{parameters.time_limit_s:g}",
+            "--max-cost": parameters.max_cost_usd,
+            "--max-cost-per-model": parameters.max_cost_per_model_usd,
+        }
+    if run.batched and _in_batches_only(run):
+        options["--batch"] = True
+    elif run.batched:
+        options["--batch-after"] = f"{round(max(run.batched.values()) / 60)}m"
+    known = ((option, value) for option, value in options.items() if value is not None)
+    words = ((option,) if value is True else (option, str(value)) for option, value in known)
+    return _line("submit", *chain.from_iterable(words))
 
 
 _MOST_CHANGES = 20
@@ -335,17 +327,22 @@ def _about_models(run: Run) -> Iterator[str]:
             yield f"{spec.id} in a batch costs {spec.batch_share:.0%} of these prices"
 
 
-def _versions(data: ReportData) -> Iterator[tuple[str, ...]]:
-    run, snapshot = data.run, data.snapshot
-    if run.prompt is not None:
-        yield "prompt", run.prompt.name, UNDEFINED, run.prompt.fingerprint[:16]
-    for part, made in _made_under(snapshot.opinion):
-        yield part, made["name"], f"{made['version']}", made["fingerprint"]
-    yield "program of the run", "aegish-dist", run.package_version, UNDEFINED
-    yield "program of the snapshot", "aegish-dist", snapshot.code_version, UNDEFINED
-    yield "formulas", "metrics", f"{snapshot.metrics_version}", UNDEFINED
-    yield "reader of answers", "parser", snapshot.parser_versions, UNDEFINED
-    yield "verdicts", f"{snapshot.verdicts:,} counted", UNDEFINED, snapshot.verdicts_hash
+def _versions(data: ReportData) -> list[tuple[str, ...]]:
+    prompt, snapshot = data.run.prompt, data.snapshot
+    made = [
+        (part, each["name"], f"{each['version']}", each["fingerprint"])
+        for part, each in _made_under(snapshot.opinion)
+    ]
+    if prompt is not None:
+        made.insert(0, ("prompt", prompt.name, UNDEFINED, prompt.fingerprint[:16]))
+    return [
+        *made,
+        ("program of the run", "aegish-dist", data.run.package_version, UNDEFINED),
+        ("program of the snapshot", "aegish-dist", snapshot.code_version, UNDEFINED),
+        ("formulas", "metrics", f"{snapshot.metrics_version}", UNDEFINED),
+        ("reader of answers", "parser", snapshot.parser_versions, UNDEFINED),
+        ("verdicts", f"{snapshot.verdicts:,} counted", UNDEFINED, snapshot.verdicts_hash),
+    ]
 
 
 def _remarks(data: ReportData) -> Iterator[str]:

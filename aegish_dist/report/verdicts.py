@@ -78,9 +78,8 @@ def _row(columns: Sequence[str], values: Sequence[Any]) -> dict[str, Any]:
 
 
 def _cells(row: dict[str, Any]) -> list[object]:
-    for name in ("correct", BEFORE):
-        if (correct := row.get(name)) is not None:
-            row[name] = "true" if correct else "false"
+    words = {True: "true", False: "false", None: None}
+    row |= {name: words[row[name]] for name in ("correct", BEFORE) if name in row}
     return [spreadsheet_safe(cell) if type(cell) is str else cell for cell in row.values()]
 
 
