@@ -254,7 +254,21 @@ def comparison_document(data: ComparisonData) -> JsonObject:
         "unlike": list(data.unlike),
         "metric": data.metric,
         "margin": data.margin,
-        "pairs": [_pair_document(data, pair) for pair in data.pairs],
+        "pairs": [
+            {
+                **_sides(pair),
+                "samples": pair.comparison.samples,
+                "verdict": data.verdict(pair),
+                **{
+                    part: {name: _numbers(data, each) for name, each in found.items()}
+                    for part, found in (
+                        ("metrics", pair.comparison.metrics),
+                        ("categories", pair.comparison.categories),
+                    )
+                },
+            }
+            for pair in data.pairs
+        ],
         "tie_groups": [list(group) for group in data.tie_groups],
         "gate": [
             {
@@ -271,17 +285,6 @@ def comparison_document(data: ComparisonData) -> JsonObject:
 
 def _source(data: ComparisonData) -> JsonObject:
     return {"scoring": data.opinion.rule.name, "scoring_version": data.opinion.rule.version}
-
-
-def _pair_document(data: ComparisonData, pair: ComparedPair) -> JsonObject:
-    compared = pair.comparison
-    return {
-        **_sides(pair),
-        "samples": compared.samples,
-        "verdict": data.verdict(pair),
-        "metrics": {name: _numbers(data, each) for name, each in compared.metrics.items()},
-        "categories": {name: _numbers(data, each) for name, each in compared.categories.items()},
-    }
 
 
 def _sides(pair: ComparedPair) -> JsonObject:

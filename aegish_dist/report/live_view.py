@@ -181,7 +181,8 @@ def draw(scene: Scene, canvas: Canvas) -> list[Text]:
     """Return the lines of a run, at most as many as the terminal has."""
     status = scene.status
     head = _head(scene, canvas)
-    outcomes = _outcomes(status, canvas)
+    facts = [f"{name} {number:,}" for name, number in status.outcomes.items()]
+    outcomes = [Text(), *map(Text, packed(facts, canvas.width, canvas.dots))] if facts else []
     errors, steps = _errors(status, canvas), _steps(scene, canvas)
     least = min(len(errors), LEAST_ERRORS + 1) + min(len(steps), LEAST_STEPS + 1)
     free = canvas.height - len(head) - len(outcomes)
@@ -252,11 +253,6 @@ def _entry(model: ModelStatus, row: str, canvas: Canvas) -> list[Text]:
         return [Text(together, style=style)]
     below = cut(f"  {reason}", canvas.width, canvas.dots)
     return [Text(row, style=style), Text(below, style=style)]
-
-
-def _outcomes(status: RunStatus, canvas: Canvas) -> list[Text]:
-    facts = [f"{name} {number:,}" for name, number in status.outcomes.items()]
-    return [Text(), *map(Text, packed(facts, canvas.width, canvas.dots))] if facts else []
 
 
 def _errors(status: RunStatus, canvas: Canvas) -> list[Text]:

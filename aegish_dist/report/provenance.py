@@ -27,6 +27,9 @@ def head(data: ReportData, entries: Sequence[RankedModel]) -> tuple[Fact, ...]:
     run, snapshot = data.run, data.snapshot
     version = f"aegish-dist {run.package_version}"
     prompt, of_prompt = run.prompt, "" if run.prompt is None else run.prompt.fingerprint[:12]
+    scoring = f"{snapshot.scoring} version {snapshot.scoring_version}"
+    if snapshot.opinion is not None:
+        scoring += f": {snapshot.opinion.rule.description}"
     unlike = (
         "the verdicts that count now are not those of this snapshot; a report without "
         "`--snapshot` shows them"
@@ -38,9 +41,9 @@ def head(data: ReportData, entries: Sequence[RankedModel]) -> tuple[Fact, ...]:
         Fact("Samples", _samples(run)),
         Fact("Prompt", _UNKNOWN if prompt is None else f"{prompt.name} (fingerprint {of_prompt})"),
         Fact("Parameters", _parameters(run.parameters)),
-        *_batched(run),
+        *([Fact("Batches", _batched(run))] if run.batched else []),
         Fact("Epochs", format_count(run.epochs)),
-        Fact("Scoring", _scoring(snapshot)),
+        Fact("Scoring", scoring),
         Fact("Opinion", _opinion(snapshot)),
         Fact("Verdicts", _verdicts(data, entries)),
         *_pruned(run),
@@ -61,18 +64,16 @@ def _verdicts(data: ReportData, entries: Sequence[RankedModel]) -> str:
     return f"{text}; {format_count(replaced)} older ones were replaced by a retry and do not count"
 
 
-def _batched(run: Run) -> Iterator[Fact]:
-    if run.batched:
-        asked = [spec for spec in run.models if spec.id in run.batched]
-        price = " or ".join(sorted({f"{s.batch_share:.0%}" for s in asked if s.batch_share}))
-        called = {spec.id for spec in run.models if spec.wire.http is not None}
-        everything = "" if called <= set(run.batched) else " of some models"
-        live = "" if _in_batches_only(run) else ", after a while of single calls"
-        yield Fact(
-            "Batches",
-            f"requests{everything} were sent in batches{live}: at {price} of the price, and without"
-            " a measured latency",
-        )
+def _batched(run: Run) -> str:
+    asked = [spec for spec in run.models if spec.id in run.batched]
+    price = " or ".join(sorted({f"{s.batch_share:.0%}" for s in asked if s.batch_share}))
+    called = {spec.id for spec in run.models if spec.wire.http is not None}
+    everything = "" if called <= set(run.batched) else " of some models"
+    live = "" if _in_batches_only(run) else ", after a while of single calls"
+    return (
+        f"requests{everything} were sent in batches{live}: at {price} of the price, and without"
+        " a measured latency"
+    )
 
 
 def _in_batches_only(run: Run) -> bool:
@@ -113,11 +114,6 @@ def _parameters(parameters: CallParameters | None) -> str:
         f"{format_count(parameters.max_output_tokens)} output tokens and "
         f"{parameters.time_limit_s:g} s per call"
     )
-
-
-def _scoring(snapshot: Snapshot) -> str:
-    name = f"{snapshot.scoring} version {snapshot.scoring_version}"
-    return name if snapshot.opinion is None else f"{name}: {snapshot.opinion.rule.description}"
 
 
 def _opinion(snapshot: Snapshot) -> str:

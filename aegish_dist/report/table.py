@@ -42,12 +42,8 @@ def fold(text: str, width: int) -> list[str]:
     return min(filled(parts, width), by_words, key=len)
 
 
-def longest_word(text: str) -> int:
-    """Return the width below which `fold` has to break words."""
-    return _longest(_WORDS.findall(text))
-
-
 def _longest(pieces: Sequence[str]) -> int:
+    """Return the width below which pieces have to be broken."""
     return max((cell_width(piece.rstrip()) for piece in pieces), default=0)
 
 
@@ -153,7 +149,7 @@ def _section(section: Section, width: int) -> Iterator[str]:
 def _needed(section: Section, column: int) -> int:
     """Return the width of a column's widest line; of a heading, of its longest word in reason."""
     heading = section.columns[column]
-    in_heading = min(longest_word(printable(heading.text)), WIDEST_HEADING)
+    in_heading = min(_longest(_WORDS.findall(printable(heading.text))), WIDEST_HEADING)
     in_cells = [
         max(cell_width(_first_line(row[column])), cell_width(row[column].detail))
         for row in section.rows

@@ -1,5 +1,6 @@
 """Plots with a panel for each model or reason, and the heat map of categories."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -7,7 +8,7 @@ from itertools import chain
 from typing import Any
 
 from aegish_dist.core.outcome import ErrorClass
-from aegish_dist.core.text import counted, printable
+from aegish_dist.core.text import counted, filled, printable
 from aegish_dist.report.charts.spec import (
     BAND,
     BAR,
@@ -49,6 +50,7 @@ _LINES = "split(datum.label, '\\n')"
 
 _CELL_PX, _ROW_PX, _LINE_PX = 86.0, 34.0, 13.0
 _HEADING_LINES = 3
+_PARTS = re.compile("[^-]*-|[^-]+")
 _SHADES = ("#fdfdfe", "#e8eef6", "#cfdcec", "#b0c5df", "#8caace", "#668dba", "#4470a3", "#2a5487",
            "#173a67", "#0b2346")  # fmt: skip
 """From 0 to 100 %, ever darker, so that grey paper keeps the order."""
@@ -126,12 +128,9 @@ def _heading(entries: Sequence[RankedModel], category: str) -> str:
 def _on_two_lines(name: str) -> list[str]:
     """Break a name that is too wide after a hyphen, as far as that helps."""
     room = _CELL_PX - 6
-    if text_width(name, TEXT_PX) <= room:
-        return [name]
-    places = [at + 1 for at, letter in enumerate(name) if letter == "-"]
-    fitting = [at for at in places if text_width(name[:at], TEXT_PX) <= room]
-    parts = [name[: fitting[-1]], name[fitting[-1] :]] if fitting else [name]
-    return [fitted(part, TEXT_PX, room) for part in parts if part]
+    pieces = (fitted(piece, TEXT_PX, room) for piece in _PARTS.findall(name))
+    first, *rest = filled(pieces, room, lambda line: text_width(line, TEXT_PX)) or [""]
+    return [first, fitted("".join(rest), TEXT_PX, room)] if rest else [first]
 
 
 def _heat_in_words(entries: Sequence[RankedModel], categories: Sequence[str]) -> str:

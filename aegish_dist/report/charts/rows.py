@@ -122,10 +122,10 @@ def ranking(name: str, data: ReportData, entries: Sequence[RankedModel]) -> Char
     names, styles = row_names(known), provider_styles(entry.model for entry in known)
     rows = []
     for row, entry in zip(names, known, strict=True):
-        seen, style = SCORE.read(entry), styles[provider_of(entry.model)]
+        seen = SCORE.read(entry)
         shown: Json = {"row": row, "low": seen.low, "high": seen.high, "x": seen.value}
         cells = {title: _cell(entry, measure, targets) for title, measure in _COLUMNS}
-        rows.append(shown | {"color": style.color, "shape": style.shape} | cells)
+        rows.append(shown | styles[provider_of(entry.model)] | cells)
     x = number("x", SCORE.axis, scale={"zero": False, "nice": True}, tickCount=6)
     layers = [
         _intervals(rows),

@@ -28,7 +28,6 @@ from aegish_dist.report.charts.spec import (
     Chart,
     Json,
     NoChart,
-    PlotStyle,
     distinct,
     layer,
     legend,
@@ -264,7 +263,7 @@ def _names(placed: Sequence[PlacedLabel]) -> Iterator[Json]:
         yield layer(rows, "text", look, x=pixels("x"), y=pixels("y"), text=text)
 
 
-def _symbols(plane: _Plane, styles: Mapping[str, PlotStyle]) -> Json:
+def _symbols(plane: _Plane, styles: Mapping[str, Json]) -> Json:
     drawn = {provider_of(point.entry.model) for point in plane.points}
     shown = [name for name in styles if name in drawn]
     names = dict(zip(shown, distinct(list(map(short_name, shown)), TEXT_PX, LABEL_PX), strict=True))
@@ -278,7 +277,7 @@ def _symbols(plane: _Plane, styles: Mapping[str, PlotStyle]) -> Json:
     color, shape = (
         legend(
             {"field": "provider"},
-            {words: getattr(styles[name], look) for name, words in names.items()},
+            {words: styles[name][look] for name, words in names.items()},
             columns=columns,
         )
         for look in ("color", "shape")

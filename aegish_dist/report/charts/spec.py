@@ -81,20 +81,13 @@ class NoChart(Struct, frozen=True):
     """Why there is nothing to draw, as a part of a sentence; may hold foreign text."""
 
 
-class PlotStyle(Struct, frozen=True):
-    """Colour and shape of the points of one provider."""
-
-    color: str
-    shape: str
-
-
 def provider_of(model: str) -> str:
     """Return the part of a canonical model id that names the provider; foreign text."""
     return model.partition("/")[0]
 
 
-def provider_styles(models: Iterable[str]) -> Mapping[str, PlotStyle]:
-    """Return a style for each provider of some models, in the order of a legend."""
+def provider_styles(models: Iterable[str]) -> Mapping[str, Json]:
+    """Return `color` and `shape` for each provider of some models, in the order of a legend."""
     found = {provider_of(model) for model in models}
     known = [name for name in _FIRST if name in found]
     places = {name: _FIRST.index(name) for name in known}
@@ -103,7 +96,10 @@ def provider_styles(models: Iterable[str]) -> Mapping[str, PlotStyle]:
     styles = {}
     for name, place in places.items():
         turn, color = divmod(place, len(PALETTE))  # each time round with the next shape
-        styles[name] = PlotStyle(PALETTE[color], SHAPES[(color + turn) % len(SHAPES)])
+        styles[name] = {
+            "color": PALETTE[color],
+            "shape": SHAPES[(color + turn) % len(SHAPES)],
+        }
     return styles
 
 

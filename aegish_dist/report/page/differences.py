@@ -45,7 +45,7 @@ def differences_section(data: ComparisonData, order: Sequence[str], below: str =
     """Return the section on the differences between models, which stand in their order."""
     pairs = data.directed("aegish_score")
     few = len(order) <= MOST_MODELS
-    shown = _all(pairs, order) if few else _against(pairs, order[0])
+    shown = _shown(pairs, order)
     scale = _scale(pairs)
     note = (
         f"Aegish score on the commands that both models answered, in percentage points with 95% "
@@ -62,20 +62,17 @@ def differences_section(data: ComparisonData, order: Sequence[str], below: str =
     return table_section(section, style, below=_data(data, order) + below)
 
 
-def _all(pairs: Iterable[DirectedDifference], order: Sequence[str]) -> list[DirectedDifference]:
+def _shown(pairs: Iterable[DirectedDifference], order: Sequence[str]) -> list[DirectedDifference]:
     """Return each pair seen from the model that is later in the order.
 
-    The differences from the first one come first, among them the greatest.
+    The differences from the first one come first, among them the greatest. Of many models there
+    are these alone.
     """
     places = {model: place for place, model in enumerate(order)}
     seen = [each.turned if places[each.model] < places[each.against] else each for each in pairs]
-    return sorted(seen, key=lambda each: (places[each.against], _greatest_first(each)))
-
-
-def _against(pairs: Iterable[DirectedDifference], model: str) -> list[DirectedDifference]:
-    """Return the differences of all models from one, the greatest first."""
-    seen = [each.turned if each.model == model else each for each in pairs]
-    return sorted((each for each in seen if each.against == model), key=_greatest_first)
+    few = len(order) <= MOST_MODELS
+    shown = [each for each in seen if few or each.against == order[0]]
+    return sorted(shown, key=lambda each: (places[each.against], _greatest_first(each)))
 
 
 def _greatest_first(each: DirectedDifference) -> tuple[bool, float, str, str]:

@@ -87,6 +87,6 @@ def test_colours_stand_out_from_the_paper(palette: tuple[str, ...], paper: str) 
 def test_every_provider_has_a_style_of_its_own() -> None:
     names = ["openai", "google", *(f"provider-{n:02}" for n in range(28))]
     styles = provider_styles(f"{name}/model" for name in names)
-    assert len({(style.color, style.shape) for style in styles.values()}) == 30
+    assert len({(style["color"], style["shape"]) for style in styles.values()}) == 30
     assert styles["openai"] == provider_styles(["openai/gpt-5.1"])["openai"]
     assert list(styles)[:2] == ["openai", "google"]
