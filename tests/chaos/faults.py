@@ -13,6 +13,7 @@ from aegish_dist.broker.messages import queue_name
 from tests.chaos.drill import Drill, Fault
 from tests.chaos.fleet import GRACE_S, Layout
 from tests.chaos.provider import Trouble
+from tests.chaos.servers import Postgres
 from tests.cluster import run
 from tests.forged import forged_messages
 from tests.services import RabbitServer, RedisServer, wait_until
@@ -85,8 +86,12 @@ def _read_only(drill: Drill) -> None:
 
 
 def _kill_postgres(drill: Drill) -> None:
-    drill.fleet.postgres.kill()
-    drill.fleet.postgres.start()
+    _restart(drill.fleet.postgres)
+
+
+def _restart(server: Postgres | RedisServer | RabbitServer) -> None:
+    server.kill()
+    server.start()
 
 
 def _postgres_away(drill: Drill) -> None:
@@ -136,15 +141,14 @@ def _redis(drill: Drill) -> RedisServer:
     return broker
 
 
-def _wipe_redis(drill: Drill) -> None:
-    _redis(drill).kill()
-    _redis(drill).start()
+def _wipe_broker(drill: Drill) -> None:
+    _restart(drill.fleet.broker)
     _resume(drill)
 
 
 def _kill_worker_wipe_redis(drill: Drill) -> None:
     _kill_worker(drill)
-    _wipe_redis(drill)
+    _wipe_broker(drill)
 
 
 def _stop_redis(drill: Drill) -> None:
@@ -177,25 +181,14 @@ def _half_open_broker(drill: Drill) -> None:
 # RabbitMQ
 
 
-def _rabbit(drill: Drill) -> RabbitServer:
-    broker = drill.fleet.broker
-    assert isinstance(broker, RabbitServer)
-    return broker
-
-
 def _kill_rabbit(drill: Drill) -> None:
-    _rabbit(drill).kill()
-    _rabbit(drill).start()
-
-
-def _kill_quorum(drill: Drill) -> None:
-    # What it was sent some seconds before, RabbitMQ may have confirmed and yet forget.
-    _kill_rabbit(drill)
-    _resume(drill)
+    _restart(drill.fleet.broker)
 
 
 def _alarm_rabbit(drill: Drill) -> None:
-    with _rabbit(drill).alarmed():
+    broker = drill.fleet.broker
+    assert isinstance(broker, RabbitServer)
+    with broker.alarmed():
         drill.rest(5)
 
 
@@ -263,7 +256,7 @@ _ALL: tuple[Fault, ...] = (
     Fault("postgres-half-open", "connections to PostgreSQL go silent", _half_open_postgres),
     Fault("postgres-commit-cut", "connections are cut right after COMMIT, on and off for 6 s",
           _cut_commits),
-    Fault("redis-wiped", "Redis is killed and starts again empty; `resume`", _wipe_redis),
+    Fault("redis-wiped", "Redis is killed and starts again empty; `resume`", _wipe_broker),
     Fault("redis-wiped-worker-killed", "the same, and a worker gets `kill -9`",
           _kill_worker_wipe_redis),
     Fault("redis-stopped", "Redis stands still for 8 s", _stop_redis),
@@ -278,8 +271,9 @@ _ALL: tuple[Fault, ...] = (
     Fault("rabbitmq-alarm", "RabbitMQ has a memory alarm for 5 s", _alarm_rabbit, RABBIT),
     Fault("rabbitmq-cut", "connections to RabbitMQ are cut", _cut_broker, RABBIT),
     Fault("rabbitmq-worker-killed", "a worker on RabbitMQ gets `kill -9`", _kill_worker, RABBIT),
+    # What it was sent some seconds before, RabbitMQ may have confirmed and yet forget.
     Fault("quorum-killed", "RabbitMQ with quorum queues is killed (calls of 1 to 2 s); `resume`",
-          _kill_quorum, QUORUM, latency="uniform:1,2", moment=(0.6, 0.9)),
+          _wipe_broker, QUORUM, latency="uniform:1,2", moment=(0.6, 0.9)),
     Fault("quorum-cut", "connections to RabbitMQ with quorum queues are cut", _cut_broker, QUORUM),
     Fault("messages-twice", "every open message is sent again (one worker)", _send_twice, ALONE,
           moment=(0.0, 0.3), twice=0),

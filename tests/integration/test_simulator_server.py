@@ -36,18 +36,10 @@ class Answer(NamedTuple):
     body: Any
 
 
-def openai_body(command: str = "ls", model: str = "m") -> dict[str, Any]:
-    user = {"role": "user", "content": f"<command>{command}</command>"}
-    return {"model": model, "messages": [{"role": "system", "content": "judge"}, user]}
-
-
-def anthropic_body(command: str = "ls", model: str = "m") -> dict[str, Any]:
-    user = {"role": "user", "content": f"Validate this command: {command}"}
-    return {"model": model, "max_tokens": 100, "messages": [user]}
-
-
-def google_body(command: str = "ls") -> dict[str, Any]:
-    return {"contents": [{"role": "user", "parts": [{"text": command}]}]}
+USER = {"role": "user", "content": "<command>ls</command>"}
+OPENAI_BODY = {"model": "m", "messages": [{"role": "system", "content": "judge"}, USER]}
+ANTHROPIC_BODY = {"model": "m", "max_tokens": 100, "messages": [USER]}
+GOOGLE_BODY = {"contents": [{"role": "user", "parts": [{"text": "ls"}]}]}
 
 
 def call(url: str, path: str, body: object = None, headers: dict[str, str] | None = None) -> Answer:
@@ -60,41 +52,26 @@ def call(url: str, path: str, body: object = None, headers: dict[str, str] | Non
         return Answer(response.status, response.headers, json.loads(response.read()))
 
 
-def ask_openai(url: str, command: str = "ls", model: str = "m", key: str = "k") -> Answer:
-    return call(url, OPENAI_PATH, openai_body(command, model), {"Authorization": f"Bearer {key}"})
+def ask_openai(url: str, key: str = "k") -> Answer:
+    return call(url, OPENAI_PATH, OPENAI_BODY, {"Authorization": f"Bearer {key}"})
 
 
-def ask_anthropic(url: str, command: str = "ls", model: str = "m", key: str = "k") -> Answer:
-    return call(url, "/v1/messages", anthropic_body(command, model), {"x-api-key": key})
+def ask_anthropic(url: str, key: str = "k") -> Answer:
+    return call(url, "/v1/messages", ANTHROPIC_BODY, {"x-api-key": key})
 
 
-def ask_google(url: str, command: str = "ls", model: str = "m", key: str = "k") -> Answer:
+def ask_google(url: str, key: str = "k", model: str = "m") -> Answer:
     path = f"/v1beta/models/{model}:generateContent"
-    return call(url, path, google_body(command), {"x-goog-api-key": key})
+    return call(url, path, GOOGLE_BODY, {"x-goog-api-key": key})
 
 
 ASKS = [ask_openai, ask_anthropic, ask_google]
-
-
-def text(answer: Answer) -> str:
-    body = answer.body
-    if "choices" in body:
-        return str(body["choices"][0]["message"]["content"])
-    if "candidates" in body:
-        return str(body["candidates"][0]["content"]["parts"][0]["text"])
-    return str(body["content"][0]["text"])
 
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
     with simulator_thread(FAST) as simulator:
         yield simulator.url
-
-
-def test_the_same_question_gets_the_same_answer_in_every_format(url: str) -> None:
-    texts = {text(ask(url, "cat /etc/shadow", "simulated/careful")) for ask in ASKS}
-    assert len(texts) == 1
-    assert json.loads(texts.pop())["action"] == "BLOCK"
 
 
 @pytest.mark.parametrize("model", ["microsoft/phi-4", "fdtn-ai/X:featherless-ai", "a:b/c"])
@@ -106,7 +83,7 @@ def test_model_names_may_hold_slashes_and_colons(url: str, model: str) -> None:
 
 def test_a_root_path_may_precede_the_endpoint(url: str) -> None:
     headers = {"Authorization": "Bearer k"}
-    assert call(url, "/openrouter/api" + OPENAI_PATH, openai_body(), headers).status == 200
+    assert call(url, "/openrouter/api" + OPENAI_PATH, OPENAI_BODY, headers).status == 200
 
 
 KEYS = {401: ("k", "Basic k", "Bearer", "Bearerk", "bearer invalid", "Token k"),
@@ -119,7 +96,7 @@ def test_a_key_that_is_invalid_or_no_bearer_token_is_401(url: str) -> None:
         assert (answer.status, bool(answer.body["error"]["message"])) == (401, True)
     for status, given in ((status, key) for status, keys in KEYS.items() for key in keys):
         header = {"Authorization": given}
-        assert call(url, OPENAI_PATH, openai_body(), header).status == status
+        assert call(url, OPENAI_PATH, OPENAI_BODY, header).status == status
 
 
 HOSTS = {
@@ -134,23 +111,23 @@ def test_hosts_that_are_not_named_are_not_answered_for() -> None:
     with simulator_thread(config) as simulator:
         for status, host in ((status, host) for status, hosts in HOSTS.items() for host in hosts):
             headers = {"Host": host, "Authorization": "Bearer k"}
-            for path, body in ((OPENAI_PATH, openai_body()), ("/stats", None), ("/health", None)):
+            for path, body in ((OPENAI_PATH, OPENAI_BODY), ("/stats", None), ("/health", None)):
                 assert call(simulator.url, path, body, headers).status == status
 
 
 def test_a_stream_is_refused_in_each_format(url: str) -> None:
     """A client that asked for events must not get an answer in one piece."""
     bearer = {"Authorization": "Bearer k"}
-    openai = call(url, OPENAI_PATH, {**openai_body(), "stream": True}, bearer)
+    openai = call(url, OPENAI_PATH, {**OPENAI_BODY, "stream": True}, bearer)
     assert (openai.status, openai.body["error"]["param"]) == (400, "stream")
     assert openai.body["error"]["type"] == "invalid_request_error"
-    body = {**anthropic_body(), "stream": True}
+    body = {**ANTHROPIC_BODY, "stream": True}
     anthropic = call(url, "/v1/messages", body, {"x-api-key": "k"})
     assert (anthropic.status, anthropic.body["error"]["type"]) == (400, "invalid_request_error")
     path = "/v1beta/models/m:streamGenerateContent?alt=sse"
-    google = call(url, path, google_body(), {"x-goog-api-key": "k"})
+    google = call(url, path, GOOGLE_BODY, {"x-goog-api-key": "k"})
     assert (google.status, google.body["error"]["status"]) == (400, "INVALID_ARGUMENT")
-    plain = {**openai_body(), "stream": False}
+    plain = {**OPENAI_BODY, "stream": False}
     assert call(url, OPENAI_PATH, plain, bearer).status == 200
 
 
@@ -209,7 +186,7 @@ def test_a_hanging_call_ends_with_its_client_at_its_limit_or_at_the_end() -> Non
     limited = SimulatorConfig(faults=FaultPlan(hang=1.0, hang_s=0.01))
     with simulator_thread(limited) as simulator, pytest.raises(ConnectionError):
         ask_openai(simulator.url)
-    content = json.dumps(openai_body()).encode()
+    content = json.dumps(OPENAI_BODY).encode()
     with simulator_thread(SimulatorConfig(faults=FaultPlan(hang=1.0))) as simulator:
         for closes in (True, False):
             connection = HTTPConnection(simulator.url.removeprefix("http://"), timeout=DEADLINE_S)
