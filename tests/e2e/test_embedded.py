@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aegish_dist.cli.demo import MODELS
+from aegish_dist.cli.simulation import MODELS
 from tests.cluster import DEADLINE_S, Simulator, environment, run, run_json, started
 from tests.services import wait_until
 

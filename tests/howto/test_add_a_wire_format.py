@@ -89,5 +89,5 @@ def test_it_is_called_over_http(walkthrough: Walkthrough) -> None:
 
 
 def test_demo_asks_it(walkthrough: Walkthrough) -> None:
-    models = walkthrough.run("-c", "from aegish_dist.cli.demo import MODELS; print(*MODELS)")
+    models = walkthrough.run("-c", "from aegish_dist.cli.simulation import MODELS; print(*MODELS)")
     assert "simulated-cohere/careful" in models.split()

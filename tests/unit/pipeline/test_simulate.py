@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from aegish_dist.cli.simulate_provider import simulate_provider
+from aegish_dist.cli.simulation import simulate_provider
 from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.sample import Sample, TrueLabel
 from aegish_dist.core.verdict import Recording, Verdict
