@@ -114,16 +114,12 @@ def _added_up(strata: Sequence[list[_Unit]]) -> list[_Unit]:
     """Add up the residuals that a cluster has in several strata."""
     if len(strata) == 1:
         return strata[0]
-    named: dict[str, _Unit] = {}
-    alone = []
-    for unit in chain(*strata):
-        cluster, residual, scaled, _ = unit
-        if cluster is None:
-            alone.append(unit)
-        else:
-            _, raw, mended, _ = named.get(cluster, (cluster, 0.0, 0.0, 1))
-            named[cluster] = (cluster, raw + residual, mended + scaled, 1)
-    return [*named.values(), *alone]
+    units: dict[str | int, _Unit] = {}
+    for cluster, residual, scaled, number in chain(*strata):
+        key = len(units) if cluster is None else cluster  # unnamed clusters stay apart
+        _, raw, mended, _ = units.get(key, (cluster, 0.0, 0.0, number))
+        units[key] = (cluster, raw + residual, mended + scaled, number)
+    return list(units.values())
 
 
 _Shape = tuple[float, tuple[tuple[str | None, int, int], ...]]
@@ -172,19 +168,15 @@ def _degrees_of_freedom(strata: tuple[_Shape, ...]) -> float:
 
 
 def _leverages(strata: Iterable[_Shape]) -> list[list[_Leverage]]:
-    named: defaultdict[str, list[_Leverage]] = defaultdict(list)
-    alone = []
+    groups: defaultdict[str | int, list[_Leverage]] = defaultdict(list)
     for k, (weight, clusters) in enumerate(strata):
         n = sum(samples * number for _, samples, number in clusters)
         for cluster, samples, number in clusters:
             share = samples / n
             x = weight * share / math.sqrt((1 - share) * n)
-            part = _Leverage(k, weight**2 * share / n, x, number)
-            if cluster is None:
-                alone.append([part])
-            else:
-                named[cluster].append(part)
-    return [*named.values(), *alone]
+            key = len(groups) if cluster is None else cluster  # unnamed clusters stay apart
+            groups[key].append(_Leverage(k, weight**2 * share / n, x, number))
+    return list(groups.values())
 
 
 LEVEL = 0.05  # of a test: two sides differ where the adjusted p is below it
