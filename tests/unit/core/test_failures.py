@@ -185,20 +185,12 @@ def test_every_failure_ends_in_something() -> None:
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
+ONE = TimedFailures(None, "test/a", ErrorClass.SERVER, 1, 0, (500,), "", None, None)
+
+
 def failures(minute: int | None, attempts: int = 1, **fields: object) -> TimedFailures:
     time = None if minute is None else NOON + timedelta(minutes=minute)
-    values: dict[str, object] = {
-        "time": time,
-        "model": "test/a",
-        "error_class": ErrorClass.SERVER,
-        "attempts": attempts,
-        "verdicts": 0,
-        "statuses": (500,),
-        "message": "",
-        "first_at": time,
-        "last_at": time,
-    }
-    return TimedFailures(**values | fields)  # type: ignore[arg-type]
+    return replace(ONE, time=time, first_at=time, last_at=time, attempts=attempts, **fields)
 
 
 def test_totals() -> None:

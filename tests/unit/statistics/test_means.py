@@ -61,18 +61,17 @@ def test_binary_stderr_is_the_published_formula() -> None:
     assert estimate.stderr == pytest.approx(math.sqrt(p * (1 - p) / 675))
 
 
-def test_stderr_of_averaged_epochs_is_that_of_a_mean() -> None:
-    """For 0.5, 1, 1, 0: mean 0.625, squares 0.6875, stderr sqrt(0.6875 / 12)."""
-    estimate = rate(_of((None, 0.5, 1), (None, 1.0, 2), (None, 0.0, 1)))
-    assert estimate.value == 0.625
-    assert estimate.stderr == pytest.approx(math.sqrt(0.6875 / 12))
+def test_stderrs_by_hand() -> None:
+    """For 0.5, 1, 1, 0: mean 0.625, squares 0.6875, stderr sqrt(0.6875 / 12).
 
-
-def test_clustered_stderr_by_hand() -> None:
-    """Clusters {1, 1} and {1, 0}: p = 3/4, sums +-1/2, so sqrt(2 (1/4 + 1/4)) / 4 = 1/4."""
-    estimate = rate(_of(("tar", 1.0, 2), ("awk", 1.0, 1), ("awk", 0.0, 1)))
-    assert estimate.stderr_clustered == pytest.approx(0.25)
-    assert estimate.clusters == 2
+    Clusters {1, 1} and {1, 0}: p = 3/4, sums +-1/2, so sqrt(2 (1/4 + 1/4)) / 4 = 1/4.
+    """
+    averaged = rate(_of((None, 0.5, 1), (None, 1.0, 2), (None, 0.0, 1)))
+    assert averaged.value == 0.625
+    assert averaged.stderr == pytest.approx(math.sqrt(0.6875 / 12))
+    clustered = rate(_of(("tar", 1.0, 2), ("awk", 1.0, 1), ("awk", 0.0, 1)))
+    assert clustered.stderr_clustered == pytest.approx(0.25)
+    assert clustered.clusters == 2
 
 
 @pytest.mark.parametrize("seed", range(3))
