@@ -22,20 +22,18 @@ from aegish_dist.providers import lenient
 
 def retry_after_s(headers: Mapping[str, str], error: Mapping[str, object]) -> float | None:
     """Return the seconds to wait; Google and OpenRouter put them into the error's body."""
-    milliseconds = _seconds(headers.get("retry-after-ms"))
-    if milliseconds is not None:
-        return milliseconds / 1000
-    header = headers.get("retry-after")
-    if (seconds := _seconds(header)) is not None:
-        return seconds
-    if (moment := _date(header)) is not None:
-        return max(0.0, seconds_until(moment, headers))
-    # Google's RetryInfo (`"26s"`), or OpenRouter's metadata.
-    for detail in lenient.objects(error.get("details")):
-        delay = detail.get("retryDelay")
-        if isinstance(delay, str):
-            return _seconds(delay.removesuffix("s"))
-    return _seconds(lenient.mapping(error.get("metadata")).get("retry_after_seconds"))
+    milliseconds, header = _seconds(headers.get("retry-after-ms")), headers.get("retry-after")
+    moment = _date(header)
+    details = lenient.objects(error.get("details"))
+    delays = (lenient.text(detail.get("retryDelay")) or "" for detail in details)
+    waits = (
+        None if milliseconds is None else milliseconds / 1000,
+        _seconds(header),
+        None if moment is None else max(0.0, seconds_until(moment, headers)),
+        *(_seconds(delay.removesuffix("s")) for delay in delays),  # Google's RetryInfo: `26s`
+        _seconds(lenient.at(error, "metadata", "retry_after_seconds")),  # of OpenRouter
+    )
+    return next((wait for wait in waits if wait is not None), None)
 
 
 def _seconds(value: object) -> float | None:
