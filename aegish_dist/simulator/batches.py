@@ -15,7 +15,7 @@ import math
 import re
 import secrets
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -342,8 +342,9 @@ class BatchService:
         self.config = config
         self.bill = bill
         self._model = model
-        self._asked: Counter[tuple[str, str]] = Counter()
-        self._served: Counter[Endpoint] = Counter()
+        # How often a model was asked about a command before, and how often each endpoint.
+        self._asked: defaultdict[tuple[str, str], count[int]] = defaultdict(count)
+        self._served: defaultdict[Endpoint, count[int]] = defaultdict(count)
         wires = (wire for wire, api in HTTP_FORMATS.items() if api.batches)
         self._stores = [BatchStore(wire, self) for wire in wires]
         self._routes = [
@@ -368,8 +369,7 @@ class BatchService:
         if isinstance(chat, ErrorAnswer):
             return BatchAnswer(name, chat, moment=draw(self.config.seed, "batch", name).latency)
         command = command_in(chat.user)
-        times = self._asked[chat.model, command]
-        self._asked[chat.model, command] += 1
+        times = next(self._asked[chat.model, command])
         draws = draw(self.config.seed, "batch", chat.model, command, str(times))
         fault = pick(self.config.batches.requests, draws.luck)
         outcome: Completion | ErrorAnswer | None = None
@@ -411,8 +411,7 @@ class BatchService:
         return await self._respond(exchange, response, fault)
 
     def _next_fault(self, endpoint: Endpoint) -> CallFault | None:
-        place = self._served[endpoint]
-        self._served[endpoint] += 1
+        place = next(self._served[endpoint])
         luck = draw(self.config.seed, "batch call", endpoint, str(place)).luck
         fault = self.config.batches.call_fault(endpoint, place, luck)
         if fault is not None:

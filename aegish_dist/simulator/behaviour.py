@@ -1,7 +1,8 @@
 """Decisions of a simulated model about each request, simulated or replayed: no I/O and no clock."""
 
-from collections import Counter, deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping
+from itertools import count
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -96,8 +97,9 @@ class SimulatedModel:
         self._recorded = None if replay is None else replay.of(name)
         usual = self._persona.latency if replay is None else NO_LATENCY
         self._latency = parse_latency(own.latency or config.latency or usual)
-        self._attempts: Counter[str] = Counter()
-        self._answers: Counter[str] = Counter()
+        # How often a command came before.
+        self._attempts: defaultdict[str, count[int]] = defaultdict(count)
+        self._answers: defaultdict[str, count[int]] = defaultdict(count)
 
     def admit(self, now_s: float) -> ErrorAnswer | None:
         """Count a request against the rate limit; None when it is within."""
@@ -140,7 +142,7 @@ class SimulatedModel:
             return self._script.popleft() if self._script else None
         if not self._chances:
             return None
-        attempt = self._count(self._attempts, command)
+        attempt = next(self._attempts[command])
         luck = draw(self._seed, "fault", self._name, command, str(attempt)).luck
         return pick(self._chances, luck)
 
@@ -151,7 +153,7 @@ class SimulatedModel:
         if not verdicts:
             message = f"no recording of model {chat.model} for this command"
             return Response(ErrorAnswer(ErrorClass.NOT_FOUND, message))
-        verdict = verdicts[self._count(self._answers, command) % len(verdicts)]
+        verdict = verdicts[next(self._answers[command]) % len(verdicts)]
         completion = verdict.completion
         if completion is not None:
             answer = replace(completion, model=completion.model or chat.model)
@@ -159,11 +161,6 @@ class SimulatedModel:
         if verdict.outcome is Outcome.API_ERROR:
             return Response(ErrorAnswer(ErrorClass.SERVER, "the recorded call failed"), fault)
         return Response(None, Fault.HANG)
-
-    @staticmethod
-    def _count(counter: Counter[str], command: str) -> int:
-        counter[command] += 1
-        return counter[command] - 1
 
 
 def _withheld(chat: ChatRequest, fault: Fault | None, draws: Draws) -> Completion | None:

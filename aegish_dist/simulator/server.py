@@ -72,8 +72,8 @@ class Simulator:
         self._hosts = LOOPBACK_NAMES | {host.lower() for host in config.hosts}
         self._process = os.urandom(6).hex()
         self._serial = count(1)
-        self._batches = BatchService(config, self._model, bill)
-        self.stats = Stats(bill, self._batches.faults)
+        self.batches = BatchService(config, self._model, bill)
+        self.stats = Stats(bill, self.batches.faults)
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         if not self._is_called(request.headers.get("Host", "")):
@@ -102,12 +102,8 @@ class Simulator:
         """
         return _PORT.sub("", host).lower() in self._hosts
 
-    async def close(self) -> None:
-        """End the batches that are still being answered."""
-        await self._batches.close()
-
     async def _serve_other(self, request: web.BaseRequest) -> web.StreamResponse:
-        response = await self._batches.handle(request, self._new_id())
+        response = await self.batches.handle(request, self._new_id())
         if response is not None:
             return response
         if request.path == "/health":
@@ -158,12 +154,10 @@ class Simulator:
         return exchange.dialect.read(body, path_model)
 
     def _model(self, name: str) -> SimulatedModel:
-        model = self._models.get(name)
-        if model is None:
+        if name not in self._models:
             now_s = asyncio.get_running_loop().time()
-            model = SimulatedModel(name, self._config, self._replay, now_s)
-            self._models[name] = model
-        return model
+            self._models[name] = SimulatedModel(name, self._config, self._replay, now_s)
+        return self._models[name]
 
 
 # Room for a whole fleet that connects at the same moment; the kernel caps it further.
@@ -205,7 +199,7 @@ async def serving(
             raise ConfigError(f"{problem}; choose another port, or 0 for a free one") from error
         yield SimulatorServer(site.port, simulator.stats)
     finally:
-        await simulator.close()
+        await simulator.batches.close()
         await runner.cleanup()
 
 
