@@ -39,7 +39,7 @@ from aegish_dist.datasets.draft import (
     variables_set,
 )
 from aegish_dist.errors import DatasetError
-from aegish_dist.inputs.checking import Location
+from aegish_dist.inputs.checking import Location, refuse
 from aegish_dist.inputs.documents import read_text
 from aegish_dist.inputs.yaml import parse_yaml
 
@@ -221,13 +221,13 @@ def _entry(location: Location, field: str, function: str, example: _Example) -> 
     about = f"{field}.contexts.{usable[0]}"
     first = location.checked(contexts.get(usable[0]) or {}, _Context, about)
     code = first.code or example.code or ""
-    for wrong, key, problem in (
-        (not code, "code", "is missing"),
-        (function == _INHERIT and not example.program, "from", "is missing"),
-        (len(code) > MAX_COMMAND_CHARS, "code", f"has more than {MAX_COMMAND_CHARS:,} characters"),
-    ):
-        if wrong:
-            raise location.error(problem, f"{field}.{key}")
+    long = f"has more than {MAX_COMMAND_CHARS:,} characters"
+    with location:
+        refuse(
+            (not code, f"{field}.code", "is missing"),
+            (function == _INHERIT and not example.program, f"{field}.from", "is missing"),
+            (len(code) > MAX_COMMAND_CHARS, f"{field}.code", long),
+        )
     return Entry(
         function=_RENAMED.get(function, function),
         code=code.strip(),

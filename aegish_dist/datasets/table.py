@@ -10,6 +10,7 @@ import csv
 import io
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from operator import itemgetter
@@ -33,7 +34,7 @@ from aegish_dist.datasets.draft import (
 from aegish_dist.datasets.gtfobins import read_gtfobins
 from aegish_dist.errors import DatasetError
 from aegish_dist.files import replacing, replacing_text
-from aegish_dist.inputs.checking import Location
+from aegish_dist.inputs.checking import Location, refuse
 from aegish_dist.inputs.documents import (
     ParquetLimits,
     bounded_batches,
@@ -262,13 +263,12 @@ def _read_csv(path: Path) -> Records:
 def _check_header(header: list[str], location: Location) -> None:
     if len(header) > MAX_COLUMNS:
         raise location.error(f"has more than {MAX_COLUMNS:,} columns")
-    for column in _REQUIRED:
-        if column not in header:
-            raise location.error("there is no such column", column)
-    for column in header:
-        if not column or header.count(column) > 1:
-            problem = "a column needs a name" if not column else "the column is there twice"
-            raise location.error(problem, column)
+    with location:
+        refuse(
+            *((name not in header, name, "there is no such column") for name in _REQUIRED),
+            *((not name, name, "a column needs a name") for name in header),
+            *((n > 1, name, "the column is there twice") for name, n in Counter(header).items()),
+        )
 
 
 def _read_parquet(path: Path) -> Records:

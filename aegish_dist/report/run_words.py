@@ -69,10 +69,8 @@ def cost(status: RunStatus) -> str:
     elif status.missing:
         known = [m.cost_at_end_usd for m in status.models if m.cost_at_end_usd is not None]
         parts.append(f"at least {format_usd(sum(known))} at the end")
-    if status.max_cost_usd is not None:
-        parts.append(f"cap {format_usd(status.max_cost_usd)}")
-    if status.max_cost_per_model_usd is not None:
-        parts.append(f"cap per model {format_usd(status.max_cost_per_model_usd)}")
+    caps = {"cap": status.max_cost_usd, "cap per model": status.max_cost_per_model_usd}
+    parts += [f"{name} {format_usd(cap)}" for name, cap in caps.items() if cap is not None]
     return ", ".join(parts)
 
 

@@ -124,13 +124,13 @@ def whole_specification(chart: Chart, small_print: str) -> Json:
         "padding": _MARGIN,
         "title": below,
         **_with_room(chart, view, room),
-        "config": _config(),
+        "config": _CONFIG,
     }
 
 
 def bare_specification(chart: Chart) -> Json:
     """Return a chart without title and caption, for a page that shows them as text."""
-    look = {"background": None, "padding": 4, "config": _config()}
+    look = {"background": None, "padding": 4, "config": _CONFIG}
     return {"$schema": _SCHEMA} | look | _with_room(chart, chart.body, chart.width)
 
 
@@ -151,8 +151,10 @@ def _with_room(chart: Chart, view: Json, room: float) -> Json:
     return {"concat": [view, spacer], "columns": 1, "resolve": resolve}
 
 
-def _config() -> Json:
-    axis = {
+_CONFIG: Json = {
+    "font": _FONT,
+    "aria": False,
+    "axis": {
         "labelFontSize": TEXT_PX,
         "titleFontSize": TEXT_PX,
         "titleFontWeight": "normal",
@@ -165,8 +167,8 @@ def _config() -> Json:
         "labelLimit": 0,
         "titleLimit": 0,
         "titlePadding": 5,
-    }
-    legend = {
+    },
+    "legend": {
         "orient": "top",
         "direction": "horizontal",
         "title": None,
@@ -176,8 +178,8 @@ def _config() -> Json:
         "symbolSize": 75,
         "columnPadding": 16,
         "layout": {"top": {"anchor": "start", "direction": "horizontal"}},
-    }
-    title = {
+    },
+    "title": {
         "anchor": "start",
         "frame": "bounds",
         "limit": 0,
@@ -187,22 +189,21 @@ def _config() -> Json:
         "subtitleFontSize": SMALL_PX,
         "subtitleColor": SOFT,
         "subtitleLineHeight": SMALL_PX * _LEADING,
-    }
-    header = {"labelFontSize": TEXT_PX, "labelColor": INK, "labelLimit": 0, "title": None}
-    return {
-        "font": _FONT,
-        "aria": False,
-        "axis": axis,
-        "legend": legend,
-        "title": title,
-        "header": header | {"labelLineHeight": TEXT_PX * _LEADING},
-        "view": {"stroke": None},
-        "concat": {"spacing": 0},
-        "mark": {"color": INK},
-        "text": {"fontSize": TEXT_PX, "color": INK, "limit": 0},
-        "point": {"opacity": 1, "filled": True, "size": 75},
-        "rule": {"strokeWidth": 1.2},
-    }
+    },
+    "header": {
+        "labelFontSize": TEXT_PX,
+        "labelColor": INK,
+        "labelLimit": 0,
+        "title": None,
+        "labelLineHeight": TEXT_PX * _LEADING,
+    },
+    "view": {"stroke": None},
+    "concat": {"spacing": 0},
+    "mark": {"color": INK},
+    "text": {"fontSize": TEXT_PX, "color": INK, "limit": 0},
+    "point": {"opacity": 1, "filled": True, "size": 75},
+    "rule": {"strokeWidth": 1.2},
+}
 
 
 def layer(rows: Sequence[Mapping[str, Any]], mark: str, style: Json, **encoding: Any) -> Json:

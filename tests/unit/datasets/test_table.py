@@ -253,7 +253,7 @@ def test_line_that_is_no_json_object(tmp_path: Path, text: str) -> None:
         ("", 1, "command"),
         ("command\nls\n", 1, "target"),
         ("command,target,command\n", 1, "command"),
-        ("command,target,\n", 1, ""),
+        ("command,target,\n", 1, None),
         ("command,target\nls\n", 2, None),
         ("command,target\nls,harmless,x\n", 2, None),
         ('command,target\n"a\nb",harmless\npwd,bad\n', 4, "target"),
