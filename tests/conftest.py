@@ -5,7 +5,7 @@ import inspect
 import itertools
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from itertools import islice
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from sqlalchemy import Engine, make_url, text
 from aegish_dist.db import schema
 from aegish_dist.db.embedded import embedded_server
 from aegish_dist.db.engine import open_engine
-from tests.services import RabbitServer, RedisServer, short_home
+from tests.services import RabbitServer, RedisServer, opened, short_home
 from tests.virtual_time import run_virtually
 
 _LONG_TIERS = ("chaos", "e2e", "howto")
@@ -76,21 +76,20 @@ class _Postgres:
         # Tests do not outlive a power cut.
         self._run("ALTER SYSTEM SET fsync = off")
         self._run("SELECT pg_reload_conf()")
-        self.template = self.create("template0")
-        engine = open_engine(self.url(self.template))
-        schema.upgrade(engine)
-        engine.dispose()
+        self._run("CREATE DATABASE migrated TEMPLATE template0")
+        with opened(self._named("migrated")) as engine:
+            schema.upgrade(engine)
 
-    def url(self, name: str) -> str:
-        return self._url.set(database=name).render_as_string(hide_password=False)
-
-    def create(self, template: str) -> str:
+    @contextmanager
+    def database(self, template: str = "migrated") -> Iterator[str]:
+        """Yield the URL of a copy of a database, by default of a migrated one without rows."""
         name = f"test_{next(self._numbers)}"
         self._run(f"CREATE DATABASE {name} TEMPLATE {template}")
-        return name
-
-    def drop(self, name: str) -> None:
+        yield self._named(name)
         self._run(f"DROP DATABASE {name} WITH (FORCE)")
+
+    def _named(self, name: str) -> str:
+        return self._url.set(database=name).render_as_string(hide_password=False)
 
     def close(self) -> None:
         self._admin.dispose()
@@ -117,30 +116,26 @@ def home() -> Iterator[Path]:
 @pytest.fixture
 def postgres_url(_postgres: _Postgres) -> Iterator[str]:
     """URL of a migrated database without rows, this test's own."""
-    name = _postgres.create(_postgres.template)
-    yield _postgres.url(name)
-    _postgres.drop(name)
+    with _postgres.database() as url:
+        yield url
 
 
 @pytest.fixture
 def unmigrated_url(_postgres: _Postgres) -> Iterator[str]:
-    name = _postgres.create("template0")
-    yield _postgres.url(name)
-    _postgres.drop(name)
+    with _postgres.database("template0") as url:
+        yield url
 
 
 @pytest.fixture
 def engine(postgres_url: str) -> Iterator[Engine]:
-    opened = open_engine(postgres_url)
-    yield opened
-    opened.dispose()
+    with opened(postgres_url) as engine:
+        yield engine
 
 
 @pytest.fixture
 def unmigrated_engine(unmigrated_url: str) -> Iterator[Engine]:
-    opened = open_engine(unmigrated_url)
-    yield opened
-    opened.dispose()
+    with opened(unmigrated_url) as engine:
+        yield engine
 
 
 @pytest.fixture(scope="session")

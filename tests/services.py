@@ -16,9 +16,11 @@ from typing import Any, Self
 import pytest
 import redis
 from celery import Celery
+from sqlalchemy import Engine
 
 from aegish_dist.broker.app import create_app
 from aegish_dist.core.secrets import SecretStr
+from aegish_dist.db.engine import open_engine
 from aegish_dist.settings import Settings
 
 HOST = "127.0.0.1"
@@ -34,6 +36,14 @@ def queue_application(
     """Return the application of producers and workers at a broker; None: inside this process."""
     broker = None if broker_url is None else SecretStr(broker_url)
     return create_app(Settings(broker_url=broker, database_url=SecretStr(database_url), **settings))
+
+
+@contextmanager
+def opened(url: str) -> Iterator[Engine]:
+    """Open connections to a database for the length of the body."""
+    engine = open_engine(url)
+    yield engine
+    engine.dispose()
 
 
 def require_binary(*candidates: str) -> str:

@@ -34,26 +34,24 @@ class Report(Struct, frozen=True):
 
 
 @pytest.fixture(scope="package")
-def report(_postgres: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Report]:
+def report(_postgres: Any, tmp_path_factory: pytest.TempPathFactory) -> Report:
     folder = tmp_path_factory.mktemp("report")
     page, document, listed, exported = (
         folder / name for name in ("report.html", "report.json", "list.json", "export.jsonl")
     )
-    name = _postgres.create(_postgres.template)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AEGISH_DIST_DATABASE_URL", _postgres.url(name))
+    with pytest.MonkeyPatch.context() as patch, _postgres.database() as url:
+        patch.setenv("AEGISH_DIST_DATABASE_URL", url)
         _command("verdicts", "import", write_run(folder / "run.jsonl"))
         _command("report", "--format", "html", "-o", page)
         _command("report", "--format", "json", "-o", document)
         _command("verdicts", "list", "--json", "-o", listed)
         _command("verdicts", "export", "--run-id", "latest", "-o", exported)
-    yield Report(
+    return Report(
         page,
         json.loads(document.read_bytes()),
         json.loads(listed.read_bytes())["verdicts"],
         [json.loads(line) for line in exported.read_bytes().splitlines()],
     )
-    _postgres.drop(name)
 
 
 def _command(*arguments: object) -> None:

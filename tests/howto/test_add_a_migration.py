@@ -7,9 +7,10 @@ from sqlalchemy import Engine, text
 from sqlalchemy.exc import IntegrityError
 
 from aegish_dist.db import schema
-from aegish_dist.db.engine import open_engine, transaction
+from aegish_dist.db.engine import transaction
 from tests.howto.walkthrough import Walkthrough
 from tests.integration.stored_runs import stored_run
+from tests.services import opened
 
 pytestmark = pytest.mark.long
 PAGE = "add-a-migration.md"
@@ -20,10 +21,9 @@ MIGRATION = "aegish_dist/db/migrations/versions/0002_note_of_a_run.py"
 @pytest.fixture
 def before(unmigrated_url: str) -> Iterator[Engine]:
     """Connections of the version before, to a store of that version."""
-    opened = open_engine(unmigrated_url)
-    schema.upgrade(opened)
-    yield opened
-    opened.dispose()
+    with opened(unmigrated_url) as engine:
+        schema.upgrade(engine)
+        yield engine
 
 
 def db(walkthrough: Walkthrough, url: str, command: str) -> str:

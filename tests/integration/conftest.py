@@ -7,17 +7,14 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from aegish_dist.db.engine import open_engine
 from tests.integration.command_line import CommandLine
+from tests.services import opened
 
 
 @pytest.fixture(scope="session")
 def _engine_for_sessions(_postgres: Any) -> Iterator[Engine]:
-    name = _postgres.create(_postgres.template)
-    opened = open_engine(_postgres.url(name))
-    yield opened
-    opened.dispose()
-    _postgres.drop(name)
+    with _postgres.database() as url, opened(url) as engine:
+        yield engine
 
 
 @pytest.fixture

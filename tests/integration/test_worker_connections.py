@@ -9,10 +9,9 @@ from sqlalchemy import Engine
 
 from aegish_dist.core.outcome import ErrorClass, Outcome
 from aegish_dist.core.verdict import Verdict
-from aegish_dist.db.engine import open_engine
 from tests.integration.samples import TAR
 from tests.integration.stored_runs import a_model, answer, stored_run
-from tests.services import HOST, free_port
+from tests.services import HOST, free_port, opened
 from workers.store import WorkerDatabase
 
 PAID = Verdict(Outcome.API_ERROR, None, ErrorClass.SERVER, cost_usd=Decimal("0.25"))
@@ -20,9 +19,8 @@ PAID = Verdict(Outcome.API_ERROR, None, ErrorClass.SERVER, cost_usd=Decimal("0.2
 
 @pytest.fixture
 def nowhere() -> Iterator[Engine]:
-    opened = open_engine(f"postgresql://{HOST}:{free_port()}/none")
-    yield opened
-    opened.dispose()
+    with opened(f"postgresql://{HOST}:{free_port()}/none") as engine:
+        yield engine
 
 
 def test_a_recount_takes_no_connection_from_look_ups_and_inserts(
