@@ -41,30 +41,30 @@ class FullScreen(ExitStack):
     def __init__(self, *, stderr: bool) -> None:
         super().__init__()
         self._stderr = stderr
-        self._scene: Scene | None = None
+        self.scene: Scene | None = None
 
     def show(self, status: RunStatus, steps: Sequence[str]) -> None:
         """Show a count; the first one takes the terminal."""
-        before = self._scene
+        before = self.scene
         if before is not None and before.status is status:
             return  # it was not counted again
-        self._scene = Scene(status, time.strftime("%H:%M:%S"), steps)
+        self.scene = Scene(status, time.strftime("%H:%M:%S"), steps)
         if before is None:
             self._take_terminal()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Draw the newest count in the terminal's present size."""
-        if self._scene is not None:
+        if self.scene is not None:
             size = console.size
             canvas = Canvas(size.width, size.height, options.ascii_only)
-            for line in draw(self._scene, canvas):
+            for line in draw(self.scene, canvas):
                 line.no_wrap, line.overflow = True, "crop"
                 yield line
 
     def _interrupt(self) -> NoReturn:
         """Say that the command ends: calls in flight may take a while."""
-        if self._scene is not None:
-            self._scene = replace(self._scene, steps=(INTERRUPTED,))
+        if self.scene is not None:
+            self.scene = replace(self.scene, steps=(INTERRUPTED,))
         raise KeyboardInterrupt
 
     def _take_terminal(self) -> None:

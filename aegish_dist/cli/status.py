@@ -195,22 +195,14 @@ def watched(
         return
     from aegish_dist.cli.screen import FullScreen  # noqa: PLC0415
 
-    last: RunStatus | None = None
-    screen = FullScreen(stderr=stderr)
-
-    def show(status: RunStatus) -> None:
-        nonlocal last
-        last = status
-        screen.show(status, [*next_steps(status, hint(status))])
-
-    ends_early = True
+    screen, ends_early = FullScreen(stderr=stderr), True
     try:
         with screen:
-            yield show
+            yield lambda status: screen.show(status, [*next_steps(status, hint(status))])
         ends_early = False
     finally:
-        if last is not None and (ends_early or stderr):
-            print_status(last, stderr=stderr)
+        if screen.scene is not None and (ends_early or stderr):
+            print_status(screen.scene.status, stderr=stderr)
 
 
 def _lines(*, only_watching: bool) -> Callable[[RunStatus], None]:
@@ -269,37 +261,30 @@ class Shown(Observer):
                 noted_at = time.monotonic()
                 note(f"{rows:,} {what}")
 
-        with _bar(what, total) as bar:
-            yield bar or note_rows
+        if not can_redraw(stderr=True):
+            yield note_rows
+            return
+        from rich.progress import (  # noqa: PLC0415
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeRemainingColumn,
+        )
+
+        with Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            console=terminal_console(stderr=True),
+        ) as progress:
+            task = progress.add_task(what, total=total)
+            yield lambda done: progress.update(task, completed=done)
 
     def watching(self) -> AbstractContextManager[Callable[[RunStatus], None]]:
         """Show each count."""
         return status_shown(here=self._here)
-
-
-@contextmanager
-def _bar(what: str, total: int | None) -> Iterator[Callable[[int], None] | None]:
-    """Give what moves a bar on a terminal; None where there is no terminal."""
-    if not can_redraw(stderr=True):
-        yield None
-        return
-    from rich.progress import (  # noqa: PLC0415
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
-    with Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=terminal_console(stderr=True),
-    ) as progress:
-        task = progress.add_task(what, total=total)
-        yield lambda done: progress.update(task, completed=done)
 
 
 @click.command()
@@ -308,11 +293,10 @@ def _bar(what: str, total: int | None) -> Iterator[Callable[[int], None] | None]
 @as_json
 def status(run_id: str, watch: bool, as_json: bool) -> None:
     """Show how far a run is: verdicts by model and outcome, speed, cost, time left."""
-    from aegish_dist.pipeline.status import run_status  # noqa: PLC0415  not for `submit`
-    from aegish_dist.pipeline.status import watch as watch_run  # noqa: PLC0415
+    from aegish_dist.pipeline import status as counts  # noqa: PLC0415  not for `submit`
 
     workspace, found = open_run(run_id)
-    current = run_status(workspace.engine, found)
+    current = counts.run_status(workspace.engine, found)
     if as_json:
         say_json(_document(current))
         return
@@ -320,7 +304,7 @@ def status(run_id: str, watch: bool, as_json: bool) -> None:
     if watch and not current.settled:
         with watched(hint, stderr=False) as show:
             show(current)
-            current = watch_run(workspace.engine, current, show)
+            current = counts.watch(workspace.engine, current, show)
     print_status(current)
     advice = (*halted(current), *aggregated(current), *left_to_retry(current), hint(current))
     note(*filter(None, advice))
