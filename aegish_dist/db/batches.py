@@ -42,15 +42,10 @@ def plans_alone(session: Session, run_model_id: int) -> bool:
     return bool(session.scalar(open_now))
 
 
-def has_batches(session: Session, run_model_id: int) -> bool:
-    batch = select(BATCHES.c.id).where(BATCHES.c.run_model_id == run_model_id)
-    return session.scalar(batch.limit(1)) is not None
-
-
-def has_open_batches(session: Session, run_model_id: int) -> bool:
-    open_ = BATCHES.c.state != BatchState.ENDED.value
-    batch = select(BATCHES.c.id).where(BATCHES.c.run_model_id == run_model_id, open_)
-    return session.scalar(batch.limit(1)) is not None
+def has_batches(session: Session, run_model_id: int, *, still_open: bool = False) -> bool:
+    """Return whether a model of a run has batches, or such that are not ended."""
+    found = execute(session, "count_batches_of_model", model=run_model_id).one()
+    return bool(found.open if still_open else found.batches)
 
 
 def failed_in_a_row(session: Session, run_model_id: int) -> tuple[int, float]:
@@ -172,10 +167,8 @@ def usage_of_answers(session: Session, run_id: str, model: str) -> Usage | None:
     Returns:
         None while there are fewer than `FEWEST_ANSWERS` answers with tokens.
     """
-    key = session.scalar(
-        select(RUN_MODELS.c.id).where(RUN_MODELS.c.run_id == run_id, RUN_MODELS.c.model == model)
-    )
-    row = execute(session, "usage_of_answers", model=key, limit=MOST_ANSWERS).one()
+    values = {"run": run_id, "model": model, "limit": MOST_ANSWERS}
+    row = execute(session, "usage_of_answers", **values).one()
     if row.answers < FEWEST_ANSWERS:
         return None
     return Usage(math.ceil(row.input_tokens), math.ceil(row.output_tokens))
@@ -338,23 +331,13 @@ def known_names(session: Session, names: Sequence[str]) -> dict[str, bool]:
     Returns:
         By name whether it is certain: a name that was found is not until its batch has ended.
     """
-    row = BATCHES.c
-    certain = func.bool_or(~row.adopted | (row.state == BatchState.ENDED.value))
-    named = select(row.provider_name, certain).where(row.provider_name.in_(names))
-    found = session.execute(named.group_by(row.provider_name))
-    return {name: certain for name, certain in found if name is not None}
+    found = execute(session, "known_batch_names", names=list(names))
+    return {row.name: row.certain for row in found}
 
 
 def batches_at_providers(session: Session, run_id: str) -> int:
     """Return how many open batches of a run a provider knows, or may know: they are paid for."""
-    known = (BatchState.CREATING, BatchState.IN_PROGRESS, BatchState.COLLECTING)
-    batches = (
-        select(func.count())
-        .select_from(BATCHES)
-        .join(RUN_MODELS, RUN_MODELS.c.id == BATCHES.c.run_model_id)
-        .where(RUN_MODELS.c.run_id == run_id, BATCHES.c.state.in_(known))
-    )
-    return session.scalar(batches) or 0
+    return int(execute(session, "count_batches_at_providers", run=run_id).scalar_one())
 
 
 def batch_work_left(session: Session, run_id: str) -> bool:

@@ -140,12 +140,11 @@ def _unchanged_models(
     session: Session, models: PerModel, known: Mapping[str, VerdictSet]
 ) -> set[str]:
     """Return the models whose verdicts that count are still those that were known."""
-    unchanged = set()
-    for model in models.keys & known.keys():
-        (row,) = models.newest(session, "hash_verdicts", model)
-        if _local_hash(row) == known[model].local_hash:
-            unchanged.add(model)
-    return unchanged
+    return {
+        model
+        for model in models.keys & known.keys()
+        if _local_hash(models.newest(session, "hash_verdicts", model)[0]) == known[model].local_hash
+    }
 
 
 def is_unchanged(session: Session, run: Run, known: Mapping[str, VerdictSet]) -> bool:

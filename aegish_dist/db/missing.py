@@ -34,7 +34,6 @@ from aegish_dist.db.tables import (
     RUN_MODELS,
     RUNS,
     SAMPLES,
-    VERDICTS,
     AdvisoryLock,
     outcome_number,
 )
@@ -352,13 +351,7 @@ def save_retry(
         The retry; None when no verdict ended so, or all that did are planned again already.
     """
     session.execute(select(RUNS.c.id).where(RUNS.c.id == run_id).with_for_update(key_share=True))
-    retries = select(func.max(RETRIES.c.generation)).where(RETRIES.c.run_id == run_id)
-    stored = (
-        select(func.max(VERDICTS.c.generation))
-        .join(RUN_MODELS, RUN_MODELS.c.id == VERDICTS.c.run_model_id)
-        .where(RUN_MODELS.c.run_id == run_id, VERDICTS.c.generation > 0)
-    )
-    generation = 1 + max(session.scalar(retries) or 0, session.scalar(stored) or 0)
+    generation: int = execute(session, "next_generation", run=run_id).scalar_one()
     planned = execute(
         session,
         "plan_retry",

@@ -377,18 +377,12 @@ def release(session: Session, run_id: str) -> None:
 
 
 def held_among(session: Session, run_ids: Collection[str]) -> frozenset[str]:
-    held = select(RUNS.c.id).where(RUNS.c.id.in_(run_ids), RUNS.c.held.is_not(None))
-    return frozenset(session.scalars(held))
+    return frozenset(execute(session, "held_among", runs=list(run_ids)).scalars())
 
 
 def batched_among(session: Session, run_ids: Collection[str]) -> frozenset[tuple[str, str]]:
     """Return the models of some runs that are asked in batches now, by run id and model."""
-    model = RUN_MODELS.c
-    rows = session.execute(
-        select(model.run_id, model.model).where(
-            model.run_id.in_(run_ids), model.batch_from <= func.now()
-        )
-    )
+    rows = execute(session, "batched_among", runs=list(run_ids))
     return frozenset((row.run_id, row.model) for row in rows)
 
 

@@ -18,7 +18,7 @@ from kombu import Consumer, Queue
 from kombu.asynchronous import Hub
 
 from aegish_dist.broker.client import publish, queue_depths, send
-from aegish_dist.broker.messages import decode, model_of, queue_name
+from aegish_dist.broker.messages import decode, encode, model_of, queue_name
 from aegish_dist.broker.redis_leases import LEASES, MESSAGES_PER_SCRIPT, UNACKED
 from aegish_dist.core.verdict import Item
 from tests.forged import forged_messages
@@ -456,7 +456,7 @@ def test_batched_publication_writes_celerys_messages(app: Any, server: redis.Red
 
     def publish_alone() -> None:
         with app.connection_for_write() as connection:
-            send(app, app.amqp.Producer(connection), item)
+            send(app, app.amqp.Producer(connection), queue_name(A, RUN), encode(item))
 
     batched = as_stored(app, server, lambda: publish(app, [item]))
     assert batched == as_stored(app, server, publish_alone)

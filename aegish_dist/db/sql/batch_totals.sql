@@ -35,7 +35,7 @@ CROSS JOIN LATERAL (
 WHERE model.run_id = :run AND model.batch_from IS NOT NULL
 
 -- name: usage_of_answers
--- One row: how many of `:limit` verdicts of the model `:model` have tokens, and by these the
+-- One row: how many of `:limit` verdicts of the model `:model` of the run `:run` have tokens, and by these the
 -- means of prompts and answers, each three standard errors above what was seen, so that a sum over
 -- many calls does not exceed them.
 SELECT count(*) AS answers,
@@ -43,6 +43,21 @@ SELECT count(*) AS answers,
        avg(output_tokens) + 3 * stddev_samp(output_tokens) / sqrt(count(*)) AS output_tokens
 FROM (
     SELECT input_tokens, output_tokens FROM verdicts
-    WHERE run_model_id = :model
+    WHERE run_model_id = (SELECT id FROM run_models WHERE run_id = :run AND model = :model)
       AND input_tokens IS NOT NULL AND output_tokens IS NOT NULL
     LIMIT :limit) AS answered
+
+-- name: count_batches_of_model
+-- One row: the batches of the model `:model`, and those of them that are not ended.
+SELECT count(*) AS batches, count(*) FILTER (WHERE state <> 'ended') AS open
+FROM batches WHERE run_model_id = :model
+
+-- name: known_batch_names
+-- Those of `:names` that a batch has; certain where the provider gave one, or that batch has ended.
+SELECT provider_name AS name, bool_or(NOT adopted OR state = 'ended') AS certain
+FROM batches WHERE provider_name = ANY(:names) GROUP BY provider_name
+
+-- name: count_batches_at_providers
+-- How many batches of the run `:run` a provider works on, or may work on.
+SELECT count(*) FROM batches AS batch JOIN run_models AS model ON model.id = batch.run_model_id
+WHERE model.run_id = :run AND batch.state IN ('creating', 'in_progress', 'collecting')

@@ -71,6 +71,15 @@ FROM run_models AS model JOIN retried_items AS retried ON retried.run_model_id =
 WHERE model.run_id = :run AND {unanswered}
 GROUP BY model.model
 
+-- name: next_generation
+-- The generation of the next retry of the run `:run`: above all that were planned or have verdicts.
+SELECT 1 + greatest(
+    (SELECT max(generation) FROM retries WHERE run_id = :run),
+    (SELECT max(verdict.generation)
+     FROM verdicts AS verdict JOIN run_models AS model ON model.id = verdict.run_model_id
+     WHERE model.run_id = :run AND verdict.generation > 0),
+    0)
+
 -- name: plan_retry
 -- Plans once more, as `:generation`, the items of `:models` of the run `:run` whose newest verdict
 -- ended in one of `:outcomes`, the tens digit of its code. An item that waits for an earlier retry

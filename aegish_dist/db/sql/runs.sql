@@ -84,3 +84,11 @@ SELECT key FROM (
 ) AS sample
 WHERE (number - 1) % :step = 0
 ORDER BY key
+
+-- name: held_among
+-- Those of `:runs` that are held.
+SELECT id FROM runs WHERE id = ANY(:runs) AND held IS NOT NULL
+
+-- name: batched_among
+-- The models of `:runs` that are asked in batches now.
+SELECT run_id, model FROM run_models WHERE run_id = ANY(:runs) AND batch_from <= now()

@@ -24,7 +24,6 @@ from aegish_dist.db.batches import (
     batchable_items,
     failed_in_a_row,
     has_batches,
-    has_open_batches,
     models_of_due_batches,
     models_to_plan,
     plans_alone,
@@ -216,7 +215,7 @@ def plan_batch(
     if not items:
         return False
     # What open batches cost less than expected is left once they end.
-    if short_of_money and has_open_batches(session, run_model_id):
+    if short_of_money and has_batches(session, run_model_id, still_open=True):
         return False
     save_batch(session, run_model_id, token, items, usd)
     log.info("batch_planned", run=model.run_id, model=model.model, requests=len(items))

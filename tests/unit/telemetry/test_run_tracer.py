@@ -192,15 +192,6 @@ def test_a_run_that_is_not_sampled_has_no_span_in_any_process(
     traced.close()
 
 
-def test_without_a_sampled_run_headers_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_off")
-    traced = Traced()
-    with traced.tracer.span("publish", RUN, {}):
-        assert traced.tracer.headers()["traceparent"].endswith("-00")
-    assert traced.spans() == []
-    traced.close()
-
-
 def test_attributes_of_calls_have_the_names_of_the_conventions() -> None:
     known = {
         value
