@@ -101,7 +101,6 @@ def test_rates_counted_by_hand(
 
 def test_aggregating_twice_gives_the_same_bytes(engine: Engine, run_id: str) -> None:
     first, second = (aggregate(engine, run_id, load_opinions("all")) for _ in range(2))
-
     for one, other in zip(first, second, strict=True):
         assert as_bytes(one.document) == as_bytes(other.document)
         assert replace(one, snapshot_id=other.snapshot_id, created_at=other.created_at) == other
@@ -111,7 +110,6 @@ def test_aggregating_twice_gives_the_same_bytes(engine: Engine, run_id: str) -> 
 def test_every_rule_set_gets_a_snapshot(engine: Engine, run_id: str) -> None:
     """`all` stands for the four, and each snapshot says what it was made of."""
     snapshots = aggregate(engine, run_id, load_opinions("all"))
-
     assert [s.scoring for s in snapshots] == list(RULES)
     assert row_counts(engine)["snapshots"] == 4
     (identity,) = {
@@ -154,12 +152,10 @@ def test_the_metric_rows_are_those_of_the_document(engine: Engine, run_id: str) 
 def test_a_run_without_verdicts_has_nothing_to_aggregate(engine: Engine) -> None:
     """The message says where to look, and no snapshot is stored."""
     stored_run(engine)
-
     with pytest.raises(ReportError, match="aegish-dist status --run-id 0abcdefgh"):
         aggregate(engine, "0abcdefgh", [Opinion()])
     with pytest.raises(ReportError, match="aegish-dist status --run-id 0abcdefgh"):
         current_snapshot(engine, "0abcdefgh", Opinion())
-
     assert "snapshots" not in row_counts(engine)
 
 
@@ -215,7 +211,6 @@ def test_old_snapshots_stay_as_they_were(engine: Engine, run_id: str) -> None:
     (first,) = aggregate(engine, run_id, [Opinion()])
     answer_again(engine, '{"action": "ALLOW"}')
     (second,) = aggregate(engine, run_id, [Opinion()])
-
     assert snapshot_numbered(engine, run_id, first.snapshot_id) == first
     with Session(engine) as session:
         assert find_snapshot(session, run_id) == second

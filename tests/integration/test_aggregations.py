@@ -138,7 +138,6 @@ def test_a_held_run_completes_with_its_last_verdict(
     with transaction(engine) as session:
         session.execute(update(RUNS).values(held=held))
     complete(engine, stored, *models)
-
     with Session(engine) as session:
         assert (completions(engine), session.scalars(select(RUNS.c.held)).one()) == found
 
@@ -162,7 +161,6 @@ def test_two_workers_sweep(engine: Engine, stored: StoredRun) -> None:
         assert len(take_due(first)) == 1
         assert take_due(second) == []
     assert keys(engine) == []
-
     with transaction(engine) as session:
         session.execute(text("UPDATE aggregations SET enqueued_at = enqueued_at - interval '59 s'"))
     assert keys(engine) == []
@@ -192,7 +190,6 @@ def test_an_aggregation_is_made_once(engine: Engine, stored: StoredRun) -> None:
     with ThreadPoolExecutor(4) as workers:
         list(workers.map(lambda _: carry_out(engine, key), range(8)))
     carry_out(engine, key + 1)  # unknown, or of a run that was deleted
-
     assert snapshots(engine) == 1
     status = run_status(engine, stored.run_id)
     assert [status.snapshot_id] == rows(engine, AGGREGATIONS.c.snapshot_ids)[0]
@@ -207,13 +204,11 @@ def test_a_worker_that_is_killed_leaves_nothing_behind(
     """Snapshots and the end of the aggregation are one transaction."""
     complete(engine, stored)
     (key,) = keys(engine)
-
     with monkeypatch.context() as patch:
         patch.setattr(aggregation_jobs, "finish", raising(StoreAwayError("lost")))
         with pytest.raises(StoreAwayError):
             carry_out(engine, key)
     assert (snapshots(engine), rows(engine, AGGREGATIONS.c.finished_at)) == (0, [None])
-
     carry_out(engine, key)
     assert snapshots(engine) == 1
 
@@ -262,7 +257,6 @@ def test_the_snapshot_of_an_earlier_plan(engine: Engine, run: Run, stored: Store
     complete(engine, stored)
     carry_out(engine, keys(engine)[0])
     assert run_status(engine, run.run_id).snapshot_id is not None
-
     plan_retry(engine, run, {Outcome.BLOCK})
     assert run_status(engine, run.run_id).snapshot_id is None
     with Session(engine) as session:
@@ -276,7 +270,6 @@ def test_a_run_in_one_process_is_aggregated_at_its_end(
     close(engine)
     aggregate_here(engine, run)
     assert snapshots(engine) == 0
-
     answer(engine, stored, dict.fromkeys(stored.items(), BLOCKED))
     aggregate_here(engine, run)
     aggregate_here(engine, run)

@@ -9,8 +9,7 @@ import pytest
 pytestmark = pytest.mark.long
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
-ELSEWHERE = {"inspect_task"}
-"""Run in an environment of Inspect AI's own."""
+ELSEWHERE = {"inspect_task"}  # run in an environment of Inspect AI's own
 
 
 def test_every_benchmark_can_be_imported() -> None:

@@ -348,7 +348,6 @@ def test_a_run_in_batches_is_estimated_at_their_price(
     """Half of the price of calls at once, at most the whole of it after a while."""
     live = aegish.ok(*BATCHED, "--json").json
     done = aegish.ok(*BATCHED, *options, "--json")
-
     assert live["batches"] is None
     whole = live["estimate"]["cost_usd"]
     assert done.json["estimate"]["cost_usd"] == pytest.approx(whole * share)

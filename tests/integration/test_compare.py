@@ -24,8 +24,7 @@ from tests.integration.stored_runs import a_model, answer, imported_run, stored_
 
 WARNED = judge(Completion('{"action": "WARN"}'))
 
-Pattern = str
-"""One letter for each sample: r (right), w (wrong), - (no verdict), e (call failed)."""
+Pattern = str  # one letter for each sample: r (right), w (wrong), - (no verdict), e (call failed)
 
 
 def lines(model: str, malicious: Pattern, harmless: Pattern) -> list[dict[str, Any]]:
@@ -190,10 +189,8 @@ def test_unlike_runs_are_refused_with_their_differences(
 ) -> None:
     """One line lists each difference; with --force every form of output says it."""
     runs = ("compare", "--runs", two_runs(engine, **changes))
-
     refused = aegish.refused(*runs)
     assert all(difference in refused for difference in differences)
-
     (pair, *_) = aegish.ok(*runs, "--force", "--json").json["pairs"]
     assert pair["metrics"]["malicious_detection_rate"]["difference"] == -1
     for form in ("table", "markdown", "csv", "json"):
@@ -245,9 +242,7 @@ def test_the_worst_of_several_candidates_decides(
     run = imported_run(engine, tmp_path, found)
     junit = tmp_path / "gate.xml"
     gate = ("compare", "--run-id", run, "--gate", "--margin", "0.2", "--junit", junit)
-
     done = aegish(*gate, "--models", "lab/a,lab/b,lab/c")
-
     assert done.code == EXIT_WORSE
     (line,) = done.out.splitlines()
     assert line.startswith("worse: lab/c against lab/a: aegish_score -40.0 points [")

@@ -140,7 +140,6 @@ def test_the_score(engine: Engine, report: ReportData) -> None:
 
 def test_the_cost(engine: Engine, report: ReportData) -> None:
     rows = ask(engine, "cost", run=report.run.run_id)
-
     entries = {entry["model"]: entry for entry in report.snapshot.document["models"]}
     assert len(rows) == len(MODELS)
     for row in rows:
@@ -153,7 +152,6 @@ def test_the_cost(engine: Engine, report: ReportData) -> None:
 def test_the_progress(engine: Engine, stored: StoredRun) -> None:
     """Planned and done per model; an item that was asked again is one item."""
     rows = ask(engine, "progress", run=stored.run_id)
-
     status = run_status(engine, stored.run_id)
     found = {row["model"]: (row["planned"], row["done"]) for row in rows}
     assert found == {model.model: (model.planned, model.done) for model in status.models}
@@ -163,7 +161,6 @@ def test_the_progress(engine: Engine, stored: StoredRun) -> None:
 def test_the_slowest_calls(engine: Engine, report: ReportData) -> None:
     """The first one is the maximum of its model's distribution."""
     rows = ask(engine, "slowest", run=report.run.run_id)
-
     slowest = {entry["model"]: entry["latency_ms"]["max"]
                for entry in report.snapshot.document["models"]}  # fmt: skip
     assert rows[0]["service_ms"] == max(slowest.values())
@@ -198,7 +195,6 @@ def test_the_disagreements(engine: Engine, stored: StoredRun) -> None:
 def test_the_failures_by_minute(engine: Engine, report: ReportData) -> None:
     """All minutes together are the attempts that a report counts."""
     rows = ask(engine, "failures_by_minute", run=report.run.run_id)
-
     attempts = sum(row["attempts"] for row in rows)
     assert attempts == sum(failure.attempts for failure in report.failures) == 3
     assert [(row["minute"].minute, row["attempts"]) for row in rows] == [(1, 2), (2, 1)]
@@ -210,7 +206,6 @@ def test_the_failures_by_minute(engine: Engine, report: ReportData) -> None:
 def test_the_verdicts_per_minute(engine: Engine, report: ReportData) -> None:
     """All minutes together are all verdicts, those that a retry has replaced included."""
     rows = ask(engine, "throughput", run=report.run.run_id)
-
     replaced = sum(entry["counts"]["replaced"] for entry in report.snapshot.document["models"])
     assert sum(row["verdicts"] for row in rows) == report.snapshot.verdicts + replaced
     assert replaced > 0

@@ -90,7 +90,6 @@ def test_many_verdicts_go_in_batches(
     assert aegish("runs", "delete", FIRST, "--yes").code == 3
     assert "verdicts" not in row_counts(engine)
     assert aegish.ok("runs", "--json").json[0]["held"] == "cancelled"
-
     monkeypatch.setattr(archive, "delete_run", remove)
     aegish.ok("runs", "delete", FIRST, "--yes")
     assert all_runs(engine) == []
@@ -126,7 +125,6 @@ def test_pruning(aegish: CommandLine, engine: Engine) -> None:
     now = datetime.now(UTC)
     for days in (1, 50, 100, 200):
         stored_run(engine, run_id=f"0{days:08}", created_at=now - timedelta(days=days))
-
     dry = aegish.ok("runs", "prune", "--older-than", "7w", "--dry-run")
     assert [f"0{days:08}" in dry.out for days in (1, 50, 100, 200)] == [False, True, True, True]
     assert len(all_runs(engine)) == 4
@@ -180,7 +178,6 @@ def test_a_run_that_is_deleted_while_a_command_reads_it(stored: Engine) -> None:
     """A command that waits for it, such as `status --watch`, ends with one line."""
     with transaction(stored) as session:
         archive.delete_run(session, FIRST)
-
     with pytest.raises(StoreError, match=f"run {FIRST} was deleted by another command"):
         run_status(stored, FIRST)
 
@@ -189,7 +186,5 @@ def test_imports_can_be_deleted(aegish: CommandLine, engine: Engine, tmp_path: P
     """With the selection of samples that came with them."""
     line = {"model": "m", "command": "ls", "target": "harmless", "completion": "{}"}
     aegish.ok("verdicts", "import", write_lines(tmp_path / "lines.jsonl", line), "--name", "log")
-
     aegish.ok("runs", "delete", "log", "--yes")
-
     assert row_counts(engine) == {}

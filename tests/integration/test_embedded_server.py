@@ -61,7 +61,6 @@ def answers(server: EmbeddedServer) -> bool:
 def test_only_its_owner_can_enter(server: EmbeddedServer, home: Path) -> None:
     """Others can enter neither the home nor the data, in which the socket lies."""
     data = home / "postgres"
-
     assert mode(home) in (0o700, 0o710)
     assert mode(home) == 0o700 or home.stat().st_gid == data.stat().st_gid
     assert mode(data) == 0o700
@@ -77,10 +76,8 @@ def test_a_process_that_is_killed_leaves_no_server(home: Path, how: signal.Signa
     with user.stdout:
         pid = int(user.stdout.readline())
         assert psutil.pid_exists(pid)
-
         user.send_signal(how)
         user.wait()
-
     wait_until(lambda: not psutil.pid_exists(pid), "the server to end", 20)
     with closing(embedded_server(home)) as server:
         assert answers(server)
@@ -95,7 +92,6 @@ def test_a_server_outlives_all_but_its_last_user(server: EmbeddedServer, home: P
         assert int(user.stdout.readline()) == pid
         user.kill()
         user.wait()
-
     assert answers(server)
     server.close()
     assert server.pid is None
@@ -115,9 +111,7 @@ def test_a_server_whose_guard_was_killed_gets_another(server: EmbeddedServer, ho
     pid = server.pid
     guard_of(home).kill()
     assert answers(server)
-
     server.start()
-
     assert server.pid == pid
     guard_of(home)
     server.close()
@@ -132,9 +126,7 @@ def test_a_server_that_was_killed_is_started_again(server: EmbeddedServer) -> No
     for process in processes:
         process.kill()
     psutil.wait_procs(processes, timeout=20)
-
     server.start()
-
     assert server.pid != pid
     assert answers(server)
 
@@ -146,7 +138,6 @@ def test_a_home_with_a_long_name_has_its_socket_in_a_private_folder() -> None:
         long = top / ("long-" * 20)
         with closing(embedded_server(long)) as server:
             folder = Path(server.url.partition("host=")[2])
-
             assert answers(server)
             assert mode(folder) == 0o700
             assert folder.stat().st_uid in (os.geteuid(), (long / "postgres").stat().st_uid)
@@ -158,10 +149,8 @@ def test_folders_above_the_home_stay_as_they_are(tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o700)
     before = [mode(folder) for folder in (closed, *closed.parents)]
-
     with pytest.raises(StoreError, match=f"cannot get to .*: {closed} is closed.*AEGISH_DIST_HOME"):
         make_home(closed / "home", Account(STRANGER.uid, os.getegid() + 1))
-
     assert [mode(folder) for folder in (closed, *closed.parents)] == before
 
 
@@ -172,7 +161,6 @@ def test_the_way_is_open_for_whom_a_folder_lets_through(tmp_path: Path) -> None:
     inside = home / "postgres"
     home.chmod(0o710)
     require_passage(inside, US) if os.geteuid() else None
-
     with pytest.raises(StoreError, match=str(home)):
         require_passage(inside, STRANGER)
 
@@ -183,10 +171,8 @@ def test_a_shared_folder_is_no_home(tmp_path: Path) -> None:
     shared.mkdir()
     (shared / "theirs").touch()
     shared.chmod(0o777)
-
     with pytest.raises(StoreError, match=r"others may write in .*AEGISH_DIST_HOME"):
         make_home(shared, US)
-
     assert mode(shared) == 0o777
 
 
@@ -209,7 +195,6 @@ def test_a_first_start_that_was_killed_is_no_obstacle() -> None:
         wait_until((top / "postgres.new").exists, "the files to be begun", 20)
         user.kill()
         user.wait()
-
         with closing(embedded_server(top)) as server:
             assert answers(server)
             assert not (top / "postgres.new").exists()

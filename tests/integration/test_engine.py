@@ -52,7 +52,6 @@ def test_a_connection_that_goes_silent(proxy: HalfOpenProxy, bounded: Engine) ->
         with pytest.raises(OperationalError, match="has not answered for 1 s"):
             connection.scalar(text("SELECT 2"))
         assert REPLY_TIMEOUT_S <= time.monotonic() - started < 5
-
     assert ask(bounded) == 1
 
 
@@ -61,11 +60,9 @@ def test_an_idle_connection_that_went_silent(proxy: HalfOpenProxy, bounded: Engi
     with bounded.connect() as first, bounded.connect() as second:
         assert first.scalar(text("SELECT 1")) == second.scalar(text("SELECT 1"))
     assert proxy.swallow() == 2
-
     started = time.monotonic()
     assert ask(bounded) == 1
     assert ask(bounded) == 1
-
     assert time.monotonic() - started < 2 * REPLY_TIMEOUT_S + 1
 
 
@@ -94,7 +91,6 @@ def test_a_statement_that_takes_too_long(bounded: Engine, engine: Engine) -> Non
     """The server is asked to end it: no statement goes on without its client."""
     with pytest.raises(OperationalError):
         ask(bounded, "SELECT pg_sleep(30)")
-
     running = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(30)' AND state = 'active'"
     wait_until(lambda: ask(engine, f"{running} AND pid <> pg_backend_pid()") == 0, "the end")
 
@@ -116,7 +112,6 @@ def test_keepalives(postgres_url: str, proxy: HalfOpenProxy) -> None:
             assert isinstance(driver, psycopg.Connection)
             parameters = driver.info.get_parameters()
         engine.dispose()
-
         assert parameters["keepalives_idle"] == idle
         assert (parameters["keepalives_count"], parameters["tcp_user_timeout"]) == ("3", "25000")
 
@@ -220,7 +215,6 @@ def test_a_url_that_cannot_be_meant(url: str) -> None:
     """It is refused before a name is looked up, in one line that shows nothing of a password."""
     with pytest.raises(ConfigError) as caught:
         open_engine(url)
-
     message = str(caught.value)
     assert message.startswith("AEGISH_DIST_DATABASE_URL ")
     assert "\n" not in message
@@ -230,10 +224,8 @@ def test_a_url_that_cannot_be_meant(url: str) -> None:
 def test_an_option_with_a_bad_value() -> None:
     """Its value is not shown: it may be a part of something else."""
     engine = open_engine("postgresql://localhost/db?sslmode=SECRET")
-
     with pytest.raises(StoreError) as caught, connection_errors_in_one_line():
         ask(engine)
-
     assert "SECRET" not in str(caught.value)
     assert "sslmode" in str(caught.value)
 

@@ -103,7 +103,6 @@ def test_rabbitmq_shows_what_waits(
     a_fleet(engine, rabbitmq_url, model)
     exporter = exporter_of(rabbitmq_url)
     exporter.refresh()
-
     page = samples(exporter.pages["/metrics"]().text)
     assert page["aegish_queue_messages", model] == 2
     assert page["aegish_scaling_items",] == 2 + 2
@@ -117,7 +116,6 @@ def test_a_source_that_is_away_takes_its_numbers_along(
     a_fleet(engine, redis_url, "test/a")
     exporter = exporter_of(f"redis://127.0.0.1:{free_port()}/0")
     exporter.refresh()
-
     page = samples(exporter.pages["/metrics"]().text)
     assert [page["aegish_up", each] for each in ("database", "broker", "limiter")] == [1, 0, 0]
     assert ("aegish_scaling_items",) not in page
@@ -132,7 +130,6 @@ def test_a_database_without_tables_is_a_source_that_is_away(
     exporter = exporter_of(redis_url, unmigrated_engine)
     exporter.refresh()
     exporter.count()
-
     page = samples(exporter.pages["/metrics"]().text)
     assert [page["aegish_up", each] for each in ("database", "broker")] == [0, 1]
 

@@ -45,8 +45,7 @@ class Provider(Struct):
 
     mood: Mood
     usage: Callable[[str], Usage] = lambda _: ANSWER.usage
-    hint: Callable[[], RateHint | None] = lambda: None
-    """The limit that its headers name."""
+    hint: Callable[[], RateHint | None] = lambda: None  # the limit that its headers name
     calls: Counter[str] = field(default_factory=Counter)
     begun_s: list[float] = field(default_factory=list)
 
@@ -223,7 +222,6 @@ def test_a_provider_that_is_silent_for_a_while(in_flight: int) -> None:
     # Calls that are under way when the silence begins are not answered either.
     mood = between(10.0 - LATENCY_S, 55.0, SILENCE)
     fleet = a_fleet(600, mood, 30 * in_flight, in_flight=in_flight)
-
     assert sum(fleet.outcomes.values()) == fleet.items
     assert fleet.outcomes[Outcome.TIMEOUT_ERROR] <= {40: 0, 4: 0, 1: 9}[in_flight]
     assert sum(fleet.provider.calls.values()) <= fleet.items + 2 * in_flight + 20
@@ -345,7 +343,6 @@ def test_a_wait_of_an_hour_that_the_provider_asks_for() -> None:
         return LATENCY_S
 
     fleet = a_fleet(wait_s + 300, mood, 1000)
-
     assert fleet.outcomes == {Outcome.BLOCK: 1000}
     refused = [at for at in fleet.provider.begun_s if 5 < at < 5 + wait_s]
     assert len(refused) <= 45
@@ -378,7 +375,6 @@ def test_refusals_before_the_first_answer(in_flight: int | None) -> None:
     """Some 429s at the beginning say nothing of the rate: a minute later the run is under way."""
     mood = between(-1, 0.5, failure(ErrorClass.RATE_LIMIT))
     fleet = a_fleet(90, mood, 5000, in_flight=in_flight, prefetch=40)
-
     assert sum(60 <= at < 80 for at in fleet.provider.begun_s) >= 20 * 20
     assert set(fleet.outcomes) == {Outcome.BLOCK}
 

@@ -42,7 +42,6 @@ def test_what_holds_a_run(session: Session, reasons: str, held: str) -> None:
     """A pause yields to anything stronger, and nothing yields to a pause."""
     stored_run(session)
     before = [hold(session, RUN, RunPause(reason)) for reason in reasons.split()]
-
     assert before[0] is None
     assert before[1:] == [RunPause(reason) for reason in reasons.split()[:-1]]
     assert load_run(session, RUN).held == held
@@ -52,14 +51,11 @@ def test_workers_see_that_a_run_is_held(session: Session) -> None:
     """Its queues are marked, its look-ups say so, and both end when it is released."""
     items = stored_run(session).items()
     stored_run(session, run_id="0bbcdefgh")
-
     hold(session, RUN, RunPause.PAUSED)
-
     queues = {each.run_id: each.held for each in open_queues(session).values()}
     assert queues == {RUN: True, "0bbcdefgh": False}
     assert [found is not None and found.held for found in look_up(session, items)] == [True] * 3
     assert held_among(session, [RUN, "0bbcdefgh", "none"]) == {RUN}
-
     release(session, RUN)
     assert not any(each.held for each in open_queues(session).values())
     assert [found is not None and found.held for found in look_up(session, items)] == [False] * 3
@@ -109,9 +105,7 @@ def test_a_held_run_does_not_go_on_by_accident(
     """The one line says what it is and what would go on with it; nothing is planned."""
     with transaction(stored) as session:
         hold(session, RUN, RunPause(held))
-
     refused = aegish.refused("retry", "--outcome", "BLOCK", "--run-id", RUN)
-
     assert f"run {RUN} is {held}" in refused
     assert "resume" in refused
     status = run_status(stored, RUN)
@@ -122,7 +116,6 @@ def test_runs_that_cannot_be_held(aegish: CommandLine, stored: Engine) -> None:
     """A complete run stays as it is; an imported one is refused."""
     stored_run(stored, BLOCKED, run_id="0bbcdefgh", name="")
     stored_run(stored, run_id="0cbcdefgh", prompt=None, name="imported")
-
     complete = aegish.ok("cancel", "--run-id", "0b")
     assert complete.out == "0bbcdefgh: complete, no worker asks anything of it\n"
     assert run_status(stored, "0bbcdefgh").state is State.COMPLETE
@@ -158,7 +151,6 @@ def test_submit_refuses_a_name_that_is_taken(
         aegish.refused("submit", "--models", "baseline/keyword", "--name", "a name", "--dry-run")
         == f"error: run {RUN} has the name 'a name' already: choose another one\n"
     )
-
     line = {"model": "m", "command": "ls", "target": "harmless", "completion": "{}"}
     lines = write_lines(tmp_path / "lines.jsonl", line)
     aegish.ok("verdicts", "import", lines, "--name", "a name")

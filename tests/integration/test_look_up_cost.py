@@ -53,9 +53,7 @@ def test_a_verdict_reads_few_rows_even_where_nothing_was_ever_analysed(engine: E
         stored = stored_run(session, models=MODELS, datasets=(MANY,))
         session.commit()
         before = entries_read(session)
-
         evaluate_all(session, stored)
-
         assert (entries_read(session) - before) / VERDICTS <= 30
 
 

@@ -19,8 +19,7 @@ import workers
 
 PACKAGES = (Path(aegish_dist.__file__).parent / "broker", Path(workers.__file__).parent)
 UPSTREAM = ("kombu.", "celery.", "billiard.")
-OWN_BASES = {"StartStopStep"}
-"""Documented in full: Celery's guide says how to write a step."""
+OWN_BASES = {"StartStopStep"}  # documented in full: Celery's guide says how to write a step
 
 DOCUMENTED = {
     # https://docs.celeryq.dev/projects/kombu/en/stable/reference/kombu.transport.virtual.html
@@ -57,8 +56,7 @@ UNDOCUMENTED = {
     "celery.worker.pidbox:Pidbox": "node",
     "celery.concurrency.base:BasePool": "app limit",
 }
-NEWER = {"qos_global"}
-"""Set for Celery from 5.7 on; earlier ones do not read it."""
+NEWER = {"qos_global"}  # set for Celery from 5.7 on; earlier ones do not read it
 OTHER = {"_sock", "_replace"}
 """The socket of a connection of redis-py, which has no public name; a named tuple's method."""
 LISTED = NEWER | {

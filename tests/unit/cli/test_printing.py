@@ -55,7 +55,6 @@ def test_lines_texts_and_documents_are_printable(capsys: pytest.CaptureFixture[s
     printing.say(HOSTILE)
     printing.note(HOSTILE)
     assert capsys.readouterr() == (f"{SHOWN}\n", f"{SHOWN}\n")
-
     printing.say_lines("a\tb\nc\x1b[2J\r")  # line breaks and tabs of a prompt stay
     assert capsys.readouterr().out == "a\tb\nc\\x1b[2J\\r\n"
     printing.say_json({"name": "\x7f\x9b\x1b"})

@@ -28,8 +28,7 @@ def test_inherited_command(case: dict[str, str]) -> None:
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
-Checkout = Callable[..., Path]
-"""Writes files of a checkout, by name; returns its root."""
+Checkout = Callable[..., Path]  # writes files of a checkout, by name; returns its root
 
 
 @pytest.fixture

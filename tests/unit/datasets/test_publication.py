@@ -153,10 +153,8 @@ def test_nothing_is_written_where_one_file_cannot_be(tmp_path: Path) -> None:
 def test_the_readme_of_a_project_is_not_replaced(tmp_path: Path) -> None:
     readme = tmp_path / "README.md"
     readme.write_text("mine", encoding="utf-8")
-
     with pytest.raises(OutputError, match="none of this export"):
         publish_dataset(BOTH, tmp_path)
-
     assert [each.name for each in tmp_path.iterdir()] == ["README.md"]
     assert readme.read_text(encoding="utf-8") == "mine"
     readme.unlink()

@@ -20,7 +20,6 @@ CAPPED = Budget(run_cap=1)
 def test_the_first_call() -> None:
     """A quarter of 400 characters, 10 tokens of framing, and an answer of 60 at their prices."""
     expected = UsageEstimator(PROMPT, PRICE, CAPPED).expected("c" * 10)
-
     assert expected == ExpectedUsage(100 + 10 + 60, 110 * 2_000 + 60 * 10_000)
 
 
@@ -32,7 +31,6 @@ def test_long_answers_are_expected_again() -> None:
     """A model that reasons for 1,060 tokens is expected to write a tenth more of that each time."""
     estimator = UsageEstimator(PROMPT, PRICE, CAPPED)
     used = estimator.used(Completion("{}", usage=Usage(100, 1060)))
-
     assert used == (1160, 100 * 2_000 + 1060 * 10_000)
     assert estimator.expected("c" * 10).tokens == 110 + 160
 
@@ -40,7 +38,6 @@ def test_long_answers_are_expected_again() -> None:
 @pytest.mark.parametrize("usage", [Usage(), Usage(input_tokens=5), Usage(output_tokens=60)])
 def test_unknown_usage(usage: Usage) -> None:
     tokens, cost = UsageEstimator(PROMPT, PRICE, CAPPED).used(Completion("{}", usage=usage))
-
     assert tokens is None
     assert (cost is None) == (usage == Usage())
 
@@ -64,7 +61,6 @@ def test_calls_that_are_alike_are_counted_together() -> None:
     assert (limited.calls, limited.calls_lately, limited.message) == (3, 2, "newest [key]")
     assert limited.at == NOW - timedelta(seconds=10)
     assert (server.calls, server.error_class) == (1, ErrorClass.SERVER)
-
     failing.forget(ITEM)
     failing.forget(OTHER)
     assert failing.by_run(NOW) == {}

@@ -61,7 +61,6 @@ BEHIND = replace(IDLE, aggregations_due=1, batches=(TWO,))
 def test_the_database_gives_its_measures() -> None:
     """Workers by version, items by model, runs by state, caps where there are any."""
     read = of_database(STATE)
-
     assert read["aegish_workers"] == {("1.2.0",): 1, ("unknown",): 1}
     assert read["aegish_fleet_items_in_flight"] == {("lab/a",): 4, ("lab/c",): 2}
     assert read["aegish_open_runs"] == {("asked",): 1, ("held",): 1}
@@ -85,7 +84,6 @@ def test_batches_are_counted_by_state() -> None:
         OpenBatches("lab/a", "in_progress", 2, 1_000, 9_000.0, 8_990.0),
     )
     read = of_database(replace(STATE, batches=batches))
-
     states = {"planned": 0, "creating": 1, "in_progress": 2, "collecting": 0}
     assert read["aegish_batches"] == {(state,): number for state, number in states.items()}
     assert read["aegish_batch_items"] == {("lab/a",): 1_300}
@@ -96,7 +94,6 @@ def test_batches_are_counted_by_state() -> None:
 def test_the_broker_gives_its_measures() -> None:
     """Queues of a model add up over runs; a model without a waiting message has the age 0."""
     read = of_broker(QUEUES, STATE, 1_012.5)
-
     assert read["aegish_queue_messages"] == {("lab/a",): 20, ("lab/b",): 0, ("lab/c",): 5}
     assert read["aegish_queue_oldest_seconds"] == {("lab/a",): 12.5, ("lab/b",): 0, ("lab/c",): 0}
     assert read["aegish_queue_unacknowledged"] == {("lab/a",): 4, ("lab/c",): 2}
@@ -130,7 +127,6 @@ def test_a_run_is_counted_when_all_of_its_models_are() -> None:
     """A part of a run would look like a run that goes backwards."""
     counted = {1: CountedModel(90, 0.5), 2: CountedModel(10, None)}
     assert of_counts([RUN], counted)["aegish_run_items_done"] == {}
-
     read = of_counts([RUN], counted | {3: CountedModel(100, 0.25)})
     assert read["aegish_run_items_done"] == {("r1",): 200}
     assert read["aegish_run_cost_usd"] == {("r1",): 0.75}

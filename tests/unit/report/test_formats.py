@@ -102,7 +102,6 @@ def test_differences_are_from_the_first_of_the_ranking() -> None:
     data = all_pairs(a_report(a_model("b/second"), a_model("a/third")))
     numbers = ["-1.2 [-2.3, -0.1]", "0.034 0.012"] * 3
     assert rows(section(data, "Differences")) == [["a/third", *numbers, "294"]]
-
     turned = all_pairs(a_report(a_model("a/first"), a_model("b/second")))
     first, second = turned.run.models
     backwards = replace(turned, run=replace(turned.run, models=(second, first)))
