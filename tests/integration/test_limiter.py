@@ -229,11 +229,12 @@ def test_a_burst_of_refusals_is_one_event(fleet: Fleet) -> None:
 
 
 def test_retry_after(fleet: Fleet) -> None:
-    """The whole fleet keeps away from the model as long as the provider asks one worker to."""
+    """The whole fleet keeps away as long as the provider asks one worker to, five minutes at most."""
     fleet.ask("refused", limits=TEN_A_SECOND)
-    fleet.ask("refused", 2, refused(0, 1, pause_s=7.0), limits=TEN_A_SECOND)
+    fleet.ask("refused", 2, refused(0, 1, pause_s=300.0), limits=TEN_A_SECOND)
     permits = [
-        fleet.ask("other", 2 + after, limits=TEN_A_SECOND).permits for after in (0.1, 3, 6.9, 7.5)
+        fleet.ask("other", 2 + after, limits=TEN_A_SECOND).permits
+        for after in (0.1, 3, 299.9, 300.5)
     ]
     assert permits[:3] == [0, 0, 0]
     assert permits[3] > 0
@@ -292,17 +293,17 @@ def test_probes_grow_rare(fleet: Fleet) -> None:
 def test_a_provider_that_asks_for_a_long_wait(fleet: Fleet) -> None:
     """It is parked until then, an hour at most; late answers do not end that, a probe does."""
     words = "HTTP 429: try again later"
-    lease = fleet.ask("a", 0, refused(0, 1, pause_s=900.0, reason=words))
+    lease = fleet.ask("a", 0, refused(0, 1, pause_s=301.0, reason=words))
     assert (lease.circuit_open, lease.permits, lease.reason) == (True, 0, words)
     assert lease.failed_probes == POLICY["breaker"]["shown_probes"]  # said to be parked at once
     late = fleet.ask("b", 1, UsageReport(answers=3, alive=True))
     assert (late.circuit_open, late.permits) == (True, 0)
-    assert fleet.ask("a", 899).permits == 0
-    assert fleet.ask("a", 901).probe
-    assert fleet.ask("a", 902, refused(0, 1, pause_s=1e9)).circuit_open
-    assert fleet.ask("b", 902 + 3599).permits == 0
-    assert fleet.ask("b", 902 + 3601).probe
-    back = fleet.ask("b", 902 + 3602, ALIVE)
+    assert fleet.ask("a", 300.9).permits == 0
+    assert fleet.ask("a", 301.1).probe
+    assert fleet.ask("a", 302, refused(0, 1, pause_s=1e9)).circuit_open
+    assert fleet.ask("b", 302 + 3599).permits == 0
+    assert fleet.ask("b", 302 + 3601).probe
+    back = fleet.ask("b", 302 + 3602, ALIVE)
     assert (back.circuit_open, back.permits > 0, back.reason) == (False, True, None)
 
 

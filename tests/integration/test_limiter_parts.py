@@ -238,27 +238,6 @@ def test_a_rate_that_reaches_the_known_limit_is_dropped(lua: Lua) -> None:
     assert "rate" not in paced(lua, {**RATED, "rate": 9.9}, report={"answers": 1}, given=10)
 
 
-def test_pauses(lua: Lua) -> None:
-    """An overload pauses for a second, a Retry-After for as long as it says, up to five minutes."""
-    body = (
-        "local asked = pacing.pause(v.model, v.report, v.now, policy.pacing)"
-        " return {asked = asked, pause_until = v.model.pause_until}"
-    )
-    model = {"pause_until": 0, "overloaded_at": NOW - 6}
-
-    found = [
-        lua(body, model=model, report={**REPORT, **report})
-        for report in ({"overloaded": 2}, {"pause_s": 300}, {"pause_s": 301}, {})
-    ]
-
-    assert found == [
-        {"pause_until": NOW + 1},
-        {"pause_until": NOW + 300},
-        {"pause_until": 0, "asked": 301},
-        {"pause_until": 0},
-    ]
-
-
 def test_failures_that_are_paid_for_open_the_circuit(lua: Lua) -> None:
     """Whatever 429s come between them; only an answer ends the count."""
     body = (

@@ -14,14 +14,9 @@ PARKED = replace(FREE, metered=True, limited=True, circuit_open=True)
 PROBE = replace(PARKED, permits=1, probe=True)
 
 
-class Clock:
-    """Tells the time it is set to, in seconds."""
-
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
+def at_zero() -> float:
+    """Tell the time of a clock that stands still."""
+    return 0.0
 
 
 def begin(local: LocalLease, number: int = 10) -> list[Permit]:
@@ -41,7 +36,7 @@ def begin(local: LocalLease, number: int = 10) -> list[Permit]:
     ],
 )
 def test_what_may_begin(lease: Lease, begun: int) -> None:
-    local = LocalLease(ProcessSemaphore(100), Clock())
+    local = LocalLease(ProcessSemaphore(100), at_zero)
     assert begin(local) == []
     local.renew(lease, requested_at_s=0.0)
     assert len(begin(local)) == local.held == begun
@@ -49,21 +44,20 @@ def test_what_may_begin(lease: Lease, begun: int) -> None:
 
 
 def test_a_lease_ends() -> None:
-    clock = Clock()
-    local = LocalLease(ProcessSemaphore(100), clock)
+    now_s = 1.0 + LEASE_S
+    local = LocalLease(ProcessSemaphore(100), lambda: now_s)
     local.renew(FREE, requested_at_s=1.0)
-    clock.now_s = 1.0 + LEASE_S
     assert len(begin(local, 1)) == 1
-    clock.now_s += 0.1
+    now_s += 0.1
     assert begin(local) == []
-    local.renew(FREE, requested_at_s=clock.now_s)
+    local.renew(FREE, requested_at_s=now_s)
     local.give_back()
     assert begin(local) == []
 
 
 def test_semaphore_are_shared() -> None:
-    semaphore, clock = ProcessSemaphore(3), Clock()
-    first, second = LocalLease(semaphore, clock), LocalLease(semaphore, clock)
+    semaphore = ProcessSemaphore(3)
+    first, second = (LocalLease(semaphore, at_zero) for _ in range(2))
     for local in (first, second):
         local.renew(FREE, requested_at_s=0.0)
     (permit, _) = begin(first, 2)
@@ -73,7 +67,7 @@ def test_semaphore_are_shared() -> None:
 
 
 def test_asking_before_the_time() -> None:
-    local = LocalLease(ProcessSemaphore(100), Clock())
+    local = LocalLease(ProcessSemaphore(100), at_zero)
     assert not local.worth_renewing
     local.renew(replace(FREE, slots=1), requested_at_s=0.0)
     (permit,) = begin(local)
@@ -91,7 +85,7 @@ def test_asking_before_the_time() -> None:
 
 
 def test_an_unused_probe_is_given_back() -> None:
-    local = LocalLease(ProcessSemaphore(100), Clock())
+    local = LocalLease(ProcessSemaphore(100), at_zero)
     local.renew(PROBE, requested_at_s=0.0)
     local.begin_request()
     assert begin(local) == []
@@ -108,7 +102,7 @@ def test_an_unused_probe_is_given_back() -> None:
     ],
 )
 def test_supply(lease: Lease, prefetch_target: int) -> None:
-    local = LocalLease(ProcessSemaphore(100), Clock())
+    local = LocalLease(ProcessSemaphore(100), at_zero)
     assert local.prefetch_target == PREFETCH.first_items
     local.renew(METERED, requested_at_s=0.0)
     begin(local, 3)
