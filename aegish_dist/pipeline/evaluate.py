@@ -11,6 +11,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from functools import partial
 from typing import NamedTuple
@@ -253,16 +254,13 @@ class Evaluator:
             )
             now = time.monotonic()
             clock.limiter += now - waiting_since
-            try:
+            with ExitStack() as unused:
+                unused.callback(limiter.release, permit)
                 if now - clock.looked_up > SECOND_LOOK_AFTER_S and await self._is_done(of):
-                    limiter.release(permit)
                     return None
-            except BaseException:
-                limiter.release(permit)
-                raise
-            if self._gate.health.good:
-                return permit
-            limiter.release(permit)
+                if self._gate.health.good:
+                    unused.pop_all()
+                    return permit
 
     async def _is_done(self, of: Attempt) -> bool:
         found = await self._look_up(of.item)

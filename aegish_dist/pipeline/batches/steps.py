@@ -201,8 +201,7 @@ class BatchStep(Struct, frozen=True):
 
     async def _give_back(self, due_in_s: float, **values: object) -> None:
         """Write columns of the batch, and let any worker take it after some seconds."""
-        worker = self.context.worker
-        await self.context.ask(give_back, self.batch, worker, due_in_s, **values)
+        await self.context.ask(give_back, self.batch, self.context.worker, due_in_s, **values)
 
     async def _hand_over(self) -> None:
         """Create a planned batch at its provider.
@@ -419,11 +418,10 @@ class BatchStep(Struct, frozen=True):
             await self.context.ask(settle_items, batch.id, reader.problems)
         if batch.held is None:  # else `resume` publishes them
             live = await self.context.ask(live_items_of, batch.id)
-            if live and await self._may_cost():
-                items = [
-                    Item(batch.run_id, batch.model, i.sample_key, i.epoch, i.generation)
-                    for i in live
-                ]
+            items = [
+                Item(batch.run_id, batch.model, i.sample_key, i.epoch, i.generation) for i in live
+            ]
+            if items and await self._may_cost():
                 await self.context.publish(items)
                 number = len(items)
                 log.info("batch_items_asked_live", batch=batch.id, model=batch.model, items=number)
