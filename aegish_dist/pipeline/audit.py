@@ -59,8 +59,7 @@ def write_overlay(engine: Engine, found: AuditedRun, path: Path, author: str) ->
     """
     require_new(path)
     doubtful = found.audit.found[AuditKind.DOUBTFUL_LABELS]
-    name = f"audit-{found.run.run_id}"
-    overlay = draft_overlay(doubtful, found.opinion.overlay, name, author)
+    overlay = draft_overlay(doubtful, found.opinion.overlay, f"audit-{found.run.run_id}", author)
     with replacing_text(path) as stream:
         stream.write(_DRAFT + render_overlay(overlay))
     turned = sum(each.p_wrong >= DOUBTFUL_FROM for each in doubtful)

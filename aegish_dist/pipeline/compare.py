@@ -109,9 +109,9 @@ def _compared(
     asked: Question,
     unlike: Sequence[str] = (),
 ) -> ComparisonData:
-    sides = list(dict.fromkeys(side for pair in pairs for side in pair))
+    sides = dict.fromkeys(side for pair in pairs for side in pair)
     overlays = {run.run_id: overlay_of(session, run, asked.opinion) for run in runs}
-    answers = read_answers(session, sides, runs, overlays)
+    answers = read_answers(session, [*sides], runs, overlays)
     rule = asked.opinion.rule
     scored = ScoredColumns(answers, rule, by_category=asked.by_category)
     comparisons = adjusted([compare_samples(scored.pair(a, b), rule.composite) for a, b in pairs])

@@ -100,7 +100,7 @@ def plan_from_pilot(
             " malicious and harmless commands, of at least two clusters each"
         )
     goal = Goal(margin, power if len(chosen) > 1 else None)
-    sources = _sources(engine, run, samples, chosen, [s.samples for s in strata.values()])
+    scored = [stratum.samples for stratum in strata.values()]
     return PilotPlan(
         run=run,
         opinion=opinion,
@@ -112,7 +112,9 @@ def plan_from_pilot(
             for each in stratum.repeated
         ),
         variance=variance,
-        plan=plan_repeats(variance, sources, goal, max_epochs),
+        plan=plan_repeats(
+            variance, _sources(engine, run, samples, chosen, scored), goal, max_epochs
+        ),
         tallies=_tallies(engine, run, chosen),
     )
 

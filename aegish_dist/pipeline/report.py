@@ -81,8 +81,9 @@ def report_data(
         stretch_s, failure_times = 0, list[TimedFailures]()
         if ReportPart.FAILURE_TIMES in parts:
             stretch_s = stretch_of(failure_span(session, run_id))
-            models = [spec.id for spec in run.models]
-            failure_times = failures_by_time(session, run_id, models, stretch_s)
+            failure_times = failures_by_time(
+                session, run_id, [spec.id for spec in run.models], stretch_s
+            )
     return ReportData(
         run=run,
         snapshot=snapshot,

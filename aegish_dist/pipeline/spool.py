@@ -67,8 +67,11 @@ def spool(folder: Path, group: Sequence[Evaluated], kind: str = LEFT_OVER) -> Pa
 
 def _line(evaluated: Evaluated) -> str:
     item, key, verdict = evaluated
-    errors = [error_row(key, error) for error in verdict.call_errors]
-    line = {"item": encode(item), "verdict": verdict_row(key, verdict), "errors": errors}
+    line = {
+        "item": encode(item),
+        "verdict": verdict_row(key, verdict),
+        "errors": [error_row(key, error) for error in verdict.call_errors],
+    }
     return json.dumps(line, default=str)
 
 

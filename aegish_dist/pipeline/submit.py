@@ -177,14 +177,12 @@ def store_extension(engine: Engine, run: Run, plan: RunPlan) -> Extent:
     with transaction(engine) as session:
         before = extent_of(session, run)
         save_parameters(session, run.run_id, plan.parameters)
-        ids = [save_dataset(session, each, selectable=False) for each in plan.datasets]
-        queues = [queue_name(spec.id, run.run_id) for spec in plan.models]
         save_extension(
             session,
             run.run_id,
             plan.models,
-            queues,
-            ids,
+            [queue_name(spec.id, run.run_id) for spec in plan.models],
+            [save_dataset(session, each, selectable=False) for each in plan.datasets],
             epochs=plan.epochs,
             in_batches=bool(run.batched),
         )

@@ -225,8 +225,9 @@ def failure_times(engine: Engine, run_id: str, models: Sequence[str] = ()) -> li
     with transaction(engine) as session:
         run = load_run(session, run_id)
         _require_asked(run, models)
-        asked = models or [spec.id for spec in run.models]
-        return failures_by_time(session, run_id, asked, width_s=60)
+        return failures_by_time(
+            session, run_id, models or [spec.id for spec in run.models], width_s=60
+        )
 
 
 BATCH = 500
@@ -289,8 +290,13 @@ def reparse_run(
                 completions += len(answers)
                 updated += len(differing)
                 show(completions)
-    pruned = 0 if run.pruned is None else run.pruned.completions
-    return Reparsed(run_id, completions, updated, tuple(changed), pruned)
+    return Reparsed(
+        run_id,
+        completions,
+        updated,
+        tuple(changed),
+        pruned=0 if run.pruned is None else run.pruned.completions,
+    )
 
 
 def _read(answer: StoredAnswer) -> Reading | None:

@@ -67,8 +67,9 @@ class Workspace:
         from aegish_dist.broker.app import create_app  # noqa: PLC0415
 
         # A worker inside this process serves no metrics.
-        url = SecretStr(self.database_url)
-        return create_app(replace(self.settings, database_url=url, metrics_port=None))
+        return create_app(
+            replace(self.settings, database_url=SecretStr(self.database_url), metrics_port=None)
+        )
 
     @cached_property
     def catalog(self) -> Catalog:
