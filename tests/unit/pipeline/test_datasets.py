@@ -14,11 +14,6 @@ MIXED = Dataset("mixed", (SHELL, LS, READ, PWD), "a file", "MIT")
 HARMLESS = Dataset("harmless", (LS, PWD))
 
 
-def test_without_conditions_all_is_asked() -> None:
-    """Nothing is left out, and the fingerprint stays."""
-    assert narrow(MIXED, [], None) == MIXED
-
-
 def test_categories_choose_among_malicious_samples() -> None:
     """Harmless samples have no category and stay; so does the order."""
     part = narrow(MIXED, ["file-read"], None)
@@ -35,7 +30,7 @@ def test_a_limit_takes_the_same_samples_whatever_the_order() -> None:
     assert set(narrow(MIXED, [], 2).samples) == set(lowest)
     assert narrow(backwards, [], 2).samples == narrow(MIXED, [], 2).samples[::-1]
     assert narrow(MIXED, [], 2).fingerprint == narrow(backwards, [], 2).fingerprint
-    assert narrow(MIXED, [], 99) == MIXED
+    assert narrow(MIXED, [], 99) == narrow(MIXED, [], None) == MIXED
 
 
 def test_a_limit_counts_what_the_categories_left() -> None:
