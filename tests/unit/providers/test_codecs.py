@@ -9,7 +9,6 @@ import pytest
 from msgspec import convert
 
 from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
-from aegish_dist.core.outcome import StopKind
 from aegish_dist.core.run import Prompt
 from aegish_dist.core.verdict import Completion
 from aegish_dist.errors import ProviderError
@@ -27,23 +26,6 @@ def decode(
     wire: WireFormat, payload: object, headers: Mapping[str, str] | None = None
 ) -> Completion:
     return codec(wire).decode(payload, headers or {})
-
-
-def of_openai(message: object, reason: str | None = "stop", **fields: object) -> dict[str, object]:
-    choice = {"index": 0, "message": message, "finish_reason": reason}
-    return {"id": "chatcmpl-1", "object": "chat.completion", "choices": [choice], **fields}
-
-
-def of_anthropic(
-    content: object, reason: str | None = "end_turn", **fields: object
-) -> dict[str, object]:
-    model = {"id": "msg_01", "type": "message", "role": "assistant", "model": "haiku-4-5-2025"}
-    return {**model, "content": content, "stop_reason": reason, "stop_sequence": None, **fields}
-
-
-def of_google(*parts: object, reason: str | None = "STOP", **fields: object) -> dict[str, object]:
-    candidate = {"content": {"parts": list(parts), "role": "model"}, "finishReason": reason}
-    return {"candidates": [candidate], **fields}
 
 
 @pytest.mark.parametrize("recorded", lines_of("chat_requests.jsonl"), ids=itemgetter("what"))
@@ -84,50 +66,6 @@ def test_a_recorded_answer_is_read(recorded: dict[str, Any]) -> None:
             decode(*given)
         error = {"error_class": caught.value.error_class, "status": caught.value.status}
         assert error | {"words": str(caught.value)} == recorded["error"]
-
-
-STOPPED, CUT, FILTERED = StopKind.STOP, StopKind.MAX_TOKENS, StopKind.CONTENT_FILTER
-KINDS: dict[WireFormat, dict[str | None, StopKind | None]] = {
-    OPENAI: {
-        "stop": STOPPED,
-        "length": CUT,
-        "content_filter": FILTERED,
-        "tool_calls": StopKind.OTHER,
-        None: None,
-    },
-    ANTHROPIC: {
-        "end_turn": STOPPED,
-        "stop_sequence": STOPPED,
-        "max_tokens": CUT,
-        "model_context_window_exceeded": CUT,
-        "refusal": FILTERED,
-        "pause_turn": StopKind.OTHER,
-        None: None,
-    },
-    GOOGLE: {
-        "STOP": STOPPED,
-        **dict.fromkeys(("MAX_TOKENS", "CONTINUATION"), CUT),
-        **dict.fromkeys(("SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT"), FILTERED),
-        **dict.fromkeys(("SPII", "ESCALATION"), FILTERED),
-        "MALFORMED_RESPONSE": StopKind.OTHER,
-        None: None,
-    },
-}
-
-
-@pytest.mark.parametrize(
-    ("wire", "reason", "kind"), [(wire, *row) for wire, rows in KINDS.items() for row in rows.items()]
-)  # fmt: skip
-def test_stop_reasons_are_normalised(
-    wire: WireFormat, reason: str | None, kind: StopKind | None
-) -> None:
-    payloads = {
-        OPENAI: of_openai({"content": "x"}, reason),
-        ANTHROPIC: of_anthropic([], reason),
-        GOOGLE: of_google(reason=reason),
-    }
-    answer = decode(wire, payloads[wire])
-    assert (answer.stop_reason, answer.stop_kind) == (reason, kind)
 
 
 @pytest.mark.parametrize("sent", [rb"\ud800", rb"\u0000", rb"\uDFFF", b"\xed\xa0\x80"])
