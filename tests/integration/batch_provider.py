@@ -166,20 +166,20 @@ class Bench(Struct):
         self.published += items
 
     def keep(self, until: Callable[[], bool], workers: int = 1) -> None:
-        with ExitStack() as stack:
-            desks = [stack.enter_context(self.context(f"w{n + 1}")) for n in range(workers)]
-            asyncio.run(self._keep(desks, until))
+        async def body(contexts: Sequence[BatchContext]) -> None:
+            stopping = asyncio.Event()
+            running = [asyncio.create_task(self.keeper(each).run(stopping)) for each in contexts]
+            try:
+                async with asyncio.timeout(WITHIN_S):
+                    while not await asyncio.to_thread(until):
+                        await asyncio.sleep(0.01)
+            finally:
+                stopping.set()
+                await asyncio.gather(*running)
 
-    async def _keep(self, desks: Sequence[BatchContext], until: Callable[[], bool]) -> None:
-        stopping = asyncio.Event()
-        running = [asyncio.create_task(self.keeper(context).run(stopping)) for context in desks]
-        try:
-            async with asyncio.timeout(WITHIN_S):
-                while not await asyncio.to_thread(until):
-                    await asyncio.sleep(0.01)
-        finally:
-            stopping.set()
-            await asyncio.gather(*running)
+        with ExitStack() as stack:
+            names = [f"w{number + 1}" for number in range(workers)]
+            asyncio.run(body([stack.enter_context(self.context(name)) for name in names]))
 
     def keeper(self, context: BatchContext) -> BatchKeeper:
         credentials = CatalogCredentials(None, self.environ)
@@ -187,16 +187,17 @@ class Bench(Struct):
 
     def keep_and_kill(self, after_s: float, worker: str) -> None:
         """Keep batches for some seconds, and end in the middle of what is under way."""
-        with self.context(worker) as context:
-            asyncio.run(self._keep_and_kill(context, after_s))
 
-    async def _keep_and_kill(self, context: BatchContext, after_s: float) -> None:
-        keeper = self.keeper(context)
-        running = asyncio.create_task(keeper.run(asyncio.Event()))
-        await asyncio.sleep(after_s)
-        keeper.cancel()
-        running.cancel()
-        await asyncio.wait([running])
+        async def body(context: BatchContext) -> None:
+            keeper = self.keeper(context)
+            running = asyncio.create_task(keeper.run(asyncio.Event()))
+            await asyncio.sleep(after_s)
+            keeper.cancel()
+            running.cancel()
+            await asyncio.wait([running])
+
+        with self.context(worker) as context:
+            asyncio.run(body(context))
 
     def rows(self, sql: str) -> list[Any]:
         with transaction(self.engine) as session:
@@ -207,9 +208,6 @@ class Bench(Struct):
 
     def verdicts(self) -> int:
         return int(self.rows("SELECT count(*) FROM verdicts")[0][0])
-
-    def waiting_items(self) -> int:
-        return int(self.rows("SELECT count(*) FROM batched_items")[0][0])
 
     def execute(self, sql: str) -> None:
         with transaction(self.engine) as session:

@@ -42,12 +42,11 @@ def test_a_run_from_plan_to_verdicts(engine: Engine) -> None:
 
     assert sorted(len(requests) for _, requests in bench.provider.made.values()) == [1, 2, 2]
     assert len(set(bench.provider.asked)) == 5
-    assert bench.waiting_items() == 0
+    assert bench.rows("SELECT FROM batched_items") == []
     rows = bench.rows("SELECT outcome, cost_usd, service_ms, total_ms, attempts FROM verdicts")
     assert rows == [("BLOCK", Decimal("0.0015"), None, None, 1)] * 5
-    assert bench.rows("SELECT sum(expected_usd) > 0, max(counts ->> 'succeeded') FROM batches") == [
-        (True, "2")
-    ]
+    counts = bench.rows("SELECT sum(expected_usd) > 0, max(counts ->> 'succeeded') FROM batches")
+    assert counts == [(True, "2")]
 
 
 @pytest.mark.parametrize("creates", [True, False])
@@ -76,21 +75,19 @@ def test_a_refused_creation_is_tried_again_and_named(engine: Engine) -> None:
     assert bench.rows("SELECT problem, failures FROM batches") == [(None, 0)]
 
 
-def mixed(request: BatchRequest) -> Completion | ProviderError | Unanswered | None:
-    """Answer each command of the first batch in another way."""
-    results: dict[str, Completion | ProviderError | Unanswered] = {
-        "ls 0": ANSWER,
-        "ls 1": refused(400, ErrorClass.BAD_REQUEST),
-        "ls 2": refused(500, ErrorClass.SERVER),
-        "ls 3": Unanswered.EXPIRED,
-        "ls 4": Unanswered.CANCELLED,
-    }
-    return results.get(request.command)
+MIXED: dict[str, Completion | ProviderError | Unanswered] = {
+    "ls 0": ANSWER,
+    "ls 1": refused(400, ErrorClass.BAD_REQUEST),
+    "ls 2": refused(500, ErrorClass.SERVER),
+    "ls 3": Unanswered.EXPIRED,
+    "ls 4": Unanswered.CANCELLED,
+}
+"""Answers to the commands of a first batch; there is none to others."""
 
 
 def test_results_of_every_kind(engine: Engine) -> None:
     """Answers and refusals are verdicts, all else is asked in the next batch, nothing is twice."""
-    bench = a_bench(engine, 6, answer=mixed)
+    bench = a_bench(engine, 6, answer=lambda request: MIXED.get(request.command))
     provider = bench.provider
 
     def with_noise(token: str, lines: list[BatchResult]) -> list[BatchResult]:
@@ -104,10 +101,8 @@ def test_results_of_every_kind(engine: Engine) -> None:
     assert Counter(request.command for request in provider.asked) == {
         "ls 0": 1, "ls 1": 1, "ls 2": 2, "ls 3": 2, "ls 4": 2, "ls 5": 2,
     }  # fmt: skip
-    assert bench.rows("SELECT outcome, count(*) FROM verdicts GROUP BY outcome ORDER BY 1") == [
-        ("API_ERROR", 1),
-        ("BLOCK", 5),
-    ]
+    outcomes = bench.rows("SELECT outcome, count(*) FROM verdicts GROUP BY outcome ORDER BY 1")
+    assert outcomes == [("API_ERROR", 1), ("BLOCK", 5)]
     assert bench.rows("SELECT error_class, status FROM call_errors") == [("bad_request", 400)]
     (first,) = bench.rows("SELECT counts FROM batches ORDER BY id LIMIT 1")[0]
     assert first == {
@@ -147,9 +142,8 @@ def test_a_batch_that_fails_as_a_whole_gives_no_item_up(engine: Engine) -> None:
     bench = a_bench(engine, 3, answer=lambda _: None, report=failed)
 
     bench.keep(lambda: bench.states().count("ended") >= 4)
-    assert bench.rows("SELECT DISTINCT problem FROM batches WHERE state = 'ended'") == [
-        ("enqueued token limit reached",)
-    ]
+    problems = bench.rows("SELECT DISTINCT problem FROM batches WHERE state = 'ended'")
+    assert problems == [("enqueued token limit reached",)]
     bench.provider.answer, bench.provider.report = (lambda _: ANSWER), ENDED
     bench.keep(bench.has_verdicts(3))
 
@@ -174,17 +168,14 @@ def test_another_users_batch_of_the_same_size(engine: Engine) -> None:
     bench.keep(bench.has_verdicts(3))
 
     assert len(bench.provider.made) == 2
-    assert bench.rows("SELECT refused_names, provider_name FROM batches") == [
-        ([{"name": "theirs"}], "batch_1")
-    ]
+    names = bench.rows("SELECT refused_names, provider_name FROM batches")
+    assert names == [([{"name": "theirs"}], "batch_1")]
 
 
 def test_two_batches_that_take_each_other_for_their_own(engine: Engine) -> None:
     """One that finds out first waits until the other one leaves its batch, and pays no second."""
-    faults = [(True, BROKEN)] * 2
-    bench = a_bench(
-        engine, 4, limits=PAIRS, keeps_token=False, create_faults=faults, report=GOES_ON
-    )
+    lost = {"keeps_token": False, "create_faults": [(True, BROKEN)] * 2}
+    bench = a_bench(engine, 4, limits=PAIRS, report=GOES_ON, **lost)
     provider = bench.provider
     bench.keep(lambda: bench.states() == ["in_progress"] * 2)
     for name, (token, _) in provider.made.items():
@@ -261,10 +252,8 @@ def test_a_cancelled_run_cancels_and_collects(engine: Engine) -> None:
     bench.keep(lambda: bench.states() == ["ended"] * 2)
 
     assert (bench.verdicts(), provider.cancelled) == (1, ["batch_0"])
-    assert bench.rows("SELECT tries, batch_id FROM batched_items ORDER BY 1") == [
-        (0, None),
-        (1, None),
-    ]
+    left = bench.rows("SELECT tries, batch_id FROM batched_items ORDER BY 1")
+    assert left == [(0, None), (1, None)]
 
 
 @pytest.mark.parametrize(
@@ -295,10 +284,8 @@ def test_a_retry_is_asked_in_batches_too(engine: Engine) -> None:
     assert plan_retry(engine, run, {Outcome.BLOCK}) is not None
     bench.keep(bench.has_verdicts(4))
 
-    assert bench.rows("SELECT generation, count(*) FROM verdicts GROUP BY 1 ORDER BY 1") == [
-        (0, 2),
-        (1, 2),
-    ]
+    rows = bench.rows("SELECT generation, count(*) FROM verdicts GROUP BY 1 ORDER BY 1")
+    assert rows == [(0, 2), (1, 2)]
 
 
 class Impatient(BatchPace, frozen=True):

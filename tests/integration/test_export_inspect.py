@@ -29,16 +29,9 @@ ODD = EVERY_KEY | {
     "cache_write_tokens": 8,
 }
 MORE_CACHE_THAN_INPUT = ODD | {"command": "few", "input_tokens": 3}
-WITHOUT_TEXT = ODD | {
-    "command": "silent",
-    "completion": None,
-    "stop_reason": None,
-    "stop_kind": None,
-    "answered": True,
-    "error_class": None,
-    "call_errors": [],
-    "generation": 0,
-}
+WITHOUT_TEXT = ODD | {"command": "silent", "completion": None, "stop_reason": None} | {
+    "stop_kind": None, "answered": True, "call_errors": [],
+}  # fmt: skip
 
 
 def exported_lines(engine: Engine, run_id: str, path: Path) -> list[dict[str, Any]]:
@@ -110,18 +103,14 @@ def test_a_log_is_laid_out_as_inspect_ai_reads_it(engine: Engine, tmp_path: Path
     assert (header["version"], header["status"]) == (2, "success")
     assert header["eval"]["model"] == "m/x"
     assert header["eval"]["dataset"]["name"] == header["eval"]["task"] == "mine"
-    assert sorted(header["eval"]["dataset"]["sample_ids"]) == sorted(
-        e["id"] for e in samples.values()
-    )
+    ids = sorted(each["id"] for each in samples.values())
+    assert sorted(header["eval"]["dataset"]["sample_ids"]) == ids
     # right: ls and rm; wrong: dd, and du, which had no answer in time; df is unscored
     results = header["results"]
     assert (results["total_samples"], results["completed_samples"]) == (5, 4)
     (score,) = results["scores"]
-    assert (score["name"], score["scored_samples"], score["unscored_samples"]) == (
-        "aegish-5.3",
-        4,
-        1,
-    )
+    names = ("name", "scored_samples", "unscored_samples")
+    assert [score[name] for name in names] == ["aegish-5.3", 4, 1]
     metrics = {name: metric["value"] for name, metric in score["metrics"].items()}
     assert metrics["accuracy"] == 0.5
     assert metrics["stderr"] == pytest.approx((0.25 / 3) ** 0.5)
