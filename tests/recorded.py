@@ -30,7 +30,7 @@ def document_of(name: str) -> Any:
     return json.loads((DATA / name).read_text("ascii"))
 
 
-def lines_of(name: str) -> list[dict[str, Any]]:
+def lines_of(name: str) -> list[Any]:
     """Return the JSON lines of a file of `tests/data`."""
     path = Path(__file__).parent / "data" / name
     return [json.loads(line) for line in path.read_text("ascii").splitlines()]

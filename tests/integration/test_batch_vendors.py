@@ -210,62 +210,22 @@ def test_a_batch_whose_creation_is_uncertain_keeps_its_file() -> None:
     assert [ask.method for ask in server.asked] == ["POST", "POST"]
 
 
-def openai_listed(number: int, after_s: float, token: str | None = None) -> dict[str, object]:
-    metadata = None if token is None else {"aegish_dist_batch": token}
-    at = SINCE.timestamp() + after_s
-    return {"id": f"batch_{number}", "created_at": at, "metadata": metadata}
+@pytest.mark.parametrize("listed", lines_of("batch_lists.jsonl"))
+def test_a_batch_is_found_on_a_later_page(listed: dict[str, Any]) -> None:
+    """The search ends where a list goes back beyond the attempt to create, clocks apart.
 
-
-def anthropic_listed(number: int, at: str, size: int) -> dict[str, object]:
-    counts = {"processing": size - 1, "succeeded": 1, "errored": 0, "canceled": 0, "expired": 0}
-    return {"id": f"msgbatch_{number}", "created_at": f"2026-11-22T{at}Z", "request_counts": counts}
-
-
-def google_listed(number: int, token: str) -> dict[str, object]:
-    title = {"displayName": f"aegish-dist {token}", "createTime": "2026-11-22T12:05:00.123456789Z"}
-    return {"name": f"batches/b{number}", "metadata": title}
-
-
-@pytest.mark.parametrize(
-    ("vendor", "pages", "found"),
-    [
-        # The search ends where the list goes back beyond the attempt to create, clocks apart.
-        (OPENAI, {
-            "/v1/batches?limit=100": {
-                "data": [openai_listed(1, 60), openai_listed(2, 50, "other")], "has_more": True},
-            "/v1/batches?limit=100&after=batch_2": {
-                "data": [openai_listed(3, -60, TOKEN), openai_listed(4, -7_200)], "has_more": True},
-        }, ["batch_3"]),
-        # Every batch of the same size is a candidate, also one that has ended; no older one.
-        (ANTHROPIC, {
-            f"{ROOT}?limit=100": {
-                "data": [anthropic_listed(1, "12:00:30", 3), anthropic_listed(2, "12:00:20", 4)],
-                "has_more": True, "last_id": "x"},
-            f"{ROOT}?limit=100&after_id=msgbatch_2": {
-                "data": [anthropic_listed(3, "12:00:10", 3), anthropic_listed(5, "11:30:00", 3)],
-                "has_more": True},
-        }, ["msgbatch_1", "msgbatch_3"]),
-        (GOOGLE, {
-            "/v1beta/batches?pageSize=100": {
-                "operations": [google_listed(1, "other")], "nextPageToken": "n/1"},
-            "/v1beta/batches?pageSize=100&pageToken=n/1": {
-                "operations": [google_listed(2, TOKEN), {"name": "batches/foreign"}]},
-        }, ["batches/b2"]),
-        (GOOGLE, {"/v1beta/batches?pageSize=100": {}}, []),
-    ],
-)  # fmt: skip
-def test_a_batch_is_found_on_a_later_page(
-    vendor: Vendor, pages: Mapping[str, object], found: list[str]
-) -> None:
-    script = {f"GET {place}": Answered(page) for place, page in pages.items()}
+    Anthropic keeps no token: every batch of the same size since then is a candidate.
+    """
+    script = {f"GET {place}": Answered(page) for place, page in listed["pages"].items()}
+    vendor = VENDORS[listed["vendor"]]
     names, server = vendor.talk(script, lambda client: client.find(TOKEN, 3, SINCE))
-    assert names == found
-    assert len(server.asked) == len(pages)
+    assert names == listed["found"]
+    assert len(server.asked) == len(listed["pages"])
 
 
 def test_a_list_that_breaks_off_is_not_taken_for_an_empty_one() -> None:
     script = {
-        "GET /v1/batches?limit=100": Answered({"data": [openai_listed(1, 0)], "has_more": True}),
+        "GET /v1/batches?limit=100": Answered({"data": [OPENAI.ended], "has_more": True}),
         "GET /v1/batches?limit=100&after=batch_1": Answered({}, status=500),
     }
     assert OPENAI.failure(script, lambda client: client.find(TOKEN, 3, SINCE)).status == 500

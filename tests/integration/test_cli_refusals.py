@@ -2,7 +2,9 @@
 
 import io
 import json
+import shlex
 import zipfile
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -11,119 +13,13 @@ from sqlalchemy import Engine
 from tests.integration.command_line import CommandLine, write_lines
 from tests.integration.samples import BLOCKED, TAR
 from tests.integration.stored_runs import row_counts, stored_run
+from tests.recorded import lines_of
 
-CLOSED_PORT = 1
-"""Only root may listen on it, and no test does."""
 SUBMIT = ("submit", "--models", "baseline/keyword")
 MALICIOUS = {"command": "7z x", "binary": "7z", "category": "shell"}
 VERDICT = {"model": "test/x", "command": "ls", "target": "harmless", "completion": None}
-
-
-Refusal = tuple[tuple[str, ...], tuple[str, ...], *tuple[dict[str, str], ...]]
-"""A command that cannot be done, what its line says, and settings."""
-
-
-def broker(url: str) -> dict[str, str]:
-    return {"AEGISH_DIST_BROKER_URL": url}
-
-
-def database(url: str) -> dict[str, str]:
-    return {"AEGISH_DIST_DATABASE_URL": url}
-
-
-REFUSALS: dict[str, list[Refusal]] = {
-    "models, prompts, prices": [
-        (("submit", "--models", "nobody/x"), ("nobody/x", "models list")),
-        (("submit", "--models", "gpt"), ("'gpt'", "provider/model")),
-        (("submit", "--models", "baseline/keywords"), ("baseline/keyword",)),
-        (("submit", "--models", "openai/gpt-5.1"),
-         ("openai/gpt-5.1: OPENAI_API_KEY is not set", "--keys-on-workers")),
-        (SUBMIT, ("bad.toml", "line 1"), {"AEGISH_DIST_CATALOG": "bad.toml"}),
-        (("models", "list"), ("none.toml",), {"AEGISH_DIST_CATALOG": "none.toml"}),
-        ((*SUBMIT, "--prompt", "gard"), ("'gard'", "did you mean 'guard'?")),
-        ((*SUBMIT, "--prompt", "slotless.toml"), ("slotless.toml", "'template'", "{command}")),
-    ],
-    "batches": [
-        (("submit", "--models", "openai/x,groq/y,ollama/z", "--batch"),
-         ("groq/y, ollama/z cannot be asked in batches", "batch_share in your catalog")),
-        ((*SUBMIT, "--batch-after", "2h"), ("none of these models", "leave out --batch")),
-    ],
-    "datasets": [
-        ((*SUBMIT, "--dataset", "nope"), ("nope", "datasets list")),
-        (("datasets", "show", "nope"), ("nope", "datasets list")),
-        ((*SUBMIT, "--categories", "shell,shel"), ("shel:", "file-read")),
-        (("datasets", "import", "aegish", "empty.json"), ("no samples",)),
-        (("datasets", "import", "aegish", "broken.json"), ("broken.json, line 2", "JSON")),
-        (("datasets", "import", "aegish", "twice.json"),
-         ("twice.json, line 2, field 'command'", "as in line 1")),
-        (("datasets", "import", "table", "none.csv"), ("none.csv",)),
-        (("datasets", "validate", "none"), ("none: no such file",)),
-        (("datasets", "import", "gtfobins", "none"), ("none",)),
-        (("datasets", "export", "harmless", "x.xml"), ("x.xml", ".jsonl")),
-        (("datasets", "export", "harmless", "none/x.csv"), ("none/x.csv",)),
-    ],
-    "verdicts": [
-        (("verdicts", "import", "seventh.jsonl"), ("seventh.jsonl, line 7, field 'target'",)),
-        (("verdicts", "import", "good.jsonl", "good.jsonl"), ("good.jsonl", "second verdict")),
-        (("verdicts", "import", "half.eval"), ("half.eval", "zip")),
-        (("verdicts", "import", "none.eval"), ("none.eval", "No such file")),
-        (("verdicts", "import", "nothing.jsonl"), ("nothing.jsonl",)),
-        (("verdicts", "export", "--run-id", "0aaaaaaaa", "-o", "none/x.jsonl"), ("none/x.jsonl",)),
-    ],
-    "runs and results": [
-        (("status", "--run-id", "zzz"), ("'zzz'", "aegish-dist runs")),
-        (("report", "--run-id", ""), ("aegish-dist runs",)),
-        (("report", "--run-id", "%"), ("'%'",)),
-        (("aggregate", "--run-id", "0aa"), ("'0aa' is ambiguous", "0aaaaaaaa", "0aabbbbbb")),
-        (("aggregate", "--run-id", "0aab"), ("no verdict yet", "status")),
-        (("audit", "--run-id", "0aab"), ("run 0aabbbbbb has no verdict yet",)),
-        (("resume", "--run-id", "0accccccc"), ("0accccccc was imported",)),
-        (("retry", "--run-id", "0accccccc", "--outcome", "API_ERROR"), ("0accccccc was imported",)),
-        (("retry", "--run-id", "0accccccc", "--outcome", "api_error,gone"),
-         ("'gone' is no outcome", "ALLOW, WARN, BLOCK, TIMEOUT_ERROR, FORMAT_ERROR, API_ERROR")),
-        (("aggregate", "--scoring", "mine"), ("'mine'", "aegish-5.3")),
-        (("report", "--scoring", "mine"), ("'mine'", "aegish-5.3")),
-        (("report", "--snapshot", "77"), ("no snapshot 77",)),
-        (("report", "--run-id", "0aaaaaaaa", "-o", "none/report.html"),
-         ("none/report.html cannot be written",)),
-    ],
-    "servers": [
-        (("runs",),
-         ("check AEGISH_DIST_DATABASE_URL", "doctor"), database(f"postgresql://127.0.0.1:{CLOSED_PORT}/x")),
-        (("runs",), ("is not a database URL",), database("nonsense")),
-        (("runs",), ("is not a database URL",), database("postgresql://h:port/x")),
-        (("runs",), ("'mysql'", "PostgreSQL"), database("mysql://h/x")),
-        (SUBMIT, ("check AEGISH_DIST_BROKER_URL", "doctor"), broker(f"redis://127.0.0.1:{CLOSED_PORT}/0")),
-        (SUBMIT, ("AEGISH_DIST_BROKER_URL",), broker("nonsense")),
-        (SUBMIT, ("AEGISH_DIST_BROKER_URL",), broker("redis://h:port/0")),
-        (SUBMIT, ("AEGISH_DIST_BROKER_URL",), broker("kafka://h/0")),
-        (SUBMIT, ("AEGISH_DIST_DATABASE_URL is not",), broker("redis://127.0.0.1/0") | database("")),
-        (("runs",), ("AEGISH_DIST_CONCURRENCY",), {"AEGISH_DIST_CONCURRENCY": "many"}),
-    ],
-}  # fmt: skip
-
-MISUSES: list[tuple[tuple[str, ...], str]] = [
-    *((each, "") for each in [(), ("sumbit",), ("submit",), ("datasets",), ("resume",)]),
-    *((each, "") for each in [("verdicts", "export"), ("verdicts", "import")]),
-    (("submit", "--models", ","), ""),
-    ((*SUBMIT, "--limit", "0"), ""),
-    ((*SUBMIT, "--epochs", "many"), ""),
-    ((*SUBMIT, "--temperature", "nan"), ""),
-    ((*SUBMIT, "--time-limit", "inf"), ""),
-    ((*SUBMIT, "--time-limit", "0"), ""),
-    ((*SUBMIT, "--name", "\udcff"), ""),
-    ((*SUBMIT, "--dataset", "\udcff"), ""),
-    ((*SUBMIT, "--batch", "--batch-after", "2h"), "leave out --batch-after"),
-    ((*SUBMIT, "--batch-after", "2"), "write 90s, 30m, 2h or 1d"),
-    ((*SUBMIT, "--batch-after", "366d"), "more than a year"),
-    (("status", "--run-id", "\udcff"), ""),
-    (("report", "--format", "pdf"), ""),
-    (("report", "--sections", "leaderboard,nope"), "'nope' is no section: choose from leaderboard"),
-    (("report", "--format", "json", "--sections", "cost"), "--sections chooses for table"),
-    (("report", "--snapshot", "99999999999999999999"), ""),
-    (("runs", "--limit", "99999999999999999999"), ""),
-    (("models", "check", "--time-limit", "-1"), ""),
-]
+REFUSED = lines_of("refused_commands.jsonl")
+"""Exit code, the command as it is typed after its settings, and what its error says."""
 
 
 def write_files() -> None:
@@ -156,31 +52,25 @@ def aegish(
     return aegish
 
 
-@pytest.mark.parametrize("about", REFUSALS)
+@pytest.mark.parametrize("part", range(5))
 def test_bad_input_gets_one_line_and_leaves_no_trace(
-    aegish: CommandLine, engine: Engine, monkeypatch: pytest.MonkeyPatch, about: str
+    aegish: CommandLine, engine: Engine, monkeypatch: pytest.MonkeyPatch, part: int
 ) -> None:
-    """Exit code 1, one line that names what is wrong, and every table as it was."""
+    """Exit code 1 and one line that names what is wrong, 2 and the usage; every table as it was."""
     before, files = row_counts(engine), set(Path().iterdir())
-    for arguments, says, *settings in REFUSALS[about]:
+    for code, typed, *says in REFUSED[part::5]:
+        words = shlex.split(typed)
+        settings = list(takewhile(lambda word: word.startswith("AEGISH_DIST_"), words))
         with monkeypatch.context() as patch:
-            for name, value in (settings[0] if settings else {}).items():
-                patch.setenv(name, value)
-            line = aegish.refused(*arguments)
-        assert [each for each in says if each not in line] == [], line
-        assert row_counts(engine) == before, arguments
-        assert set(Path().iterdir()) == files, arguments
-
-
-def test_misuse_gets_the_usage(aegish: CommandLine, engine: Engine) -> None:
-    """Exit code 2 and the usage on stderr, nothing on stdout, every table as it was."""
-    before = row_counts(engine)
-    for arguments, says in MISUSES:
-        done = aegish(*arguments)
-        assert (done.code, done.out) == (2, ""), arguments
-        assert done.err.startswith("Usage: aegish-dist"), arguments
-        assert says in done.err
-    assert row_counts(engine) == before
+            for setting in settings:
+                patch.setenv(*setting.split("=", 1))
+            done = aegish(*words[len(settings) :])
+        assert (done.code, done.out) == (code, ""), typed
+        assert done.err.startswith({1: "error: ", 2: "Usage: aegish-dist"}[code]), typed
+        assert code == 2 or done.err.count("\n") == 1, typed
+        assert [each for each in says if each not in done.err] == [], typed
+        assert row_counts(engine) == before, typed
+        assert set(Path().iterdir()) == files, typed
 
 
 def test_a_database_without_tables_is_refused(

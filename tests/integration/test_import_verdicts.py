@@ -32,7 +32,7 @@ from aegish_dist.pipeline.opinions import load_opinions
 from aegish_dist.pipeline.verdict_files import export_file, export_lines, import_verdicts
 from tests.integration.command_line import write_lines
 from tests.integration.stored_runs import imported_run, row_counts
-from tests.recorded import export_verdicts, write_recordings
+from tests.recorded import export_verdicts, lines_of, write_recordings
 from tests.services import wait_until
 
 BLOCK = '{"action": "BLOCK", "reason": "writes", "confidence": 0.9}'
@@ -77,29 +77,7 @@ LINES = [
     a_line("dead", dataset="mine", completion=None, error_class="auth", attempts=0),
 ]
 
-FAILED = EVERY_KEY["call_errors"][0] | {"message": "slow \\N\t\ud800"}
-BACKSLASHES = "\\N \\t \\\\ a\tb\nc\rd \"quoted\", 'single' \x7f \u2028"
-ODD = [
-    *LINES,
-    a_line("plain", completion=BLOCK.replace("writes", "tab\\there"), cost_usd=0.5, worker="w"),
-    a_line("backslashes", completion=BACKSLASHES, refusal=BACKSLASHES, worker="w\\N"),
-    a_line("nul", completion="\0 \ud800 \ue000 \ue000e000", request_id="\0"),
-    a_line("\ue0000000 \\N \t", cluster="\ue000", category="\ue000e000", target="malicious"),
-    a_line("empty", completion="", stop_reason="", upstream=""),
-    a_line("late", completion=None),
-    a_line("dead", completion=None, error_class="auth", call_errors=[FAILED], attempts=0),
-    a_line("failed before", call_errors=[FAILED, FAILED | {"attempt": 2, "status": None}]),
-    a_line("again", generation=1, epoch=2, model="ünïcödé 🦠"),
-    a_line("digits", cost_usd="0.001457489878542510121457489879", input_tokens=2**62),
-    a_line("scientific", cost_usd=1e-7, latency_ms=1e-5, total_ms=10**12),
-    a_line("labelled", metadata={"source": "é\n\\", "hard": '"yes"'}),
-    a_line("moment", created_at="2026-02-05T14:56:43.396296+02:00"),
-    a_line("far east", created_at="2026-02-05T14:56:43+23:59"),
-    a_line("long ago", created_at="0001-01-01T00:00:00Z"),
-    a_line("stopped", stop_reason="length"),
-    a_line("nameless", dataset="other", category=" ", cluster=""),
-    *(a_line("replayed", model="replay", simulated=True, epoch=epoch) for epoch in (1, 2)),
-]
+ODD = [*LINES, *lines_of("odd_verdicts.jsonl")]
 
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"generation": 2**15}, "field 'generation': "),
