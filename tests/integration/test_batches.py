@@ -2,6 +2,7 @@
 
 from collections import Counter
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -174,7 +175,7 @@ def test_another_users_batch_of_the_same_size(engine: Engine) -> None:
 
 def test_two_batches_that_take_each_other_for_their_own(engine: Engine) -> None:
     """One that finds out first waits until the other one leaves its batch, and pays no second."""
-    lost = {"keeps_token": False, "create_faults": [(True, BROKEN)] * 2}
+    lost: dict[str, Any] = {"keeps_token": False, "create_faults": [(True, BROKEN)] * 2}
     bench = a_bench(engine, 4, limits=PAIRS, report=GOES_ON, **lost)
     provider = bench.provider
     bench.keep(lambda: bench.states() == ["in_progress"] * 2)
