@@ -186,8 +186,9 @@ def list_rules(as_json: bool) -> None:
                 for rule in RULES.values()
             ]
         )
-        return
-    say(*(f"{r.name:16} v{r.version}  {r.fingerprint}  {r.description}" for r in RULES.values()))
+    else:
+        rules = RULES.values()
+        say(*(f"{r.name:16} v{r.version}  {r.fingerprint}  {r.description}" for r in rules))
 
 
 @scoring.command("show")

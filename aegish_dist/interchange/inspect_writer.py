@@ -449,10 +449,13 @@ def _scorer(opinion: Opinion) -> dict[str, Any]:
 
 def _mean(values: Sequence[float]) -> tuple[float | None, float | None]:
     """Return a mean and, as Inspect AI's `stderr`, the standard deviation over the root of n."""
-    n, total = len(values), sum(values)
+    n, total, squares = len(values), 0.0, 0.0
+    for value in values:  # not by `sum`, which rounds in another way from Python 3.12 on
+        total += value
+        squares += value * value
     if n < 2:
         return (total if n else None), None
-    spread = max(0.0, sum(value * value for value in values) - total * total / n)
+    spread = max(0.0, squares - total * total / n)
     return total / n, math.sqrt(spread / (n - 1) / n)
 
 
