@@ -82,10 +82,13 @@ def fit_labels(patterns: Sequence[VotePattern], sides: Sides) -> FittedLabels:
     trust = [1.0] * len(patterns)
     for _ in range(2):
         weights = vote_weights(patterns, sides, trust)
-        estimation = _Estimation(patterns, [_Observer(sides, weight) for weight in weights])
+        observers = [_Observer(sides, weight) for weight in weights]
+        estimation = _Estimation(patterns, observers)
         p_wrong = estimation.run()
         trust = [1 - each for each in p_wrong]
-    sensitivity, specificity = map(estimation.rates, TRUTHS)
+    sensitivity, specificity = (
+        tuple(each.rate(truth, estimation.spread) for each in observers) for truth in TRUTHS
+    )
     return FittedLabels(tuple(p_wrong), sensitivity, specificity, weights)
 
 
@@ -205,7 +208,7 @@ class _Estimation:
 
     def __init__(self, patterns: Sequence[VotePattern], observers: Sequence[_Observer]) -> None:
         self._patterns, self._observers = patterns, observers
-        self._spread = dict.fromkeys(TRUTHS, SPREAD_MEAN)
+        self.spread = dict.fromkeys(TRUTHS, SPREAD_MEAN)
         groups = [slice(n, n + TOGETHER) for n in range(0, len(observers), TOGETHER)]
         self._groups = [observers[group] for group in groups]
         self._said = [[pattern.votes[group] for pattern in patterns] for group in groups]
@@ -228,10 +231,6 @@ class _Estimation:
             if change < TOLERANCE:
                 break
         return before
-
-    def rates(self, truth: TrueLabel) -> tuple[float, ...]:
-        """Return how often each model is right about commands of a truth."""
-        return tuple(each.rate(truth, self._spread) for each in self._observers)
 
     def _p_wrong(self) -> list[float]:
         return [
@@ -266,11 +265,11 @@ class _Estimation:
             ways = _added_up(zip(said, commands, strict=True))
             for place, observer in enumerate(group):
                 votes = ((way[place], vector) for way, vector in ways.items())
-                observer.learn(_added_up((v, each) for v, each in votes if v), self._spread)
+                observer.learn(_added_up((v, each) for v, each in votes if v), self.spread)
         for truth in TRUTHS:
             terms = [term for each in self._observers for term in each.terms_of_spread(truth)]
-            found = maximise(terms, SPREAD_MEAN, SPREAD_SD, self._spread[truth])
-            self._spread[truth] = max(0.0, found)
+            found = maximise(terms, SPREAD_MEAN, SPREAD_SD, self.spread[truth])
+            self.spread[truth] = max(0.0, found)
 
     def _expect(self, priors: Mapping[TrueLabel, Vector]) -> None:
         """Compute the beliefs about the commands again, with the models held fixed."""
@@ -287,7 +286,7 @@ class _Estimation:
 
         @cache
         def single(observer: _Observer, vote: Vote) -> Vector:
-            return observer.log_likelihood(vote, self._spread)
+            return observer.log_likelihood(vote, self.spread)
 
         return {
             votes: reduce(
