@@ -278,7 +278,10 @@ def in_columns(table: TextTable, width: int | None = None) -> str:
 
 
 def _lines(row: Sequence[str], widths: Sequence[int], texts: int) -> Iterator[str]:
-    folded = [sentence_lines(*each) or [""] for each in zip(row[:texts], widths, strict=False)]
+    folded = [
+        [text] if cell_width(text) <= width else sentence_lines(text, width)
+        for text, width in zip(row[:texts], widths, strict=False)
+    ]
     for cells in zip_longest(*folded, *([number] for number in row[texts:]), fillvalue=""):
         padded = (
             cell + " " * (width - cell_width(cell)) if place < texts else cell.rjust(width)

@@ -56,7 +56,8 @@ def _from_difference(name: str, group: Sequence[str], width: int, dots: str) -> 
     differing = (at for at, each in enumerate(zip(*group, strict=False)) if len({*each}) > 1)
     at = next(differing, min(map(len, group)))
     tail = cut(name[at:], width // 2, dots)
-    return f"{cut_to_cells(name[:at], width - cell_width(tail) - cell_width(dots))}{dots}{tail}"
+    head = cut_to_cells(name[:at], width - cell_width(tail) - cell_width(dots))
+    return cut(f"{head}{dots}{tail}", width, dots)
 
 
 def padded(text: str, width: int, *, right: bool = False) -> str:

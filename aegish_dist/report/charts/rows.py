@@ -201,11 +201,10 @@ def differences(name: str, data: ReportData, entries: Sequence[RankedModel]) -> 
     if comparison is None:
         return NoChart(name, "there are no two models to compare")
     places = {entry.model: at for at, entry in enumerate(entries)}
-    last = len(places)
     gaps = [
-        each.turned if places.get(each.model, last) > places.get(each.against, last) else each
+        each.turned if places[each.model] > places[each.against] else each
         for each in comparison.directed(comparison.metric)
-        if each.found.difference is not None
+        if each.found.difference is not None and {each.model, each.against} <= places.keys()
     ]
     if not gaps:
         return NoChart(name, "no two models have a score on the same commands")

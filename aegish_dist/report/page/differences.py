@@ -69,7 +69,11 @@ def _shown(pairs: Iterable[DirectedDifference], order: Sequence[str]) -> list[Di
     are these alone.
     """
     places = {model: place for place, model in enumerate(order)}
-    seen = [each.turned if places[each.model] < places[each.against] else each for each in pairs]
+    seen = [
+        each.turned if places[each.model] < places[each.against] else each
+        for each in pairs
+        if {each.model, each.against} <= places.keys()
+    ]
     few = len(order) <= MOST_MODELS
     shown = [each for each in seen if few or each.against == order[0]]
     return sorted(shown, key=lambda each: (places[each.against], _greatest_first(each)))

@@ -124,6 +124,7 @@ def test_ids_that_differ_in_the_middle_alone_stay_apart() -> None:
     assert len(rows) == len({row.split()[0] for row in rows}) == 30
     assert "…17-" in rows[17]
     assert max(map(cell_len, drawn)) <= 80
+    assert set(map(len, distinct_names(["ax1yb", "ax2yb"], 3, "...").values())) == {3}
     assert set(distinct_names(["a-long-1-name", "a-long-2-name"], 8, "…").values()) == {
         "a-l…1-n…",
         "a-l…2-n…",
