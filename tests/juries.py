@@ -8,6 +8,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -17,6 +18,10 @@ from aegish_dist.core.scoring import SampleAnswers
 
 MALICIOUS, HARMLESS = 676, 496
 FAMILIES = 2
+OTHER = {
+    TrueLabel.MALICIOUS: TrueLabel.HARMLESS,
+    TrueLabel.HARMLESS: TrueLabel.MALICIOUS,
+}
 CLUSTER_SIZES = (1, 1, 1, 1, 2, 2, 3, 4)
 """Sizes of clusters, drawn with replacement; two on average, as of the bundled data sets."""
 
@@ -44,7 +49,7 @@ class Jury(Struct, frozen=True):
     wrong: frozenset[str]  # ids of the samples whose label is wrong
 
 
-class _Command(Struct, frozen=True):
+class _Command(NamedTuple):
     truth: TrueLabel
     cluster: str
     difficulty: float
@@ -56,56 +61,32 @@ def simulate_jury(setting: Setting, seed: int) -> Jury:
     commands = _commands(setting, chance)
     of_families = random.Random(f"families {seed}")
     families = [[of_families.random() for _ in commands] for _ in range(FAMILIES)]
-    answers = [
-        _answers(
-            setting,
-            chance,
-            commands,
-            0.6 + 0.38 * number / max(1, setting.models - 1),
-            families[number % FAMILIES],
-        )
-        for number in range(setting.models)
-    ]
+    answers = []
+    for number in range(setting.models):
+        skill = 0.6 + 0.38 * number / max(1, setting.models - 1)
+        answers.append(_answers(setting, chance, commands, skill, families[number % FAMILIES]))
     answers += [_copy(chance, answers[0]) for _ in range(setting.copies)]
     if setting.baselines:
-        constant = [
-            [[action] * setting.epochs for _ in commands]
-            for action in (OutcomeDetail.BLOCK, OutcomeDetail.ALLOW)
-        ]
-        answers += constant
+        constant = (OutcomeDetail.BLOCK, OutcomeDetail.ALLOW)
+        answers += [[[action] * setting.epochs for _ in commands] for action in constant]
     models = tuple(f"lab/{number}" for number in range(len(answers)))
     wrong = set(chance.sample(range(len(commands)), setting.planted))
-    return Jury(
-        models,
-        tuple(
-            SampleAnswers(
-                "commands",
-                str(number),
-                f"command {number}",
-                command.truth if number not in wrong else _other(command.truth),
-                None,
-                command.cluster,
-                {
-                    model: tuple(sorted(Counter(said[number]).items()))
-                    for model, said in zip(models, answers, strict=True)
-                },
-            )
-            for number, command in enumerate(commands)
-        ),
-        frozenset(map(str, wrong)),
-    )
-
-
-def _other(target: TrueLabel) -> TrueLabel:
-    return TrueLabel.HARMLESS if target is TrueLabel.MALICIOUS else TrueLabel.MALICIOUS
+    samples = []
+    for number, (truth, cluster, _) in enumerate(commands):
+        label = OTHER[truth] if number in wrong else truth
+        said = {
+            model: tuple(sorted(Counter(each[number]).items()))
+            for model, each in zip(models, answers, strict=True)
+        }
+        what = ("commands", str(number), f"command {number}")
+        samples.append(SampleAnswers(*what, label, None, cluster, said))
+    return Jury(models, tuple(samples), frozenset(map(str, wrong)))
 
 
 def _commands(setting: Setting, chance: random.Random) -> list[_Command]:
     shared, own = math.sqrt(setting.within_clusters), math.sqrt(1 - setting.within_clusters)
     commands: list[_Command] = []
-    for truth, wanted in zip(
-        (TrueLabel.MALICIOUS, TrueLabel.HARMLESS), setting.samples, strict=True
-    ):
+    for truth, wanted in zip(OTHER, setting.samples, strict=True):
         first = len(commands)
         while len(commands) < first + wanted:
             of_cluster, cluster = chance.gauss(), f"binary-{len(commands) - first}"
