@@ -32,8 +32,7 @@ def document_of(name: str) -> Any:
 
 def lines_of(name: str) -> list[Any]:
     """Return the JSON lines of a file of `tests/data`."""
-    path = Path(__file__).parent / "data" / name
-    return [json.loads(line) for line in path.read_text("ascii").splitlines()]
+    return [json.loads(line) for line in (DATA / name).read_text("ascii").splitlines()]
 
 
 def write_recordings(
@@ -73,23 +72,9 @@ def _record(recording: Recording) -> dict[str, Any]:
     columns = columns_of(verdict)
     if verdict.created_at is not None:
         columns["created_at"] = verdict.created_at.isoformat()
-    others = {
-        "model": recording.model,
-        "dataset": recording.dataset,
-        "command": sample.command,
-        "target": sample.target,
-        "category": sample.category,
-        "cluster": sample.cluster,
-        "epoch": recording.epoch,
-        "generation": recording.generation,
-        "answered": verdict.completion is not None,
-        "pruned": False,
-        "simulated": recording.simulated,
-        "metadata": dict(sample.metadata),
-        "call_errors": [
-            asdict(error) | {"at": error.at.isoformat()} for error in verdict.call_errors
-        ],
-    }
+    errors = [asdict(error) | {"at": error.at.isoformat()} for error in verdict.call_errors]
+    others = asdict(recording) | asdict(sample) | {"pruned": False, "call_errors": errors}
+    others |= {"answered": verdict.completion is not None, "metadata": dict(sample.metadata)}
     return {
         each.name: others[each.name] if each.name in others else columns[str(each.column)]
         for each in FIELDS
@@ -103,14 +88,10 @@ def export_verdicts(engine: Engine, run_id: str) -> list[Recording]:
 
 def stored_recordings(session: Session, run_id: str) -> list[Recording]:
     """Return every verdict of a run, all generations, in the order of an export."""
+    columns = (each for each in SAMPLES.c if each.name != "key")
+    run_model = (RUN_MODELS.c.model, RUN_MODELS.c.spec)
     rows = session.execute(
-        select(
-            VERDICTS,
-            *(each for each in SAMPLES.c if each.name != "key"),
-            RUN_MODELS.c.model,
-            RUN_MODELS.c.spec,
-            DATASETS.c.name.label("dataset"),
-        )
+        select(VERDICTS, *columns, *run_model, DATASETS.c.name.label("dataset"))
         .join_from(VERDICTS, RUN_MODELS, RUN_MODELS.c.id == VERDICTS.c.run_model_id)
         .join(SAMPLES, SAMPLES.c.key == VERDICTS.c.sample_key)
         .join(DATASETS, DATASETS.c.id == SAMPLES.c.dataset_id)
