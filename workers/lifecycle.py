@@ -19,7 +19,6 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.secrets import SecretStr
 from aegish_dist.core.status import Waiting
 from aegish_dist.db.engine import open_engine
 from aegish_dist.db.fleet import (
@@ -114,9 +113,7 @@ async def make_caller(
     spec, prompt, parameters = assignment.spec, assignment.prompt, assignment.parameters
     key = credentials.now().key(spec.destination)
     limiter = limiters.of(spec, run_id)
-    client = providers.client(
-        spec, prompt, parameters, None if key is None else SecretStr(key), limiter.observe
-    )
+    client = providers.client(spec, prompt, parameters, key, limiter.observe)
     budget = budget_of(parameters)
     estimator = UsageEstimator(prompt, spec.price, budget)
     return Caller(traced(client, spec, parameters), limiter, estimator, spec.price, budget)

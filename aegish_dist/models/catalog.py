@@ -37,7 +37,7 @@ from aegish_dist.core.model import (
     Rate,
     WireFormat,
 )
-from aegish_dist.core.secrets import host_of, is_loopback, is_metadata, origin
+from aegish_dist.core.secrets import SecretStr, host_of, is_loopback, is_metadata, origin
 from aegish_dist.errors import CatalogError, ConfigError, InputError
 from aegish_dist.inputs.checking import checked, refuse
 from aegish_dist.inputs.documents import parse_toml, read_text
@@ -487,13 +487,13 @@ class Credentials:
             return f"{variable} would go in clear to {where}: its table needs plain_http = true"
         return None if _value_of(variable, self._environ) else f"{variable} is not set"
 
-    def key(self, destination: Destination) -> str | None:
+    def key(self, destination: Destination) -> SecretStr | None:
         """Return the key for a destination, None where none is needed; ConfigError if refused."""
         refusal = self.refusal(destination)
         if refusal is not None:
             raise ConfigError(refusal)
         variable = destination.key_variable
-        return self._environ[variable].strip() if variable else None
+        return SecretStr(self._environ[variable].strip()) if variable else None
 
 
 def _allowed(catalog: Catalog, environ: Mapping[str, str]) -> Iterator[tuple[str, str, bool]]:

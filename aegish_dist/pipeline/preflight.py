@@ -15,7 +15,6 @@ from aegish_dist.core.model import HTTP_FORMATS, CallParameters, ModelSpec
 from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.parsing import parse
 from aegish_dist.core.run import Prompt
-from aegish_dist.core.secrets import SecretStr
 from aegish_dist.errors import AegishError, ConfigError, ProviderError
 from aegish_dist.pipeline.plan import require_prices, summary
 
@@ -197,8 +196,7 @@ async def _asked(
 
     try:
         key = workspace.credentials.key(spec.destination)
-        secret = None if key is None else SecretStr(key)
-        client = providers.client(spec, prompt, parameters, secret)
+        client = providers.client(spec, prompt, parameters, key)
         completion = await client.complete(PROBE_COMMAND)
     except ProviderError as error:
         refused = error.error_class in REFUSALS

@@ -161,8 +161,7 @@ class BatchKeeper:
         if found is None:
             return None
         key = self._credentials.now().key(found.spec.destination)
-        secret = None if key is None else SecretStr(key)
-        return found, self._open_client(found.spec, found.prompt, found.parameters, secret)
+        return found, self._open_client(found.spec, found.prompt, found.parameters, key)
 
     async def _plan(self, models: list[BatchingModel]) -> None:
         for model in models:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from aegish_dist.core.model import Destination, Limits, Price, Rate, WireFormat
+from aegish_dist.core.secrets import SecretStr
 from aegish_dist.errors import CatalogError, ConfigError
 from aegish_dist.models import Catalog, CatalogCredentials, Credentials, ModelEntry, missing_key
 from tests.defined import defined
@@ -75,7 +76,7 @@ def _in_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_pairs_of_the_catalog_are_allowed(destination: Destination, key: str | None) -> None:
-    assert credentials(LAB).key(destination) == key
+    assert credentials(LAB).key(destination) == (key and SecretStr(key))
 
 
 @pytest.mark.parametrize(
@@ -115,7 +116,7 @@ def test_every_other_pair_is_refused(destination: Destination, reason: str) -> N
 
 def test_a_base_url_of_the_environment_is_the_operators() -> None:
     moved = credentials(OPENAI_BASE_URL="https://proxy.example/v1")
-    assert moved.key(to("https://proxy.example/v1", "OPENAI_API_KEY")) == KEY
+    assert moved.key(to("https://proxy.example/v1", "OPENAI_API_KEY")) == SecretStr(KEY)
     assert moved.refusal(to("https://proxy.example/v1", "ANTHROPIC_API_KEY")) is not None
     assert credentials().refusal(to("https://proxy.example/v1", "OPENAI_API_KEY")) is not None
 
@@ -124,7 +125,7 @@ def test_a_base_url_of_the_environment_is_the_operators() -> None:
 def test_a_base_url_of_the_environment_that_is_none_allows_nothing(base_url: str) -> None:
     odd = credentials(OPENAI_BASE_URL=base_url)
     assert odd.refusal(to(base_url, "OPENAI_API_KEY")) is not None
-    assert odd.key(to("https://api.openai.com/v1", "OPENAI_API_KEY")) == KEY
+    assert odd.key(to("https://api.openai.com/v1", "OPENAI_API_KEY")) == SecretStr(KEY)
     assert odd.refusal(Destination(WireFormat.BASELINE, "", None)) is None
 
 
@@ -151,19 +152,19 @@ def test_a_changed_catalog_is_read_again() -> None:
     assert found.now() is found.now()
 
     path.write_text(LAB)
-    assert found.now().key(lab) == "lab"
+    assert found.now().key(lab) == SecretStr("lab")
 
     path.write_text("[providers")
     assert "catalog.toml" in (found.now().refusal(lab) or "")
     path.unlink()
     assert "cannot be read" in (found.now().refusal(lab) or "")
     path.write_text(LAB)
-    assert found.now().key(lab) == "lab"
+    assert found.now().key(lab) == SecretStr("lab")
 
 
 def test_without_a_catalog_the_packaged_one_is_the_operators() -> None:
     allowed = CatalogCredentials(None, ENVIRON).now()
-    assert allowed.key(to("https://api.openai.com/v1", "OPENAI_API_KEY")) == KEY
+    assert allowed.key(to("https://api.openai.com/v1", "OPENAI_API_KEY")) == SecretStr(KEY)
     assert allowed.refusal(to("https://lab.example/v1", "LAB_KEY")) is not None
 
 
