@@ -24,6 +24,8 @@ pytestmark = pytest.mark.long
 
 FACTS = """list => Object.fromEntries([...list.querySelectorAll("dt")].map((term) =>
   [term.textContent, term.nextElementSibling.textContent]))"""
+PARTS = ("latency_ms", "queue_ms", "limiter_ms", "backoff_ms")
+TEXT_FACTS = ("Returned model", "Upstream", "Request id", "Worker", "Stop reason")
 TEXTS = """model => [...model.querySelectorAll("pre")].map((text) =>
   [text.getAttribute("aria-label"), text.textContent])"""
 
@@ -95,25 +97,10 @@ def test_numbers_are_those_of_the_store(page: Page, report: Report, command: str
             )
             assert float(facts["Cost"].removesuffix(" USD")) == float(each["cost_usd"])
             assert facts["Attempts"] == str(each["attempts"])
-            assert facts["Time"] == ", ".join(
-                f"{name} {round(each[field])} ms"
-                for name, field in (
-                    ("service", "latency_ms"),
-                    ("queue", "queue_ms"),
-                    ("limiter", "limiter_ms"),
-                    ("backoff", "backoff_ms"),
-                )
-            )
-            texts = {
-                "Returned model": "returned_model",
-                "Upstream": "upstream",
-                "Request id": "request_id",
-                "Worker": "worker",
-                "Stop reason": "stop_reason",
-            }
-            assert {name: facts[name] for name in texts} == {
-                name: printable(each[field]) for name, field in texts.items()
-            }
+            times = [f"{part.split('_')[0]} {round(each[part])} ms" for part in PARTS]
+            assert facts["Time"] == ", ".join(times).replace("latency", "service")
+            for name in TEXT_FACTS:
+                assert facts[name] == printable(each[name.lower().replace(" ", "_")])
 
 
 def test_failed_attempts_stand_one_by_one(page: Page, report: Report) -> None:
