@@ -220,12 +220,6 @@ def test_a_report_comes_in_every_format(aegish: CommandLine, run_id: str, tmp_pa
     assert "| test/good |" in texts["markdown"]
 
 
-def test_a_stored_snapshot_can_be_reported(aegish: CommandLine, run_id: str) -> None:
-    snapshot = aegish.ok("aggregate", "--scoring", "aegish-legacy", "--json").json["snapshot_id"]
-    report = aegish.ok("report", "--snapshot", snapshot, "--format", "json").json
-    assert (report["snapshot"]["id"], report["snapshot"]["scoring"]) == (snapshot, "aegish-legacy")
-
-
 def test_datasets_can_be_imported_shown_and_exported(aegish: CommandLine, tmp_path: Path) -> None:
     """A table stays the same dataset through an export and an import."""
     table = write_lines(tmp_path / "mine.jsonl", RM, CAT, LS)

@@ -6,7 +6,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import psutil
@@ -49,6 +49,18 @@ def server(home: Path) -> Iterator[EmbeddedServer]:
         yield started
 
 
+@contextmanager
+def user_of(home: Path) -> Iterator[tuple["subprocess.Popen[bytes]", int]]:
+    """Another process that uses the server of a home; yields it and the id of the server."""
+    command = [sys.executable, "-c", USER, str(home)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            yield process, int(process.stdout.readline())
+        finally:
+            process.kill()
+
+
 def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
@@ -71,10 +83,7 @@ def test_only_its_owner_can_enter(server: EmbeddedServer, home: Path) -> None:
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL], ids=["SIGTERM", "SIGKILL"])
 def test_a_process_that_is_killed_leaves_no_server(home: Path, how: signal.Signals) -> None:
     """The server ends with its last user, also where that user could not stop it."""
-    user = subprocess.Popen([sys.executable, "-c", USER, str(home)], stdout=subprocess.PIPE)
-    assert user.stdout is not None
-    with user.stdout:
-        pid = int(user.stdout.readline())
+    with user_of(home) as (user, pid):
         assert psutil.pid_exists(pid)
         user.send_signal(how)
         user.wait()
@@ -85,13 +94,8 @@ def test_a_process_that_is_killed_leaves_no_server(home: Path, how: signal.Signa
 
 def test_a_server_outlives_all_but_its_last_user(server: EmbeddedServer, home: Path) -> None:
     """While one process uses it, another one may come and be killed."""
-    pid = server.pid
-    user = subprocess.Popen([sys.executable, "-c", USER, str(home)], stdout=subprocess.PIPE)
-    assert user.stdout is not None
-    with user.stdout:
-        assert int(user.stdout.readline()) == pid
-        user.kill()
-        user.wait()
+    with user_of(home) as (_, pid):
+        assert pid == server.pid
     assert answers(server)
     server.close()
     assert server.pid is None
