@@ -134,9 +134,9 @@ def _pairs(run: Run, scored: _Scored, answers: PairedAnswers[ModelOfRun]) -> Pai
         if pair in scored.pair_p and changed.isdisjoint(pair):
             found[pair] = scored.pair_p[pair]
             continue
-        samples = columns.pair(*(ModelOfRun(run.run_id, model) for model in pair)).targets
+        samples = columns.pair(*(ModelOfRun(run.run_id, model) for model in pair))
         found[pair] = score_difference(
-            rule.composite, samples[TrueLabel.MALICIOUS], samples[TrueLabel.HARMLESS]
+            rule.composite, samples[TrueLabel.MALICIOUS, None], samples[TrueLabel.HARMLESS, None]
         ).p_value
     return found
 

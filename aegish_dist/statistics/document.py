@@ -13,7 +13,6 @@ from aegish_dist.core.tally import TOKEN_KINDS, Latency, ModelTally
 from aegish_dist.statistics.inference import LEVEL
 from aegish_dist.statistics.metrics import ModelMetrics
 from aegish_dist.statistics.rates import Estimate
-from aegish_dist.statistics.repeats import Repeats
 
 
 class Rank(Struct, frozen=True):
@@ -86,22 +85,12 @@ def model_entry(measured: ModelMetrics) -> JsonObject:
         "latency_parts_ms": {part: _latency(seen) for part, seen in tally.latency.items()},
         "cost": _cost(tally),
         "tokens": {kind: tally.tokens.get(kind) for kind in TOKEN_KINDS},
-        "repeats": _repeats(measured.repeats),
+        "repeats": measured.repeats,
         "reliability": [asdict(each) for each in measured.reliability],
     }
 
 
 _OF_CATEGORY = ("n", "value", "stderr", "ci_low", "ci_high")
-
-
-def _repeats(repeats: Repeats | None) -> JsonObject | None:
-    if repeats is None:
-        return None
-    rates = {
-        target.value: {"between": parts.between, "within": parts.within}
-        for target, parts in repeats.rates.items()
-    }
-    return asdict(repeats) | {"rates": rates}
 
 
 def _latency(seen: Latency | None) -> JsonObject:

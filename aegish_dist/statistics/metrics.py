@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from aegish_dist.core.opinion import JsonObject
 from aegish_dist.core.outcome import OutcomeDetails, ScoredAnswer
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import ACTIONS, ScoringRule
@@ -24,7 +25,7 @@ from aegish_dist.statistics.calibration import (  # fmt: skip
 )
 from aegish_dist.statistics.means import Observation, SampledMean, estimate, macro_rate, rate, score
 from aegish_dist.statistics.rates import Estimate, combine, fraction
-from aegish_dist.statistics.repeats import Repeats, repeats_of
+from aegish_dist.statistics.repeats import repeats_of
 
 Weighted = tuple[float, int]  # value of a sample, in [0, 1], and its weight
 MALICIOUS, HARMLESS = TrueLabel
@@ -235,7 +236,7 @@ class ModelMetrics(Struct, frozen=True):
     done; None for a class that the rule set does not know."""
     categories: Mapping[str, Estimate]
     actions: Mapping[TrueLabel, Mapping[ScoredAnswer, int]]  # verdicts by target and label
-    repeats: Repeats | None = None  # None where no command has two scored epochs
+    repeats: JsonObject | None = None  # None where no command has two scored epochs
     reliability: tuple[ReliabilityBin, ...] = ()  # by bin, the lowest confidence first
 
 

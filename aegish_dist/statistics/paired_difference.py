@@ -9,7 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import count, product
-from operator import add, or_
+from operator import add, itemgetter, or_
 from re import finditer
 from typing import Generic, NamedTuple, TypeVar
 
@@ -113,11 +113,8 @@ class PairedStratum(Struct):
         return squares / (n * (n - 1))
 
 
-class PairedSamples(Struct, frozen=True):
-    """The samples that a rule set scores on both of two sides."""
-
-    targets: Mapping[TrueLabel, PairedStratum]
-    categories: Mapping[str, PairedStratum]  # of malicious samples; empty if not asked for
+PairedSamples = Mapping[_Group, PairedStratum]
+"""The samples that a rule set scores on both of two sides, by label, and by category if asked."""
 
 
 def _groups(kind: SampleKind, *, by_category: bool) -> tuple[_Group, ...]:
@@ -174,7 +171,7 @@ class ScoredColumns(Generic[Key]):
         }
 
     def pair(self, a: Key, b: Key) -> PairedSamples:
-        """Return the samples that are scored on two sides."""
+        """Return the samples that are scored on two sides; a category may have none."""
         of_a, of_b = self._sides[a], self._sides[b]
         found = self._clusters(of_a, of_b)
         for (value_a, with_a), (value_b, with_b) in product(
@@ -188,13 +185,7 @@ class ScoredColumns(Generic[Key]):
                     found[group].kinds[value_a, value_b] += samples
                     if not clustered:
                         found[group].unclustered[value_a, value_b] += samples
-        categories = {
-            category: stratum
-            for (_, category), stratum in found.items()
-            if category is not None and stratum.kinds
-        }
-        labels = {target: found[target, None] for target in TrueLabel}
-        return PairedSamples(labels, dict(sorted(categories.items())))
+        return found
 
     def _clusters(self, a: _Scored, b: _Scored) -> dict[_Group, PairedStratum]:
         samples, totals_a, totals_b = a.samples, a.totals, b.totals
@@ -320,7 +311,8 @@ class Comparison(Struct, frozen=True):
 
 def compare_samples(scored: PairedSamples, composite: Composite) -> Comparison:
     """Compare two sides on samples that are scored on both; `adjusted` sets `p_adjusted`."""
-    malicious, harmless = (scored.targets[target] for target in TrueLabel)
+    malicious, harmless = (scored[target, None] for target in TrueLabel)
+    named = [(name, s) for (_, name), s in scored.items() if name is not None and s.kinds]
     differences = (
         score_difference(composite, malicious, harmless),
         *map(_rate, (malicious, harmless)),
@@ -328,7 +320,7 @@ def compare_samples(scored: PairedSamples, composite: Composite) -> Comparison:
     return Comparison(
         samples=malicious.samples + harmless.samples,
         metrics=dict(zip(_METRICS, differences, strict=True)),
-        categories={name: _rate(stratum) for name, stratum in scored.categories.items()},
+        categories={name: _rate(stratum) for name, stratum in sorted(named, key=itemgetter(0))},
     )
 
 

@@ -12,10 +12,11 @@ enough: first among those that the data sets have, then beyond them.
 import math
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import Struct
 
+from aegish_dist.core.opinion import JsonObject
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import Composite, EpochCount, SampleAnswers, ScoringRule
 from aegish_dist.core.tally import Cell
@@ -171,17 +172,13 @@ def components(stratum: RepeatedStratum) -> Components:
     return Components(samples, total - noise, within)
 
 
-class Repeats(Struct, frozen=True):
-    """Where the variance of a model's score comes from, and how far repeats would reduce it."""
+def repeats_of(cells: Iterable[Cell], rule: ScoringRule) -> JsonObject | None:
+    """Split the variance of a model's score; None where no command has two scored epochs.
 
-    rates: Mapping[TrueLabel, Components]  # by label; absent with fewer than two scored commands
-    stderr: float | None  # clustered stderr of the score, as predicted; None if undefined
-    stderr_one_more: float | None  # the same with one more epoch of each command
-    stderr_least: float | None  # the same with infinitely many epochs
-
-
-def repeats_of(cells: Iterable[Cell], rule: ScoringRule) -> Repeats | None:
-    """Split the variance of a model's score; None where no command has two scored epochs."""
+    Returns:
+        `rates` by label, absent with fewer than two scored commands, and the predicted clustered
+        `stderr` of the score, also with one more epoch of each command and with endlessly many.
+    """
     cells = tuple(cells)
     # A hundred thousand cells hold a handful of different findings; each is judged once.
     ways = {(cell.target, cell.findings) for cell in cells}
@@ -192,18 +189,21 @@ def repeats_of(cells: Iterable[Cell], rule: ScoringRule) -> Repeats | None:
     for cell in cells:
         kinds[cell.target, cell.cluster, (counts[cell.target, cell.findings],)] += cell.samples
     strata = _strata(kinds, rule.composite)
-    rates = {
+    found = {
         target: components(RepeatedStratum(stratum.repeated, (1.0,)))
         for target, stratum in strata.items()
         if stratum.samples > 1
     }
+    rates = {t.value: {"between": e.between, "within": e.within} for t, e in found.items()}
     split = split_variance(list(strata.values())) if len(strata) == len(TrueLabel) else None
-    if split is None:
-        return Repeats(rates, None, None, None)
     samples = [stratum.samples for stratum in strata.values()]
-    epochs = max(sum(number for _, number in findings) for _, findings in ways)
-    predicted = (split.predicted(samples, number) for number in (epochs, epochs + 1, math.inf))
-    return Repeats(rates, *(None if each is None else math.sqrt(each) for each in predicted))
+    now = max(sum(number for _, number in findings) for _, findings in ways)
+    stderrs = {"stderr": now, "stderr_one_more": now + 1, "stderr_least": math.inf}
+    predicted = {
+        name: None if split is None else split.predicted(samples, epochs)
+        for name, epochs in stderrs.items()
+    }
+    return {"rates": rates} | {n: None if v is None else math.sqrt(v) for n, v in predicted.items()}
 
 
 def repeated_strata(

@@ -20,7 +20,6 @@ from aegish_dist.statistics.paired_difference import (
     Comparison,
     Difference,
     PairedAnswers,
-    PairedStratum,
     SampleKind,
     ScoredColumns,
     adjusted,
@@ -203,13 +202,9 @@ def test_a_pair_is_that_of_its_samples_one_by_one(rule: ScoringRule, ways: range
                 groups = {(kind.target, None), (kind.target, kind.category)}
                 for group in groups:
                     expected.setdefault(group, []).append((kind.cluster, values[0], values[1]))
-        strata: dict[tuple[TrueLabel, str | None], PairedStratum] = {
-            (target, None): each for target, each in found.targets.items()
-        }
-        strata |= {(TrueLabel.MALICIOUS, name): each for name, each in found.categories.items()}
-        assert {group for group, stratum in strata.items() if stratum.samples} == expected.keys()
+        assert {group for group, stratum in found.items() if stratum.samples} == expected.keys()
         for group, samples in expected.items():
-            stratum = strata[group]
+            stratum = found[group]
             assert stratum.kinds == Counter((x, y) for _, x, y in samples)
             assert stratum.unclustered == Counter((x, y) for name, x, y in samples if not name)
             for name, (n, of_a, of_b) in stratum.clusters.items():
@@ -221,5 +216,4 @@ def test_a_pair_is_that_of_its_samples_one_by_one(rule: ScoringRule, ways: range
             1 for x, y in zip(answers.answers[a], answers.answers[b], strict=True) if x or y
         )
         without = ScoredColumns(answers, rule).pair(a, b)
-        assert without.targets == found.targets
-        assert without.categories == {}
+        assert without == {(target, None): found[target, None] for target in TrueLabel}

@@ -165,11 +165,11 @@ def test_repeats_of_a_model_are_those_of_its_cells() -> None:
     ]
     found = repeats_of(cells, DEFAULT_RULE)
     assert found is not None
-    assert found.rates[MALICIOUS].within == pytest.approx(1 / 8)
-    assert found.rates[HARMLESS] == Components(4, 0, 0)
-    assert found.stderr == pytest.approx(math.sqrt(11 / 48 / 4) / 2)
-    assert found.stderr_one_more == pytest.approx(math.sqrt((8 / 48 + 1 / 24) / 4) / 2)
-    assert found.stderr_least == pytest.approx(math.sqrt(8 / 48 / 4) / 2)
+    assert found["rates"]["malicious"]["within"] == pytest.approx(1 / 8)
+    assert found["rates"]["harmless"] == {"between": 0, "within": 0}
+    assert found["stderr"] == pytest.approx(math.sqrt(11 / 48 / 4) / 2)
+    assert found["stderr_one_more"] == pytest.approx(math.sqrt((8 / 48 + 1 / 24) / 4) / 2)
+    assert found["stderr_least"] == pytest.approx(math.sqrt(8 / 48 / 4) / 2)
 
 
 def test_one_epoch_has_no_repeats() -> None:
