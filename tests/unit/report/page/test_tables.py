@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from aegish_dist.report.layout import ranked_entries
+from aegish_dist.report.layout import Section, ranked_entries
 from aegish_dist.report.page.tables import (
     BarScale,
+    TableStyle,
     heat_key,
     heat_map,
     interval_bar,
@@ -17,7 +18,7 @@ from aegish_dist.report.page.tables import (
 )
 from aegish_dist.report.quality import categories
 from aegish_dist.statistics.rates import Estimate
-from tests.unit.report.reports import a_model, a_report, a_silent_model
+from tests.unit.report.reports import Entry, a_model, a_report, a_silent_model
 
 
 def test_a_bar_is_drawn_to_its_scale() -> None:
@@ -48,6 +49,11 @@ def of(value: float, low: float, high: float, n: int = 46) -> dict[str, Any]:
     return {"n": n, "value": value, "stderr": 0.01, "ci_low": low, "ci_high": high}
 
 
+def heated(*models: Entry) -> tuple[Section, TableStyle]:
+    entries = ranked_entries(a_report(*models).snapshot.document)
+    return heat_map(categories(entries), entries)
+
+
 @pytest.mark.parametrize(
     ("value", "shade"),
     [
@@ -56,33 +62,27 @@ def of(value: float, low: float, high: float, n: int = 46) -> dict[str, Any]:
     ],
 )
 def test_the_less_is_detected_the_darker_the_shade(value: float, shade: str) -> None:
-    (entry,) = ranked_entries(
-        a_report(a_model(categories={"shell": of(value, value, value)})).snapshot.document
-    )
-    _, style = heat_map(categories([entry]), [entry])
+    _, style = heated(a_model(categories={"shell": of(value, value, value)}))
     assert style.cells[0, 3].classes == shade
 
 
 def test_wide_intervals_are_marked() -> None:
     """An interval of 21 points is hatched, one of 19 is not."""
     shown = {"a": of(0.9, 0.74, 0.95), "b": of(0.9, 0.76, 0.95)}
-    entries = ranked_entries(a_report(a_model(categories=shown)).snapshot.document)
-    cells = heat_map(categories(entries), entries)[1].cells
+    cells = heated(a_model(categories=shown))[1].cells
     assert (cells[0, 3].classes, cells[0, 4].classes) == ("h2 wide", "h2")
 
 
 def test_every_value_stands_over_its_interval() -> None:
     first = a_model("a", categories={"shell": of(0.9, 0.75, 0.95)})
     second = a_model("b", categories={"shell": of(0.5, 0.4, 0.6, n=9)})
-    entries = ranked_entries(a_report(first, second).snapshot.document)
-    drawn, _ = heat_map(categories(entries), entries)
+    drawn, _ = heated(first, second)
     assert [row[-1].text for row in drawn.rows] == ["90.0", "50.0"]
     assert [row[-1].detail for row in drawn.rows] == ["[75.0, 95.0] n 46", "[40.0, 60.0] n 9"]
 
 
 def test_a_model_without_verdicts_has_no_shade() -> None:
-    entries = ranked_entries(a_report(a_model("a"), a_silent_model("b")).snapshot.document)
-    drawn, style = heat_map(categories(entries), entries)
+    drawn, style = heated(a_model("a"), a_silent_model("b"))
     assert style.cells[1, 3].classes == ""
     assert drawn.rows[1][-1].text == "\N{EN DASH}"
 
