@@ -41,13 +41,12 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
         with open_input(path) as file:
             for number, line in enumerate(iter(partial(file.readline, MAX_LINE_BYTES + 1), b""), 1):
                 content = line.removesuffix(b"\n")
-                problem = None
                 if len(content) > MAX_LINE_BYTES:
-                    problem = f"is longer than {MAX_LINE_BYTES} bytes"
-                elif not _is_utf8(content):  # also where the decoder passes over a key
-                    problem = "is not UTF-8"
-                if problem is not None:
-                    raise DatasetError(problem, source=str(path), line=number)
+                    raise Location(str(path), number).error(
+                        f"is longer than {MAX_LINE_BYTES} bytes"
+                    )
+                if not _is_utf8(content):  # also where the decoder passes over a key
+                    raise Location(str(path), number).error("is not UTF-8")
                 if content.strip():
                     yield number, content
     except OSError as error:

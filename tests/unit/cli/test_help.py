@@ -33,7 +33,6 @@ def test_every_command_explains_itself(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_summaries_are_whole_sentences(capsys: pytest.CaptureFixture[str]) -> None:
-    """No command is so wordy that the list of commands has to cut it short."""
     for path, command in commands(cli):
         if isinstance(command, click.Group):
             run([*path, "--help"])
@@ -44,7 +43,6 @@ def test_summaries_are_whole_sentences(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_the_top_lists_every_command_and_where_to_start(capsys: pytest.CaptureFixture[str]) -> None:
-    """The sections name all commands, and the last words say which one is first."""
     assert run(["--help"]) == 0
     out = capsys.readouterr().out
     for section, summaries in SECTIONS.items():
@@ -58,13 +56,11 @@ def test_the_top_lists_every_command_and_where_to_start(capsys: pytest.CaptureFi
 
 
 def test_examples_keep_their_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    """An example can be copied as it stands."""
     run(["submit", "--help"])
     out = capsys.readouterr().out
     assert "\n    aegish-dist submit --models all --epochs 3 --dry-run\n" in out
 
 
 def test_the_version_is_the_package_s(capsys: pytest.CaptureFixture[str]) -> None:
-    """`--version` prints name and version."""
     assert run(["--version"]) == 0
     assert capsys.readouterr().out == f"aegish-dist, version {__version__}\n"
