@@ -48,14 +48,25 @@ def lines(model: str, malicious: Pattern, harmless: Pattern) -> list[dict[str, A
     return found
 
 
+RunOf = Callable[..., str]
 GateOn = Callable[..., Done]
 
 
 @pytest.fixture
-def gate_on(engine: Engine, aegish: CommandLine, tmp_path: Path) -> GateOn:
+def run_of(engine: Engine, tmp_path: Path) -> RunOf:
+    """Import a run of models, each with its patterns of malicious and of harmless samples."""
+
+    def imported(**models: tuple[Pattern, Pattern]) -> str:
+        found = [line for name, each in models.items() for line in lines(f"lab/{name}", *each)]
+        return imported_run(engine, tmp_path, found)
+
+    return imported
+
+
+@pytest.fixture
+def gate_on(aegish: CommandLine, run_of: RunOf) -> GateOn:
     def gate(candidate: tuple[str, str], *options: str) -> Done:
-        found = lines("lab/a", *GOOD) + lines("lab/b", *candidate)
-        run = imported_run(engine, tmp_path, found)
+        run = run_of(a=GOOD, b=candidate)
         models = ("--models", "lab/a,lab/b")
         return aegish("compare", "--run-id", run, *models, "--gate", "--margin", "0.2", *options)
 
@@ -67,12 +78,9 @@ BAD = ("w" * 30 + "r" * 10, "r" * 38 + "ww")
 
 
 def test_differences_are_counted_on_samples_scored_on_both_sides(
-    engine: Engine, aegish: CommandLine, tmp_path: Path
+    aegish: CommandLine, run_of: RunOf
 ) -> None:
-    run = imported_run(
-        engine, tmp_path, lines("lab/a", "rrrww-er", "rrrr") + lines("lab/b", "rwwrwrre", "rrw-")
-    )
-
+    run = run_of(a=("rrrww-er", "rrrr"), b=("rwwrwrre", "rrw-"))
     found = aegish.ok("compare", "--run-id", run, "--json").json
 
     assert found["scoring"] == "aegish-5.3"
@@ -98,12 +106,9 @@ def test_differences_are_counted_on_samples_scored_on_both_sides(
     assert found["gate"] is None
 
 
-def test_all_pairs_of_a_run_are_compared_and_grouped(
-    engine: Engine, aegish: CommandLine, tmp_path: Path
-) -> None:
+def test_all_pairs_of_a_run_are_compared_and_grouped(aegish: CommandLine, run_of: RunOf) -> None:
     """Three models give three pairs; the one that differs is in a group of its own."""
-    found = lines("lab/a", *GOOD) + lines("lab/b", *GOOD) + lines("lab/c", *BAD)
-    run = imported_run(engine, tmp_path, found)
+    run = run_of(a=GOOD, b=GOOD, c=BAD)
 
     everything = aegish.ok("compare", "--run-id", run, "--json").json
     chosen = aegish.ok("compare", "--run-id", run, "--models", "lab/c,lab/a", "--json").json
@@ -201,12 +206,10 @@ def test_unlike_runs_are_refused_with_their_differences(
     assert gate.out.count("\n") == 1
 
 
-def test_imported_runs_are_alike_where_both_are_unknown(
-    engine: Engine, aegish: CommandLine, tmp_path: Path
-) -> None:
+def test_imported_runs_are_alike_where_both_are_unknown(aegish: CommandLine, run_of: RunOf) -> None:
     """Two imports of the same samples are compared without --force, failed calls or not."""
     failed = (f"e{BAD[0][1:]}", BAD[1])
-    runs = [imported_run(engine, tmp_path, lines("lab/a", *each)) for each in (GOOD, failed)]
+    runs = [run_of(a=each) for each in (GOOD, failed)]
     found = aegish.ok("compare", "--runs", ",".join(runs), "--json").json
     assert [pair["verdict"] for pair in found["pairs"]] == ["worse"]
 
@@ -235,11 +238,10 @@ def test_a_gate_answers_in_one_line_and_its_exit_code(
 
 
 def test_the_worst_of_several_candidates_decides(
-    engine: Engine, aegish: CommandLine, tmp_path: Path
+    aegish: CommandLine, run_of: RunOf, tmp_path: Path
 ) -> None:
     """Each candidate is gated against the first model, and each has a test case."""
-    found = [*lines("lab/a", *GOOD), *lines("lab/b", *GOOD), *lines("lab/c", *BAD)]
-    run = imported_run(engine, tmp_path, found)
+    run = run_of(a=GOOD, b=GOOD, c=BAD)
     junit = tmp_path / "gate.xml"
     gate = ("compare", "--run-id", run, "--gate", "--margin", "0.2", "--junit", junit)
     done = aegish(*gate, "--models", "lab/a,lab/b,lab/c")
@@ -251,19 +253,16 @@ def test_the_worst_of_several_candidates_decides(
 
 
 def test_other_metrics_decide_where_one_label_is_missing(
-    engine: Engine, aegish: CommandLine, tmp_path: Path
+    aegish: CommandLine, run_of: RunOf
 ) -> None:
     """Without harmless samples the score is undefined, and the detection rate is not."""
-    run = imported_run(
-        engine, tmp_path, lines("lab/a", "r" * 40, "") + lines("lab/b", "r" * 40, "")
-    )
+    run = run_of(a=("r" * 40, ""), b=("r" * 40, ""))
     undefined = aegish.ok("compare", "--run-id", run, "--json").json
     assert undefined["pairs"][0]["verdict"] is None
     assert undefined["tie_groups"] == []
     metric = ("--metric", "malicious_detection_rate")
-    assert aegish.ok("compare", "--run-id", run, *metric, "--json").json["tie_groups"] == [
-        ["lab/a", "lab/b"]
-    ]
+    defined = aegish.ok("compare", "--run-id", run, *metric, "--json").json
+    assert defined["tie_groups"] == [["lab/a", "lab/b"]]
     gate = ("compare", "--run-id", run, "--models", "lab/a,lab/b", "--gate", "--margin", "0.2")
     assert aegish(*gate).code == EXIT_INCONCLUSIVE
     assert aegish(*gate, *metric).code == 0
@@ -278,9 +277,9 @@ def test_no_verdict_at_all_is_undefined(engine: Engine, aegish: CommandLine) -> 
     aegish.ok("compare")
 
 
-def test_wrong_options_are_refused(engine: Engine, aegish: CommandLine, tmp_path: Path) -> None:
+def test_wrong_options_are_refused(aegish: CommandLine, run_of: RunOf) -> None:
     """Usage errors are 2, what the store does not have is 1."""
-    run = imported_run(engine, tmp_path, lines("lab/a", *GOOD))
+    run = run_of(a=GOOD)
     usage = (
         ("--run-id", run, "--runs", "a,b"),
         ("--runs", run),
@@ -307,11 +306,9 @@ def test_wrong_options_are_refused(engine: Engine, aegish: CommandLine, tmp_path
         aegish.refused("compare", *options)
 
 
-def test_a_report_fails_under_thresholds(
-    engine: Engine, aegish: CommandLine, tmp_path: Path
-) -> None:
+def test_a_report_fails_under_thresholds(aegish: CommandLine, run_of: RunOf) -> None:
     """The report is printed all the same; a line names each model that misses a threshold."""
-    run = imported_run(engine, tmp_path, lines("lab/a", *GOOD) + lines("lab/b", *BAD))
+    run = run_of(a=GOOD, b=BAD)
     report = ("report", "--run-id", run, "--format", "csv", "--fail-under")
     both = "malicious_detection_rate=0.95,harmless_acceptance_rate=0.2"
     for least, code, notes in (
