@@ -35,8 +35,6 @@ AGGREGATION_QUEUE = "aegish-aggregate"
 """The queue of all aggregations; as a worker's only `-Q` it stands for a worker that makes them and
 calls no model."""
 
-MAX_KEY = 2**31
-
 
 def queue_name(model: str, run_id: str) -> str:
     """Return the queue of a model of a run."""
@@ -119,7 +117,7 @@ def decode(arguments: Sequence[object]) -> Item:
 def decode_aggregation(arguments: Sequence[object]) -> int:
     """Read the key of an aggregation; a `ValueError` means a forged or foreign message."""
     match list(arguments):
-        case [int(key)] if 0 < key < MAX_KEY and not isinstance(key, bool):
+        case [int(key)] if 0 < key < 2**31 and not isinstance(key, bool):
             return key
         case _:
             raise ValueError("a message does not name an aggregation")

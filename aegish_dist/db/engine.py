@@ -223,17 +223,13 @@ def connection_errors_in_one_line() -> Iterator[None]:
         cause = error if isinstance(error, psycopg.Error) else error.orig
         if not isinstance(cause, EXPECTED_ERRORS):
             raise
-        what = _without_values(" ".join(str(cause).split())[:200])
+        # libpq quotes settings that it finds invalid; one may be a part of a password.
+        what = re.sub(r'(invalid [^"]*)"[^"]*"', r'\1"..."', " ".join(str(cause).split())[:200])
         remedy = next(text for text, kinds in _REMEDIES.items() if isinstance(cause, kinds))
         kind = StoreAwayError if remedy in (UNREACHABLE, BUSY) else StoreUnusableError
         raise kind(
             f"the database cannot be used ({what}): {remedy}; `aegish-dist doctor` tells more"
         ) from error
-
-
-def _without_values(what: str) -> str:
-    """Return a message of libpq without the settings it quotes; one may be a part of a password."""
-    return re.sub(r'(invalid [^"]*)"[^"]*"', r'\1"..."', what)
 
 
 _REMEDIES: dict[str, tuple[type[Exception], ...]] = {

@@ -179,13 +179,9 @@ def table_checks() -> Iterator[CheckConstraint]:
             yield CheckConstraint(f"{column} >= {field.kind.ge}", name=column)
     yield CheckConstraint("confidence BETWEEN 0 AND 1", name="confidence")
     yield CheckConstraint("cost_usd >= 0", name="cost_usd")
-    yield _none_negative("tokens", "_tokens")
-    yield _none_negative("timing", "_ms")
-
-
-def _none_negative(name: str, suffix: str) -> CheckConstraint:
-    columns = (str(each.column) for each in STORED if str(each.column).endswith(suffix))
-    return CheckConstraint(f"LEAST({', '.join(columns)}) >= 0", name=name)
+    for name, suffix in (("tokens", "_tokens"), ("timing", "_ms")):
+        columns = (str(each.column) for each in STORED if str(each.column).endswith(suffix))
+        yield CheckConstraint(f"LEAST({', '.join(columns)}) >= 0", name=name)
 
 
 COVERED = (

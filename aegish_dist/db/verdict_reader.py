@@ -79,13 +79,12 @@ _END = 2**63 - 1
 _WHOLE_CHARS = 2**31 - 1
 
 _FIELDS = {each.name: each for each in STORED}
-_OF_CODE = ("outcome", "error_class")
 LISTED = (
     *("epoch", "generation", "reason", "confidence", "input_tokens", "output_tokens"),
     *("cost_usd", "latency_ms", "attempts", "created_at"),
 )
 """Fields of a record that a list reads from the table; outcome and error class are in the code."""
-WHOLE = tuple(name for name in _FIELDS if name not in _OF_CODE)
+WHOLE = tuple(name for name in _FIELDS if name not in ("outcome", "error_class"))
 
 
 class SqlScoring(NamedTuple):
