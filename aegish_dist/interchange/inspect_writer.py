@@ -37,13 +37,7 @@ from aegish_dist.core.outcome import ErrorClass, StopKind, find
 from aegish_dist.core.run import Messages, Run, RunDataset
 from aegish_dist.core.sample import Sample, TrueLabel
 from aegish_dist.core.verdict_record import VerdictRecord
-from aegish_dist.interchange.record import (
-    FACTS,
-    RATES,
-    ScoredRecord,
-    known,
-    stop_kind_of,
-)
+from aegish_dist.interchange.record import FACTS, RATES, ScoredRecord, known, stop_kind_of
 
 PREFIX = "aegish_dist_"  # begins every key of ours, in the metadata of samples and of logs
 MARK = f"{PREFIX}export"  # in the metadata of a log: the version of this layout
@@ -51,10 +45,9 @@ LAYOUT = 1
 LABELS = ("dataset", "binary", "cluster", "category")  # with a place of its own in a recording
 OTHER_LABELS = f"{PREFIX}metadata"  # labels of the command whose own keys are taken
 REPLACED = f"{PREFIX}replaced"  # by a retry, oldest first
-OF_THE_SAMPLE = (
+OF_THE_SAMPLE = (  # shared by all retries of an item
     *("model", "dataset", "command", "target", "category", "cluster", "epoch", "metadata"),
 )
-"""Shared by all retries of an item."""
 DEFAULTS = {
     each.name: None if each.default is msgspec.NODEFAULT else each.default
     for each in fields(VerdictRecord)
@@ -371,14 +364,13 @@ def _metadata(
     opinions = {"outcome": record.outcome} | known({"confidence": record.confidence})
     facts = opinions | _unsaid(record, said)
     found |= {PREFIX + name: value for name, value in facts.items()}
-    older = [_unsaid(each, {}) | _answered_without_text(each) for each in replaced]
+    # The mark tells an answer without a text from no answer.
+    answered = {"answered": True}
+    older = [
+        _unsaid(each, {}) | ({} if each.completion is not None or each.error_class else answered)
+        for each in replaced
+    ]
     return found | ({REPLACED: older} if older else {})
-
-
-def _answered_without_text(record: VerdictRecord) -> dict[str, bool]:
-    """Tell an answer without a text from no answer."""
-    empty = record.completion is None and record.error_class is None
-    return {"answered": True} if empty else {}
 
 
 def _unsaid(record: VerdictRecord, said: Mapping[str, object]) -> dict[str, Any]:
