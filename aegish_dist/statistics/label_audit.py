@@ -87,11 +87,12 @@ def audit(
         for sample in answered
     ]
     counted = Counter(patterns)
-    fitted = fit_labels([VotePattern(*each, n) for each, n in counted.items()], sides_under(rule))
-    rates = zip(models, fitted.sensitivity, fitted.specificity, fitted.weights, strict=True)
-    reliabilities = tuple(ModelReliability(*each) for each in rates)
+    weighed = [VotePattern(*each, n) for each, n in counted.items()]
+    wrong, rates = fit_labels(weighed, sides_under(rule))
+    rated = zip(models, rates, strict=True)
+    reliabilities = tuple(ModelReliability(model, *each) for model, each in rated)
     informative = [each for each in reliabilities if each.informative]
-    p_wrong = dict(zip(counted, fitted.p_wrong, strict=True))
+    p_wrong = dict(zip(counted, wrong, strict=True))
     commands = [
         CommandVotes(sample, informative, rule, p_wrong[pattern])
         for sample, pattern in zip(answered, patterns, strict=True)

@@ -66,18 +66,18 @@ class VotePattern(Struct, frozen=True):
     samples: int
 
 
-class FittedLabels(Struct, frozen=True):
-    p_wrong: tuple[float, ...]  # by pattern
-    sensitivity: tuple[float, ...]  # by model, share of truly malicious commands that are flagged
-    specificity: tuple[float, ...]  # by model, share of truly harmless commands that pass
-    weights: tuple[float, ...]  # by model, in (0, 1]: 1 / c for each of c models that err alike
-
-
-def fit_labels(patterns: Sequence[VotePattern], sides: Sides) -> FittedLabels:
+def fit_labels(
+    patterns: Sequence[VotePattern], sides: Sides
+) -> tuple[list[float], list[tuple[float, float, float]]]:
     """Estimate the truth behind every label, and the error rates of every model.
 
     The estimation runs twice. Only its first result separates a model's error from a wrong label,
     and so models that err alike from models that are right alike.
+
+    Returns:
+        By pattern, the probability that its label is wrong. By model, the share of truly malicious
+        commands that are flagged, the share of truly harmless commands that pass, and its part of a
+        vote in (0, 1]: 1 / c for each of c models that err alike.
     """
     trust = [1.0] * len(patterns)
     for _ in range(2):
@@ -87,9 +87,9 @@ def fit_labels(patterns: Sequence[VotePattern], sides: Sides) -> FittedLabels:
         p_wrong = estimation.run()
         trust = [1 - each for each in p_wrong]
     sensitivity, specificity = (
-        tuple(each.rate(truth, estimation.spread) for each in observers) for truth in TRUTHS
+        [each.rate(truth, estimation.spread) for each in observers] for truth in TRUTHS
     )
-    return FittedLabels(tuple(p_wrong), sensitivity, specificity, weights)
+    return p_wrong, list(zip(sensitivity, specificity, weights, strict=True))
 
 
 def flagged(vote: Vote, sides: Sides) -> float:
