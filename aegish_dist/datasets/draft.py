@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from aegish_dist.core.sample import MAX_COMMAND_CHARS, MAX_LABEL_CHARS, Dataset, Sample, TrueLabel
 from aegish_dist.errors import DatasetError
@@ -58,13 +57,12 @@ class Problem(Struct, frozen=True):
 
 
 def problems(
-    samples: Iterable[Sample], *, lines: Sequence[int] | None = None, strict: bool = False
+    samples: Iterable[Sample], *, lines: Sequence[int] | None = None
 ) -> tuple[Problem, ...]:
     """Check the labels of samples; problems come in file order.
 
     Args:
         lines: The line of each sample; None numbers them from 1.
-        strict: Whether placeholders and tell-tale words are errors, as in the bundled sets.
     """
     found: list[Problem] = []
     first_seen: dict[str, int] = {}
@@ -73,8 +71,6 @@ def problems(
         found += _sample_problems(line, sample)
         if first != line:
             found.append(Problem(line, "command", f"the same command as in line {first}"))
-    if strict:
-        found = [replace(each, severity=Severity.ERROR) for each in found]
     return tuple(found)
 
 
@@ -151,14 +147,14 @@ class Draft(Struct, frozen=True):
     source: str
     licence: str = ""  # SPDX identifier or a sentence
 
-    def problems(self, *, strict: bool = False) -> tuple[Problem, ...]:
-        return problems(self.samples, lines=self.lines, strict=strict)
+    def problems(self) -> tuple[Problem, ...]:
+        return problems(self.samples, lines=self.lines)
 
-    def checked(self, *, strict: bool = False) -> Dataset:
+    def checked(self) -> Dataset:
         """Return the dataset, or raise a DatasetError for the first error or for no samples."""
         if not self.samples:
             raise DatasetError("holds no samples", source=self.file)
-        for problem in self.problems(strict=strict):
+        for problem in self.problems():
             if problem.severity is Severity.ERROR:
                 raise Location(self.file, problem.record).error(problem.message, problem.field)
         return Dataset(self.name, self.samples, self.source, self.licence)
