@@ -21,7 +21,7 @@ def test_definitions_and_a_column_are_all_that_is_edited(walkthrough: Walkthroug
     assert walkthrough.created == set()
     assert walkthrough.edited == {
         "aegish_dist/statistics/metrics.py",
-        "aegish_dist/interchange/every_eval_ever.py",
+        "aegish_dist/interchange/every_eval_ever.toml",
         "aegish_dist/report/quality.py",
     }
 
