@@ -10,13 +10,14 @@ from enum import StrEnum
 from itertools import chain
 from typing import Any
 
-from msgspec import Struct, convert, field, json
-from msgspec.structs import replace
+from msgspec import UNSET, Struct, UnsetType, convert, field, json
+from msgspec.structs import asdict, replace
 from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
 from aegish_dist import __version__
-from aegish_dist.core.status import FailedCalls, Waiting
+from aegish_dist.core.outcome import ErrorClass
+from aegish_dist.core.status import CallWait, FailedCalls, Waiting
 from aegish_dist.core.text import clean_text
 from aegish_dist.db.engine import execute
 from aegish_dist.db.schema import head
@@ -71,8 +72,22 @@ class Fleet(Struct, frozen=True):
         return self.reasons.get(key if key in self.halts else ("", model))
 
 
+class _Failed(Struct, rename={"error_class": "class", "calls_lately": "lately"}):
+    """`FailedCalls` as they are stored, without the model of their entry."""
+
+    error_class: ErrorClass
+    status: int | None
+    calls: int
+    calls_lately: int
+    at: datetime
+    message: str
+
+
 class _Entry(Struct, omit_defaults=True):
-    """A part of a worker's report, as it is stored."""
+    """A part of a worker's report, as it is stored.
+
+    Commands of other versions read it during an upgrade: no field may change its name or its kind.
+    """
 
     run: str
     model: str
@@ -80,8 +95,23 @@ class _Entry(Struct, omit_defaults=True):
     halt: ModelBlock | None = None
     reason: str | None = None
     unserved: str | None = None
-    waiting: Waiting | None = None
-    failed: FailedCalls | None = None
+    waiting: int | UnsetType = UNSET
+    backoff: int | UnsetType = UNSET
+    blocked_by: CallWait | UnsetType | None = UNSET
+    failed: _Failed | None = None
+
+
+def _held_entry(key: ModelKey, items: int, waiting: Waiting | None) -> _Entry:
+    entry = _Entry(*key, items)
+    if waiting is None:
+        return entry
+    by = waiting.blocked_by
+    return replace(entry, waiting=waiting.limiter, backoff=waiting.backoff, blocked_by=by)
+
+
+def _failed_entry(run_id: str, calls: FailedCalls) -> _Entry:
+    said = asdict(calls) | {"message": _cut(calls.message)}
+    return _Entry(run_id, said.pop("model"), 0, failed=_Failed(**said))
 
 
 def report_worker(
@@ -108,7 +138,7 @@ def report_worker(
     refused = sorted((unserved or {}).items())
     entries = [
         *(
-            _Entry(*key, items, waiting=waits.get(key))
+            _held_entry(key, items, waits.get(key))
             for key, items in sorted(in_flight.items())
             if items
         ),
@@ -117,10 +147,7 @@ def report_worker(
             for key, halt in sorted((halts or {}).items())
         ),
         *(_Entry(*key, 0, unserved=_cut(why)) for key, why in refused[:MOST_UNSERVED]),
-        *(
-            _Entry(run_id, calls.model, 0, failed=replace(calls, message=_cut(calls.message)))
-            for run_id, calls in failed[:MOST_KINDS]
-        ),
+        *(_failed_entry(run_id, calls) for run_id, calls in failed[:MOST_KINDS]),
     ]
     execute(
         session,
@@ -155,10 +182,11 @@ def living_fleet(session: Session) -> Fleet:
             halts[key] = entry.halt
         if entry.reason is not None:
             reasons[key] = entry.reason
-        if entry.waiting is not None:
-            waits[key].append(entry.waiting)
+        if entry.waiting is not UNSET:
+            by = entry.blocked_by or None
+            waits[key].append(Waiting(entry.waiting, entry.backoff or 0, by))
         if entry.failed is not None:
-            failing[entry.run].append(entry.failed)
+            failing[entry.run].append(FailedCalls(model=entry.model, **asdict(entry.failed)))
         if entry.unserved is not None:
             unserved[key].append(entry.unserved)
     return Fleet(

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 from msgspec.structs import replace
-from sqlalchemy import Engine
+from sqlalchemy import Engine, select, update
 from sqlalchemy.orm import Session
 
 from aegish_dist.cli.status import halted
@@ -11,6 +11,7 @@ from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.status import CallWait, FailedCalls, State, Waiting
 from aegish_dist.core.text import clean_text
 from aegish_dist.db.fleet import TEXT_LENGTH, ModelBlock, forget_worker, living_fleet, report_worker
+from aegish_dist.db.tables import WORKERS
 from aegish_dist.pipeline.doctor import examine
 from aegish_dist.pipeline.status import run_status
 from aegish_dist.pipeline.workspace import Workspace
@@ -38,6 +39,28 @@ def test_a_fleet(session: Session) -> None:
     assert (fleet.workers, dict(fleet.in_flight), fleet.halt(*KEY)) == (3, {KEY: 9}, None)
     assert fleet.waiting == {KEY: Waiting(6, 2, CallWait.RATE)}
     assert fleet.failing == {"run1": (replace(limited, message=clean_text(words[:TEXT_LENGTH])),)}
+
+
+def test_a_report_is_stored_as_other_versions_read_it(session: Session) -> None:
+    """While a fleet is upgraded, commands and workers of two versions read and write reports."""
+    at = datetime(2026, 1, 2, tzinfo=UTC)
+    limited = FailedCalls(at, KEY[1], ErrorClass.RATE_LIMIT, 429, "slow down", 7, 2)
+    report_worker(session, "a", {KEY: 2}, waiting={KEY: Waiting(0, 0)}, failing={KEY[0]: [limited]})
+    ours = session.execute(select(WORKERS.c.in_flight)).scalar_one()
+    stamp = ours[1]["failed"].pop("at")
+    assert datetime.fromisoformat(stamp) == at
+    failed = {"class": "rate_limit", "status": 429, "calls": 7, "lately": 2, "message": "slow down"}
+    key = {"run": KEY[0], "model": KEY[1]}
+    waiting = {"waiting": 0, "backoff": 0, "blocked_by": None}
+    assert ours == [{**key, "items": 2, **waiting}, {**key, "items": 0, "failed": failed}]
+    theirs = [
+        {**key, "items": 2, **waiting, "blocked_by": "slots"},
+        {**key, "items": 0, "failed": failed | {"at": "2026-01-02T00:00:00+00:00"}},
+    ]
+    session.execute(update(WORKERS).values(in_flight=theirs))
+    fleet = living_fleet(session)
+    assert fleet.waiting == {KEY: Waiting(0, 0, CallWait.SLOTS)}
+    assert fleet.failing == {KEY[0]: (limited,)}
 
 
 def test_halts(session: Session) -> None:
