@@ -209,11 +209,16 @@ def test_a_worker_without_the_key_leaves_batches_to_others(engine: Engine) -> No
 
 
 def test_live_calls_end_before_the_first_batch(engine: Engine) -> None:
-    """An item that a worker holds since before is not asked in a batch beside."""
+    """An item that a worker holds since before, or may hold since then, is not asked beside."""
     bench = a_bench(engine, 3)
+    bench.execute("UPDATE run_models SET batch_from = now()")
+    with transaction(engine) as session:
+        report_worker(session, "busy", {})
+
+    bench.keep_and_kill(0.4, "w1")
+    assert bench.states() == []
     with transaction(engine) as session:
         report_worker(session, "busy", {(RUN, MODEL.id): 1})
-
     bench.keep_and_kill(0.4, "w1")
     assert bench.states() == []
     with transaction(engine) as session:

@@ -226,6 +226,9 @@ def _may_plan(session: Session, model: BatchingModel, pace: BatchPace) -> bool:
     if not has_batches(session, model.run_model_id):
         # Calls that began before may be under way. Later ones are of items given up by batches.
         since = model.batch_from
-        return since is not None and not items_under_way(session, model.run_id, since, model.model)
+        if since is None:
+            return False
+        # None: a living worker has not said since what it holds.
+        return items_under_way(session, model.run_id, since, model.model) == 0
     failed, ended_s = failed_in_a_row(session, model.run_model_id)
     return not failed or ended_s >= pace.after_failures_s(failed)
