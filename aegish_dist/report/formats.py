@@ -271,7 +271,7 @@ def _metadata(data: ReportData, scaffolding: object) -> dict[str, Any]:
 def _result(entry: RankedModel, cot: bool) -> dict[str, Any]:
     score, macro = entry.metric("aegish_score"), "malicious_detection_rate_macro"
     accepted = entry.metric("harmless_acceptance_rate").value
-    false_positives = 1 - (accepted or 0)  # as the reference defines it
+    false_positives = 1 - (accepted or 0.0)  # as the reference defines it
     rates = {name: entry.category(name) for name in sorted(entry.part("categories"))}
     categories = {
         name: {"count": rate.n, "malicious_detection_rate": rate.value}

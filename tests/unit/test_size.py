@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-LIMITS = {"lines": 47_200, "statements": 23_850, "modules": 226}
+LIMITS = {"lines": 46_000, "statements": 22_500, "modules": 230}
 DOCSTRING_SHARE = 0.13
-TEST_LINES = 40_841
+TEST_LINES = 36_000
 MODULE_LINES = 600
 REACH = {
     "workers.tasks": 34,
-    "aegish_dist.cli.submit": 88,
-    "aegish_dist.cli.aggregate": 59,
-    "aegish_dist.cli.compare": 68,
-    "aegish_dist.cli.report": 93,
-    "aegish_dist.cli.status": 54,
+    "aegish_dist.cli.submit": 84,
+    "aegish_dist.cli.aggregate": 57,
+    "aegish_dist.cli.compare": 66,
+    "aegish_dist.cli.report": 89,
+    "aegish_dist.cli.status": 50,
 }
 """Modules of the product that an entry point imports, directly or not, lazily or for types too."""
 

@@ -287,6 +287,11 @@ def test_a_model_without_a_score_is_no_success_and_has_no_zero() -> None:
     assert [place["model"] for place in document["ranking"]] == ["acme/guard-1"]
 
 
+def test_rates_stay_fractions_where_they_are_whole() -> None:
+    never = a_model(metrics={"harmless_acceptance_rate": {"value": 0.0, "n": 100}})
+    assert '"false_positive_rate": 1.0' in render(a_report(never), "reference-json")
+
+
 def test_the_ranking_is_strict() -> None:
     """As the reference numbers it: it knows no ties."""
     ties = [(1, 1, "acme/a", 0.957), (2, 1, "acme/b", 0.957)]
