@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import click
 import pytest
@@ -218,20 +219,6 @@ def test_an_encoding_that_lacks_a_character_shows_its_escape(encoding: str) -> N
     assert rb"\u691c\u67fb" in done.stdout
 
 
-class Full(io.RawIOBase):
-    """A stream on a full disk."""
-
-    def __init__(self, error: OSError) -> None:
-        super().__init__()
-        self._error = error
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, _: object) -> int:
-        raise self._error
-
-
 @pytest.mark.parametrize(
     ("error", "raised"),
     [(OSError(28, "No space"), OutputError), (BrokenPipeError(), ClosedOutputError)],
@@ -240,7 +227,9 @@ def test_an_export_to_a_failing_output_is_no_bug(
     error: OSError, raised: type[OutputError], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Bytes larger than any buffer fail while they are written, not when they are flushed."""
-    stream = io.TextIOWrapper(io.BufferedWriter(Full(error)))
+    full = Mock(io.RawIOBase, closed=False)
+    full.writable.return_value, full.write.side_effect = True, error
+    stream = io.TextIOWrapper(io.BufferedWriter(full))
     monkeypatch.setattr("sys.stdout", stream)
     with pytest.raises(raised) as caught, printing.binary_output() as output:
         output.write(b"x" * 1_000_000)

@@ -1,8 +1,7 @@
 """Runs that are watched without a terminal."""
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 
 import pytest
 
@@ -16,36 +15,23 @@ def hint(_: RunStatus) -> None:
     """Nothing."""
 
 
-@pytest.fixture
-def show_to_a_reader_that_left(
-    monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[Callable[[bool], None]]:
-    """Show two counts on a pipe whose other end is closed."""
+@pytest.mark.parametrize(
+    ("stderr", "end"), [(False, pytest.raises(ClosedOutputError)), (True, nullcontext())]
+)
+def test_a_view_ends_with_its_reader_and_work_goes_on(
+    monkeypatch: pytest.MonkeyPatch, stderr: bool, end: AbstractContextManager[object]
+) -> None:
+    """Counting on under `status --watch 2>&1 | head` serves no purpose; asking models does."""
     reader, writer = os.pipe()
     os.close(reader)
     stream = os.fdopen(writer, "w", buffering=1)
     monkeypatch.setattr(status, "PLAIN_INTERVAL_S", 0.0)
-
-    def show(stderr: bool) -> None:
-        monkeypatch.setattr("sys.stderr", stream)
-        with status.watched(hint, stderr=stderr) as shown:
-            shown(a_run(a_model(done=1)))
-            shown(a_run(a_model(done=2)))
-
-    yield show
+    monkeypatch.setattr("sys.stderr", stream)
+    with end, status.watched(hint, stderr=stderr) as shown:
+        shown(a_run(a_model(done=1)))
+        shown(a_run(a_model(done=2)))
     with suppress(OSError):
         stream.close()
-
-
-def test_a_view_ends_with_its_reader(show_to_a_reader_that_left: Callable[[bool], None]) -> None:
-    """As under `status --watch 2>&1 | head`: counting on would serve no purpose."""
-    with pytest.raises(ClosedOutputError):
-        show_to_a_reader_that_left(False)
-
-
-def test_work_goes_on_without_a_reader(show_to_a_reader_that_left: Callable[[bool], None]) -> None:
-    """A command that asks models does not stop for want of its progress."""
-    show_to_a_reader_that_left(True)
 
 
 @pytest.mark.parametrize("ends_by", [KeyboardInterrupt(), StoreAwayError("it is away")])

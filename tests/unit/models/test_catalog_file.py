@@ -21,6 +21,13 @@ SECRET = "sk-secret"
         ("providers = 1", "top level: key 'providers': must be a table"),
         (OPENAI + f'api_key = "{SECRET}"', r"\[providers.openai\]: key 'api_key': unk"),
         (OPENAI + f'key_variable = "{SECRET}"', "key 'key_variable': must be the name"),
+        (OPENAI + 'key_variable = "AEGISH_DIST_DATABASE_URL"', "must not begin with AEGISH_DIST_"),
+        (OPENAI + 'base_url = "http://169.254.169.254/v1"', "link-local or metadata"),
+        (OPENAI + 'base_url = "ftp://host"', "must be an http or https URL"),
+        (
+            OPENAI + r'base_url = "https://api.openai.com\\@evil.example"',
+            "must be an http or https",
+        ),
         (OPENAI + 'wire = "soap"', r"\[providers.openai\]: key 'wire': must be one of .*'anthrop"),
         (OPENAI + "max_in_flight = 0", "key 'max_in_flight': must be from 1 to 10,000$"),
         (OPENAI + "requests_per_minute = 0", "must be greater than 0 and at most 1,000,000,000$"),

@@ -9,6 +9,7 @@ from aegish_dist.core.verdict import Item
 from aegish_dist.telemetry import tracing
 
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"}
+GRPC = {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}
 
 
 @pytest.mark.parametrize(
@@ -26,15 +27,8 @@ ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"}
         ({"OTEL_TRACES_EXPORTER": "otlp"}, True),
         ({"OTEL_TRACES_EXPORTER": "console"}, False),
         (ENDPOINT | {"OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}, True),
-        (ENDPOINT | {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, False),
-        (
-            ENDPOINT
-            | {
-                "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc",
-                "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf",
-            },
-            True,
-        ),
+        (ENDPOINT | GRPC, False),
+        (ENDPOINT | GRPC | {"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf"}, True),
     ],
 )
 def test_the_variables_of_opentelemetry_ask_for_traces(
@@ -46,13 +40,8 @@ def test_the_variables_of_opentelemetry_ask_for_traces(
 def test_without_traces_nothing_is_made() -> None:
     tracing.start_tracing({})
     assert tracing.run_tracer() is None
-    item = Item("r", "m", 1)
-    spans = [
-        tracing.first_span("r", {}),
-        tracing.span("x", "r"),
-        tracing.item_span(item, None),
-        tracing.part_span("x"),
-    ]
+    spans = [tracing.first_span("r", {}), tracing.span("x", "r"), tracing.part_span("x")]
+    spans.append(tracing.item_span(Item("r", "m", 1), None))
     assert all(each is spans[0] for each in spans)
     assert tracing.message_headers() == {}
     tracing.note({"x": 1})
