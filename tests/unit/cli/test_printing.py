@@ -228,7 +228,8 @@ def test_an_export_to_a_failing_output_is_no_bug(
 ) -> None:
     """Bytes larger than any buffer fail while they are written, not when they are flushed."""
     full = Mock(io.RawIOBase, closed=False)
-    full.writable.return_value, full.write.side_effect = True, error
+    full.writable.return_value, full.seekable.return_value = True, False
+    full.write.side_effect = error
     stream = io.TextIOWrapper(io.BufferedWriter(full))
     monkeypatch.setattr("sys.stdout", stream)
     with pytest.raises(raised) as caught, printing.binary_output() as output:
