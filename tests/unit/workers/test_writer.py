@@ -27,15 +27,12 @@ DEADLINE_S = 5.0
 class Database:
     """Takes groups of numbers and gives each back tenfold."""
 
-    def __init__(
-        self, *, refuses: int | None = None, unreachable: int = 0, most: int = 500
-    ) -> None:
+    def __init__(self, *, refuses: int | None = None, most: int = 500) -> None:
         self.groups: list[list[int]] = []
         self.called = threading.Event()
         self.may_go_on = threading.Event()
         self.may_go_on.set()
         self._refuses = refuses
-        self._unreachable = unreachable
         self._most = most
         self.thread = DaemonThread("database")
         self.grouped = Grouped(self, self.thread)
@@ -48,8 +45,7 @@ class Database:
         self.groups.append(list(numbers))
         self.called.set()
         assert self.may_go_on.wait(DEADLINE_S)
-        if self._unreachable or len(numbers) > self._most:
-            self._unreachable = max(0, self._unreachable - 1)
+        if len(numbers) > self._most:
             raise OperationalError("INSERT", {}, ConnectionError("server closed the connection"))
         if self._refuses in numbers:
             raise ValueError("bad row")
@@ -82,13 +78,6 @@ async def test_a_bad_member_does_not_take_its_group_along() -> None:
     assert isinstance(bad, ValueError)
     assert await database.ask(4) == [40]
     assert database.groups == [[1, 2, 3, 5], [1, 2], [1], [2], [3, 5], [4]]
-
-
-async def test_an_unreachable_database_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "FIRST_PAUSE_S", 0.001)
-    database = Database(unreachable=3)
-    assert await database.ask(1, 2) == [10, 20]
-    assert database.groups == [[1, 2], [1], [2], [1], [2]]
 
 
 async def test_a_caller_that_left_does_not_disturb_the_others() -> None:
@@ -235,11 +224,3 @@ thread.shutdown()
 
 def test_a_hanging_call_does_not_keep_a_process_alive() -> None:
     assert subprocess.run([sys.executable, "-c", HANGING], timeout=30, check=False).returncode == 0
-
-
-def test_a_thread_hands_out_errors() -> None:
-    thread = DaemonThread("errors")
-    with pytest.raises(ZeroDivisionError):
-        thread.submit(lambda: 1 / 0).result(DEADLINE_S)
-    assert thread.submit(lambda: 7).result(DEADLINE_S) == 7
-    thread.shutdown()
