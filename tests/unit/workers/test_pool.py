@@ -1,17 +1,20 @@
-"""How many messages a pool takes."""
+"""The start of a pool, and how many messages it takes."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from aegish_dist.broker.messages import AGGREGATION_QUEUE, queue_name
-from aegish_dist.errors import RunHeldError
+from aegish_dist.errors import RunHeldError, StoreError
 from aegish_dist.pipeline.caller import BlockedKeys
 from aegish_dist.settings import Settings
+from tests.services import wait_until
 from workers import pool as pool_module
 from workers.pool import TaskPool
 from workers.tasks import Delivery
@@ -42,6 +45,13 @@ class FakeEvaluator:
         pass
 
 
+def task_pool() -> TaskPool:
+    connection = SimpleNamespace(connection_errors=(), channel_errors=())
+    conf = SimpleNamespace(aegish_settings=Settings())
+    app = SimpleNamespace(connection_for_read=lambda: connection, conf=conf)
+    return TaskPool(limit=10, app=app)
+
+
 @pytest.fixture
 def evaluator() -> FakeEvaluator:
     return FakeEvaluator()
@@ -56,11 +66,7 @@ def pool(monkeypatch: pytest.MonkeyPatch, evaluator: FakeEvaluator) -> Iterator[
         yield SimpleNamespace(evaluator=evaluator, limiters=FakeLimiters(a=7, b=40), aggregate=None)
 
     monkeypatch.setattr(pool_module, "open_evaluator", open_evaluator)
-    connection = SimpleNamespace(connection_errors=(), channel_errors=())
-    conf = SimpleNamespace(aegish_settings=Settings())
-    made = TaskPool(
-        limit=10, app=SimpleNamespace(connection_for_read=lambda: connection, conf=conf)
-    )
+    made = task_pool()
     made.on_start()
     yield made
     made.on_terminate()
@@ -111,3 +117,24 @@ def test_nothing_is_fetched_while_the_database_fails(
     """Its answers could not be stored; whatever the limiters allow, no queue gives a message."""
     evaluator.takes_items = False
     assert pool.allowance([A1, B1, "elsewhere"]) == [0, 0, 0]
+
+
+def test_a_start_that_takes_too_long_ends_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    given_up = threading.Event()
+
+    @asynccontextmanager
+    async def hangs(app: Any, calls: int, work: object) -> AsyncIterator[Any]:
+        while not given_up.is_set():
+            await asyncio.sleep(0.001)
+        raise StoreError("the server went away")
+        yield
+
+    monkeypatch.setattr(pool_module, "START_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(pool_module, "open_evaluator", hangs)
+    with capture_logs() as logs, pytest.raises(SystemExit) as ended:
+        task_pool().on_start()
+    assert ended.value.code == 1
+    assert [line["event"] for line in logs] == ["worker_cannot_start"]
+    assert "AEGISH_DIST_DATABASE_URL" in logs[0]["problem"]
+    given_up.set()
+    wait_until(lambda: "aegish-pool" not in {each.name for each in threading.enumerate()}, "an end")
