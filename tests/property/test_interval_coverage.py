@@ -5,14 +5,13 @@ replications, by formulas of its own. Commands come in the binaries of the bundl
 of one binary share a chance of being judged rightly, on both sides.
 """
 
-import importlib.util
 import math
 import random
-import sys
+import runpy
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -92,22 +91,17 @@ def test_intervals_cover_the_truth(
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
-@pytest.fixture
-def coverage(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    spec = importlib.util.spec_from_file_location("coverage_benchmark", BENCHMARKS / "coverage.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, spec.name, module)
-    spec.loader.exec_module(module)
-    return module
+@pytest.fixture(scope="module")
+def coverage() -> SimpleNamespace:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(BENCHMARKS))
+        return SimpleNamespace(**runpy.run_path(str(BENCHMARKS / "coverage.py")))
 
 
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("epochs", ["1", "3"])
 def test_the_benchmark_has_the_formulas_of_the_product(
-    coverage: ModuleType, metric: str, epochs: str
+    coverage: SimpleNamespace, metric: str, epochs: str
 ) -> None:
     """Both ends agree to 1e-11, whatever the number of samples."""
     table = coverage.chances(0.9, 0.2)

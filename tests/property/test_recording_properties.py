@@ -19,8 +19,7 @@ from aegish_dist.interchange.verdict_files import read_recordings, read_rows
 from tests.recorded import write_recordings
 
 STORABLE = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
-LABEL = STORABLE.filter(lambda text: bool(text.strip())).map(lambda text: text[:200])
-LABELS = LABEL.filter(lambda text: bool(text.strip()))
+LABELS = STORABLE.map(lambda text: text[:200]).filter(lambda text: bool(text.strip()))
 COUNT = st.none() | st.integers(0, 2**63 - 1)
 MS = st.none() | st.floats(0, 1e12)
 MOMENT = st.datetimes(timezones=st.just(UTC))

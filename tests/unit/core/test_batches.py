@@ -79,12 +79,12 @@ def test_a_batch_whose_items_were_settled_before_a_break_is_the_right_one() -> N
     assert reader.lacks_answers(2)
 
 
-ITEMS_BATCH_RULES = tuple(BatchItem(key, 1, 0) for key in range(1, 6))
+FIVE = (*ITEMS, BatchItem(5, 1, 0))
 ROOM = BatchLimits(requests=100, bytes=1000)
 
 
 def sized(usd: str | None = "0.5") -> list[SizedItem]:
-    return [(item, 10, None if usd is None else Decimal(usd)) for item in ITEMS_BATCH_RULES]
+    return [(item, 10, None if usd is None else Decimal(usd)) for item in FIVE]
 
 
 @pytest.mark.parametrize(
@@ -104,11 +104,11 @@ def test_a_batch_ends_at_the_first_limit(
     limits: BatchLimits, left: str | None, items: int, usd: str, short: bool
 ) -> None:
     found = next_batch(sized(), limits, None if left is None else Decimal(left))
-    assert found == (ITEMS_BATCH_RULES[:items], Decimal(usd), short)
+    assert found == (FIVE[:items], Decimal(usd), short)
 
 
 def test_a_batch_without_a_price() -> None:
-    assert next_batch(sized(usd=None), ROOM, Decimal(0)) == (ITEMS_BATCH_RULES, None, False)
+    assert next_batch(sized(usd=None), ROOM, Decimal(0)) == (FIVE, None, False)
     assert next_batch([], ROOM, None) == ((), Decimal(0), False)
 
 
