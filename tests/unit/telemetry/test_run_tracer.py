@@ -17,6 +17,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from aegish_dist.core.verdict import Item
 from aegish_dist.errors import ItemShedError
 from aegish_dist.telemetry.run_tracer import RunTracer, TraceIds, trace_ids
+from tests.defined import defined
 
 RUN = "1rx26aa1j"
 ITEM = Item(RUN, "openai/gpt-5.1", 7, 2, 1)
@@ -44,14 +45,12 @@ def traced() -> Iterator[Traced]:
 
 
 def context(span: ReadableSpan) -> trace.SpanContext:
-    found = span.get_span_context()
-    assert found is not None
-    return found
+    return defined(span.get_span_context())
 
 
 def parent(span: ReadableSpan) -> TraceIds:
-    assert span.parent is not None
-    return TraceIds(span.parent.trace_id, span.parent.span_id)
+    found = defined(span.parent)
+    return TraceIds(found.trace_id, found.span_id)
 
 
 def test_the_ids_of_a_trace_follow_from_the_run() -> None:
@@ -94,8 +93,7 @@ def test_work_of_another_process_is_below_the_first_span(traced: Traced) -> None
         pass
     (found,) = traced.spans()
     assert parent(found) == trace_ids(RUN)
-    assert found.parent
-    assert found.parent.is_remote
+    assert defined(found.parent).is_remote
 
 
 def test_work_on_another_run_is_in_the_trace_of_that_run(traced: Traced) -> None:
@@ -155,8 +153,7 @@ def test_an_item_that_goes_back_to_its_queue_is_no_error(traced: Traced) -> None
     with pytest.raises(ItemShedError), traced.tracer.item(ITEM, None):
         raise ItemShedError
     (item,) = traced.spans()
-    assert item.attributes is not None
-    assert item.attributes["aegish_dist.requeued"] == "ItemShedError"
+    assert defined(item.attributes)["aegish_dist.requeued"] == "ItemShedError"
     assert item.status.status_code is StatusCode.UNSET
 
 
@@ -164,8 +161,7 @@ def test_a_bug_is_an_error_without_its_words(traced: Traced) -> None:
     with pytest.raises(ValueError, match="rm -rf"), traced.tracer.item(ITEM, None):
         raise ValueError("rm -rf /")
     (item,) = traced.spans()
-    assert item.attributes is not None
-    assert item.attributes["error.type"] == "ValueError"
+    assert defined(item.attributes)["error.type"] == "ValueError"
     assert item.status.status_code is StatusCode.ERROR
     assert "rm -rf" not in str(item.to_json())
 
@@ -193,11 +189,7 @@ def test_a_run_that_is_not_sampled_has_no_span_in_any_process(
 
 
 def test_attributes_of_calls_have_the_names_of_the_conventions() -> None:
-    known = {
-        value
-        for name, value in vars(gen_ai_attributes).items()
-        if name.startswith("GEN_AI_") and isinstance(value, str)
-    }
+    known = {v for k, v in vars(gen_ai_attributes).items() if k.startswith("GEN_AI_")}
     source = Path("aegish_dist/pipeline/caller.py").read_text()
     used = {word for word in source.split('"') if word.startswith("gen_ai.")}
     assert used
