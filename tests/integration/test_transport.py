@@ -59,11 +59,11 @@ class Listener:
 
     def __init__(self, app: Any, *models: str, prefetch: int = ALL, no_ack: bool = False) -> None:
         self.messages: list[Any] = []
-        self._after: Callable[[Any], object] = lambda _: None
+        self.after_each: Callable[[Any], object] = lambda _: None
         self._connection = app.connection_for_read()
         self.channel = self._connection.default_channel
         self.channel.basic_qos(0, prefetch, False)
-        self._consumer = Consumer(
+        self.consumer = Consumer(
             self.channel,
             [Queue(queue_name(model, RUN), durable=True) for model in models],
             on_message=self._take,
@@ -73,13 +73,10 @@ class Listener:
 
     def _take(self, message: Any) -> None:
         self.messages.append(message)
-        self._after(message)
-
-    def after_each(self, act: Callable[[Any], object]) -> None:
-        self._after = act
+        self.after_each(message)
 
     def __enter__(self) -> Self:
-        self._consumer.consume()
+        self.consumer.consume()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -103,11 +100,8 @@ class Listener:
     def received(self) -> Counter[Item]:
         return Counter(decode(message.payload[0]) for message in self.messages)
 
-    def on_decode_error(self, drop: Callable[[Any, Exception], None]) -> None:
-        self._consumer.on_decode_error = drop
-
     def leave(self, model: str) -> None:
-        self._consumer.cancel_by_queue(queue_name(model, RUN))
+        self.consumer.cancel_by_queue(queue_name(model, RUN))
 
     def vanish(self) -> None:
         """Break all connections to Redis at once, as a killed process does."""
@@ -186,7 +180,7 @@ def test_a_queue_left_on_the_way(app: Any, server: redis.Redis) -> None:
     """Of a batch from two queues, what is left of one goes back when its consumer is cancelled."""
     publish(app, [*items(30), *items(30, B)])
     with Listener(app, A, B) as listener:
-        listener.after_each(lambda _: listener.leave(A))
+        listener.after_each = lambda _: listener.leave(A)
         wait_until(listener.has(30), "the other queue")
         listener.run_for()
         got = Counter(item.model for item in listener.received())
@@ -262,8 +256,7 @@ def test_empty_queues_cost_little(redis_url: str, server: redis.Redis) -> None:
 def test_a_redis_whose_memory_is_full(app: Any, server: redis.Redis) -> None:
     """Leases are renewed, messages acknowledged and queues asked for their size all the same."""
     publish(app, items(20))
-    with Listener(app, A) as holder, Listener(app, A) as other:
-        wait_until(holder.has(20), "the messages")
+    with holding(app, 20, A) as holder, Listener(app, A) as other:
         server.config_set("maxmemory", 1)
         try:
             run_side_by_side(holder, other)
@@ -280,8 +273,7 @@ def test_a_redis_whose_memory_is_full(app: Any, server: redis.Redis) -> None:
 def test_a_redis_that_was_a_replica(app: Any, server: redis.Redis) -> None:
     """After refusing writes for longer than a lease, it hears every worker before anything is requeued."""
     publish(app, items(20))
-    with Listener(app, A) as holder, Listener(app, A) as other:
-        wait_until(holder.has(20), "the messages")
+    with holding(app, 20, A) as holder, Listener(app, A) as other:
         connection = holder.channel.client.client_id()
         server.replicaof("127.0.0.1", "1")
         try:
@@ -300,8 +292,7 @@ def test_a_redis_that_was_a_replica(app: Any, server: redis.Redis) -> None:
 def test_what_a_lost_connection_held(app: Any, server: redis.Redis) -> None:
     """The next connection of the process renews and settles it; no other consumer gets it."""
     publish(app, items(20))
-    with Listener(app, A) as lost, Listener(app, A) as other:
-        wait_until(lost.has(20), "the messages")
+    with holding(app, 20, A) as lost, Listener(app, A) as other:
         lost.messages[0].ack()
         lost.messages[1].reject()
         lost.channel.keep_leases()
@@ -344,8 +335,7 @@ def test_a_channel_at_rest_renews_in_time(app: Any) -> None:
 def test_a_late_acknowledgement(app: Any, server: redis.Redis) -> None:
     """A worker that was cut off for longer than its lease settles nothing that another one holds."""
     publish(app, items(5))
-    with Listener(app, A) as cut_off, Listener(app, A) as other:
-        wait_until(cut_off.has(5), "the messages")
+    with holding(app, 5, A) as cut_off, Listener(app, A) as other:
         wait_until(other.has(5), "the rescue")
         for message in cut_off.messages:
             message.ack()
@@ -365,7 +355,7 @@ def test_forged_messages(app: Any, server: redis.Redis) -> None:
         message.ack()
 
     with Listener(app, A) as listener:
-        listener.on_decode_error(drop)
+        listener.consumer.on_decode_error = drop
         wait_until(lambda: listener.has(2)() and waiting(server) == 0, "the messages")
         listener.run_for()
         sound = [message for message in listener.messages if message.headers.get("id")]
@@ -382,11 +372,11 @@ def test_forged_messages_of_a_dead_worker(app: Any, server: redis.Redis) -> None
     server.hset(UNACKED, mapping={"a": "[1, 2]", "b": "", "c": "7"})
     server.zadd(LEASES, {"a": 1, "b": 1, "c": 1})
     with Listener(app, A) as killed:
-        killed.on_decode_error(lambda _message, _error: None)
+        killed.consumer.on_decode_error = lambda _message, _error: None
         wait_until(lambda: killed.has(5)() and waiting(server) == 0, "the fetch")
         killed.vanish()
         with Listener(app, A) as other:
-            other.on_decode_error(lambda message, _error: message.ack())
+            other.consumer.on_decode_error = lambda message, _error: message.ack()
             wait_until(lambda: other.has(5)() and waiting(server) == 0, "the rescue")
             other.run_for(LEASE_S)
             assert unacked(server) == len(other.messages)

@@ -345,15 +345,26 @@ async def test_item_that_the_broker_passed_on(copies: int) -> None:
 
 
 @pytest.mark.parametrize("copies", [1, 2])
-async def test_shutdown_ends_a_backoff(monkeypatch: pytest.MonkeyPatch, copies: int) -> None:
-    """The pause of a minute is cut short; the item goes back, with the copies of its message."""
-    monkeypatch.setattr(failures, "BASE_S", 60.0)
-    bench = Bench(BROKEN)
+@pytest.mark.parametrize(
+    ("end", "error"),
+    [
+        (lambda evaluator: evaluator.stop(), ShuttingDownError),
+        (lambda evaluator: evaluator.held.add(ITEM.run_id), RunHeldError),
+    ],
+    ids=["shutdown", "held run"],
+)
+@pytest.mark.virtual_time
+async def test_a_pause_between_attempts_is_cut_short(
+    end: Callable[[Evaluator], object], error: type[Exception], copies: int
+) -> None:
+    """However long it would last; the item goes back, with the copies of its message."""
+    limited = ErrorClass.RATE_LIMIT
+    bench = Bench(ProviderError("too fast", error_class=limited, status=429, retry_after_s=60.0))
     tasks = [bench.start() for _ in range(copies)]
-    await bench.provider.called.wait()
-    bench.evaluator.stop()
+    await asyncio.sleep(5)
+    end(bench.evaluator)
     for task in tasks:
-        await ends(task, ShuttingDownError)
+        await ends(task, error)
     assert bench.made == (1, 0)
 
 
@@ -484,18 +495,6 @@ async def test_a_run_that_is_held_ends_waits_and_no_calls() -> None:
     bench.evaluator.held.set(frozenset())  # it goes on
     await bench.start(items(2)[1])
     assert bench.made == (2, 2)
-
-
-@pytest.mark.virtual_time
-async def test_a_run_that_is_held_ends_pauses_between_attempts() -> None:
-    """No further attempt is made, however long the provider asked to wait."""
-    limited = ErrorClass.RATE_LIMIT
-    bench = Bench(ProviderError("too fast", error_class=limited, status=429, retry_after_s=60.0))
-    task = await bench.called()
-    await asyncio.sleep(5)
-    bench.evaluator.held.add(ITEM.run_id)
-    await ends(task, RunHeldError)
-    assert bench.made == (1, 0)
 
 
 @pytest.mark.virtual_time
