@@ -7,7 +7,7 @@ import asyncio
 import json
 import random
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any
 
 import pytest
@@ -15,11 +15,7 @@ from fakeredis import FakeAsyncRedis, FakeServer
 from redis.asyncio import Redis
 
 from aegish_dist.core.model import Limits, RateHint
-from aegish_dist.errors import (
-    LimiterUnreachableError,
-    OverBudgetError,
-    QueueError,
-)
+from aegish_dist.errors import LimiterUnreachableError, OverBudgetError, QueueError
 from aegish_dist.ratelimit.fair_queue import Accounts, Budget, ExpectedUsage
 from aegish_dist.ratelimit.local_lease import ProcessSemaphore
 from aegish_dist.ratelimit.model_limiter import ModelLimiter
@@ -33,6 +29,7 @@ from aegish_dist.ratelimit.usage_report import (
     StoredCost,
     UsageReport,
 )
+from tests.recorded import document_of
 from tests.services import free_port
 
 START = 1_000.0
@@ -90,17 +87,15 @@ class Fleet:
 
 @pytest.fixture
 def on_redis(redis_url: str) -> Iterator[Fleet]:
-    fleet = Fleet(lambda worker: SharedLimiter.connect(redis_url, worker))
-    yield fleet
-    fleet.close()
+    with closing(Fleet(lambda worker: SharedLimiter.connect(redis_url, worker))) as fleet:
+        yield fleet
 
 
 @pytest.fixture
 def on_fake() -> Iterator[Fleet]:
     server = FakeServer()
-    fleet = Fleet(lambda worker: SharedLimiter(FakeAsyncRedis(server=server), worker))
-    yield fleet
-    fleet.close()
+    with closing(Fleet(lambda name: SharedLimiter(FakeAsyncRedis(server=server), name))) as fleet:
+        yield fleet
 
 
 @pytest.fixture(params=["on_redis", "on_fake"])
@@ -342,20 +337,11 @@ def test_a_probe_on_request(on_redis: Fleet, redis_url: str) -> None:
 
 def test_documents_of_the_version_before(on_redis: Fleet, redis_url: str) -> None:
     """Workers of both versions share a Redis while a fleet is upgraded."""
-    model = {
-        **{"since": 900, "epoch": 4, "epoch_at": 950, "answers": 9, "refusals": 0, "recent": 40.5},
-        **{"counted_at": 999, "pause_until": 0, "overloaded_at": 0, "rate": 8, "top": 10},
-        **{"grown_at": 999, "failures": 10, "unanswered": 3, "reason": "HTTP 500: oh"},
-        "parked": {"wait": 4, "at": 1003, "failed": 1, "prober": "old"},
-        "requests": {"level": 0.5, "at": 999},
-        "leases": {"old": {"slots": 3, "held": 2, "wants": 3, "expires": 1004}},
-    }
-    ledger = {"total": 40, "models": {"lab/guard": 40}, "leases": {}}
 
     async def write() -> None:
         async with Redis.from_url(redis_url) as client:
-            await client.set("aegish:limiter:model:lab/guard", json.dumps(model))
-            await client.set("aegish:limiter:run:run", json.dumps(ledger))
+            for key, document in document_of("limiter_documents.json").items():
+                await client.set(key, json.dumps(document))
 
     on_redis.run(write())
     limits = Limits(max_in_flight=5)
@@ -520,10 +506,9 @@ def test_four_clients_with_one_budget(fleet: Fleet, actual: int) -> None:
 def test_redis_that_is_away() -> None:
     """Asking says that it cannot be asked, and a model_limiter waits until it can."""
     url = f"redis://127.0.0.1:{free_port()}/0"
-    fleet = Fleet(lambda worker: SharedLimiter.connect(url, worker))
-    with pytest.raises(LimiterUnreachableError):
+    away = closing(Fleet(lambda worker: SharedLimiter.connect(url, worker)))
+    with away as fleet, pytest.raises(LimiterUnreachableError):
         fleet.ask()
-    fleet.close()
 
 
 def test_redis_that_takes_no_writes(on_redis: Fleet, redis_url: str) -> None:

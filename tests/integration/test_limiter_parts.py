@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -111,17 +111,9 @@ def test_taking_from_buckets(lua: Lua) -> None:
 def test_a_refusal_empties_a_bucket(lua: Lua) -> None:
     """Debts stay, and a model without a bucket gets an empty one."""
     body = "buckets.drain(v.owner, 'requests', v.now) return v.owner.requests"
-
-    levels = [
-        lua(body, owner=owner)["level"]
-        for owner in (
-            {},
-            {"requests": {"level": 5, "at": NOW}},
-            {"requests": {"level": -5, "at": NOW}},
-        )
-    ]
-
-    assert levels == [0, 0, -5]
+    for level, drained in ((None, 0), (5, 0), (-5, -5)):
+        owner = {} if level is None else {"requests": {"level": level, "at": NOW}}
+        assert lua(body, owner=owner)["level"] == drained
 
 
 @pytest.mark.parametrize(
@@ -177,8 +169,7 @@ def paced(lua: Lua, model: dict[str, Any], **values: Any) -> dict[str, Any]:
         " v.model.drained = pacing.update(v.model, v.report, v.fleet, v.now, policy.pacing)"
         " return v.model"
     )
-    document: dict[str, Any] = lua(body, model=model, report=report, fleet=fleet)
-    return document
+    return cast(dict[str, Any], lua(body, model=model, report=report, fleet=fleet))
 
 
 RATED = {
@@ -248,8 +239,7 @@ def test_failures_that_are_paid_for_open_the_circuit(lua: Lua) -> None:
 
     def broken(model: dict[str, Any], **report: Any) -> dict[str, Any]:
         values = {"model": model, "report": REPORT | {"alive": True} | report}
-        document: dict[str, Any] = lua(body, **values)
-        return document
+        return cast(dict[str, Any], lua(body, **values))
 
     before = broken({}, unanswered=POLICY["breaker"]["unanswered"] - 1)
     assert "parked" not in before
