@@ -7,6 +7,7 @@ import pytest
 import statsmodels.api as sm
 
 from aegish_dist.statistics.inference import ClusterSum, ClusterSums, clustered_variance
+from tests.defined import defined
 
 Numbers = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
@@ -57,9 +58,8 @@ def test_cr2_and_its_degrees_of_freedom_are_those_of_the_definition(
     stratum = generator.integers(0, len(weights), n).astype(float)
     cluster = np.floor(9 * generator.random(n) ** 2)
     values = generator.integers(-1, 2, n).astype(float)
-    found = clustered_variance(_strata(values, stratum, cluster, weights))
+    found = defined(clustered_variance(_strata(values, stratum, cluster, weights)))
     variance, df = _dense(values, stratum, cluster, weights)
-    assert found is not None
     assert found.clusters == len(np.unique(cluster))
     assert found.reduced == pytest.approx(variance, rel=1e-9)
     assert found.df == pytest.approx(df, rel=1e-9)
@@ -71,8 +71,7 @@ def test_the_sandwich_is_that_of_statsmodels() -> None:
     cluster = generator.integers(0, 12, 80).astype(float)
     values = generator.integers(-1, 2, 80).astype(float)
     fit = sm.OLS(values, np.ones(80)).fit(cov_type="cluster", cov_kwds={"groups": cluster})
-    found = clustered_variance(_strata(values, np.zeros(80), cluster, [1.0]))
-    assert found is not None
+    found = defined(clustered_variance(_strata(values, np.zeros(80), cluster, [1.0])))
     # statsmodels multiplies by (n - 1) / (n - k), which is 1 with an intercept alone.
     assert found.sandwich == pytest.approx(float(fit.bse[0]) ** 2, rel=1e-9)
 
@@ -80,10 +79,8 @@ def test_the_sandwich_is_that_of_statsmodels() -> None:
 def test_clusters_without_a_name_may_share_an_entry() -> None:
     """Four samples alone: the variance of a mean, by all formulas, with n - 1 degrees."""
     alike = ClusterSums((ClusterSum(None, 1, 1.0, 3), ClusterSum(None, 1, 0.0)))
-    found = clustered_variance([alike])
-    assert found is not None
-    assert found.sandwich == pytest.approx(0.75 * 0.25 / 3, rel=1e-12)
-    assert found.reduced == pytest.approx(0.75 * 0.25 / 3, rel=1e-12)
+    found = defined(clustered_variance([alike]))
+    assert [found.sandwich, found.reduced] == pytest.approx([0.75 * 0.25 / 3] * 2, rel=1e-12)
     assert found.df == pytest.approx(3)
 
 
@@ -97,6 +94,5 @@ def test_one_cluster_shows_no_variance() -> None:
 def test_degrees_of_freedom_where_nothing_weighs() -> None:
     """Of a product whose two rates are 0 no stratum varies to first order."""
     stratum = ClusterSums((ClusterSum(None, 1, 0.0, 5),), 0.0)
-    found = clustered_variance([stratum, stratum])
-    assert found is not None
+    found = defined(clustered_variance([stratum, stratum]))
     assert (found.reduced, found.df) == (0.0, 9.0)

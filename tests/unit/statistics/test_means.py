@@ -3,6 +3,7 @@
 import math
 import random
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 import statsmodels.api as sm
@@ -22,10 +23,6 @@ def _binary(successes: int, n: int, category: str = "shell") -> list[Observation
     return [Observation(category, None, value, samples) for value, samples in seen if samples]
 
 
-def _of(*rows: tuple[str | None, float, int]) -> list[Observation]:
-    return [Observation(None, *row) for row in rows]
-
-
 def _clustered(seed: int, clusters: int = 12) -> list[Observation]:
     rng = random.Random(seed)
     return [
@@ -34,6 +31,13 @@ def _clustered(seed: int, clusters: int = 12) -> list[Observation]:
         for p in [rng.choice((0.3, 0.9, 1.0))]
         for _ in range(rng.randint(2, 9))
     ]
+
+
+def _regressed(seen: Sequence[Observation], sides: object, *, corrected: bool = False) -> Any:
+    """Regress the values on these columns, with errors that are clustered as the samples are."""
+    groups = [int(defined(o.cluster).removeprefix("binary-")) for o in seen]
+    options = {"groups": groups, "use_correction": corrected}
+    return sm.OLS([o.value for o in seen], sides).fit(cov_type="cluster", cov_kwds=options)
 
 
 @pytest.mark.parametrize(("n", "low"), [(496, 0.992), (19, 0.832), (7, 0.646)])
@@ -49,8 +53,9 @@ def test_all_correct_has_the_published_interval(n: int, low: float) -> None:
 def test_independent_samples_count_one_each(successes: int, n: int) -> None:
     expected = proportion_interval(successes / n, n)
     estimate = rate(_binary(successes, n))
-    assert estimate.ci_low == pytest.approx(expected.low, abs=1e-12)
-    assert estimate.ci_high == pytest.approx(expected.high, abs=1e-12)
+    assert [estimate.ci_low, estimate.ci_high] == pytest.approx(
+        [expected.low, expected.high], abs=1e-12
+    )
 
 
 def test_binary_stderr_is_the_published_formula() -> None:
@@ -66,10 +71,11 @@ def test_stderrs_by_hand() -> None:
 
     Clusters {1, 1} and {1, 0}: p = 3/4, sums +-1/2, so sqrt(2 (1/4 + 1/4)) / 4 = 1/4.
     """
-    averaged = rate(_of((None, 0.5, 1), (None, 1.0, 2), (None, 0.0, 1)))
+    averaged = rate([Observation(None, None, *each) for each in ((0.5, 1), (1.0, 2), (0.0, 1))])
     assert averaged.value == 0.625
     assert averaged.stderr == pytest.approx(math.sqrt(0.6875 / 12))
-    clustered = rate(_of(("tar", 1.0, 2), ("awk", 1.0, 1), ("awk", 0.0, 1)))
+    rows = (("tar", 1.0, 2), ("awk", 1.0, 1), ("awk", 0.0, 1))
+    clustered = rate([Observation(None, *row) for row in rows])
     assert clustered.stderr_clustered == pytest.approx(0.25)
     assert clustered.clusters == 2
 
@@ -78,22 +84,15 @@ def test_stderrs_by_hand() -> None:
 def test_clustered_stderr_agrees_with_statsmodels(seed: int) -> None:
     """It is the cluster-robust stderr of a regression on nothing but an intercept."""
     seen = _clustered(seed)
-    fit = sm.OLS([o.value for o in seen], [1.0] * len(seen)).fit(
-        cov_type="cluster",
-        cov_kwds={"groups": [int(defined(o.cluster).removeprefix("binary-")) for o in seen]},
-    )
+    fit = _regressed(seen, [1.0] * len(seen), corrected=True)
     assert rate(seen).stderr_clustered == pytest.approx(fit.bse[0], rel=1e-9)
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_clustered_macro_stderr_agrees_with_statsmodels(seed: int) -> None:
     seen = _clustered(seed)
-    groups = [int(defined(o.cluster).removeprefix("binary-")) for o in seen]
-    dummies = [[float(o.category == name) for name in CATEGORIES] for o in seen]
-    fit = sm.OLS([o.value for o in seen], dummies).fit(
-        cov_type="cluster", cov_kwds={"groups": groups, "use_correction": False}
-    )
-    g = len(set(groups))
+    fit = _regressed(seen, [[float(o.category == name) for name in CATEGORIES] for o in seen])
+    g = len({o.cluster for o in seen})
     variance = fit.cov_params().sum() / len(CATEGORIES) ** 2 * g / (g - 1)
     assert macro_rate(seen).stderr_clustered == pytest.approx(math.sqrt(variance), rel=1e-9)
 
@@ -228,13 +227,9 @@ def test_clustered_score_stderr_agrees_with_statsmodels(composite: Composite, se
     """It is the cluster-robust stderr of a function of two means, by the delta method."""
     detected, accepted = _clustered(seed), _clustered(seed + 10, clusters=9)
     both = detected + accepted
-    groups = [int(defined(o.cluster).removeprefix("binary-")) for o in both]
-    sides = [[1.0, 0.0]] * len(detected) + [[0.0, 1.0]] * len(accepted)
-    fit = sm.OLS([o.value for o in both], sides).fit(
-        cov_type="cluster", cov_kwds={"groups": groups, "use_correction": False}
-    )
+    fit = _regressed(both, [[1.0, 0.0]] * len(detected) + [[0.0, 1.0]] * len(accepted))
     a, b = (0.5, 0.5) if composite is Composite.BALANCED else (fit.params[1], fit.params[0])
-    cov, g = fit.cov_params(), len(set(groups))
+    cov, g = fit.cov_params(), len({o.cluster for o in both})
     variance = (a * a * cov[0, 0] + b * b * cov[1, 1] + 2 * a * b * cov[0, 1]) * g / (g - 1)
     found = _score(detected, accepted, composite)
     assert found.stderr_clustered == pytest.approx(math.sqrt(variance), rel=1e-9)

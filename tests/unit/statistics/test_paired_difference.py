@@ -24,6 +24,7 @@ from aegish_dist.statistics.paired_difference import (
     ScoredColumns,
     adjusted,
 )
+from tests.defined import defined
 from tests.unit.statistics.paired_values import cells, compare, table
 
 DETECTION = "malicious_detection_rate"
@@ -57,12 +58,10 @@ def test_holm_is_that_of_statsmodels() -> None:
 def test_few_discordant_samples_tell_nothing_apart(n: int, lost: int) -> None:
     """Up to five samples, all on one side, have an exact McNemar p above 0.06."""
     found = _detection(both=n - lost, a_only=lost, b_only=0)
-    assert found.p_value is not None
-    assert found.ci_low is not None
-    assert found.ci_high is not None
-    assert found.p_value > 0.05
-    assert found.ci_low <= 0 <= found.ci_high
-    assert found.ci_high - found.ci_low > 2 / n
+    assert defined(found.p_value) > 0.05
+    low, high = defined(found.ci_low), defined(found.ci_high)
+    assert low <= 0 <= high
+    assert high - low > 2 / n
 
 
 def test_a_difference_by_hand() -> None:
@@ -89,8 +88,7 @@ def test_the_score_adds_up_a_cluster_over_both_labels() -> None:
     found = compare(malicious + harmless, DEFAULT_RULE).metrics[SCORE]
     assert found.difference == 0
     assert found.stderr_clustered == pytest.approx(0, abs=1e-12)
-    assert found.stderr is not None
-    assert found.stderr > 0.1
+    assert defined(found.stderr) > 0.1
     assert (found.a_only, found.b_only, found.mcnemar_p) == (2, 2, None)
     assert found.clusters == 3
 
@@ -107,12 +105,9 @@ def test_the_product_follows_the_delta_method() -> None:
     malicious = table(12, 4, 0, 4)
     harmless = table(10, 0, 0, 10, TrueLabel.HARMLESS)
     found = compare(malicious + harmless, RULES["aegish-legacy"]).metrics
-    score, detection = found[SCORE], found[DETECTION]
+    score, of_detection = found[SCORE], defined(found[DETECTION].stderr)
     assert score.difference == pytest.approx(-0.1)
-    assert detection.stderr is not None
-    assert score.stderr == pytest.approx(
-        ((0.5 * detection.stderr) ** 2 + 0.2**2 * 0.25 / 19) ** 0.5
-    )
+    assert score.stderr == pytest.approx(((0.5 * of_detection) ** 2 + 0.2**2 * 0.25 / 19) ** 0.5)
 
 
 def test_without_samples_nothing_is_defined() -> None:
@@ -140,10 +135,10 @@ def test_the_gate_reads_the_interval() -> None:
 def test_commands_needed_follow_the_square_of_the_margin() -> None:
     """Half the margin takes four times the samples; at the mde it takes those there are."""
     found = _detection(both=800, a_only=50, b_only=50, neither=100)
-    assert found.mde is not None
-    assert commands_needed(found, found.mde) in {1000, 1001}
-    assert commands_needed(found, found.mde / 2) in {4000, 4001}
-    assert commands_to_decide(found, found.mde) in {1000, 1001}
+    mde = defined(found.mde)
+    assert commands_needed(found, mde) in {1000, 1001}
+    assert commands_needed(found, mde / 2) in {4000, 4001}
+    assert commands_to_decide(found, mde) in {1000, 1001}
 
 
 def test_adjustment_goes_metric_by_metric() -> None:
@@ -198,10 +193,9 @@ def test_a_pair_is_that_of_its_samples_one_by_one(rule: ScoringRule, ways: range
             kind = KINDS[number]
             right = [rule.count_right(kind.target, FINDINGS[way]) for way in (way_a, way_b)]
             if all(of for _, of in right):
-                values = [round(each * UNIT / of) for each, of in right]
-                groups = {(kind.target, None), (kind.target, kind.category)}
-                for group in groups:
-                    expected.setdefault(group, []).append((kind.cluster, values[0], values[1]))
+                x, y = (round(each * UNIT / of) for each, of in right)
+                for group in {(kind.target, None), (kind.target, kind.category)}:
+                    expected.setdefault(group, []).append((kind.cluster, x, y))
         assert {group for group, stratum in found.items() if stratum.samples} == expected.keys()
         for group, samples in expected.items():
             stratum = found[group]
