@@ -1,9 +1,7 @@
-"""Cost of a call, computed by hand in USD per million tokens.
-
-The table of wire formats: each entry has its modules, and each fact in it names what exists.
-"""
+"""Cost of a call, by hand in USD per million tokens; the wire formats and what they name."""
 
 from decimal import Decimal
+from itertools import product
 from typing import get_args
 
 import pytest
@@ -27,6 +25,7 @@ from aegish_dist.simulator import google as google_dialect
 from aegish_dist.simulator import openai as openai_dialect
 from aegish_dist.simulator.dialect import Dialect, dialect_of
 from aegish_dist.simulator.personas import PERSONAS
+from tests.defined import defined
 
 PLAIN = Price(input=Rate(Decimal(3)), output=Rate(Decimal(15)))
 CACHED = Price(
@@ -131,12 +130,9 @@ def test_the_facts_of_each_format_name_what_exists(wire: WireFormat, http: HttpA
     assert http.simulated_model in PERSONAS
     assert http.output_limit_fields
     assert http.simulated_root == "" or http.simulated_root.startswith("/")
-    pattern = http.rate_limit_headers
-    whats = ("limit", "remaining", "reset")
-    names = {
-        pattern.format(of=of, what=w) for of in ("requests", "tokens") for w in whats if pattern
-    }
-    assert len(names) == (6 if pattern else 0)
+    if pattern := http.rate_limit_headers:
+        parts = product(("requests", "tokens"), ("limit", "remaining", "reset"))
+        assert len({pattern.format(of=of, what=what) for of, what in parts}) == 6
 
 
 @pytest.mark.parametrize("wire", HTTP_FORMATS)
@@ -145,13 +141,9 @@ def test_each_dialect_knows_a_form_of_every_error(wire: WireFormat) -> None:
 
 
 def test_a_path_belongs_to_one_dialect() -> None:
-    paths = ("/v1/chat/completions", "/v1/messages", "/v1beta/models/m:generateContent")
-    for path in paths:
-        found = [wire for wire in HTTP_FORMATS if dialect_of(wire).route(path) is not None]
-        assert len(found) == 1
+    for path in ("/v1/chat/completions", "/v1/messages", "/v1beta/models/m:generateContent"):
+        assert sum(dialect_of(wire).route(path) is not None for wire in HTTP_FORMATS) == 1
 
 
 def test_the_catalog_offers_the_output_fields_of_the_format_that_has_a_choice() -> None:
-    http = WireFormat.OPENAI.http
-    assert http is not None
-    assert set(get_args(MaxTokensField)) == set(http.output_limit_fields)
+    assert set(get_args(MaxTokensField)) == set(defined(WireFormat.OPENAI.http).output_limit_fields)

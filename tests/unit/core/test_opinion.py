@@ -1,7 +1,4 @@
-"""Opinions: what identifies them, and their stored form.
-
-The effect of an overlay, from two small documents.
-"""
+"""Opinions: what identifies them, their stored form, and the effect of an overlay."""
 
 import json
 from types import MappingProxyType

@@ -1,7 +1,4 @@
-"""Run ids and what a run owes.
-
-Differences of runs besides their answers.
-"""
+"""Run ids, what a run owes, and differences of runs besides their answers."""
 
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal

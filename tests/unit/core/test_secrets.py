@@ -1,9 +1,4 @@
-"""Keys in foreign text, in every form in which providers were seen or may be made to echo them.
-
-Secrets are not printed.
-
-Origins, loopback and metadata services, in every notation that an operating system takes.
-"""
+"""Keys in foreign text in every form that providers may echo, and hosts in every notation."""
 
 import base64
 import json

@@ -1,7 +1,4 @@
-"""Rankings: order by score, tie groups by paired tests.
-
-The snapshot document: its keys, its types, its ranking.
-"""
+"""Rankings by score with tie groups by paired tests, and the snapshot document."""
 
 import json
 import math

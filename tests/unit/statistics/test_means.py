@@ -105,9 +105,9 @@ def test_macro_stderr_joins_those_of_the_categories() -> None:
     assert estimate.n == 15
 
 
-def test_macro_of_one_category_is_its_micro_rate() -> None:
+def test_macro_of_one_category_is_its_micro_rate_without_uncategorised_samples() -> None:
     seen = [Observation("shell", o.cluster, o.value, 1) for o in _clustered(1)]
-    assert macro_rate(seen) == rate(seen)
+    assert macro_rate([Observation(None, None, 0.0, 50), *seen]) == rate(seen)
 
 
 def test_macro_with_a_category_of_one_has_no_plain_stderr() -> None:
@@ -129,11 +129,6 @@ def test_rates_that_differ_by_category_do_not_widen_the_macro_interval() -> None
     """Half of 100 and all of 100 know their mean like 0.25 x 0.75 / (0.25 / 400) = 300 samples."""
     mean = SampledMean([_binary(50, 100, "shell"), _binary(100, 100, "upload")])
     assert mean.effective_samples == pytest.approx(300, rel=0.02)
-
-
-def test_macro_leaves_out_samples_without_a_category() -> None:
-    stray = Observation(None, None, 0.0, 50)
-    assert macro_rate([stray, *_binary(8, 10)]) == rate(_binary(8, 10))
 
 
 def test_clusters_widen_the_interval_by_their_design_effect() -> None:
@@ -177,6 +172,7 @@ def test_one_cluster_is_one_observation(samples: int) -> None:
     estimate = rate([Observation(None, "tar", 1.0, samples)])
     alone = proportion_interval(1.0, 1)
     assert (estimate.ci_low, estimate.ci_high) == (alone.low, alone.high)
+    assert (estimate.stderr_clustered, estimate.clusters) == (None, 1)
 
 
 def test_samples_that_all_agree_leave_room_for_alike_clusters() -> None:
@@ -197,12 +193,6 @@ def test_weights_make_the_rate_a_ratio_of_sums() -> None:
 @pytest.mark.parametrize("estimator", [rate, macro_rate])
 def test_nothing_seen_is_undefined(estimator: Callable[[Sequence[Observation]], Estimate]) -> None:
     assert estimator([]) == Estimate(clusters=0)
-
-
-def test_one_cluster_has_no_clustered_stderr() -> None:
-    estimate = rate([Observation(None, "tar", 1.0, 3), Observation(None, "tar", 0.0, 1)])
-    assert estimate.stderr_clustered is None
-    assert estimate.clusters == 1
 
 
 def _score(

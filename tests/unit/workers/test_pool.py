@@ -24,27 +24,6 @@ A1, A2, A3 = (queue_name(A, run) for run in ("r1", "r2", "r3"))
 B1 = queue_name(B, "r1")
 
 
-class FakeLimiters:
-    def __init__(self, **targets: int) -> None:
-        self._targets = targets
-
-    def prefetch_target(self, model: str) -> int:
-        return self._targets[model.rpartition("/")[2]]
-
-    def close(self) -> None:
-        pass
-
-
-class FakeEvaluator:
-    takes_items = True
-
-    def __init__(self) -> None:
-        self.held = BlockedKeys[str](RunHeldError)
-
-    def stop(self) -> None:
-        pass
-
-
 def task_pool() -> TaskPool:
     connection = SimpleNamespace(connection_errors=(), channel_errors=())
     conf = SimpleNamespace(aegish_settings=Settings())
@@ -53,17 +32,19 @@ def task_pool() -> TaskPool:
 
 
 @pytest.fixture
-def evaluator() -> FakeEvaluator:
-    return FakeEvaluator()
+def evaluator() -> SimpleNamespace:
+    held = BlockedKeys[str](RunHeldError)
+    return SimpleNamespace(takes_items=True, held=held, stop=lambda: None)
 
 
 @pytest.fixture
-def pool(monkeypatch: pytest.MonkeyPatch, evaluator: FakeEvaluator) -> Iterator[TaskPool]:
+def pool(monkeypatch: pytest.MonkeyPatch, evaluator: SimpleNamespace) -> Iterator[TaskPool]:
     """A pool that has started; what it takes stays in flight until its end."""
+    limiters = SimpleNamespace(prefetch_target={A: 7, B: 40}.__getitem__, close=lambda: None)
 
     @asynccontextmanager
     async def open_evaluator(app: Any, calls: int, work: object) -> AsyncIterator[Any]:
-        yield SimpleNamespace(evaluator=evaluator, limiters=FakeLimiters(a=7, b=40), aggregate=None)
+        yield SimpleNamespace(evaluator=evaluator, limiters=limiters, aggregate=None)
 
     monkeypatch.setattr(pool_module, "open_evaluator", open_evaluator)
     made = task_pool()
@@ -94,7 +75,9 @@ def test_what_has_come_counts_for_all_queues_of_its_model(pool: TaskPool) -> Non
     assert pool.allowance([A1, A2, B1]) == [0, 0, 40]
 
 
-def test_nothing_is_fetched_of_a_run_that_is_held(pool: TaskPool, evaluator: FakeEvaluator) -> None:
+def test_nothing_is_fetched_of_a_run_that_is_held(
+    pool: TaskPool, evaluator: SimpleNamespace
+) -> None:
     evaluator.held.set(frozenset({"r1"}))
     assert pool.allowance([A1, A2, A3, B1]) == [0, 4, 4, 0]
     evaluator.held.set(frozenset())
@@ -112,7 +95,7 @@ def test_aggregations_come_one_at_a_time(pool: TaskPool) -> None:
 
 
 def test_nothing_is_fetched_while_the_database_fails(
-    pool: TaskPool, evaluator: FakeEvaluator
+    pool: TaskPool, evaluator: SimpleNamespace
 ) -> None:
     """Its answers could not be stored; whatever the limiters allow, no queue gives a message."""
     evaluator.takes_items = False
