@@ -529,10 +529,11 @@ class CatalogCredentials:
         except OSError:
             stamp = "missing"
         if self._read is None or stamp != self._stamp:
-            self._stamp = stamp
             try:
-                self._read = Credentials(Catalog.load(self._path), self._environ)
+                read = Credentials(Catalog.load(self._path), self._environ)
             except CatalogError as error:
                 problem = f"the catalog here cannot be used: {error}"
-                self._read = Credentials(None, self._environ, problem)
+                read = Credentials(None, self._environ, problem)
+            # In this order: another thread, or a call after a bug, reads again what is not read.
+            self._read, self._stamp = read, stamp
         return self._read

@@ -4,6 +4,7 @@ import json
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -128,6 +129,21 @@ def test_a_changed_catalog_is_read_again(tmp_path: Path) -> None:
     assert "cannot be read" in (found.now().refusal(lab) or "")
     path.write_text(MINE.read_text())
     assert found.now().key(lab) == SecretStr("lab")
+
+
+def test_a_changed_catalog_that_is_not_read_yet_allows_nothing_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "catalog.toml"
+    path.write_text(MINE.read_text())
+    found = CatalogCredentials(path, ENVIRON)
+    found.now()
+    path.write_text("")
+    broken = Mock(side_effect=MemoryError)
+    monkeypatch.setattr(Catalog, "load", broken)
+    for _ in range(2):
+        with pytest.raises(MemoryError):
+            found.now()
 
 
 def test_without_a_catalog_the_packaged_one_is_the_operators() -> None:
