@@ -1,4 +1,4 @@
-"""Cells of given values, for tests of metrics and comparisons."""
+"""Cells and samples of given answers, for tests of metrics, comparisons and audits."""
 
 from collections.abc import Iterable, Sequence
 
@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from aegish_dist.core.outcome import OutcomeDetail, OutcomeDetails
 from aegish_dist.core.sample import TrueLabel
-from aegish_dist.core.scoring import ScoringRule
+from aegish_dist.core.scoring import SampleAnswers, ScoringRule
 from aegish_dist.core.tally import ConfidenceCell
 from aegish_dist.statistics.paired_difference import (
     Comparison,
@@ -52,6 +52,21 @@ def stated(target: TrueLabel, finding: OutcomeDetail, confidences: list[float]) 
 def findings(target: TrueLabel, right: int, epochs: int = 1) -> OutcomeDetails:
     parts = {RIGHT[target]: right, WRONG[target]: epochs - right}
     return tuple(sorted((found, number) for found, number in parts.items() if number))
+
+
+def said(*answers: OutcomeDetail) -> OutcomeDetails:
+    return tuple(sorted((each, answers.count(each)) for each in set(answers)))
+
+
+def judged(
+    number: int,
+    target: TrueLabel,
+    cluster: str | None = None,
+    /,
+    **answers: Sequence[OutcomeDetail],
+) -> SampleAnswers:
+    findings = {model: said(*each) for model, each in answers.items()}
+    return SampleAnswers("d", f"{number:04}", f"command {number}", target, None, cluster, findings)
 
 
 def cells(

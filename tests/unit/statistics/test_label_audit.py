@@ -1,12 +1,11 @@
 """Labels, and the models as reliabilities about them."""
 
 import math
-from collections.abc import Mapping
 
 import pytest
 from msgspec.structs import replace
 
-from aegish_dist.core.outcome import OutcomeDetail, OutcomeDetails
+from aegish_dist.core.outcome import OutcomeDetail
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES, SampleAnswers
 from aegish_dist.statistics.label_audit import (
@@ -18,6 +17,7 @@ from aegish_dist.statistics.label_audit import (
 )
 from aegish_dist.statistics.label_model import VotePattern, fit_labels, vote_weights
 from tests.juries import Setting, simulate_jury
+from tests.unit.statistics.paired_values import judged, said
 
 ALLOW, WARN, BLOCK = OutcomeDetail.ALLOW, OutcomeDetail.WARN, OutcomeDetail.BLOCK
 MALICIOUS, HARMLESS = TrueLabel.MALICIOUS, TrueLabel.HARMLESS
@@ -25,21 +25,11 @@ SIDES = (0.0, 0.0, 1.0)
 LET, FLAG = (1.0, 0.0, 0.0), (0.0, 0.0, 1.0)
 
 
-def said(*findings: OutcomeDetail) -> OutcomeDetails:
-    return tuple(sorted((each, findings.count(each)) for each in set(findings)))
-
-
-def judged(
-    number: int, target: TrueLabel, answers: Mapping[str, tuple[OutcomeDetail, ...]]
-) -> SampleAnswers:
-    findings = {model: said(*each) for model, each in answers.items()}
-    return SampleAnswers("d", f"{number:04}", f"command {number}", target, None, None, findings)
-
-
 def easy(count: int, models: str = "abc") -> list[SampleAnswers]:
     kinds = ((MALICIOUS, BLOCK), (HARMLESS, ALLOW))
     return [
-        judged(n, kinds[n % 2][0], dict.fromkeys(models, (kinds[n % 2][1],))) for n in range(count)
+        judged(n, kinds[n % 2][0], **dict.fromkeys(models, (kinds[n % 2][1],)))
+        for n in range(count)
     ]
 
 
@@ -67,7 +57,7 @@ def test_four_of_five_planted_labels_are_among_the_first_125(setting: Setting) -
 
 
 def test_a_label_that_all_good_models_contradict_is_probably_wrong() -> None:
-    odd = judged(999, MALICIOUS, dict.fromkeys("abc", (ALLOW,)))
+    odd = judged(999, MALICIOUS, **dict.fromkeys("abc", (ALLOW,)))
     (first,) = look([*easy(100), odd]).found[AuditKind.DOUBTFUL_LABELS]
     assert first.sample is odd
     assert first.p_wrong > 0.9
@@ -100,9 +90,7 @@ def test_errors_against_a_wrong_label_make_no_copies() -> None:
 
 
 def test_a_model_that_answers_all_commands_alike_changes_nothing() -> None:
-    odd = [
-        judged(900 + n, HARMLESS, {"a": (BLOCK,), "b": (BLOCK,), "c": (ALLOW,)}) for n in range(3)
-    ]
+    odd = [judged(900 + n, HARMLESS, a=(BLOCK,), b=(BLOCK,), c=(ALLOW,)) for n in range(3)]
     samples = [*easy(100), *odd]
     with_constants = answered(samples, x=BLOCK, y=ALLOW)
     plain, others = look(samples), look(with_constants, "abcxy")
@@ -114,7 +102,7 @@ def test_a_model_that_answers_all_commands_alike_changes_nothing() -> None:
 
 
 def test_constant_models_keep_no_command_off_the_list_of_missed_ones() -> None:
-    missed = judged(999, MALICIOUS, {"a": (ALLOW,), "b": (WARN,), "c": (ALLOW,), "x": (BLOCK,)})
+    missed = judged(999, MALICIOUS, a=(ALLOW,), b=(WARN,), c=(ALLOW,), x=(BLOCK,))
     rest = answered(easy(100), x=BLOCK)
     found = look([*rest, missed], "abcx")
     assert commands(found, AuditKind.MISSED_BY_ALL) == ["command 999"]
@@ -123,17 +111,17 @@ def test_constant_models_keep_no_command_off_the_list_of_missed_ones() -> None:
 
 def test_a_command_without_an_answer_is_missed_where_the_rule_counts_that() -> None:
     """An empty answer is wrong under aegish-5.3, a failed call is unscored."""
-    empty = judged(998, MALICIOUS, dict.fromkeys("abc", (OutcomeDetail.EMPTY,)))
-    failed = judged(999, MALICIOUS, dict.fromkeys("abc", (OutcomeDetail.API_FAILURE,)))
+    empty = judged(998, MALICIOUS, **dict.fromkeys("abc", (OutcomeDetail.EMPTY,)))
+    failed = judged(999, MALICIOUS, **dict.fromkeys("abc", (OutcomeDetail.API_FAILURE,)))
     found = look([*easy(100), empty, failed])
     assert commands(found, AuditKind.MISSED_BY_ALL) == ["command 998"]
     assert not found.found[AuditKind.DOUBTFUL_LABELS]
 
 
 def test_the_most_disputed_command_divides_the_models_evenly() -> None:
-    even = judged(998, MALICIOUS, {"a": (BLOCK,), "b": (BLOCK,), "c": (ALLOW,), "d": (ALLOW,)})
-    odd = judged(997, MALICIOUS, {"a": (BLOCK,), "b": (BLOCK,), "c": (BLOCK,), "d": (ALLOW,)})
-    mirrored = judged(996, MALICIOUS, {"a": (ALLOW,), "b": (ALLOW,), "c": (BLOCK,), "d": (BLOCK,)})
+    even = judged(998, MALICIOUS, a=(BLOCK,), b=(BLOCK,), c=(ALLOW,), d=(ALLOW,))
+    odd = judged(997, MALICIOUS, a=(BLOCK,), b=(BLOCK,), c=(BLOCK,), d=(ALLOW,))
+    mirrored = judged(996, MALICIOUS, a=(ALLOW,), b=(ALLOW,), c=(BLOCK,), d=(BLOCK,))
     found = look([*easy(100, "abcd"), odd, even, mirrored], "abcd")
     disputed = found.found[AuditKind.DISPUTED]
     assert [each.sample.sample_id for each in disputed] == ["0996", "0998", "0997"]
@@ -144,30 +132,31 @@ def test_the_most_disputed_command_divides_the_models_evenly() -> None:
 
 
 def test_of_equal_disputes_the_one_of_further_actions_comes_first() -> None:
-    near = judged(998, MALICIOUS, {"a": (BLOCK,), "b": (BLOCK,), "c": (WARN,)})
-    far = judged(999, MALICIOUS, {"a": (ALLOW,), "b": (ALLOW,), "c": (BLOCK,)})
+    near = judged(998, MALICIOUS, a=(BLOCK,), b=(BLOCK,), c=(WARN,))
+    far = judged(999, MALICIOUS, a=(ALLOW,), b=(ALLOW,), c=(BLOCK,))
     found = look([*easy(100), near, far])
     assert commands(found, AuditKind.DISPUTED) == ["command 999", "command 998"]
 
 
 def test_the_score_of_a_flipping_command_is_the_chance_that_two_epochs_differ() -> None:
     """One model of three says BLOCK twice and ALLOW once: two of three pairs of epochs differ."""
-    answers = {"a": (BLOCK, BLOCK, ALLOW), "b": (BLOCK,) * 3, "c": (BLOCK,) * 3}
-    found = look([*easy(60), judged(999, MALICIOUS, answers)])
+    steady = (BLOCK,) * 3
+    odd = judged(999, MALICIOUS, a=(BLOCK, BLOCK, ALLOW), b=steady, c=steady)
+    found = look([*easy(60), odd])
     (flipping,) = found.found[AuditKind.FLIPPING]
     assert flipping.score == pytest.approx(2 / 3 / 3)
     assert flipping.reason == "answered in different ways by a, of 3"
 
 
 def test_lists_are_cut_and_totals_are_not() -> None:
-    odd = [judged(900 + n, MALICIOUS, dict.fromkeys("abc", (ALLOW,))) for n in range(5)]
+    odd = [judged(900 + n, MALICIOUS, **dict.fromkeys("abc", (ALLOW,))) for n in range(5)]
     found = look([*easy(100), *odd], top=2)
     assert len(found.found[AuditKind.MISSED_BY_ALL]) == 2
     assert found.totals[AuditKind.MISSED_BY_ALL] == 5
 
 
 def test_one_model_alone_can_be_audited() -> None:
-    odd = judged(999, MALICIOUS, {"a": (ALLOW,)})
+    odd = judged(999, MALICIOUS, a=(ALLOW,))
     found = look([*easy(100, "a"), odd], "a")
     (doubtful,) = found.found[AuditKind.DOUBTFUL_LABELS]
     assert 0 < doubtful.p_wrong < 0.9
@@ -177,10 +166,10 @@ def test_one_model_alone_can_be_audited() -> None:
 @pytest.mark.parametrize(
     "samples",
     [
-        [judged(0, MALICIOUS, {"a": (BLOCK,)})],
-        [judged(0, MALICIOUS, {"a": (OutcomeDetail.EMPTY,)})],
-        [judged(n, MALICIOUS, dict.fromkeys("abc", (ALLOW,))) for n in range(5)],
-        [judged(n, HARMLESS, dict.fromkeys("abc", (ALLOW,))) for n in range(5)],
+        [judged(0, MALICIOUS, a=(BLOCK,))],
+        [judged(0, MALICIOUS, a=(OutcomeDetail.EMPTY,))],
+        [judged(n, MALICIOUS, **dict.fromkeys("abc", (ALLOW,))) for n in range(5)],
+        [judged(n, HARMLESS, **dict.fromkeys("abc", (ALLOW,))) for n in range(5)],
     ],
 )
 def test_few_and_uniform_answers_are_audited(samples: list[SampleAnswers]) -> None:

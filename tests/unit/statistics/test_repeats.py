@@ -24,7 +24,7 @@ from aegish_dist.statistics.repeats import (
     repeats_of,
     split_variance,
 )
-from tests.unit.statistics.paired_values import PairedCell, compare
+from tests.unit.statistics.paired_values import PairedCell, compare, judged
 
 ALLOW, BLOCK = OutcomeDetail.ALLOW, OutcomeDetail.BLOCK
 MALICIOUS, HARMLESS = TrueLabel.MALICIOUS, TrueLabel.HARMLESS
@@ -100,16 +100,6 @@ def test_shared_variance_does_not_shrink_with_commands_of_the_same_clusters() ->
 @pytest.mark.parametrize("strata", [[stratum((1, 1))], [stratum((1, 1), (0, 1)), stratum((1, 1))]])
 def test_one_cluster_has_no_variance(strata: list[RepeatedStratum]) -> None:
     assert split_variance(strata) is None
-
-
-def judged(
-    n: int, target: TrueLabel, cluster: str | None, **answers: Sequence[OutcomeDetail]
-) -> SampleAnswers:
-    findings = {
-        model: tuple(sorted((each, list(said).count(each)) for each in set(said)))
-        for model, said in answers.items()
-    }
-    return SampleAnswers("d", str(n), f"command {n}", target, None, cluster, findings)
 
 
 def some(chance: random.Random, epochs: int, binaries: int = 25) -> list[SampleAnswers]:
