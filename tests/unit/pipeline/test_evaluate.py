@@ -37,7 +37,6 @@ from aegish_dist.ratelimit.local_lease import ProcessSemaphore
 from aegish_dist.ratelimit.model_limiter import ModelLimiter
 from aegish_dist.ratelimit.usage_report import Lease
 from tests.defined import defined
-from tests.virtual_time import run_virtually
 
 ITEM = Item("0abcdefgh", "test/x", sample_key=7)
 KEY = VerdictKey(1, 7, 1, 0)
@@ -451,21 +450,19 @@ async def test_an_item_that_waited_long_is_looked_up_again(waited_s: float, call
     limiter.release(await asyncio.wait_for(limiter.acquire(ITEM.run_id, ExpectedUsage()), 5))
 
 
-def test_a_call_that_was_tried_long_ago_is_looked_up_again() -> None:
+@pytest.mark.virtual_time
+async def test_a_call_that_was_tried_long_ago_is_looked_up_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Before a further attempt too."""
-
-    async def scenario() -> None:
-        bench = Bench(BROKEN, BLOCK)
-        task = await bench.called()
-        bench.store.found = LookUp(KEY, "rm -rf /", done=True)
-        await asyncio.sleep(20)
-        await task
-        assert bench.made == (1, 0)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(failures, "BASE_S", 40.0)
-        patch.setattr(time, "monotonic", lambda: asyncio.get_running_loop().time())
-        run_virtually(scenario())
+    monkeypatch.setattr(failures, "BASE_S", 40.0)
+    monkeypatch.setattr(time, "monotonic", asyncio.get_running_loop().time)
+    bench = Bench(BROKEN, BLOCK)
+    task = await bench.called()
+    bench.store.found = LookUp(KEY, "rm -rf /", done=True)
+    await asyncio.sleep(20)
+    await task
+    assert bench.made == (1, 0)
 
 
 async def test_no_call_begins_of_a_run_that_the_store_says_is_held() -> None:
