@@ -141,9 +141,10 @@ class Evaluator:
             await self._end_of(item)
             return
         clock = ItemClock(max(0.0, time.time() - enqueued_at) if enqueued_at else 0.0)
-        self.begun.add((item.run_id, item.model))
         self._held[item] = None
         with counting(self.in_flight, item):
+            # Only now: the thread that takes it out looks whether items of it are in flight.
+            self.begun.add((item.run_id, item.model))
             try:
                 await self._to_verdict(item, clock, is_held)
             except BaseException as error:

@@ -310,6 +310,20 @@ async def test_no_more_calls_than_places_are_in_flight() -> None:
     assert max(verdict.timing.limiter_ms or 0 for _, _, verdict in bench.store.recorded) > 0
 
 
+async def test_who_hears_of_an_item_finds_it_in_flight() -> None:
+    """Otherwise another thread takes its model for quiet, and does not look at it after the end."""
+    bench = Bench(BLOCK)
+    found: list[int] = []
+
+    class Heard(set[tuple[str, str]]):
+        def add(self, model: tuple[str, str]) -> None:
+            found.append(bench.evaluator.in_flight[model])
+
+    bench.evaluator.begun = Heard()
+    await bench.start()
+    assert found == [1]
+
+
 async def test_shutdown_lets_calls_finish_and_gives_the_waiting_back() -> None:
     """The call in flight is recorded; the item that waits for its slot is not called any more."""
     bench = Bench(BLOCK, places=1, answering=False)
