@@ -89,9 +89,8 @@ def plan_from_pilot(
     run, samples = verdicts_by_sample(engine, run_id, opinion)
     chosen = chosen_models(run, models)
     if len(chosen) > 2:
-        raise ReportError(
-            f"a plan is for one model or for two; name them with --models: {', '.join(chosen)}"
-        )
+        known = ", ".join(spec.id for spec in run.models)
+        raise ReportError(f"a plan is for one model or for two; name them with --models: {known}")
     strata = repeated_strata(samples, chosen, opinion.rule)
     variance = split_variance(list(strata.values())) if len(strata) == len(TrueLabel) else None
     if variance is None:

@@ -173,7 +173,10 @@ def test_a_plan_that_cannot_be_made_is_refused_in_one_line(
     assert "does not ask 'lab/z': it asks lab/a" in aegish.refused(*plan, "--models", "lab/z")
     assert aegish("plan", "--margin", "0").code == aegish("plan", "--margin", "nan").code == 2
     record(aegish, tmp_path)
-    assert "a plan is for one model or for two" in aegish.refused(*plan)
+    refusal = aegish.refused(*plan)
+    assert "a plan is for one model or for two" in refusal
+    named = refusal.strip().rpartition("--models: ")[2].split(", ")
+    assert aegish.refused(*plan, "--models", ",".join(named[:-4:-1])) == refusal
 
 
 def test_a_report_says_what_repeats_bring(aegish: CommandLine, tmp_path: Path) -> None:
