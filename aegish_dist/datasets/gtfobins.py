@@ -25,7 +25,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
@@ -191,35 +191,40 @@ class _Example(Struct, rename={"program": "from"}):
     code: str | None = None
     program: str | None = None
     version: Any = None
-    contexts: dict[str, Any] | None = None
+    contexts: Any = None
 
 
 class _File(Struct):
     alias: str | None = None
-    functions: dict[str, list[_Example]] | None = None
+    functions: Any = None
+
+
+Node = TypeVar("Node", _File, _Example, _Context)
 
 
 def read_program(path: Path) -> Program:
     location = Location(str(path))
     with location:
         document = parse_yaml(read_text(path, MAX_PROGRAM_BYTES))
-    file = location.checked({} if document is None else document, _File)
+    file = _node(location, document, _File)
     name = path.name.removesuffix(OLDER_SUFFIX)
     if file.alias:
         return Program(name, path, file.alias, ())
     entries = (
         _entry(location, f"functions.{function}[{index}]", function, example)
-        for function, examples in (file.functions or {}).items()
-        for index, example in enumerate(examples)
+        for function, examples in _mapping(location, file.functions, "functions").items()
+        for index, example in enumerate(
+            location.checked(examples, list[Any], f"functions.{function}")
+        )
     )
     return Program(name, path, None, tuple(entries))
 
 
-def _entry(location: Location, field: str, function: str, example: _Example) -> Entry:
-    contexts = example.contexts or {}
+def _entry(location: Location, field: str, function: str, value: object) -> Entry:
+    example = _node(location, value, _Example, field)
+    contexts = _mapping(location, example.contexts, f"{field}.contexts")
     usable = [name for name in _CONTEXTS if name in contexts] or ["unprivileged"]
-    about = f"{field}.contexts.{usable[0]}"
-    first = location.checked(contexts.get(usable[0]) or {}, _Context, about)
+    first = _node(location, contexts.get(usable[0]), _Context, f"{field}.contexts.{usable[0]}")
     code = first.code or example.code or ""
     long = f"has more than {MAX_COMMAND_CHARS:,} characters"
     with location:
@@ -235,6 +240,17 @@ def _entry(location: Location, field: str, function: str, example: _Example) -> 
         version=None if example.version is None else str(example.version),
         inherits=example.program or None,
     )
+
+
+def _node(location: Location, value: object, kind: type[Node], field: str | None = None) -> Node:
+    """Check the keys of a mapping that are read; others may be and hold anything."""
+    mapping = _mapping(location, value, field)
+    read = {key: mapping[key] for key in kind.__struct_encode_fields__ if key in mapping}
+    return location.checked(read, kind, field)
+
+
+def _mapping(location: Location, value: object, field: str | None) -> dict[Any, Any]:
+    return {} if value is None else location.checked(value, dict[Any, Any], field)
 
 
 MAX_FILES = 5_000

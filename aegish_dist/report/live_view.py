@@ -8,6 +8,7 @@ columns are few, the least needed ones are dropped. Wide characters take two col
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
+from os.path import commonprefix
 
 from msgspec import Struct
 from rich.text import Text
@@ -46,18 +47,33 @@ def distinct_names(names: Sequence[str], width: int, dots: str) -> dict[str, str
     for name in dict.fromkeys(names):
         alike[shortened_middle(name, width, dots)].append(name)
     return {
-        name: short if len(group) == 1 else _from_difference(name, group, width, dots)
+        name: shown
         for short, group in alike.items()
-        for name in group
+        for name, shown in (
+            {group[0]: short} if len(group) == 1 else _from_difference(group, width, dots)
+        ).items()
     }
 
 
-def _from_difference(name: str, group: Sequence[str], width: int, dots: str) -> str:
-    differing = (at for at, each in enumerate(zip(*group, strict=False)) if len({*each}) > 1)
-    at = next(differing, min(map(len, group)))
-    tail = cut(name[at:], width // 2, dots)
-    head = cut_to_cells(name[:at], width - cell_width(tail) - cell_width(dots))
-    return cut(f"{head}{dots}{tail}", width, dots)
+def _from_difference(
+    group: Sequence[str], width: int, dots: str, start: int = 0
+) -> dict[str, str]:
+    """Show names up to, and from, where they differ first; those still alike, from there on."""
+    alike, at = defaultdict[str, list[str]](list), len(commonprefix(group))
+    for name in group:
+        tail = cut(name[at:], width // 2, dots)
+        front = f"{dots if start else ''}{name[start:at]}"
+        head = cut_to_cells(front, width - cell_width(tail) - cell_width(dots))
+        alike[cut(f"{head}{dots}{tail}", width, dots)].append(name)
+    return {
+        name: shown
+        for short, part in alike.items()
+        for name, shown in (
+            _from_difference(part, width, dots, at)
+            if 1 < len(part) < len(group)
+            else dict.fromkeys(part, short)
+        ).items()
+    }
 
 
 def padded(text: str, width: int, *, right: bool = False) -> str:

@@ -159,6 +159,13 @@ def test_wrong_file(checkout: Checkout, text: str, line: int | None, field: str 
     assert line is None or caught.value.line == line
 
 
+def test_keys_that_are_not_read_may_be_and_hold_anything(checkout: Checkout) -> None:
+    shell = "{code: a b, 2: x, contexts: {yes: 1, sudo: 0, unprivileged: null}}"
+    text = f"2026-01-01: x\nfunctions: {{shell: [{shell}]}}"
+    samples = read_gtfobins(checkout(a=text, b="{alias: a, functions: 7}")).checked().samples
+    assert [sample.command for sample in samples] == ["a b"]
+
+
 def test_wrong_directory(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match="give the root of a GTFOBins checkout"):
         read_gtfobins(tmp_path).checked()

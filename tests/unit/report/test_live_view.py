@@ -129,6 +129,11 @@ def test_ids_that_differ_in_the_middle_alone_stay_apart() -> None:
         "a-l…1-n…",
         "a-l…2-n…",
     }
+    kin = [f"a-provider/{size}-a-long-{kind}-model-of-today" for size, kind in _KIN]
+    assert len({*distinct_names(kin, 20, "…").values()}) == len(kin)
+
+
+_KIN = [("8b", "base"), ("70b", "base"), ("70b", "chat"), ("8b", "chat")]
 
 
 @pytest.mark.parametrize(
