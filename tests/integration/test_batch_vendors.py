@@ -318,6 +318,7 @@ def test_results_that_break_off_are_an_error_after_those_that_came(
         ),
         (OPENAI, {"id": "batch_1", "status": "failed"}, False),
         (GOOGLE, google_batch("SUCCEEDED"), True),
+        (GOOGLE, {"name": "batches/b1", "metadata": {"state": "SUCCEEDED"}}, True),
         *((GOOGLE, google_batch(state), False) for state in ("EXPIRED", "FAILED", "CANCELLED")),
     ],
 )

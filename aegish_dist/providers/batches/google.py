@@ -18,6 +18,7 @@ from aegish_dist.providers.batches.transfer import (
 
 CONTENT_TYPE = "application/jsonl"
 STATES = ("SUCCEEDED", "FAILED", "CANCELLED", "EXPIRED", "PARTIALLY_SUCCEEDED")
+KINDS = ("BATCH_STATE_", "JOB_STATE_", "")
 RPC_CANCELLED = 1
 RPC_STATUSES = {
     3: 400,  # INVALID_ARGUMENT
@@ -50,7 +51,7 @@ class GoogleBatches(FileBatchClient):
         name_prefix="batches/",
         cancel=":cancel",
         state=("metadata", "state"),
-        ended=frozenset(f"{kind}_STATE_{state}" for kind in ("BATCH", "JOB") for state in STATES),
+        ended=frozenset(f"{kind}{state}" for kind in KINDS for state in STATES),
         counts=("metadata", "batchStats"),
         succeeded="successfulRequestCount",
         failed=("failedRequestCount",),
@@ -97,7 +98,8 @@ class GoogleBatches(FileBatchClient):
         return failures.one_line(lenient.text(lenient.at(batch, "error", "message")) or "")
 
     def _has_answers(self, batch: Batch) -> bool:
-        return str(self._state(batch)).endswith("_STATE_SUCCEEDED") or super()._has_answers(batch)
+        succeeded = f"_STATE_{self._state(batch)}".endswith("_STATE_SUCCEEDED")
+        return succeeded or super()._has_answers(batch)
 
     def _files(self, batch: Batch) -> list[object]:
         """Return the two files; the name of that of results stands in one of two places."""
