@@ -51,6 +51,7 @@ from aegish_dist.interchange.record import (
     cost,
     encode,
     from_values,
+    known,
     label,
     moment,
     stop_kind_of,
@@ -325,9 +326,9 @@ def _exported(fields: Fields, model: str) -> Iterable[VerdictRecord]:
         "epoch": fields.values.get("epoch"),
         "metadata": _labels_in(metadata.values),
         "created_at": fields.values.get("completed_at"),
-        "total_ms": _milliseconds(fields.get("total_time", float)),
-        "latency_ms": _milliseconds(output.get("time", float)),
     }
+    seconds = {"total_ms": fields.get("total_time", float), "latency_ms": output.get("time", float)}
+    said |= {name: time * 1000 for name, time in known(seconds).items()}
     for choice in output.parts("choices")[:1]:
         said |= {
             "completion": _joined_text(choice.part("message"), "content", attachments),

@@ -8,7 +8,6 @@ columns are few, the least needed ones are dropped. Wide characters take two col
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
-from os.path import commonprefix
 
 from msgspec import Struct
 from rich.text import Text
@@ -59,7 +58,9 @@ def _from_difference(
     group: Sequence[str], width: int, dots: str, start: int = 0
 ) -> dict[str, str]:
     """Show names up to, and from, where they differ first; those still alike, from there on."""
-    alike, at = defaultdict[str, list[str]](list), len(commonprefix(group))
+    alike = defaultdict[str, list[str]](list)
+    differing = (at for at, each in enumerate(zip(*group, strict=False)) if len({*each}) > 1)
+    at = next(differing, min(map(len, group)))
     for name in group:
         tail = cut(name[at:], width // 2, dots)
         front = f"{dots if start else ''}{name[start:at]}"

@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from html import escape
-from importlib.util import find_spec
 from types import MappingProxyType
 from typing import Any
 
@@ -103,9 +102,11 @@ def plot_files(
 def page_charts(data: ReportData) -> list[tuple[Chart, str]]:
     """Return the plots of the HTML report with their SVG, which takes its colours from the page.
 
-    There is none where the package that draws them, the extra `plots`, is not installed.
+    There is none where the package that draws them, the extra `plots`, cannot be imported.
     """
-    if find_spec("vl_convert") is None:
+    try:
+        converter()
+    except ConfigError:
         return []
     made = (make_chart(data, name) for name in _ON_PAGES)
     return [(each, themed_svg(each)) for each in made if isinstance(each, Chart)]

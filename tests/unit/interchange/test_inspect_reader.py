@@ -351,6 +351,7 @@ def test_a_wrong_sample_is_named(tmp_path: Path, changes: dict[str, Any], messag
     ("changes", "message"),
     [
         ({"completed_at": "2026-02-05T10:00:00"}, "field 'created_at': must carry a time zone"),
+        ({"total_time": -1}, "field 'total_ms': must be from 0 to"),
         ({"metadata": {"aegish_dist_cost_usd": "-1"}}, "field 'cost_usd': must be from 0 to"),
         ({"metadata": {"aegish_dist_replaced": [1]}}, "field 'aegish_dist_replaced': must be a l"),
     ],

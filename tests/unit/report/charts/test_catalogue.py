@@ -187,6 +187,13 @@ def test_names_that_look_like_attributes_stay_as_they_are(hostile_report: Report
     assert 'fill="#1c2024",12.3456 <b>' in texts
 
 
-def test_without_the_package_a_page_has_no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_a_page_has_no_plots(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setitem(sys.modules, "vl_convert", None)
+    assert page_charts(a_spread_report(1)) == []
+    # It is there, but its shared library does not load on this machine.
+    (tmp_path / "vl_convert.py").write_text("raise ImportError('no shared library')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "vl_convert")
     assert page_charts(a_spread_report(1)) == []
