@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 
 
 def say(*lines: str) -> None:
-    """Print lines of a result."""
-    say_rendered("".join(f"{printable(line)}\n" for line in lines))
+    """Print lines of a result; without any, a closed output is no trouble."""
+    if lines:
+        say_rendered("".join(f"{printable(line)}\n" for line in lines))
 
 
 def say_lines(text: str) -> None:

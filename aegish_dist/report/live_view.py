@@ -54,9 +54,7 @@ def distinct_names(names: Sequence[str], width: int, dots: str) -> dict[str, str
     }
 
 
-def _from_difference(
-    group: Sequence[str], width: int, dots: str, start: int = 0
-) -> dict[str, str]:
+def _from_difference(group: Sequence[str], width: int, dots: str, start: int = 0) -> dict[str, str]:
     """Show names up to, and from, where they differ first; those still alike, from there on."""
     alike = defaultdict[str, list[str]](list)
     differing = (at for at, each in enumerate(zip(*group, strict=False)) if len({*each}) > 1)

@@ -4,7 +4,8 @@ docs/simulator.md shows a scenario and explains the faults of batches.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -112,6 +113,15 @@ def parse_script(words: Iterable[str | int], faults: type[F]) -> list[F | None]:
     return [None if word == "ok" else faults(word) for word in found]
 
 
+@contextmanager
+def _about(field: str) -> Iterator[None]:
+    """Name the field in an error about its value."""
+    try:
+        yield
+    except InputError as error:
+        raise error.below(field) from None
+
+
 RequestFault = StrEnum(
     "RequestFault",
     [
@@ -165,13 +175,15 @@ class BatchPlan(Struct, frozen=True, forbid_unknown_fields=True):
     """Faults of the first requests of a kind in order of arrival; then chance decides."""
 
     def __post_init__(self) -> None:
-        parse_latency(self.duration)
+        with _about("duration"):
+            parse_latency(self.duration)
         check_total(self.requests)
         check_total(self.ends)
         for chances in self.calls.values():
             check_total(chances)
-        for words in self.scripts.values():
-            parse_script(words, CallFault)
+        for endpoint, words in self.scripts.items():
+            with _about(f"scripts.{endpoint}"):
+                parse_script(words, CallFault)
 
     def call_fault(self, endpoint: Endpoint, place: int, luck: float) -> CallFault | None:
         """Return the fault of a request about batches; None for none."""
@@ -226,8 +238,10 @@ class ModelConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         if self.latency is not None:
-            parse_latency(self.latency)
-        parse_script(self.script or (), Fault)
+            with _about("latency"):
+                parse_latency(self.latency)
+        with _about("script"):
+            parse_script(self.script or (), Fault)
 
 
 HOST = "127.0.0.1"

@@ -264,3 +264,10 @@ def test_only_a_terminal_that_a_person_looks_at_is_drawn_over(
     assert not printing.can_redraw(stderr=True)
     monkeypatch.setattr(printing, "on_terminal", lambda **_: True)
     assert printing.can_redraw(stderr=True) == redraws
+
+
+def test_no_line_needs_no_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    printing.say()
+    with pytest.raises(OutputError):
+        printing.say("a line")

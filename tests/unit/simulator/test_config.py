@@ -84,10 +84,13 @@ def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
         ("[rate_limit]\nburst = 2", "key 'rate_limit.requests_per_minute': is missing"),
         ("rate_limit.requests_per_minute = 0", "key 'rate_limit.requests_per_minute': must be"),
         ("[models.m]\nscript = 'ok'", "key 'models.m.script': must be a list"),
-        ("[models.m]\nscript = ['418']", "key 'models.m': '418' is not one of ok, rate_limit"),
-        ("[models.m]\nlatency = 'slow'", "key 'models.m': latency 'slow' is not"),
+        (
+            "[models.m]\nscript = ['418']",
+            "key 'models.m.script': '418' is not one of ok, rate_limit",
+        ),
+        ("[models.m]\nlatency = 'slow'", "key 'models.m.latency': latency 'slow' is not"),
         ("[models.m]\nseed = 1", "key 'models.m.seed': unknown key"),
-        ("[batches]\nduration = 'slow'", "key 'batches': latency 'slow' is not"),
+        ("[batches]\nduration = 'slow'", "key 'batches.duration': latency 'slow' is not"),
         ("[batches]\nshare = inf", "key 'batches.share': must be from 0"),
         ("[batches.requests]\nlate = 0.1", "key 'batches.requests': must be one of 'refused'"),
         ("[batches.requests]\nmissing = 1.5", "key 'batches.requests.missing': must be from 0"),
@@ -98,7 +101,10 @@ def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
             "[batches.calls.poll]\nlost = 0.6\nreset = 0.6",
             "key 'batches': the probabilities add up",
         ),
-        ("[batches.scripts]\ncreate = ['late']", "key 'batches': 'late' is not one of ok"),
+        (
+            "[batches.scripts]\ncreate = ['late']",
+            "key 'batches.scripts.create': 'late' is not one of ok",
+        ),
         ("[price]\ninput = -1", "key 'price.input': must be from 0"),
     ],
 )
