@@ -56,6 +56,10 @@ class Route(Struct, frozen=True):
         """Name no header: some hold a key."""
         return f"Route({self.url}, time_limit_s={self.time_limit_s}, proxy={self.proxy})"
 
+    def __rich_repr__(self) -> list[tuple[str, object]]:
+        """Name none to rich either, which asks a Struct for its fields."""
+        return [("url", self.url), ("time_limit_s", self.time_limit_s), ("proxy", self.proxy)]
+
 
 class MaskedReader:
     """Reads responses without the key, which the endpoint may echo."""

@@ -58,6 +58,7 @@ def test_a_prepared_client_shows_its_key_nowhere(wire: WireFormat) -> None:
     assert isinstance(client, HttpClient)
     assert KEY not in repr(client)
     assert KEY not in repr(client.route)
+    assert KEY not in str([*client.route.__rich_repr__()])
     assert KEY in str(dict(client.route.headers))
 
 
