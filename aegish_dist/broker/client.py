@@ -1,4 +1,4 @@
-"""What commands do with the broker: connect, publish items in batches, and read queues.
+"""The broker as commands use it: connections, publishing of items in batches, readings of queues.
 
 A command gives up after seconds; workers connect through Celery, which retries without end.
 

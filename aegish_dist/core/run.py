@@ -125,7 +125,7 @@ class Run(Struct, frozen=True):
 
     @property
     def caps(self) -> tuple[Decimal | None, Decimal | None]:
-        """What the run, and each of its models, may cost in USD; None: no cap."""
+        """Caps in USD on the cost of the run, and of each of its models; None: no cap."""
         asked = self.parameters
         return (asked.max_cost_usd, asked.max_cost_per_model_usd) if asked else (None, None)
 
@@ -181,7 +181,7 @@ def incompatibilities(
 
 
 _Fact = tuple[str, list[tuple[object, object]]]
-"""What is compared, and of both runs: what has to be equal, and how a phrase says it."""
+"""The name of a fact; then of each run the value that has to be equal, and its wording."""
 
 
 def _facts_of_runs(runs: Sequence[Run], models: Collection[str]) -> Iterator[_Fact]:

@@ -73,7 +73,7 @@ NO_CHANGES: Mapping[str, Sequence[object]] = {
 
 CORRECT = {1: True, -1: False, 0: None}
 _OF_BEFORE = ("changed_keys", "changed_targets", "malicious_marks", "harmless_marks")
-"""What `mark_before` binds behind `before_`; nulls where no other judgement is asked for."""
+"""Parameters of `mark_before`, without their prefix `before_`; null without a second judgement."""
 _ACTIONS = [outcome_number(each) for each in (Outcome.ALLOW, Outcome.WARN, Outcome.BLOCK)]
 _END = 2**63 - 1
 _WHOLE_CHARS = 2**31 - 1

@@ -35,7 +35,7 @@ CORRECT = "correct"  # key of a verdict line; null if unscored
 
 _TABLES = parse_toml(files(__package__).joinpath("every_eval_ever.toml").read_text("utf-8"))
 DEFINED: Mapping[str, Mapping[str, Any]] = _TABLES["metrics"]
-"""What each metric is, by its name in a snapshot."""
+"""Definitions of the metrics by their names in a snapshot."""
 
 
 class RecordIdentity(Struct, frozen=True):

@@ -508,7 +508,7 @@ class _RuleScores:
 
 
 class _Totals:
-    """What the header of a log says of all its samples."""
+    """Sums over the samples of a log, for its header."""
 
     def __init__(self) -> None:
         self.ids: list[str] = []

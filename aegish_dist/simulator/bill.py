@@ -16,7 +16,7 @@ Usd = Annotated[float, Meta(ge=0, le=1e9)]
 _TOKENS_PER_UNIT = 1_000_000
 _COUNTS = ("requests", "input_tokens", "cached_tokens", "output_tokens")
 _PARTS = ("live", "batch", "live_unreadable", "batch_unreadable")
-"""What a model's charges are summed in; no client could read what the last two count again."""
+"""Parts of a model's bill. The last two repeat the charges whose answers no client could read."""
 
 
 class Tariff(Struct, frozen=True, forbid_unknown_fields=True):

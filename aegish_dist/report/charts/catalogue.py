@@ -55,7 +55,7 @@ CHARTS: Mapping[str, tuple[str, _Make]] = MappingProxyType(
         "error-timeline": ("Failed attempts over time, by reason.", error_timeline),
     }
 )
-"""What each shows, and what makes it, in the order of lists and files."""
+"""By name, in the order of lists and files: what a plot shows, and the function that makes it."""
 
 
 def make_chart(data: ReportData, name: str) -> Chart | NoChart:
