@@ -132,6 +132,11 @@ def restore(archive: Path) -> None:
         say(f"restored {named} with {counted(restored.verdicts, 'verdict')}")
     else:
         say(f"restored {counted(restored.completions, 'completion')} of {named}")
+    if restored.held:
+        note(
+            "it lacks verdicts and is held: nothing is asked before"
+            f" `aegish-dist resume --run-id {restored.run_id}`"
+        )
     if restored.still_pruned:
         note(f"{counted(restored.still_pruned, 'completion')} of it had been pruned before")
 

@@ -6,6 +6,9 @@ nor on how a file holds them.
 
 In the store that the rows came from every key is free, and stays as it was. Elsewhere the store
 draws new keys; prompts, datasets and samples that are there already are not added again.
+
+The author of an archive is a stranger. Identities are computed here, from the content of the rows;
+the sums in a manifest show damage, not forgery.
 """
 
 # ruff: noqa: S608  statements are put together from nothing but this module and names of columns
@@ -14,11 +17,13 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import IO, Any
 
+import msgspec
 import psycopg
 from psycopg import sql
 from sqlalchemy import Row, UniqueConstraint, exc, select, text
 from sqlalchemy.orm import Session
 
+from aegish_dist.core.run import Prompt
 from aegish_dist.db.engine import driver_connection, execute, fragment
 from aegish_dist.db.runs import one_at_a_time, require_free_name, run_row
 from aegish_dist.db.tables import (
@@ -145,10 +150,20 @@ _REFERENCES = {"sample_key": "samples"} | {
 }
 _LISTS = {"datasets": "datasets", "snapshot_ids": "snapshots"}
 
+_FORGED = frozenset({"samples", "runs", "run_datasets", "batches"})
+_RESTORED_AS = {
+    ("datasets", "selectable"): "false",  # a name stands for what was imported here
+    ("runs", "held"): "CASE WHEN old.origin = 'submit' THEN coalesce(old.held, 'paused') END",
+    ("run_models", "open"): "false",
+}
+"""Columns that would have workers ask something, or later runs ask something else."""
+_ADDED = {"aggregations": " WHERE old.finished_at IS NOT NULL"}
+
 _UNFIT = (
     *(exc.DataError, exc.IntegrityError, exc.ProgrammingError),
     # Errors of COPY are psycopg's own: SQLAlchemy does not wrap them.
     *(psycopg.DataError, psycopg.IntegrityError, psycopg.ProgrammingError),
+    *(msgspec.ValidationError, RecursionError),
 )
 
 
@@ -270,12 +285,36 @@ def open_keys(session: Session) -> None:
     execute(session, "create_new_keys")
 
 
+def require_own(session: Session, table: str, columns: Sequence[str], run_id: str) -> None:
+    """Refuse staged rows that are of another run, or not what their identity says.
+
+    Rows that they refer to have been added.
+
+    Raises:
+        StoreError: Names the first such row.
+    """
+    named = "id" if table == "runs" else "run_id"
+    problem = None
+    if named in columns:
+        others = f"SELECT {named} FROM archived_{table} WHERE {named} <> :run"  # nosec B608
+        if (other := session.scalar(text(f"{others} LIMIT 1"), {"run": run_id})) is not None:
+            problem = f"rows are of another run, {other}"
+    if table in _FORGED:
+        problem = problem or execute(session, f"forged_{table}").scalar()
+    if table == "prompts":
+        for *texts, fingerprint in execute(session, "staged_prompts"):
+            if Prompt(*texts).fingerprint != fingerprint:
+                problem = f"prompt '{texts[0]}' has another text than its fingerprint says"
+    if problem is not None:
+        raise StoreError(f"{table}: {problem}; nothing was changed")
+
+
 def add_rows(session: Session, table: str, columns: Sequence[str]) -> None:
-    """Add the staged rows of a table under their new keys, and end the stage.
+    """Add the staged rows of a table under their new keys.
 
     Rows that they refer to have to be there already.
     """
-    only = ""
+    only = _ADDED.get(table, "")
     if table in OWN_KEYS:
         _give_keys(session, table, OWN_KEYS[table])
         if table in SHARED:
@@ -283,7 +322,6 @@ def add_rows(session: Session, table: str, columns: Sequence[str]) -> None:
     values = ", ".join(_value(table, column) for column in columns)
     added = f"INSERT INTO {table} ({quoted(columns)}) SELECT {values} FROM archived_{table} AS old"  # nosec B608
     session.execute(text(added + only))
-    session.execute(text(f"DROP TABLE archived_{table}"))
 
 
 def _give_keys(session: Session, table: str, key: str) -> None:
@@ -317,9 +355,8 @@ def _same_row(table: str) -> str:
 def _value(table: str, column: str) -> str:
     if OWN_KEYS.get(table) == column:
         return _new(table, column)
-    if (table, column) == ("run_models", "open"):
-        # What is asked in batches would be planned at once, and paid, before `resume`.
-        return "old.open AND old.batch_from IS NULL"
+    if (table, column) in _RESTORED_AS:
+        return _RESTORED_AS[table, column]
     if column in _REFERENCES:
         return _new(_REFERENCES[column], column)
     if column in _LISTS:

@@ -54,11 +54,20 @@ def save_dataset(session: Session, dataset: Dataset, *, selectable: bool) -> int
         for start in range(0, len(dataset.samples), INSERT_CHUNK):
             chunk = dataset.samples[start : start + INSERT_CHUNK]
             session.execute(insert(SAMPLES), [_sample_row(key, each) for each in chunk])
-    elif selectable:
+        return key
+    stored = _with_samples(session, select(DATASETS).where(DATASETS.c.id == key))
+    if stored is not None and {*stored.samples} != {*dataset.samples}:
+        raise forged(f"dataset '{dataset.name}'")
+    if selectable:
         # A name stands for the dataset imported last, even if that was there before.
         renewed = update(DATASETS).where(DATASETS.c.id == key)
         session.execute(renewed.values(created_at=func.clock_timestamp(), **origin))
     return key
+
+
+def forged(what: str) -> StoreError:
+    """Return the error for a row that was found by its identity and has another content."""
+    return StoreError(f"{what} has another content in this store: trust no run that asks it there")
 
 
 def _sample_row(dataset_id: int, sample: Sample) -> dict[str, Any]:
@@ -199,11 +208,16 @@ def save_models(
 
 def _save_prompt(session: Session, prompt: Prompt) -> int:
     one_at_a_time(session)
-    same = select(PROMPTS.c.id).where(PROMPTS.c.fingerprint == prompt.fingerprint)
-    key: int | None = session.scalar(same)
-    if key is None:
+    same = select(PROMPTS).where(
+        PROMPTS.c.fingerprint == prompt.fingerprint, PROMPTS.c.name == prompt.name
+    )
+    found = session.execute(same).one_or_none()
+    if found is None:
         added = insert(PROMPTS).values(fingerprint=prompt.fingerprint, **asdict(prompt))
-        key = session.execute(added.returning(PROMPTS.c.id)).scalar_one()
+        found = session.execute(added.returning(PROMPTS)).one()
+    elif (found.system, found.template) != (prompt.system, prompt.template):
+        raise forged(f"prompt '{prompt.name}'")
+    key: int = found.id
     return key
 
 

@@ -354,11 +354,12 @@ PROMPTS = Table(
     METADATA,
     Column("id", Integer, Identity(), primary_key=True),
     _needed("name", Text),
-    _needed("fingerprint", Text, unique=True),
+    _needed("fingerprint", Text),
     _needed("system", Text),
     _needed("template", Text),
+    UniqueConstraint("name", "fingerprint"),
 )
-"""A prompt, identified by the fingerprint of its texts."""
+"""A prompt, identified by its name and the fingerprint of its texts."""
 
 RUNS = Table(
     "runs",

@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from msgspec.inspect import StrType
 from msgspec.structs import asdict
 from psycopg.errors import UniqueViolation
-from sqlalchemy import Engine, delete, exists, insert, select, text, tuple_, update
+from sqlalchemy import Engine, delete, exists, func, insert, select, text, tuple_, update
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.model import ModelSpec, WireFormat
@@ -27,7 +27,7 @@ from aegish_dist.db.engine import (
     execute,
     statement,
 )
-from aegish_dist.db.runs import one_at_a_time, sample_keys, save_models
+from aegish_dist.db.runs import forged, one_at_a_time, sample_keys, sample_of, save_models
 from aegish_dist.db.tables import (
     COLUMNS,
     DATASETS,
@@ -36,6 +36,7 @@ from aegish_dist.db.tables import (
     RUN_DATASETS,
     RUN_MODELS,
     RUNS,
+    SAMPLES,
     VERDICTS,
     VerdictKey,
     error_row,
@@ -398,6 +399,13 @@ class RunImport:
         return self._session.scalar(newest.with_for_update(read=True, key_share=True))
 
     def _add(self, dataset: _Dataset, samples: Mapping[str, Sample]) -> None:
+        known = select(SAMPLES).where(
+            SAMPLES.c.dataset_id == dataset.stored_id,
+            SAMPLES.c.sample_id == func.any([i for i in samples if i in dataset.stored]),
+        )
+        for row in self._session.execute(known):
+            if sample_of(row) != samples[row.sample_id]:
+                raise forged(f"sample {row.sample_id}")
         new = {i: sample for i, sample in samples.items() if i not in dataset.stored}
         drawn = execute(self._session, "draw_sample_keys", number=len(new)).scalars()
         keys = dict(zip(new, drawn, strict=True))

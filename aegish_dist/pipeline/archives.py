@@ -15,6 +15,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile, mkdtemp
@@ -26,19 +27,21 @@ from sqlalchemy import Engine, Row, select
 from sqlalchemy.orm import Session
 
 from aegish_dist import __version__
+from aegish_dist.broker.messages import queue_names
 from aegish_dist.core.run import Run, RunPause
+from aegish_dist.core.verdict_record import MAX_NUMBER
 from aegish_dist.db import archive
 from aegish_dist.db.archive import TABLES
 from aegish_dist.db.batches import batches_at_providers
-from aegish_dist.db.engine import in_transaction, transaction
+from aegish_dist.db.engine import execute, in_transaction, transaction
 from aegish_dist.db.fleet import living_fleet
 from aegish_dist.db.runs import hold, load_run, run_row
 from aegish_dist.db.schema import head
-from aegish_dist.db.tables import RUNS
+from aegish_dist.db.tables import RUN_MODELS
 from aegish_dist.db.verdicts import settle
 from aegish_dist.errors import ConfigError, DatasetError, OutputError, StoreError
 from aegish_dist.files import replacing, sync_folder
-from aegish_dist.inputs.documents import load_pyarrow
+from aegish_dist.inputs.documents import load_pyarrow, parts_of
 from aegish_dist.interchange.parquet_tables import copy_lines, write_table
 from aegish_dist.pipeline.control import await_calls, drop_messages
 from aegish_dist.pipeline.status import run_status
@@ -341,6 +344,8 @@ class Restored(msgspec.Struct, frozen=True):
     """Completions that were put back; None where the whole run was added."""
     still_pruned: int
     """Completions of the run that are missing all the same."""
+    held: bool = False
+    """Whether items have no verdict, which nothing asks before `resume`."""
 
 
 def restore_run(engine: Engine, folder: Path, observer: Observer = SILENT) -> Restored:
@@ -364,9 +369,10 @@ def restore_run(engine: Engine, folder: Path, observer: Observer = SILENT) -> Re
         else:
             archive.require_absent(session, run_id, verdicts)
             _add(session, folder, manifest, observer)
-        stored = select(RUNS.c.name, RUNS.c.pruned_completions).where(RUNS.c.id == run_id)
-        name, pruned = session.execute(stored).one()
-        result = Restored(run_id, name, verdicts, completions, pruned)
+        stored = load_run(session, run_id)
+        still = 0 if stored.pruned is None else stored.pruned.completions
+        held = completions is None and stored.held is not None
+        result = Restored(run_id, stored.name, verdicts, completions, still, held)
     settle(engine, verdicts)
     return result
 
@@ -375,8 +381,28 @@ def _add(session: Session, folder: Path, manifest: Manifest, observer: Observer)
     archive.open_keys(session)
     with observer.counting("tables restored", len(TABLES)) as show:
         for number, table in enumerate(TABLES, 1):
+            columns = manifest.tables[table].columns
             _stage(session, folder, table, manifest)
-            archive.add_rows(session, table, manifest.tables[table].columns)
+            archive.require_own(session, table, columns, manifest.run_id)
+            archive.add_rows(session, table, columns)
             if table == "runs":
                 archive.require_own_name(session, manifest.run_id)
             show(number)
+    execute(session, "release_complete", run=manifest.run_id)
+    _require_callable(session, load_run(session, manifest.run_id))
+
+
+def _require_callable(session: Session, run: Run) -> None:
+    """Refuse models under names, in queues or with numbers that no submit gives them."""
+    stored = select(RUN_MODELS.c.model, RUN_MODELS.c.queue).where(RUN_MODELS.c.run_id == run.run_id)
+    named = session.execute(stored.order_by(RUN_MODELS.c.model)).all()
+    ids = [spec.id for spec in run.models]
+    queues = [""] * len(ids) if run.imported else queue_names(run)
+    if named != list(zip(ids, queues, strict=True)):
+        raise StoreError("run_models: a model is stored under another name; nothing was changed")
+    asked = [replace(spec, parameters={}) for spec in run.models]
+    limits = None if run.parameters is None else replace(run.parameters, seed=None)
+    numbers = parts_of(msgspec.to_builtins([*asked, limits], builtin_types=(Decimal,)))
+    for number in numbers:
+        if isinstance(number, int | float | Decimal) and not 0 <= float(number) <= MAX_NUMBER:
+            raise StoreError(f"run_models: {number} is no limit or price; nothing was changed")

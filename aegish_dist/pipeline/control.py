@@ -163,6 +163,7 @@ def resume_run(
         higher = with_higher_caps(run.parameters, run_cap, model_cap)
         in_transaction(engine, save_parameters, run_id, higher)
     if run.held is not None:
+        observer.note(_what_is_asked(run, run_status(engine, run_id)))
         await_calls(engine, run, observer)
     if workspace.settings.embedded_broker:
         release_run(engine, run)
@@ -176,6 +177,19 @@ def resume_run(
     if in_transaction(engine, batch_work_left, run_id):
         observer.note("the rest is asked in batches, which workers plan and follow by themselves")
     return RunOutcome(run_status(engine, run_id), items=enqueued)
+
+
+def _what_is_asked(run: Run, status: RunStatus) -> str:
+    """Say how much of whom a held run asks: it may have been restored from a stranger's archive."""
+    missing = {each.model: each.planned - each.done for each in status.models}
+    asked = [
+        f"{missing[spec.id]:,} of {spec.id} at {spec.base_url or 'no address'}"
+        for spec in run.models
+        if missing.get(spec.id)
+    ]
+    cap = run.caps[0]
+    capped = "without a cap" if cap is None else f"up to {cap} USD"
+    return f"asks {counted(status.missing, 'item')} {capped}: {', '.join(asked)}"
 
 
 def enqueue_stored(

@@ -56,6 +56,17 @@ def contents(engine: Engine) -> dict[str, list[Any]]:
         }
 
 
+def as_restored(before: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    """Return the contents of a store as a restore brings them back: nothing asks or is asked."""
+
+    def held(table: str, row: str) -> str:
+        values = json.loads(row)
+        values |= {"runs": {"held": "paused"}, "run_models": {"open": False}}.get(table, {})
+        return json.dumps(values, sort_keys=True)
+
+    return {table: sorted(held(table, row) for row in rows) for table, rows in before.items()}
+
+
 def execute(engine: Engine, statement: str) -> None:
     with engine.begin() as connection:
         connection.execute(text(statement))
@@ -77,7 +88,8 @@ def test_there_and_back(aegish: CommandLine, stored: Engine, tmp_path: Path) -> 
     assert (len(verdicts), str(stored_at)) == (6, "timestamp[us, tz=UTC]")
     restored = aegish.ok("runs", "restore", place)
     assert restored.out == f"restored run {FIRST} a name with 6 verdicts\n"
-    assert contents(stored) == before
+    assert as_restored(contents(stored)) == as_restored(before)
+    before = contents(stored)
     there = f"error: run {FIRST} is in this store, with all its completions\n"
     assert aegish.refused("runs", "restore", place) == there
     assert aegish("runs", "archive", FIRST, "--to", tmp_path).code == 1  # the folder is there
@@ -214,7 +226,7 @@ def test_old_runs_are_archived_before_they_are_pruned(
     restored = aegish.ok("runs", "restore", tmp_path / "b" / FIRST)
     assert "4 completions of it had been pruned before" in restored.err
     aegish.ok("runs", "restore", tmp_path / "a" / FIRST)
-    assert contents(stored) == before
+    assert as_restored(contents(stored)) == as_restored(before)
 
 
 def test_completions_come_back_after_a_reparse_and_late_ones_stay(
