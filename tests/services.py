@@ -16,7 +16,7 @@ from typing import Any, Self
 import pytest
 import redis
 from celery import Celery
-from sqlalchemy import Engine
+from sqlalchemy import Engine, make_url
 
 from aegish_dist.broker.app import create_app
 from aegish_dist.core.secrets import SecretStr
@@ -166,13 +166,59 @@ class ServerProcess:
         self.stop()
 
 
-class RedisServer(ServerProcess):
-    """A Redis without persistence: started again after `stop` or `kill`, it is empty."""
+class PgBouncer(ServerProcess):
+    """A PgBouncer that hands a server's connection to another client after each transaction."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, postgres_port: int, connections: int = 1) -> None:
+        super().__init__(free_port(), home / "pgbouncer.log")
+        # It refuses to run as root, and `nobody` enters no folder of pytest's.
+        self._folder = Path(tempfile.mkdtemp(prefix="aegish-dist-"))
+        (self._folder / "users").write_text('"postgres" ""\n')
+        self._settings = self._folder / "pgbouncer.ini"
+        self._settings.write_text(f"""
+[databases]
+* = host={HOST} port={postgres_port} user=postgres
+[pgbouncer]
+listen_addr = {HOST}
+listen_port = {self.port}
+unix_socket_dir =
+auth_type = any
+auth_file = {self._folder}/users
+pool_mode = transaction
+default_pool_size = {connections}
+max_client_conn = 200
+server_login_retry = 1
+ignore_startup_parameters = extra_float_digits
+""")
+        for path in (self._folder, *self._folder.iterdir()):
+            path.chmod(0o755)
+
+    def start(self) -> None:
+        self.launch([require_binary("pgbouncer"), "-u", "nobody", str(self._settings)])
+
+    def url(self, postgres_url: str) -> str:
+        """Return the URL of the same database through this pooler."""
+        through = make_url(postgres_url).set(
+            username="postgres", password=None, host=HOST, port=self.port, query={}
+        )
+        return through.render_as_string(hide_password=False)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+class RedisServer(ServerProcess):
+    """A Redis: started again after `stop` or `kill` it is empty, unless it keeps a log of writes."""
+
+    def __init__(self, home: Path, *, persistent: bool = False) -> None:
         super().__init__(free_port(), home / "redis.log")
         options = {"port": str(self.port), "bind": HOST, "dir": str(home)}
-        options |= {"save": "", "appendonly": "no"}
+        options |= {"save": "", "appendonly": "yes" if persistent else "no"}
         flags = [word for name, value in options.items() for word in (f"--{name}", value)]
         self._command = [require_binary("redis-server"), *flags]
         self.url = f"redis://{HOST}:{self.port}/0"

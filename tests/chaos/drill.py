@@ -9,6 +9,7 @@ import random
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from decimal import Decimal
 
 import pytest
 from msgspec import Struct, field
@@ -39,6 +40,7 @@ class Fault(Struct, frozen=True):
     twice: int | None = None
     """Calls that may be made twice; None: as many as were in flight when the fault began."""
     errors: int = 0  # verdicts that may say that their call failed
+    cap_usd: Decimal | None = None  # cap on the cost of a run that is asked in batches
 
 
 class Result(Struct, frozen=True):
@@ -49,7 +51,7 @@ class Result(Struct, frozen=True):
     lost: int  # items acknowledged and gone, or without a verdict at the end
     doubled: int  # verdicts beyond the first of an item
     paid_twice: int  # calls beyond the first of a command that the provider worked on
-    in_flight: int  # calls begun and not stored when the fault began
+    in_flight: int  # calls begun and not stored at each blow of the fault
     errors: int  # items whose verdict says that the call failed
     recovered_s: float  # from the end of the fault until every item had a verdict
     problem: str  # why the drill came to no end; empty when it did
@@ -103,10 +105,14 @@ class Drill:
         fleet.provider.reset(self.fault.latency)
         name = f"{self.fault.name}-{self._seed}-{time.time_ns():x}"
         commands = [f"echo {name} {number}" for number in range(self.fault.items_per_model)]
-        self.run_id = fleet.submit(name, commands, self.fault.time_limit_s)
+        self.run_id = fleet.submit(name, commands, self.fault.time_limit_s, self.fault.cap_usd)
         moment = int(self.planned * self.chance.uniform(*self.fault.moment))
         wait_until(lambda: fleet.provider.calls >= moment, f"{moment} calls", COMPLETE_S)
-        self._in_flight = fleet.provider.calls - self._look()
+        self.begin()
+
+    def begin(self) -> None:
+        """Count what is in flight, which each blow of a fault may have called again."""
+        self._in_flight += self.fleet.provider.calls - self._look()
 
     def rest(self, seconds: float) -> None:
         """Let a fault last, and read meanwhile what the store acknowledges."""
@@ -144,7 +150,7 @@ class Drill:
             acknowledged=len(self._seen),
             lost=len(self._seen - identities) + self.planned - len({i[:3] for i in identities}),
             doubled=len(rows) - len(identities),
-            paid_twice=fleet.provider.paid_twice,
+            paid_twice=max(fleet.provider.paid_twice, fleet.provider.calls - self.planned),
             in_flight=self._in_flight,
             errors=sum(count for name, count in outcomes.items() if name in ERRORS),
             recovered_s=round(recovered_s, 2),

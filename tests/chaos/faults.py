@@ -1,8 +1,11 @@
 """The faults: each defined once, for the tests and for the published table."""
 
 import subprocess
+import sys
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
+from decimal import Decimal
 from functools import partial
 from typing import Any
 
@@ -10,22 +13,27 @@ import psycopg
 from msgspec.structs import replace
 
 from aegish_dist.broker.messages import queue_name
+from aegish_dist.core.status import RunStatus, State
 from tests.chaos.drill import Drill, Fault
 from tests.chaos.fleet import GRACE_S, Layout
 from tests.chaos.provider import Trouble
 from tests.chaos.servers import Postgres
 from tests.cluster import run
 from tests.forged import forged_messages
-from tests.services import RabbitServer, RedisServer, wait_until
+from tests.services import PgBouncer, RabbitServer, RedisServer, wait_until
 
 RABBIT = Layout(broker="rabbitmq")
 QUORUM = Layout(broker="rabbitmq", queue_type="quorum")
 SHORT_LEASE = Layout(lease_s=5.0)  # where a call has to outlive a lease
+KEPT = Layout(persistent=True)
+POOLED = Layout(pooled=True)
 ALONE = Layout(workers=1, concurrency=100)  # one worker that holds nearly a whole run at once
 END_BACKENDS = (
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'aegish-dist'"
 )
 """Ends every connection of the product."""
+KILLS_OF_RESUME = 5
+KILLS = 15  # of one server within a run
 
 
 # Workers
@@ -89,9 +97,24 @@ def _kill_postgres(drill: Drill) -> None:
     _restart(drill.fleet.postgres)
 
 
-def _restart(server: Postgres | RedisServer | RabbitServer) -> None:
+def _restart(server: Postgres | PgBouncer | RedisServer | RabbitServer) -> None:
     server.kill()
     server.start()
+
+
+def _kill_pooler(drill: Drill) -> None:
+    _restart(drill.fleet.pooler)
+
+
+def _kill_often(drill: Drill, server: str, *, resumed: bool = False) -> None:
+    """Kill a server of the fleet again and again, and start it again each time."""
+    for number in range(KILLS):
+        if number:
+            drill.rest(drill.chance.uniform(0.2, 2.0))
+            drill.begin()
+        _restart(getattr(drill.fleet, server))
+        if resumed:
+            _resume(drill)
 
 
 def _postgres_away(drill: Drill) -> None:
@@ -185,6 +208,14 @@ def _kill_rabbit(drill: Drill) -> None:
     _restart(drill.fleet.broker)
 
 
+def _stop_rabbit(drill: Drill) -> None:
+    for _ in range(3):
+        drill.begin()
+        drill.fleet.broker.stop()
+        drill.fleet.broker.start()
+        drill.rest(drill.chance.uniform(1, 4))
+
+
 def _alarm_rabbit(drill: Drill) -> None:
     broker = drill.fleet.broker
     assert isinstance(broker, RabbitServer)
@@ -202,6 +233,42 @@ def _send_twice(drill: Drill) -> None:
 
 def _resume(drill: Drill) -> None:
     drill.fleet.resume(drill.run_id)
+
+
+def _kill_resume(drill: Drill) -> None:
+    """Kill `resume` of a paused run whose messages are lost, at one step after the other."""
+    fleet, named = drill.fleet, ("--run-id", drill.run_id)
+    run(fleet.direct, "pause", *named)
+    for _ in range(KILLS_OF_RESUME):
+        step = int(10 ** drill.chance.uniform(0, 3.5))
+        command = (sys.executable, "-m", "tests.chaos.killed", "resume_run", str(step))
+        subprocess.run(  # a step beyond the last one lets it end well
+            (*command, "resume", *named),
+            env=fleet.direct,
+            capture_output=True,
+            timeout=60,
+            check=False,
+        )
+    run(fleet.direct, "resume", *named)
+
+
+def _reach_cap(drill: Drill) -> None:
+    """Kill a worker over open batches, reach the cap of the run, and raise it."""
+    fleet = drill.fleet
+    _wait_for(drill, lambda status: any(m.batches and m.batches.open for m in status.models))
+    drill.begin()
+    _kill_worker(drill)
+    _wait_for(drill, lambda status: status.state is State.OVER_BUDGET)
+    status = fleet.cluster.status(drill.run_id)
+    cap, billed = drill.fault.cap_usd, fleet.provider.billed_usd
+    assert cap is not None
+    assert 0 < status.missing < drill.planned
+    assert billed <= cap, f"{billed} USD spent, {cap} allowed"
+    run(fleet.direct, "resume", "--run-id", drill.run_id, "--max-cost", "100")
+
+
+def _wait_for(drill: Drill, what: Callable[[RunStatus], bool]) -> None:
+    wait_until(lambda: what(drill.fleet.cluster.status(drill.run_id)), "a state of the run", 60)
 
 
 def _forge(drill: Drill) -> None:
@@ -238,6 +305,8 @@ def _provider(name: str, title: str, trouble: Trouble, seconds: float, **how: An
     return Fault(name, title, partial(_trouble, trouble=trouble, seconds=seconds), **how)
 
 
+LONG: dict[str, Any] = {"latency": "uniform:0.5,1.5", "items_per_model": 300, "moment": (0.05, 0.1)}
+
 _ALL: tuple[Fault, ...] = (
     Fault("none", "none, for comparison", lambda _: None, twice=0),
     Fault("worker-killed", "a worker gets `kill -9` (leases of 5 s, not 40)", _kill_worker, SHORT_LEASE),
@@ -248,6 +317,12 @@ _ALL: tuple[Fault, ...] = (
           _stop_half_open, SHORT_LEASE),
     Fault("postgres-read-only", "PostgreSQL is read-only for 15 s", _read_only, twice=2),
     Fault("postgres-killed", "PostgreSQL is killed and starts again", _kill_postgres),
+    Fault("postgres-killed-often", f"PostgreSQL is killed {KILLS} times (600 calls of 0.5 to 1.5 s)",
+          partial(_kill_often, server="postgres"), **LONG),
+    Fault("pgbouncer-killed", "PgBouncer before PostgreSQL is killed and starts again", _kill_pooler,
+          POOLED),
+    Fault("pgbouncer-postgres-killed", "PostgreSQL behind PgBouncer is killed and starts again",
+          _kill_postgres, POOLED),
     Fault("postgres-away", "PostgreSQL is away for 8 s", _postgres_away, twice=0),
     Fault("postgres-backends-ended", "PostgreSQL ends all connections every second for 8 s",
           _end_backends),
@@ -259,6 +334,11 @@ _ALL: tuple[Fault, ...] = (
     Fault("redis-wiped", "Redis is killed and starts again empty; `resume`", _wipe_broker),
     Fault("redis-wiped-worker-killed", "the same, and a worker gets `kill -9`",
           _kill_worker_wipe_redis),
+    Fault("redis-killed-often", f"a Redis with an append-only file is killed {KILLS} times"
+          " (600 calls of 0.5 to 1.5 s)", partial(_kill_often, server="broker"), KEPT, **LONG),
+    Fault("redis-wiped-often", f"Redis is killed {KILLS} times and starts again empty; `resume`"
+          " each time (600 calls of 0.5 to 1.5 s)",
+          partial(_kill_often, server="broker", resumed=True), **LONG),
     Fault("redis-stopped", "Redis stands still for 8 s", _stop_redis),
     Fault("redis-full", "Redis has no memory left for 10 s",
           partial(_set_redis, name="maxmemory", bad="1mb", good="0", seconds=10)),
@@ -268,6 +348,8 @@ _ALL: tuple[Fault, ...] = (
           moment=(0.5, 0.9), twice=0),
     Fault("redis-half-open", "connections to Redis go silent", _half_open_broker),
     Fault("rabbitmq-killed", "RabbitMQ is killed and starts again", _kill_rabbit, RABBIT),
+    Fault("rabbitmq-restarted", "RabbitMQ is stopped and starts again, three times", _stop_rabbit,
+          RABBIT, latency="uniform:1,2", moment=(0.0, 0.3)),
     Fault("rabbitmq-alarm", "RabbitMQ has a memory alarm for 5 s", _alarm_rabbit, RABBIT),
     Fault("rabbitmq-cut", "connections to RabbitMQ are cut", _cut_broker, RABBIT),
     Fault("rabbitmq-worker-killed", "a worker on RabbitMQ gets `kill -9`", _kill_worker, RABBIT),
@@ -279,6 +361,11 @@ _ALL: tuple[Fault, ...] = (
           moment=(0.0, 0.3), twice=0),
     # A copy costs a call where the other worker takes it while the first one calls: 2 x 10 at most.
     Fault("resumed-untimely", "`resume` while all is well", _resume, twice=20),
+    Fault("resume-killed", f"`pause`, and {KILLS_OF_RESUME} times `kill -9` of `resume`; `resume`",
+          _kill_resume),
+    Fault("resume-killed-quorum", "the same on RabbitMQ with quorum queues", _kill_resume, QUORUM),
+    Fault("batches-capped", "a worker gets `kill -9` over batches, and the cap on cost is reached;"
+          " `resume --max-cost`", _reach_cap, SHORT_LEASE, moment=(0.0, 0.0), cap_usd=Decimal("0.12")),
     Fault("messages-forged", "forged and damaged messages", _forge, moment=(0.0, 0.5), twice=0),
     _provider("provider-silent", "the provider is silent for 12 s (time limit 3 s)",
               Trouble.SILENT, 12, time_limit_s=3.0, twice=0, errors=30),

@@ -6,14 +6,16 @@ Workers reach PostgreSQL and the broker through proxies; the drill itself goes p
 import subprocess
 from collections.abc import Callable
 from contextlib import ExitStack
+from decimal import Decimal
 from pathlib import Path
 from typing import Self
 
 from msgspec import Struct
+from msgspec.structs import replace
 from sqlalchemy import make_url, text
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.model import CallParameters
+from aegish_dist.core.model import CallParameters, Price, Rate
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.models import Catalog
 from aegish_dist.pipeline.control import enqueue_missing
@@ -25,7 +27,7 @@ from tests.chaos.provider import Provider
 from tests.chaos.servers import CuttingProxy, Postgres
 from tests.cluster import Cluster
 from tests.half_open import HalfOpenProxy
-from tests.services import HOST, RabbitServer, RedisServer
+from tests.services import HOST, PgBouncer, RabbitServer, RedisServer
 
 PROVIDERS = ("drilled", "drilled-anthropic")
 CATALOG = """
@@ -33,12 +35,15 @@ CATALOG = """
 wire = "openai"
 base_url = "{url}/v1"
 key_variable = ""
+batch_share = 0.5
 
 [providers.drilled-anthropic]
 wire = "anthropic"
 base_url = "{url}"
 key_variable = ""
+batch_share = 0.5
 """
+PRICE = Price(input=Rate(Decimal(2)), output=Rate(Decimal(10)))
 GRACE_S = 10.0
 
 Identity = tuple[int, int, int, int]
@@ -52,6 +57,8 @@ class Layout(Struct, frozen=True):
     workers: int = 2
     concurrency: int = 10  # calls that each of them has in flight at most
     lease_s: float = 40.0  # seconds after which a killed worker's messages are requeued in Redis
+    persistent: bool = False  # whether a Redis keeps its data, as that of docker-compose.yml does
+    pooled: bool = False  # whether PgBouncer, in transaction mode, stands before PostgreSQL
 
 
 class Fleet(ExitStack):
@@ -74,9 +81,15 @@ class Fleet(ExitStack):
         self.provider = enter(Provider())
         self.postgres = enter(Postgres())
         self.broker: RabbitServer | RedisServer
-        rabbit = layout.broker == "rabbitmq"
-        self.broker = enter(RabbitServer(self.home)) if rabbit else enter(RedisServer(self.home))
+        if layout.broker == "rabbitmq":
+            self.broker = enter(RabbitServer(self.home))
+        else:
+            self.broker = enter(RedisServer(self.home, persistent=layout.persistent))
         self.database_proxy = enter(CuttingProxy.to_postgres(self.postgres.url))
+        self.pooler = PgBouncer(self.home, self.database_proxy.port, connections=8)
+        database_url = self.database_proxy.postgres_url(self.postgres.url)
+        if layout.pooled:
+            database_url = enter(self.pooler).url(self.postgres.url)
         self.broker_proxy = enter(HalfOpenProxy(self.broker.port))
         catalog = self.home / "catalog.toml"
         catalog.write_text(CATALOG.format(url=f"http://{HOST}:{self.provider.port}"))
@@ -94,11 +107,12 @@ class Fleet(ExitStack):
             concurrency=layout.concurrency,
             shutdown_grace_s=GRACE_S,
             message_lease_s=layout.lease_s,
+            batch_poll_s=0.3,
         )
         self.direct = dict(self.cluster.env)  # variables of a command that goes past the proxies
         proxy = f":{self.broker_proxy.port}/"
         self.cluster.set(
-            database_url=self.database_proxy.postgres_url(self.postgres.url),
+            database_url=database_url,
             broker_url=self.broker.url.replace(f":{self.broker.port}/", proxy),
         )
 
@@ -117,20 +131,24 @@ class Fleet(ExitStack):
         ended = [worker.returncode for worker in self.workers if worker.poll() is not None]
         assert not ended, f"workers ended by themselves: {ended}"
 
-    def submit(self, name: str, commands: list[str], time_limit_s: float) -> str:
+    def submit(
+        self, name: str, commands: list[str], time_limit_s: float, cap_usd: Decimal | None
+    ) -> str:
         """Submit a run over commands to a model of each provider and return its id.
 
         Args:
             name: Of the models; what the limiter learnt of others does not touch them.
+            cap_usd: Cap on the cost of the run, which is asked in batches then; None: asked live.
         """
         self._models = [f"{provider}/{name}" for provider in PROVIDERS]
         samples = tuple(Sample(command, TrueLabel.HARMLESS) for command in commands)
         submission = RunPlan(
-            models=self.catalog.resolve(self._models, {}),
+            models=[replace(m, price=PRICE) for m in self.catalog.resolve(self._models, {})],
             datasets=(Dataset("drill", samples),),
             prompt=load_prompt("guard"),
-            parameters=CallParameters(time_limit_s=time_limit_s),
+            parameters=CallParameters(time_limit_s=time_limit_s, max_cost_usd=cap_usd),
             epochs=1,
+            batch_after_s=None if cap_usd is None else 0.0,
         )
         return submit(self.cluster.engine, self.cluster.app, submission).run_id
 

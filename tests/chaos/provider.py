@@ -8,17 +8,20 @@ import json
 import threading
 from collections import Counter
 from concurrent.futures import Future
+from decimal import Decimal
 from enum import StrEnum
 from typing import Any, Self
 
 from aiohttp import web
 
+from aegish_dist.simulator.bill import Tariff
 from aegish_dist.simulator.config import SimulatorConfig
 from aegish_dist.simulator.dialect import command_in, text_of
 from aegish_dist.simulator.server import Simulator
 from tests.services import HOST
 
 POLL_S = 0.02
+TARIFF = Tariff(input=2, output=10)
 
 
 class Trouble(StrEnum):
@@ -63,13 +66,19 @@ class Provider:
         Args:
             latency: Of each call, such as `uniform:0.2,0.5` in seconds.
         """
-        self._simulator = Simulator(SimulatorConfig(latency=latency), None)
+        self._simulator = Simulator(SimulatorConfig(latency=latency, price=TARIFF), None)
         self.trouble = Trouble.NONE
         self.begun = Counter()
 
     @property
     def calls(self) -> int:
-        return self.begun.total()
+        """Calls and requests of batches that it worked on."""
+        billed = self._simulator.stats.bill.as_dict()["models"].values()
+        return self.begun.total() + sum(each["batch"]["requests"] for each in billed)
+
+    @property
+    def billed_usd(self) -> Decimal:
+        return Decimal(self._simulator.stats.bill.as_dict()["usd"])
 
     @property
     def paid_twice(self) -> int:
@@ -100,6 +109,8 @@ class Provider:
         await runner.cleanup()
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        if not request.path.endswith(("/completions", "/messages")):
+            return await self._simulator.handle(request)  # of batches
         asked = request.path, _command(await request.read())
         if self.trouble in REFUSALS:
             status, headers = REFUSALS[self.trouble]
