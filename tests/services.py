@@ -171,30 +171,11 @@ class PgBouncer(ServerProcess):
 
     def __init__(self, home: Path, postgres_port: int, connections: int = 1) -> None:
         super().__init__(free_port(), home / "pgbouncer.log")
-        # It refuses to run as root, and `nobody` enters no folder of pytest's.
-        self._folder = Path(tempfile.mkdtemp(prefix="aegish-dist-"))
-        (self._folder / "users").write_text('"postgres" ""\n')
-        self._settings = self._folder / "pgbouncer.ini"
-        self._settings.write_text(f"""
-[databases]
-* = host={HOST} port={postgres_port} user=postgres
-[pgbouncer]
-listen_addr = {HOST}
-listen_port = {self.port}
-unix_socket_dir =
-auth_type = any
-auth_file = {self._folder}/users
-pool_mode = transaction
-default_pool_size = {connections}
-max_client_conn = 200
-server_login_retry = 1
-ignore_startup_parameters = extra_float_digits
-""")
-        for path in (self._folder, *self._folder.iterdir()):
-            path.chmod(0o755)
+        self._postgres_port = postgres_port
+        self._connections = connections
 
     def start(self) -> None:
-        self.launch([require_binary("pgbouncer"), "-u", "nobody", str(self._settings)])
+        self.launch([require_binary("pgbouncer"), "-u", "nobody", str(self._folder / "settings")])
 
     def url(self, postgres_url: str) -> str:
         """Return the URL of the same database through this pooler."""
@@ -204,6 +185,26 @@ ignore_startup_parameters = extra_float_digits
         return through.render_as_string(hide_password=False)
 
     def __enter__(self) -> Self:
+        # It refuses to run as root, and the user it runs as enters no folder of pytest's.
+        self._folder = Path(tempfile.mkdtemp(prefix="aegish-dist-"))
+        (self._folder / "users").write_text('"postgres" ""\n')
+        (self._folder / "settings").write_text(f"""
+[databases]
+* = host={HOST} port={self._postgres_port} user=postgres
+[pgbouncer]
+listen_addr = {HOST}
+listen_port = {self.port}
+unix_socket_dir =
+auth_type = any
+auth_file = {self._folder}/users
+pool_mode = transaction
+default_pool_size = {self._connections}
+max_client_conn = 200
+server_login_retry = 1
+ignore_startup_parameters = extra_float_digits
+""")
+        for path in (self._folder, *self._folder.iterdir()):
+            path.chmod(0o755)
         self.start()
         return self
 

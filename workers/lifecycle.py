@@ -194,7 +194,7 @@ class Heartbeat(Struct, frozen=True):
     async def _report(self) -> None:
         in_flight = dict(self.evaluator.in_flight)
         parked = self.limiters.parked
-        reasons = {("", model): words for model, words in parked.items() if words}
+        reasons = {("", model): words for model, words in parked.items()}
         halts: ModelBlocks = {("", model): ModelBlock.PARKED for model in parked}
         halts |= dict.fromkeys(await self.limiters.over_budget(), ModelBlock.OVER_BUDGET)
         waiting, failing = self.limiters.waiting, self.evaluator.failing

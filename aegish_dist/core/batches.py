@@ -14,7 +14,7 @@ from enum import StrEnum
 
 from msgspec import Struct, field
 
-from aegish_dist.core.outcome import ErrorClass
+from aegish_dist.core.outcome import ErrorClass, is_passing
 from aegish_dist.core.run import BatchState
 from aegish_dist.core.verdict import Completion
 from aegish_dist.errors import ProviderError
@@ -144,7 +144,7 @@ class BatchPace(Struct, frozen=True):
 def may_exist(status: int | None) -> bool:
     """Return whether a batch may exist although the attempt to create it failed with a status."""
     # Only a refusal proves that none exists. A proxy sends 408 after waiting for the provider.
-    return status is None or not 400 <= status < 500 or status == 408
+    return status is None or not 400 <= status < 500 or is_passing(status)
 
 
 SizedItem = tuple[BatchItem, int, Decimal | None]

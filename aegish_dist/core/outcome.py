@@ -27,9 +27,26 @@ class ErrorClass(StrEnum):
     BAD_REQUEST = "bad_request"  # 400, 413, 422 and other refusals of the request itself
     NOT_FOUND = "not_found"  # 404, or a redirect: no such model or endpoint here
     OVERLOADED = "overloaded"  # 503, 529: the provider is busy
-    SERVER = "server"  # any other 5xx
+    SERVER = "server"  # any other 5xx, and what passes like one
     CONNECTION = "connection"
     MALFORMED = "malformed"  # not what the wire format promises, or larger than the cap
+
+
+_HTTP_REFUSALS = frozenset({*range(400, 419), *range(421, 427), 428, 429, 431, 451})
+"""Statuses from 400 to 499 that HTTP defines (IANA, HTTP Status Code Registry)."""
+_PASSING = frozenset({408, 409, 421, 423, 424, 425})
+"""Those which by RFC 9110, 4918 and 8470 do not hold for a later attempt: the server waited too
+long, was at work on something else, or got the call over a connection of another host. Providers
+send 424 where a model failed to generate, and their own clients try 409 again."""
+
+
+def is_passing(status: int) -> bool:
+    """Return whether a status from 400 to 499 is trouble that passes, as one from 500 is.
+
+    A status that HTTP does not define is of a gateway before the model: 499, 460 and 444 of nginx
+    and load balancers say that they gave up on the call, 498 of Groq that it has no capacity.
+    """
+    return status in _PASSING or (400 <= status < 500 and status not in _HTTP_REFUSALS)
 
 
 class Outcome(StrEnum):

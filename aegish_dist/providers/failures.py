@@ -13,7 +13,7 @@ from functools import cache
 from http.client import responses
 
 from aegish_dist.core.model import HTTP_FORMATS, RateHint
-from aegish_dist.core.outcome import ErrorClass, StopKind
+from aegish_dist.core.outcome import ErrorClass, StopKind, is_passing
 from aegish_dist.core.secrets import mask_key_shapes
 from aegish_dist.core.verdict import Completion
 from aegish_dist.errors import ProviderError
@@ -143,12 +143,15 @@ STATUS_CLASSES = {
     402: ErrorClass.QUOTA,
     403: ErrorClass.AUTH,
     404: ErrorClass.NOT_FOUND,
-    408: ErrorClass.SERVER,
+    407: ErrorClass.AUTH,  # of a proxy on the way
+    410: ErrorClass.NOT_FOUND,  # a model that was retired
     429: ErrorClass.RATE_LIMIT,
+    498: ErrorClass.OVERLOADED,  # Groq's flex tier: https://console.groq.com/docs/errors
     503: ErrorClass.OVERLOADED,
     529: ErrorClass.OVERLOADED,
 }
-"""Where the status alone decides; otherwise 5xx is SERVER, 3xx NOT_FOUND, the rest BAD_REQUEST."""
+"""Where the status alone decides; otherwise 5xx and what passes like one are SERVER, 3xx is
+NOT_FOUND, the rest BAD_REQUEST. Cloudflare's 520 to 527 and 530 are 5xx like any other."""
 QUOTA_CODES = frozenset(
     {
         "insufficient_quota",
@@ -167,6 +170,14 @@ QUOTA_WORDS = (
     "credits are depleted",  # Google, prepaid
     "insufficient credits",
 )
+_DAILY = re.compile(
+    r"\bper[ _-]?day\b|\bdaily (?:\w+ )?(?:limit|quota|usage|allowance)|\b[RT]PD\b|perday", re.I
+)
+"""A quota of a day: "requests per day (RPD)" of OpenAI and Groq, `free-models-per-day` of
+OpenRouter, Google's `PerDay` in a quota's name. None has its own code; few state a wait."""
+_BY_MINUTE = re.compile(r"\bper[ _-]?min|\b[RT]PM\b|perminute", re.I)
+"""A limit that passes, although the words may recommend a plan with more per day."""
+DAILY_WAIT_S = 900.0  # at least, until a spent quota of a day is looked at again: 96 calls a day
 
 
 def settle(status: int, payload: object, headers: Mapping[str, str]) -> Completion:
@@ -187,9 +198,12 @@ def settle(status: int, payload: object, headers: Mapping[str, str]) -> Completi
             request_id=lenient.label(headers.get("x-request-id") or headers.get("request-id")),
         )
     wait_s = retry_after_s(headers, error)
+    kind = _error_class(status, error, message, wait_s)
+    if status == 429 and _is_of_a_day(error):
+        kind, wait_s = ErrorClass.QUOTA, max(wait_s or 0.0, DAILY_WAIT_S)
     raise ProviderError(
         f"HTTP {status}: {message}",
-        error_class=_error_class(status, error, message, wait_s),
+        error_class=kind,
         status=status,
         retry_after_s=wait_s,
     )
@@ -252,9 +266,8 @@ def _error_class(
         return ErrorClass.RATE_LIMIT
     if 300 <= status < 400:  # redirects are not followed: the model is not at this address
         return ErrorClass.NOT_FOUND
-    return STATUS_CLASSES.get(
-        status, ErrorClass.SERVER if status >= 500 else ErrorClass.BAD_REQUEST
-    )
+    passes = status >= 500 or is_passing(status)
+    return STATUS_CLASSES.get(status, ErrorClass.SERVER if passes else ErrorClass.BAD_REQUEST)
 
 
 def _is_quota(error: Mapping[str, object], message: str) -> bool:
@@ -262,13 +275,17 @@ def _is_quota(error: Mapping[str, object], message: str) -> bool:
     if error.get("status") == "RESOURCE_EXHAUSTED":
         # Google speaks of billing details at every per-minute limit; the quota's name tells.
         words = words.replace("billing details", "")
-    quotas = (
+    return bool(_codes(error) & QUOTA_CODES or any(sign in words for sign in QUOTA_WORDS))
+
+
+def _is_of_a_day(error: Mapping[str, object]) -> bool:
+    """Whether a limit of a day is reached; its name tells, where the words name several."""
+    quotas = [
         lenient.text(violation.get("quotaId")) or ""
         for detail in lenient.objects(error.get("details"))
         for violation in lenient.objects(detail.get("violations"))
-    )
-    return bool(
-        _codes(error) & QUOTA_CODES
-        or any(sign in words for sign in QUOTA_WORDS)
-        or any("PerDay" in quota for quota in quotas)
-    )
+    ]
+    if any(quotas):
+        return any(map(_DAILY.search, quotas))
+    words = (lenient.text(error.get("message")) or "")[:10_000]
+    return bool(_DAILY.search(words)) and not _BY_MINUTE.search(words)

@@ -4,6 +4,7 @@
 --   failures    failed calls in a row over the fleet, without an answer or a 429 between them
 --   unanswered  failed calls since the last answer that may have to be paid for, whatever 429s
 --               came between them
+--   refused_at  seconds; the first 429 since the last answer; nil: none
 --   reason      the provider's words about the newest failure
 --   parked      the open circuit; nil while it is closed:
 --     wait      seconds between the newest probe and the next
@@ -31,18 +32,25 @@ function breaker.update(model, report, asked_s, now, policy)
   model.reason = report.reason or model.reason
   model.unanswered = report.unanswered + (report.answers > 0 and 0 or model.unanswered or 0)
   local unanswered = model.unanswered >= policy.unanswered
-  local closes = report.alive and not asked_to_wait and not unanswered
+  local only_refused = report.alive and report.answers == 0
+  if report.answers > 0 then model.refused_at = nil end
+  if only_refused then model.refused_at = model.refused_at or now end
+  -- For minutes no call was taken: a spent quota, whatever words the provider has for it.
+  local refused = only_refused and now - model.refused_at > policy.refused_s
+  local closes = report.alive and not (asked_to_wait or unanswered or refused)
   if closes then
     model.failures, model.parked = report.failures, nil
   elseif not circuit then
     model.failures = model.failures + report.failures
   end
-  if not model.parked and (model.failures >= policy.failures or unanswered) then
+  if not model.parked and (model.failures >= policy.failures or unanswered or refused) then
     model.parked = {wait = policy.first_probe_s, at = now + policy.first_probe_s, failed = 0}
   elseif model.parked and report.probe_failed then
     local open = model.parked
     open.failed, open.prober = open.failed + 1, nil
-    open.wait = math.min(open.wait * 2, policy.longest_probe_s)
+    -- Refusals cost nothing: back within a tenth of the time that they lasted.
+    local longest = refused and (now - model.refused_at) * policy.refused_part or math.huge
+    open.wait = math.min(open.wait * 2, longest, policy.longest_probe_s)
     open.at = now + open.wait
   end
   if asked_s then

@@ -129,6 +129,6 @@ return cjson.encode({
   metered = limited or #filled > 0 or nil, limited = limited or nil,
   wait_s = math.min(policy.leases.renew_s, math.max(policy.leases.shortest_wait_s, wait)),
   circuit_open = circuit ~= nil or nil, failed_probes = circuit and circuit.failed,
-  reason = circuit and model.reason, probe = probe or nil,
+  reason = circuit and model.reason, probe_at = circuit and circuit.at, probe = probe or nil,
   rate = rate and rate / math.max(1, workers), runs = #runs > 0 and runs or nil,
 })

@@ -8,6 +8,7 @@ import asyncio
 import math
 import random
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -224,6 +225,16 @@ class ModelLimiter:
         return self._renewer.running and self.local.parked
 
     @property
+    def why_parked(self) -> str | None:
+        """When a parked model is called next, and the provider's words; None: not parked."""
+        lease = self.local.lease
+        called = datetime.fromtimestamp(lease.probe_at or 0.0, UTC)
+        words = f"next call at {called:%H:%M:%S} UTC" + (
+            f"; {lease.reason}" if lease.reason else ""
+        )
+        return words if self.parked else None
+
+    @property
     def waiting(self) -> dict[str, int]:
         """Waiting calls by run id; a run without waiting calls is absent."""
         return {run.run_id: len(run.waiters) for run in self._queue if run.waiters}
@@ -295,9 +306,9 @@ class Limiters:
         return PREFETCH.first_items if limiter is None else limiter.prefetch_target
 
     @property
-    def parked(self) -> dict[str, str | None]:
-        """The parked models, each with the provider's words about its failure."""
-        return {m: each.local.lease.reason for m, each in self.by_model.items() if each.parked}
+    def parked(self) -> dict[str, str]:
+        """The parked models, each with `why_parked`."""
+        return {model: why for model, e in self.by_model.items() if (why := e.why_parked)}
 
     @property
     def waiting(self) -> dict[tuple[str, str], Waiting]:

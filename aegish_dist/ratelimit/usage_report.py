@@ -150,5 +150,6 @@ class Lease(msgspec.Struct, frozen=True):
     circuit_open: bool = False  # the model is not called, except by probes
     failed_probes: int = 0
     reason: str | None = None  # the provider's words about the failure that opened the circuit
+    probe_at: float | None = None  # when the open circuit is probed next, by Redis' clock
     rate: float | None = None  # this worker's part in calls per second; None: no limit
     runs: tuple[RunLease, ...] = ()

@@ -143,7 +143,7 @@ class Fleet(ExitStack):
         self._models = [f"{provider}/{name}" for provider in PROVIDERS]
         samples = tuple(Sample(command, TrueLabel.HARMLESS) for command in commands)
         submission = RunPlan(
-            models=[replace(m, price=PRICE) for m in self.catalog.resolve(self._models, {})],
+            models=tuple(replace(m, price=PRICE) for m in self.catalog.resolve(self._models, {})),
             datasets=(Dataset("drill", samples),),
             prompt=load_prompt("guard"),
             parameters=CallParameters(time_limit_s=time_limit_s, max_cost_usd=cap_usd),

@@ -74,7 +74,8 @@ class Provider:
     def calls(self) -> int:
         """Calls and requests of batches that it worked on."""
         billed = self._simulator.stats.bill.as_dict()["models"].values()
-        return self.begun.total() + sum(each["batch"]["requests"] for each in billed)
+        batched: int = sum(each["batch"]["requests"] for each in billed)
+        return self.begun.total() + batched
 
     @property
     def billed_usd(self) -> Decimal:

@@ -20,7 +20,7 @@ from aegish_dist.db.engine import (
 )
 from aegish_dist.errors import ConfigError, StoreAwayError, StoreError
 from tests.half_open import HalfOpenProxy
-from tests.services import HOST, ServerProcess, free_port, require_binary, wait_until
+from tests.services import PgBouncer, wait_until
 
 REPLY_TIMEOUT_S = 1.0
 
@@ -119,29 +119,8 @@ def test_keepalives(postgres_url: str, proxy: HalfOpenProxy) -> None:
 @pytest.fixture
 def pooled_url(postgres_url: str, proxy: HalfOpenProxy, tmp_path: Path) -> Iterator[str]:
     """URL of the database behind a PgBouncer that shares one connection between transactions."""
-    binary = require_binary("pgbouncer")
-    port = free_port()
-    (tmp_path / "users").write_text('"postgres" ""\n')
-    (tmp_path / "pgbouncer.ini").write_text(f"""
-[databases]
-* = host={HOST} port={proxy.port} user=postgres
-[pgbouncer]
-listen_addr = {HOST}
-listen_port = {port}
-unix_socket_dir =
-auth_type = any
-auth_file = {tmp_path}/users
-pool_mode = transaction
-default_pool_size = 1
-ignore_startup_parameters = extra_float_digits
-""")
-    for path in (tmp_path, *tmp_path.parents[:2], *tmp_path.iterdir()):
-        path.chmod(0o755)
-    server = ServerProcess(port, tmp_path / "pgbouncer.log")
-    server.launch([binary, "-u", "nobody", str(tmp_path / "pgbouncer.ini")])
-    database = postgres_url.partition("?")[0].rpartition("/")[2]
-    yield f"postgresql://postgres@{HOST}:{port}/{database}"
-    server.stop()
+    with PgBouncer(tmp_path, proxy.port) as pooler:
+        yield pooler.url(postgres_url)
 
 
 def test_a_pooler_between_transactions(pooled_url: str) -> None:

@@ -229,19 +229,39 @@ def test_a_rate_that_reaches_the_known_limit_is_dropped(lua: Lua) -> None:
     assert "rate" not in paced(lua, {**RATED, "rate": 9.9}, report={"answers": 1}, given=10)
 
 
-def test_failures_that_are_paid_for_open_the_circuit(lua: Lua) -> None:
-    """Whatever 429s come between them; only an answer ends the count."""
+def broken(lua: Lua, model: dict[str, Any], now: float = NOW, **report: Any) -> dict[str, Any]:
+    """Return the model after a report of answers or refusals to its circuit breaker."""
     body = (
         "breaker.init(v.model)"
-        " breaker.update(v.model, v.report, nil, v.now, policy.breaker)"
+        " breaker.update(v.model, v.report, nil, v.at, policy.breaker)"
         " return v.model"
     )
+    values = {"model": model, "report": REPORT | {"alive": True} | report, "at": now}
+    return cast(dict[str, Any], lua(body, **values))
 
-    def broken(model: dict[str, Any], **report: Any) -> dict[str, Any]:
-        values = {"model": model, "report": REPORT | {"alive": True} | report}
-        return cast(dict[str, Any], lua(body, **values))
 
-    before = broken({}, unanswered=POLICY["breaker"]["unanswered"] - 1)
+def test_failures_that_are_paid_for_open_the_circuit(lua: Lua) -> None:
+    """Whatever 429s come between them; only an answer ends the count."""
+    before = broken(lua, {}, unanswered=POLICY["breaker"]["unanswered"] - 1)
     assert "parked" not in before
-    assert "parked" in broken(before, unanswered=1)
-    assert "parked" not in broken(before, answers=1, unanswered=0)
+    assert "parked" in broken(lua, before, unanswered=1)
+    assert "parked" not in broken(lua, before, answers=1, unanswered=0)
+
+
+def test_nothing_but_refusals_for_minutes_opens_the_circuit(lua: Lua) -> None:
+    """One that comes later opens it, and keeps it open; an answer ends it."""
+    since, longest = broken(lua, {}), POLICY["breaker"]["refused_s"]
+    assert "parked" not in broken(lua, since, NOW + longest)
+    assert "parked" not in broken(lua, since, NOW + 2 * longest, alive=False), "it only waited"
+    late = broken(lua, since, NOW + longest + 1)
+    assert late["parked"]["at"] == NOW + longest + 1 + POLICY["breaker"]["first_probe_s"]
+    probed = broken(lua, late, NOW + longest + 3, probe_failed=True)["parked"]
+    assert (probed["failed"], probed["wait"]) == (1, 4.0)
+    later = {**late, "parked": {**probed, "wait": 64}}
+    for after, wait in ((10 * longest, longest), (100 * longest, 300.0)):
+        assert broken(lua, later, NOW + after, probe_failed=True)["parked"]["wait"] == min(
+            wait, 128
+        )
+    answered = broken(lua, late, NOW + longest + 3, answers=1)
+    assert "parked" not in answered
+    assert "parked" not in broken(lua, answered, NOW + longest + 4)

@@ -18,7 +18,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 from yarl import URL
 
-from aegish_dist.core.batches import BatchLimits, BatchReport, BatchRequest, BatchResult, Unanswered
+from aegish_dist.core.batches import (
+    BatchLimits,
+    BatchReport,
+    BatchRequest,
+    BatchResult,
+    Unanswered,
+    may_exist,
+)
 from aegish_dist.core.model import ModelSpec
 from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.verdict import Completion
@@ -400,7 +407,7 @@ class FileBatchClient(BatchClient):
         try:
             return self._named(await self._transfer.call("POST", *self._creation(token, file)))
         except ProviderError as error:
-            if error.status is not None and 400 <= error.status < 500:  # refused
+            if not may_exist(error.status):
                 await self._remove(file)
             raise
 

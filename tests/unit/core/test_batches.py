@@ -114,7 +114,17 @@ def test_a_batch_without_a_price() -> None:
 
 @pytest.mark.parametrize(
     ("status", "may"),
-    [(None, True), (500, True), (502, True), (408, True), (200, True), (400, False), (429, False)],
+    [
+        (None, True),
+        (500, True),
+        (502, True),
+        (408, True),
+        (200, True),
+        (400, False),
+        (429, False),
+        (409, True),
+        (499, True),
+    ],
 )
 def test_only_a_refusal_says_that_nothing_was_created(status: int | None, may: bool) -> None:
     assert may_exist(status) is may

@@ -234,13 +234,15 @@ async def test_a_parked_model_keeps_few_items() -> None:
 
 
 async def test_a_model_is_called_parked_after_two_probes() -> None:
-    leases = (replace(PARKED, failed_probes=probes) for probes in (1, 2))
+    """From then on it says when it is called next: 12:00 on 23 November 2026."""
+    said = replace(PARKED, reason="HTTP 401: no", probe_at=1_795_435_200.0)
+    leases = (replace(said, failed_probes=probes) for probes in (1, 2))
     async with limited(*leases) as (_, limiter):
         waiting = asyncio.create_task(limiter.acquire("run", ONE))
         await asyncio.sleep(0.1)
-        assert not limiter.parked
+        assert limiter.why_parked is None
         await asyncio.sleep(1.5)
-        assert limiter.parked
+        assert limiter.why_parked == "next call at 12:00:00 UTC; HTTP 401: no"
         waiting.cancel()
         await asyncio.sleep(3)
         assert not limiter.parked
