@@ -5,14 +5,17 @@ then renamed. Only a regular file is replaced: renaming would remove a device, a
 symbolic link would change a file that the user did not name.
 """
 
+import fcntl
 import io
 import os
 import re
 import secrets
+import shutil
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import IO, TextIO
 
 from aegish_dist.errors import OutputError
@@ -88,6 +91,40 @@ def replacing_in(
             with _naming(path):
                 stream.flush()
                 os.fsync(stream.fileno())
+
+
+@contextmanager
+def part_folder(folder: Path, name: str) -> Iterator[Path]:
+    """Make a hidden folder that the body renames when it is complete; else it is removed.
+
+    What killed processes left of such folders is removed first: nobody has locked it any more.
+
+    Args:
+        name: The later name, of as many characters as all names in the folder.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as ours:
+        with _locked(folder, wait=True):
+            for left in folder.glob(f".{'?' * len(name)}-*.part"):
+                with suppress(OSError), _locked(left):
+                    shutil.rmtree(left)
+            part = Path(mkdtemp(prefix=f".{name}-", suffix=".part", dir=folder))
+            ours.enter_context(_locked(part))
+        try:
+            yield part
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+
+
+@contextmanager
+def _locked(folder: Path, *, wait: bool = False) -> Iterator[None]:
+    """Hold a lock on a folder, which ends with the process; else BlockingIOError, or wait."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def is_stream(path: Path) -> bool:

@@ -1,7 +1,9 @@
 """`aegish-dist runs delete`, `prune`, `archive` and `restore`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import click
 
@@ -9,22 +11,21 @@ from aegish_dist.cli.options import MAX_INTEGER, Utf8, open_run, open_workspace
 from aegish_dist.cli.printing import TextTable, confirmed, note, print_table, say
 from aegish_dist.cli.status import Shown
 from aegish_dist.core.text import counted
-from aegish_dist.errors import StoreError
+from aegish_dist.errors import DatasetError, OutputError, StoreError, StoreUnusableError
 from aegish_dist.pipeline.archives import (
     LeavingRun,
     archive_run,
-    delete_runs,
+    delete_run,
     look_at,
     old_runs,
     parsed_age,
     prunable,
     prune_completions,
-    read_manifest,
-    require_unchanged,
     restore_run,
 )
-from aegish_dist.pipeline.workspace import Workspace
+from aegish_dist.pipeline.workspace import Observer, Workspace
 
+T = TypeVar("T")
 FOLDER = click.Path(path_type=Path, file_okay=False)
 
 _yes = click.option("--yes", is_flag=True, help="Do not ask.")
@@ -115,7 +116,7 @@ def archive(run: str, to: Path, *, deletes: bool, yes: bool) -> None:
     place = archive_run(workspace.engine, run_id, to, Shown())
     say(f"{place}: {counted(found.size.verdicts, 'verdict')}, read back and compared")
     if deletes and _agreed(_named([found]), yes=yes):
-        delete_runs(workspace, [found], Shown(), [place])
+        delete_run(workspace, found, Shown(), place)
         say(f"deleted {_named([found])}")
 
 
@@ -162,7 +163,7 @@ def _delete(
     snapshots = counted(sum(each.size.snapshots for each in runs), "snapshot")
     what = f"{_named(runs)} with {verdicts} and {snapshots}"
     if _agreed(what, yes=yes):
-        delete_runs(workspace, runs, Shown(), _archived(workspace, runs, archive_to))
+        _run_by_run(workspace, runs, archive_to, partial(delete_run, workspace))
         say(f"deleted {what}")
 
 
@@ -171,9 +172,8 @@ def _prune(
 ) -> None:
     number = sum(each.texts.completions for each in runs if each.texts is not None)
     if _agreed(f"{counted(number, 'completion')} of {_named(runs)}", yes=yes):
-        for place in _archived(workspace, runs, archive_to):
-            require_unchanged(workspace.engine, read_manifest(place))
-        pruned = prune_completions(workspace.engine, runs, Shown())
+        prune = partial(prune_completions, workspace.engine)
+        pruned = sum(_run_by_run(workspace, runs, archive_to, prune))
         say(f"deleted {counted(pruned, 'completion')} of {_named(runs)}; all numbers stay")
 
 
@@ -184,16 +184,30 @@ def _agreed(what: str, *, yes: bool) -> bool:
     return agreed
 
 
-def _archived(
-    workspace: Workspace, runs: Sequence[LeavingRun], archive_to: Path | None
-) -> list[Path]:
-    """Archive runs, and return the folders; none where no folder for them was named."""
-    places: list[Path] = []
-    if archive_to is not None:
-        for each in runs:
-            places.append(archive_run(workspace.engine, each.run.run_id, archive_to, Shown()))
-            say(f"{places[-1]}: read back and compared")
-    return places
+def _run_by_run(
+    workspace: Workspace,
+    runs: Sequence[LeavingRun],
+    archive_to: Path | None,
+    shrink: Callable[[LeavingRun, Observer, Path | None], T],
+) -> list[T]:
+    """Archive each run, if a folder is named, and delete of it; one that is refused stays alone."""
+    done: list[T] = []
+    refused = 0
+    for each in runs:
+        try:
+            place = None
+            if archive_to is not None:
+                place = archive_run(workspace.engine, each.run.run_id, archive_to, Shown())
+                say(f"{place}: read back and compared")
+            done.append(shrink(each, Shown(), place))
+        except (StoreError, DatasetError, OutputError) as error:
+            if len(runs) == 1 or isinstance(error, StoreUnusableError):
+                raise
+            note(f"left as it is: {error}")
+            refused += 1
+    if refused:
+        raise StoreError(f"{refused} of {len(runs)} runs were left as they are")
+    return done
 
 
 def _named(runs: Sequence[LeavingRun]) -> str:

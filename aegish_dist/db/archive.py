@@ -157,6 +157,7 @@ _RESTORED_AS = {
     ("run_models", "open"): "false",
 }
 """Columns that would have workers ask something, or later runs ask something else."""
+_CHANGES = {"completion", "completion_sha256", "open"}
 _ADDED = {"aggregations": " WHERE old.finished_at IS NOT NULL"}
 
 _UNFIT = (
@@ -195,6 +196,22 @@ def _content(session: Session, source: str, run_id: str = "") -> tuple[int, str]
     query = text(f"SELECT count(*), concat_ws(' ', {sums}) FROM {source} AS archived")  # nosec B608
     rows, digest = session.execute(query, {"run": run_id} if run_id else {}).one()
     return rows, digest
+
+
+def lacks_rows(session: Session, table: str, columns: Sequence[str], run_id: str) -> bool:
+    """Whether the staged table lacks a row of the run as the store has it.
+
+    A verdict whose completion was deleted since is the one that had this completion. Workers open
+    and close models by themselves.
+    """
+    pruned = "coalesce(sha256(convert_to(completion, 'UTF8')), completion_sha256)"
+    listed = quoted([each for each in columns if each not in _CHANGES])
+    listed += f", {pruned}" * (table == "verdicts")
+    query = (
+        f"SELECT EXISTS (SELECT {listed} FROM {table} WHERE {TABLES[table]}"  # nosec B608
+        f" EXCEPT SELECT {listed} FROM archived_{table})"  # nosec B608
+    )
+    return bool(session.scalar(text(query), {"run": run_id}))
 
 
 def write_csv(
@@ -382,7 +399,7 @@ def put_completions_back(session: Session, run_id: str) -> int:
             f"run {run_id} of this store has other samples or models than the archive: delete it"
             " first to restore it whole"
         )
-    restored = execute(session, "completions_to_restore").rowcount
+    restored = execute(session, "completions_to_restore", run=run_id).rowcount
     if not restored:
         raise StoreError(f"the archive has no completion that run {run_id} of this store lacks")
     execute(session, "count_restored", run=run_id, completions=restored)

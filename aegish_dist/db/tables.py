@@ -31,6 +31,7 @@ from sqlalchemy import (
     Identity,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     Numeric,
     PrimaryKeyConstraint,
@@ -223,6 +224,8 @@ VERDICTS = Table(
     *table_columns(),
     # When its transaction began, by the server's clock.
     _needed("stored_at", _TIME, server_default=func.now()),
+    # Of a completion that was deleted since: by it an archive's text is known to be that one.
+    Column("completion_sha256", LargeBinary),
     _needed("code", SmallInteger, Computed(CODE, persisted=True)),
     *table_checks(),
     Index("ix_verdicts_retried", "run_model_id", postgresql_where=text("generation > 0")),

@@ -11,14 +11,14 @@ gets its completions back, and nothing else.
 """
 
 import json
+import os
 import re
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryFile, mkdtemp
+from tempfile import TemporaryFile
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -40,8 +40,8 @@ from aegish_dist.db.schema import head
 from aegish_dist.db.tables import RUN_MODELS
 from aegish_dist.db.verdicts import settle
 from aegish_dist.errors import ConfigError, DatasetError, OutputError, StoreError
-from aegish_dist.files import replacing, sync_folder
-from aegish_dist.inputs.documents import load_pyarrow, parts_of
+from aegish_dist.files import part_folder, replacing, sync_folder
+from aegish_dist.inputs.documents import load_pyarrow, parts_of, read_input
 from aegish_dist.interchange.parquet_tables import copy_lines, write_table
 from aegish_dist.pipeline.control import await_calls, drop_messages
 from aegish_dist.pipeline.status import run_status
@@ -103,34 +103,32 @@ def parsed_age(text: str) -> timedelta:
     return int(match[1]) * _UNITS[match[2]]
 
 
-def delete_runs(
+def delete_run(
     workspace: Workspace,
-    runs: Sequence[LeavingRun],
+    leaving: LeavingRun,
     observer: Observer = SILENT,
-    archived: Sequence[Path] = (),
+    archived: Path | None = None,
 ) -> None:
-    """Delete runs with all that belongs to them.
+    """Delete a run with all that belongs to it.
 
     Args:
-        archived: The archive of each run; none: they were not archived.
+        archived: Its archive; None: it was not archived.
 
     Raises:
-        StoreError: Workers are at a run, or it was changed after it was archived; it stays whole.
+        StoreError: Workers are at the run, or its archive lacks rows of it; it stays whole.
     """
-    manifests = [read_manifest(place) for place in archived]
+    if leaving.busy is not None:
+        raise StoreError(leaving.busy)
+    run_id = leaving.run.run_id
+    _stop(workspace, leaving.run, observer)
+    if archived is not None:
+        require_archived(workspace.engine, run_id, archived)
     done = 0
-    with observer.counting("verdicts deleted", sum(each.size.verdicts for each in runs)) as show:
-        for number, each in enumerate(runs):
-            if each.busy is not None:
-                raise StoreError(each.busy)
-            _stop(workspace, each.run, observer)
-            if manifests:
-                require_unchanged(workspace.engine, manifests[number])
-            run_id = each.run.run_id
-            for deleted in _by_batch(workspace.engine, run_id, archive.delete_verdicts):
-                done += deleted
-                show(done)
-            in_transaction(workspace.engine, archive.delete_run, run_id)
+    with observer.counting("verdicts deleted", leaving.size.verdicts) as show:
+        for deleted in _by_batch(workspace.engine, run_id, archive.delete_verdicts):
+            done += deleted
+            show(done)
+        in_transaction(workspace.engine, archive.delete_run, run_id)
 
 
 def _stop(workspace: Workspace, run: Run, observer: Observer) -> None:
@@ -172,25 +170,34 @@ def prunable(engine: Engine, runs: Sequence[LeavingRun]) -> list[LeavingRun]:
 
 
 def prune_completions(
-    engine: Engine, runs: Sequence[LeavingRun], observer: Observer = SILENT
+    engine: Engine,
+    leaving: LeavingRun,
+    observer: Observer = SILENT,
+    archived: Path | None = None,
 ) -> int:
-    """Delete the completions that `prunable` counted, and return how many they were."""
-    counted = [(each.run.run_id, each.texts) for each in runs if each.texts is not None]
-    done, total = 0, sum(texts.completions for _, texts in counted)
-    with observer.counting("completions deleted", total) as show:
-        for run_id, texts in counted:
-            in_transaction(engine, load_run, run_id)
-            prune = partial(archive.prune_verdicts, run_id=run_id, before=texts.counted_at)
-            for deleted in _by_batch(engine, run_id, prune):
-                done += deleted
-                show(done)
+    """Delete the completions that `prunable` counted, and return how many they were.
+
+    Args:
+        archived: As of `delete_run`.
+    """
+    run_id, texts, done = leaving.run.run_id, leaving.texts, 0
+    if archived is not None:
+        require_archived(engine, run_id, archived)
+    if texts is None:
+        return 0
+    in_transaction(engine, load_run, run_id)
+    prune = partial(archive.prune_verdicts, run_id=run_id, before=texts.counted_at)
+    with observer.counting("completions deleted", texts.completions) as show:
+        for deleted in _by_batch(engine, run_id, prune):
+            done += deleted
+            show(done)
     return done
 
 
 FORMAT = 1
 MANIFEST = "manifest.json"
 MAX_MANIFEST_BYTES = 2**20
-CHANGES_WITH_HOLDING = ("runs",)
+CHANGES_WITH_HOLDING = {"runs"}
 
 
 class ArchivedTable(msgspec.Struct, frozen=True):
@@ -209,6 +216,8 @@ class Manifest(msgspec.Struct, frozen=True):
 def archive_run(engine: Engine, run_id: str, folder: Path, observer: Observer = SILENT) -> Path:
     """Write a run to a folder of its own, read that back and compare it with the store.
 
+    An archive that is there already, as after an interruption, is compared in the same way.
+
     Args:
         folder: Where the folder shall be; made where it is missing.
 
@@ -217,29 +226,25 @@ def archive_run(engine: Engine, run_id: str, folder: Path, observer: Observer = 
 
     Raises:
         StoreError: A provider still works on batches of the run, or what was read back differs.
-        OutputError: The folder is there already, or cannot be written.
+        OutputError: The folder cannot be written.
     """
     load_pyarrow()
     place = folder / run_id
-    if place.exists():
-        raise OutputError(f"{place} is there already: name another folder with --to")
+    if os.path.lexists(place):
+        compare_archive(engine, place, observer)
+        require_archived(engine, run_id, place)
+        return place
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        part = Path(mkdtemp(prefix=f".{run_id}-", suffix=".part", dir=folder))
-    except OSError as error:
-        raise OutputError(f"{folder} cannot be written: {error.strerror or error}") from error
-    try:
-        _write(engine, run_id, part, observer)
-        compare_archive(engine, part, observer)
-        part.chmod(0o755)
-        part.rename(place)
-        sync_folder(folder)
+        with part_folder(folder, run_id) as part:
+            _write(engine, run_id, part, observer)
+            compare_archive(engine, part, observer)
+            part.chmod(0o755)
+            part.rename(place)
+            sync_folder(folder)
     except OSError as error:
         raise OutputError(
             f"{place} cannot be made: {error.strerror or error}; the store is as it was"
         ) from error
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
     return place
 
 
@@ -302,27 +307,33 @@ def _stage(session: Session, folder: Path, table: str, manifest: Manifest) -> No
         )
 
 
-def require_unchanged(engine: Engine, manifest: Manifest) -> None:
-    """Refuse to go on where the store has another content of a run than its archive."""
-    run_id = manifest.run_id
+def require_archived(engine: Engine, run_id: str, folder: Path) -> None:
+    """Refuse to go on where the store has a row of a run that its archive lacks.
+
+    What an interrupted deletion has left of a run is all in its archive.
+    """
+    manifest = read_manifest(folder)
+    if manifest.run_id != run_id:
+        raise StoreError(f"{folder} is the archive of run {manifest.run_id}: nothing was deleted")
     with transaction(engine, isolation_level="REPEATABLE READ") as session:
         archive.prepare(session)
-        for table, expected in manifest.tables.items():
-            if table not in CHANGES_WITH_HOLDING:
-                _, digest = archive.content(session, table, expected.columns, run_id)
-                if digest != expected.digest:
-                    raise StoreError(
-                        f"run {run_id} was changed after it was archived ({table}): archive it"
-                        " again; nothing was deleted"
-                    )
+        for table in manifest.tables.keys() - CHANGES_WITH_HOLDING:
+            columns, archived = manifest.tables[table].columns, manifest.tables[table].digest
+            if archive.content(session, table, columns, run_id)[1] == archived:
+                continue
+            _stage(session, folder, table, manifest)
+            if archive.lacks_rows(session, table, columns, run_id):
+                raise StoreError(
+                    f"run {run_id} was changed after it was archived to {folder} ({table}): archive"
+                    " it to another folder; nothing was deleted"
+                )
 
 
 def read_manifest(folder: Path) -> Manifest:
     """Return the manifest of an archive of a format that is known here."""
     path = folder / MANIFEST
     try:
-        with path.open("rb") as stream:
-            manifest = msgspec.json.decode(stream.read(MAX_MANIFEST_BYTES), type=Manifest)
+        manifest = msgspec.json.decode(read_input(path, MAX_MANIFEST_BYTES), type=Manifest)
     except OSError as error:
         raise DatasetError(
             f"cannot be read: {error.strerror or error}", source=str(path)

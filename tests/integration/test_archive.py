@@ -1,6 +1,7 @@
 """Runs to an archive and back: every row as it was, or nothing at all."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,6 @@ import pytest
 from msgspec.structs import replace
 from sqlalchemy import Engine, text
 
-from aegish_dist.cli import archive
 from aegish_dist.core.outcome import ErrorClass, Outcome
 from aegish_dist.core.parsing import judge
 from aegish_dist.core.verdict import CallError, Completion
@@ -92,7 +92,7 @@ def test_there_and_back(aegish: CommandLine, stored: Engine, tmp_path: Path) -> 
     before = contents(stored)
     there = f"error: run {FIRST} is in this store, with all its completions\n"
     assert aegish.refused("runs", "restore", place) == there
-    assert aegish("runs", "archive", FIRST, "--to", tmp_path).code == 1  # the folder is there
+    assert aegish.ok("runs", "archive", FIRST, "--to", tmp_path).out == compared
     assert contents(stored) == before
 
 
@@ -203,7 +203,7 @@ def test_nothing_goes_unless_the_archive_is_whole(
     monkeypatch.setattr(archives, "read_manifest", changed_meanwhile)
     refused = aegish("runs", "archive", FIRST, "--to", tmp_path, "--delete", "--yes")
     assert refused.code == 1
-    assert "was changed after it was archived (verdicts)" in refused.err
+    assert f"was changed after it was archived to {tmp_path / FIRST} (verdicts)" in refused.err
     assert row_counts(stored)["verdicts"] == 6
 
 
@@ -233,10 +233,10 @@ def test_completions_come_back_after_a_reparse_and_late_ones_stay(
     aegish: CommandLine, stored: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A text is put back whatever was read in it since; an answer that no archive has is kept."""
-    archive_all = archives.require_unchanged
+    compared = archives.require_archived
 
-    def late(engine: Engine, manifest: archives.Manifest) -> None:
-        archive_all(engine, manifest)
+    def late(*arguments: Any) -> None:
+        compared(*arguments)
         execute(
             stored,
             "INSERT INTO verdicts (run_model_id, sample_key, epoch, generation, outcome,"
@@ -244,7 +244,7 @@ def test_completions_come_back_after_a_reparse_and_late_ones_stay(
             " outcome, 'late', parser_version, attempts FROM verdicts WHERE generation = 1",
         )
 
-    monkeypatch.setattr(archive, "require_unchanged", late)
+    monkeypatch.setattr(archives, "require_archived", late)
     old = ("runs", "prune", "--older-than", "1d", "--yes", "--completions", "--archive-to")
     assert "deleted 4 completions" in aegish.ok(*old, tmp_path).out
     with stored.connect() as connection:
@@ -305,3 +305,57 @@ def test_an_unfinished_batched_run_is_restored_closed(
     assert len(after["batches"]) == 2
     assert all(after[table] == before[table] for table in ("batches", "batched_items"))
     assert [json.loads(row)["open"] for row in after["run_models"]] == [False, False]
+
+
+@pytest.mark.long
+def test_an_interrupted_deletion_goes_on(
+    aegish: CommandLine, stored: Engine, tmp_path: Path
+) -> None:
+    """The archive that is there is compared; what it lacks, and it alone, is kept."""
+    stored_run(stored, BLOCKED, run_id=SECOND, name="other")
+    before = contents(stored)
+    for run in (FIRST, SECOND):
+        aegish.ok("runs", "archive", run, "--to", tmp_path)
+    execute(
+        stored,
+        "DELETE FROM verdicts WHERE epoch = 1 AND generation = 0 AND run_model_id = 1;"
+        f" UPDATE runs SET held = 'cancelled' WHERE id = '{FIRST}';"
+        f" INSERT INTO retries VALUES ('{SECOND}', 1, '{{}}', 0, now())",
+    )
+    left = tmp_path / f".{FIRST}-abcdefgh.part"
+    left.mkdir()
+
+    done = aegish("runs", "prune", "--older-than", "1d", "--yes", "--archive-to", tmp_path)
+
+    assert (done.code, row_counts(stored)["runs"]) == (1, 1)
+    assert f"left as it is: run {SECOND} was changed after it was archived" in done.err
+    assert "1 of 2 runs were left as they are" in done.err
+    assert aegish.refused("runs", "delete", FIRST, "--yes").startswith("error: no run ")
+    aegish.ok("runs", "archive", SECOND, "--to", tmp_path / "b", "--delete", "--yes")
+    for place in (tmp_path / FIRST, tmp_path / "b" / SECOND):
+        aegish.ok("runs", "restore", place)
+    execute(stored, "DELETE FROM retries WHERE items = 0")
+    assert as_restored(contents(stored)) == as_restored(before)
+
+
+@pytest.mark.long
+def test_the_archive_of_another_run_lets_nothing_go(
+    aegish: CommandLine, stored: Engine, tmp_path: Path
+) -> None:
+    """A folder of the right name with another archive, a pipe or a loop in it is no archive."""
+    stored_run(stored, BLOCKED, run_id=SECOND, name="other")
+    aegish.ok("runs", "archive", SECOND, "--to", tmp_path, "--delete", "--yes")
+    before = contents(stored)
+    place = tmp_path / FIRST
+    again = ("runs", "archive", FIRST, "--to", tmp_path, "--delete", "--yes")
+    (tmp_path / SECOND).rename(place)
+    assert f"is the archive of run {SECOND}" in aegish.refused(*again)
+    for manifest in (place / "manifest.json", place / "verdicts.parquet"):
+        for make in (os.mkfifo, os.mkdir, lambda path: path.symlink_to(path)):
+            manifest.rename(tmp_path / "kept")
+            make(manifest)
+            for command in (again, ("runs", "restore", place)):
+                assert f"{manifest}: cannot be read" in aegish.refused(*command)
+            manifest.unlink() if make is not os.mkdir else manifest.rmdir()
+            (tmp_path / "kept").rename(manifest)
+    assert contents(stored) == before

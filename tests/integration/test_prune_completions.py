@@ -41,14 +41,14 @@ def rows(engine: Engine, columns: str) -> list[tuple[object, ...]]:
 def test_numbers_stay(aegish: CommandLine, stored: Engine) -> None:
     """Three texts go and nothing else: the report counts nothing again, and names what is gone."""
     before = aegish.ok("report", "--run-id", RUN, "--format", "json").json
-    others = rows(stored, "to_jsonb(verdicts) - 'completion'")
+    others = rows(stored, "to_jsonb(verdicts) - '{completion,completion_sha256}'::text[]")
     dry = aegish.ok(*OLD, "--completions", "--dry-run")
     assert dry.out.splitlines()[-1].split()[-2:] == ["3", "0.0"]
     assert rows(stored, "count(completion) OVER ()")[0] == (4,)
     done = aegish.ok(*OLD, "--completions", "--yes")
     assert done.out.endswith(f"deleted 3 completions of run {RUN} a name; all numbers stay\n")
     assert rows(stored, "completion") == [(None,), (None,), (None,), (None,), (" ",), (None,)]
-    assert rows(stored, "to_jsonb(verdicts) - 'completion'") == others
+    assert rows(stored, "to_jsonb(verdicts) - '{completion,completion_sha256}'::text[]") == others
     after = aegish.ok("report", "--run-id", RUN, "--format", "json").json
     assert after["snapshot"] == before["snapshot"]
     assert after["models"] == before["models"]

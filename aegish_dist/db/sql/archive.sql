@@ -100,15 +100,14 @@ WHERE id = :run AND held = 'paused' AND NOT EXISTS ({missing_first_tries})
     WHERE model.run_id = :run AND {unanswered})
 
 -- name: completions_to_restore
--- Puts completions of the archived verdicts back where they were deleted and the answer is the same
--- one. What `reparse` read in it since then may be another: the text is not.
-UPDATE verdicts AS verdict SET completion = old.completion
+-- Puts completions of the archived verdicts back where that text was deleted from the run `:run`.
+-- What `reparse` read in it since then may be another: the text is not.
+UPDATE verdicts AS verdict SET completion = old.completion, completion_sha256 = NULL
 FROM archived_verdicts AS old
-WHERE old.completion IS NOT NULL AND {pruned}
+WHERE verdict.run_model_id IN ({models_of_run})
   AND verdict.run_model_id = old.run_model_id AND verdict.sample_key = old.sample_key
   AND verdict.epoch = old.epoch AND verdict.generation = old.generation
-  AND verdict.request_id IS NOT DISTINCT FROM old.request_id
-  AND verdict.stored_at = old.stored_at
+  AND verdict.completion_sha256 = sha256(convert_to(old.completion, 'UTF8'))
 
 -- name: same_keys
 -- Whether models and samples of the archive have the same keys in this store.

@@ -26,7 +26,8 @@ SELECT id FROM runs WHERE id = :run FOR NO KEY UPDATE
 -- Deletes the completions of the model `:model` about samples behind the key `:after` up to the key
 -- `:through`, where they were stored before `:before`: what came later was neither counted nor
 -- archived. `code` is computed from columns that stay.
-UPDATE verdicts AS verdict SET completion = NULL
+UPDATE verdicts AS verdict
+SET completion = NULL, completion_sha256 = sha256(convert_to(completion, 'UTF8'))
 WHERE verdict.run_model_id = :model
   AND verdict.sample_key > :after AND verdict.sample_key <= :through
   AND verdict.stored_at < :before AND {prunable}

@@ -150,6 +150,7 @@ CREATE TABLE verdicts (
     worker text,
     created_at timestamptz,
     stored_at timestamptz NOT NULL DEFAULT now(),
+    completion_sha256 bytea,
     code smallint NOT NULL GENERATED ALWAYS AS ((
         100 * coalesce(array_position(ARRAY['deadline', 'rate_limit', 'quota', 'auth',
             'bad_request', 'not_found', 'overloaded', 'server', 'connection', 'malformed'],
