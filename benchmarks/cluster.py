@@ -135,10 +135,13 @@ class Cluster(Parts):
         concurrency: int | None = None,
         models: Sequence[str] = MODELS[:1],
         workers: int = 1,
+        limits: Mapping[str, int] | None = None,
     ) -> None:
         """Prepare a cluster.
 
         Args:
+            in_flight: Calls in flight of each model at most.
+            limits: The same of single models, where it differs.
             simulators: What its workers call, running; models are dealt out to them in turn.
             concurrency: Items that each worker holds; as many as all models allow when None.
         """
@@ -147,6 +150,7 @@ class Cluster(Parts):
         self._in_flight = in_flight
         self._concurrency = concurrency or in_flight * len(models)
         self._first_workers = workers
+        self._limits = {f"simulated/{name}": limit for name, limit in (limits or {}).items()}
         self.models = [f"simulated/{name}" for name in models]
         self.workers: list[psutil.Process] = []
         self.environ: dict[str, str] = {}
@@ -186,7 +190,7 @@ class Cluster(Parts):
         provider = f'wire = "openai"\nbase_url = "{urls[0]}/v1"\nkey_variable = ""\n'
         entries = (
             f'[[models]]\nid = "{model}"\nbase_url = "{urls[place % len(urls)]}/v1"\n'
-            f"max_in_flight = {self._in_flight}\nsimulated = true\n"
+            f"max_in_flight = {self._limits.get(model, self._in_flight)}\nsimulated = true\n"
             for place, model in enumerate(self.models)
         )
         return f"[providers.simulated]\n{provider}{''.join(entries)}"

@@ -122,13 +122,6 @@ def _refuse(_body: bytes) -> bytes:
     raise DecodeError("a compressed message")
 
 
-SPARE_FROM_CALLS = 100
-SPARE_PER_CALL = 0.25
-"""Items prefetched beyond the calls in flight, for each call above the first hundred.
-
-An item that is looked up, stored or acknowledged makes no call, and another one takes its place. A
-small worker prefetches none: idle workers should get them."""
-
 BALANCE_S = 0.1
 """Seconds between comparisons of queues and allowances with a transport that is not ours."""
 
@@ -140,9 +133,7 @@ class PrefetchPerWorker(bootsteps.StartStopStep):
 
     def __init__(self, consumer: Any, **kwargs: Any) -> None:
         super().__init__(consumer, **kwargs)
-        calls = consumer.pool.num_processes
-        spare = SPARE_PER_CALL * max(0, calls - SPARE_FROM_CALLS)
-        consumer.initial_prefetch_count = calls + int(spare)
+        consumer.initial_prefetch_count = consumer.pool.prefetch_count
 
     def start(self, consumer: Any) -> None:
         """Count per consumer where queues are quorum queues, which support no other way."""
@@ -189,7 +180,8 @@ class PrefetchPerModel(bootsteps.StartStopStep):
     def _balance(self, consumer: Any) -> None:
         tasks, queues = consumer.task_consumer, consumer.app.amqp.queues.consume_from
         names = [name for name in queues if model_of(name) or name == AGGREGATION_QUEUE]
-        for name, allowed in zip(names, consumer.pool.allowance(names), strict=True):
+        allowances = consumer.pool.allowance(names, waiting=False)
+        for name, allowed in zip(names, allowances, strict=True):
             if allowed == 0:
                 tasks.cancel_by_queue(name)
             elif not tasks.consuming_from(name):

@@ -25,6 +25,7 @@ from aegish_dist.broker.messages import AGGREGATE, AGGREGATION_QUEUE, EVALUATE, 
 from aegish_dist.errors import AegishError
 from aegish_dist.logs import get_logger
 from aegish_dist.pipeline.evaluate import Evaluator
+from aegish_dist.ratelimit.fair_queue import FairShares
 from aegish_dist.ratelimit.policy import PREFETCH
 from workers.lifecycle import Readiness, open_evaluator
 from workers.tasks import Delivery, lane_of
@@ -46,6 +47,10 @@ END_S = 15.0
 GATHER_S = 0.005
 """Seconds that finished items wait for others, so that one wake-up acknowledges them all."""
 
+SPARE_PER_CALL = 0.2
+"""Items prefetched beyond the calls in flight, for each call: an item that is looked up, stored or
+acknowledged makes no call. That takes about 60 ms, a tenth of a fast model's time."""
+
 
 class TaskPool(BasePool):
     """Runs the coroutine of each task on one event loop."""
@@ -66,6 +71,7 @@ class TaskPool(BasePool):
         # lock: the consumer's thread counts those taken, the event loop's those finished.
         self._taken_of: Counter[str | None] = Counter()
         self._finished_of: Counter[str | None] = Counter()
+        self._shares = FairShares(self.prefetch_count)
         self._taken: deque[Delivery] = deque()
         self._in_flight: set[asyncio.Task[None]] = set()
         self._finished: deque[Callable[[], None]] = deque()
@@ -123,31 +129,36 @@ class TaskPool(BasePool):
         if len(self._taken) == 1:
             self._loop.call_soon_threadsafe(self._start_taken)
 
-    def allowance(self, queues: Sequence[str]) -> list[int]:
+    def allowance(self, queues: Sequence[str], *, waiting: bool = True) -> list[int]:
         """Return how many more messages to fetch of each queue at most.
 
-        A model's prefetch target, less the messages that are held, is divided among its queues and
-        rounded up: that may be one message too many per queue, but none gets nothing while another
-        gets something. Nothing is fetched of runs that are held, and nothing at all while the
-        database fails. Called in the consumer's thread.
+        A model holds messages up to its prefetch target, and while other models want messages, up
+        to its fair share. What it lacks is divided among its queues and rounded up: that may be one
+        message too many per queue, but none gets nothing while another gets something. Nothing is
+        fetched of runs that are held, and nothing at all while the database fails. Called in the
+        consumer's thread.
+
+        Args:
+            waiting: Whether messages are believed to wait in all these queues.
         """
         if not self.evaluator.takes_items:
             return [0] * len(queues)
-        held = self.evaluator.held.keys
-        served = [not held or run_of(queue) not in held for queue in queues]
+        blocked = self.evaluator.held.keys
+        served = [not blocked or run_of(queue) not in blocked for queue in queues]
         lanes = list(map(lane_of, queues))
         sharing = Counter(compress(lanes, served))
-        shares = {lane: ceil(self._room(lane) / n) for lane, n in sharing.items()}
-        return [shares[lane] if serve else 0 for lane, serve in zip(lanes, served, strict=True)]
+        held = {lane: taken - self._finished_of[lane] for lane, taken in self._taken_of.items()}
+        targets = {lane: self._target(lane) for lane in sharing}
+        room = self._shares.room(held, targets, waiting=waiting)
+        parts = {lane: ceil(room[lane] / number) for lane, number in sharing.items()}
+        return [parts[lane] if serve else 0 for lane, serve in zip(lanes, served, strict=True)]
 
-    def _room(self, lane: str | None) -> int:
+    def _target(self, lane: str | None) -> int:
         if lane is None:
-            target = PREFETCH.unlimited
-        elif lane == AGGREGATION_QUEUE:
-            target = 1  # the others are left to other workers
-        else:
-            target = self._limiters.prefetch_target(lane)
-        return max(0, target - (self._taken_of[lane] - self._finished_of[lane]))
+            return PREFETCH.unlimited
+        if lane == AGGREGATION_QUEUE:
+            return 1  # the others are left to other workers
+        return self._limiters.prefetch_target(lane)
 
     def on_apply(self, target: Any, *args: Any, error_callback: Any, **kwargs: Any) -> None:
         """Drop a message of one of Celery's own tasks, which would block the event loop."""
@@ -283,3 +294,8 @@ class TaskPool(BasePool):
     def num_processes(self) -> int:
         """Maximum number of calls in flight."""
         return int(self.limit)
+
+    @property
+    def prefetch_count(self) -> int:
+        """Maximum number of messages held."""
+        return int((1 + SPARE_PER_CALL) * self.num_processes)

@@ -32,6 +32,7 @@ class CallWait(StrEnum):
 
     RATE = "rate"  # the limits of the model, which fall after 429s, permit no more calls
     SLOTS = "slots"  # as many calls are under way as the worker or the model takes at once
+    SHARE = "share"  # calls of other models hold the worker's other slots
     CIRCUIT = "circuit"  # the model failed several times in a row; one call probes it
 
 

@@ -1,14 +1,24 @@
-"""The calls that wait for a permit of one model: one queue per run, and the runs take turns."""
+"""Fairness inside a worker: the runs that call one model take turns, the models share the slots.
+
+Slots, and messages, are shared by max-min fairness (Bertsekas & Gallager, Data Networks, 1992,
+section 6.5): equal parts, and what a model leaves of its part is lent to the others. A slot counts
+as long as it is held. By turns, a model of 20 s soon holds nearly all beside a model of 0.5 s.
+"""
 
 import asyncio
-from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+import math
+import sys
+import time
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec import Struct
 
+from aegish_dist.core.status import CallWait
 from aegish_dist.errors import OverBudgetError
 from aegish_dist.logs import get_logger
+from aegish_dist.ratelimit.policy import CLAIM_S
 from aegish_dist.ratelimit.usage_report import RunLease, RunRequest, StoredCost
 
 log = get_logger(__name__)
@@ -255,3 +265,118 @@ class FairQueue:
         self.waiting -= len(gone)
         if not queue.waiters and queue in self._turns:
             self._turns.remove(queue)
+
+
+class FairShares:
+    """Divides places by what each model claims: the most that it held or wanted lately.
+
+    A lent place is free again only when the borrower's call ends, so a claim outlasts the pauses
+    between two fetches or two refills of a token bucket.
+    """
+
+    def __init__(self, places: int, now_s: Callable[[], float] = time.monotonic) -> None:
+        self.places = places
+        self._now_s = now_s
+        self._claims: dict[str | None, int] = {}
+        self._earlier: dict[str | None, int] = {}
+        self._since_s = -math.inf
+        self._level: int | None = None  # by the claims alone; None: to be computed
+
+    def claim(self, claims: Iterable[tuple[str | None, int]]) -> None:
+        """Note how many places models hold or want; that counts for 1 to 2 times `CLAIM_S`."""
+        age_s = self._now_s() - self._since_s
+        if age_s >= CLAIM_S:
+            self._earlier, self._claims = self._claims if age_s < 2 * CLAIM_S else {}, {}
+            self._since_s, self._level = self._now_s(), None
+        for model, places in claims:
+            if places > self._claims.get(model, 0):
+                self._claims[model], self._level = places, None
+
+    def level(self, wants: Mapping[str | None, int] | None = None) -> int:
+        """Return the places that a model may hold; without limit while there are enough for all.
+
+        Args:
+            wants: Places wanted at this moment, which are no claims later.
+        """
+        if wants is None and self._level is not None:
+            return self._level
+        claims = dict(self._earlier)
+        for each in (self._claims, wants or {}):
+            for model, places in each.items():
+                claims[model] = max(places, claims.get(model, 0))
+        level = _fill(self.places, sorted(claims.values()))
+        self._level = level if wants is None else self._level
+        return level
+
+    def room(
+        self,
+        held: Mapping[str | None, int],
+        targets: Mapping[str | None, int],
+        *,
+        waiting: bool = True,
+    ) -> dict[str | None, int]:
+        """Return how many more places each model may take now on the way to its target.
+
+        Args:
+            waiting: Whether something waits for places of each model, as far as is known.
+        """
+        self.claim(held.items())
+        level = self.level(targets if waiting else None)
+        return {
+            model: max(0, min(target, level) - held.get(model, 0))
+            for model, target in targets.items()
+        }
+
+
+class ProcessSemaphore:
+    """Bounds the calls in flight of a worker process over all models, and divides them fairly."""
+
+    def __init__(self, slots: int, now_s: Callable[[], float] = time.monotonic) -> None:
+        self.free = slots
+        self._held: Counter[str] = Counter()
+        self._admit: dict[str, Callable[[], None]] = {}
+        self._shares = FairShares(slots, now_s)
+
+    def subscribe(self, model: str, admit: Callable[[], None]) -> None:
+        """Call a function when a slot becomes free; the model with the fewest slots is first."""
+        self._admit[model] = admit
+
+    def claim(self, model: str) -> None:
+        """Note that a model may soon want any number of slots."""
+        self._shares.claim([(model, self._shares.places)])
+
+    def acquire(self, model: str) -> bool:
+        """Take a slot; False if none is free, or the model has its share while others wait."""
+        held = self._held[model] + 1
+        self._shares.claim([(model, held)])
+        if self.free <= 0 or held > self._shares.level():
+            return False
+        self._held[model] = held
+        self.free -= 1
+        if model in self._admit:  # among models with equally many slots, the last one is last
+            self._admit[model] = self._admit.pop(model)
+        return True
+
+    def release(self, model: str) -> None:
+        self.free += 1
+        self._held[model] -= 1
+        for each in sorted(self._admit, key=self._held.__getitem__):
+            if self.free <= 0:
+                return
+            self._admit[each]()
+
+    def blocks(self, model: str) -> CallWait | None:
+        """Return why no slot is to be had; None: a call may begin."""
+        if self.free > 0 and self._held[model] < self._shares.level():
+            return None
+        others = self._held.total() - self._held[model]
+        return CallWait.SHARE if others else CallWait.SLOTS
+
+
+def _fill(left: int, claims: Sequence[int]) -> int:
+    """Return the equal part of what remains when all smaller claims are met."""
+    for models, places in zip(range(len(claims), 0, -1), claims, strict=True):
+        if places > (level := left / models):
+            return math.ceil(level)
+        left -= places
+    return sys.maxsize

@@ -7,7 +7,6 @@ request that would bring nothing. It ends when no call waits and everything is r
 import asyncio
 import math
 import random
-from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
@@ -15,7 +14,13 @@ from aegish_dist.core.model import Limits
 from aegish_dist.core.status import CallWait
 from aegish_dist.errors import ItemShedError, LimiterFailedError, LimiterUnreachableError
 from aegish_dist.logs import get_logger
-from aegish_dist.ratelimit.fair_queue import ExpectedUsage, FairQueue, Permit, RunQueue
+from aegish_dist.ratelimit.fair_queue import (
+    ExpectedUsage,
+    FairQueue,
+    Permit,
+    ProcessSemaphore,
+    RunQueue,
+)
 from aegish_dist.ratelimit.policy import POLICY, PREFETCH, RENEWAL
 from aegish_dist.ratelimit.usage_report import Lease, LeaseRequest, RunRequest, UsageReport
 
@@ -24,40 +29,18 @@ log = get_logger(__name__)
 LEASE_S = POLICY["leases"]["lease_s"] - RENEWAL.clock_margin_s
 
 
-class ProcessSemaphore:
-    """Bounds the calls in flight of a worker process over all models, which take turns."""
-
-    def __init__(self, slots: int) -> None:
-        self.free = slots
-        self._admit: deque[Callable[[], None]] = deque()
-
-    def subscribe(self, admit: Callable[[], None]) -> None:
-        """Call a function when a slot becomes free, in turn with the other subscribers."""
-        self._admit.append(admit)
-
-    def acquire(self) -> None:
-        self.free -= 1
-
-    def release(self) -> None:
-        self.free += 1
-        for _ in range(len(self._admit)):
-            if self.free <= 0:
-                return
-            self._admit.rotate(-1)
-            self._admit[-1]()
-
-
 _NO_LEASE = Lease(epoch=0, permits=0, wait_s=0.0, limited=True)
 
 
 class LocalLease:
     """Counts the calls that begin and end against the newest lease."""
 
-    def __init__(self, semaphore: ProcessSemaphore, now_s: Callable[[], float]) -> None:
+    def __init__(self, model: str, semaphore: ProcessSemaphore, now_s: Callable[[], float]) -> None:
         self.lease = _NO_LEASE
         self.held = 0  # calls in flight
         self.begun = 0  # calls begun up to now
         self.probing = False  # whether one of the calls in flight is a probe
+        self._model = model
         self._semaphore = semaphore
         self._now_s = now_s
         self.requested_at_s = -math.inf  # the lease ends `LEASE_S` later
@@ -68,15 +51,16 @@ class LocalLease:
     def acquire(self, run: RunQueue, expected: ExpectedUsage) -> Permit | None:
         """Begin a call and return its permit; None if no call may begin now."""
         lease = self.lease
+        if lease is _NO_LEASE:  # else a model whose first lease comes earlier takes all slots
+            self._semaphore.claim(self._model)
         has_ended = self._now_s() > self.requested_at_s + LEASE_S
         is_spent = lease.metered and self._permits <= 0
-        if has_ended or is_spent or self._full or self._semaphore.free <= 0:
+        if has_ended or is_spent or self._full or not self._semaphore.acquire(self._model):
             return None
         self._permits -= 1
         self.held += 1
         self.begun += 1
         self.probing |= lease.probe
-        self._semaphore.acquire()
         run.begin(expected)
         return Permit(run, expected, lease.epoch, lease.probe, self.begun)
 
@@ -86,7 +70,7 @@ class LocalLease:
         self.held -= 1
         self.probing &= not permit.probe
         self._freed = True
-        self._semaphore.release()
+        self._semaphore.release(self._model)
 
     def begin_request(self) -> None:
         """Note that a request is sent, which does not count slots that become free from now on."""
@@ -122,7 +106,9 @@ class LocalLease:
         """Why a waiting call may not begin."""
         if self.circuit_open:
             return CallWait.CIRCUIT
-        return CallWait.SLOTS if self._full or self._semaphore.free <= 0 else CallWait.RATE
+        if self._full:
+            return CallWait.SLOTS
+        return self._semaphore.blocks(self._model) or CallWait.RATE
 
     @property
     def parked(self) -> bool:

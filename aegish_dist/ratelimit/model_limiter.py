@@ -25,12 +25,12 @@ from aegish_dist.ratelimit.fair_queue import (
     ExpectedUsage,
     FairQueue,
     Permit,
+    ProcessSemaphore,
     RunQueue,
 )
 from aegish_dist.ratelimit.local_lease import (
     LeaseRenewer,
     LocalLease,
-    ProcessSemaphore,
     RequestLease,
     now_s,
 )
@@ -113,11 +113,11 @@ class ModelLimiter:
         generator: random.Random,
     ) -> None:
         self._queue = FairQueue(model, accounts)
-        self.local = LocalLease(semaphore, now_s)
+        self.local = LocalLease(model, semaphore, now_s)
         self._renewer = LeaseRenewer(model, request_lease, generator, self._queue, self.local)
         self._hinted_per_minute: float | None = None
         self.answers = Answers(self._renewer, self.local)
-        semaphore.subscribe(self._admit)
+        semaphore.subscribe(model, self._admit)
 
     def set_limits(self, limits: Limits, shared: Limits) -> None:
         self._renewer.limits, self._renewer.shared = limits, shared

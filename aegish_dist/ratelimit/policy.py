@@ -37,5 +37,9 @@ class PrefetchPolicy(Struct, frozen=True):
     surplus: int = 2  # times the target may wait before items go back: brokers push more
 
 
+CLAIM_S = 5.0
+"""Seconds for which a model keeps at least its claim to slots that it held or wanted: longer than
+the rest of 2 s after a queue was found empty, short beside the slow calls that would borrow."""
+
 RENEWAL = RenewalPolicy()
 PREFETCH = PrefetchPolicy()

@@ -179,6 +179,7 @@ def _waits(waiting: Waiting) -> Iterator[str]:
 _BLOCKED = {
     CallWait.RATE: "waiting at the rate limiter",
     CallWait.SLOTS: "waiting for a free call slot",
+    CallWait.SHARE: "waiting for a call slot that another model holds",
     CallWait.CIRCUIT: "waiting for a probe: the model failed several times in a row",
 }
 

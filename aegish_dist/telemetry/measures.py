@@ -73,7 +73,7 @@ WORKER = (
     _gauge("aegish_calls_in_flight", "Calls under way.", "model"),
     _gauge(
         "aegish_items_waiting",
-        "Items held and not called now, by reason: rate, slots, circuit, backoff.",
+        "Items held and not called now, by reason: rate, slots, share, circuit, backoff.",
         "model",
         "reason",
     ),

@@ -22,8 +22,7 @@ from aegish_dist.db.verdicts import LookUp
 from aegish_dist.errors import ProviderError, RequeueError
 from aegish_dist.pipeline.caller import Caller, Health, UsageEstimator
 from aegish_dist.pipeline.evaluate import Evaluated, Evaluator
-from aegish_dist.ratelimit.fair_queue import Accounts
-from aegish_dist.ratelimit.local_lease import ProcessSemaphore
+from aegish_dist.ratelimit.fair_queue import Accounts, ProcessSemaphore
 from aegish_dist.ratelimit.model_limiter import ModelLimiter
 from aegish_dist.ratelimit.shared_limiter import SharedLimiter
 from aegish_dist.ratelimit.usage_report import Lease, LeaseRequest

@@ -16,8 +16,7 @@ from redis.asyncio import Redis
 
 from aegish_dist.core.model import Limits, RateHint
 from aegish_dist.errors import LimiterUnreachableError, OverBudgetError, QueueError
-from aegish_dist.ratelimit.fair_queue import Accounts, Budget, ExpectedUsage
-from aegish_dist.ratelimit.local_lease import ProcessSemaphore
+from aegish_dist.ratelimit.fair_queue import Accounts, Budget, ExpectedUsage, ProcessSemaphore
 from aegish_dist.ratelimit.model_limiter import ModelLimiter
 from aegish_dist.ratelimit.policy import POLICY, PREFETCH
 from aegish_dist.ratelimit.shared_limiter import SharedLimiter, probe_now

@@ -32,8 +32,7 @@ from aegish_dist.errors import (
 from aegish_dist.pipeline import evaluate as evaluation
 from aegish_dist.pipeline.caller import Caller, Health, UsageEstimator
 from aegish_dist.pipeline.evaluate import HELD_AFTER_FAILURE_S, Evaluated, Evaluator
-from aegish_dist.ratelimit.fair_queue import Accounts, ExpectedUsage
-from aegish_dist.ratelimit.local_lease import ProcessSemaphore
+from aegish_dist.ratelimit.fair_queue import Accounts, ExpectedUsage, ProcessSemaphore
 from aegish_dist.ratelimit.model_limiter import ModelLimiter
 from aegish_dist.ratelimit.usage_report import Lease
 from tests.defined import defined

@@ -3,8 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from aegish_dist.ratelimit.fair_queue import ExpectedUsage, Permit, RunQueue
-from aegish_dist.ratelimit.local_lease import LEASE_S, LocalLease, ProcessSemaphore
+from aegish_dist.ratelimit.fair_queue import ExpectedUsage, Permit, ProcessSemaphore, RunQueue
+from aegish_dist.ratelimit.local_lease import LEASE_S, LocalLease
 from aegish_dist.ratelimit.policy import PREFETCH
 from aegish_dist.ratelimit.usage_report import Lease
 
@@ -36,7 +36,7 @@ def begin(local: LocalLease, number: int = 10) -> list[Permit]:
     ],
 )
 def test_what_may_begin(lease: Lease, begun: int) -> None:
-    local = LocalLease(ProcessSemaphore(100), at_zero)
+    local = LocalLease("lab/guard", ProcessSemaphore(100), at_zero)
     assert begin(local) == []
     local.renew(lease, requested_at_s=0.0)
     assert len(begin(local)) == local.held == begun
@@ -45,7 +45,7 @@ def test_what_may_begin(lease: Lease, begun: int) -> None:
 
 def test_a_lease_ends() -> None:
     now_s = 1.0 + LEASE_S
-    local = LocalLease(ProcessSemaphore(100), lambda: now_s)
+    local = LocalLease("lab/guard", ProcessSemaphore(100), lambda: now_s)
     local.renew(FREE, requested_at_s=1.0)
     assert len(begin(local, 1)) == 1
     now_s += 0.1
@@ -57,7 +57,7 @@ def test_a_lease_ends() -> None:
 
 def test_semaphore_are_shared() -> None:
     semaphore = ProcessSemaphore(3)
-    first, second = (LocalLease(semaphore, at_zero) for _ in range(2))
+    first, second = (LocalLease(model, semaphore, at_zero) for model in ("lab/a", "lab/b"))
     for local in (first, second):
         local.renew(FREE, requested_at_s=0.0)
     (permit, _) = begin(first, 2)
@@ -67,7 +67,7 @@ def test_semaphore_are_shared() -> None:
 
 
 def test_asking_before_the_time() -> None:
-    local = LocalLease(ProcessSemaphore(100), at_zero)
+    local = LocalLease("lab/guard", ProcessSemaphore(100), at_zero)
     assert not local.worth_renewing
     local.renew(replace(FREE, slots=1), requested_at_s=0.0)
     (permit,) = begin(local)
@@ -85,7 +85,7 @@ def test_asking_before_the_time() -> None:
 
 
 def test_an_unused_probe_is_given_back() -> None:
-    local = LocalLease(ProcessSemaphore(100), at_zero)
+    local = LocalLease("lab/guard", ProcessSemaphore(100), at_zero)
     local.renew(PROBE, requested_at_s=0.0)
     local.begin_request()
     assert begin(local) == []
@@ -102,7 +102,7 @@ def test_an_unused_probe_is_given_back() -> None:
     ],
 )
 def test_supply(lease: Lease, prefetch_target: int) -> None:
-    local = LocalLease(ProcessSemaphore(100), at_zero)
+    local = LocalLease("lab/guard", ProcessSemaphore(100), at_zero)
     assert local.prefetch_target == PREFETCH.first_items
     local.renew(METERED, requested_at_s=0.0)
     begin(local, 3)

@@ -21,8 +21,14 @@ from aegish_dist.errors import (
     OverBudgetError,
     ShuttingDownError,
 )
-from aegish_dist.ratelimit.fair_queue import IDLE_QUEUES, Accounts, Budget, ExpectedUsage, Permit
-from aegish_dist.ratelimit.local_lease import ProcessSemaphore
+from aegish_dist.ratelimit.fair_queue import (
+    IDLE_QUEUES,
+    Accounts,
+    Budget,
+    ExpectedUsage,
+    Permit,
+    ProcessSemaphore,
+)
 from aegish_dist.ratelimit.model_limiter import Limiters, ModelLimiter
 from aegish_dist.ratelimit.policy import POLICY, PREFETCH
 from aegish_dist.ratelimit.shared_limiter import SharedLimiter
@@ -375,10 +381,10 @@ async def test_a_run_without_cap_does_not_wait_for_money() -> None:
 async def test_an_unused_probe_is_reported() -> None:
     probe = replace(PARKED, permits=1, probe=True, wait_s=0.5)
     async with limited(probe, PARKED, probe, PARKED, slots=1) as (fleet, limiter):
-        fleet.semaphore.acquire()
+        fleet.semaphore.acquire("lab/other")
         entry = asyncio.create_task(limiter.acquire("run", ONE))
         await asyncio.sleep(0.6)
-        fleet.semaphore.release()
+        fleet.semaphore.release("lab/other")
         permit = await asyncio.wait_for(entry, 5)
         assert permit.probe
         await asyncio.sleep(2)
