@@ -97,32 +97,23 @@ def replacing_in(
 def part_folder(folder: Path, name: str) -> Iterator[Path]:
     """Make a hidden folder that the body renames when it is complete; else it is removed.
 
-    What killed processes left of such folders is removed first: nobody has locked it any more.
+    Others that do so in the same folder wait. So what is there of such folders before was left by
+    a process that was killed, and is removed.
 
     Args:
         name: The later name, of as many characters as all names in the folder.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with ExitStack() as ours:
-        with _locked(folder, wait=True):
-            for left in folder.glob(f".{'?' * len(name)}-*.part"):
-                with suppress(OSError), _locked(left):
-                    shutil.rmtree(left)
-            part = Path(mkdtemp(prefix=f".{name}-", suffix=".part", dir=folder))
-            ours.enter_context(_locked(part))
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)  # ends with the process
+        for left in folder.glob(f".{'?' * len(name)}-*.part"):
+            shutil.rmtree(left, ignore_errors=True)
+        part = Path(mkdtemp(prefix=f".{name}-", suffix=".part", dir=folder))
         try:
             yield part
         finally:
             shutil.rmtree(part, ignore_errors=True)
-
-
-@contextmanager
-def _locked(folder: Path, *, wait: bool = False) -> Iterator[None]:
-    """Hold a lock on a folder, which ends with the process; else BlockingIOError, or wait."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        yield
     finally:
         os.close(descriptor)
 

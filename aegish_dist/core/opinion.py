@@ -147,7 +147,7 @@ def opinion_of(record: Mapping[str, Any], scoring: str, scoring_version: int) ->
             record["overlay"]
             and _part(record["overlay"], Overlay, changes=record["overlay"]["content"]),
         )
-    except msgspec.ValidationError:
+    except (msgspec.ValidationError, KeyError, TypeError):
         return None
 
 
@@ -196,6 +196,42 @@ class VerdictSet(msgspec.Struct, frozen=True):
     local_hash: str = ""
     """A hash of this store's keys, found in half the time. Empty for several models and in old
     snapshots."""
+
+
+_Numbers = dict[str, float | None]
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    """A model of a document, as far as reports rely on it; what is absent reads as undefined."""
+
+    model: str
+    metrics: dict[str, _Numbers]
+    counts: _Numbers
+    categories: dict[str, _Numbers]
+    actions: dict[str, _Numbers] = {}
+    latency_ms: _Numbers = {}
+    latency_parts_ms: dict[str, _Numbers] = {}
+    cost: _Numbers = {}
+    tokens: _Numbers = {}
+    repeats: dict[str, float | dict[str, float | _Numbers | None] | None] | None = None
+    reliability: list[_Numbers] = []
+
+
+class _Place(msgspec.Struct, frozen=True):
+    model: str
+    rank: int | None
+    tie_group: int | None
+
+
+class SnapshotDocument(msgspec.Struct, frozen=True):
+    """The shape of a document: what came from an archive may have a text in place of a number."""
+
+    models: list[_Entry]
+    ranking: list[_Place]
+
+    def __post_init__(self) -> None:
+        if {each.model for each in self.models} != {place.model for place in self.ranking}:
+            raise ValueError("the ranking has other models")
 
 
 class Snapshot(msgspec.Struct, frozen=True):

@@ -25,12 +25,12 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.core.run import Prompt
 from aegish_dist.db.engine import driver_connection, execute, fragment
-from aegish_dist.db.runs import one_at_a_time, require_free_name, run_row
+from aegish_dist.db.runs import one_at_a_time, run_row
 from aegish_dist.db.tables import (
     METADATA,
     RUN_MODELS,
 )
-from aegish_dist.errors import ConfigError, StoreError
+from aegish_dist.errors import StoreError
 
 
 def size_of(session: Session, run_id: str) -> Row[Any]:
@@ -282,19 +282,6 @@ def require_absent(session: Session, run_id: str, archived: int) -> None:
                 f" `aegish-dist runs delete {run_id}` and restore it whole"
             )
         raise StoreError(f"run {run_id} is in this store, with all its completions")
-
-
-def require_own_name(session: Session, run_id: str) -> None:
-    """Refuse a submitted run whose name stands for another run by now."""
-    run = run_row(session, run_id)
-    if run is None:
-        raise StoreError(f"the archive has another run than {run_id}: nothing was changed")
-    try:
-        if run.origin == "submit":
-            require_free_name(session, run.name, run_id)
-    except ConfigError as error:
-        taken = f"another run has the name '{run.name}' by now"
-        raise StoreError(f"{taken}: `aegish-dist runs rename` that one first") from error
 
 
 def open_keys(session: Session) -> None:

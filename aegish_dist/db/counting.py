@@ -17,7 +17,7 @@ from functools import cache, reduce
 from operator import add
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, ValidationError, convert
 from msgspec.structs import asdict, replace
 from sqlalchemy import Row, insert, select
 from sqlalchemy.orm import Session
@@ -29,6 +29,7 @@ from aegish_dist.core.opinion import (
     Opinion,
     PairP,
     Snapshot,
+    SnapshotDocument,
     VerdictSet,
     opinion_of,
     record_of,
@@ -383,7 +384,7 @@ def find_snapshot(
     snapshot_id: int | None = None,
     made_under: Mapping[str, Any] | None = None,
 ) -> Snapshot | None:
-    """Return a snapshot; None when there is none.
+    """Return a snapshot; None when there is none, or none that can be read.
 
     Args:
         run_id: Of that run; None: of any.
@@ -399,10 +400,14 @@ def find_snapshot(
     if made_under is not None:
         wanted = wanted.where(SNAPSHOTS.c.opinion.contains(made_under))
     row = session.execute(wanted.order_by(SNAPSHOTS.c.id.desc()).limit(1)).one_or_none()
-    return None if row is None else _to_snapshot(row)
+    try:
+        return None if row is None else _to_snapshot(row)
+    except ValidationError:
+        return None
 
 
 def _to_snapshot(row: Row[Any]) -> Snapshot:
+    convert(row.document, SnapshotDocument)
     return Snapshot(
         snapshot_id=row.id,
         run_id=row.run_id,
@@ -415,9 +420,9 @@ def _to_snapshot(row: Row[Any]) -> Snapshot:
         code_version=row.code_version,
         created_at=row.created_at,
         document=row.document,
-        identities={model: VerdictSet(**each) for model, each in row.identities.items()},
+        identities=convert(row.identities, dict[str, VerdictSet]),
         opinion=opinion_of(row.opinion, row.scoring, row.scoring_version),
-        pair_p={(a, b): p for a, b, p in row.pair_p},
+        pair_p={(a, b): p for a, b, p in convert(row.pair_p, list[tuple[str, str, float | None]])},
     )
 
 

@@ -147,7 +147,8 @@ def _made_alike(snapshot: Snapshot, run: Run, overlay: OverlayInRun) -> bool:
         return False
     if run.imported:  # it plans nothing: its verdicts are all there is to compare
         return True
-    planned = {entry["model"]: entry["counts"]["planned"] for entry in snapshot.document["models"]}
+    entries = snapshot.document["models"]
+    planned = {entry["model"]: entry["counts"].get("planned") for entry in entries}
     return planned == {spec.id: sum(overlay.planned(run, spec.id).values()) for spec in run.models}
 
 

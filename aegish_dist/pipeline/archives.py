@@ -396,8 +396,6 @@ def _add(session: Session, folder: Path, manifest: Manifest, observer: Observer)
             _stage(session, folder, table, manifest)
             archive.require_own(session, table, columns, manifest.run_id)
             archive.add_rows(session, table, columns)
-            if table == "runs":
-                archive.require_own_name(session, manifest.run_id)
             show(number)
     execute(session, "release_complete", run=manifest.run_id)
     _require_callable(session, load_run(session, manifest.run_id))

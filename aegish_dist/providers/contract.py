@@ -43,6 +43,9 @@ class RequestTemplate(Struct, frozen=True):
         return self.head, json.dumps(command)[1:-1].encode("ascii"), self.tail
 
 
+Decode = Callable[[object, Mapping[str, str]], Completion]
+
+
 class Codec(Protocol):
     """One wire format in pure functions: the module of this package that has its name."""
 

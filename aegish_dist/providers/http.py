@@ -18,7 +18,7 @@ from aegish_dist.core.text import clean_text
 from aegish_dist.core.verdict import Completion
 from aegish_dist.errors import ProviderError
 from aegish_dist.providers import failures, lenient
-from aegish_dist.providers.contract import Codec, Observer, RequestTemplate
+from aegish_dist.providers.contract import Decode, Observer, RequestTemplate
 from aegish_dist.providers.failures import rate_hint
 
 MAX_BODY_BYTES = 2**20
@@ -225,7 +225,7 @@ class HttpClient:
     def __init__(
         self,
         session: aiohttp.ClientSession,
-        codec: Codec,
+        decode: Decode,
         template_of: Callable[[int], RequestTemplate],
         route: Route,
         key: str | None,
@@ -233,7 +233,7 @@ class HttpClient:
         observe: Observer | None = None,
     ) -> None:
         self._session = session
-        self._codec = codec
+        self._decode = decode
         self._template_of = template_of
         self.route = route
         self._observe = observe
@@ -251,4 +251,4 @@ class HttpClient:
             return failures.settle(reply.status, self._read.error_payload(reply), headers)
         if reply.body is None:
             raise lenient.malformed(f"the provider's answer exceeds {MAX_BODY_BYTES} bytes")
-        return self._codec.decode(self._read.payload(reply.body), headers)
+        return self._decode(self._read.payload(reply.body), headers)

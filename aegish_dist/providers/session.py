@@ -5,26 +5,35 @@ The baselines stand here too: guards without a model, the floor that every model
 
 import json
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from typing import cast
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 from msgspec import Struct
+from msgspec.structs import replace
 from yarl import URL
 
 from aegish_dist import __version__
 from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
 from aegish_dist.core.outcome import Outcome, StopKind
 from aegish_dist.core.run import Prompt
+from aegish_dist.core.sample import MAX_COMMAND_CHARS
 from aegish_dist.core.secrets import SecretStr, is_loopback
-from aegish_dist.core.verdict import Completion
+from aegish_dist.core.verdict import Completion, Usage
 from aegish_dist.errors import CatalogError, ConfigError
 from aegish_dist.providers.batches.transfer import BatchClient, Transfer
-from aegish_dist.providers.contract import Codec, ModelClient, Observer, RequestTemplate, codec
+from aegish_dist.providers.contract import (
+    Codec,
+    Decode,
+    ModelClient,
+    Observer,
+    RequestTemplate,
+    codec,
+)
 from aegish_dist.providers.http import HttpClient, Route
 
 # Every repetition is bounded or possessive: a hostile command must not cost quadratic time.
@@ -98,6 +107,12 @@ BASELINES: dict[str, Callable[[str], Judgement]] = {
 }
 
 
+UTF8_BYTES = 4
+"""Most bytes of a character; a token has one at least."""
+UNSEEN_TOKENS = 10_000
+"""Tokens of an input that a provider may add to what it is sent."""
+LONGEST_ANSWER_TOKENS = 100_000
+"""Some hosts do not count hidden reasoning among the tokens that a request allows."""
 CONNECT_TIMEOUT_S = 30.0
 """Seconds to connect; a host that accepts no connection in this time is unreachable, not slow."""
 KEEPALIVE_S = 30.0
@@ -150,17 +165,17 @@ class ProviderSession:
         self, spec: ModelSpec, prompt: Prompt, parameters: CallParameters, key: SecretStr | None
     ) -> BatchClient:
         """Prepare a client for the batches of one model of one run."""
-        wire, template_of, route, secret = _calls(spec, prompt, parameters, key)
+        decode, template_of, route, secret = _calls(spec, prompt, parameters, key)
         if spec.wire.http is None or not spec.wire.http.batches:
             raise CatalogError(f"model '{spec.id}': wire format '{spec.wire}' has no batches")
         module = import_module(f"aegish_dist.providers.batches.{spec.wire}")
         transfer = Transfer(self._http, route, spec.base_url, secret)
-        return cast(BatchClient, module.CLIENT(spec, wire, template_of, transfer))
+        return cast(BatchClient, module.CLIENT(spec, decode, template_of, transfer))
 
 
 def _calls(
     spec: ModelSpec, prompt: Prompt, parameters: CallParameters, key: SecretStr | None
-) -> tuple[Codec, Callable[[int], RequestTemplate], Route, str | None]:
+) -> tuple[Decode, Callable[[int], RequestTemplate], Route, str | None]:
     if spec.wire.http is None:
         what = "a baseline" if spec.wire is WireFormat.BASELINE else "imported"
         raise CatalogError(f"model '{spec.id}' is {what} and cannot be called over the network")
@@ -170,6 +185,11 @@ def _calls(
     def template_of(epoch: int) -> RequestTemplate:
         return wire.encode(spec, prompt, parameters.of_epoch(epoch))
 
+    one = template_of(1)
+    most = Usage(
+        len(one.head) + len(one.tail) + UTF8_BYTES * MAX_COMMAND_CHARS + UNSEEN_TOKENS,
+        max(parameters.max_output_tokens, LONGEST_ANSWER_TOKENS),
+    )
     secret = _key_text(spec, key)
     headers = {
         "Content-Type": "application/json",
@@ -178,8 +198,18 @@ def _calls(
         "User-Agent": f"aegish-dist/{__version__}",
         **wire.request_headers(secret),
     }
-    route = _route(_endpoint(spec, template_of(1).url), headers, parameters.time_limit_s)
-    return wire, template_of, route, secret
+    route = _route(_endpoint(spec, one.url), headers, parameters.time_limit_s)
+    return partial(_decoded, wire, most), template_of, route, secret
+
+
+def _decoded(wire: Codec, most: Usage, payload: object, headers: Mapping[str, str]) -> Completion:
+    """Decode an answer; usage beyond what the request could have cost is unknown."""
+    completion = wire.decode(payload, headers)
+    used = completion.usage
+    known = (used.input_tokens or 0, used.output_tokens or 0)
+    if known[0] <= (most.input_tokens or 0) and known[1] <= (most.output_tokens or 0):
+        return completion
+    return replace(completion, usage=Usage())
 
 
 def _endpoint(spec: ModelSpec, address: str) -> URL:

@@ -15,7 +15,7 @@ from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
 from aegish_dist.core.outcome import ErrorClass, StopKind
 from aegish_dist.core.run import Prompt
 from aegish_dist.core.secrets import SecretStr
-from aegish_dist.core.verdict import Completion
+from aegish_dist.core.verdict import Completion, Usage
 from aegish_dist.errors import ProviderError
 from aegish_dist.providers.contract import ModelClient
 from aegish_dist.providers.session import provider_session
@@ -232,6 +232,19 @@ async def test_only_a_connection_that_was_there_can_be_cut(
 def test_a_successful_response_that_is_no_answer_is_malformed(body: bytes) -> None:
     error = failure(answering(200, body))
     assert (error.error_class, error.status) == (ErrorClass.MALFORMED, 200)
+
+
+@pytest.mark.parametrize(
+    ("prompt_tokens", "answer_tokens", "known"),
+    [(30, 40, True), (50_000, 100_000, True), (2**53 - 1, 40, False), (30, 100_001, False)],
+)
+def test_usage_beyond_what_a_request_can_cost_is_unknown(
+    prompt_tokens: int, answer_tokens: int, known: bool
+) -> None:
+    """A command has 10,000 characters of 4 bytes, each at most a token; 10,000 more are unseen."""
+    usage = {"prompt_tokens": prompt_tokens, "completion_tokens": answer_tokens}
+    answer = call(answering(body=json.dumps(chat("{}") | {"usage": usage}).encode()))
+    assert answer.usage == (Usage(prompt_tokens, answer_tokens) if known else Usage())
 
 
 def test_a_huge_text_below_the_cap_arrives_whole() -> None:

@@ -58,10 +58,15 @@ WHERE NOT named.right_id OR NOT dataset.is_new AND (
 LIMIT 1
 
 -- name: forged_runs
--- Where a staged run claims a time or a name by which it would stand for others.
-SELECT CASE WHEN old.created_at > now() THEN 'the run is of the future, ' || old.created_at
-            WHEN other.id IS NOT NULL THEN 'its run id is the name of run ' || other.id END
-FROM archived_runs AS old LEFT JOIN runs AS other ON other.name = old.id
+-- Where a staged run claims a time or a name by which it would stand for others. Imports may share
+-- a name.
+SELECT CASE
+    WHEN old.created_at > now() THEN 'the run is of the future, ' || old.created_at
+    ELSE 'another run has the name ' || quote_literal(other.name)
+         || ' by now: `aegish-dist runs rename` that one first' END
+FROM archived_runs AS old LEFT JOIN runs AS other
+  ON other.name = old.id OR other.id = old.name OR old.name <> '' AND other.name = old.name
+     AND 'submit' IN (old.origin, other.origin)
 WHERE old.created_at > now() OR other.id IS NOT NULL
 LIMIT 1
 

@@ -67,7 +67,7 @@ class AnthropicBatches(BatchClient):
     def _answer(self, line: Mapping[str, object]) -> Completion:
         result = lenient.mapping(line.get("result"))
         if result.get("type") == "succeeded":
-            return self._codec.decode(result.get("message"), {})
+            return self._decode(result.get("message"), {})
         if result.get("type") != "errored":
             raise lenient.malformed("the result holds neither a message nor an error")
         kind = lenient.text(lenient.at(result, "error", "error", "type")) or ""

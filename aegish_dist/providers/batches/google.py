@@ -119,7 +119,7 @@ class GoogleBatches(FileBatchClient):
     def _answer(self, line: Mapping[str, object]) -> Completion:
         error = lenient.mapping(line.get("error"))
         if not error:
-            return self._codec.decode(line.get("response"), {})
+            return self._decode(line.get("response"), {})
         code = lenient.count(error.get("code")) or 0
         status = code if 400 <= code < 600 else RPC_STATUSES.get(code, 500)
         if status == 429:

@@ -89,7 +89,7 @@ class OpenAIBatches(FileBatchClient):
         status = response.get("status_code")
         headers = {"x-request-id": lenient.label(response.get("request_id")) or ""}
         if isinstance(status, int) and 200 <= status < 300:
-            return self._codec.decode(response.get("body"), headers)
+            return self._decode(response.get("body"), headers)
         if isinstance(status, int):
             return failures.settle(status, response.get("body"), headers)
         if not error:

@@ -31,7 +31,7 @@ from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.verdict import Completion
 from aegish_dist.errors import ProviderError
 from aegish_dist.providers import failures, lenient
-from aegish_dist.providers.contract import Codec, RequestTemplate
+from aegish_dist.providers.contract import Decode, RequestTemplate
 from aegish_dist.providers.http import (
     MAX_BODY_BYTES,
     Body,
@@ -195,12 +195,12 @@ class BatchClient(ABC):
     def __init__(
         self,
         spec: ModelSpec,
-        codec: Codec,
+        decode: Decode,
         template_of: Callable[[int], RequestTemplate],
         transfer: Transfer,
     ) -> None:
         self._model = spec.name
-        self._codec = codec
+        self._decode = decode
         self._template_of = template_of  # the request of an epoch that lacks only the command
         self._transfer = transfer
         self._list = (self.words.path + self.words.name_prefix).rstrip("/")
