@@ -103,6 +103,15 @@ class StoreError(AegishError):
     """Raised when the database cannot be reached, is not migrated, or lacks what was asked for."""
 
 
+class UnreadableRunError(StoreError):
+    """Raised when the rows of a run hold what no version of the product writes; others go on."""
+
+    def __init__(self, run_id: str, why: str) -> None:
+        super().__init__(
+            f"run {run_id} cannot be read: {why}; `aegish-dist runs delete {run_id}` removes it"
+        )
+
+
 class StoreUnusableError(StoreError):
     """Raised when the database is away, locked or full, or forbids what was asked of it."""
 

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.status import Waiting
-from aegish_dist.db.engine import open_engine
+from aegish_dist.db.engine import open_engine, reading
 from aegish_dist.db.fleet import (
     ModelBlock,
     ModelBlocks,
@@ -112,8 +112,9 @@ async def make_caller(
         raise StoreError(f"run {run_id} has no prompt for model '{model}': it was imported")
     spec, prompt, parameters = assignment.spec, assignment.prompt, assignment.parameters
     key = credentials.now().key(spec.destination)
-    limiter = limiters.of(spec, run_id)
-    client = providers.client(spec, prompt, parameters, key, limiter.observe)
+    with reading(run_id):  # parameters may be nested too deeply for a request
+        limiter = limiters.of(spec, run_id)
+        client = providers.client(spec, prompt, parameters, key, limiter.observe)
     budget = budget_of(parameters)
     estimator = UsageEstimator(prompt, spec.price, budget)
     return Caller(traced(client, spec, parameters), limiter, estimator, spec.price, budget)

@@ -8,9 +8,10 @@ calls, because tiers depend on the size of each prompt.
 from collections.abc import Mapping
 from decimal import Decimal
 from enum import StrEnum
-from typing import Self
+from typing import Annotated, Self
 
 import msgspec
+from msgspec import Meta
 from msgspec.structs import replace
 
 from aegish_dist.core.verdict import Usage
@@ -83,13 +84,28 @@ HTTP_FORMATS: dict[WireFormat, HttpApi] = {
 """The formats that go over the network, in the order of the table."""
 
 
+MaxInFlight = Annotated[int, Meta(ge=1, le=10_000)]
+PerMinute = Annotated[float, Meta(gt=0, le=1e9)]
+Text = Annotated[str, Meta(max_length=2_000)]
+
+
+def is_amount(usd: Decimal, most: int = 10**12) -> bool:
+    """Whether a number is one from 0 to `most`, and not so small that no database holds it."""
+    return usd.is_finite() and -100 <= usd.adjusted() <= 12 and 0 <= usd <= most
+
+
+def _require_amounts(*amounts: Decimal | None) -> None:
+    """Refuse what is none by a `ValueError`, which msgspec turns into an error of its own."""
+    if not all(is_amount(usd) for usd in amounts if usd is not None):
+        raise ValueError("an amount of money is not from 0 to 1e12")
+
+
 class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
     """Limits over the whole fleet; None means no limit."""
 
-    requests_per_minute: float | None = None
-    tokens_per_minute: float | None = None
-    """Input and output tokens of the calls begun per minute, above 0."""
-    max_in_flight: int | None = None
+    requests_per_minute: PerMinute | None = None
+    tokens_per_minute: PerMinute | None = None  # input and output, of the calls begun
+    max_in_flight: MaxInFlight | None = None
 
 
 class RateHint(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -111,6 +127,9 @@ class Rate(msgspec.Struct, frozen=True):
     base: Decimal  # USD per million tokens
     tiers: tuple[tuple[int, Decimal], ...] = ()
     """(threshold, USD): a prompt above the threshold pays this price on all tokens"""
+
+    def __post_init__(self) -> None:
+        _require_amounts(self.base, *(usd for _, usd in self.tiers))
 
     def at(self, input_tokens: int) -> Decimal:
         reached = [rate for threshold, rate in sorted(self.tiers) if input_tokens > threshold]
@@ -134,6 +153,9 @@ class Price(msgspec.Struct, frozen=True):
     """Flat USD per call, for hosts that bill so or report no usage; then tokens cost nothing."""
     cache_from_tokens: int = 0
     """Least number of tokens that the provider caches; a shorter prefix is not cached."""
+
+    def __post_init__(self) -> None:
+        _require_amounts(self.per_call)
 
     def times(self, share: Decimal) -> "Price":
         """Return all prices multiplied by a share, for example the share that batches cost."""
@@ -177,27 +199,32 @@ class Destination(msgspec.Struct, frozen=True):
     wire: str
     base_url: str
     key_variable: str | None
+    unreadable: str | None = None
+    """Why the run's row says nothing of it, which then is the reason to refuse; None: it does."""
 
 
 class ModelSpec(msgspec.Struct, frozen=True):
     """One model as the catalog resolves it."""
 
-    id: str  # canonical id, such as `openai/gpt-5.1`
+    id: Text  # canonical id, such as `openai/gpt-5.1`
     wire: WireFormat
-    name: str
-    base_url: str = ""  # root of the API, without a trailing slash; empty for baselines
-    key_variable: str | None = None
-    max_in_flight: int | None = None  # most calls in flight, over the fleet
+    name: Text
+    base_url: Text = ""  # root of the API, without a trailing slash; empty for baselines
+    key_variable: Text | None = None
+    max_in_flight: MaxInFlight | None = None  # most calls in flight, over the fleet
     price: Price | None = None
     parameters: Mapping[str, object] = msgspec.field(default_factory=dict)
     """Extra fields of the request body; a null removes a default."""
     simulated: bool = False  # whether answers come from the simulator; reports say so
-    requests_per_minute: float | None = None  # most calls begun per minute, over the fleet
-    tokens_per_minute: float | None = None
+    requests_per_minute: PerMinute | None = None  # most calls begun per minute, over the fleet
+    tokens_per_minute: PerMinute | None = None
     shared: Limits = msgspec.field(default_factory=Limits)
-    max_tokens_field: str | None = None  # for OpenAI's wire format; None: the host decides
+    max_tokens_field: Text | None = None  # for OpenAI's wire format; None: the host decides
     batch_share: Decimal | None = None
     """Cost of a batched request as a share of `price`; None: no batches."""
+
+    def __post_init__(self) -> None:
+        _require_amounts(self.batch_share)
 
     @property
     def batch_price(self) -> Price | None:
@@ -219,16 +246,23 @@ class ModelSpec(msgspec.Struct, frozen=True):
         return Limits(self.requests_per_minute, self.tokens_per_minute, self.max_in_flight)
 
 
+Seed = Annotated[int, Meta(ge=-(2**62), le=2**62)]
+Temperature = Annotated[float, Meta(ge=0, le=2)]
+
+
 class CallParameters(msgspec.Struct, frozen=True):
     """Generation parameters of a run, the same for every model."""
 
-    seed: int | None = 42  # grows by 1 with each epoch; not sent to Anthropic
-    temperature: float | None = None  # None leaves the provider's default
-    max_output_tokens: int = 4096
-    time_limit_s: float = 180.0
+    seed: Seed | None = 42  # grows by 1 with each epoch; not sent to Anthropic
+    temperature: Temperature | None = None  # None leaves the provider's default
+    max_output_tokens: Annotated[int, Meta(ge=1, le=2**31)] = 4096
+    time_limit_s: Annotated[float, Meta(gt=0, le=1e6)] = 180.0
     max_cost_usd: Decimal | None = None
     """Once the run has cost this many USD, it begins no further call; None sets no cap."""
     max_cost_per_model_usd: Decimal | None = None
+
+    def __post_init__(self) -> None:
+        _require_amounts(self.max_cost_usd, self.max_cost_per_model_usd)
 
     def of_epoch(self, epoch: int) -> "CallParameters":
         """Return the parameters sent in an epoch, counted from 1: each epoch has its own seed.

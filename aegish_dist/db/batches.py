@@ -10,7 +10,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, convert
 from sqlalchemy import Row, func, insert, select, update
 from sqlalchemy.orm import Session
 
@@ -19,9 +19,13 @@ from aegish_dist.core.model import Destination
 from aegish_dist.core.run import BatchState, RunPause
 from aegish_dist.core.text import clean_text
 from aegish_dist.core.verdict import Usage
-from aegish_dist.db.engine import execute, statement
+from aegish_dist.db.engine import execute, reading, statement
+from aegish_dist.db.runs import destination_of
 from aegish_dist.db.tables import BATCHES, RUN_MODELS, RUNS, AdvisoryLock
-from aegish_dist.errors import BatchTakenError
+from aegish_dist.errors import BatchTakenError, UnreadableRunError
+from aegish_dist.logs import get_logger
+
+log = get_logger(__name__)
 
 STREAM_ROWS = 5000
 
@@ -242,7 +246,7 @@ def models_of_due_batches(session: Session) -> list[BatchingModel]:
 
 
 def _batching_model(row: Row[Any]) -> BatchingModel:
-    destination = Destination(row.wire, row.base_url, row.key_variable)
+    destination = destination_of(row.run_id, row.model, row.spec)
     return BatchingModel(
         row.run_model_id, row.run_id, row.model, row.queue, destination, row.batch_from
     )
@@ -261,10 +265,19 @@ def take_due(
     due = execute(
         session, "take_due_batches", models=models, worker=worker, lease_s=lease_s, limit=limit
     )
-    return sorted(map(_taken, due), key=lambda batch: batch.id)
+    taken = []
+    for row in sorted(due, key=lambda row: row.id):
+        try:
+            with reading(row.run_id):
+                taken.append(_taken(row))
+        except UnreadableRunError as error:  # it is due again after its lease
+            log.warning("batch_unreadable", batch=row.id, problem=str(error))
+    return taken
 
 
 def _taken(row: Row[Any]) -> TakenBatch:
+    counts = convert(row.counts, dict[str, int | bool])
+    refused = convert(row.refused_names, list[dict[str, str]])
     return TakenBatch(
         id=row.id,
         run_model_id=row.run_model_id,
@@ -276,15 +289,15 @@ def _taken(row: Row[Any]) -> TakenBatch:
         held=None if row.held is None else RunPause(row.held),
         provider_name=row.provider_name,
         adopted=row.adopted,
-        refused_names=frozenset(each["name"] for each in row.refused_names),
+        refused_names=frozenset(each["name"] for each in refused),
         cancel_asked=row.cancel_asked,
         failures=row.failures,
         begun_at=row.begun_at,
         creating_s=float(row.creating_s or 0),
         submitted_s=float(row.submitted_s or 0),
-        failed_as_a_whole=FAILED_AS_A_WHOLE in row.counts,
-        succeeded=row.counts.get(SUCCEEDED),
-        gone=GONE in row.counts,
+        failed_as_a_whole=FAILED_AS_A_WHOLE in counts,
+        succeeded=counts.get(SUCCEEDED),
+        gone=GONE in counts,
     )
 
 

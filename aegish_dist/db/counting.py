@@ -10,6 +10,7 @@ are in the store; those of a model that is parked from its first call on are in 
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -17,7 +18,7 @@ from functools import cache, reduce
 from operator import add
 from typing import Any
 
-from msgspec import Struct, ValidationError, convert
+from msgspec import Struct, convert
 from msgspec.structs import asdict, replace
 from sqlalchemy import Row, insert, select
 from sqlalchemy.orm import Session
@@ -51,7 +52,7 @@ from aegish_dist.core.tally import (
     in_order,
     relabelled,
 )
-from aegish_dist.db.engine import execute, fragment, statement
+from aegish_dist.db.engine import execute, fragment, reading, statement
 from aegish_dist.db.overlays import ChangedSample, OverlayInRun
 from aegish_dist.db.tables import (
     RUN_MODELS,
@@ -61,6 +62,7 @@ from aegish_dist.db.tables import (
     finding_of,
     outcome_of,
 )
+from aegish_dist.errors import UnreadableRunError
 
 _NUMBERS = [each.name for each in SNAPSHOT_METRICS.c if not each.primary_key]
 
@@ -400,10 +402,11 @@ def find_snapshot(
     if made_under is not None:
         wanted = wanted.where(SNAPSHOTS.c.opinion.contains(made_under))
     row = session.execute(wanted.order_by(SNAPSHOTS.c.id.desc()).limit(1)).one_or_none()
-    try:
-        return None if row is None else _to_snapshot(row)
-    except ValidationError:
+    if row is None:
         return None
+    with suppress(UnreadableRunError), reading(row.run_id):
+        return _to_snapshot(row)
+    return None
 
 
 def _to_snapshot(row: Row[Any]) -> Snapshot:

@@ -9,6 +9,7 @@ share; the comment after it says what it returns. `{answered}` stands for a frag
 is bound when the statement is executed.
 """
 
+import json
 import re
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -18,6 +19,7 @@ from time import monotonic
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 import psycopg
+from msgspec import MsgspecError
 from psycopg import errors
 from psycopg.abc import PQGen
 from psycopg.conninfo import make_conninfo
@@ -27,7 +29,13 @@ from sqlalchemy.engine.interfaces import IsolationLevel
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.orm import Session
 
-from aegish_dist.errors import ConfigError, StoreAwayError, StoreUnusableError
+from aegish_dist.core.text import printable
+from aegish_dist.errors import (
+    ConfigError,
+    StoreAwayError,
+    StoreUnusableError,
+    UnreadableRunError,
+)
 
 RV = TypeVar("RV")
 P = ParamSpec("P")
@@ -132,6 +140,7 @@ def open_engine(
         max_overflow=0,
         connect_args={k: v for k, v in CONNECT_ARGUMENTS.items() if k not in parsed.query},
         hide_parameters=True,
+        json_deserializer=_json,
     )
     if reply_timeout_s is not None:
 
@@ -148,6 +157,35 @@ def open_engine(
             return connection
 
     return engine
+
+
+def _json(stored: str | bytes) -> object:
+    """Read a JSON column; what Python cannot hold is None, so that its row spoils no other one."""
+    try:
+        return json.loads(stored)
+    except (ValueError, RecursionError):  # an integer of thousands of digits, a thousand brackets
+        return None
+
+
+@contextmanager
+def reading(run_id: str) -> Iterator[None]:
+    """Isolate a run: what of its rows cannot be read is an error about that run alone.
+
+    The one boundary between rows, which every holder of the database's password may write, and the
+    program. What decodes rows of several runs enters it for each of them.
+
+    Raises:
+        UnreadableRunError: A row holds what no version of the product writes.
+    """
+    try:
+        yield
+    except _ODD as error:
+        why = f"{type(error).__name__}: {error}".removeprefix("ValidationError: ")
+        raise UnreadableRunError(run_id, printable(why[:200])) from error
+
+
+_ODD = (MsgspecError, ValueError, TypeError, LookupError, ArithmeticError, RecursionError)
+"""What decoders raise for values that are no document of theirs, or not of this world."""
 
 
 def _checked(url: str) -> URL:

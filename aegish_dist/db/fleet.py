@@ -5,12 +5,12 @@ Parts of a report are JSON. Readers of other versions skip entries and fields th
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from enum import StrEnum
-from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
-from msgspec import UNSET, Struct, UnsetType, convert, field, json
+from msgspec import UNSET, Struct, UnsetType, ValidationError, convert, field, json
 from msgspec.structs import asdict, replace
 from sqlalchemy import Row
 from sqlalchemy.orm import Session
@@ -45,6 +45,7 @@ class ModelBlock(StrEnum):
 
 
 ModelBlocks = dict[ModelKey, ModelBlock]
+_Kind = TypeVar("_Kind", bound="_Held")
 
 
 class Fleet(Struct, frozen=True):
@@ -83,15 +84,20 @@ class _Failed(Struct, rename={"error_class": "class", "calls_lately": "lately"})
     message: str
 
 
-class _Entry(Struct, omit_defaults=True):
+class _Held(Struct, omit_defaults=True):
+    """The part of an entry of a worker's report that versions agree on."""
+
+    run: str
+    model: str
+    items: int
+
+
+class _Entry(_Held):
     """A part of a worker's report, as it is stored.
 
     Commands of other versions read it during an upgrade: no field may change its name or its kind.
     """
 
-    run: str
-    model: str
-    items: int
     halt: ModelBlock | None = None
     reason: str | None = None
     unserved: str | None = None
@@ -175,7 +181,7 @@ def living_fleet(session: Session) -> Fleet:
     unserved: dict[ModelKey, list[str]] = defaultdict(list)
     waits: dict[ModelKey, list[Waiting]] = defaultdict(list)
     failing: dict[str, list[FailedCalls]] = defaultdict(list)
-    for entry in convert([*chain.from_iterable(each.in_flight for each in reports)], list[_Entry]):
+    for entry in (entry for each in reports for entry in _entries(each, _Entry)):
         key = (entry.run, entry.model)
         held[key] += entry.items
         if entry.halt is not None:
@@ -197,9 +203,16 @@ def living_fleet(session: Session) -> Fleet:
         waiting={key: _total_waiting(each) for key, each in waits.items()},
         failing={run_id: tuple(each) for run_id, each in failing.items()},
         unserved={key: min(why) for key, why in unserved.items() if len(why) == len(reports)},
-        versions=Counter((report.about or {}).get("version", "") for report in reports),
+        versions=Counter(report.version or "" for report in reports),
         oldest_report_s=max([0.0, *(report.age_s for report in reports)]),
     )
+
+
+def _entries(report: Row[Any], kind: type[_Kind]) -> Iterator[_Kind]:
+    """Yield the entries of a worker's report that can be read."""
+    for entry in report.in_flight if isinstance(report.in_flight, list) else ():
+        with suppress(ValidationError):
+            yield convert(entry, kind)
 
 
 def _total_waiting(reports: Sequence[Waiting]) -> Waiting:
@@ -265,7 +278,9 @@ def read_fleet(session: Session) -> FleetState:
     connections = execute(session, "fleet_connections").one()
     return FleetState(
         fleet=living_fleet(session),
-        runs=convert([*map(dict, runs)], tuple[OpenRun, ...]),
+        runs=convert(
+            [{**run, "cap_usd": _number(run["cap_usd"])} for run in runs], tuple[OpenRun, ...]
+        ),
         aggregations_due=aggregations.due,
         aggregation_oldest_s=aggregations.oldest_s,
         batches=execute(session, "fleet_batches").all(),
@@ -274,6 +289,12 @@ def read_fleet(session: Session) -> FleetState:
         connections_max=connections.most,
         newest_verdict_age_s=execute(session, "fleet_newest_verdict", pages=LAST_PAGES).scalar(),
     )
+
+
+def _number(text: str | None) -> float | None:
+    with suppress(ValueError):
+        return None if text is None else float(text)
+    return None
 
 
 def count_models(session: Session, keys: Sequence[int]) -> Mapping[int, Row[Any]]:
@@ -300,9 +321,9 @@ def items_under_way(
     reports = execute(session, "living_workers", alive_s=ALIVE_S).all()
     if any(report.seen_at < since + REPORT_AGE for report in reports):
         return None
-    items: Iterator[int] = (
-        each["items"]
-        for each in chain.from_iterable(report.in_flight for report in reports)
-        if each["run"] == run_id and model in (None, each["model"])
+    return sum(
+        each.items
+        for report in reports
+        for each in _entries(report, _Held)
+        if each.run == run_id and model in (None, each.model)
     )
-    return sum(items)

@@ -26,7 +26,7 @@ from aegish_dist.core.scoring import DEFAULT_RULE
 from aegish_dist.core.text import clean_text
 from aegish_dist.core.verdict import Item
 from aegish_dist.db.engine import execute, statement
-from aegish_dist.db.runs import load_run, save_models
+from aegish_dist.db.runs import destination_of, load_run, save_models
 from aegish_dist.db.tables import (
     AGGREGATIONS,
     RETRIES,
@@ -185,17 +185,15 @@ def open_models(session: Session, run_id: str) -> None:
 def open_queues(session: Session) -> dict[str, OpenModel]:
     """Return the queues of open models, and whose items are in them.
 
-    Workers should listen to those of runs that are not held.
+    Workers should listen to those of runs that are not held. Where a row cannot be read, the
+    destination says so, and no worker may call that model.
     """
-    spec = RUN_MODELS.c.spec
     rows = session.execute(
         select(
             RUN_MODELS.c.queue,
             RUN_MODELS.c.run_id,
             RUN_MODELS.c.model,
-            spec["wire"].astext.label("wire"),
-            spec["base_url"].astext.label("base_url"),
-            spec["key_variable"].astext.label("key_variable"),
+            RUN_MODELS.c.spec,
             RUNS.c.held.is_not(None).label("held"),
         )
         .join(RUNS, RUNS.c.id == RUN_MODELS.c.run_id)
@@ -203,7 +201,7 @@ def open_queues(session: Session) -> dict[str, OpenModel]:
     )
     return {
         row.queue: OpenModel(
-            row.run_id, row.model, Destination(row.wire, row.base_url, row.key_variable), row.held
+            row.run_id, row.model, destination_of(row.run_id, row.model, row.spec), row.held
         )
         for row in rows
     }

@@ -13,10 +13,18 @@ from msgspec.structs import asdict
 from sqlalchemy import Row, Select, func, insert, select, update
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.model import CallParameters, ModelSpec
-from aegish_dist.core.run import Prompt, Pruned, Run, RunDataset, RunPause, RunSummary
+from aegish_dist.core.model import CallParameters, Destination, ModelSpec
+from aegish_dist.core.run import (
+    COMMAND_SLOT,
+    Prompt,
+    Pruned,
+    Run,
+    RunDataset,
+    RunPause,
+    RunSummary,
+)
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
-from aegish_dist.db.engine import execute
+from aegish_dist.db.engine import execute, reading
 from aegish_dist.db.tables import (
     DATASETS,
     PROMPTS,
@@ -26,7 +34,7 @@ from aegish_dist.db.tables import (
     SAMPLES,
     AdvisoryLock,
 )
-from aegish_dist.errors import ConfigError, StoreError
+from aegish_dist.errors import ConfigError, StoreError, UnreadableRunError
 
 INSERT_CHUNK = 1000
 _OF_RUN_DATASET = [DATASETS.c[each] for each in RunDataset.__struct_fields__]
@@ -128,6 +136,36 @@ def sample_keys(session: Session, dataset_id: int) -> dict[str, int]:
         select(SAMPLES.c.sample_id, SAMPLES.c.key).where(SAMPLES.c.dataset_id == dataset_id)
     )
     return {row.sample_id: row.key for row in rows}
+
+
+def spec_of(run_id: str, model: str, stored: object) -> ModelSpec:
+    """Decode `run_models.spec`; `UnreadableRunError` for any value that is not of that model."""
+    with reading(run_id):
+        spec = convert(stored, ModelSpec)
+        if spec.id != model:
+            raise ValueError(f"what is stored of {model} is another model")
+        return spec
+
+
+def destination_of(run_id: str, model: str, stored: object) -> Destination:
+    """Return where the calls of a model of a run go, or that its row does not say so."""
+    try:
+        return spec_of(run_id, model, stored).destination
+    except UnreadableRunError as error:
+        return Destination("", "", None, unreadable=str(error))
+
+
+def _prompt_of(run_id: str, texts: Sequence[str]) -> Prompt:
+    prompt = Prompt(*texts)
+    with reading(run_id):
+        if prompt.template.count(COMMAND_SLOT) != 1:
+            raise ValueError(f"its prompt does not hold {COMMAND_SLOT} once")
+    return prompt
+
+
+def _parameters_of(run_id: str, stored: object) -> CallParameters | None:
+    with reading(run_id):
+        return convert(stored, CallParameters | None)
 
 
 class Assignment(Struct, frozen=True):
@@ -236,11 +274,13 @@ def load_run(session: Session, run_id: str) -> Run:
         .order_by(DATASETS.c.name)
     ).all()
     models = session.execute(
-        select(RUN_MODELS.c.spec, RUN_MODELS.c.datasets, RUN_MODELS.c.batch_from)
+        select(
+            RUN_MODELS.c.model, RUN_MODELS.c.spec, RUN_MODELS.c.datasets, RUN_MODELS.c.batch_from
+        )
         .where(RUN_MODELS.c.run_id == run_id)
         .order_by(RUN_MODELS.c.model)
     ).all()
-    specs = [convert(model.spec, ModelSpec) for model in models]
+    specs = [spec_of(run_id, model.model, model.spec) for model in models]
     names = {dataset.id: dataset.name for dataset in datasets}
     prompt = session.execute(select(*_OF_PROMPT).where(PROMPTS.c.id == row.prompt_id)).one_or_none()
     return Run(
@@ -249,8 +289,8 @@ def load_run(session: Session, run_id: str) -> Run:
         name=row.name,
         origin=row.origin,
         package_version=row.package_version,
-        prompt=None if prompt is None else Prompt(*prompt),
-        parameters=None if row.parameters is None else convert(row.parameters, CallParameters),
+        prompt=None if prompt is None else _prompt_of(run_id, prompt),
+        parameters=_parameters_of(run_id, row.parameters),
         epochs=row.epochs,
         datasets=tuple(RunDataset(*dataset[1:]) for dataset in datasets),
         models=tuple(specs),
@@ -284,20 +324,27 @@ def load_assignment(session: Session, run_id: str, model: str) -> Assignment | N
     ).one_or_none()
     if row is None:
         return None
-    spec, parameters, *prompt = row
-    return Assignment(
-        convert(spec, ModelSpec), Prompt(*prompt), convert(parameters, CallParameters)
-    )
+    stored, parameters, *prompt = row
+    with reading(run_id):
+        return Assignment(
+            spec_of(run_id, model, stored),
+            _prompt_of(run_id, prompt),
+            convert(parameters, CallParameters),
+        )
 
 
 def load_parameters(session: Session, run_ids: Sequence[str]) -> list[CallParameters | None]:
-    """Return the parameters of runs, in their order; None for one that is gone or imported."""
+    """Return the parameters of runs, in their order; None for one that is gone or imported.
+
+    Raises:
+        UnreadableRunError: One of them has others than the product writes.
+    """
     found = session.execute(
         select(RUNS.c.id, RUNS.c.parameters).where(
             RUNS.c.id.in_(run_ids), RUNS.c.parameters.is_not(None)
         )
     )
-    parameters = {row.id: convert(row.parameters, CallParameters) for row in found}
+    parameters = {row.id: _parameters_of(row.id, row.parameters) for row in found}
     return [parameters.get(run_id) for run_id in run_ids]
 
 

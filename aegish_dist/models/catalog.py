@@ -32,10 +32,13 @@ from aegish_dist.core.model import (
     CallParameters,
     Destination,
     Limits,
+    MaxInFlight,
     ModelSpec,
+    PerMinute,
     Price,
     Rate,
     WireFormat,
+    is_amount,
 )
 from aegish_dist.core.secrets import SecretStr, host_of, is_loopback, is_metadata, origin
 from aegish_dist.errors import CatalogError, ConfigError, InputError
@@ -87,10 +90,8 @@ def _as_json(value: object) -> Any:
 
 
 Usd = Annotated[int, Meta(ge=0, le=MAX_PRICE_USD)] | Decimal
-MaxInFlight = Annotated[int, Meta(ge=1, le=10_000)]
 Tokens = Annotated[int, Meta(ge=0, le=10_000_000)]
 MaxTokensField = Literal["max_tokens", "max_completion_tokens"]
-PerMinute = Annotated[float, Meta(gt=0, le=1e9)]
 Share = Annotated[int, Meta(ge=0, le=1)] | Decimal
 
 
@@ -107,9 +108,7 @@ class PriceEntry(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     def __post_init__(self) -> None:
         for key in self.__struct_fields__:
             value = getattr(self, key)
-            if isinstance(value, Decimal) and not (
-                value.is_finite() and 0 <= value <= MAX_PRICE_USD
-            ):
+            if isinstance(value, Decimal) and not is_amount(value, MAX_PRICE_USD):
                 raise InputError(f"must be from 0 to {MAX_PRICE_USD:,}", field=key)
         given = {key for key in self.__struct_fields__ if getattr(self, key) is not None}
         flat = given == {"per_call"}
@@ -153,7 +152,7 @@ class _CalledEntry(LimitsEntry, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         share = self.batch_share
-        if isinstance(share, Decimal) and not (share.is_finite() and 0 <= share <= 1):
+        if isinstance(share, Decimal) and not is_amount(share, 1):
             raise InputError("must be from 0 to 1", field="batch_share")
         if self.base_url:
             force_setattr(self, "base_url", api_root(self.base_url))
@@ -465,8 +464,8 @@ class Credentials:
     def refusal(self, destination: Destination) -> str | None:
         if destination.wire == WireFormat.BASELINE:
             return None
-        if self._problem is not None:
-            return self._problem
+        if (problem := destination.unreadable or self._problem) is not None:
+            return problem
         where, host = origin(destination.base_url), host_of(destination.base_url)
         if where is None:
             return "its base_url is no plain http or https address"

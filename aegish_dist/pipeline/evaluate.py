@@ -35,6 +35,7 @@ from aegish_dist.errors import (
     ProviderError,
     RedeliveredError,
     RunHeldError,
+    UnreadableRunError,
     UnservedModelError,
 )
 from aegish_dist.logs import get_logger
@@ -192,7 +193,7 @@ class Evaluator:
     async def _serving(self, item: Item, clock: ItemClock) -> Caller:
         try:
             return await self._caller(item.run_id, item.model)
-        except (ConfigError, CatalogError) as error:
+        except (ConfigError, CatalogError, UnreadableRunError) as error:
             if item.model not in self._unserved:
                 self._unserved.add(item.model)
                 log.error("model_not_served_here", model=item.model, problem=str(error))

@@ -11,12 +11,13 @@ import sys
 import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from msgspec import Struct
 
 from aegish_dist.core.status import CallWait
-from aegish_dist.errors import OverBudgetError
+from aegish_dist.errors import LimiterFailedError, OverBudgetError, UnreadableRunError
 from aegish_dist.logs import get_logger
 from aegish_dist.ratelimit.policy import CLAIM_S
 from aegish_dist.ratelimit.usage_report import RunLease, RunRequest, StoredCost
@@ -126,9 +127,10 @@ class RunQueue:
 
     async def still_over(self, accounts: Accounts) -> bool:
         """Return whether a cap is reached; an operator may have raised the cap meanwhile."""
-        budget = await accounts.budget(self.run_id)
-        if budget is not None and budget != self._budget:
-            self._budget, self.over = budget, False
+        with suppress(UnreadableRunError):  # then what was known of it holds
+            budget = await accounts.budget(self.run_id)
+            if budget is not None and budget != self._budget:
+                self._budget, self.over = budget, False
         return self.over
 
 
@@ -173,18 +175,24 @@ class FairQueue:
         """Apply the leases of capped runs; return False if a request must be sent at once."""
         settled = True
         for (run, request), lease in zip(requests, leases, strict=True):
-            if lease.unknown:
-                run.put_back(request)
-                run.recount(await self._accounts.spent(run.run_id))
-                settled = False
-                continue
-            run.renew(lease)
-            if await self.still_over(run):
-                log.warning("run_over_budget", run=run.run_id, model=self._model)
-                self.fail(OverBudgetError, only=run)
-            elif lease.over:
-                settled = False
+            try:
+                settled &= await self._settle(run, request, lease)
+            except UnreadableRunError as error:
+                log.warning("run_left_to_others", run=run.run_id, problem=str(error))
+                self.fail(LimiterFailedError, only=run)
         return settled
+
+    async def _settle(self, run: RunQueue, request: RunRequest, lease: RunLease) -> bool:
+        if lease.unknown:
+            run.put_back(request)
+            run.recount(await self._accounts.spent(run.run_id))
+            return False
+        run.renew(lease)
+        if await self.still_over(run):
+            log.warning("run_over_budget", run=run.run_id, model=self._model)
+            self.fail(OverBudgetError, only=run)
+            return True
+        return not lease.over
 
     async def still_over(self, run: RunQueue) -> bool:
         """Return whether a run has reached a cap; an operator may have raised the cap meanwhile."""

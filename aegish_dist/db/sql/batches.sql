@@ -1,10 +1,9 @@
 -- The life of batches: `db.batches` and `db.batch_items` read and write these.
 
 -- fragment: batching_model
--- Columns of `model`, with where its calls go.
+-- Columns of `model`, with where its calls go, which its specification says.
 model.id AS run_model_id, model.run_id, model.model, model.queue,
-model.batch_from, model.spec ->> 'wire' AS wire, model.spec ->> 'base_url' AS base_url,
-model.spec ->> 'key_variable' AS key_variable
+model.batch_from, model.spec
 
 -- name: models_to_plan
 -- The models of runs that are asked in batches now and lack something, with where their calls go.

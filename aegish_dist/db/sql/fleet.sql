@@ -12,7 +12,7 @@ WITH asked AS (
     ORDER BY run.held IS NOT NULL, run.created_at DESC
     LIMIT :limit)
 SELECT run.id AS run_id, run.held IS NOT NULL AS held, run.created_at,
-       (run.parameters ->> 'max_cost_usd')::float8 AS cap_usd,
+       run.parameters ->> 'max_cost_usd' AS cap_usd,
        run.epochs * (
            SELECT coalesce(sum(dataset.samples), 0)
            FROM run_datasets AS chosen JOIN datasets AS dataset ON dataset.id = chosen.dataset_id

@@ -15,9 +15,9 @@ WHERE name = :name OR seen_at < now() - make_interval(secs => :forget_s)
 
 -- name: living_workers
 -- The reports of the last `:alive_s` seconds and their age in seconds.
-SELECT in_flight, about, seen_at, extract(epoch FROM now() - seen_at)::float8 AS age_s
+SELECT in_flight, about ->> 'version' AS version, seen_at, extract(epoch FROM now() - seen_at)::float8 AS age_s
 FROM workers
-WHERE seen_at > now() - make_interval(secs => :alive_s)
+WHERE seen_at BETWEEN now() - make_interval(secs => :alive_s) AND now() + interval '1 s'
 
 -- name: reported_workers
 -- The living workers with their versions, and by how many seconds their clocks were ahead of this
@@ -25,7 +25,7 @@ WHERE seen_at > now() - make_interval(secs => :alive_s)
 SELECT name, about ->> 'version' AS version, about ->> 'schema' AS schema,
        extract(epoch FROM CAST(about ->> 'clock' AS timestamptz) - seen_at)::float8 AS ahead_s
 FROM workers
-WHERE seen_at > now() - make_interval(secs => :alive_s)
+WHERE seen_at BETWEEN now() - make_interval(secs => :alive_s) AND now() + interval '1 s'
 ORDER BY name
 
 -- name: database_facts

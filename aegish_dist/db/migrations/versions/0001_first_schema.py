@@ -343,11 +343,47 @@ CREATE TRIGGER announce_open AFTER INSERT OR UPDATE OF open OR DELETE ON run_mod
 FOR EACH STATEMENT EXECUTE FUNCTION announce_runs();
 """
 
+# One row must not end, or fill, those who read the rows of many runs: by a time that no driver
+# knows, a number that no sum knows, a text of a hundred megabytes. What only its own run reads is
+# not bounded.
+_BOUNDS = """
+DO $$
+DECLARE bounds record;
+BEGIN
+    FOR bounds IN
+        SELECT table_name, string_agg(format(CASE
+            WHEN data_type = 'timestamp with time zone' THEN
+                '%%1$I BETWEEN ''0001-01-02 00:00+00'' AND ''9999-12-30 00:00+00'''
+            WHEN data_type = 'numeric' THEN
+                '%%1$I BETWEEN -1e15 AND 1e15 AND scale(%%1$I) <= 300'
+            WHEN data_type = 'double precision' THEN '%%1$I BETWEEN -1e15 AND 1e15'
+            WHEN column_name IN ('spec', 'parameters') THEN 'octet_length(%%1$I::text) <= 65536'
+            WHEN data_type = 'jsonb' THEN 'octet_length(%%1$I::text) <= 1048576'
+            WHEN column_name IN ('system', 'template') THEN 'octet_length(%%1$I) <= 4194304'
+            ELSE 'octet_length(%%1$I) <= 65536' END, column_name), ' AND ') AS condition
+        FROM information_schema.columns
+        WHERE table_schema = current_schema() AND table_name <> 'alembic_version'
+          AND (data_type IN ('timestamp with time zone', 'numeric', 'double precision')
+               OR data_type IN ('jsonb', 'text') AND table_name IN (
+                   'prompts', 'runs', 'run_models', 'batches', 'workers', 'aggregations')
+               OR column_name = 'command')
+        GROUP BY table_name
+    LOOP
+        EXECUTE format('ALTER TABLE %%1$I ADD CONSTRAINT %%2$I CHECK (%%3$s)',
+            bounds.table_name, 'ck_' || bounds.table_name || '_bounds', bounds.condition);
+    END LOOP;
+    -- Under the name of another run's queue, a model would hide that one from the workers.
+    ALTER TABLE run_models ADD CONSTRAINT ck_run_models_queue CHECK (
+        queue IN ('', 'aegish.' || model || '#' || run_id));
+END $$;
+"""
+
 
 def upgrade() -> None:
     # By the driver: SQLAlchemy would read `:smallint` of `::smallint` as a parameter.
     op.get_bind().exec_driver_sql(_TABLES)
     op.get_bind().exec_driver_sql(_TRIGGERS)
+    op.get_bind().exec_driver_sql(_BOUNDS)
 
 
 def downgrade() -> None:
