@@ -1,0 +1,109 @@
+"""`kill -9` of what archives, deletes and restores, at every step: the same command ends well."""
+
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from shutil import rmtree
+from types import FrameType
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine
+
+from tests.integration.command_line import CommandLine
+from tests.integration.samples import BLOCKED, DETAILED
+from tests.integration.stored_runs import row_counts, stored_run
+from tests.integration.test_archive import FIRST, SECOND, as_restored, contents
+
+pytestmark = pytest.mark.long
+KILLS = 20
+OLD = ("runs", "prune", "--older-than", "1d", "--yes")
+Commands = dict[str, tuple[tuple[object, ...], tuple[str, ...]]]
+COMMANDS: Commands = {
+    "archive": (
+        ("runs", "archive", FIRST, "--delete", "--yes", "--to"),
+        ("part_folder", "compare_archive", "sync_folder", "delete_run", "delete_verdicts"),
+    ),
+    "prune": (
+        (*OLD, "--archive-to"),
+        ("part_folder", "compare_archive", "sync_folder", "delete_run", "delete_verdicts"),
+    ),
+    "prune completions": (
+        (*OLD, "--completions", "--archive-to"),
+        ("part_folder", "sync_folder", "prune_completions", "require_archived", "prune_verdicts"),
+    ),
+    "restore": (("runs", "restore"), ("read_manifest", "add_rows", "_require_callable", "settle")),
+}
+
+
+def _calls(function: str, command: Callable[[], object]) -> int:
+    """Return how many functions of the product a command calls from the first call of one."""
+    calls = 0
+
+    def watch(frame: FrameType, event: str, _: object) -> None:
+        nonlocal calls
+        if event == "call" and "/aegish_dist/" in frame.f_code.co_filename:
+            calls += calls > 0 or frame.f_code.co_name == function
+
+    sys.setprofile(watch)
+    try:
+        command()
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+def _kill(point: str, calls: int, words: tuple[object, ...]) -> int:
+    command = (sys.executable, "-m", "tests.chaos.killed", point, str(calls), *map(str, words))
+    return subprocess.run(command, capture_output=True, timeout=60, check=False).returncode
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_same_command_again_ends_well(
+    name: str, aegish: CommandLine, engine: Engine, tmp_path: Path
+) -> None:
+    """Nothing is lost or doubled, and no hidden folder stays, wherever the kill comes."""
+    words, points = COMMANDS[name]
+    for run, label in ((FIRST, "a name"), (SECOND, "other")):
+        said = {"test/a": DETAILED, "test/b": BLOCKED}
+        stored_run(engine, said, run_id=run, name=label, models=("test/a", "test/b"))
+    before, folder, restores = contents(engine), tmp_path / "kept", name == "restore"
+    if restores:
+        aegish.ok("runs", "archive", FIRST, "--to", folder, "--delete", "--yes")
+    words = (*words, folder / FIRST if restores else folder)
+    start = contents(engine)
+    chance, killed = random.Random(8), 0
+    total = _calls("run", partial(aegish.ok, *words))
+    for number in range(KILLS + len(points)):
+        _put_back(aegish, engine, folder, before, restores=restores)
+        assert as_restored(contents(engine)) == as_restored(start)
+        point, calls = "run", chance.randrange(total)
+        if number >= KILLS:
+            point, calls = points[number - KILLS], 0
+        code = _kill(point, calls, words)
+        killed += code == -9
+        again = aegish(*words)
+        done = restores and "is in this store, with all" in again.err
+        gone = name == "archive" and "no run" in again.err
+        assert again.code == 0 or done or gone, (point, calls, again.err)
+        if not restores:
+            assert not [each for each in folder.iterdir() if each.name.startswith(".")]
+    assert killed == KILLS + len(points)
+    _put_back(aegish, engine, folder, before, restores=False)
+    assert as_restored(contents(engine)) == as_restored(before)
+
+
+def _put_back(
+    aegish: CommandLine, engine: Engine, folder: Path, before: Any, *, restores: bool
+) -> None:
+    """Have the store, and the folder of archives, as they were before the command."""
+    if restores:
+        aegish.ok("runs", "delete", FIRST, "--yes")
+        return
+    for place in sorted(folder.iterdir()):
+        aegish("runs", "restore", place)
+    assert row_counts(engine)["runs"] == len(before["runs"])
+    rmtree(folder)
