@@ -13,12 +13,13 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
+from amqp.exceptions import MessageNacked
 from celery import Celery
 from kombu import Connection, Queue
 from kombu.exceptions import OperationalError
@@ -104,7 +105,7 @@ def connected(app: Celery) -> Iterator[Connection]:
         OSError,
         *connection.connection_errors,
         *connection.channel_errors,
-        *connection.recoverable_connection_errors,  # a refused message of RabbitMQ is in no other
+        *connection.recoverable_connection_errors,
     ) as error:
         # An orderly close would ask the broker to agree, and wait for its answer.
         connection.collect(socket_timeout=CLOSE_TIMEOUT_S)
@@ -224,6 +225,8 @@ def _published_at(message: bytes | None) -> float | None:
 
 
 BATCH = 500
+REFUSED_FOR_S, REPUBLISH_S = 10.0, 0.2
+"""Seconds for which a message that RabbitMQ refuses is published again, and between two tries."""
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -271,7 +274,10 @@ def send(
     arguments: Sequence[str | int],
     headers: Mapping[str, str] = NO_HEADERS,
 ) -> None:
-    """Publish the message of one task."""
+    """Publish the message of one task, again while RabbitMQ refuses it.
+
+    A quorum queue whose node has just started confirms nothing until it has a leader.
+    """
     message = app.amqp.as_task_v2(
         str(uuid.uuid4()),
         task_of(queue),
@@ -281,15 +287,24 @@ def send(
         kwargsrepr="",
         ignore_result=True,
     )
-    producer.publish(
-        message.body,
-        exchange="",
-        routing_key=queue,
-        serializer="json",
-        headers={**message.headers, **headers, ENQUEUED_AT: time.time()},
-        delivery_mode=2,
-        **message.properties,
-    )
+    give_up_at = time.monotonic() + REFUSED_FOR_S
+    while True:
+        with suppress(MessageNacked):
+            producer.publish(
+                message.body,
+                exchange="",
+                routing_key=queue,
+                serializer="json",
+                headers={**message.headers, **headers, ENQUEUED_AT: time.time()},
+                delivery_mode=2,
+                **message.properties,
+            )
+            return
+        if time.monotonic() > give_up_at:
+            raise QueueError(
+                f"RabbitMQ refused a message for {REFUSED_FOR_S:g} s; is {queue} full?"
+            )
+        time.sleep(REPUBLISH_S)
 
 
 class _Publisher:

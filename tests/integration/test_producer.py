@@ -5,6 +5,7 @@ import json
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from kombu import Queue
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
+from aegish_dist.broker import client
 from aegish_dist.broker.client import BATCH, check_broker, drop_waiting, publish, queue_depths
 from aegish_dist.broker.messages import ENQUEUED_AT, EVALUATE, queue_name, run_queue
 from aegish_dist.core.model import CallParameters
@@ -105,11 +107,24 @@ def test_quorum_queues_keep_what_is_given_back(rabbitmq_url: str, model: str) ->
             wait_until(taken_and_given_back, f"the message, given back {time_} times")
 
 
-def test_message_that_rabbitmq_refuses(rabbitmq_url: str, model: str) -> None:
+def test_message_that_rabbitmq_refuses(
+    rabbitmq_url: str, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is published again until the queue takes it, for some seconds at most."""
     app = an_app(rabbitmq_url)
     app.conf.aegish_queue_arguments = {"x-max-length": 1, "x-overflow": "reject-publish"}
-    with pytest.raises(QueueError, match="MessageNacked"):
-        publish(app, [Item("1full", model, key, 1) for key in range(1, 4)])
+    items = [Item("1full", model, key, 1) for key in range(1, 4)]
+    with ThreadPoolExecutor() as pool:
+        published = pool.submit(publish, app, items[:2])
+        with app.connection_for_read() as connection:
+            queue = run_queue(app, queue_name(model, "1full"))(connection.default_channel)
+            queue.declare()
+            for item in items[:2]:
+                wait_until(lambda: queue.get(no_ack=True) is not None, f"{item}")
+        assert published.result() == 2
+    monkeypatch.setattr(client, "REFUSED_FOR_S", 0.3)
+    with pytest.raises(QueueError, match=r"refused a message for 0.3 s; is aegish\..* full"):
+        publish(app, items)
 
 
 def test_rabbitmq_drops_queues_that_nobody_uses(rabbitmq_url: str, model: str) -> None:
