@@ -77,6 +77,7 @@ class Failure(Struct, frozen=True):
     status: int | None = None
     cut: bool = False
     """The connection broke after a long wait for the answer, which may be paid for."""
+    empty: bool = False  # the call was answered, without a text and without a reason for that
 
     @property
     def kind(self) -> Kind:

@@ -25,7 +25,7 @@ from contextlib import suppress
 
 from msgspec import Struct, field
 
-from aegish_dist.core.outcome import Outcome
+from aegish_dist.core.outcome import Outcome, StopKind
 from aegish_dist.core.text import clean_text
 from aegish_dist.core.verdict import Completion, ParsedCompletion, Verdict
 
@@ -175,6 +175,12 @@ def outcome_of(text: str | None, parsed: ParsedCompletion) -> Outcome:
     if text is None or not text.strip():
         return Outcome.TIMEOUT_ERROR
     return parsed.action or Outcome.FORMAT_ERROR
+
+
+def says_nothing(completion: Completion) -> bool:
+    """Return whether an answer is empty, and no limit or filter of the model made it so."""
+    explained = completion.stop_kind in {StopKind.MAX_TOKENS, StopKind.CONTENT_FILTER}
+    return not (explained or (completion.text or "").strip())
 
 
 def judge(completion: Completion) -> Verdict:

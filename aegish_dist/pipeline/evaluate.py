@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from aegish_dist.core.failures import Failure, GiveUp, Proof, RetryAfter, Step, decide
 from aegish_dist.core.model import cost_usd
 from aegish_dist.core.outcome import ErrorClass
-from aegish_dist.core.parsing import PARSER_VERSION, judge
+from aegish_dist.core.parsing import PARSER_VERSION, judge, says_nothing
 from aegish_dist.core.verdict import CallError, Completion, Item, Verdict
 from aegish_dist.db.tables import VerdictKey
 from aegish_dist.db.verdicts import LookUp
@@ -227,14 +227,18 @@ class Evaluator:
                 errors.append(CallError(attempt, kind, status, wait_s, str(error), now))
                 self.failing.note(of.item, errors)
                 failure = Failure(kind, attempt, wait_s, permit.probe, status, error.cut)
+                lost = Verdict(failure.kind.outcome, None, kind, parser_version=PARSER_VERSION)
             else:
-                return self._signed(judge(completion), of, errors)
+                lost = judge(completion)
+                if not says_nothing(completion):
+                    return self._signed(lost, of, errors)
+                # The model's own, like a missed deadline, unless it says nothing to any command.
+                kind, attempt = ErrorClass.DEADLINE, len(errors) + 1
+                failure = Failure(kind, attempt, probe=permit.probe, empty=True)
             with ends_wait():
                 step = await self._decide(of, failure, first_call)
             match step:
-                case GiveUp(outcome):
-                    cause = errors[-1].error_class
-                    lost = Verdict(outcome, None, cause, parser_version=PARSER_VERSION)
+                case GiveUp():
                     return self._signed(lost, of, errors)
                 case RetryAfter(seconds):
                     with ends_wait(), counting(self.failing.backing_off, of.item):
@@ -273,14 +277,15 @@ class Evaluator:
         self, of: Attempt, failure: Failure, first_call: int
     ) -> GiveUp | RetryAfter | Step:
         # Answers of the time before a provider went silent prove nothing.
-        silent = failure.kind.proof is Proof.CIRCUIT_CLOSED
-        within_s = of.clock.service / 2 if silent else math.inf
+        since_s = -math.inf
+        if failure.kind.proof is Proof.CIRCUIT_CLOSED:
+            since_s = time.monotonic() - (0 if failure.empty else of.clock.service / 2)
         answers = of.caller.limiter.answers
-        evidence = answers.evidence(first_call, within_s)
+        evidence = answers.evidence(first_call, since_s)
         jitter = self._generator.random()
         step = decide(failure, evidence, jitter)
         if step is Step.AWAIT_ANSWER:
-            evidence = await answers.wait(first_call, within_s)
+            evidence = await answers.wait(first_call, since_s)
             step = decide(failure, evidence, jitter)
         if step is Step.ASK_STORE:
             in_run = await self._answered_in_run(of.found.key.run_model_id)
@@ -328,5 +333,10 @@ async def _call(of: Attempt, permit: Permit) -> Completion:
         raise
     clock.service = time.monotonic() - started
     tokens, cost = of.caller.estimator.used(completion)
+    if says_nothing(completion):
+        # Of a model that leaves many commands without a word, empty answers come in rows.
+        silent_s, kind = 4 * clock.service, ErrorClass.DEADLINE
+        await limiter.failed(permit, kind, None, "the answer is empty", silent_s=silent_s)
+        return completion
     limiter.succeeded(permit, tokens=tokens, cost=cost)
     return completion

@@ -64,20 +64,23 @@ class Answers:
         """Return whether a call was answered within the last `seconds`."""
         return now_s() - self._at_s < seconds
 
-    def evidence(self, number: int, within_s: float = math.inf) -> Evidence:
-        """Return the evidence about a failure; `number` is of the item's first failed call."""
-        recent = now_s() - self._at_s <= within_s
-        answered = (self._number > number and recent) or None
+    def evidence(self, number: int, since_s: float = -math.inf) -> Evidence:
+        """Return the evidence about a failure: the answers since a moment to calls begun later.
+
+        Args:
+            number: Number of the item's first failed call.
+        """
+        answered = (self._number > number and self._at_s > since_s) or None
         lease = self._lease.lease
         return Evidence(lease.circuit_open, lease.failed_probes, answered)
 
-    async def wait(self, number: int, within_s: float = math.inf) -> Evidence:
+    async def wait(self, number: int, since_s: float = -math.inf) -> Evidence:
         """Wait until a call that began later is answered, or until no answer is expected."""
         busy_s = began_s = now_s()
         self.awaiting += 1
         try:
             while True:
-                evidence = self.evidence(number, within_s)
+                evidence = self.evidence(number, since_s)
                 if evidence.circuit_open or evidence.answered:
                     return evidence
                 if self._renewer.busy:

@@ -14,7 +14,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from aegish_dist.core.model import Limits, RateHint
-from aegish_dist.core.outcome import ErrorClass, Outcome
+from aegish_dist.core.outcome import ErrorClass, Outcome, StopKind
 from aegish_dist.core.run import Prompt
 from aegish_dist.core.verdict import Completion, Item, Usage
 from aegish_dist.db.tables import VerdictKey
@@ -35,8 +35,9 @@ TIME_LIMIT_S = 10.0
 LATENCY_S = 1.0
 ANSWER = Completion('{"action": "BLOCK"}', usage=Usage(100, 10))
 
-Mood = Callable[[float, str], ProviderError | float]
-"""End of a call that begins so many seconds after the start: a failure, or seconds to its answer."""
+Mood = Callable[[float, str], ProviderError | Completion | float]
+"""End of a call that begins so many seconds after the start: a failure, its answer, or seconds to an
+ordinary one."""
 
 
 class Provider(Struct):
@@ -56,6 +57,9 @@ class Provider(Struct):
         if isinstance(found, ProviderError):
             await asyncio.sleep(0.05)
             raise found
+        if isinstance(found, Completion):
+            await asyncio.sleep(LATENCY_S)
+            return found
         if found > TIME_LIMIT_S:
             await asyncio.sleep(TIME_LIMIT_S)
             raise ProviderError("no answer within 10 s", error_class=ErrorClass.DEADLINE)
@@ -205,12 +209,12 @@ def a_fleet(seconds: float, provider: Provider | Mood, items: int, **settings: A
 SILENCE = TIME_LIMIT_S + 1
 
 
-def between(first_s: float, last_s: float, end: ProviderError | float) -> Mood:
+def between(first_s: float, last_s: float, end: ProviderError | Completion | float) -> Mood:
     """Calls that begin in some time end in a way; all others are answered."""
     return lambda now_s, _: end if first_s < now_s < last_s else LATENCY_S
 
 
-def about(samples: Collection[int], end: ProviderError | float) -> Mood:
+def about(samples: Collection[int], end: ProviderError | Completion | float) -> Mood:
     """Calls about some samples end in a way; all others are answered."""
     return lambda _, command: end if int(command) in samples else LATENCY_S
 
@@ -245,6 +249,40 @@ def test_a_model_that_is_slow_with_many_samples(slow: float) -> None:
     fleet = a_fleet(300, mood, 300)
     assert fleet.outcomes == {Outcome.TIMEOUT_ERROR: len(hard), Outcome.BLOCK: 300 - len(hard)}
     assert set(fleet.provider.calls.values()) == {1}
+
+
+EMPTY = Completion(" \n", stop_reason="stop", stop_kind=StopKind.STOP)
+
+
+@pytest.mark.parametrize("begins_s", [-1.0, 20.0])
+def test_a_provider_all_of_whose_answers_are_empty_for_a_while(begins_s: float) -> None:
+    """The model is parked, few calls are made, and of that time only late probes are stored."""
+    fleet = a_fleet(900, between(begins_s, 300, EMPTY), 3000)
+    assert len(fleet.stored) == 3000
+    assert fleet.outcomes[Outcome.TIMEOUT_ERROR] <= 3, "from the fifth failed probe on"
+    assert fleet.reasons == {"the answer is empty"}
+    assert sum(begins_s < at < 300 for at in fleet.provider.begun_s) <= 6 * 40
+
+
+@pytest.mark.parametrize(
+    ("empty", "answer", "twice"),
+    [
+        (0.1, EMPTY, 0),
+        (0.9, EMPTY, 20),  # which came before the first one with a text
+        (1.0, replace(EMPTY, stop_kind=StopKind.MAX_TOKENS), 0),
+    ],
+)
+def test_a_model_many_of_whose_answers_are_empty(
+    empty: float, answer: Completion, twice: int
+) -> None:
+    """They are its own, and so are those that a limit of the run explains: next to no call more."""
+    chance = random.Random(1)
+    hard = {key for key in range(300) if chance.random() < empty}
+    fleet = a_fleet(300, about(hard, answer), 300)
+    verdicts = {item.sample_key: each.verdict for item, each in fleet.stored.items()}
+    assert {key for key, v in verdicts.items() if v.outcome is Outcome.TIMEOUT_ERROR} == hard
+    assert sum(fleet.provider.calls.values()) <= 300 + twice
+    assert {verdicts[key].completion for key in hard} == {answer}, "as the model gave them"
 
 
 def test_a_single_sample_of_a_silent_provider() -> None:

@@ -178,9 +178,9 @@ async def test_a_failure_waits_for_an_answer_to_a_later_call() -> None:
         assert not watching.done()
         limiter.succeeded(later, tokens=None, cost=None)
         assert (await watching).answered
-        assert limiter.answers.evidence(failed.number, 1.0).answered
+        assert limiter.answers.evidence(failed.number, loop.time() - 1).answered
         await asyncio.sleep(2)
-        assert not limiter.answers.evidence(failed.number, 1.0).answered  # too long ago
+        assert not limiter.answers.evidence(failed.number, loop.time() - 1).answered  # too long ago
         assert not limiter.answers.evidence(later.number).answered
         started = loop.time()
         assert (await limiter.answers.wait(later.number)).answered is False
