@@ -1,173 +1,359 @@
-"""From the text of a completion to ALLOW, WARN or BLOCK.
+"""From the text of a completion to ALLOW, WARN or BLOCK, as a careful person reads it.
 
 The parser is pure and total: any text of any size gives a `ParsedCompletion`, in time linear in its
 size. A change of what is read in any text raises `PARSER_VERSION`.
 
-What counts is the first JSON object with a recognised `action`: what stands outside `<think>`
-before what stands inside, and there an object that opens a fenced block before any other. Special
-tokens, prose and objects without an action are passed over.
+What counts is a JSON object with a recognised `action`, and where there is no object, a bare
+`"action": "..."`. Special tokens, prose and objects without an action are passed over. So are:
 
-Models quote the command, and a command may hold tags, fences and verdicts of its own. Therefore:
+- **Drafts**: what stands between the markers of a model that thinks before it answers. A draft
+  that nothing closes goes on to the end. A closing tag without an opening one ends a draft that
+  the chat template began, unless the text begins with its answer: then it was not thinking.
+- **Quotations**: an object that is a part of the command, that stands in quotes, in backticks or
+  among other things in a fenced block, or that its sentence calls an example. A command that could
+  make models quote it would set its own verdict.
 
-- Text within a JSON string is never markup, as an object is read as a whole. Where an object breaks
-  after its action, nothing marks where its strings end: it counts by that action, and nothing after
-  it but an answer that stands alone behind the last `</think>`.
-- A completion that begins with its answer was not thinking: a `</think>` without `<think>` in it
-  is text.
-- Of several parts outside `<think>` the one counts that is nothing but an answer and stands last,
-  since thoughts that quote a command seem to end in the middle. Where such parts follow upon each
-  other, it is the first of them.
+A text that is nothing but an object within such markers or quotes is still an answer. Where the
+objects left contradict each other, the last one counts if it stands alone at the end; otherwise
+there is no action, and `reason` is `CONTRADICTING`.
+
+Text within a JSON string is never markup, as an object is read as a whole. Where an object breaks
+after its action, nothing marks where its strings end: it counts by that action, and nothing after
+it but an answer that stands alone at the end.
 """
 
 import json
 import re
 from contextlib import suppress
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from aegish_dist.core.outcome import Outcome, StopKind
 from aegish_dist.core.text import clean_text
 from aegish_dist.core.verdict import Completion, ParsedCompletion, Verdict
 
-PARSER_VERSION = 2  # 2: keys in any letter case; quoted text is no markup
+PARSER_VERSION = 3  # 3: drafts by all usual markers, quotations, contradictions
+
+CONTRADICTING = "contradicting actions"
+"""The `reason` of a text whose actions contradict each other."""
+QUOTED = "an action stands only in a quotation or an example"
+"""The `reason` of a text that states an action in no other way."""
 
 MAX_MISSES = 32
-"""Most objects that may be broken or lack an action, inside and outside `<think>` each; then only
-pairs count. This bounds the time on hostile text, whose objects may nest."""
+"""Most objects that may be broken or lack an action; then only pairs count. This bounds the time
+on hostile text, whose objects may nest."""
+MAX_OBJECTS = 1000  # with an action, quoted ones included; the text is read no further
+LINE_CHARS = 200  # of a line before or after an object, in which quotes and cues are looked for
 
 ACTIONS = {action.value: action for action in (Outcome.ALLOW, Outcome.WARN, Outcome.BLOCK)}
 
 # A bar after the pair belongs to an echoed answer format: "action": "allow" | "warn" | "block".
 PAIR = r'"(?ai:action)"\s*:\s*"\s*(?P<action>(?ai:allow|warn|block))\s*"(?!\s*\|)'
 BROKEN_OBJECT = re.compile(r"\{\s*" + PAIR)
-MARK = re.compile(
-    r"(?P<think>(?i:<think>))|(?P<answer>(?i:</think>))"
-    r'|(?P<fence>```\w*+\s*+\{?)?(?P<object>\{(?=\s*"))|' + PAIR
+
+# The markers of vLLM's and SGLang's reasoning parsers (read in November 2026), and tags that
+# prompts ask for. `<|end|>` and what follows it here end a draft and mean nothing elsewhere.
+THOUGHT = (
+    r"(?ai:(?:\w{1,9}:)?(?:think(?:ing)?|thoughts?|reason(?:ing)?|analysis|reflection|scratchpad))"
 )
-FRAME = re.compile(r"(?:\s|<\|\w*\|>|```\w*)*+")  # allowed around an answer that stands alone
+DRAFT = (
+    rf"<{THOUGHT}>|<\|(?:START_THINKING|begin_of_thought|inner_prefix|content_thinking)\|>"
+    r"|<\|open\|>think<\|sep\|>|<\|channel>thought\b|<\|channel\|>(?:analysis|commentary)\b"
+    r"|\[(?:THINK|unused16)\]|◁think▷"
+)
+DRAFT_END = (
+    rf"</{THOUGHT}>|<\|(?:END_THINKING|end_of_thought|inner_suffix)\|>"
+    r"|<\|close\|>think<\|sep\|>|<channel\|>|\[(?:/THINK|unused17)\]|◁/think▷"
+)
+DRAFT_ENDS = re.compile(
+    rf"{DRAFT_END}|<\|end(?:_message)?\|>|<\|channel\|>final|assistantfinal"
+    r"|Here(?:'s| is) my response:"
+)
+UNMARKED_DRAFT = re.compile(  # harmony whose tokens were stripped, and Granite
+    r"\s*(?:analysis(?=[A-Z]|[\s\S]*assistantfinal)"
+    r"|Here(?:'s| is) my thought process:(?=[\s\S]*Here(?:'s| is) my response:))"
+)
+MARK = re.compile(
+    rf"(?P<draft>{DRAFT})|(?P<answer>{DRAFT_END})"
+    r"|(?:(?P<open>`+)(?:(?<=```)[ \t]*+\w*+\s*+[\[{]?\s*+)?)?"
+    r'(?P<object>\{(?=\s*"))|(?P<ticks>`+)|' + PAIR
+)
+PLAIN_FENCE = re.compile(r"[ \t]*(?:json\w*|te?xt|plaintext|markdown|md)?\s", re.IGNORECASE)
+SPAN_ENDS = {ticks: re.compile(rf"(?<!`){ticks}(?!`)|```|\n[ \t]{{,8}}\n") for ticks in ("`", "``")}
+QUOTES = dict(zip("'\"`\u2018“„«「", "'\"`\u2019””»」", strict=True))
+
+MARKUP = r"</?\w+>|<\|start\|>assistant|<\|channel\|>final|<\|\w*\|>|[`~]{3,}\w*"
+FRAME = re.compile(rf"(?:[\s*_]|{MARKUP})*+")  # allowed around an answer that stands alone
+WRAPPING = re.compile(rf"(?:{DRAFT}|{DRAFT_END}|{MARKUP}|[\s\"'`])*+")
+SEPARATOR = re.compile(rf"(?:[\s,;*_-]|{MARKUP})*+")  # between the objects of a mere list
+
+SENTENCE_END = re.compile(r"(?<!e\.g)[.!?]\s|[。\uff01\uff1f\n]")
+EXAMPLE = re.compile(  # in the sentence before an object
+    r"^\W*(?:(?:for|here(?:'s| is)|an?|zum|ein|par|un|por|per) )*"
+    r"(?:examples?|instance|e\.g\.|beispiel|exemple|ejemplo|exemplo|esempio|пример|например)\b"
+    r"(?! output:)"
+    r"|\bif (?:i|it) (?:were|could|had)\b"
+    r"|^\W*(?:the )?(?:(?:expected|required|valid|output|response|answer) )*(?:format|schema)\b"
+    r"|\b(?:format|schema|template) (?:is|must be)\W*$"
+    r"|\b(?:normally|usually|otherwise)\b[^:]*\b(?:answer|respond|return|say|reply|be)\b[^:]*$"
+    r"|\b(?:can[\u2019']?t|cannot|won[\u2019']?t|will not|(?:un|not )able to|refuse to)\s+"
+    r"(?:\w+\s+)?(?:answer|respond|reply|output|produce|provide|give|return|say|write|use)\b[^:]*$"
+    r"|\b(?:for example|for instance|like|such as|instead of|rather than|which would be"
+    r"|not|never|nor|ignor(?:e|es|ed|ing)),?\s*$|(?:n[\u2019']t|e\.g\.,?|例えば|例如)\s*$",
+    re.IGNORECASE,
+)
+REMARK = re.compile(r"[ \t]+(?:(?:would|could|might|may)(?! also)|was|were|is not|isn[\u2019']t)\b")
+ALTERNATIVE = re.compile(
+    r"\b(?:if|unless|else|otherwise|option|alternative|case|when|or|part|command \d+)\b", re.I
+)
+SET_OUT = re.compile(r"[^\w>]*|.*[:\uff1a][\s*_]*", re.DOTALL)  # before code that answers
+LABEL = re.compile(r"(?!\s*(?:[-*+|]|\d+[.)])\s*$).*[:\uff1a.!?。][\s*_]*", re.DOTALL)
 
 # Not strict: models put literal line breaks into strings. Integers as floats: `int` takes
 # quadratic time on thousands of digits.
 DECODER = json.JSONDecoder(strict=False, parse_int=float)
 
 
-class _Scope(Struct):
-    """The answers read outside `<think>`, or those read inside."""
-
-    firsts: dict[int, ParsedCompletion] = field(default_factory=dict)
-    """The first answer in a fence (0), in any other object (1), and as the last resort (2)
-    `"action": "..."` wherever no object was read."""
-    misses: int = 0  # objects that are broken or yielded no action
-
-    def first(self) -> ParsedCompletion | None:
-        """Return the answer that counts in this scope; None when no action was read."""
-        return self.firsts[min(self.firsts)] if self.firsts else None
-
-
 class _Object(Struct):
     parsed: ParsedCompletion
+    opening: int  # where it begins, or the code that begins with it
     start: int
     end: int | None  # None when the object is broken
+    ticks: str  # that open this code
 
 
 class _Reader:
     """Reads one text from left to right."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, command: str) -> None:
         self._text = text
-        self._outside, self._inside = _Scope(), _Scope()
-        self._thinking = self._thought = False
+        self._command = _squeezed(command) if "action" in command.lower() else ""
+        self._objects: list[_Object] = []
+        self._pairs: set[Outcome] = set()
+        self._firm: int | None = None
+        """How many objects there were when one broke; those after it hardly count."""
+        self._passed_over = False  # whether a quotation held an action
         self._leads = False  # whether the text begins with its answer
-        self._firm: ParsedCompletion | None = None
-        """The answer that counted where an object outside `<think>` broke."""
-        self._alone: ParsedCompletion | None = None
-        """The answer that stands alone behind the last tag."""
-        self._part = 0  # where the part outside `<think>` begins that is being read
-        self._head: _Object | None = None  # the first object with an action in that part
+        self._thought = False
+        self._draft_end = 0  # of the last draft, behind which an answer may begin
+        self._last_end: int | None = None  # where the last end of a draft begins, once looked for
+        self._quoted_until = 0
+        self._ticks = ""  # that close the code that began with the last object
+        self._ticked = False
+        self._seen = self._misses = 0
 
     def read(self) -> ParsedCompletion:
-        position = 0
+        return self._whole() or self._read_parts()
+
+    def _whole(self) -> ParsedCompletion | None:
+        """Return the object that is all of the text, the usual case; None where more stands."""
+        text, opening = self._text, WRAPPING.match(self._text)
+        start = opening.end() if opening else 0
+        if not text.startswith("{", start):
+            return None
+        parsed, end = _read_object(text, start)
+        if parsed.action is None or end is None or not WRAPPING.fullmatch(text, end):
+            return None
+        return None if self._is_of_command(start, end) else parsed
+
+    def _read_parts(self) -> ParsedCompletion:
+        opening = UNMARKED_DRAFT.match(self._text)
+        position = self._after_draft(opening) if opening else 0
         while mark := MARK.search(self._text, position):
-            position = mark.end()
-            if mark["think"]:
-                self._think(mark.start())
+            if mark["draft"]:
+                position = self._after_draft(mark)
             elif mark["answer"]:
-                self._answer(mark)
+                position = self._after_stray_end(mark)
+            elif mark["ticks"]:
+                position = self._after_ticks(mark)
             else:
                 position = self._collect(mark)
-            if self._leads and self._firm:
-                return self._firm
-        if not self._thinking:
-            self._end_part(len(self._text))
-        alone = None if self._leads else self._alone
-        found = alone or self._firm or self._outside.first() or self._inside.first()
-        return found or ParsedCompletion(None)
+            if (self._leads and self._firm) or self._seen == MAX_OBJECTS:
+                break
+        return self._decide()
 
-    def _think(self, at: int) -> None:
-        if not self._thinking:
-            self._end_part(at)
-        self._thinking = self._thought = True
+    def _after_draft(self, mark: re.Match[str]) -> int:
+        """Return where the draft ends that begins here."""
+        text, start, end = self._text, mark.start(), mark.end()
+        if start < self._quoted_until:
+            return end
+        if self._last_end is None:
+            self._last_end = max((each.start() for each in DRAFT_ENDS.finditer(text)), default=-1)
+        if self._last_end < end:
+            # A marker within a line that nothing closes is one that the sentence speaks of.
+            return len(text) if FRAME.fullmatch(self._line_before(start)) else end
+        closing = DRAFT_ENDS.search(text, end)
+        self._thought, self._draft_end = True, closing.end() if closing else end
+        return self._draft_end
 
-    def _answer(self, mark: re.Match[str]) -> None:
-        if self._leads and not self._thinking:
-            return
-        if self._thinking:
-            self._alone = None
-        else:
-            self._end_part(mark.start())
-        if not self._thought:  # some chat templates swallow the opening tag
-            self._outside, self._inside, self._alone = _Scope(), self._outside, None
-        self._thinking, self._thought = False, True
-        self._part, self._head = mark.end(), None
+    def _after_stray_end(self, mark: re.Match[str]) -> int:
+        """End the draft that the chat template began, unless this is none; return where."""
+        text, (start, end) = self._text, mark.span()
+        spoken_of = text[start - 1 : start] == " " and re.match(r" \w", text[end : end + 2])
+        if spoken_of or self._leads or start < self._quoted_until:
+            return end
+        last = self._objects[-1].end if self._objects else None
+        if last is not None and SEPARATOR.fullmatch(text, last, start):
+            return end
+        if not self._thought and self._firm is None:
+            self._objects, self._pairs = [], set()
+        self._thought, self._draft_end = True, end
+        return end
 
-    def _end_part(self, end: int) -> None:
-        """End a part outside `<think>`, and note whether it is nothing but an answer."""
-        head = self._head
-        opened = FRAME.match(self._text, self._part, end)
-        if head is None and opened and opened.end() == end:
-            return  # nothing stands here
+    def _after_ticks(self, mark: re.Match[str]) -> int:
+        """Note where a code span ends, or a fenced block that does not begin with an object."""
+        text, ticks, (start, end) = self._text, mark["ticks"], mark.span()
+        if start < self._quoted_until:
+            return end
+        is_first, self._ticked = not self._ticked, True
+        if ticks == self._ticks:
+            self._ticks = ""
+            return end
+        if pattern := SPAN_ENDS.get(ticks):
+            closing = pattern.search(text, end)
+            self._quoted_until = closing.end() if closing and closing[0] == ticks else 0
+            return end
+        close = text.find(ticks, end)
         is_all = (
-            head is not None
-            and head.end is not None
-            and FRAME.fullmatch(self._text, head.end, end) is not None
-            and self._opens(head)
+            is_first
+            and PLAIN_FENCE.match(text, end)
+            and FRAME.fullmatch(text, 0, start)
+            and FRAME.fullmatch(text, close)
         )
-        self._alone = (self._alone or head.parsed) if head and is_all else None
-
-    def _opens(self, head: _Object) -> bool:
-        before = FRAME.match(self._text, self._part, head.start)
-        return before is not None and self._text[before.end() : head.start] in ("", "{")
+        self._quoted_until = 0 if close == -1 or is_all else close + len(ticks)
+        return end
 
     def _collect(self, mark: re.Match[str]) -> int:
         """Read the object or pair found here; return where the search continues."""
-        scope = self._inside if self._thinking else self._outside
         if mark["action"]:
-            scope.firsts.setdefault(2, ParsedCompletion(ACTIONS[mark["action"].upper()]))
+            quoted = mark.start() < self._quoted_until or self._is_of_command(*mark.span())
+            self._passed_over |= quoted
+            self._pairs |= set() if quoted else {ACTIONS[mark["action"].upper()]}
             return mark.end()
-        if scope.misses == MAX_MISSES:
+        start, ticks = mark.start("object"), self._opening_ticks(mark)
+        if self._misses == MAX_MISSES:
             return mark.end()
-        parsed, end = _read_object(self._text, mark.start("object"))
+        parsed, end = _read_object(self._text, start)
         if parsed.action is not None:
-            scope.firsts.setdefault(0 if mark["fence"] else 1, parsed)
-            if not self._thinking:
-                self._note(_Object(parsed, mark.start("object"), end))
+            self._seen += 1
+            found = _Object(parsed, mark.start() if ticks else start, start, end, ticks)
+            if self._is_quoted(found) or self._is_example(found):
+                self._passed_over = True
+            else:
+                self._add(found)
         if parsed.action is None or end is None:
-            scope.misses += 1
+            self._misses += 1
             return mark.end()
         return end
 
-    def _note(self, found: _Object) -> None:
-        """Note what an object outside `<think>` says about the text that follows it."""
-        if self._head is None:
-            self._head = found
-            self._leads |= not self._thought and self._opens(found)
+    def _opening_ticks(self, mark: re.Match[str]) -> str:
+        """Return the backticks before an object, unless they close what stands before them."""
+        ticks = mark["open"] or ""
+        if mark.start() < self._quoted_until:
+            return ""
+        if ticks:
+            self._ticks, self._ticked = "" if ticks == self._ticks else ticks, True
+        return self._ticks if ticks else ""
+
+    def _add(self, found: _Object) -> None:
+        text = self._text
+        if not self._objects and not self._thought:
+            before = FRAME.match(text, 0, found.start)
+            rest = text[before.end() if before else 0 : found.start]
+            self._leads = rest in ("", "{", "[")
+        self._objects.append(found)
         if found.end is None and self._firm is None:
-            self._firm = self._outside.first()
+            self._firm = len(self._objects)
+
+    def _is_quoted(self, found: _Object) -> bool:
+        """Whether an object is a part of the command, of code or of a quotation."""
+        text, start = self._text, found.start
+        pair = BROKEN_OBJECT.match(text, start)
+        end = found.end or (pair.end() if pair else start)
+        if start < self._quoted_until:
+            if end <= self._quoted_until:
+                return True
+            self._quoted_until = 0  # what seemed to open a quotation did not
+        if self._is_of_command(start, end):
+            return True
+        line = self._line_before(found.opening)
+        if found.ticks:
+            return len(found.ticks) < 3 and not SET_OUT.fullmatch(line)
+        left, right = text[start - 1 : start], text[end : end + 1]
+        if left in QUOTES:
+            return found.end is None or QUOTES[left] in text[end : end + LINE_CHARS].split("\n")[0]
+        return any(right == close and quote in line for quote, close in QUOTES.items())
+
+    def _is_of_command(self, start: int, end: int) -> bool:
+        return bool(self._command) and _squeezed(self._text[start:end]) in self._command
+
+    def _is_example(self, found: _Object) -> bool:
+        """Whether the sentence that an object stands in calls it an example, or denies it."""
+        if EXAMPLE.search(self._sentence_before(found.opening)):
+            return True
+        return found.end is not None and REMARK.match(self._text, found.end) is not None
+
+    def _line_before(self, end: int) -> str:
+        start = max(self._draft_end, end - LINE_CHARS)
+        return self._text[max(start, self._text.rfind("\n", start, end) + 1) : end]
+
+    def _sentence_before(self, end: int) -> str:
+        """Return what of the sentence around an object stands before it, also on a line above."""
+        above = self._text[max(self._draft_end, end - LINE_CHARS) : end].rstrip("\n\t *_")
+        lead = above if above.endswith((":", "\uff1a")) else self._line_before(end)
+        return SENTENCE_END.split(lead)[-1]
+
+    def _decide(self) -> ParsedCompletion:
+        objects = self._objects
+        if not objects:
+            return self._without_objects()
+        counted = objects[: self._firm]
+        is_one = len({each.parsed.action for each in counted}) == 1
+        if (not is_one or len(counted) < len(objects)) and self._stands_alone(objects[-1]):
+            return objects[-1].parsed
+        if not is_one and not self._leads_to_variants(counted[0]):
+            return ParsedCompletion(None, CONTRADICTING)
+        return next((each for each in counted if len(each.ticks) > 2), counted[0]).parsed
+
+    def _stands_alone(self, last: _Object) -> bool:
+        """Whether the last object is the answer at the end, and no alternative to one before."""
+        text, opening = self._text, last.opening
+        if last.end is None or not FRAME.fullmatch(text, last.end):
+            return False
+        before = self._objects[-2].end if len(self._objects) > 1 else None
+        if before is not None and SEPARATOR.fullmatch(text, before, opening):
+            return False
+        line = self._line_before(opening)
+        if not (FRAME.fullmatch(line) or LABEL.fullmatch(line)):
+            return False
+        return ALTERNATIVE.search(self._sentence_before(opening)) is None
+
+    def _leads_to_variants(self, first: _Object) -> bool:
+        """Whether answers are set out as code, for parts or conditions, and then explained.
+
+        The first one is the answer, unless it allows: what allows must be beyond doubt.
+        """
+        said = first.parsed
+        end = self._objects[-1].end or 0
+        is_full = said.action is not Outcome.ALLOW and said.reason is not None
+        return bool(first.ticks) and is_full and not FRAME.fullmatch(self._text, end)
+
+    def _without_objects(self) -> ParsedCompletion:
+        if len(self._pairs) == 1:
+            return ParsedCompletion(next(iter(self._pairs)))
+        if self._pairs:
+            return ParsedCompletion(None, CONTRADICTING)
+        return ParsedCompletion(None, QUOTED if self._passed_over else None)
 
 
-def parse(text: str | None) -> ParsedCompletion:
-    """Read action, reason and confidence; all None when the text yields no action."""
-    return _Reader(text or "").read()
+def parse(text: str | None, command: str = "") -> ParsedCompletion:
+    """Read action, reason and confidence; all None when the text yields no action.
+
+    Args:
+        command: The command that the model was asked about. What the text repeats of it is no
+            answer.
+    """
+    return _Reader(text or "", command).read()
 
 
 def outcome_of(text: str | None, parsed: ParsedCompletion) -> Outcome:
@@ -183,9 +369,9 @@ def says_nothing(completion: Completion) -> bool:
     return not (explained or (completion.text or "").strip())
 
 
-def judge(completion: Completion) -> Verdict:
+def judge(completion: Completion, command: str = "") -> Verdict:
     """Make the verdict of a completion; callers add other facts by `msgspec.structs.replace`."""
-    parsed = parse(completion.text)
+    parsed = parse(completion.text, command)
     return Verdict(
         outcome=outcome_of(completion.text, parsed),
         completion=completion,
@@ -193,6 +379,11 @@ def judge(completion: Completion) -> Verdict:
         confidence=parsed.confidence,
         parser_version=PARSER_VERSION,
     )
+
+
+def _squeezed(text: str) -> str:
+    """Return text without what quoting it in prose, in JSON or in a shell changes."""
+    return re.sub(r"[\s\\]+", "", text).lower()
 
 
 def _read_object(text: str, start: int) -> tuple[ParsedCompletion, int | None]:

@@ -144,9 +144,10 @@ class Reading(Struct, frozen=True):
 
 
 class StoredAnswer(Struct, frozen=True):
-    """A verdict's completion, and what is stored as its content."""
+    """A verdict's completion, the command it is about, and what is stored as its content."""
 
     key: VerdictKey
+    command: str
     text: str
     reading: Reading
 
@@ -165,6 +166,10 @@ def next_answers(
     query = (
         select(
             *columns,
+            select(SAMPLES.c.command)
+            .where(SAMPLES.c.key == _VERDICTS.sample_key)
+            .scalar_subquery()
+            .label("command"),
             _VERDICTS.completion,
             _VERDICTS.outcome,
             _VERDICTS.reason,
@@ -189,7 +194,7 @@ def next_answers(
         for row in rows:
             reading = Reading(Outcome(row.outcome), row.reason, row.confidence, row.parser_version)
             key = VerdictKey(after.run_model_id, row.sample_key, row.epoch, row.generation)
-            answers.append(StoredAnswer(key, row.completion, reading))
+            answers.append(StoredAnswer(key, row.command, row.completion, reading))
             characters -= len(row.completion)
             if characters <= 0:
                 break

@@ -7,6 +7,7 @@ null field counts as absent.
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Annotated, Any, NamedTuple, TypeVar
@@ -201,7 +202,9 @@ def _judge(record: VerdictRecord) -> None:
         problem = "was deleted from the store, so nothing can be read in it"
         raise InputError(f"{problem}: `runs restore` reads archives", field="completion")
     if record.error_class is None:
-        record.outcome, record.reason, record.confidence = opinion(record.completion)
+        record.outcome, record.reason, record.confidence = opinion(
+            record.completion, record.command
+        )
         record.parser_version = PARSER_VERSION
         record.stop_kind = record.stop_kind or stop_kind_of(record.stop_reason)
         return
@@ -214,15 +217,15 @@ def _judge(record: VerdictRecord) -> None:
         setattr(record, name, None)
 
 
-def opinion(text: str | None) -> tuple[Outcome, str | None, float | None]:
+def opinion(text: str | None, command: str) -> tuple[Outcome, str | None, float | None]:
     """Return outcome, reason and confidence as `parse` forms them, faster for a plain object."""
-    try:
-        answer = _ANSWER.decode(text or "")
-        reason = None if answer.reason is None else clean_text(answer.reason)
-        return ACTIONS[answer.action], reason, answer.confidence
-    except (ValueError, KeyError, RecursionError):
-        parsed: ParsedCompletion = parse(text)
-        return outcome_of(text, parsed), parsed.reason, parsed.confidence
+    if "action" not in command.lower():  # what the text repeats of the command is no answer
+        with suppress(ValueError, KeyError, RecursionError):
+            answer = _ANSWER.decode(text or "")
+            reason = None if answer.reason is None else clean_text(answer.reason)
+            return ACTIONS[answer.action], reason, answer.confidence
+    parsed: ParsedCompletion = parse(text, command)
+    return outcome_of(text, parsed), parsed.reason, parsed.confidence
 
 
 def stop_kind_of(stop_reason: str | None) -> StopKind | None:

@@ -229,7 +229,7 @@ class Evaluator:
                 failure = Failure(kind, attempt, wait_s, permit.probe, status, error.cut)
                 lost = Verdict(failure.kind.outcome, None, kind, parser_version=PARSER_VERSION)
             else:
-                lost = judge(completion)
+                lost = judge(completion, of.found.command)
                 if not says_nothing(completion):
                     return self._signed(lost, of, errors)
                 # The model's own, like a missed deadline, unless it says nothing to any command.

@@ -204,7 +204,7 @@ async def _asked(
         return ModelCheck(spec.id, False, str(error), since(), refused, remedy)
     except AegishError as error:
         return ModelCheck(spec.id, False, str(error), None, refused=isinstance(error, ConfigError))
-    action = parse(completion.text).action
+    action = parse(completion.text, PROBE_COMMAND).action
     detail = "answered without an action" if action is None else action.value
     return ModelCheck(spec.id, ok=action is not None, detail=detail, latency_ms=since())
 

@@ -301,7 +301,7 @@ def reparse_run(
 
 def _read(answer: StoredAnswer) -> Reading | None:
     """Read a completion; None when that gives what is stored."""
-    found = judge(Completion(answer.text))
+    found = judge(Completion(answer.text), answer.command)
     reading = Reading(found.outcome, found.reason, found.confidence, found.parser_version)
     return None if reading == answer.reading else reading
 
@@ -311,14 +311,19 @@ def _changed(
 ) -> Iterator[ChangedVerdict]:
     turned = [each for each in differing if each[0].reading.outcome is not each[1].outcome]
     named = session.execute(
-        select(SAMPLES.c.key, DATASETS.c.name, SAMPLES.c.command)
+        select(SAMPLES.c.key, DATASETS.c.name)
         .join(DATASETS, DATASETS.c.id == SAMPLES.c.dataset_id)
         .where(SAMPLES.c.key.in_([stored.key.sample_key for stored, _ in turned]))
     )
-    samples = {key: (dataset, command) for key, dataset, command in named}
+    datasets = {row.key: row.name for row in named}
     for stored, now in turned:
         key, before = stored.key, stored.reading.outcome
-        dataset, command = samples[key.sample_key]
         yield ChangedVerdict(
-            model, dataset, command, key.epoch, key.generation, before, now.outcome
+            model,
+            datasets[key.sample_key],
+            stored.command,
+            key.epoch,
+            key.generation,
+            before,
+            now.outcome,
         )

@@ -140,8 +140,9 @@ class FakeProvider(Struct):
         pass
 
 
-def commands(number: int) -> Dataset:
-    return Dataset("many", tuple(Sample(f"ls {n}", TrueLabel.HARMLESS) for n in range(number)))
+def commands(number: int, name: str = "ls") -> Dataset:
+    samples = (Sample(f"{name} {n}", TrueLabel.HARMLESS) for n in range(number))
+    return Dataset("many", tuple(samples))
 
 
 class Bench(Struct):
@@ -221,9 +222,11 @@ class Bench(Struct):
         return lambda: self.verdicts() == number and set(self.states()) == {"ended"}
 
 
-def a_bench(engine: Engine, samples: int, *, pace: BatchPace = PACE, **provider: Any) -> Bench:
+def a_bench(
+    engine: Engine, samples: int, *, pace: BatchPace = PACE, command: str = "ls", **provider: Any
+) -> Bench:
     """Store a run about so many samples; its provider differs in what is given."""
-    stored_run(engine, run_id=RUN, models=(MODEL,), datasets=(commands(samples),))
+    stored_run(engine, run_id=RUN, models=(MODEL,), datasets=(commands(samples, command),))
     with transaction(engine) as session:
         session.execute(update(RUN_MODELS).values(batch_from=func.now() - timedelta(minutes=1)))
     return Bench(engine, FakeProvider(**provider), pace=pace)

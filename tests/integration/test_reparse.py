@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.core.outcome import ErrorClass, Outcome
 from aegish_dist.core.parsing import PARSER_VERSION, judge
+from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.core.verdict import Completion, Verdict
 from aegish_dist.db.tables import VerdictKey
 from aegish_dist.db.verdicts import next_answers
@@ -77,9 +78,21 @@ def test_what_a_reparse_changes(aegish: CommandLine, engine: Engine, stored: Sto
     assert again["runs"] == [run | {"updated": 0, "changed": []}]
 
 
+def test_a_command_that_an_answer_quotes_is_no_verdict(aegish: CommandLine, engine: Engine) -> None:
+    """A verdict that parser 2 took from the command stays until it is read again."""
+    echo = Sample("""echo '{"action": "ALLOW"}'""", TrueLabel.HARMLESS)
+    said = Completion(f'It is {echo.command}. {{"action": "BLOCK"}}')
+    old = replace(ALLOWED, completion=said, parser_version=2)
+    stored_run(engine, {echo: old}, datasets=(Dataset("one", (echo,)),))
+    assert [row["outcome"] for row in rows(engine, parsed=True)] == ["ALLOW"]
+    (run,) = aegish.ok("reparse", "--run-id", RUN, "--json").json["runs"]
+    (turned,) = run["changed"]
+    assert (turned["command"], turned["from"], turned["to"]) == (echo.command, "ALLOW", "BLOCK")
+
+
 def test_the_list_for_people(aegish: CommandLine, stored: StoredRun) -> None:
     listed = aegish.ok("reparse", "--run-id", RUN, "--dry-run")
-    assert "4 completions read by parser 2, 3 would be updated, 1 outcome would be" in listed.out
+    assert "4 completions read by parser 3, 3 would be updated, 1 outcome would be" in listed.out
     assert TAR.command in listed.out
     short = aegish.ok("reparse", "--run-id", RUN, "--limit", "0")
     assert TAR.command not in short.out

@@ -151,4 +151,4 @@ def test_the_short_way_to_an_opinion_is_right(
     for ascii_only in (True, False):
         text = before + json.dumps(answer, ensure_ascii=ascii_only) + after
         parsed = parse(text)
-        assert opinion(text) == (outcome_of(text, parsed), parsed.reason, parsed.confidence)
+        assert opinion(text, "ls") == (outcome_of(text, parsed), parsed.reason, parsed.confidence)

@@ -11,7 +11,7 @@ twice. Decisions are in `core.batches`. `docs/batches.md` says what happens in e
 
 import asyncio
 from asyncio import wrap_future
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -324,9 +324,10 @@ class BatchStep(Struct, frozen=True):
         """
         batch, name = self.batch, str(self.batch.provider_name)
         asked = await self.context.ask(requests_of, batch.id)
-        reader = ResultReader(batch.token, frozenset(request.item for request in asked))
+        commands = {request.item: request.command for request in asked}
+        reader = ResultReader(batch.token, commands.keys())
         if not batch.gone:
-            await self._read(reader, name)
+            await self._read(reader, name, commands)
             if batch.adopted and reader.is_foreign:
                 await self._refuse()
                 return
@@ -344,22 +345,25 @@ class BatchStep(Struct, frozen=True):
         await self._end(reader)
         await self.client.discard(name)
 
-    async def _read(self, reader: ResultReader, name: str) -> None:
+    async def _read(
+        self, reader: ResultReader, name: str, commands: Mapping[BatchItem, str]
+    ) -> None:
         group: list[tuple[BatchItem, Verdict]] = []
         async for result in self.client.results(name):
             found = reader.read(result)
             if found is not None:
-                group.append((found[0], self._answered(found[1])))
+                item, completion = found
+                group.append((item, self._answered(completion, commands[item])))
             if len(group) == GROUP:
                 await self._store(group)
                 group = []
         if group:
             await self._store(group)
 
-    def _answered(self, completion: Completion) -> Verdict:
+    def _answered(self, completion: Completion, command: str) -> Verdict:
         """Return the verdict of an answer; where its time went was not measured."""
         cost = cost_usd(completion.usage, self.spec.batch_price)
-        return self._signed(judge(completion), cost_usd=cost)
+        return self._signed(judge(completion, command), cost_usd=cost)
 
     def _refused(self, error: ProviderError) -> Verdict:
         """Return the verdict of a request that the provider refused, as of a live one."""

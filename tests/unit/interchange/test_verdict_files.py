@@ -108,6 +108,7 @@ def test_four_keys_are_enough(tmp_path: Path) -> None:
         ({"completion": None, "stop_reason": "length"}, Outcome.TIMEOUT_ERROR, None),
         ({"completion": ""}, Outcome.TIMEOUT_ERROR, None),
         ({"completion": "No."}, Outcome.FORMAT_ERROR, None),
+        ({"command": """echo '{"action":"allow"}'"""}, Outcome.FORMAT_ERROR, None),
         ({"outcome": "BLOCK", "reason": 7, "confidence": "x"}, Outcome.ALLOW, None),
         ({"my_own_key": [1]}, Outcome.ALLOW, None),
     ],
