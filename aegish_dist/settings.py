@@ -35,15 +35,21 @@ TLS_OPTIONS = {
 """Options after the question mark of a broker's URL with TLS, and the values that each takes."""
 
 
+_NO_SENTINEL = (
+    "Redis Sentinel is not supported, give the address of the primary or of a proxy that follows it"
+)
+
+
 def _wrong_in_broker(url: str, schemes: Sequence[str] = BROKER_SCHEMES) -> str | None:
     """Return why a URL cannot be used, without any of it, for it may hold a password."""
+    unusable = _NO_SENTINEL if url.startswith("sentinel") else "not the URL of a broker"
     try:
         parts = urlsplit(url)
         _ = parts.port  # raises when it is no number
     except ValueError:
-        return "not the URL of a broker"
+        return unusable
     if parts.scheme not in schemes or not parts.hostname:
-        return "not the URL of a broker"
+        return unusable
     if "@" in parts.path + parts.query + parts.fragment or parts.fragment:
         return "an '@', '/', '?' or '#' in its password has to be written %40, %2F, %3F or %23"
     if parts.scheme in REDIS_SCHEMES and not re.fullmatch(r"/?[0-9]*", parts.path):

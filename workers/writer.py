@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Generic, NamedTuple, TypeVar
 
 from psycopg import Error as DriverError
@@ -193,7 +194,7 @@ class VerdictWriter(Grouped[Evaluated, None]):
 
     def _spool(self, group: Sequence[Evaluated], kind: str) -> None:
         try:
-            path = spool(self._folder, group, kind)
+            path = self._written(group, kind)
         except (OSError, OutputError) as error:
             log.error("answers_lost", answers=len(group), problem=str(error))
         except Exception:
@@ -202,6 +203,14 @@ class VerdictWriter(Grouped[Evaluated, None]):
         else:
             self.spooled += len(group)
             log.error("answers_kept_in_file", answers=len(group), path=str(path))
+
+    def _written(self, group: Sequence[Evaluated], kind: str) -> Path:
+        """Write answers to the folder, or where that is full or closed, to one of their own."""
+        try:
+            return spool(self._folder, group, kind)
+        except (OSError, OutputError) as error:
+            log.warning("spool_fails", folder=str(self._folder), problem=str(error))
+            return spool(Path(mkdtemp(prefix="aegish-dist-spool-")), group, kind)
 
 
 def is_own_fault(error: Exception) -> bool:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import stat
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -246,12 +247,22 @@ async def test_a_refused_answer_whose_item_was_cancelled(stored: StoredRun, tmp_
     assert path.name.startswith("refused-")
 
 
-async def test_a_folder_that_cannot_be_written(stored: StoredRun, tmp_path: Path) -> None:
+@pytest.mark.parametrize("second", ["folder", "file"])
+async def test_a_folder_that_cannot_be_written(
+    stored: StoredRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, second: str
+) -> None:
+    """Answers go to a folder of their own among the temporary files, or are lost with a word."""
     (tmp_path / "file").write_text("")
+    (tmp_path / "folder").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / second))
     (answer, *_) = evaluated(stored)
     with capture_logs() as logs, writing(Database(answer.item), tmp_path / "file") as writer:
         await asyncio.wait_for(writer(answer), 10)
-    assert [(each["event"], each.get("answers")) for each in logs][-1] == ("answers_lost", 1)
+    last = logs[-1]["event"], logs[-1]["answers"]
+    assert last == ("answers_kept_in_file" if second == "folder" else "answers_lost", 1)
+    for path in (tmp_path / "folder").rglob("*.jsonl"):
+        assert str(path) == logs[-1]["path"]
+        assert path.parent.stat().st_mode & 0o077 == 0
 
 
 async def test_an_answer_that_cannot_be_written_at_all(stored: StoredRun, tmp_path: Path) -> None:

@@ -124,6 +124,7 @@ def test_a_misspelt_variable(monkeypatch: pytest.MonkeyPatch, misspelt: str, mea
         "rediss://broker.example/0?ssl_cert_reqs=SECRET",
         "amqp://user:pa/SE@CRET@broker.example//",
         "amqp://user:pa@broker.example//?SECRET",
+        "sentinel://:SECRET@broker.example:26379;sentinel://broker.example:26380",
     ],
 )
 @pytest.mark.parametrize("setting", ["broker_url", "limiter_url"])
@@ -132,6 +133,7 @@ def test_a_broker_url_that_cannot_be_meant(url: str, setting: str) -> None:
     assert message.startswith(f"AEGISH_DIST_{setting.upper()}: ")
     assert "redis://HOST" in message
     assert "broker.example" not in message
+    assert ("Redis Sentinel is not supported" in message) == url.startswith("sentinel")
 
 
 @pytest.mark.parametrize(
