@@ -139,11 +139,7 @@ def opinion_of(record: Mapping[str, Any], scoring: str, scoring_version: int) ->
     try:
         return Opinion(
             _part(record["scoring"], ScoringRule, **record["scoring"]["content"]),
-            Targets(
-                record["targets"]["name"],
-                record["targets"]["version"],
-                MappingProxyType(record["targets"]["content"]),
-            ),
+            _part(record["targets"], Targets, least=record["targets"]["content"]),
             record["overlay"]
             and _part(record["overlay"], Overlay, changes=record["overlay"]["content"]),
         )

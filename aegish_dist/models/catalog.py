@@ -55,6 +55,8 @@ _ENVIRONMENT_VARIABLE = re.compile(r"(?:[A-Z][A-Z0-9_]*)?")
 RESERVED_PREFIX = "AEGISH_DIST_"  # of this program: their passwords are sent to no provider
 MAX_ID_LENGTH = 200
 MAX_PRICE_USD = 1_000_000
+MAX_MODELS = 1_000
+"""Of a run: each has a queue of its own, and any two are compared."""
 
 
 def is_model_id(text: str) -> bool:
@@ -394,6 +396,8 @@ class Catalog(Struct, frozen=True):
         """Turn ids, `all` or `available` into models, each once, by first mention."""
         at = at or datetime.now(UTC)
         ids = list(dict.fromkeys(self._ids(selection, environ, at.date())))
+        if len(ids) > MAX_MODELS:
+            raise CatalogError(f"{len(ids):,} models selected: a run asks at most {MAX_MODELS:,}")
         if not ids:
             choices = f"name one, '{AVAILABLE}' or '{ALL}'"
             raise CatalogError(f"no model selected: {choices}; {LIST_HINT}")

@@ -1,5 +1,6 @@
 """Files of a stranger, each value in turn another one: refused in a line, or harmless to all others."""
 
+import json
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -22,8 +23,10 @@ from aegish_dist.db.engine import transaction
 from aegish_dist.db.missing import open_queues, save_retry, take_due
 from aegish_dist.errors import AegishError, StoreError
 from aegish_dist.pipeline.archives import restore_run
+from aegish_dist.pipeline.evaluate import Evaluated
+from aegish_dist.pipeline.spool import spool
 from tests.integration.command_line import CommandLine
-from tests.integration.forged_archives import Rows, forge, rows_of
+from tests.integration.forged_archives import Rows, forge, put, rows_of
 from tests.integration.samples import BLOCKED, DETAILED, LS, NOON
 from tests.integration.stored_runs import answer, stored_run
 from tests.integration.test_archive import contents, execute
@@ -164,3 +167,123 @@ def _restored(engine: Engine, place: Path) -> str | None:
     except AegishError as error:
         return str(error)
     return None
+
+
+def _in_json(document: Any) -> Iterator[tuple[str, Any]]:
+    """Yield a JSON value, each time with another leaf or branch of it replaced."""
+    parts = document.items() if isinstance(document, dict) else enumerate(document)
+    for key, part in list(parts):
+        for value in (None, "x", -1, 1e300, [], {}, [1], {"x": "y"}):
+            copy = document | {key: value} if isinstance(document, dict) else [*document]
+            copy[key] = value
+            yield f"{key} = {value}", copy
+        if isinstance(part, dict | list):
+            for what, changed in _in_json(part):
+                copy = {**document} if isinstance(document, dict) else [*document]
+                copy[key] = changed
+                yield f"{key}.{what}", copy
+
+
+PARTS = {
+    "run_models.spec": 1,
+    "runs.parameters": 1,
+    "snapshots.document": 37,
+    "snapshots.identities": 3,
+    "snapshots.opinion": 7,
+    "snapshots.pair_p": 1,
+}
+"""Columns of JSON; of all ways to change a value, each so many-th is taken."""
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_each_part_of_a_document_of_an_archive(
+    part: str, engine: Engine, aegish: CommandLine, place: Path, tmp_path: Path
+) -> None:
+    """Reports, status and exports of what was restored end in a line at worst."""
+    store, harmful = Store(engine, aegish), []
+    table, _, column = part.partition(".")
+    first = rows_of(place, table)[0]
+    for what, changed in list(_in_json(json.loads(first[column])))[:: PARTS[part]]:
+        forged = tmp_path / "forged"
+        copytree(place, forged)
+        put(engine, forged, table, **{column: json.dumps(changed)})
+        try:
+            if _restored(engine, forged) is None:
+                store.require_unharmed()
+                store.require_readable()
+                store.forget()
+        except Exception as error:
+            harmful.append(f"{what}: {type(error).__name__} {str(error)[:300]}")
+            execute(engine, f"DELETE FROM runs WHERE id = '{RUN}'")
+        rmtree(forged)
+    assert harmful == []
+
+
+def test_each_value_of_verdict_lines_and_of_left_over_answers(
+    engine: Engine, aegish: CommandLine, tmp_path: Path
+) -> None:
+    """An import, or a spool, adds verdicts of its own or nothing; what is stored stays."""
+    run = stored_run(engine, DETAILED, run_id=OTHER, name="other")
+    aegish.ok("aggregate", "--run-id", OTHER)
+    lines, left = tmp_path / "lines.jsonl", tmp_path / "left.jsonl"
+    aegish.ok("verdicts", "export", "--run-id", OTHER, "-o", lines)
+    line = json.loads(lines.read_text().splitlines()[0])
+    item = run.item(LS)
+    spooled = json.loads(
+        spool(tmp_path, [Evaluated(item, run.key(item), DETAILED)]).read_text().splitlines()[0]
+    )
+    store = Store(engine, aegish)
+    for path, command, document in ((lines, "import", line), (left, "recover", spooled)):
+        for what, changed in _in_json(document):
+            path.write_text(json.dumps(changed) + "\n")
+            done = aegish("verdicts", command, path)
+            assert done.code in (0, 1), (command, what, done.err)
+            assert done.err.count("\n") <= 2, (command, what, done.err)
+            store.require_unharmed()
+
+
+def test_each_value_of_catalogs_and_overlays(
+    engine: Engine, aegish: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A catalog or an overlay is refused in a line or counts for its own command alone."""
+    stored_run(engine, DETAILED, run_id=OTHER, name="other")
+    aegish.ok("aggregate", "--run-id", OTHER)
+    store = Store(engine, aegish)
+    path = tmp_path / "file.toml"
+    catalog = {
+        "id": "ollama/x",
+        "name": "x",
+        "price": {"input": 1, "output": 2},
+        "max_in_flight": 3,
+    }
+    change = {"dataset": "commands", "command": LS.command, "target": "malicious",
+              "category": "shell", "reason": "r", "author": "a"}  # fmt: skip
+    for _, model in _in_json(catalog):
+        path.write_text("[[models]]\n" + _toml(model))
+        monkeypatch.setenv("AEGISH_DIST_CATALOG", str(path))
+        done = aegish("submit", "--models", "ollama/x", "--dataset", "harmless", "--dry-run")
+        assert done.code in (0, 1), done.err
+    monkeypatch.delenv("AEGISH_DIST_CATALOG")
+    for _, changed in _in_json(change):
+        path.write_text('name = "o"\nversion = 1\n[[changes]]\n' + _toml(changed))
+        done = aegish("report", "--run-id", OTHER, "--overlay", path, "--format", "json")
+        assert done.code in (0, 1), done.err
+    store.require_unharmed()
+
+
+def _toml(table: dict[str, Any]) -> str:
+    parts = {
+        key: "{}" if value == {} else value for key, value in table.items() if value is not None
+    }
+    return "".join(
+        f"{key} = {value if value == '{}' else _inline(value)}\n" for key, value in parts.items()
+    )
+
+
+def _inline(value: Any) -> str:
+    if isinstance(value, dict):
+        known = ", ".join(
+            f"{key} = {_inline(part)}" for key, part in value.items() if part is not None
+        )
+        return f"{{{known}}}"
+    return json.dumps(value)

@@ -248,6 +248,10 @@ def test_a_selection_collapses_duplicates_and_keeps_order(packaged: Catalog) -> 
     ("selection", "expected"),
     [
         ("", "no model selected"),
+        (
+            ",".join(f"openai/m{n}" for n in range(1001)),
+            "1,001 models selected: a run asks at most 1,000",
+        ),
         (" , ", "no model selected"),
         ("gpt-5.1", "did you mean openai/gpt-5.1"),
         ("opnai/gpt-5.1", "unknown provider.*did you mean openai/gpt-5.1"),
