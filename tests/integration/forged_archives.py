@@ -40,6 +40,6 @@ def forge(engine: Engine, place: Path, table: str, change: Callable[[Rows], obje
     (place / "manifest.json").write_text(json.dumps(manifest))
 
 
-def put(engine: Engine, place: Path, table: str, number: int = 0, **values: object) -> None:
-    """Change columns of one row of a table of an archive."""
-    forge(engine, place, table, lambda rows: rows[number].update(values))
+def put(engine: Engine, place: Path, table: str, /, **values: object) -> None:
+    """Change columns of the first row of a table of an archive."""
+    forge(engine, place, table, lambda rows: rows[0].update(values))

@@ -244,14 +244,17 @@ def test_a_selection_collapses_duplicates_and_keeps_order(packaged: Catalog) -> 
     assert len(ids) == len(set(ids))
 
 
+def test_a_run_asks_at_most_a_thousand_models(packaged: Catalog) -> None:
+    ids = [f"openai/m{number}" for number in range(1001)]
+    assert len(packaged.resolve(ids[:1000], {})) == 1000
+    with pytest.raises(CatalogError, match="1,001 models selected: a run asks at most 1,000"):
+        packaged.resolve(ids, {})
+
+
 @pytest.mark.parametrize(
     ("selection", "expected"),
     [
         ("", "no model selected"),
-        (
-            ",".join(f"openai/m{n}" for n in range(1001)),
-            "1,001 models selected: a run asks at most 1,000",
-        ),
         (" , ", "no model selected"),
         ("gpt-5.1", "did you mean openai/gpt-5.1"),
         ("opnai/gpt-5.1", "unknown provider.*did you mean openai/gpt-5.1"),
