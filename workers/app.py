@@ -28,10 +28,16 @@ class QuietWorker(Worker):
     """Names of `-Q` that discovery is restricted to; empty: all queues."""
 
     def on_before_init(self, **kwargs: Any) -> None:
-        """Name the worker unless the command line does.
+        """Name the worker unless the command line does, and refuse any pool but ours.
 
         Celery names every worker `celery`, and RabbitMQ refuses a second one of the same name.
         """
+        pool = kwargs.get("pool") or kwargs.get("pool_cls")
+        if pool is not None and getattr(pool, "__module__", pool) != "workers.pool":
+            raise SystemExit(
+                "error: a worker has a pool of its own, which makes hundreds of calls at a time:"
+                " leave out --pool and set their number with -c N"
+            )
         if self.hostname == default_nodename(None):
             self.hostname = default_nodename(f"aegish-{os.getpid()}@")
         super().on_before_init(**kwargs)

@@ -8,7 +8,7 @@ Prefetch: how many messages a worker holds, in all and of each model.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from celery import bootsteps
@@ -53,7 +53,7 @@ class Consumer(consumer.Consumer):
         for step in self.steps:
             if isinstance(step, Control):
                 names = self.app.conf.aegish_remote_commands
-                step.box.node.handlers = _Commands({name: Panel.data[name] for name in names})
+                step.box.node.handlers = RemoteCommands({name: Panel.data[name] for name in names})
 
     def create_task_handler(self, *_: Any, **__: Any) -> Callable[[Any], None]:
         """Return the function that gets each message that could be decoded."""
@@ -102,12 +102,32 @@ class Consumer(consumer.Consumer):
         return name if isinstance(name, str) and name in self.app.amqp.queues else None
 
 
-class _Commands(dict[str, Callable[..., Any]]):
-    """The remote commands that are executed; any other is answered with an error."""
+INSTEAD = {
+    **dict.fromkeys(("revoke", "terminate"), "`aegish-dist cancel` and `pause` stop runs"),
+    **dict.fromkeys(("rate_limit", "time_limit"), "limits stand in the catalog and in the run"),
+    **dict.fromkeys(("pool_grow", "pool_shrink", "pool_restart", "autoscale"), "start workers"),
+    **dict.fromkeys(("add_consumer", "cancel_consumer"), "start workers with --models"),
+    **dict.fromkeys(("enable_events", "disable_events"), "start workers with or without -E"),
+    "shutdown": "send the worker SIGTERM",
+}
+OTHERWISE = "`aegish-dist status` and `doctor` show runs and workers"
+REMEMBERED_COMMANDS = 100
+
+
+class RemoteCommands(dict[str, Callable[..., Any]]):
+    """The remote commands that are executed; any other is answered with what to do instead."""
+
+    def __init__(self, executed: Mapping[str, Callable[..., Any]]) -> None:
+        super().__init__(executed)
+        self._refused: set[str] = set()
 
     def __missing__(self, name: str) -> Callable[..., Any]:
-        log.warning("remote_command_ignored", command=ascii(name)[:50])
-        return lambda _state, **_arguments: {"error": "not accepted"}
+        # Once: Flower repeats its commands every 5 s.
+        if name not in self._refused and len(self._refused) < REMEMBERED_COMMANDS:
+            self._refused.add(name)
+            log.info("remote_command_refused", command=ascii(name)[:50])
+        refusal = {"error": f"not accepted: {INSTEAD.get(name, OTHERWISE)}"}
+        return lambda _state, **_arguments: refusal
 
 
 def _published_at(headers: dict[str, Any]) -> float | None:

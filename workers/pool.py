@@ -175,41 +175,56 @@ class TaskPool(BasePool):
             self._taken.popleft()
 
     async def _perform(self, delivery: Delivery) -> None:
-        run, request, channel, tag, task = delivery
+        request, channel = delivery.request, delivery.channel
         try:
-            await run(self._performers[task], request)
+            await delivery.run(self._performers[delivery.task], request)
         except Reject as rejection:
-            self._finish(channel.basic_reject, tag, requeue=bool(rejection.requeue))
+            requeue = bool(rejection.requeue)
+            self._finish(delivery, channel.basic_reject, rejection, requeue=requeue)
         except asyncio.CancelledError:
             # The grace is over. The message stays unacknowledged; closing the channel requeues it.
             raise
-        except Exception:
+        except Exception as error:
             # The item stays missing in the store, where `status` shows it and `resume` finds it.
             log.exception("item_failed", item=request["args"])
-            self._finish(channel.basic_reject, tag, requeue=False)
+            self._finish(delivery, channel.basic_reject, error, requeue=False)
         else:
-            self._finish(channel.basic_ack, tag)
+            self._finish(delivery, channel.basic_ack, None)
         finally:
             self._finished_of[delivery.lane] += 1
 
-    def _finish(self, settle: Callable[..., None], tag: Any, **how: bool) -> None:
+    def _finish(
+        self,
+        delivery: Delivery,
+        settle: Callable[..., None],
+        error: Exception | None,
+        **how: bool,
+    ) -> None:
         if self._hub is None:
             # Without a hub (in-memory broker) Celery's own thread pool acknowledges from here too.
-            self._settle(settle, tag, **how)
+            self._settle(delivery, settle, error, **how)
             return
-        self._finished.append(partial(self._settle, settle, tag, **how))
+        self._finished.append(partial(self._settle, delivery, settle, error, **how))
         if len(self._finished) == 1:
             self._loop.call_later(GATHER_S, self._hub.call_soon, self._settle_finished)
 
-    def _settle(self, settle: Callable[..., None], tag: Any, **how: bool) -> None:
+    def _settle(
+        self,
+        delivery: Delivery,
+        settle: Callable[..., None],
+        error: Exception | None,
+        **how: bool,
+    ) -> None:
+        if delivery.events is not None:
+            delivery.events.ended(error, **how)
         try:
-            settle(tag, **how)
+            settle(delivery.tag, **how)
         except BrokenPipeError:
             raise  # has the consumer connect again
-        except self._broker_errors as error:
+        except self._broker_errors as lost:
             # The connection is lost. The broker delivers the message again, and the look-up finds
             # the stored verdict.
-            log.warning("message_not_settled", problem=str(error))
+            log.warning("message_not_settled", problem=str(lost))
 
     def _settle_finished(self) -> None:
         while self._finished:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
+from time import monotonic
 from typing import Any, NamedTuple, TypeVar
 
 from celery import shared_task
@@ -30,6 +31,8 @@ T = TypeVar("T")
 BUSY_S = 5.0
 """Seconds that an aggregation is held while the database is away, or another worker makes it: that
 one may have been killed."""
+EVENT_CHARS = 200
+"""Characters of a message that an event repeats."""
 IS_HELD = "is_held"
 """Key of a request: a function that returns whether this worker still holds the message."""
 
@@ -44,6 +47,7 @@ class Delivery(NamedTuple):
     tag: Any
     task: str = EVALUATE
     """Name of the task, which says who performs it."""
+    events: "TaskEvents | None" = None
 
     @property
     def lane(self) -> str | None:
@@ -56,12 +60,43 @@ def lane_of(queue: str) -> str | None:
     return AGGREGATION_QUEUE if queue == AGGREGATION_QUEUE else model_of(queue)
 
 
+class TaskEvents:
+    """The events of one task in Celery's protocol, for Flower; called in the consumer's thread."""
+
+    def __init__(self, consumer: Any, task: str, message: Any, arguments: object) -> None:
+        self._consumer = consumer
+        self._uuid = str(message.headers.get("id"))[:EVENT_CHARS]
+        self._began = monotonic()
+        args = ascii(arguments)[:EVENT_CHARS]  # may be forged
+        self._send("received", name=task, args=args, kwargs="{}", retries=0)
+        self._send("started")
+
+    def ended(self, error: Exception | None, *, requeue: bool = False) -> None:
+        """Send what became of the task; a task that goes back to its queue counts as retried."""
+        if error is None:
+            self._send("succeeded", result="None", runtime=monotonic() - self._began)
+        else:
+            cause = repr(error.__cause__ or error)
+            self._send("retried" if requeue else "failed", exception=cause, traceback="")
+
+    def _send(self, event: str, **fields: object) -> None:
+        # The dispatcher is another one after each reconnection.
+        self._consumer.event_dispatcher.send(f"task-{event}", uuid=self._uuid, **fields)
+
+
+def sends_events(consumer: Any) -> bool:
+    """Return whether the worker was started with `-E`; otherwise it sends heartbeats alone."""
+    dispatcher = getattr(consumer, "event_dispatcher", None)
+    return bool(dispatcher and dispatcher.enabled and "worker" not in dispatcher.groups)
+
+
 def hand_over(task: Any, app: Any, consumer: Any, **_: Any) -> Callable[..., None]:
     """Return the function that gets each message of the task: a strategy, in Celery's terms.
 
-    Celery's own strategy makes a request of each message, for events, revocations, limits and
-    results. None of them is used here, and it takes an eighth of a worker's time.
+    Celery's own strategy makes a request of each message, for revocations, limits and results. None
+    of them is used here, and it takes an eighth of a worker's time.
     """
+    with_events = sends_events(consumer)
 
     def on_message(message: Any, *_: Any) -> None:
         match message.payload:
@@ -75,8 +110,9 @@ def hand_over(task: Any, app: Any, consumer: Any, **_: Any) -> Callable[..., Non
                 }
             case _:
                 raise InvalidTaskError("a message without arguments")
+        events = TaskEvents(consumer, task.name, message, arguments) if with_events else None
         consumer.pool.take(
-            Delivery(task.run, request, message.channel, message.delivery_tag, task.name)
+            Delivery(task.run, request, message.channel, message.delivery_tag, task.name, events)
         )
 
     return on_message
