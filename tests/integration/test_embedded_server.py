@@ -202,3 +202,19 @@ def test_a_first_start_that_was_killed_is_no_obstacle() -> None:
         with closing(embedded_server(top)) as server:
             assert answers(server)
             assert not (top / "postgres.new").exists()
+
+
+def test_keys_stay_out_of_the_environments_of_guard_and_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each user of the system may read those of his own processes."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")
+    with short_home() as home, closing(EmbeddedServer(home)) as server:
+        server.start()
+        postgres = psutil.Process(server.pid)
+        for each in (postgres, postgres.parent()):
+            assert each is not None
+            environ = each.environ()
+            assert "OPENAI_API_KEY" not in environ
+            assert environ["LC_ALL"] == "C.UTF-8"

@@ -64,10 +64,18 @@ def server_account() -> Account:
     return Account(found.pw_uid, found.pw_gid)
 
 
+PASSED = ("PATH", "LANG", "LANGUAGE", "TZ", "TMPDIR", "LD_LIBRARY_PATH")
+
+
+def _environ() -> dict[str, str]:
+    """Return the environment of programs started here: without keys, which their users may read."""
+    return {k: v for k, v in os.environ.items() if k in PASSED or k.startswith("LC_")}
+
+
 def _add_user() -> None:
     command = ["useradd", "--system", "--user-group", "--shell", "/bin/false", SERVER_USER]
     try:
-        subprocess.run(command, check=True, capture_output=True)  # noqa: S603  # nosec B603 # our own words
+        subprocess.run(command, check=True, capture_output=True, env=_environ())  # noqa: S603  # nosec B603 # our own words
     except (OSError, subprocess.CalledProcessError) as error:
         raise StoreError(
             f"PostgreSQL does not run as root, and the user '{SERVER_USER}' cannot be made for it:"
@@ -223,6 +231,7 @@ class EmbeddedServer:
             encoding="utf-8",
             errors="replace",
             cwd="/",
+            env=_environ(),
             check=False,
             pass_fds=[lock.fileno()],  # where this process is killed, the next one waits for initdb
             user=self._account.uid if root else None,
@@ -261,6 +270,7 @@ class EmbeddedServer:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             cwd="/",
+            env=_environ(),  # the server's too
             start_new_session=True,
         )
         self._wait_until_it_serves(guard, log)
@@ -326,6 +336,10 @@ def embedded_server(home: Path) -> EmbeddedServer:
 def embedded_version() -> str:
     """Return the version of the server that the wheel holds, such as `18.4`."""
     shown = subprocess.run(  # noqa: S603  # nosec B603 # a program of the wheel
-        [binaries() / "postgres", "--version"], capture_output=True, check=True, encoding="utf-8"
+        [binaries() / "postgres", "--version"],
+        capture_output=True,
+        check=True,
+        encoding="utf-8",
+        env=_environ(),
     )
     return shown.stdout.split()[-1]
