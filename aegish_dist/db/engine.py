@@ -77,7 +77,12 @@ ABANDONED_AFTER_S = 15
 """A worker's transactions take milliseconds. The server rolls back one of which it hears no more:
 its connection has gone silent, and the worker's next try waits for the rows that it holds."""
 
-_ROLL_BACK_ABANDONED = "SELECT set_config('idle_in_transaction_session_timeout', %s, false)"
+_ROLL_BACK_ABANDONED = (
+    "SELECT set_config('idle_in_transaction_session_timeout', %s, false)"
+    " WHERE pg_backend_pid() = %s"
+)
+"""Not behind a pooler between transactions, which would hand it to a command whose transaction may
+rest for longer; the PIDs of client and server differ there."""
 
 
 class BoundedConnection(psycopg.Connection[Any]):
@@ -149,7 +154,8 @@ def open_engine(
             connection = BoundedConnection.connect(*args, **parameters)
             connection.reply_timeout_s = reply_timeout_s
             try:
-                connection.execute(_ROLL_BACK_ABANDONED, (f"{ABANDONED_AFTER_S}s",))
+                bound = f"{ABANDONED_AFTER_S}s", connection.info.backend_pid
+                connection.execute(_ROLL_BACK_ABANDONED, bound)
                 connection.commit()
             except psycopg.Error:
                 connection.close()

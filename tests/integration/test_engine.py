@@ -135,6 +135,19 @@ def test_a_pooler_between_transactions(pooled_url: str) -> None:
     engine.dispose()
 
 
+@pytest.mark.parametrize("pooled", [True, False])
+def test_a_workers_bound_on_idle_transactions_is_its_own(
+    pooled: bool, postgres_url: str, request: pytest.FixtureRequest
+) -> None:
+    """A command that gets the worker's connection from a pooler may rest within a transaction."""
+    url = request.getfixturevalue("pooled_url") if pooled else postgres_url
+    worker, command = open_engine(url, reply_timeout_s=30), open_engine(url)
+    asked = "SHOW idle_in_transaction_session_timeout"
+    assert (ask(worker, asked), ask(command, asked)) == ("0" if pooled else "15s", "0")
+    worker.dispose()
+    command.dispose()
+
+
 CHANGES = (
     "INSERT INTO runs (id, name, origin, package_version, epochs, created_at)"
     " VALUES ('r', '', 'submit', '', 1, now());"
