@@ -189,6 +189,10 @@ class RedeliveredError(RequeueError):
     """Raised when the broker lost the item's connection and gave its message to another worker."""
 
 
+class EndlessResultsError(AegishError):
+    """Raised when results of a batch exceed what its requests can have, in bytes, lines or time."""
+
+
 class BatchTakenError(AegishError):
     """Raised when a worker writes to a batch that another one has since its lease ended."""
 

@@ -170,7 +170,7 @@ class Vendor(Struct, frozen=True, eq=False):
         return self.talk({self.look: Answered(batch)}, lambda client: client.poll(self.name))[0]
 
     async def collect(self, client: BatchClient) -> list[BatchResult]:
-        return [result async for result in client.results(self.name)]
+        return [result async for result in client.results(self.name, len(REQUESTS))]
 
     def read(self, *lines: object, **more: Answered) -> list[BatchResult]:
         script = {self.look: Answered(self.ended), self.results: jsonl(*lines), **more}

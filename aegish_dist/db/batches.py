@@ -301,6 +301,11 @@ def _taken(row: Row[Any]) -> TakenBatch:
     )
 
 
+def cancelled_among(session: Session, batches: Sequence[int]) -> list[int]:
+    """Return those of some batches whose runs are cancelled."""
+    return list(execute(session, "cancelled_among", batches=list(batches)).scalars())
+
+
 def renew_lease(session: Session, batch_id: int, worker: str, lease_s: float) -> bool:
     """Prolong the lease of a worker on a batch; return False when it has it no more."""
     renewed = execute(session, "renew_batch_lease", id=batch_id, worker=worker, lease_s=lease_s)

@@ -6,12 +6,14 @@ No redirect, no second try, and no key in an error.
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
+from functools import partial
 
 import aiohttp
 from aiohttp.abc import AbstractStreamWriter
 from msgspec import Struct
 from yarl import URL
 
+from aegish_dist.core.isolation import Shares
 from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.secrets import KeyMask
 from aegish_dist.core.text import clean_text
@@ -23,6 +25,11 @@ from aegish_dist.providers.failures import rate_hint
 
 MAX_BODY_BYTES = 2**20
 """Larger answers are not read to the end: a judgement takes a few hundred bytes."""
+ANSWERS_BYTES = 32 * 2**20
+"""Bytes of the answers of one provider that a process holds at most, while they come and until
+they are stored; as text they may take four times as much."""
+SMALL_BYTES = 2**14
+"""Answers up to this size are not counted."""
 LONG_WAIT_S = 10.0
 """A host that is down lets no call wait for so long: one whose connection breaks later was probably
 worked on."""
@@ -106,15 +113,21 @@ async def exchange(
     *,
     method: str = "POST",
     cap: int = MAX_BODY_BYTES,
+    room: Callable[[int], bool] = lambda _: True,
 ) -> Reply:
-    """Send a request and read its response up to a cap; `ProviderError`: there was none."""
+    """Send a request and read its response up to a cap; `ProviderError`: there was none.
+
+    Args:
+        room: Says of the bytes of the response so far whether there is room for them.
+    """
     began_s = time.monotonic()
     try:
         async with (
             asyncio.timeout(route.time_limit_s),
             _request(session, route, method, body) as response,
         ):
-            return Reply(response.status, response.headers, await _read_capped(response, cap))
+            content = await _read_capped(response, cap, room)
+            return Reply(response.status, response.headers, content)
     except (aiohttp.ClientError, OSError) as error:
         failure = _failure(error, route, began_s)
     # Raised out here because aiohttp's errors hold the request's headers, the key among them:
@@ -164,11 +177,16 @@ def _request(
     )
 
 
-async def _read_capped(response: aiohttp.ClientResponse, cap: int) -> bytes | None:
+async def _read_capped(
+    response: aiohttp.ClientResponse, cap: int, room: Callable[[int], bool] = lambda _: True
+) -> bytes | None:
     chunks = []
     size = 0
     async for chunk in response.content.iter_any():
         size += len(chunk)
+        if not room(size):
+            response.close()
+            raise lenient.malformed("the provider sends more at once than there is room for")
         if size > cap:
             response.close()
             return None
@@ -231,8 +249,11 @@ class HttpClient:
         key: str | None,
         *,
         observe: Observer | None = None,
+        answers: "Shares[asyncio.Task[object]] | None" = None,
     ) -> None:
         self._session = session
+        self._provider = str(route.url.origin())
+        self._answers = answers or Shares(ANSWERS_BYTES)
         self._decode = decode
         self._template_of = template_of
         self.route = route
@@ -242,7 +263,26 @@ class HttpClient:
     async def complete(self, command: str, epoch: int = 1) -> Completion:
         parts = self._template_of(epoch).parts(command)
         body = Body(lambda: parts, sum(map(len, parts)))
-        reply = await exchange(self._session, self.route, body)
+        try:
+            completion = await self._answer(body)
+        except BaseException:
+            self._room(0)
+            raise
+        self._room(len(completion.text or ""))
+        return completion
+
+    def _room(self, size: int) -> bool:
+        """Count an answer as its provider's until the task that asked for it ends: it is stored."""
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101  # nosec B101 # a coroutine runs in one
+        if size <= SMALL_BYTES:
+            self._answers.release(self._provider, task)
+            return True
+        task.add_done_callback(partial(self._answers.release, self._provider))
+        return self._answers.hold(self._provider, task, size)
+
+    async def _answer(self, body: Body) -> Completion:
+        reply = await exchange(self._session, self.route, body, room=self._room)
         hint = rate_hint(reply.headers) if self._observe else None
         if self._observe and hint:
             self._observe(hint)

@@ -4,6 +4,7 @@ Providers add, drop and mistype fields without notice, and completions are hosti
 """
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import cast
 
@@ -12,6 +13,9 @@ from aegish_dist.core.text import clean_json
 from aegish_dist.errors import ProviderError
 
 LABEL_LENGTH = 200
+MOST_ELEMENTS = 20_000
+"""Values of an answer at most: so many take 0.07 s of the event loop, in which all calls live."""
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 MAX_COUNT = 2**53
 """Larger token counts are nonsense and would not fit the store when summed."""
 
@@ -23,6 +27,9 @@ def malformed(problem: str) -> ProviderError:
 
 def parse(body: bytes, mask: Callable[[object], object] = lambda value: value) -> object:
     """Return the JSON value of a response body, masked and then cleaned."""
+    # Text may hold as many commas as it likes.
+    if _marks(body) > MOST_ELEMENTS and _marks(_STRING.sub(b"", body)) > MOST_ELEMENTS:
+        raise malformed(f"the provider's answer has more than {MOST_ELEMENTS} values")
     try:
         value = json.loads(body)
     except (ValueError, RecursionError):
@@ -33,6 +40,10 @@ def parse(body: bytes, mask: Callable[[object], object] = lambda value: value) -
         return cast(object, clean_json(body, mask(value)))
     except RecursionError:  # the parser goes deeper than Python's own calls
         raise malformed("the provider's answer is nested too deeply") from None
+
+
+def _marks(body: bytes) -> int:
+    return sum(map(body.count, (b"[", b"{", b",")))
 
 
 def mapping(value: object) -> Mapping[str, object]:

@@ -3,6 +3,7 @@
 The baselines stand here too: guards without a model, the floor that every model has to beat.
 """
 
+import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -18,6 +19,7 @@ from msgspec.structs import replace
 from yarl import URL
 
 from aegish_dist import __version__
+from aegish_dist.core.isolation import Shares
 from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
 from aegish_dist.core.outcome import Outcome, StopKind
 from aegish_dist.core.run import Prompt
@@ -34,7 +36,7 @@ from aegish_dist.providers.contract import (
     RequestTemplate,
     codec,
 )
-from aegish_dist.providers.http import HttpClient, Route
+from aegish_dist.providers.http import ANSWERS_BYTES, HttpClient, Route
 
 # Every repetition is bounded or possessive: a hostile command must not cost quadratic time.
 GAP = r"[^|;&\n]{0,200}"
@@ -142,6 +144,7 @@ class ProviderSession:
 
     def __init__(self, http: aiohttp.ClientSession) -> None:
         self._http = http
+        self._answers: Shares[asyncio.Task[object]] = Shares(ANSWERS_BYTES)
 
     def client(
         self,
@@ -159,7 +162,8 @@ class ProviderSession:
         """
         if spec.wire is WireFormat.BASELINE:
             return baseline(spec.name)
-        return HttpClient(self._http, *_calls(spec, prompt, parameters, key), observe=observe)
+        calls = _calls(spec, prompt, parameters, key)
+        return HttpClient(self._http, *calls, observe=observe, answers=self._answers)
 
     def batches(
         self, spec: ModelSpec, prompt: Prompt, parameters: CallParameters, key: SecretStr | None

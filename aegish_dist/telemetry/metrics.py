@@ -7,6 +7,7 @@ import gzip
 import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from socketserver import TCPServer, ThreadingMixIn
 from typing import Any, NamedTuple
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
@@ -16,6 +17,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from aegish_dist.core.isolation import Shares
 from aegish_dist.core.text import printable
 from aegish_dist.core.verdict import CallError, Verdict
 from aegish_dist.errors import ConfigError
@@ -28,6 +30,7 @@ MOST_MODELS = 200  # get series of their own in the life of a process; the other
 OTHER_MODELS = "other"
 PARTS = ("queue", "limiter", "backoff", "service")
 TOKENS = ("input", "output", "reasoning", "cache_read", "cache_write")
+PLACES = 16  # requests of one client address that are answered at the same time
 PATIENCE_S = 5.0  # for which a client may be silent while it asks or reads the answer
 
 Series = Mapping[tuple[str, ...], float]  # by labels in the order of the catalogue
@@ -191,8 +194,31 @@ class TelemetryServer:
 
 
 class _Server(ThreadingMixIn, WSGIServer):
+    """Answers each request in a thread; a client that holds all its places loses the oldest one."""
+
     daemon_threads = True
+    request_queue_size = 128  # with five, a probe beside a burst waits for seconds to connect
     allow_reuse_port = False  # newer Pythons would let two processes share it
+
+    def __init__(self, *args: Any) -> None:
+        self._places: Shares[socket.socket] = Shares(PLACES)
+        self._lock = threading.Lock()
+        super().__init__(*args)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._lock:
+            oldest = self._places.oldest(client_address[0])
+            if oldest is not None and not self._places.left(client_address[0]):
+                self._places.release(client_address[0], oldest)
+                with suppress(OSError):
+                    oldest.shutdown(socket.SHUT_RDWR)  # its thread reads the end, and ends
+            self._places.hold(client_address[0], request)
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        super().process_request_thread(request, client_address)
+        with self._lock:
+            self._places.release(client_address[0], request)
 
     def server_bind(self) -> None:
         TCPServer.server_bind(self)  # HTTPServer's looks the name of the host up: seconds, perhaps

@@ -118,7 +118,7 @@ class FakeProvider(Struct):
             raise self.cancel_refusal
         return self.report
 
-    async def results(self, name: str) -> AsyncIterator[BatchResult]:
+    async def results(self, name: str, _: int) -> AsyncIterator[BatchResult]:
         token, requests = self.made[name]
         lines = [
             BatchResult(request.item.name(token), answer)

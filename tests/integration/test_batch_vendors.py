@@ -16,7 +16,8 @@ from aegish_dist.core.batches import BatchItem, BatchReport, BatchRequest, Batch
 from aegish_dist.core.model import WireFormat
 from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.run import Prompt
-from aegish_dist.errors import ProviderError
+from aegish_dist.errors import EndlessResultsError, ProviderError
+from aegish_dist.providers.batches import transfer
 from aegish_dist.providers.batches.transfer import BatchClient
 from tests.batch_clients import (
     ANTHROPIC,
@@ -299,7 +300,7 @@ def test_results_that_break_off_are_an_error_after_those_that_came(
     names: list[str] = []
 
     async def collect(client: BatchClient) -> None:
-        async for result in client.results("batch_1"):
+        async for result in client.results("batch_1", 3):
             names.append(result.name)
 
     answered = Answered(content, breaks=bool(rest))
@@ -391,3 +392,30 @@ def test_no_redirect_is_followed_and_no_key_is_shown() -> None:
     assert error.error_class == ErrorClass.NOT_FOUND
     chain = [error, error.__context__, error.__cause__]
     assert all(KEY not in repr(link) for link in chain)
+
+
+@pytest.mark.parametrize("bound", ["MOST_LINE_BYTES", "LINE_LIMIT_S", "LEAST_REQUESTS"])
+def test_results_without_end_end(bound: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By their bytes, their time, or their lines, whichever comes first."""
+    monkeypatch.setattr(transfer, bound, {"MOST_LINE_BYTES": 1, "LINE_LIMIT_S": 0.0}.get(bound, 0))
+    script = {OPENAI.look: Answered(OPENAI.ended), OPENAI.results: jsonl(*["{}"] * 5000)}
+    with pytest.raises(EndlessResultsError):
+        OPENAI.talk(script, OPENAI.collect)
+
+
+def test_of_a_list_only_our_names_are_kept() -> None:
+    """Each page is 1 MB of other batches; together they may be hundreds of them."""
+    other = {"created_at": SINCE.timestamp(), "id": "b", "junk": "x" * 10**4}
+    ours = {**other, "id": "ours", "metadata": {"aegish_dist_batch": TOKEN}}
+    listed = "GET /v1/batches?limit=100"
+    pages = {
+        listed + (f"&after=p{n}" if n else ""): Answered(
+            {"data": [ours, *[other] * 98, {**other, "id": f"p{n + 1}"}], "has_more": n < 9}
+        )
+        for n in range(10)
+    }
+    tracemalloc.start()
+    found, _ = OPENAI.talk(pages, lambda client: client.find(TOKEN, 3, SINCE))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (found, peak < 9 * 10**6) == (["ours"] * 10, True)

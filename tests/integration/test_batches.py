@@ -1,10 +1,13 @@
 """The life of batches in a real store, with a provider inside the test."""
 
+import asyncio
 from collections import Counter
+from collections.abc import AsyncIterator
 from decimal import Decimal
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from msgspec import field
 from msgspec.structs import replace
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
@@ -18,6 +21,7 @@ from aegish_dist.core.batches import (
     BatchResult,
     Unanswered,
 )
+from aegish_dist.core.model import ModelSpec
 from aegish_dist.core.outcome import ErrorClass, Outcome
 from aegish_dist.core.run import RunPause
 from aegish_dist.core.verdict import Completion
@@ -26,9 +30,26 @@ from aegish_dist.db.fleet import report_worker
 from aegish_dist.db.missing import missing_items
 from aegish_dist.db.runs import load_run
 from aegish_dist.db.verdicts import look_up
-from aegish_dist.errors import ProviderError
+from aegish_dist.errors import EndlessResultsError, ProviderError
+from aegish_dist.models import CatalogCredentials
+from aegish_dist.pipeline.batches.keeper import BatchKeeper
+from aegish_dist.pipeline.batches.steps import BatchContext
 from aegish_dist.pipeline.control import plan_retry, release_run
-from tests.integration.batch_provider import ANSWER, BROKEN, MODEL, PACE, RUN, a_bench, refused
+from aegish_dist.providers.batches.transfer import BatchClient
+from tests.integration.batch_provider import (
+    ANSWER,
+    BROKEN,
+    KEYS,
+    MODEL,
+    PACE,
+    RUN,
+    Bench,
+    FakeProvider,
+    a_bench,
+    commands,
+    refused,
+)
+from tests.integration.stored_runs import stored_run
 
 ENDED = BatchReport(True, "completed")
 GOES_ON = BatchReport(False, "in_progress")
@@ -320,3 +341,51 @@ def test_no_batch_is_made_twice_however_often_workers_are_killed(engine: Engine)
     bench.keep(bench.has_verdicts(40))
 
     assert len(provider.asked) == len(set(provider.asked)) == 40
+
+
+class Endless(FakeProvider):
+    """Its results have no end; once its run is cancelled, the bounds on results have been met."""
+
+    bounded: bool = False
+
+    async def results(self, name: str, _: int) -> AsyncIterator[BatchResult]:
+        if self.bounded:  # those that were begun before go on
+            raise EndlessResultsError
+        while True:
+            await asyncio.sleep(0.05)
+            yield BatchResult("foreign", ANSWER)
+
+
+class Neighbours(Bench):
+    """A keeper with a second provider, of the second model."""
+
+    other: FakeProvider = field(default_factory=lambda: FakeProvider(limits=PAIRS))
+
+    def keeper(self, context: BatchContext) -> BatchKeeper:
+        def client(spec: ModelSpec, *_: object) -> BatchClient:
+            return cast(BatchClient, self.provider if spec.id == MODEL.id else self.other)
+
+        return BatchKeeper(context, client, CatalogCredentials(None, self.environ))
+
+
+def test_results_without_end_take_no_slot_of_another_provider(engine: Engine) -> None:
+    """`cancel` ends the steps that read them, and their batches."""
+    keys = {**KEYS, "GROQ_API_KEY": "a key"}
+    url = "https://api.groq.com/openai/v1"
+    second = replace(MODEL, id="groq/b", base_url=url, key_variable="GROQ_API_KEY")
+    run: Any = {"models": (MODEL, second), "datasets": (commands(10),), "batch_after_s": 0.0}
+    stored = stored_run(engine, run_id=RUN, **run)
+    bench = Neighbours(engine, endless := Endless(limits=PAIRS), environ=keys)
+    of = "SELECT count(*) FROM batches WHERE run_model_id = {} AND state {} 'ended'"
+    good, bad = (of.format(stored.models[each.id], "=") for each in (second, MODEL))
+
+    def cancelled() -> bool:
+        """Cancel once the other provider is through; then let the bounds be met."""
+        if bench.rows(good) == [(5,)] and not endless.bounded:
+            assert bench.rows(bad) == [(0,)]
+            bench.hold(RunPause.CANCELLED)
+            endless.bounded = True
+        return bench.rows(bad) == [(5,)]
+
+    bench.keep(cancelled)
+    assert bench.verdicts() == 10

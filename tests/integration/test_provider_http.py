@@ -17,6 +17,7 @@ from aegish_dist.core.run import Prompt
 from aegish_dist.core.secrets import SecretStr
 from aegish_dist.core.verdict import Completion, Usage
 from aegish_dist.errors import ProviderError
+from aegish_dist.providers import lenient, session
 from aegish_dist.providers.contract import ModelClient
 from aegish_dist.providers.session import provider_session
 from tests.batch_clients import serving
@@ -389,3 +390,56 @@ async def test_a_redirect_is_refused_and_the_key_not_carried_along() -> None:
             error = await failed_call(base_url)
     assert (error.error_class, error.status) == (ErrorClass.NOT_FOUND, 307)
     assert visits == []
+
+
+async def test_one_provider_uses_up_its_own_memory_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of answers that are never ended, only what fits into the share is held; others are read."""
+    monkeypatch.setattr(session, "ANSWERS_BYTES", 2**20)
+    stop = asyncio.Event()
+
+    async def endless(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b" " * 300 * 2**10)
+        await stop.wait()
+        return response
+
+    async def good(_: web.Request) -> web.Response:
+        return web.json_response(chat("x" * 10**5))
+
+    async with serving(endless) as bad, serving(good) as other, provider_session() as opened:
+        parameters = CallParameters(time_limit_s=20)
+        clients = [
+            opened.client(
+                ModelSpec("test/m", WireFormat.OPENAI, "m", url), PROMPT, parameters, None
+            )
+            for url in (bad, other)
+        ]
+        calls = [asyncio.create_task(clients[0].complete("ls")) for _ in range(8)]
+        done: set[asyncio.Task[Completion]] = set()
+        async with asyncio.timeout(10):
+            while len(done) < 5:  # three of 300 KiB fit
+                done, _ = await asyncio.wait(calls, timeout=0.01)
+        for _ in range(20):  # one after the other: what is stored counts no more
+            answer = await asyncio.create_task(clients[1].complete("ls"))
+            assert answer.text == "x" * 10**5
+        assert {str(each.exception()) for each in done} == {
+            "the provider sends more at once than there is room for"
+        }
+        for each in calls:
+            each.cancel()
+        await asyncio.wait(calls)
+        stop.set()
+
+
+@pytest.mark.parametrize(
+    "unit",
+    ["[],", '{"a":1},', "1e9,", '["\\"",],'],
+)
+def test_an_answer_of_countless_values_is_refused_before_it_is_decoded(unit: str) -> None:
+    """Each would stop the event loop for a second; a text may hold as many commas as it likes."""
+    body = f"[{unit * (2**20 // len(unit) - 2)}1]".encode()
+    with pytest.raises(ProviderError, match="more than 20000 values"):
+        lenient.parse(body)
+    text = json.dumps(unit * 100_000)
+    assert lenient.parse(text.encode()) == json.loads(text)

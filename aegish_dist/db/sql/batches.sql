@@ -39,6 +39,13 @@ RETURNING batch.id, batch.run_model_id, batch.token, batch.state, batch.requests
           extract(epoch FROM now() - batch.creating_at) AS creating_s,
           extract(epoch FROM now() - batch.submitted_at) AS submitted_s
 
+-- name: cancelled_among
+-- Those of `:batches` whose runs are cancelled.
+SELECT batch.id
+FROM batches AS batch JOIN run_models AS model ON model.id = batch.run_model_id
+JOIN runs AS run ON run.id = model.run_id
+WHERE batch.id = ANY(:batches) AND run.held = 'cancelled'
+
 -- name: renew_batch_lease
 -- Prolongs the lease of `:worker` on the batch `:id` to `:lease_s` seconds from now.
 UPDATE batches SET due_at = now() + make_interval(secs => :lease_s)

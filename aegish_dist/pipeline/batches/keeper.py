@@ -4,6 +4,7 @@ One transaction stores a batch with its items before the provider hears of it.
 """
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable
 from contextlib import closing, suppress
 from time import monotonic
@@ -15,14 +16,17 @@ from aegish_dist.core.batches import (
     new_token,
     next_batch,
 )
+from aegish_dist.core.isolation import Shares
 from aegish_dist.core.model import CallParameters, ModelSpec
-from aegish_dist.core.run import Prompt
-from aegish_dist.core.secrets import SecretStr
+from aegish_dist.core.run import BatchState, Prompt, RunPause
+from aegish_dist.core.secrets import SecretStr, origin
 from aegish_dist.db.batches import (
     BatchingModel,
     TakenBatch,
     batchable_items,
+    cancelled_among,
     failed_in_a_row,
+    give_back,
     has_batches,
     models_of_due_batches,
     models_to_plan,
@@ -32,7 +36,7 @@ from aegish_dist.db.batches import (
 )
 from aegish_dist.db.fleet import items_under_way
 from aegish_dist.db.runs import Assignment, load_assignment, load_run
-from aegish_dist.errors import AegishError, StoreUnusableError
+from aegish_dist.errors import AegishError, BatchTakenError, StoreUnusableError
 from aegish_dist.logs import get_logger
 from aegish_dist.models import CatalogCredentials
 from aegish_dist.pipeline.batches.budget import batch_budget
@@ -48,8 +52,9 @@ POLL_S = 1.0
 """Seconds between two looks for due batches, at most: a query of one small index."""
 IDLE_S = 5.0
 """The same while nothing is to be done, where the database announces changes of runs."""
-AT_ONCE = 8
-"""Batches that a worker moves at the same time; one may hold 200 MB while it is sent."""
+AT_ONCE = 4
+"""Batches of one provider that a worker moves at the same time; one may hold 200 MB while it is
+sent."""
 PLANNING_SHARE = 0.05
 """Share of the time that looking for missing items may take."""
 RETRY_AFTER_BUG_S = 10.0
@@ -70,7 +75,8 @@ class BatchKeeper:
         self._open_client = open_client
         self._credentials = credentials
         self._serves = serves
-        self._steps: dict[int, asyncio.Task[None]] = {}
+        self._steps: dict[int, tuple[TakenBatch, asyncio.Task[None]]] = {}
+        self._slots: Shares[int] = Shares(AT_ONCE)
         self._planning: asyncio.Task[None] | None = None
         self._plan_at: dict[int, float] = {}
         self._empty_plans: dict[int, int] = {}
@@ -103,7 +109,8 @@ class BatchKeeper:
         self._changed.set()
 
     def _under_way(self) -> list[asyncio.Task[None]]:
-        return [*self._steps.values(), *([self._planning] if self._planning else [])]
+        steps = [task for _, task in self._steps.values()]
+        return [*steps, *([self._planning] if self._planning else [])]
 
     @property
     def busy(self) -> bool:
@@ -121,16 +128,37 @@ class BatchKeeper:
             lambda session: (models_of_due_batches(session), models_to_plan(session))
         )
         due, wanted = self._callable(due), self._callable(wanted)
-        free = AT_ONCE - len(self._steps)
-        if due and free > 0:
-            keys, lease_s = [each.run_model_id for each in due], context.pace.lease_s
-            for batch in await context.ask(take_due, keys, context.worker, lease_s, free):
-                self._steps[batch.id] = asyncio.create_task(self._advance(batch))
+        await self._end_cancelled()
+        providers: defaultdict[str, list[int]] = defaultdict(list)
+        for each in due:
+            providers[str(origin(each.destination.base_url))].append(each.run_model_id)
+        for provider, keys in providers.items():
+            if (free := self._slots.left(provider)) > 0:
+                lease_s = context.pace.lease_s
+                for batch in await context.ask(take_due, keys, context.worker, lease_s, free):
+                    self._slots.hold(provider, batch.id)
+                    step = asyncio.create_task(self._advance(batch, provider))
+                    self._steps[batch.id] = (batch, step)
         if self._planning is None or self._planning.done():
             ready = [m for m in wanted if self._plan_at.get(m.run_model_id, 0) < monotonic()]
             if ready:
                 self._planning = asyncio.create_task(self._plan(ready))
         return bool(due or wanted or self._under_way())
+
+    async def _end_cancelled(self) -> None:
+        """End the steps of runs that were cancelled since; the next step of a batch knows it."""
+        since = [
+            batch.id
+            for batch, _ in self._steps.values()
+            if batch.held is not RunPause.CANCELLED and batch.state is not BatchState.PLANNED
+        ]
+        for key in await self._context.ask(cancelled_among, since) if since else ():
+            if (found := self._steps.get(key)) is not None:
+                batch, step = found
+                step.cancel()
+                await asyncio.wait([step])
+                with suppress(BatchTakenError):
+                    await self._context.ask(give_back, batch, self._context.worker, 0)
 
     def _callable(self, models: list[BatchingModel]) -> list[BatchingModel]:
         credentials = self._credentials.now()
@@ -140,7 +168,7 @@ class BatchKeeper:
             if self._serves(each.queue) and credentials.refusal(each.destination) is None
         ]
 
-    async def _advance(self, batch: TakenBatch) -> None:
+    async def _advance(self, batch: TakenBatch, provider: str) -> None:
         try:
             found = await self._open(batch.run_id, batch.model)
             if found is not None:
@@ -154,6 +182,7 @@ class BatchKeeper:
                 await self._context.failed(batch, error)
         finally:
             del self._steps[batch.id]
+            self._slots.release(provider, batch.id)
 
     async def _open(self, run_id: str, model: str) -> tuple[Assignment, BatchClient] | None:
         """Return a model of a run and the client of its batches; None when the run is gone."""

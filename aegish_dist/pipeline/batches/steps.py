@@ -60,6 +60,7 @@ from aegish_dist.db.verdicts import has_answers, insert_verdicts
 from aegish_dist.errors import (
     AegishError,
     BatchTakenError,
+    EndlessResultsError,
     ProviderError,
     StoreAwayError,
     StoreUnusableError,
@@ -84,7 +85,9 @@ RETRY_S = 0.5
 READINGS = 4
 """Readings of results that lack answers after which these are given up."""
 GROUP = 100
-"""Verdicts per insert: live calls are stored beside it, and wait as long as one takes."""
+GROUP_CHARACTERS = 2**20
+"""Verdicts, and characters of their answers, per insert: live calls are stored beside it, and wait
+as long as one takes."""
 
 
 class BatchContext(Struct, frozen=True):
@@ -327,13 +330,16 @@ class BatchStep(Struct, frozen=True):
         commands = {request.item: request.command for request in asked}
         reader = ResultReader(batch.token, commands.keys())
         if not batch.gone:
-            await self._read(reader, name, commands)
+            ends = await self._read(reader, name, commands)
             if batch.adopted and reader.is_foreign:
                 await self._refuse()
                 return
             # A file may be there before all of it is, or be cut without a sign. After some times
             # what it lacks counts as lost, and is asked, and paid for, again.
-            if batch.failures < READINGS and reader.lacks_answers(batch.succeeded):
+            # Those of a cancelled run are not waited for.
+            readings = READINGS if ends or batch.held is not RunPause.CANCELLED else 0
+            lacks = reader.lacks_answers(batch.succeeded) or not ends
+            if batch.failures < readings and lacks:
                 raise ProviderError(
                     f"{reader.counts[ResultKind.SUCCEEDED]} answers of {batch.succeeded} can be"
                     " read",
@@ -347,18 +353,26 @@ class BatchStep(Struct, frozen=True):
 
     async def _read(
         self, reader: ResultReader, name: str, commands: Mapping[BatchItem, str]
-    ) -> None:
+    ) -> bool:
+        """Store the answers as they come; return whether the results have an end."""
         group: list[tuple[BatchItem, Verdict]] = []
-        async for result in self.client.results(name):
-            found = reader.read(result)
-            if found is not None:
-                item, completion = found
-                group.append((item, self._answered(completion, commands[item])))
-            if len(group) == GROUP:
-                await self._store(group)
-                group = []
+        size, ends = 0, True
+        try:
+            async for result in self.client.results(name, self.batch.requests):
+                found = reader.read(result)
+                if found is not None:
+                    item, completion = found
+                    group.append((item, self._answered(completion, commands[item])))
+                    size += len(completion.text or "")
+                if len(group) == GROUP or size > GROUP_CHARACTERS:
+                    await self._store(group)
+                    group, size = [], 0
+        except EndlessResultsError:
+            ends = False
+            log.warning("batch_results_without_end", batch=self.batch.id, model=self.batch.model)
         if group:
             await self._store(group)
+        return ends
 
     def _answered(self, completion: Completion, command: str) -> Verdict:
         """Return the verdict of an answer; where its time went was not measured."""

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import aclosing, suppress
 from datetime import UTC, datetime, timedelta
+from time import monotonic
 from typing import ClassVar
 
 import aiohttp
@@ -29,7 +30,7 @@ from aegish_dist.core.batches import (
 from aegish_dist.core.model import ModelSpec
 from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.verdict import Completion
-from aegish_dist.errors import ProviderError
+from aegish_dist.errors import EndlessResultsError, ProviderError
 from aegish_dist.providers import failures, lenient
 from aegish_dist.providers.contract import Decode, RequestTemplate
 from aegish_dist.providers.http import (
@@ -45,13 +46,19 @@ from aegish_dist.providers.http import (
 CALL_LIMIT_S = 60.0
 """Deadline of a call without an upload, and of each piece of the results."""
 UPLOAD_BYTES_PER_S = 128 * 1024
-MAX_REPLY_BYTES = 8 * 2**20
+MAX_REPLY_BYTES = 2 * 2**20
 """Larger answers to a small call are not read: a page of a list takes some hundred kilobytes."""
 MAX_LINE_BYTES = MAX_BODY_BYTES + 2**14
 """Longest line of results: the longest answer to a live call, and its envelope."""
+MOST_LINE_BYTES = 2**16
+"""Bytes of a line of results on average."""
+LINE_LIMIT_S = 0.05
+LEAST_REQUESTS = 1200
+"""Added to the requests of a batch for the bounds on its results: a minute, and 79 MB."""
 PAGE_SIZE = 100
 MAX_PAGES = 500
-"""Pages after which a list is taken to be endless."""
+LIST_LIMIT_S = 300.0
+"""Pages, and seconds, after which a list is taken to be endless."""
 CLOCK_SLACK = timedelta(minutes=15)
 """By how much the clocks of provider and store may differ."""
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
@@ -106,12 +113,24 @@ class Transfer:
         route = self._to(url, CALL_LIMIT_S + (body.size or 0) / UPLOAD_BYTES_PER_S)
         return await self._reply(replace(route, headers={**route.headers, **headers}), body, "POST")
 
-    async def lines(self, url: URL) -> AsyncGenerator[bytes | None, None]:
-        """Stream the lines of a file but blank ones; None stands for one that is too long."""
+    async def lines(self, url: URL, requests: int) -> AsyncGenerator[bytes | None, None]:
+        """Stream the lines of a file but blank ones; None stands for one that is too long.
+
+        Args:
+            requests: Bounds the bytes and the time of the whole.
+
+        Raises:
+            EndlessResultsError: The file exceeds a bound.
+        """
         rest, too_long = b"", False
+        room = MOST_LINE_BYTES * (requests + LEAST_REQUESTS)
+        until = monotonic() + LINE_LIMIT_S * (requests + LEAST_REQUESTS)
         async with aclosing(stream(self._session, self._to(url, CALL_LIMIT_S))) as replies:
             async for reply in replies:
                 self._check(reply)
+                room -= len(reply.body or b"")
+                if room < 0 or monotonic() > until:
+                    raise EndlessResultsError
                 *whole, rest = (rest + (reply.body or b"")).split(b"\n")
                 for line in whole:
                     if too_long or line.strip():
@@ -239,8 +258,7 @@ class BatchClient(ABC):
         Args:
             since: When the attempt began, by the store's clock; clocks may differ by minutes.
         """
-        found = await self._created_since(since)
-        return [self._named(batch) for batch in found if self._is_ours(batch, token, requests)]
+        return await self._created_since(since, lambda batch: self._is_ours(batch, token, requests))
 
     async def poll(self, name: str) -> BatchReport:
         """Read the state of a batch; its numbers may be 0 until it has ended."""
@@ -255,18 +273,23 @@ class BatchClient(ABC):
             problem=self._problem(batch) or "failed" if has_failed else None,
         )
 
-    async def results(self, name: str) -> AsyncIterator[BatchResult]:
+    async def results(self, name: str, requests: int) -> AsyncIterator[BatchResult]:
         """Stream the results of an ended batch, in any order; each line is size-capped.
 
         What the provider sends twice comes twice; a request that it leaves out does not come. A
         line that cannot be read is a result without a name, and with a MALFORMED error.
 
         Raises:
+            EndlessResultsError: There are far more than the requests of the batch can have.
             ProviderError: The stream broke off or could not be begun; it can be begun again.
         """
+        lines_left = 2 * (requests + LEAST_REQUESTS)
         for url in await self._result_files(name):
-            async with aclosing(self._transfer.lines(url)) as lines:
+            async with aclosing(self._transfer.lines(url, requests)) as lines:
                 async for line in lines:
+                    lines_left -= 1
+                    if lines_left < 0:
+                        raise EndlessResultsError
                     yield self._read(line)
 
     async def cancel(self, name: str) -> None:
@@ -349,20 +372,23 @@ class BatchClient(ABC):
         token = self._named(batches[-1]) if more else lenient.text(answer.get("nextPageToken"))
         return batches, token or None
 
-    async def _created_since(self, since: datetime) -> list[Batch]:
-        """Return the batches that were created since a moment.
+    async def _created_since(self, since: datetime, is_ours: Callable[[Batch], bool]) -> list[str]:
+        """Return the names of our batches that were created since a moment; keep nothing else.
 
         All vendors list the newest first, but not all of them promise it: the search ends early
         only where a page itself is in that order. A page that does not come is an error: then an
         empty answer would be wrong.
         """
-        earliest, found, cursor = since - CLOCK_SLACK, [], None
+        earliest, found, cursor = since - CLOCK_SLACK, list[str](), None
+        until = monotonic() + LIST_LIMIT_S
         for _ in range(MAX_PAGES):
+            if monotonic() > until:
+                break
             batches, cursor = await self._page(cursor)
             moments = [moment(lenient.at(batch, *self.words.created_at)) for batch in batches]
             times = [each or datetime.max.replace(tzinfo=UTC) for each in moments]
             pairs = zip(batches, times, strict=True)
-            found += [batch for batch, time in pairs if time >= earliest]
+            found += [self._named(b) for b, time in pairs if time >= earliest and is_ours(b)]
             newest_first = times == sorted(times, reverse=True)
             if cursor is None or (newest_first and times and times[-1] < earliest):
                 return found

@@ -202,6 +202,15 @@ def test_only_callers_reach_providers(simulated: Rendered) -> None:
     assert inside["ports"] == [{"port": 8400, "protocol": "TCP"}]
 
 
+def test_measures_are_for_the_own_namespace_unless_scrapers_are_named(simulated: Rendered) -> None:
+    """Probes share the port, and a pod of any namespace could crowd them out."""
+    values = [CHART.parent / "values" / "autoscaled.yaml"]
+    named = Rendered.of(values).kind("NetworkPolicy")["metrics"]["spec"]["ingress"]
+    (rule,) = simulated.kind("NetworkPolicy")["metrics"]["spec"]["ingress"]
+    assert rule["from"] == [{"podSelector": {}}]
+    assert "namespaceSelector" in named[0]["from"][0]
+
+
 def test_images_can_be_pinned_by_digest() -> None:
     digest = "sha256:" + "0" * 64
     plain, pinned = Rendered.of(), Rendered.of(settings=[f"image.digest={digest}"])

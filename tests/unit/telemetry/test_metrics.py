@@ -2,13 +2,15 @@
 
 import gzip
 import socket
+import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from datetime import UTC, datetime
 from decimal import Decimal
 from http.client import HTTPConnection, HTTPResponse
 from typing import Any
 from urllib.parse import urlsplit
+from urllib.request import urlopen
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -20,6 +22,7 @@ from aegish_dist.errors import ConfigError
 from aegish_dist.telemetry.measures import FleetMeasure, MeasureKind
 from aegish_dist.telemetry.metrics import (
     MOST_MODELS,
+    PLACES,
     TelemetryPage,
     TelemetryServer,
     WorkerMetrics,
@@ -208,3 +211,21 @@ def test_a_place_that_cannot_be_listened_on_is_one_line(port: int, host: str) ->
     assert "--metrics-port" in line
     assert "--metrics-host" in line
     assert "\n" not in line
+
+
+@pytest.mark.parametrize("client", ["127.0.0.1", "127.0.0.2"])
+def test_idle_connections_keep_no_probe_from_its_answer(client: str) -> None:
+    """A client that holds all of its places loses the oldest; it has none of another client."""
+    with closing(TelemetryServer("127.0.0.1", 0, PAGES)) as server, ExitStack() as stack:
+        place = ("127.0.0.1", int(server.url.rpartition(":")[2]))
+        idle = [
+            stack.enter_context(socket.create_connection(place, 5, (client, 0)))
+            for _ in range(3 * PLACES)
+        ]
+        with urlopen(f"{server.url}/good", timeout=2) as answer:
+            assert answer.status == 200
+        idle[0].settimeout(2)
+        assert idle[0].recv(1) == b""  # its place was needed
+        # The oldest that is left gave way to the probe, if they are of one client.
+        names = [each.name for each in threading.enumerate()]
+        assert sum("process_request_thread" in name for name in names) <= PLACES + 1
