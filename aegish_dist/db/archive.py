@@ -153,7 +153,7 @@ _LISTS = {"datasets": "datasets", "snapshot_ids": "snapshots"}
 _FORGED = frozenset({"samples", "runs", "run_datasets", "batches"})
 _RESTORED_AS = {
     ("datasets", "selectable"): "false",  # a name stands for what was imported here
-    ("runs", "held"): "CASE WHEN old.origin = 'submit' THEN coalesce(old.held, 'paused') END",
+    ("runs", "held"): "coalesce(old.held, 'paused')",
     ("run_models", "open"): "false",
 }
 """Columns that would have workers ask something, or later runs ask something else."""
