@@ -36,7 +36,7 @@ from the first six tenths of its calls. As in Jepsen's set test an item is *atte
 it is enqueued, *acknowledged* when a reader has seen its verdict, and *lost* when it was
 acknowledged and is gone, or never got a verdict. *Doubled* are verdicts beyond the first of an
 item. *Paid twice* are calls beyond the first of a command, of those that the provider worked on; in
-parentheses the calls begun and not stored when the fault began, which is what nothing can avoid.
+parentheses the calls begun and not stored at each blow, which is what nothing can avoid.
 *Errors* are items whose verdict says that their call failed. *Recovered after*: from the end of the
 fault until every item had its verdict; the rest of the run is part of it, as the first row shows.
 
