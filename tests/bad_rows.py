@@ -29,6 +29,7 @@ VALUES: dict[str, list[str]] = {
     "NUMERIC": ["NaN", "Infinity", "-1", "1e400", "1e-400"],
     "DOUBLE": ["NaN", "Infinity", "-1", "1e308"],
     "BOOLEAN": ["true", "false"],
+    "BYTEA": ["", r"\x00"],
     "TIMESTAMP": ["infinity", "-infinity", "20000-01-01", "9999-01-01", "0001-01-03"],
     "ARRAY": ["{}", "{NULL}", "{-1}"],
 }
