@@ -151,7 +151,7 @@ def test_a_workers_bound_on_idle_transactions_is_its_own(
 CHANGES = (
     "INSERT INTO runs (id, name, origin, package_version, epochs, created_at)"
     " VALUES ('r', '', 'submit', '', 1, now());"
-    " INSERT INTO run_models (run_id, model, spec, queue, open) VALUES ('r', 'm', '{}', 'q', true)",
+    " INSERT INTO run_models (run_id, model, spec, queue, open) VALUES ('r', 'm', '{}', 'aegish.m#r', true)",
     "UPDATE runs SET held = 'paused'",
     "UPDATE run_models SET open = false",
     "DELETE FROM runs",
