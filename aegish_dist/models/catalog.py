@@ -23,7 +23,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar
 
 from msgspec import Meta, Struct
 from msgspec.structs import force_setattr, replace
@@ -221,10 +221,13 @@ _Tables = tuple[dict[str, Keys], dict[str, Keys]]
 """Providers by name and models by id of one file, with no more than the keys given."""
 
 
-def read_entries(path: Path | None) -> tuple[dict[str, ProviderEntry], dict[str, ModelEntry]]:
+def read_entries(
+    path: Path | None,
+) -> tuple[dict[str, ProviderEntry], dict[str, ModelEntry], frozenset[str]]:
     """Read the packaged catalog and lay the user's over it, if there is one.
 
     Each provider but the baselines has a base URL; models, in file order, have known providers.
+    Last come the providers that the user's catalog names.
     """
     source = PACKAGED if path is None else str(path)
     base = _tables(None)
@@ -241,7 +244,7 @@ def read_entries(path: Path | None) -> tuple[dict[str, ProviderEntry], dict[str,
                 f"{source}: [[models]] '{model_id}': key 'id': unknown provider '{name}'; "
                 f"add a table [providers.{name}]"
             )
-    return providers, models
+    return providers, models, frozenset([*over[0], *map(provider_name, over[1])])
 
 
 def _overlaid(
@@ -370,12 +373,13 @@ class ListedModel(Struct, frozen=True):
 class Catalog(Struct, frozen=True):
     providers: Mapping[str, ProviderEntry]  # each but the baselines has a base URL
     models: Mapping[str, ModelEntry]  # in file order, packaged ones first
+    named: frozenset[str] = frozenset()  # providers that the user's own catalog names
     price_cache: Path | None = None  # remembers list prices; None for none
 
     @classmethod
     def load(cls, path: Path | None = None, price_cache: Path | None = None) -> Self:
         """Read the packaged catalog and lay the user's over it, if there is one."""
-        return cls(*read_entries(path), price_cache)
+        return cls(*read_entries(path), price_cache=price_cache)
 
     def entries(
         self, environ: Mapping[str, str] | None = None, at: datetime | None = None
@@ -446,44 +450,60 @@ REMEDY = "see docs/security.md for AEGISH_DIST_CATALOG"
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{0,99}")
 
 
+class _Api(NamedTuple):
+    """What calls are made to: a key for one wire format or path is none for another."""
+
+    wire: str
+    origin: str
+    path: str  # without a trailing slash
+
+
+def _api(wire: str, base_url: str) -> _Api | None:
+    where = origin(base_url)
+    path = "/".join(base_url.split("/")[3:]).rstrip("/")
+    return None if where is None else _Api(wire, where, path)
+
+
 class Credentials:
-    """The keys of this process, and the origins that its operator allows for each."""
+    """The keys of this process, and the APIs that its operator allows for each."""
 
     def __init__(
         self, catalog: Catalog | None, environ: Mapping[str, str], problem: str | None = None
     ) -> None:
         """Allow the pairs of a catalog, None for nothing; `problem` says why it cannot be read."""
         self._environ, self._problem = environ, problem
-        # By key variable, empty for calls without one, and origin that it may be sent to: whether
-        # it may go there over plain HTTP.
-        self._plain_http: dict[tuple[str, str], bool] = {}
-        for base_url, variable, plain_http in () if catalog is None else _allowed(catalog, environ):
-            where = origin(base_url)
-            if where is not None:
-                self._plain_http.setdefault(("", where), False)
-                self._plain_http[variable, where] = plain_http or self._plain_http.get(
-                    (variable, where), False
-                )
+        # By key variable, empty for calls without one, and API that it may be sent to: whether it
+        # may go there over plain HTTP.
+        self._plain_http: dict[tuple[str, _Api], bool] = {}
+        for api, variable, plain_http in () if catalog is None else _allowed(catalog, environ):
+            self._plain_http.setdefault(("", api), False)
+            self._plain_http[variable, api] = plain_http or self._plain_http.get(
+                (variable, api), False
+            )
 
     def refusal(self, destination: Destination) -> str | None:
         if destination.wire == WireFormat.BASELINE:
             return None
         if (problem := destination.unreadable or self._problem) is not None:
             return problem
-        where, host = origin(destination.base_url), host_of(destination.base_url)
-        if where is None:
+        api, host = _api(destination.wire, destination.base_url), host_of(destination.base_url)
+        if api is None:
             return "its base_url is no plain http or https address"
+        where = api.origin
         if is_metadata(host):
             return f"{where} is a link-local or metadata address"
-        if ("", where) not in self._plain_http:
-            return f"{where} is not in the catalog here; {REMEDY}"
+        if ("", api) not in self._plain_http:
+            known = any(api.origin == each.origin for _, each in self._plain_http)
+            what = "with this path and wire format " if known else ""
+            return f"{where} {what}is not in the catalog here; {REMEDY}"
         variable = destination.key_variable
-        return self._refused_key(variable, where, host) if variable else None
+        return self._refused_key(variable, api, host) if variable else None
 
-    def _refused_key(self, variable: str, where: str, host: str) -> str | None:
+    def _refused_key(self, variable: str, api: _Api, host: str) -> str | None:
+        where = api.origin
         if not _VARIABLE.fullmatch(variable) or variable.startswith(RESERVED_PREFIX):
             return "its key variable is not the name of a key"
-        plain_http = self._plain_http.get((variable, where))
+        plain_http = self._plain_http.get((variable, api))
         if plain_http is None:
             return f"{variable} may not be sent to {where} by the catalog here; {REMEDY}"
         if where.startswith("http:") and not is_loopback(host) and not plain_http:
@@ -499,22 +519,38 @@ class Credentials:
         return SecretStr(self._environ[variable].strip()) if variable else None
 
 
-def _allowed(catalog: Catalog, environ: Mapping[str, str]) -> Iterator[tuple[str, str, bool]]:
-    """Yield base URLs, each with its key variable and whether the key may go over plain HTTP."""
+def _allowed(catalog: Catalog, environ: Mapping[str, str]) -> Iterator[tuple[_Api, str, bool]]:
+    """Yield APIs, each with its key variable and whether the key may go over plain HTTP."""
     for name, provider in catalog.providers.items():
-        yield provider.base_url, provider.key_variable, provider.plain_http
+        urls = {provider.base_url}
         with suppress(CatalogError):
-            base_url = _provider_base_url(name, provider, environ)
-            yield base_url, provider.key_variable, provider.plain_http
+            urls.add(_provider_base_url(name, provider, environ))
+        for api in filter(None, (_api(provider.wire, url) for url in urls)):
+            yield api, provider.key_variable, provider.plain_http
     for model in catalog.models.values():
         provider = catalog.providers[provider_name(model.id)]
         # What a simulator answers needs no key, so none may go there.
         variable = "" if model.simulated else provider.key_variable
-        yield model.base_url, variable, provider.plain_http or model.plain_http
+        if own := _api(provider.wire, model.base_url):
+            yield own, variable, provider.plain_http or model.plain_http
+
+
+def _without_local(catalog: Catalog) -> Catalog:
+    """Take the packaged servers on this machine away, unless the operator's catalog names them.
+
+    On a worker's machine, the ports of vLLM and Ollama may be those of any other service.
+    """
+    providers = {
+        name: replace(provider, base_url="")
+        if is_loopback(host_of(provider.base_url)) and name not in catalog.named
+        else provider
+        for name, provider in catalog.providers.items()
+    }
+    return replace(catalog, providers=providers)
 
 
 class CatalogCredentials:
-    """The credentials by a catalog file, read again when the file has changed."""
+    """A worker's credentials by a catalog file, read again when the file has changed."""
 
     def __init__(self, path: Path | None, environ: Mapping[str, str]) -> None:
         self._path = path
@@ -533,7 +569,7 @@ class CatalogCredentials:
             stamp = "missing"
         if self._read is None or stamp != self._stamp:
             try:
-                read = Credentials(Catalog.load(self._path), self._environ)
+                read = Credentials(_without_local(Catalog.load(self._path)), self._environ)
             except CatalogError as error:
                 problem = f"the catalog here cannot be used: {error}"
                 read = Credentials(None, self._environ, problem)

@@ -11,6 +11,7 @@ from aegish_dist.core.model import CallParameters, ModelSpec, RateHint, WireForm
 from aegish_dist.core.outcome import StopKind
 from aegish_dist.core.run import COMMAND_SLOT, Prompt
 from aegish_dist.core.verdict import Completion
+from aegish_dist.errors import ConfigError
 
 Observer = Callable[[RateHint], None]
 
@@ -78,6 +79,46 @@ def template(url: str, body: Mapping[str, object]) -> RequestTemplate:
     """Encode a body around the last command slot in it, which is that of the user text."""
     head, tail = json.dumps(body, separators=(",", ":")).rsplit(COMMAND_SLOT, 1)
     return RequestTemplate(url, head.encode("ascii"), tail.encode("ascii"))
+
+
+OUR_FIELDS = frozenset(
+    {
+        *("model", "models", "messages", "contents", "system", "systemInstruction", "input"),
+        *("system_instruction", "prompt", "stream", "tools", "functions", "tool_choice"),
+        *("toolConfig", "tool_config", "plugins", "web_search_options", "mcp_servers"),
+        *("container", "background", "cachedContent", "cached_content"),
+        *("n", "best_of", "candidateCount", "candidate_count"),
+    }
+)
+"""Fields of a body that would change what is asked, or multiply what it costs."""
+BOUNDS = frozenset(
+    {
+        *("max_tokens", "max_completion_tokens", "max_new_tokens"),
+        *("max_output_tokens", "maxOutputTokens"),
+    }
+)
+
+
+def require_harmless(spec: ModelSpec, parameters: CallParameters) -> None:
+    """Refuse a model whose own parameters, which come from a run, would replace fields of ours.
+
+    Raises:
+        ConfigError: A parameter is among `OUR_FIELDS`, or allows more output than the run does.
+    """
+    limit = parameters.max_output_tokens
+    own = spec.parameters
+    for values in (own, own.get("generationConfig"), own.get("generation_config")):
+        if not isinstance(values, Mapping):
+            continue
+        if ours := OUR_FIELDS.intersection(values):
+            raise ConfigError(f"model '{spec.id}': parameter '{min(ours)}' is set by the run alone")
+        for name in BOUNDS.intersection(values):
+            most = values[name]
+            if most is not None and not (isinstance(most, int) and 0 < most <= limit):
+                raise ConfigError(
+                    f"model '{spec.id}': parameter '{name}' must be from 1 to {limit}, as the run's"
+                    " --max-output-tokens allows"
+                )
 
 
 def merged(defaults: Mapping[str, object], changes: Mapping[str, object]) -> dict[str, object]:

@@ -1,6 +1,7 @@
 """Gemini generateContent."""
 
 from collections.abc import Mapping
+from urllib.parse import quote
 
 from msgspec.structs import replace
 
@@ -40,7 +41,8 @@ def encode(spec: ModelSpec, prompt: Prompt, parameters: CallParameters) -> Reque
     }
     contents = [{"role": "user", "parts": [{"text": prompt.template}]}]
     body = merged(defaults, spec.parameters) | {"contents": contents}
-    return template(f"{spec.base_url}/models/{spec.name}:generateContent", body)
+    name = quote(spec.name, safe="")  # it comes from a run: it must not choose the path
+    return template(f"{spec.base_url}/models/{name}:generateContent", body)
 
 
 def request_headers(key: str | None) -> dict[str, str]:

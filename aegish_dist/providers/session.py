@@ -35,6 +35,7 @@ from aegish_dist.providers.contract import (
     Observer,
     RequestTemplate,
     codec,
+    require_harmless,
 )
 from aegish_dist.providers.http import ANSWERS_BYTES, HttpClient, Route
 
@@ -183,6 +184,7 @@ def _calls(
     if spec.wire.http is None:
         what = "a baseline" if spec.wire is WireFormat.BASELINE else "imported"
         raise CatalogError(f"model '{spec.id}' is {what} and cannot be called over the network")
+    require_harmless(spec, parameters)
     wire = codec(spec.wire)
 
     @cache

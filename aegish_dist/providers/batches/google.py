@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
+from urllib.parse import quote
 
 import aiohttp
 from yarl import URL
@@ -89,7 +90,7 @@ class GoogleBatches(FileBatchClient):
 
     def _creation(self, token: str, file: str) -> tuple[str, Mapping[str, object]]:
         body = {"batch": {"displayName": _title(token), "inputConfig": {"fileName": file}}}
-        return f"/models/{self._model}:batchGenerateContent", body
+        return f"/models/{quote(self._model, safe='')}:batchGenerateContent", body
 
     def _is_ours(self, batch: Batch, token: str, requests: int) -> bool:
         return lenient.at(batch, "metadata", "displayName") == _title(token)

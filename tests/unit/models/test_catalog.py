@@ -48,7 +48,7 @@ def mine() -> Catalog:
     ("destination", "key"),
     [
         (to("https://api.openai.com/v1", "OPENAI_API_KEY"), KEY),
-        (to("https://API.openai.com:443/v1/other", "OPENAI_API_KEY"), KEY),
+        (to("https://API.openai.com:443/v1/", "OPENAI_API_KEY"), KEY),
         (to("https://gateway.example/openai", "OPENAI_API_KEY"), KEY),
         (to("https://lab.example/v1", "LAB_KEY"), "lab"),
         (to("http://10.0.0.8:8000/v1", "LAB_KEY"), "lab"),
@@ -70,6 +70,13 @@ def test_pairs_of_the_catalog_are_allowed(destination: Destination, key: str | N
         (to("https://evil.example/v1"), "not in the catalog"),
         (to("http://10.0.0.1/admin"), "not in the catalog"),
         (to("http://127.0.0.1:5432/"), "not in the catalog"),
+        (to("https://api.openai.com/v1/other", "OPENAI_API_KEY"), "with this path"),
+        (to("https://api.openai.com/v1/../admin", "OPENAI_API_KEY"), "with this path"),
+        (to("https://api.openai.com", "OPENAI_API_KEY"), "with this path"),
+        (
+            Destination(WireFormat.GOOGLE, "https://api.openai.com/v1", "OPENAI_API_KEY"),
+            "wire format is not in the catalog",
+        ),
         (to("http://api.openai.com/v1", "OPENAI_API_KEY"), "not in the catalog"),
         (to("https://api.openai.com:8443/v1", "OPENAI_API_KEY"), "not in the catalog"),
         (to("https://api.openai.com/v1", "ANTHROPIC_API_KEY"), "may not be sent to"),
@@ -150,6 +157,23 @@ def test_without_a_catalog_the_packaged_one_is_the_operators() -> None:
     allowed = CatalogCredentials(None, ENVIRON).now()
     assert allowed.key(to("https://api.openai.com/v1", "OPENAI_API_KEY")) == SecretStr(KEY)
     assert allowed.refusal(to("https://lab.example/v1", "LAB_KEY")) is not None
+
+
+LOCAL = "http://127.0.0.1:11434/v1"
+
+
+def test_a_worker_calls_its_own_machine_only_where_its_catalog_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "catalog.toml"
+    allowed = credentials()
+    assert allowed.refusal(to(LOCAL)) is None  # whose command line it is
+    for text in ("", "[providers.vllm]\n", "[providers.openai]\n"):
+        path.write_text(text)
+        refusal = CatalogCredentials(path, ENVIRON).now().refusal(to(LOCAL))
+        assert "127.0.0.1:11434 is not in the catalog" in (refusal or "")
+    assert CatalogCredentials(None, ENVIRON).now().refusal(to(LOCAL)) is not None
+    for text in ("[providers.ollama]\n", '[[models]]\nid = "ollama/llama3"\n'):
+        path.write_text(text)
+        assert CatalogCredentials(path, ENVIRON).now().refusal(to(LOCAL)) is None
 
 
 REFERENCE = (

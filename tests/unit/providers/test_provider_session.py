@@ -6,6 +6,7 @@ The guards without a model.
 import asyncio
 import json
 from typing import Any
+from urllib.parse import quote, urlsplit
 
 import pytest
 
@@ -15,6 +16,7 @@ from aegish_dist.core.run import Prompt
 from aegish_dist.core.secrets import SecretStr
 from aegish_dist.core.verdict import Usage
 from aegish_dist.errors import CatalogError, ConfigError
+from aegish_dist.providers import google
 from aegish_dist.providers.contract import ModelClient
 from aegish_dist.providers.http import HttpClient, Route
 from aegish_dist.providers.session import Baseline, baseline, provider_session
@@ -30,9 +32,10 @@ def prepare(
     key: str | None = KEY,
     wire: WireFormat = WireFormat.OPENAI,
     name: str = "m",
+    **more: Any,
 ) -> ModelClient:
     async def body() -> ModelClient:
-        spec = ModelSpec(f"test/{name}", wire, name, base_url, key_variable="TEST_API_KEY")
+        spec = ModelSpec(f"test/{name}", wire, name, base_url, key_variable="TEST_API_KEY", **more)
         async with provider_session() as session:
             return session.client(spec, PROMPT, CallParameters(), SecretStr(key) if key else None)
 
@@ -81,6 +84,42 @@ def test_a_key_that_no_header_can_carry_is_refused_without_being_shown() -> None
 def test_a_base_url_that_cannot_be_called_is_refused(base_url: str) -> None:
     with pytest.raises(CatalogError, match="'test/m'"):
         prepare(base_url)
+
+
+@pytest.mark.parametrize("name", ["../../admin/keys#", "a/b", "a?b=c", "a%2f..", "a\\b"])
+def test_the_name_of_a_model_chooses_no_path(name: str) -> None:
+    root = "https://api.example.test/v1"
+    spec = ModelSpec("test/m", WireFormat.GOOGLE, name, root)
+    url = google.encode(spec, PROMPT, CallParameters()).url
+    assert url == f"{root}/models/{quote(name, safe='')}:generateContent"
+    assert urlsplit(url).path.count("/") == 3
+    assert not urlsplit(url).query + urlsplit(url).fragment
+
+
+@pytest.mark.parametrize(
+    ("parameters", "problem"),
+    [
+        *(
+            ({name: None}, f"'{name}' is set by the run alone")
+            for name in ("model", "messages", "n")
+        ),
+        ({"stream": True}, "'stream'"),
+        ({"tools": [{"type": "web_search"}]}, "'tools'"),
+        ({"generationConfig": {"candidateCount": 8}}, "'candidateCount'"),
+        ({"max_tokens": 4097}, "'max_tokens' must be from 1 to 4096"),
+        ({"generationConfig": {"maxOutputTokens": 1e9}}, "'maxOutputTokens' must be"),
+    ],
+)
+def test_parameters_of_a_model_replace_no_field_of_ours(
+    parameters: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        prepare(parameters=parameters)
+
+
+def test_parameters_of_a_model_that_ask_for_no_more_are_its_own() -> None:
+    own = {"max_tokens": 100, "top_p": 0.5, "reasoning": {"effort": "low"}, "seed": None}
+    assert isinstance(prepare(parameters=own), HttpClient)
 
 
 def test_a_baseline_needs_no_address_and_no_key() -> None:
