@@ -150,7 +150,13 @@ _REFERENCES = {"sample_key": "samples"} | {
 }
 _LISTS = {"datasets": "datasets", "snapshot_ids": "snapshots"}
 
-_FORGED = frozenset({"samples", "runs", "run_datasets", "batches"})
+_FORGED = {
+    "samples": "forged_samples",
+    "runs": "forged_runs",
+    "run_datasets": "forged_run_datasets",
+    "batches": "forged_batches",
+}
+"""Statements that find rows which are not what they claim to be."""
 _RESTORED_AS = {
     ("datasets", "selectable"): "false",  # a name stands for what was imported here
     ("runs", "held"): "coalesce(old.held, 'paused')",
@@ -304,7 +310,7 @@ def require_own(session: Session, table: str, columns: Sequence[str], run_id: st
         if (other := session.scalar(text(f"{others} LIMIT 1"), {"run": run_id})) is not None:
             problem = f"rows are of another run, {other}"
     if table in _FORGED:
-        problem = problem or execute(session, f"forged_{table}").scalar()
+        problem = problem or execute(session, _FORGED[table]).scalar()
     if table == "prompts":
         for *texts, fingerprint in execute(session, "staged_prompts"):
             if Prompt(*texts).fingerprint != fingerprint:
@@ -379,15 +385,13 @@ def put_completions_back(session: Session, run_id: str) -> int:
     """Put the completions of staged verdicts back where they were deleted; return how many.
 
     Raises:
-        StoreError: Rows of the run have other keys than in the archive, or it lacks none of these.
+        StoreError: The run lacks none of these texts, or has other keys than in the archive.
     """
-    if not execute(session, "same_keys").scalar():
-        raise StoreError(
-            f"run {run_id} of this store has other samples or models than the archive: delete it"
-            " first to restore it whole"
-        )
     restored = execute(session, "completions_to_restore", run=run_id).rowcount
     if not restored:
-        raise StoreError(f"the archive has no completion that run {run_id} of this store lacks")
+        raise StoreError(
+            f"the archive has no completion that run {run_id} of this store lacks: delete the run"
+            " first to restore it whole"
+        )
     execute(session, "count_restored", run=run_id, completions=restored)
     return restored

@@ -373,8 +373,7 @@ def restore_run(engine: Engine, folder: Path, observer: Observer = SILENT) -> Re
         archive.prepare(session)
         run = run_row(session, run_id)
         if run is not None and run.pruned_completions:
-            for table in ("run_models", "samples", "verdicts"):
-                _stage(session, folder, table, manifest)
+            _stage(session, folder, "verdicts", manifest)
             completions = archive.put_completions_back(session, run_id)
             verdicts = 0
         else:

@@ -192,7 +192,7 @@ def _calls(
         return wire.encode(spec, prompt, parameters.of_epoch(epoch))
 
     one = template_of(1)
-    most = Usage(
+    most = (
         len(one.head) + len(one.tail) + UTF8_BYTES * MAX_COMMAND_CHARS + UNSEEN_TOKENS,
         max(parameters.max_output_tokens, LONGEST_ANSWER_TOKENS),
     )
@@ -208,14 +208,19 @@ def _calls(
     return partial(_decoded, wire, most), template_of, route, secret
 
 
-def _decoded(wire: Codec, most: Usage, payload: object, headers: Mapping[str, str]) -> Completion:
-    """Decode an answer; usage beyond what the request could have cost is unknown."""
+def _decoded(
+    wire: Codec, most: tuple[int, int], payload: object, headers: Mapping[str, str]
+) -> Completion:
+    """Decode an answer; usage beyond what the request could have cost is unknown.
+
+    Args:
+        most: Tokens of its input and of its output.
+    """
     completion = wire.decode(payload, headers)
     used = completion.usage
-    known = (used.input_tokens or 0, used.output_tokens or 0)
-    if known[0] <= (most.input_tokens or 0) and known[1] <= (most.output_tokens or 0):
-        return completion
-    return replace(completion, usage=Usage())
+    if (used.input_tokens or 0) > most[0] or (used.output_tokens or 0) > most[1]:
+        return replace(completion, usage=Usage())
+    return completion
 
 
 def _endpoint(spec: ModelSpec, address: str) -> URL:

@@ -35,6 +35,8 @@ SQL = {
 def make_tables_of_archive(session: Session, sql: str) -> None:
     for name in set(re.findall(r"(?:FROM|JOIN) archived_(\w+)", sql)):
         session.execute(text(f"CREATE TEMP TABLE archived_{name} (LIKE {name}) ON COMMIT DROP"))
+    if "JOIN" in sql and " new_keys AS" in sql:
+        session.execute(statement("create_new_keys"))
 
 
 def execute(session: Session, sql: str) -> None:

@@ -114,17 +114,6 @@ WHERE verdict.run_model_id IN ({models_of_run})
   AND verdict.epoch = old.epoch AND verdict.generation = old.generation
   AND verdict.completion_sha256 = sha256(convert_to(old.completion, 'UTF8'))
 
--- name: same_keys
--- Whether models and samples of the archive have the same keys in this store.
-SELECT NOT EXISTS (
-    SELECT FROM archived_run_models AS old LEFT JOIN run_models AS model
-        ON model.id = old.id AND model.run_id = old.run_id AND model.model = old.model
-    WHERE model.id IS NULL
-) AND NOT EXISTS (
-    SELECT FROM archived_samples AS old LEFT JOIN samples AS sample
-        ON sample.key = old.key AND sample.sample_id = old.sample_id
-    WHERE sample.key IS NULL)
-
 -- name: count_restored
 -- Writes down that `:completions` of the run `:run` are back.
 UPDATE runs
