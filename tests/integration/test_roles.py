@@ -31,6 +31,7 @@ from tests.integration.command_line import write_lines
 from tests.integration.samples import BLOCKED, COMMANDS
 from tests.integration.stored_runs import a_run, answer, store, stored_run
 
+PASSWORDS = ("AEGISH_DIST_APP_PASSWORD", "AEGISH_DIST_WORKER_PASSWORD")
 ROLES = Path(__file__).parents[2] / "deploy" / "roles.sql"
 
 
@@ -38,7 +39,7 @@ def run_roles(url: str) -> None:
     options = ["--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1", f"--file={ROLES}"]
     subprocess.run(
         [binaries() / "psql", *options, url],
-        env=os.environ | {"AEGISH_DIST_APP_PASSWORD": 'it\'s a "secret"'},
+        env=os.environ | dict.fromkeys(PASSWORDS, 'it\'s a "secret"'),
         check=True,
     )
 
@@ -52,7 +53,7 @@ def app(postgres_url: str, engine: Engine) -> Iterator[Engine]:
     yield opened
     opened.dispose()
     with engine.begin() as owner:
-        owner.execute(text("DROP OWNED BY aegish_app"))
+        owner.execute(text("DROP OWNED BY aegish_app, aegish_worker"))
 
 
 def test_the_role_can_do_all_that_runs_need(app: Engine, tmp_path: Path) -> None:
@@ -89,19 +90,37 @@ def test_the_role_can_do_all_that_runs_need(app: Engine, tmp_path: Path) -> None
     assert import_verdicts(app, [write_lines(tmp_path / "lines.jsonl", line)], "name").verdicts == 1
 
 
-def test_a_worker_stores_verdicts_without_the_right_to_change_them(
-    app: Engine, engine: Engine
-) -> None:
-    with engine.begin() as owner:
-        owner.execute(text("REVOKE UPDATE, DELETE ON verdicts FROM aegish_app"))
+@pytest.fixture
+def worker(app: Engine) -> Iterator[Engine]:
+    opened = open_engine(app.url.set(username="aegish_worker").render_as_string(False))
+    yield opened
+    opened.dispose()
+
+
+def test_a_worker_adds_verdicts_and_closes_runs(worker: Engine, app: Engine) -> None:
+    """Evaluating, closing, aggregating: all without the right to change or remove a verdict."""
+    require_current(worker)
     with Session(app) as session, session.begin():
         stored = stored_run(session)
+    with Session(worker) as session, session.begin():
         items = dict.fromkeys(map(stored.item, COMMANDS.samples), BLOCKED)
+        assert all(look_up(session, list(items)))
         assert answer(session, stored, items) == 3
         assert answer(session, stored, items) == 0
+        report_worker(session, "a worker", {})
         FinishedModels().close(session)
-    with app.connect() as connection, pytest.raises(ProgrammingError, match="Privilege"):
-        connection.execute(text("UPDATE verdicts SET completion = 'forged'"))
+    with Session(worker) as session, session.begin():
+        (key,) = take_due(session)
+    assert carry_out(worker, key)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["UPDATE verdicts SET completion = 'forged'", "DELETE FROM verdicts", "TRUNCATE verdicts"],
+)
+def test_a_worker_changes_no_verdict(worker: Engine, statement: str) -> None:
+    with worker.connect() as connection, pytest.raises(ProgrammingError, match="Privilege"):
+        connection.execute(text(statement))
 
 
 @pytest.mark.parametrize(
@@ -115,6 +134,8 @@ def test_a_worker_stores_verdicts_without_the_right_to_change_them(
         "COPY runs TO PROGRAM 'cat'",
         "CREATE ROLE stray",
         "SET ROLE postgres",
+        "UPDATE alembic_version SET version_num = 'forged'",
+        "DELETE FROM alembic_version",
     ],
 )
 def test_the_role_can_do_no_more(app: Engine, statement: str) -> None:

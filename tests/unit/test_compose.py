@@ -51,7 +51,7 @@ def test_every_password_comes_from_the_environment() -> None:
         if name.endswith(("PASSWORD", "AUTH", "_URL")) and value is not None
     }
     references = re.findall(r"\$\{\w*PASSWORD[^}]*\}", COMPOSE_FILE.read_text())
-    assert len(secrets) == 6
+    assert len(secrets) == 8
     assert all(REQUIRED_VARIABLE.search(secret) for secret in secrets)
     assert all(REQUIRED_VARIABLE.fullmatch(reference) for reference in references)
     for service in SERVICES.values():
@@ -100,17 +100,19 @@ def test_services_write_to_volumes_and_say_whether_they_live() -> None:
 
 
 def test_only_migrations_own_the_database() -> None:
-    """Workers and commands use a role that has rights on data, which is there before they start."""
+    """Workers and commands have roles with rights on data, given before they start."""
     users = {
         name: str(each["AEGISH_DIST_DATABASE_URL"]).split("/")[2].split(":")[0]
         for name, each in ENVIRONMENTS.items()
         if "AEGISH_DIST_DATABASE_URL" in each
     }
-    others = (*WORKERS, "cli", "exporter")
-    assert users == {"migrate": "aegish"} | dict.fromkeys(others, "aegish_app")
+    others = dict.fromkeys(WORKERS, "aegish_worker") | dict.fromkeys(
+        ("cli", "exporter"), "aegish_app"
+    )
+    assert users == {"migrate": "aegish"} | others
     assert SERVICES["migrate"]["command"] == ["db", "upgrade"]
-    assert SERVICES["migrate"]["depends_on"] == {
-        "roles": {"condition": "service_completed_successfully"}
+    assert SERVICES["roles"]["depends_on"] == {
+        "migrate": {"condition": "service_completed_successfully"}
     }
 
 
@@ -123,7 +125,7 @@ def test_workers_can_be_many_and_may_finish_their_calls(name: str) -> None:
     assert grace_s == Settings().shutdown_grace_s
     assert float(worker["stop_grace_period"].removesuffix("s")) > grace_s
     assert worker["depends_on"] == {
-        "migrate": {"condition": "service_completed_successfully"},
+        "roles": {"condition": "service_completed_successfully"},
         "redis": {"condition": "service_healthy"},
     }
     assert name == "worker" or worker["command"][:2] == ["worker", "--aggregate-only"]
