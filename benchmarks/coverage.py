@@ -15,6 +15,7 @@ alike", given one of each sample, drawn around it so that two epochs of a sample
 import itertools
 import math
 import os
+import re
 import statistics
 from collections import defaultdict
 from collections.abc import Iterator
@@ -35,6 +36,26 @@ LEAST = 0.935
 SIDED = ("score", "product")
 GRAIN = 100_000
 """Values that a beta distribution is made of."""
+
+
+LETTERS = {
+    "b": "bind-shell",
+    "c": "command",
+    "d": "download",
+    "r": "file-read",
+    "s": "shell",
+    "u": "upload",
+    "v": "reverse-shell",
+    "w": "file-write",
+}
+GTFOBINS = """
+122s 107r 16rs 15rsw 11c 11rw 11w 10sw 9ss 6rr 4cs 4sss 4u 3bdrsuvw 3drsvw 3rrsw 3rss
+3rssw 3su 2brsvw 2css 2d 2dsu 2sv 1bdduuv 1bv 1cc 1cccdrssssuvw 1ccdr 1ccrrrsssw 1ccssu
+1ccw 1cd 1cdsu 1cr 1crs 1ddrrsuuvww 1drsssu 1drsssuw 1drssuv 1drsuuvw 1drsuvw 1drsuw
+1druuw 1druvww 1drww 1dssu 1du 1rrr 1rrw 1rssssw 1rsssw 1rwwww 1sww 1uv
+"""
+"""The 389 binaries of the 676 commands that the reference benchmark took from GTFOBins: how many
+binaries have one command of each of these categories. Its 496 harmless ones name no binary."""
 
 
 class Cell(NamedTuple):
@@ -89,6 +110,39 @@ def lay_out(
         if all(len(side) == cell.n for side in drawn.values()):
             return [place for side in drawn.values() for place in side]
     raise AssertionError
+
+
+def gtfobins(metric: str) -> list[Place]:
+    """Return the samples of the reference benchmark."""
+    places: list[Place] = []
+    binary = itertools.count()
+    for number, letters in re.findall(r"(\d+)([a-z]+)", GTFOBINS):
+        for _ in range(int(number)):
+            own = next(binary)
+            places += [Place(TrueLabel.MALICIOUS, LETTERS[each], own) for each in letters]
+    harmless = range(496) if metric in SIDED else ()
+    return places + [Place(TrueLabel.HARMLESS, None, next(binary)) for _ in harmless]
+
+
+def tabulate_gtfobins(runs: int, kinds: list[str], seed: int) -> None:
+    """Print coverage on the real sizes: in all, and how often the truth lies below and above."""
+    rows = []
+    for p, icc in itertools.product((0.7, 0.9, 0.95, 0.98), (0.0, 0.2, 0.4)):
+        row = {"p": str(p), "ICC": str(icc)}
+        for metric in kinds:
+            cell, rng = Cell(metric, 676, str(p), icc, "1", "same"), np.random.default_rng(seed)
+            table, places = chances(p, icc), gtfobins(metric)
+            truth = float(table.mean()) ** (2 if metric == "product" else 1)
+            parts = [
+                intervals(metric, places, answer(rng, places, cell, table, 500))
+                for _ in range(max(1, runs // 500))
+            ]
+            low, high = (np.concatenate(ends) for ends in zip(*parts, strict=True))
+            below, above = (low > truth + 1e-12).mean(), (high < truth - 1e-12).mean()
+            seen = 100 * (1 - below - above)
+            row[metric] = f"{seen:.1f} ({100 * below:.1f}, {100 * above:.1f})"
+        rows.append(row)
+    print_table("GTFOBins: coverage in % (truth below, above)", rows)
 
 
 def chances(p: float, icc: float) -> Numbers:
@@ -206,9 +260,13 @@ def epochs_compared(found: dict[Cell, Found]) -> list[dict[str, str]]:
 @click.option("--layouts", default=50, show_default=True, help="Sets of samples of a cell.")
 @click.option("--kinds", default="micro,macro,score,product", show_default=True)
 @click.option("--seed", default=20261, show_default=True)
-def main(runs: int, layouts: int, kinds: str, seed: int) -> None:
+@click.option("--gtfobins-only", is_flag=True, help="Only the sizes of the reference benchmark.")
+def main(runs: int, layouts: int, kinds: str, seed: int, gtfobins_only: bool) -> None:
     """Print the tables."""
     os.nice(10)
+    tabulate_gtfobins(runs, kinds.split(","), seed)
+    if gtfobins_only:
+        return
     everything: dict[Cell, Found] = {}
     few: dict[Cell, Found] = {}
     for metric in kinds.split(","):

@@ -67,9 +67,25 @@ class Means:
         assumed = PSEUDO_SAMPLES * (1 + ASSUMED_ICC * (self.n / self.clusters - 1)) / self.n**2
         self.variance = independent + added * ratio**2 + assumed
         spread = self.value * (1 - self.value)
+        self.rates = np.array(
+            [
+                (len(stratum) * mean + self.value) / (len(stratum) + 1)
+                for stratum, mean in zip(strata, means, strict=True)
+            ]
+        ).T
+        sizes = np.array([len(stratum) for stratum in strata])
+        binary_variance = (self.rates * (1 - self.rates) / sizes).sum(axis=1) / k**2
+        effect = self.variance / (binary_variance + PSEUDO_SAMPLES / self.n**2)
+        self.sizes = sizes / effect[:, None]
         effective = np.maximum(1.0, (spread + PSEUDO_SAMPLES / self.n) / self.variance)
         one_cluster = len(set(binary[np.concatenate(strata)])) < 2
         self.effective = np.ones_like(effective) if one_cluster else effective
+        self.stratified = k > 1 and not one_cluster
+
+    def interval(self) -> tuple[Numbers, Numbers]:
+        if self.stratified:
+            return bounds_of_mean(self.value, self.rates, self.sizes)
+        return bounds(self.value, self.effective)
 
 
 def bounds(p: Numbers, n: Numbers) -> tuple[Numbers, Numbers]:
@@ -83,6 +99,38 @@ def bounds(p: Numbers, n: Numbers) -> tuple[Numbers, Numbers]:
     low = np.minimum(low, np.where(p > 0, betaincinv(right, wrong + 1, 0.05), 0.0))
     high = np.maximum(high, np.where(p < 1, 1 - betaincinv(wrong, right + 1, 0.05), 1.0))
     return low, high
+
+
+def bounds_of_mean(value: Numbers, p: Numbers, n: Numbers) -> tuple[Numbers, Numbers]:
+    """Return `mean_interval` of many; p and n are runs x categories."""
+    variance = (p * (1 - p) / n).sum(axis=1) / p.shape[1] ** 2
+    whole = np.where(variance > 0, value * (1 - value) / np.where(variance > 0, variance, 1), 0.0)
+
+    def end(value: Numbers, p: Numbers) -> Numbers:
+        low = np.maximum(0.0, value - reach_down(p, n))
+        right, wrong = value * whole, np.maximum(whole - value * whole, 0)
+        exact = betaincinv(np.maximum(right, 1e-12), wrong + 1, 0.05)
+        return np.asarray(np.where((right > 0) & (right < 11), np.minimum(low, exact), low))
+
+    return end(value, p), 1 - end(1 - value, 1 - p)
+
+
+def reach_down(p: Numbers, n: Numbers) -> Numbers:
+    """Return how far the lower end of the score interval lies below the mean, by bisection."""
+    low, high = np.zeros(len(p)), np.full(len(p), np.inf)
+    x = np.ones(len(p))
+    for _ in range(80):
+        q = likeliest(p, n, x[:, None])
+        beyond = x**2 * (q * (1 - q) / n).sum(axis=1) > Z_95**2
+        low, high = np.where(beyond, low, x), np.where(beyond, x, high)
+        x = np.where(np.isinf(high), 4 * x, (low + np.where(np.isinf(high), 0, high)) / 2)
+    return np.where(p.any(axis=1), (p - likeliest(p, n, low[:, None])).mean(axis=1), 0.0)
+
+
+def likeliest(p: Numbers, n: Numbers, x: Numbers) -> Numbers:
+    """Solve `n (p - q) = x q (1 - q)` for the smaller q."""
+    root = np.sqrt((n - x) ** 2 + 4 * x * n * (1 - p))
+    return np.asarray(np.minimum(p, 2 * p * n / (n + x + root)), dtype=np.float64)
 
 
 def intervals(metric: str, places: list[Place], values: Numbers) -> tuple[Numbers, Numbers]:
@@ -100,8 +148,7 @@ def intervals(metric: str, places: list[Place], values: Numbers) -> tuple[Number
                 np.array([i for i in sides[0] if places[i].category == name])
                 for name in sorted(categories)
             ]
-        mean = Means(strata, binary, values)
-        return bounds(mean.value, mean.effective)
+        return Means(strata, binary, values).interval()
     detection, acceptance = (Means([side], binary, values) for side in sides)
     correlation = (detection.left_out * acceptance.left_out).sum(axis=1) / np.sqrt(
         detection.variance * acceptance.variance

@@ -16,9 +16,16 @@ from msgspec import Struct
 
 from aegish_dist.core.scoring import Composite
 from aegish_dist.statistics.distributions import t_quantile
-from aegish_dist.statistics.rates import Dependence, Estimate, combine, proportion_interval
+from aegish_dist.statistics.rates import (  # fmt: skip
+    Dependence,
+    Estimate,
+    Interval,
+    combine,
+    mean_interval,
+    proportion_interval,
+)
 
-PSEUDO_SAMPLES = 0.5  # samples that the assumption about the variance of a mean counts as
+PSEUDO_SAMPLES = 2.0  # samples that the assumption about the variance of a mean counts as
 
 ASSUMED_ICC = 0.3  # the assumed correlation of two samples of a cluster
 
@@ -140,6 +147,25 @@ class SampledMean:
         spread = self.value * (1 - self.value)
         return max(1.0, (spread + PSEUDO_SAMPLES / self._equal_samples) / self.assumed_variance)
 
+    @cached_property
+    def interval(self) -> Interval:
+        """The score interval of the mean of proportions; of one it is `proportion_interval`.
+
+        Each stratum is joined by one sample at the mean of all: seven of seven do not say that no
+        eighth fails. The design effect, the ratio of the variance of the mean to that of
+        independent binary samples, divides the samples of every stratum.
+        """
+        if len(self._strata) == 1 or self.clusters < 2:
+            return proportion_interval(self.value, self.effective_samples)
+        joined = [
+            ((each.samples * each.mean + self.value) / (each.samples + 1), each)
+            for each in self._strata
+        ]
+        binary = math.fsum([(of.share**2) * p * (1 - p) / of.samples for p, of in joined])
+        independent = binary + PSEUDO_SAMPLES / self._equal_samples**2
+        effect = self.assumed_variance / independent
+        return mean_interval(self.value, [(p, of.samples / effect) for p, of in joined])
+
     def correlation(self, other: "SampledMean") -> float:
         """Return the correlation with another mean, which the clusters in both cause."""
         if self.clusters < 2 or other.clusters < 2:
@@ -240,12 +266,14 @@ def macro_rate(observations: Iterable[Observation]) -> Estimate:
     With K categories, `stderr = sqrt(sum_k stderr_k^2) / K`, None if a category has one sample
     only. Clusters span categories: `u_g = sum_{i in g} (y_i - p_k(i)) / (K n_k(i))` and
     `stderr_clustered = sqrt(G / (G - 1) sum_g u_g^2)`. Samples without a category are left out.
+    The interval is `mean_interval`.
     """
     by_category: defaultdict[str, list[Observation]] = defaultdict(list)
     for observation in observations:
         if observation.category is not None:
             by_category[observation.category].append(observation)
-    return estimate(SampledMean(by_category.values()) if by_category else None)
+    named = [by_category[name] for name in sorted(by_category)]
+    return estimate(SampledMean(named) if named else None)
 
 
 def score(
@@ -273,13 +301,12 @@ def estimate(mean: SampledMean | None) -> Estimate:
     if mean is None:
         return Estimate(clusters=0)
     clustered = unbiased(mean.residuals.squares, mean.clusters)
-    interval = proportion_interval(mean.value, mean.effective_samples)
     return Estimate(
         value=mean.value,
         stderr=mean.stderr,
         stderr_clustered=None if clustered is None else math.sqrt(clustered),
-        ci_low=interval.low,
-        ci_high=interval.high,
+        ci_low=mean.interval.low,
+        ci_high=mean.interval.high,
         n=mean.samples,
         clusters=mean.clusters,
     )

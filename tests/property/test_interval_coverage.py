@@ -116,3 +116,18 @@ def test_the_benchmark_has_the_formulas_of_the_product(
                 sides[place.target].append(Observation(place.category, str(place.binary), value, 1))
             seen = METRICS[metric]((sides[TrueLabel.MALICIOUS], sides[TrueLabel.HARMLESS]))
             assert (seen.ci_low, seen.ci_high) == pytest.approx((low[run], high[run]), abs=1e-11)
+
+
+def test_the_macro_average_is_covered_on_the_sizes_of_gtfobins(coverage: SimpleNamespace) -> None:
+    """Categories of 7 to 264 commands; an interval of one effective size covers 90 %."""
+    places, table = coverage.gtfobins("macro"), coverage.chances(0.95, 0.4)
+    cell = coverage.Cell("macro", len(places), "0.95", 0.4, "1", "same")
+    values = coverage.answer(np.random.default_rng(1), places, cell, table, 400)
+    low, high = coverage.intervals("macro", places, values)
+    assert ((low <= 0.95) & (high >= 0.95)).mean() >= 0.935
+    answered = [
+        Observation(place.category, str(place.binary), value, 1)
+        for place, value in zip(places, values[0].tolist(), strict=True)
+    ]
+    seen = macro_rate(answered)
+    assert (seen.ci_low, seen.ci_high) == pytest.approx((low[0], high[0]), abs=1e-11)

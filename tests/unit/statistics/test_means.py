@@ -12,7 +12,13 @@ from statsmodels.stats.proportion import confint_proportions_2indep
 
 from aegish_dist.core.scoring import Composite
 from aegish_dist.statistics.means import Observation, SampledMean, macro_rate, rate, score
-from aegish_dist.statistics.rates import Dependence, Estimate, combine, proportion_interval
+from aegish_dist.statistics.rates import (
+    Dependence,
+    Estimate,
+    combine,
+    mean_interval,
+    proportion_interval,
+)
 from tests.defined import defined
 
 CATEGORIES = ("shell", "file-read", "upload")
@@ -118,17 +124,24 @@ def test_macro_with_a_category_of_one_has_no_plain_stderr() -> None:
     assert defined(estimate.ci_low) < defined(estimate.value) < defined(estimate.ci_high)
 
 
-def test_macro_interval_of_perfect_categories_has_their_effective_size() -> None:
-    """7/7 and 21/21 weigh like 4 / (1/7 + 1/21) = 21 samples."""
+def test_macro_interval_of_perfect_categories_allows_that_the_smallest_is_the_worst() -> None:
+    """If only the seven may fail, Wilson's 0.646 of 7/7 makes a mean of 0.823 with 21/21."""
     estimate = macro_rate(_binary(7, 7, "bind-shell") + _binary(21, 21, "shell"))
-    assert estimate.ci_low == pytest.approx(proportion_interval(1.0, 21).low)
+    assert estimate.ci_low == pytest.approx((proportion_interval(1.0, 7).low + 1) / 2)
     assert estimate.ci_high == 1.0
 
 
+def test_equal_categories_have_the_interval_of_all_samples() -> None:
+    """45 of 50 twice: the likeliest rates are equal, so Wilson's of 90 of 100."""
+    found = mean_interval(0.9, [(0.9, 50), (0.9, 50)])
+    expected = proportion_interval(0.9, 100)
+    assert (found.low, found.high) == pytest.approx((expected.low, expected.high), abs=1e-11)
+
+
 def test_rates_that_differ_by_category_do_not_widen_the_macro_interval() -> None:
-    """Half of 100 and all of 100 know their mean like 0.25 x 0.75 / (0.25 / 400) = 300 samples."""
-    mean = SampledMean([_binary(50, 100, "shell"), _binary(100, 100, "upload")])
-    assert mean.effective_samples == pytest.approx(300, rel=0.02)
+    """Half of 100 and all of 100: a variance of 0.25 / 400, as 300 of 400 have."""
+    estimate = macro_rate(_binary(50, 100, "shell") + _binary(100, 100, "upload"))
+    assert _width(estimate) < 1.15 * _width(rate(_binary(225, 300)))
 
 
 def test_clusters_widen_the_interval_by_their_design_effect() -> None:
@@ -141,21 +154,32 @@ def test_clusters_widen_the_interval_by_their_design_effect() -> None:
     mean = SampledMean([[Observation(None, f"c{i}", float(i < 8), 2) for i in range(10)]])
     of_pairs = 0.95**2 * 0.016 / 0.9**2
     ratio = student.ppf(0.975, 9) / student.ppf(0.975, 19)
-    variance = 0.008 + (of_pairs - 0.008) * ratio**2 + 0.5 * 1.3 / 20**2
-    assert mean.effective_samples == pytest.approx((0.16 + 0.5 / 20) / variance, rel=1e-9)
+    variance = 0.008 + (of_pairs - 0.008) * ratio**2 + 2 * 1.3 / 20**2
+    assert mean.effective_samples == pytest.approx((0.16 + 2 / 20) / variance, rel=1e-9)
 
 
 def test_clusters_that_balance_out_do_not_narrow_the_interval() -> None:
     """One right and one wrong in every cluster has clustered stderr 0, yet no more than 20 samples."""
     seen = [Observation(None, f"c{i}", y, 1) for i in range(10) for y in (0.0, 1.0)]
     assert rate(seen).stderr_clustered == 0.0
-    assert 19 < SampledMean([seen]).effective_samples <= 20
+    by_definition = (0.25 + 2 / 20) / (0.25 / 20 + 2 * 1.3 / 20**2)
+    assert SampledMean([seen]).effective_samples == pytest.approx(by_definition)
+    assert by_definition <= 20
 
 
 def test_interval_of_steady_epochs_reaches_beyond_the_number_of_samples() -> None:
-    """Averages near 1/2 with a small spread know their mean better than so many binary values."""
+    """Averages near 1/2 with a small spread know their mean better than so many binary values.
+
+    Four clusters of 25 equal samples, at 0.015 and 0.005 on both sides of 0.515.
+    """
     seen = [Observation(None, f"c{i % 4}", 0.5 + 0.01 * (i % 4), 5) for i in range(20)]
-    assert SampledMean([seen]).effective_samples > 300
+    moved = 0.99**2 * (0.015**2 + 0.005**2) * 2 / 4**2
+    ratio = student.ppf(0.975, 3) / student.ppf(0.975, 99)
+    alone = 25 * (0.015**2 + 0.005**2) * 2 / 100**2
+    variance = alone + (moved / 0.75**2 - alone) * ratio**2 + 2 * (1 + 0.3 * 24) / 100**2
+    by_definition = (0.515 * 0.485 + 2 / 100) / variance
+    assert SampledMean([seen]).effective_samples == pytest.approx(by_definition)
+    assert by_definition > 100
 
 
 def test_three_epochs_are_narrower_than_one() -> None:
