@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 import time
 import urllib.parse
 
@@ -56,6 +57,27 @@ FORMS = {
     "base64 after one byte": base64.b64encode(f":{KEY}, and more".encode()).decode(),
     "base64 after two bytes": base64.b64encode(f"x:{KEY} and more".encode()).decode(),
     "base64 for URLs": base64.urlsafe_b64encode(KEY.encode()).decode(),
+    "JSON escapes with braces": "".join(f"\\u{{{ord(character):x}}}" for character in KEY),
+    "HTML without semicolons": "".join(f"&#{ord(character)}" for character in KEY),
+    "HTML hexadecimal without semicolons": "".join(f"&#x{ord(character):x}" for character in KEY),
+    "HTML names": KEY.translate({ord("+"): "&plus;", ord("/"): "&sol;", ord("="): "&equals;"}),
+    "HTML names without semicolons": KEY.translate({ord("/"): "&sol", ord("_"): "&lowbar"}),
+    "quoted-printable": "".join(f"={ord(character):02X}" for character in KEY),
+    "quoted-printable, soft break": f"{KEY[:7]}=\r\n{KEY[7:]}",
+    "line break": f"{KEY[:9]}\n    {KEY[9:]}",
+    "line break in JSON": json.dumps(f"{KEY[:9]}\r\n{KEY[9:]}")[1:-1],
+    "hexadecimal, colons": KEY.encode().hex(":"),
+    "hexadecimal, blanks": KEY.encode().hex(" ").upper(),
+    "hexadecimal, mixed": "".join(
+        f"{octet:02x}" if octet % 2 else f"{octet:02X}" for octet in KEY.encode()
+    ),
+    "hexadecimal, list": ", ".join(f"0x{octet:02x}" for octet in KEY.encode()),
+    "hexadecimal, wrapped": re.sub("(.{9})", r"\1\n", KEY.encode().hex()),
+    "base64 of MIME": re.sub("(.{8})", "\\1\r\n", base64.b64encode(KEY.encode()).decode()),
+    "base64 of MIME in JSON": json.dumps(
+        re.sub("(.{8})", "\\1\n", base64.b64encode(KEY.encode()).decode())
+    )[1:-1],
+    "base64 in a URL": urllib.parse.quote(base64.b64encode(KEY.encode()).decode(), safe=""),
 }
 
 
@@ -120,8 +142,15 @@ def test_placeholders_hide_nothing(key: str | None) -> None:
 
 @pytest.mark.parametrize(
     "hostile",
-    ["\\" * 200_000, "\0" * 200_000, "%25" * 70_000, "&#00000" * 30_000, KEY[:-1] * 8_000],
-    ids=["backslashes", "zeros", "per cent", "entities", "beginnings"],
+    [
+        *("\\" * 200_000, "\0" * 200_000, "%25" * 70_000, "&#00000" * 30_000, KEY[:-1] * 8_000),
+        *("\\n" * 100_000, "=\r\n " * 50_000, KEY.encode()[:-1].hex(":") * 3_000 + "\\"),
+        *("&amp;" * 40_000, "\\u{000000" * 20_000, ("\n".join(KEY[:-1]) + "\\") * 4_000),
+    ],
+    ids=[
+        *("backslashes", "zeros", "per cent", "entities", "beginnings", "escaped breaks"),
+        *("soft breaks", "hexadecimal", "ampersands", "braces", "broken beginnings"),
+    ],
 )
 def test_masking_takes_linear_time(hostile: str) -> None:
     started = time.process_time()
