@@ -154,6 +154,7 @@ _FORGED = {
     "samples": "forged_samples",
     "runs": "forged_runs",
     "run_datasets": "forged_run_datasets",
+    "run_models": "forged_run_models",
     "batches": "forged_batches",
 }
 """Statements that find rows which are not what they claim to be."""

@@ -13,7 +13,7 @@ gets its completions back, and nothing else.
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import partial
@@ -23,11 +23,10 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec.structs import replace
-from sqlalchemy import Engine, Row, select
+from sqlalchemy import Engine, Row
 from sqlalchemy.orm import Session
 
 from aegish_dist import __version__
-from aegish_dist.broker.messages import queue_names
 from aegish_dist.core.run import Run, RunPause
 from aegish_dist.core.verdict_record import MAX_NUMBER
 from aegish_dist.db import archive
@@ -37,7 +36,6 @@ from aegish_dist.db.engine import execute, in_transaction, transaction
 from aegish_dist.db.fleet import living_fleet
 from aegish_dist.db.runs import hold, load_run, run_row
 from aegish_dist.db.schema import head
-from aegish_dist.db.tables import RUN_MODELS
 from aegish_dist.db.verdicts import settle
 from aegish_dist.errors import ConfigError, DatasetError, OutputError, StoreError
 from aegish_dist.files import part_folder, replacing, sync_folder
@@ -123,11 +121,8 @@ def delete_run(
     _stop(workspace, leaving.run, observer)
     if archived is not None:
         require_archived(workspace.engine, run_id, archived)
-    done = 0
     with observer.counting("verdicts deleted", leaving.size.verdicts) as show:
-        for deleted in _by_batch(workspace.engine, run_id, archive.delete_verdicts):
-            done += deleted
-            show(done)
+        _by_batch(workspace.engine, run_id, archive.delete_verdicts, show)
         in_transaction(workspace.engine, archive.delete_run, run_id)
 
 
@@ -139,14 +134,18 @@ def _stop(workspace: Workspace, run: Run, observer: Observer) -> None:
 
 
 def _by_batch(
-    engine: Engine, run_id: str, change: Callable[[Session, int, int, int], int]
-) -> Iterator[int]:
-    """Change a run's verdicts, a batch per transaction, and yield how many changed with each.
+    engine: Engine,
+    run_id: str,
+    change: Callable[[Session, int, int, int], int],
+    show: Callable[[int], None],
+) -> int:
+    """Change a run's verdicts, a batch per transaction; show and return how many.
 
     Args:
         change: Called with the key of a model, and keys of samples: after the one, through the
             other.
     """
+    done = 0
     for model in in_transaction(engine, archive.model_keys, run_id):
         after = -1
         while True:
@@ -154,9 +153,10 @@ def _by_batch(
                 through = archive.last_of_batch(session, model, after, BATCH)
                 if through is None:
                     break
-                changed = change(session, model, after, through)
-            yield changed
+                done += change(session, model, after, through)
+            show(done)
             after = through
+    return done
 
 
 def prunable(engine: Engine, runs: Sequence[LeavingRun]) -> list[LeavingRun]:
@@ -180,7 +180,7 @@ def prune_completions(
     Args:
         archived: As of `delete_run`.
     """
-    run_id, texts, done = leaving.run.run_id, leaving.texts, 0
+    run_id, texts = leaving.run.run_id, leaving.texts
     if archived is not None:
         require_archived(engine, run_id, archived)
     if texts is None:
@@ -188,10 +188,7 @@ def prune_completions(
     in_transaction(engine, load_run, run_id)
     prune = partial(archive.prune_verdicts, run_id=run_id, before=texts.counted_at)
     with observer.counting("completions deleted", texts.completions) as show:
-        for deleted in _by_batch(engine, run_id, prune):
-            done += deleted
-            show(done)
-    return done
+        return _by_batch(engine, run_id, prune, show)
 
 
 FORMAT = 1
@@ -397,17 +394,11 @@ def _add(session: Session, folder: Path, manifest: Manifest, observer: Observer)
             archive.add_rows(session, table, columns)
             show(number)
     execute(session, "release_complete", run=manifest.run_id)
-    _require_callable(session, load_run(session, manifest.run_id))
+    _require_callable(load_run(session, manifest.run_id))
 
 
-def _require_callable(session: Session, run: Run) -> None:
-    """Refuse models under names, in queues or with numbers that no submit gives them."""
-    stored = select(RUN_MODELS.c.model, RUN_MODELS.c.queue).where(RUN_MODELS.c.run_id == run.run_id)
-    named = session.execute(stored.order_by(RUN_MODELS.c.model)).all()
-    ids = [spec.id for spec in run.models]
-    queues = [""] * len(ids) if run.imported else queue_names(run)
-    if named != list(zip(ids, queues, strict=True)):
-        raise StoreError("run_models: a model is stored under another name; nothing was changed")
+def _require_callable(run: Run) -> None:
+    """Refuse models with numbers that no submit gives them."""
     asked = [replace(spec, parameters={}) for spec in run.models]
     limits = None if run.parameters is None else replace(run.parameters, seed=None)
     numbers = parts_of(msgspec.to_builtins([*asked, limits], builtin_types=(Decimal,)))

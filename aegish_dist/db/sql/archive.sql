@@ -91,6 +91,14 @@ LIMIT 1
 -- The prompts of the archive.
 SELECT name, system, template, fingerprint FROM archived_prompts
 
+-- name: forged_run_models
+-- The first staged model that is stored under another name, or in the queue of another model or run;
+-- the queue is what `broker.messages` names it.
+SELECT 'model ' || quote_literal(model) || ' is stored under another name'
+FROM archived_run_models
+WHERE spec ->> 'id' IS DISTINCT FROM model OR queue NOT IN ('', 'aegish.' || model || '#' || run_id)
+LIMIT 1
+
 -- name: forged_batches
 -- A staged batch that a worker would hand over or follow.
 SELECT 'a batch is ' || state || ': only ended ones are restored'
