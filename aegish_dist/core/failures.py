@@ -94,6 +94,7 @@ class Evidence(Struct, frozen=True):
     """Whether a call begun later was answered; None: not yet, but such a call is under way."""
     answered_in_run: bool | None = None
     """Whether the store has an answer of the model in this run; None: not looked up yet."""
+    congested: bool = False  # whether calls queued at the provider while this one was under way
 
 
 class RetryAfter(Struct, frozen=True):
@@ -133,6 +134,8 @@ def decide(failure: Failure, evidence: Evidence, jitter: float) -> RetryAfter | 
 
 
 def _of_exhausted(kind: Kind, evidence: Evidence) -> GiveUp | Step:
+    if evidence.congested and kind.proof is Proof.CIRCUIT_CLOSED:
+        return Step.GIVE_BACK  # the deadline was missed in the queue
     if evidence.answered is None and kind.attempts == 1:
         return Step.AWAIT_ANSWER  # others have had their chance while this item was tried again
     if evidence.answered or kind.proof is Proof.CIRCUIT_CLOSED:

@@ -281,7 +281,8 @@ class Evaluator:
         if failure.kind.proof is Proof.CIRCUIT_CLOSED:
             since_s = time.monotonic() - (0 if failure.empty else of.clock.service / 2)
         answers = of.caller.limiter.answers
-        evidence = answers.evidence(first_call, since_s)
+        queued = not failure.empty and answers.queued_within(of.clock.service)
+        evidence = replace(answers.evidence(first_call, since_s), congested=queued)
         jitter = self._generator.random()
         step = decide(failure, evidence, jitter)
         if step is Step.AWAIT_ANSWER:

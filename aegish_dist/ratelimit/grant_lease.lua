@@ -43,6 +43,8 @@ if pacing.update(model, report, fleet, now, policy.pacing) then
   buckets.drain(model, 'requests', now)
 end
 
+congestion.update(model, report.answers, now, policy.congestion)
+
 -- 2. Pause and circuit breaker.
 local asked_s = pacing.pause(model, report, now, policy.pacing)
 if breaker.update(model, report, asked_s, now, policy.breaker) then
@@ -69,7 +71,8 @@ end
 
 -- 4. Concurrency.
 local wants = request.held + request.waiting
-local most = state.lowest(limits.max_in_flight, model.window)
+local bound = congestion.window(model)
+local most = state.lowest(limits.max_in_flight, state.lowest(model.window, bound))
 local slots = leases.share(model.leases, worker, most, wants)
 if provider then
   slots = state.lowest(slots, leases.share(provider.leases, name, shared.max_in_flight, wants))
@@ -93,7 +96,8 @@ end
 
 -- 6. The lease, and when to ask again.
 local circuit = model.parked
-local wait = model.window and policy.leases.slow_start_s or policy.leases.crowded_s
+local starts = model.window and not bound
+local wait = starts and policy.leases.slow_start_s or policy.leases.crowded_s
 if permits == request.waiting then wait = policy.leases.renew_s end
 local limited, probe = false, false
 if circuit then
@@ -114,6 +118,8 @@ for index, ledger in pairs(ledgers) do
   state.write(KEYS[2 + index], ledger, policy.leases.kept_s)
 end
 leases.renew(model.leases, worker, slots, request.held, wants, now, policy.leases)
+if model.leases[worker] then model.leases[worker].load = request.held + permits end
+congestion.note(model)
 if provider then
   leases.renew(provider.leases, name, slots, request.held, wants, now, policy.leases)
   state.write(KEYS[2], provider, policy.leases.kept_s)
@@ -129,6 +135,7 @@ return cjson.encode({
   metered = limited or #filled > 0 or nil, limited = limited or nil,
   wait_s = math.min(policy.leases.renew_s, math.max(policy.leases.shortest_wait_s, wait)),
   circuit_open = circuit ~= nil or nil, failed_probes = circuit and circuit.failed,
+  congested_s = congestion.since(model, now),
   reason = circuit and model.reason, probe_at = circuit and circuit.at, probe = probe or nil,
   rate = rate and rate / math.max(1, workers), runs = #runs > 0 and runs or nil,
 })

@@ -22,7 +22,8 @@ end
 -- Return the slots that a worker may have of `limit` calls in flight, nil without a limit.
 --
 -- While there are enough, each worker gets what it wants and a part of the rest, so that it need
--- not ask for every call; otherwise equal parts, and what others leave of theirs.
+-- not ask for every call; otherwise equal parts, one more for the first to ask, and what others
+-- leave of theirs.
 function leases.share(held_leases, name, limit, wants)
   if not limit then return nil end
   local claimants, leased, wanted = 1, 0, 0
@@ -36,7 +37,13 @@ function leases.share(held_leases, name, limit, wants)
   if left >= 0 then
     share = wants + math.floor(left / (claimants + 1))
   else
-    share = math.min(wants, math.max(1, math.floor(limit / claimants), limit - wanted))
+    local part = math.floor(limit / claimants)
+    local rest = limit - part
+    for other, lease in pairs(held_leases) do
+      if other ~= name then rest = rest - math.max(lease.slots, math.min(part, lease.wants)) end
+    end
+    part = math.min(math.max(part, rest), math.ceil(limit / claimants))
+    share = math.min(wants, math.max(1, part, limit - wanted))
   end
   return math.max(0, math.min(share, limit - leased))
 end

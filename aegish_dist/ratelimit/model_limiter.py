@@ -74,6 +74,11 @@ class Answers:
         lease = self._lease.lease
         return Evidence(lease.circuit_open, lease.failed_probes, answered)
 
+    def queued_within(self, seconds: float) -> bool:
+        """Return whether calls queued for long at the provider within the last `seconds`."""
+        since_s, age_s = self._lease.lease.congested_s, now_s() - self._lease.requested_at_s
+        return since_s is not None and since_s + age_s < seconds
+
     async def wait(self, number: int, since_s: float = -math.inf) -> Evidence:
         """Wait until a call that began later is answered, or until no answer is expected."""
         busy_s = began_s = now_s()

@@ -21,7 +21,10 @@ from aegish_dist.redis_server import LOST, load_script, refusal_of
 
 PREFIX = "aegish:limiter:"
 TIMEOUT_S = 5.0
-GRANT_LEASE = ("state", "buckets", "leases", "pacing", "breaker", "budget", "grant_lease")
+GRANT_LEASE = (
+    *("state", "buckets", "leases", "pacing", "congestion", "breaker", "budget"),
+    "grant_lease",
+)
 FACTS = (
     *("redis_version", "maxmemory", "maxmemory_policy", "used_memory", "connected_clients"),
     *("rdb_last_bgsave_status", "aof_last_write_status"),

@@ -149,6 +149,7 @@ class Lease(msgspec.Struct, frozen=True):
     probe: bool = False  # the one permit is for a probe of an open circuit
     circuit_open: bool = False  # the model is not called, except by probes
     failed_probes: int = 0
+    congested_s: float | None = None  # since calls queued for long at the provider; None: never
     reason: str | None = None  # the provider's words about the failure that opened the circuit
     probe_at: float | None = None  # when the open circuit is probed next, by Redis' clock
     rate: float | None = None  # this worker's part in calls per second; None: no limit

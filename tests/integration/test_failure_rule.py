@@ -1,7 +1,9 @@
 """A fleet whose provider gets into trouble, in virtual time: what becomes of the items."""
 
 import asyncio
+import heapq
 import random
+import statistics
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection
@@ -449,3 +451,22 @@ def test_an_unknown_limit_is_found_and_used(tells: bool) -> None:
     assert (calls - refusals) / per_minute >= 0.95
     assert refusals / calls <= 0.01
     assert len(refused) / len(provider.begun_s) <= 0.02
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_a_congested_provider_is_used_without_a_long_queue(workers: int) -> None:
+    """At ten answers a second, whatever is asked at once, latency stays near the unloaded one."""
+    free_at = [0.0] * 10
+    waits: list[float] = []
+
+    def mood(now_s: float, _: str) -> float:
+        ends_s = max(now_s, heapq.heappop(free_at)) + LATENCY_S
+        heapq.heappush(free_at, ends_s)
+        waits.append(ends_s - now_s)
+        return waits[-1]
+
+    fleet = a_fleet(340, mood, 10_000, in_flight=None, prefetch=500, workers=workers)
+    assert len(fleet.stored) >= 0.9 * 10 * 340
+    assert len(fleet.provider.begun_s) - len(fleet.stored) <= 0.02 * len(fleet.stored) + 20
+    assert statistics.median(waits) <= 2 * LATENCY_S
+    assert set(fleet.outcomes) == {Outcome.BLOCK}

@@ -13,7 +13,7 @@ from aegish_dist.ratelimit.policy import POLICY
 from aegish_dist.ratelimit.shared_limiter import script
 
 NOW = 1_000.0
-PARTS = script("state", "buckets", "leases", "pacing", "breaker", "budget")
+PARTS = script("state", "buckets", "leases", "pacing", "congestion", "breaker", "budget")
 Lua = Callable[..., Any]
 
 
