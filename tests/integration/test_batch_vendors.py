@@ -398,7 +398,7 @@ def test_no_redirect_is_followed_and_no_key_is_shown() -> None:
 def test_results_without_end_end(bound: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """By their bytes, their time, or their lines, whichever comes first."""
     monkeypatch.setattr(transfer, bound, {"MOST_LINE_BYTES": 1, "LINE_LIMIT_S": 0.0}.get(bound, 0))
-    script = {OPENAI.look: Answered(OPENAI.ended), OPENAI.results: jsonl(*["{}"] * 5000)}
+    script = {OPENAI.look: Answered(OPENAI.ended), OPENAI.results: jsonl(*["{}"] * 2000)}
     with pytest.raises(EndlessResultsError):
         OPENAI.talk(script, OPENAI.collect)
 
