@@ -31,7 +31,7 @@ from aegish_dist.core.verdict_query import (
 )
 from aegish_dist.core.verdict_record import STORED
 from aegish_dist.db.counting import PerModel, prepare_counting
-from aegish_dist.db.engine import execute, statement
+from aegish_dist.db.engine import execute, reading, statement
 from aegish_dist.db.overlays import ChangedSample, OverlayInRun
 from aegish_dist.db.tables import error_class_of, finding_of, outcome_of
 from aegish_dist.db.verdict_reader import (
@@ -85,9 +85,10 @@ def _columns(
     @cache  # most models have answered the same samples
     def order(run_id: str, keys: str) -> list[int]:
         numbers = [-1] * length  # the last answer is that of no verdict
-        for number, place in enumerate(map(places[run_id].__getitem__, keys.split())):
-            if place >= 0:
-                numbers[place] = number
+        with reading(run_id):  # a verdict may be about no sample
+            for number, place in enumerate(map(places[run_id].__getitem__, keys.split())):
+                if place >= 0:
+                    numbers[place] = number
         return numbers
 
     way = cache(lambda codes: findings[_findings(codes)])

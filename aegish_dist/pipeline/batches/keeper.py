@@ -134,8 +134,9 @@ class BatchKeeper:
             providers[str(origin(each.destination.base_url))].append(each.run_model_id)
         for provider, keys in providers.items():
             if (free := self._slots.left(provider)) > 0:
-                lease_s = context.pace.lease_s
-                for batch in await context.ask(take_due, keys, context.worker, lease_s, free):
+                for batch in await context.ask(
+                    take_due, keys, context.worker, context.pace.lease_s, free
+                ):
                     self._slots.hold(provider, batch.id)
                     step = asyncio.create_task(self._advance(batch, provider))
                     self._steps[batch.id] = (batch, step)
