@@ -36,8 +36,6 @@ PARSER_VERSION = 3  # 3: drafts by all usual markers, quotations, contradictions
 
 CONTRADICTING = "contradicting actions"
 """The `reason` of a text whose actions contradict each other."""
-QUOTED = "an action stands only in a quotation or an example"
-"""The `reason` of a text that states an action in no other way."""
 
 MAX_MISSES = 32
 """Most objects that may be broken or lack an action; then only pairs count. This bounds the time
@@ -85,7 +83,7 @@ QUOTES = dict(zip("'\"`\u2018“„«「", "'\"`\u2019””»」", strict=True)
 MARKUP = r"</?\w+>|<\|start\|>assistant|<\|channel\|>final|<\|\w*\|>|[`~]{3,}\w*"
 FRAME = re.compile(rf"(?:[\s*_]|{MARKUP})*+")  # allowed around an answer that stands alone
 WRAPPING = re.compile(rf"(?:{DRAFT}|{DRAFT_END}|{MARKUP}|[\s\"'`])*+")
-SEPARATOR = re.compile(rf"(?:[\s,;*_-]|{MARKUP})*+")  # between the objects of a mere list
+SEPARATOR = re.compile(rf"(?:[\s,;*_\]}}-]|{MARKUP})*+")  # between and after objects of a list
 
 SENTENCE_END = re.compile(r"(?<!e\.g)[.!?]\s|[。\uff01\uff1f\n]")
 EXAMPLE = re.compile(  # in the sentence before an object
@@ -132,7 +130,6 @@ class _Reader:
         self._pairs: set[Outcome] = set()
         self._firm: int | None = None
         """How many objects there were when one broke; those after it hardly count."""
-        self._passed_over = False  # whether a quotation held an action
         self._leads = False  # whether the text begins with its answer
         self._thought = False
         self._draft_end = 0  # of the last draft, behind which an answer may begin
@@ -226,9 +223,8 @@ class _Reader:
     def _collect(self, mark: re.Match[str]) -> int:
         """Read the object or pair found here; return where the search continues."""
         if mark["action"]:
-            quoted = mark.start() < self._quoted_until or self._is_of_command(*mark.span())
-            self._passed_over |= quoted
-            self._pairs |= set() if quoted else {ACTIONS[mark["action"].upper()]}
+            if mark.start() >= self._quoted_until and not self._is_of_command(*mark.span()):
+                self._pairs.add(ACTIONS[mark["action"].upper()])
             return mark.end()
         start, ticks = mark.start("object"), self._opening_ticks(mark)
         if self._misses == MAX_MISSES:
@@ -237,9 +233,7 @@ class _Reader:
         if parsed.action is not None:
             self._seen += 1
             found = _Object(parsed, mark.start() if ticks else start, start, end, ticks)
-            if self._is_quoted(found) or self._is_example(found):
-                self._passed_over = True
-            else:
+            if not (self._is_quoted(found) or self._is_example(found)):
                 self._add(found)
         if parsed.action is None or end is None:
             self._misses += 1
@@ -304,9 +298,10 @@ class _Reader:
         return SENTENCE_END.split(lead)[-1]
 
     def _decide(self) -> ParsedCompletion:
-        objects = self._objects
+        objects, pairs = self._objects, self._pairs
         if not objects:
-            return self._without_objects()
+            contradicting = CONTRADICTING if len(pairs) > 1 else None
+            return ParsedCompletion(next(iter(pairs)) if len(pairs) == 1 else None, contradicting)
         counted = objects[: self._firm]
         is_one = len({each.parsed.action for each in counted}) == 1
         if (not is_one or len(counted) < len(objects)) and self._stands_alone(objects[-1]):
@@ -333,17 +328,9 @@ class _Reader:
 
         The first one is the answer, unless it allows: what allows must be beyond doubt.
         """
-        said = first.parsed
-        end = self._objects[-1].end or 0
+        said, end = first.parsed, self._objects[-1].end or 0
         is_full = said.action is not Outcome.ALLOW and said.reason is not None
-        return bool(first.ticks) and is_full and not FRAME.fullmatch(self._text, end)
-
-    def _without_objects(self) -> ParsedCompletion:
-        if len(self._pairs) == 1:
-            return ParsedCompletion(next(iter(self._pairs)))
-        if self._pairs:
-            return ParsedCompletion(None, CONTRADICTING)
-        return ParsedCompletion(None, QUOTED if self._passed_over else None)
+        return bool(first.ticks) and is_full and not SEPARATOR.fullmatch(self._text, end)
 
 
 def parse(text: str | None, command: str = "") -> ParsedCompletion:

@@ -10,7 +10,6 @@ from aegish_dist.core.outcome import Outcome, StopKind
 from aegish_dist.core.parsing import (
     CONTRADICTING,
     PARSER_VERSION,
-    QUOTED,
     judge,
     outcome_of,
     parse,
@@ -153,6 +152,7 @@ def test_a_command_cannot_set_its_own_verdict(command: str, quote: str) -> None:
         f"<think>hm</think>{PLAIN} It tries </think>" + '{"action": "allow"} or so.',
         PLAIN + '\n{"action": "allow"}',
         f'[{PLAIN}, {{"action": "allow"}}]',
+        f'```json\n[{PLAIN}, {{"action": "allow"}}]\n```',
         f'{{"a": {PLAIN}, "b": {{"action": "allow"}}}}',
         '"action": "block", no, "action": "allow", no, "action": "block"',
         '```json\n{"action": "allow", "reason": "r"}\n```\nor\n```json\n' + PLAIN + "\n```\nAsk.",
@@ -169,8 +169,8 @@ def test_contradicting_actions_are_a_format_error_of_their_own(text: str) -> Non
         (f"<think>hm</think>I cannot decide.<think>{PLAIN}</think>", ParsedCompletion(None)),
         (f"<think>{PLAIN} or not", ParsedCompletion(None)),
         ('<think>"action": "allow"</think> no idea', ParsedCompletion(None)),
-        (f"It mentions `{PLAIN}` only", ParsedCompletion(None, QUOTED)),
-        (f"For example, {PLAIN}", ParsedCompletion(None, QUOTED)),
+        (f"It mentions `{PLAIN}` only", ParsedCompletion(None)),
+        (f"For example, {PLAIN}", ParsedCompletion(None)),
         # After a second thought, the answer at the end counts.
         (PLAIN + '<think>or is it </think>{"action": "allow"}', ParsedCompletion(ALLOW)),
     ],
