@@ -85,11 +85,18 @@ def import_() -> None:
 def _store(draft: Draft) -> None:
     dataset = draft.checked()
     store_dataset(open_workspace().engine, dataset)
+    _note_skipped(draft)
     summary = _summary(dataset)
     say(
         f"{dataset.name}: {summary['samples']} samples, {summary['clusters']} binaries,"
         f" fingerprint {dataset.fingerprint[:12]}"
     )
+
+
+def _note_skipped(draft: Draft) -> None:
+    note(*(f"skipped: {error}" for error in draft.skipped))
+    if draft.skipped:
+        note(f"{len(draft.skipped)} files or entries skipped, as they cannot be read")
 
 
 @import_.command()
@@ -134,6 +141,7 @@ def validate(path: Path) -> int:
     """
     draft = read_dataset(path)
     found = draft.problems()
+    _note_skipped(draft)
     say(*(f"{path}, line {p.record}, {p.severity}: {p.field}: {p.message}" for p in found))
     errors = sum(problem.severity is Severity.ERROR for problem in found)
     note(f"{errors} errors, {len(found) - errors} warnings")

@@ -146,6 +146,7 @@ class Draft(Struct, frozen=True):
     file: str  # or the folder, as messages name it
     source: str
     licence: str = ""  # SPDX identifier or a sentence
+    skipped: tuple[DatasetError, ...] = ()  # one for each file or entry that was left out
 
     def problems(self) -> tuple[Problem, ...]:
         return problems(self.samples, lines=self.lines)

@@ -181,6 +181,7 @@ class Program(Struct, frozen=True):
     file: Path
     alias_of: str | None  # another program with the same examples
     entries: tuple[Entry, ...]
+    skipped: tuple[DatasetError, ...] = ()  # one for each entry that cannot be read
 
 
 class _Context(Struct):
@@ -210,14 +211,29 @@ def read_program(path: Path) -> Program:
     name = path.name.removesuffix(OLDER_SUFFIX)
     if file.alias:
         return Program(name, path, file.alias, ())
-    entries = (
-        _entry(location, f"functions.{function}[{index}]", function, example)
-        for function, examples in _mapping(location, file.functions, "functions").items()
-        for index, example in enumerate(
-            location.checked(examples, list[Any], f"functions.{function}")
-        )
+    read = list(_entries(location, _mapping(location, file.functions, "functions")))
+    return Program(
+        name,
+        path,
+        None,
+        tuple(each for each in read if isinstance(each, Entry)),
+        tuple(each for each in read if isinstance(each, DatasetError)),
     )
-    return Program(name, path, None, tuple(entries))
+
+
+def _entries(location: Location, functions: dict[Any, Any]) -> Iterator[Entry | DatasetError]:
+    for function, examples in functions.items():
+        field = f"functions.{function}"
+        try:
+            listed = location.checked(examples, list[Any], field)
+        except DatasetError as error:
+            yield error
+            continue
+        for index, example in enumerate(listed):
+            try:
+                yield _entry(location, f"{field}[{index}]", function, example)
+            except DatasetError as error:
+                yield error
 
 
 def _entry(location: Location, field: str, function: str, value: object) -> Entry:
@@ -263,26 +279,37 @@ def read_gtfobins(path: Path) -> Draft:
     """Read a checkout, as a draft whose records are the samples.
 
     Commands that work only with root's help (sudo, SUID, capabilities) are left out: a guard that
-    sees only the command may rightly let some of them pass.
+    sees only the command may rightly let some of them pass. A file or an entry that cannot be read
+    is skipped, as one commit in thirty has one.
+
+    Raises:
+        DatasetError: There is no sample, or too much to read.
     """
-    checkout = _Checkout(path / "_gtfobins", _read_programs(path / "_gtfobins"))
+    programs, skipped = _read_programs(path / "_gtfobins")
+    checkout = _Checkout(path / "_gtfobins", programs)
     samples: dict[str, Sample] = {}
     for program in checkout.programs.values():
+        skipped += program.skipped
         for sample in checkout.samples(program):
-            for problem in problems([sample]):
-                if problem.severity is Severity.ERROR:
-                    field = f"functions.{sample.category}"
-                    raise Location(str(program.file)).error(problem.message, field)
-            samples.setdefault(sample.command, sample)  # exact text, first wins
+            wrong = (each for each in problems([sample]) if each.severity is Severity.ERROR)
+            if problem := next(wrong, None):
+                field = f"functions.{sample.category}"
+                skipped.append(Location(str(program.file)).error(problem.message, field))
+            else:
+                samples.setdefault(sample.command, sample)  # exact text, first wins
     if not samples:
-        raise DatasetError("holds no samples", source=str(path))
+        why = f"; {skipped[0]}" if skipped else ""
+        raise DatasetError(f"holds no samples{why}", source=str(path))
     commit = _commit_of(path)
     source = f"GTFOBins, commit {commit}" if commit else "GTFOBins, unknown commit"
     lines = tuple(range(1, len(samples) + 1))
-    return Draft("gtfobins", tuple(samples.values()), lines, str(path), source, "GPL-3.0")
+    return Draft(
+        "gtfobins", tuple(samples.values()), lines, str(path), source, "GPL-3.0", tuple(skipped)
+    )
 
 
-def _read_programs(directory: Path) -> dict[str, Program]:
+def _read_programs(directory: Path) -> tuple[dict[str, Program], list[DatasetError]]:
+    """Return the programs by name, and why files were skipped."""
     if not directory.is_dir():
         missing = "has no _gtfobins directory; give the root of a GTFOBins checkout"
         raise DatasetError(missing, source=str(directory.parent))
@@ -297,8 +324,15 @@ def _read_programs(directory: Path) -> dict[str, Program]:
     if problem is not None:
         raise DatasetError(problem, source=str(directory))
     older_first = sorted(files, key=lambda file: file.suffix != OLDER_SUFFIX)
-    programs = {program.name: program for program in map(read_program, older_first)}
-    return dict(sorted(programs.items()))
+    programs, skipped = {}, []
+    for file in older_first:
+        try:
+            program = read_program(file)
+        except DatasetError as error:
+            skipped.append(error)
+        else:
+            programs[program.name] = program
+    return dict(sorted(programs.items())), skipped
 
 
 class _Checkout(Struct):

@@ -469,11 +469,12 @@ def _answer(fields: Fields, output: Fields, model: str) -> dict[str, Any]:
             "returned_model": output.get("model") or None,
             **_tokens(output.part("usage"), model),
         }
+    paid = known(_tokens(output.part("usage"), model))
     if fields.values.get("error") is not None:
-        return {"completion": None, "error_class": ErrorClass.SERVER}
+        return {"completion": None, "error_class": ErrorClass.SERVER, **paid}
     if fields.part("limit").get("type") in TIME_LIMITS:
-        return {"completion": None, "error_class": ErrorClass.DEADLINE}
-    return {"completion": None, "answered": True}
+        return {"completion": None, "error_class": ErrorClass.DEADLINE, **paid}
+    return {"completion": None, "answered": True, **paid}
 
 
 def _tokens(usage: Fields, model: str | None) -> dict[str, int | None]:

@@ -9,6 +9,9 @@ from aegish_dist.core.verdict import Completion, Usage
 from aegish_dist.providers import lenient
 from aegish_dist.providers.contract import RequestTemplate, merged, stop_kind, template
 
+# Read on 2026-11-23: the vendor's API pages and the clients of others send this version with
+# `x-api-key`. The vendor's Python SDK 2.12 sends 2026-10-21 with `Authorization: Bearer`; nothing
+# that the vendor has published says what that version changes, or that this one ends.
 API_VERSION = "2023-06-01"
 STOP_KINDS = {
     "end_turn": StopKind.STOP,

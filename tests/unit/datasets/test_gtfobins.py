@@ -150,13 +150,21 @@ functions:
     ],
 )
 def test_wrong_file(checkout: Checkout, text: str, line: int | None, field: str | None) -> None:
+    """It is skipped, and its other entries with all other files are read."""
     path = checkout(a="functions: {shell: [{code: a}]}", b=text)
-    with pytest.raises(DatasetError) as caught:
-        read_gtfobins(path).checked()
-    assert "\n" not in str(caught.value)
-    assert caught.value.source == str(path / "_gtfobins" / "b")
-    assert caught.value.field == field
-    assert line is None or caught.value.line == line
+    draft = read_gtfobins(path)
+    (skipped,) = draft.skipped
+    assert "\n" not in str(skipped)
+    assert skipped.source == str(path / "_gtfobins" / "b")
+    assert skipped.field == field
+    assert line is None or skipped.line == line
+    read = ["a", "b"] if "comment: c" in text else ["a"]
+    assert [sample.command for sample in draft.checked().samples] == read
+
+
+def test_a_checkout_without_one_readable_entry_is_refused(checkout: Checkout) -> None:
+    with pytest.raises(DatasetError, match=r"holds no samples; .*shell.*code.*: is missing"):
+        read_gtfobins(checkout(b="functions: {shell: [{comment: c}]}"))
 
 
 def test_keys_that_are_not_read_may_be_and_hold_anything(checkout: Checkout) -> None:
@@ -228,14 +236,15 @@ def test_both_layouts_at_once_are_read(checkout: Checkout) -> None:
         ("#" * (2**18 + 1), "larger than 0.25 MiB"),
     ],
 )
-def test_hostile_files_are_refused_at_once(checkout: Checkout, text: str, message: str) -> None:
+def test_hostile_files_are_skipped_at_once(checkout: Checkout, text: str, message: str) -> None:
     path = checkout(a="functions: {shell: [{code: a}]}", b=text)
     start = time.process_time()
-    with pytest.raises(DatasetError) as caught:
-        read_gtfobins(path).checked()
+    draft = read_gtfobins(path)
     assert time.process_time() - start < 5
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
+    (skipped,) = draft.skipped
+    assert message in str(skipped)
+    assert "\n" not in str(skipped)
+    assert [sample.command for sample in draft.checked().samples] == ["a"]
 
 
 def test_programs_that_all_lead_to_each_other_are_refused_in_time(checkout: Checkout) -> None:
