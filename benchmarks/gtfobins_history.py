@@ -40,7 +40,7 @@ def read_commit(clone: Path, commit: str, kept: dict[str, bytes]) -> list[Datase
             click.echo(f"{commit} refused: {error}")
             return None
         if draft.skipped:
-            click.echo(f"{commit} skips {len(draft.skipped)}: {draft.skipped[0].what}")
+            click.echo(f"{commit} skips {len(draft.skipped)}: {draft.skipped[0]}")
         return list(draft.skipped)
 
 
