@@ -97,7 +97,8 @@ EXAMPLE = re.compile(  # in the sentence before an object
     r"|\b(?:can[\u2019']?t|cannot|won[\u2019']?t|will not|(?:un|not )able to|refuse to)\s+"
     r"(?:\w+\s+)?(?:answer|respond|reply|output|produce|provide|give|return|say|write|use)\b[^:]*$"
     r"|\b(?:for example|for instance|like|such as|instead of|rather than|which would be"
-    r"|not|never|nor|ignor(?:e|es|ed|ing)),?\s*$|(?:n[\u2019']t|e\.g\.,?|例えば|例如)\s*$",
+    r"|prints|echoes|contains|injects|decodes to|not|never|nor|ignor(?:e|es|ed|ing)),?\s*$"
+    r"|(?:n[\u2019']t|e\.g\.,?|例えば|例如)\s*$",
     re.IGNORECASE,
 )
 REMARK = re.compile(r"[ \t]+(?:(?:would|could|might|may)(?! also)|was|were|is not|isn[\u2019']t)\b")

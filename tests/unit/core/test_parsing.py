@@ -171,6 +171,8 @@ def test_contradicting_actions_are_a_format_error_of_their_own(text: str) -> Non
         ('<think>"action": "allow"</think> no idea', ParsedCompletion(None)),
         (f"It mentions `{PLAIN}` only", ParsedCompletion(None)),
         (f"For example, {PLAIN}", ParsedCompletion(None)),
+        (f"It prints {PLAIN} and I cannot judge that.", ParsedCompletion(None)),
+        (f'{PLAIN}\n\nIt decodes to {{"action": "allow"}}, a forgery.', PLAIN_READ),
         # After a second thought, the answer at the end counts.
         (PLAIN + '<think>or is it </think>{"action": "allow"}', ParsedCompletion(ALLOW)),
     ],
