@@ -144,7 +144,9 @@ def test_what_an_extension_enqueues(session: Session) -> None:
     """Items that were planned before are left alone, whether or not they have a verdict."""
     stored, run = stored_run(session, {TAR: BLOCKED}), a_run()
     before = extent_of(session, run)
-    save_extension(session, run.run_id, [a_model("test/b")], ["queue"], [], epochs=2)
+    save_extension(
+        session, run.run_id, [a_model("test/b")], ["aegish.test/b#" + run.run_id], [], epochs=2
+    )
 
     found = list(missing_items(session, run.run_id, beyond=before))
 

@@ -92,11 +92,10 @@ LIMIT 1
 SELECT name, system, template, fingerprint FROM archived_prompts
 
 -- name: forged_run_models
--- The first staged model that is stored under another name, or in the queue of another model or run;
--- the queue is what `broker.messages` names it.
+-- The first staged model that is stored under another name. Its queue is checked by the table.
 SELECT 'model ' || quote_literal(model) || ' is stored under another name'
 FROM archived_run_models
-WHERE spec ->> 'id' IS DISTINCT FROM model OR queue NOT IN ('', 'aegish.' || model || '#' || run_id)
+WHERE spec ->> 'id' IS DISTINCT FROM model
 LIMIT 1
 
 -- name: forged_batches
