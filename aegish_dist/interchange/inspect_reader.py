@@ -469,12 +469,11 @@ def _answer(fields: Fields, output: Fields, model: str) -> dict[str, Any]:
             "returned_model": output.get("model") or None,
             **_tokens(output.part("usage"), model),
         }
-    paid = known(_tokens(output.part("usage"), model))
     if fields.values.get("error") is not None:
-        return {"completion": None, "error_class": ErrorClass.SERVER, **paid}
+        return {"completion": None, "error_class": ErrorClass.SERVER}
     if fields.part("limit").get("type") in TIME_LIMITS:
-        return {"completion": None, "error_class": ErrorClass.DEADLINE, **paid}
-    return {"completion": None, "answered": True, **paid}
+        return {"completion": None, "error_class": ErrorClass.DEADLINE}
+    return {"completion": None, "answered": True, **_tokens(output.part("usage"), model)}
 
 
 def _tokens(usage: Fields, model: str | None) -> dict[str, int | None]:

@@ -265,6 +265,9 @@ def test_a_limit_of_time_without_an_answer_is_a_deadline(
     verdict = read_one(tmp_path, output=NO_OUTPUT, limit={"type": limit, "limit": 60}).verdict
     assert verdict.outcome is Outcome.TIMEOUT_ERROR
     assert (verdict.error_class, verdict.completion) == expected
+    paid = NO_OUTPUT | {"usage": {"input_tokens": 812, "output_tokens": 0, "total_tokens": 812}}
+    ended = read_one(tmp_path, output=paid, limit={"type": limit, "limit": 60}).verdict.completion
+    assert (ended and ended.usage.input_tokens) == (812 if expected[1] else None)
     assert verdict.timing == Timing(service_ms=3466, total_ms=5067)
     answered = read_one(tmp_path, limit={"type": limit, "limit": 60}).verdict
     assert (answered.outcome, answered.error_class) == (Outcome.BLOCK, None)
