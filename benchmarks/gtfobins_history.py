@@ -12,6 +12,7 @@ from measuring import laid_out
 
 from aegish_dist.datasets import gtfobins
 from aegish_dist.errors import DatasetError
+from aegish_dist.inputs.yaml import parse_yaml
 
 
 def git(clone: Path, *arguments: str) -> bytes:
@@ -51,7 +52,7 @@ def main(clone: Path) -> None:
     """Print the commits that are refused, and how many files and entries are skipped."""
     os.nice(10)
     # Most files are the same in the next commit. What is parsed is only read.
-    vars(gtfobins)["parse_yaml"] = lru_cache(maxsize=None)(gtfobins.parse_yaml)
+    vars(gtfobins)["parse_yaml"] = lru_cache(maxsize=None)(parse_yaml)
     vars(gtfobins)["fill_in"] = lru_cache(maxsize=None)(gtfobins.fill_in)
     commits = git(clone, "log", "--format=%H", "--since=2018-05-01", "HEAD").decode().split()
     kept: dict[str, bytes] = {}
