@@ -7,7 +7,7 @@
 local request, policy, worker = cjson.decode(ARGV[1]), cjson.decode(ARGV[2]), ARGV[3]
 local limits, shared, requested_runs = request.limits, request.shared, request.runs or {}
 -- Counts of 0 are left out of the JSON.
-local NOTHING = {epoch = 0, answers = 0, epoch_answers = 0, refused = 0, overloaded = 0,
+local NOTHING = {epoch = 0, begun = 0, answers = 0, epoch_answers = 0, refused = 0, overloaded = 0,
                  failures = 0, unanswered = 0, pause_s = 0, tokens = 0}
 local report = setmetatable(request.report, {__index = NOTHING})
 local now = tonumber(ARGV[4])
@@ -37,8 +37,7 @@ end
 local listed = per_second(limits.requests_per_minute)
 local given = state.lowest(listed, pacing.hinted(model, 'hinted_requests'))
 if listed or limits.max_in_flight then pacing.end_slow_start(model) end
-local in_flight = report.refused > 0 and leases.in_flight(model.leases, worker, request.held) or 0
-local fleet = {given = given, in_flight = in_flight, waiting = request.waiting}
+local fleet = {given = given, waiting = request.waiting}
 if pacing.update(model, report, fleet, now, policy.pacing) then
   buckets.drain(model, 'requests', now)
 end

@@ -172,6 +172,7 @@ class LeaseRenewer:
         self._queue = queue
         self._lease = lease
         self.limits = self.shared = Limits()  # of the model, and of all models of its provider
+        self._begun = 0  # calls of earlier reports
         self._urgent = False
         self._woken = asyncio.Event()
         self._closed = asyncio.Event()
@@ -266,6 +267,8 @@ class LeaseRenewer:
 
     async def _request(self, requests: list[tuple[RunQueue, RunRequest]]) -> Lease:
         report, self.report = self.report, UsageReport(epoch=self.report.epoch)
+        report.begun += self._lease.begun - self._begun
+        self._begun = self._lease.begun
         requested_at_s = now_s()
         try:
             lease = await self._request_lease(
@@ -293,6 +296,8 @@ class LeaseRenewer:
         if lease.circuit_open != self._lease.circuit_open:
             log.warning("model_parked" if lease.circuit_open else "model_back", model=self._model)
         self._lease.renew(lease, requested_at_s)
+        if lease.epoch != self.report.epoch:
+            self._begun = self._lease.begun
         self.report.enter_epoch(lease.epoch)
         keep = self._lease.surplus_target
         if keep is not None:

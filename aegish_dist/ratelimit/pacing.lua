@@ -58,19 +58,39 @@ end
 
 local function enter_epoch(model, now)
   model.epoch, model.epoch_at, model.grown_at = model.epoch + 1, now, now
-  model.answers, model.refusals = 0, 0
+  model.answers, model.begun, model.refusals, model.low = 0, 0, 0, nil
 end
 
--- Answers per second of late.
-local function goodput(model, now, policy)
-  local window = policy.goodput_window_s
+-- Calls per second of late.
+local function pace(model, now, policy)
+  local window = policy.pace_window_s
   local age = math.max(1, now - model.since)
   return model.recent / (window * (1 - math.exp(-age / window)))
+end
+
+-- The part of calls that was refused.
+local function share(calls)
+  return calls.refusals / math.max(1, calls.begun)
+end
+
+local function log_likelihood(calls)
+  local begun, refusals = calls.begun, math.min(calls.refusals, calls.begun)
+  if refusals <= 0 or refusals >= begun then return 0 end
+  return refusals * math.log(refusals / begun) + (begun - refusals) * math.log(1 - refusals / begun)
+end
+
+-- Whether more of some calls than of others were refused, beyond chance: the logarithm of the
+-- likelihood ratio of two shares to one.
+local function exceeds(calls, others, policy)
+  if share(calls) <= share(others) then return false end
+  local all = {begun = calls.begun + others.begun, refusals = calls.refusals + others.refusals}
+  return log_likelihood(calls) + log_likelihood(others) - log_likelihood(all) > policy.proof
 end
 
 -- Refusals without an answer between them mean that no call is accepted now. They say nothing about
 -- the rate after that: the rate is remembered, and halved if no answer follows its return either.
 local function back_off(model, now, policy)
+  model.trial = nil
   if model.rate <= policy.idle_rate then return end
   if not model.remembered then
     local part = model.resumed and 0.5 or 1
@@ -87,43 +107,99 @@ local function resume(model, now)
   enter_epoch(model, now)
 end
 
--- The first guess of a rate. What was accepted so far holds the provider's burst; half of it is a
--- safe guess. Answers may take much longer than refusals: calls in flight were accepted too.
-local function first_rate(model, in_flight, now, policy)
-  local age = math.max(1, math.min(policy.goodput_window_s, now - model.since))
-  local rate = math.max(goodput(model, now, policy), (model.recent + in_flight) / age) / 2
-  -- Without an answer nothing is known of the rate.
-  return model.answers == 0 and math.max(policy.idle_rate, rate) or rate
+-- The rate that calls begin at, nil while nothing limits it.
+local function present(model, fleet, now, policy)
+  local rate = state.lowest(model.rate, fleet.given)
+  if not rate or rate >= policy.unlimited_per_s then return nil end
+  return math.min(rate, math.max(policy.idle_rate, policy.slack * pace(model, now, policy)))
 end
 
--- The provider's limit as refusals at `rate` show it. The goodput bounds it from below: a rate that
--- is far too high comes down in one step, and one that is nearly right hardly changes.
-local function limit_below(model, rate, now, policy)
-  -- While the rate climbs, slow answers lag behind it and say little.
-  local climbing = not model.top or now - model.since < policy.goodput_window_s
-  local least = climbing and policy.least_climbing or policy.least
-  local right = math.min(rate, goodput(model, now, policy) * policy.goodput_margin)
-  if model.refusals > policy.few_refusals then
-    -- Far above the limit, the part of the calls that was refused tells how far. An answer takes
-    -- longer than a refusal: calls in flight were accepted too.
-    local calls = math.max(model.answers + model.refusals, rate * (now - model.epoch_at))
-    right = math.min(right, rate * (1 - model.refusals / calls))
-    least = policy.least_refused
-  end
-  return math.max(rate * least, right)
+-- Set a rate; `top` is the limit as far as it is known.
+local function set_rate(model, rate, top, now, policy)
+  model.rate, model.top = rate and math.max(policy.lowest_rate, rate), top
+  model.window = nil
+  enter_epoch(model, now)
 end
 
 local function decrease(model, fleet, now, policy)
-  local rate = state.lowest(model.rate, fleet.given)
-  if not rate or rate >= policy.unlimited_per_s then
-    model.rate, model.top = first_rate(model, fleet.in_flight, now, policy), nil
+  local rate, before = present(model, fleet, now, policy), model.before
+  if before and not (exceeds(model, before, policy) or exceeds(before, model, policy)) then
+    local kept = math.min(1, policy.most_calls / math.max(1, before.begun))
+    model.before = {begun = before.begun * kept + model.begun,
+                    refusals = before.refusals * kept + model.refusals}
   else
-    rate = limit_below(model, rate, now, policy)
-    model.rate, model.top = rate * policy.decrease, fleet.given or rate
+    model.before = {begun = model.begun, refusals = model.refusals}
   end
-  model.rate = math.max(policy.lowest_rate, model.rate)
-  model.window = nil
-  enter_epoch(model, now)
+  if not rate then
+    -- What was accepted so far holds the provider's burst; half of it is a safe guess.
+    local accepted = pace(model, now, policy) * (1 - share(model))
+    set_rate(model, accepted / 2, nil, now, policy)
+  else
+    local right = rate * (1 - share(model))
+    local top = right
+    if model.top and rate >= policy.near_top * model.top then top = math.max(right, (right + model.top) / 2) end
+    set_rate(model, math.max(right, rate * policy.least) * policy.decrease,
+             fleet.given or top, now, policy)
+  end
+  model.low = {begun = 0, refusals = 0}
+end
+
+-- Return to the rate of before, which was not the cause of refusals.
+local function restore(model, was, now, policy)
+  set_rate(model, was.rate and math.max(was.rate, model.rate), nil, now, policy)
+  model.window = was.window
+end
+
+-- Weigh whether the rate is the cause of refusals (Wald's sequential test). If it is, the share of
+-- refused calls has fallen to next to nothing since the rate fell, otherwise it has stayed.
+local function weigh(model, fleet, now, policy)
+  local doubt, before, low = model.doubt, model.before, model.low
+  if low then model.low = {begun = 0, refusals = 0} end
+  local stayed = before and share(before) or 0
+  if not doubt or not low or stayed <= policy.stray or exceeds(low, before, policy) then
+    doubt = nil
+  else
+    stayed = math.min(0.95, stayed)
+    -- limit known by so many calls
+    local fallen = math.sqrt(stayed / (1 - stayed) / before.begun) - (1 - policy.decrease)
+    fallen = math.max(policy.stray, math.min(stayed, fallen))
+    doubt.begun, doubt.refusals = doubt.begun + low.begun, doubt.refusals + low.refusals
+    doubt.weight = math.min(2 * policy.proof, doubt.weight + low.refusals * math.log(stayed / fallen)
+      + (low.begun - low.refusals) * math.log((1 - stayed) / (1 - fallen)))
+    if doubt.weight < 0 then doubt = nil end
+  end
+  model.doubt = doubt or {begun = 0, refusals = 0, weight = 0, window = model.window,
+                          rate = present(model, fleet, now, policy)}
+  return model.doubt.weight > policy.proof and share(model.doubt) <= policy.most_background
+end
+
+local function tolerate(model, now, policy)
+  local doubt = model.doubt
+  model.background = {begun = doubt.begun, refusals = doubt.refusals}
+  model.doubt, model.before, model.examined_at = nil, nil, now
+  restore(model, doubt, now, policy)
+end
+
+-- Begin calls below the rate at which they were accepted, and see whether fewer are refused.
+local function examine(model, fleet, now, policy)
+  local rate = present(model, fleet, now, policy)
+  model.trial = {rate = rate, pace = rate or pace(model, now, policy), window = model.window,
+                 begun = model.begun, refusals = model.refusals}
+  set_rate(model, model.trial.pace * (1 - share(model)) * policy.decrease, nil, now, policy)
+end
+
+local function conclude(model, fleet, now, policy)
+  local before, found = model.trial, {begun = model.begun, refusals = model.refusals}
+  if exceeds(found, before, policy) then return examine(model, fleet, now, policy) end
+  model.trial, model.examined_at = nil, now
+  model.background = share(found) > policy.stray and share(found) <= policy.most_background
+    and found or nil
+  if exceeds(before, found, policy) then
+    local limit = before.pace * (1 - share(before)) / (1 - share(found))
+    set_rate(model, limit * policy.decrease, limit, now, policy)
+  else
+    restore(model, before, now, policy)
+  end
 end
 
 local function increase(model, given, now, policy)
@@ -131,50 +207,99 @@ local function increase(model, given, now, policy)
   if not top then
     top, step = model.rate, policy.first_growth  -- not refused since the first guess
   elseif model.rate >= policy.near_top * top then
-    step = policy.top_growth * math.max(1, (now - model.epoch_at) / 60) ^ 2
+    step = policy.top_growth * math.max(1, ((now - model.epoch_at) / policy.top_growth_s) ^ 2)
   end
-  model.rate = model.rate + top * step * math.min(policy.longest_growth_s, now - model.grown_at)
+  if model.rate <= policy.slack * pace(model, now, policy) then
+    local grown_s = math.min(policy.longest_growth_s, now - model.grown_at)
+    local rate = model.rate + top * math.min(step, policy.first_growth) * grown_s
+    local doubt = model.doubt
+    if doubt and model.low and doubt.weight > 0 and rate >= policy.near_top * top then
+      local left = doubt.weight - model.low.begun * share(model.before)
+      if left > 0 then rate = model.rate end
+    end
+    model.rate = rate
+  end
   if model.top then model.top = math.max(model.top, model.rate) end
   model.grown_at = now
   local limit = state.lowest(given, policy.unlimited_per_s)
   if model.rate >= limit then model.rate = nil end
 end
 
+local function count(model, report, now, policy)
+  -- A pause brings no calls and says nothing of the rate: its time does not count.
+  local counted_at = math.max(model.counted_at, math.min(now, model.pause_until))
+  model.recent = model.recent * math.exp((counted_at - now) / policy.pace_window_s) + report.begun
+  local kept = math.exp((counted_at - now) / policy.share_window_s)
+  model.epoch_at = model.epoch_at + counted_at - model.counted_at
+  model.counted_at = now
+  model.begun, model.refusals = (model.begun or 0) * kept, model.refusals * kept
+  if report.epoch ~= model.epoch then return end
+  model.answers = model.answers + report.epoch_answers
+  model.begun, model.refusals = model.begun + report.begun, model.refusals + report.refused
+  model.begun = math.max(model.begun, model.refusals)
+  local low = model.low
+  if low and model.rate and model.top and model.rate < policy.near_top * model.top then
+    low.begun, low.refusals = low.begun + report.begun, low.refusals + report.refused
+    low.begun = math.max(low.begun, low.refusals)
+  end
+end
+
+-- What refusals of calls in this epoch mean. Returns whether the rate is their cause.
+local function refuse(model, fleet, now, policy)
+  if model.trial or now - model.epoch_at <= policy.same_event_s then
+    return not model.background
+  end
+  if model.rate and model.answers == 0 and share(model) > policy.all_refused then
+    back_off(model, now, policy)
+  elseif model.background then
+    if not exceeds(model, model.background, policy) then return false end
+    examine(model, fleet, now, policy)
+  elseif weigh(model, fleet, now, policy) then
+    if model.doubt.begun < policy.least_calls then return false end
+    tolerate(model, now, policy)
+    return false
+  else
+    decrease(model, fleet, now, policy)
+  end
+  return true
+end
+
 -- Learn from what became of calls since the worker's last report.
 --
 -- report: a `UsageReport`; fleet: `given` (calls per second that are known to be allowed, nil when
--- unknown), `in_flight` (calls, over all workers), `waiting` (calls of this worker).
--- Returns whether calls of this epoch were refused.
+-- unknown), `waiting` (calls of this worker).
+-- Returns whether calls were refused because of the rate.
 function pacing.update(model, report, fleet, now, policy)
-  -- A pause brings no answers and says nothing of the rate: its time does not count.
-  local counted_at = math.max(model.counted_at, math.min(now, model.pause_until))
-  model.recent = model.recent * math.exp((counted_at - now) / policy.goodput_window_s)
-                 + report.answers
-  model.counted_at = now
-  local answers, refused = 0, 0
-  if report.epoch == model.epoch then
-    answers, refused = report.epoch_answers, report.refused
-    model.answers, model.refusals = model.answers + answers, model.refusals + refused
-  end
+  count(model, report, now, policy)
+  local refused = report.epoch == model.epoch and report.refused or 0
+  local answers = report.epoch == model.epoch and report.epoch_answers or 0
+  local caused = false
   if refused > 0 then
-    if now - model.epoch_at > policy.same_event_s then
-      if model.rate and model.answers == 0 then
-        back_off(model, now, policy)
-      else
-        decrease(model, fleet, now, policy)
-      end
-    end
+    caused = refuse(model, fleet, now, policy)
   elseif model.remembered and answers > 0 then
     resume(model, now)
-  elseif model.rate and report.answers > 0 and fleet.waiting > 0 then
+  elseif model.rate and not model.trial and report.answers > 0 and fleet.waiting > 0 then
     if answers > 0 then model.resumed = nil end
     increase(model, fleet.given, now, policy)
+  end
+  local trial = model.trial
+  if trial then
+    if model.begun >= policy.trial_calls or now - model.epoch_at > policy.trial_s then
+      conclude(model, fleet, now, policy)
+    end
+  elseif model.background then
+    if exceeds(model.background, model, policy) then
+      model.background = share(model) > policy.stray
+        and {begun = model.begun, refusals = model.refusals} or nil
+    elseif now - (model.examined_at or now) > policy.trial_apart_s then
+      examine(model, fleet, now, policy)
+    end
   end
   if model.window then
     model.window = model.window + report.answers
     if model.window >= policy.unlimited_per_s then model.window = nil end
   end
-  return refused > 0
+  return caused
 end
 
 -- Pause a model as long as its provider asked, or for a moment when it is overloaded; its rate
@@ -183,6 +308,9 @@ end
 -- Returns the seconds asked for when that is too long for a pause, otherwise nil.
 function pacing.pause(model, report, now, policy)
   local pause_s = report.pause_s
+  if model.background and report.overloaded == 0 and pause_s <= policy.longest_pause_s then
+    return nil  -- refusals whatever the rate: each concerns its own call
+  end
   if report.overloaded > 0 and now - model.overloaded_at > policy.overload_apart_s then
     model.overloaded_at = now
     pause_s = math.max(pause_s, policy.overload_pause_s)

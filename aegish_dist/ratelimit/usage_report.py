@@ -19,6 +19,7 @@ class UsageReport(msgspec.Struct, omit_defaults=True):
     """
 
     epoch: int = 0  # newest epoch of the rate that the worker knows
+    begun: int = 0  # calls that began in `epoch`
     answers: int = 0
     epoch_answers: int = 0
     refused: int = 0  # calls that began in `epoch` and got 429
@@ -39,6 +40,7 @@ class UsageReport(msgspec.Struct, omit_defaults=True):
         """Return this report and a later report in one."""
         return UsageReport(
             epoch=later.epoch,
+            begun=self.begun + later.begun,
             answers=self.answers + later.answers,
             epoch_answers=self.epoch_answers + later.epoch_answers,
             refused=self.refused + later.refused,
@@ -56,7 +58,7 @@ class UsageReport(msgspec.Struct, omit_defaults=True):
     def enter_epoch(self, epoch: int) -> None:
         """Note the epoch of the rate. Calls that began in older epochs say nothing about it."""
         if epoch != self.epoch:
-            self.epoch, self.epoch_answers, self.refused = epoch, 0, 0
+            self.epoch, self.begun, self.epoch_answers, self.refused = epoch, 0, 0, 0
 
     def add_answer(self, epoch: int, excess_tokens: int) -> None:
         self.answers += 1
