@@ -1,23 +1,17 @@
 """How many answers a fleet gets from a provider that refuses calls, by the cause of the refusals.
 
-Run `python benchmarks/refusals.py [random] [limits] [both] [--minutes N]`. Everything runs in this
-process and in virtual time: ten minutes of a fleet take some seconds.
-
-random:  each call is refused with the same chance, whatever the rate, with a Retry-After or without
-         one. 20 calls in flight, a second to each answer. The column `of possible` is answers from
-         the second minute on, as a part of what 20 calls in flight get where none is refused, times
-         the share that is not refused; `last / 2nd` compares the last minute with the second.
-limits:  a limit that is stated nowhere: steady, falling to a twentieth and rising again after
-         three minutes each, and so many calls per fixed minute. `used` is a part of the limit.
-both:    a limit of 1,200 a minute, and random refusals of the calls within it.
+Run `python benchmarks/refusals.py [--minutes N]`. Everything runs in this process and in virtual
+time. Each call is refused with the same chance, whatever the rate, with a Retry-After or without
+one; 20 calls in flight, a second to each answer. `of possible` is answers from the second minute
+on, as a part of 20 a second times the share that is not refused.
 """
 
 import asyncio
+import math
 import random
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable
+from itertools import product
 from pathlib import Path
 
 import click
@@ -27,7 +21,7 @@ from msgspec import Struct, field
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from aegish_dist.core.failures import Evidence, Failure, RetryAfter, decide
+from aegish_dist.core.failures import Failure, RetryAfter, decide
 from aegish_dist.core.model import Limits
 from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.errors import ItemShedError
@@ -36,16 +30,12 @@ from aegish_dist.ratelimit.local_lease import ProcessSemaphore
 from aegish_dist.ratelimit.model_limiter import ModelLimiter
 from aegish_dist.ratelimit.shared_limiter import SharedLimiter
 from aegish_dist.ratelimit.usage_report import Lease, LeaseRequest
-from aegish_dist.simulator.config import RateLimit, TokenBucket
 from tests.virtual_time import START_S, run_virtually
 
-SECTIONS = ("random", "limits", "both")
 IN_FLIGHT = 20
 LATENCY_S = 1.0
 REFUSAL_S = 0.05
 PREFETCH = 100
-PER_MINUTE, BURST = 1200, 20
-LOW = PER_MINUTE / 20
 
 Provider = Callable[[float], float | None]
 """Takes the seconds since the start; returns None for an answer, or the Retry-After of a refusal,
@@ -56,42 +46,6 @@ NONE = float("nan")
 def refusing(share: float, retry_after_s: float, seed: int = 1) -> Provider:
     chance = random.Random(seed)
     return lambda _: retry_after_s if chance.random() < share else None
-
-
-def limited(per_minute: Callable[[float], float], burst: int) -> Provider:
-    """Accept so many calls a minute at a time, by a token bucket without Retry-After."""
-    bucket, limit = None, 0.0
-
-    def answer(now_s: float) -> float | None:
-        nonlocal bucket, limit
-        if bucket is None or limit != per_minute(now_s):
-            limit = per_minute(now_s)
-            bucket = TokenBucket(RateLimit(limit, burst), now_s)
-        return NONE if bucket.take(now_s) else None
-
-    return answer
-
-
-def by_fixed_minute(per_minute: int, *, tells: bool) -> Provider:
-    """Accept so many calls in each minute of the clock."""
-    accepted: Counter[int] = Counter()
-
-    def answer(now_s: float) -> float | None:
-        minute = int((now_s + 20) // 60)
-        accepted[minute] += 1
-        if accepted[minute] <= per_minute:
-            return None
-        return (minute + 1) * 60 - 20 - now_s if tells else NONE
-
-    return answer
-
-
-def both(first: Provider, second: Provider) -> Provider:
-    def answer(now_s: float) -> float | None:
-        refused = first(now_s)
-        return second(now_s) if refused is None else refused
-
-    return answer
 
 
 class Seen(Struct):
@@ -153,7 +107,7 @@ class Worker(Struct):
             return None
         await asyncio.sleep(self.refusal_s)
         self.seen.refused.append(now_s() - START_S)
-        retry_after_s = None if asked_s != asked_s else asked_s
+        retry_after_s = None if math.isnan(asked_s) else asked_s
         await limiter.failed(permit, ErrorClass.RATE_LIMIT, retry_after_s, "429")
         failure = Failure(ErrorClass.RATE_LIMIT, attempt, retry_after_s)
         evidence = limiter.answers.evidence(permit.number)
@@ -174,7 +128,6 @@ class Fleet(Struct):
     in_flight: int | None = None
     latency_s: Callable[[], float] = lambda: LATENCY_S
     refusal_s: float = REFUSAL_S
-    trace: Callable[[float, bytes], None] | None = None
 
     def run(self) -> Seen:
         seen = Seen()
@@ -183,12 +136,10 @@ class Fleet(Struct):
 
     async def _run(self, seen: Seen) -> None:
         server = FakeServer()
-        tasks = [asyncio.create_task(self._worker(n, server, seen).work()) for n in range(self.workers)]
-        redis = FakeAsyncRedis(server=server)
-        for second in range(int(self.seconds)):
-            await asyncio.sleep(1)
-            if self.trace:
-                self.trace(second + 1, await redis.get("aegish:limiter:model:lab/guard"))
+        tasks = [
+            asyncio.create_task(self._worker(n, server, seen).work()) for n in range(self.workers)
+        ]
+        await asyncio.sleep(self.seconds)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -216,3 +167,23 @@ class Fleet(Struct):
         limiter.set_limits(Limits(max_in_flight=self.in_flight), Limits())
         generator = random.Random(100 + number)
         return Worker(self.provider, limiter, generator, seen, self.latency_s, self.refusal_s)
+
+
+@click.command(help=laid_out(__doc__))
+@click.option("--minutes", default=10, show_default=True)
+def main(*, minutes: int) -> None:
+    """Print the table."""
+    rows = []
+    for share, asked_s, workers in product((0.01, 0.05, 0.15, 0.4), (NONE, 0.0, 1.0), (1, 4)):
+        provider = refusing(share, asked_s)
+        seen = Fleet(provider, 60.0 * minutes, workers, in_flight=IN_FLIGHT).run()
+        rates = [seen.rate(60 * minute, 60 * minute + 60) for minute in range(minutes)]
+        possible = IN_FLIGHT / LATENCY_S * (1 - share)
+        row = {"refused": f"{share:.0%}", "Retry-After": f"{asked_s:g}", "workers": str(workers)}
+        row |= {"of possible": f"{sum(rates[1:]) / (minutes - 1) / possible:.0%}"}
+        rows.append(row | {"worst minute": f"{min(rates[1:]) / possible:.0%}"})
+    print_table("Random refusals", rows)
+
+
+if __name__ == "__main__":
+    main()

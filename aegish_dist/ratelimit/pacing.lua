@@ -1,7 +1,9 @@
 -- Pacing: the rate at which calls to a model begin, where its provider does not state its limit.
 --
 -- Additive increase on answers and multiplicative decrease on refusals (AIMD), with a growth that
--- accelerates with the time since the last decrease (CUBIC). policy.toml names the sources.
+-- accelerates with the time since the last decrease (CUBIC). Refusals that stay when the rate falls
+-- have another cause: their share is the background, and only an excess counts. policy.toml names
+-- the sources.
 --
 -- State, in the document of a model:
 --   since            seconds; when the model was first asked for
@@ -11,7 +13,17 @@
 --   epoch_at         seconds; when the epoch began
 --   answers          answers of calls that began in the epoch
 --   refusals         429s of calls that began in the epoch
---   recent           answers, each weighed by e^(-age / goodput_window_s)
+--   begun            calls that began in the epoch; like `refusals` weighed by
+--                    e^(-age / share_window_s)
+--   low              {begun, refusals} of the epoch while the rate is clearly below `top`
+--   before           {begun, refusals} of the epochs before the last decrease
+--   doubt            whether the rate is the cause of refusals: {begun, refusals} at low rates, the
+--                    `weight` of the evidence against it, `rate` and `window` to return to
+--   background       {begun, refusals} that show the share refused whatever the rate; nil: none
+--   trial            {rate, pace, window, begun, refusals} from before a trial of a lower rate
+--   examined_at      seconds; when the background was last tried
+--   growing_at       seconds; since when the rate grows, pauses left out
+--   recent           calls begun, each weighed by e^(-age / pace_window_s)
 --   counted_at       seconds; up to when `recent` has been weighed
 --   window           calls in flight allowed in the slow start; nil once a rate or a limit is known
 --   rate             calls per second; nil while nothing limits them
@@ -58,6 +70,7 @@ end
 
 local function enter_epoch(model, now)
   model.epoch, model.epoch_at, model.grown_at = model.epoch + 1, now, now
+  model.growing_at = now
   model.answers, model.begun, model.refusals, model.low = 0, 0, 0, nil
 end
 
@@ -133,11 +146,13 @@ local function decrease(model, fleet, now, policy)
   if not rate then
     -- What was accepted so far holds the provider's burst; half of it is a safe guess.
     local accepted = pace(model, now, policy) * (1 - share(model))
-    set_rate(model, accepted / 2, nil, now, policy)
+    set_rate(model, math.max(policy.idle_rate, accepted / 2), nil, now, policy)
   else
     local right = rate * (1 - share(model))
     local top = right
-    if model.top and rate >= policy.near_top * model.top then top = math.max(right, (right + model.top) / 2) end
+    if model.top and rate >= policy.near_top * model.top then
+      top = math.max(right, (right + model.top) / 2)  -- one refusal so near it may be chance
+    end
     set_rate(model, math.max(right, rate * policy.least) * policy.decrease,
              fleet.given or top, now, policy)
   end
@@ -160,7 +175,7 @@ local function weigh(model, fleet, now, policy)
     doubt = nil
   else
     stayed = math.min(0.95, stayed)
-    -- limit known by so many calls
+    -- The limit is known within a standard error of the calls before.
     local fallen = math.sqrt(stayed / (1 - stayed) / before.begun) - (1 - policy.decrease)
     fallen = math.max(policy.stray, math.min(stayed, fallen))
     doubt.begun, doubt.refusals = doubt.begun + low.begun, doubt.refusals + low.refusals
@@ -173,6 +188,7 @@ local function weigh(model, fleet, now, policy)
   return model.doubt.weight > policy.proof and share(model.doubt) <= policy.most_background
 end
 
+-- Take back the decreases: the rate was not the cause.
 local function tolerate(model, now, policy)
   local doubt = model.doubt
   model.background = {begun = doubt.begun, refusals = doubt.refusals}
@@ -188,6 +204,7 @@ local function examine(model, fleet, now, policy)
   set_rate(model, model.trial.pace * (1 - share(model)) * policy.decrease, nil, now, policy)
 end
 
+-- End a trial: the share that is still refused is the background, the rest showed the limit.
 local function conclude(model, fleet, now, policy)
   local before, found = model.trial, {begun = model.begun, refusals = model.refusals}
   if exceeds(found, before, policy) then return examine(model, fleet, now, policy) end
@@ -207,7 +224,7 @@ local function increase(model, given, now, policy)
   if not top then
     top, step = model.rate, policy.first_growth  -- not refused since the first guess
   elseif model.rate >= policy.near_top * top then
-    step = policy.top_growth * math.max(1, ((now - model.epoch_at) / policy.top_growth_s) ^ 2)
+    step = policy.top_growth * math.max(1, ((now - (model.growing_at or model.epoch_at)) / policy.top_growth_s) ^ 2)
   end
   if model.rate <= policy.slack * pace(model, now, policy) then
     local grown_s = math.min(policy.longest_growth_s, now - model.grown_at)
@@ -225,12 +242,13 @@ local function increase(model, given, now, policy)
   if model.rate >= limit then model.rate = nil end
 end
 
+-- Count the calls of a report, and weigh older ones less.
 local function count(model, report, now, policy)
   -- A pause brings no calls and says nothing of the rate: its time does not count.
   local counted_at = math.max(model.counted_at, math.min(now, model.pause_until))
   model.recent = model.recent * math.exp((counted_at - now) / policy.pace_window_s) + report.begun
   local kept = math.exp((counted_at - now) / policy.share_window_s)
-  model.epoch_at = model.epoch_at + counted_at - model.counted_at
+  model.growing_at = (model.growing_at or model.epoch_at) + counted_at - model.counted_at
   model.counted_at = now
   model.begun, model.refusals = (model.begun or 0) * kept, model.refusals * kept
   if report.epoch ~= model.epoch then return end

@@ -5,6 +5,7 @@ Most tests give the time themselves, so that minutes pass in milliseconds.
 
 import asyncio
 import json
+import math
 import random
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import closing, suppress
@@ -212,12 +213,14 @@ def test_a_burst_of_refusals_is_one_event(fleet: Fleet) -> None:
         return fleet.ask(worker, after, report, waiting=99, limits=TEN_A_SECOND)
 
     for step in range(100):  # ten seconds at the full rate
-        lease = ask("a", step / 10, UsageReport(answers=1, epoch_answers=1, alive=True))
+        lease = ask("a", step / 10, UsageReport(begun=1, answers=1, epoch_answers=1, alive=True))
     assert lease.rate == 10
 
+    weighed = sum(math.exp((step / 10 - 10) / 30) for step in range(100))
+    lowered = round(10 * (1 - 2 / weighed) * 0.9, 6)
     leases = [ask(name, 10 + n / 100, refused(0, 2)) for n, name in enumerate("abcd")]
     assert {lease.epoch for lease in leases} == {1}
-    assert {round((lease.rate or 0) * (n + 1), 6) for n, lease in enumerate(leases)} == {9.0}
+    assert {round((lease.rate or 0) * (n + 1), 6) for n, lease in enumerate(leases)} == {lowered}
     assert ask("a", 12, refused(0, 9)).epoch == 1
     assert ask("a", 13, refused(1, 1)).epoch == 2
 

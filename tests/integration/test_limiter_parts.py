@@ -154,7 +154,16 @@ def test_renewing_a_lease(lua: Lua) -> None:
     assert found == {"a": {"slots": 4, "held": 4, "wants": 6, "expires": NOW + 5}}
 
 
-COUNTS = ("epoch", "answers", "epoch_answers", "refused", "overloaded", "failures", "unanswered")
+COUNTS = (
+    "epoch",
+    "begun",
+    "answers",
+    "epoch_answers",
+    "refused",
+    "overloaded",
+    "failures",
+    "unanswered",
+)
 REPORT: dict[str, Any] = dict.fromkeys((*COUNTS, "pause_s", "tokens"), 0) | {
     "alive": False, "probe_failed": False,
 }  # fmt: skip
@@ -173,7 +182,15 @@ def paced(lua: Lua, model: dict[str, Any], **values: Any) -> dict[str, Any]:
 
 
 RATED = {
-    **{"since": 0, "epoch": 0, "epoch_at": NOW - 60, "answers": 500, "refusals": 0, "recent": 50},
+    **{
+        "since": 0,
+        "epoch": 0,
+        "epoch_at": NOW - 60,
+        "answers": 500,
+        "begun": 500,
+        "refusals": 0,
+        "recent": 50,
+    },
     **{"counted_at": NOW, "pause_until": 0, "overloaded_at": 0, "grown_at": NOW - 1, "rate": 10},
 }
 """A model with a goodput of ten calls a second (50 / 5 s), a minute after its last decrease."""
@@ -184,14 +201,14 @@ RATED = {
     [
         # A refusal takes a tenth of a rate that the goodput confirms, and begins an epoch.
         ({"top": 10}, {"refused": 1},
-         {"rate": 9, "top": 10, "epoch": 1, "epoch_at": NOW, "answers": 0, "drained": True}),
+         {"rate": 10 * 499 / 500 * 0.9, "top": 9.99, "epoch": 1, "epoch_at": NOW, "answers": 0, "drained": True}),
         # Of 250 calls in 1.25 s 50 were refused and few are answered yet: 160 a second are accepted.
-        ({"rate": 200, "top": 190, "recent": 800, "epoch_at": NOW - 1.25, "answers": 10},
-         {"refused": 50}, {"rate": 144, "top": 160}),
+        ({"rate": 200, "top": 190, "recent": 800, "epoch_at": NOW - 1.25, "answers": 10, "begun": 250},
+         {"refused": 50}, {"rate": 144, "top": 175}),
         # Refusals soon after a decrease belong to it; the bucket is emptied all the same.
         ({"epoch_at": NOW - 0.9}, {"refused": 3}, {"rate": 10, "epoch": 0, "drained": True}),
         # While every call is refused, a rate is halved and remembered, and used again after that.
-        ({"answers": 0, "top": 12}, {"refused": 1}, {"rate": 5, "remembered": {"rate": 10, "top": 12}}),
+        ({"answers": 0, "begun": 0, "top": 12}, {"refused": 1}, {"rate": 5, "remembered": {"rate": 10, "top": 12}}),
         ({"rate": 5, "remembered": {"rate": 10, "top": 12}}, {"answers": 1, "epoch_answers": 1},
          {"rate": 10, "top": 12, "resumed": True, "remembered": None}),
     ],
@@ -209,8 +226,8 @@ def test_refusals(
     ("top", "rate", "grown"),
     [
         (None, 10.0, 11.0),  # a tenth a second before the first refusal
-        (20.0, 10.0, 10.6),  # 3 % of the top a second
-        (10.0, 10.0, 10.08),  # near it 0.2 % times the square of two minutes
+        (20.0, 10.0, 10.4),  # 2 % of the top a second
+        (10.0, 10.0, 11.0),  # near it 0.2 % times the square of the time, a tenth at most
     ],
 )
 def test_increase(lua: Lua, top: float | None, rate: float, grown: float) -> None:
