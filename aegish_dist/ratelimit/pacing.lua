@@ -171,7 +171,8 @@ local function weigh(model, fleet, now, policy)
   local doubt, before, low = model.doubt, model.before, model.low
   if low then model.low = {begun = 0, refusals = 0} end
   local stayed = before and share(before) or 0
-  if not doubt or not low or stayed <= policy.stray or exceeds(low, before, policy) then
+  if doubt and not low then return false end  -- the rate was not lowered: nothing was tried
+  if not doubt or stayed <= policy.stray or exceeds(low, before, policy) then
     doubt = nil
   else
     stayed = math.min(0.95, stayed)
@@ -264,7 +265,8 @@ end
 
 -- What refusals of calls in this epoch mean. Returns whether the rate is their cause.
 local function refuse(model, fleet, now, policy)
-  if model.trial or now - model.epoch_at <= policy.same_event_s then
+  local early = now - model.epoch_at <= policy.same_event_s or model.begun < policy.few_calls
+  if model.trial or early then
     return not model.background
   end
   if model.rate and model.answers == 0 and share(model) > policy.all_refused then

@@ -208,7 +208,7 @@ RATED = {
         # Refusals soon after a decrease belong to it; the bucket is emptied all the same.
         ({"epoch_at": NOW - 0.9}, {"refused": 3}, {"rate": 10, "epoch": 0, "drained": True}),
         # While every call is refused, a rate is halved and remembered, and used again after that.
-        ({"answers": 0, "begun": 0, "top": 12}, {"refused": 1}, {"rate": 5, "remembered": {"rate": 10, "top": 12}}),
+        ({"answers": 0, "begun": 0, "top": 12}, {"refused": 8}, {"rate": 5, "remembered": {"rate": 10, "top": 12}}),
         ({"rate": 5, "remembered": {"rate": 10, "top": 12}}, {"answers": 1, "epoch_answers": 1},
          {"rate": 10, "top": 12, "resumed": True, "remembered": None}),
     ],
