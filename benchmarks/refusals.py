@@ -25,8 +25,7 @@ from aegish_dist.core.failures import Failure, RetryAfter, decide
 from aegish_dist.core.model import Limits
 from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.errors import ItemShedError
-from aegish_dist.ratelimit.fair_queue import Accounts, Budget, ExpectedUsage
-from aegish_dist.ratelimit.local_lease import ProcessSemaphore
+from aegish_dist.ratelimit.fair_queue import Accounts, Budget, ExpectedUsage, ProcessSemaphore
 from aegish_dist.ratelimit.model_limiter import ModelLimiter
 from aegish_dist.ratelimit.shared_limiter import SharedLimiter
 from aegish_dist.ratelimit.usage_report import Lease, LeaseRequest

@@ -223,7 +223,7 @@ def test_a_burst_of_refusals_is_one_event(fleet: Fleet) -> None:
     assert {round((lease.rate or 0) * (n + 1), 6) for n, lease in enumerate(leases)} == {lowered}
     assert ask("a", 12, refused(0, 9)).epoch == 1
     assert ask("a", 13, refused(1, 1)).epoch == 1  # one of few calls says little
-    assert ask("a", 14, refused(1, 1, begun=8)).epoch == 2
+    assert ask("a", 14, refused(1, 8, begun=8)).epoch == 2
 
 
 def test_retry_after(fleet: Fleet) -> None:
