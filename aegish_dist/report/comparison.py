@@ -99,6 +99,10 @@ def _facts(data: ComparisonData) -> Iterator[Fact]:
         least, most = map(format_count, (left_out[0], left_out[-1]))
         numbers = most if least == most else f"{least} to {most} by pair"
         yield Fact("Left out", f"samples that are not scored on both sides: {numbers}")
+    large = {name: part for e in data.pairs for name, part in e.comparison.large_clusters.items()}
+    for name, part in sorted(large.items()):
+        told = f"{name} has {100 * part:.0f} % of a label's samples: intervals may be too narrow"
+        yield Fact("Large cluster", told)
     for number, group in enumerate(data.tie_groups, 1):
         yield Fact(f"Group {number}", ", ".join(group))
 
@@ -258,6 +262,7 @@ def comparison_document(data: ComparisonData) -> JsonObject:
             {
                 **_sides(pair),
                 "samples": pair.comparison.samples,
+                "large_clusters": dict(pair.comparison.large_clusters),
                 "verdict": data.verdict(pair),
                 **{
                     part: {name: _numbers(data, each) for name, each in found.items()}

@@ -303,10 +303,16 @@ def _minus(value: float | None) -> float | None:
     return None if value is None else 0.0 - value  # not `-value`: reports would show `-0.0`
 
 
+LARGE_CLUSTER = 0.25
+"""From this share of a label's samples on, intervals of high rates cover too little."""
+
+
 class Comparison(Struct, frozen=True):
     samples: int
     metrics: Mapping[str, Difference]
     categories: Mapping[str, Difference]
+    large_clusters: Mapping[str, float] = {}
+    """Clusters with more than `LARGE_CLUSTER` of the samples of a label, and that share."""
 
 
 def compare_samples(scored: PairedSamples, composite: Composite) -> Comparison:
@@ -321,6 +327,12 @@ def compare_samples(scored: PairedSamples, composite: Composite) -> Comparison:
         samples=malicious.samples + harmless.samples,
         metrics=dict(zip(_METRICS, differences, strict=True)),
         categories={name: _rate(stratum) for name, stratum in sorted(named, key=itemgetter(0))},
+        large_clusters={
+            cluster: samples / stratum.samples
+            for stratum in (malicious, harmless)
+            for cluster, (samples, *_) in sorted(stratum.clusters.items())
+            if samples > max(1, LARGE_CLUSTER * stratum.samples)
+        },
     )
 
 

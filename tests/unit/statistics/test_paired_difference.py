@@ -20,9 +20,11 @@ from aegish_dist.statistics.paired_difference import (
     Comparison,
     Difference,
     PairedAnswers,
+    PairedStratum,
     SampleKind,
     ScoredColumns,
     adjusted,
+    compare_samples,
 )
 from tests.defined import defined
 from tests.unit.statistics.paired_values import cells, compare, table
@@ -43,6 +45,20 @@ def test_mcnemar_is_exact(a_only: int, b_only: int) -> None:
     if a_only + b_only:
         binomial = stats.binomtest(a_only, a_only + b_only).pvalue
         assert mcnemar(a_only, b_only) == pytest.approx(binomial, abs=1e-9)
+
+
+@pytest.mark.parametrize(("of_tar", "named"), [(4, {"tar": 0.4}), (2, {})])
+def test_a_cluster_with_more_than_a_quarter_of_the_samples_is_named(
+    of_tar: int, named: dict[str, float]
+) -> None:
+    stratum = PairedStratum(
+        kinds=Counter({(UNIT, UNIT): 10}),
+        unclustered=Counter({(UNIT, UNIT): 10 - of_tar}),
+        clusters={"tar": (of_tar, of_tar * UNIT, of_tar * UNIT)},
+    )
+    alone = PairedStratum(kinds=Counter({(0, 0): 1}), clusters={"awk": (1, 0, 0)})
+    scored = {(TrueLabel.MALICIOUS, None): stratum, (TrueLabel.HARMLESS, None): alone}
+    assert compare_samples(scored, DEFAULT_RULE.composite).large_clusters == named
 
 
 def test_holm_is_that_of_statsmodels() -> None:
