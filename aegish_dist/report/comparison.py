@@ -99,9 +99,9 @@ def _facts(data: ComparisonData) -> Iterator[Fact]:
         least, most = map(format_count, (left_out[0], left_out[-1]))
         numbers = most if least == most else f"{least} to {most} by pair"
         yield Fact("Left out", f"samples that are not scored on both sides: {numbers}")
-    large = {name: part for e in data.pairs for name, part in e.comparison.large_clusters.items()}
-    for name, part in sorted(large.items()):
-        told = f"{name} has {100 * part:.0f} % of a label's samples: intervals may be too narrow"
+    large = {name: share for e in data.pairs for name, share in e.comparison.large_clusters.items()}
+    for name, share in sorted(large.items()):
+        told = f"{name} has {100 * share:.0f} % of a label's samples: intervals may be too narrow"
         yield Fact("Large cluster", told)
     for number, group in enumerate(data.tie_groups, 1):
         yield Fact(f"Group {number}", ", ".join(group))

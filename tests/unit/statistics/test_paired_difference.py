@@ -20,6 +20,7 @@ from aegish_dist.statistics.paired_difference import (
     Comparison,
     Difference,
     PairedAnswers,
+    PairedSamples,
     PairedStratum,
     SampleKind,
     ScoredColumns,
@@ -57,7 +58,10 @@ def test_a_cluster_with_more_than_a_quarter_of_the_samples_is_named(
         clusters={"tar": (of_tar, of_tar * UNIT, of_tar * UNIT)},
     )
     alone = PairedStratum(kinds=Counter({(0, 0): 1}), clusters={"awk": (1, 0, 0)})
-    scored = {(TrueLabel.MALICIOUS, None): stratum, (TrueLabel.HARMLESS, None): alone}
+    scored: PairedSamples = {
+        (TrueLabel.MALICIOUS, None): stratum,
+        (TrueLabel.HARMLESS, None): alone,
+    }
     assert compare_samples(scored, DEFAULT_RULE.composite).large_clusters == named
 
 
