@@ -1,4 +1,8 @@
-"""Import every commit of a clone of GTFOBins since May 2018, and say what was skipped."""
+"""Import every commit of a clone of GTFOBins since May 2018, and say what was skipped.
+
+Run with `python benchmarks/gtfobins_history.py CLONE`. On 2026-11-23: 1,719 commits, none refused,
+59 with something skipped, 68 files and 29 entries in all. It takes ten minutes.
+"""
 
 import os
 import subprocess
