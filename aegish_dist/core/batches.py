@@ -136,9 +136,13 @@ class BatchPace(Struct, frozen=True):
         return min(self.longest_s, max(self.first_s, age_s * POLL_SHARE))
 
     def after_failures_s(self, failures: int, asked_s: float | None = None) -> float:
-        """Return the pause before the next request; `asked_s` is what the provider asked for."""
+        """Return the pause before the next request; `asked_s` is what the provider asked for.
+
+        That counts up to a batch's window: no quota of a day needs more, and a wrong header must
+        not park a batch until its results have been deleted.
+        """
         doubled_s = self.first_s * float(2 ** min(failures - 1, MAX_DOUBLINGS))
-        return max(min(self.longest_s, doubled_s), asked_s or 0.0)
+        return max(min(self.longest_s, doubled_s), min(asked_s or 0.0, BATCH_WINDOW_S))
 
 
 def may_exist(status: int | None) -> bool:

@@ -136,4 +136,5 @@ def test_pauses() -> None:
     assert [pace.next_poll_s(age) for age in (0, 100, 1000, 86_400)] == [10, 10, 100, 300]
     assert [pace.after_failures_s(n) for n in (1, 2, 3, 6, 1000)] == [10, 20, 40, 300, 300]
     assert pace.after_failures_s(1, 700) == 700
+    assert pace.after_failures_s(1, 1e9) == 86_400
     assert (pace.lease_s, pace.certain_s) == (60, 300)
