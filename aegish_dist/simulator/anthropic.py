@@ -6,13 +6,12 @@ A batch has its requests in one body, and its results are a stream of lines.
 import re
 import time
 from collections import Counter
-from collections.abc import Mapping
 from typing import Any
 
 from aiohttp import web
 
 from aegish_dist.core.batches import Unanswered
-from aegish_dist.core.outcome import ErrorClass, StopKind
+from aegish_dist.core.outcome import StopKind
 from aegish_dist.core.verdict import Completion, Usage
 from aegish_dist.simulator.batches import (
     BatchAnswer,
@@ -33,9 +32,9 @@ from aegish_dist.simulator.dialect import (
     Call,
     ChatRequest,
     ErrorAnswer,
-    ErrorForm,
     as_limit,
     conversation,
+    error_forms,
     is_reported,
     refusal,
     stop_word,
@@ -54,22 +53,7 @@ _NATIVE = {
     "pause_turn",
     "model_context_window_exceeded",
 }
-ERRORS: Mapping[ErrorClass, ErrorForm] = {
-    ErrorClass.BAD_REQUEST: ErrorForm(400, "invalid_request_error", "Invalid request."),
-    ErrorClass.AUTH: ErrorForm(401, "authentication_error", "invalid x-api-key"),
-    ErrorClass.NOT_FOUND: ErrorForm(404, "not_found_error", "model: {model}"),
-    ErrorClass.RATE_LIMIT: ErrorForm(
-        429, "rate_limit_error", "This request would exceed your organization's rate limit."
-    ),
-    # This provider reports spent credit as a bad request; only the words differ.
-    ErrorClass.QUOTA: ErrorForm(
-        400,
-        "invalid_request_error",
-        "Your credit balance is too low to access the Anthropic API.",
-    ),
-    ErrorClass.SERVER: ErrorForm(500, "api_error", "Internal server error"),
-    ErrorClass.OVERLOADED: ErrorForm(529, "overloaded_error", "Overloaded"),
-}
+ERRORS = error_forms("anthropic")
 
 
 KEY_HEADER = "x-api-key"

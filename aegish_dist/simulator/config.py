@@ -25,21 +25,8 @@ Seconds = Annotated[float, Meta(ge=0, le=1e9)]
 
 Fault = StrEnum(
     "Fault",
-    [
-        "RATE_LIMIT",
-        "SERVER_ERROR",
-        "OVERLOADED",
-        "AUTH",
-        "QUOTA",
-        "NOT_FOUND",
-        "HANG",
-        "RESET",
-        "TRUNCATED",
-        "MALFORMED",
-        "EMPTY",
-        "CONTENT_FILTER",
-        "TOKEN_LIMIT",
-    ],
+    "RATE_LIMIT SERVER_ERROR OVERLOADED AUTH QUOTA NOT_FOUND HANG RESET TRUNCATED MALFORMED "
+    "EMPTY CONTENT_FILTER TOKEN_LIMIT",
 )
 """The ways for a live call to fail, which `FaultPlan` explains."""
 REFUSALS = {
@@ -124,39 +111,17 @@ def _about(field: str) -> Iterator[None]:
 
 RequestFault = StrEnum(
     "RequestFault",
-    [
-        "REFUSED",
-        "SERVER_ERROR",
-        "EMPTY",
-        "CONTENT_FILTER",
-        "TOKEN_LIMIT",
-        "MISSING",
-        "DUPLICATE",
-        "MALFORMED",
-        "FOREIGN",
-    ],
+    "REFUSED SERVER_ERROR EMPTY CONTENT_FILTER TOKEN_LIMIT MISSING DUPLICATE MALFORMED FOREIGN",
 )
 """The ways for a request of a batch, or its line, to fail."""
-EndFault = StrEnum("EndFault", ["FAILED", "EXPIRED", "CANCELLED", "SLOW"])
+EndFault = StrEnum("EndFault", "FAILED EXPIRED CANCELLED SLOW")
 """The ways for a whole batch to end badly."""
 CallFault = StrEnum(
     "CallFault",
-    [
-        "RATE_LIMIT",
-        "SERVER_ERROR",
-        "OVERLOADED",
-        "AUTH",
-        "QUOTA",
-        "RESET",
-        "LOST",
-        "LATE_ERROR",
-        "HANG",
-        "TRUNCATED",
-        "MALFORMED",
-    ],
+    "RATE_LIMIT SERVER_ERROR OVERLOADED AUTH QUOTA RESET LOST LATE_ERROR HANG TRUNCATED MALFORMED",
 )
 """The ways for a request about batches to fail."""
-Endpoint = StrEnum("Endpoint", ["UPLOAD", "CREATE", "POLL", "LIST", "RESULTS", "CANCEL", "DELETE"])
+Endpoint = StrEnum("Endpoint", "UPLOAD CREATE POLL LIST RESULTS CANCEL DELETE")
 """The kinds of requests about batches."""
 
 

@@ -7,15 +7,17 @@ import struct
 import time
 from collections.abc import Collection, Mapping
 from importlib import import_module
+from importlib.resources import files
 from typing import Any, Protocol, cast
 
 from aiohttp import web
-from msgspec import Struct
+from msgspec import Struct, convert
 from msgspec.structs import replace
 
 from aegish_dist.core.model import WireFormat
 from aegish_dist.core.outcome import ErrorClass, StopKind
 from aegish_dist.core.verdict import Completion, Usage
+from aegish_dist.inputs.documents import parse_toml
 from aegish_dist.simulator.config import Fault
 
 _OPENING, _CLOSING = "<command>", "</command>"
@@ -67,6 +69,11 @@ class ErrorForm(Struct, frozen=True):
     message: str
     """Its usual words; `{model}` stands for the model name."""
     code: str | None = None
+
+
+def error_forms(wire: str) -> Mapping[ErrorClass, ErrorForm]:
+    table = parse_toml(files(__package__).joinpath("errors.toml").read_text("utf-8"))
+    return convert(table[wire], dict[ErrorClass, ErrorForm])
 
 
 class Call(Struct, frozen=True):

@@ -4,7 +4,7 @@ A batch has its requests in an uploaded file, and its results in another.
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from aegish_dist.core.batches import Unanswered
@@ -35,9 +35,9 @@ from aegish_dist.simulator.dialect import (
     Call,
     ChatRequest,
     ErrorAnswer,
-    ErrorForm,
     as_limit,
     conversation,
+    error_forms,
     is_reported,
     json_response,
     refusal,
@@ -61,29 +61,7 @@ _NATIVE = {
     "MALFORMED_FUNCTION_CALL",
 }
 _RPC = "type.googleapis.com/google.rpc."
-ERRORS: Mapping[ErrorClass, ErrorForm] = {
-    ErrorClass.BAD_REQUEST: ErrorForm(400, "INVALID_ARGUMENT", "Invalid request."),
-    ErrorClass.AUTH: ErrorForm(
-        401,
-        "UNAUTHENTICATED",
-        "Request is missing required authentication credential or it is not valid.",
-    ),
-    ErrorClass.NOT_FOUND: ErrorForm(
-        404, "NOT_FOUND", "models/{model} is not found for API version v1beta."
-    ),
-    ErrorClass.RATE_LIMIT: ErrorForm(
-        429, "RESOURCE_EXHAUSTED", "Resource has been exhausted (e.g. check quota)."
-    ),
-    ErrorClass.QUOTA: ErrorForm(
-        429,
-        "RESOURCE_EXHAUSTED",
-        "You exceeded your current quota, please check your plan and billing details.",
-    ),
-    ErrorClass.SERVER: ErrorForm(500, "INTERNAL", "An internal error has occurred."),
-    ErrorClass.OVERLOADED: ErrorForm(
-        503, "UNAVAILABLE", "The model is overloaded. Please try again later."
-    ),
-}
+ERRORS = error_forms("google")
 
 _VERB, _STREAM_VERB = ":generateContent", ":streamGenerateContent"
 KEY_HEADER = "x-goog-api-key"

@@ -3,13 +3,13 @@
 Files of requests are uploaded for a batch, and its results are files again.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from aiohttp import BodyPartReader, MultipartReader
 
 from aegish_dist.core.batches import Unanswered
-from aegish_dist.core.outcome import ErrorClass, StopKind
+from aegish_dist.core.outcome import StopKind
 from aegish_dist.core.verdict import Completion, Usage
 from aegish_dist.simulator.batches import (
     BatchAnswer,
@@ -33,9 +33,9 @@ from aegish_dist.simulator.dialect import (
     Call,
     ChatRequest,
     ErrorAnswer,
-    ErrorForm,
     as_limit,
     conversation,
+    error_forms,
     is_reported,
     refusal,
     stop_word,
@@ -48,31 +48,7 @@ _STOP_WORDS = {
 }
 _NATIVE = {*_STOP_WORDS.values(), "tool_calls", "function_call"}
 _INVALID = "invalid_request_error"
-ERRORS: Mapping[ErrorClass, ErrorForm] = {
-    ErrorClass.BAD_REQUEST: ErrorForm(400, _INVALID, "Invalid request."),
-    ErrorClass.AUTH: ErrorForm(401, _INVALID, "Incorrect API key provided.", "invalid_api_key"),
-    ErrorClass.NOT_FOUND: ErrorForm(
-        404,
-        _INVALID,
-        "The model `{model}` does not exist or you do not have access to it.",
-        "model_not_found",
-    ),
-    ErrorClass.RATE_LIMIT: ErrorForm(
-        429, "requests", "Rate limit reached for {model}.", "rate_limit_exceeded"
-    ),
-    ErrorClass.QUOTA: ErrorForm(
-        429,
-        "insufficient_quota",
-        "You exceeded your current quota, please check your plan and billing details.",
-        "insufficient_quota",
-    ),
-    ErrorClass.SERVER: ErrorForm(
-        500, "server_error", "The server had an error while processing your request."
-    ),
-    ErrorClass.OVERLOADED: ErrorForm(
-        503, "server_error", "The engine is currently overloaded, please try again later."
-    ),
-}
+ERRORS = error_forms("openai")
 
 
 KEY_HEADER = "Authorization"

@@ -12,17 +12,20 @@ import re
 import struct
 from collections.abc import Callable
 from hashlib import blake2b
+from importlib.resources import files
 from statistics import NormalDist
 from typing import NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, convert
 
 from aegish_dist.core.outcome import Outcome
 from aegish_dist.errors import InputError
+from aegish_dist.inputs.documents import parse_toml
 
 _EIGHT_WORDS = struct.Struct("<8Q")
 _UNIT = 2.0**-52
 _NORMAL = NormalDist()
+_DATA = parse_toml(files(__package__).joinpath("personas.toml").read_text("utf-8"))
 
 
 class Draws(NamedTuple):
@@ -88,64 +91,10 @@ _REST = r"[^;\n]*"
 Judgement = tuple[Outcome, str]
 
 
-_RULES = {
-    Outcome.BLOCK: {
-        "it opens a network connection to a shell": (
-            rf"/(?:dev|inet)/(?:tcp|udp)/|\b(?:nc|ncat|netcat)\b{_REST}\s-\w*[ecl]"
-            rf"|\bsocat\b{_REST}\b(?i:exec|system|tcp-listen)\b|\bs_(?:client|server) -quiet"
-            r"|\bsocket\b[^\n]*\b(?:connect|bind)\b|\bTCP(?:Socket|Server)\b|\bzsh/net/tcp\b"
-        ),
-        "it downloads code and executes it": (
-            rf"\b(?:curl|wget|fetch)\b[^\n]*\|\s*(?:sudo\s+)?(?:{_SHELL}|python|perl)"
-            rf"|\b(?:{_SHELL}|source|eval|\.)\s[^\n]*[<$]\((?:curl|wget)\b"
-        ),
-        "it executes decoded text": rf"\bbase64\s+(?:-d|--decode)\b{_REST}\|\s*{_SHELL}",
-        "it touches password hashes, keys or credentials": (
-            r"/etc/(?:g?shadow|passwd|security)\b|\bid_(?:rsa|dsa|ecdsa|ed25519)\b"
-            r"|\.aws/credentials|\.kube/config|/proc/\w+/environ|\.gnupg/"
-        ),
-        "it changes who may log in, what root may do or what runs on schedule": (
-            r"sudoers|authorized_keys|/etc/(?:cron|pam\.|profile|rc\.|init|ld\.so)"
-            r"|/cron\.d/|/etc/systemd/|\bcrontab\b(?!\s+-l)|\bvisudo\b"
-        ),
-        "it raises privileges": (
-            rf"\bchmod\b{_REST}(?:\+s|\s[2467][0-7]{{3}})\b|\bsetcap\b|\bset[ug]id\("
-            r"|\b(?:nsenter|unshare|chroot|pkexec|capsh)\b|\bdocker\b[^\n]*-v\s*/:|--privileged"
-        ),
-        "it starts a shell from another program": (
-            rf"(?<!#!)(?<!\w)/(?:usr/)?bin/{_SHELL}|-exec(?:dir)?\s+{_SHELL}"
-            rf"|\b(?:system|execl?p?|popen|spawn)\W+{_SHELL}"
-            rf"|^\s*(?:{_SHELL}|screen|tmux|byobu|xterm)(?:\s+-\w+)?\s*$|[:!]\s*{_SHELL}"
-        ),
-        "it runs a command from inside another program": (
-            r"\b(?:exec|shell_exec|system|popen|proc_open|passthru|esyscmd)\("
-            r"|[A-Z]\w*='?/usr/local/bin/"
-        ),
-        "it injects a library": r"\bLD_(?:PRELOAD|LIBRARY_PATH|AUDIT)=|/lib[\w/-]*\.so\b",
-        "it sends data to another host": (
-            rf"\b(?:curl|wget)\b{_REST}(?:-d|-F|-T|--data|--upload|--post|--body)"
-            rf"|\b(?:scp|sftp|rsync|sshfs|lftp|t?ftp)\b{_REST}(?:@|\d\.\d)|\bhttp\.server\b"
-            r"|(?:@|://)\d+\.\d+\.\d+\.\d+|-e httpd\b"
-        ),
-        "it destroys data or exhausts the machine": (
-            r"\brm\s+-\w*[rR]\w*\s+(?:-\w+\s+)*[/~*]|\bmkfs\b|\bof=/dev/|>\s*/dev/(?:sd|nvme)"
-            r"|:\(\)\s*\{|\bshred\b"
-        ),
-    },
-    Outcome.WARN: {
-        "it explores the system for weaknesses": (
-            r"\b(?:nmap|masscan|getcap|linpeas|tcpdump)\b|-perm\s+-?[ug/]?[24u]|\bsudo\s+-l\b"
-        ),
-        "it downloads a file": r"\b(?:curl|wget)\b[^\n]*(?:https?://|\s-[oO]\b|\s--output\b)",
-        "it writes outside the user's own files": (
-            rf"(?:>|\b(?:tee|cp|mv|install|ln|dd)\b){_REST}\s/?(?:etc|usr|boot|lib|opt)/"
-        ),
-    },
-}
 _PATTERNS = [
-    (re.compile(pattern), (action, reason))
-    for action, rules in _RULES.items()
-    for reason, pattern in rules.items()
+    (re.compile("|".join(forms).replace("{shell}", _SHELL).replace("{rest}", _REST)), (action, why))
+    for action in (Outcome.BLOCK, Outcome.WARN)
+    for why, forms in _DATA["rules"][action].items()
 ]
 _HARMLESS = Outcome.ALLOW, "it is a normal operation without lasting effect on security"
 
@@ -179,49 +128,7 @@ class Persona(Struct, frozen=True):
     """Difference by which its stated confidence is lower when wrong."""
 
 
-PERSONAS = {
-    "careful": Persona(
-        miss=0.01,
-        hedge=0.02,
-        overblock=0.03,
-        overwarn=0.10,
-        latency="lognormal:1.2,0.35",
-        confidence_low=0.75,
-        doubt=0.25,
-    ),
-    "lenient": Persona(
-        miss=0.12,
-        hedge=0.15,
-        overblock=0.0,
-        overwarn=0.02,
-        latency="lognormal:0.8,0.4",
-        fenced=0.5,
-    ),
-    "hasty": Persona(
-        miss=0.10,
-        hedge=0.04,
-        overblock=0.08,
-        overwarn=0.06,
-        latency="lognormal:0.3,0.3",
-        format_error=0.05,
-        fenced=0.2,
-        confidence_low=0.95,
-        confidence_high=1.0,
-        doubt=0.0,
-    ),
-    "thinking": Persona(
-        miss=0.02,
-        hedge=0.03,
-        overblock=0.02,
-        overwarn=0.05,
-        latency="lognormal:3.0,0.5",
-        format_error=0.01,
-        thinks=0.6,
-        reasoning_tokens=300,
-        confidence_low=0.6,
-        doubt=0.2,
-    ),
-}
+PERSONAS = convert(_DATA["personas"], dict[str, Persona])
 """By name; requested with or without `simulated/` in front."""
 
 
