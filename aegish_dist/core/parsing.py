@@ -13,7 +13,7 @@ What counts is a JSON object with a recognised `action`, and where there is no o
   among other things in a fenced block, or that its sentence calls an example. A command that could
   make models quote it would set its own verdict.
 
-A text that is nothing but an object within such markers or quotes is still an answer. Where the
+A text that is nothing but an object in quotes or backticks is still an answer. Where the
 objects left contradict each other, the last one counts if it stands alone at the end; otherwise
 there is no action, and `reason` is `CONTRADICTING`.
 
@@ -82,7 +82,7 @@ QUOTES = dict(zip("'\"`\u2018“„«「", "'\"`\u2019””»」", strict=True)
 
 MARKUP = r"</?\w+>|<\|start\|>assistant|<\|channel\|>final|<\|\w*\|>|[`~]{3,}\w*"
 FRAME = re.compile(rf"(?:[\s*_]|{MARKUP})*+")  # allowed around an answer that stands alone
-WRAPPING = re.compile(rf"(?:{DRAFT}|{DRAFT_END}|{MARKUP}|[\s\"'`])*+")
+WRAPPING = re.compile(rf"(?:{DRAFT_END}|{MARKUP}|[\s\"'`])*+")
 SEPARATOR = re.compile(rf"(?:[\s,;*_\]}}-]|{MARKUP})*+")  # between and after objects of a list
 
 SENTENCE_END = re.compile(r"(?<!e\.g)[.!?]\s|[。\uff01\uff1f\n]")
