@@ -22,6 +22,7 @@ from aegish_dist.core.run import (
     RunDataset,
     RunPause,
     RunSummary,
+    new_run_id,
 )
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.db.engine import execute, reading
@@ -257,6 +258,13 @@ def _save_prompt(session: Session, prompt: Prompt) -> int:
         raise forged(f"prompt '{prompt.name}'")
     key: int = found.id
     return key
+
+
+def unused_run_id(session: Session, now: datetime) -> str:
+    """Return an id for a new run; one in 32,768 of two drawn in the same second is taken."""
+    while run_row(session, run_id := new_run_id(now)) is not None:
+        pass
+    return run_id
 
 
 def run_row(session: Session, run_id: str) -> Row[Any] | None:

@@ -17,10 +17,16 @@ from sqlalchemy import Engine
 
 from aegish_dist import __version__
 from aegish_dist.broker.messages import queue_name, queue_names
-from aegish_dist.core.run import Run, new_run_id
+from aegish_dist.core.run import Run
 from aegish_dist.core.status import RunStatus, State
-from aegish_dist.db.engine import transaction
-from aegish_dist.db.runs import require_free_name, save_dataset, save_parameters, save_run
+from aegish_dist.db.engine import in_transaction, transaction
+from aegish_dist.db.runs import (
+    require_free_name,
+    save_dataset,
+    save_parameters,
+    save_run,
+    unused_run_id,
+)
 from aegish_dist.pipeline.datasets import describe
 from aegish_dist.pipeline.plan import Request, RunPlan, plan_extension, plan_run
 from aegish_dist.pipeline.preflight import calls_a_provider, check_before_calls
@@ -76,7 +82,7 @@ def create_run(engine: Engine, plan: RunPlan) -> Run:
     """
     now = datetime.now(UTC)
     run = Run(
-        run_id=new_run_id(now),
+        run_id=in_transaction(engine, unused_run_id, now),
         created_at=now,
         name=plan.name,
         origin="submit",

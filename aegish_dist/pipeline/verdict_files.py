@@ -18,13 +18,13 @@ from sqlalchemy.orm import Session
 
 from aegish_dist import __version__
 from aegish_dist.core.opinion import Opinion, Snapshot
-from aegish_dist.core.run import Run, new_run_id
+from aegish_dist.core.run import Run
 from aegish_dist.core.sample import Sample
 from aegish_dist.core.text import printable_json
 from aegish_dist.db.counting import is_unchanged
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.overlays import ChangedSample
-from aegish_dist.db.runs import load_run
+from aegish_dist.db.runs import load_run, unused_run_id
 from aegish_dist.db.verdict_reader import NO_CHANGES, export
 from aegish_dist.db.verdicts import RunImport, settle
 from aegish_dist.errors import (
@@ -318,11 +318,12 @@ def _import(
     engine: Engine, paths: Sequence[Path], name: str, known: Mapping[str, str] | None
 ) -> Imported:
     now = datetime.now(UTC)
-    run = Run(new_run_id(now), now, name, "import", __version__, None, None, 1, (), ())
     verdicts, epochs, negative_times = 0, 1, 0
     checker = RecordChecker()
     with transaction(engine) as session:
         session.execute(_ROOM_TO_CHECK)
+        run_id = unused_run_id(session, now)
+        run = Run(run_id, now, name, "import", __version__, None, None, 1, (), ())
         target = RunImport(session, run, known)
         for path in paths:
             for rows in _batches(read_rows(path, checker)):

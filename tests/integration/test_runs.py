@@ -9,6 +9,7 @@ from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.model import CallParameters, Limits, ModelSpec, Price, Rate, WireFormat
+from aegish_dist.core.run import new_run_id
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.db.missing import (
     FinishedModels,
@@ -27,6 +28,7 @@ from aegish_dist.db.runs import (
     resolve_run_id,
     sample_keys,
     save_dataset,
+    unused_run_id,
 )
 from aegish_dist.errors import StoreError
 from tests.integration.samples import ALLOWED, BLOCKED, COMMANDS, CURL, LS, NOON, PROMPT, TAR
@@ -293,3 +295,13 @@ def test_what_was_imported_last_is_what_a_name_stands_for(engine: Engine) -> Non
             loaded = load_dataset(session, "mine")
         assert loaded is not None
         assert loaded.fingerprint == version.fingerprint
+
+
+def test_a_run_that_draws_the_id_of_another_one_draws_again(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored_run(engine, run_id=new_run_id(NOON, 7))
+    draws = iter([7, 7, 8])
+    monkeypatch.setattr("secrets.randbelow", lambda _: next(draws))
+    with Session(engine) as session:
+        assert unused_run_id(session, NOON) == new_run_id(NOON, 8)
