@@ -112,7 +112,8 @@ class Drill:
 
     def begin(self) -> None:
         """Count what is in flight, which each blow of a fault may have called again."""
-        self._in_flight += self.fleet.provider.calls - self._look()
+        stored = self._look()
+        self._in_flight += self.fleet.provider.calls - stored  # the newest: others begin meanwhile
 
     def rest(self, seconds: float) -> None:
         """Let a fault last, and read meanwhile what the store acknowledges."""
