@@ -1,4 +1,4 @@
-"""What the limiter makes of a congested provider, and of slow ones that are not, in virtual time.
+"""The limiter with a congested provider, and with providers that are only slow, in virtual time.
 
 Run with `python benchmarks/congestion.py [WORLD...] [--seconds 340] [--workers 1,4]
 [--slots 60,500]`.

@@ -11,7 +11,7 @@ Claim = TypeVar("Claim")
 
 
 class Shares(Generic[Claim]):
-    """What parties hold of something that could run out, each of them at most its share."""
+    """Claims of parties on something that could run out; each party has a fixed share."""
 
     def __init__(self, share: int) -> None:
         self._share = share

@@ -191,7 +191,7 @@ def reading(run_id: str) -> Iterator[None]:
 
 
 _ODD = (MsgspecError, ValueError, TypeError, LookupError, ArithmeticError, RecursionError)
-"""What decoders raise for values that are no document of theirs, or not of this world."""
+"""Errors of decoders for values of a wrong shape, type or size."""
 
 
 def _checked(url: str) -> URL:

@@ -451,7 +451,7 @@ _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{0,99}")
 
 
 class _Api(NamedTuple):
-    """What calls are made to: a key for one wire format or path is none for another."""
+    """Key variable, wire format, origin and base path: a key allowed for one is allowed for no other."""
 
     wire: str
     origin: str
