@@ -451,7 +451,7 @@ _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{0,99}")
 
 
 class _Api(NamedTuple):
-    """Key variable, wire format, origin and base path: a key allowed for one is allowed for no other."""
+    """Where calls go; a key allowed for one such place is allowed for no other."""
 
     wire: str
     origin: str
