@@ -90,7 +90,8 @@ class Worker(Struct):
         attempt = 0
         try:
             while (wait_s := await self._call(attempt := attempt + 1)) is not None:
-                await asyncio.sleep(wait_s)
+                with self.limiter.answers.between_calls():
+                    await asyncio.sleep(wait_s)
         except ItemShedError:
             return
 

@@ -11,7 +11,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from datetime import UTC, datetime
 from functools import partial
 from typing import NamedTuple
@@ -241,7 +241,11 @@ class Evaluator:
                 case GiveUp():
                     return self._signed(lost, of, errors)
                 case RetryAfter(seconds):
-                    with ends_wait(), counting(self.failing.backing_off, of.item):
+                    backing_off = counting(self.failing.backing_off, of.item)
+                    # Refusals may go on as long as the run: others are called meanwhile.
+                    is_refused = kind is ErrorClass.RATE_LIMIT
+                    apart = of.caller.limiter.answers.between_calls if is_refused else nullcontext
+                    with ends_wait(), backing_off, apart():
                         await self._gate.pause(seconds, of.clock)
                 case _:
                     with ends_wait():

@@ -7,7 +7,8 @@ trip. `Answers` knows which calls were answered lately, as evidence of the cause
 import asyncio
 import math
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
@@ -50,7 +51,7 @@ class Answers:
     """The newest answers of one model in this worker."""
 
     def __init__(self, renewer: LeaseRenewer, lease: LocalLease) -> None:
-        self.awaiting = 0  # failures that wait for the answer to another call
+        self.awaiting = 0  # items between two calls
         self._renewer = renewer
         self._lease = lease
         self._number = 0
@@ -82,8 +83,7 @@ class Answers:
     async def wait(self, number: int, since_s: float = -math.inf) -> Evidence:
         """Wait until a call that began later is answered, or until no answer is expected."""
         busy_s = began_s = now_s()
-        self.awaiting += 1
-        try:
+        with self.between_calls():
             while True:
                 evidence = self.evidence(number, since_s)
                 if evidence.circuit_open or evidence.answered:
@@ -95,6 +95,13 @@ class Answers:
                 await self._renewer.sleep(STEP_S)
                 if self._renewer.closed:
                     raise ShuttingDownError
+
+    @contextmanager
+    def between_calls(self) -> Iterator[None]:
+        """Count an item that waits between two calls: others have to be there for the slots."""
+        self.awaiting += 1
+        try:
+            yield
         finally:
             self.awaiting -= 1
 
@@ -255,7 +262,6 @@ class ModelLimiter:
     @property
     def prefetch_target(self) -> int:
         """How many items of the model this worker should hold, those in flight included."""
-        # An item that waits for another call's answer needs further items that are called.
         return self.local.prefetch_target + self.answers.awaiting
 
     async def _check(self, run: RunQueue) -> None:
