@@ -34,8 +34,9 @@ lint: .venv/.dev ## format, style, types and layers
 	$(BIN)/bandit --quiet --recursive aegish_dist workers 2>build/bandit.log || { cat build/bandit.log; exit 1; }
 
 audit: .venv/.dev ## known vulnerabilities of the packages that users get
-	$(BIN)/python .ci/audit.py
+	$(BIN)/python .ci/audit.py $(AUDIT)
 
+check: AUDIT = --offline-too
 check: test lint audit long ## all that has to pass
 
 bench: .venv/.dev ## the quick benchmarks, on this machine; the long ones: benchmarks/*.py --help

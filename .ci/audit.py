@@ -1,7 +1,7 @@
-"""Ask pip-audit about the pinned packages; say so where its advisories cannot be reached.
+"""Ask pip-audit about the pinned packages.
 
-Exit code 1 when a package that users install has a known vulnerability, and where pip-audit fails
-for another reason than its service.
+Exit code 1 when a package that users install has a known vulnerability, or could not be looked up.
+With `--offline-too` it is 0, with the reason, where the advisories cannot be reached.
 """
 
 import json
@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 PINNED = "requirements/run.txt"
+OFFLINE_TOO = "--offline-too"
 UNREACHABLE = (
     "ProxyError",
     "ConnectionError",
@@ -33,8 +34,7 @@ def main() -> int:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        print(f"pip-audit skipped: its service did not answer within {TIMEOUT_S} s")
-        return 0
+        return skipped(f"its service did not answer within {TIMEOUT_S} s")
     try:
         packages = json.loads(done.stdout)["dependencies"]
     except ValueError:
@@ -46,9 +46,8 @@ def main() -> int:
             fixed = ", ".join(found["fix_versions"]) or "no version"
             print(f"{each['name']} {each['version']}: {found['id']}, fixed in {fixed}")
     if len(unknown) == len(packages):
-        print(f"pip-audit skipped: its service knows none of the {len(packages)} packages here")
-    else:
-        print(f"pip-audit: {len(packages) - len(unknown)} packages audited{besides(unknown)}")
+        return skipped(f"its service knows none of the {len(packages)} packages here")
+    print(f"pip-audit: {len(packages) - len(unknown)} packages audited{besides(unknown)}")
     return 1 if vulnerable else 0
 
 
@@ -61,9 +60,17 @@ def failed(problem: str) -> int:
     """Tell an unreachable service from a failure."""
     lines = problem.strip().splitlines() or ["it said nothing"]
     if any(sign in problem for sign in UNREACHABLE):
-        print(f"pip-audit skipped: its service cannot be reached ({lines[-1][:200]})")
-        return 0
+        return skipped(f"its service cannot be reached ({lines[-1][:200]})")
     print(problem, file=sys.stderr)
+    return 1
+
+
+def skipped(reason: str) -> int:
+    """Say why nothing was audited, which is a failure unless that was allowed."""
+    if OFFLINE_TOO in sys.argv[1:]:
+        print(f"pip-audit skipped: {reason}")
+        return 0
+    print(f"nothing was audited: {reason}; {OFFLINE_TOO} lets that pass", file=sys.stderr)
     return 1
 
 

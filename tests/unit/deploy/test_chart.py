@@ -211,6 +211,15 @@ def test_measures_are_for_the_own_namespace_unless_scrapers_are_named(simulated:
     assert "namespaceSelector" in named[0]["from"][0]
 
 
+def test_stores_are_in_the_own_namespace_unless_they_are_named(simulated: Rendered) -> None:
+    """Without a peer the rule would let a pod with keys reach any address at these ports."""
+    values = [CHART.parent / "values" / "rabbitmq.yaml"]
+    named = Rendered.of(values).kind("NetworkPolicy")["stores"]["spec"]["egress"]
+    *_, rule = simulated.kind("NetworkPolicy")["stores"]["spec"]["egress"]
+    assert rule["to"] == [{"podSelector": {}}]
+    assert named[-1]["to"] == [{"ipBlock": {"cidr": "10.20.0.0/16"}}]
+
+
 def test_images_can_be_pinned_by_digest() -> None:
     digest = "sha256:" + "0" * 64
     plain, pinned = Rendered.of(), Rendered.of(settings=[f"image.digest={digest}"])
