@@ -1,10 +1,10 @@
 -- Congestion: a bound on the calls in flight of a model at which more of them wait longer and none
 -- ends earlier.
 --
--- Latency is calls in flight / answers per second (Little), however single latencies vary. A queue
--- makes it grow with the calls in flight. As it grows for other reasons too, a high one is only
--- suspicious. A trial decides: it cuts the calls in flight. Where the latency falls with them they
--- had queued, where the throughput falls with them they had not.
+-- A queue makes the latency grow with the calls in flight (Little). As it grows for other reasons too,
+-- a high one is only suspicious: the calls in flight are held until they are steady, and then a trial
+-- cuts them. Where the latency falls with them they had queued; where it does not, the throughput
+-- fell instead, and they had not.
 --
 -- State, in the document of a model, under `congestion`:
 --   window     calls in flight of the fleet; nil without a bound
@@ -19,14 +19,15 @@
 --   trial      {load, latency}: from before its newest cut; nil: none is under way
 --   drains     whether more calls than the cut allows are still in flight
 --   skip       answers to leave out after that, of calls that began before; nil: none
---   answers, seconds, area   of the present interval; `area` is of the calls in flight over time
+--   answers, latency, seconds, area   of the present interval: answers, their latencies in all, its
+--              length, and the calls in flight over time
 --   load, at   calls in flight after the newest request, and its time
 -- Policy: `[congestion]`, with the sources.
 
 local congestion = {}
 
 local function begin_interval(flow)
-  flow.answers, flow.seconds, flow.area = 0, 0, 0
+  flow.answers, flow.latency, flow.seconds, flow.area = 0, 0, 0, 0
 end
 
 -- Return the calls in flight that the throughput needs, and some more.
@@ -66,7 +67,7 @@ local function judge(flow, load, latency, now, policy)
   flow.trial = nil
   if followed < 0.5 then
     local window = math.max(load, needed(trial.load, trial.latency, latency, policy))
-    if not flow.queued then window, flow.queued_at = nil, nil end
+    if not flow.queued then window, flow.queued_at = trial.load * policy.growth, nil end
     flow.window, flow.base, flow.is_known = window, latency, true
     prove(flow, trial.load, now, policy)
     return true
@@ -89,10 +90,14 @@ end
 local function compare(flow, load, latency, now, policy)
   local slow, may_cut = latency / flow.base, load > policy.least_window
   -- While the calls in flight grow, answers lag behind them.
-  local due = now >= flow.check_at and flow.before and load < policy.like * flow.before
+  local steady = flow.before and load < policy.steady * flow.before
+  local due = now >= flow.check_at and steady
   flow.before = load
   local news = flow.queued or load > policy.grown * flow.proven or due
-  if may_cut and slow > policy.suspicious and news then
+  if may_cut and slow > policy.suspicious and news and not steady then
+    flow.window = math.min(flow.window or load, math.max(policy.least_window, load))
+    flow.skip = policy.lag * load
+  elseif may_cut and slow > policy.suspicious and news then
     if slow > policy.far then flow.queued_at = now end
     local window = load * policy.cut
     if flow.is_known then window = needed(load, latency, flow.base, policy) end
@@ -116,7 +121,7 @@ local function compare(flow, load, latency, now, policy)
 end
 
 local function interval_ended(flow, now, policy)
-  local load, latency = flow.area / math.max(1e-3, flow.seconds), flow.area / flow.answers
+  local load, latency = flow.area / math.max(1e-3, flow.seconds), flow.latency / flow.answers
   if not flow.base then
     flow.base, flow.proven = latency, load
     flow.check_at = now + latency * policy.patience
@@ -129,16 +134,17 @@ local function interval_ended(flow, now, policy)
 end
 
 -- Whether the present interval has as many answers as it needs: one for each call in flight, fewer
--- while the latency shoots up.
+-- while the latency shoots up. The first one ends early: it is to show the latency of a few calls.
 local function is_complete(flow, policy)
   if flow.answers < policy.least_answers then return false end
+  if not flow.base then return true end
   local alarm = flow.base and not flow.trial
-                and flow.area > policy.alarm * flow.base * flow.answers
+                and flow.latency > policy.alarm * flow.base * flow.answers
   return alarm or flow.answers * flow.seconds >= flow.area
 end
 
 -- Learn from the answers since the newest request.
-function congestion.update(model, answers, now, policy)
+function congestion.update(model, report, now, policy)
   local flow = model.congestion or {}
   model.congestion = flow
   if (flow.load or 0) == 0 then
@@ -150,7 +156,9 @@ function congestion.update(model, answers, now, policy)
   local passed = math.max(0, math.min(now - flow.at, policy.longest_gap_s))
   flow.at = now
   flow.seconds, flow.area = flow.seconds + passed, flow.area + (flow.load or 0) * passed
-  flow.answers = flow.answers + answers
+  if report.latency_s > 0 then  -- workers of the version before do not measure it
+    flow.answers, flow.latency = flow.answers + report.answers, flow.latency + report.latency_s
+  end
   if flow.drains and flow.load <= flow.window then
     flow.drains, flow.skip = nil, math.max(flow.window, policy.least_answers / 2)
     begin_interval(flow)

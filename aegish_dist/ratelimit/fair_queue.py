@@ -56,6 +56,7 @@ class Permit(Struct, frozen=True, eq=False):
     epoch: int  # epoch of the rate in which the call began
     probe: bool
     number: int = 0  # counts the calls of this limiter, from 1
+    at_s: float = 0.0  # on the monotonic clock
 
 
 class Waiter(NamedTuple):

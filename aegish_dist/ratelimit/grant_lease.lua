@@ -7,7 +7,7 @@
 local request, policy, worker = cjson.decode(ARGV[1]), cjson.decode(ARGV[2]), ARGV[3]
 local limits, shared, requested_runs = request.limits, request.shared, request.runs or {}
 -- Counts of 0 are left out of the JSON.
-local NOTHING = {epoch = 0, begun = 0, answers = 0, epoch_answers = 0, refused = 0, overloaded = 0,
+local NOTHING = {epoch = 0, begun = 0, answers = 0, latency_s = 0, epoch_answers = 0, refused = 0, overloaded = 0,
                  failures = 0, unanswered = 0, pause_s = 0, tokens = 0}
 local report = setmetatable(request.report, {__index = NOTHING})
 local now = tonumber(ARGV[4])
@@ -42,7 +42,7 @@ if pacing.update(model, report, fleet, now, policy.pacing) then
   buckets.drain(model, 'requests', now)
 end
 
-congestion.update(model, report.answers, now, policy.congestion)
+congestion.update(model, report, now, policy.congestion)
 
 -- 2. Pause and circuit breaker.
 local asked_s = pacing.pause(model, report, now, policy.pacing)

@@ -62,7 +62,7 @@ class LocalLease:
         self.begun += 1
         self.probing |= lease.probe
         run.begin(expected)
-        return Permit(run, expected, lease.epoch, lease.probe, self.begun)
+        return Permit(run, expected, lease.epoch, lease.probe, self.begun, self._now_s())
 
     def release(self, permit: Permit, cost: int) -> None:
         """End a call at a cost in 1e-9 USD; another one may take its slot."""

@@ -179,7 +179,7 @@ class ModelLimiter:
         expected = permit.expected
         self.answers.add(permit)
         excess = 0 if tokens is None else tokens - expected.tokens
-        self._renewer.report.add_answer(permit.epoch, excess)
+        self._renewer.report.add_answer(permit.epoch, excess, now_s() - permit.at_s)
         self.local.release(permit, expected.cost if cost is None else cost)
         self._renewer.wake()
 

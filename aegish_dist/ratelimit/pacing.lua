@@ -265,11 +265,13 @@ end
 
 -- What refusals of calls in this epoch mean. Returns whether the rate is their cause.
 local function refuse(model, fleet, now, policy)
-  local early = now - model.epoch_at <= policy.same_event_s or model.begun < policy.few_calls
+  local all = model.answers == 0 and share(model) > policy.all_refused
+  local is_same_event = now - model.epoch_at <= policy.same_event_s and not all
+  local early = is_same_event or model.begun < policy.few_calls
   if model.trial or early then
     return not model.background
   end
-  if model.rate and model.answers == 0 and share(model) > policy.all_refused then
+  if model.rate and all then
     back_off(model, now, policy)
   elseif model.background then
     if not exceeds(model, model.background, policy) then return false end

@@ -21,6 +21,7 @@ class UsageReport(msgspec.Struct, omit_defaults=True):
     epoch: int = 0  # newest epoch of the rate that the worker knows
     begun: int = 0  # calls that began in `epoch`
     answers: int = 0
+    latency_s: float = 0.0  # of the answers, in all
     epoch_answers: int = 0
     refused: int = 0  # calls that began in `epoch` and got 429
     overloaded: int = 0
@@ -42,6 +43,7 @@ class UsageReport(msgspec.Struct, omit_defaults=True):
             epoch=later.epoch,
             begun=self.begun + later.begun,
             answers=self.answers + later.answers,
+            latency_s=self.latency_s + later.latency_s,
             epoch_answers=self.epoch_answers + later.epoch_answers,
             refused=self.refused + later.refused,
             overloaded=self.overloaded + later.overloaded,
@@ -60,8 +62,9 @@ class UsageReport(msgspec.Struct, omit_defaults=True):
         if epoch != self.epoch:
             self.epoch, self.begun, self.epoch_answers, self.refused = epoch, 0, 0, 0
 
-    def add_answer(self, epoch: int, excess_tokens: int) -> None:
+    def add_answer(self, epoch: int, excess_tokens: int, latency_s: float = 0.0) -> None:
         self.answers += 1
+        self.latency_s += latency_s
         self.epoch_answers += epoch == self.epoch
         self.alive, self.failures, self.unanswered = True, 0, 0
         self.tokens += excess_tokens

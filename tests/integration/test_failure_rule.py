@@ -472,6 +472,13 @@ def test_a_congested_provider_is_used_without_a_long_queue(workers: int) -> None
     assert set(fleet.outcomes) == {Outcome.BLOCK}
 
 
+def test_a_healthy_provider_is_asked_as_much_at_once_as_workers_hold() -> None:
+    """However the answers of equal calls come in bursts: the latency does not grow with them."""
+    fleet = a_fleet(60, lambda *_: LATENCY_S, 20_000, in_flight=None, prefetch=60, workers=4)
+    begun = sum(20 <= at < 60 for at in fleet.provider.begun_s) / 40
+    assert begun >= 0.95 * 4 * 60 / LATENCY_S
+
+
 @pytest.mark.parametrize(
     ("share", "retry_after_s", "workers"),
     [(0.05, None, 2), (0.05, 1.0, 2), (0.4, None, 2), (0.4, 1.0, 2), (0.4, None, 1)],
