@@ -207,7 +207,11 @@ class Heartbeat(Struct, frozen=True):
             halts=halts,
             reasons=reasons,
             waiting={
-                key: replace(waiting.get(key, Waiting(0, 0)), backoff=failing.backing_off[key])
+                key: replace(
+                    waiting.get(key, Waiting(0, 0)),
+                    backoff=failing.backing_off[key],
+                    refused=self.limiters.refused(key[1]),
+                )
                 for key in in_flight
             },
             failing=failing.by_run(datetime.now(UTC)),

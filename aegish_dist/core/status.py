@@ -32,6 +32,7 @@ class CallWait(StrEnum):
 
     RATE = "rate"  # the limits of the model, which fall after 429s, permit no more calls
     SLOTS = "slots"  # as many calls are under way as the worker or the model takes at once
+    CONGESTION = "congestion"  # more of them would queue at the provider, and none end earlier
     SHARE = "share"  # calls of other models hold the worker's other slots
     CIRCUIT = "circuit"  # the model failed several times in a row; one call probes it
 
@@ -42,6 +43,7 @@ class Waiting(Struct, frozen=True):
     limiter: int  # items that wait for a permit to be called
     backoff: int  # items that pause after a failed call
     blocked_by: CallWait | None = None
+    refused: float | None = None  # share of the calls of all runs that got 429 of late
 
 
 class ModelStatus(Struct, frozen=True):

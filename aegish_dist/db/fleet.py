@@ -104,6 +104,7 @@ class _Entry(_Held):
     waiting: int | UnsetType = UNSET
     backoff: int | UnsetType = UNSET
     blocked_by: CallWait | UnsetType | None = UNSET
+    refused: float | None = None
     failed: _Failed | None = None
 
 
@@ -111,8 +112,8 @@ def _held_entry(key: ModelKey, items: int, waiting: Waiting | None) -> _Entry:
     entry = _Entry(*key, items)
     if waiting is None:
         return entry
-    by = waiting.blocked_by
-    return replace(entry, waiting=waiting.limiter, backoff=waiting.backoff, blocked_by=by)
+    told = asdict(waiting)
+    return replace(entry, waiting=told.pop("limiter"), **told)
 
 
 def _failed_entry(run_id: str, calls: FailedCalls) -> _Entry:
@@ -190,7 +191,7 @@ def living_fleet(session: Session) -> Fleet:
             reasons[key] = entry.reason
         if entry.waiting is not UNSET:
             by = entry.blocked_by or None
-            waits[key].append(Waiting(entry.waiting, entry.backoff or 0, by))
+            waits[key].append(Waiting(entry.waiting, entry.backoff or 0, by, entry.refused))
         if entry.failed is not None:
             failing[entry.run].append(FailedCalls(model=entry.model, **asdict(entry.failed)))
         if entry.unserved is not None:
@@ -216,11 +217,15 @@ def _entries(report: Row[Any], kind: type[_Kind]) -> Iterator[_Kind]:
 
 
 def _total_waiting(reports: Sequence[Waiting]) -> Waiting:
-    """Return the items of several workers together, with the reason of the one with the most."""
+    """Return the items of several workers together, with the reason of the one with the most.
+
+    Each worker knows the refused share of the whole fleet, at another time.
+    """
     return Waiting(
         limiter=sum(each.limiter for each in reports),
         backoff=sum(each.backoff for each in reports),
         blocked_by=max(reports, key=lambda each: each.limiter).blocked_by,
+        refused=max((each.refused for each in reports if each.refused is not None), default=None),
     )
 
 

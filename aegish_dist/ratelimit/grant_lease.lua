@@ -7,8 +7,8 @@
 local request, policy, worker = cjson.decode(ARGV[1]), cjson.decode(ARGV[2]), ARGV[3]
 local limits, shared, requested_runs = request.limits, request.shared, request.runs or {}
 -- Counts of 0 are left out of the JSON.
-local NOTHING = {epoch = 0, begun = 0, answers = 0, latency_s = 0, epoch_answers = 0, refused = 0, overloaded = 0,
-                 failures = 0, unanswered = 0, pause_s = 0, tokens = 0}
+local NOTHING = {epoch = 0, begun = 0, answers = 0, latency_s = 0, epoch_answers = 0, refused = 0,
+                 limited = 0, overloaded = 0, failures = 0, unanswered = 0, pause_s = 0, tokens = 0}
 local report = setmetatable(request.report, {__index = NOTHING})
 local now = tonumber(ARGV[4])
 if not now then
@@ -73,8 +73,11 @@ local wants = request.held + request.waiting
 local bound = congestion.window(model)
 local most = state.lowest(limits.max_in_flight, state.lowest(model.window, bound))
 local slots = leases.share(model.leases, worker, most, wants)
+local congested = bound and bound == most
 if provider then
-  slots = state.lowest(slots, leases.share(provider.leases, name, shared.max_in_flight, wants))
+  local part = leases.share(provider.leases, name, shared.max_in_flight, wants)
+  congested = congested and not (part and part < slots)
+  slots = state.lowest(slots, part)
 end
 if slots then permits = math.max(0, math.min(permits, slots - request.held)) end
 
@@ -134,7 +137,8 @@ return cjson.encode({
   metered = limited or #filled > 0 or nil, limited = limited or nil,
   wait_s = math.min(policy.leases.renew_s, math.max(policy.leases.shortest_wait_s, wait)),
   circuit_open = circuit ~= nil or nil, failed_probes = circuit and circuit.failed,
-  congested_s = congestion.since(model, now),
+  congested_s = congestion.since(model, now), congested = congested or nil,
+  refused = pacing.refused(model),
   reason = circuit and model.reason, probe_at = circuit and circuit.at, probe = probe or nil,
   rate = rate and rate / math.max(1, workers), runs = #runs > 0 and runs or nil,
 })

@@ -107,7 +107,7 @@ class LocalLease:
         if self.circuit_open:
             return CallWait.CIRCUIT
         if self._full:
-            return CallWait.SLOTS
+            return CallWait.CONGESTION if self.lease.congested else CallWait.SLOTS
         return self._semaphore.blocks(self._model) or CallWait.RATE
 
     @property

@@ -333,6 +333,11 @@ class Limiters:
             for run_id, calls in each.waiting.items()
         }
 
+    def refused(self, model: str) -> float | None:
+        """Return the share of the fleet's calls that got 429 of late; None when unknown."""
+        limiter = self.by_model.get(model)
+        return None if limiter is None else limiter.local.lease.refused
+
     async def over_budget(self) -> list[tuple[str, str]]:
         """Return run id and model wherever a cap is reached."""
         limiters = list(self.by_model.items())

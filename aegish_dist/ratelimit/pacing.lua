@@ -22,6 +22,7 @@
 --   background       {begun, refusals} that show the share refused whatever the rate; nil: none
 --   trial            {rate, pace, window, begun, refusals} from before a trial of a lower rate
 --   examined_at      seconds; when the background was last tried
+--   lately           {begun, refusals} of calls that ended, whatever their epoch; weighed likewise
 --   growing_at       seconds; since when the rate grows, pauses left out
 --   recent           calls begun, each weighed by e^(-age / pace_window_s)
 --   counted_at       seconds; up to when `recent` has been weighed
@@ -252,6 +253,9 @@ local function count(model, report, now, policy)
   model.growing_at = (model.growing_at or model.epoch_at) + counted_at - model.counted_at
   model.counted_at = now
   model.begun, model.refusals = (model.begun or 0) * kept, model.refusals * kept
+  local lately = model.lately or {begun = 0, refusals = 0}
+  lately.begun = lately.begun * kept + report.answers + report.limited
+  lately.refusals, model.lately = lately.refusals * kept + report.limited, lately
   if report.epoch ~= model.epoch then return end
   model.answers = model.answers + report.epoch_answers
   model.begun, model.refusals = model.begun + report.begun, model.refusals + report.refused
@@ -322,6 +326,12 @@ function pacing.update(model, report, fleet, now, policy)
     if model.window >= policy.unlimited_per_s then model.window = nil end
   end
   return caused
+end
+
+-- Return the share of calls refused of late, of those answered or refused, to a thousandth; nil
+-- after none.
+function pacing.refused(model)
+  return model.lately.begun > 0 and math.floor(1000 * share(model.lately) + 0.5) / 1000 or nil
 end
 
 -- Pause a model as long as its provider asked, or for a moment when it is overloaded; its rate

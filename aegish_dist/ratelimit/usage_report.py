@@ -24,6 +24,7 @@ class UsageReport(msgspec.Struct, omit_defaults=True):
     latency_s: float = 0.0  # of the answers, in all
     epoch_answers: int = 0
     refused: int = 0  # calls that began in `epoch` and got 429
+    limited: int = 0  # calls of any epoch that got 429
     overloaded: int = 0
     alive: bool = False  # the provider answered, or refused a call with 429
     failures: int = 0  # failed calls in a row, without an answer or a 429 between them
@@ -46,6 +47,7 @@ class UsageReport(msgspec.Struct, omit_defaults=True):
             latency_s=self.latency_s + later.latency_s,
             epoch_answers=self.epoch_answers + later.epoch_answers,
             refused=self.refused + later.refused,
+            limited=self.limited + later.limited,
             overloaded=self.overloaded + later.overloaded,
             alive=self.alive or later.alive,
             failures=later.failures if later.alive else self.failures + later.failures,
@@ -88,7 +90,9 @@ class UsageReport(msgspec.Struct, omit_defaults=True):
         self.unanswered += kind.charged and not others_answered
         self.probe_failed |= probe
         self.reason = reason[:REASON_LENGTH]
-        self.refused += error_class is ErrorClass.RATE_LIMIT and epoch == self.epoch
+        limited = error_class is ErrorClass.RATE_LIMIT
+        self.limited += limited
+        self.refused += limited and epoch == self.epoch
         self.overloaded += error_class is ErrorClass.OVERLOADED
         if counts_for_pause(error_class, retry_after_s):
             self.pause_s = max(self.pause_s, retry_after_s or 0.0)
@@ -155,6 +159,8 @@ class Lease(msgspec.Struct, frozen=True):
     circuit_open: bool = False  # the model is not called, except by probes
     failed_probes: int = 0
     congested_s: float | None = None  # since calls queued for long at the provider; None: never
+    congested: bool = False  # whether the bound on congestion is what decides `slots`
+    refused: float | None = None  # share of the fleet's calls that got 429 of late; None: no calls
     reason: str | None = None  # the provider's words about the failure that opened the circuit
     probe_at: float | None = None  # when the open circuit is probed next, by Redis' clock
     rate: float | None = None  # this worker's part in calls per second; None: no limit

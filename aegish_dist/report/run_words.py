@@ -169,7 +169,12 @@ def _why_not_called(model: ModelStatus) -> str:
     return ""
 
 
+LEAST_REFUSED = 0.01  # share of calls; a limiter that looks for a rate is refused now and then
+
+
 def _waits(waiting: Waiting) -> Iterator[str]:
+    if (refused := waiting.refused or 0.0) >= LEAST_REFUSED:
+        yield f"{100 * refused:.0f} % of recent calls got 429"
     if waiting.limiter and waiting.blocked_by is not None:
         yield f"{waiting.limiter:,} {_BLOCKED[waiting.blocked_by]}"
     if waiting.backoff:
@@ -179,6 +184,7 @@ def _waits(waiting: Waiting) -> Iterator[str]:
 _BLOCKED = {
     CallWait.RATE: "waiting at the rate limiter",
     CallWait.SLOTS: "waiting for a free call slot",
+    CallWait.CONGESTION: "waiting while the provider is congested",
     CallWait.SHARE: "waiting for a call slot that another model holds",
     CallWait.CIRCUIT: "waiting for a probe: the model failed several times in a row",
 }

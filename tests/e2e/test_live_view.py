@@ -88,7 +88,8 @@ def test_a_run_is_seen_and_the_terminal_is_given_back(
     simulator.start("--fault", "rate_limit=0.15", "--seed", "7", latency="constant:0.3")
     asked = ("--models", "simulated/careful", "--dataset", "harmless", "--limit", "60")
     with Terminal(env, "submit", *asked, "--skip-preflight") as submit:
-        wait_until(lambda: "rate_limit 429" in submit.written, "a 429 on the screen", DEADLINE_S)
+        told = ("rate_limit 429", " % of recent calls got 429")
+        wait_until(lambda: all(map(submit.written.count, told)), "429s on the screen", DEADLINE_S)
         os.killpg(submit.process.pid, signal.SIGINT)
         code, screens, behind = submit.end()
     assert code == 130

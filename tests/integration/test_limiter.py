@@ -16,8 +16,11 @@ from fakeredis import FakeAsyncRedis, FakeServer
 from redis.asyncio import Redis
 
 from aegish_dist.core.model import Limits, RateHint
+from aegish_dist.core.outcome import ErrorClass
+from aegish_dist.core.status import CallWait
 from aegish_dist.errors import LimiterUnreachableError, OverBudgetError, QueueError
 from aegish_dist.ratelimit.fair_queue import Accounts, Budget, ExpectedUsage, ProcessSemaphore
+from aegish_dist.ratelimit.local_lease import LocalLease
 from aegish_dist.ratelimit.model_limiter import ModelLimiter
 from aegish_dist.ratelimit.policy import POLICY, PREFETCH
 from aegish_dist.ratelimit.shared_limiter import SharedLimiter, probe_now
@@ -224,6 +227,41 @@ def test_a_burst_of_refusals_is_one_event(fleet: Fleet) -> None:
     assert ask("a", 12, refused(0, 9)).epoch == 1
     assert ask("a", 13, refused(1, 1)).epoch == 1  # one of few calls says little
     assert ask("a", 14, refused(1, 8, begun=8)).epoch == 2
+
+
+def test_the_share_refused_of_late(fleet: Fleet) -> None:
+    """All workers know it, of calls of whatever epoch; it is forgotten as the mean of half a minute."""
+    assert fleet.ask("a").refused is None
+    for epoch in (0, 7):
+        report = UsageReport(epoch=epoch)
+        for _ in range(5):
+            report.add_failure(0, ErrorClass.RATE_LIMIT, None, probe=False, reason="slow down")
+            report.add_answer(0, 0, 1.0)
+        lease = fleet.ask("ab"[epoch > 0], 0.5, report.followed_by(UsageReport(answers=5)))
+        assert lease.refused == 0.333
+    assert fleet.ask("c", 0.5).refused == 0.333
+    old = math.exp(-30 / 30)
+    later = fleet.ask("c", 30.5, UsageReport(answers=30, alive=True))
+    assert later.refused == pytest.approx(10 * old / (30 * old + 30), abs=5e-4)
+
+
+@pytest.mark.parametrize("of_provider", [None, 2])
+def test_a_worker_knows_that_congestion_holds_its_calls(
+    fleet: Fleet, of_provider: int | None
+) -> None:
+    """Ten answers a second, however many calls are in flight; and beside a lower limit of others."""
+    lease, shared = fleet.ask(waiting=MANY), Limits(max_in_flight=of_provider)
+    for step in range(60):
+        held = lease.slots or 60
+        report = UsageReport(begun=5, answers=5, latency_s=5 * held / 10, alive=True)
+        lease = fleet.ask("a", step / 2, report, held=held, waiting=MANY)
+    held = lease.slots or 0
+    assert 0 < held < 40
+    lease = fleet.ask("a", 30, held=held, waiting=MANY, shared=shared)
+    local = LocalLease("lab/guard", ProcessSemaphore(MANY), lambda: 0.0)
+    local.renew(lease, 0.0)
+    local.held = held
+    assert local.blocked_by is (CallWait.SLOTS if of_provider else CallWait.CONGESTION)
 
 
 def test_retry_after(fleet: Fleet) -> None:

@@ -160,6 +160,7 @@ COUNTS = (
     "answers",
     "epoch_answers",
     "refused",
+    "limited",
     "overloaded",
     "failures",
     "unanswered",

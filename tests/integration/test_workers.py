@@ -29,7 +29,7 @@ def test_a_fleet(session: Session) -> None:
     words = "\x00\ud800" + "n" * 1000
     at = datetime(2026, 1, 2, tzinfo=UTC)
     limited = FailedCalls(at, "lab/guard", ErrorClass.RATE_LIMIT, 429, words, 7, 2)
-    slots, rate = Waiting(1, 0, CallWait.SLOTS), Waiting(5, 2, CallWait.RATE)
+    slots, rate = Waiting(1, 0, CallWait.SLOTS, 0.1), Waiting(5, 2, CallWait.RATE, 0.15)
     report_worker(session, "a", {KEY: 9})
     items = {KEY: 2, ("run2", "lab/guard"): 0}
     report_worker(session, "a", items, waiting={KEY: slots}, failing={"run1": [limited]})
@@ -37,7 +37,7 @@ def test_a_fleet(session: Session) -> None:
     report_worker(session, "older", {KEY: 4})
     fleet = living_fleet(session)
     assert (fleet.workers, dict(fleet.in_flight), fleet.halt(*KEY)) == (3, {KEY: 9}, None)
-    assert fleet.waiting == {KEY: Waiting(6, 2, CallWait.RATE)}
+    assert fleet.waiting == {KEY: Waiting(6, 2, CallWait.RATE, 0.15)}
     assert fleet.failing == {"run1": (replace(limited, message=clean_text(words[:TEXT_LENGTH])),)}
 
 

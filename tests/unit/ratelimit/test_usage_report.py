@@ -37,10 +37,10 @@ def test_refusals_of_older_epochs() -> None:
     report.enter_epoch(1)
     failed(report, ErrorClass.RATE_LIMIT, epoch=0)
     failed(report, ErrorClass.RATE_LIMIT, 2.5, epoch=1)
-    assert report.refused == 1
+    assert (report.refused, report.limited) == (1, 2)
     report = failed(UsageReport(epoch=1), ErrorClass.RATE_LIMIT, epoch=1)
     report.enter_epoch(2)
-    assert report == UsageReport(epoch=2, alive=True, reason="no")
+    assert report == UsageReport(epoch=2, limited=1, alive=True, reason="no")
 
 
 def test_pauses() -> None:

@@ -141,6 +141,16 @@ _KIN = [("8b", "base"), ("70b", "base"), ("70b", "chat"), ("8b", "chat")]
     [
         ({"waiting": Waiting(3, 2, CallWait.RATE)}, "3 waiting at the rate limiter, 2 in backoff"),
         ({"waiting": Waiting(3, 0, CallWait.SLOTS)}, "3 waiting for a free call slot"),
+        (
+            {"waiting": Waiting(3, 0, CallWait.CONGESTION)},
+            "3 waiting while the provider is congest",
+        ),
+        (
+            {"waiting": Waiting(0, 2, None, 0.154)},
+            "15 % of recent calls got 429, 2 in backoff",
+        ),
+        ({"waiting": Waiting(0, 0, None, 0.01)}, "1 % of recent calls got 429"),
+        ({"waiting": Waiting(0, 0, None, 0.009), "state": State.PAUSED}, "paused"),
         ({"waiting": Waiting(3, 0, CallWait.CIRCUIT)}, "3 waiting for a probe"),
         ({"state": State.PARKED, "reason": "HTTP 401: no"}, "parked: HTTP 401: no"),
         ({"state": State.OVER_BUDGET}, "over budget: $0.500 spent"),

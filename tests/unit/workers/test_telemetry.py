@@ -95,7 +95,7 @@ def test_states_are_read_when_asked_for(loop: asyncio.AbstractEventLoop) -> None
     assert read["aegish_verdicts_spooled_total",] == 1
     assert read["aegish_worker_ready",] == 1
     waits = {key[2]: value for key, value in read.items() if key[0] == "aegish_items_waiting"}
-    assert waits == {"rate": 0, "slots": 5, "share": 0, "circuit": 0, "backoff": 1}
+    assert waits == {"rate": 0, "slots": 5, "congestion": 0, "share": 0, "circuit": 0, "backoff": 1}
     assert set(read) >= {("aegish_worker_info", __version__, "host:1:ab")}
     known = {measure.name for measure in WORKER}
     assert {re.sub("_(bucket|sum|count)$", "", name) for name, *_ in read} <= known
