@@ -160,7 +160,6 @@ _FORGED = {
 """Statements that find rows which are not what they claim to be."""
 _RESTORED_AS = {
     ("datasets", "selectable"): "false",  # a name stands for what was imported here
-    ("runs", "held"): "coalesce(old.held, 'paused')",
     ("run_models", "open"): "false",
 }
 """Columns that would have workers ask something, or later runs ask something else."""

@@ -393,6 +393,7 @@ def _add(session: Session, folder: Path, manifest: Manifest, observer: Observer)
             archive.require_own(session, table, columns, manifest.run_id)
             archive.add_rows(session, table, columns)
             show(number)
+    hold(session, manifest.run_id, RunPause.PAUSED)
     execute(session, "release_complete", run=manifest.run_id)
     _require_callable(load_run(session, manifest.run_id))
 

@@ -25,18 +25,21 @@ def forge(engine: Engine, place: Path, table: str, change: Callable[[Rows], obje
     """Change the rows of a table of an archive, and have its manifest say that they are the rows.
 
     Args:
-        change: Gets the rows by column and changes them in place.
+        change: Gets the rows by column and changes them in place. The archive has no column that
+            is taken from the first row.
     """
     path = place / f"{table}.parquet"
     schema, rows = pq.read_schema(path), rows_of(place, table)
+    taken = {*schema.names} if rows else set()
     change(rows)
-    pq.write_table(pa.Table.from_pylist(rows, schema), path)
+    taken -= {*rows[0]} if rows else taken
+    columns = [name for name in schema.names if name not in taken]
+    pq.write_table(pa.Table.from_pylist(rows, schema).select(columns), path)
     manifest = json.loads((place / "manifest.json").read_text())
     with Session(engine) as session:  # rolled back
         archive.prepare(session)
-        columns = manifest["tables"][table]["columns"]
         number, digest = archive.stage(session, table, columns, copy_lines(path))
-    manifest["tables"][table] |= {"rows": number, "digest": digest}
+    manifest["tables"][table] |= {"columns": columns, "rows": number, "digest": digest}
     (place / "manifest.json").write_text(json.dumps(manifest))
 
 

@@ -51,6 +51,8 @@ FORGED: dict[str, tuple[str, Callable[[Rows], object], str]] = {
     "command": ("samples", lambda rows: rows[0].update(command="ls"), "another content"),
     "added": ("samples", _another_sample, "other samples than its fingerprint says"),
     "removed": ("samples", lambda rows: rows.pop(), "other samples"),
+    "empty for null": ("samples", lambda rows: rows[-1].update(category=""), "ck_samples_content"),
+    "annotations": ("samples", lambda rows: rows[0].update(details='{"a": [1]}'), "ck_samples_con"),
     "count": ("datasets", lambda rows: rows[0].update(malicious=0), "other samples"),
     "fingerprint": ("datasets", lambda rows: rows[0].update(fingerprint="0" * 64), "other samples"),
     "not asked": (
@@ -111,7 +113,7 @@ def test_a_restored_run_asks_nothing_before_it_is_resumed(
     for table in ("verdicts", "call_errors"):
         forge(engine, place, table, lambda rows: rows.clear())
     put(engine, place, "run_models", open=True, batch_from=datetime(2026, 1, 1, tzinfo=UTC))
-    put(engine, place, "runs", held=None)
+    forge(engine, place, "runs", lambda rows: rows[0].pop("held"))
     unfinished = {"id": 5, "run_id": RUN, "scoring": "aegish", "requested_at": NOON}
     forge(engine, place, "aggregations", lambda rows: rows.append(unfinished))
 

@@ -365,8 +365,8 @@ BEGIN
         WHERE table_schema = current_schema() AND table_name <> 'alembic_version'
           AND (data_type IN ('timestamp with time zone', 'numeric', 'double precision')
                OR data_type IN ('jsonb', 'text') AND table_name IN (
-                   'prompts', 'runs', 'run_models', 'batches', 'workers', 'aggregations')
-               OR column_name = 'command')
+                   'datasets', 'samples', 'prompts', 'runs', 'run_models', 'batches', 'workers',
+                   'aggregations'))
         GROUP BY table_name
     LOOP
         EXECUTE format('ALTER TABLE %%1$I ADD CONSTRAINT %%2$I CHECK (%%3$s)',
@@ -375,6 +375,10 @@ BEGIN
     -- Under the name of another run's queue, a model would hide that one from the workers.
     ALTER TABLE run_models ADD CONSTRAINT ck_run_models_queue CHECK (
         queue IN ('', 'aegish.' || model || '#' || run_id));
+    -- All runs that ask a sample share what its id does not tell: empty from null, annotations.
+    ALTER TABLE samples ADD CONSTRAINT ck_samples_content CHECK (
+        category <> '' AND cluster <> '' AND jsonb_typeof(details) = 'object'
+        AND NOT jsonb_path_exists(details, 'strict $.* ? (@.type() <> "string")'));
 END $$;
 """
 
