@@ -2,8 +2,8 @@
 --
 -- aegish_app: commands, which may also re-read and delete verdicts. Password in
 --   AEGISH_DIST_APP_PASSWORD.
--- aegish_worker: workers, which add verdicts and can neither change nor remove one. Password in
---   AEGISH_DIST_WORKER_PASSWORD; without it nobody can log in as this role.
+-- aegish_worker: workers, which add verdicts and can neither change nor remove one, nor what it is
+--   about. Password in AEGISH_DIST_WORKER_PASSWORD; without it nobody can log in as this role.
 \getenv password AEGISH_DIST_APP_PASSWORD
 \getenv worker_password AEGISH_DIST_WORKER_PASSWORD
 SELECT format('CREATE ROLE %I', name) FROM unnest(ARRAY['aegish_app', 'aegish_worker']) AS name
@@ -22,7 +22,12 @@ GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA public TO aegish_app, aegish_work
 -- Migrations alone write their version. Before the first one the table is absent.
 SELECT 'REVOKE INSERT, UPDATE, DELETE ON alembic_version FROM aegish_app, aegish_worker'
 WHERE to_regclass('alembic_version') IS NOT NULL \gexec
-SELECT 'REVOKE UPDATE, DELETE ON verdicts FROM aegish_worker'
+-- Deleting a run deletes its verdicts by right of the owner; other labels make others of them.
+SELECT 'REVOKE UPDATE, DELETE ON verdicts FROM aegish_worker;
+    REVOKE INSERT, UPDATE, DELETE ON runs, run_models, run_datasets, datasets, samples, prompts,
+        retries, retried_items FROM aegish_worker;
+    GRANT UPDATE (held) ON runs TO aegish_worker;
+    GRANT UPDATE (open) ON run_models TO aegish_worker'
 WHERE to_regclass('verdicts') IS NOT NULL \gexec
 -- For what later migrations make.
 ALTER DEFAULT PRIVILEGES IN SCHEMA public

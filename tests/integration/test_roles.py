@@ -116,7 +116,15 @@ def test_a_worker_adds_verdicts_and_closes_runs(worker: Engine, app: Engine) -> 
 
 @pytest.mark.parametrize(
     "statement",
-    ["UPDATE verdicts SET completion = 'forged'", "DELETE FROM verdicts", "TRUNCATE verdicts"],
+    [
+        "UPDATE verdicts SET completion = 'forged'",
+        "DELETE FROM verdicts",
+        "TRUNCATE verdicts",
+        "DELETE FROM runs",
+        "UPDATE run_models SET model = 'other'",
+        "UPDATE samples SET target = 'harmless'",
+        "INSERT INTO retried_items VALUES (1, 1, 1, 1)",
+    ],
 )
 def test_a_worker_changes_no_verdict(worker: Engine, statement: str) -> None:
     with worker.connect() as connection, pytest.raises(ProgrammingError, match="Privilege"):
