@@ -8,7 +8,7 @@ calls, because tiers depend on the size of each prompt.
 from collections.abc import Mapping
 from decimal import Decimal
 from enum import StrEnum
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 import msgspec
 from msgspec import Meta
@@ -193,6 +193,9 @@ def cost_usd(usage: Usage, price: Price | None) -> Decimal | None:
     return total / TOKENS_PER_UNIT
 
 
+MaxTokensField = Literal["max_tokens", "max_completion_tokens"]
+
+
 class Destination(msgspec.Struct, frozen=True):
     """Where the calls of a model go, and with which key. It comes from a run and is untrusted."""
 
@@ -219,7 +222,9 @@ class ModelSpec(msgspec.Struct, frozen=True):
     requests_per_minute: PerMinute | None = None  # most calls begun per minute, over the fleet
     tokens_per_minute: PerMinute | None = None
     shared: Limits = msgspec.field(default_factory=Limits)
-    max_tokens_field: Text | None = None  # for OpenAI's wire format; None: the host decides
+    max_tokens_field: MaxTokensField | None = (
+        None  # for OpenAI's wire format; None: the host decides
+    )
     batch_share: Decimal | None = None
     """Cost of a batched request as a share of `price`; None: no batches."""
 

@@ -23,7 +23,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar
+from typing import Annotated, Any, NamedTuple, Self, TypeVar
 
 from msgspec import Meta, Struct
 from msgspec.structs import force_setattr, replace
@@ -33,6 +33,7 @@ from aegish_dist.core.model import (
     Destination,
     Limits,
     MaxInFlight,
+    MaxTokensField,
     ModelSpec,
     PerMinute,
     Price,
@@ -93,7 +94,6 @@ def _as_json(value: object) -> Any:
 
 Usd = Annotated[int, Meta(ge=0, le=MAX_PRICE_USD)] | Decimal
 Tokens = Annotated[int, Meta(ge=0, le=10_000_000)]
-MaxTokensField = Literal["max_tokens", "max_completion_tokens"]
 Share = Annotated[int, Meta(ge=0, le=1)] | Decimal
 
 

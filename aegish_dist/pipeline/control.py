@@ -96,6 +96,7 @@ def retry_run(
         check_broker(workspace.app)
     planned = plan_retry(workspace.engine, run, outcomes, models)
     if planned is not None:
+        observer.note(_what_is_asked(run, run_status(workspace.engine, run_id)))
         enqueue_stored(workspace, run, "the retry", observer, generation=planned.generation)
     items, generation = (planned.items, planned.generation) if planned else (0, None)
     return RunOutcome(followed(workspace, run, wait, observer), items, generation)
@@ -180,7 +181,7 @@ def resume_run(
 
 
 def _what_is_asked(run: Run, status: RunStatus) -> str:
-    """Say how much of whom a held run asks: it may have been restored from a stranger's archive."""
+    """Say how much of whom a run asks: it may have been restored from a stranger's archive."""
     missing = {each.model: each.planned - each.done for each in status.models}
     asked = [
         f"{missing[spec.id]:,} of {spec.id} at {spec.base_url or 'no address'}"

@@ -99,26 +99,40 @@ BOUNDS = frozenset(
 )
 
 
+TIER_FIELDS = frozenset({"service_tier", "serviceTier", "speed"})
+TIERS = frozenset({"auto", "default", "flex", "on_demand", "standard", "standard_only"})
+"""Tiers of service that cost no more than a request without `TIER_FIELDS`; others cost up to six
+times as much (OpenAI, Anthropic, Gemini, Groq; read on 2026-11-23)."""
+
+
 def require_harmless(spec: ModelSpec, parameters: CallParameters) -> None:
     """Refuse a model whose own parameters, which come from a run, would replace fields of ours.
 
     Raises:
-        ConfigError: A parameter is among `OUR_FIELDS`, or allows more output than the run does.
+        ConfigError: A parameter is among `OUR_FIELDS`, asks for a dearer tier, or allows more
+            output than the run does.
     """
-    limit = parameters.max_output_tokens
     own = spec.parameters
-    for values in (own, own.get("generationConfig"), own.get("generation_config")):
-        if not isinstance(values, Mapping):
-            continue
-        if ours := OUR_FIELDS.intersection(values):
-            raise ConfigError(f"model '{spec.id}': parameter '{min(ours)}' is set by the run alone")
-        for name in BOUNDS.intersection(values):
-            most = values[name]
-            if most is not None and not (isinstance(most, int) and 0 < most <= limit):
-                raise ConfigError(
-                    f"model '{spec.id}': parameter '{name}' must be from 1 to {limit}, as the run's"
-                    " --max-output-tokens allows"
-                )
+    nested = [own[name] for name in ("generationConfig", "generation_config") if name in own]
+    for values in (own, *nested):
+        if problem := _harm(values, parameters.max_output_tokens):
+            raise ConfigError(f"model '{spec.id}': parameter {problem}")
+
+
+def _harm(values: object, limit: int) -> str | None:
+    if not isinstance(values, Mapping):
+        return "'generationConfig' must be an object"
+    if ours := OUR_FIELDS.intersection(values):
+        return f"'{min(ours)}' is set by the run alone"
+    for name in sorted(TIER_FIELDS.intersection(values)):
+        if str(values[name] or "default").lower() not in TIERS:
+            return f"'{name}' must be one of {', '.join(sorted(TIERS))}, as other tiers cost more"
+    for name in sorted(BOUNDS.intersection(values)):
+        most = values[name]  # a null would remove the bound
+        if not (isinstance(most, int) and 0 < most <= limit):
+            allowed = f"from 1 to {limit}, as the run's --max-output-tokens allows"
+            return f"'{name}' must be {allowed}"
+    return None
 
 
 def merged(defaults: Mapping[str, object], changes: Mapping[str, object]) -> dict[str, object]:

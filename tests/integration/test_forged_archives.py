@@ -23,7 +23,7 @@ from aegish_dist.pipeline import control
 from aegish_dist.pipeline.status import run_status
 from tests.integration.command_line import CommandLine
 from tests.integration.forged_archives import Rows, forge, put
-from tests.integration.samples import BLOCKED, COMMANDS, LS, NOON, PROMPT
+from tests.integration.samples import BLOCKED, COMMANDS, CURL, LS, NOON, PROMPT, TAR
 from tests.integration.stored_runs import a_model, row_counts, stored_run
 from tests.integration.test_archive import contents, execute
 
@@ -162,13 +162,24 @@ def test_the_name_of_a_prompt_is_that_of_the_run(session: Session) -> None:
     assert load_run(session, OTHER).prompt == PROMPT
 
 
-def test_resume_says_who_is_asked(
-    aegish: CommandLine, engine: Engine, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("command", "answered"),
+    [(("resume",), (LS,)), (("retry", "--outcome", "BLOCK"), (LS, TAR, CURL))],
+)
+def test_resume_and_retry_say_who_is_asked(
+    aegish: CommandLine,
+    engine: Engine,
+    monkeypatch: pytest.MonkeyPatch,
+    command: tuple[str, ...],
+    answered: tuple[Sample, ...],
 ) -> None:
+    """A complete run, which may be a stranger's, is not held: `retry` asks at once."""
     spec = a_model("test/a", base_url="http://127.0.0.1:1/v1")
     limited = CallParameters(max_cost_usd=Decimal(5))
-    stored_run(engine, {LS: BLOCKED}, models=[spec], held=None, parameters=limited)
-    execute(engine, "UPDATE runs SET held = 'paused'")
+    answers = dict.fromkeys(answered, BLOCKED)
+    stored_run(engine, answers, models=[spec], held=None, parameters=limited)
+    if command == ("resume",):
+        execute(engine, "UPDATE runs SET held = 'paused'")
     monkeypatch.setattr(control, "finish", lambda *_: run_status(engine, RUN))
-    said = aegish("resume", "--run-id", RUN).err
-    assert "asks 2 items up to 5 USD: 2 of test/a at http://127.0.0.1:1/v1" in said
+    said, asked = aegish(*command, "--run-id", RUN).err, 2 if len(answered) == 1 else 3
+    assert f"asks {asked} items up to 5 USD: {asked} of test/a at http://127.0.0.1:1/v1" in said

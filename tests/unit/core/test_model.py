@@ -5,10 +5,12 @@ from itertools import product
 from typing import get_args
 
 import pytest
+from msgspec import ValidationError, convert
 
 from aegish_dist.core.model import (
     HTTP_FORMATS,
     HttpApi,
+    MaxTokensField,
     ModelSpec,
     Price,
     Rate,
@@ -17,7 +19,6 @@ from aegish_dist.core.model import (
 )
 from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.verdict import Usage
-from aegish_dist.models.catalog import MaxTokensField
 from aegish_dist.providers import anthropic, google, openai
 from aegish_dist.providers.contract import Codec
 from aegish_dist.simulator import anthropic as anthropic_dialect
@@ -147,3 +148,11 @@ def test_a_path_belongs_to_one_dialect() -> None:
 
 def test_the_catalog_offers_the_output_fields_of_the_format_that_has_a_choice() -> None:
     assert set(get_args(MaxTokensField)) == set(defined(WireFormat.OPENAI.http).output_limit_fields)
+
+
+def test_the_output_field_of_a_run_is_one_that_bounds_the_output() -> None:
+    """A row may name none that multiplies the answers, or that a provider does not know."""
+    spec = {"id": "test/m", "wire": "openai", "name": "m"}
+    assert convert(spec | {"max_tokens_field": "max_tokens"}, ModelSpec).max_tokens_field
+    with pytest.raises(ValidationError, match="max_tokens_field"):
+        convert(spec | {"max_tokens_field": "n"}, ModelSpec)

@@ -106,6 +106,12 @@ def test_the_name_of_a_model_chooses_no_path(name: str) -> None:
         ({"stream": True}, "'stream'"),
         ({"tools": [{"type": "web_search"}]}, "'tools'"),
         ({"generationConfig": {"candidateCount": 8}}, "'candidateCount'"),
+        ({"service_tier": "priority"}, "'service_tier' must be one of auto, default, flex"),
+        ({"generationConfig": {"serviceTier": "FAST"}}, "'serviceTier' must be one of"),
+        ({"speed": "fast"}, "'speed' must be one of"),
+        ({"max_tokens": None}, "'max_tokens' must be from 1 to 4096"),
+        ({"generationConfig": {"maxOutputTokens": None}}, "'maxOutputTokens' must be from 1"),
+        ({"generationConfig": None}, "'generationConfig' must be an object"),
         ({"max_tokens": 4097}, "'max_tokens' must be from 1 to 4096"),
         ({"generationConfig": {"maxOutputTokens": 1e9}}, "'maxOutputTokens' must be"),
     ],
@@ -118,7 +124,7 @@ def test_parameters_of_a_model_replace_no_field_of_ours(
 
 
 def test_parameters_of_a_model_that_ask_for_no_more_are_its_own() -> None:
-    own = {"max_tokens": 100, "top_p": 0.5, "reasoning": {"effort": "low"}, "seed": None}
+    own = {"max_tokens": 100, "reasoning": {"effort": "low"}, "service_tier": "flex", "seed": None}
     assert isinstance(prepare(parameters=own), HttpClient)
 
 
