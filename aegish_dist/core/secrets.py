@@ -120,7 +120,7 @@ class KeyMask:
         )
 
 
-_SIGNS_OF_ESCAPES = ("\\", "%", "&", "\0", "0x", "0X")
+_SIGNS_OF_ESCAPES = ("\\", "%", "&", "\0", "0x", "0X", "=3D", "=3d")
 _SQUEEZED_OUT = str.maketrans("", "", " \t\r\n:;,._=-/+")
 _BREAK = r"(?:=?\r?\n[ \t]{0,16}|(?:\\{1,4}r)?\\{1,4}n[ \t]{0,16})?"
 """A line break within a key: of MIME, of quoted-printable, or escaped as in JSON."""
@@ -144,7 +144,7 @@ def _character(character: str) -> str:
     code = ord(character)
     spellings = (
         rf"\\{{0,8}}{re.escape(character)}",
-        rf"(?i:%(?:25){{0,4}}{code:02x}|\\{{1,8}}(?:u00|x|u\{{0{{0,6}}){code:02x}\}}?)",
+        rf"(?i:(?:%(?:25){{0,4}}|=){code:02x}|\\{{1,8}}(?:u0{{2,6}}|x|u\{{0{{0,6}}){code:02x}\}}?)",
         rf"(?i:&(?:amp;?){{0,2}}#(?:0{{0,6}}{code}(?![0-9])|x0{{0,6}}{code:x}(?![0-9a-f]));?)",
         *([rf"&(?:{_HTML_NAMES[character]});?"] if character in _HTML_NAMES else []),
     )

@@ -86,6 +86,7 @@ OUR_FIELDS = frozenset(
         *("model", "models", "messages", "contents", "system", "systemInstruction", "input"),
         *("system_instruction", "prompt", "stream", "tools", "functions", "tool_choice"),
         *("toolConfig", "tool_config", "plugins", "web_search_options", "mcp_servers"),
+        *("search_parameters", "enable_search", "web_search", "chat_template", "preset"),
         *("container", "background", "cachedContent", "cached_content"),
         *("n", "best_of", "candidateCount", "candidate_count"),
     }

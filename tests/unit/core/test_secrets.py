@@ -63,6 +63,8 @@ FORMS = {
     "HTML names": KEY.translate({ord("+"): "&plus;", ord("/"): "&sol;", ord("="): "&equals;"}),
     "HTML names without semicolons": KEY.translate({ord("/"): "&sol", ord("_"): "&lowbar"}),
     "quoted-printable": "".join(f"={ord(character):02X}" for character in KEY),
+    "quoted-printable as mail writes it": KEY.replace("=", "=3D"),
+    "long Python escapes": "".join(f"\\U{ord(character):08x}" for character in KEY),
     "quoted-printable, soft break": f"{KEY[:7]}=\r\n{KEY[7:]}",
     "line break": f"{KEY[:9]}\n    {KEY[9:]}",
     "line break in JSON": json.dumps(f"{KEY[:9]}\r\n{KEY[9:]}")[1:-1],

@@ -101,7 +101,7 @@ def test_the_name_of_a_model_chooses_no_path(name: str) -> None:
     [
         *(
             ({name: None}, f"'{name}' is set by the run alone")
-            for name in ("model", "messages", "n")
+            for name in ("model", "messages", "n", "search_parameters", "preset", "chat_template")
         ),
         ({"stream": True}, "'stream'"),
         ({"tools": [{"type": "web_search"}]}, "'tools'"),
