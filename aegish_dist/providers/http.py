@@ -118,7 +118,7 @@ async def exchange(
     """Send a request and read its response up to a cap; `ProviderError`: there was none.
 
     Args:
-        room: Says of the bytes of the response so far whether there is room for them.
+        room: Says of the bytes of the response so far, headers included, whether there is room.
     """
     began_s = time.monotonic()
     try:
@@ -180,18 +180,21 @@ def _request(
 async def _read_capped(
     response: aiohttp.ClientResponse, cap: int, room: Callable[[int], bool] = lambda _: True
 ) -> bytes | None:
-    chunks = []
+    headers = sum(len(name) + len(value) for name, value in response.raw_headers)
+    chunks: list[bytes] = []
     size = 0
-    async for chunk in response.content.iter_any():
-        size += len(chunk)
-        if not room(size):
+    while True:
+        if not room(headers + size):
             response.close()
             raise lenient.malformed("the provider sends more at once than there is room for")
         if size > cap:
             response.close()
             return None
+        chunk = await response.content.readany()
+        if not chunk:
+            return b"".join(chunks)
+        size += len(chunk)
         chunks.append(chunk)
-    return b"".join(chunks)
 
 
 def _failure(error: Exception, route: Route, began_s: float) -> ProviderError:

@@ -118,6 +118,8 @@ LONGEST_ANSWER_TOKENS = 100_000
 """Some hosts do not count hidden reasoning among the tokens that a request allows."""
 CONNECT_TIMEOUT_S = 30.0
 """Seconds to connect; a host that accepts no connection in this time is unreachable, not slow."""
+MAX_HEADERS = 64
+"""Of a response, each of at most 8 KiB: they are read before any room is asked for."""
 KEEPALIVE_S = 30.0
 DNS_CACHE_S = 300
 
@@ -132,7 +134,7 @@ async def provider_session() -> AsyncIterator["ProviderSession"]:
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S)
     cookies = aiohttp.DummyCookieJar()
     async with aiohttp.ClientSession(
-        connector=connector, cookie_jar=cookies, timeout=timeout
+        connector=connector, cookie_jar=cookies, timeout=timeout, max_headers=MAX_HEADERS
     ) as http:
         yield ProviderSession(http)
 

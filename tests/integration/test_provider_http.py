@@ -279,6 +279,11 @@ def test_a_huge_error_page_still_counts_by_its_status() -> None:
     assert str(error) == "HTTP 502: Bad Gateway"
 
 
+def test_a_response_of_countless_headers_is_a_connection_failure() -> None:
+    many = {f"X-{number}": "x" for number in range(64)}
+    assert failure(answering(200, b"{}", many)).error_class == ErrorClass.CONNECTION
+
+
 def test_a_filtered_request_is_an_empty_completion() -> None:
     body = json.dumps({"error": {"code": "content_filter", "message": "Filtered"}}).encode()
     completion = call(answering(400, body, {"X-Request-Id": "req_1"}))
@@ -392,15 +397,18 @@ async def test_a_redirect_is_refused_and_the_key_not_carried_along() -> None:
     assert visits == []
 
 
-async def test_one_provider_uses_up_its_own_memory_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("headers", "blanks"), [(0, 300 * 2**10), (38, 1)])
+async def test_one_provider_uses_up_its_own_memory_alone(
+    headers: int, blanks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of answers that are never ended, only what fits into the share is held; others are read."""
     monkeypatch.setattr(session, "ANSWERS_BYTES", 2**20)
     stop = asyncio.Event()
 
     async def endless(request: web.Request) -> web.StreamResponse:
-        response = web.StreamResponse()
+        response = web.StreamResponse(headers={f"X-{i}": "x" * 8000 for i in range(headers)})
         await response.prepare(request)
-        await response.write(b" " * 300 * 2**10)
+        await response.write(b" " * blanks)
         await stop.wait()
         return response
 
