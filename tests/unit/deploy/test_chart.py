@@ -113,17 +113,23 @@ def test_secrets_are_references(rendered: Rendered) -> None:
 
 
 def test_only_the_migration_owns_the_database(rendered: Rendered) -> None:
-    """It has the owner's URL and runs before anything else; the others have the role's."""
+    """It has the owner's URL and runs before anything else; the others have that of their role."""
     secrets = {
-        name: environment(container)[f"{PREFIX}DATABASE_URL"]["secretKeyRef"]["name"]
+        name: tuple(environment(container)[f"{PREFIX}DATABASE_URL"]["secretKeyRef"].values())[:2]
         for name, container in rendered.containers()
         if f"{PREFIX}DATABASE_URL" in environment(container)
     }
     hook = rendered.kind("Job")["migrate"]["metadata"]["annotations"]["helm.sh/hook"]
     spec = rendered.pods()["migrate"]["spec"]
-    assert secrets == {"migrate": "aegish-dist-owner"} | dict.fromkeys(
-        ("worker", "aggregator", "exporter", "cli"), "aegish-dist-stores"
-    )
+    of_worker = ("aegish-dist-stores", "worker-database-url")
+    of_command = ("aegish-dist-stores", "database-url")
+    assert secrets == {
+        "migrate": ("aegish-dist-owner", "database-url"),
+        "worker": of_worker,
+        "aggregator": of_worker,
+        "exporter": of_command,
+        "cli": of_command,
+    }
     assert hook == "pre-install,pre-upgrade"
     # Before the first installation there is neither the release's service account nor its catalog.
     assert spec["serviceAccountName"] == "default"

@@ -116,27 +116,33 @@ valueFrom: {secretKeyRef: {name: {{ index . 0 | quote }}, key: {{ index . 1 | qu
 {{- end }}
 {{- end -}}
 
+{{/* Call with (list $ "key"), the key of the database's URL: of commands or of workers. */}}
 {{- define "aegish.storesEnv" -}}
+{{- $key := index . 1 -}}{{- with index . 0 -}}
 - name: AEGISH_DIST_DATABASE_URL
-  {{ include "aegish.secret" (list .Values.stores.secret .Values.stores.databaseKey) }}
+  {{ include "aegish.secret" (list .Values.stores.secret $key) }}
 - name: AEGISH_DIST_BROKER_URL
   {{ include "aegish.secret" (list .Values.stores.secret .Values.stores.brokerKey) }}
-{{- with .Values.stores.limiterKey }}
+{{- if .Values.stores.limiterKey }}
 - name: AEGISH_DIST_LIMITER_URL
-  {{ include "aegish.secret" (list $.Values.stores.secret .) }}
+  {{ include "aegish.secret" (list .Values.stores.secret .Values.stores.limiterKey) }}
 {{- end }}
 {{ include "aegish.plainEnv" . }}
 {{- end -}}
+{{- end -}}
 
-{{/* Of what calls models: keys and the catalog that says where they may go. */}}
+{{/* Of what calls models: keys and the catalog that says where they may go. Called likewise. */}}
 {{- define "aegish.callerEnv" -}}
 {{ include "aegish.storesEnv" . }}
+{{- with index . 0 }}
 {{- if include "aegish.catalog" . }}
 - {name: AEGISH_DIST_CATALOG, value: /etc/aegish-dist/catalog.toml}
 {{- end }}
+{{- $secret := .Values.keys.secret }}
 {{- range .Values.keys.variables }}
 - name: {{ . | quote }}
-  valueFrom: {secretKeyRef: {name: {{ $.Values.keys.secret | quote }}, key: {{ . | quote }}, optional: true}}
+  valueFrom: {secretKeyRef: {name: {{ $secret | quote }}, key: {{ . | quote }}, optional: true}}
+{{- end }}
 {{- end }}
 {{- end -}}
 
