@@ -122,12 +122,18 @@ def archive(run: str, to: Path, *, deletes: bool, yes: bool) -> None:
 
 @click.command("restore")
 @click.argument("archive", type=click.Path(path_type=Path, file_okay=False, exists=True))
-def restore(archive: Path) -> None:
+@click.option(
+    "--max-gib",
+    type=click.IntRange(1, 2**20),
+    metavar="N",
+    help="Refuse an archive of more GiB unpacked; usually 100 times its files, at least 1 GiB.",
+)
+def restore(archive: Path, max_gib: int | None) -> None:
     """Bring a run back from its archive, whole or not at all.
 
     A run whose completions were pruned gets them back.
     """
-    restored = restore_run(open_workspace().engine, archive, Shown())
+    restored = restore_run(open_workspace().engine, archive, Shown(), max_gib)
     named = f"run {restored.run_id} {restored.name}".strip()
     if restored.completions is None:
         say(f"restored {named} with {counted(restored.verdicts, 'verdict')}")

@@ -13,7 +13,7 @@ gets its completions back, and nothing else.
 import json
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import partial
@@ -282,6 +282,38 @@ def _write(engine: Engine, run_id: str, part: Path, observer: Observer) -> None:
         )
 
 
+UNPACKED_PER_BYTE, SMALL_BYTES = 100, 2**30
+
+
+class Room:
+    """The bytes that rows of an archive may still take in PostgreSQL.
+
+    A kilobyte of Parquet can hold a terabyte of rows. Archives of verdicts hold 5 to 20 times what
+    they take on the disk.
+    """
+
+    def __init__(self, folder: Path, most_gib: int | None) -> None:
+        """Allow some GiB; None: 100 times what the files take on the disk, and at least 1 GiB."""
+        if most_gib is None:
+            # Blocks, because a file of holes has any size; a link's own, whatever it leads to.
+            files = (folder / f"{table}.parquet" for table in TABLES)
+            taken = sum(path.lstat().st_blocks * 512 for path in files if os.path.lexists(path))
+            self.most = max(SMALL_BYTES, UNPACKED_PER_BYTE * taken)
+        else:
+            self.most = most_gib * 2**30
+        self.folder, self.left = folder, self.most
+
+    def taken(self, parts: Iterable[bytes]) -> Iterator[bytes]:
+        for part in parts:
+            self.left -= len(part)
+            if self.left < 0:
+                raise StoreError(
+                    f"{self.folder} holds more than {self.most / 2**30:,.1f} GiB of rows; nothing"
+                    " was changed. `--max-gib` allows more: only if you trust where it is from"
+                )
+            yield part
+
+
 def compare_archive(engine: Engine, folder: Path, observer: Observer = SILENT) -> None:
     """Read an archive as `runs restore` does, and compare each table with what was archived."""
     manifest = read_manifest(folder)
@@ -293,15 +325,29 @@ def compare_archive(engine: Engine, folder: Path, observer: Observer = SILENT) -
             show(number)
 
 
-def _stage(session: Session, folder: Path, table: str, manifest: Manifest) -> None:
+def _stage(
+    session: Session, folder: Path, table: str, manifest: Manifest, room: Room | None = None
+) -> None:
     expected = manifest.tables[table]
     path = folder / f"{table}.parquet"
-    rows, digest = archive.stage(session, table, expected.columns, copy_lines(path))
+    parts = _first_rows(copy_lines(path), expected.rows)
+    if room is not None:
+        parts = room.taken(parts)
+    rows, digest = archive.stage(session, table, expected.columns, parts)
     if (rows, digest) != (expected.rows, expected.digest):
         raise StoreError(
             f"{path} is not what was archived: {rows:,} rows, of {expected.rows:,} expected;"
             " nothing was changed"
         )
+
+
+def _first_rows(parts: Iterable[bytes], number: int) -> Iterator[bytes]:
+    """Yield lines until there are more than a number of them."""
+    for part in parts:
+        yield part
+        number -= part.count(b"\n")
+        if number < 0:
+            return
 
 
 def require_archived(engine: Engine, run_id: str, folder: Path) -> None:
@@ -356,8 +402,13 @@ class Restored(msgspec.Struct, frozen=True):
     """Whether items have no verdict, which nothing asks before `resume`."""
 
 
-def restore_run(engine: Engine, folder: Path, observer: Observer = SILENT) -> Restored:
+def restore_run(
+    engine: Engine, folder: Path, observer: Observer = SILENT, most_gib: int | None = None
+) -> Restored:
     """Bring a run back from its archive, or the completions that it lacks.
+
+    Args:
+        most_gib: As of `Room`.
 
     Raises:
         StoreError: It is not what was archived, the run is in the store with all its completions,
@@ -365,17 +416,17 @@ def restore_run(engine: Engine, folder: Path, observer: Observer = SILENT) -> Re
     """
     manifest = read_manifest(folder)
     run_id, verdicts = manifest.run_id, manifest.tables["verdicts"].rows
-    completions = None
+    completions, room = None, Room(folder, most_gib)
     with archive.unfit_rows_in_one_line(folder), transaction(engine) as session:
         archive.prepare(session)
         run = run_row(session, run_id)
         if run is not None and run.pruned_completions:
-            _stage(session, folder, "verdicts", manifest)
+            _stage(session, folder, "verdicts", manifest, room)
             completions = archive.put_completions_back(session, run_id)
             verdicts = 0
         else:
             archive.require_absent(session, run_id, verdicts)
-            _add(session, folder, manifest, observer)
+            _add(session, folder, manifest, room, observer)
         stored = load_run(session, run_id)
         still = 0 if stored.pruned is None else stored.pruned.completions
         held = completions is None and stored.held is not None
@@ -384,12 +435,14 @@ def restore_run(engine: Engine, folder: Path, observer: Observer = SILENT) -> Re
     return result
 
 
-def _add(session: Session, folder: Path, manifest: Manifest, observer: Observer) -> None:
+def _add(
+    session: Session, folder: Path, manifest: Manifest, room: Room, observer: Observer
+) -> None:
     archive.open_keys(session)
     with observer.counting("tables restored", len(TABLES)) as show:
         for number, table in enumerate(TABLES, 1):
             columns = manifest.tables[table].columns
-            _stage(session, folder, table, manifest)
+            _stage(session, folder, table, manifest, room)
             archive.require_own(session, table, columns, manifest.run_id)
             archive.add_rows(session, table, columns)
             show(number)

@@ -2,6 +2,9 @@
 
 import json
 import os
+import random
+from datetime import timedelta
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +20,10 @@ from aegish_dist.core.verdict import CallError, Completion
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.missing import save_retry
 from aegish_dist.db.tables import METADATA
+from aegish_dist.interchange.parquet_tables import copy_lines, write_table
 from aegish_dist.pipeline import archives
 from tests.integration.command_line import CommandLine
+from tests.integration.forged_archives import forge
 from tests.integration.samples import BLOCKED, CURL, DETAILED, LS, NOON, TAR
 from tests.integration.stored_runs import answer, row_counts, stored_run
 
@@ -359,3 +364,54 @@ def test_the_archive_of_another_run_lets_nothing_go(
             manifest.unlink() if make is not os.mkdir else manifest.rmdir()
             (tmp_path / "kept").rename(manifest)
     assert contents(stored) == before
+
+
+@pytest.mark.long
+def test_a_bomb_is_refused_before_it_is_unpacked(
+    aegish: CommandLine, stored: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Staging ends at 100 times what the files take, or at the first rows that the manifest lacks."""
+    monkeypatch.setattr(archives, "SMALL_BYTES", 0)
+    monkeypatch.setattr(archives, "UNPACKED_PER_BYTE", 1)
+    aegish.ok("runs", "archive", FIRST, "--to", tmp_path, "--delete", "--yes")
+    place = tmp_path / FIRST
+    path = place / "call_errors.parquet"
+    kept = path.read_bytes()
+
+    one_row = pq.read_table(path)
+    pq.write_table(pa.concat_tables([one_row] * 50_000), path)
+    assert "20,000 rows, of 1 expected" in aegish.refused("runs", "restore", place, "--max-gib", 1)
+    path.write_bytes(kept)
+    forge(stored, place, "call_errors", lambda rows: rows[0].update(message="x" * 2**21))
+    packed = path.read_bytes()
+    footer = -8 - int.from_bytes(packed[-8:-4], "little")
+    with path.open("r+b") as file:  # a hole takes nothing on the disk
+        file.seek(len(packed) + footer + 2**24)
+        file.write(packed[footer:])
+    refused = aegish.refused("runs", "restore", place)
+
+    assert "GiB of rows; nothing was changed." in refused
+    assert refused.count("\n") == 1
+    assert row_counts(stored) == {}
+    aegish.ok("runs", "restore", place, "--max-gib", 1)
+
+
+def test_ten_million_verdicts_have_room(tmp_path: Path) -> None:
+    """Rows with the same long completion, which differ only where rows must: by sample and times."""
+    rng, rows = random.Random(1), 5_000
+    moments = (NOON + timedelta(seconds=number * rng.random()) for number in range(rows))
+    cells = (
+        f"{n},1,{at.isoformat()},{rng.random()},{'BLOCK ' * 200}\n" for n, at in enumerate(moments)
+    )
+    columns = {"sample_key": "bigint", "run_model_id": "integer"} | {
+        "stored_at": "timestamp with time zone",
+        "latency_ms": "double precision",
+        "completion": "text",
+    }
+    path = tmp_path / "verdicts.parquet"
+    with path.open("wb") as stream:
+        write_table(BytesIO((",".join(columns) + "\n" + "".join(cells)).encode()), columns, stream)
+    unpacked = sum(map(len, copy_lines(path)))
+    # From 1 GiB on, the files count: here 5,000 rows stand for ten million.
+    assert unpacked * 2_000 > archives.SMALL_BYTES
+    assert unpacked < archives.UNPACKED_PER_BYTE * path.stat().st_size
