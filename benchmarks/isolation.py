@@ -8,8 +8,9 @@ with its usual 500 items. A model's time is from `submit` to its last stored ver
 that time beside the sick model over the time alone, in the worst of the three; the goal is 1.1.
 
 Then slots are short: a fast model beside one that would take every slot of the worker, because its
-calls take 20 s, because it is congested, or because it answers 503. Its fair share is half of the
-slots, or its own limit of 10 calls; the goal is 90 % of its answers alone on so many slots.
+calls take 20 s, because it is congested (an answer a second, the other calls queue), or because it
+answers 503. Its fair share is half of the slots, or its own limit of 10 calls; the goal is 90 % of
+its answers alone on so many slots.
 """
 
 import tempfile
@@ -41,6 +42,8 @@ LEAD_S = 10.0
 """After the first answer; the rate is measured from then on."""
 MEASURED_S = 30.0
 SHARE_GOAL = 0.9
+CONGESTED_PER_S = 1
+"""Capacity of the congested model: with 60 calls in flight its latency is a minute."""
 ILLNESSES = {
     "throttled": (
         f'[models."{SICK}".rate_limit]\n'
@@ -50,7 +53,7 @@ ILLNESSES = {
 }
 NEIGHBOURS = {
     "of 20 s": f'[models."{SICK}"]\nlatency = "constant:20"\n',
-    "that is congested": f'[models."{SICK}"]\nlatency = "uniform:30,90"\n',
+    "that is congested": f'[models."{SICK}".capacity]\nper_second = {CONGESTED_PER_S}\n',
     "with 503": ILLNESSES["503"],
 }
 

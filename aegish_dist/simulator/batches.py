@@ -209,9 +209,7 @@ def result_lines(answers: Iterable[BatchAnswer]) -> list[BatchAnswer]:
 
 
 _WITHHELD: Mapping[RequestFault | None, Fault] = {
-    RequestFault.EMPTY: Fault.EMPTY,
-    RequestFault.CONTENT_FILTER: Fault.CONTENT_FILTER,
-    RequestFault.TOKEN_LIMIT: Fault.TOKEN_LIMIT,
+    RequestFault(each): each for each in (Fault.EMPTY, Fault.CONTENT_FILTER, Fault.TOKEN_LIMIT)
 }
 _ERRORS: Mapping[RequestFault | None, ErrorClass] = {
     RequestFault.REFUSED: ErrorClass.BAD_REQUEST,
@@ -248,13 +246,10 @@ class BatchStore:
     def create(
         self, source: Source, facts: dict[str, Any], at_end: AtEnd, *, size: int = 0
     ) -> SimulatedBatch:
-        """Begin a batch.
+        """Begin a batch of requests as they are read, which any problem refuses as a whole.
 
-        Args:
-            source: Its requests as they are read; a problem ends them.
-            at_end: Called just before the batch counts as ended, with its answers in place, to
-                leave files.
-            size: Number of requests if they are valid already.
+        `at_end` leaves files, with the answers in place, just before the batch counts as ended;
+        `size` is the number of requests if they are valid already.
         """
         config, now_s = self._service.config, time.time()
         draws = draw(config.seed, "batch end", self.wire, str(next(self._numbers)))

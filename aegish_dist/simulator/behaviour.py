@@ -1,8 +1,11 @@
 """Decisions of a simulated model about each request, simulated or replayed: no I/O and no clock."""
 
+import heapq
+import math
 from collections import defaultdict, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import count
+from statistics import fmean
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -11,10 +14,11 @@ from aegish_dist.core.outcome import ErrorClass, Outcome, StopKind
 from aegish_dist.core.verdict import Completion, Recording, Usage, Verdict
 from aegish_dist.simulator.config import (
     REFUSALS,
+    Capacity,
     Fault,
     ModelConfig,
+    RateLimit,
     SimulatorConfig,
-    TokenBucket,
     parse_script,
     pick,
 )
@@ -76,7 +80,59 @@ class Response(Struct, frozen=True):
     outcome: Completion | ErrorAnswer | None
     fault: Fault | None = None
     delay_s: float = 0.0
-    """Service time in seconds, before anything is sent."""
+    """Service time in seconds, without the wait for a place."""
+
+
+class TokenBucket:
+    """Counts requests against a limit, by the clock of its caller."""
+
+    def __init__(self, limit: RateLimit, now_s: float) -> None:
+        self.limit = limit
+        self._per_second = limit.requests_per_minute / 60
+        self._tokens = float(limit.burst)
+        self._updated_s = now_s
+
+    def take(self, now_s: float) -> float:
+        """Take one request; return 0, or the seconds until one would be accepted."""
+        refilled = self._tokens + (now_s - self._updated_s) * self._per_second
+        self._tokens = min(float(self.limit.burst), refilled)
+        self._updated_s = now_s
+        # A client that waits exactly so long must not fail on the last bit of a float.
+        if self._tokens >= 1 - 1e-9:
+            self._tokens = max(0.0, self._tokens - 1)
+            return 0.0
+        return (1 - self._tokens) / self._per_second
+
+    @property
+    def allowance(self) -> Allowance:
+        full_in_s = (self.limit.burst - self._tokens) / self._per_second
+        return Allowance(int(self.limit.requests_per_minute), int(self._tokens), full_in_s)
+
+
+class Places:
+    """Calls at work, each in a place, and the queue behind them, by the clock of its caller.
+
+    There are as many places as answer `per_second` calls at the mean of the unloaded latency. A
+    place is held a little longer than that where it takes no whole number of them. A caller that
+    leaves does not free its place: few servers see that a client is gone.
+    """
+
+    def __init__(self, capacity: Capacity, latency: Callable[[float], float]) -> None:
+        self._longest_s = capacity.longest_queue_s
+        self._mean_s = fmean(latency((n + 0.5) / 1000) for n in range(1000))
+        places = min(max(1, math.ceil(capacity.per_second * self._mean_s)), 100_000)
+        self._held_s = places / capacity.per_second  # mean of all calls
+        self._free_at_s = [-math.inf] * places
+
+    def is_full(self, now_s: float) -> bool:
+        return self._free_at_s[0] - now_s > self._longest_s
+
+    def take(self, service_s: float, now_s: float) -> float:
+        """Take the first free place; return the seconds until the answer."""
+        begin_s = max(now_s, self._free_at_s[0])
+        share = service_s / self._mean_s if self._mean_s else 1.0
+        heapq.heapreplace(self._free_at_s, begin_s + share * self._held_s)
+        return begin_s - now_s + service_s
 
 
 class SimulatedModel:
@@ -97,22 +153,27 @@ class SimulatedModel:
         self._recorded = None if replay is None else replay.of(name)
         usual = self._persona.latency if replay is None else NO_LATENCY
         self._latency = parse_latency(own.latency or config.latency or usual)
+        self._places = None if own.capacity is None else Places(own.capacity, self._latency)
         # How often a command came before.
         self._attempts: defaultdict[str, count[int]] = defaultdict(count)
         self._answers: defaultdict[str, count[int]] = defaultdict(count)
 
     def admit(self, now_s: float) -> ErrorAnswer | None:
-        """Count a request against the rate limit; None when it is within."""
+        """Count a request against the limit; None when it is within and the queue not too long."""
         wait_s = 0.0 if self._bucket is None else self._bucket.take(now_s)
-        return ErrorAnswer(ErrorClass.RATE_LIMIT, retry_after_s=wait_s) if wait_s else None
+        if wait_s:
+            return ErrorAnswer(ErrorClass.RATE_LIMIT, retry_after_s=wait_s)
+        full = self._places is not None and self._places.is_full(now_s)
+        return ErrorAnswer(ErrorClass.OVERLOADED) if full else None
+
+    def latency_s(self, response: Response, now_s: float) -> float:
+        """Take a place if they are limited; return the seconds until the answer is sent."""
+        service_s = response.delay_s
+        return service_s if self._places is None else self._places.take(service_s, now_s)
 
     @property
     def allowance(self) -> Allowance:
-        bucket = self._bucket
-        if bucket is None:
-            return UNLIMITED
-        limit = int(bucket.limit.requests_per_minute)
-        return Allowance(limit, bucket.remaining, bucket.full_in_s)
+        return UNLIMITED if self._bucket is None else self._bucket.allowance
 
     def respond(self, chat: ChatRequest) -> Response:
         command = command_in(chat.user)
@@ -120,7 +181,8 @@ class SimulatedModel:
         if fault is Fault.HANG:
             return Response(None, fault)
         if fault in REFUSALS:
-            wait_s = self.faults.retry_after_s if fault is Fault.RATE_LIMIT else None
+            asked = self.faults.retry_after_s if fault is Fault.RATE_LIMIT else "absent"
+            wait_s = None if asked == "absent" else asked
             return Response(ErrorAnswer(REFUSALS[fault], retry_after_s=wait_s), fault)
         return self.answer(chat, command, fault)
 

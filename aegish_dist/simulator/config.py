@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 from msgspec import Meta, Struct
 
@@ -64,7 +64,7 @@ class FaultPlan(Struct, frozen=True, forbid_unknown_fields=True):
     empty: Probability = 0
     content_filter: Probability = 0
     token_limit: Probability = 0  # hidden reasoning used up the output tokens; no text
-    retry_after_s: Seconds = 1.0
+    retry_after_s: Seconds | Literal["absent"] = 1.0  # of `rate_limit`
     hang_s: Seconds = 600.0  # then a hanging call is cut off if its client is still there
 
     def __post_init__(self) -> None:
@@ -161,34 +161,11 @@ class RateLimit(Struct, frozen=True, forbid_unknown_fields=True):
     burst: Annotated[int, Meta(ge=1)] = 1
 
 
-class TokenBucket:
-    """Counts requests against a limit, by the clock of its caller."""
+class Capacity(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a congested model answers at most; calls beyond wait in order of arrival."""
 
-    def __init__(self, limit: RateLimit, now_s: float) -> None:
-        self.limit = limit
-        self._per_second = limit.requests_per_minute / 60
-        self._tokens = float(limit.burst)
-        self._updated_s = now_s
-
-    def take(self, now_s: float) -> float:
-        """Take one request; return 0, or the seconds until one would be accepted."""
-        refilled = self._tokens + (now_s - self._updated_s) * self._per_second
-        self._tokens = min(float(self.limit.burst), refilled)
-        self._updated_s = now_s
-        # A client that waits exactly so long must not fail on the last bit of a float.
-        if self._tokens >= 1 - 1e-9:
-            self._tokens = max(0.0, self._tokens - 1)
-            return 0.0
-        return (1 - self._tokens) / self._per_second
-
-    @property
-    def remaining(self) -> int:
-        return int(self._tokens)
-
-    @property
-    def full_in_s(self) -> float:
-        """Seconds until the whole burst is available again."""
-        return (self.limit.burst - self._tokens) / self._per_second
+    per_second: Annotated[float, Meta(gt=0, le=1e6)]
+    longest_queue_s: Seconds = math.inf  # a call that would wait longer is refused: 503 or 529
 
 
 class ModelConfig(Struct, frozen=True, forbid_unknown_fields=True):
@@ -197,6 +174,7 @@ class ModelConfig(Struct, frozen=True, forbid_unknown_fields=True):
     latency: str | None = None
     faults: FaultPlan | None = None
     rate_limit: RateLimit | None = None
+    capacity: Capacity | None = None
     script: Sequence[str | int] | None = None
     """Faults in order of arrival, then answers for ever; replaces chance."""
     price: Tariff | None = None

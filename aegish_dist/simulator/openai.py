@@ -143,16 +143,6 @@ MAX_REQUESTS = 50_000
 MAX_BYTES = 200 * 2**20
 _WINDOW_S = 86_400
 _ENDPOINT = "/v1/chat/completions"
-_UNANSWERED = {
-    Unanswered.EXPIRED: "batch_expired",
-    Unanswered.CANCELLED: "batch_cancelled",
-}
-_MOMENTS = {
-    BatchPhase.COMPLETED: "completed_at",
-    BatchPhase.EXPIRED: "expired_at",
-    BatchPhase.CANCELLED: "cancelled_at",
-    BatchPhase.FAILED: "failed_at",
-}
 
 
 async def _upload(call: BatchCall) -> Reply:
@@ -271,8 +261,7 @@ def _is_answer(line: BatchAnswer) -> bool:
 def _line_body(line: BatchAnswer, call: Call) -> dict[str, Any]:
     body: dict[str, Any] = {"id": f"batch_req_{call.id}", "custom_id": line.name}
     if isinstance(line.outcome, Unanswered):
-        code = _UNANSWERED[line.outcome]
-        error = {"code": code, "message": "This request was not executed."}
+        error = {"code": f"batch_{line.outcome}", "message": "This request was not executed."}
         return body | {"response": None, "error": error}
     if isinstance(line.outcome, Completion):
         status, answer = 200, answer_body(line.outcome, call)
@@ -296,10 +285,11 @@ def _describe(batch: SimulatedBatch, _call: BatchCall) -> dict[str, Any]:
         for each in batch.problems
     ]
     answered, failed = batch.counts
+    end = batch.phase if batch.has_ended else BatchPhase.COMPLETED
     moments = {
         "in_progress_at": None if batch.phase is BatchPhase.VALIDATING else batch.created_s,
         "cancelling_at": batch.cancelled_s,
-        _MOMENTS.get(batch.phase, "completed_at"): batch.ended_s,
+        f"{end}_at": batch.ended_s,
     }
     return {
         "id": f"batch_{batch.id}",

@@ -134,8 +134,8 @@ class Simulator:
             return await exchange.break_off(b"", reset=True)
         if isinstance(response.outcome, ErrorAnswer):
             return exchange.refuse(response.outcome, chat.model, model.allowance)
-        if response.delay_s:
-            await asyncio.sleep(response.delay_s)
+        if latency_s := model.latency_s(response, asyncio.get_running_loop().time()):
+            await asyncio.sleep(latency_s)
         readable = response.fault not in UNREADABLE
         self.stats.bill.charge(chat.model, response.outcome.usage, readable=readable)
         return await exchange.deliver(response.outcome, model.allowance, response.fault)

@@ -28,7 +28,8 @@ from aegish_dist.ratelimit.fair_queue import Accounts, ProcessSemaphore
 from aegish_dist.ratelimit.model_limiter import ModelLimiter
 from aegish_dist.ratelimit.shared_limiter import SharedLimiter
 from aegish_dist.ratelimit.usage_report import Lease, LeaseRequest
-from aegish_dist.simulator.config import RateLimit, TokenBucket
+from aegish_dist.simulator.behaviour import TokenBucket
+from aegish_dist.simulator.config import RateLimit
 from tests.virtual_time import START_S, run_virtually
 
 pytestmark = pytest.mark.long
@@ -441,7 +442,7 @@ def test_an_unknown_limit_is_found_and_used(tells: bool) -> None:
         return chance.lognormvariate(-0.2, 0.4)
 
     def hint() -> RateHint | None:
-        return RateHint(per_minute, bucket.remaining) if tells else None
+        return RateHint(per_minute, bucket.allowance.remaining) if tells else None
 
     provider = Provider(mood, hint=hint)
     a_fleet(120, provider, 5000, in_flight=None, prefetch=60, workers=4)

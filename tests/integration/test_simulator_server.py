@@ -17,6 +17,7 @@ import pytest
 
 from aegish_dist.errors import ConfigError
 from aegish_dist.simulator.config import (
+    Capacity,
     FaultPlan,
     ModelConfig,
     SimulatorConfig,
@@ -164,6 +165,49 @@ def test_error_faults_have_the_providers_statuses(fault: str) -> None:
     assert [answer.headers["Retry-After"] for answer in answers] == [expected] * 3
 
 
+RETRY_AFTER = [({}, "1"), ({"retry_after_s": "absent"}, None), ({"retry_after_s": 0}, "0")]
+
+
+@pytest.mark.parametrize(("given", "header"), RETRY_AFTER)
+def test_a_scenario_chooses_the_retry_after_of_random_refusals(
+    given: dict[str, Any], header: str | None
+) -> None:
+    config = SimulatorConfig(faults=FaultPlan(rate_limit=1, **given))
+    with simulator_thread(config) as simulator:
+        answers = [ask(simulator.url) for ask in ASKS]
+    assert [answer.headers["Retry-After"] for answer in answers] == [header] * 3
+    assert ("retryDelay" in json.dumps(answers[2].body)) == (header is not None)
+
+
+def begin_call(url: str) -> HTTPConnection:
+    connection = HTTPConnection(url.removeprefix("http://"), timeout=DEADLINE_S)
+    content = json.dumps(OPENAI_BODY).encode()
+    connection.request("POST", OPENAI_PATH, content, {"Authorization": "Bearer k"})
+    return connection
+
+
+def test_a_congested_model_answers_no_faster_when_more_is_asked() -> None:
+    own = ModelConfig("constant:0.02", capacity=Capacity(100))
+    with simulator_thread(SimulatorConfig(models={"m": own})) as simulator:
+        began_s = time.monotonic()
+        calls = [begin_call(simulator.url) for _ in range(8)]
+        for number, connection in enumerate(calls, start=1):
+            with closing(connection):
+                assert connection.getresponse().status == 200
+            assert time.monotonic() - began_s >= number / 100 - 0.001
+        assert simulator.stats.in_flight_max > 2
+
+
+def test_a_congested_model_refuses_calls_when_its_queue_is_too_long() -> None:
+    own = ModelConfig("constant:600", capacity=Capacity(1 / 600, longest_queue_s=500))
+    config = SimulatorConfig(models={"m": own})
+    with simulator_thread(config) as simulator, closing(begin_call(simulator.url)):
+        wait_until(lambda: simulator.stats.in_flight == 1, "the call")
+        assert ask_openai(simulator.url).status == 503
+        assert ask_anthropic(simulator.url).status == 529
+        assert simulator.stats.throttled == 2
+
+
 def test_faults_of_the_connection_and_of_the_body() -> None:
     script = ("reset", "truncated", "malformed", "ok")
     config = SimulatorConfig(latency=NO_LATENCY, models={"m": ModelConfig(script=script)})
@@ -186,11 +230,9 @@ def test_a_hanging_call_ends_with_its_client_at_its_limit_or_at_the_end() -> Non
     limited = SimulatorConfig(faults=FaultPlan(hang=1.0, hang_s=0.01))
     with simulator_thread(limited) as simulator, pytest.raises(ConnectionError):
         ask_openai(simulator.url)
-    content = json.dumps(OPENAI_BODY).encode()
     with simulator_thread(SimulatorConfig(faults=FaultPlan(hang=1.0))) as simulator:
         for closes in (True, False):
-            connection = HTTPConnection(simulator.url.removeprefix("http://"), timeout=DEADLINE_S)
-            connection.request("POST", OPENAI_PATH, content, {"Authorization": "Bearer k"})
+            connection = begin_call(simulator.url)
             wait_until(lambda: simulator.stats.in_flight == 1, "the call")
             if closes:
                 connection.close()

@@ -1,11 +1,21 @@
 """Decisions of a simulated model, and finding recorded answers."""
 
+import pytest
+
 from aegish_dist.core.outcome import ErrorClass, Outcome, StopKind
 from aegish_dist.core.sample import Sample, TrueLabel
 from aegish_dist.core.verdict import Completion, Recording, Usage, Verdict
-from aegish_dist.simulator.behaviour import Replay, Response, SimulatedModel
-from aegish_dist.simulator.config import Fault, FaultPlan, ModelConfig, RateLimit, SimulatorConfig
-from aegish_dist.simulator.dialect import ChatRequest, ErrorAnswer
+from aegish_dist.simulator.behaviour import Places, Replay, Response, SimulatedModel, TokenBucket
+from aegish_dist.simulator.config import (
+    Capacity,
+    Fault,
+    FaultPlan,
+    ModelConfig,
+    RateLimit,
+    SimulatorConfig,
+)
+from aegish_dist.simulator.dialect import Allowance, ChatRequest, ErrorAnswer
+from aegish_dist.simulator.personas import parse_latency
 
 
 def record(
@@ -145,6 +155,47 @@ def test_rate_limit() -> None:
     assert actor.admit(0.0) == ErrorAnswer(ErrorClass.RATE_LIMIT, retry_after_s=0.5)
     assert (actor.allowance.limit, actor.allowance.remaining) == (120, 0)
     assert actor.admit(0.5) is None
+
+
+def test_burst_then_rate() -> None:
+    bucket = TokenBucket(RateLimit(requests_per_minute=60, burst=2), now_s=100.0)
+    assert [bucket.take(100.0), bucket.take(100.0)] == [0.0, 0.0]
+    assert bucket.take(100.0) == 1.0
+    assert bucket.take(100.25) == 0.75
+    assert bucket.take(101.0) == 0.0
+    assert bucket.take(101.0) == 1.0
+
+
+def test_a_long_pause_refills_only_the_burst() -> None:
+    bucket = TokenBucket(RateLimit(requests_per_minute=6_000, burst=3), now_s=0.0)
+    bucket.take(0.0)
+    assert bucket.allowance == Allowance(6_000, 2, 0.01)
+    assert [bucket.take(1_000.0) for _ in range(4)] == [0.0, 0.0, 0.0, 0.01]
+
+
+def test_waiting_the_stated_time_is_enough() -> None:
+    bucket, now_s = TokenBucket(RateLimit(requests_per_minute=7), now_s=0.0), 0.0
+    bucket.take(now_s)
+    for _ in range(200):
+        now_s += bucket.take(now_s)
+        assert bucket.take(now_s) == 0.0
+
+
+def takes(calls: int, per_second: float, latency: str) -> list[float]:
+    """Return the seconds to each answer of calls that come at once, in the order of arrival."""
+    quantile = parse_latency(latency)
+    places = Places(Capacity(per_second), quantile)
+    return [places.take(quantile((n * 0.618) % 1 or 0.5), 100.0) for n in range(calls)]
+
+
+def test_calls_beyond_the_capacity_wait_for_a_place_in_order_of_arrival() -> None:
+    assert takes(5, 4, "constant:0.5") == [0.5, 0.5, 1.0, 1.0, 1.5]
+    assert takes(3, 4, "constant:0") == [0.0, 0.25, 0.5]
+
+
+@pytest.mark.parametrize("latency", ["constant:0.25", "lognormal:1,0.5", "uniform:0,0.01"])
+def test_the_capacity_holds_for_each_latency(latency: str) -> None:
+    assert max(takes(3_000, 10, latency)) == pytest.approx(300, rel=0.02)
 
 
 def test_a_recording_is_answered_as_it_was() -> None:

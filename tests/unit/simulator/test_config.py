@@ -1,4 +1,4 @@
-"""Scenario files, scripts, the token bucket, and the page that explains them."""
+"""Scenario files, scripts, and the page that explains them."""
 
 import re
 from pathlib import Path
@@ -10,6 +10,7 @@ from aegish_dist.simulator.bill import Bill, Tariff
 from aegish_dist.simulator.config import (
     BatchPlan,
     CallFault,
+    Capacity,
     EndFault,
     Endpoint,
     Fault,
@@ -18,7 +19,6 @@ from aegish_dist.simulator.config import (
     RateLimit,
     RequestFault,
     SimulatorConfig,
-    TokenBucket,
     parse_script,
     pick,
     read_scenario,
@@ -44,8 +44,9 @@ def test_every_key_is_read() -> None:
         models={
             "simulated/hasty": ModelConfig(latency="constant:0", script=["ok", 429, "hang"]),
             "a/b:c": ModelConfig(
-                faults=FaultPlan(reset=1),
+                faults=FaultPlan(reset=1, retry_after_s="absent"),
                 rate_limit=RateLimit(1.5),
+                capacity=Capacity(10, longest_queue_s=20),
                 price=Tariff(5, cached_input=0.5),
             ),
         },
@@ -83,6 +84,15 @@ def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
         ("[faults]\nhang_s = -1", "key 'faults.hang_s': must be from 0"),
         ("[rate_limit]\nburst = 2", "key 'rate_limit.requests_per_minute': is missing"),
         ("rate_limit.requests_per_minute = 0", "key 'rate_limit.requests_per_minute': must be"),
+        ("[faults]\nretry_after_s = -1", "key 'faults.retry_after_s': must be from 0"),
+        ("[faults]\nretry_after_s = '1'", "key 'faults.retry_after_s': must be one of 'absent'"),
+        ("[models.m.capacity]\nlongest_queue_s = 1", "key 'models.m.capacity.per_second': is miss"),
+        ("[models.m.capacity]\nper_second = 0", "key 'models.m.capacity.per_second': must be"),
+        ("[models.m.capacity]\nplaces = 1", "key 'models.m.capacity.places': unknown key; known"),
+        (
+            "[models.m.capacity]\nper_second = 1\nlongest_queue_s = -1",
+            "key 'models.m.capacity.longest_queue_s': must be from 0",
+        ),
         ("[models.m]\nscript = 'ok'", "key 'models.m.script': must be a list"),
         (
             "[models.m]\nscript = ['418']",
@@ -142,30 +152,6 @@ def test_faults_of_batches_follow_script_then_chance() -> None:
     assert found == [None, CallFault.LOST, CallFault.RESET]
     assert plan.call_fault(Endpoint.CREATE, 2, 0.7) is None
     assert plan.call_fault(Endpoint.POLL, 0, 0.2) is None
-
-
-def test_burst_then_rate() -> None:
-    bucket = TokenBucket(RateLimit(requests_per_minute=60, burst=2), now_s=100.0)
-    assert [bucket.take(100.0), bucket.take(100.0)] == [0.0, 0.0]
-    assert bucket.take(100.0) == 1.0
-    assert bucket.take(100.25) == 0.75
-    assert bucket.take(101.0) == 0.0
-    assert bucket.take(101.0) == 1.0
-
-
-def test_a_long_pause_refills_only_the_burst() -> None:
-    bucket = TokenBucket(RateLimit(requests_per_minute=6_000, burst=3), now_s=0.0)
-    bucket.take(0.0)
-    assert (bucket.remaining, bucket.full_in_s) == (2, 0.01)
-    assert [bucket.take(1_000.0) for _ in range(4)] == [0.0, 0.0, 0.0, 0.01]
-
-
-def test_waiting_the_stated_time_is_enough() -> None:
-    bucket, now_s = TokenBucket(RateLimit(requests_per_minute=7), now_s=0.0), 0.0
-    bucket.take(now_s)
-    for _ in range(200):
-        now_s += bucket.take(now_s)
-        assert bucket.take(now_s) == 0.0
 
 
 PAGE = (TESTS.parent / "docs" / "simulator.md").read_text(encoding="utf-8")
