@@ -107,6 +107,9 @@ class Simulators(Parts):
                 document = json.load(response)
             requests.update(document["requests"])
             sums.update({name: document[name] for name in ("in_flight", "in_flight_max")})
+            answers = [each["live"]["requests"] for each in document["bill"]["models"].values()]
+            refused = document["throttled"] + sum(document["faults"].values())
+            sums.update({"answers": sum(answers), "refused": refused})
         return {"requests": dict(requests), **sums}
 
 
