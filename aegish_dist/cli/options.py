@@ -65,13 +65,10 @@ DAYS_OF_YEAR = 365
 
 
 def cost_cap(name: str, text: str) -> Callable[[Function], Function]:
-    return click.option(
-        name, type=FiniteRange(0, min_open=True), callback=_usd, metavar="USD", help=text
-    )
+    def usd(_: click.Context, __: click.Parameter, amount: float | None) -> Decimal | None:
+        return None if amount is None else Decimal(str(amount))
 
-
-def _usd(_: click.Context, __: click.Parameter, amount: float | None) -> Decimal | None:
-    return None if amount is None else Decimal(str(amount))
+    return click.option(name, type=FiniteRange(1e-9, 1e12), callback=usd, metavar="USD", help=text)
 
 
 MAX_INTEGER = 2**31 - 1
@@ -98,19 +95,23 @@ as_each_call = together(
     ),
     click.option("--cot", is_flag=True, help="Ask for step-by-step reasoning first."),
     click.option(
-        "--seed", type=int, default=42, show_default=True, help="Sent to providers that take one."
+        "--seed",
+        type=click.IntRange(-(2**62), 2**62),
+        default=42,
+        show_default=True,
+        help="Sent to providers that take one.",
     ),
     click.option("--temperature", type=FiniteRange(0, 2), help="Default: the provider's."),
     click.option(
         "--max-output-tokens",
-        type=click.IntRange(1),
+        type=click.IntRange(1, MAX_INTEGER),
         default=4096,
         show_default=True,
         help="Room for the answer, hidden reasoning included.",
     ),
     click.option(
         "--time-limit",
-        type=FiniteRange(0, min_open=True),
+        type=FiniteRange(0, 10**6, min_open=True),
         default=180.0,
         show_default=True,
         metavar="S",

@@ -136,6 +136,7 @@ class _Reader:
         self._draft_end = 0  # of the last draft, behind which an answer may begin
         self._last_end: int | None = None  # where the last end of a draft begins, once looked for
         self._quoted_until = 0
+        self._separated_until = 0  # up to where nothing but a separator follows the last object
         self._ticks = ""  # that close the code that began with the last object
         self._ticked = False
         self._seen = self._misses = 0
@@ -190,9 +191,12 @@ class _Reader:
         spoken_of = text[start - 1 : start] == " " and re.match(r" \w", text[end : end + 2])
         if spoken_of or self._leads or start < self._quoted_until:
             return end
-        last = self._objects[-1].end if self._objects else None
-        if last is not None and SEPARATOR.fullmatch(text, last, start):
-            return end
+        if self._objects and (last := self._objects[-1].end) is not None:
+            # From where the last look ended: such tags may be all that follows.
+            ends = SEPARATOR.match(text, max(last, self._separated_until), start)
+            self._separated_until = ends.end() if ends else start
+            if self._separated_until == start:
+                return end
         if not self._thought and self._firm is None:
             self._objects, self._pairs = [], set()
         self._thought, self._draft_end = True, end

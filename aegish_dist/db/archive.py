@@ -207,15 +207,18 @@ def _content(session: Session, source: str, run_id: str = "") -> tuple[int, str]
 def lacks_rows(session: Session, table: str, columns: Sequence[str], run_id: str) -> bool:
     """Whether the staged table lacks a row of the run as the store has it.
 
-    A verdict whose completion was deleted since is the one that had this completion. Workers open
-    and close models by themselves.
+    A verdict whose completion was deleted since is the one that had this completion, but not the
+    other way round. Workers open and close models by themselves.
     """
-    pruned = "coalesce(sha256(convert_to(completion, 'UTF8')), completion_sha256)"
     listed = quoted([each for each in columns if each not in _CHANGES])
-    listed += f", {pruned}" * (table == "verdicts")
+    stored = archived = listed
+    if table == "verdicts":
+        listed += ", coalesce(sha256(convert_to(completion, 'UTF8')), completion_sha256)"
+        stored = f"{listed}, completion IS NOT NULL"
+        archived = f"{listed}, unnest(ARRAY[false, completion IS NOT NULL])"
     query = (
-        f"SELECT EXISTS (SELECT {listed} FROM {table} WHERE {TABLES[table]}"  # nosec B608
-        f" EXCEPT SELECT {listed} FROM archived_{table})"  # nosec B608
+        f"SELECT EXISTS (SELECT {stored} FROM {table} WHERE {TABLES[table]}"  # nosec B608
+        f" EXCEPT SELECT {archived} FROM archived_{table})"  # nosec B608
     )
     return bool(session.scalar(text(query), {"run": run_id}))
 

@@ -283,9 +283,7 @@ def read_fleet(session: Session) -> FleetState:
     connections = execute(session, "fleet_connections").one()
     return FleetState(
         fleet=living_fleet(session),
-        runs=convert(
-            [{**run, "cap_usd": _number(run["cap_usd"])} for run in runs], tuple[OpenRun, ...]
-        ),
+        runs=convert([*map(dict, runs)], tuple[OpenRun, ...]),
         aggregations_due=aggregations.due,
         aggregation_oldest_s=aggregations.oldest_s,
         batches=execute(session, "fleet_batches").all(),
@@ -294,12 +292,6 @@ def read_fleet(session: Session) -> FleetState:
         connections_max=connections.most,
         newest_verdict_age_s=execute(session, "fleet_newest_verdict", pages=LAST_PAGES).scalar(),
     )
-
-
-def _number(text: str | None) -> float | None:
-    with suppress(ValueError):
-        return None if text is None else float(text)
-    return None
 
 
 def count_models(session: Session, keys: Sequence[int]) -> Mapping[int, Row[Any]]:

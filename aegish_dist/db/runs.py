@@ -5,6 +5,7 @@ item that is looked up after its run was held.
 """
 
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -13,7 +14,7 @@ from msgspec.structs import asdict
 from sqlalchemy import Row, Select, func, insert, select, update
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.model import CallParameters, Destination, ModelSpec
+from aegish_dist.core.model import CallParameters, Destination, ModelSpec, WireFormat
 from aegish_dist.core.run import (
     COMMAND_SLOT,
     Prompt,
@@ -316,6 +317,17 @@ def load_run(session: Session, run_id: str) -> Run:
             if model.batch_from is not None
         },
     )
+
+
+def load_bare_run(session: Session, run_id: str) -> Run:
+    """Return a run; one that cannot be read as if it were cancelled, with names alone."""
+    with suppress(UnreadableRunError):
+        return load_run(session, run_id)
+    row = session.execute(select(RUNS).where(RUNS.c.id == run_id)).one()
+    models = session.scalars(select(RUN_MODELS.c.model).where(RUN_MODELS.c.run_id == run_id))
+    specs = tuple(ModelSpec(model, WireFormat.IMPORTED, model) for model in models)
+    known = row.id, row.created_at, row.name, row.origin, row.package_version
+    return Run(*known, None, None, 1, (), specs, held=RunPause.CANCELLED)
 
 
 def load_assignment(session: Session, run_id: str, model: str) -> Assignment | None:

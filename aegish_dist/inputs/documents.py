@@ -7,7 +7,6 @@ sizes in the footer are checked first, and texts are measured as dictionaries.
 import errno
 import json
 import os
-import re
 import stat
 import tomllib
 from collections.abc import Callable, Iterator
@@ -59,16 +58,11 @@ def read_text(path: Path, max_bytes: int) -> str:
         raise InputError("is not UTF-8; save it as UTF-8", line=line) from None
 
 
-_PART = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+"""
-_DOTTED_KEY = re.compile(rf"(?<![\w-])(?:(?P<deep>(?:{_PART}){{100}})|(?:{_PART})++)", re.ASCII)
-"""tomllib takes time and memory by the square of the parts of a key: a hundred are too many."""
 MAX_INTEGER = 2**63  # TOML asks for 64 bits; Python's `str` refuses longer integers
 
 
 def parse_toml(text: str, parse_float: Callable[[str], Any] = float) -> dict[str, Any]:
     """Parse a TOML document; an InputError also of deep nesting and integers above 64 bits."""
-    if any(key["deep"] for key in _DOTTED_KEY.finditer(text)):
-        raise InputError("is nested too deeply")
     try:
         content = tomllib.loads(text, parse_float=parse_float)
     except tomllib.TOMLDecodeError as error:

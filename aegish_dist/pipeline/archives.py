@@ -15,7 +15,6 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -28,18 +27,17 @@ from sqlalchemy.orm import Session
 
 from aegish_dist import __version__
 from aegish_dist.core.run import Run, RunPause
-from aegish_dist.core.verdict_record import MAX_NUMBER
 from aegish_dist.db import archive
 from aegish_dist.db.archive import TABLES
 from aegish_dist.db.batches import batches_at_providers
 from aegish_dist.db.engine import execute, in_transaction, transaction
 from aegish_dist.db.fleet import living_fleet
-from aegish_dist.db.runs import hold, load_run, run_row
+from aegish_dist.db.runs import hold, load_bare_run, load_run, run_row
 from aegish_dist.db.schema import head
 from aegish_dist.db.verdicts import settle
 from aegish_dist.errors import ConfigError, DatasetError, OutputError, StoreError
 from aegish_dist.files import part_folder, replacing, sync_folder
-from aegish_dist.inputs.documents import load_pyarrow, parts_of, read_input
+from aegish_dist.inputs.documents import load_pyarrow, read_input
 from aegish_dist.interchange.parquet_tables import copy_lines, write_table
 from aegish_dist.pipeline.control import await_calls, drop_messages
 from aegish_dist.pipeline.status import run_status
@@ -63,7 +61,7 @@ class LeavingRun(msgspec.Struct, frozen=True):
 def look_at(engine: Engine, run_id: str) -> LeavingRun:
     """Return what would be lost with a run, and whether workers are at it."""
     with transaction(engine) as session:
-        run = load_run(session, run_id)
+        run = load_bare_run(session, run_id)
         size = archive.size_of(session, run_id)
     return LeavingRun(run, size, _busy(engine, run))
 
@@ -118,19 +116,15 @@ def delete_run(
     if leaving.busy is not None:
         raise StoreError(leaving.busy)
     run_id = leaving.run.run_id
-    _stop(workspace, leaving.run, observer)
+    in_transaction(workspace.engine, hold, run_id, RunPause.CANCELLED)
+    if not leaving.run.imported:
+        await_calls(workspace.engine, leaving.run, observer)
+        drop_messages(workspace, leaving.run, observer)
     if archived is not None:
         require_archived(workspace.engine, run_id, archived)
     with observer.counting("verdicts deleted", leaving.size.verdicts) as show:
         _by_batch(workspace.engine, run_id, archive.delete_verdicts, show)
         in_transaction(workspace.engine, archive.delete_run, run_id)
-
-
-def _stop(workspace: Workspace, run: Run, observer: Observer) -> None:
-    in_transaction(workspace.engine, hold, run.run_id, RunPause.CANCELLED)
-    if run.prompt is not None:
-        await_calls(workspace.engine, run, observer)
-        drop_messages(workspace, run, observer)
 
 
 def _by_batch(
@@ -448,14 +442,3 @@ def _add(
             show(number)
     hold(session, manifest.run_id, RunPause.PAUSED)
     execute(session, "release_complete", run=manifest.run_id)
-    _require_callable(load_run(session, manifest.run_id))
-
-
-def _require_callable(run: Run) -> None:
-    """Refuse models with numbers that no submit gives them."""
-    asked = [replace(spec, parameters={}) for spec in run.models]
-    limits = None if run.parameters is None else replace(run.parameters, seed=None)
-    numbers = parts_of(msgspec.to_builtins([*asked, limits], builtin_types=(Decimal,)))
-    for number in numbers:
-        if isinstance(number, int | float | Decimal) and not 0 <= float(number) <= MAX_NUMBER:
-            raise StoreError(f"run_models: {number} is no limit or price; nothing was changed")

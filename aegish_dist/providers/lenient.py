@@ -15,7 +15,7 @@ from aegish_dist.errors import ProviderError
 LABEL_LENGTH = 200
 MOST_ELEMENTS = 20_000
 """Values of an answer at most: so many take 0.07 s of the event loop, in which all calls live."""
-_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)  # also one that nothing ends
 MAX_COUNT = 2**53
 """Larger token counts are nonsense and would not fit the store when summed."""
 
@@ -27,11 +27,12 @@ def malformed(problem: str) -> ProviderError:
 
 def parse(body: bytes, mask: Callable[[object], object] = lambda value: value) -> object:
     """Return the JSON value of a response body, masked and then cleaned."""
-    # Text may hold as many commas as it likes.
-    if _marks(body) > MOST_ELEMENTS and _marks(_STRING.sub(b"", body)) > MOST_ELEMENTS:
-        raise malformed(f"the provider's answer has more than {MOST_ELEMENTS} values")
     try:
-        value = json.loads(body)
+        text = body.decode(json.detect_encoding(body), "surrogatepass")
+        # Strings may hold as many commas as they like.
+        if _marks(text) > MOST_ELEMENTS and _marks(_STRING.sub("", text)) > MOST_ELEMENTS:
+            raise malformed(f"the provider's answer has more than {MOST_ELEMENTS} values")
+        value = json.loads(text)
     except (ValueError, RecursionError):
         # The exception quotes the body, which may hold a completion.
         raise malformed("the provider's answer is not JSON") from None
@@ -42,8 +43,8 @@ def parse(body: bytes, mask: Callable[[object], object] = lambda value: value) -
         raise malformed("the provider's answer is nested too deeply") from None
 
 
-def _marks(body: bytes) -> int:
-    return sum(map(body.count, (b"[", b"{", b",")))
+def _marks(text: str) -> int:
+    return sum(map(text.count, "[{,"))
 
 
 def mapping(value: object) -> Mapping[str, object]:

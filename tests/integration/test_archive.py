@@ -233,6 +233,12 @@ def test_old_runs_are_archived_before_they_are_pruned(
     aegish.ok("runs", "restore", tmp_path / "a" / FIRST)
     assert as_restored(contents(stored)) == as_restored(before)
 
+    before = contents(stored)  # with texts that the second archive lacks
+    for kept in (("--completions",), ()):
+        refused = aegish(*old, *kept, "--archive-to", tmp_path / "b")
+        assert "was changed after it was archived" in refused.err
+    assert contents(stored) == before
+
 
 def test_completions_come_back_after_a_reparse_and_late_ones_stay(
     aegish: CommandLine, stored: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -35,7 +35,7 @@ COMMANDS: Commands = {
         (*OLD, "--completions", "--archive-to"),
         ("part_folder", "sync_folder", "prune_completions", "require_archived", "prune_verdicts"),
     ),
-    "restore": (("runs", "restore"), ("read_manifest", "add_rows", "_require_callable", "settle")),
+    "restore": (("runs", "restore"), ("read_manifest", "add_rows", "load_run", "settle")),
 }
 
 

@@ -449,5 +449,7 @@ def test_an_answer_of_countless_values_is_refused_before_it_is_decoded(unit: str
     body = f"[{unit * (2**20 // len(unit) - 2)}1]".encode()
     with pytest.raises(ProviderError, match="more than 20000 values"):
         lenient.parse(body)
+    with pytest.raises(ProviderError, match="more than 20000 values"):
+        lenient.parse(body.decode().encode("utf-16"))
     text = json.dumps(unit * 100_000)
     assert lenient.parse(text.encode()) == json.loads(text)

@@ -12,7 +12,8 @@ WITH asked AS (
     ORDER BY run.held IS NOT NULL, run.created_at DESC
     LIMIT :limit)
 SELECT run.id AS run_id, run.held IS NOT NULL AS held, run.created_at,
-       run.parameters ->> 'max_cost_usd' AS cap_usd,
+       CASE WHEN run.parameters ->> 'max_cost_usd' ~ '^[0-9]{1,13}(\.[0-9]{1,99})?([eE]-?[0-9]{1,2})?$'
+            THEN (run.parameters ->> 'max_cost_usd')::float8 END AS cap_usd,
        run.epochs * (
            SELECT coalesce(sum(dataset.samples), 0)
            FROM run_datasets AS chosen JOIN datasets AS dataset ON dataset.id = chosen.dataset_id

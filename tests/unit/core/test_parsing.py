@@ -305,6 +305,15 @@ def test_quotations_and_examples_without_end_take_linear_time(unit: str, size: i
     assert time.process_time() - start < LIMIT_S * size
 
 
+@SIZES
+@pytest.mark.parametrize("unit", ["</think>", " </think>"])
+def test_ends_of_drafts_behind_an_answer_take_linear_time(unit: str, size: int) -> None:
+    text = 'So: {"action": "warn"}' + unit * (size // len(unit))
+    start = time.process_time()
+    assert parse(text) == ParsedCompletion(WARN)
+    assert time.process_time() - start < LIMIT_S * size
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("head", ['{"a":', '{"action":"warn","a":', '{{"action":"warn","a":'])
 def test_nesting_before_a_long_tail_is_read_in_no_time(head: str) -> None:

@@ -1,6 +1,7 @@
 """The three wire formats, against payloads shaped as the hosts send them, and bodies for calls."""
 
 import json
+import time
 from collections.abc import Mapping
 from operator import itemgetter
 from typing import Any
@@ -76,6 +77,13 @@ def test_lone_surrogates_and_nul_are_replaced(sent: bytes) -> None:
 
 def test_a_nul_in_utf_16_is_replaced() -> None:
     assert lenient.parse(r'["a\u0000"]'.encode("utf-16")) == ["a\ufffd"]
+
+
+def test_a_string_without_an_end_takes_no_time() -> None:
+    start = time.process_time()
+    with pytest.raises(ProviderError, match="is not JSON"):
+        lenient.parse(b'["' + b'\\",' * 2**15)
+    assert time.process_time() - start < 1
 
 
 AWKWARD = Prompt("p", 'Say "{command}" \u20ac', 'Judge:\n<c>{command}</c> "{}"')
