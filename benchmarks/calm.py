@@ -1,7 +1,7 @@
 """Refusals at random and congestion on real processes: answers, calls given up, wrong outcomes.
 
 Run `python benchmarks/calm.py [refusals] [congestion] [--workers 1,4] [--minutes 10]
-[--seconds 340]`. Needs redis-server; runs a section for each number of worker processes.
+[--seconds 340] [--limit 60]`. Needs redis-server; runs a section for each number of workers.
 
 refusals:    12 models in one run: 1, 5, 15 and 40 % of calls are answered 429 at random, without
              Retry-After, with 0 and with 1 s; 10 calls in flight of each, 1 s to an answer, a
@@ -11,7 +11,8 @@ refusals:    12 models in one run: 1, 5, 15 and 40 % of calls are answered 429 a
              least squares, where it is more than two standard errors. `errors` are items that
              were given up and scored without an answer.
 congestion:  one model that answers 10 calls a second, 1 s unloaded, the others queue; each worker
-             has 60 slots, and no limit of calls in flight is below them. A call ends after 60 s.
+             has 60 slots, and the catalog lists no limit of calls in flight (`--limit` lists one,
+             with which a model does not start slowly). A call ends after 60 s.
              From second 60 on, `used` is the part of the capacity (goal 90 %), `given up` the share
              of calls that the client left (goal 2 %), and `latency` the median of answers over the
              unloaded one (goal 2 x). `errors` are those of the whole run (goal none).
@@ -150,7 +151,9 @@ def _fall(parts: list[float]) -> str:
     return f"{-slope:.1%}" if slope < -2 * stderr else "no"
 
 
-def congestion(material: Material, workers: int, seconds: float) -> dict[str, str]:
+def congestion(
+    material: Material, workers: int, seconds: float, limit: int | None
+) -> dict[str, str]:
     """Measure the congested model and return its row."""
     with tempfile.TemporaryDirectory(prefix="calm") as home:
         scenario = Path(home, "scenario.toml")
@@ -158,7 +161,7 @@ def congestion(material: Material, workers: int, seconds: float) -> dict[str, st
         with (
             Simulators(latency=f"constant:{LATENCY_S:g}", scenario=scenario) as simulators,
             Cluster(
-                simulators, in_flight=SLOTS * workers, concurrency=SLOTS, models=(CONGESTED,),
+                simulators, in_flight=limit, concurrency=SLOTS, models=(CONGESTED,),
                 workers=workers,
             ) as cluster,
         ):  # fmt: skip
@@ -201,16 +204,21 @@ def _numbers(_: click.Context, __: click.Parameter, value: str) -> list[int]:
 @click.command(help=laid_out(__doc__))
 @click.argument("sections", nargs=-1, type=click.Choice(SECTIONS))
 @click.option("--workers", default="1,4", show_default=True, callback=_numbers)
-@click.option("--minutes", default=10, show_default=True, help="Of `refusals`, at least 2.")
+@click.option(
+    "--minutes", type=click.IntRange(2), default=10, show_default=True, help="Of `refusals`."
+)
 @click.option("--seconds", default=340.0, show_default=True, help="Of `congestion`, over 60.")
-def main(sections: tuple[str, ...], workers: list[int], minutes: int, seconds: float) -> None:
+@click.option("--limit", type=click.IntRange(1), help="Of calls in flight in `congestion`.")
+def main(
+    sections: tuple[str, ...], workers: list[int], minutes: int, seconds: float, limit: int | None
+) -> None:
     """Measure the sections that are asked for."""
     material = Material.load()
     if "refusals" in (sections or SECTIONS):
         for each in workers:
             refusals(material, each, minutes)
     if "congestion" in (sections or SECTIONS):
-        rows = [congestion(material, each, seconds) for each in workers]
+        rows = [congestion(material, each, seconds, limit) for each in workers]
         print_table(f"congestion, capacity {CAPACITY_PER_S:g}/s, {SLOTS} slots a worker", rows)
 
 

@@ -134,7 +134,7 @@ class Cluster(Parts):
         self,
         simulators: Served,
         *,
-        in_flight: int,
+        in_flight: int | None,
         concurrency: int | None = None,
         models: Sequence[str] = MODELS[:1],
         workers: int = 1,
@@ -143,7 +143,7 @@ class Cluster(Parts):
         """Prepare a cluster.
 
         Args:
-            in_flight: Calls in flight of each model at most.
+            in_flight: Calls in flight of each model at most; None for no limit.
             limits: The same of single models, where it differs.
             simulators: What its workers call, running; models are dealt out to them in turn.
             concurrency: Items that each worker holds; as many as all models allow when None.
@@ -151,7 +151,7 @@ class Cluster(Parts):
         super().__init__()
         self._simulators = simulators
         self._in_flight = in_flight
-        self._concurrency = concurrency or in_flight * len(models)
+        self._concurrency = concurrency or (in_flight or 0) * len(models)
         self._first_workers = workers
         self._limits = {f"simulated/{name}": limit for name, limit in (limits or {}).items()}
         self.models = [f"simulated/{name}" for name in models]
@@ -191,10 +191,11 @@ class Cluster(Parts):
     def _catalog(self) -> str:
         urls = self._simulators.urls
         provider = f'wire = "openai"\nbase_url = "{urls[0]}/v1"\nkey_variable = ""\n'
+        limits = {model: self._limits.get(model, self._in_flight) for model in self.models}
         entries = (
             f'[[models]]\nid = "{model}"\nbase_url = "{urls[place % len(urls)]}/v1"\n'
-            f"max_in_flight = {self._limits.get(model, self._in_flight)}\nsimulated = true\n"
-            for place, model in enumerate(self.models)
+            f"simulated = true\n{f'max_in_flight = {limit}' if limit else ''}\n"
+            for place, (model, limit) in enumerate(limits.items())
         )
         return f"[providers.simulated]\n{provider}{''.join(entries)}"
 
