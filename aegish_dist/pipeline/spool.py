@@ -36,7 +36,7 @@ LEFT_OVER = "answers"
 REFUSED = "refused"
 """Begins the name of a file whose rows the database has refused."""
 GROUP = 500
-MAX_LINE_BYTES = 2**26
+MAX_LINE_BYTES = 2**24
 """More than an answer can take: a body of 1 MiB, escaped, with the errors of ten attempts."""
 MAX_DAMAGED = 1000
 """Lines without an answer after which a file that began with them is taken for another one."""
@@ -133,6 +133,9 @@ def _lines(path: Path) -> Iterator[bytes]:
     try:
         with open_input(path) as file:
             while line := file.readline(MAX_LINE_BYTES):
+                if len(line) == MAX_LINE_BYTES:
+                    what = f"has a line above {MAX_LINE_BYTES:,} bytes, the file is left as it is"
+                    raise DatasetError(what, source=str(path))
                 if line.strip():
                     yield line.rstrip(b"\r\n")
     except OSError as error:

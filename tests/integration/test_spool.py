@@ -151,6 +151,16 @@ def test_a_file_of_something_else(engine: Engine, tmp_path: Path, content: str) 
     assert [each.read_text() for each in tmp_path.iterdir()] == [content]
 
 
+def test_a_file_without_an_end_of_a_line(engine: Engine, tmp_path: Path) -> None:
+    """A crash may leave a file of zero bytes, of any size; memory holds one line of it."""
+    path = tmp_path / "answers-1.jsonl"
+    path.touch()
+    os.truncate(path, 2**33)
+    with pytest.raises(DatasetError, match="has a line above 16,777,216 bytes"):
+        recover(engine, path)
+    assert path.exists()
+
+
 def test_only_files_are_recovered(engine: Engine, tmp_path: Path) -> None:
     """A pipe and a device, which may never end, are refused at once."""
     os.mkfifo(tmp_path / "pipe")
