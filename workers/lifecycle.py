@@ -19,7 +19,6 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.status import Waiting
 from aegish_dist.db.engine import open_engine, reading
 from aegish_dist.db.fleet import (
     ModelBlock,
@@ -198,7 +197,7 @@ class Heartbeat(Struct, frozen=True):
         reasons = {("", model): words for model, words in parked.items()}
         halts: ModelBlocks = {("", model): ModelBlock.PARKED for model in parked}
         halts |= dict.fromkeys(await self.limiters.over_budget(), ModelBlock.OVER_BUDGET)
-        waiting, failing = self.limiters.waiting, self.evaluator.failing
+        failing = self.evaluator.failing
         await self.database.ask(
             _report,
             self.credentials,
@@ -207,11 +206,7 @@ class Heartbeat(Struct, frozen=True):
             halts=halts,
             reasons=reasons,
             waiting={
-                key: replace(
-                    waiting.get(key, Waiting(0, 0)),
-                    backoff=failing.backing_off[key],
-                    refused=self.limiters.refused(key[1]),
-                )
+                key: replace(self.limiters.waiting(*key), backoff=failing.backing_off[key])
                 for key in in_flight
             },
             failing=failing.by_run(datetime.now(UTC)),

@@ -238,11 +238,6 @@ def reported_workers(session: Session) -> Sequence[Row[Any]]:
     return execute(session, "reported_workers", alive_s=ALIVE_S).all()
 
 
-def database_facts(session: Session) -> Row[Any]:
-    """Return the row of the statement, which says what it holds."""
-    return execute(session, "database_facts").one()
-
-
 MOST_RUNS = 500
 LAST_PAGES = 8
 """Pages of the table of verdicts that are read."""

@@ -13,13 +13,8 @@ from sqlalchemy import Engine
 from aegish_dist import __version__
 from aegish_dist.broker.client import check_broker
 from aegish_dist.db.embedded import embedded_version
-from aegish_dist.db.engine import in_transaction, transaction
-from aegish_dist.db.fleet import (
-    ModelBlock,
-    database_facts,
-    living_fleet,
-    reported_workers,
-)
+from aegish_dist.db.engine import execute, in_transaction, transaction
+from aegish_dist.db.fleet import ModelBlock, living_fleet, reported_workers
 from aegish_dist.db.schema import current, head, require_current
 from aegish_dist.errors import AegishError, ConfigError
 from aegish_dist.models import missing_key
@@ -149,7 +144,7 @@ def examine_fleet(engine: Engine, app: Celery | None, limiter_url: str | None) -
         require_current(engine)  # what is asked needs the tables
         here = datetime.now(UTC)
         with transaction(engine) as session:
-            facts = database_facts(session)
+            facts = execute(session, "database_facts").one()
             workers = reported_workers(session)
     except AegishError as error:
         return [Check("database", ok=False, detail=str(error))]
@@ -201,7 +196,7 @@ def _kind(version: str | None, schema: str | None) -> str:
 
 
 def judge_database(facts: Any) -> Iterator[Check]:
-    """Judge the row of `database_facts`."""
+    """Judge the row of the statement `database_facts`."""
     yield _check(
         "sessions",
         facts.connections < FULL * facts.max_connections,

@@ -98,8 +98,6 @@ BOUNDS = frozenset(
         *("max_output_tokens", "maxOutputTokens"),
     }
 )
-
-
 TIER_FIELDS = frozenset({"service_tier", "serviceTier", "speed"})
 TIERS = frozenset({"auto", "default", "flex", "on_demand", "standard", "standard_only"})
 """Tiers of service that cost no more than a request without `TIER_FIELDS`; others cost up to six
@@ -131,8 +129,7 @@ def _harm(values: object, limit: int) -> str | None:
     for name in sorted(BOUNDS.intersection(values)):
         most = values[name]  # a null would remove the bound
         if not (isinstance(most, int) and 0 < most <= limit):
-            allowed = f"from 1 to {limit}, as the run's --max-output-tokens allows"
-            return f"'{name}' must be {allowed}"
+            return f"'{name}' must be from 1 to {limit}, as the run's --max-output-tokens allows"
     return None
 
 

@@ -324,19 +324,13 @@ class Limiters:
         """The parked models, each with `why_parked`."""
         return {model: why for model, e in self.by_model.items() if (why := e.why_parked)}
 
-    @property
-    def waiting(self) -> dict[tuple[str, str], Waiting]:
-        """Calls that wait for a permit by run id and model, and why."""
-        return {
-            (run_id, model): Waiting(calls, 0, each.local.blocked_by)
-            for model, each in self.by_model.items()
-            for run_id, calls in each.waiting.items()
-        }
-
-    def refused(self, model: str) -> float | None:
-        """Return the share of the fleet's calls that got 429 of late; None when unknown."""
+    def waiting(self, run_id: str, model: str) -> Waiting:
+        """Return how many calls of a run wait for a permit, and why; no backoff is known here."""
         limiter = self.by_model.get(model)
-        return None if limiter is None else limiter.local.lease.refused
+        if limiter is None:
+            return Waiting(0, 0)
+        calls, local = limiter.waiting.get(run_id, 0), limiter.local
+        return Waiting(calls, 0, local.blocked_by if calls else None, local.lease.refused)
 
     async def over_budget(self) -> list[tuple[str, str]]:
         """Return run id and model wherever a cap is reached."""
