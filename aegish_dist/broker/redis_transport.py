@@ -56,10 +56,6 @@ were not answered."""
 _FETCH = load_script(__package__, "fetch")
 
 
-def _unlimited(queues: Sequence[str]) -> list[int]:
-    return [sys.maxsize] * len(queues)
-
-
 class Channel(virtual.Channel):
     """A channel that fetches batches."""
 
@@ -71,7 +67,7 @@ class Channel(virtual.Channel):
         super().__init__(connection, **kwargs)
         options = connection.client.transport_options
         self.allowance: Callable[[Sequence[str]], Sequence[int]]
-        self.allowance = options.get("allowance", _unlimited)
+        self.allowance = options.get("allowance", lambda queues: [sys.maxsize] * len(queues))
         """Returns, before each fetch, how many more messages of each queue to fetch at most."""
         self.lease_s: float = options.get("lease_s", 40.0)
         """Seconds after the last renewal at which a message is requeued."""
@@ -337,7 +333,8 @@ class Transport(virtual.Transport):
             self._listener.subscribe(name)
             self._heard.add(name)
         if self._loop is not None:
-            self._watch_socket()
+            self._socket = self._listener.connection._sock
+            self._loop.add_reader(self._socket, self._on_readable)
             self._schedule(AT_ONCE_S)
 
     def register_with_event_loop(self, connection: Any, loop: Any) -> None:
@@ -439,10 +436,6 @@ class Transport(virtual.Transport):
     def _on_readable(self) -> None:
         self._read_broadcasts()
         self._schedule(AT_ONCE_S)
-
-    def _watch_socket(self) -> None:
-        self._socket = self._listener.connection._sock
-        self._loop.add_reader(self._socket, self._on_readable)
 
     def _leave_loop(self) -> None:
         if self._timer is not None:

@@ -15,7 +15,6 @@ from aegish_dist.core.model import HTTP_FORMATS, CallParameters
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.datasets.bundled import bundled_names, load_bundled
 from aegish_dist.interchange.verdict_files import read_recordings
-from aegish_dist.models import Catalog
 from aegish_dist.pipeline.control import run_embedded
 from aegish_dist.pipeline.plan import RunPlan
 from aegish_dist.pipeline.report import report_data
@@ -161,7 +160,14 @@ def demo() -> None:
         taken = {each.name for each in recent_runs(workspace.engine, limit=2**31 - 1)}
         names = chain(["demo"], (f"demo-{number}" for number in count(2)))
         name = next(each for each in names if each not in taken)
-        submission = _submission(workspace.catalog, name)
+        submission = RunPlan(
+            models=workspace.catalog.resolve(MODELS, {}),
+            datasets=tuple(load_bundled(name) for name in bundled_names()),
+            prompt=load_prompt("guard"),
+            parameters=CallParameters(time_limit_s=30),
+            epochs=1,
+            name=name,
+        )
         simulated = sum(spec.simulated for spec in submission.models)
         note(
             f"asking {len(submission.models)} models ({simulated} of them simulated) about"
@@ -173,14 +179,3 @@ def demo() -> None:
     data = report_data(workspace.engine, run.run_id, Opinion())
     with shown(None) as show:
         show(partial(render, data, "table"))
-
-
-def _submission(catalog: Catalog, name: str) -> RunPlan:
-    return RunPlan(
-        models=catalog.resolve(MODELS, {}),
-        datasets=tuple(load_bundled(name) for name in bundled_names()),
-        prompt=load_prompt("guard"),
-        parameters=CallParameters(time_limit_s=30),
-        epochs=1,
-        name=name,
-    )

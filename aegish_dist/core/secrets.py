@@ -76,7 +76,9 @@ class KeyMask:
     def __init__(self, key: str | None) -> None:
         secret = key and len(key) >= LEAST_KEY_CHARS and key.lower() not in NO_SECRETS
         self._key = key if key and secret else ""
-        self._signs = tuple(map(_squeezed, _encoded_forms(self._key)))
+        self._signs = tuple(
+            map(_squeezed, [self._key, self._key.encode().hex(), *_in_base64(self._key)])
+        )
 
     def __repr__(self) -> str:
         return f"KeyMask({'on' if self._key else 'off'})"
@@ -155,11 +157,6 @@ def _base64_character(character: str) -> str:
     if character in "+-":
         return r"(?:[+-]|(?i:%2b|\\{1,8}u002b))"
     return r"(?:_|\\{0,8}/|(?i:%2f))" if character in "/_" else character
-
-
-def _encoded_forms(key: str) -> list[str]:
-    """Return the key itself and its forms in hexadecimal and base64."""
-    return [key, key.encode().hex(), *_in_base64(key)]
 
 
 def _in_base64(key: str) -> list[str]:

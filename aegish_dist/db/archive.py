@@ -293,11 +293,6 @@ def require_absent(session: Session, run_id: str, archived: int) -> None:
         raise StoreError(f"run {run_id} is in this store, with all its completions")
 
 
-def open_keys(session: Session) -> None:
-    """Make the table that holds old and new keys in this transaction."""
-    execute(session, "create_new_keys")
-
-
 def require_own(session: Session, table: str, columns: Sequence[str], run_id: str) -> None:
     """Refuse staged rows that are of another run, or not what their identity says.
 

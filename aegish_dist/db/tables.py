@@ -152,12 +152,6 @@ def error_row(key: VerdictKey, error: CallError | AttemptRecord) -> dict[str, ob
     return key.columns() | {name: getattr(error, name) for name in _OF_ERROR}
 
 
-def table_columns() -> Iterator[Column[Any]]:
-    """Yield the columns of `verdicts` that a record fills."""
-    for field in STORED:
-        yield Column(str(field.column), _sql_type(field), nullable=field.nullable)
-
-
 _TIME = DateTime(timezone=True)
 _TYPES: dict[type, TypeEngine[Any]] = {FloatType: Double(), DecimalType: Numeric()}
 
@@ -221,7 +215,7 @@ VERDICTS = Table(
     METADATA,
     _needed("run_model_id", Integer),
     _needed("sample_key", BigInteger),
-    *table_columns(),
+    *(Column(str(field.column), _sql_type(field), nullable=field.nullable) for field in STORED),
     # When its transaction began, by the server's clock.
     _needed("stored_at", _TIME, server_default=func.now()),
     # Of a completion that was deleted since: by it an archive's text is known to be that one.

@@ -383,7 +383,17 @@ class SampleLines(Struct, frozen=True):
             "interaction_type": "single_turn",
             "input": asked,
             "output": {"raw": [] if answer is None else [answer]},
-            "answer_attribution": [_attribution(verdict)] if finding in ACTIONS else [],
+            "answer_attribution": [
+                {
+                    "turn_idx": 0,
+                    "source": "output.raw",
+                    "extracted_value": verdict["outcome"],
+                    "extraction_method": f"aegish-dist parser version {verdict['parser_version']}",
+                    "is_terminal": True,
+                }
+            ]
+            if finding in ACTIONS
+            else [],
             "evaluation": {
                 "score": 1.0 if verdict[CORRECT] else 0.0,
                 "is_correct": verdict[CORRECT],
@@ -399,16 +409,6 @@ def _sample(verdict: Mapping[str, Any]) -> Sample:
     return Sample(
         verdict["command"], TrueLabel(verdict["target"]), verdict["category"], verdict["cluster"]
     )
-
-
-def _attribution(verdict: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "turn_idx": 0,
-        "source": "output.raw",
-        "extracted_value": verdict["outcome"],
-        "extraction_method": f"aegish-dist parser version {verdict['parser_version']}",
-        "is_terminal": True,
-    }
 
 
 def _usage(verdict: Mapping[str, Any]) -> dict[str, int] | None:

@@ -432,7 +432,7 @@ def restore_run(
 def _add(
     session: Session, folder: Path, manifest: Manifest, room: Room, observer: Observer
 ) -> None:
-    archive.open_keys(session)
+    execute(session, "create_new_keys")
     with observer.counting("tables restored", len(TABLES)) as show:
         for number, table in enumerate(TABLES, 1):
             columns = manifest.tables[table].columns

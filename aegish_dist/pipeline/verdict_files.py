@@ -159,7 +159,9 @@ def export_inspect(
         lines = JudgedLines(columns)
         with replacing_in(folder, lambda path: _run_of(path) == run.run_id) as opened:
             verdicts = chain.from_iterable(map(lines.read, exported()))
-            for (model, dataset), group in groupby(verdicts, _log_of):
+            for (model, dataset), group in groupby(
+                verdicts, lambda verdict: (verdict.record.model, verdict.record.dataset or "")
+            ):
                 head = LogHead.of(run, model, dataset, opinions)
                 names.append(head.file_name)
                 samples = (_epochs(each) for _, each in groupby(group, _SAMPLE_OF))
@@ -177,10 +179,6 @@ def _run_of(path: Path) -> object:
     except DatasetError:
         return None
     return metadata.values.get(f"{PREFIX}run_id")
-
-
-def _log_of(verdict: ScoredRecord) -> tuple[str, str]:
-    return verdict.record.model, verdict.record.dataset or ""
 
 
 def _epochs(of_sample: Iterable[ScoredRecord]) -> list[list[ScoredRecord]]:

@@ -130,7 +130,11 @@ def _tables(report: Report, section: Section) -> Iterator[str]:
                 rf"\caption{{{_caption(report, section, of_several)}}}",
                 rf"\label{{{label}}}\smallskip",
                 *_tabular(section, block, rows),
-                *(map(_remark, section.remarks) if last else ()),
+                *(
+                    r"\par\smallskip\raggedright "
+                    + latex_text(shortened(printable(remark), MOST_CHARACTERS))
+                    for remark in (section.remarks if last else ())
+                ),
                 r"\end{table*}",
                 "",
             ]
@@ -218,8 +222,3 @@ def _label(report: Report, section: Section) -> str:
     return "tab:" + "-".join(
         filter(None, (re.sub(r"[^a-z0-9]+", "-", word.lower()).strip("-") for word in words))
     )
-
-
-def _remark(remark: str) -> str:
-    text = latex_text(shortened(printable(remark), MOST_CHARACTERS))
-    return rf"\par\smallskip\raggedright {text}"

@@ -3,7 +3,7 @@
 A section of which there is nothing to say has no rows; entries are the models, best first.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from operator import attrgetter, methodcaller
 
 from aegish_dist.core.opinion import JsonObject, Targets, moved
@@ -13,7 +13,6 @@ from aegish_dist.report.layout import (
     HEADLINES,
     INTERVAL,
     MODEL,
-    Cell,
     Column,
     RankedModel,
     Section,
@@ -291,26 +290,24 @@ def reliability(entries: Sequence[RankedModel]) -> Section:
             *("confidence", "model", "verdicts", TableCell("stated", "mean")),
             *(TableCell("right", INTERVAL), "right - stated"),
         ),
-        (row for entry in entries for row in _bins(entry)),
+        (
+            (
+                TableCell(f"{100 * each.low:.0f} to {100 * each.high:.0f}", value=each.low),
+                marked(entry),
+                number_cell(each.n, format_count),
+                number_cell(each.confidence, format_rate),
+                number_cell(each.accuracy, format_rate, format_interval(each.ci_low, each.ci_high)),
+                number_cell((each.accuracy or 0) - (each.confidence or 0), format_difference),
+            )
+            for entry in entries
+            for each in entry.reliability
+        ),
         note=(
             "Of the verdicts whose stated confidence lies in a bin, the share that is right, in %,"
             " beside the mean confidence: right far below stated is overconfident."
         ),
         keys=2,
     )
-
-
-def _bins(entry: RankedModel) -> Iterator[tuple[Cell, ...]]:
-    for each in entry.reliability:
-        gap = (each.accuracy or 0) - (each.confidence or 0)
-        yield (
-            TableCell(f"{100 * each.low:.0f} to {100 * each.high:.0f}", value=each.low),
-            marked(entry),
-            number_cell(each.n, format_count),
-            number_cell(each.confidence, format_rate),
-            number_cell(each.accuracy, format_rate, format_interval(each.ci_low, each.ci_high)),
-            number_cell(gap, format_difference),
-        )
 
 
 def shortfall_in_words(each: Missed) -> str:
