@@ -1,6 +1,7 @@
 """How often the 95 % intervals of micro, macro and score cover the truth, and how wide they are.
 
 Run with `python benchmarks/coverage.py [--runs 10000] [--layouts 50]`; half an hour of one core.
+With `--pairs` it prints the coverage of the differences of two models instead, in minutes.
 Prints the tables of `docs/statistics.md`.
 
 Samples are those of the bundled datasets: whole binaries in random order, copies of them where more
@@ -23,6 +24,7 @@ from typing import NamedTuple
 
 import click
 import numpy as np
+import paired_intervals
 from measuring import laid_out, print_table
 from rate_intervals import Numbers, Place, intervals
 from scipy.special import betaincinv
@@ -145,6 +147,72 @@ def tabulate_gtfobins(runs: int, kinds: list[str], seed: int) -> None:
     print_table("GTFOBins: coverage in % (truth below, above)", rows)
 
 
+def tabulate_pairs(runs: int, seed: int) -> None:
+    """Print coverage of true differences of 0 and -0.03 on the real sizes; the better rate is p."""
+    rows = []
+    sizes_of = pair_sizes()
+    for p, icc in itertools.product((0.7, 0.9, 0.95, 0.98), (0.0, 0.2, 0.4)):
+        for link in ("same", "independent") if icc else ("",):
+            row = {"p": str(p), "ICC": str(icc), "binaries": link}
+            for name, sizes in sizes_of.items():
+                found = (
+                    pair_coverage(
+                        np.random.default_rng(seed),
+                        sizes,
+                        (chances(p, icc), chances(p - less, icc)),
+                        max(1, runs // 500),
+                        alike=link == "same",
+                    )
+                    for less in (0, 0.03)
+                )
+                row[name] = ", ".join(f"{100 * share:.1f}" for share in found)
+            rows.append(row)
+    print_table(f"GTFOBins, differences of 0 and -0.03; stderr {deviation(runs):.2f} %", rows)
+
+
+def pair_coverage(
+    rng: np.random.Generator,
+    sizes: Numbers,
+    tables: tuple[Numbers, Numbers],
+    parts: int,
+    *,
+    alike: bool,
+) -> float:
+    """Return the share of 500 runs, a number of times, whose interval holds the true difference."""
+    truth, covered = tables[1].mean() - tables[0].mean(), []
+    for _ in range(parts):
+        drawn = rng.integers(0, GRAIN, (500, len(sizes)))
+        other = drawn if alike else rng.integers(0, GRAIN, drawn.shape)
+        right_a, right_b = (
+            rng.binomial(sizes.astype(int), table[places][:, :, None])
+            for table, places in zip(tables, (drawn, other), strict=True)
+        )
+        weights = np.full(sizes.shape[1], 1 / sizes.shape[1])
+        found = paired_intervals.intervals((right_b - right_a).astype(float), sizes, weights)
+        covered.append((found.low <= truth + 1e-12) & (truth - 1e-12 <= found.high))
+    return float(np.mean(covered))
+
+
+def pair_sizes() -> dict[str, Numbers]:
+    """Return what `compare` has a difference of: samples by binary and label."""
+    places = gtfobins("score")
+    sizes = np.zeros((1 + places[-1].binary, 2))
+    of_category: defaultdict[str, Numbers] = defaultdict(lambda: np.zeros((len(sizes), 1)))
+    for each in places:
+        sizes[each.binary, list(TrueLabel).index(each.target)] += 1
+        if each.category is not None:
+            of_category[each.category][each.binary] += 1
+    named = {f"{name} ({n.sum():.0f})": n[n[:, 0] > 0] for name, n in of_category.items()}
+    malicious = sizes[:, [list(TrueLabel).index(TrueLabel.MALICIOUS)]]
+    detection = {"micro": malicious[malicious[:, 0] > 0], "score": sizes}
+    return detection | dict(sorted(named.items(), key=lambda each: each[1].sum()))
+
+
+def deviation(runs: int) -> float:
+    """Return the standard error of a coverage of 95 %, in points."""
+    return 100 * math.sqrt(0.0475 / runs)
+
+
 def chances(p: float, icc: float) -> Numbers:
     """Return equally likely chances with mean p; sorted."""
     if not icc:
@@ -261,9 +329,15 @@ def epochs_compared(found: dict[Cell, Found]) -> list[dict[str, str]]:
 @click.option("--kinds", default="micro,macro,score,product", show_default=True)
 @click.option("--seed", default=20261, show_default=True)
 @click.option("--gtfobins-only", is_flag=True, help="Only the sizes of the reference benchmark.")
-def main(runs: int, layouts: int, kinds: str, seed: int, gtfobins_only: bool) -> None:
+@click.option("--pairs", is_flag=True, help="Differences of two models on those sizes instead.")
+def main(
+    runs: int, layouts: int, kinds: str, seed: int, *, gtfobins_only: bool, pairs: bool
+) -> None:
     """Print the tables."""
     os.nice(10)
+    if pairs:
+        tabulate_pairs(runs, seed)
+        return
     tabulate_gtfobins(runs, kinds.split(","), seed)
     if gtfobins_only:
         return
@@ -283,7 +357,7 @@ def main(runs: int, layouts: int, kinds: str, seed: int, gtfobins_only: bool) ->
     plain = {cell: seen for cell, seen in everything.items() if cell.epochs != "3 alike"}
     rows += [summary("all", everything), summary("all but 3 alike", plain)]
     rows.append(summary("n = 7, ICC 0.5", few))
-    print_table(f"Summary; stderr of a cell {100 * math.sqrt(0.0475 / runs):.2f} %", rows)
+    print_table(f"Summary; stderr of a cell {deviation(runs):.2f} %", rows)
     print_table("Mean width at ICC 0", epochs_compared(everything))
 
 
