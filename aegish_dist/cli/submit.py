@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from msgspec.structs import replace
@@ -31,11 +31,9 @@ from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.run import RunPause
 from aegish_dist.core.status import RunStatus
 from aegish_dist.core.text import counted
+from aegish_dist.pipeline.control import RunOutcome, hold_run, outcomes_named, resume_run, retry_run
 from aegish_dist.pipeline.plan import Request, RunPlan, takes_batches
 from aegish_dist.pipeline.submit import Submission, extend_run, first_reports, start_run
-
-if TYPE_CHECKING:
-    from aegish_dist.pipeline.control import RunOutcome
 
 with_checks = together(
     click.option(
@@ -303,8 +301,6 @@ def cancel(run_id: str, as_json: bool) -> None:
 
 
 def _hold(run_id: str, reason: RunPause, *, as_json: bool) -> None:
-    from aegish_dist.pipeline.control import hold_run  # noqa: PLC0415  a dry run needs none of it
-
     workspace, found = open_run(run_id)
     outcome = hold_run(workspace, found, reason, Shown())
     before, held, status = outcome.held_before, outcome.held, outcome.status
@@ -336,8 +332,6 @@ def resume(
     a run has reached. Parked models are tried again at once. Nothing that has a verdict is asked
     again; for items that ended in an error there is `retry`.
     """
-    from aegish_dist.pipeline.control import resume_run  # noqa: PLC0415
-
     workspace, found = open_run(run_id)
     here = workspace.settings.embedded_broker
     resumed = resume_run(workspace, found, max_cost, max_cost_per_model, Shown(here=here))
@@ -373,8 +367,6 @@ def retry(run_id: str, outcome: list[str], models: list[str], wait: bool, as_jso
     wait are not planned a second time; `resume` enqueues them. TIMEOUT_ERROR and FORMAT_ERROR
     include answers without a readable verdict: asking those again favours unreliable models.
     """
-    from aegish_dist.pipeline.control import outcomes_named, retry_run  # noqa: PLC0415
-
     outcomes = outcomes_named(outcome)
     workspace, found = open_run(run_id)
     observer = Shown(here=workspace.settings.embedded_broker)

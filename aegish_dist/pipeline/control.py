@@ -40,13 +40,11 @@ from aegish_dist.pipeline.status import (
     patiently,
     run_status,
 )
-from aegish_dist.pipeline.workspace import SILENT, Observer
+from aegish_dist.pipeline.workspace import SILENT, Observer, Workspace
 from aegish_dist.telemetry.tracing import message_headers, note, span
 
 if TYPE_CHECKING:
     from celery import Celery
-
-    from aegish_dist.pipeline.workspace import Workspace
 
 
 POLL_S = 0.25

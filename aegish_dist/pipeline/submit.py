@@ -20,6 +20,7 @@ from aegish_dist.broker.messages import queue_name, queue_names
 from aegish_dist.core.run import Run
 from aegish_dist.core.status import RunStatus, State
 from aegish_dist.db.engine import in_transaction, transaction
+from aegish_dist.db.missing import Extent, extent_of, save_extension
 from aegish_dist.db.runs import (
     require_free_name,
     save_dataset,
@@ -27,18 +28,24 @@ from aegish_dist.db.runs import (
     save_run,
     unused_run_id,
 )
+from aegish_dist.pipeline.control import (
+    POLL_S,
+    enqueue_missing,
+    enqueue_stored,
+    finish,
+    followed,
+    resumable,
+)
 from aegish_dist.pipeline.datasets import describe
 from aegish_dist.pipeline.plan import Request, RunPlan, plan_extension, plan_run
 from aegish_dist.pipeline.preflight import calls_a_provider, check_before_calls
 from aegish_dist.pipeline.runs import load_submitted_run
-from aegish_dist.pipeline.workspace import SILENT, Observer
+from aegish_dist.pipeline.status import run_status
+from aegish_dist.pipeline.workspace import SILENT, Observer, Workspace
 from aegish_dist.telemetry.tracing import first_span
 
 if TYPE_CHECKING:
     from celery import Celery
-
-    from aegish_dist.db.missing import Extent
-    from aegish_dist.pipeline.workspace import Workspace
 
 
 class Submission(Struct, frozen=True):
@@ -63,8 +70,6 @@ def start_run(workspace: Workspace, request: Request, observer: Observer = SILEN
     check_before_calls(workspace, plan, request, observer)
     if request.dry_run:
         return Submission(plan, None, None)
-    from aegish_dist.pipeline.control import finish  # noqa: PLC0415
-
     embedded = workspace.settings.embedded_broker
     if embedded:
         run = create_run(workspace.engine, plan)
@@ -117,7 +122,6 @@ def submit(engine: Engine, app: Celery, plan: RunPlan, observer: Observer = SILE
         QueueError: The broker cannot be reached; before that nothing is stored.
     """
     from aegish_dist.broker.client import check_broker  # noqa: PLC0415
-    from aegish_dist.pipeline.control import enqueue_missing, resumable  # noqa: PLC0415
 
     check_broker(app)
     run = create_run(engine, plan)
@@ -137,9 +141,6 @@ def first_reports(workspace: Workspace, started: Submission) -> RunStatus | None
         The status, after `REPORTED_WITHIN_S` seconds at most; None where no model of the run needs
         a key or a permission.
     """
-    from aegish_dist.pipeline.control import POLL_S  # noqa: PLC0415
-    from aegish_dist.pipeline.status import run_status  # noqa: PLC0415
-
     if started.run is None or not any(map(calls_a_provider, started.plan.models)):
         return None
     deadline = time.monotonic() + REPORTED_WITHIN_S
@@ -161,9 +162,6 @@ def extend_run(
             called or refuses the run, the run was imported or is held, or the database or the
             broker cannot be reached. A message that says so apart, nothing is stored.
     """
-    from aegish_dist.pipeline.control import enqueue_stored, followed  # noqa: PLC0415
-    from aegish_dist.pipeline.status import run_status  # noqa: PLC0415
-
     run = load_submitted_run(workspace.engine, run_id)
     plan = plan_extension(workspace, run, request)
     check_before_calls(workspace, plan, request, observer)
@@ -178,8 +176,6 @@ def extend_run(
 
 def store_extension(engine: Engine, run: Run, plan: RunPlan) -> Extent:
     """Store what is added to a run in one transaction, and return what it asked before."""
-    from aegish_dist.db.missing import extent_of, save_extension  # noqa: PLC0415
-
     with transaction(engine) as session:
         before = extent_of(session, run)
         save_parameters(session, run.run_id, plan.parameters)
