@@ -138,7 +138,8 @@ def _made_under(opinion: Opinion | None) -> Iterator[tuple[str, Mapping[str, Any
 
 INTERVALS = (
     "[low, high]: 95% confidence interval; Wilson with the effective sample size for rates, exact "
-    "where events are few, MOVER for the score. It has a width at 0 and 100 too."
+    "where events are few, a score interval for macro averages, MOVER for the score. It has a "
+    "width at 0 and 100 too."
 )
 
 

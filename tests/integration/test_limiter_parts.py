@@ -194,13 +194,13 @@ RATED = {
     },
     **{"counted_at": NOW, "pause_until": 0, "overloaded_at": 0, "grown_at": NOW - 1, "rate": 10},
 }
-"""A model with a goodput of ten calls a second (50 / 5 s), a minute after its last decrease."""
+"""A model with ten calls a second (50 / 5 s), a minute after its last decrease."""
 
 
 @pytest.mark.parametrize(
     ("changes", "report", "found"),
     [
-        # A refusal takes a tenth of a rate that the goodput confirms, and begins an epoch.
+        # A refusal takes a tenth of the rate accepted, and begins an epoch.
         ({"top": 10}, {"refused": 1},
          {"rate": 10 * 499 / 500 * 0.9, "top": 9.99, "epoch": 1, "epoch_at": NOW, "answers": 0, "drained": True}),
         # Of 250 calls in 1.25 s 50 were refused and few are answered yet: 160 a second are accepted.
