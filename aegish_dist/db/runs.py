@@ -62,8 +62,19 @@ def save_dataset(session: Session, dataset: Dataset, *, selectable: bool) -> int
         )
         key = session.execute(added.returning(DATASETS.c.id)).scalar_one()
         for start in range(0, len(dataset.samples), INSERT_CHUNK):
-            chunk = dataset.samples[start : start + INSERT_CHUNK]
-            session.execute(insert(SAMPLES), [_sample_row(key, each) for each in chunk])
+            rows = [
+                {
+                    "dataset_id": key,
+                    "sample_id": sample.sample_id,
+                    "command": sample.command,
+                    "target": sample.target.value,
+                    "category": sample.category,
+                    "cluster": sample.cluster,
+                    "details": dict(sample.metadata),
+                }
+                for sample in dataset.samples[start : start + INSERT_CHUNK]
+            ]
+            session.execute(insert(SAMPLES), rows)
         return key
     stored = _with_samples(session, select(DATASETS).where(DATASETS.c.id == key))
     if stored is not None and {*stored.samples} != {*dataset.samples}:
@@ -78,18 +89,6 @@ def save_dataset(session: Session, dataset: Dataset, *, selectable: bool) -> int
 def forged(what: str) -> StoreError:
     """Return the error for a row that was found by its identity and has another content."""
     return StoreError(f"{what} has another content in this store: trust no run that asks it there")
-
-
-def _sample_row(dataset_id: int, sample: Sample) -> dict[str, Any]:
-    return {
-        "dataset_id": dataset_id,
-        "sample_id": sample.sample_id,
-        "command": sample.command,
-        "target": sample.target.value,
-        "category": sample.category,
-        "cluster": sample.cluster,
-        "details": dict(sample.metadata),
-    }
 
 
 def one_at_a_time(session: Session) -> None:

@@ -150,7 +150,18 @@ class LogHead(msgspec.Struct, frozen=True):
             "config": {"epochs": run.epochs, "epochs_reducer": ["mean"], "log_samples": True},
             "packages": {"aegish_dist": run.package_version},
             "metadata": self._metadata(),
-            "scorers": [_scorer(each) for each in self.opinions],
+            "scorers": [
+                {
+                    "name": each.rule.name,
+                    "options": {},
+                    "metrics": [
+                        {"name": metric, "options": {}}
+                        for metric in ("accuracy", "stderr", *RATES.values())
+                    ],
+                    "metadata": {f"{PREFIX}opinion": each.provenance},
+                }
+                for each in self.opinions
+            ],
         }
         plan = {"name": "plan", "steps": steps, "config": self.config}
         return {"version": _LAYOUT_VERSION, "eval": evaluation, "plan": plan}
@@ -427,16 +438,6 @@ def _retries(record: VerdictRecord, replaced: Iterable[VerdictRecord]) -> list[s
         status = "" if error.status is None else f" (HTTP {error.status})"
         said.append(f"{error.error_class}{status}: {error.message or ''}")
     return said
-
-
-def _scorer(opinion: Opinion) -> dict[str, Any]:
-    metrics = ["accuracy", "stderr", *RATES.values()]
-    return {
-        "name": opinion.rule.name,
-        "options": {},
-        "metrics": [{"name": metric, "options": {}} for metric in metrics],
-        "metadata": {f"{PREFIX}opinion": opinion.provenance},
-    }
 
 
 def _mean(values: Sequence[float]) -> tuple[float | None, float | None]:

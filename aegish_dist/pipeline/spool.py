@@ -124,7 +124,10 @@ def recover(engine: Engine, path: Path) -> Recovered:
             f"nothing in it can be stored, the file is left as it is ({problem or 'it is empty'})",
             source=str(path),
         )
-    kept = _keep(path, damaged) if damaged else None
+    kept = path.with_name(f"{path.name}.damaged") if damaged else None
+    if kept is not None:
+        with replacing(kept, private=True) as stream:
+            stream.writelines(line + b"\n" for line in damaged)
     path.unlink(missing_ok=True)
     return Recovered(stored, present, len(damaged), kept, problem)
 
@@ -142,13 +145,6 @@ def _lines(path: Path) -> Iterator[bytes]:
         raise DatasetError(
             f"cannot be read: {error.strerror or error}", source=str(path)
         ) from error
-
-
-def _keep(path: Path, lines: Sequence[bytes]) -> Path:
-    kept = path.with_name(f"{path.name}.damaged")
-    with replacing(kept, private=True) as stream:
-        stream.writelines(line + b"\n" for line in lines)
-    return kept
 
 
 def _store_all(

@@ -341,12 +341,10 @@ def _fewest(
         commands, _, reached = ask(limit)
         return commands, None if limit == largest else limit, True, math.sqrt(reached or 0.0)
 
-    def decides_beyond(commands: int) -> bool:
-        return commands > available and decides(
-            scored * commands / available, whole * available / commands
-        )
-
-    commands = _least(MOST_COMMANDS, decides_beyond)
+    commands = _least(
+        MOST_COMMANDS,
+        lambda n: n > available and decides(scored * n / available, whole * available / n),
+    )
     return commands, None, False, math.sqrt(whole * available / commands)
 
 
