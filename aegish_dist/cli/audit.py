@@ -62,14 +62,16 @@ def audit(run_id: str, opinion: Opinion, as_json: bool, **asked: Any) -> None:
     engine = workspace.engine
     with without_collector():
         found = audit_run(engine, run, opinion, asked["top"])
-    written = None if path is None else write_overlay(engine, found, path, asked["author"])
+    written = None
+    if path is not None:
+        written = write_overlay(engine, run, opinion, found, path, author=asked["author"])
     if as_json:
         effect = {} if written is None else {"overlay_effect": list(written.effect)}
-        say_json(audit_document(found.run.run_id, opinion, found.audit) | effect)
+        say_json(audit_document(run, opinion, found) | effect)
     elif asked["form"] == "csv":
-        say_rendered(audit_csv(found.audit))
+        say_rendered(audit_csv(found))
     else:
-        sections = audit_sections(found.audit)
+        sections = audit_sections(found)
         if written is not None and written.effect:
             sections.append(overlay_section(written.effect))
         if asked["form"] == "table":

@@ -22,13 +22,7 @@ from aegish_dist.statistics.label_audit import DOUBTFUL_FROM, Audit, AuditKind, 
 from aegish_dist.statistics.metrics import measure
 
 
-class AuditedRun(Struct, frozen=True):
-    run: Run
-    opinion: Opinion
-    audit: Audit
-
-
-def audit_run(engine: Engine, run_id: str, opinion: Opinion, top: int) -> AuditedRun:
+def audit_run(engine: Engine, run_id: str, opinion: Opinion, top: int) -> Audit:
     """Look for commands of a run that deserve a second look.
 
     Args:
@@ -36,8 +30,7 @@ def audit_run(engine: Engine, run_id: str, opinion: Opinion, top: int) -> Audite
         top: Length of each list, at least 1.
     """
     run, samples = verdicts_by_sample(engine, run_id, opinion)
-    found = audit(samples, [spec.id for spec in run.models], opinion.rule, top)
-    return AuditedRun(run, opinion, found)
+    return audit(samples, [spec.id for spec in run.models], opinion.rule, top)
 
 
 class WrittenOverlay(Struct, frozen=True):
@@ -48,25 +41,28 @@ class WrittenOverlay(Struct, frozen=True):
     """On every score, against the opinion of the audit."""
 
 
-def write_overlay(engine: Engine, found: AuditedRun, path: Path, author: str) -> WrittenOverlay:
+def write_overlay(
+    engine: Engine, run_id: str, opinion: Opinion, found: Audit, path: Path, *, author: str
+) -> WrittenOverlay:
     """Write the doubtful labels as an overlay, and say what it would do to every score.
 
     Args:
+        opinion: That of the audit.
         path: A new file: one that is there may hold what a person has decided.
 
     Raises:
         OutputError: There is such a file, or it cannot be written.
     """
     require_new(path)
-    doubtful = found.audit.found[AuditKind.DOUBTFUL_LABELS]
-    overlay = draft_overlay(doubtful, found.opinion.overlay, f"audit-{found.run.run_id}", author)
+    doubtful = found.found[AuditKind.DOUBTFUL_LABELS]
+    overlay = draft_overlay(doubtful, opinion.overlay, f"audit-{run_id}", author)
     with replacing_text(path) as stream:
         stream.write(_DRAFT + render_overlay(overlay))
     turned = sum(each.p_wrong >= DOUBTFUL_FROM for each in doubtful)
-    corrected = replace(found.opinion, overlay=overlay)
+    corrected = replace(opinion, overlay=overlay)
     with transaction(engine, isolation_level="REPEATABLE READ") as session:
-        run = load_run(session, found.run.run_id)
-        overlays = [overlay_of(session, run, opinion) for opinion in (found.opinion, corrected)]
+        run = load_run(session, run_id)
+        overlays = [overlay_of(session, run, each) for each in (opinion, corrected)]
         counted = list(count_models(session, run, {}, overlays))
     # Counted under both overlays, without storing a snapshot.
     documents = (
