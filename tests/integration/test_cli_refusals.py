@@ -25,6 +25,9 @@ REFUSED = lines_of("refused_commands.jsonl")
 def write_files() -> None:
     """Write the files that the cases name into the working directory."""
     Path("bad.toml").write_text("[models\n")
+    Path("wide.toml").write_text(
+        '[[models]]\nid = "ollama/x"\nparameters = {max_completion_tokens = 16000}'
+    )
     Path("slotless.toml").write_text('system = "Guard."\ntemplate = "Judge it."\n')
     Path("empty.json").write_text('{"commands": []}')
     Path("broken.json").write_text('{\n"commands": [}')
