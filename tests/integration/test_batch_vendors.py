@@ -403,6 +403,22 @@ def test_results_without_end_end(bound: str, monkeypatch: pytest.MonkeyPatch) ->
         OPENAI.talk(script, OPENAI.collect)
 
 
+def test_the_time_that_answers_take_to_be_stored_is_not_that_of_their_provider(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else a database that is away for a minute would have paid answers taken for endless ones."""
+    now_s = 0.0
+    monkeypatch.setattr(transfer, "monotonic", lambda: now_s)
+
+    async def store(client: BatchClient) -> None:
+        nonlocal now_s
+        async for _ in client.results("batch_1", 3):
+            now_s += 100
+
+    lines = jsonl(*[json.dumps({"custom_id": "x" * 1000})] * 1000)
+    OPENAI.talk({OPENAI.look: Answered(OPENAI.ended), OPENAI.results: lines}, store)
+
+
 def test_of_a_list_only_our_names_are_kept() -> None:
     """Each page is 1 MB of other batches; together they may be hundreds of them."""
     other = {"created_at": SINCE.timestamp(), "id": "b", "junk": "x" * 10**4}

@@ -124,12 +124,13 @@ class Transfer:
         """
         rest, too_long = b"", False
         room = MOST_LINE_BYTES * (requests + LEAST_REQUESTS)
-        until = monotonic() + LINE_LIMIT_S * (requests + LEAST_REQUESTS)
+        left_s, asked_at = LINE_LIMIT_S * (requests + LEAST_REQUESTS), monotonic()
         async with aclosing(stream(self._session, self._to(url, CALL_LIMIT_S))) as replies:
             async for reply in replies:
                 self._check(reply)
                 room -= len(reply.body or b"")
-                if room < 0 or monotonic() > until:
+                left_s -= monotonic() - asked_at
+                if room < 0 or left_s < 0:
                     raise EndlessResultsError
                 *whole, rest = (rest + (reply.body or b"")).split(b"\n")
                 for line in whole:
@@ -138,6 +139,7 @@ class Transfer:
                     too_long = False
                 if len(rest) > MAX_LINE_BYTES:
                     rest, too_long = b"", True
+                asked_at = monotonic()  # what is done with lines is not the provider's time
         if too_long or rest.strip():
             yield None if too_long else rest
 
