@@ -14,7 +14,7 @@ from aegish_dist.inputs.documents import ParquetLimits, bounded_batches, load_py
 
 BLOCK_BYTES = 32 * 2**20  # become a group of rows; a row must not be longer
 ROWS_PER_BATCH = 20_000
-LIMITS = ParquetLimits(rows=2**40, group_rows=2**24, group_bytes=2**28, batch_bytes=2**27)
+LIMITS = ParquetLimits(rows=2**40, group_rows=2**24, group_bytes=2**28, batch_bytes=2**26)
 """Of 32 MiB of CSV: texts are no longer decoded, and a number of one digit takes 8 bytes."""
 _ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
 
