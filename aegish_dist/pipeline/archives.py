@@ -282,8 +282,8 @@ UNPACKED_PER_BYTE, SMALL_BYTES = 100, 2**30
 class Room:
     """The bytes that rows of an archive may still take in PostgreSQL.
 
-    A kilobyte of Parquet can hold a terabyte of rows. Archives of verdicts hold 5 to 20 times what
-    they take on the disk.
+    A kilobyte of Parquet can hold a terabyte of rows. Verdicts with texts of their own take 3 to 10
+    times what their files do, with one text of 1,200 characters in all of them 60 times.
     """
 
     def __init__(self, folder: Path, most_gib: int | None) -> None:
