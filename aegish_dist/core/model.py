@@ -85,7 +85,7 @@ HTTP_FORMATS: dict[WireFormat, HttpApi] = {
 
 
 MaxInFlight = Annotated[int, Meta(ge=1, le=10_000)]
-PerMinute = Annotated[float, Meta(gt=0, le=1e9)]
+PerMinute = Annotated[float, Meta(ge=1e-3, le=1e9)]  # from one call in 17 hours on
 Text = Annotated[str, Meta(max_length=2_000)]
 
 
