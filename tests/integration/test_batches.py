@@ -151,6 +151,13 @@ def test_results_that_break_off(engine: Engine) -> None:
     assert bench.rows("SELECT counts ->> 'succeeded' FROM batches") == [("5",)]
 
 
+def test_answers_before_a_break_are_stored(engine: Engine) -> None:
+    """They are paid for, also where the rest never comes."""
+    bench = a_bench(engine, 5, result_faults=[4] * 99)
+    bench.keep(bench.has_verdicts(4))
+    assert len(bench.provider.asked) == 5
+
+
 def test_items_left_over_by_three_batches_are_asked_live(engine: Engine) -> None:
     """They are published once their batch has ended, and only they may be called."""
     bench = a_bench(engine, 3, answer=lambda r: None if r.command == "ls 1" else ANSWER)

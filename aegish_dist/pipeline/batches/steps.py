@@ -367,6 +367,10 @@ class BatchStep(Struct, frozen=True):
                 if len(group) == GROUP or size > GROUP_CHARACTERS:
                     await self._store(group)
                     group, size = [], 0
+        except ProviderError:
+            if group:  # paid for, whatever is wrong behind them
+                await self._store(group)
+            raise
         except EndlessResultsError:
             ends = False
             log.warning("batch_results_without_end", batch=self.batch.id, model=self.batch.model)
