@@ -154,7 +154,7 @@ def test_results_that_break_off(engine: Engine) -> None:
 def test_answers_before_a_break_are_stored(engine: Engine) -> None:
     """They are paid for, also where the rest never comes."""
     bench = a_bench(engine, 5, result_faults=[4] * 99)
-    bench.keep(bench.has_verdicts(4))
+    bench.keep(lambda: bench.verdicts() == 4)
     assert len(bench.provider.asked) == 5
 
 
@@ -226,7 +226,7 @@ def test_two_batches_that_take_each_other_for_their_own(engine: Engine) -> None:
     assert (bench.states(), len(provider.made)) == (["creating", "in_progress"], 2)
 
     bench.execute("UPDATE batches SET due_at = now()")
-    bench.keep(bench.has_verdicts(4))
+    bench.keep(lambda: bench.verdicts() == 4)
     assert len(provider.made) == 2
 
 
@@ -277,7 +277,7 @@ def test_a_paused_run_hands_nothing_over_and_collects(engine: Engine) -> None:
     with transaction(engine) as session:
         run = load_run(session, RUN)
     release_run(engine, run)
-    bench.keep(bench.has_verdicts(4))
+    bench.keep(lambda: bench.verdicts() == 4)
 
 
 def test_a_cancelled_run_cancels_and_collects(engine: Engine) -> None:
@@ -324,7 +324,7 @@ def test_a_retry_is_asked_in_batches_too(engine: Engine) -> None:
         run = load_run(session, RUN)
 
     assert plan_retry(engine, run, {Outcome.BLOCK}) is not None
-    bench.keep(bench.has_verdicts(4))
+    bench.keep(lambda: bench.verdicts() == 4)
 
     rows = bench.rows("SELECT generation, count(*) FROM verdicts GROUP BY 1 ORDER BY 1")
     assert rows == [(0, 2), (1, 2)]
