@@ -11,8 +11,8 @@ refusals:    12 models in one run: 1, 5, 15 and 40 % of calls are answered 429 a
              least squares, where it is more than two standard errors. `errors` are items that
              were given up and scored without an answer.
 congestion:  one model that answers 10 calls a second, 1 s unloaded, the others queue; each worker
-             has 60 slots, and the catalog lists no limit of calls in flight (`--limit` lists one,
-             with which a model does not start slowly). A call ends after 60 s.
+             has 60 slots, and the catalog lists no limit of calls in flight (`--limit` lists one).
+             A call ends after 60 s.
              From second 60 on, `used` is the part of the capacity (goal 90 %), `given up` the share
              of calls that the client left (goal 2 %), and `latency` the median of answers over the
              unloaded one (goal 2 x). `errors` are those of the whole run (goal none).

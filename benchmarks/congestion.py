@@ -158,7 +158,9 @@ async def _no_cap(_: str) -> None:
     return None
 
 
-async def _play(provider: Provider, workers: int, slots: int, seconds: float) -> Tally:
+async def _play(
+    provider: Provider, workers: int, slots: int, seconds: float, limit: int | None = None
+) -> Tally:
     server, tally = FakeServer(), Tally()
     callers: list[asyncio.Future[None]] = []
     for number in range(workers):
@@ -175,7 +177,7 @@ async def _play(provider: Provider, workers: int, slots: int, seconds: float) ->
             semaphore=ProcessSemaphore(slots),
             generator=random.Random(number),
         )
-        limiter.set_limits(Limits(), Limits())
+        limiter.set_limits(Limits(max_in_flight=limit), Limits())
         callers += [asyncio.ensure_future(_caller(limiter, provider, tally)) for _ in range(slots)]
     await asyncio.sleep(seconds)
     for each in callers:

@@ -124,7 +124,7 @@ local function interval_ended(flow, now, policy)
   local load, latency = flow.area / math.max(1e-3, flow.seconds), flow.latency / flow.answers
   if not flow.base then
     flow.base, flow.proven = latency, load
-    flow.check_at = now + latency * policy.patience
+    flow.check_at = now + latency * policy.first_patience
   elseif not flow.trial then
     compare(flow, load, latency, now, policy)
   elseif not judge(flow, load, latency, now, policy) then

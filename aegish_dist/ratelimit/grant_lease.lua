@@ -36,7 +36,7 @@ if hint then
 end
 local listed = per_second(limits.requests_per_minute)
 local given = state.lowest(listed, pacing.hinted(model, 'hinted_requests'))
-if listed or limits.max_in_flight then pacing.end_slow_start(model) end
+if listed then pacing.end_slow_start(model) end
 local fleet = {given = given, waiting = request.waiting}
 if pacing.update(model, report, fleet, now, policy.pacing) then
   buckets.drain(model, 'requests', now)
@@ -47,7 +47,7 @@ congestion.update(model, report, now, policy.congestion)
 -- 2. Pause and circuit breaker.
 local asked_s = pacing.pause(model, report, now, policy.pacing)
 if breaker.update(model, report, asked_s, now, policy.breaker) then
-  pacing.restart(model, given or limits.max_in_flight, policy.pacing)
+  pacing.restart(model, given, policy.pacing)
 end
 
 -- 3. Budgets.

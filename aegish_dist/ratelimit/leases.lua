@@ -10,15 +10,6 @@
 
 local leases = {}
 
--- Return the calls in flight over the fleet: `held` of this worker, and what the others hold.
-function leases.in_flight(held_leases, name, held)
-  local all = held
-  for other, lease in pairs(held_leases) do
-    if other ~= name then all = all + lease.held end
-  end
-  return all
-end
-
 -- Return the slots that a worker may have of `limit` calls in flight, nil without a limit.
 --
 -- While there are enough, each worker gets what it wants and a part of the rest, so that it need

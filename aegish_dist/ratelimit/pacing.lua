@@ -26,7 +26,7 @@
 --   growing_at       seconds; since when the rate grows, pauses left out
 --   recent           calls begun, each weighed by e^(-age / pace_window_s)
 --   counted_at       seconds; up to when `recent` has been weighed
---   window           calls in flight allowed in the slow start; nil once a rate or a limit is known
+--   window           calls in flight allowed in the slow start; nil once a rate is known
 --   rate             calls per second; nil while nothing limits them
 --   top              calls per second; the rate at which the provider last refused, nil before that
 --   grown_at         seconds; when the rate last grew
@@ -54,12 +54,16 @@ end
 function pacing.heed(model, kind, per_minute, remaining, policy)
   if not per_minute then return end
   local rate = per_minute / 60
+  if rate >= policy.unlimited_per_s then
+    model[kind] = nil
+    return
+  end
   local left = remaining and math.min(1, remaining / math.max(1, rate / 2)) or 1
   model[kind] = {rate = rate, pace = policy.scarce_pace + (1 - policy.scarce_pace) * left}
   if kind == 'hinted_requests' then model.window = nil end
 end
 
--- End the slow start: the catalog names a limit.
+-- End the slow start: the catalog names a rate.
 function pacing.end_slow_start(model)
   model.window = nil
 end
@@ -101,6 +105,13 @@ local function exceeds(calls, others, policy)
   return log_likelihood(calls) + log_likelihood(others) - log_likelihood(all) > policy.proof
 end
 
+-- Return the calls with the weight of so many, as a short trial knows the share too vaguely to be
+-- exceeded.
+local function at_least(calls, number)
+  local begun = math.max(calls.begun, number)
+  return {begun = begun, refusals = share(calls) * begun}
+end
+
 -- Refusals without an answer between them mean that no call is accepted now. They say nothing about
 -- the rate after that: the rate is remembered, and halved if no answer follows its return either.
 local function back_off(model, now, policy)
@@ -126,6 +137,11 @@ local function present(model, fleet, now, policy)
   local rate = state.lowest(model.rate, fleet.given)
   if not rate or rate >= policy.unlimited_per_s then return nil end
   return math.min(rate, math.max(policy.idle_rate, policy.slack * pace(model, now, policy)))
+end
+
+-- Whether calls begin clearly below the rate that was refused: what becomes of them tells its cause.
+local function is_low(model, policy)
+  return model.low and model.rate and model.top and model.rate < policy.near_top * model.top
 end
 
 -- Set a rate; `top` is the limit as far as it is known.
@@ -162,7 +178,7 @@ end
 
 -- Return to the rate of before, which was not the cause of refusals.
 local function restore(model, was, now, policy)
-  set_rate(model, was.rate and math.max(was.rate, model.rate), nil, now, policy)
+  set_rate(model, was.rate and model.rate and math.max(was.rate, model.rate), nil, now, policy)
   model.window = was.window
 end
 
@@ -232,7 +248,7 @@ local function increase(model, given, now, policy)
     local grown_s = math.min(policy.longest_growth_s, now - model.grown_at)
     local rate = model.rate + top * math.min(step, policy.first_growth) * grown_s
     local doubt = model.doubt
-    if doubt and model.low and doubt.weight > 0 and rate >= policy.near_top * top then
+    if doubt and is_low(model, policy) and doubt.weight > 0 and rate >= policy.near_top * top then
       local left = doubt.weight - model.low.begun * share(model.before)
       if left > 0 then rate = model.rate end
     end
@@ -247,7 +263,7 @@ end
 -- Count the calls of a report, and weigh older ones less.
 local function count(model, report, now, policy)
   -- A pause brings no calls and says nothing of the rate: its time does not count.
-  local counted_at = math.max(model.counted_at, math.min(now, model.pause_until))
+  local counted_at = math.min(now, math.max(model.counted_at, model.pause_until))
   model.recent = model.recent * math.exp((counted_at - now) / policy.pace_window_s) + report.begun
   local kept = math.exp((counted_at - now) / policy.share_window_s)
   model.growing_at = (model.growing_at or model.epoch_at) + counted_at - model.counted_at
@@ -260,8 +276,8 @@ local function count(model, report, now, policy)
   model.answers = model.answers + report.epoch_answers
   model.begun, model.refusals = model.begun + report.begun, model.refusals + report.refused
   model.begun = math.max(model.begun, model.refusals)
-  local low = model.low
-  if low and model.rate and model.top and model.rate < policy.near_top * model.top then
+  if is_low(model, policy) then
+    local low = model.low
     low.begun, low.refusals = low.begun + report.begun, low.refusals + report.refused
     low.begun = math.max(low.begun, low.refusals)
   end
@@ -278,12 +294,15 @@ local function refuse(model, fleet, now, policy)
   if model.rate and all then
     back_off(model, now, policy)
   elseif model.background then
-    if not exceeds(model, model.background, policy) then return false end
+    if not exceeds(model, at_least(model.background, policy.trial_calls), policy) then return false end
     examine(model, fleet, now, policy)
-  elseif weigh(model, fleet, now, policy) then
-    if model.doubt.begun < policy.least_calls then return false end
+  elseif not weigh(model, fleet, now, policy) then
+    decrease(model, fleet, now, policy)
+  elseif model.doubt.begun >= policy.least_calls then
     tolerate(model, now, policy)
     return false
+  elseif is_low(model, policy) then
+    return false  -- more calls at this rate are to show it
   else
     decrease(model, fleet, now, policy)
   end
@@ -299,12 +318,11 @@ function pacing.update(model, report, fleet, now, policy)
   count(model, report, now, policy)
   local refused = report.epoch == model.epoch and report.refused or 0
   local answers = report.epoch == model.epoch and report.epoch_answers or 0
-  local caused = false
-  if refused > 0 then
-    caused = refuse(model, fleet, now, policy)
-  elseif model.remembered and answers > 0 then
+  local caused = refused > 0 and refuse(model, fleet, now, policy)
+  local expected = refused == 0 or model.background and not caused
+  if refused == 0 and answers > 0 and model.remembered then
     resume(model, now)
-  elseif model.rate and not model.trial and report.answers > 0 and fleet.waiting > 0 then
+  elseif expected and model.rate and not model.trial and report.answers > 0 and fleet.waiting > 0 then
     if answers > 0 then model.resumed = nil end
     increase(model, fleet.given, now, policy)
   end
@@ -314,9 +332,9 @@ function pacing.update(model, report, fleet, now, policy)
       conclude(model, fleet, now, policy)
     end
   elseif model.background then
-    if exceeds(model.background, model, policy) then
-      model.background = share(model) > policy.stray
-        and {begun = model.begun, refusals = model.refusals} or nil
+    local ended = {begun = math.min(model.begun, model.answers + model.refusals), refusals = model.refusals}
+    if exceeds(model.background, ended, policy) then
+      model.background = share(ended) > policy.stray and ended or nil
     elseif now - (model.examined_at or now) > policy.trial_apart_s then
       examine(model, fleet, now, policy)
     end
@@ -352,7 +370,7 @@ function pacing.pause(model, report, now, policy)
   return nil
 end
 
--- Begin with the slow start again, where nothing is known of the model's limits.
+-- Begin with the slow start again, where no rate is known.
 function pacing.restart(model, known, policy)
   if not (known or model.rate) then model.window = policy.first_window end
 end

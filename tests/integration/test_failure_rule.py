@@ -454,8 +454,26 @@ def test_an_unknown_limit_is_found_and_used(tells: bool) -> None:
     assert len(refused) / len(provider.begun_s) <= 0.02
 
 
-@pytest.mark.parametrize("workers", [1, 4])
-def test_a_congested_provider_is_used_without_a_long_queue(workers: int) -> None:
+@pytest.mark.parametrize("share", [0.05, 0.4])
+def test_refusals_by_chance_beside_a_limit(share: float) -> None:
+    """Of a limit of 20 calls a second nine tenths are used, whatever is refused before it counts."""
+    bucket, chance = TokenBucket(RateLimit(1200, 20), START_S), random.Random(1)
+    answered: list[float] = []
+
+    def mood(now_s: float, _: str) -> ProviderError | float:
+        if chance.random() < share or bucket.take(START_S + now_s):
+            return failure(ErrorClass.RATE_LIMIT)
+        answered.append(now_s)
+        return chance.lognormvariate(-0.3, 0.4)
+
+    a_fleet(240, mood, 8000, in_flight=None, prefetch=1000, workers=1)
+    assert sum(60 <= at < 240 for at in answered) >= 0.9 * 20 * 180
+
+
+@pytest.mark.parametrize(("workers", "in_flight"), [(1, None), (4, None), (1, 500)])
+def test_a_congested_provider_is_used_without_a_long_queue(
+    workers: int, in_flight: int | None
+) -> None:
     """At ten answers a second, whatever is asked at once, latency stays near the unloaded one."""
     free_at = [0.0] * 10
     waits: list[float] = []
@@ -466,7 +484,7 @@ def test_a_congested_provider_is_used_without_a_long_queue(workers: int) -> None
         waits.append(ends_s - now_s)
         return waits[-1]
 
-    fleet = a_fleet(340, mood, 10_000, in_flight=None, prefetch=500, workers=workers)
+    fleet = a_fleet(340, mood, 10_000, in_flight=in_flight, prefetch=500, workers=workers)
     assert len(fleet.stored) >= 0.9 * 10 * 340
     assert len(fleet.provider.begun_s) - len(fleet.stored) <= 0.02 * len(fleet.stored) + 20
     assert statistics.median(waits) <= 2 * LATENCY_S

@@ -187,9 +187,11 @@ def test_slow_start(fleet: Fleet) -> None:
     third = fleet.ask("a", 2, UsageReport(answers=60, alive=True), held=40, waiting=440)
     assert (first.slots, second.slots, third.slots) == (20, 40, 100)
     assert not third.metered
-    # A catalog that says how many calls a model takes makes a slow start needless.
+    # How many calls a catalog allows says nothing of how many the provider can take at once.
     stated = Limits(max_in_flight=100)
-    assert fleet.ask(model="lab/known", waiting=500, limits=stated).slots == 100
+    assert fleet.ask(model="lab/known", waiting=500, limits=stated).slots == 20
+    grown = UsageReport(answers=200, alive=True)
+    assert fleet.ask("a", 3, grown, model="lab/known", waiting=500, limits=stated).slots == 100
 
 
 def test_headers_end_the_slow_start(fleet: Fleet) -> None:
@@ -198,6 +200,7 @@ def test_headers_end_the_slow_start(fleet: Fleet) -> None:
     def told(after: float, *hint: float) -> Lease:
         return fleet.ask("a", after, UsageReport(hint=RateHint(*hint), alive=True), waiting=MANY)
 
+    assert told(0, 1e8, 1e8).slots == 20  # that nobody reaches
     known = told(0, 600, 300)
     assert (known.slots, known.metered, known.rate) == (None, True, 10)
     assert told(1, 600, 0).rate == 9

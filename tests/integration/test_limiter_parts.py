@@ -129,8 +129,7 @@ def test_shares_of_the_concurrency(lua: Lua, limit: int, wants: int, slots: int)
     """Beside another worker that wants 30 and holds few."""
     found = lua(
         "return {share = leases.share(v.leases, 'a', v.limit, v.wants),"
-        " free = leases.share(v.leases, 'a', nil, v.wants) == nil,"
-        " in_flight = leases.in_flight(v.leases, 'a', 2)}",
+        " free = leases.share(v.leases, 'a', nil, v.wants) == nil}",
         leases={
             "b": {"slots": 5, "held": 4, "wants": 30},
             "a": {"slots": 9, "held": 9, "wants": 9},
@@ -139,7 +138,7 @@ def test_shares_of_the_concurrency(lua: Lua, limit: int, wants: int, slots: int)
         wants=wants,
     )
 
-    assert found == {"share": slots, "free": True, "in_flight": 2 + 4}
+    assert found == {"share": slots, "free": True}
 
 
 def test_renewing_a_lease(lua: Lua) -> None:
@@ -197,6 +196,11 @@ RATED = {
 """A model with ten calls a second (50 / 5 s), a minute after its last decrease."""
 
 
+DOUBT = {"begun": 60, "refusals": 24, "weight": 8, "rate": 6}
+FEW = {**DOUBT, "begun": 10, "refusals": 4}
+"""Evidence of calls at a low rate that it is not the cause of refusals."""
+
+
 @pytest.mark.parametrize(
     ("changes", "report", "found"),
     [
@@ -212,12 +216,32 @@ RATED = {
         ({"answers": 0, "begun": 0, "top": 12}, {"refused": 8}, {"rate": 5, "remembered": {"rate": 10, "top": 12}}),
         ({"rate": 5, "remembered": {"rate": 10, "top": 12}}, {"answers": 1, "epoch_answers": 1},
          {"rate": 10, "top": 12, "resumed": True, "remembered": None}),
+        # Refused by chance: the doubted rate returns, none if there is none by now.
+        ({"rate": None, "doubt": DOUBT, "before": {"begun": 100, "refusals": 40}, "low": {"begun": 20, "refusals": 8}},
+         {"refused": 1}, {"rate": None, "background": {"begun": 80, "refusals": 32}}),
+        # Too few calls at a low rate to say so, and the rate is not low: lower it, or let it grow.
+        ({"top": 10, "doubt": FEW, "before": {"begun": 100, "refusals": 40}, "low": {"begun": 0, "refusals": 0}},
+         {"refused": 1}, {"rate": 10 * 499 / 500 * 0.9}),
+        ({"top": 10, "doubt": FEW, "before": {"begun": 100, "refusals": 40}, "low": {"begun": 0, "refusals": 0}},
+         {"answers": 1}, {"rate": 11}),
+        # No more than chance refuses: the rate grows.
+        ({"begun": 100, "refusals": 40, "background": {"begun": 100, "refusals": 40}},
+         {"begun": 5, "refused": 2, "answers": 3}, {"rate": 11, "drained": False}),
+        # Twice that, though the share is known from few calls: a trial of a lower rate.
+        ({"begun": 995, "refusals": 500, "background": {"begun": 20, "refusals": 5}},
+         {"begun": 5, "refused": 3, "answers": 2}, {"rate": 10 * (1 - 503 / 1000) * 0.9, "epoch": 1, "drained": True}),
+        # Calls that have not ended do not show that none is refused any more.
+        ({"answers": 0, "begun": 24, "background": {"begun": 100, "refusals": 40}}, {},
+         {"background": {"begun": 100, "refusals": 40}}),
+        # The clock of Redis went back by an hour.
+        ({"counted_at": NOW + 3600}, {"begun": 5}, {"recent": 55, "begun": 505}),
     ],
 )  # fmt: skip
 def test_refusals(
     lua: Lua, changes: dict[str, Any], report: dict[str, Any], found: dict[str, Any]
 ) -> None:
-    model = paced(lua, RATED | changes, report=report)
+    model = {name: value for name, value in (RATED | changes).items() if value is not None}
+    model = paced(lua, model, report=report)
     assert {name: model.get(name) for name in found} == {
         name: pytest.approx(value) for name, value in found.items()
     }
