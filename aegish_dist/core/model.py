@@ -222,9 +222,7 @@ class ModelSpec(msgspec.Struct, frozen=True):
     requests_per_minute: PerMinute | None = None  # most calls begun per minute, over the fleet
     tokens_per_minute: PerMinute | None = None
     shared: Limits = msgspec.field(default_factory=Limits)
-    max_tokens_field: MaxTokensField | None = (
-        None  # for OpenAI's wire format; None: the host decides
-    )
+    max_tokens_field: MaxTokensField | None = None  # in OpenAI's format; None: the host's
     batch_share: Decimal | None = None
     """Cost of a batched request as a share of `price`; None: no batches."""
 
