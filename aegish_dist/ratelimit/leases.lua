@@ -29,7 +29,7 @@ function leases.share(held_leases, name, limit, wants)
     share = wants + math.floor(left / (claimants + 1))
   else
     local part = math.floor(limit / claimants)
-    local rest = limit - part
+    local rest = limit
     for other, lease in pairs(held_leases) do
       if other ~= name then rest = rest - math.max(lease.slots, math.min(part, lease.wants)) end
     end

@@ -122,6 +122,7 @@ def test_a_refusal_empties_a_bucket(lua: Lua) -> None:
         (100, 10, 10 + (100 - 30 - 10) // 3),  # enough: two claimants share the rest in three
         (30, 20, 15),  # too few: half of the limit
         (24, 20, 12),
+        (25, 20, 13),  # the odd one for the first to ask
         (18, 5, 5),
     ],
 )
