@@ -236,7 +236,7 @@ def main(*, only: str | None, minutes: int) -> None:
     if only != "limits":
         print_table("Random refusals", [*_chance(minutes)])
     if only != "chance":
-        print_table("Limits that nobody states", [*_limits(minutes)])
+        print_table("Limits that are stated nowhere", [*_limits(minutes)])
 
 
 def _chance(minutes: int) -> Iterator[dict[str, str]]:

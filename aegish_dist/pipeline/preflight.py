@@ -59,11 +59,12 @@ def check_before_calls(
         ConfigError: A cap holds for a model without a price, or a model cannot be called or
             refuses the run.
     """
-    from aegish_dist.providers.contract import require_harmless  # noqa: PLC0415  only before calls
-
     estimated = plan.estimate()
-    for spec in plan.asked:
-        require_harmless(spec, plan.parameters)
+    if own := [spec for spec in plan.asked if spec.parameters]:
+        from aegish_dist.providers.contract import require_harmless  # noqa: PLC0415  few have any
+
+        for spec in own:
+            require_harmless(spec, plan.parameters)
     require_prices(estimated, plan.parameters)
     _require_keys(workspace, plan.asked, request, observer)
     _warn_by_catalog(workspace, plan, observer)

@@ -200,7 +200,7 @@ def test_headers_end_the_slow_start(fleet: Fleet) -> None:
     def told(after: float, *hint: float) -> Lease:
         return fleet.ask("a", after, UsageReport(hint=RateHint(*hint), alive=True), waiting=MANY)
 
-    assert told(0, 1e8, 1e8).slots == 20  # that nobody reaches
+    assert told(0, 1e8, 1e8).slots == 20  # no limit at all
     known = told(0, 600, 300)
     assert (known.slots, known.metered, known.rate) == (None, True, 10)
     assert told(1, 600, 0).rate == 9
