@@ -289,8 +289,8 @@ class Room:
     def __init__(self, folder: Path, most_gib: int | None) -> None:
         """Allow some GiB; None: 100 times what the files take on the disk, and at least 1 GiB."""
         if most_gib is None:
-            # Blocks, because a file of holes has any size; a link's own, whatever it leads to. Some
-            # file systems tell no blocks.
+            # Allocated blocks, as a sparse file may state any size; some file systems state no
+            # blocks. Links are not followed.
             paths = (folder / f"{table}.parquet" for table in TABLES)
             files = [path.lstat() for path in paths if os.path.lexists(path)]
             taken = sum(each.st_blocks * 512 or each.st_size for each in files)

@@ -94,10 +94,11 @@ local function compare(flow, load, latency, now, policy)
   local due = now >= flow.check_at and steady
   flow.before = load
   local news = flow.queued or load > policy.grown * flow.proven or due
-  if may_cut and slow > policy.suspicious and news and not steady then
+  local suspected = may_cut and slow > policy.suspicious and news
+  if suspected and not steady then
     flow.window = math.min(flow.window or load, math.max(policy.least_window, load))
     flow.skip = policy.lag * load
-  elseif may_cut and slow > policy.suspicious and news then
+  elseif suspected then
     if slow > policy.far then flow.queued_at = now end
     local window = load * policy.cut
     if flow.is_known then window = needed(load, latency, flow.base, policy) end
@@ -138,8 +139,7 @@ end
 local function is_complete(flow, policy)
   if flow.answers < policy.least_answers then return false end
   if not flow.base then return true end
-  local alarm = flow.base and not flow.trial
-                and flow.latency > policy.alarm * flow.base * flow.answers
+  local alarm = not flow.trial and flow.latency > policy.alarm * flow.base * flow.answers
   return alarm or flow.answers * flow.seconds >= flow.area
 end
 

@@ -162,7 +162,7 @@ class RateLimit(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Capacity(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a congested model answers at most; calls beyond wait in order of arrival."""
+    """How much a congested model answers at most; further calls wait in order of arrival."""
 
     per_second: Annotated[float, Meta(gt=0, le=1e6)]
     longest_queue_s: Seconds = math.inf  # a call that would wait longer is refused: 503 or 529
