@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import redis
+from hypothesis import settings
 from sqlalchemy import Engine, make_url, text
 
 from aegish_dist.db import schema
@@ -18,6 +19,9 @@ from aegish_dist.db.embedded import embedded_server
 from aegish_dist.db.engine import open_engine
 from tests.services import RabbitServer, RedisServer, opened, short_home
 from tests.virtual_time import run_virtually
+
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")  # a busy machine is no failure
 
 _LONG_TIERS = ("chaos", "e2e", "howto")
 _SECRET_SUFFIXES = ("_API_KEY", "_TOKEN", "_BASE_URL")
