@@ -147,20 +147,27 @@ def run(arguments: list[str] | None) -> int:
     except click.ClickException as error:
         note_usage(error)
         return error.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        note("interrupted")
-        return EXIT_INTERRUPTED
     except ClosedOutputError:
         return EXIT_EXPECTED
-    except AegishError as error:
+    except (Exception, KeyboardInterrupt) as error:
+        if _is_interrupt(error):
+            note("interrupted")
+            return EXIT_INTERRUPTED
+        if not isinstance(error, AegishError):
+            return _unforeseen(error)
         note(f"error: {' '.join(str(error).split())}")
         return EXIT_EXPECTED
-    except Exception as error:
-        return _unforeseen(error)
     return result if isinstance(result, int) else 0
 
 
-def _unforeseen(error: Exception) -> int:
+def _is_interrupt(error: BaseException | None) -> bool:
+    """Tell an interrupt, or what a library raised while it cleaned up after one, from a failure."""
+    while error is not None and not isinstance(error, click.Abort | KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
+
+
+def _unforeseen(error: BaseException) -> int:
     """Say that an error is a bug: whatever may fail raises an error of its own."""
     import traceback  # noqa: PLC0415
 
