@@ -12,8 +12,8 @@ The pipeline, drawn once::
 Facts are written once; opinions about them are recomputed by pure functions; everything else
 moves data between those two.
 
-Programs import `aegish_dist.api`, which is typed and documented in `docs/api.md`. This package
-itself promises its version alone, and importing it loads nothing else.
+Programs import `aegish_dist.api`, which is typed and described in `docs/reference/api.md`. This
+package itself promises its version alone, and importing it loads nothing else.
 """
 
 __all__ = ["__version__"]

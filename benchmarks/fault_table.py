@@ -1,8 +1,9 @@
 """Every fault many times, each at another moment of a run, and the table of what became of it.
 
-Run with `python benchmarks/fault_table.py --repeats 20 --jobs 4 -o docs/fault-table.md`; needs
-redis-server and rabbitmq-server. The faults are those of `tests/chaos`. What was measured is kept
-beside the table, line by line, and not measured again: delete the lines of a fault to repeat it.
+Run with `python benchmarks/fault_table.py --repeats 20 --jobs 4 -o FILE`, the table in
+docs/reference; needs redis-server and rabbitmq-server. The faults are those of `tests/chaos`. What
+was measured is kept beside the table, line by line, and not measured again: delete the lines of a
+fault to repeat it.
 """
 
 import json

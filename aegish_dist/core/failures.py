@@ -2,8 +2,9 @@
 
 A failure is the row's own (stored as its outcome), the model's, or trouble of key, account, host or
 parameters. Trouble is never a verdict: the item goes back to its queue, the model is parked after
-some failures in a row in the fleet, and probes find out when the trouble ends. `docs/failures.md`
-has the rule as a table. Pure: the caller calls, waits and asks for the evidence.
+some failures in a row in the fleet, and probes find out when the trouble ends.
+`docs/explanation/failures.md` has the rule as a table. Pure: the caller calls, waits and asks for
+the evidence.
 """
 
 import math

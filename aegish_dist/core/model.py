@@ -1,7 +1,7 @@
 """A model as a worker calls it: wire format, limits, parameters, price; fixed for a run at submit.
 
 A format that goes over the network is one entry of `WireFormat` and two modules of its name, in
-`providers` and `simulator`: docs/how-to/add-a-wire-format.md. Prices are per call, not per sum of
+`providers` and `simulator`: docs/guides/add-a-wire-format.md. Prices are per call, not per sum of
 calls, because tiers depend on the size of each prompt.
 """
 

@@ -446,7 +446,7 @@ class Catalog(Struct, frozen=True):
         return model_spec(self.entry(model_id), provider, environ, price_of)
 
 
-REMEDY = "see docs/security.md for AEGISH_DIST_CATALOG"
+REMEDY = "see docs/explanation/security.md for AEGISH_DIST_CATALOG"
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{0,99}")
 
 

@@ -44,7 +44,7 @@ MOST_SENTENCES = 12
 """Pairs of a table up to which each has a sentence below it."""
 INTERVALS = (
     "[95% CI] and p: only clusters (binaries) taken as independent, small-sample corrected; "
-    "docs/comparing.md has the formulas. p adj.: Holm over all pairs of the table."
+    "docs/explanation/differences.md has the formulas. p adj.: Holm over all pairs of the table."
 )
 
 

@@ -1,6 +1,6 @@
 """Configuration of a simulated provider: a scenario file, or the same records made in Python.
 
-docs/simulator.md shows a scenario and explains the faults of batches.
+docs/guides/simulator.md shows a scenario and explains the faults of batches.
 """
 
 import math

@@ -1,7 +1,7 @@
 """Cluster-robust variance of a sum of means, and the test of a paired difference; McNemar, Holm.
 
-Clusters, not samples, are independent. The test was chosen by simulation: docs/comparing.md has the
-tables and the rejected alternatives.
+Clusters, not samples, are independent. The test was chosen by simulation:
+docs/explanation/differences.md has the tables.
 """
 
 import math

@@ -6,7 +6,7 @@ additions make that hold for models. A command has an ease that all models share
 response theory (Birnbaum 1968, in Lord & Novick, "Statistical Theories of Mental Test Scores"), so
 that a hard command which most models miss is no proof against its label. And models whose errors
 are correlated share a vote (`vote_weights`). A model that answers all commands alike counts for
-nothing. A weighted vote without the ease finds too few wrong labels: see docs/auditing.md.
+nothing. A weighted vote without the ease finds too few wrong labels: see docs/guides/auditing.md.
 """
 
 import math

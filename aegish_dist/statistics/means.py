@@ -4,7 +4,7 @@ A mean is the unweighted mean of the means of strata: one stratum for a micro av
 category for a macro average. Sums go through `math.fsum`, so no result depends on the order of
 input. Sources: Miller 2024, "Adding Error Bars to Evals", arXiv 2411.00640 (stderr, clusters); Korn
 & Graubard 1998, Survey Methodology 24:193 (intervals of proportions by an effective sample size).
-`docs/statistics.md` has every formula, and how often the intervals cover the truth.
+`docs/explanation/statistics.md` has every formula, and how often the intervals cover the truth.
 """
 
 import math

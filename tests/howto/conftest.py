@@ -1,4 +1,4 @@
-"""Pages of `docs/how-to/`, each followed once in a copy of the tree, and the copy's command line."""
+"""Pages of `docs/guides/`, each followed once in a copy of the tree, and the copy's command line."""
 
 from collections.abc import Callable
 

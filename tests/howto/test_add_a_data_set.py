@@ -1,4 +1,4 @@
-"""`docs/how-to/add-a-data-set.md`: files of one's own and an importer, followed step by step."""
+"""`docs/guides/add-a-data-set.md`: files of one's own and an importer, followed step by step."""
 
 import json
 from collections.abc import Callable

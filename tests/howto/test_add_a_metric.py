@@ -1,4 +1,4 @@
-"""`docs/how-to/add-a-metric.md`: a warning rate, followed step by step."""
+"""`docs/guides/add-a-metric.md`: a warning rate, followed step by step."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""`docs/how-to/add-a-provider.md`: a host that speaks a known format is catalog TOML alone."""
+"""`docs/guides/add-a-provider.md`: a host that speaks a known format is catalog TOML alone."""
 
 import json
 import re
@@ -53,7 +53,7 @@ def test_no_code_is_touched(walkthrough: Walkthrough) -> None:
 
 def test_a_catalog_of_ones_own_is_enough(tmp_path: Path) -> None:
     """The same lines, laid over the packaged catalog, and not one file of the project."""
-    page = (ROOT / "docs/how-to/add-a-provider.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/guides/add-a-provider.md").read_text(encoding="utf-8")
     (lines,) = re.findall(
         r"```diff edit=aegish_dist/models/catalog.toml\n(.*?)```", page, re.DOTALL
     )

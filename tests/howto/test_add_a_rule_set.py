@@ -1,4 +1,4 @@
-"""`docs/how-to/add-a-rule-set.md`: a rule set for shells that ask, followed step by step."""
+"""`docs/guides/add-a-rule-set.md`: a rule set for shells that ask, followed step by step."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""`docs/how-to/add-a-verdict-column.md`: one more fact of a verdict, followed step by step."""
+"""`docs/guides/add-a-verdict-column.md`: one more fact of a verdict, followed step by step."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`docs/how-to/add-a-wire-format.md`: a fifth wire format, followed step by step."""
+"""`docs/guides/add-a-wire-format.md`: a fifth wire format, followed step by step."""
 
 import json
 

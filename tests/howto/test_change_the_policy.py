@@ -1,4 +1,4 @@
-"""`docs/rate-limiter.md`: the circuit breaker opens after three failures, followed step by step."""
+"""`docs/explanation/rate-limiter.md`: the circuit breaker opens after three failures, followed step by step."""
 
 import re
 from pathlib import Path
@@ -9,12 +9,12 @@ from tests.howto.walkthrough import ROOT, Walkthrough
 
 pytestmark = pytest.mark.long
 
-PAGE = "../rate-limiter.md"
+PAGE = "../explanation/rate-limiter.md"
 
 
 def test_the_breaker_follows_a_change_of_one_file(tmp_path: Path) -> None:
     """Three failures open the circuit in the copy, ten in the tree as it is."""
-    page = (ROOT / "docs/how-to" / PAGE).read_text(encoding="utf-8")
+    page = (ROOT / "docs/guides" / PAGE).read_text(encoding="utf-8")
     (see,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     walkthrough = Walkthrough(PAGE, tmp_path)
     assert walkthrough.created == set()

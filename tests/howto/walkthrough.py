@@ -1,4 +1,4 @@
-"""Follows a page of `docs/how-to/` in a copy of the tree, as a contributor would by hand.
+"""Follows a page of `docs/guides/` in a copy of the tree, as a contributor would by hand.
 
 A page holds its code in fenced blocks whose info string names a file:
 
@@ -45,7 +45,7 @@ class Walkthrough:
                 shutil.copytree(source, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
             else:
                 shutil.copy(source, folder / part)
-        blocks = _BLOCK.findall((ROOT / "docs/how-to" / page).read_text(encoding="utf-8"))
+        blocks = _BLOCK.findall((ROOT / "docs/guides" / page).read_text(encoding="utf-8"))
         assert blocks, f"{page} has no block that names a file"
         for verb, path, body in blocks:
             self._create(path, body) if verb == "new" else self._edit(path, body)

@@ -80,8 +80,8 @@ def test_a_program_type_checks_and_gives_numbers(tmp_path: Path, postgres_url: s
 
 
 def test_the_page_names_what_there_is() -> None:
-    """Whatever `docs/api.md` calls `api.NAME`, or names in its table, is promised."""
-    text = (ROOT / "docs/api.md").read_text(encoding="utf-8")
+    """Whatever `docs/reference/api.md` calls `api.NAME`, or names in its table, is promised."""
+    text = (ROOT / "docs/reference/api.md").read_text(encoding="utf-8")
     named = set(re.findall(r"\bapi\.([A-Za-z_]+)", text)) - {"md"}
     called = set(re.findall(r"^\| `([a-z_]+)\(", text, re.MULTILINE))
     assert named | called <= set(api.__all__)

@@ -25,7 +25,7 @@ from aegish_dist.pipeline.status import run_status
 from aegish_dist.report.data import ReportData
 from tests.integration.stored_runs import StoredRun, answer, stored_run
 
-PAGE = (Path(__file__).parents[2] / "docs/data-model.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs/reference/data-model.md").read_text(encoding="utf-8")
 RECIPES = dict(re.findall(r"^```sql recipe=(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
 SECTIONS = dict(re.findall(r"^### (\w+)\n(.*?)(?=^##)", PAGE, re.MULTILINE | re.DOTALL))
 NOON = datetime(2026, 3, 1, 12, 0, 30, tzinfo=UTC)

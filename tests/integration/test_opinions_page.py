@@ -1,4 +1,4 @@
-"""`docs/opinions.md`: its files and commands, as a reader would follow them."""
+"""`docs/guides/opinions.md`: its files and commands, as a reader would follow them."""
 
 import re
 import shlex
@@ -9,7 +9,7 @@ import pytest
 
 from tests.integration.command_line import CommandLine
 
-PAGE = (Path(__file__).parents[2] / "docs/opinions.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs/guides/opinions.md").read_text(encoding="utf-8")
 FILES = dict(re.findall(r"^```\w+ file=(\S+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
 COMMANDS = [
     shlex.split(line)[1:] for line in re.findall(r"^```bash\n(.*?)\n```$", PAGE, re.MULTILINE)

@@ -1,6 +1,6 @@
 """Do the 95 % intervals cover the truth in about 95 % of simulated runs?
 
-A few cells of the tables of `docs/statistics.md`. `benchmarks/coverage.py` makes those with more
+A few cells of the tables of `docs/explanation/statistics.md`. `benchmarks/coverage.py` makes those with more
 replications, by formulas of its own. Commands come in the binaries of the bundled datasets. Those
 of one binary share a chance of being judged rightly, on both sides.
 """

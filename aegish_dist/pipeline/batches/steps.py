@@ -6,7 +6,7 @@
     collect    collecting, results          -> verdicts, ended; the rest is free to be asked again
 
 Between two commits a worker may be killed at any line: every step can be made again, and none pays
-twice. Decisions are in `core.batches`. `docs/batches.md` says what happens in each fault.
+twice. Decisions are in `core.batches`. `docs/guides/batches.md` says what happens in each fault.
 """
 
 import asyncio

@@ -310,7 +310,7 @@ def test_names_and_types_of_columns_are_the_documented_ones() -> None:
     """Notebooks rely on them. Add what is new; rename, retype or remove nothing."""
     schema = written_schema()
     assert schema.field("correct_x").type == pa.bool_()
-    page = (Path(__file__).parents[3] / "docs/files.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs/reference/files.md").read_text(encoding="utf-8")
     documented = re.findall(r"^\| `(\w+)` \| ([^|]+) \|", page, re.MULTILINE)
     assert documented == [
         (field.name, str(field.type).replace("[us, tz=UTC]", "(us, UTC)"))

@@ -154,7 +154,7 @@ def test_faults_of_batches_follow_script_then_chance() -> None:
     assert plan.call_fault(Endpoint.POLL, 0, 0.2) is None
 
 
-PAGE = (TESTS.parent / "docs" / "simulator.md").read_text(encoding="utf-8")
+PAGE = (TESTS.parent / "docs" / "guides" / "simulator.md").read_text(encoding="utf-8")
 
 
 def section(title: str) -> str:

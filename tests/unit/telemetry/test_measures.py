@@ -5,7 +5,7 @@ from pathlib import Path
 
 from aegish_dist.telemetry.measures import EXPORTER, WORKER, FleetMeasure, MeasureKind
 
-PAGE = Path(__file__).parents[3] / "docs" / "metrics.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "metrics.md"
 
 
 def row(measure: FleetMeasure) -> str:
