@@ -12,8 +12,10 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 import click
+from click.exceptions import NoArgsIsHelpError
 
 from aegish_dist import __version__
+from aegish_dist.cli.command import Group
 from aegish_dist.cli.printing import (
     checked_output,
     discard_unwritten,
@@ -21,6 +23,7 @@ from aegish_dist.cli.printing import (
     note_lines,
     note_usage,
     prepare_output,
+    say_rendered,
 )
 from aegish_dist.errors import AegishError, ClosedOutputError
 
@@ -89,7 +92,7 @@ MODULES = {
 """Modules of commands that share one; every other command has a module of its name."""
 
 
-class LazyGroup(click.Group):
+class LazyGroup(Group):
     """A group that imports the module of a command only when that command is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -116,6 +119,7 @@ class LazyGroup(click.Group):
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    examples=("aegish-dist demo",),
     epilog="Start with `aegish-dist demo`. With AEGISH_DIST_DATABASE_URL and"
     " AEGISH_DIST_BROKER_URL set, the same commands run on a cluster.",
 )
@@ -143,7 +147,7 @@ def run(arguments: list[str] | None) -> int:
     """
     try:
         with checked_output():
-            result: Any = cli.main(arguments, prog_name="aegish-dist", standalone_mode=False)
+            result = _result(arguments)
     except click.ClickException as error:
         note_usage(error)
         return error.exit_code
@@ -165,6 +169,14 @@ def _is_interrupt(error: BaseException | None) -> bool:
     while error is not None and not isinstance(error, click.Abort | KeyboardInterrupt):
         error = error.__cause__ or error.__context__
     return error is not None
+
+
+def _result(arguments: list[str] | None) -> Any:
+    try:
+        return cli.main(arguments, prog_name="aegish-dist", standalone_mode=False)
+    except NoArgsIsHelpError as error:  # a group without the name of a command
+        say_rendered(f"{error.format_message()}\n")
+        return error.exit_code
 
 
 def _unforeseen(error: BaseException) -> int:

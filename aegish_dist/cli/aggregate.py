@@ -2,6 +2,7 @@
 
 import click
 
+from aegish_dist.cli.command import command
 from aegish_dist.cli.opinions import note_overlay, with_opinions
 from aegish_dist.cli.options import as_json, open_run, run_id, without_collector
 from aegish_dist.cli.printing import note, say, say_json
@@ -10,7 +11,7 @@ from aegish_dist.core.text import counted
 from aegish_dist.pipeline.aggregate import aggregate as aggregate_run
 
 
-@click.command()
+@command("aegish-dist aggregate", "aegish-dist aggregate --run-id nightly --scoring all --json")
 @run_id(default="latest")
 @with_opinions
 @click.option("--recount", is_flag=True, help="Count every model, also unchanged ones.")

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import click
 
+from aegish_dist.cli.command import command
 from aegish_dist.cli.options import MAX_INTEGER, Utf8, open_run, open_workspace
 from aegish_dist.cli.printing import TextTable, confirmed, note, print_table, say
 from aegish_dist.cli.status import Shown
@@ -31,7 +32,11 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
 _yes = click.option("--yes", is_flag=True, help="Do not ask.")
 
 
-@click.command("prune")
+@command(
+    "aegish-dist runs prune --older-than 90d --dry-run",
+    "aegish-dist runs prune --older-than 30d --completions --archive-to archive --yes",
+    name="prune",
+)
 @click.option("--older-than", required=True, metavar="AGE", help="Such as 12h, 90d or 8w.")
 @click.option(
     "--completions",
@@ -85,7 +90,7 @@ def prune(
         (_prune if completions else _delete)(workspace, runs, archive_to, yes=yes)
 
 
-@click.command("delete")
+@command("aegish-dist runs delete nightly --yes", name="delete")
 @click.argument("run", type=Utf8())
 @_yes
 def delete(run: str, *, yes: bool) -> None:
@@ -98,7 +103,11 @@ def delete(run: str, *, yes: bool) -> None:
     _delete(workspace, [_idle(look_at(workspace.engine, found))], yes=yes)
 
 
-@click.command("archive")
+@command(
+    "aegish-dist runs archive nightly --to archive",
+    "aegish-dist runs archive nightly --to archive --delete --yes",
+    name="archive",
+)
 @click.argument("run", type=Utf8())
 @click.option("--to", "to", type=FOLDER, required=True, help="The archive is a folder in this one.")
 @click.option("--delete", "deletes", is_flag=True, help="Delete the run once that is compared.")
@@ -120,7 +129,7 @@ def archive(run: str, to: Path, *, deletes: bool, yes: bool) -> None:
         say(f"deleted {_named([found])}")
 
 
-@click.command("restore")
+@command("aegish-dist runs restore archive/1rxj8g3gx", name="restore")
 @click.argument("archive", type=click.Path(path_type=Path, file_okay=False, exists=True))
 @click.option(
     "--max-gib",

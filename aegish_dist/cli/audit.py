@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from aegish_dist.cli.command import command
 from aegish_dist.cli.opinions import with_opinion
 from aegish_dist.cli.options import Utf8, as_json, open_run, run_id, without_collector
 from aegish_dist.cli.printing import TextTable, note, print_table, say_json, say_rendered
@@ -17,7 +18,10 @@ from aegish_dist.report.markdown import section_markdown
 from aegish_dist.report.quality import overlay_section
 
 
-@click.command()
+@command(
+    "aegish-dist audit --top 10",
+    "aegish-dist audit --write-overlay doubtful.toml --author me",
+)
 @run_id(default="latest")
 @with_opinion
 @click.option(

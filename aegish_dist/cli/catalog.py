@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from aegish_dist.cli.command import group
 from aegish_dist.cli.options import (
     Utf8,
     as_each_call,
@@ -23,12 +24,12 @@ from aegish_dist.opinion_files import render_rule
 from aegish_dist.prompts.loading import bundled_prompts, load_prompt
 
 
-@click.group()
+@group("aegish-dist models list")
 def models() -> None:
     """List the models, and check that they answer."""
 
 
-@models.command("list")
+@models.command("list", examples=("aegish-dist models list",))
 @as_json
 def list_models(as_json: bool) -> None:
     """List the models of the catalog with their prices and keys.
@@ -60,7 +61,13 @@ def list_models(as_json: bool) -> None:
     )
 
 
-@models.command("check")
+@models.command(
+    "check",
+    examples=(
+        "aegish-dist models check available",
+        "aegish-dist models check openai/gpt-5.1",
+    ),
+)
 @click.argument("selection", nargs=-1, callback=comma_list)
 @as_each_call
 @as_json
@@ -146,19 +153,19 @@ def _document(model: ListedModel, environ: dict[str, str]) -> dict[str, object]:
     }
 
 
-@click.group()
+@group("aegish-dist prompts list")
 def prompts() -> None:
     """List and show the prompts."""
 
 
-@prompts.command("list")
+@prompts.command("list", examples=("aegish-dist prompts list",))
 def list_prompts() -> None:
     """List the bundled prompts with their fingerprints."""
     prompts = ((name, load_prompt(name)) for name in bundled_prompts())
     say(*(f"{name:16} {each.fingerprint[:12]}  {each.template!r}" for name, each in prompts))
 
 
-@prompts.command("show")
+@prompts.command("show", examples=("aegish-dist prompts show guard --cot",))
 @click.argument("name", metavar="NAME|FILE")
 @click.option("--cot", is_flag=True, help="With the step-by-step instruction.")
 def show_prompt(name: str, cot: bool) -> None:
@@ -169,12 +176,12 @@ def show_prompt(name: str, cot: bool) -> None:
     say_lines(prompt.template)
 
 
-@click.group()
+@group("aegish-dist scoring list")
 def scoring() -> None:
     """List the rule sets, and print one as a file to edit."""
 
 
-@scoring.command("list")
+@scoring.command("list", examples=("aegish-dist scoring list",))
 @as_json
 def list_rules(as_json: bool) -> None:
     """List the rule sets of the package."""
@@ -191,7 +198,7 @@ def list_rules(as_json: bool) -> None:
         say(*(f"{r.name:16} v{r.version}  {r.fingerprint}  {r.description}" for r in rules))
 
 
-@scoring.command("show")
+@scoring.command("show", examples=("aegish-dist scoring show aegish-5.3 > mine.toml",))
 @click.argument("name", metavar="NAME|FILE", type=Utf8())
 def show_rule(name: str) -> None:
     """Print a rule set as a file to edit.

@@ -8,6 +8,7 @@ import click
 from msgspec.structs import replace
 
 from aegish_dist.cli import EXIT_INCONCLUSIVE, EXIT_WORSE
+from aegish_dist.cli.command import command
 from aegish_dist.cli.opinions import with_opinion
 from aegish_dist.cli.options import (
     FiniteRange,
@@ -41,7 +42,11 @@ _EXIT_CODES = {
 }
 
 
-@click.command()
+@command(
+    "aegish-dist compare --models baseline/keyword,openai/gpt-5.1",
+    "aegish-dist compare --runs nightly,latest",
+    "aegish-dist compare --models baseline/keyword,openai/gpt-5.1 --gate --margin 0.02",
+)
 @click.option("--run-id", type=Utf8(), metavar="R", help="The run whose models are compared.")
 @names(
     "--runs",

@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from aegish_dist.cli.command import group
 from aegish_dist.cli.options import Utf8, as_json, open_workspace
 from aegish_dist.cli.printing import TextTable, note, print_table, say, say_json
 from aegish_dist.core.run import RunDataset
@@ -20,12 +21,12 @@ from aegish_dist.pipeline.datasets import choose_dataset, known_datasets, store_
 FILE = click.Path(path_type=Path)
 
 
-@click.group()
+@group("aegish-dist datasets list")
 def datasets() -> None:
     """List, show, import, validate and export datasets."""
 
 
-@datasets.command("list")
+@datasets.command("list", examples=("aegish-dist datasets list",))
 @as_json
 def list_(as_json: bool) -> None:
     """List the datasets that a run may name."""
@@ -42,7 +43,7 @@ def _row(each: RunDataset) -> tuple[str, ...]:
     return each.name, each.fingerprint[:12], *(f"{number:,}" for number in numbers)
 
 
-@datasets.command()
+@datasets.command(examples=("aegish-dist datasets show harmless --samples 5",))
 @click.argument("name", type=Utf8())
 @click.option("--samples", type=click.IntRange(0), default=0, metavar="N", help="Print N samples.")
 @as_json
@@ -77,7 +78,7 @@ def _summary(dataset: Dataset) -> dict[str, object]:
     }
 
 
-@datasets.group("import")
+@datasets.group("import", examples=("aegish-dist datasets import table commands.csv",))
 def import_() -> None:
     """Read a dataset and store it, whole or not at all."""
 
@@ -99,14 +100,14 @@ def _note_skipped(draft: Draft) -> None:
         note(f"{len(draft.skipped)} files or entries skipped, as they cannot be read")
 
 
-@import_.command()
+@import_.command(examples=("aegish-dist datasets import gtfobins GTFOBins.github.io",))
 @click.argument("path", type=FILE)
 def gtfobins(path: Path) -> None:
     """Read a checkout of GTFOBins (its data are GPL-3)."""
     _store(read_gtfobins(path))
 
 
-@import_.command()
+@import_.command(examples=("aegish-dist datasets import aegish aegish.json --name mine",))
 @click.argument("path", type=FILE)
 @click.option("--name", help="Default: the file's name.")
 def aegish(path: Path, name: str | None) -> None:
@@ -117,7 +118,7 @@ def aegish(path: Path, name: str | None) -> None:
     _store(read_aegish(path, name))
 
 
-@import_.command("table")
+@import_.command("table", examples=("aegish-dist datasets import table commands.csv --name mine",))
 @click.argument("path", type=FILE)
 @click.option("--name", help="Default: the file's name.")
 def table_(path: Path, name: str | None) -> None:
@@ -129,7 +130,7 @@ def table_(path: Path, name: str | None) -> None:
     _store(read_table(path, name))
 
 
-@datasets.command()
+@datasets.command(examples=("aegish-dist datasets validate commands.csv",))
 @click.argument("path", type=FILE)
 def validate(path: Path) -> int:
     """Check the labels of a file or checkout before it is imported.
@@ -148,13 +149,12 @@ def validate(path: Path) -> int:
     return 1 if errors else 0
 
 
-EXAMPLES = """\b
-Examples:
-  aegish-dist datasets export harmless harmless.csv
-  aegish-dist datasets export harmless --format croissant -o harmless"""
-
-
-@datasets.command(epilog=EXAMPLES)
+@datasets.command(
+    examples=(
+        "aegish-dist datasets export harmless harmless.csv",
+        "aegish-dist datasets export harmless --format croissant -o harmless",
+    ),
+)
 @click.argument("name", type=Utf8())
 @click.argument("path", type=FILE, required=False)
 @click.option(

@@ -2,31 +2,32 @@
 
 import click
 
+from aegish_dist.cli.command import command, group
 from aegish_dist.cli.options import FiniteRange, as_json, open_workspace
 from aegish_dist.cli.printing import note, say, say_json
 from aegish_dist.errors import ConfigError
 from aegish_dist.pipeline.workspace import check_schema, schema_version, upgrade_schema
 
 
-@click.group()
+@group("aegish-dist db upgrade")
 def db() -> None:
     """Migrate the database."""
 
 
-@db.command("upgrade")
+@db.command("upgrade", examples=("aegish-dist db upgrade",))
 def upgrade_() -> None:
     """Bring the schema to the version this package needs."""
     before, after = upgrade_schema(open_workspace().raw_engine)
     say(f"{before or 'nothing'} -> {after}")
 
 
-@db.command("current")
+@db.command("current", examples=("aegish-dist db current",))
 def current_() -> None:
     """Print the version of the schema."""
     say(schema_version(open_workspace().raw_engine) or "nothing")
 
 
-@db.command()
+@db.command(examples=("aegish-dist db check",))
 def check() -> int:
     """Check that the schema is the one this package needs."""
     head, differences = check_schema(open_workspace().raw_engine)
@@ -38,7 +39,7 @@ def check() -> int:
 PORT = 9811
 
 
-@click.command()
+@command("aegish-dist exporter --metrics-port 9811")
 @click.option(
     "--metrics-port",
     type=click.IntRange(0, 65535),
@@ -83,7 +84,7 @@ def exporter(metrics_port: int | None, metrics_host: str | None, interval: float
     )
 
 
-@click.command()
+@command("aegish-dist doctor", "aegish-dist doctor --fleet")
 @click.option(
     "--fleet", is_flag=True, help="Also versions of workers, clocks, and limits of the servers."
 )

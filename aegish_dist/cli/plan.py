@@ -6,6 +6,7 @@ from typing import Any
 import click
 from msgspec.structs import asdict
 
+from aegish_dist.cli.command import command
 from aegish_dist.cli.opinions import with_opinion
 from aegish_dist.cli.options import FiniteRange, as_json, comma_list, open_run, run_id
 from aegish_dist.cli.printing import TextTable, note, print_table, say_json
@@ -16,7 +17,10 @@ from aegish_dist.report.numbers import format_count, format_points, format_usd
 from aegish_dist.statistics.repeats import Design
 
 
-@click.command()
+@command(
+    "aegish-dist plan --models openai/gpt-5.1 --margin 0.05",
+    "aegish-dist plan --models baseline/keyword,openai/gpt-5.1 --margin 0.02",
+)
 @run_id(default="latest")
 @click.option(
     "--margin",

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from aegish_dist.cli.command import command
 from aegish_dist.cli.opinions import note_what_counts, with_opinion
 from aegish_dist.cli.options import Utf8, comma_list, open_run, run_id, with_snapshot
 from aegish_dist.cli.printing import note, say
@@ -40,7 +41,10 @@ def _list(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     context.exit()
 
 
-@click.command()
+@command(
+    "aegish-dist plots -o figures",
+    "aegish-dist plots --only ranking,differences --format svg,png",
+)
 @run_id(default="latest")
 @with_snapshot
 @with_opinion

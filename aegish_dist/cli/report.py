@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from aegish_dist.cli import EXIT_INCONCLUSIVE, EXIT_WORSE
+from aegish_dist.cli.command import command
 from aegish_dist.cli.opinions import note_what_counts, with_opinion
 from aegish_dist.cli.options import (
     FiniteRange,
@@ -60,15 +61,12 @@ def _sections(
     return (SECTION_NAMES if "all" in names else tuple(names)) or None
 
 
-EXAMPLES = """\b
-Examples:
-  aegish-dist report
-  aegish-dist report --sections leaderboard,differences
-  aegish-dist report --run-id nightly --format html -o report.html
-  aegish-dist report --fail-under aegish_score=0.85,coverage=1"""
-
-
-@click.command(epilog=EXAMPLES)
+@command(
+    "aegish-dist report",
+    "aegish-dist report --sections leaderboard,differences",
+    "aegish-dist report --run-id nightly --format html -o report.html",
+    "aegish-dist report --fail-under aegish_score=0.85,coverage=1",
+)
 @run_id(default="latest")
 @with_snapshot
 @with_opinion

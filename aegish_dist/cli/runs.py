@@ -6,6 +6,7 @@ from typing import Any
 import click
 from msgspec.structs import asdict
 
+from aegish_dist.cli.command import Group
 from aegish_dist.cli.options import MAX_INTEGER, Utf8, as_json, open_run, open_workspace
 from aegish_dist.cli.printing import TextTable, print_table, say, say_json
 from aegish_dist.core.run import RunSummary
@@ -23,7 +24,7 @@ _ELSEWHERE = ("archive", "delete", "prune", "restore")
 """Commands of `cli.archive`, which brings half the package: `runs` alone does not need them."""
 
 
-class _Runs(click.Group):
+class _Runs(Group):
     """Imports the commands that delete and archive when they are called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -36,7 +37,11 @@ class _Runs(click.Group):
         return command
 
 
-@click.group(cls=_Runs, invoke_without_command=True)
+@click.group(
+    cls=_Runs,
+    invoke_without_command=True,
+    examples=("aegish-dist runs", "aegish-dist runs list --json"),
+)
 @_limit
 @as_json
 @click.pass_context
@@ -46,7 +51,7 @@ def runs(context: click.Context, /, **options: Any) -> None:
         context.invoke(list_, **options)
 
 
-@runs.command("list")
+@runs.command("list", examples=("aegish-dist runs list --limit 5", "aegish-dist runs list --json"))
 @_limit
 @as_json
 def list_(limit: int, as_json: bool) -> None:
@@ -67,7 +72,7 @@ def _row(run: RunSummary) -> tuple[str, ...]:
     return *words, *(f"{number:,}" for number in numbers)
 
 
-@runs.command("rename")
+@runs.command("rename", examples=("aegish-dist runs rename latest nightly",))
 @click.argument("run", type=Utf8())
 @click.argument("name", type=Utf8())
 def rename_(run: str, name: str) -> None:

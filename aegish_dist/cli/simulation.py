@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from aegish_dist.cli.command import command
 from aegish_dist.cli.options import FiniteRange, open_workspace
 from aegish_dist.cli.printing import note, shown
 from aegish_dist.cli.status import status_shown
@@ -54,13 +55,13 @@ HELP = f"""Serve the fake LLM provider on 127.0.0.1 until interrupted.
 It speaks {FORMATS}, batches included, needs no key, and answers like simulated models or with
 recorded completions.
 """
-EXAMPLE = """\b
-Try it:
-  aegish-dist simulate-provider --write-catalog sim.toml &
-  AEGISH_DIST_CATALOG=sim.toml aegish-dist submit --models simulated/careful"""
 
 
-@click.command(help=HELP, epilog=EXAMPLE)
+@command(
+    "aegish-dist simulate-provider --write-catalog sim.toml &",
+    "AEGISH_DIST_CATALOG=sim.toml aegish-dist submit --models simulated/careful",
+    help=HELP,
+)
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
@@ -143,7 +144,7 @@ MODELS = (
 )
 
 
-@click.command()
+@command("aegish-dist demo")
 def demo() -> None:
     """Run the whole pipeline once, without keys and without a server to install.
 

@@ -16,6 +16,7 @@ from typing import Any
 import click
 import msgspec
 
+from aegish_dist.cli.command import command
 from aegish_dist.cli.options import as_json, open_run, run_id, without_collector
 from aegish_dist.cli.printing import (
     TextTable,
@@ -288,7 +289,7 @@ class Shown(Observer):
         return status_shown(here=self._here)
 
 
-@click.command()
+@command("aegish-dist status", "aegish-dist status --run-id nightly --watch")
 @run_id(default="latest")
 @click.option("--watch", is_flag=True, help="Keep showing it until the run is complete.")
 @as_json

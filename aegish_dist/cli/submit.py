@@ -9,6 +9,7 @@ from typing import Any
 import click
 from msgspec.structs import replace
 
+from aegish_dist.cli.command import command
 from aegish_dist.cli.options import (
     Duration,
     Utf8,
@@ -62,14 +63,12 @@ raised_caps = together(
     cost_cap("--max-cost-per-model", "The same for the cap of each model."),
 )
 
-EXAMPLES = """\b
-Examples:
-  aegish-dist submit --models baseline/keyword,openai/gpt-5.1 --limit 50
-  aegish-dist submit --models all --epochs 3 --dry-run
-  aegish-dist submit --models openai/gpt-5.1,anthropic/claude-haiku-5-5 --batch"""
 
-
-@click.command(epilog=EXAMPLES)
+@command(
+    "aegish-dist submit --models baseline/keyword,openai/gpt-5.1 --limit 50",
+    "aegish-dist submit --models all --epochs 3 --dry-run",
+    "aegish-dist submit --models openai/gpt-5.1,anthropic/claude-haiku-5-5 --batch",
+)
 @click.option(
     "--models",
     required=True,
@@ -223,13 +222,10 @@ def _batches(plan: RunPlan) -> dict[str, Any] | None:
     }
 
 
-EXAMPLES_EXTEND = """\b
-Examples:
-  aegish-dist extend --run-id latest --epochs 3
-  aegish-dist extend --run-id nightly --models openai/gpt-5.1 --dry-run"""
-
-
-@click.command(epilog=EXAMPLES_EXTEND)
+@command(
+    "aegish-dist extend --run-id latest --epochs 3",
+    "aegish-dist extend --run-id nightly --models openai/gpt-5.1 --dry-run",
+)
 @run_id()
 @names("--models", "ID[,ID...]", "Models to ask as well.")
 @click.option("--epochs", type=click.IntRange(1, 1000), help="Ask every sample this often, in all.")
@@ -275,7 +271,7 @@ def extend(**options: Any) -> int:
     return 0
 
 
-@click.command()
+@command("aegish-dist pause --run-id latest")
 @run_id()
 @as_json
 def pause(run_id: str, as_json: bool) -> None:
@@ -287,7 +283,7 @@ def pause(run_id: str, as_json: bool) -> None:
     _hold(run_id, RunPause.PAUSED, as_json=as_json)
 
 
-@click.command()
+@command("aegish-dist cancel --run-id latest")
 @run_id()
 @as_json
 def cancel(run_id: str, as_json: bool) -> None:
@@ -316,7 +312,7 @@ def _hold(run_id: str, reason: RunPause, *, as_json: bool) -> None:
         note(f"calls in flight end by themselves: `aegish-dist status --run-id {found}` shows them")
 
 
-@click.command()
+@command("aegish-dist resume --run-id latest")
 @run_id()
 @raised_caps
 @as_json
@@ -348,7 +344,7 @@ def resume(
     return 1 if here and missing else 0
 
 
-@click.command()
+@command("aegish-dist retry --run-id latest --outcome TIMEOUT_ERROR,API_ERROR")
 @run_id()
 @names(
     "--outcome",

@@ -14,6 +14,7 @@ from typing import Any
 import click
 from msgspec.structs import asdict
 
+from aegish_dist.cli.command import command, group
 from aegish_dist.cli.opinions import refuse_an_opinion, with_opinion
 from aegish_dist.cli.options import (
     MAX_INTEGER,
@@ -74,12 +75,18 @@ _in_a_form = together(
 )
 
 
-@click.group()
+@group("aegish-dist verdicts list --wrong")
 def verdicts() -> None:
     """List, show, import and export verdicts."""
 
 
-@verdicts.command("list")
+@verdicts.command(
+    "list",
+    examples=(
+        "aegish-dist verdicts list --models openai/gpt-5.1 --wrong",
+        "aegish-dist verdicts list --missed-by-all --format csv -o missed.csv",
+    ),
+)
 @run_id(default="latest")
 @with_opinion
 @names("--models", "ID[,ID...]", "Verdicts of these models.")
@@ -239,7 +246,7 @@ def _note(passed: Counter[str], output: Path | None) -> None:
         note(f"{counted(passed['shown'], 'verdict')} written to {output}")
 
 
-@verdicts.command()
+@verdicts.command(examples=("aegish-dist verdicts show 'tar cf x /etc/shadow'",))
 @click.argument("sample", type=Utf8())
 @run_id(default="latest")
 @with_opinion
@@ -277,7 +284,7 @@ def show(
         say_lines("\n".join(detail_lines(shown, opinion, full=full)))
 
 
-@verdicts.command("import")
+@verdicts.command("import", examples=("aegish-dist verdicts import verdicts.jsonl --name march",))
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--name", type=Utf8(), default="", help="A name for the run.")
 @as_json
@@ -314,7 +321,12 @@ def import_(files: tuple[Path, ...], name: str, as_json: bool) -> None:
         )
 
 
-@verdicts.command()
+@verdicts.command(
+    examples=(
+        "aegish-dist verdicts export --run-id latest -o verdicts.parquet",
+        "aegish-dist verdicts export --run-id latest --format inspect -o logs",
+    ),
+)
 @run_id()
 @click.option(
     "-o",
@@ -387,7 +399,7 @@ def export(
         note_written(output)
 
 
-@verdicts.command("recover")
+@verdicts.command("recover", examples=("aegish-dist verdicts recover spool-1.jsonl",))
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 def recover_(files: tuple[Path, ...]) -> None:
     """Store answers that workers left in files.
@@ -411,7 +423,7 @@ def recover_(files: tuple[Path, ...]) -> None:
             )
 
 
-@click.command()
+@command("aegish-dist reparse --run-id latest --dry-run")
 @run_id()
 @click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
 @click.option(
@@ -485,7 +497,7 @@ TIMELINE_WIDTH = 40
 MESSAGE_CHARS = 80
 
 
-@click.command()
+@command("aegish-dist errors", "aegish-dist errors --models openai/gpt-5.1 --format csv")
 @run_id(default="latest")
 @names("--models", "ID[,ID...]", "Only these models. Default: all.")
 @click.option(

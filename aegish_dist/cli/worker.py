@@ -8,8 +8,14 @@ import sys
 
 import click
 
+from aegish_dist.cli.command import command
 
-@click.command(context_settings={"ignore_unknown_options": True})
+
+@command(
+    "aegish-dist worker --concurrency 64",
+    "aegish-dist worker --models openai/gpt-5.1 --metrics-port 9810",
+    context_settings={"ignore_unknown_options": True},
+)
 @click.option(
     "--models",
     help="Serve only these models, of all runs, comma-separated. Default: all with work.",

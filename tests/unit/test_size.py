@@ -16,13 +16,16 @@ TEST_LINES = 40_000
 MODULE_LINES = 600
 REACH = {
     "workers.tasks": 34,
-    "aegish_dist.cli.submit": 85,  # core/isolation.py, which the HTTP client needs
-    "aegish_dist.cli.aggregate": 57,
-    "aegish_dist.cli.compare": 66,
-    "aegish_dist.cli.report": 89,
-    "aegish_dist.cli.status": 50,
+    "aegish_dist.cli.submit": 86,  # core/isolation.py, which the HTTP client needs
+    "aegish_dist.cli.aggregate": 58,
+    "aegish_dist.cli.compare": 67,
+    "aegish_dist.cli.report": 90,
+    "aegish_dist.cli.status": 51,
 }
-"""Modules of the product that an entry point imports, directly or not, lazily or for types too."""
+"""Modules of the product that an entry point imports, directly or not, lazily or for types too.
+
+One of each command is cli/command.py, which imports click alone.
+"""
 
 
 @cache

@@ -7,6 +7,7 @@ import pytest
 
 from aegish_dist import __version__
 from aegish_dist.cli import SECTIONS, cli, run
+from aegish_dist.cli.command import Command
 
 
 def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:  # fmt: skip
@@ -36,8 +37,8 @@ def test_summaries_are_whole_sentences(capsys: pytest.CaptureFixture[str]) -> No
     for path, command in commands(cli):
         if isinstance(command, click.Group):
             run([*path, "--help"])
-            _, _, listed = capsys.readouterr().out.partition("Commands:")
-            summaries = [line for line in listed.splitlines() if line.strip()]
+            _, _, listed = capsys.readouterr().out.partition("Commands:\n")
+            summaries = listed.partition("\n\n")[0].splitlines()
             assert summaries
             assert all(line.endswith(".") and not line.endswith("...") for line in summaries)
 
@@ -55,10 +56,31 @@ def test_the_top_lists_every_command_and_where_to_start(capsys: pytest.CaptureFi
     assert capsys.readouterr().out == out
 
 
-def test_examples_keep_their_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    run(["submit", "--help"])
-    out = capsys.readouterr().out
-    assert "\n    aegish-dist submit --models all --epochs 3 --dry-run\n" in out
+def test_every_command_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each stands on a line of its own below `Examples:`, and is of this command or its group."""
+    for path, command in commands(cli):
+        assert isinstance(command, Command), path
+        assert command.examples, path
+        run([*path, "--help"])
+        _, _, shown = capsys.readouterr().out.partition("\nExamples:\n")
+        assert shown.splitlines() == [f"  {example}" for example in command.examples]
+        assert f"aegish-dist {' '.join(path)}" in shown
+
+
+@pytest.mark.parametrize(
+    "group",
+    [path for path, command in [((), cli), *commands(cli)] if isinstance(command, click.Group)],
+)
+def test_a_group_alone_prints_its_help(
+    capsys: pytest.CaptureFixture[str], group: tuple[str, ...]
+) -> None:
+    """On standard output, as `--help` does; only `runs` has something to do without a word."""
+    if group == ("runs",):
+        return
+    assert run([*group, "--help"]) == 0
+    asked = capsys.readouterr()
+    assert run([*group]) == 2
+    assert capsys.readouterr() == asked
 
 
 def test_the_version_is_the_package_s(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,74 @@
+"""Commands that explain themselves: examples, and rarer options under a heading of their own.
+
+Help prints both; the reference in the docs and the tests read them from `Command.examples` and
+`Advanced`.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+
+
+class Advanced(click.Option):
+    """An option that few people need."""
+
+
+class Command(click.Command):
+    """A command with examples.
+
+    Attributes:
+        examples: Lines for a shell, as they are typed.
+    """
+
+    def __init__(self, *arguments: Any, examples: Sequence[str] = (), **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self.examples = tuple(examples)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        options = [each for each in self.get_params(ctx) if isinstance(each, click.Option)]
+        for title, advanced in (("Options", False), ("Advanced options", True)):
+            rows = [
+                record
+                for each in options
+                if isinstance(each, Advanced) is advanced and (record := each.get_help_record(ctx))
+            ]
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        if self.examples:
+            with formatter.section("Examples"):
+                formatter.write("".join(f"  {line}\n" for line in self.examples))
+        super().format_epilog(ctx, formatter)
+
+
+class Group(Command, click.Group):
+    """A group of such commands; for an unknown name it suggests the nearest ones."""
+
+    command_class = Command
+    group_class = type
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_options(ctx, formatter)
+        self.format_commands(ctx, formatter)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.NoSuchCommand as error:
+            known = self.list_commands(ctx)  # also those that are not imported yet
+            raise click.NoSuchCommand(error.command_name, None, known, ctx) from None
+
+
+def command(*examples: str, **more: Any) -> Callable[[Callable[..., Any]], Command]:
+    """Return what makes a function a command; `more` are arguments of `Command`."""
+    return click.command(cls=Command, examples=examples, **more)
+
+
+def group(*examples: str, **more: Any) -> Callable[[Callable[..., Any]], Group]:
+    """Return what makes a function a group of commands."""
+    return click.group(cls=Group, examples=examples, **more)
