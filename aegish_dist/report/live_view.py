@@ -5,7 +5,7 @@ lines are few, models that move or need help stand before the others, and the re
 columns are few, the least needed ones are dropped. Wide characters take two columns.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
 
@@ -14,6 +14,7 @@ from rich.text import Text
 
 from aegish_dist.core.status import ModelStatus, RunStatus, State
 from aegish_dist.core.text import cell_width, cut_to_cells, filled, printable, sentence_lines
+from aegish_dist.report.names import short_names
 from aegish_dist.report.numbers import format_usd
 from aegish_dist.report.run_words import error_words, headline, left_of, pace, why
 
@@ -23,56 +24,6 @@ def cut(text: str, width: int, dots: str) -> str:
     if cell_width(text) <= width:
         return text
     return (cut_to_cells(text, width - cell_width(dots)).rstrip() + dots)[: max(0, width)]
-
-
-def shortened_middle(text: str, width: int, dots: str) -> str:
-    """Return a text of at most this many columns, with dots in place of its middle.
-
-    Ids of models differ at both ends: the provider in front, the version at the end.
-    """
-    room = width - cell_width(dots)
-    if cell_width(text) <= width or room < 2:
-        return cut(text, width, dots)
-    tail = cut_to_cells(text[::-1], room // 2)[::-1]
-    return f"{cut_to_cells(text, room - cell_width(tail)).rstrip()}{dots}{tail}"
-
-
-def distinct_names(names: Sequence[str], width: int, dots: str) -> dict[str, str]:
-    """Return each name in at most this many columns, so that different ones still differ.
-
-    Those that look alike without their middles show where they begin to differ instead.
-    """
-    alike = defaultdict[str, list[str]](list)
-    for name in dict.fromkeys(names):
-        alike[shortened_middle(name, width, dots)].append(name)
-    return {
-        name: shown
-        for short, group in alike.items()
-        for name, shown in (
-            {group[0]: short} if len(group) == 1 else _from_difference(group, width, dots)
-        ).items()
-    }
-
-
-def _from_difference(group: Sequence[str], width: int, dots: str, start: int = 0) -> dict[str, str]:
-    """Show names up to, and from, where they differ first; those still alike, from there on."""
-    alike = defaultdict[str, list[str]](list)
-    differing = (at for at, each in enumerate(zip(*group, strict=False)) if len({*each}) > 1)
-    at = next(differing, min(map(len, group)))
-    for name in group:
-        tail = cut(name[at:], width // 2, dots)
-        front = f"{dots if start else ''}{name[start:at]}"
-        head = cut_to_cells(front, width - cell_width(tail) - cell_width(dots))
-        alike[cut(f"{head}{dots}{tail}", width, dots)].append(name)
-    return {
-        name: shown
-        for short, part in alike.items()
-        for name, shown in (
-            _from_difference(part, width, dots, at)
-            if 1 < len(part) < len(group)
-            else dict.fromkeys(part, short)
-        ).items()
-    }
 
 
 def padded(text: str, width: int, *, right: bool = False) -> str:
@@ -148,9 +99,8 @@ def table_lines(models: Sequence[ModelStatus], width: int, dots: str) -> list[st
 
 def shown_names(models: Sequence[ModelStatus], width: int, dots: str) -> dict[str, str]:
     """Return what is shown for each id of a model."""
-    shown = {model.model: printable(model.model) for model in models}
-    distinct = distinct_names(list(shown.values()), width, dots)
-    return {name: distinct[text] for name, text in shown.items()}
+    names = short_names([model.model for model in models], width, dots=dots)
+    return {model: cut(name, width, dots) for model, name in names.items()}
 
 
 STYLES = {

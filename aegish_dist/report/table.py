@@ -5,15 +5,17 @@ from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from aegish_dist.core.text import cell_width, filled, printable, sentence_lines
-from aegish_dist.report.layout import Report, Section, TableCell
+from aegish_dist.report.layout import MODEL, Report, Section, TableCell
+from aegish_dist.report.names import short_names
 
 GAPS = (3, 2, 1)
 """Spaces between two columns, the most wanted first."""
 
 MODEL_WIDTHS = (44, 28, 20)
-"""Longer model ids are folded to the first of these that some gap leaves room for."""
+"""Longer names of models are shortened to the first of these that some gap leaves room for."""
 WIDEST_HEADING = 20
 """Longer words in headings are broken; categories are foreign text of any length."""
 
@@ -165,8 +167,19 @@ def _table(section: Section, block: Block) -> Iterator[str]:
         [[("", "")] * (tallest - len(each)) + each for each in headings], section, block
     )
     yield "─" * (sum(block.widths) + block.gap * (len(block.widths) - 1))
-    for row in section.rows:
+    for row in _named(section, block):
         yield from _row([*_cells(row, block)], section, block)
+
+
+def _named(section: Section, block: Block) -> Iterator[tuple[TableCell, ...]]:
+    """Yield the rows with names of models that fit on a line."""
+    key = section.keys - 1
+    of_models = section.columns[key].text == MODEL.title
+    ids = [row[key].text for row in section.rows if of_models]
+    names = short_names(ids, block.widths[key])
+    for row in section.rows:
+        cell = replace(row[key], text=names.get(row[key].text, row[key].text))
+        yield *row[:key], cell, *row[key + 1 :]
 
 
 _Line = tuple[str, str]

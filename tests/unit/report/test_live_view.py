@@ -15,10 +15,8 @@ from aegish_dist.core.status import CallWait, RunStatus, State, Waiting, cost_at
 from aegish_dist.report.live_view import (
     Canvas,
     Scene,
-    distinct_names,
     draw,
     folded,
-    shortened_middle,
 )
 from aegish_dist.report.run_words import batch_words, changed, duration, headline, pace, plain_line
 from tests.unit.report.live_runs import a_model, a_run, an_error
@@ -100,7 +98,7 @@ def test_columns_are_dropped_by_priority() -> None:
 
 def test_long_ids_keep_both_ends() -> None:
     drawn = lines(a_run(a_model(LONG), a_model(LONG.replace("-02", "-03"))))
-    rows = [line for line in drawn if line.startswith("openrouter/")]
+    rows = [line for line in drawn if "…" in line]
     assert [row.split()[0][-3:] for row in rows] == ["-02", "-03"]
     assert max(map(cell_len, drawn)) <= 80
 
@@ -120,20 +118,10 @@ def test_hostile_text_stays_text(size: tuple[int, int]) -> None:
 def test_ids_that_differ_in_the_middle_alone_stay_apart() -> None:
     names = [f"simulated/model-with-a-rather-long-name-{n}-preview-2026-01-02" for n in range(30)]
     drawn = lines(a_run(*map(a_model, names)), 80, 60)
-    rows = [line for line in drawn if line.startswith("simulated/")]
+    rows = [line for line in drawn if line.startswith("mod")]
     assert len(rows) == len({row.split()[0] for row in rows}) == 30
-    assert "…17-" in rows[17]
+    assert "17-" in rows[17]
     assert max(map(cell_len, drawn)) <= 80
-    assert set(map(len, distinct_names(["ax1yb", "ax2yb"], 3, "...").values())) == {3}
-    assert set(distinct_names(["a-long-1-name", "a-long-2-name"], 8, "…").values()) == {
-        "a-l…1-n…",
-        "a-l…2-n…",
-    }
-    kin = [f"a-provider/{size}-a-long-{kind}-model-of-today" for size, kind in _KIN]
-    assert len({*distinct_names(kin, 20, "…").values()}) == len(kin)
-
-
-_KIN = [("8b", "base"), ("70b", "base"), ("70b", "chat"), ("8b", "chat")]
 
 
 @pytest.mark.parametrize(
@@ -229,8 +217,6 @@ def test_times_and_paces(write: Callable[[float], str], value: float, words: str
 
 
 def test_shortening() -> None:
-    shortened = [shortened_middle("abcdefghij", width, "...") for width in (10, 7, 2)]
-    assert shortened == ["abcdefghij", "ab...ij", ".."]
     assert folded("one two three four", 8, 2, "...") == ["one two", "three..."]
 
 

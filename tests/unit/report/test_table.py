@@ -21,12 +21,12 @@ def widest(text: str) -> int:
 @pytest.mark.parametrize("width", [40, 60, 70, 80, 100, 140, 200])
 @pytest.mark.parametrize("run_columns", [False, True])
 def test_fourteen_models_fit_any_width(fourteen: ReportData, width: int, run_columns: bool) -> None:
-    """What does not fit beside its names is folded, and nothing is cut."""
+    """What does not fit beside its names is folded, and names of models alone are shortened."""
     data = compared(fourteen, lambda *_: a_difference())
     text = render(data, "table", sections=SECTION_NAMES, run_columns=run_columns, width=width)
     assert widest(text) <= width
     assert "14" in text
-    assert "…" not in text
+    assert run_columns or all("Guard-" in line for line in text.splitlines() if "…" in line)
 
 
 def test_the_leaderboard_of_fourteen_models_is_one_table_at_100(fourteen: ReportData) -> None:
@@ -58,7 +58,7 @@ def test_long_words_break_no_table() -> None:
     text = render(a_report(entry), "table", width=80)
     assert widest(text) <= 80
     assert text.count("c") > 300
-    assert "…" not in text
+    assert f"{'m' * 13}…{'m' * 14}" in text
 
 
 def test_colour_is_ours_alone(hostile_report: ReportData) -> None:
