@@ -17,9 +17,11 @@ from aegish_dist.report.charts.spec import (
     LINE,
     PALETTE,
     PAPER,
+    SHADES,
     SMALL_PX,
     SOFT,
     TEXT_PX,
+    WHITE_FROM,
     Chart,
     Json,
     NoChart,
@@ -27,6 +29,8 @@ from aegish_dist.report.charts.spec import (
     layer,
     legend,
     number,
+    shade_bounds,
+    shade_places,
     text_width,
     widest,
 )
@@ -51,10 +55,6 @@ _LINES = "split(datum.label, '\\n')"
 _CELL_PX, _ROW_PX, _LINE_PX = 86.0, 34.0, 13.0
 _HEADING_LINES = 3
 _PARTS = re.compile("[^-]*-|[^-]+")
-_SHADES = ("#fdfdfe", "#e8eef6", "#cfdcec", "#b0c5df", "#8caace", "#668dba", "#4470a3", "#2a5487",
-           "#173a67", "#0b2346")  # fmt: skip
-"""From 0 to 100 %, ever darker, so that grey paper keeps the order."""
-_WHITE_FROM = 50.0
 
 
 def heat_map(name: str, _: ReportData, entries: Sequence[RankedModel]) -> Chart | NoChart:
@@ -70,12 +70,13 @@ def heat_map(name: str, _: ReportData, entries: Sequence[RankedModel]) -> Chart 
         for row, entry in zip(names, known, strict=True)
         for category, heading in zip(categories, headings, strict=True)
     ]
+    bounds = shade_bounds(each.category(name).value for each in known for name in categories)
     width = _CELL_PX * len(categories)
     body = {
         "width": width,
         "height": _ROW_PX * len(names),
         "encoding": {"x": _band("category", headings, True), "y": _band("model", names, False)},
-        "layer": list(_cell_layers(cells)),
+        "layer": list(_cell_layers(cells, bounds)),
     }
     caption = sentences(
         "Malicious commands detected, in % of the scored ones of a category; darker is more. "
@@ -104,14 +105,17 @@ def _cell(seen: Measured) -> dict[str, Any]:
     return {"rate": seen.value, "value": value, "interval": interval}
 
 
-def _cell_layers(cells: Sequence[Mapping[str, Any]]) -> Iterator[Json]:
-    steps = {"type": "quantize", "domain": [0, 100], "range": list(_SHADES)}
+def _cell_layers(cells: Sequence[Mapping[str, Any]], bounds: Sequence[float]) -> Iterator[Json]:
+    places = shade_places(bounds)
+    ends = [100 * bound for bound in bounds]
+    steps = {"type": "threshold", "domain": ends, "range": [SHADES[place] for place in places]}
     shade = {"field": "rate", "type": "quantitative", "scale": steps, "legend": None}
     empty = {"test": "datum.rate === null", "value": BAND}
     grid = {"stroke": PAPER, "strokeWidth": 1}
     yield layer(cells, "rect", grid, color={"condition": empty} | shade)
-    dark = {"test": f"datum.rate !== null && datum.rate >= {_WHITE_FROM:g}", "value": PAPER}
-    color = {"condition": dark, "value": INK}
+    white = [end for end, place in zip(ends, places[1:], strict=True) if place >= WHITE_FROM]
+    dark = {"test": f"datum.rate !== null && datum.rate >= {min(white, default=101):g}"}
+    color = {"condition": dark | {"value": PAPER}, "value": INK}
     for field, style in (("value", {"dy": -5}), ("interval", {"dy": 8, "fontSize": SMALL_PX})):
         yield layer(cells, "text", style, text={"field": field, "type": "nominal"}, color=color)
 

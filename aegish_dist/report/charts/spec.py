@@ -9,6 +9,7 @@ it. No plot tells things apart by colour alone: models have a shape and a label 
 bar their order.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, takewhile
 from types import MappingProxyType
@@ -34,6 +35,10 @@ BAR = "#b4b6c0"
 BAND = "#f4f4f7"
 PAPER = "#ffffff"
 PALETTE = ("#2c254a", "#842fb3", "#265040", "#c84a2b", "#5b89c2", "#cc8e0d")
+SHADES = ("#eff4fa", "#d3dfee", "#b0c5df", "#8caace", "#4470a3", "#2a5487", "#0f2c52")
+"""Of rates in heat maps, of the page and of plots: the more, the darker, on grey paper too."""
+WHITE_FROM = 4
+"""The first of `SHADES` on which text is white."""
 SHAPES = ("circle", "diamond", "square", "triangle-up", "triangle-down", "cross")
 VARIABLES = MappingProxyType(
     {INK: "ink", SOFT: "soft", GRID: "grid", LINE: "line", BAR: "bar", BAND: "band", PAPER: "paper"}
@@ -53,6 +58,23 @@ _LEAST_ROOM = 560.0
 
 _FIRST = ("openai", "anthropic", "google", "openrouter", "hf-inference-providers")
 """Providers that have the same colour in the plots of every run."""
+
+
+def shade_bounds(rates: Iterable[float | None]) -> list[float]:
+    """Return the least rate, in [0, 1], of each shade but the lightest one, at most six.
+
+    Each shade has about as many of the rates, so that rates that are close show a pattern, too.
+    Bounds are whole points, and a bound below which there is no rate is left out.
+    """
+    known = sorted(rate for rate in rates if rate is not None)
+    places = (len(known) * shade // len(SHADES) for shade in range(1, len(SHADES)) if known)
+    bounds = {math.floor(round(100 * known[place], 6)) / 100 for place in places}
+    return sorted(bound for bound in bounds if bound > known[0])
+
+
+def shade_places(bounds: Sequence[float]) -> list[int]:
+    """Return the places in `SHADES` of the shades that some bounds part, the lightest first."""
+    return [place * (len(SHADES) - 1) // max(len(bounds), 1) for place in range(len(bounds) + 1)]
 
 
 class Chart(Struct, frozen=True):

@@ -27,8 +27,10 @@ from aegish_dist.report.page.tables import (
     anchor,
     bars_note,
     breakable,
+    heat_bounds,
     heat_key,
     heat_map,
+    heat_style,
     leaderboard_style,
     lines,
     table_section,
@@ -126,7 +128,9 @@ def _section(
             note = f"<p>{bars_note(entries)}</p>\n"
             return table_section(section, style, above=note, below=below)
         case "categories":
-            return table_section(*heat_map(section, entries), above=heat_key(), below=below)
+            bounds = heat_bounds(entries)
+            drawn = heat_map(section, entries, bounds)
+            return table_section(*drawn, above=heat_key(bounds), below=below)
         case "differences" if data.comparison is not None:
             # The report has the differences from one model, the page those of all pairs.
             order = [entry.model for entry in entries]
@@ -179,7 +183,7 @@ def render_page(data: ReportData, grid: Grid | None = None) -> Iterator[str]:
     legend = f'<section id="legend">\n<h2>Legend</h2>\n{items}\n</section>\n'
     parts = [*_parts(data, entries, charts, grid), ("legend", "Legend", [legend])]
     title = data.run.name or report.title
-    style, script = _assets(*_STYLES), _assets(*_SCRIPTS)
+    style, script = f"{_assets(*_STYLES)}\n{heat_style()}", _assets(*_SCRIPTS)
     yield _HEAD.format(policy=_policy(style, script), title=text(title), style=style)
     links = (f'<a href="#{name}">{text(title)}</a>' for name, title, _ in parts)
     yield f'<nav aria-label="Sections">\n{_list(links)}\n</nav>\n'

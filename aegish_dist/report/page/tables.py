@@ -15,6 +15,14 @@ from msgspec.structs import replace
 
 from aegish_dist.core.opinion import Targets
 from aegish_dist.core.text import printable, printable_lines
+from aegish_dist.report.charts.spec import (
+    INK,
+    PAPER,
+    SHADES,
+    WHITE_FROM,
+    shade_bounds,
+    shade_places,
+)
 from aegish_dist.report.layout import HEADLINES, RankedModel, Section, TableCell, category_names
 from aegish_dist.report.numbers import format_interval
 from aegish_dist.statistics.rates import Estimate
@@ -200,24 +208,26 @@ def interval_bar(scale: BarScale, estimate: Estimate, aim: float | None = None) 
     )
 
 
-_BOUNDS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
-"""Of a shade to the next; the darkest is below the first."""
 WIDE = 0.2
 """Width of an interval from which on a value is marked as uncertain."""
 
 
-def heat_map(section: Section, entries: Sequence[RankedModel]) -> tuple[Section, TableStyle]:
+def heat_map(
+    section: Section, entries: Sequence[RankedModel], bounds: Sequence[float]
+) -> tuple[Section, TableStyle]:
     """Return the section with intervals below the values of categories, and with its shades.
 
     Categories are the last columns of the section.
     """
-    names = category_names(entries)
+    names, shades = category_names(entries), shade_places(bounds)
     before = len(section.columns) - len(names)
     rows, cells = [], {}
     for place, (row, entry) in enumerate(zip(section.rows, entries, strict=True)):
         shown = list(row)
         for column, rate in enumerate(map(entry.category, names), before):
-            cells[place, column] = CellStyle(_shade(rate))
+            if rate.value is not None:
+                shade = shades[bisect_right(bounds, rate.value)]
+                cells[place, column] = CellStyle(f"h{shade}{_wide(rate)}")
             if rate.ci_low is not None:
                 interval = format_interval(rate.ci_low, rate.ci_high)
                 detail = f"{interval} {row[column].detail}".rstrip()
@@ -227,25 +237,40 @@ def heat_map(section: Section, entries: Sequence[RankedModel]) -> tuple[Section,
     return replace(section, rows=tuple(rows)), style
 
 
-def heat_key() -> str:
+def heat_bounds(entries: Sequence[RankedModel]) -> list[float]:
+    """Return the bounds of the shades of all categories."""
+    return shade_bounds(each.category(n).value for each in entries for n in category_names(entries))
+
+
+def heat_key(bounds: Sequence[float]) -> str:
     """Return the key of the shades as a list."""
-    percent = [f"{100 * bound:g}" for bound in _BOUNDS]
-    ranges = [f"below {percent[0]}", *map(" to ".join, pairwise(percent))]
-    ranges.append(f"{percent[-1]} and more")
+    ends = ["", *(f"{100 * bound:.0f}" for bound in bounds), ""]
+    words = [
+        f"{low} to {high}" if low and high else f"below {high}" if high else low or "all"
+        for low, high in pairwise(ends)
+    ]
+    if words[-1] not in ("100", "all"):
+        words[-1] += " and more"
     shades = "".join(
-        f'<li class="h{len(_BOUNDS) - place}">{words}</li>' for place, words in enumerate(ranges)
+        f'<li class="h{place}">{each}</li>'
+        for place, each in zip(shade_places(bounds), words, strict=True)
     )
-    wide = f"hatched: interval of {100 * WIDE:.0f} points and more"
+    wide = f"framed: interval of {100 * WIDE:.0f} points and more"
     return f'<ul class="key-of-heat">{shades}<li class="wide">{text(wide)}</li></ul>\n'
 
 
-def _shade(estimate: Estimate) -> str:
-    if estimate.value is None:
-        return ""
-    shade = f"h{len(_BOUNDS) - bisect_right(_BOUNDS, estimate.value)}"
+def heat_style() -> str:
+    """Return the style sheet of the shades, which have the same colours in plots."""
+    return "\n".join(
+        f".h{place} {{ --heat: {color}; --on-heat: {PAPER if place >= WHITE_FROM else INK}; }}"
+        for place, color in enumerate(SHADES)
+    )
+
+
+def _wide(estimate: Estimate) -> str:
     if estimate.ci_low is None or estimate.ci_high is None:
-        return shade
-    return f"{shade} wide" if estimate.ci_high - estimate.ci_low >= WIDE else shade
+        return ""
+    return " wide" if estimate.ci_high - estimate.ci_low >= WIDE else ""
 
 
 _FIRST = 2

@@ -3,16 +3,21 @@
 Detection by category on the page.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from aegish_dist.report.charts.catalogue import chart_specification
+from aegish_dist.report.charts.spec import shade_bounds, shade_places
 from aegish_dist.report.layout import Section, ranked_entries
 from aegish_dist.report.page.tables import (
     BarScale,
     TableStyle,
+    heat_bounds,
     heat_key,
     heat_map,
+    heat_style,
     interval_bar,
     rate_scale,
 )
@@ -51,26 +56,46 @@ def of(value: float, low: float, high: float, n: int = 46) -> dict[str, Any]:
 
 def heated(*models: Entry) -> tuple[Section, TableStyle]:
     entries = ranked_entries(a_report(*models).snapshot.document)
-    return heat_map(categories(entries), entries)
+    return heat_map(categories(entries), entries, heat_bounds(entries))
 
 
-@pytest.mark.parametrize(
-    ("value", "shade"),
-    [
-        *((0.0, "h6"), (0.4999, "h6"), (0.5, "h5"), (0.7, "h4"), (0.8, "h3"), (0.9, "h2")),
-        *((0.95, "h1"), (0.9899, "h1"), (0.99, "h0"), (1.0, "h0")),
-    ],
-)
-def test_the_less_is_detected_the_darker_the_shade(value: float, shade: str) -> None:
-    _, style = heated(a_model(categories={"shell": of(value, value, value)}))
-    assert style.cells[0, 3].classes == shade
+def test_the_more_is_detected_the_darker_the_shade_also_of_close_rates() -> None:
+    """Seven rates within seven points have the seven shades, on the page and in the plot."""
+    rates = {f"c{n}": of((60 + n) / 100, 0.6, 0.7) for n in range(7)}
+    model = a_model(categories=rates)
+    _, style = heated(model)
+    assert [style.cells[0, 3 + n].classes for n in range(7)] == [f"h{n}" for n in range(7)]
+    scale = next(
+        found["scale"]
+        for found in each_color(chart_specification(a_report(model), "category-heat-map"))
+        if "range" in found.get("scale", {})
+    )
+    assert scale["domain"] == pytest.approx([61, 62, 63, 64, 65, 66])
+    assert all(
+        f".h{n} {{ --heat: {color};" in heat_style() for n, color in enumerate(scale["range"])
+    )
+
+
+def each_color(found: Any) -> Iterator[dict[str, Any]]:
+    """Yield the channels of colours of a specification."""
+    for name, part in found.items() if isinstance(found, dict) else enumerate(found):
+        if name == "color" and isinstance(part, dict):
+            yield part.get("condition", part) | part
+        if isinstance(part, dict | list):
+            yield from each_color(part)
+
+
+def test_equal_rates_have_one_shade() -> None:
+    assert (shade_bounds([0.5, 0.5, None]), shade_bounds([])) == ([], [])
+    assert shade_places([]) == [0]
+    assert '<li class="h0">all</li>' in heat_key([])
 
 
 def test_wide_intervals_are_marked() -> None:
-    """An interval of 21 points is hatched, one of 19 is not."""
+    """An interval of 21 points is framed, one of 19 is not."""
     shown = {"a": of(0.9, 0.74, 0.95), "b": of(0.9, 0.76, 0.95)}
     cells = heated(a_model(categories=shown))[1].cells
-    assert (cells[0, 3].classes, cells[0, 4].classes) == ("h2 wide", "h2")
+    assert (cells[0, 3].classes, cells[0, 4].classes) == ("h0 wide", "h0")
 
 
 def test_every_value_stands_over_its_interval() -> None:
@@ -83,12 +108,13 @@ def test_every_value_stands_over_its_interval() -> None:
 
 def test_a_model_without_verdicts_has_no_shade() -> None:
     drawn, style = heated(a_model("a"), a_silent_model("b"))
-    assert style.cells[1, 3].classes == ""
+    assert (1, 3) not in style.cells
     assert drawn.rows[1][-1].text == "\N{EN DASH}"
 
 
 def test_the_key_names_every_shade() -> None:
-    key = heat_key()
-    assert '<li class="h6">below 50</li><li class="h5">50 to 70</li>' in key
-    assert '<li class="h0">99 and more</li>' in key
+    key = heat_key([0.5, 0.7])
+    assert '<li class="h0">below 50</li><li class="h3">50 to 70</li>' in key
+    assert '<li class="h6">70 and more</li>' in key
     assert "interval of 20 points and more" in key
+    assert '<li class="h6">100</li>' in heat_key([1.0])
