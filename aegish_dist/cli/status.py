@@ -138,7 +138,8 @@ def print_status(current: RunStatus, *, stderr: bool = False) -> None:
 
 
 def _table(current: RunStatus) -> TextTable:
-    eta = "" if not current.eta_s else f", about {current.eta_s:.0f} s left"
+    from aegish_dist.report.run_words import time_left  # noqa: PLC0415  only where it prints
+
     return TextTable(
         ("Model", "State"),
         [
@@ -157,7 +158,7 @@ def _table(current: RunStatus) -> TextTable:
         ],
         ("Done", "Planned", "Failed", "Replaced", "In flight", "Per second", "Cost $"),
         title=f"Run {current.run_id}: {current.state}, {current.done:,} of {current.planned:,}"
-        + eta,
+        + (f", {time_left(current)}" if current.missing else ""),
         caption="  ".join(f"{name} {number:,}" for name, number in current.outcomes.items()),
     )
 
@@ -209,10 +210,10 @@ def watched(
 
 def _lines(*, only_watching: bool) -> Callable[[RunStatus], None]:
     """Return what notes a count now and then, where something has changed."""
-    noted_at, noted = time.monotonic(), None
+    noted_at, noted, told = time.monotonic(), None, set[object]()
 
     def show(status: RunStatus) -> None:
-        from aegish_dist.report.run_words import changed, plain_line  # noqa: PLC0415
+        from aegish_dist.report.run_words import changed, plain_error, plain_line  # noqa: PLC0415
 
         nonlocal noted_at, noted
         now = time.monotonic()
@@ -220,7 +221,10 @@ def _lines(*, only_watching: bool) -> Callable[[RunStatus], None]:
             return
         if noted is None or changed(noted, status):
             noted_at, noted = now, status
-            if not note(plain_line(status)) and only_watching:
+            kinds = {(each.model, each.error_class, each.status) for each in status.last_errors}
+            lines = [plain_line(status), *([plain_error(status)] if kinds - told else ())]
+            told.update(kinds)
+            if not note(*lines) and only_watching:
                 raise ClosedOutputError("the reader of standard error has closed it")
 
     return show

@@ -523,7 +523,8 @@ def errors(
     Counts the failed attempts of every minute by model and reason, including those that a retry
     made good, such as 429s, and the verdicts that ended without an answer. Attempts are stored
     together with their verdict. The attempts of items without a verdict, such as those of a model
-    that is parked from its first call on, are in the workers' log alone.
+    that is parked from its first call on, are in the workers' log alone; `status` counts those of
+    items that workers hold now.
     """
     workspace, found = open_run(run_id)
     rows = failure_times(workspace.engine, found, models)

@@ -508,8 +508,10 @@ class Progress(Struct, frozen=True):
     """Items whose newest verdict a retry has been asked to replace, and has not yet."""
     cost_usd: Decimal | None
     """Sum over all generations; None when no price is known."""
+    recent: int
+    """Verdicts stored over the last seconds, of all generations."""
     rate_per_s: float
-    """Verdicts stored per second over the last seconds, of all generations."""
+    """Those per second, of a model that has just begun since its first verdict."""
 
 
 def model_progress(session: Session, run: Run, window_s: float) -> dict[str, Progress]:
@@ -551,11 +553,13 @@ def _progress(
             failed[outcome_of(row.code)] += row.verdicts
     rows = [*newest, *replaced]
     costs = [row.cost_usd for row in rows if row.cost_usd is not None]
+    recent, begun_s = sum(row.recent for row in rows), max((row.begun_s for row in rows), default=0)
     return Progress(
         outcomes=outcomes,
         failed=failed,
         replaced=sum(row.verdicts for row in replaced),
         awaiting_retry=awaiting_retry,
         cost_usd=sum(costs, Decimal(0)) if costs else None,
-        rate_per_s=sum(row.recent for row in rows) / window_s,
+        recent=recent,
+        rate_per_s=recent / min(max(begun_s, 1.0), window_s),
     )

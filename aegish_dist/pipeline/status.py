@@ -1,13 +1,13 @@
 """How far a run is: counted once, or watched until nothing moves.
 
 A watched run is counted only as often as its size allows, through restarts of the store, with the
-time left by the rate of the last minute.
+time left by the rate of the last minute. No time is given before there are verdicts to judge by.
 """
 
 import math
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import TypeVar
 
@@ -42,6 +42,8 @@ from aegish_dist.pipeline.batches.budget import is_out_of_money
 
 RATE_WINDOW_S = 15.0
 """Seconds over which verdicts per second are taken."""
+LEAST_VERDICTS = 10
+"""Verdicts from which a rate tells the time left: about a third more or less."""
 LAST_ERRORS = 8
 
 
@@ -55,7 +57,10 @@ def run_status(engine: Engine, run_id: str) -> RunStatus:
         spent = costs_of(progress)
         over = over_budget(run, spent) | _out_of_money(session, run, spent, batches)
         aggregation = newest_aggregation(session, run_id)
-    failures = _joined(stored, fleet.failing.get(run_id, ()))
+    # A worker reports what it held for a moment after its last verdict is stored.
+    open_ = {spec.id for spec in run.models if _missing(run, progress[spec.id], spec.id)}
+    held = (each for each in fleet.failing.get(run_id, ()) if each.model in open_)
+    failures = _joined(stored, held)
     facts = _RunFacts(run, progress, fleet, failures, batches, over)
     models = tuple(_model_status(facts, spec.id) for spec in run.models)
     planned, done = sum(m.planned for m in models), sum(m.done for m in models)
@@ -155,19 +160,26 @@ class _RunFacts(Struct, frozen=True):
     over: Collection[str]
 
 
+def _missing(run: Run, progress: Progress, model: str) -> int:
+    """Return how many items of a model have no verdict, or wait for another one."""
+    lacking = 0 if run.imported else run.planned(model) - sum(progress.outcomes.values())
+    return lacking + progress.awaiting_retry
+
+
 def _model_status(facts: _RunFacts, model: str) -> ModelStatus:
     run, progress, fleet = facts.run, facts.progress[model], facts.fleet
     verdicts = sum(progress.outcomes.values())
-    planned = verdicts if run.imported else run.planned(model)
-    done, held = verdicts - progress.awaiting_retry, fleet.in_flight.get((run.run_id, model), 0)
+    missing = _missing(run, progress, model)
+    done = verdicts - progress.awaiting_retry
+    held = min(fleet.in_flight.get((run.run_id, model), 0), missing)
     failed = sum(progress.failed.values())
-    missing = planned - done
     state = _state(facts, model, missing, held)
     cost = _usd(progress.cost_usd)
     kinds = [kind for kind in facts.failures if kind.model == model]
     calls = sum(kind.calls for kind in kinds)
     batches = facts.batches.get(model)
-    rate = 0.0 if batches is not None and not batches.starts_in_s else progress.rate_per_s
+    # Verdicts of batches come all at once.
+    by_rate = (batches is None or batches.starts_in_s) and progress.recent >= LEAST_VERDICTS
     limited = [kind for kind in kinds if kind.error_class is ErrorClass.RATE_LIMIT]
     reasons = {
         State.WAITING: fleet.unserved.get((run.run_id, model)),
@@ -175,7 +187,7 @@ def _model_status(facts: _RunFacts, model: str) -> ModelStatus:
     }
     return ModelStatus(
         model=model,
-        planned=planned,
+        planned=done + missing,
         done=done,
         in_flight=held,
         state=state,
@@ -185,7 +197,7 @@ def _model_status(facts: _RunFacts, model: str) -> ModelStatus:
         replaced=progress.replaced,
         reason=reasons.get(state),
         waiting=fleet.waiting.get((run.run_id, model)),
-        eta_s=model_eta_s(state, missing, rate),
+        eta_s=model_eta_s(state, missing, progress.rate_per_s if by_rate else 0.0),
         cost_at_end_usd=cost_at_end_usd(
             cost, verdicts + progress.replaced, state, missing, batches
         ),
@@ -226,6 +238,8 @@ def items_held(engine: Engine, run_id: str) -> int:
 
 SMOOTHED_S = 60.0
 """Seconds of counts that a rate is taken from, where there are as many."""
+KEPT_S = 600.0
+"""Seconds of counts that the rate of a slow model is taken from."""
 LEAST_S = 10.0
 """Seconds of counts below which the rate of the last count is the better one."""
 
@@ -235,7 +249,8 @@ def paced(
 ) -> Callable[[], RunStatus]:
     """Return a function that counts a run likewise, with the time left by the last minute's rate.
 
-    A model without a verdict in that time has no end in sight.
+    A model without a verdict in that time has no end in sight. A slow model's rate is that of as
+    many minutes as brought `LEAST_VERDICTS`.
 
     Args:
         clock: Tells seconds.
@@ -248,27 +263,32 @@ def paced(
         if counts and any(n < counts[-1][1].get(model, 0) for model, n in verdicts.items()):
             counts.clear()  # a retry plans items again
         counts.append((now_s, verdicts))
-        while len(counts) > 2 and now_s - counts[1][0] >= SMOOTHED_S:
+        while len(counts) > 2 and now_s - counts[1][0] >= KEPT_S:
             counts.popleft()
-        since_s, first = now_s - counts[0][0], counts[0][1]
-        rates = {model.model: model.rate_per_s for model in status.models}
-        if since_s >= LEAST_S:
-            rates |= {
-                model: (verdicts[model] - number) / since_s for model, number in first.items()
-            }
-        # Verdicts of batches come all at once.
+        if now_s - counts[0][0] < LEAST_S:
+            return status
         models = tuple(
-            replace(
-                m,
-                eta_s=model_eta_s(
-                    m.state, m.planned - m.done, 0.0 if m.in_batches else rates[m.model]
-                ),
-            )
+            replace(m, eta_s=model_eta_s(m.state, m.planned - m.done, rate))
             for m in status.models
+            for rate in [0.0 if m.in_batches else _rate_per_s(counts, m.model)]
         )
         return replace(status, models=models, eta_s=run_eta_s(models))
 
     return smoothed
+
+
+def _rate_per_s(counts: Sequence[tuple[float, Mapping[str, int]]], model: str) -> float:
+    """Return the verdicts per second of a model by counts; 0 where they are too few to tell."""
+    now_s, newest = counts[-1]
+    came = [(now_s - at_s, newest[model] - each.get(model, 0)) for at_s, each in counts]
+    before_first = sum(verdicts == newest[model] for _, verdicts in came)
+    came = came[max(0, before_first - 1) :]
+    lately = next((seen for seen in reversed(came) if seen[0] >= SMOOTHED_S), came[0])
+    enough = [seen for seen in came if seen[1] >= LEAST_VERDICTS]
+    if not lately[1] or not enough:
+        return 0.0
+    seconds, verdicts = [enough[0], *(seen for seen in enough if seen[0] >= SMOOTHED_S)][-1]
+    return verdicts / seconds
 
 
 T = TypeVar("T")

@@ -186,7 +186,7 @@ def _bar(status: RunStatus, canvas: Canvas) -> Text:
 def _models(status: RunStatus, canvas: Canvas, lines: int) -> list[Text]:
     headings, *rows = table_lines(status.models, canvas.width, canvas.dots)
     heading = [Text(), Text(headings, style="bold")]
-    entries = [_entry(*each, canvas) for each in zip(status.models, rows, strict=True)]
+    entries = [_entry(status, *each, canvas) for each in zip(status.models, rows, strict=True)]
     if len(heading) + sum(map(len, entries)) <= lines:
         return [*heading, *(line for entry in entries for line in entry)]
     # Where lines are few, the waits of models that move are those in the head.
@@ -209,9 +209,9 @@ def _models(status: RunStatus, canvas: Canvas, lines: int) -> list[Text]:
     return [*heading, *lines_shown, Text(more, style="dim")][: max(0, lines)]
 
 
-def _entry(model: ModelStatus, row: str, canvas: Canvas) -> list[Text]:
+def _entry(status: RunStatus, model: ModelStatus, row: str, canvas: Canvas) -> list[Text]:
     style = STYLES[model.state] if model.state is not State.RUNNING else ""
-    reason = why(model)
+    reason = why(model, status)
     if not reason:
         return [Text(row, style=style)]
     together = f"{row}  {reason}"

@@ -44,12 +44,13 @@ def pace(rate_per_s: float) -> str:
 
 
 def time_left(status: RunStatus) -> str:
-    """Say when the run will be done, or why that cannot be known."""
-    if status.state is State.COMPLETE:
-        return "complete"
+    """Say when the run will be done; where a model's time is unknown, when the others will be."""
     if status.eta_s is not None:
         return f"about {duration(status.eta_s)} left"
-    return "end unknown" if not status.ended else "nothing moves"
+    known = max((model.eta_s or 0 for model in status.models), default=0)
+    if known:
+        return f"at least {duration(known)} left"
+    return "time left unknown" if not status.ended else "nothing moves"
 
 
 def left_of(model: ModelStatus) -> str:
@@ -59,10 +60,10 @@ def left_of(model: ModelStatus) -> str:
     return "done" if model.state is State.COMPLETE else model.state.value
 
 
-def cost(status: RunStatus) -> str:
+def cost(status: RunStatus) -> list[str]:
     """Say what the run has cost, will cost, and may cost."""
     if status.cost_usd is None:
-        return "cost unknown"
+        return ["cost unknown"]
     parts = [f"cost {format_usd(status.cost_usd)}"]
     if status.missing and status.cost_at_end_usd is not None:
         parts.append(f"{format_usd(status.cost_at_end_usd)} at the end")
@@ -70,33 +71,34 @@ def cost(status: RunStatus) -> str:
         known = [m.cost_at_end_usd for m in status.models if m.cost_at_end_usd is not None]
         parts.append(f"at least {format_usd(sum(known))} at the end")
     caps = {"cap": status.max_cost_usd, "cap per model": status.max_cost_per_model_usd}
-    parts += [f"{name} {format_usd(cap)}" for name, cap in caps.items() if cap is not None]
-    return ", ".join(parts)
+    return parts + [f"{name} {format_usd(cap)}" for name, cap in caps.items() if cap is not None]
 
 
 def headline(status: RunStatus) -> list[str]:
     """Return the facts about the whole run, each to be kept on one line."""
-    in_flight = sum(model.in_flight for model in status.models)
     limited = f"429s {status.rate_limited:,}"
     if status.rate_limited_last_minute:
         limited += f", {status.rate_limited_last_minute:,} in the last minute"
-    waits = [m.waiting for m in status.models if m.waiting is not None]
-    waiting = {
-        "waiting for permits": sum(wait.limiter for wait in waits),
-        "in backoff": sum(wait.backoff for wait in waits),
-    }
+    moves = [*_movement(status), time_left(status), counted(status.workers, "worker")]
     return [
-        pace(sum(model.rate_per_s for model in status.models)),
-        f"{in_flight:,} in flight",
-        *(f"{number:,} {words}" for words, number in waiting.items() if number),
-        *_batches_of_all(status),
-        time_left(status),
-        counted(status.workers, "worker"),
-        cost(status),
+        *(moves if status.missing else ()),
+        ", ".join(cost(status)),
         limited,
         f"retries {sum(model.retries for model in status.models):,}",
         f"failed {sum(status.failed.values()):,}",
     ]
+
+
+def _movement(status: RunStatus) -> Iterator[str]:
+    """Say how fast a run goes on, and what its items in flight wait for."""
+    yield pace(sum(model.rate_per_s for model in status.models))
+    yield f"{sum(model.in_flight for model in status.models):,} in flight"
+    waits = [model.waiting for model in status.models if model.waiting is not None]
+    if unsent := sum(wait.limiter for wait in waits):
+        yield f"{unsent:,} waiting to be sent"
+    if pausing := sum(wait.backoff for wait in waits):
+        yield f"{pausing:,} pausing after a failed call"
+    yield from _batches_of_all(status)
 
 
 def _batches_of_all(status: RunStatus) -> list[str]:
@@ -109,9 +111,9 @@ def _batches_of_all(status: RunStatus) -> list[str]:
     return [f"{counted(batches, 'batch', 'es')} open, {answered:,} of {requests:,} answered"]
 
 
-def why(model: ModelStatus) -> str:
+def why(model: ModelStatus, status: RunStatus) -> str:
     """Say why items of a model wait; empty when none does, or only for those before it."""
-    return "; ".join(filter(None, (_why_not_called(model), batch_words(model))))
+    return "; ".join(filter(None, (_why_not_called(model, status), batch_words(model))))
 
 
 def batch_words(model: ModelStatus) -> str:
@@ -153,13 +155,12 @@ _STATES = {
 }
 
 
-def _why_not_called(model: ModelStatus) -> str:
+def _why_not_called(model: ModelStatus, status: RunStatus) -> str:
     match model.state:
         case State.RUNNING if model.waiting is not None:
             return ", ".join(_waits(model.waiting))
         case State.WAITING:
-            refused = model.reason is not None and f"no worker may call it: {foreign(model.reason)}"
-            return refused or "no worker is at it"
+            return _why_waiting(model, status)
         case State.PARKED:
             return f"parked: {foreign(model.reason or 'too many failures in a row')}"
         case State.OVER_BUDGET:
@@ -167,6 +168,14 @@ def _why_not_called(model: ModelStatus) -> str:
         case State.PAUSED | State.CANCELLED if model.in_flight:
             return f"{model.state}, waiting for {counted(model.in_flight, 'item')} in flight"
     return ""
+
+
+def _why_waiting(model: ModelStatus, status: RunStatus) -> str:
+    if model.reason is not None:
+        return f"no worker may call it: {foreign(model.reason)}"
+    if status.state is State.RUNNING:
+        return "waits its turn: the workers are at other models"
+    return "no worker holds any of it" if status.workers else "no worker is running"
 
 
 LEAST_REFUSED = 0.01  # share of calls; a limiter that looks for a rate is refused now and then
@@ -178,11 +187,11 @@ def _waits(waiting: Waiting) -> Iterator[str]:
     if waiting.limiter and waiting.blocked_by is not None:
         yield f"{waiting.limiter:,} {_BLOCKED[waiting.blocked_by]}"
     if waiting.backoff:
-        yield f"{waiting.backoff:,} in backoff after failed calls"
+        yield f"{waiting.backoff:,} pausing after a failed call"
 
 
 _BLOCKED = {
-    CallWait.RATE: "waiting at the rate limiter",
+    CallWait.RATE: "waiting for the rate limit",
     CallWait.SLOTS: "waiting for a free call slot",
     CallWait.CONGESTION: "waiting while the provider is congested",
     CallWait.SHARE: "waiting for a call slot that another model holds",
@@ -202,18 +211,38 @@ def foreign(text: str) -> str:
     return printable(" ".join(mask_key_shapes(text).split()))
 
 
-MOST_ERROR_CHARS = 160
+LINE_CHARS = 100
+"""The most of a line for a log or a terminal that only prints."""
 
 
 def plain_line(status: RunStatus) -> str:
-    """Return what the screen says about the whole run, with the last error."""
-    facts = [f"{status.state}, {status.done} of {status.planned} verdicts", *headline(status)]
-    if status.last_errors:
-        last = status.last_errors[0]
-        words = shortened(error_words(last), MOST_ERROR_CHARS)
-        facts.append(f"last error {last.at.astimezone():%H:%M:%S} {foreign(last.model)} {words}")
-    line = f"{status.run_id}: {'; '.join(facts)}"
-    return line.encode("ascii", "backslashreplace").decode("ascii")
+    """Return the most important facts about the whole run, as many as fit."""
+    line = f"{status.run_id}: {status.state}, {status.done:,} of {status.planned:,} verdicts"
+    for fact in _plain_facts(status):
+        longer = f"{line}; {fact}"
+        line = longer if len(longer) <= LINE_CHARS else line
+    return line
+
+
+def _plain_facts(status: RunStatus) -> Iterator[str]:
+    if status.missing and any(model.eta_s for model in status.models):
+        yield time_left(status)
+    if failed := sum(status.failed.values()):
+        yield f"failed {failed:,}"
+    if status.cost_usd:
+        yield from cost(status)[:2]
+    if status.rate_limited:
+        yield f"429s {status.rate_limited:,}"
+    if status.missing:
+        yield from _movement(status)
+
+
+def plain_error(status: RunStatus) -> str:
+    """Return a line about the last failed call of a run that has one."""
+    last = status.last_errors[0]
+    model = shortened(foreign(last.model), LINE_CHARS // 3)
+    line = f"{status.run_id}: {last.at.astimezone():%H:%M:%S} {model}: {error_words(last)}"
+    return shortened(line.encode("ascii", "backslashreplace").decode("ascii"), LINE_CHARS)
 
 
 def changed(before: RunStatus, now: RunStatus) -> bool:

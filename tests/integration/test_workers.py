@@ -17,6 +17,7 @@ from aegish_dist.pipeline.status import run_status
 from aegish_dist.pipeline.workspace import Workspace
 from aegish_dist.settings import load_settings
 from tests.defined import defined
+from tests.integration.samples import BLOCKED
 from tests.integration.stored_runs import stored_run
 
 KEY = ("run1", "lab/guard")
@@ -111,6 +112,19 @@ def test_a_run_that_no_worker_may_call_waits_for_one(engine: Engine) -> None:
     status = run_status(engine, stored.run_id)
     assert (status.state, status.ended) == (State.WAITING, True)
     assert status.models[0].reason == "LAB_KEY is not set"
+
+
+def test_a_complete_model_has_no_items_of_an_older_report(engine: Engine) -> None:
+    """A worker still reports what it held: the store has counted it with the verdict."""
+    limited = FailedCalls(datetime.now(UTC), "lab/a", ErrorClass.RATE_LIMIT, 429, "slow", 7, 7)
+    with Session(engine) as session, session.begin():
+        stored = stored_run(session, {"lab/a": BLOCKED}, models=("lab/a", "lab/b"))
+        keys = {(stored.run_id, model): 9 for model in ("lab/a", "lab/b")}
+        failing = {stored.run_id: [limited, replace(limited, model="lab/b")]}
+        report_worker(session, "a", keys, failing=failing)
+    status = run_status(engine, stored.run_id)
+    seen = [(m.state, m.planned - m.done, m.in_flight, m.rate_limited) for m in status.models]
+    assert seen == [(State.COMPLETE, 0, 0, 0), (State.RUNNING, 3, 3, 7)]
 
 
 def test_status_says_why_a_model_is_parked(engine: Engine) -> None:

@@ -26,7 +26,8 @@ def etas(verdicts: list[tuple[float, int]], *, rate_per_s: float) -> list[float 
     def count() -> object:
         nonlocal now
         now, done = next(counts)
-        return a_run(a_model(planned=1000, done=done, rate_per_s=rate_per_s))
+        eta_s = (1000 - done) / rate_per_s if rate_per_s else None
+        return a_run(a_model(planned=1000, done=done, eta_s=eta_s), eta_s=eta_s)
 
     smoothed = paced(count, lambda: now)  # type: ignore[arg-type]
     return [smoothed().eta_s for _ in verdicts]
@@ -48,6 +49,21 @@ def test_no_end_is_given_after_a_minute_without_a_verdict() -> None:
     """A call that takes long is waited for; then nothing moves."""
     found = etas([(0, 0), (10, 10), (60, 10), (130, 10)], rate_per_s=0.0)
     assert found == [None, 990.0, 5940.0, None]
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "last"),
+    [
+        pytest.param([(0, 0), (20, 0), (25, 100)], 45.0, id="since its turn began"),  # 900 / 20 a s
+        pytest.param([(0, 0), (5, 0), (20, 9)], None, id="too few to tell"),
+        # 10 of them in 200 s, of which one came in the last minute.
+        pytest.param([(0, 1), (120, 10), (200, 11)], 19_780.0, id="a slow model"),
+    ],
+)
+def test_the_time_left_rests_on_enough_verdicts(
+    verdicts: list[tuple[float, int]], last: float | None
+) -> None:
+    assert etas(verdicts, rate_per_s=0.0)[-1] == last
 
 
 def test_a_retry_begins_a_new_minute() -> None:

@@ -18,7 +18,15 @@ from aegish_dist.report.live_view import (
     draw,
     folded,
 )
-from aegish_dist.report.run_words import batch_words, changed, duration, headline, pace, plain_line
+from aegish_dist.report.run_words import (
+    batch_words,
+    changed,
+    duration,
+    headline,
+    pace,
+    plain_error,
+    plain_line,
+)
 from tests.unit.report.live_runs import a_model, a_run, an_error
 
 SIZES = ((80, 24), (100, 30), (160, 50))
@@ -127,7 +135,10 @@ def test_ids_that_differ_in_the_middle_alone_stay_apart() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"waiting": Waiting(3, 2, CallWait.RATE)}, "3 waiting at the rate limiter, 2 in backoff"),
+        (
+            {"waiting": Waiting(3, 2, CallWait.RATE)},
+            "3 waiting for the rate limit, 2 pausing after",
+        ),
         ({"waiting": Waiting(3, 0, CallWait.SLOTS)}, "3 waiting for a free call slot"),
         (
             {"waiting": Waiting(3, 0, CallWait.CONGESTION)},
@@ -135,7 +146,7 @@ def test_ids_that_differ_in_the_middle_alone_stay_apart() -> None:
         ),
         (
             {"waiting": Waiting(0, 2, None, 0.154)},
-            "15 % of recent calls got 429, 2 in backoff",
+            "15 % of recent calls got 429, 2 pausing after a failed call",
         ),
         ({"waiting": Waiting(0, 0, None, 0.01)}, "1 % of recent calls got 429"),
         ({"waiting": Waiting(0, 0, None, 0.009), "state": State.PAUSED}, "paused"),
@@ -143,7 +154,7 @@ def test_ids_that_differ_in_the_middle_alone_stay_apart() -> None:
         ({"state": State.PARKED, "reason": "HTTP 401: no"}, "parked: HTTP 401: no"),
         ({"state": State.OVER_BUDGET}, "over budget: $0.500 spent"),
         ({"state": State.WAITING, "reason": "KEY is not set"}, "no worker may call it: KEY is not"),
-        ({"state": State.WAITING}, "no worker is at it"),
+        ({"state": State.WAITING}, "waits its turn: the workers are at other models"),
         ({"state": State.PAUSED}, "paused, waiting for 8 items in flight"),
     ],
 )
@@ -155,7 +166,7 @@ def test_a_model_that_waits_says_why(changes: dict[str, Any], words: str) -> Non
 
 def test_waits_of_all_models_stand_in_the_head() -> None:
     drawn = lines(models(30, waiting=Waiting(3, 2, CallWait.RATE)))
-    assert "90 waiting for permits   60 in backoff" in "\n".join(drawn)
+    assert "90 waiting to be sent   60 pausing after a failed call" in " ".join(drawn)
     assert sum(line.startswith("provider-") for line in drawn) >= 9
 
 
@@ -173,25 +184,46 @@ def test_wide_characters_take_two_columns() -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "words"), [(State.WAITING, "end unknown"), (State.PARKED, "nothing moves")]
+    ("state", "words"), [(State.WAITING, "time left unknown"), (State.PARKED, "nothing moves")]
 )
 def test_no_end_is_given_where_nothing_moves(state: State, words: str) -> None:
     model = a_model(state=state, rate_per_s=0.0, eta_s=None, in_flight=0)
     assert words in "\n".join(lines(a_run(model, state=state, eta_s=None)))
+    slow = a_model("a/b", eta_s=370.0)
+    assert "at least 6 min 10 s left" in "\n".join(lines(a_run(model, slow, eta_s=None)))
 
 
-def test_a_plain_line_has_the_same_facts_in_ascii() -> None:
-    error = an_error(f"naïve {HOSTILE} " + "x" * 500)
-    line = plain_line(a_run(a_model(), last_errors=(error,)))
-    assert line.isascii()
-    assert line.isprintable()
-    assert line.startswith(
-        "1rwmra9s7: running, 50 of 100 verdicts; 2.0/s; 8 in flight; about 25 s left; 2 workers;"
-        " cost $0.500, $1.00 at the end, cap $50.00; 429s 3, 2 in the last minute; retries 3;"
-        " failed 1; last error "
+@pytest.mark.parametrize(
+    ("workers", "words"), [(0, "no worker is running"), (1, "no worker holds")]
+)
+def test_who_is_at_a_waiting_model_is_said_of_the_whole_run(workers: int, words: str) -> None:
+    waiting = a_model(state=State.WAITING, in_flight=0)
+    drawn = "\n".join(lines(a_run(waiting, state=State.WAITING, workers=workers)))
+    assert words in drawn
+
+
+def test_a_complete_run_has_nothing_in_flight_and_no_time_left() -> None:
+    status = a_run(a_model(done=100, in_flight=0, state=State.COMPLETE, eta_s=0.0), eta_s=0.0)
+    status = replace(status, state=State.COMPLETE, failed={}, rate_limited=0)
+    assert headline(status)[0].startswith("cost ")
+    assert plain_line(status) == (
+        "1rwmra9s7: complete, 100 of 100 verdicts; cost $0.500; cap $50.00"
     )
-    assert "rate_limit 429 x3  na\\xefve" in line
-    assert line.endswith("...")
+
+
+def test_plain_lines_are_short_and_in_ascii() -> None:
+    error = an_error(f"naïve {HOSTILE} " + "x" * 500, model=LONG)
+    status = a_run(a_model(), last_errors=(error,))
+    assert plain_line(status) == (
+        "1rwmra9s7: running, 50 of 100 verdicts; about 25 s left; failed 1; cost $0.500;"
+        " $1.00 at the end"
+    )
+    huge = a_run(*(a_model(f"a/{n}", planned=10**7, rate_limited=10**6) for n in range(30)))
+    for line in (plain_line(huge), plain_error(status)):
+        assert len(line) <= 100
+        assert line.isascii()
+        assert line.isprintable()
+    assert "rate_limit 429 x3  na\\xefve" in plain_error(status)
 
 
 def test_the_passing_of_time_is_no_change() -> None:
