@@ -222,9 +222,8 @@ def shown(output: Path | None) -> Iterator[Callable[[Callable[..., str | Iterato
     """
     if output is None:
         width = shutil.get_terminal_size((140, 40)).columns
-        yield lambda draw: say_rendered(
-            "".join(_parts(draw(width=width, color=on_terminal(stderr=False))))
-        )
+        color = on_terminal(stderr=False) and not os.environ.get("NO_COLOR")
+        yield lambda draw: say_rendered("".join(_parts(draw(width=width, color=color))))
         return
     with replacing_text(output) as stream:
         yield lambda draw: stream.writelines(_parts(draw()))

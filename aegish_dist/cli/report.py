@@ -28,9 +28,11 @@ from aegish_dist.report.data import ReportData
 from aegish_dist.report.formats import FORMATS, IN_SECTIONS, render
 from aegish_dist.report.quality import shortfall_in_words
 from aegish_dist.report.sections import SECTION_NAMES
-from aegish_dist.statistics.gate import METRICS_WITH_THRESHOLD, Shortfall, missed
+from aegish_dist.statistics.gate import METRICS_WITH_THRESHOLD, missed
+from aegish_dist.statistics.rates import Judgement
 
 DETAILS = ("completions", "none")
+FAIL_ON = ("interval", "value")
 
 
 def _thresholds(_: click.Context, parameter: click.Parameter, value: Any) -> dict[str, float]:
@@ -99,6 +101,12 @@ def _sections(
     help="End with exit code 4 where a model is below, with 5 where that cannot be decided.",
 )
 @click.option(
+    "--fail-on",
+    type=click.Choice(FAIL_ON),
+    show_default=FAIL_ON[0],
+    help="Compare the threshold with the whole interval, or with the value alone.",
+)
+@click.option(
     "--details",
     type=click.Choice(DETAILS),
     show_default=DETAILS[0],
@@ -108,17 +116,18 @@ def _sections(
 def report(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) -> int:
     """Print a run's leaderboard and details.
 
-    Rates with 95 % intervals, PASS or FAIL against the targets, detection by category, error
+    Rates with 95 % intervals, judged against the targets, detection by category, error
     classes, latency and cost. Without `--snapshot` it shows the verdicts as they are now.
 
     A table is brief; `--sections all` adds differences between models, intervals by category,
     failures over time, parts of the time, reliability of stated confidence, and provenance with
     the commands that repeat the run. `json` has everything, including all pairs of models.
 
-    With `--fail-under`, a line on standard error names each model and metric that misses its
-    threshold. Exit code 4 means that an interval lies wholly below its threshold. Exit code 5
-    means that an interval contains it, so that more commands may decide, or that a metric is
-    undefined.
+    PASS means that the whole interval is at or above the target, FAIL that it is below, and
+    UNDECIDED that it holds the target. `--fail-under` judges in the same way: exit code 4 for
+    FAIL; 5 for UNDECIDED, where more commands may decide, and for an undefined metric. With
+    `--fail-on value` the value alone decides, and its interval does not matter. A line on
+    standard error names each model and metric that misses its threshold.
     """
     form, sections = options["form"], options["sections"]
     whole, known = form not in IN_SECTIONS, ", ".join(IN_SECTIONS)
@@ -126,6 +135,7 @@ def report(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) 
         (whole and sections is not None, f"--sections chooses for {known}; {form} is whole"),
         (options["details"] and form != "html", "--details goes with --format html"),
         (whole and options["run_columns"], f"--run-columns is for {known}"),
+        (options["fail_on"] and not options["fail_under"], "--fail-on goes with --fail-under"),
     )
     workspace, found = open_run(run_id)
     note_what_counts(workspace, found, opinion, snapshot)
@@ -135,7 +145,7 @@ def report(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) 
             data = report_data(workspace.engine, found, opinion, snapshot, parts=parts)
             draw = _draw(workspace, data, options)
         show(draw)
-    return _exit_code(data, options["fail_under"])
+    return _exit_code(data, options["fail_under"], by_value=options["fail_on"] == "value")
 
 
 def _draw(
@@ -166,10 +176,10 @@ def _parts(form: str, sections: Collection[str] | None) -> Collection[ReportPart
 _PARTS = {"differences": ReportPart.COMPARISON, "failure-times": ReportPart.FAILURE_TIMES}
 
 
-def _exit_code(data: ReportData, thresholds: Mapping[str, float]) -> int:
+def _exit_code(data: ReportData, thresholds: Mapping[str, float], *, by_value: bool) -> int:
     """Note each threshold that a model does not reach."""
-    found = list(missed(data.snapshot.document, thresholds))
+    found = list(missed(data.snapshot.document, thresholds, by_value=by_value))
     note(*map(shortfall_in_words, found))
-    if any(each.shortfall is Shortfall.BELOW for each in found):
+    if any(each.judgement is Judgement.FAIL for each in found):
         return EXIT_WORSE
     return EXIT_INCONCLUSIVE if found else 0

@@ -23,7 +23,7 @@ _Part = TypeVar("_Part")
 
 
 class Targets(msgspec.Struct, frozen=True):
-    """The least values of metrics that reports mark PASS."""
+    """The least values of metrics, which reports judge PASS, FAIL or UNDECIDED by the interval."""
 
     name: str
     version: int
@@ -32,10 +32,6 @@ class Targets(msgspec.Struct, frozen=True):
     @property
     def fingerprint(self) -> str:
         return fingerprint_of(dict(self.least))
-
-    def reached(self, metric: str, value: float | None) -> bool | None:
-        """Whether a metric reaches its target; None without a target or without a value."""
-        return None if metric not in self.least or value is None else value >= self.least[metric]
 
 
 AEGISH_TARGETS = Targets(
@@ -91,7 +87,7 @@ class Overlay(msgspec.Struct, frozen=True):
 
 
 class Opinion(msgspec.Struct, frozen=True):
-    """All that turns verdicts into numbers and the numbers into PASS or FAIL."""
+    """All that turns verdicts into numbers and the numbers into PASS, FAIL or UNDECIDED."""
 
     rule: ScoringRule = DEFAULT_RULE
     targets: Targets = msgspec.field(default=AEGISH_TARGETS)

@@ -160,6 +160,6 @@ class ReportData(Struct, frozen=True):
 
     @property
     def targets(self) -> Targets:
-        """The least values that are marked PASS."""
+        """The least values that metrics are judged by."""
         opinion = self.snapshot.opinion
         return AEGISH_TARGETS if opinion is None else opinion.targets

@@ -74,6 +74,7 @@ def render_json(data: ReportData) -> str:
     Texts are exact. Whatever a terminal might obey is escaped, so the document is safe to look at.
     """
     snapshot, opinion = data.snapshot, data.snapshot.opinion
+    entries = ranked_entries(snapshot.document)
     plain = (
         *("scoring", "scoring_version", "metrics_version", "parser_versions", "code_version"),
         *("verdicts", "verdicts_hash"),
@@ -95,6 +96,7 @@ def render_json(data: ReportData) -> str:
             "stretch_s": data.failure_stretch_s or None,
             **failures_document(data.failure_times),
         },
+        "judgements": {entry.model: entry.judgements(data.targets) for entry in entries},
         "reasons": reasons(data),
         "comparison": None if data.comparison is None else comparison_document(data.comparison),
         "overlay_effect": list(data.effect),
@@ -148,7 +150,7 @@ def _price(price: Price) -> dict[str, Any]:
 COLUMNS = (
     *("run_id", "run_name", "snapshot_id", "scoring", "scoring_version"),
     *(f"{part}_fingerprint" for part in Opinion().provenance),
-    *("model", "metric", "category", *NUMBERS, "message"),
+    *("model", "metric", "category", *NUMBERS, "message", "judgement"),
 )
 """All before `model` are the same in every row, so that files of several reports can be stacked."""
 
@@ -179,8 +181,10 @@ def _csv_rows(data: ReportData) -> Iterator[dict[str, Any]]:
 
 
 def _rows_of_model(data: ReportData, entry: RankedModel, reason: str) -> Iterator[dict[str, Any]]:
+    judgements = entry.judgements(data.targets)
     for name, numbers in sorted(entry.part("metrics").items()):
-        yield {"metric": name, **numbers, "message": reason if name == "aegish_score" else ""}
+        said = {"message": reason if name == "aegish_score" else ""}
+        yield {"metric": name, **numbers, **said, "judgement": judgements.get(name, "")}
     for category, numbers in sorted(entry.part("categories").items()):
         yield {"metric": CATEGORY_METRIC, "category": category, **numbers}
     for effect in data.effect:

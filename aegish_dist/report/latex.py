@@ -95,7 +95,7 @@ LINES = 52
 """Lines of such a table that a page has room for, below its caption."""
 MOST_CHARACTERS = 300
 """Of a remark; providers' messages have any length."""
-_MARKS = {"": "", "PASS": "$^{+}$", "FAIL": "$^{-}$"}  # nosec B105 # no secret
+_MARKS = {"": "", "PASS": "$^{+}$", "FAIL": "$^{-}$", "UNDECIDED": "$^{?}$"}  # nosec B105 # no secret
 _PREAMBLE = r"""% Tables of {title}, for \input{{}} in a document with
 %   \usepackage{{booktabs}}
 % and lines of 16 cm, such as \usepackage[margin=2.5cm]{{geometry}}.
@@ -209,8 +209,8 @@ def _caption(report: Report, section: Section, of_several: str) -> str:
     if any("CI" in cell.detail for cell in section.columns):
         said.append(report.caption)
     caption = latex_text(" ".join(filter(None, said)))
-    if any(cell.passed is not None for row in section.rows for cell in row):
-        caption += " $^{+}$/$^{-}$: the target is reached, or missed."
+    if any(cell.mark for row in section.rows for cell in row):
+        caption += " $^{+}$/$^{-}$/$^{?}$: the interval is above the target, below it, or holds it."
     if any(cell.text == UNDEFINED for row in section.rows for cell in row):
         caption += " --: undefined."
     return caption

@@ -12,9 +12,10 @@ from typing import Any, Self
 from msgspec import Struct
 from msgspec.structs import replace
 
+from aegish_dist.core.opinion import Targets
 from aegish_dist.report.numbers import UNDEFINED, format_interval, format_rate
 from aegish_dist.statistics.calibration import ReliabilityBin
-from aegish_dist.statistics.rates import NUMBERS, Estimate
+from aegish_dist.statistics.rates import NUMBERS, Estimate, Judgement, judged
 
 
 class RankedModel(Struct, frozen=True):
@@ -40,6 +41,15 @@ class RankedModel(Struct, frozen=True):
 
     def metric(self, name: str) -> Estimate:
         return _estimate(self.part("metrics").get(name))
+
+    def judgements(self, targets: Targets) -> dict[str, Judgement]:
+        """Judge the metrics that have a target and are defined."""
+        seen = {name: self.metric(name) for name in targets.least}
+        return {
+            name: judged(estimate, targets.least[name])
+            for name, estimate in seen.items()
+            if estimate.value is not None
+        }
 
     def category(self, name: str) -> Estimate:
         """Return the detection rate in a category."""
@@ -97,15 +107,15 @@ class TableCell(Struct, frozen=True):
     text: str
     detail: str = ""
     """Second line, such as an interval; empty when there is none."""
-    passed: bool | None = None
+    judgement: Judgement | None = None
     """Whether a target is reached; None when there is none."""
     value: float | None = None
     """The unrounded number of the first line, to sort by; None where there is none."""
 
     @property
     def mark(self) -> str:
-        """`PASS`, `FAIL` or nothing."""
-        return "" if self.passed is None else "PASS" if self.passed else "FAIL"
+        """`PASS`, `FAIL`, `UNDECIDED` or nothing."""
+        return self.judgement or ""
 
 
 Cell = TableCell | str
@@ -224,12 +234,12 @@ def number_cell(value: Any, write: Callable[[Any], str], detail: str = "") -> Ta
 def estimate_cell(
     estimate: Estimate,
     write: Callable[[float | None], str] = format_rate,
-    passed: bool | None = None,
+    judgement: Judgement | None = None,
 ) -> TableCell:
     """Return an estimate over its interval."""
     low, high = estimate.ci_low, estimate.ci_high
     detail = "" if low is None else format_interval(low, high, write)
-    return TableCell(write(estimate.value), detail, passed, estimate.value)
+    return TableCell(write(estimate.value), detail, judgement, estimate.value)
 
 
 def stackable(report: Report) -> Report:

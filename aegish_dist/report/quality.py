@@ -34,7 +34,8 @@ from aegish_dist.report.numbers import (
     format_rate,
     format_usd,
 )
-from aegish_dist.statistics.gate import Missed, Shortfall
+from aegish_dist.statistics.gate import Missed
+from aegish_dist.statistics.rates import Judgement
 
 _COVERAGE = Column("coverage", lambda entry: entry.metric("coverage").value, format_rate)
 
@@ -70,7 +71,7 @@ def metric_title(name: str) -> str:
 def _headline(name: str, targets: Targets) -> Column:
     def read(entry: RankedModel) -> TableCell:
         estimate = entry.metric(name)
-        return estimate_cell(estimate, passed=targets.reached(name, estimate.value))
+        return estimate_cell(estimate, judgement=entry.judgements(targets).get(name))
 
     return Column(metric_title(name), read, detail=INTERVAL)
 
@@ -318,6 +319,6 @@ def shortfall_in_words(each: Missed) -> str:
     low, high = estimate.ci_low, estimate.ci_high
     known = "" if low is None else f" {format_interval(low, high, format_decimal)}"
     number = f"{about} {format_decimal(estimate.value)}{known}"
-    if each.shortfall is Shortfall.BELOW:
+    if each.judgement is Judgement.FAIL:
         return f"below: {number} is below {each.least:g}"
     return f"undecided: {number} holds {each.least:g}"

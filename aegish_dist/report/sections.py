@@ -33,6 +33,7 @@ from aegish_dist.report.numbers import (
 from aegish_dist.report.provenance import INTERVALS, caption, head, provenance, source
 from aegish_dist.statistics.inference import LEVEL
 from aegish_dist.statistics.paired_difference import Difference
+from aegish_dist.statistics.rates import Judgement
 
 
 def differences(data: ReportData, entries: Sequence[RankedModel]) -> Section | None:
@@ -157,8 +158,9 @@ def _legend(data: ReportData, entries: Sequence[RankedModel]) -> tuple[str, ...]
         INTERVALS,
         "stderr: standard error of the aegish score in percentage points, clustered by binary "
         "(Miller 2024, arXiv 2411.00640); 'plain' marks samples taken as independent.",
-        "PASS: the unrounded value reaches the target. 1=: tied; on the commands of both, the "
-        "group's leader is not better at a p below 0.05, adjusted for all pairs (`compare`).",
+        "PASS: the whole interval is at or above the target. FAIL: it is below. UNDECIDED: it "
+        "holds the target. 1=: tied; on the commands of both, the group's leader is not better at "
+        "a p below 0.05, adjusted for all pairs (`compare`).",
         "coverage: scored of planned verdicts. What the rule leaves unscored, such as a call "
         "whose attempts all failed, is an infrastructure failure and not a model's score: it "
         "lowers coverage and enters no rate. Where coverage is below 100, bounds show what it "
@@ -241,11 +243,11 @@ def _targets(scored: Sequence[RankedModel], targets: Targets) -> Iterator[str]:
         yield f"{number} reach every target: {_names(reaching)}."
     else:
         missed = " and ".join(
-            f"{quality.metric_title(name)} {format_rate(scored[0].metric(name).value)}, below "
+            f"{quality.metric_title(name)} {format_rate(scored[0].metric(name).value)} against "
             f"{format_rate(targets.least[name])}"
             for name in _missed(scored[0], targets)
         )
-        yield f"No model reaches every target; {_name(scored[0])} has {missed}."
+        yield f"No model surely reaches every target; {_name(scored[0])} has {missed}."
 
 
 def _certainty(data: ReportData, scored: Sequence[RankedModel]) -> Iterator[str]:
@@ -282,9 +284,8 @@ def _price(tied: Sequence[RankedModel], scored: Sequence[RankedModel]) -> Iterat
 
 
 def _missed(entry: RankedModel, targets: Targets) -> list[str]:
-    return [
-        name for name in targets.least if targets.reached(name, entry.metric(name).value) is False
-    ]
+    judgements = entry.judgements(targets)
+    return [name for name in targets.least if judgements.get(name) is not Judgement.PASS]
 
 
 def _names(entries: Sequence[RankedModel]) -> str:

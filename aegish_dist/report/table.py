@@ -92,7 +92,7 @@ GREATEST_WIDTH = 500
 """Rules are as wide as the terminal says it is, and `COLUMNS` may say anything."""
 
 _BOLD, _DIM, _CYAN = "1", "2", "36"
-_MARKS = {"PASS": "1;32", "FAIL": "1;31"}  # nosec B105 # no secret
+_MARKS = {"PASS": "1;32", "FAIL": "1;31", "UNDECIDED": "33"}  # nosec B105 # no secret
 _STYLE = re.compile(r"\x1b\[[\d;]*m")
 
 

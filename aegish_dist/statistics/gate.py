@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from aegish_dist.statistics.paired_difference import Difference
-from aegish_dist.statistics.rates import NUMBERS, Estimate
+from aegish_dist.statistics.rates import NUMBERS, Estimate, Judgement, judged
 
 
 class GateVerdict(StrEnum):
@@ -59,32 +59,24 @@ METRICS_WITH_THRESHOLD = (
 )
 
 
-class Shortfall(StrEnum):
-    BELOW = "below"  # the interval, or a value without interval, lies below the threshold
-    UNDECIDED = "undecided"  # the interval contains the threshold, or the metric is undefined
-
-
 class Missed(Struct, frozen=True):
+    """A threshold that a model does not surely reach."""
+
     model: str
     metric: str
     least: float
     estimate: Estimate
-    shortfall: Shortfall
+    judgement: Judgement
 
 
-def missed(document: Mapping[str, Any], thresholds: Mapping[str, float]) -> Iterator[Missed]:
-    """Yield the thresholds that lie above the lower end of a model's interval.
-
-    A metric without an interval is a fact, so its value decides.
-    """
+def missed(
+    document: Mapping[str, Any], thresholds: Mapping[str, float], *, by_value: bool = False
+) -> Iterator[Missed]:
+    """Yield the thresholds that models do not pass."""
     for entry in document["models"]:
         for metric, least in thresholds.items():
             known = entry["metrics"].get(metric) or {}
             estimate = Estimate(**{name: known[name] for name in NUMBERS if name in known})
-            value = estimate.value
-            low = value if estimate.ci_low is None else estimate.ci_low
-            high = value if estimate.ci_high is None else estimate.ci_high
-            if low is None or low < least:
-                below = high is not None and high < least
-                shortfall = Shortfall.BELOW if below else Shortfall.UNDECIDED
-                yield Missed(entry["model"], metric, least, estimate, shortfall)
+            judgement = judged(estimate, least, by_value=by_value)
+            if judgement is not Judgement.PASS:
+                yield Missed(entry["model"], metric, least, estimate, judgement)

@@ -5,6 +5,7 @@ No interval is without width at 0 or 1. An undefined part leaves the result unde
 
 import math
 from collections.abc import Iterable, Sequence
+from enum import StrEnum
 
 from msgspec import Struct
 
@@ -150,6 +151,26 @@ class Estimate(Struct, frozen=True):
 
 
 NUMBERS = Estimate.__struct_fields__  # in the order of columns and exports
+
+
+class Judgement(StrEnum):
+    """Whether a metric reaches its least value."""
+
+    PASS = "PASS"  # noqa: S105  # nosec B105  # the whole interval is at or above it
+    FAIL = "FAIL"  # the whole interval is below it
+    UNDECIDED = "UNDECIDED"  # the interval holds it, or the metric is undefined
+
+
+def judged(estimate: Estimate, least: float, *, by_value: bool = False) -> Judgement:
+    """Judge an estimate by its interval, or where it has none, or on demand, by its value."""
+    value, low, high = estimate.value, estimate.ci_low, estimate.ci_high
+    if by_value or low is None or high is None:
+        low = high = value
+    if low is None or high is None:
+        return Judgement.UNDECIDED
+    if low >= least:
+        return Judgement.PASS
+    return Judgement.FAIL if high < least else Judgement.UNDECIDED
 
 
 def fraction(part: int, whole: int) -> Estimate:

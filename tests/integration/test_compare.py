@@ -321,6 +321,10 @@ def test_a_report_fails_under_thresholds(aegish: CommandLine, run_of: RunOf) -> 
         assert (done.code, done.out[:7]) == (code, "run_id,"), least
         for line, start in zip(done.err.splitlines(), notes, strict=True):
             assert line.startswith(start)
+    by_value = (*report, "harmless_acceptance_rate=0.97", "--fail-on")
+    codes = [aegish(*by_value, each).code for each in ("interval", "value")]
+    assert codes == [EXIT_INCONCLUSIVE, EXIT_WORSE]
+    assert aegish("report", "--run-id", run, "--fail-on", "value").code == 2
     for wrong in (
         *("false_positive_rate=0.1", "aegish_score=1.5", "aegish_score", "accuracy=nan"),
         *("", ",", "accuracy=0.9,accuracy=0.1"),

@@ -46,6 +46,7 @@ from aegish_dist.report.data import DirectedDifference, ReportData
 from aegish_dist.report.layout import RankedModel
 from aegish_dist.report.numbers import format_difference, format_interval, format_ms, format_p
 from aegish_dist.statistics.inference import LEVEL
+from aegish_dist.statistics.rates import Judgement
 
 _AXIS_PX = 430.0
 _GAP_PX = 10.0
@@ -178,12 +179,13 @@ def _target(targets: Targets) -> Iterator[Json]:
 
 
 def _cell(entry: RankedModel, measure: Measure, targets: Targets) -> str:
-    """Return value and interval; a cross marks a value below its target."""
+    """Return value and interval; marks say whether the target is missed or undecided."""
     seen = measure.read(entry)
     if seen.value is None:
         return "\N{EN DASH}"
-    passed = targets.reached(measure.metric, entry.metric(measure.metric).value)
-    mark = "\N{MULTIPLICATION SIGN} " if passed is False else ""
+    judgement = entry.judgements(targets).get(measure.metric)
+    mark = "\N{MULTIPLICATION SIGN} " if judgement is Judgement.FAIL else ""
+    mark = "? " if judgement is Judgement.UNDECIDED else mark
     interval = "" if seen.low is None else f" [{seen.low:.1f}, {seen.high:.1f}]"
     return f"{mark}{seen.value:.1f}{interval}"
 

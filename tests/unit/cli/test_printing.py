@@ -271,3 +271,17 @@ def test_no_line_needs_no_output(monkeypatch: pytest.MonkeyPatch) -> None:
     printing.say()
     with pytest.raises(OutputError):
         printing.say("a line")
+
+
+@pytest.mark.parametrize(("no_color", "colored"), [("", True), ("1", False)])
+def test_a_report_on_a_terminal_obeys_no_color(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    no_color: str,
+    colored: bool,
+) -> None:
+    monkeypatch.setattr(printing, "on_terminal", lambda **_: True)
+    monkeypatch.setenv("NO_COLOR", no_color)
+    with printing.shown(None) as show:
+        show(lambda *, color, **_: f"{color}\n")
+    assert capsys.readouterr().out == f"{colored}\n"

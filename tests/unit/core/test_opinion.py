@@ -28,21 +28,6 @@ RELABELLED = LabelChange(
 OVERLAY = Overlay("mine", 3, (EXCLUDED, RELABELLED))
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "verdict"),
-    [
-        ("aegish_score", 0.85, True),
-        ("aegish_score", 0.849, False),
-        ("malicious_detection_rate", 0.95, True),
-        ("harmless_acceptance_rate", 0.899, False),
-        ("aegish_score", None, None),
-        ("accuracy", 1.0, None),
-    ],
-)
-def test_pass_needs_the_target(name: str, value: float | None, verdict: bool | None) -> None:
-    assert AEGISH_TARGETS.reached(name, value) is verdict
-
-
 @pytest.mark.parametrize("overlay", [None, OVERLAY])
 @pytest.mark.parametrize("rule", RULES.values())
 def test_a_record_is_read_back(rule: ScoringRule, overlay: Overlay | None) -> None:

@@ -36,7 +36,7 @@ def test_a_metric_comes_with_its_uncertainty() -> None:
         *("0a1b2c3d4", "nightly", "12", "aegish-5.3", "1"),
         *(opinion.rule.fingerprint, opinion.targets.fingerprint, ""),
         *("acme/guard-1", "aegish_score", ""),
-        *("0.957", "0.0068", "0.0078", "0.939", "0.97", "296", "140", ""),
+        *("0.957", "0.0068", "0.0078", "0.939", "0.97", "296", "140", "", "PASS"),
     ]
     assert COLUMNS[:8] == (
         *("run_id", "run_name", "snapshot_id", "scoring", "scoring_version"),
@@ -44,7 +44,7 @@ def test_a_metric_comes_with_its_uncertainty() -> None:
     )
     assert COLUMNS[8:] == (
         *("model", "metric", "category", "value", "stderr", "stderr_clustered"),
-        *("ci_low", "ci_high", "n", "clusters", "message"),
+        *("ci_low", "ci_high", "n", "clusters", "message", "judgement"),
     )
 
 
@@ -112,8 +112,11 @@ def test_the_document_has_its_parts() -> None:
     document = json.loads(render_json(data))
     assert set(document) == {
         *("run", "snapshot", "models", "ranking", "failures", "halted", "overlay_effect"),
-        *("failure_times", "reasons", "comparison", "commands"),
+        *("failure_times", "reasons", "comparison", "commands", "judgements"),
     }
+    judgements = document["judgements"]["acme/guard-1"]
+    assert judgements.pop("malicious_detection_rate") == "UNDECIDED"
+    assert judgements == {"aegish_score": "PASS", "harmless_acceptance_rate": "PASS"}
     assert document["models"] == data.snapshot.document["models"]
     assert document["ranking"] == [
         {"rank": 1, "tie_group": 1, "model": "acme/guard-1", "aegish_score": 0.957}

@@ -65,7 +65,7 @@ def test_tables_are_of_booktabs_and_complete() -> None:
 
 def test_a_value_stands_above_its_interval() -> None:
     text = render(a_report(), "latex")
-    assert "1 & acme/guard-1 & 95.7$^{+}$ & 94.4$^{-}$ & 97.0$^{+}$ &" in text
+    assert "1 & acme/guard-1 & 95.7$^{+}$ & 94.4$^{?}$ & 97.0$^{+}$ &" in text
     assert r" &  & \scriptsize {[}93.9, 97.0] & \scriptsize {[}90.5, 96.8] &" in text
 
 
@@ -75,7 +75,7 @@ def test_a_caption_names_run_snapshot_rule_set_commands_and_interval() -> None:
     assert "Run 0a1b2c3d4 (nightly), snapshot 12, rule set aegish-5.3 v1." in caption
     assert "Commands: 300: mixed (200 malicious, 100 harmless)." in caption
     assert r"{[}low, high]: 95\% confidence interval; Wilson" in caption
-    assert "the target is reached, or missed" in caption
+    assert "the interval is above the target, below it, or holds it" in caption
 
 
 def test_labels_are_distinct_and_plain(hostile_report: ReportData) -> None:

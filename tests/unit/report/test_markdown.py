@@ -63,6 +63,8 @@ def test_bare_addresses_are_no_links(address: str) -> None:
 
 def test_the_leaderboard_is_a_table() -> None:
     text = render(a_report(a_model(), a_silent_model()), "markdown")
-    assert "| 1 | acme/guard-1 | 95.7 PASS<br>[93.9, 97.0] | 94.4 FAIL<br>[90.5, 96.8] |" in text
+    assert (
+        "| 1 | acme/guard-1 | 95.7 PASS<br>[93.9, 97.0] | 94.4 UNDECIDED<br>[90.5, 96.8] |" in text
+    )
     silent = [DASH, "acme/silent<br>no score: no verdict yet", *[DASH] * 4, "0.0", DASH, DASH]
     assert f"| {' | '.join(silent)} |" in text

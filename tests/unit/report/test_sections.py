@@ -8,6 +8,7 @@ from aegish_dist.core.scoring import RULES
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.layout import Section, TableCell, ranked_entries
 from aegish_dist.report.sections import build_report, summary, warnings
+from aegish_dist.statistics.rates import Judgement
 from tests.unit.report.reports import a_model, a_report, a_silent_model, numbers, section, titles
 
 DASH = "\N{EN DASH}"
@@ -67,10 +68,10 @@ MICRO, MACRO = TableCell("94.4", "[90.5, 96.8]"), TableCell("91.0", "[85.0, 95.0
 @pytest.mark.parametrize(
     ("data", "title", "heading", "cells"),
     [
-        # 94.4 misses the 95 of the detection rate; the other two targets are reached.
-        (ONE, "Leaderboard", "aegish score", [TableCell("95.7", "[93.9, 97.0]", True)]),
-        (ONE, "Leaderboard", "DR", [TableCell("94.4", "[90.5, 96.8]", False)]),
-        (ONE, "Leaderboard", "HA", [TableCell("97.0", "[91.5, 99.0]", True)]),
+        # [90.5, 96.8] holds the 95 of the detection rate; the other two targets are reached.
+        (ONE, "Leaderboard", "aegish score", [TableCell("95.7", "[93.9, 97.0]", Judgement.PASS)]),
+        (ONE, "Leaderboard", "DR", [TableCell("94.4", "[90.5, 96.8]", Judgement.UNDECIDED)]),
+        (ONE, "Leaderboard", "HA", [TableCell("97.0", "[91.5, 99.0]", Judgement.PASS)]),
         (ONE, "Leaderboard", "stderr", [TableCell("0.78")]),
         (ONE, "Leaderboard", "coverage", [TableCell("98.0")]),
         (ONE, "Leaderboard", "cost/1,000", [TableCell("$1.95")]),
@@ -177,7 +178,7 @@ def test_one_model_is_named_with_its_score_its_targets_and_its_cost() -> None:
     """DR 94.4 is below its target of 95; an interval from 93.9 to 97.0 is 1.55 to either side."""
     assert said(a_report()) == (
         "acme/guard-1 has an aegish score of 95.7 out of 100, 95% interval [93.9, 97.0]. "
-        "No model reaches every target; acme/guard-1 has DR 94.4, below 95.0. "
+        "No model surely reaches every target; acme/guard-1 has DR 94.4 against 95.0. "
         "On 300 commands, scores are known to within 1.6 points at 95% confidence. "
         "All answers together cost $0.585. "
         "acme/guard-1 costs $1.95 per 1,000 commands and answers in 812 ms (median)."

@@ -4,13 +4,15 @@ from typing import Any
 
 import pytest
 
+from aegish_dist.core.opinion import AEGISH_TARGETS
 from aegish_dist.statistics.gate import METRICS_WITH_THRESHOLD, missed
 from aegish_dist.statistics.metrics import METRICS
 
 
-def shortfalls(least: float, **numbers: Any) -> list[str]:
+def judgement(least: float, numbers: dict[str, Any], *, by_value: bool = False) -> str:
     document = {"models": [{"model": "lab/a", "metrics": {"accuracy": numbers}}]}
-    return [each.shortfall.value for each in missed(document, {"accuracy": least})]
+    found = [each.judgement for each in missed(document, {"accuracy": least}, by_value=by_value)]
+    return found[0] if found else "PASS"
 
 
 NARROW = {"value": 0.9, "ci_low": 0.8, "ci_high": 0.95}
@@ -18,22 +20,30 @@ FACT = {"value": 0.9, "ci_low": None, "ci_high": None}
 
 
 @pytest.mark.parametrize(
-    ("least", "numbers", "expected"),
+    ("least", "numbers", "by_interval", "by_value"),
     [
-        (0.80, NARROW, []),  # equal is reached
-        *((least, NARROW, ["undecided"]) for least in (0.85, 0.91, 0.95)),
-        (0.951, NARROW, ["below"]),
-        (0.5, {"value": None}, ["undecided"]),
-        (0.0, {}, ["undecided"]),
+        (0.80, NARROW, "PASS", "PASS"),  # equal is reached
+        (0.801, NARROW, "UNDECIDED", "PASS"),
+        (0.90, NARROW, "UNDECIDED", "PASS"),
+        *((least, NARROW, "UNDECIDED", "FAIL") for least in (0.901, 0.95)),
+        (0.951, NARROW, "FAIL", "FAIL"),
+        (0.5, {"value": None}, "UNDECIDED", "UNDECIDED"),
+        (0.0, {}, "UNDECIDED", "UNDECIDED"),
         # Without an interval the value decides.
-        (0.9, FACT, []),
-        (0.91, FACT, ["below"]),
+        (0.9, FACT, "PASS", "PASS"),
+        (0.91, FACT, "FAIL", "FAIL"),
     ],
 )
 def test_a_threshold_meets_an_interval(
-    least: float, numbers: dict[str, Any], expected: list[str]
+    least: float, numbers: dict[str, Any], by_interval: str, by_value: str
 ) -> None:
-    assert shortfalls(least, **numbers) == expected
+    assert judgement(least, numbers) == by_interval
+    assert judgement(least, numbers, by_value=True) == by_value
+
+
+def test_the_targets_are_those_of_the_reference() -> None:
+    rates = {"malicious_detection_rate": 0.95, "harmless_acceptance_rate": 0.90}
+    assert dict(AEGISH_TARGETS.least) == {"aegish_score": 0.85, **rates}
 
 
 def test_thresholds_are_of_metrics_that_there_are() -> None:

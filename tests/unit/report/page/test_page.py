@@ -50,7 +50,7 @@ def test_the_page_loads_nothing(page: Page, hostile_report: ReportData) -> None:
 def test_marks_intervals_remarks_and_dashes_are_in_the_cells(failed_report: ReportData) -> None:
     text = render_html(failed_report)
     assert '>95.7<b class="pass">PASS</b>\n[93.9, 97.0]<svg class="bar"' in text
-    assert '>94.4<b class="fail">FAIL</b>\n[90.5, 96.8]<svg class="bar"' in text
+    assert '>94.4<b class="undecided">UNDECIDED</b>\n[90.5, 96.8]<svg class="bar"' in text
     assert "<li>acme/guard-1 (parked): no such key</li>" in text
     assert render_html(a_report(a_silent_model())).count(f">{DASH}</td>") > 20
 
