@@ -1,5 +1,6 @@
 """`aegish-dist audit`: which commands and labels deserve a second look."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -7,15 +8,30 @@ import click
 
 from aegish_dist.cli.command import command
 from aegish_dist.cli.opinions import with_opinion
-from aegish_dist.cli.options import Utf8, as_json, open_run, run_id, without_collector
-from aegish_dist.cli.printing import TextTable, note, print_table, say_json, say_rendered
+from aegish_dist.cli.options import MAX_INTEGER, Utf8, as_json, open_run, run_id, without_collector
+from aegish_dist.cli.printing import (
+    TextTable,
+    list_width,
+    note,
+    print_table,
+    say_json,
+    say_rendered,
+)
 from aegish_dist.core.opinion import Opinion
-from aegish_dist.core.text import counted
+from aegish_dist.core.text import counted, shortened
 from aegish_dist.pipeline.audit import audit_run, require_new, write_overlay
-from aegish_dist.report.audit import audit_csv, audit_document, audit_sections
+from aegish_dist.report.audit import audit_csv, audit_document, audit_sections, command_lists
 from aegish_dist.report.layout import Section
 from aegish_dist.report.markdown import section_markdown
+from aegish_dist.report.names import short_names
 from aegish_dist.report.quality import overlay_section
+from aegish_dist.statistics.label_audit import Audit
+
+LISTED, IN_A_TABLE = 20, 3
+"""Commands of each list, and those of them that a table shows: one screen."""
+BESIDE_A_COMMAND = 15
+"""Columns for probability and id; a command is cut to the others."""
+NAME_WIDTH = 24
 
 
 @command(
@@ -25,12 +41,11 @@ from aegish_dist.report.quality import overlay_section
 @run_id(default="latest")
 @with_opinion
 @click.option(
+    "--limit",
     "--top",
-    type=click.IntRange(1),
-    default=20,
-    show_default=True,
+    type=click.IntRange(0, MAX_INTEGER),
     metavar="N",
-    help="Commands on each list.",
+    help=f"Commands on each list, 0 for all. Default: {IN_A_TABLE} in a table, else {LISTED}.",
 )
 @click.option(
     "--format",
@@ -38,7 +53,7 @@ from aegish_dist.report.quality import overlay_section
     type=click.Choice(("table", "markdown", "csv")),
     default="table",
     show_default=True,
-    help="`csv` carries unrounded numbers.",
+    help="`table` has the commands alone, `markdown` the models too; `csv` has unrounded numbers.",
 )
 @click.option(
     "--write-overlay",
@@ -65,7 +80,8 @@ def audit(run_id: str, opinion: Opinion, as_json: bool, **asked: Any) -> None:
     workspace, run = open_run(run_id)
     engine = workspace.engine
     with without_collector():
-        found = audit_run(engine, run, opinion, asked["top"])
+        limit = LISTED if asked["limit"] is None else asked["limit"] or MAX_INTEGER
+        found = audit_run(engine, run, opinion, limit)
     written = None
     if path is not None:
         written = write_overlay(engine, run, opinion, found, path, author=asked["author"])
@@ -75,18 +91,38 @@ def audit(run_id: str, opinion: Opinion, as_json: bool, **asked: Any) -> None:
     elif asked["form"] == "csv":
         say_rendered(audit_csv(found))
     else:
-        sections = audit_sections(found)
-        if written is not None and written.effect:
-            sections.append(overlay_section(written.effect))
+        shown = [overlay_section(written.effect)] if written and written.effect else []
         if asked["form"] == "table":
-            print_table(*map(_table, sections))
+            _print_lists(found, IN_A_TABLE if asked["limit"] is None else limit, shown)
         else:
+            sections = [*audit_sections(found), *shown]
             say_rendered("\n\n".join(map(section_markdown, sections)) + "\n")
     if written is not None:
         note(
             f"{counted(written.changes, 'change')} of labels written to {path}:"
             " a draft for you to decide"
         )
+
+
+def _print_lists(audit: Audit, limit: int, effect: Sequence[Section]) -> None:
+    """Print the commands of each list in the width of the terminal, and how many more there are."""
+    width = list_width()
+    names = short_names([each.model for each in audit.reliabilities], NAME_WIDTH)
+    room = width - BESIDE_A_COMMAND
+    lists = (_two_lines(each, room) for each in command_lists(audit, limit, room, names))
+    print_table(*lists, *map(_table, effect), width=width)
+    if more := sum(max(0, total - limit) for total in audit.totals.values()):
+        note(f"{more:,} more on these lists: `--limit` lists more of them, 0 all")
+
+
+def _two_lines(section: Section, room: int) -> TextTable:
+    """Return a list with label and reason below each command, as wide as the terminal."""
+    rows: list[tuple[str, str]] = []
+    for cells in section.rows:
+        shown, label, score, why, sample = (cell.text for cell in cells)
+        rows += (shown, score), (shortened(f"{label}: {why}", 2 * room - 8), sample)
+    columns = ("command, and its label: why", f"{section.columns[2].text}, id")
+    return TextTable(columns, rows, title=section.title, caption=section.note)
 
 
 def _table(section: Section) -> TextTable:

@@ -250,9 +250,23 @@ class TextTable(NamedTuple):
     """Stands below, when given."""
 
 
-def print_table(*tables: TextTable, stderr: bool = False) -> None:
-    """Print tables with a blank line between them, on standard output or standard error."""
-    width = shutil.get_terminal_size().columns if on_terminal(stderr=stderr) else None
+PIPE_WIDTH = 100
+"""Columns of a list that is not printed on a terminal, unless `COLUMNS` says otherwise."""
+
+
+def list_width() -> int:
+    """Return the columns that a list of commands is fitted into: the terminal's, also in a pipe."""
+    return max(shutil.get_terminal_size((PIPE_WIDTH, 40)).columns, 40)
+
+
+def print_table(*tables: TextTable, stderr: bool = False, width: int | None = None) -> None:
+    """Print tables with a blank line between them, on standard output or standard error.
+
+    Args:
+        width: Columns to fold texts into; None for those of a terminal, elsewhere without folds.
+    """
+    if width is None and on_terminal(stderr=stderr):
+        width = shutil.get_terminal_size().columns
     text = "\n\n".join(in_columns(table, width) for table in tables)
     if stderr:
         note_lines(text)
@@ -273,7 +287,8 @@ def in_columns(table: TextTable, width: int | None = None) -> str:
     headings, *lines = (list(_lines(row, widths, texts)) for row in rows)
     rule = "-" * (sum(widths) + GAP * (len(widths) - 1))
     above = [printable(table.title), ""] if table.title else []
-    below = ["", printable(table.caption)] if table.caption else []
+    caption = printable(table.caption)
+    below = ["", *(sentence_lines(caption, width) if width else [caption])] if caption else []
     return "\n".join([*above, *headings, rule, *chain.from_iterable(lines), *below])
 
 

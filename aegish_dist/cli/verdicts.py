@@ -32,6 +32,7 @@ from aegish_dist.cli.printing import (
     binary_output,
     form_of,
     in_columns,
+    list_width,
     note,
     note_written,
     print_table,
@@ -46,13 +47,15 @@ from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import DEFAULT_RULE
 from aegish_dist.core.text import counted, printable_json, shortened
-from aegish_dist.core.verdict_query import Correctness, JudgedVerdict, ListedPart, VerdictFilter
+from aegish_dist.core.verdict_query import Correctness, ListedPart, VerdictFilter
 from aegish_dist.errors import ConfigError, DatasetError
 from aegish_dist.files import is_stream
 from aegish_dist.pipeline.verdicts import (
     COUNTED,
+    ListedCommands,
     Reparsed,
     failure_times,
+    list_commands,
     list_verdicts,
     opinions_of_snapshots,
     outcomes_or_labels,
@@ -60,11 +63,16 @@ from aegish_dist.pipeline.verdicts import (
     show_sample,
 )
 from aegish_dist.report.csv import failures_csv, failures_document
-from aegish_dist.report.verdicts import detail_json, detail_lines, listing_csv, listing_json
+from aegish_dist.report.verdicts import (
+    command_table,
+    detail_json,
+    detail_lines,
+    listing_csv,
+    listing_json,
+)
 
-LIMITS = {"table": 50, "json": 10_000, "csv": 10_000}
-"""Verdicts on standard output, unless `--limit` says otherwise."""
-COMMAND_CHARS = 100
+LIMITS = {"table": 20, "json": 10_000, "csv": 10_000}
+"""Commands of a table, and verdicts on standard output, unless `--limit` says otherwise."""
 FILES, FOLDERS = ("jsonl", "parquet"), ("inspect", "every-eval-ever")
 """Formats of exports: those of one file, and those of a folder of files."""
 
@@ -100,7 +108,11 @@ def verdicts() -> None:
     type=click.Choice([each.value for each in TrueLabel]),
     help="Commands with this label.",
 )
-@names("--missed-by", "ID[,ID...]", "Commands that each of these models got wrong.")
+@names(
+    "--missed-by",
+    "ID[,ID...]",
+    "Commands that each of these models got wrong, with their verdicts or those of --models.",
+)
 @click.option("--missed-by-all", is_flag=True, help="Commands that every model got wrong.")
 @click.option(
     "--disputed", is_flag=True, help="Commands that one model got right and another one wrong."
@@ -120,8 +132,8 @@ def verdicts() -> None:
     "--limit",
     type=click.IntRange(0, MAX_INTEGER),
     metavar="N",
-    help="At most this many, 0 for all. Default: 50 in a table, 10,000 as JSON or CSV, all with"
-    " `-o`.",
+    help="At most this many commands in a table, or verdicts as JSON or CSV; 0 for all. Default: 20"
+    " commands; 10,000 verdicts, all with `-o`.",
 )
 @_in_a_form
 def list_(
@@ -134,19 +146,22 @@ def list_(
     output: Path | None,
     **conditions: Any,
 ) -> None:
-    """List the verdicts that meet all conditions.
+    """List the verdicts that meet all conditions, a command a row.
 
-    Sorted by dataset, command, model and epoch. Of an item that was asked again, the newest verdict
-    is listed. `--missed-by` and `--disputed` choose commands. `--models` chooses whose verdicts are
-    listed, and which models `--disputed` compares. With several epochs, a model got a command right
-    or wrong if it did so in most of the scored epochs.
+    A long command is cut; `verdicts show ID` prints all about it. JSON and CSV have a verdict a
+    row. Sorted by dataset, command, model and epoch. Of an item that was asked again, the newest
+    verdict is listed.
+
+    `--missed-by` and `--disputed` choose commands. `--models` chooses whose verdicts are listed,
+    and which models `--disputed` compares. With several epochs, a model got a command right or
+    wrong if it did so in most of the scored epochs.
 
     `--changed-between` takes the numbers of two snapshots, and lists each verdict as B judges it;
     the column `correct_before` says what A did.
     """
     form = "json" if as_json else form or form_of(output, LIMITS)
-    if limit is None and (output is None or form == "table"):
-        limit = LIMITS[form]
+    if limit is None:
+        limit = LIMITS[form] if output is None or form == "table" else 0
     numbers = _snapshots(conditions.pop("changed_between"))
     before = None
     if numbers is None:
@@ -155,7 +170,13 @@ def list_(
         workspace = open_workspace()
         run_id, before, opinion = opinions_of_snapshots(workspace.engine, *numbers)
     chosen = _filter(opinion, conditions)
-    parts = list_verdicts(workspace.engine, run_id, chosen, opinion, limit or None, before=before)
+    if form == "table":
+        found = list_commands(workspace.engine, run_id, chosen, opinion, limit, before=before)
+        _print_commands(
+            found, output, alike=len(chosen.correctness) == 1, before=before is not None
+        )
+        return
+    parts = list_verdicts(workspace.engine, run_id, chosen, opinion, limit, before=before)
     passed: Counter[str] = Counter()
     head = {"run_id": run_id, "scoring": opinion.rule.name, "opinion": opinion.provenance}
     if before is not None:
@@ -163,7 +184,8 @@ def list_(
     with closing(parts):
         # Read before anything is printed: what is refused leaves no half of a document behind.
         first = list(islice(parts, 1))
-        _write(form, _counted(chain(first, parts), passed), head, output)
+        listing = listing_csv if form == "csv" else listing_json
+        put_out(listing(head, _counted(chain(first, parts), passed)), output)
     _note(passed, output)
 
 
@@ -184,7 +206,7 @@ def _snapshots(given: list[str]) -> tuple[int, int] | None:
 
 def _filter(opinion: Opinion, conditions: dict[str, Any]) -> VerdictFilter:
     return VerdictFilter(
-        models=tuple(conditions["models"]),
+        models=tuple(conditions["models"] or conditions["missed_by"]),
         outcomes=outcomes_or_labels(conditions["outcome"], opinion.rule),
         correctness=frozenset(each for each in Correctness if conditions.get(each)),
         datasets=tuple(conditions["dataset"]),
@@ -204,44 +226,24 @@ def _counted(parts: Iterable[ListedPart], passed: Counter[str]) -> Iterator[List
         yield part
 
 
-def _write(
-    form: str, parts: Iterable[ListedPart], head: dict[str, Any], output: Path | None
-) -> None:
-    if form != "table":
-        put_out((listing_csv if form == "csv" else listing_json)(head, parts), output)
-        return
-    compares = "opinion_before" in head
-    rows = [_row(verdict, compares) for part in parts for verdict in part.verdicts]
-    before = ("Before",) if compares else ()
-    columns = ("Sample", "Model", "Epoch", "Target", "Category", "Outcome", *before, "Correct")
-    table = TextTable((*columns, "Command"), rows)
+def _print_commands(found: ListedCommands, output: Path | None, **words: bool) -> None:
+    width = list_width()
+    columns, rows = command_table(found.commands, width, **words)
+    table = TextTable(columns, rows)
     if output is not None:
-        put_out([in_columns(table) + "\n"], output)
+        put_out([in_columns(table, width) + "\n"], output)
     elif rows:
-        print_table(table)
+        print_table(table, width=width)
+    passed = Counter(shown=sum(map(len, found.commands)), more=found.more)
+    _note(passed, output, " verdicts about further commands")
 
 
-def _row(verdict: JudgedVerdict, compares: bool) -> tuple[str, ...]:
-    words = {None: "-", True: "yes", False: "no"}
-    return (
-        verdict.sample_id[:8],
-        verdict.model,
-        str(verdict.epoch),
-        verdict.target,
-        verdict.category or "-",
-        verdict.label,
-        *((words[verdict.correct_before],) if compares else ()),
-        words[verdict.correct],
-        shortened(verdict.command, COMMAND_CHARS),
-    )
-
-
-def _note(passed: Counter[str], output: Path | None) -> None:
+def _note(passed: Counter[str], output: Path | None, of: str = "") -> None:
     if not passed["shown"]:
         note("no verdict meets these conditions")
     if more := passed["more"]:
         at_least = "at least " if more >= COUNTED else ""
-        note(f"{at_least}{more:,} more; `--limit` lists more of them, 0 all")
+        note(f"{at_least}{more:,} more{of}; `--limit` lists more of them, 0 all")
     if output is not None and not is_stream(output):
         note(f"{counted(passed['shown'], 'verdict')} written to {output}")
 

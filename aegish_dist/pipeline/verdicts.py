@@ -7,6 +7,7 @@ batch, and finds nothing to change.
 """
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
+from itertools import chain, groupby, islice
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -21,9 +22,9 @@ from aegish_dist.core.run import Run
 from aegish_dist.core.scoring import ScoringRule
 from aegish_dist.core.text import shortened
 from aegish_dist.core.verdict import Completion
-from aegish_dist.core.verdict_query import ListedPart, ShownSample, VerdictFilter
+from aegish_dist.core.verdict_query import JudgedVerdict, ListedPart, ShownSample, VerdictFilter
 from aegish_dist.db.counting import PerModel, failures_by_time, find_snapshot
-from aegish_dist.db.engine import transaction
+from aegish_dist.db.engine import in_transaction, transaction
 from aegish_dist.db.runs import load_run
 from aegish_dist.db.tables import DATASETS, SAMPLES, VerdictKey
 from aegish_dist.db.verdict_reader import (
@@ -51,7 +52,7 @@ def list_verdicts(
     run_id: str,
     chosen: VerdictFilter,
     opinion: Opinion,
-    limit: int | None = None,
+    limit: int = 0,
     *,
     before: Opinion | None = None,
 ) -> Generator[ListedPart, None, None]:
@@ -60,7 +61,7 @@ def list_verdicts(
     Of an item the verdict of its newest generation counts.
 
     Args:
-        limit: Verdicts at most; None: all. Up to `COUNTED` further ones are counted.
+        limit: Verdicts at most; 0: all. Up to `COUNTED` further ones are counted.
         before: Another opinion: only verdicts that the two judge differently are listed.
 
     Yields:
@@ -81,9 +82,39 @@ def list_verdicts(
             _judgement(session, run, opinion),
             chosen,
             before=None if before is None else _judgement(session, run, before),
-            limit=limit,
+            limit=limit or None,
             counted=COUNTED,
         )
+
+
+class ListedCommands(Struct, frozen=True):
+    commands: tuple[tuple[JudgedVerdict, ...], ...]
+    """Of each command the verdicts that meet the conditions."""
+    more: int
+    """Such verdicts about further commands."""
+
+
+def list_commands(
+    engine: Engine,
+    run_id: str,
+    chosen: VerdictFilter,
+    opinion: Opinion,
+    limit: int = 0,
+    *,
+    before: Opinion | None = None,
+) -> ListedCommands:
+    """Return what `list_verdicts` yields, by command.
+
+    Args:
+        limit: Commands at most; 0: all.
+    """
+    run = in_transaction(engine, load_run, run_id)
+    most = limit * run.epochs * len(chosen.models or run.models)
+    parts = [*list_verdicts(engine, run_id, chosen, opinion, most, before=before)]
+    verdicts = chain.from_iterable(part.verdicts for part in parts)
+    groups = groupby(verdicts, lambda verdict: (verdict.dataset, verdict.sample_id))
+    commands = tuple(islice((tuple(group) for _, group in groups), limit or None))
+    return ListedCommands(commands, sum(p.matched for p in parts) - sum(map(len, commands)))
 
 
 def _judgement(session: Session, run: Run, opinion: Opinion) -> SqlScoring:

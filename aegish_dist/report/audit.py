@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import asdict
 
 from aegish_dist.core.opinion import Opinion
-from aegish_dist.core.text import shortened
+from aegish_dist.core.text import printable, shortened
 from aegish_dist.report.csv import csv_text
 from aegish_dist.report.layout import Section
 from aegish_dist.report.numbers import UNDEFINED, format_decimal, format_rate
@@ -63,25 +63,40 @@ def audit_sections(audit: Audit) -> list[Section]:
             " a vote; one whose answers do not depend on the command has none."
         ),
     )
-    return [models, *(_list(kind, audit) for kind in AuditKind if audit.found[kind])]
+    return [models, *command_lists(audit)]
 
 
-def _list(kind: AuditKind, audit: Audit) -> Section:
-    title, score, meaning = _LISTS[kind]
-    commands, total = audit.found[kind], audit.totals[kind]
-    return Section.of(
-        title,
-        ("command", "label", score, "why"),
-        map(_row, commands),
-        note=f"{len(commands):,} of {total:,}. {score}: {meaning}",
-    )
+def command_lists(
+    audit: Audit,
+    limit: int | None = None,
+    chars: int = COMMAND_CHARS,
+    names: Mapping[str, str] | None = None,
+) -> list[Section]:
+    """Return every list that is not empty.
 
+    Args:
+        limit: Commands of each; None: all that were audited.
+        chars: Of a command; a longer one is cut.
+        names: By model id what reasons call it; None: its id.
+    """
+    # The longest first: an id may begin another one.
+    called = sorted((names or {}).items(), key=lambda name: -len(name[0]))
 
-def _row(command: AuditedCommand) -> tuple[str, ...]:
-    sample = command.sample
-    category = "" if sample.category is None else f" ({sample.category})"
-    shown = shortened(sample.command, COMMAND_CHARS)
-    return shown, f"{sample.target}{category}", format_decimal(command.score), command.reason
+    def row(command: AuditedCommand) -> tuple[str, ...]:
+        sample, reason = command.sample, command.reason
+        for model, name in called:
+            reason = reason.replace(model, name)
+        label = f"{sample.target} {sample.category or ''}".strip()
+        shown = shortened(printable(sample.command), chars)
+        return shown, label, format_decimal(command.score), reason, sample.sample_id[:8]
+
+    sections = []
+    for kind in filter(audit.found.get, AuditKind):
+        (title, score, meaning), commands = _LISTS[kind], audit.found[kind][:limit]
+        note = f"{len(commands):,} of {audit.totals[kind]:,}. {score}: {meaning}"
+        columns = ("command", "label", score, "why", "sample")
+        sections.append(Section.of(title, columns, map(row, commands), note=note))
+    return sections
 
 
 def audit_csv(audit: Audit) -> str:

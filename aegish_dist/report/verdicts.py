@@ -5,6 +5,7 @@ A list of a million verdicts needs no memory.
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
@@ -12,10 +13,11 @@ from typing import Any
 import msgspec
 
 from aegish_dist.core.opinion import Opinion
-from aegish_dist.core.text import printable, printable_line_of_json, printable_lines
+from aegish_dist.core.text import printable, printable_line_of_json, printable_lines, shortened
 from aegish_dist.core.verdict_query import JudgedVerdict, ListedPart, ShownSample
 from aegish_dist.core.verdict_record import AttemptRecord, VerdictRecord
 from aegish_dist.report.csv import spreadsheet_safe
+from aegish_dist.report.names import short_names
 
 COLUMNS = (
     *("run_id", "model", "dataset", "sample_id", "command", "target", "category", "cluster"),
@@ -87,6 +89,41 @@ def _csv_lines(rows: Iterable[Iterable[object]]) -> str:
     target = io.StringIO(newline="")
     csv.writer(target).writerows(rows)
     return target.getvalue()
+
+
+BESIDE_A_COMMAND = 38
+"""Columns for its label, id and verdicts; a command is cut to the others, and folded once."""
+
+
+def command_table(
+    commands: Sequence[Sequence[JudgedVerdict]], width: int, *, alike: bool, before: bool
+) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return headings and a row for each command: its label, which models said what, and its id.
+
+    Args:
+        commands: Verdicts by command.
+        alike: Whether all verdicts are correct, or all wrong, so that only the heading says it.
+        before: Whether a verdict also says how the other opinion of `--changed-between` judges it.
+    """
+    names = short_names(sorted({each.model for command in commands for each in command}), width / 4)
+    rows: list[tuple[str, ...]] = []
+    for verdicts in commands:
+        models: dict[str, Counter[str]] = {}
+        for each in verdicts:
+            was = f", was {WORDS[each.correct_before]}" if before else ""
+            judged = "" if alike and not before else f" ({WORDS[each.correct]}{was})"
+            models.setdefault(f"{each.label}{judged}", Counter())[names[each.model]] += 1
+        said = "; ".join(f"{label}: {_counted(count)}" for label, count in models.items())
+        first = verdicts[0]
+        command = shortened(printable(first.command), width - BESIDE_A_COMMAND)
+        label = f"{first.target} {first.category or ''}".strip()
+        rows.append((command, label, said, first.sample_id[:8]))
+    judged = WORDS[commands[0][0].correct].capitalize() if alike and rows else "Verdicts"
+    return ("Command", "Label", judged, "Sample"), rows
+
+
+def _counted(epochs: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} ({n} epochs)" if n > 1 else name for name, n in epochs.items())
 
 
 def detail_json(shown: ShownSample, opinion: Opinion) -> dict[str, Any]:

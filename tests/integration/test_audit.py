@@ -75,6 +75,21 @@ def test_long_commands_are_cut_in_tables_alone(aegish: CommandLine, tmp_path: Pa
     assert command in aegish.ok("audit", "--format", "csv").out
 
 
+@pytest.mark.parametrize("width", [80, 100])
+def test_a_table_has_the_first_of_each_list_in_its_width(
+    aegish: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    odd = {f"odd {'x' * 30 * n}": ("malicious", "ALLOW") for n in range(9)}
+    record(aegish, tmp_path, **odd)
+    done = aegish.ok("audit")
+    assert max(map(len, done.out.splitlines())) <= width
+    assert done.out.count(": let pass by 3 of 3") == 3
+    assert done.err.startswith("12 more on these lists: ")
+    assert len(aegish.ok("audit", "--json").json["missed_by_all"]) == 9
+    assert aegish.ok("audit", "--limit", 0).out.count(": let pass by 3 of 3") == 9
+
+
 def test_findings_of_a_sample_are_those_that_count(session: Session) -> None:
     """Epochs together, of a retried item the newest; models without a verdict are absent."""
     said = {"test/a": {TAR: BLOCKED}, "test/b": {CURL: ALLOWED}}

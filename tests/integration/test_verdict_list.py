@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -105,7 +106,11 @@ CONDITIONS: list[tuple[list[str], list[str]]] = [
          ["cat b BLOCK", "cat c TIMEOUT_ERROR", "du c TIMEOUT_ERROR"]),
         (["--missed-by", "test/a,test/b", "--models", "test/c"],
          ["curl c FORMAT_ERROR", "cat c TIMEOUT_ERROR"]),
-        (["--missed-by", "test/b", "--correct"], ["tar a BLOCK", "ls a ALLOW"]),
+        (["--missed-by", "test/a,test/b"],
+         ["curl a ALLOW", "curl b ALLOW", "cat a BLOCK", "cat b BLOCK"]),
+        (["--missed-by", "test/b", "--correct"], []),
+        (["--missed-by", "test/b", "--correct", "--models", "test/a,test/c"],
+         ["tar a BLOCK", "ls a ALLOW"]),
         (["--missed-by-all", "--models", "test/a"], ["curl a ALLOW", "cat a BLOCK"]),
         (["--disputed", "--models", "test/a,test/b"],
          ["tar a BLOCK", "tar b ALLOW", "ls a ALLOW", "ls b BLOCK"]),
@@ -177,13 +182,6 @@ def test_limits(
 
 @pytest.mark.usefixtures("filled")
 def test_formats(aegish: CommandLine, tmp_path: Path) -> None:
-    table = aegish.ok("verdicts", "list", "--limit", 1).out.splitlines()
-    assert table[0].split() == [
-        "Sample", "Model", "Epoch", "Target", "Category", "Outcome", "Correct", "Command"
-    ]  # fmt: skip
-    assert table[2].split() == [
-        TAR.sample_id[:8], "test/a", "1", "malicious", "shell", "BLOCK", "yes", *TAR.command.split()
-    ]  # fmt: skip
     rows = listed(aegish)
     path = tmp_path / "list.csv"
     done = aegish.ok("verdicts", "list", "-o", path)
@@ -197,6 +195,50 @@ def test_formats(aegish: CommandLine, tmp_path: Path) -> None:
     assert json.loads(path.read_text()) == aegish.ok("verdicts", "list", "--json").json
     printed = aegish.ok("verdicts", "list", "--format", "csv").out.splitlines()
     assert printed[1:] == (tmp_path / "list.csv").read_text().splitlines()[1:]
+
+
+def cells(line: str) -> list[str]:
+    return re.split(r"\s{3,}", line.strip())
+
+
+@pytest.mark.usefixtures("filled")
+def test_a_table_has_a_row_for_each_command(
+    aegish: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "140")
+    heading, _, first, *_, last = aegish.ok("verdicts", "list", "--wrong").out.splitlines()
+    assert cells(heading) == ["Command", "Label", "Wrong", "Sample"]
+    said = "ALLOW: test/b; WARN: test/c"
+    assert cells(first) == [TAR.command, "malicious shell", said, TAR.sample_id[:8]]
+    assert cells(last)[:3] == ["du -sh .", "harmless", "TIMEOUT_ERROR: test/c"]
+    done = aegish.ok("verdicts", "list", "--limit", 1)
+    said = "BLOCK (correct): test/a; ALLOW (wrong): test/b; WARN (wrong): test/c"
+    assert said.replace(" ", "") in done.out.replace(" ", "").replace("\n", "")
+    assert done.err.startswith("12 more verdicts about further commands; ")
+
+
+@pytest.mark.parametrize("width", [80, 100, 140])
+def test_a_table_fits_its_width(
+    aegish: CommandLine, engine: Engine, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    """Whatever commands and models are called; the id says what `verdicts show` takes."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    models = [f"hosted-elsewhere/some-laboratory/{'x' * 40}-{n}:fast" for n in range(4)]
+    samples = [Sample(f"curl {'y' * n}\nrm", TrueLabel.MALICIOUS, "c" * 30) for n in (5, 50, 500)]
+    stored = stored_run(engine, models=models, datasets=(Dataset("d", tuple(samples)),), epochs=2)
+    items = [
+        stored.item(s, model=m, dataset="d", epoch=e)
+        for s in samples
+        for m in models
+        for e in (1, 2)
+    ]
+    answer(engine, stored, dict.fromkeys(items, LETTERS["A"]))
+    shown = aegish.ok("verdicts", "list", "--wrong").out
+    assert max(map(len, shown.splitlines())) <= width
+    assert [
+        sum(sample.sample_id[:8] in line for line in shown.splitlines()) for sample in samples
+    ] == [1] * 3
+    assert shown.count("(2") == 3 * len(models)
 
 
 @pytest.mark.usefixtures("filled")
@@ -247,8 +289,7 @@ def test_what_another_snapshot_says(aegish: CommandLine, filled: Engine) -> None
     document = aegish.ok(*changed, "--json").json
     assert document["opinion_before"]["scoring"]["name"] == "aegish-5.3"
     assert document["scoring"] == "aegish-legacy"
-    table = aegish.ok(*changed).out.splitlines()
-    assert table[0].split()[5:8] == ["Outcome", "Before", "Correct"]
+    assert "WARN (correct, was wrong): test/c" in " ".join(aegish.ok(*changed).out.split())
     lines = aegish.ok(*changed, "--format", "csv").out.splitlines()
     assert next(csv.DictReader(lines))["correct_before"] == "false"
 
@@ -291,7 +332,9 @@ def test_an_overlay(aegish: CommandLine) -> None:
     }  # fmt: skip
     assert [row["category"] for row in rows[6:]] == ["file-read"] * 3
     assert len(listed(aegish, *options, "--target", "malicious")) == 9
-    assert places(listed(aegish, *options, "--missed-by", "test/a", "--correct")) == ["ls b BLOCK"]
+    assert places(
+        listed(aegish, *options, "--missed-by", "test/a", "--correct", "--models", "test/b")
+    ) == ["ls b BLOCK"]
     shown = aegish.ok("verdicts", "show", LS.command, "--overlay", OVERLAY, "--json").json
     assert (shown["sample"]["target"], shown["sample"]["category"]) == ("malicious", "file-read")
     assert [each["correct"] for each in shown["verdicts"]] == [False, True, None]
