@@ -11,7 +11,7 @@ COMPILE := build/lock/bin/uv pip compile --quiet --upgrade --universal --python-
 	--custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test long lint audit check bench format lock dist release interop clean
+.PHONY: help demo test long lint audit check bench format reference docs lock dist release interop clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile
@@ -51,6 +51,12 @@ format: .venv/.dev ## bring the code into shape
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+reference: .venv/.dev ## write the docs pages of commands and settings from the program
+	$(BIN)/python .ci/reference.py
+
+docs: .venv/.dev ## build the docs as a site, in site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
 lock: ## pin the newest dependencies that pyproject.toml allows
 	$(PYTHON) -m venv build/lock
 	build/lock/bin/pip --quiet --disable-pip-version-check install uv==0.13.9
@@ -73,7 +79,7 @@ interop: .venv/.dev ## open exported logs with the oldest and newest Inspect AI 
 	$(BIN)/python .ci/interop.py
 
 clean: ## remove what the other targets made
-	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # pip cannot hash a working tree: the pinned packages come first, the project without its own.

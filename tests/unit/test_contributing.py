@@ -85,13 +85,17 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
 def test_every_page_is_in_the_index() -> None:
     """`docs/README.md` leads to each page below `docs/`, CONTRIBUTING to each guide that adds something.
 
-    Runbooks have an index of their own, which is compared with the alerts.
+    Runbooks and commands have an index of their own, compared with the alerts and with the program.
     """
     docs = ROOT / "docs"
     index = (docs / "README.md").read_text(encoding="utf-8")
     guide = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     pages = {str(path.relative_to(docs)) for path in docs.rglob("*.md")} - {"README.md"}
-    runbooks = {page for page in pages if page.startswith("runbooks/")} - {"runbooks/README.md"}
-    assert {page for page in pages - runbooks if f"]({page})" not in index} == set()
+    own = {
+        page
+        for page in pages
+        if page.startswith(("runbooks/", "reference/commands/")) and not page.endswith("README.md")
+    }
+    assert {page for page in pages - own if f"]({page})" not in index} == set()
     how_to = {page for page in pages if page.startswith("guides/add-")}
     assert {page for page in how_to if f"](docs/{page})" not in guide} == set()

@@ -1,0 +1,224 @@
+"""Writes docs/reference/commands/ and docs/reference/configuration.md from the program.
+
+`make reference` runs it; a test compares what it makes with what is committed. A command's page is
+its `--help`. Defaults and ranges of settings are those of `Settings`, keys those of the catalog.
+"""
+
+import re
+import typing
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import click
+import msgspec
+
+from aegish_dist.cli import SECTIONS, cli
+from aegish_dist.models.catalog import Catalog
+from aegish_dist.settings import PREFIX, Settings
+
+REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
+HEAD = "<!-- Made by `make reference` from the program: do not edit. -->"
+
+MEANINGS = {
+    "database_url": ("PostgreSQL", "an embedded PostgreSQL 18"),
+    "broker_url": ("Redis or RabbitMQ", "none: the worker runs inside `submit`"),
+    "limiter_url": (
+        "Redis that holds the fleet's rate limits",
+        "the broker, if it is Redis; with RabbitMQ each process has its own limits",
+    ),
+    "home": (
+        "folder of the embedded database, which only its user may enter",
+        "the platform's data directory; for root `/var/lib/aegish-dist`",
+    ),
+    "spool": ("folder of answers that the database does not take", "`spool` in the home folder"),
+    "catalog": (
+        "your model catalog; for a worker it also says which key may go to which address",
+        "the packaged catalog",
+    ),
+    "concurrency": ("calls that a worker process has in flight at most", None),
+    "shutdown_grace_s": ("seconds that a stopping worker gives its calls in flight", None),
+    "message_lease_s": (
+        "seconds after its last sign of life until a worker's messages return to their queues",
+        None,
+    ),
+    "batch_poll_s": ("seconds until a batch is first looked at; later pauses are longer", None),
+    "queue_type": ("kind of queue in RabbitMQ, the same for a whole fleet", None),
+    "metrics_port": (
+        "port of a worker for Prometheus and probes; 0 takes a free one",
+        "none; the exporter takes 9811",
+    ),
+    "metrics_host": ("address of that port; `0.0.0.0` listens on all", None),
+    "log_format": ("form of the log on standard error", None),
+    "log_level": ("least level that is logged", "INFO in workers, WARNING elsewhere"),
+}
+"""Of each setting its meaning, and its default where that is no plain value."""
+
+
+EXIT_CODES = """
+Exit codes: 0 done, 1 an expected error in one line with its remedy, 2 wrong usage, 3 a bug, 4 a
+gate or threshold is missed, 5 a gate or threshold cannot be decided, 130 interrupted.
+"""
+
+CONFIGURATION = """\
+# Configuration
+
+Everything is read from the environment; without any variable, all runs on this machine. A variable
+that begins with `AEGISH_DIST_` and is none of these is an error, so that a misspelt one is noticed.
+`aegish-dist doctor` shows what is set, and whether it can be reached.
+
+## Settings
+
+{settings}
+
+Workers, the exporter and the command line of one fleet need the same database, broker and limiter.
+
+## Keys of providers
+
+Keys are needed where workers run; a command without servers runs its worker itself.
+
+{keys}
+
+`OPENAI_BASE_URL` sends `openai/...` to another endpoint. {local}
+Other addresses, keys and prices go into [a catalog of your own](../guides/add-a-provider.md), laid
+over the packaged one. The header of `aegish_dist/models/catalog.toml` explains its keys.
+
+## Of other programs
+
+| variable | effect |
+|---|---|
+| `NO_COLOR` | no colours |
+| `CI`, `TERM=dumb` | progress as lines, no live view |
+| `HTTP_PROXY`, `HTTPS_PROXY`, `NO_PROXY` | the way to providers |
+| `OTEL_...` | where [traces](../guides/tracing.md) go |
+"""
+
+
+class MarkdownFormatter(click.HelpFormatter):
+    """Writes parts of a help page as Markdown: headings, paragraphs, tables of options."""
+
+    def __init__(self, depth: int) -> None:
+        super().__init__(width=100)
+        self.depth = depth  # of headings
+        self.heading = ""
+
+    def write_heading(self, heading: str) -> None:
+        self.heading = heading
+
+    def write_text(self, text: str) -> None:
+        for paragraph in text.split("\n\n"):
+            kept = paragraph.removeprefix("\b\n")  # lines that are not to be joined
+            self.write(f"```\n{kept}\n```\n\n" if kept != paragraph else f"{cell(kept)}\n\n")
+
+    def write_dl(self, rows: Iterable[tuple[str, str]], *_: int, **__: int) -> None:
+        cells = [(code(term), cell(text)) for term, text in rows if term != "-h, --help"]
+        if cells:
+            columns = ("option", "meaning") if "ptions" in self.heading else ("command", "does")
+            self.write(f"{'#' * self.depth} {self.heading}\n\n{table(columns, cells)}")
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines) + "\n"
+
+
+def cell(text: str) -> str:
+    return " ".join(text.replace("<", "&lt;").replace("|", "&#124;").split())
+
+
+def code(text: str) -> str:
+    """Return text as code; dialects of Markdown differ in how a table's code may hold a `|`."""
+    return f"<code>{cell(text)}</code>" if "|" in text else f"`{text}`"
+
+
+def one_blank(text: str) -> str:
+    return re.sub(r"\n{3,}", "\n\n", text.strip())
+
+
+def help_page(name: str, command: click.Command, parent: click.Context, depth: int = 1) -> str:
+    """Return what `--help` says of a command and of the commands below it."""
+    context = click.Context(command, info_name=name, parent=parent)
+    text = MarkdownFormatter(depth + 1)
+    text.write(f"{'#' * depth} {context.command_path}\n\n")
+    command.format_help_text(context, text)
+    text.write(f"```\n{' '.join([context.command_path, *command.collect_usage_pieces(context)])}\n")
+    examples = getattr(command, "examples", ())
+    text.write("".join(f"{line}\n" for line in ("", *examples) if examples) + "```\n\n")
+    command.format_options(context, text)
+    click.Command.format_epilog(command, context, text)
+    if isinstance(command, click.Group):
+        for each in command.list_commands(context):
+            below = command.get_command(context, each)
+            assert below is not None
+            text.write(help_page(each, below, context, depth + 1))
+    return text.getvalue()
+
+
+def command_pages() -> Iterator[tuple[str, str]]:
+    """Yield each page below docs/reference/commands, by its name, and the index."""
+    program = click.Context(cli, info_name="aegish-dist", **cli.context_settings)
+    index = "# Commands\n\n"
+    index += "`aegish-dist COMMAND --help` says the same. " + " ".join(EXIT_CODES.split()) + "\n\n"
+    for section, commands in SECTIONS.items():
+        rows = ((f"[{name}]({name}.md)", cell(does)) for name, does in commands.items())
+        index += f"## {section}\n\n" + table(("command", "does"), rows)
+        for name in commands:
+            command = cli.get_command(program, name)
+            assert command is not None
+            yield f"commands/{name}.md", help_page(name, command, program)
+    yield "commands/README.md", index
+
+
+def setting_rows() -> Iterator[tuple[str, str, str, str]]:
+    hints = typing.get_type_hints(Settings, include_extras=True)
+    for field in msgspec.structs.fields(Settings):
+        meaning, default = MEANINGS[field.name]
+        parts = [hints[field.name], *typing.get_args(hints[field.name])]
+        bounds = [each for part in parts for each in getattr(part, "__metadata__", ())]
+        values = [
+            f"{sign} {getattr(each, bound):g}"
+            for each in bounds
+            for bound, sign in (("ge", "at least"), ("gt", "above"), ("le", "at most"))
+            if getattr(each, bound) is not None
+        ]
+        for part in parts:
+            if typing.get_origin(part) is typing.Literal:
+                values = [", ".join(f"`{each}`" for each in typing.get_args(part))]
+        shown = default or f"`{field.default:g}`" if isinstance(field.default, float) else default
+        yield (
+            f"`{PREFIX}{field.name.upper()}`",
+            meaning,
+            shown or f"`{field.default}`",
+            ", ".join(values) or "any",
+        )
+
+
+def configuration() -> str:
+    providers = Catalog.load().providers.items()
+    keys = [
+        (code(f"{name}/..."), code(each.key_variable))
+        for name, each in providers
+        if each.key_variable
+    ]
+    local = [
+        f"`{name}/...` is asked at `{each.base_url}`, without a key."
+        for name, each in providers
+        if each.base_url and not each.key_variable
+    ]
+    return CONFIGURATION.format(
+        local="\n".join(local),
+        settings=table(("variable", "meaning", "default", "values"), setting_rows()).strip(),
+        keys=table(("models", "key"), keys).strip(),
+    )
+
+
+def pages() -> dict[Path, str]:
+    """Return every page of the reference that is made, by its path."""
+    made = dict(command_pages())
+    made["configuration.md"] = configuration()
+    return {REFERENCE / name: f"{HEAD}\n\n{one_blank(text)}\n" for name, text in made.items()}
+
+
+if __name__ == "__main__":
+    (REFERENCE / "commands").mkdir(exist_ok=True)
+    for path, text in pages().items():
+        path.write_text(text, encoding="utf-8")
