@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import itertools
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from itertools import islice
@@ -68,6 +69,16 @@ def _nothing_of_the_developer(tmp_path_factory: pytest.TempPathFactory) -> Itera
         patch.setenv("AEGISH_DIST_HOME", str(home))
         patch.setenv("XDG_CACHE_HOME", str(home / "cache"))
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _interrupts() -> None:
+    """Have processes of tests end by SIGINT, which a script's background job is started without.
+
+    Commands leave it ignored there, as a shell's user expects of `aegish-dist ... &` in a script.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class _Postgres:

@@ -59,6 +59,13 @@ def note(*lines: str) -> bool:
     return all(note_lines(printable(line)) for line in lines)
 
 
+def note_next(*commands: str) -> None:
+    """Print commands to type next, `aegish-dist` by the path that this one was called by."""
+    called = sys.argv[0] if Path(sys.argv[0]).name == "aegish-dist" else "python -m aegish_dist"
+    program = "aegish-dist" if shutil.which("aegish-dist") else called
+    note("next:", *(f"  {each.replace('aegish-dist', program, 1)}" for each in commands))
+
+
 def confirmed(question: str) -> bool:
     """Ask on the terminal and return whether the answer was yes."""
     if sys.stdin is None or not (sys.stdin.isatty() and on_terminal(stderr=True)):

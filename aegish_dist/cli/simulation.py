@@ -1,5 +1,6 @@
 """`aegish-dist simulate-provider`: the fake LLM provider; and `demo`, one keyless run on it."""
 
+import shlex
 from functools import partial
 from itertools import chain, count
 from pathlib import Path
@@ -10,7 +11,7 @@ import click
 
 from aegish_dist.cli.command import command
 from aegish_dist.cli.options import FiniteRange, open_workspace
-from aegish_dist.cli.printing import note, shown
+from aegish_dist.cli.printing import note, note_next, shown
 from aegish_dist.cli.status import status_shown
 from aegish_dist.core.model import HTTP_FORMATS, CallParameters
 from aegish_dist.core.opinion import Opinion
@@ -35,6 +36,11 @@ from aegish_dist.pipeline.submit import create_run
 from aegish_dist.prompts.loading import load_prompt
 from aegish_dist.report.formats import render
 from aegish_dist.settings import load_settings
+
+MODELS = (
+    *("baseline/always-block", "baseline/always-allow", "baseline/keyword"),
+    *one_of_each_format(),
+)
 
 
 def _faults(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, float]:
@@ -127,21 +133,26 @@ def simulate_provider(replays: tuple[Path, ...], catalog: Path | None, **options
     recordings = [each for path in replays for each in read_recordings(path)]
 
     def ready(server: SimulatorServer) -> None:
+        unnamed: list[str] = []
         if catalog is not None:
             out = "left out of the catalog: '{}' is no model id of the form PROVIDER/MODEL"
-            note(*map(out.format, write_catalog(catalog, server.url, recordings)))
-            note(f"catalog written to {catalog}")
-        note(f"simulated provider at {server.url}")
+            unnamed = write_catalog(catalog, server.url, recordings)
+            note(*map(out.format, unnamed), f"catalog written to {catalog}")
+        note(f"simulated provider at {server.url}; Ctrl-C ends it")
         if recordings:
             note(f"replaying {len(recordings):,} recorded completions")
+        if catalog is None:
+            note("to ask it, let it write a catalog: --write-catalog sim.toml")
+        else:
+            named = (each.model for each in recordings if each.model not in unnamed)
+            note_next(*_ask_simulated(catalog, next(named, next(iter(one_of_each_format())))))
 
     run_forever(simulator_config(**options), recordings, ready)
 
 
-MODELS = (
-    *("baseline/always-block", "baseline/always-allow", "baseline/keyword"),
-    *one_of_each_format(),
-)
+def _ask_simulated(catalog: Path, model: str) -> tuple[str, str]:
+    where = f"AEGISH_DIST_CATALOG={shlex.quote(str(catalog))}"
+    return f"{where} aegish-dist submit --models {model} --limit 50", "aegish-dist report --open"
 
 
 @command("aegish-dist demo")

@@ -236,7 +236,11 @@ def transaction(
     if isolation_level is not None:
         engine = engine.execution_options(isolation_level=isolation_level)
     with connection_errors_in_one_line(), Session(engine) as session, session.begin():
-        yield session
+        try:
+            yield session
+        except KeyboardInterrupt:
+            session.invalidate()  # in the middle of a statement it cannot be rolled back
+            raise
 
 
 def in_transaction(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import re
+import socket
 import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 
@@ -15,6 +17,8 @@ from aegish_dist.core.model import HTTP_FORMATS, CallParameters, ModelSpec
 from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.parsing import parse
 from aegish_dist.core.run import Prompt
+from aegish_dist.core.secrets import origin
+from aegish_dist.core.text import counted
 from aegish_dist.errors import AegishError, ConfigError, ProviderError
 from aegish_dist.pipeline.plan import require_prices, summary
 
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
 WARN_DAYS = 60
 """Days before its retirement from which a model is warned about."""
 PROBE_COMMAND = "echo ok"
+CONNECT_S = 5.0
 REFUSALS = frozenset(
     {ErrorClass.AUTH, ErrorClass.QUOTA, ErrorClass.NOT_FOUND, ErrorClass.BAD_REQUEST}
 )
@@ -42,6 +47,8 @@ class ModelCheck(Struct, frozen=True):
     refused: bool = False
     """Whether all calls of a run would fail in the same way."""
     remedy: str = ""
+    reached: bool = True
+    """Whether its address took a connection, or was not tried."""
 
 
 def check_before_calls(
@@ -57,7 +64,7 @@ def check_before_calls(
 
     Raises:
         ConfigError: A cap holds for a model without a price, or a model cannot be called or
-            refuses the run.
+            refuses the run, or no model can be reached.
     """
     estimated = plan.estimate()
     if own := [spec for spec in plan.asked if spec.parameters]:
@@ -133,18 +140,50 @@ def calls_a_provider(spec: ModelSpec) -> bool:
 
 
 def _preflight(workspace: Workspace, plan: RunPlan, request: Request, observer: Observer) -> None:
-    """Ask each model that costs money or may refuse one harmless question, as the run would."""
+    """Ask each model that costs money or may refuse one harmless question, as the run would.
+
+    A simulated model is asked nothing: where its calls would leave from here, its address is tried.
+    """
     if request.keys_on_workers:
         observer.note("no preflight: the keys are on the workers")
         return
-    asked = list(filter(calls_a_provider, plan.asked))
-    if not asked:
-        return
-    observer.note(f"preflight: asking {len(asked)} models one harmless question each")
-    checks = check_models(workspace, asked, plan.prompt, plan.parameters)
+    checks: list[ModelCheck] = []
+    if asked := list(filter(calls_a_provider, plan.asked)):
+        observer.note(f"preflight: one harmless question to {counted(len(asked), 'model')}")
+        checks += check_models(workspace, asked, plan.prompt, plan.parameters)
+    if workspace.settings.embedded_broker:
+        checks += [_connected(spec) for spec in plan.asked if spec.simulated]
+    _require_a_model_reached(checks)
     for each in checks:
         if not each.ok and not each.refused:
             observer.note(f"preflight: {each.model}: {each.detail}; the run asks it all the same")
+    _require_no_refusal(checks, observer)
+
+
+def _connected(spec: ModelSpec) -> ModelCheck:
+    address = urlsplit(origin(spec.base_url) or "")
+    try:
+        socket.create_connection((address.hostname, address.port), CONNECT_S).close()
+    except OSError as error:
+        detail = f"connection to {address.netloc} failed: {error.strerror or error}"
+        remedy = "start `aegish-dist simulate-provider`"
+        return ModelCheck(spec.id, False, detail, None, remedy=remedy, reached=False)
+    return ModelCheck(spec.id, True, "", None)
+
+
+def _require_a_model_reached(checks: Sequence[ModelCheck]) -> None:
+    if not checks or any(each.reached for each in checks):
+        return
+    first = checks[0]
+    others = f", nor can {counted(len(checks) - 1, 'other')}" if checks[1:] else ""
+    remedy = first.remedy or "start its server or mend its address, base_url in the catalog"
+    raise ConfigError(
+        f"{first.model} cannot be reached: {first.detail}{others}. Nothing was stored: {remedy},"
+        " or say --skip-preflight"
+    )
+
+
+def _require_no_refusal(checks: Sequence[ModelCheck], observer: Observer) -> None:
     refused = [each for each in checks if each.refused]
     if not refused:
         return
@@ -206,7 +245,8 @@ async def _asked(
     except ProviderError as error:
         refused = error.error_class in REFUSALS
         remedy = _remedy(spec, parameters, str(error)) if refused else ""
-        return ModelCheck(spec.id, False, str(error), since(), refused, remedy)
+        reached = error.error_class is not ErrorClass.CONNECTION
+        return ModelCheck(spec.id, False, str(error), since(), refused, remedy, reached)
     except AegishError as error:
         return ModelCheck(spec.id, False, str(error), None, refused=isinstance(error, ConfigError))
     action = parse(completion.text, PROBE_COMMAND).action

@@ -13,6 +13,7 @@ from aegish_dist.pipeline.preflight import retirement
 from tests.http_server import Reply, answering
 from tests.integration.command_line import CommandLine
 from tests.integration.stored_runs import row_counts
+from tests.services import free_port
 
 ANSWER = {
     "choices": [{"message": {"content": '{"action": "ALLOW"}'}, "finish_reason": "stop"}],
@@ -98,6 +99,44 @@ def test_trouble_that_passes_stops_nothing(aegish: CommandLine) -> None:
         done = aegish.ok("submit", "--models", "lab/a", *FEW)
     said = "preflight: lab/a: HTTP 503: Service Unavailable; the run asks it all the same"
     assert (said in done.err, replies) == (True, [])
+
+
+@pytest.mark.parametrize(
+    ("models", "entry", "says"),
+    [
+        ("lab/a", "", "lab/a cannot be reached: connection failed: "),
+        ("lab/a,lab/b,baseline/keyword", "", ", nor can 1 other. Nothing was stored: start"),
+        (
+            "lab/a",
+            '[[models]]\nid = "lab/a"\nsimulated = true\n',
+            "`aegish-dist simulate-provider`",
+        ),
+        (
+            "nohost/a",
+            '[providers.nohost]\nbase_url = "http://nohost.invalid/v1"\n',
+            "nohost/a cann",
+        ),
+    ],
+)
+def test_a_run_of_which_no_model_can_be_reached_is_not_stored(
+    aegish: CommandLine, engine: Engine, models: str, entry: str, says: str
+) -> None:
+    catalog(f"http://127.0.0.1:{free_port()}", entry)
+    before = row_counts(engine)
+    done = aegish("submit", "--models", models, *FEW)
+    assert (done.code, done.out) == (1, "")
+    assert says in done.err.splitlines()[-1]
+    assert row_counts(engine) == before
+
+
+def test_a_model_that_is_not_reached_is_named_beside_others(aegish: CommandLine) -> None:
+    """What stops this run is the refusal alone."""
+    entry = f'[[models]]\nid = "lab/sim"\nsimulated = true\nbase_url = "http://[::1]:{free_port()}"'
+    with answering(lambda _: (401, {})) as (base_url, _):
+        catalog(base_url, entry)
+        done = aegish("submit", "--models", "lab/a,lab/sim", *FEW)
+    assert "preflight: lab/sim: connection to [::1]:" in done.err
+    assert "lab/a refuses this run" in done.err
 
 
 def test_what_the_catalog_foretells_is_not_asked(aegish: CommandLine) -> None:
