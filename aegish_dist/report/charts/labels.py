@@ -74,8 +74,7 @@ MARK_PX = 5.5
 """Half the width of the mark of a point."""
 LINE_PX = 1.2 * TEXT_PX
 """Height of a line of text."""
-_RINGS = (8.0, 14.0, 22.0, 32.0, 44.0, 58.0, 74.0, 92.0, 112.0, 134.0, 160.0, 190.0, 225.0, 270.0,
-          330.0, 400.0, 500.0, 620.0)  # fmt: skip
+_RINGS = (8.0, 14.0, 22.0, 32.0, 44.0, 58.0, 74.0, 92.0, 112.0, 134.0, 160.0, 190.0, 225.0)
 _DIRECTIONS = [2 * math.pi * step / 16 for step in range(16)]
 _LINE_FROM = 11.0
 """From this distance on a label has a line to its point."""
@@ -120,12 +119,15 @@ class PlacedLabel(Struct, frozen=True):
 
 
 def place_labels(
-    points: Sequence[LabelledPoint], area: PixelBox, bars: Sequence[PixelLine] = ()
+    points: Sequence[LabelledPoint],
+    area: PixelBox,
+    bars: Sequence[PixelLine] = (),
+    lines: Sequence[PixelLine] = (),
 ) -> list[PlacedLabel]:
     """Place the labels of points; a label is left out where no free place is left for it.
 
-    No label covers a point, and none covers a bar if it can help it. Points at one place share a
-    label of several lines: strokes to one place would not tell them apart.
+    No label covers a point or one of the lines, and none covers a bar if it can help it. Points at
+    one place share a label of several lines: strokes to one place would not tell them apart.
     """
     cells = defaultdict[tuple[int, int], list[LabelledPoint]](list)
     for point in points:
@@ -143,7 +145,8 @@ def place_labels(
         others = [label for other, label in placed.items() if other != point]
         best, least = None, math.inf
         for label, distance in _candidates(point):
-            if distance < least and area.holds(label.box):
+            struck = any(line.crosses(label.box) for line in lines)
+            if distance < least and area.holds(label.box) and not struck:
                 cost = distance + _cost(label, points, bars, others)
                 best, least = (label, cost) if cost < least else (best, least)
         if best is not None:

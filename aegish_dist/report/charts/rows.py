@@ -1,10 +1,10 @@
-"""Plots with a row for each model or pair: ranking, differences of the score, parts of the time."""
+"""Plots with a row for each model or pair: ranking, differences of the score."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from aegish_dist.core.opinion import Targets
-from aegish_dist.core.text import counted, printable
+from aegish_dist.core.text import counted
 from aegish_dist.report.charts.spec import (
     INK,
     LINE,
@@ -12,30 +12,26 @@ from aegish_dist.report.charts.spec import (
     PAPER,
     SMALL_PX,
     SOFT,
-    TEXT_PX,
     Chart,
     Json,
     NoChart,
-    distinct,
     layer,
     legend,
     literal,
     number,
     provider_of,
     provider_styles,
-    text_width,
     widest,
 )
 from aegish_dist.report.charts.words import (
     ACCEPTANCE,
     DETECTION,
-    LATENCY,
     SCORE,
-    Measure,
+    Measured,
     described,
+    fitted_names,
     foreign_words,
     interval_note,
-    last_part,
     left_out_note,
     row_names,
     sampled,
@@ -44,9 +40,8 @@ from aegish_dist.report.charts.words import (
 )
 from aegish_dist.report.data import DirectedDifference, ReportData
 from aegish_dist.report.layout import RankedModel
-from aegish_dist.report.numbers import format_difference, format_interval, format_ms, format_p
+from aegish_dist.report.numbers import format_difference, format_interval, format_p
 from aegish_dist.statistics.inference import LEVEL
-from aegish_dist.statistics.rates import Judgement
 
 _AXIS_PX = 430.0
 _GAP_PX = 10.0
@@ -125,7 +120,8 @@ def ranking(name: str, data: ReportData, entries: Sequence[RankedModel]) -> Char
     for row, entry in zip(names, known, strict=True):
         seen = SCORE.read(entry)
         shown: Json = {"row": row, "low": seen.low, "high": seen.high, "x": seen.value}
-        cells = {title: _cell(entry, measure, targets) for title, measure in _COLUMNS}
+        judged = {f"{m.metric} judged": entry.judgements(targets).get(m.metric, "") for m in _CELLS}
+        cells = {m.metric: _cell(m.read(entry)) for m in _CELLS} | judged
         rows.append(shown | styles[provider_of(entry.model)] | cells)
     x = number("x", SCORE.axis, scale={"zero": False, "nice": True}, tickCount=6)
     layers = [
@@ -133,15 +129,17 @@ def ranking(name: str, data: ReportData, entries: Sequence[RankedModel]) -> Char
         *_target(targets),
         layer(rows, "point", {}, x=x, y=_ROW, color=literal("color"), shape=literal("shape")),
     ]
-    for column, (title, _) in enumerate(_COLUMNS, 1):
-        place, heading = _RANKING_PX + _COLUMN_PX * column + 4, {"text": f"{title} (%)"}
-        layers += [_text(rows, title, place, align="right"), _heading(heading, place, "right")]
+    for column, (measure, title) in enumerate(_CELLS.items(), 1):
+        place, heading = _RANKING_PX + _COLUMN_PX * column - _WORD_PX, {"text": f"{title} (%)"}
+        word = _text(rows, f"{measure.metric} judged", place + 6, fontSize=SMALL_PX)
+        layers += [_text(rows, measure.metric, place, align="right"), word]
+        layers.append(_heading(heading, place, "right"))
     placed = _rows_body(
         names,
         layers,
         height=24,
         width=_RANKING_PX,
-        right=len(_COLUMNS) * _COLUMN_PX + 14,
+        right=len(_CELLS) * _COLUMN_PX + 14,
         keys=[entry.place for entry in known],
         groups=[group for _, group in ranked],
     )
@@ -149,7 +147,9 @@ def ranking(name: str, data: ReportData, entries: Sequence[RankedModel]) -> Char
         f"Models by aegish score, {sampled(SCORE, map(SCORE.read, known))}; DR: malicious commands "
         "detected; HA: harmless commands accepted. A shade holds models that cannot be "
         "distinguished from the best of them (1=), by paired tests adjusted for all pairs.",
-        "\N{MULTIPLICATION SIGN}: below its target." if targets.least else "",
+        "PASS, FAIL, UNDECIDED: the interval lies above, below or on its target."
+        if targets.least
+        else "",
         interval_note([SCORE, DETECTION], "Bars and brackets"),
         simulated_note(known),
         left_out_note(entries, known, f"no {SCORE.name}"),
@@ -159,8 +159,8 @@ def ranking(name: str, data: ReportData, entries: Sequence[RankedModel]) -> Char
 
 
 _RANKING_PX = 260.0
-_COLUMN_PX = 128.0
-_COLUMNS = (("aegish score", SCORE), ("DR", DETECTION), ("HA", ACCEPTANCE))
+_COLUMN_PX, _WORD_PX = 168.0, 62.0
+_CELLS = {SCORE: "aegish score", DETECTION: "DR", ACCEPTANCE: "HA"}
 
 
 def _heading(row: Json, at: float | Json, align: str) -> Json:
@@ -178,16 +178,11 @@ def _target(targets: Targets) -> Iterator[Json]:
         yield _heading(row, x, "center")
 
 
-def _cell(entry: RankedModel, measure: Measure, targets: Targets) -> str:
-    """Return value and interval; marks say whether the target is missed or undecided."""
-    seen = measure.read(entry)
+def _cell(seen: Measured) -> str:
     if seen.value is None:
         return "\N{EN DASH}"
-    judgement = entry.judgements(targets).get(measure.metric)
-    mark = "\N{MULTIPLICATION SIGN} " if judgement is Judgement.FAIL else ""
-    mark = "? " if judgement is Judgement.UNDECIDED else mark
     interval = "" if seen.low is None else f" [{seen.low:.1f}, {seen.high:.1f}]"
-    return f"{mark}{seen.value:.1f}{interval}"
+    return f"{seen.value:.1f}{interval}"
 
 
 _MOST_PAIRS = 28
@@ -212,18 +207,19 @@ def differences(name: str, data: ReportData, entries: Sequence[RankedModel]) -> 
         return NoChart(name, "no two models have a score on the same commands")
     title = "Differences of the aegish score between models"
     to_leader = len(gaps) > _MOST_PAIRS
+    names = fitted_names(list(places), _NAME_PX if to_leader else _NAME_PX / 2)
     if to_leader:
         gaps = [gap for gap in gaps if gap.model == entries[0].model]
-        title = f"Lead of {_short(entries[0].model)} over each other model"
+        title = f"Lead of {names[entries[0].model]} over each other model"
     gaps.sort(key=lambda gap: (places[gap.model], places[gap.against]))
     gaps.sort(key=lambda gap: gap.found.difference or 0, reverse=True)
     called = [
-        printable(gap.against)
+        names[gap.against]
         if to_leader
-        else f"{_short(gap.model)} \N{MINUS SIGN} {_short(gap.against)}"
+        else f"{names[gap.model]} \N{MINUS SIGN} {names[gap.against]}"
         for gap in gaps
     ]
-    placed = _differences_body(distinct(called, TEXT_PX, _NAME_PX), gaps)
+    placed = _differences_body(called, gaps)
     caption = _differences_caption(gaps, data, to_leader=to_leader)
     return Chart(name, title, caption, "; ".join(map(_gap_in_words, gaps)), *placed)
 
@@ -253,10 +249,6 @@ def _differences_body(names: Sequence[str], gaps: Sequence[DirectedDifference]) 
     return _rows_body(names, layers, height=22, right=104)
 
 
-def _short(model: str) -> str:
-    return printable(last_part(model))
-
-
 def _differences_caption(
     gaps: Sequence[DirectedDifference], data: ReportData, *, to_leader: bool
 ) -> str:
@@ -280,72 +272,3 @@ def _gap_in_words(gap: DirectedDifference) -> str:
         f"{format_difference(found.difference)} percentage points"
         f"{'' if found.ci_low is None else f' {interval}'}"
     )
-
-
-_PARTS = {
-    "service": ("service (the call)", PALETTE[0]),
-    "queue": ("queue (in the worker)", PALETTE[3]),
-    "limiter": ("rate limiter", PALETTE[4]),
-    "backoff": ("backoff between attempts", PALETTE[5]),
-}
-
-
-def latency_split(name: str, _: ReportData, entries: Sequence[RankedModel]) -> Chart | NoChart:
-    """Return the mean of each part of the time that verdicts took."""
-    known = [entry for entry in entries if entry.latency("service", "mean") is not None]
-    if not known:
-        return NoChart(name, "no model has a latency")
-    parts = []
-    for entry in known:
-        means_ms = {part: entry.latency(part, "mean") for part in _PARTS}
-        parts.append({part: ms / 1000 for part, ms in means_ms.items() if ms is not None})
-    placed = _split_body(row_names(known), parts)
-    caption = sentences(
-        "Means over the answered verdicts of each model, in the order of the legend; at the "
-        "end of a bar their sum, and how much of it is waiting on our side.",
-        "" if any(each.keys() - {"service"} for each in parts) else "Waits are not known.",
-        simulated_note(known),
-        left_out_note(entries, known, f"no {LATENCY.name}"),
-    )
-    said = (
-        f"{foreign_words(entry.model)}: "
-        + ", ".join(f"{part} {format_ms(1000 * value)}" for part, value in each.items())
-        for entry, each in zip(known, parts, strict=True)
-    )
-    title, description = "Where the time of a verdict goes", "; ".join(said) + "."
-    return Chart(name, title, caption, description, *placed)
-
-
-def _split_body(names: Sequence[str], parts: Sequence[Mapping[str, float]]) -> _Placed:
-    bars = [
-        {"row": row, "part": words, "seconds": each[part], "order": order}
-        for row, each in zip(names, parts, strict=True)
-        for order, (part, (words, _)) in enumerate(_PARTS.items())
-        if each.get(part)
-    ]
-    sums = [
-        {"row": row, "seconds": sum(each.values()), "text": _share_waited(each)}
-        for row, each in zip(names, parts, strict=True)
-    ]
-    shown = {words: color for words, color in _PARTS.values() if words in {b["part"] for b in bars}}
-    x = number("seconds", "mean time per verdict (seconds)", format=LATENCY.form)
-    layers = [
-        layer(
-            bars,
-            "bar",
-            {"height": {"band": 0.6}},
-            x=x | {"stack": "zero"},
-            y=_ROW,
-            color=legend({"field": "part"}, shown, symbolType="square"),
-            order={"field": "order", "type": "quantitative"},
-        ),
-        _text(sums, "text", number("seconds"), dx=6),
-    ]
-    return _rows_body(names, layers, height=24, right=text_width("88.88 s (88 % waiting)", TEXT_PX))
-
-
-def _share_waited(parts: Mapping[str, float]) -> str:
-    total = sum(parts.values())
-    waiting = total - parts.get("service", 0.0)
-    share = f" ({100 * waiting / total:.0f} % waiting)" if total and waiting > 0 else ""
-    return f"{format_ms(1000 * total)}{share}"

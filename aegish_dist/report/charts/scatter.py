@@ -4,6 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, pairwise
+from operator import attrgetter
 
 from msgspec import Struct
 from msgspec.structs import asdict
@@ -23,12 +24,11 @@ from aegish_dist.report.charts.spec import (
     INK,
     LEGEND_LINES,
     LINE,
+    PAPER,
     SOFT,
-    TEXT_PX,
     Chart,
     Json,
     NoChart,
-    distinct,
     layer,
     legend,
     number,
@@ -42,21 +42,27 @@ from aegish_dist.report.charts.words import (
     Measure,
     Measured,
     described,
+    fitted_names,
     foreign_words,
     interval_note,
     listed,
     point_names,
     sampled,
     sentences,
-    short_name,
     simulated_note,
 )
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.layout import RankedModel
 
 _WIDTH, _HEIGHT, _TALL = 640.0, 400.0, 560.0
-_MANY = 14
-"""Points from which on a plot is tall."""
+_MANY = 11
+"""Points from which on a plot is tall, and most of them have a number as their label."""
+_NAMED = 5
+"""The models of many that have their names, those at the ends of the axes aside."""
+_FAR = 3.0
+"""Models far below the others in a rate are not drawn where that stretches the axis so much."""
+_MOST_NUMBERS = 60
+"""Numbers that a caption explains."""
 _LINES_PX = 130.0
 """Width of the legend of lines, beside that of providers."""
 _LOG_SPAN = 12.0
@@ -88,7 +94,7 @@ class Axis(Struct, frozen=True):
 
 
 def axis_of(measure: Measure, values: Sequence[float], length: float) -> Axis:
-    """Return an axis around some values: of rates from 0 to 100 at most, of amounts from 0.
+    """Return an axis around some values, of rates from 0 to 100 at most.
 
     That of amounts which span much is logarithmic, without those of 0.
     """
@@ -96,7 +102,7 @@ def axis_of(measure: Measure, values: Sequence[float], length: float) -> Axis:
     is_rate = bool(measure.metric)
     if not is_rate and positive and max(positive) / min(positive) >= _LOG_SPAN:
         return Axis(measure, min(positive) / 1.25, max(positive) * 1.25, length, is_log=True)
-    low, high = min(values) if is_rate else 0.0, max(values)
+    low, high = min(values), max(values)
     margin = 0.1 * (max(high - low, abs(high) * 0.02) or 1.0)
     most = 100.0 if is_rate else math.inf
     return Axis(measure, max(low - margin, 0.0), min(high + margin, most), length)
@@ -107,6 +113,8 @@ class _Point(Struct, frozen=True):
 
     entry: RankedModel
     name: str
+    number: int
+    """In the order of the ranking, from 1."""
     x: Measured
     y: Measured
     across: float
@@ -121,8 +129,20 @@ class _Plane(Struct, frozen=True):
     points: Sequence[_Point]
     unplaced: Sequence[_Point]
     """Those whose quantity across is 0, which a logarithmic axis does not reach."""
+    far: Sequence[_Point]
+    """Those far below the others in a rate."""
     x: Axis
     y: Axis
+
+    @property
+    def numbered(self) -> Sequence[_Point]:
+        """The points that have a number as their label: few names can be read beside many."""
+        if len(self.points) < _MANY:
+            return ()
+        ends = [
+            end(self.points, key=attrgetter(way)) for way in ("across", "up") for end in (min, max)
+        ]
+        return [each for each in self.points[_NAMED:] if each not in ends]
 
     def line(self, x: float | None, y: float, x2: float, y2: float) -> PixelLine:
         """Return the line from one pair of values to another; None is the left edge."""
@@ -168,16 +188,28 @@ def scatter(
     name: str, data: ReportData, entries: Sequence[RankedModel], *, across: Measure, up: Measure
 ) -> Chart | NoChart:
     """Return a scatter plot; where less is better across, a line joins the models not beaten."""
-    plane = _plane(entries, across, up, data.targets)
-    if plane is None:
+    found = list(_points(entries, across, up))
+    if not found:
         return NoChart(name, f"no model has both {across.name} and {up.name}")
+    if not across.metric and len({point.across for point in found}) < 2:
+        return NoChart(name, f"no two models differ in {across.name}")
+    plane = _plane(found, across, up, data.targets)
     best = [] if across.more_is_better else pareto([*plane.points, *plane.unplaced])
     aims = list(plane.targets(data.targets))
     lines = {_PARETO: list(plane.steps(best)), _TARGET: [line for _, line in aims]}
     bars, area = list(plane.bars()), PixelBox(0, 0, plane.x.pixels, plane.y.pixels)
-    points = [LabelledPoint(*plane.place(each), each.name) for each in plane.points]
-    points += [LabelledPoint(line.x2, line.y, f"target {least:g} %") for least, line in aims]
-    labels = place_labels(points, area, [*bars, *chain.from_iterable(lines.values())])
+    numbered = [each.number for each in plane.numbered]
+    points = [
+        LabelledPoint(
+            *plane.place(each), str(each.number) if each.number in numbered else each.name
+        )
+        for each in plane.points
+    ]
+    points += [
+        LabelledPoint(_free_end(line, points), line.y, f"target {least:g} %")
+        for least, line in aims
+    ]
+    labels = place_labels(points, area, bars, list(chain.from_iterable(lines.values())))
     body = {
         "width": plane.x.pixels,
         "height": plane.y.pixels,
@@ -200,17 +232,37 @@ def scatter(
     return Chart(name, title, caption, description, body, 44, plane.x.pixels + 80)
 
 
-def _plane(
-    entries: Sequence[RankedModel], across: Measure, up: Measure, targets: Targets
-) -> _Plane | None:
-    """Lay out the models that have both quantities; None without any."""
-    points = []
-    for entry, name in zip(entries, point_names(entries), strict=True):
+def _free_end(line: PixelLine, points: Sequence[LabelledPoint]) -> float:
+    """Return the end of a line, along x, that is farther from points, for its label."""
+
+    def nearest(x: float) -> float:
+        return min((math.hypot(x - each.x, line.y - each.y) for each in points), default=0.0)
+
+    return max(line.x2, line.x, key=nearest)
+
+
+def _points(entries: Sequence[RankedModel], across: Measure, up: Measure) -> Iterator[_Point]:
+    """Yield the models that have both quantities."""
+    for place, (entry, name) in enumerate(zip(entries, point_names(entries), strict=True), 1):
         x, y = across.read(entry), up.read(entry)
         if x.value is not None and y.value is not None:
-            points.append(_Point(entry, name, x, y, x.value, y.value))
-    if not points:
-        return None
+            yield _Point(entry, name, place, x, y, x.value, y.value)
+
+
+def least_drawn(rates: Sequence[float]) -> float:
+    """Return the rate from which on models are drawn: without at most a tenth of them, if far."""
+    ordered = sorted(rates)
+    spans = [ordered[-1] - least for least in ordered[: len(ordered) // 10 + 1]]
+    near = [place for place, span in enumerate(spans) if span * _FAR < spans[0]]
+    return ordered[near[0] if near else 0]
+
+
+def _plane(found: Sequence[_Point], across: Measure, up: Measure, targets: Targets) -> _Plane:
+    """Lay out the models."""
+    low = least_drawn([point.up for point in found])
+    left = least_drawn([point.across for point in found]) if across.metric else 0.0
+    points = [point for point in found if point.up >= low and point.across >= left]
+    far = [point for point in found if point not in points]
     height = _TALL if len(points) >= _MANY else _HEIGHT
     x_axis, y_axis = (
         axis_of(
@@ -222,7 +274,7 @@ def _plane(
         )
     )
     unplaced = [point for point in points if x_axis.is_log and not point.across]
-    return _Plane([p for p in points if p not in unplaced], unplaced, x_axis, y_axis)
+    return _Plane([p for p in points if p not in unplaced], unplaced, far, x_axis, y_axis)
 
 
 def pareto(points: Sequence[_Point]) -> list[_Point]:
@@ -250,6 +302,13 @@ def _legend_lines(lines: Mapping[str, Sequence[PixelLine]]) -> Iterator[Json]:
 
 def _names(placed: Sequence[PlacedLabel]) -> Iterator[Json]:
     """Yield the labels, with a line to each point that is away from its label."""
+    paper = {"color": PAPER, "fillOpacity": 0.8}
+    boxes = [
+        {"x": each.box.left, "y": each.box.top, "x2": each.box.right, "y2": each.box.bottom}
+        for each in placed
+    ]
+    ends: Json = {"x2": {"field": "x2"}, "y2": {"field": "y2"}}
+    yield layer(boxes, "rect", paper, x=pixels("x"), y=pixels("y"), **ends)
     leaders = [each.line for each in placed if each.line is not None]
     yield _pixel_lines(leaders, {"color": LINE, "strokeWidth": 0.8})
     for align in ("left", "center", "right"):
@@ -266,7 +325,7 @@ def _names(placed: Sequence[PlacedLabel]) -> Iterator[Json]:
 def _symbols(plane: _Plane, styles: Mapping[str, Json]) -> Json:
     drawn = {provider_of(point.entry.model) for point in plane.points}
     shown = [name for name in styles if name in drawn]
-    names = dict(zip(shown, distinct(list(map(short_name, shown)), TEXT_PX, LABEL_PX), strict=True))
+    names = fitted_names(shown, LABEL_PX)
     rows: list[Json] = [
         {"x": x, "y": y, "across": each.across, "up": each.up, "model": each.name}
         | {"provider": names[provider_of(each.entry.model)]}
@@ -282,7 +341,9 @@ def _symbols(plane: _Plane, styles: Mapping[str, Json]) -> Json:
         )
         for look in ("color", "shape")
     )
-    return layer(rows, "point", {}, x=pixels("x"), y=pixels("y"), color=color, shape=shape)
+    told = {"field": "model", "type": "nominal"}
+    place = {"x": pixels("x"), "y": pixels("y")}
+    return layer(rows, "point", {}, **place, color=color, shape=shape, tooltip=told)
 
 
 def _caption(
@@ -291,7 +352,8 @@ def _caption(
     best: Sequence[_Point],
     unlabelled: Sequence[str],
 ) -> str:
-    drawn = [point.entry for point in plane.points]
+    drawn, far = ([point.entry for point in each] for each in (plane.points, plane.far))
+    known, numbers = [*drawn, *far], [f"{each.number}: {each.name}" for each in plane.numbered]
     across, up = plane.x.measure, plane.y.measure
     better = {True: "more is better", False: "less is better"}
     sizes = (sampled(up, [p.y for p in plane.points]), sampled(across, [p.x for p in plane.points]))
@@ -300,7 +362,9 @@ def _caption(
         f"{across.name} ({better[across.more_is_better]}){''.join(f'; {n}' for n in sizes if n)}.",
         interval_note([up, across]),
         simulated_note(drawn),
-        _missing([entry for entry in entries if entry not in drawn], (across, up)),
+        f"Numbers follow the ranking: {'; '.join(numbers[:_MOST_NUMBERS])}." * bool(numbers),
+        _missing([entry for entry in entries if entry not in known], (across, up)),
+        f"Too far below the others to draw: {described(far, [up, across])}" * bool(far),
         *(
             f"The Pareto line begins with {foreign_words(point.entry.model)}, left of the axis."
             for point in best

@@ -310,16 +310,3 @@ def wrapped(text: str, size: float, width: float) -> list[str]:
     """Return the lines of a paragraph; a word that is wider than a line is shortened."""
     words = (f"{fitted(word, size, width)} " for word in text.split())
     return filled(words, width, lambda line: text_width(line, size))
-
-
-def distinct(texts: Sequence[str], size: float, width: float) -> list[str]:
-    """Return the texts, each fitted into a width and numbered where two would look alike."""
-    found: list[str] = []
-    for text in texts:
-        candidate, counted = fitted(text, size, width), 1
-        while candidate in found:
-            counted += 1
-            mark = f" ({counted})"
-            candidate = fitted(text, size, width - text_width(mark, size)) + mark
-        found.append(candidate)
-    return found

@@ -1,14 +1,15 @@
 """The quantities that plots show, and the words around plots: names, captions, small print."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
 from aegish_dist.core.opinion import Targets
 from aegish_dist.core.text import counted, printable, shortened
-from aegish_dist.report.charts.spec import TEXT_PX, distinct, fitted
+from aegish_dist.report.charts.spec import TEXT_PX, text_width
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.layout import SIMULATED, RankedModel
+from aegish_dist.report.names import short_names
 from aegish_dist.report.numbers import format_count, format_ms, format_time, format_usd
 from aegish_dist.statistics.rates import Estimate
 
@@ -113,28 +114,31 @@ ROW_PX = 270.0
 
 def point_names(entries: Sequence[RankedModel]) -> list[str]:
     """Return names for labels of points: without provider, which colour and shape say."""
-    names = [_marked(entry, last_part(entry.model)) for entry in entries]
-    return distinct(names, TEXT_PX, LABEL_PX)
+    parts = {each.model: each.model.rstrip("/").rpartition("/")[2] for each in entries}
+    unique = len({*parts.values()}) == len(parts)
+    return _names(entries, parts if unique else {each: each for each in parts}, LABEL_PX)
 
 
 def row_names(entries: Sequence[RankedModel], width: float = ROW_PX) -> list[str]:
     """Return names for rows: the canonical ids, as far as they fit."""
-    return distinct([_marked(entry, entry.model) for entry in entries], TEXT_PX, width)
+    return _names(entries, {each.model: each.model for each in entries}, width)
 
 
-def short_name(text: str) -> str:
-    """Return a foreign text for a legend: printable, and not too wide."""
-    return fitted(printable(text), TEXT_PX, LABEL_PX) or "(none)"
+def _names(entries: Sequence[RankedModel], texts: Mapping[str, str], width: float) -> list[str]:
+    marks = [f" {SIMULATED}" if each.simulated else "" for each in entries]
+    names = fitted_names(list(texts.values()), width - max(map(in_pixels, marks), default=0))
+    return [f"{names[texts[e.model]]}{mark}" for e, mark in zip(entries, marks, strict=True)]
 
 
-def _marked(entry: RankedModel, name: str) -> str:
-    shown = printable(name) or "(no name)"
-    return f"{shown} {SIMULATED}" if entry.simulated else shown
+def fitted_names(ids: Sequence[str], width: float) -> dict[str, str]:
+    """Return a name for each of some foreign ids, at most so many pixels wide if it can be."""
+    names = short_names(ids, width, measure=in_pixels)
+    return {each: names[each] or "(no name)" for each in ids}
 
 
-def last_part(model: str) -> str:
-    """Return a model id without the provider and what else stands before the name."""
-    return model.rstrip("/").rpartition("/")[2] or model
+def in_pixels(text: str) -> float:
+    """Return the width of a label."""
+    return text_width(text, TEXT_PX)
 
 
 NAME_CHARACTERS = 80

@@ -66,7 +66,6 @@ def _policy(style: str, script: str) -> str:
 _SECTIONS: Mapping[str, str] = {
     "score-by-cost": "cost",
     "score-by-latency": "latency",
-    "latency-split": "latency",
     "reliability": "calibration",
     "error-timeline": "failures",
 }

@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ET
 
 from msgspec import Struct
 
-from aegish_dist.report.charts.labels import PixelBox
+from aegish_dist.report.charts.labels import PixelBox, PixelLine
 from aegish_dist.report.charts.spec import text_width
 
 _MOVE = re.compile(r"translate\(([-\d.e]+),\s*([-\d.e]+)\)")
@@ -20,7 +20,7 @@ class SeenText(Struct, frozen=True):
 
 
 class Drawing:
-    """The texts and symbols of an SVG, in pixels of the page."""
+    """The texts, symbols and dashed lines of an SVG, in pixels of the page."""
 
     def __init__(self, svg: str) -> None:
         root = ET.fromstring(svg)
@@ -29,6 +29,7 @@ class Drawing:
         self.attributes = {name.rpartition("}")[2] for each in root.iter() for name in each.attrib}
         self.texts: list[SeenText] = []
         self.symbols: list[PixelBox] = []
+        self.dashed: list[PixelLine] = []
         self._walk(root, 0.0, 0.0, "")
 
     def _walk(self, node: ET.Element, x: float, y: float, kind: str) -> None:
@@ -37,6 +38,9 @@ class Drawing:
         kind = node.get("class") or kind
         if node.tag.endswith("}path") and "mark-symbol" in kind:
             self.symbols.append(PixelBox(x, y, x, y).grown(5))
+        if node.tag.endswith("}line") and node.get("stroke-dasharray") and "mark-rule" in kind:
+            across, down = (float(node.get(end, 0)) for end in ("x2", "y2"))
+            self.dashed.append(PixelLine(x, y, x + across, y + down))
         if node.tag.endswith("}text"):
             for line in list(node) or [node]:
                 y += float(line.get("dy", 0))
