@@ -13,7 +13,7 @@ from aegish_dist.core.opinion import LabelChange, Overlay, Targets
 from aegish_dist.core.outcome import OutcomeDetail, ScoredAnswer
 from aegish_dist.core.sample import MAX_COMMAND_CHARS, MAX_LABEL_CHARS, TrueLabel
 from aegish_dist.core.scoring import RULES, Composite, ScoringRule
-from aegish_dist.core.text import printable
+from aegish_dist.core.text import did_you_mean, printable
 from aegish_dist.errors import InputError, OpinionError
 from aegish_dist.inputs.checking import checked, refuse
 from aegish_dist.inputs.documents import parse_toml, parts_of, read_text
@@ -176,7 +176,8 @@ def read_targets(path: Path) -> Targets:
         file = checked(_read_document(path), _TargetsFile)
         for metric, value in file.least.items():
             less = "is a metric of which less is better; it has no least value"
-            unknown = f"unknown metric; known are {', '.join(TARGET_METRICS)}"
+            listed = f"known are {', '.join(TARGET_METRICS)}"
+            unknown = f"unknown metric; {did_you_mean(metric, TARGET_METRICS, listed)}"
             refuse(
                 (metric in LESS_IS_BETTER, f"least.{metric}", less),
                 (metric not in TARGET_METRICS, f"least.{metric}", unknown),

@@ -7,7 +7,6 @@ set, everything runs embedded on this machine.
 import os
 import re
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import parse_qsl, urlsplit
@@ -17,6 +16,7 @@ import platformdirs
 from msgspec import Meta
 
 from aegish_dist.core.secrets import SecretStr
+from aegish_dist.core.text import did_you_mean
 from aegish_dist.errors import ConfigError, InputError
 from aegish_dist.inputs.checking import checked
 
@@ -156,8 +156,8 @@ def _refuse_unknown() -> None:
             continue
         if not os.environ[name].strip():
             continue
-        close = get_close_matches(name.upper(), known, n=1, cutoff=0.0)[0]
-        raise ConfigError(f"{name} is no variable of aegish-dist: is {close} meant? Else unset it")
+        hint = did_you_mean(name, known, "`aegish-dist doctor` shows what is set:")
+        raise ConfigError(f"{name} is no variable of aegish-dist: {hint} Else unset it")
 
 
 def _text(secret: SecretStr | None) -> str | None:

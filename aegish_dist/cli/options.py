@@ -3,7 +3,7 @@
 import gc
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from decimal import Decimal
 from typing import Any, TypeVar
@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from aegish_dist.core.model import CallParameters
+from aegish_dist.core.text import did_you_mean
 from aegish_dist.logs import configure_logging
 from aegish_dist.pipeline.workspace import Workspace
 from aegish_dist.settings import Settings, load_settings
@@ -36,10 +37,22 @@ class FiniteRange(click.FloatRange):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
+        given = click.FLOAT.convert(value, param, ctx)
+        if self.max == 1 and 1 < given <= 100:
+            share = f"{given / 100:g}"
+            self.fail(f"{value} is above 1: {value} % or points are {share}", param, ctx)
         number = float(super().convert(value, param, ctx))
         if not math.isfinite(number):
             self.fail(f"{value} is not a finite number", param, ctx)
         return number
+
+
+class OneOf(click.Choice[str]):
+    """One of a few names."""
+
+    def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
+        listed = f"choose from {', '.join(self.choices)}"
+        return f"'{value}' is not known: {did_you_mean(value, self.choices, listed)}"
 
 
 class Duration(click.ParamType[float]):
@@ -163,7 +176,7 @@ def run_id(*, default: str | None = None) -> Callable[[Function], Function]:
     )
 
 
-def comma_list(_: click.Context, __: click.Parameter, value: str | tuple[str, ...]) -> list[str]:
+def comma_list(_: click.Context, parameter: click.Parameter, value: str | tuple[str, ...]) -> list[str]:
     """Split values at commas, for options that may be repeated as well.
 
     A variable that a script forgot to set would else ask for everything, or pass every gate.
@@ -171,8 +184,33 @@ def comma_list(_: click.Context, __: click.Parameter, value: str | tuple[str, ..
     values = (value,) if isinstance(value, str) else value or ()
     parts = [part.strip() for text in values for part in text.split(",") if part.strip()]
     if values and not parts:
-        raise click.BadParameter("it is empty; leave it out for the default")
+        advice = "name at least one" if parameter.required else "leave it out for the default"
+        raise click.BadParameter(f"it is empty; {advice}")
     return parts
+
+
+def known_names(
+    what: str, known: Iterable[str], everything: bool = False
+) -> Callable[[click.Context, click.Parameter, Any], list[str]]:
+    """Return a callback that reads `NAME[,NAME...]`, each one known, in the known order.
+
+    Args:
+        what: What a name stands for, in a word.
+        everything: Whether `all` stands for all of them.
+    """
+    names = list(known)
+
+    def read(context: click.Context, parameter: click.Parameter, value: Any) -> list[str]:
+        chosen = comma_list(context, parameter, value)
+        if everything and "all" in chosen:
+            return names
+        for each in chosen:
+            if each not in names:
+                hint = did_you_mean(each, names, f"choose from {', '.join(names)}")
+                raise click.BadParameter(f"'{each}' is no {what}: {hint}")
+        return [name for name in names if name in chosen]
+
+    return read
 
 
 def names(name: str, metavar: str, text: str, **more: Any) -> Callable[[Function], Function]:

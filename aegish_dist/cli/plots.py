@@ -1,6 +1,5 @@
 """`aegish-dist plots`: a run's plots as files."""
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +7,7 @@ import click
 
 from aegish_dist.cli.command import command
 from aegish_dist.cli.opinions import note_what_counts, with_opinion
-from aegish_dist.cli.options import Utf8, comma_list, open_run, run_id, with_snapshot
+from aegish_dist.cli.options import Utf8, known_names, open_run, run_id, with_snapshot
 from aegish_dist.cli.printing import note, say
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.errors import ReportError
@@ -22,20 +21,6 @@ from aegish_dist.report.charts.catalogue import (
     plot_files,
 )
 from aegish_dist.report.charts.spec import NoChart
-
-
-def _choices(known: Iterable[str]) -> Any:
-    """Return a callback that reads `NAME[,NAME...]`, each one known."""
-    names = list(known)
-
-    def read(context: click.Context, parameter: click.Parameter, value: Any) -> list[str]:
-        chosen = comma_list(context, parameter, value)
-        for each in chosen:
-            if each not in names:
-                raise click.BadParameter(f"'{each}' is none of {', '.join(names)}")
-        return [name for name in names if name in chosen]
-
-    return read
 
 
 def _list(context: click.Context, _: click.Parameter, wanted: bool) -> None:
@@ -67,7 +52,7 @@ def _list(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     type=Utf8(),
     default="svg",
     show_default=True,
-    callback=_choices(PLOT_FORMATS),
+    callback=known_names("format of plots", PLOT_FORMATS),
     metavar="FORMAT[,...]",
     help=f"Of {', '.join(PLOT_FORMATS)}; `vega` is the specification, to edit.",
 )
@@ -75,7 +60,7 @@ def _list(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     "--only",
     type=Utf8(),
     multiple=True,
-    callback=_choices(CHARTS),
+    callback=known_names("plot", CHARTS),
     metavar="NAME[,...]",
     help="Only these plots; `--list` names them. Default: all that are about models.",
 )

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from aegish_dist.core.outcome import OutcomeDetail, OutcomeDetails, ScoredAnswer
 from aegish_dist.core.sample import TrueLabel
-from aegish_dist.core.text import fingerprint_of
+from aegish_dist.core.text import did_you_mean, fingerprint_of
 from aegish_dist.errors import OpinionError
 
 
@@ -165,8 +165,8 @@ def rule_named(name: str) -> ScoringRule:
     try:
         return RULES[name]
     except KeyError:
-        known = ", ".join(RULES)
-        raise OpinionError(f"unknown scoring rule '{name}': choose one of {known}") from None
+        hint = did_you_mean(name, RULES, f"choose one of {', '.join(RULES)}")
+        raise OpinionError(f"unknown rule set '{name}': {hint}") from None
 
 
 class SampleAnswers(Struct, frozen=True):

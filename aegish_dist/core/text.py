@@ -111,6 +111,23 @@ def counted(number: int, noun: str, plural: str = "s") -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}{plural}"
 
 
+def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
+    """Return a question with the known names that are like an unknown one, three at most.
+
+    Args:
+        otherwise: Returned when none is alike: which names there are, or what lists them.
+    """
+    from difflib import get_close_matches  # noqa: PLC0415  only where something is wrong
+
+    typed, folded = name[:100].lower(), {each.lower(): each for each in known}
+    near = get_close_matches(typed, folded) or [
+        each for each in folded if len(typed) >= 3 and typed in each
+    ]
+    if not near:
+        return otherwise
+    return f"did you mean {' or '.join(repr(folded[each]) for each in near[:3])}?"
+
+
 def fingerprint_of(content: object) -> str:
     """Return sixteen hexadecimal digits of the SHA-256 of JSON with sorted keys."""
     text = json.dumps(content, sort_keys=True, ensure_ascii=False, separators=(",", ":"))

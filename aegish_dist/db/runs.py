@@ -26,6 +26,7 @@ from aegish_dist.core.run import (
     new_run_id,
 )
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
+from aegish_dist.core.text import did_you_mean
 from aegish_dist.db.engine import execute, reading
 from aegish_dist.db.tables import (
     DATASETS,
@@ -404,7 +405,15 @@ def resolve_run_id(session: Session, text: str) -> str:
             raise StoreError(f"run '{text}' is ambiguous: it could be {named}")
         if found and text:
             return str(found[0])
-    raise StoreError(f"no run '{text}': `aegish-dist runs` lists them")
+    names = (LATEST, *(name for _, name in newest_names(session) if name))
+    hint = did_you_mean(text, names, "`aegish-dist runs` lists them")
+    raise StoreError(f"no run '{text}': {hint}")
+
+
+def newest_names(session: Session, limit: int = 1000) -> list[tuple[str, str]]:
+    """Return id and name of the newest runs; an empty name is none."""
+    newest = select(RUNS.c.id, RUNS.c.name).order_by(RUNS.c.created_at.desc()).limit(limit)
+    return [(row.id, row.name) for row in session.execute(newest)]
 
 
 def require_free_name(session: Session, name: str, run_id: str | None = None) -> None:

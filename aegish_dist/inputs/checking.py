@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 import msgspec
 
+from aegish_dist.core.text import did_you_mean
 from aegish_dist.errors import DatasetError, InputError
 
 T = TypeVar("T")
@@ -141,9 +142,9 @@ def _described(what: str, kind: object) -> InputError:
         return InputError("is missing", field=found[1])
     if found := re.match(_UNKNOWN, what):
         unknown = "unknown key" if found[1] else "a key without a name"
-        return InputError(
-            f"{unknown}; known are {', '.join(_fields(kind))}", field=found[1] or None
-        )
+        fields = list(_fields(kind))
+        hint = did_you_mean(found[1], fields, f"known are {', '.join(fields)}")
+        return InputError(f"{unknown}; {hint}", field=found[1] or None)
     if found := re.match(_WRONG_TYPE, what):
         got = _FOUND.get(found[2], found[2]) if found[2] else ""
         return InputError(f"must be {meta.title or _allowed(found[1])}", found=got)

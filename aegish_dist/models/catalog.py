@@ -14,7 +14,6 @@ A user's entry replaces key by key, so every key is optional, and what has to be
 the end. Messages never repeat a value: people paste keys into the wrong place.
 """
 
-import difflib
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -42,6 +41,7 @@ from aegish_dist.core.model import (
     is_amount,
 )
 from aegish_dist.core.secrets import SecretStr, host_of, is_loopback, is_metadata, origin
+from aegish_dist.core.text import did_you_mean
 from aegish_dist.errors import CatalogError, ConfigError, InputError
 from aegish_dist.inputs.checking import checked, refuse
 from aegish_dist.inputs.documents import parse_toml, read_text
@@ -407,11 +407,14 @@ class Catalog(Struct, frozen=True):
             raise CatalogError(f"no model selected: {choices}; {LIST_HINT}")
         for model_id in ids:
             if problem := self._problem(model_id):
-                close = difflib.get_close_matches(model_id.lower(), self.models, n=3, cutoff=0.5)
-                hint = f"did you mean {' or '.join(close)}? " if close else ""
-                raise CatalogError(f"model {model_id[:100]!r} {problem}; {hint}{LIST_HINT}")
+                hint = f"{did_you_mean(model_id, self.models)} {LIST_HINT}".strip()
+                raise CatalogError(f"model {model_id[:100]!r} {problem}; {hint}")
         with remembered_prices(self.price_cache, at) as price_of:
             return tuple(self._spec(each, environ, price_of) for each in ids)
+
+    def meant(self, model_id: str) -> str:
+        """Ask whether a listed model was meant by an id that is not listed, which may be right."""
+        return "" if model_id in self.models else did_you_mean(model_id, self.models)
 
     def entry(self, model_id: str) -> ModelEntry:
         return self.models.get(model_id) or ModelEntry(id=model_id)

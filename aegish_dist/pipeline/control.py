@@ -24,7 +24,7 @@ from aegish_dist.broker.messages import queue_names
 from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.run import Run, RunPause
 from aegish_dist.core.status import RunStatus, State
-from aegish_dist.core.text import counted
+from aegish_dist.core.text import counted, did_you_mean
 from aegish_dist.db.batches import batch_work_left, batches_at_providers, hurry
 from aegish_dist.db.engine import in_transaction, transaction
 from aegish_dist.db.fleet import ALIVE_S, items_under_way
@@ -109,7 +109,8 @@ def outcomes_named(names: Sequence[str]) -> frozenset[Outcome]:
     known = {outcome.value: outcome for outcome in Outcome}
     for name in names:
         if name.upper() not in known:
-            raise ConfigError(f"'{name}' is no outcome: there are {', '.join(known)}")
+            hint = did_you_mean(name, known, f"there are {', '.join(known)}")
+            raise ConfigError(f"'{name}' is no outcome: {hint}")
     if not names:
         raise ConfigError(f"--outcome names none: there are {', '.join(known)}")
     return frozenset(known[name.upper()] for name in names)

@@ -7,6 +7,7 @@ from sqlalchemy import Engine
 
 from aegish_dist.core.run import RunDataset
 from aegish_dist.core.sample import Dataset, TrueLabel
+from aegish_dist.core.text import did_you_mean
 from aegish_dist.datasets.bundled import bundled_names, load_bundled
 from aegish_dist.db.engine import in_transaction, transaction
 from aegish_dist.db.runs import (
@@ -35,10 +36,9 @@ def choose_dataset(engine: Engine, name: str) -> Dataset:
         return stored
     if name in bundled_names():
         return load_bundled(name)
-    raise DatasetError(
-        "no such dataset: `aegish-dist datasets list` shows them, `datasets import` adds one",
-        source=name,
-    )
+    listed = "`aegish-dist datasets list` shows them, `datasets import` adds one"
+    known = [each.name for each in known_datasets(engine)]
+    raise DatasetError(f"no such dataset: {did_you_mean(name, known, listed)}", source=name)
 
 
 def require_categories(datasets: Iterable[Dataset], categories: Iterable[str]) -> None:
@@ -50,10 +50,9 @@ def require_categories(datasets: Iterable[Dataset], categories: Iterable[str]) -
     known = {sample.category for each in datasets for sample in each.samples if sample.category}
     for category in categories:
         if category not in known:
-            raise DatasetError(
-                f"no such category; there are {', '.join(sorted(known)) or 'none'}",
-                source=category,
-            )
+            listed = f"there are {', '.join(sorted(known)) or 'none'}"
+            hint = did_you_mean(category, known, listed)
+            raise DatasetError(f"no such category; {hint}", source=category)
 
 
 def narrow(dataset: Dataset, categories: Sequence[str], limit: int | None) -> Dataset:

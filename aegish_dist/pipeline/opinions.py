@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from aegish_dist.core.opinion import AEGISH_TARGETS, LabelChange, Opinion
 from aegish_dist.core.run import Run
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES, ScoringRule, rule_named
-from aegish_dist.core.text import counted
+from aegish_dist.core.text import counted, did_you_mean
 from aegish_dist.datasets.bundled import bundled_names, load_bundled
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.overlays import OverlayInRun, overlay_in_run
@@ -54,9 +54,9 @@ def load_rule(name_or_path: str) -> ScoringRule:
     if name_or_path in RULES:
         return rule_named(name_or_path)
     if not os.path.exists(name_or_path):
+        hint = did_you_mean(name_or_path, RULES, f"choose one of {', '.join(RULES)}")
         raise OpinionError(
-            f"unknown scoring rule '{name_or_path}': choose one of {', '.join(RULES)}, or give the"
-            " path of a file with your own"
+            f"unknown rule set '{name_or_path}': {hint}; a file with your own is given by its path"
         )
     return read_rule(Path(name_or_path))
 

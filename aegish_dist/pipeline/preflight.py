@@ -89,7 +89,7 @@ def _require_keys(
     workspace: Workspace, models: Sequence[ModelSpec], request: Request, observer: Observer
 ) -> None:
     refusals = [
-        (spec.id, refusal)
+        (spec.id, f"{workspace.catalog.meant(spec.id)} {refusal}".strip())
         for spec in models
         if (refusal := workspace.credentials.refusal(spec.destination)) is not None
     ]
@@ -233,7 +233,7 @@ async def _asked(
     if not workspace.catalog.entry(spec.id).takes(spec, parameters):
         said, remedy = "takes no temperature, by the catalog", "drop --temperature"
         return ModelCheck(spec.id, False, said, None, refused=True, remedy=remedy)
-    started = time.monotonic()
+    started, meant = time.monotonic(), workspace.catalog.meant(spec.id)
 
     def since() -> float:
         return round((time.monotonic() - started) * 1000, 1)
@@ -245,10 +245,12 @@ async def _asked(
     except ProviderError as error:
         refused = error.error_class in REFUSALS
         remedy = _remedy(spec, parameters, str(error)) if refused else ""
+        remedy = meant if error.error_class is ErrorClass.NOT_FOUND else remedy
         reached = error.error_class is not ErrorClass.CONNECTION
         return ModelCheck(spec.id, False, str(error), since(), refused, remedy, reached)
     except AegishError as error:
-        return ModelCheck(spec.id, False, str(error), None, refused=isinstance(error, ConfigError))
+        refused = isinstance(error, ConfigError)
+        return ModelCheck(spec.id, False, str(error), None, refused, meant if refused else "")
     action = parse(completion.text, PROBE_COMMAND).action
     detail = "answered without an action" if action is None else action.value
     return ModelCheck(spec.id, ok=action is not None, detail=detail, latency_ms=since())

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from sqlalchemy import Engine
 
 from aegish_dist.core.run import Run, RunSummary
-from aegish_dist.core.text import printable
+from aegish_dist.core.text import did_you_mean, printable
 from aegish_dist.db.engine import in_transaction
 from aegish_dist.db.runs import (
     LATEST,
@@ -70,7 +70,8 @@ def chosen_models(run: Run, named: Sequence[str]) -> list[str]:
     asked = [spec.id for spec in run.models]
     for model in named:
         if model not in asked:
-            raise StoreError(f"run {run.run_id} does not ask '{model}': it asks {', '.join(asked)}")
+            hint = did_you_mean(model, asked, f"it asks {', '.join(asked)}")
+            raise StoreError(f"run {run.run_id} does not ask '{model}': {hint}")
     return list(dict.fromkeys(named or asked))
 
 

@@ -20,7 +20,7 @@ from aegish_dist.core.outcome import Outcome, ScoredAnswer
 from aegish_dist.core.parsing import judge
 from aegish_dist.core.run import Run
 from aegish_dist.core.scoring import ScoringRule
-from aegish_dist.core.text import shortened
+from aegish_dist.core.text import did_you_mean, shortened
 from aegish_dist.core.verdict import Completion
 from aegish_dist.core.verdict_query import JudgedVerdict, ListedPart, ShownSample, VerdictFilter
 from aegish_dist.db.counting import PerModel, failures_by_time, find_snapshot
@@ -163,9 +163,8 @@ def outcomes_or_labels(
     known |= {outcome.value: outcome for outcome in Outcome}
     for name in names:
         if name.upper() not in known:
-            raise ConfigError(
-                f"'{name}' is no outcome under {rule.name}: there are {', '.join(sorted(known))}"
-            )
+            hint = did_you_mean(name, known, f"there are {', '.join(sorted(known))}")
+            raise ConfigError(f"'{name}' is no outcome under {rule.name}: {hint}")
     return frozenset(known[name.upper()] for name in names)
 
 
@@ -178,7 +177,8 @@ def _require_names(run: Run, what: str, names: Iterable[str], known: Sequence[st
     for name in names:
         if name not in known:
             listed = ", ".join(known[:NAMED]) + (", ..." if len(known) > NAMED else "")
-            raise StoreError(f"run {run.run_id} has no {what} '{name}': it has {listed or 'none'}")
+            hint = did_you_mean(name, known, f"it has {listed or 'none'}")
+            raise StoreError(f"run {run.run_id} has no {what} '{name}': {hint}")
 
 
 def _require_asked(run: Run, models: Iterable[str], datasets: Iterable[str] = ()) -> None:

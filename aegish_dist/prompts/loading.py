@@ -1,6 +1,5 @@
 """From the name of a bundled prompt, or a user's file, to a `Prompt`."""
 
-import difflib
 import os.path
 from importlib.resources import files
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from aegish_dist.core.run import COMMAND_SLOT, Prompt
+from aegish_dist.core.text import did_you_mean
 from aegish_dist.errors import ConfigError, InputError
 from aegish_dist.inputs.checking import Location, checked
 from aegish_dist.inputs.documents import parse_toml, read_text
@@ -35,11 +35,10 @@ def load_prompt(name_or_path: str, cot: bool = False) -> Prompt:
         file = _read_prompt_file(path)
         prompt = Prompt(path.stem, file.system.strip(), file.template or TAGS_TEMPLATE)
     else:
-        close = difflib.get_close_matches(name_or_path, _TEMPLATES, n=1)
-        hint = f"did you mean '{close[0]}'? " if close else ""
+        hint = did_you_mean(name_or_path, _TEMPLATES, f"bundled are {', '.join(_TEMPLATES)}")
         raise ConfigError(
-            f"prompt '{name_or_path}' is neither a bundled prompt nor a file: {hint}"
-            f"bundled are {', '.join(_TEMPLATES)}; a file is given by its path"
+            f"prompt '{name_or_path}' is neither a bundled prompt nor a file: {hint}; a file is"
+            " given by its path"
         )
     if not cot:
         return prompt
