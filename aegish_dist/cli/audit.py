@@ -8,7 +8,15 @@ import click
 
 from aegish_dist.cli.command import command
 from aegish_dist.cli.opinions import with_opinion
-from aegish_dist.cli.options import MAX_INTEGER, Utf8, as_json, open_run, run_id, without_collector
+from aegish_dist.cli.options import (
+    MAX_INTEGER,
+    OneOf,
+    Utf8,
+    as_json,
+    open_run,
+    run_id,
+    without_collector,
+)
 from aegish_dist.cli.printing import (
     TextTable,
     list_width,
@@ -50,7 +58,7 @@ NAME_WIDTH = 24
 @click.option(
     "--format",
     "form",
-    type=click.Choice(("table", "markdown", "csv")),
+    type=OneOf(("table", "markdown", "csv")),
     default="table",
     show_default=True,
     help="`table` has the commands alone, `markdown` the models too; `csv` has unrounded numbers.",

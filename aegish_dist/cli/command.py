@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from aegish_dist.core.text import did_you_mean
+
 
 class Advanced(click.Option):
     """An option that few people need."""
@@ -50,6 +52,15 @@ class Group(Command, click.Group):
     command_class = Command
     group_class = type
 
+    def __init__(self, *arguments: Any, advice: str = "", **more: Any) -> None:
+        """Make a group.
+
+        Args:
+            advice: What to do instead of giving an unknown name.
+        """
+        super().__init__(*arguments, **more)
+        self._advice = advice
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         super().format_options(ctx, formatter)
         self.format_commands(ctx, formatter)
@@ -61,7 +72,9 @@ class Group(Command, click.Group):
             return super().resolve_command(ctx, args)
         except click.NoSuchCommand as error:
             known = self.list_commands(ctx)  # also those that are not imported yet
-            raise click.NoSuchCommand(error.command_name, None, known, ctx) from None
+            hint = f"{did_you_mean(error.command_name, known)} {self._advice}".strip()
+            said = error.message.rstrip(".") + (f": {hint}" if hint else "")
+            raise click.UsageError(said, ctx) from None
 
 
 def command(*examples: str, **more: Any) -> Callable[[Callable[..., Any]], Command]:

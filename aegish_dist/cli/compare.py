@@ -12,6 +12,7 @@ from aegish_dist.cli.command import command
 from aegish_dist.cli.opinions import with_opinion
 from aegish_dist.cli.options import (
     FiniteRange,
+    OneOf,
     Utf8,
     as_json,
     names,
@@ -62,7 +63,7 @@ _EXIT_CODES = {
 @click.option("--force", is_flag=True, help="Compare runs that differ in more than their answers.")
 @click.option(
     "--metric",
-    type=click.Choice(tuple(HEADLINES)),
+    type=OneOf(tuple(HEADLINES)),
     default="aegish_score",
     show_default=True,
     help="The metric that decides.",
@@ -80,7 +81,7 @@ _EXIT_CODES = {
 @click.option(
     "--format",
     "form",
-    type=click.Choice(COMPARISON_FORMATS),
+    type=OneOf(COMPARISON_FORMATS),
     help="Default: table. `json` and `csv` carry unrounded numbers.",
 )
 @run_columns

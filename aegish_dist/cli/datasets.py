@@ -7,7 +7,7 @@ import click
 import msgspec
 
 from aegish_dist.cli.command import group
-from aegish_dist.cli.options import Utf8, as_json, open_workspace
+from aegish_dist.cli.options import OneOf, Utf8, as_json, open_workspace
 from aegish_dist.cli.printing import TextTable, note, print_table, say, say_json
 from aegish_dist.core.run import RunDataset
 from aegish_dist.core.sample import Dataset
@@ -78,7 +78,11 @@ def _summary(dataset: Dataset) -> dict[str, object]:
     }
 
 
-@datasets.group("import", examples=("aegish-dist datasets import table commands.csv",))
+@datasets.group(
+    "import",
+    examples=("aegish-dist datasets import table commands.csv",),
+    advice="`aegish-dist datasets import table FILE` reads a CSV, JSONL or Parquet file",
+)
 def import_() -> None:
     """Read a dataset and store it, whole or not at all."""
 
@@ -160,7 +164,7 @@ def validate(path: Path) -> int:
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["croissant"]),
+    type=OneOf(["croissant"]),
     help="A folder for publication instead of a file.",
 )
 @click.option("-o", "--output", type=FILE, metavar="DIR", help="The folder, with --format.")

@@ -176,7 +176,9 @@ def run_id(*, default: str | None = None) -> Callable[[Function], Function]:
     )
 
 
-def comma_list(_: click.Context, parameter: click.Parameter, value: str | tuple[str, ...]) -> list[str]:
+def comma_list(
+    _: click.Context, parameter: click.Parameter, value: str | tuple[str, ...]
+) -> list[str]:
     """Split values at commas, for options that may be repeated as well.
 
     A variable that a script forgot to set would else ask for everything, or pass every gate.

@@ -11,8 +11,10 @@ from aegish_dist.cli.command import command
 from aegish_dist.cli.opinions import note_what_counts, with_opinion
 from aegish_dist.cli.options import (
     FiniteRange,
+    OneOf,
     Utf8,
     comma_list,
+    known_names,
     open_run,
     refuse_usage,
     run_columns,
@@ -22,6 +24,7 @@ from aegish_dist.cli.options import (
 )
 from aegish_dist.cli.printing import note, shown, to_file
 from aegish_dist.core.opinion import Opinion
+from aegish_dist.core.text import did_you_mean
 from aegish_dist.pipeline.report import ALL_PARTS, ReportPart, report_data, report_grid
 from aegish_dist.pipeline.workspace import Workspace
 from aegish_dist.report.data import ReportData
@@ -45,22 +48,11 @@ def _thresholds(_: click.Context, parameter: click.Parameter, value: Any) -> dic
         if name in found:
             raise click.BadParameter(f"'{name}' has two thresholds")
         if name not in METRICS_WITH_THRESHOLD:
-            known = ", ".join(METRICS_WITH_THRESHOLD)
-            raise click.BadParameter(f"'{name}' is no metric of which more is better: {known}")
+            listed = f"choose from {', '.join(METRICS_WITH_THRESHOLD)}"
+            hint = did_you_mean(name, METRICS_WITH_THRESHOLD, listed)
+            raise click.BadParameter(f"'{name}' is no metric of which more is better: {hint}")
         found[name] = FiniteRange(0, 1).convert(text, parameter, _)
     return found
-
-
-def _sections(
-    context: click.Context, parameter: click.Parameter, value: Any
-) -> tuple[str, ...] | None:
-    """Read `NAME[,NAME...]` or `all`; None where nothing is chosen."""
-    names = comma_list(context, parameter, value)
-    for name in names:
-        if name not in (*SECTION_NAMES, "all"):
-            known = ", ".join(SECTION_NAMES)
-            raise click.BadParameter(f"'{name}' is no section: choose from {known}, or all")
-    return (SECTION_NAMES if "all" in names else tuple(names)) or None
 
 
 @command(
@@ -75,7 +67,7 @@ def _sections(
 @click.option(
     "--format",
     "form",
-    type=click.Choice(FORMATS),
+    type=OneOf(FORMATS),
     default="table",
     show_default=True,
     help="`html` is a page for browsers; `json` and `csv` carry unrounded numbers; `latex` has"
@@ -85,7 +77,7 @@ def _sections(
     "--sections",
     type=Utf8(),
     multiple=True,
-    callback=_sections,
+    callback=lambda *given: known_names("section", SECTION_NAMES, everything=True)(*given) or None,
     metavar="NAME[,NAME...]|all",
     help="What a table, Markdown or LaTeX shows; Markdown shows all by itself, the others a brief"
     " choice."
@@ -102,13 +94,13 @@ def _sections(
 )
 @click.option(
     "--fail-on",
-    type=click.Choice(FAIL_ON),
+    type=OneOf(FAIL_ON),
     show_default=FAIL_ON[0],
     help="Compare the threshold with the whole interval, or with the value alone.",
 )
 @click.option(
     "--details",
-    type=click.Choice(DETAILS),
+    type=OneOf(DETAILS),
     show_default=DETAILS[0],
     help="What `html` holds of single verdicts: all of them, or no grid.",
 )

@@ -15,7 +15,9 @@ from aegish_dist.cli.printing import note, note_next, shown
 from aegish_dist.cli.status import status_shown
 from aegish_dist.core.model import HTTP_FORMATS, CallParameters
 from aegish_dist.core.opinion import Opinion
+from aegish_dist.core.text import did_you_mean
 from aegish_dist.datasets.bundled import bundled_names, load_bundled
+from aegish_dist.errors import ConfigError
 from aegish_dist.interchange.verdict_files import read_recordings
 from aegish_dist.pipeline.control import run_embedded
 from aegish_dist.pipeline.plan import RunPlan
@@ -50,8 +52,11 @@ def _faults(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> d
         try:
             chances[Fault(name).value] = float(chance)
         except ValueError:
-            known = ", ".join(fault.value for fault in Fault)
-            raise click.BadParameter(f"'{value}' is not NAME=PROBABILITY; names: {known}") from None
+            known = [fault.value for fault in Fault]
+            hint = did_you_mean(name, known, f"names: {', '.join(known)}")
+            if name in known:
+                hint = "such as `rate_limit=0.05`"
+            raise click.BadParameter(f"'{value}' is not NAME=PROBABILITY; {hint}") from None
     return chances
 
 
@@ -130,6 +135,10 @@ recorded completions.
 )
 def simulate_provider(replays: tuple[Path, ...], catalog: Path | None, **options: Any) -> None:
     """Serve the fake LLM provider on 127.0.0.1 until interrupted."""
+    try:
+        simulator_config(**(options | {"scenario": None}))
+    except ConfigError as error:  # of an option, not of a file
+        raise click.UsageError(str(error)) from None
     recordings = [each for path in replays for each in read_recordings(path)]
 
     def ready(server: SimulatorServer) -> None:

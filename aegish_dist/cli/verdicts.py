@@ -18,6 +18,7 @@ from aegish_dist.cli.command import command, group
 from aegish_dist.cli.opinions import refuse_an_opinion, with_opinion
 from aegish_dist.cli.options import (
     MAX_INTEGER,
+    OneOf,
     Utf8,
     as_json,
     names,
@@ -77,7 +78,7 @@ FILES, FOLDERS = ("jsonl", "parquet"), ("inspect", "every-eval-ever")
 """Formats of exports: those of one file, and those of a folder of files."""
 
 _in_a_form = together(
-    click.option("--format", "form", type=click.Choice(tuple(LIMITS)), help="Default: table."),
+    click.option("--format", "form", type=OneOf(tuple(LIMITS)), help="Default: table."),
     click.option("--json", "as_json", is_flag=True, help="The same as `--format json`."),
     to_file,
 )
@@ -105,7 +106,7 @@ def verdicts() -> None:
 @names("--dataset", "NAME[,NAME...]", "Commands of these datasets.")
 @click.option(
     "--target",
-    type=click.Choice([each.value for each in TrueLabel]),
+    type=OneOf([each.value for each in TrueLabel]),
     help="Commands with this label.",
 )
 @names(
@@ -340,7 +341,7 @@ def import_(files: tuple[Path, ...], name: str, as_json: bool) -> None:
 @click.option(
     "--format",
     "chosen",
-    type=click.Choice((*FILES, *FOLDERS)),
+    type=OneOf((*FILES, *FOLDERS)),
     help="Default: what the suffix of the file says, JSONL without a file.",
 )
 @names(

@@ -117,15 +117,16 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
     Args:
         otherwise: Returned when none is alike: which names there are, or what lists them.
     """
-    from difflib import get_close_matches  # noqa: PLC0415  only where something is wrong
+    from difflib import SequenceMatcher, get_close_matches  # noqa: PLC0415  for what is wrong alone
 
     typed, folded = name[:100].lower(), {each.lower(): each for each in known}
-    near = get_close_matches(typed, folded) or [
-        each for each in folded if len(typed) >= 3 and typed in each
-    ]
-    if not near:
-        return otherwise
-    return f"did you mean {' or '.join(repr(folded[each]) for each in near[:3])}?"
+    if near := get_close_matches(typed, folded):
+        best = SequenceMatcher(None, near[0], typed).ratio()
+        near = get_close_matches(typed, near, cutoff=best - 0.05)
+    elif len(typed) >= 3:
+        near = [each for each in folded if typed in each][:3]
+    asked = " or ".join(f"'{printable(folded[each])}'" for each in near)
+    return f"did you mean {asked}?" if near else otherwise
 
 
 def fingerprint_of(content: object) -> str:

@@ -55,9 +55,7 @@ def load_rule(name_or_path: str) -> ScoringRule:
         return rule_named(name_or_path)
     if not os.path.exists(name_or_path):
         hint = did_you_mean(name_or_path, RULES, f"choose one of {', '.join(RULES)}")
-        raise OpinionError(
-            f"unknown rule set '{name_or_path}': {hint}; a file with your own is given by its path"
-        )
+        raise OpinionError(f"'{name_or_path}' is neither a rule set nor the path of a file: {hint}")
     return read_rule(Path(name_or_path))
 
 

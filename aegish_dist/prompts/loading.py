@@ -37,8 +37,7 @@ def load_prompt(name_or_path: str, cot: bool = False) -> Prompt:
     else:
         hint = did_you_mean(name_or_path, _TEMPLATES, f"bundled are {', '.join(_TEMPLATES)}")
         raise ConfigError(
-            f"prompt '{name_or_path}' is neither a bundled prompt nor a file: {hint}; a file is"
-            " given by its path"
+            f"prompt '{name_or_path}' is neither a bundled prompt nor the path of a file: {hint}"
         )
     if not cot:
         return prompt

@@ -220,7 +220,7 @@ REFUSES = "ALTER TABLE snapshots ADD CONSTRAINT refused CHECK (id < 0)"
     ("models", "scoring", "bug", "problem"),
     [
         ([], DEFAULT_RULE.name, None, "run 0abcdefgh has no verdict yet"),
-        (["test/a"], "gone", None, "unknown scoring rule 'gone'"),
+        (["test/a"], "gone", None, "unknown rule set 'gone'"),
         (["test/a"], DEFAULT_RULE.name, ValueError("a secret"),
          "a bug ended it (ValueError): the log of the worker tells more"),
         (["test/a"], DEFAULT_RULE.name, REFUSES, "IntegrityError"),

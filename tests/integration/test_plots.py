@@ -60,7 +60,7 @@ def test_plots_are_listed_without_a_store(aegish: CommandLine) -> None:
 def test_wrong_words_are_refused(aegish: CommandLine, tmp_path: Path) -> None:
     done = aegish("plots", "--only", "pie")
     assert done.code == 2
-    assert "'pie' is none of ranking, score-by-cost" in done.err
+    assert "'pie' is no plot: choose from ranking, score-by-cost" in done.err
     assert aegish("plots", "--format", "gif").code == 2
     assert aegish("plots", "--snapshot", 1, "--scoring", "aegish-legacy").code == 2
     done = aegish("plots", "--only", "score-by-cost", "-o", tmp_path / "none")

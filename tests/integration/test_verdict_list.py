@@ -251,7 +251,10 @@ def test_a_table_fits_its_width(
         (["--category", "none"], "has no category 'none': it has file-upload, shell"),
         (["--outcome", "PERHAPS"], "'PERHAPS' is no outcome under aegish-5.3: there are ALLOW"),
         (["--outcome", "TOKEN_LIMIT"], "'TOKEN_LIMIT' is no outcome under aegish-5.3: "),
-        (["--scoring", "none"], "unknown scoring rule 'none'"),
+        (
+            ["--scoring", "none"],
+            "'none' is neither a rule set nor the path of a file: choose one of aegish-5.3",
+        ),
         (["--run-id", "nosuch"], "no run 'nosuch'"),
     ],
 )

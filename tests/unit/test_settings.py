@@ -107,7 +107,7 @@ def test_a_misspelt_variable(monkeypatch: pytest.MonkeyPatch, misspelt: str, mea
     monkeypatch.setenv(f"AEGISH_DIST_{misspelt}", "postgresql://SECRET@db.example/aegish")
     message = refusal()
     assert f"AEGISH_DIST_{misspelt} " in message
-    assert f"AEGISH_DIST_{meant} meant" in message
+    assert f"did you mean 'AEGISH_DIST_{meant}'?" in message
 
 
 @pytest.mark.parametrize(

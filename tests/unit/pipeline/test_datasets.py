@@ -51,8 +51,10 @@ def test_a_misspelt_category_is_refused() -> None:
     """A category has to occur in one of the datasets, not in each."""
     require_categories([MIXED, HARMLESS], ["shell", "file-read"])
     require_categories([HARMLESS], [])
-    with pytest.raises(DatasetError, match=r"^shel: no such category; there are file-read, shell$"):
+    with pytest.raises(DatasetError, match=r"^shel: no such category; did you mean 'shell'\?$"):
         require_categories([MIXED, HARMLESS], ["shell", "shel"])
+    with pytest.raises(DatasetError, match=r"there are file-read, shell$"):
+        require_categories([MIXED, HARMLESS], ["upload"])
     with pytest.raises(DatasetError, match="there are none"):
         require_categories([HARMLESS], ["shell"])
 

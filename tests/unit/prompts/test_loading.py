@@ -74,7 +74,7 @@ def test_a_toml_file_may_bring_its_template(tmp_path: Path) -> None:
         ("template = '{command}'\n", "system", "missing"),
         ("system = ' '\n", "system", "empty"),
         ("system = 1\n", "system", "must be text"),
-        ("system = 'x'\nsytem = 'y'\n", "sytem", "known are system, template"),
+        ("system = 'x'\nsytem = 'y'\n", "sytem", "unknown key; did you mean 'system'"),
         ("system = \n", None, "not valid TOML: .*line 1"),
     ],
 )
@@ -109,6 +109,6 @@ def test_a_file_that_is_no_prompt_is_refused(
 
 @pytest.mark.parametrize("name", ["gaurd", "", "absent.md", "a\0b", "x" * 5000])
 def test_an_unknown_name_lists_the_bundled_ones(name: str) -> None:
-    with pytest.raises(ConfigError, match="bundled are guard, guard-sentence") as raised:
+    hint = "did you mean 'guard'" if name == "gaurd" else "bundled are guard, guard-sentence"
+    with pytest.raises(ConfigError, match=hint):
         load_prompt(name)
-    assert ("did you mean 'guard'" in str(raised.value)) == (name == "gaurd")

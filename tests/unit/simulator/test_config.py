@@ -72,7 +72,7 @@ def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
     ("text", "problem"),
     [
         ("seed =", "is not valid TOML"),
-        ("sed = 1", "key 'sed': unknown key; known are seed, "),
+        ("sed = 1", "key 'sed': unknown key; did you mean 'seed'?"),
         ("seed = 1.5", "key 'seed': must be a whole number"),
         ("port = 70000", "key 'port': must be from 0 to 65,535"),
         ("latency = 1", "key 'latency': must be text"),
