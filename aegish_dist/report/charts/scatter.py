@@ -3,11 +3,12 @@
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain, pairwise
 from operator import attrgetter
 
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, astuple
 
 from aegish_dist.core.opinion import Targets
 from aegish_dist.core.text import counted
@@ -197,25 +198,18 @@ def scatter(
     best = [] if across.more_is_better else pareto([*plane.points, *plane.unplaced])
     aims = list(plane.targets(data.targets))
     lines = {_PARETO: list(plane.steps(best)), _TARGET: [line for _, line in aims]}
-    bars, area = list(plane.bars()), PixelBox(0, 0, plane.x.pixels, plane.y.pixels)
-    numbered = [each.number for each in plane.numbered]
-    points = [
-        LabelledPoint(
-            *plane.place(each), str(each.number) if each.number in numbered else each.name
-        )
-        for each in plane.points
-    ]
-    points += [
-        LabelledPoint(_free_end(line, points), line.y, f"target {least:g} %")
-        for least, line in aims
-    ]
-    labels = place_labels(points, area, bars, list(chain.from_iterable(lines.values())))
+    bars, numbered = list(plane.bars()), plane.numbered
+    labels, left = _labels(plane, numbered, bars, lines, aims)
+    if numbered and left:  # where a name has no room, a number may
+        numbered = [point for point in plane.points if point in numbered or point.name in left]
+        labels, left = _labels(plane, numbered, bars, lines, aims)
     body = {
         "width": plane.x.pixels,
         "height": plane.y.pixels,
         "layer": [
             layer([{}], "point", {"opacity": 0}, x=plane.x.channel("x"), y=plane.y.channel("y")),
             _pixel_lines(bars, {"color": BAR, "strokeWidth": 1.5}),
+            _paper(labels),
             *_legend_lines(lines),
             *_names(labels),
             _symbols(plane, provider_styles(entry.model for entry in entries)),
@@ -223,22 +217,38 @@ def scatter(
         "resolve": {"axis": {"x": "independent", "y": "independent"}},
     }
     title = f"{up.name[:1].upper()}{up.name[1:]} against {across.name}"
-    placed = "\n".join(label.text for label in labels).split("\n")
-    unlabelled = [each.text for each in points if each.text not in placed]
-    caption = _caption(plane, entries, best, unlabelled)
+    caption = _caption(plane, entries, best, numbered, left)
     description = described([point.entry for point in plane.points], [up, across])
     if best:
         description += f" On the Pareto line: {listed([each.entry.model for each in best])}."
     return Chart(name, title, caption, description, body, 44, plane.x.pixels + 80)
 
 
-def _free_end(line: PixelLine, points: Sequence[LabelledPoint]) -> float:
-    """Return the end of a line, along x, that is farther from points, for its label."""
+def _labels(
+    plane: _Plane,
+    numbered: Sequence[_Point],
+    bars: Sequence[PixelLine],
+    lines: Mapping[str, Sequence[PixelLine]],
+    aims: Sequence[tuple[float, PixelLine]],
+) -> tuple[list[PlacedLabel], list[str]]:
+    """Place the labels of models and targets; also return the texts that have no room."""
+    points = [
+        LabelledPoint(*plane.place(each), str(each.number) if each in numbered else each.name)
+        for each in plane.points
+    ]
+    for least, line in aims:
+        x = max(line.x2, line.x, key=partial(_room, line.y, points, lines[_TARGET]))
+        points.append(LabelledPoint(x, line.y, f"target {least:g} %"))
+    area = PixelBox(0, 0, plane.x.pixels, plane.y.pixels)
+    labels = place_labels(points, area, bars, list(chain.from_iterable(lines.values())))
+    placed = "\n".join(label.text for label in labels).split("\n")
+    return labels, [each.text for each in points if each.text not in placed]
 
-    def nearest(x: float) -> float:
-        return min((math.hypot(x - each.x, line.y - each.y) for each in points), default=0.0)
 
-    return max(line.x2, line.x, key=nearest)
+def _room(y: float, points: Sequence[LabelledPoint], lines: Sequence[PixelLine], x: float) -> float:
+    """Return the distance of a place from the nearest point or upright line."""
+    upright = (abs(x - line.x) for line in lines if line.x == line.x2 != x)
+    return min(chain((math.hypot(x - each.x, y - each.y) for each in points), upright))
 
 
 def _points(entries: Sequence[RankedModel], across: Measure, up: Measure) -> Iterator[_Point]:
@@ -300,15 +310,19 @@ def _legend_lines(lines: Mapping[str, Sequence[PixelLine]]) -> Iterator[Json]:
         yield _pixel_lines(lines[name], {"color": _LINES[name][0]}, strokeDash=dash)
 
 
-def _names(placed: Sequence[PlacedLabel]) -> Iterator[Json]:
-    """Yield the labels, with a line to each point that is away from its label."""
-    paper = {"color": PAPER, "fillOpacity": 0.8}
+def _paper(placed: Sequence[PlacedLabel]) -> Json:
+    """Return what hides the bars behind labels."""
     boxes = [
-        {"x": each.box.left, "y": each.box.top, "x2": each.box.right, "y2": each.box.bottom}
+        dict(zip(("x", "y", "x2", "y2"), (round(at, 1) for at in astuple(each.box)), strict=True))
         for each in placed
     ]
     ends: Json = {"x2": {"field": "x2"}, "y2": {"field": "y2"}}
-    yield layer(boxes, "rect", paper, x=pixels("x"), y=pixels("y"), **ends)
+    look = {"color": PAPER, "fillOpacity": 0.8}
+    return layer(boxes, "rect", look, x=pixels("x"), y=pixels("y"), **ends)
+
+
+def _names(placed: Sequence[PlacedLabel]) -> Iterator[Json]:
+    """Yield the labels, with a line to each point that is away from its label."""
     leaders = [each.line for each in placed if each.line is not None]
     yield _pixel_lines(leaders, {"color": LINE, "strokeWidth": 0.8})
     for align in ("left", "center", "right"):
@@ -350,10 +364,11 @@ def _caption(
     plane: _Plane,
     entries: Sequence[RankedModel],
     best: Sequence[_Point],
+    numbered: Sequence[_Point],
     unlabelled: Sequence[str],
 ) -> str:
     drawn, far = ([point.entry for point in each] for each in (plane.points, plane.far))
-    known, numbers = [*drawn, *far], [f"{each.number}: {each.name}" for each in plane.numbered]
+    known, numbers = [*drawn, *far], [f"{each.number}: {each.name}" for each in numbered]
     across, up = plane.x.measure, plane.y.measure
     better = {True: "more is better", False: "less is better"}
     sizes = (sampled(up, [p.y for p in plane.points]), sampled(across, [p.x for p in plane.points]))
