@@ -20,7 +20,7 @@ SECTIONS = ("tutorial", "guides", "reference", "explanation", "runbooks")
 
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s#:]+)(#[^)\s]*)?\)")
 _IMAGE = re.compile(r"(!\[[^\]]*\]\()([^)\s:]+)\)")
-_FILE = re.compile(r"^(`{3,}\w+) (?:new|edit)=(\S+)$", re.MULTILINE)
+_FILE = re.compile(r"^(`{3,}\w+) (?:new|edit|file)=(\S+)$", re.MULTILINE)
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:

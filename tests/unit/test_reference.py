@@ -20,7 +20,7 @@ PAGES = sorted({ROOT / "README.md", *(ROOT / "docs").rglob("*.md")} - {*MADE.ite
 pages: Callable[[], dict[Path, str]] = runpy.run_path(str(ROOT / ".ci/reference.py"))["pages"]
 
 _BLOCK = re.compile(r"^( *)```(?:\w+)?\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
-_CALL = re.compile(r"(?:^|[ (])aegish-dist (.*)")
+_CALL = re.compile(r"(?:^|[ (])aegish-dist ([a-z-].*)")
 
 
 def test_made_pages_are_what_the_program_says() -> None:
@@ -35,8 +35,8 @@ def calls(page: str) -> Iterator[str]:
     text = "\n".join(block.replace("\\\n", " ") for _, block in _BLOCK.findall(page))
     code = re.findall(r"`(aegish-dist [^`\n]+)`", _BLOCK.sub("", page))
     for line in (*text.splitlines(), *code):
-        if found := _CALL.search(line):
-            yield re.split(r"  +#| #| [|&>;]|\)|…", found[1])[0].strip()
+        if found := _CALL.search(re.split(r"(?:^|\s+)# ", line)[0]):
+            yield re.split(r" [|&>;]|\)|…", found[1])[0].strip()
 
 
 def problem(call: str) -> str | None:
