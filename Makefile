@@ -60,8 +60,8 @@ docs: .venv/.dev ## build the docs as a site, in site/
 lock: ## pin the newest dependencies that pyproject.toml allows
 	$(PYTHON) -m venv build/lock
 	build/lock/bin/pip --quiet --disable-pip-version-check install uv==0.13.9
-	$(COMPILE) --extra otel --extra parquet --extra plots -o requirements/run.txt pyproject.toml
-	$(COMPILE) --extra otel --extra parquet --extra plots --group dev -c requirements/run.txt -o requirements/dev.txt pyproject.toml
+	$(COMPILE) --extra frames --extra otel --extra parquet --extra plots -o requirements/run.txt pyproject.toml
+	$(COMPILE) --extra frames --extra otel --extra parquet --extra plots --group dev -c requirements/run.txt -o requirements/dev.txt pyproject.toml
 	printf '%s\n' hatchling editables | $(COMPILE) -c requirements/dev.txt -o requirements/build.txt -
 
 dist: .venv/.dev ## build the wheel, and run the demo from it in an environment of its own

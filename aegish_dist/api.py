@@ -21,6 +21,7 @@ from aegish_dist.errors import AegishError
 from aegish_dist.pipeline.aggregate import aggregate, current_snapshot
 from aegish_dist.pipeline.compare import Question, compare_models
 from aegish_dist.pipeline.control import hold_run, resume_run
+from aegish_dist.pipeline.frames import metrics_frame, verdicts_frame
 from aegish_dist.pipeline.opinions import load_opinion
 from aegish_dist.pipeline.plan import Request
 from aegish_dist.pipeline.report import ReportPart, report_data
@@ -55,6 +56,7 @@ __all__ = [
     "list_verdicts",
     "load_opinion",
     "load_settings",
+    "metrics_frame",
     "parse",
     "recent_runs",
     "render",
@@ -63,4 +65,5 @@ __all__ = [
     "resume_run",
     "run_status",
     "start_run",
+    "verdicts_frame",
 ]

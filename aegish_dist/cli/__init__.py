@@ -79,7 +79,7 @@ MODULES = {
     "resume": "submit",
     "retry": "submit",
     "reparse": "verdicts",
-    "errors": "verdicts",
+    "errors": "failures",
     "demo": "simulation",
     "simulate-provider": "simulation",
     "models": "catalog",

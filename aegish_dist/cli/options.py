@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
+from aegish_dist.cli.printing import to_file
 from aegish_dist.core.model import CallParameters
 from aegish_dist.core.text import did_you_mean
 from aegish_dist.logs import configure_logging
@@ -97,6 +98,14 @@ def together(*options: Callable[[Any], Any]) -> Callable[[Function], Function]:
 
     return add
 
+
+LIST_FORMATS = ("table", "json", "csv")
+in_a_form = together(
+    click.option("--format", "form", type=OneOf(LIST_FORMATS), help="Default: table."),
+    click.option("--json", "as_json", is_flag=True, help="The same as `--format json`."),
+    to_file,
+)
+"""Options of a list that is a table, or a document in a file."""
 
 as_each_call = together(
     click.option(

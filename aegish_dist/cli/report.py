@@ -70,8 +70,9 @@ def _thresholds(_: click.Context, parameter: click.Parameter, value: Any) -> dic
     type=OneOf(FORMATS),
     default="table",
     show_default=True,
-    help="`html` is a page for browsers; `json` and `csv` carry unrounded numbers; `latex` has"
-    " tables for a paper, and `reference-json` is the result file of the aegish benchmark.",
+    help="`html` is a page for browsers; `json` and `csv` carry unrounded numbers, `csv-wide` in"
+    " one row per model; `latex` has tables for a paper, and `reference-json` is the result file of"
+    " the aegish benchmark.",
 )
 @click.option(
     "--sections",

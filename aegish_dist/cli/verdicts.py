@@ -1,12 +1,11 @@
-"""`aegish-dist verdicts`: list, show, import, export and recover; `reparse`; and `errors`.
+"""`aegish-dist verdicts`: list, show, import, export and recover; and `reparse`.
 
 What reads and writes files is imported when it is called: the list needs none of it.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import closing
-from datetime import datetime
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -21,11 +20,12 @@ from aegish_dist.cli.options import (
     OneOf,
     Utf8,
     as_json,
+    in_a_form,
     names,
     open_run,
     open_workspace,
+    refuse_usage,
     run_id,
-    together,
     without_collector,
 )
 from aegish_dist.cli.printing import (
@@ -41,13 +41,11 @@ from aegish_dist.cli.printing import (
     say,
     say_json,
     say_lines,
-    to_file,
 )
-from aegish_dist.core.failures import TimedFailures, timeline, totals
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import DEFAULT_RULE
-from aegish_dist.core.text import counted, printable_json, shortened
+from aegish_dist.core.text import counted
 from aegish_dist.core.verdict_query import Correctness, ListedPart, VerdictFilter
 from aegish_dist.errors import ConfigError, DatasetError
 from aegish_dist.files import is_stream
@@ -55,7 +53,6 @@ from aegish_dist.pipeline.verdicts import (
     COUNTED,
     ListedCommands,
     Reparsed,
-    failure_times,
     list_commands,
     list_verdicts,
     opinions_of_snapshots,
@@ -63,7 +60,6 @@ from aegish_dist.pipeline.verdicts import (
     reparse_run,
     show_sample,
 )
-from aegish_dist.report.csv import failures_csv, failures_document
 from aegish_dist.report.verdicts import (
     command_table,
     detail_json,
@@ -74,14 +70,8 @@ from aegish_dist.report.verdicts import (
 
 LIMITS = {"table": 20, "json": 10_000, "csv": 10_000}
 """Commands of a table, and verdicts on standard output, unless `--limit` says otherwise."""
-FILES, FOLDERS = ("jsonl", "parquet"), ("inspect", "every-eval-ever")
+FILES, FOLDERS = ("jsonl", "parquet", "csv"), ("inspect", "every-eval-ever")
 """Formats of exports: those of one file, and those of a folder of files."""
-
-_in_a_form = together(
-    click.option("--format", "form", type=OneOf(tuple(LIMITS)), help="Default: table."),
-    click.option("--json", "as_json", is_flag=True, help="The same as `--format json`."),
-    to_file,
-)
 
 
 @group("aegish-dist verdicts list --wrong")
@@ -136,7 +126,7 @@ def verdicts() -> None:
     help="At most this many commands in a table, or verdicts as JSON or CSV; 0 for all. Default: 20"
     " commands; 10,000 verdicts, all with `-o`.",
 )
-@_in_a_form
+@in_a_form
 def list_(
     run_id: str,
     opinion: Opinion,
@@ -336,7 +326,7 @@ def import_(files: tuple[Path, ...], name: str, as_json: bool) -> None:
     "--output",
     type=click.Path(path_type=Path),
     metavar="FILE|DIR",
-    help="A .jsonl or .parquet file, or the folder for a format of several files.",
+    help="A .jsonl, .parquet or .csv file, or the folder for a format of several files.",
 )
 @click.option(
     "--format",
@@ -366,7 +356,11 @@ def export(
 
     `jsonl` and `parquet` have one record per verdict; importing them gives the same run.
     `--correct` adds a column for each rule set, such as `correct_aegish-5.3`: true, false, or null
-    where the rule set leaves the verdict out. It is an opinion, so `import` ignores it.
+    where the rule set leaves the verdict out. It is an opinion, so `import` ignores it. Parquet has
+    `run_id` and `sample_id` as well.
+
+    `csv` is for spreadsheets, as `verdicts list` writes it: no completions, the newest verdict of
+    each item, `correct` by one rule set, and `'` before a text that would be computed.
 
     `inspect` writes a log of Inspect AI for each model and dataset into a folder, for
     `inspect view --log-dir DIR` and `samples_df`; importing the logs gives the same run as well.
@@ -381,12 +375,22 @@ def export(
     from aegish_dist.pipeline import verdict_files  # noqa: PLC0415
     from aegish_dist.pipeline.opinions import load_opinions  # noqa: PLC0415
 
-    rules = correct or ([DEFAULT_RULE.name] if overlay is not None and chosen in FOLDERS else [])
+    chosen = chosen or ("csv" if form_of(output, ("csv",)) == "csv" else None)
+    rules = correct or ([DEFAULT_RULE.name] if chosen in (*FOLDERS, "csv") and overlay else [])
     opinions = [each for rule in rules for each in load_opinions(rule, None, overlay)]
+    no_path = output is None and chosen not in (None, "jsonl", "csv")
+    refuse_usage(
+        (chosen == "csv" and len(opinions) > 1, "csv has `correct` by one rule set"),
+        (no_path, f"--format {chosen} needs a path: add -o"),
+    )
     workspace, found = open_run(run_id)
-    if output is None:
-        if chosen not in (None, "jsonl"):
-            raise click.UsageError(f"--format {chosen} needs a path: add -o")
+    if chosen == "csv":
+        opinion = next(iter(opinions), Opinion())
+        parts = list_verdicts(workspace.engine, found, VerdictFilter(), opinion)
+        put_out(listing_csv({"opinion": opinion.provenance}, parts), output)
+        if output is not None:
+            note_written(output)
+    elif output is None:
         with binary_output() as stream:
             verdict_files.export_lines(workspace.engine, found, stream, opinions)
     elif chosen in FOLDERS:
@@ -494,97 +498,3 @@ def _document(run: Reparsed) -> dict[str, Any]:
             for each in run.changed
         ],
     }
-
-
-TIMELINE_WIDTH = 40
-MESSAGE_CHARS = 80
-
-
-@command("aegish-dist errors", "aegish-dist errors --models openai/gpt-5.1 --format csv")
-@run_id(default="latest")
-@names("--models", "ID[,ID...]", "Only these models. Default: all.")
-@click.option(
-    "--limit",
-    type=click.IntRange(0, MAX_INTEGER),
-    default=50,
-    show_default=True,
-    metavar="N",
-    help="Rows by minute in a table, the newest; 0: all.",
-)
-@_in_a_form
-def errors(
-    run_id: str,
-    models: Sequence[str],
-    limit: int,
-    *,
-    form: str | None,
-    as_json: bool,
-    output: Path | None,
-) -> None:
-    """Show when and why calls failed.
-
-    Counts the failed attempts of every minute by model and reason, including those that a retry
-    made good, such as 429s, and the verdicts that ended without an answer. Attempts are stored
-    together with their verdict. The attempts of items without a verdict, such as those of a model
-    that is parked from its first call on, are in the workers' log alone; `status` counts those of
-    items that workers hold now.
-    """
-    workspace, found = open_run(run_id)
-    rows = failure_times(workspace.engine, found, models)
-    form = "json" if as_json else form or form_of(output, LIMITS)
-    if output is not None or form != "table":
-        put_out([_text(form, found, rows)], output)
-    elif rows:
-        listed = rows[-limit:]
-        print_table(_summary(rows), _by_time(listed))
-        if len(listed) < len(rows):
-            note(f"{len(rows) - len(listed):,} earlier; `--limit` lists more of them, 0 all")
-    if output is not None:
-        note_written(output)
-    if not rows:
-        note("no call of the run has failed, as far as is stored")
-
-
-def _text(form: str, run_id: str, rows: Sequence[TimedFailures]) -> str:
-    if form == "csv":
-        return failures_csv(rows)
-    if form == "json":
-        head = {"run_id": run_id, "by": "minute"}
-        return printable_json(head | failures_document(rows)) + "\n"
-    tables = (_summary(rows), _by_time(rows))
-    return "\n\n".join(map(in_columns, tables)) + "\n" if rows else ""
-
-
-def _summary(rows: Sequence[TimedFailures]) -> TextTable:
-    sums = totals(rows)
-    first = min((each.first_at for each in sums if each.first_at), default=None)
-    last = max((each.last_at for each in sums if each.last_at), default=None)
-
-    def row(each: TimedFailures) -> tuple[str, ...]:
-        alike = [r for r in rows if (r.model, r.error_class) == (each.model, each.error_class)]
-        drawn = timeline(alike, first, last, TIMELINE_WIDTH) if first and last else ""
-        return each.model, *_why(each), f"|{drawn}|", *_numbers(each)
-
-    columns = ("Model", "Reason", "Status", "Newest message", "Timeline")
-    span = f"Timeline: {_moment(first)} to {_moment(last)} UTC" if first and last else ""
-    return TextTable(columns, map(row, sums), ("Attempts", "Verdicts"), caption=span)
-
-
-def _by_time(rows: Sequence[TimedFailures]) -> TextTable:
-    columns = ("Time (UTC)", "Model", "Reason", "Status", "Newest message")
-    cells = ((_moment(each.time), each.model, *_why(each), *_numbers(each)) for each in rows)
-    return TextTable(columns, cells, ("Attempts", "Verdicts"))
-
-
-def _why(each: TimedFailures) -> tuple[str, str, str]:
-    message = " ".join(each.message.split())
-    statuses = " ".join(map(str, each.statuses))
-    return each.error_class, statuses or "-", shortened(message, MESSAGE_CHARS) or "-"
-
-
-def _numbers(each: TimedFailures) -> tuple[str, str]:
-    return f"{each.attempts:,}", f"{each.verdicts:,}"
-
-
-def _moment(time: datetime | None) -> str:
-    return "unknown" if time is None else f"{time:%Y-%m-%d %H:%M}"

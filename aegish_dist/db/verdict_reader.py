@@ -81,7 +81,8 @@ _WHOLE_CHARS = 2**31 - 1
 _FIELDS = {each.name: each for each in STORED}
 LISTED = (
     *("epoch", "generation", "reason", "confidence", "input_tokens", "output_tokens"),
-    *("cost_usd", "latency_ms", "attempts", "created_at"),
+    *("cost_usd", "latency_ms", "queue_ms", "limiter_ms", "backoff_ms", "total_ms"),
+    *("attempts", "created_at"),
 )
 """Fields of a record that a list reads from the table; outcome and error class are in the code."""
 WHOLE = tuple(name for name in _FIELDS if name not in ("outcome", "error_class"))
@@ -427,8 +428,9 @@ def export(
         rules: By name of a further column the rule set by which it says whether a verdict is
             correct; null where it is unscored.
         changes: Of an overlay; see `SqlScoring`.
-        columns: Give CSV with a header in place of lines of JSON. Then `metadata` and `call_errors`
-            are JSON, null is empty, and the empty text is quoted.
+        columns: Give CSV with a header in place of lines of JSON, with `run_id` and `sample_id` as
+            further columns. Then `metadata` and `call_errors` are JSON, null is empty, and the
+            empty text is quoted.
 
     Yields:
         Some thousand verdicts in UTF-8.
@@ -443,6 +445,9 @@ def export(
         opinions |= {f"{target}_marks_{number}": each for target, each in marks}
         mark = _MARK_SQL.replace("_marks", f"_marks_{number}")
         judged += f', CASE {mark} WHEN 1 THEN true WHEN -1 THEN false END AS "{name}"'
+    if columns:
+        judged = f", :run AS run_id, sample.sample_id{judged}"
+        opinions["run"] = run.run_id
     rows = _export_sql(judged, as_csv=columns)
     ranges = list(sample_ranges(session, run.run_id, max(1, PART_ROWS // run.epochs)))
     for spec in run.models:

@@ -25,6 +25,7 @@ def records_schema(judged: Sequence[str] = (), about: Mapping[str, str] | None =
     types = {IntType: arrow.int64(), FloatType: arrow.float64(), BoolType: arrow.bool_()}
     others = {False: arrow.string(), True: arrow.timestamp("us", tz="UTC")}
     columns = [(f.name, types.get(type(f.kind), others[f.is_moment])) for f in FIELDS]
+    columns += [(name, arrow.string()) for name in ("run_id", "sample_id")]
     columns += [(name, arrow.bool_()) for name in judged]
     return arrow.schema(columns, metadata=about)
 

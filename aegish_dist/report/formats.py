@@ -1,14 +1,15 @@
 """A report in each of its formats: sections, the page, and three forms for programs, unrounded.
 
 What one format alone needs is imported when that format is drawn: the page brings its charts. JSON
-is one document, CSV is in long form (RFC 4180). The third form is that of the result file of the
-reference benchmark's `benchmark.compare`, for scripts that read `comparison_*.json`. Its keys
-`gtfobins` and `harmless` stand for malicious and harmless commands, whatever the datasets are
-called. A model without a score is no `success`, and what is undefined is absent: the reference
-would write 0.0.
+is one document; CSV (RFC 4180) has a row for each number or, wide, for each model. The last form is
+that of the result file of the reference benchmark's `benchmark.compare`, for scripts that read
+`comparison_*.json`. Its keys `gtfobins` and `harmless` stand for malicious and harmless commands,
+whatever the datasets are called. A model without a score is no `success`, and what is undefined is
+absent: the reference would write 0.0.
 """
 
 from collections.abc import Collection, Iterator
+from itertools import chain
 from typing import Any
 
 from msgspec.structs import asdict
@@ -19,7 +20,12 @@ from aegish_dist.core.run import Run
 from aegish_dist.core.text import printable_json
 from aegish_dist.errors import ReportError
 from aegish_dist.report.comparison import comparison_document, drawn
-from aegish_dist.report.csv import csv_text, failures_document, in_json_types
+from aegish_dist.report.csv import (
+    csv_text,
+    failures_document,
+    in_json_types,
+    spreadsheet_safe,
+)
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.layout import RankedModel, ranked_entries, stackable
 from aegish_dist.report.operations import SERVICE_STATISTICS, reasons
@@ -29,7 +35,7 @@ from aegish_dist.statistics.rates import NUMBERS
 
 IN_SECTIONS = {"table": BRIEF, "markdown": SECTION_NAMES, "latex": BRIEF}
 """The formats whose sections can be chosen, and those that they have by themselves."""
-FORMATS = (*IN_SECTIONS, "json", "csv", "reference-json", "html")
+FORMATS = (*IN_SECTIONS, "json", "csv", "csv-wide", "reference-json", "html")
 
 
 def render(
@@ -57,6 +63,8 @@ def render(
     match format:
         case "csv":
             return render_csv(data)
+        case "csv-wide":
+            return render_wide_csv(data)
         case "json":
             return render_json(data)
         case "reference-json":
@@ -160,10 +168,11 @@ def render_csv(data: ReportData) -> str:
 
     What is undefined is empty. Foreign text that a spreadsheet would compute gets a leading `'`.
     """
-    return csv_text(COLUMNS, _csv_rows(data))
+    return csv_text(COLUMNS, csv_rows(data))
 
 
-def _csv_rows(data: ReportData) -> Iterator[dict[str, Any]]:
+def csv_rows(data: ReportData) -> Iterator[dict[str, Any]]:
+    """Yield a row for each number of each model, the best model first; see `COLUMNS`."""
     snapshot, run = data.snapshot, data.run
     made = {} if snapshot.opinion is None else snapshot.opinion.provenance
     source = {
@@ -178,6 +187,25 @@ def _csv_rows(data: ReportData) -> Iterator[dict[str, Any]]:
     for entry in ranked_entries(snapshot.document):
         for row in _rows_of_model(data, entry, why.get(entry.model, "")):
             yield source | {"model": entry.model} | row
+
+
+WIDE = ("value", "stderr", "ci_low", "ci_high", "n", "judgement", "message")
+
+
+def render_wide_csv(data: ReportData) -> str:
+    """Return a report as CSV with a row for each model, the best one first.
+
+    The columns after run and rule set are named `aegish_score`, `aegish_score_stderr`, ... and
+    `category_detection_rate_stderr.upload`.
+    """
+    source, rows = COLUMNS[: COLUMNS.index("model")], dict[str, dict[str, Any]]()
+    for each in csv_rows(data):
+        row = rows.setdefault(each["model"], {name: each.get(name) for name in ("model", *source)})
+        end = spreadsheet_safe(f".{each['category']}") if each.get("category") else ""
+        for name in WIDE:
+            if each.get(name, "") != "":
+                row[f"{each['metric']}{'' if name == 'value' else f'_{name}'}{end}"] = each[name]
+    return csv_text(list(dict.fromkeys(chain.from_iterable(rows.values()))), rows.values())
 
 
 def _rows_of_model(data: ReportData, entry: RankedModel, reason: str) -> Iterator[dict[str, Any]]:

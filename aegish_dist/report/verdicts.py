@@ -23,7 +23,7 @@ COLUMNS = (
     *("run_id", "model", "dataset", "sample_id", "command", "target", "category", "cluster"),
     *("epoch", "generation", "outcome", "label", "correct", "reason", "confidence"),
     *("error_class", "input_tokens", "output_tokens", "cost_usd", "latency_ms", "attempts"),
-    "created_at",
+    *("created_at", "queue_ms", "limiter_ms", "backoff_ms", "total_ms"),
 )
 """Keys of the JSON objects and columns of the CSV, in this order."""
 BEFORE = "correct_before"

@@ -1,0 +1,116 @@
+"""`aegish-dist errors`: when and why calls failed."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+import click
+
+from aegish_dist.cli.command import command
+from aegish_dist.cli.options import LIST_FORMATS, MAX_INTEGER, in_a_form, names, open_run, run_id
+from aegish_dist.cli.printing import (
+    TextTable,
+    form_of,
+    in_columns,
+    note,
+    note_written,
+    print_table,
+    put_out,
+)
+from aegish_dist.core.failures import TimedFailures, timeline, totals
+from aegish_dist.core.text import printable_json, shortened
+from aegish_dist.pipeline.verdicts import failure_times
+from aegish_dist.report.csv import failures_csv, failures_document
+
+TIMELINE_WIDTH = 40
+MESSAGE_CHARS = 80
+
+
+@command("aegish-dist errors", "aegish-dist errors --models openai/gpt-5.1 --format csv")
+@run_id(default="latest")
+@names("--models", "ID[,ID...]", "Only these models. Default: all.")
+@click.option(
+    "--limit",
+    type=click.IntRange(0, MAX_INTEGER),
+    default=50,
+    show_default=True,
+    metavar="N",
+    help="Rows by minute in a table, the newest; 0: all.",
+)
+@in_a_form
+def errors(
+    run_id: str,
+    models: Sequence[str],
+    limit: int,
+    *,
+    form: str | None,
+    as_json: bool,
+    output: Path | None,
+) -> None:
+    """Show when and why calls failed.
+
+    Counts the failed attempts of every minute by model and reason, including those that a retry
+    made good, such as 429s, and the verdicts that ended without an answer. Attempts are stored
+    together with their verdict. The attempts of items without a verdict, such as those of a model
+    that is parked from its first call on, are in the workers' log alone; `status` counts those of
+    items that workers hold now.
+    """
+    workspace, found = open_run(run_id)
+    rows = failure_times(workspace.engine, found, models)
+    form = "json" if as_json else form or form_of(output, LIST_FORMATS)
+    if output is not None or form != "table":
+        put_out([_text(form, found, rows)], output)
+    elif rows:
+        listed = rows[-limit:]
+        print_table(_summary(rows), _by_time(listed))
+        if len(listed) < len(rows):
+            note(f"{len(rows) - len(listed):,} earlier; `--limit` lists more of them, 0 all")
+    if output is not None:
+        note_written(output)
+    if not rows:
+        note("no call of the run has failed, as far as is stored")
+
+
+def _text(form: str, run_id: str, rows: Sequence[TimedFailures]) -> str:
+    if form == "csv":
+        return failures_csv(rows)
+    if form == "json":
+        head = {"run_id": run_id, "by": "minute"}
+        return printable_json(head | failures_document(rows)) + "\n"
+    tables = (_summary(rows), _by_time(rows))
+    return "\n\n".join(map(in_columns, tables)) + "\n" if rows else ""
+
+
+def _summary(rows: Sequence[TimedFailures]) -> TextTable:
+    sums = totals(rows)
+    first = min((each.first_at for each in sums if each.first_at), default=None)
+    last = max((each.last_at for each in sums if each.last_at), default=None)
+
+    def row(each: TimedFailures) -> tuple[str, ...]:
+        alike = [r for r in rows if (r.model, r.error_class) == (each.model, each.error_class)]
+        drawn = timeline(alike, first, last, TIMELINE_WIDTH) if first and last else ""
+        return each.model, *_why(each), f"|{drawn}|", *_numbers(each)
+
+    columns = ("Model", "Reason", "Status", "Newest message", "Timeline")
+    span = f"Timeline: {_moment(first)} to {_moment(last)} UTC" if first and last else ""
+    return TextTable(columns, map(row, sums), ("Attempts", "Verdicts"), caption=span)
+
+
+def _by_time(rows: Sequence[TimedFailures]) -> TextTable:
+    columns = ("Time (UTC)", "Model", "Reason", "Status", "Newest message")
+    cells = ((_moment(each.time), each.model, *_why(each), *_numbers(each)) for each in rows)
+    return TextTable(columns, cells, ("Attempts", "Verdicts"))
+
+
+def _why(each: TimedFailures) -> tuple[str, str, str]:
+    message = " ".join(each.message.split())
+    statuses = " ".join(map(str, each.statuses))
+    return each.error_class, statuses or "-", shortened(message, MESSAGE_CHARS) or "-"
+
+
+def _numbers(each: TimedFailures) -> tuple[str, str]:
+    return f"{each.attempts:,}", f"{each.verdicts:,}"
+
+
+def _moment(time: datetime | None) -> str:
+    return "unknown" if time is None else f"{time:%Y-%m-%d %H:%M}"

@@ -1,0 +1,106 @@
+"""A run as data frames of pandas, for notebooks: one of verdicts, one of metrics.
+
+Columns have the nullable types of pandas, so what is undefined is `pandas.NA`: never NaN, and
+never 0. pandas is an extra, loaded by the first frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+from msgspec.inspect import BoolType, DecimalType, FloatType, IntType
+from sqlalchemy import Engine
+
+from aegish_dist.core.opinion import Opinion
+from aegish_dist.core.verdict_query import VerdictFilter
+from aegish_dist.core.verdict_record import FIELDS
+from aegish_dist.errors import ConfigError
+from aegish_dist.pipeline.report import report_data
+from aegish_dist.pipeline.verdicts import list_verdicts
+from aegish_dist.report.formats import COLUMNS as METRIC_COLUMNS
+from aegish_dist.report.formats import csv_rows
+from aegish_dist.report.verdicts import COLUMNS
+from aegish_dist.statistics.rates import NUMBERS
+
+if TYPE_CHECKING:
+    import pandas
+
+_DTYPES = {IntType: "Int64", FloatType: "Float64", DecimalType: "Float64", BoolType: "boolean"}
+_OF_VERDICTS = {each.name: _DTYPES.get(type(each.kind), "string") for each in FIELDS} | {
+    "correct": "boolean",
+    "created_at": "datetime64[us, UTC]",
+}
+_OF_METRICS = dict.fromkeys(NUMBERS, "Float64") | dict.fromkeys(
+    ("snapshot_id", "scoring_version", "n", "clusters"), "Int64"
+)
+
+
+def verdicts_frame(
+    engine: Engine,
+    run_id: str,
+    opinion: Opinion | None = None,
+    chosen: VerdictFilter | None = None,
+    limit: int = 0,
+) -> pandas.DataFrame:
+    """Return the verdicts of a run, a row each, by dataset, sample, model and epoch.
+
+    The columns are those of `verdicts list --format csv`; `cost_usd` is rounded to a float. All
+    rows are held in memory, without completions: about 3 kB each at first, then 0.5 kB.
+
+    Args:
+        run_id: A whole id, as `find_run` returns it.
+        opinion: By which `label` and `correct` are formed; None: that of the reference benchmark.
+        chosen: Conditions on the verdicts; None: all of them.
+        limit: Verdicts at most; 0: all.
+
+    Raises:
+        ConfigError: pandas is not installed.
+        StoreError: The run has no such model, dataset or category.
+    """
+    load_pandas()  # before the store is asked for anything
+    listed = list_verdicts(engine, run_id, chosen or VerdictFilter(), opinion or Opinion(), limit)
+    values = attrgetter(*COLUMNS)
+    return _frame(
+        COLUMNS, (values(verdict) for part in listed for verdict in part.verdicts), _OF_VERDICTS
+    )
+
+
+def metrics_frame(engine: Engine, run_id: str, opinion: Opinion | None = None) -> pandas.DataFrame:
+    """Return the metrics of a run, a row for each model and metric, the best model first.
+
+    The columns are those of `report --format csv`; `category` says which category a
+    `category_detection_rate` is of.
+
+    Args:
+        run_id: A whole id, as `find_run` returns it.
+        opinion: What verdicts are scored by; None: that of the reference benchmark.
+
+    Raises:
+        ConfigError: pandas is not installed.
+        ReportError: The run has no verdict yet.
+    """
+    load_pandas()
+    rows = csv_rows(report_data(engine, run_id, opinion or Opinion()))
+    return _frame(METRIC_COLUMNS, (map(row.get, METRIC_COLUMNS) for row in rows), _OF_METRICS)
+
+
+def load_pandas() -> Any:
+    """Import pandas, 30 MB with numpy."""
+    try:
+        import pandas  # noqa: PLC0415
+    except ImportError as error:
+        raise ConfigError("data frames need pandas: pip install 'aegish-dist[frames]'") from error
+    return pandas
+
+
+def _frame(
+    names: Sequence[str], rows: Iterable[Iterable[Any]], dtypes: Mapping[str, str]
+) -> pandas.DataFrame:
+    columns = list(zip(*rows, strict=True)) or [()] * len(names)
+    pandas = load_pandas()
+    found = {}
+    for name, values in zip(names, columns, strict=True):
+        found[name] = pandas.array(values, dtype=dtypes.get(name, "string"))
+    return pandas.DataFrame(found)
