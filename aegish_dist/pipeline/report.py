@@ -186,9 +186,12 @@ def report_grid(engine: Engine, data: ReportData) -> "Grid":
 
     Of too many verdicts there is less, which a note of the grid says.
     """
+    from aegish_dist.report.names import short_names  # noqa: PLC0415
     from aegish_dist.report.page.grid import (  # noqa: PLC0415  with all of the page
+        NAME_CHARS,
         Grid,
         GridShape,
+        most_missed,
         pack_columns,
         pack_part,
     )
@@ -224,7 +227,11 @@ def report_grid(engine: Engine, data: ReportData) -> "Grid":
     if len(blobs) < len(texts_of_all):
         notes.append(f"Texts of the last commands are left out: all would be more than "
                      f"{MAX_TEXT_BYTES >> 20} MiB.")  # fmt: skip
-    return Grid(pack_columns(parts, shape, _facts(run, models, opinion.rule.name)), blobs, notes)
+    names = short_names(models, NAME_CHARS)
+    short = [names[model] for model in models]
+    facts = _facts(run, models, opinion.rule.name) | {"short": short}
+    missed = most_missed(parts, shape, short)
+    return Grid(pack_columns(parts, shape, facts), blobs, notes, missed)
 
 
 def _too_many(planned: int, most: int, what: str) -> str:

@@ -135,17 +135,11 @@ def categories(entries: Sequence[RankedModel]) -> Section:
 
 
 def _category(name: str, entries: Sequence[RankedModel]) -> Column:
-    """Return a category's column; n goes into the heading when it is the same for every model."""
-    sizes = {entry.category(name).n for entry in entries}
-    if len(sizes) == 1:
-        shared = f"n {format_count(sizes.pop())}"
-        return Column(name, lambda entry: entry.category(name).value, format_rate, shared)
-
-    def read(entry: RankedModel) -> TableCell:
-        estimate = entry.category(name)
-        return number_cell(estimate.value, format_rate, f"n {format_count(estimate.n)}")
-
-    return Column(name, read)
+    """Return a category's column; its heading has n, from the least to the most of any model."""
+    sizes = sorted({n for entry in entries if (n := entry.category(name).n)})
+    ends = dict.fromkeys((*sizes[:1], *sizes[-1:]))
+    shown = "n " + "\N{EN DASH}".join(map(format_count, ends))
+    return Column(name, lambda entry: entry.category(name).value, format_rate, shown)
 
 
 def category_intervals(entries: Sequence[RankedModel]) -> Section:

@@ -80,7 +80,7 @@ _ENDINGS = {"vega": "vl.json"}
 _PNG_SCALE = 2
 """Dots of a PNG per pixel of the specification: 144 to the inch."""
 _MISSING = "plots need the package vl-convert-python: pip install 'aegish-dist[plots]'"
-_ON_PAGES = ("score-by-cost", "score-by-latency", "reliability", "error-timeline")
+_ON_PAGES = ("score-by-cost", "score-by-latency", "error-timeline")
 """The others are tables of the page, or say less there."""
 
 

@@ -1,11 +1,12 @@
 """Differences between models: a dot with its interval for each pair, and a verdict in words.
 
-Few models show all pairs. Of more, the page shows the differences from one model, and has those of
-all pairs as data, from which the script draws what a reader chooses.
+The page shows the differences from the first model, and has those of all pairs as data, from which
+the script draws what a reader chooses.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 
 from aegish_dist.core.text import printable
 from aegish_dist.report.data import ComparisonData, DirectedDifference, verdict_of
@@ -36,52 +37,41 @@ from aegish_dist.statistics.inference import LEVEL
 from aegish_dist.statistics.rates import Estimate
 
 MOST_MODELS = 8
-"""Models up to which all pairs are shown at once: 28."""
+"""Models up to which a reader can choose all pairs: 28."""
 TITLE = "Differences"
 _PLOT = 2
 
 
-def differences_section(data: ComparisonData, order: Sequence[str], below: str = "") -> str:
+def differences_section(
+    data: ComparisonData, order: Sequence[str], names: Mapping[str, str], below: str = ""
+) -> str:
     """Return the section on the differences between models, which stand in their order."""
     pairs = data.directed("aegish_score")
-    few = len(order) <= MOST_MODELS
     shown = _shown(pairs, order)
     scale = _scale(pairs)
-    note = (
-        f"Aegish score on the commands that both models answered, in percentage points with 95% "
-        f"intervals, drawn from {100 * scale.low:+.0f} to {100 * scale.high:+.0f}; the line is 0. "
-        f"p is adjusted for all {len(pairs)} pairs (Holm); tied: it is not below {LEVEL:g}."
-    )
     section = Section.of(
         TITLE,
         ("model", "against", TableCell("difference", INTERVAL), "p adj.", "verdict"),
         (_cells(data, each) for each in shown),
-        note=note if few else f"{note} Shown: against {order[0]}.",
+        note=f"Aegish score minus that of {order[0]}, on the commands that both models answered, "
+        f"in percentage points with 95% intervals, drawn from {100 * scale.low:+.0f} to "
+        f"{100 * scale.high:+.0f}; the line is 0. p is adjusted for all {len(pairs)} pairs (Holm); "
+        f"tied: it is not below {LEVEL:g}.",
     )
-    style = TableStyle(classes="pairs", cells=dict(_styles(scale, shown)), foremost=True)
-    return table_section(section, style, below=_data(data, order) + below)
+    style = TableStyle("pairs against-one", cells=dict(_styles(scale, shown)), names=names)
+    return table_section(section, style, below=_data(data, order, names) + below)
 
 
 def _shown(pairs: Iterable[DirectedDifference], order: Sequence[str]) -> list[DirectedDifference]:
-    """Return each pair seen from the model that is later in the order.
-
-    The differences from the first one come first, among them the greatest. Of many models there
-    are these alone.
-    """
-    places = {model: place for place, model in enumerate(order)}
-    seen = [
-        each.turned if places[each.model] < places[each.against] else each
-        for each in pairs
-        if {each.model, each.against} <= places.keys()
+    """Return the known differences from the first model, the greatest first."""
+    first, *others = order
+    seen = (each.turned if each.model == first else each for each in pairs)
+    known = [
+        (-each.found.difference, each.model, each)
+        for each in seen
+        if each.against == first and each.model in others and each.found.difference is not None
     ]
-    few = len(order) <= MOST_MODELS
-    shown = [each for each in seen if few or each.against == order[0]]
-    return sorted(shown, key=lambda each: (places[each.against], _greatest_first(each)))
-
-
-def _greatest_first(each: DirectedDifference) -> tuple[bool, float, str, str]:
-    difference = each.found.difference
-    return difference is None, -(difference or 0), each.model, each.against
+    return [each for *_, each in sorted(known, key=itemgetter(0, 1))]
 
 
 def _scale(pairs: Iterable[DirectedDifference]) -> BarScale:
@@ -114,16 +104,18 @@ def _styles(
     for row, each in enumerate(shown):
         found = each.found
         drawn = Estimate(found.difference, ci_low=found.ci_low, ci_high=found.ci_high)
-        yield (row, 1), CellStyle("other", is_name=True)
+        yield (row, 1), CellStyle("other")
         yield (row, _PLOT), CellStyle("score", interval_bar(scale, drawn, 0))
         yield (row, 4), CellStyle(f"words {verdict_of(found) or ''}".strip())
 
 
-def _data(data: ComparisonData, order: Sequence[str]) -> str:
+def _data(data: ComparisonData, order: Sequence[str], names: Mapping[str, str]) -> str:
     """Return all pairs as inert JSON, which no text in it can end."""
     places = {model: place for place, model in enumerate(order)}
+    models = [_marked(data, model) for model in order]
     document = {
-        "models": [printable(_marked(data, model)) for model in order],
+        "models": list(map(printable, models)),
+        "names": [printable(names.get(model, model)) for model in models],
         "all": len(order) <= MOST_MODELS,
         "metrics": [
             {

@@ -28,14 +28,16 @@ import json
 import zlib
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from heapq import nsmallest
 from itertools import chain
 
 import msgspec
 
 from aegish_dist.core.sample import TrueLabel
-from aegish_dist.core.text import printable, printable_lines
+from aegish_dist.core.text import printable, printable_lines, shortened
 from aegish_dist.core.verdict_query import NUMBERS, TEXTS, UNKNOWN, GridPart
-from aegish_dist.report.page.tables import text
+from aegish_dist.report.layout import Section
+from aegish_dist.report.page.tables import TableStyle, table, text
 
 GZIP = 31
 """zlib's window and format for gzip, whose header then holds no time."""
@@ -215,9 +217,44 @@ def _first_commands(parts: Sequence[PackedPart], shape: GridShape) -> list[int]:
     return found
 
 
+NAME_CHARS = 24
+"""Of a model above its column."""
+MOST_CHARACTERS = 160
+"""Of a command in that table."""
+MOST_MISSED = 15
+"""Commands that are in the file as a table, for paper and for browsers without scripts."""
+
+
+def most_missed(parts: Sequence[PackedPart], shape: GridShape, models: Sequence[str]) -> Section:
+    """Return the commands that most models get wrong, those that the best models miss first.
+
+    A model misses a command when more than half of its scored epochs are wrong. `models` are the
+    names to show, best first.
+    """
+    found = []
+    for part in parts:
+        texts, targets = part.commands["text"], part.commands["target"]
+        correct, epochs = part.numbers["correct"], shape.epochs
+        for place, (command, target) in enumerate(zip(texts, targets, strict=True)):
+            firsts = range(place * epochs, len(correct), part.size * epochs)
+            cells = (correct[first : first + epochs] for first in firsts)
+            wrong = [model for model, each in enumerate(cells) if each.count(0) > each.count(1)]
+            found.append((-len(wrong), wrong, str(command), str(target)))
+    rows = (
+        (shortened(command, MOST_CHARACTERS), target, f"{len(wrong)}", ", ".join(names[:3]))
+        for _, wrong, command, target in nsmallest(MOST_MISSED, found)
+        if (names := [models[model] for model in wrong])
+    )
+    headings = ("command", "label", "models wrong", "the best of them")
+    return Section.of("Commands that most models get wrong", headings, rows)
+
+
 _SECTION = """<section id="commands">
 <h2>Commands</h2>
-{notes}<noscript><p>All commands with the answers of all models are in this file, compressed; \
+{notes}<div class="on-paper">
+<h3>Commands that most models get wrong</h3>
+{missed}</div>
+<noscript><p>All commands with the answers of all models are in this file, compressed; \
 showing them takes JavaScript.</p></noscript>
 <p id="grid-state" role="status">The commands are at the end of this file: if this line stays, the \
 file is cut off or scripts are turned off.</p>
@@ -239,6 +276,8 @@ class Grid(msgspec.Struct, frozen=True):
     texts: Sequence[bytes] = ()
     notes: Sequence[str] = ()
     """Lines that a reader of the grid has to know; may hold foreign text."""
+    missed: Section | None = None
+    """See `most_missed`; None where the verdicts are not known."""
 
 
 def grid_section(grid: Grid) -> Iterator[str]:
@@ -247,7 +286,10 @@ def grid_section(grid: Grid) -> Iterator[str]:
     if grid.columns is None:
         yield _NOTES_ALONE.format(notes=notes)
         return
-    yield _SECTION.format(notes=notes)
+    missed = ""
+    if grid.missed is not None and grid.missed.rows:
+        missed = table(grid.missed, TableStyle(classes="missed"))
+    yield _SECTION.format(notes=notes, missed=missed)
     yield data_element("grid-columns", grid.columns)
     for number, blob in enumerate(grid.texts):
         yield data_element(f"grid-texts-{number}", blob)

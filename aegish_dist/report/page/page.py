@@ -16,19 +16,22 @@ from msgspec.structs import replace
 
 from aegish_dist.core.run import Prompt
 from aegish_dist.core.secrets import mask_key_shapes
+from aegish_dist.core.text import counted
 from aegish_dist.report.charts.catalogue import page_charts
 from aegish_dist.report.charts.spec import Chart
 from aegish_dist.report.data import ReportData
-from aegish_dist.report.layout import Fact, RankedModel, Section, ranked_entries
+from aegish_dist.report.layout import Fact, RankedModel, Section, marked, ranked_entries
+from aegish_dist.report.names import short_names
 from aegish_dist.report.page.differences import TITLE as DIFFERENCES
 from aegish_dist.report.page.differences import differences_section
 from aegish_dist.report.page.grid import Grid, grid_section
 from aegish_dist.report.page.tables import (
+    MOST_ROWS,
+    TableStyle,
     anchor,
     bars_note,
     breakable,
-    heat_bounds,
-    heat_key,
+    has_content,
     heat_map,
     heat_style,
     leaderboard_style,
@@ -66,7 +69,6 @@ def _policy(style: str, script: str) -> str:
 _SECTIONS: Mapping[str, str] = {
     "score-by-cost": "cost",
     "score-by-latency": "latency",
-    "reliability": "calibration",
     "error-timeline": "failures",
 }
 """The section of each chart; others stand with the leaderboard."""
@@ -99,10 +101,11 @@ def figure(chart: Chart, svg: str) -> str:
 
 def _commands(data: ReportData) -> Iterator[str]:
     """Yield the commands, each in a box that can be copied."""
-    yield '<h3 id="reproduce">Make it once more</h3>\n'
+    yield '<details class="printed" id="reproduce">\n<summary>Commands to reproduce</summary>\n'
     for purpose, command in reproduction(data):
         yield f'<p class="about">{text(purpose)}:</p>\n'
         yield f'<pre class="copied" tabindex="0">{text(command)}</pre>\n'
+    yield "</details>\n"
 
 
 def _prompt(prompt: Prompt | None) -> Iterator[str]:
@@ -117,23 +120,37 @@ def _prompt(prompt: Prompt | None) -> Iterator[str]:
     yield "</details>\n"
 
 
+NAME_CHARS = 34
+"""Of a model outside of the leaderboard, which has it whole."""
+_SECONDARY = (
+    *("answers", "bounds", "repeats", "failure-times", "latency-parts", "reliability"),
+    "Models and prices",
+)
+"""Sections that are folded however short they are."""
+
+
 def _section(
-    data: ReportData, entries: Sequence[RankedModel], name: str, section: Section, below: str
+    data: ReportData,
+    entries: Sequence[RankedModel],
+    name: str,
+    section: Section,
+    *,
+    names: Mapping[str, str],
+    below: str,
 ) -> str:
     """Return a section as HTML; the models are in the order of the ranking."""
     match name:
         case "leaderboard":
             style = leaderboard_style(entries, data.targets)
-            note = f"<p>{bars_note(entries)}</p>\n"
-            return table_section(section, style, above=note, below=below)
+            note = f'<p class="about">{bars_note(entries)}</p>\n'
+            return table_section(section, style, below=note + below)
         case "categories":
-            bounds = heat_bounds(entries)
-            drawn = heat_map(section, entries, bounds)
-            return table_section(*drawn, above=heat_key(bounds), below=below)
+            drawn, style, key = heat_map(section, entries)
+            return table_section(drawn, replace(style, names=names), above=key, below=below)
         case "differences" if data.comparison is not None:
             # The report has the differences from one model, the page those of all pairs.
             order = [entry.model for entry in entries]
-            return differences_section(data.comparison, order, below)
+            return differences_section(data.comparison, order, names, below)
         case "provenance" if section.title == "Provenance":
             # The page shows the commands one by one, below.
             said = {f"{purpose}: {command}" for purpose, command in reproduction(data)}
@@ -141,7 +158,10 @@ def _section(
             more = "".join((*_prompt(data.run.prompt), *_commands(data)))
             return table_section(replace(section, remarks=remarks), below=more + below)
         case _:
-            return table_section(section, below=below)
+            rows = len(section.rows)
+            folds = name in _SECONDARY or section.title in _SECONDARY or rows > MOST_ROWS
+            fold = f"Table of {counted(rows, 'row')}" if folds else ""
+            return table_section(section, TableStyle(names=names, fold=fold), below=below)
 
 
 _HEAD = """<!doctype html>
@@ -207,17 +227,24 @@ def _parts(
     grid: Grid | None,
 ) -> Iterator[_Part]:
     """Yield the parts for which there is something to show."""
-    found = named_sections(data, ON_THE_PAGE)
+    found, short = (
+        named_sections(data, ON_THE_PAGE),
+        short_names(list(map(marked, entries)), NAME_CHARS),
+    )
     drawn = figures(charts, [name for name, sections in found.items() if sections])
     for title, names in _GROUPS:
         if not names and grid is not None:
             yield "commands", title, grid_section(grid)
-        sections = [(name, section) for name in names for section in found[name]]
+        sections = [(n, each) for n in names for each in found[n] if has_content(each)]
         if sections:
             # Charts stand below the last section of their name.
             last = dict(sections)
             html = [
-                _section(data, entries, each, section, drawn[each] if section is last[each] else "")
+                _section(
+                    *(data, entries, each, section),
+                    names=short,
+                    below=drawn[each] if section is last[each] else "",
+                )
                 for each, section in sections
             ]
             name, section = sections[0]
@@ -229,8 +256,9 @@ def _summary(data: ReportData, entries: Sequence[RankedModel], facts: Sequence[F
     said = "\n".join(f"<p>{text(each)}</p>" for each in summary(data, entries, data.targets))
     known = "\n".join(f"<dt>{text(f.label)}</dt><dd>{text(f.text)}</dd>" for f in facts)
     return (
-        f'{notices}<div class="head">\n<div class="summary" role="region" aria-label="Summary">\n'
-        f"{said}\n</div>\n<dl>\n{known}\n</dl>\n</div>\n"
+        f'{notices}<div class="summary" role="region" aria-label="Summary">\n{said}\n</div>\n'
+        f'<details class="facts printed">\n<summary>About this run</summary>\n'
+        f"<dl>\n{known}\n</dl>\n</details>\n"
     )
 
 

@@ -1,7 +1,6 @@
 """Sections as HTML tables: the leaderboard with its bars, the heat map of categories, and others.
 
-Everything foreign on the page passes through `text` and `lines`. Narrow screens show a row of a
-table as a card.
+Everything foreign on the page passes through `text` and `lines`.
 """
 
 import re
@@ -24,12 +23,10 @@ from aegish_dist.report.charts.spec import (
     shade_places,
 )
 from aegish_dist.report.layout import HEADLINES, RankedModel, Section, TableCell, category_names
-from aegish_dist.report.numbers import format_interval
+from aegish_dist.report.numbers import UNDEFINED, format_interval
 from aegish_dist.statistics.rates import Estimate
 
 _WORDS = re.compile(r"[^/:_]*[/:_]+|[^/:_]+")
-_WIDE = 24
-"""Characters that a name may have without a place to break."""
 _NOT_IN_ANCHORS = re.compile(r"[^a-z0-9]+")
 
 
@@ -48,16 +45,6 @@ def breakable(name: str) -> str:
     return "<wbr>".join(map(text, _WORDS.findall(name)))
 
 
-def breakable_where_long(name: str) -> str:
-    """Return a name as HTML, with places to break only where it would be wide without them."""
-    parts = [""]
-    for word in _WORDS.findall(name):
-        if len(parts[-1].rpartition("-")[2]) + len(word.partition("-")[0]) > _WIDE:
-            parts.append("")
-        parts[-1] += word
-    return "<wbr>".join(text(part) for part in parts if part)
-
-
 def anchor(title: str) -> str:
     """Return the id of a section with one of our titles: `Failed calls` is `failed-calls`."""
     return _NOT_IN_ANCHORS.sub("-", title.lower()).strip("-")
@@ -69,8 +56,6 @@ class CellStyle(Struct, frozen=True):
     classes: str = ""
     """Names of classes, ours, with spaces between them."""
     after: str = ""
-    is_name: bool = False
-    """Whether it names a model, with places to break."""
 
 
 class TableStyle(Struct, frozen=True):
@@ -80,71 +65,105 @@ class TableStyle(Struct, frozen=True):
     rows: Mapping[int, str] = field(default_factory=dict)
     """Names of classes by place of the row."""
     cells: Mapping[tuple[int, int], CellStyle] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
+    """What is shown for a model, by what a cell says; a name that is not here is shown whole."""
     filterable: bool = False
     """Whether rows can be chosen by words of their heading."""
-    foremost: bool = False
-    """Whether it is shown at once however long it is, and names may break after every separator."""
+    fold: str = ""
+    """What stands for the table until a reader opens it; empty where the table is always shown."""
 
 
 _PLAIN = CellStyle()
 MOST_ROWS = 12
-"""Longer tables take more than a sheet of paper, and the script folds those that are not foremost:
-with twenty models a page of all tables has more elements than browsers lay out at once."""
+"""Longer tables are folded, those apart that a decision is made by."""
 
 
 def table_section(
     section: Section, style: TableStyle | None = None, *, above: str = "", below: str = ""
 ) -> str:
-    """Return a section with its heading, its table and its remarks, and HTML around the table."""
+    """Return a section with its heading, its table and its remarks, and HTML around the table.
+
+    Columns without content are left out. A folded part is printed if the reader has opened it.
+    """
+    style = style or TableStyle()
     note = f"<p>{text(section.note)}</p>\n" if section.note else ""
     items = "\n".join(f"<li>{text(remark)}</li>" for remark in section.remarks)
     remarks = f"<ul>\n{items}\n</ul>\n" if items else ""
-    kind = _class("long" if len(section.rows) > MOST_ROWS else "")
+    content = f"{note}{above}{table(section, style)}\n{remarks}"
+    if style.fold:
+        content = f"<details>\n<summary>{text(style.fold)}</summary>\n{content}</details>\n"
     return (
-        f'<section id="{anchor(section.title)}"{kind}>\n<h2>{text(section.title)}</h2>\n{note}'
-        f"{above}{table(section, style or TableStyle())}\n{remarks}{below}</section>\n"
+        f'<section id="{anchor(section.title)}">\n<h2>{text(section.title)}</h2>\n'
+        f"{content}{below}</section>\n"
     )
 
 
 def table(section: Section, style: TableStyle) -> str:
     """Return the table of a section, in a region that can scroll."""
     title = text(section.title)
-    rows = "\n".join(_row(place, section, style) for place in range(len(section.rows)))
+    shown = _with_content(section)
+    rows = "\n".join(_row(place, section, style, shown) for place in range(len(section.rows)))
     kind = _class(style.classes)
     filterable = " data-filter" if style.filterable else ""
-    folds = " data-fold" if len(section.rows) > MOST_ROWS and not style.foremost else ""
     return (
-        f'<div class="scroll" role="region" aria-label="{title}" tabindex="0"{folds}>'
+        f'<div class="scroll" role="region" aria-label="{title}" tabindex="0">'
         f'<table role="table"{kind}{filterable}>\n<caption>{title}</caption>\n'
-        f'<thead role="rowgroup">{_head(section)}</thead>\n'
+        f'<thead role="rowgroup">{_head(section, shown)}</thead>\n'
         f'<tbody role="rowgroup">\n{rows}\n</tbody>\n</table></div>'
     )
 
 
-def _head(section: Section) -> str:
+def has_content(section: Section) -> bool:
+    """Whether a section says anything beside what its rows are about."""
+    return bool(section.remarks) or len(_with_content(section)) > section.keys
+
+
+def _with_content(section: Section) -> list[int]:
+    """Return the columns that say something: beside the keys those with a defined cell.
+
+    A coverage of 100 throughout is a sentence of `bars_note`.
+    """
+    empty = {TableCell(UNDEFINED), TableCell("")}
+    shown = []
+    for column, heading in enumerate(section.columns):
+        cells = {row[column] for row in section.rows}
+        whole = heading.text == "coverage" and {cell.value for cell in cells} == {1}
+        if column < section.keys or not (whole or cells <= empty):
+            shown.append(column)
+    return shown
+
+
+def _head(section: Section, shown: Sequence[int]) -> str:
+    kinds = _kinds(section)
     cells = "".join(
-        f'<th scope="col" role="columnheader"{_class(kind)}>{text(cell.text)}{_small(cell)}</th>'
-        for cell, kind in zip(section.columns, _kinds(section), strict=True)
+        f'<th scope="col" role="columnheader"{_class(kinds[column])}>{text(cell.text)}'
+        f"{_small(cell)}</th>"
+        for column, cell in enumerate(section.columns)
+        if column in shown
     )
     return f'<tr role="row">{cells}</tr>'
 
 
-def _row(place: int, section: Section, style: TableStyle) -> str:
-    """Draw a row; a card shows each value under the label of its column."""
-    drawn = []
-    cells = zip(section.rows[place], section.columns, _kinds(section), strict=True)
-    for column, (cell, heading, kind) in enumerate(cells):
+def _row(place: int, section: Section, style: TableStyle, shown: Sequence[int]) -> str:
+    """Draw a row; narrow screens show those of the leaderboard as cards of labelled values."""
+    drawn, kinds = [], _kinds(section)
+    for column in shown:
+        cell, heading = section.rows[place][column], section.columns[column]
         own = style.cells.get((place, column), _PLAIN)
-        classes = _class(f"{kind} {own.classes}".strip())
+        classes = _class(f"{kinds[column]} {own.classes}".strip())
+        name = style.names.get(cell.text, cell.text)
+        title = "" if name == cell.text else f' title="{text(cell.text)}"'
         if column == section.keys - 1:
-            name = breakable(cell.text) if style.foremost else breakable_where_long(cell.text)
-            drawn.append(f'<th scope="row" role="rowheader"{classes}>{name}{_small(cell)}</th>')
+            drawn.append(
+                f'<th scope="row" role="rowheader"{classes}{title}>{breakable(name)}'
+                f"{_small(cell)}</th>"
+            )
         else:
-            content = breakable_where_long(cell.text) if own.is_name else _cell(cell)
             # The number that a row is sorted by; the text is the number of what is whole.
             value = "" if cell.value is None else f' data-value="{cell.value!r}"'
-            label = f' data-label="{text(f"{heading.text} {heading.detail}".strip())}"'
-            drawn.append(f'<td role="cell"{classes}{label}{value}>{content}{own.after}</td>')
+            label = f' data-label="{text(heading.text)}"' if style.classes == "board" else ""
+            content = _cell(replace(cell, text=name), heading)
+            drawn.append(f'<td role="cell"{classes}{title}{label}{value}>{content}{own.after}</td>')
     return f'<tr role="row"{_class(style.rows.get(place, ""))}>{"".join(drawn)}</tr>'
 
 
@@ -157,10 +176,14 @@ def _class(names: str) -> str:
     return f' class="{names}"' if names else ""
 
 
-def _cell(cell: TableCell) -> str:
-    """Draw a cell as text of up to two lines; an element for the second would be one too many."""
+def _cell(cell: TableCell, heading: TableCell) -> str:
+    """Draw a cell as text of up to two lines; an element for the second would be one too many.
+
+    Where the heading says in a word what the second line is, such as `p90`, the cell says it too.
+    """
     mark = f'<b class="{cell.mark.lower()}">{cell.mark}</b>' if cell.mark else ""
-    detail = f"\n{text(cell.detail)}" if cell.detail else ""
+    label = f"{heading.detail} " if heading.detail.isalnum() else ""
+    detail = f"\n{text(label + cell.detail)}" if cell.detail else ""
     return f"{text(cell.text)}{mark}{detail}"
 
 
@@ -212,14 +235,14 @@ WIDE = 0.2
 """Width of an interval from which on a value is marked as uncertain."""
 
 
-def heat_map(
-    section: Section, entries: Sequence[RankedModel], bounds: Sequence[float]
-) -> tuple[Section, TableStyle]:
-    """Return the section with intervals below the values of categories, and with its shades.
+def heat_map(section: Section, entries: Sequence[RankedModel]) -> tuple[Section, TableStyle, str]:
+    """Return the section with intervals below the values of categories, its shades and their key.
 
     Categories are the last columns of the section.
     """
-    names, shades = category_names(entries), shade_places(bounds)
+    names = category_names(entries)
+    bounds = shade_bounds(entry.category(name).value for entry in entries for name in names)
+    shades = shade_places(bounds)
     before = len(section.columns) - len(names)
     rows, cells = [], {}
     for place, (row, entry) in enumerate(zip(section.rows, entries, strict=True)):
@@ -230,16 +253,10 @@ def heat_map(
                 cells[place, column] = CellStyle(f"h{shade}{_wide(rate)}")
             if rate.ci_low is not None:
                 interval = format_interval(rate.ci_low, rate.ci_high)
-                detail = f"{interval} {row[column].detail}".rstrip()
-                shown[column] = replace(row[column], detail=detail)
+                shown[column] = replace(row[column], detail=interval)
         rows.append(tuple(shown))
-    style = TableStyle(classes="heat", cells=cells, filterable=True, foremost=True)
-    return replace(section, rows=tuple(rows)), style
-
-
-def heat_bounds(entries: Sequence[RankedModel]) -> list[float]:
-    """Return the bounds of the shades of all categories."""
-    return shade_bounds(each.category(n).value for each in entries for n in category_names(entries))
+    style = TableStyle(classes="heat", cells=cells, filterable=True)
+    return replace(section, rows=tuple(rows)), style, heat_key(bounds)
 
 
 def heat_key(bounds: Sequence[float]) -> str:
@@ -256,7 +273,7 @@ def heat_key(bounds: Sequence[float]) -> str:
         for place, each in zip(shade_places(bounds), words, strict=True)
     )
     wide = f"framed: interval of {100 * WIDE:.0f} points and more"
-    return f'<ul class="key-of-heat">{shades}<li class="wide">{text(wide)}</li></ul>\n'
+    return f'<ul class="key-of-heat">{shades}<li class="wide">{wide}</li></ul>\n'
 
 
 def heat_style() -> str:
@@ -292,7 +309,6 @@ def leaderboard_style(entries: Sequence[RankedModel], targets: Targets) -> Table
         rows=dict(enumerate(_groups(entries))),
         cells=cells,
         filterable=True,
-        foremost=True,
     )
 
 
@@ -303,7 +319,8 @@ def _headline_scale(entries: Sequence[RankedModel]) -> BarScale:
 def bars_note(entries: Sequence[RankedModel]) -> str:
     """Say how the bars of the leaderboard are read."""
     scale = _headline_scale(entries)
-    return (
+    whole = all(entry.metric("coverage").value == 1 for entry in entries)
+    return ("Every verdict is scored: coverage is 100 %. " if whole else "") + (
         f"Bars: 95% interval with the value as a dot, from {100 * scale.low:.0f} to "
         f"{100 * scale.high:.0f} %; the dashed line is the target. Models with a coloured edge and "
         "the same place, such as 1=, are tied."

@@ -78,12 +78,11 @@ MICRO, MACRO = TableCell("94.4", "[90.5, 96.8]"), TableCell("91.0", "[85.0, 95.0
         (ONE, "Leaderboard", "p50", [TableCell("812 ms", "2.31 s")]),
         (a_report(a_model(metrics={"aegish_score": PLAIN})), "Leaderboard", "stderr",
          [TableCell("0.68", "plain")]),
-        # A shared sample size stands in the heading, different ones in the cells.
         (TWO, "Detection by category", "file-read", [TableCell("96.0")] * 2),
         (TWO, "Detection by category", "micro", [MICRO] * 2),
         (TWO, "Detection by category", "macro", [MACRO] * 2),
         (SILENT, "Detection by category", "file-read",
-         [TableCell("96.0", "n 150"), TableCell(DASH, "n 0")]),
+         [TableCell("96.0"), TableCell(DASH)]),
         (REFUSED, "Errors", "content filter", [TableCell("3 (1.0)")]),
         (REFUSED, "Errors", "format", [TableCell(DASH)]),
         (ONE, "Calibration", "Brier", [TableCell("0.041", "[0.033, 0.049]")]),
@@ -101,8 +100,12 @@ def test_a_column_has_its_cells(
 def test_notes_and_headings_say_what_is_shared() -> None:
     note = "Targets: aegish score ≥ 85.0, DR ≥ 95.0, HA ≥ 90.0 (%)."
     assert section(ONE, "Leaderboard").note == note
-    headings = [section(data, "Detection by category").columns[3].detail for data in (TWO, SILENT)]
-    assert headings == ["n 150", ""]
+    fewer = a_model("b", categories={"file-read": {"n": 140, "value": 0.9}})
+    headings = [
+        section(data, "Detection by category").columns[3].detail
+        for data in (TWO, SILENT, a_report(a_model("a"), fewer))
+    ]
+    assert headings == ["n 150", "n 150", "n 140\N{EN DASH}150"]
     assert [cell.text for cell in section(ONE, "Errors").columns] == [
         *("model", "verdicts", "timeout", "format", "api")
     ]

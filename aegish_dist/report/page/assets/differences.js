@@ -73,14 +73,15 @@ function pValue(text) {
 }
 
 /** Makes the row of a pair. */
-function pairRow(pair, models, widest) {
+function pairRow(pair, { models, names }, widest) {
   const [difference, low, high] = pair.texts;
   const cell = (label, properties, ...children) =>
     make("td", { role: "cell", "data-label": label, ...properties }, ...children);
   const interval = pair.drawn[1] === null ? "" : `\n[${low}, ${high}]`;
   return make("tr", { role: "row" },
-    make("th", { scope: "row", role: "rowheader", class: "model" }, ...breakable(models[pair.model])),
-    cell("against", { class: "other" }, ...breakable(models[pair.against])),
+    make("th", { scope: "row", role: "rowheader", class: "model", title: models[pair.model] },
+      ...breakable(names[pair.model])),
+    cell("against", { class: "other", title: models[pair.against] }, ...breakable(names[pair.against])),
     cell("difference [95% CI]", { class: "score", "data-value": pair.drawn[0] },
       `${difference}${interval}`, drawInterval(pair.drawn, widest)),
     cell("p adj.", { "data-value": pValue(pair.p) }, pair.p),
@@ -98,16 +99,19 @@ function furnishDifferences(section) {
     data.all ? make("option", { value: "" }, "all pairs") : null,
     ...data.models.map((name, place) => make("option", { value: place }, name)));
   const said = make("span", { role: "status" });
-  model.value = data.all ? "" : "0";
+  model.value = "0";
 
   function draw() {
     const pairs = metrics[Number(metric.value)].pairs;
     const ends = pairs.flatMap((pair) => pair.drawn.slice(1).map(Math.abs));
     const widest = Math.max(1, Math.ceil(Math.max(...ends)));
-    const chosen = choosePairs(pairs, model.value === "" ? null : Number(model.value));
-    sortable.replace(chosen.map((pair) => pairRow(pair, data.models, widest)));
+    const against = model.value === "" ? null : Number(model.value);
+    const chosen = choosePairs(pairs, against).filter((pair) => pair.drawn[0] !== null);
+    sortable.table.classList.toggle("against-one", against !== null);
+    sortable.replace(chosen.map((pair) => pairRow(pair, data, widest)));
     const { title } = metrics[Number(metric.value)];
-    fill(find("p", section), `${title} on the commands that both models answered, in percentage `
+    const minus = against === null ? "" : ` minus that of ${data.models[against]},`;
+    fill(find("p", section), `${title}${minus} on the commands that both models answered, in percentage `
       + `points with 95% intervals, drawn from -${widest} to +${widest}; the line is 0. p is adjusted `
       + `for all ${pairs.length} pairs (Holm).`);
     fill(said, `${chosen.length} ${chosen.length === 1 ? "difference" : "differences"}`);

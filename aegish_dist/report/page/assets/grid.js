@@ -33,6 +33,7 @@ class GridView {
       focusin: (event) => this._onFocus(event) },
       make("div", { role: "rowgroup", class: "grid-head" }, this.head), this.body);
     this.element = make("div", { id: "grid-box", class: "grid-box" }, this.grid);
+    markMore(this.element);
     this.element.dataset.wide = String(verdicts.models.length <= MOST_WIDE);
     this.element.style.setProperty("--columns", verdicts.models.length);
     this.element.addEventListener("scroll", () => this._draw(), { passive: true });
@@ -69,14 +70,14 @@ class GridView {
   }
 
   _makeHead() {
-    const { models } = this.verdicts;
+    const { models, short } = this.verdicts;
     const named = (name) => (models.length <= MOST_WIDE ? breakable(name) : [name]);
     const cell = (column, name, properties) => make("div", { role: "columnheader", tabindex: -1,
       "aria-colindex": column, ...properties }, make("span", {}, ...named(name)));
     return make("div", { role: "row", class: "grid-row", "aria-rowindex": 1 },
       cell(1, "Command", { class: "grid-command" }),
       ...models.map((model, place) =>
-        cell(place + 2, model, { class: "grid-cell", "data-model": place, title: model })));
+        cell(place + 2, short[place], { class: "grid-cell", "data-model": place, title: model })));
   }
 
   _resize() {

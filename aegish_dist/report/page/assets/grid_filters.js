@@ -23,7 +23,7 @@ function makeFilters(verdicts, changed, clear) {
   const known = verdicts.knownLabels().map((label) => labels[label]);
   const fields = [
     field("Find in commands", make("input", { type: "search", name: "q", autocomplete: "off",
-      spellcheck: "false" })),
+      spellcheck: "false", placeholder: "part of a command" })),
     choice("Target", "target", any("Any", ["malicious", "harmless"])),
     names.dataset.length > 1 ? choice("Data set", "dataset", any("Any", names.dataset)) : null,
     names.category.length ? choice("Category", "category", any("Any", names.category)) : null,

@@ -19,8 +19,7 @@ class GridPage {
     this.detail = new Detail(verdicts, (step) => this._step(step), () => this._close());
     this.count = make("p", { id: "grid-count", "aria-live": "polite" });
     root.append(this.filters, this.count, gridLegend(verdicts), this.grid.element,
-      make("p", { class: "grid-print" }, `Printed are the commands in view, of
-        ${inWords(verdicts.count)}.`), this.detail.element);
+      this.detail.element);
     window.addEventListener("hashchange", () => this._onAddress());
     this._show();
     this.follow(true);

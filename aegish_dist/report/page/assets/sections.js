@@ -1,9 +1,6 @@
 "use strict";
 
-/**
- * The section in view is marked in the navigation, folded parts are open on paper, and commands can
- * be copied.
- */
+/** The section in view is marked in the navigation, and commands can be copied. */
 
 const links = new Map(findAll("nav a").map((link) => [link.hash.slice(1), link]));
 
@@ -32,15 +29,6 @@ window.addEventListener("scroll", () => {
   });
 }, { passive: true });
 new ResizeObserver(markSection).observe(find("main"));  // the grid comes later, and moves the rest
-
-let folded = [];
-window.addEventListener("beforeprint", () => {
-  folded = findAll("main details:not([open])");
-  for (const each of folded) each.open = true;
-});
-window.addEventListener("afterprint", () => {
-  for (const each of folded) each.open = false;
-});
 
 /** Puts a button beside a command that copies it. */
 function offerCopy(box) {

@@ -98,18 +98,29 @@ class SortableTable {
 /** Makes the field that shows only rows whose heading has all the words typed. */
 function filterField(sortable) {
   const shown = make("span", { role: "status" });
+  const texts = sortable.rows.map((row) => {
+    const name = find("th", row);
+    return `${name.title} ${name.textContent}`.toLowerCase();
+  });
   const input = () => {
     const words = field.value.toLowerCase().split(/\s+/).filter(Boolean);
-    let count = 0;
-    for (const row of sortable.rows) {
-      const name = find("th", row).textContent.toLowerCase();
-      row.hidden = !words.every((word) => name.includes(word));
-      count += Number(!row.hidden);
-    }
-    fill(shown, words.length ? `${count} of ${sortable.rows.length} models` : "");
+    const wanted = texts.map((text) => words.every((word) => text.includes(word)));
+    sortable.rows.forEach((row, place) => { row.hidden = !wanted[place]; });
+    const count = wanted.filter(Boolean).length;
+    fill(shown, words.length ? `${count} of ${texts.length} models` : `${texts.length} models`);
   };
-  const field = make("input", { type: "search", autocomplete: "off", spellcheck: "false", input });
+  const field = make("input", { type: "search", autocomplete: "off", spellcheck: "false",
+    placeholder: "part of a name", input });
+  input();
   return [make("label", {}, "Filter models", field), shown];
+}
+
+/** Tells a region that scrolls whether there is more to its right, which fades out there. */
+function markMore(region) {
+  const mark = () => region.toggleAttribute("data-more",
+    region.scrollLeft + region.clientWidth < region.scrollWidth - 1);
+  region.addEventListener("scroll", mark, { passive: true });
+  new ResizeObserver(mark).observe(region);
 }
 
 /**
@@ -121,37 +132,18 @@ function filterField(sortable) {
 function furnishTable(table) {
   const sortable = new SortableTable(table);
   const tools = make("div", { class: "tools" });
-  const region = table.closest(".scroll");
-  region.before(tools);
+  table.closest(".scroll").before(tools);
   if ("filter" in table.dataset) tools.append(...filterField(sortable));
   const narrow = () => {
     if (NARROW.matches && !find(".sort", tools)) tools.append(sortable.choice());
   };
-  NARROW.addEventListener("change", narrow);
-  narrow();
-  if ("fold" in region.dataset) fold(region, tools, sortable.rows.length);
+  if (table.matches(".board")) NARROW.addEventListener("change", narrow);
+  if (table.matches(".board")) narrow();
   return sortable;
-}
-
-/** Takes a long table out of the page until it is opened; on paper it is always there. */
-function fold(region, tools, rows) {
-  const summary = make("summary", {}, `Table of ${rows} rows`);
-  const details = make("details", {}, summary);
-  tools.before(details);
-  const show = () => {
-    if (details.open) details.append(tools, region);
-    else {
-      tools.remove();
-      region.remove();
-    }
-  };
-  details.addEventListener("toggle", show);
-  window.addEventListener("beforeprint", () => details.append(tools, region));
-  window.addEventListener("afterprint", show);
-  show();
 }
 
 const own = find("#pairs") ? find("table", find("#pairs").closest("section")) : null;
 for (const table of findAll(".scroll > table")) {
   if (table !== own && table.tBodies[0].rows.length > 1) furnishTable(table);
 }
+findAll(".scroll").forEach(markMore);

@@ -33,27 +33,27 @@ def data(html: str) -> dict[str, Any]:
     return loaded
 
 
-def test_all_pairs_of_few_models_are_shown() -> None:
-    html = differences_section(compared({"c": 0.7, "a": 0.9, "b": 0.8}), ["a", "b", "c"])
+def test_models_are_shown_against_the_first() -> None:
+    html = differences_section(compared({"c": 0.7, "a": 0.9, "b": 0.8}), ["a", "b", "c"], {})
     assert rows(html) == [
         ["b", "a", "-10.0\n[-12.0, -8.0]", "0.001", "worse"],
         ["c", "a", "-20.0\n[-22.0, -18.0]", "0.001", "worse"],
-        ["c", "b", "-10.0\n[-12.0, -8.0]", "0.001", "worse"],
     ]
 
 
 def test_many_models_are_shown_against_the_first() -> None:
     """Nine models have 36 pairs; eight rows are shown, and the data have all pairs."""
     scores = {name: 0.9 - place / 100 for place, name in enumerate("abcdefghi")}
-    html = differences_section(compared(scores), list(scores))
+    html = differences_section(compared(scores), list(scores), {})
     assert [row[:2] for row in rows(html)] == [[name, "a"] for name in "bcdefghi"]
-    assert "Shown: against a." in html
+    assert "Aegish score minus that of a, " in html
+    assert 'class="pairs against-one"' in html  # in which the column `against` is not shown
     assert [len(metric["pairs"]) for metric in data(html)["metrics"]] == [36, 36, 36]
 
 
 def test_bars_have_zero_in_their_middle() -> None:
     """The widest interval ends at 22 points: 20 points are 20/22 of the half to one side."""
-    html = differences_section(compared({"a": 0.9, "b": 0.7}), ["a", "b"])
+    html = differences_section(compared({"a": 0.9, "b": 0.7}), ["a", "b"], {})
     assert "drawn from -22 to +22" in html
     assert 'class="aim" d="M100.0 0V12"' in html
     assert 'class="dot" d="M9.1 6h0"' in html
@@ -61,22 +61,27 @@ def test_bars_have_zero_in_their_middle() -> None:
 
 def test_a_verdict_needs_a_small_p_and_a_difference() -> None:
     """At an adjusted p of 0.05 two models are tied."""
-    html = differences_section(compared({"a": 0.9, "b": 0.7}, p=0.05), ["a", "b"])
+    html = differences_section(compared({"a": 0.9, "b": 0.7}, p=0.05), ["a", "b"], {})
     assert rows(html)[0][-1] == "tied"
 
 
-def test_an_undefined_difference_is_a_dash() -> None:
+def test_an_undefined_difference_is_left_out() -> None:
     pairs = compared({"a": 0.9, "b": 0.7, "c": 0.8})
     for pair in pairs.pairs:
         if "c" in (pair.a.model, pair.b.model):
             pair.comparison.metrics["aegish_score"] = a_difference(None, None)  # type: ignore[index]
-    html = differences_section(pairs, ["a", "b", "c"])
-    dash = "\N{EN DASH}"
-    assert rows(html)[1] == ["c", "a", f"{dash}\n{dash}", dash, dash]
+    html = differences_section(pairs, ["a", "b", "c"], {})
+    assert [row[:2] for row in rows(html)] == [["b", "a"]]
+
+
+def test_short_names_have_the_whole_ones_as_titles() -> None:
+    html = differences_section(compared({"hub/a": 0.9, "b": 0.7}), ["hub/a", "b"], {"hub/a": "a"})
+    assert '<td role="cell" class="other" title="hub/a">a</td>' in html
+    assert (data(html)["models"], data(html)["names"]) == (["hub/a", "b"], ["a", "b"])
 
 
 def test_data_hold_what_the_rows_say() -> None:
-    html = differences_section(compared({"a": 0.9, "b": 0.7}), ["a", "b"])
+    html = differences_section(compared({"a": 0.9, "b": 0.7}), ["a", "b"], {})
     found = data(html)
     assert found["models"] == ["a", "b"]
     assert found["all"] is True
@@ -87,7 +92,7 @@ def test_data_hold_what_the_rows_say() -> None:
 
 def test_names_end_neither_the_data_nor_the_table() -> None:
     names = ["</script><b>x", HOSTILE]
-    html = differences_section(compared(dict(zip(names, (0.9, 0.8), strict=True))), names)
+    html = differences_section(compared(dict(zip(names, (0.9, 0.8), strict=True))), names, {})
     page = Page(html)
     assert page.open == []
     assert "b" not in page.tags

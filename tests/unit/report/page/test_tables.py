@@ -14,7 +14,6 @@ from aegish_dist.report.layout import Section, ranked_entries
 from aegish_dist.report.page.tables import (
     BarScale,
     TableStyle,
-    heat_bounds,
     heat_key,
     heat_map,
     heat_style,
@@ -56,7 +55,7 @@ def of(value: float, low: float, high: float, n: int = 46) -> dict[str, Any]:
 
 def heated(*models: Entry) -> tuple[Section, TableStyle]:
     entries = ranked_entries(a_report(*models).snapshot.document)
-    return heat_map(categories(entries), entries, heat_bounds(entries))
+    return heat_map(categories(entries), entries)[:2]
 
 
 def test_the_more_is_detected_the_darker_the_shade_also_of_close_rates() -> None:
@@ -103,7 +102,8 @@ def test_every_value_stands_over_its_interval() -> None:
     second = a_model("b", categories={"shell": of(0.5, 0.4, 0.6, n=9)})
     drawn, _ = heated(first, second)
     assert [row[-1].text for row in drawn.rows] == ["90.0", "50.0"]
-    assert [row[-1].detail for row in drawn.rows] == ["[75.0, 95.0] n 46", "[40.0, 60.0] n 9"]
+    assert [row[-1].detail for row in drawn.rows] == ["[75.0, 95.0]", "[40.0, 60.0]"]
+    assert drawn.columns[-1].detail == "n 9\N{EN DASH}46"
 
 
 def test_a_model_without_verdicts_has_no_shade() -> None:
