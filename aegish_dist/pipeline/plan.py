@@ -300,6 +300,8 @@ def _cost(estimated: RunEstimate, timed: Sequence[ModelSpec], calls: int) -> str
     cost, cached = estimated.known_cost_usd, estimated.cached_cost_usd
     if_cached = "" if cached == cost else f" (${cached:.2f} if the prompt is cached)"
     unknown = ", ".join(estimated.unpriced)
+    if len(estimated.unpriced) > NAMED:
+        unknown = counted(len(estimated.unpriced), "model")
     unpriced = f" plus {unknown} at unknown price" if unknown else ""
     tokens_and_cost = (
         f"estimated: {estimated.input_tokens:,} input and {estimated.output_tokens:,} output"
@@ -310,7 +312,8 @@ def _cost(estimated: RunEstimate, timed: Sequence[ModelSpec], calls: int) -> str
     of = {each.model: each.calls for each in estimated.models}
     slowest = max(of[spec.id] / min(spec.max_in_flight or calls, calls) for spec in timed)
     shortest_s = max(slowest, sum(of[spec.id] for spec in timed) / calls) * ASSUMED_CALL_S
-    return f"{tokens_and_cost}, at least {shortest_s:.0f} s with one worker process"
+    each = f"if a call takes {ASSUMED_CALL_S:g} s"
+    return f"{tokens_and_cost}, {duration(shortest_s)} with one worker process {each}"
 
 
 def _batches(plan: RunPlan, after_s: float) -> str:

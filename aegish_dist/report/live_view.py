@@ -12,7 +12,7 @@ from operator import itemgetter
 from msgspec import Struct
 from rich.text import Text
 
-from aegish_dist.core.status import ModelStatus, RunStatus, State
+from aegish_dist.core.status import ModelStatus, RunStatus, State, may_move
 from aegish_dist.core.text import cell_width, cut_to_cells, filled, printable, sentence_lines
 from aegish_dist.report.names import short_names
 from aegish_dist.report.numbers import format_usd
@@ -59,8 +59,8 @@ def _usd(amount: float | None) -> str:
 COLUMNS: Sequence[tuple[str, int, Callable[[ModelStatus], str]]] = (
     ("Done", 0, lambda m: f"{m.done:,}/{m.planned:,}"),
     ("%", 7, lambda m: f"{100 * m.done // m.planned if m.planned else 100}"),
-    ("Rate", 2, lambda m: pace(m.rate_per_s)),
-    ("In flight", 3, lambda m: f"{m.in_flight:,}"),
+    ("Rate", 2, lambda m: "-" if m.state is State.COMPLETE else pace(m.rate_per_s)),
+    ("In flight", 3, lambda m: "-" if m.state is State.COMPLETE else f"{m.in_flight:,}"),
     ("429s", 4, lambda m: f"{m.rate_limited:,}"),
     ("In 1 min", 10, lambda m: f"{m.rate_limited_last_minute:,}"),
     ("Retries", 9, lambda m: f"{m.retries:,}"),
@@ -189,9 +189,9 @@ def _models(status: RunStatus, canvas: Canvas, lines: int) -> list[Text]:
     entries = [_entry(status, *each, canvas) for each in zip(status.models, rows, strict=True)]
     if len(heading) + sum(map(len, entries)) <= lines:
         return [*heading, *(line for entry in entries for line in entry)]
-    # Where lines are few, the waits of models that move are those in the head.
+    # Where lines are few, the waits of models that move or will are those in the head.
     entries = [
-        entry[:1] if model.state is State.RUNNING else entry
+        entry[:1] if may_move(model) else entry
         for entry, model in zip(entries, status.models, strict=True)
     ]
     ranks = [(*ORDER, model.state).index(model.state) for model in status.models]

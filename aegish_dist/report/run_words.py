@@ -19,6 +19,7 @@ from aegish_dist.core.status import (
     Waiting,
 )
 from aegish_dist.core.text import counted, printable, shortened
+from aegish_dist.report.names import short_names
 from aegish_dist.report.numbers import format_usd
 
 MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86_400
@@ -68,8 +69,8 @@ def cost(status: RunStatus) -> list[str]:
     if status.missing and status.cost_at_end_usd is not None:
         parts.append(f"{format_usd(status.cost_at_end_usd)} at the end")
     elif status.missing:
-        known = [m.cost_at_end_usd for m in status.models if m.cost_at_end_usd is not None]
-        parts.append(f"at least {format_usd(sum(known))} at the end")
+        known = sum(m.cost_at_end_usd or 0.0 for m in status.models)
+        parts += [f"at least {format_usd(known)} at the end"] if known else []
     caps = {"cap": status.max_cost_usd, "cap per model": status.max_cost_per_model_usd}
     return parts + [f"{name} {format_usd(cap)}" for name, cap in caps.items() if cap is not None]
 
@@ -240,7 +241,8 @@ def _plain_facts(status: RunStatus) -> Iterator[str]:
 def plain_error(status: RunStatus) -> str:
     """Return a line about the last failed call of a run that has one."""
     last = status.last_errors[0]
-    model = shortened(foreign(last.model), LINE_CHARS // 3)
+    ids = [*(model.model for model in status.models), last.model]
+    model = foreign(short_names(ids, LINE_CHARS // 3, dots="...")[last.model])
     line = f"{status.run_id}: {last.at.astimezone():%H:%M:%S} {model}: {error_words(last)}"
     return shortened(line.encode("ascii", "backslashreplace").decode("ascii"), LINE_CHARS)
 
