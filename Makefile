@@ -54,7 +54,7 @@ format: .venv/.dev ## bring the code into shape
 reference: .venv/.dev ## write the docs pages of commands and settings from the program
 	$(BIN)/python .ci/reference.py
 
-docs: .venv/.dev ## build the docs as a site, in site/
+docs: .venv/.dev ## build the docs as a site: python3 -m http.server -d site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 lock: ## pin the newest dependencies that pyproject.toml allows

@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[1]
 BESIDE = {
     f"{name}.md": f"project/{name.lower()}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG")
 }
+COMMANDS = "reference/commands/"
 SECTIONS = ("tutorial", "guides", "reference", "explanation", "runbooks")
 
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s#:]+)(#[^)\s]*)?\)")
@@ -32,7 +33,10 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
         paths = (ROOT / "docs" / section).rglob("*.md")
         pages = [path.relative_to(ROOT / "docs").as_posix() for path in paths]
         pages.sort(key=lambda page: (place.get(page, len(place)), page))
-        menu.append({section.capitalize(): list(pages)})
+        entries: list[object] = [page for page in pages if not page.startswith(COMMANDS)]
+        if below := sorted(page for page in pages if page.startswith(COMMANDS)):
+            entries.insert(0, {"Commands": below})
+        menu.append({section.capitalize(): entries})
     config.nav = [*menu, {"Project": list(BESIDE.values())}]
     return config
 

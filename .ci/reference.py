@@ -17,7 +17,7 @@ from aegish_dist.models.catalog import Catalog
 from aegish_dist.settings import PREFIX, Settings
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
-HEAD = "<!-- Made by `make reference` from the program: do not edit. -->"
+NOTE = "<!-- Made by `make reference` from the program: do not edit. -->"
 
 MEANINGS = {
     "database_url": ("PostgreSQL", "an embedded PostgreSQL 18"),
@@ -215,7 +215,7 @@ def pages() -> dict[Path, str]:
     """Return every page of the reference that is made, by its path."""
     made = dict(command_pages())
     made["configuration.md"] = configuration()
-    return {REFERENCE / name: f"{HEAD}\n\n{one_blank(text)}\n" for name, text in made.items()}
+    return {REFERENCE / name: f"{one_blank(text)}\n\n{NOTE}\n" for name, text in made.items()}
 
 
 if __name__ == "__main__":
