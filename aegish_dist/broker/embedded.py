@@ -31,7 +31,7 @@ class Transport(memory.Transport):
 
 
 class EmbeddedWorker:
-    """The same worker as in a cluster, in a thread; a context manager.
+    """The same worker as in a fleet, in a thread; a context manager.
 
     The pool and the tasks are named in the configuration of the application and loaded by Celery.
     """

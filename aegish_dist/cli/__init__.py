@@ -37,7 +37,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     "Run": {
         "demo": "One keyless run from dataset to leaderboard, on this machine.",
         "submit": "Ask models about commands: start a run.",
-        "worker": "Start a worker process of the cluster.",
+        "worker": "Start a worker process of a fleet.",
         "status": "Show how far a run is.",
         "resume": "Ask every item of a run that has no verdict yet.",
         "retry": "Ask items again that ended in the given outcomes.",
@@ -121,7 +121,7 @@ class LazyGroup(Group):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     examples=("aegish-dist demo",),
     epilog="Start with `aegish-dist demo`. With AEGISH_DIST_DATABASE_URL and"
-    " AEGISH_DIST_BROKER_URL set, the same commands run on a cluster.",
+    " AEGISH_DIST_BROKER_URL set, the same commands run on a fleet.",
 )
 @click.version_option(__version__, prog_name="aegish-dist")
 def cli() -> None:

@@ -8,7 +8,7 @@ from typing import TypeVar
 import click
 
 from aegish_dist.cli.command import command
-from aegish_dist.cli.options import MAX_INTEGER, Utf8, open_run, open_workspace
+from aegish_dist.cli.options import MAX_INTEGER, one_run, open_run, open_workspace
 from aegish_dist.cli.printing import TextTable, confirmed, note, print_table, say
 from aegish_dist.cli.status import Shown
 from aegish_dist.core.text import counted
@@ -90,8 +90,8 @@ def prune(
         (_prune if completions else _delete)(workspace, runs, archive_to, yes=yes)
 
 
-@command("aegish-dist runs delete nightly --yes", name="delete")
-@click.argument("run", type=Utf8())
+@command("aegish-dist runs delete --run-id nightly --yes", name="delete")
+@one_run
 @_yes
 def delete(run: str, *, yes: bool) -> None:
     """Delete a run with its verdicts and snapshots.
@@ -104,11 +104,11 @@ def delete(run: str, *, yes: bool) -> None:
 
 
 @command(
-    "aegish-dist runs archive nightly --to archive",
-    "aegish-dist runs archive nightly --to archive --delete --yes",
+    "aegish-dist runs archive --run-id nightly --to archive",
+    "aegish-dist runs archive --run-id nightly --to archive --delete --yes",
     name="archive",
 )
-@click.argument("run", type=Utf8())
+@one_run
 @click.option("--to", "to", type=FOLDER, required=True, help="The archive is a folder in this one.")
 @click.option("--delete", "deletes", is_flag=True, help="Delete the run once that is compared.")
 @_yes

@@ -13,6 +13,7 @@ from aegish_dist.cli.options import (
     OneOf,
     Utf8,
     as_json,
+    chosen_form,
     open_run,
     run_id,
     without_collector,
@@ -58,9 +59,8 @@ NAME_WIDTH = 24
 @click.option(
     "--format",
     "form",
-    type=OneOf(("table", "markdown", "csv")),
-    default="table",
-    show_default=True,
+    type=OneOf(("table", "markdown", "csv", "json")),
+    show_default="table",
     help="`table` has the commands alone, `markdown` the models too; `csv` has unrounded numbers.",
 )
 @click.option(
@@ -93,14 +93,15 @@ def audit(run_id: str, opinion: Opinion, as_json: bool, **asked: Any) -> None:
     written = None
     if path is not None:
         written = write_overlay(engine, run, opinion, found, path, author=asked["author"])
-    if as_json:
+    form = chosen_form(asked["form"], as_json) or "table"
+    if form == "json":
         effect = {} if written is None else {"overlay_effect": list(written.effect)}
         say_json(audit_document(run, opinion, found) | effect)
-    elif asked["form"] == "csv":
+    elif form == "csv":
         say_rendered(audit_csv(found))
     else:
         shown = [overlay_section(written.effect)] if written and written.effect else []
-        if asked["form"] == "table":
+        if form == "table":
             _print_lists(found, IN_A_TABLE if asked["limit"] is None else limit, shown)
         else:
             sections = [*audit_sections(found), *shown]

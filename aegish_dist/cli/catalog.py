@@ -159,9 +159,13 @@ def prompts() -> None:
 
 
 @prompts.command("list", examples=("aegish-dist prompts list",))
-def list_prompts() -> None:
+@as_json
+def list_prompts(as_json: bool) -> None:
     """List the bundled prompts with their fingerprints."""
-    prompts = ((name, load_prompt(name)) for name in bundled_prompts())
+    prompts = [(name, load_prompt(name)) for name in bundled_prompts()]
+    if as_json:
+        say_json([{"name": name, "fingerprint": each.fingerprint} for name, each in prompts])
+        return
     say(*(f"{name:16} {each.fingerprint[:12]}  {each.template!r}" for name, each in prompts))
 
 

@@ -15,6 +15,7 @@ from aegish_dist.cli.options import (
     OneOf,
     Utf8,
     as_json,
+    chosen_form,
     names,
     open_workspace,
     refuse_usage,
@@ -99,7 +100,7 @@ def compare(opinion: Opinion, **options: Any) -> int:
     baseline is the first of `--models` or `--runs`.
     """
     _check(options)
-    form = "json" if options["as_json"] else options["form"]
+    form = chosen_form(options["form"], options["as_json"])
     with without_collector():
         data = _compared(opinion, options)
     if options["gate"]:
@@ -114,7 +115,6 @@ def _check(options: dict[str, Any]) -> None:
     refuse_usage(
         (options["run_id"] is not None and runs, "--run-id and --runs exclude each other"),
         (len(runs) == 1, "--runs takes a baseline and at least one other run: BASE,NEW"),
-        (as_json and form not in (None, "json"), "--json and --format exclude each other"),
         (
             options["run_columns"] and (as_json or form in ("csv", "json")),
             "--run-columns is for table, markdown, latex",

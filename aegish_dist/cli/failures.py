@@ -57,7 +57,7 @@ def errors(
     """
     workspace, found = open_run(run_id)
     rows = failure_times(workspace.engine, found, models)
-    form = "json" if as_json else form or form_of(output, LIST_FORMATS)
+    form = chosen_form(form, as_json) or form_of(output, LIST_FORMATS)
     if output is not None or form != "table":
         put_out([_text(form, found, rows)], output)
     elif rows:

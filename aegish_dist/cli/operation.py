@@ -68,7 +68,7 @@ def exporter(metrics_port: int | None, metrics_host: str | None, interval: float
     settings = workspace.settings
     if settings.embedded_broker:
         raise ConfigError(
-            "the exporter reads a cluster: set AEGISH_DIST_BROKER_URL and AEGISH_DIST_DATABASE_URL"
+            "the exporter reads a fleet: set AEGISH_DIST_BROKER_URL and AEGISH_DIST_DATABASE_URL"
         )
     from aegish_dist.pipeline.fleet import export_measures  # noqa: PLC0415  needs Celery
 

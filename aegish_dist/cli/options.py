@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from decimal import Decimal
+from functools import wraps
 from typing import Any, TypeVar
 
 import click
@@ -160,7 +161,7 @@ with_snapshot = click.option(
 )
 
 
-wait = click.option("--wait", is_flag=True, help="On a cluster: return when the run has ended.")
+wait = click.option("--wait", is_flag=True, help="On a fleet: return when the run has ended.")
 
 run_columns = click.option(
     "--run-columns",
@@ -171,10 +172,17 @@ run_columns = click.option(
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 
 
-def run_id(*, default: str | None = None) -> Callable[[Function], Function]:
+def chosen_form(form: str | None, as_json: bool) -> str | None:
+    """Return the format that `--format` and `--json` ask for; None where neither does."""
+    contradicts = as_json and form not in (None, "json")
+    refuse_usage((contradicts, f"--json and --format {form} exclude each other"))
+    return "json" if as_json else form
+
+
+def run_id(*, default: str | None = None, required: bool = True) -> Callable[[Function], Function]:
     # A default of None would count as a default, and nothing would be required.
     presence: dict[str, Any] = (
-        {"required": True} if default is None else {"default": default, "show_default": True}
+        {"required": required} if default is None else {"default": default, "show_default": True}
     )
     return click.option(
         "--run-id",
@@ -183,6 +191,19 @@ def run_id(*, default: str | None = None) -> Callable[[Function], Function]:
         help="A run's id, a unique prefix of it, its name, or `latest`.",
         **presence,
     )
+
+
+def one_run(function: Function) -> Function:
+    """Add `--run-id R`, and R as an argument as well; the command gets it as `run`."""
+
+    @wraps(function)
+    def with_it(words: tuple[str, ...], run_id: str | None, **options: Any) -> Any:
+        named = [*words, *filter(None, (run_id,))]
+        refuse_usage((len(named) != 1, "name one run: --run-id R"))
+        return function(named[0], **options)
+
+    words = click.argument("words", nargs=-1, type=Utf8(), metavar="[RUN]")
+    return together(words, run_id(required=False))(with_it)  # type: ignore[return-value]
 
 
 def comma_list(

@@ -13,6 +13,8 @@ from aegish_dist.cli.options import (
     FiniteRange,
     OneOf,
     Utf8,
+    as_json,
+    chosen_form,
     comma_list,
     known_names,
     open_run,
@@ -68,8 +70,7 @@ def _thresholds(_: click.Context, parameter: click.Parameter, value: Any) -> dic
     "--format",
     "form",
     type=OneOf(FORMATS),
-    default="table",
-    show_default=True,
+    show_default="table",
     help="`html` is a page for browsers; `json` and `csv` carry unrounded numbers, `csv-wide` in"
     " one row per model; `latex` has tables for a paper, and `reference-json` is the result file of"
     " the aegish benchmark.",
@@ -84,6 +85,7 @@ def _thresholds(_: click.Context, parameter: click.Parameter, value: Any) -> dic
     " choice."
     f" Names: {', '.join(SECTION_NAMES)}.",
 )
+@as_json
 @run_columns
 @click.option(
     "--fail-under",
@@ -122,7 +124,8 @@ def report(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) 
     `--fail-on value` the value alone decides, and its interval does not matter. A line on
     standard error names each model and metric that misses its threshold.
     """
-    form, sections = options["form"], options["sections"]
+    form = options["form"] = chosen_form(options["form"], options.pop("as_json")) or "table"
+    sections = options["sections"]
     whole, known = form not in IN_SECTIONS, ", ".join(IN_SECTIONS)
     refuse_usage(
         (whole and sections is not None, f"--sections chooses for {known}; {form} is whole"),

@@ -7,17 +7,26 @@ import click
 from msgspec.structs import asdict
 
 from aegish_dist.cli.command import Group
-from aegish_dist.cli.options import MAX_INTEGER, Utf8, as_json, open_run, open_workspace
+from aegish_dist.cli.options import (
+    MAX_INTEGER,
+    Utf8,
+    as_json,
+    open_run,
+    open_workspace,
+    refuse_usage,
+    run_id,
+)
 from aegish_dist.cli.printing import TextTable, print_table, say, say_json
 from aegish_dist.core.run import RunSummary
 from aegish_dist.pipeline.runs import recent_runs, rename
 
 _limit = click.option(
     "--limit",
-    type=click.IntRange(1, MAX_INTEGER),
+    type=click.IntRange(0, MAX_INTEGER),
     default=20,
     show_default=True,
-    help="At most this many.",
+    metavar="N",
+    help="At most this many, 0 for all.",
 )
 
 _ELSEWHERE = ("archive", "delete", "prune", "restore")
@@ -72,11 +81,14 @@ def _row(run: RunSummary) -> tuple[str, ...]:
     return *words, *(f"{number:,}" for number in numbers)
 
 
-@runs.command("rename", examples=("aegish-dist runs rename latest nightly",))
-@click.argument("run", type=Utf8())
-@click.argument("name", type=Utf8())
-def rename_(run: str, name: str) -> None:
+@runs.command("rename", examples=("aegish-dist runs rename --run-id latest nightly",))
+@click.argument("words", nargs=-1, type=Utf8(), metavar="[RUN] NAME")
+@run_id(required=False)
+def rename_(words: tuple[str, ...], run_id: str | None) -> None:
     """Give a run another name; "" takes its name away."""
+    named = (*filter(None, (run_id,)), *words)
+    refuse_usage((len(named) != 2, "name one run and its new name: --run-id R NAME"))
+    run, name = named
     workspace, found = open_run(run)
     given = rename(workspace.engine, found, name)
     say(f"{found}: {given}" if given else f"{found}: no name")

@@ -124,7 +124,7 @@ def submit(**options: Any) -> int:
     Before any money is spent it prints the number of calls, their estimated tokens and cost, and
     which models lack a key, and asks each model one harmless question with the run's own prompt
     and parameters: when one refuses them, nothing is started. Without a configured broker the run
-    is worked on here until it is complete; on a cluster the command returns as soon as everything
+    is worked on here until it is complete; on a fleet the command returns as soon as everything
     is enqueued.
     """
     if options["batch"] and options["batch_after"] is not None:

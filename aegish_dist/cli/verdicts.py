@@ -20,6 +20,7 @@ from aegish_dist.cli.options import (
     OneOf,
     Utf8,
     as_json,
+    chosen_form,
     in_a_form,
     names,
     open_run,
@@ -49,6 +50,7 @@ from aegish_dist.core.text import counted
 from aegish_dist.core.verdict_query import Correctness, ListedPart, VerdictFilter
 from aegish_dist.errors import ConfigError, DatasetError
 from aegish_dist.files import is_stream
+from aegish_dist.pipeline.runs import runs_named
 from aegish_dist.pipeline.verdicts import (
     COUNTED,
     ListedCommands,
@@ -150,7 +152,7 @@ def list_(
     `--changed-between` takes the numbers of two snapshots, and lists each verdict as B judges it;
     the column `correct_before` says what A did.
     """
-    form = "json" if as_json else form or form_of(output, LIMITS)
+    form = chosen_form(form, as_json) or form_of(output, LIMITS)
     if limit is None:
         limit = LIMITS[form] if output is None or form == "table" else 0
     numbers = _snapshots(conditions.pop("changed_between"))
@@ -303,6 +305,11 @@ def import_(files: tuple[Path, ...], name: str, as_json: bool) -> None:
         )
         return
     say(stored.run_id)
+    if name and len(runs_named(workspace.engine, name)) > 1:
+        note(
+            f"another run has the name '{name}' too, so `--run-id {name}` is ambiguous: give this"
+            f" one another by `aegish-dist runs rename --run-id {stored.run_id} NAME`"
+        )
     note(
         f"{counted(stored.verdicts, 'verdict')} of {counted(stored.models, 'model')} about"
         f" {counted(stored.samples, 'sample')}"
@@ -438,7 +445,8 @@ def recover_(files: tuple[Path, ...]) -> None:
     type=click.IntRange(0, MAX_INTEGER),
     default=50,
     show_default=True,
-    help="List at most this many changed verdicts; `--json` lists all.",
+    metavar="N",
+    help="List at most this many changed verdicts, 0 for all; `--json` lists all.",
 )
 @as_json
 def reparse(run_id: str, dry_run: bool, limit: int, as_json: bool) -> None:
@@ -471,11 +479,11 @@ def reparse(run_id: str, dry_run: bool, limit: int, as_json: bool) -> None:
         )
     rows = [
         (found.run_id, each.model, each.command, each.before.value, each.after.value)
-        for each in found.changed[:limit]
+        for each in found.changed[: limit or None]
     ]
     if rows:
         print_table(TextTable(("Run", "Model", "Command", "From", "To"), rows))
-    if len(found.changed) > limit:
+    if len(found.changed) > limit > 0:
         note(f"{len(found.changed) - limit:,} more: `--json` lists all")
 
 

@@ -1,4 +1,4 @@
-"""`aegish-dist worker`: a worker process of the cluster.
+"""`aegish-dist worker`: a worker process of a fleet.
 
 It becomes another program, so all that both would import is left to that one.
 """

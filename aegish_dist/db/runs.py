@@ -373,7 +373,7 @@ def save_parameters(session: Session, run_id: str, parameters: CallParameters) -
     session.execute(changed.values(parameters=to_builtins(parameters)))
 
 
-def list_runs(session: Session, limit: int) -> list[RunSummary]:
+def list_runs(session: Session, limit: int | None) -> list[RunSummary]:
     rows = execute(session, "list_runs", limit=limit).mappings()
     return [RunSummary(**{**row, "held": row["held"] and RunPause(row["held"])}) for row in rows]
 

@@ -6,11 +6,12 @@ from sqlalchemy import Engine
 
 from aegish_dist.core.run import Run, RunSummary
 from aegish_dist.core.text import did_you_mean, printable
-from aegish_dist.db.engine import in_transaction
+from aegish_dist.db.engine import in_transaction, transaction
 from aegish_dist.db.runs import (
     LATEST,
     list_runs,
     load_run,
+    newest_names,
     rename_run,
     resolve_run_id,
 )
@@ -57,8 +58,19 @@ def rename(engine: Engine, run_id: str, name: str) -> str:
     return checked
 
 
-def recent_runs(engine: Engine, limit: int) -> list[RunSummary]:
-    return in_transaction(engine, list_runs, limit)
+def recent_runs(engine: Engine, limit: int = 0) -> list[RunSummary]:
+    """Return the newest runs, newest first.
+
+    Args:
+        limit: Runs at most; 0: all.
+    """
+    return in_transaction(engine, list_runs, limit or None)
+
+
+def runs_named(engine: Engine, name: str) -> list[str]:
+    """Return the ids of the runs of a name; more than one where runs were imported under it."""
+    with transaction(engine) as session:
+        return [run_id for run_id, its in newest_names(session) if its == name]
 
 
 def chosen_models(run: Run, named: Sequence[str]) -> list[str]:

@@ -90,7 +90,7 @@ class SharedLimiter:
     def connect(cls, url: str | None, worker: str) -> Self:
         """Prepare a limiter that connects with its first request; no URL: inside this process."""
         if url is None:
-            from fakeredis import FakeAsyncRedis  # noqa: PLC0415  0.2 s that a cluster saves
+            from fakeredis import FakeAsyncRedis  # noqa: PLC0415  0.2 s that a fleet saves
 
             return cls(FakeAsyncRedis(), worker)
         client = Redis.from_url(

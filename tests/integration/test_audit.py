@@ -185,7 +185,10 @@ def test_a_plan_that_cannot_be_made_is_refused_in_one_line(
     aegish.ok("verdicts", "import", write_lines(tmp_path / "v.jsonl", *lines))
     plan = ("plan", "--margin", "0.1")
     assert "too small for a pilot" in aegish.refused(*plan)
-    assert "does not ask 'lab/z': it asks lab/a" in aegish.refused(*plan, "--models", "lab/z")
+    assert "does not ask 'lab/z': did you mean 'lab/a'?" in aegish.refused(
+        *plan, "--models", "lab/z"
+    )
+    assert "does not ask 'no/one': it asks lab/a" in aegish.refused(*plan, "--models", "no/one")
     assert aegish("plan", "--margin", "0").code == aegish("plan", "--margin", "nan").code == 2
     record(aegish, tmp_path)
     refusal = aegish.refused(*plan)

@@ -1,5 +1,6 @@
 """Retries in the store: what is planned once more, and what counts."""
 
+import re
 import threading
 from decimal import Decimal
 
@@ -150,14 +151,22 @@ def test_an_imported_run_is_refused(engine: Engine) -> None:
         load_submitted_run(engine, stored.run_id)
 
 
-@pytest.mark.parametrize("names", [["BLOCKED"], ["API_ERROR", ""], []])
-def test_an_unknown_outcome_is_refused(names: list[str]) -> None:
-    with pytest.raises(ConfigError, match=r"ALLOW, WARN, BLOCK, TIMEOUT_ERROR, FORMAT_ERROR, API_"):
+LISTED = "there are ALLOW, WARN, BLOCK, TIMEOUT_ERROR, FORMAT_ERROR, API_"
+
+
+@pytest.mark.parametrize(
+    ("names", "hint"),
+    [(["BLOCKED"], "did you mean 'BLOCK'?"), (["API_ERROR", ""], LISTED), ([], LISTED)],
+)
+def test_an_unknown_outcome_is_refused(names: list[str], hint: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(hint)):
         outcomes_named(names)
 
 
 def test_a_model_that_the_run_does_not_ask_is_refused(engine: Engine) -> None:
     stored = two_models(engine)
-    with pytest.raises(StoreError, match="does not ask 'test/c': it asks test/a, test/b"):
+    with pytest.raises(
+        StoreError, match="does not ask 'test/c': did you mean 'test/b' or 'test/a'"
+    ):
         plan_retry(engine, RUN, API_ERROR, ["test/a", "test/c"])
     assert run_status(engine, stored.run_id).retrying == 0

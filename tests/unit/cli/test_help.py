@@ -86,3 +86,16 @@ def test_a_group_alone_prints_its_help(
 def test_the_version_is_the_package_s(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--version"]) == 0
     assert capsys.readouterr().out == f"aegish-dist, version {__version__}\n"
+
+
+def test_one_way_to_ask_for_json_and_to_name_a_run() -> None:
+    """`--json` wherever a format can be json, and `--run-id` wherever a run is named."""
+    for path, command in commands(cli):
+        found = {each.name: each for each in command.params}
+        formats = getattr(getattr(found.get("form"), "type", None), "choices", ())
+        assert "json" not in formats or "as_json" in found, path
+        assert "run" not in found, path
+        assert path[:1] != ("runs",) or "words" not in found or "run_id" in found, path
+        if (limit := found.get("limit")) and path not in (("submit",), ("plan",)):
+            assert isinstance(limit.type, click.IntRange), path
+            assert (limit.type.min, "0" in (limit.help or "")) == (0, True), path
