@@ -7,7 +7,15 @@ from pathlib import Path
 import click
 
 from aegish_dist.cli.command import command
-from aegish_dist.cli.options import LIST_FORMATS, MAX_INTEGER, in_a_form, names, open_run, run_id
+from aegish_dist.cli.options import (
+    LIST_FORMATS,
+    MAX_INTEGER,
+    chosen_form,
+    in_a_form,
+    names,
+    open_run,
+    run_id,
+)
 from aegish_dist.cli.printing import (
     TextTable,
     form_of,
