@@ -36,6 +36,7 @@ EXIT_INTERRUPTED = 130
 SECTIONS: dict[str, dict[str, str]] = {
     "Run": {
         "demo": "One keyless run from dataset to leaderboard, on this machine.",
+        "init": "Write a first run file from the keys and servers that are here.",
         "submit": "Ask models about commands: start a run.",
         "worker": "Start a worker process of a fleet.",
         "status": "Show how far a run is.",
@@ -120,8 +121,8 @@ class LazyGroup(Group):
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     examples=("aegish-dist demo",),
-    epilog="Start with `aegish-dist demo`. With AEGISH_DIST_DATABASE_URL and"
-    " AEGISH_DIST_BROKER_URL set, the same commands run on a fleet.",
+    epilog="Start with `aegish-dist demo`. Then `init` writes a run file. With"
+    " AEGISH_DIST_DATABASE_URL and AEGISH_DIST_BROKER_URL set, the same commands run on a fleet.",
 )
 @click.version_option(__version__, prog_name="aegish-dist")
 def cli() -> None:

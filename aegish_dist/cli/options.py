@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from decimal import Decimal
 from functools import wraps
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -14,6 +15,8 @@ import click
 from aegish_dist.cli.printing import to_file
 from aegish_dist.core.model import CallParameters
 from aegish_dist.core.text import did_you_mean
+from aegish_dist.errors import ConfigError, InputError
+from aegish_dist.inputs.documents import parse_toml, read_text
 from aegish_dist.logs import configure_logging
 from aegish_dist.pipeline.workspace import Workspace
 from aegish_dist.settings import Settings, load_settings
@@ -167,6 +170,52 @@ run_columns = click.option(
     "--run-columns",
     is_flag=True,
     help="Begin each row of a table with run, snapshot and rule set, to stack files; CSV has them.",
+)
+
+MAX_RUN_FILE_BYTES = 2**20
+
+
+def _take_run_file(context: click.Context, _: click.Parameter, path: Path | None) -> None:
+    """Make the keys of a run file the defaults of the command's options."""
+    if path is None:
+        return
+    options = [each for each in context.command.params if isinstance(each, click.Option)]
+    known = {each.opts[0].removeprefix("--"): each for each in options if each.expose_value}
+    try:
+        keys = parse_toml(read_text(path, MAX_RUN_FILE_BYTES))
+        context.default_map = dict(_as_default(context, known, *item) for item in keys.items())
+    except InputError as error:
+        raise ConfigError(f"{path}: {error}") from None
+
+
+def _as_default(
+    context: click.Context, known: dict[str, click.Option], key: str, value: Any
+) -> tuple[str, object]:
+    """Return the name of an option and its value, written as on the command line."""
+    if key not in known:
+        hint = did_you_mean(key, known, f"keys are long options of `{context.info_name}`")
+        raise InputError(f"'{key}' is no key: {hint}")
+    option = known[key]
+    parts = value if isinstance(value, list) else [value]
+    if any(isinstance(part, dict | list) for part in parts):
+        raise InputError("it is a table: one value, or a list of them, is wanted", field=key)
+    texts = [str(part) for part in parts]
+    given: object = texts if option.multiple else ",".join(texts)
+    try:
+        option.process_value(context, given)
+    except click.BadParameter as error:
+        raise InputError(error.message, field=key) from None
+    return str(option.name), given
+
+
+run_file = click.option(
+    "--run-file",
+    type=click.Path(path_type=Path),
+    is_eager=True,
+    expose_value=False,
+    callback=_take_run_file,
+    metavar="FILE",
+    help="Take options from a TOML file, such as `init` writes; those that are typed win.",
 )
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")

@@ -1,7 +1,9 @@
 """`aegish-dist report`: a run's leaderboard and details."""
 
+import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import click
@@ -59,6 +61,7 @@ def _thresholds(_: click.Context, parameter: click.Parameter, value: Any) -> dic
 
 @command(
     "aegish-dist report",
+    "aegish-dist report --open",
     "aegish-dist report --sections leaderboard,differences",
     "aegish-dist report --run-id nightly --format html -o report.html",
     "aegish-dist report --fail-under aegish_score=0.85,coverage=1",
@@ -107,6 +110,12 @@ def _thresholds(_: click.Context, parameter: click.Parameter, value: Any) -> dic
     show_default=DETAILS[0],
     help="What `html` holds of single verdicts: all of them, or no grid.",
 )
+@click.option(
+    "--open",
+    "in_browser",
+    is_flag=True,
+    help="Write the html page, by default to report-RUN.html, and show it in a browser.",
+)
 @to_file
 def report(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) -> int:
     """Print a run's leaderboard and details.
@@ -124,7 +133,9 @@ def report(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) 
     `--fail-on value` the value alone decides, and its interval does not matter. A line on
     standard error names each model and metric that misses its threshold.
     """
-    form = options["form"] = chosen_form(options["form"], options.pop("as_json")) or "table"
+    form = options["form"] = chosen_form(options["form"], options.pop("as_json")) or (
+        "html" if options["in_browser"] else "table"
+    )
     sections = options["sections"]
     whole, known = form not in IN_SECTIONS, ", ".join(IN_SECTIONS)
     refuse_usage(
@@ -132,29 +143,51 @@ def report(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) 
         (options["details"] and form != "html", "--details goes with --format html"),
         (whole and options["run_columns"], f"--run-columns is for {known}"),
         (options["fail_on"] and not options["fail_under"], "--fail-on goes with --fail-under"),
+        (options["in_browser"] and form != "html", f"--open shows a page, not {form}"),
     )
     workspace, found = open_run(run_id)
+    output: Path | None = options["output"]
+    if options["in_browser"]:
+        output = output or page_path(workspace, found)
     note_what_counts(workspace, found, opinion, snapshot)
-    with shown(options["output"]) as show:
+    with shown(output) as show:
         with without_collector():
             parts = _parts(form, sections)
             data = report_data(workspace.engine, found, opinion, snapshot, parts=parts)
-            draw = _draw(workspace, data, options)
+            draw = draw_report(workspace, data, options)
         show(draw)
+    if options["in_browser"] and output is not None:
+        _show_in_browser(output)
     return _exit_code(data, options["fail_under"], by_value=options["fail_on"] == "value")
 
 
-def _draw(
+def page_path(workspace: Workspace, run_id: str) -> Path:
+    """Return where a run's page goes by itself: here, or beside the store if this is read-only.
+
+    No other run has the id, so what is there is an older page of the run.
+    """
+    folder = Path() if os.access(".", os.W_OK) else workspace.settings.home
+    return folder / f"report-{run_id}.html"
+
+
+def _show_in_browser(page: Path) -> None:
+    import webbrowser  # noqa: PLC0415
+
+    if not webbrowser.open(page.resolve().as_uri()):
+        note("no browser was found here: open that file in one")
+
+
+def draw_report(
     workspace: Workspace, data: ReportData, options: Mapping[str, Any]
 ) -> Callable[..., str | Iterator[str]]:
     """Return what draws the report; a page is drawn part by part, with its grid of verdicts."""
-    if options["form"] != "html":
+    if options.get("form", "html") != "html":
         chosen = {name: options[name] for name in ("sections", "run_columns")}
         return partial(render, data, options["form"], **chosen)
     # The page with its charts takes a third of the time that everything else takes to import.
     from aegish_dist.report.page import render_page  # noqa: PLC0415
 
-    grid = None if options["details"] == "none" else report_grid(workspace.engine, data)
+    grid = None if options.get("details") == "none" else report_grid(workspace.engine, data)
     note(*(() if grid is None else grid.notes))
     return lambda **_: render_page(data, grid)
 

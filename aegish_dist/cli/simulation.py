@@ -1,5 +1,6 @@
 """`aegish-dist simulate-provider`: the fake LLM provider; and `demo`, one keyless run on it."""
 
+import os
 import shlex
 from functools import partial
 from itertools import chain, count
@@ -12,6 +13,7 @@ import click
 from aegish_dist.cli.command import command
 from aegish_dist.cli.options import FiniteRange, open_workspace
 from aegish_dist.cli.printing import note, note_next, shown
+from aegish_dist.cli.report import draw_report, page_path
 from aegish_dist.cli.status import status_shown
 from aegish_dist.core.model import HTTP_FORMATS, CallParameters
 from aegish_dist.core.opinion import Opinion
@@ -43,6 +45,7 @@ MODELS = (
     *("baseline/always-block", "baseline/always-allow", "baseline/keyword"),
     *one_of_each_format(),
 )
+FIRST = next(iter(one_of_each_format()))
 
 
 def _faults(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, float]:
@@ -154,14 +157,9 @@ def simulate_provider(replays: tuple[Path, ...], catalog: Path | None, **options
             note("to ask it, let it write a catalog: --write-catalog sim.toml")
         else:
             named = (each.model for each in recordings if each.model not in unnamed)
-            note_next(*_ask_simulated(catalog, next(named, next(iter(one_of_each_format())))))
+            note_next(_ask_simulated(catalog, next(named, FIRST)), OPEN)
 
     run_forever(simulator_config(**options), recordings, ready)
-
-
-def _ask_simulated(catalog: Path, model: str) -> tuple[str, str]:
-    where = f"AEGISH_DIST_CATALOG={shlex.quote(str(catalog))}"
-    return f"{where} aegish-dist submit --models {model} --limit 50", "aegish-dist report --open"
 
 
 @command("aegish-dist demo")
@@ -169,8 +167,9 @@ def demo() -> None:
     """Run the whole pipeline once, without keys and without a server to install.
 
     Asks three baselines, and a simulated model in each wire format, about the bundled datasets, on
-    an embedded PostgreSQL, and prints the report. The simulated models answer over HTTP from this
-    machine; their numbers say nothing about any real model.
+    an embedded PostgreSQL, prints the report, and writes its page to report-RUN.html here. The
+    simulated models answer over HTTP from this machine; their numbers say nothing about any real
+    model.
     """
     with simulator_thread(SimulatorConfig()) as simulator, TemporaryDirectory() as directory:
         catalog = Path(directory) / "simulated.toml"
@@ -200,3 +199,19 @@ def demo() -> None:
     data = report_data(workspace.engine, run.run_id, Opinion())
     with shown(None) as show:
         show(partial(render, data, "table"))
+    with shown(page_path(workspace, run.run_id)) as show:
+        show(draw_report(workspace, data, {}))
+    first = Path("sim.toml")
+    start = f"aegish-dist simulate-provider --write-catalog {first} &"
+    commands = (start, _ask_simulated(first, FIRST), "aegish-dist init")
+    if any(map(os.environ.get, (p.key_variable for p in workspace.catalog.providers.values()))):
+        commands = ("aegish-dist init", "aegish-dist submit --run-file experiment.toml", OPEN)
+    note_next(*commands)
+
+
+OPEN = "aegish-dist report --open"
+
+
+def _ask_simulated(catalog: Path, model: str) -> str:
+    where = f"AEGISH_DIST_CATALOG={shlex.quote(str(catalog))}"
+    return f"{where} aegish-dist submit --models {model} --limit 50"

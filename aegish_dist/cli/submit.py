@@ -21,6 +21,7 @@ from aegish_dist.cli.options import (
     names,
     open_run,
     open_workspace,
+    run_file,
     run_id,
     together,
     wait,
@@ -66,6 +67,7 @@ raised_caps = together(
 
 @command(
     "aegish-dist submit --models baseline/keyword,openai/gpt-5.1 --limit 50",
+    "aegish-dist submit --run-file experiment.toml --limit 20",
     "aegish-dist submit --models all --epochs 3 --dry-run",
     "aegish-dist submit --models openai/gpt-5.1,anthropic/claude-haiku-5-5 --batch",
 )
@@ -117,6 +119,7 @@ raised_caps = together(
 @click.option(
     "--name", type=Utf8(), default="", help="A name for the run, which `--run-id` takes too."
 )
+@run_file
 @with_checks
 def submit(**options: Any) -> int:
     """Ask models about commands: start a run.

@@ -82,7 +82,7 @@ def test_what_an_everyday_command_loads_of_the_package(
     assert len(own) <= most
 
 
-ELSEWHERE = {"demo", "doctor", "datasets", "report", "simulate-provider"}
+ELSEWHERE = {"demo", "doctor", "datasets", "init", "report", "simulate-provider"}
 HELP = [
     [name, "--help"]
     for name in sorted({name for names in SECTIONS.values() for name in names} - ELSEWHERE)

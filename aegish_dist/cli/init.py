@@ -1,0 +1,176 @@
+"""`aegish-dist init`: a first run file, from the keys, servers and commands that are here."""
+
+import json
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from functools import partial
+from http.client import HTTPConnection, HTTPException
+from importlib.resources import files
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+import click
+
+from aegish_dist.cli.command import command
+from aegish_dist.cli.options import open_workspace
+from aegish_dist.cli.printing import note, note_next
+from aegish_dist.core.sample import Dataset
+from aegish_dist.core.secrets import host_of, is_loopback
+from aegish_dist.core.text import counted
+from aegish_dist.datasets.table import read_table
+from aegish_dist.errors import AegishError, ConfigError
+from aegish_dist.files import replacing_text
+from aegish_dist.models.catalog import AVAILABLE, is_model_id
+from aegish_dist.pipeline.datasets import store_dataset
+from aegish_dist.pipeline.simulate import catalog_for, one_of_each_format, simulated_models
+from aegish_dist.pipeline.workspace import Workspace
+
+T = TypeVar("T")
+TEMPLATE = files(__package__).joinpath("experiment.toml")
+FLOOR = "baseline/keyword"
+ANSWER_S = 1.0
+ANSWER_BYTES = 2**20
+SIMULATOR = "http://127.0.0.1:8099"
+
+SERVED_MODEL = (
+    '[[models]]\nid = "{}"\nprice = {{ per_call = 0 }}  # USD; without it, no cap on the cost\n'
+)
+
+
+@command("aegish-dist init", "aegish-dist init nightly.toml --yes --commands mine.csv")
+@click.argument("path", type=click.Path(path_type=Path), default="experiment.toml")
+@click.option(
+    "--commands",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Ask about your own commands: CSV, JSONL or Parquet; columns command, target, category.",
+)
+@click.option("--yes", is_flag=True, help="Ask nothing, as without a terminal.")
+@click.option("--force", is_flag=True, help="Replace files of these names.")
+def init(path: Path, commands: Path | None, *, yes: bool, force: bool) -> None:
+    """Write a first run file from the keys and servers that are here.
+
+    Looks for API keys in the environment and for Ollama and vLLM on this machine, asks which
+    models and commands you want, and writes PATH for `submit --run-file`. Your own commands are
+    imported as a dataset. Models on this machine get an entry in catalog.toml beside it. Where
+    nothing is found, the run asks simulated models.
+    """
+    catalog = path.with_name("catalog.toml")
+    if taken := [str(each) for each in (path, catalog) if each.exists() and not force]:
+        raise ConfigError(f"{taken[0]} is there already: name another file, or say --force")
+    workspace = open_workspace()
+    served = list(_served_here(workspace))
+    own = None if commands is None else read_table(commands).checked()
+    models = [*_with_keys(workspace), *served] or list(one_of_each_format())
+    models.append(FLOOR)
+    limit = 50
+    if not yes and sys.stdin is not None and sys.stdin.isatty():
+        models = _asked("Models to ask", ",".join(models), partial(_known, workspace))
+        own = own or _asked("File with your own commands (Enter: the bundled ones)", "", _own)
+        limit = click.prompt("Commands of each dataset", limit, type=click.IntRange(1), err=True)
+    entries = _entries(workspace, models, served)
+    priced = not entries and all(each.price for each in workspace.catalog.resolve(models, {}))
+    if own is not None:
+        store_dataset(workspace.engine, own)
+        note(f"dataset {own.name}: {counted(len(own.samples), 'command')} imported")
+    text = TEMPLATE.read_text("utf-8").format(
+        path=shlex.quote(str(path)),
+        models=json.dumps(models),
+        dataset=f'dataset = ["{own.name}"]' if own else '# dataset = ["mine"]',
+        limit=limit,
+        cap="max-cost = 1.0" if priced else "# max-cost = 1.0",
+    )
+    for file, content in ((path, text), (catalog, entries)):
+        if content:
+            with replacing_text(file) as stream:
+                stream.write(content)
+            note(f"written: {file}")
+    note_next(*_next(path, catalog if entries else None, models))
+
+
+def _with_keys(workspace: Workspace) -> Iterator[str]:
+    """Yield a model of each provider whose key is set, and say where the catalog has none."""
+    environ, providers = workspace.environ, workspace.catalog.providers
+    usable = workspace.catalog.resolve(AVAILABLE, environ)
+    first = {spec.provider: spec.id for spec in reversed(usable) if spec.wire.http is not None}
+    for name, provider in providers.items():
+        if not environ.get(provider.key_variable, "").strip():
+            continue
+        note(f"{provider.key_variable} is set: {first.get(name, f'name a model as {name}/MODEL')}")
+        if name in first:
+            yield first[name]
+
+
+def _served_here(workspace: Workspace) -> Iterator[str]:
+    """Yield the first model of each server on this machine that lists some."""
+    for name, provider in workspace.catalog.providers.items():
+        local = not provider.key_variable and is_loopback(host_of(provider.base_url))
+        if local and (found := list(_listed(name, provider.base_url))):
+            note(f"{provider.base_url} serves {', '.join(found)}")
+            yield found[0]
+
+
+def _listed(provider: str, base_url: str) -> Iterator[str]:
+    """Yield the models that an OpenAI-compatible server lists; none where another one answers."""
+    address = urlsplit(base_url)
+    connection = HTTPConnection(address.hostname or "", address.port, timeout=ANSWER_S)
+    with closing(connection), suppress(OSError, HTTPException, ValueError, LookupError, TypeError):
+        connection.request("GET", f"{address.path}/models")
+        for each in json.loads(connection.getresponse().read(ANSWER_BYTES))["data"]:
+            if is_model_id(model := f"{provider}/{each['id']}"):
+                yield model
+
+
+def _asked(question: str, default: str, read: Callable[[str], T]) -> T:
+    """Ask on the terminal until the answer can be read."""
+
+    def read_again(text: str) -> T:
+        try:
+            return read(text)
+        except AegishError as error:
+            raise click.UsageError(str(error)) from None
+
+    shown = bool(default)
+    answer: T = click.prompt(question, default, value_proc=read_again, show_default=shown, err=True)
+    return answer
+
+
+def _known(workspace: Workspace, text: str) -> list[str]:
+    models = [each.strip() for each in text.split(",") if each.strip()]
+    real = [each for each in models if each not in simulated_models()]
+    workspace.catalog.resolve(real if real or not models else FLOOR, {})
+    return models
+
+
+def _own(text: str) -> Dataset | None:
+    return read_table(Path(text).expanduser()).checked() if text else None
+
+
+def _entries(workspace: Workspace, models: list[str], served: list[str]) -> str:
+    """Return the catalog that the models need beside the one in use; empty where they need none."""
+    known = workspace.catalog.models
+    if any(each in simulated_models() and each not in known for each in models):
+        return catalog_for(SIMULATOR)
+    if workspace.settings.catalog is not None or not set(served) & set(models):
+        return ""
+    return "\n".join(SERVED_MODEL.format(each) for each in served if each in models)
+
+
+def _next(path: Path, catalog: Path | None, models: list[str]) -> Iterator[str]:
+    """Yield the commands from here to a leaderboard."""
+    start, where = (
+        f"aegish-dist submit --run-file {shlex.quote(str(path))}",
+        shlex.quote(str(catalog)),
+    )
+    if any(each in simulated_models() for each in models):
+        yield "aegish-dist simulate-provider" + (f" --write-catalog {where} &" if catalog else " &")
+        yield f"AEGISH_DIST_CATALOG={where} {start}" if catalog else start
+    else:
+        if catalog:
+            yield f"export AEGISH_DIST_CATALOG={where}"
+        yield f"aegish-dist models check {','.join(models)}"
+        yield start
+    yield "aegish-dist report --open"

@@ -1,0 +1,156 @@
+"""The way in: `init` writes a run file from what is here, `submit --run-file` takes it."""
+
+import io
+import tomllib
+import webbrowser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.http_server import JsonHandler, serving
+from tests.integration.command_line import CommandLine
+from tests.integration.samples import BLOCKED, TAR
+from tests.integration.stored_runs import stored_run
+
+SIMULATED = ["simulated/careful", "simulated-anthropic/lenient", "simulated-google/hasty"]
+FLOOR = "baseline/keyword"
+OLLAMA_PORT = 11434
+
+
+@pytest.fixture(autouse=True)
+def _folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def here(capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    """The command line without a database, which most of this needs not."""
+    return CommandLine(capsys)
+
+
+def run_file(path: str = "experiment.toml") -> dict[str, Any]:
+    return tomllib.loads(Path(path).read_text())
+
+
+def commands(err: str) -> list[str]:
+    """Return the commands to type next."""
+    return [
+        line.strip().replace("python -m aegish_dist", "aegish-dist")
+        for line in err.partition("next:\n")[2].splitlines()
+    ]
+
+
+class Models(JsonHandler):
+    """Lists models as Ollama and vLLM do."""
+
+    def do_GET(self) -> None:  # noqa: N802
+        self.answer(200, {"object": "list", "data": [{"id": "no id"}, {"id": "llama3:8b"}]})
+
+
+def test_without_anything_the_run_asks_the_simulator(here: CommandLine) -> None:
+    done = here.ok("init")
+    assert run_file() == {"models": [*SIMULATED, FLOOR], "limit": 50, "epochs": 1}
+    assert commands(done.err) == [
+        "aegish-dist simulate-provider --write-catalog catalog.toml &",
+        "AEGISH_DIST_CATALOG=catalog.toml aegish-dist submit --run-file experiment.toml",
+        "aegish-dist report --open",
+    ]
+
+
+def test_a_key_chooses_a_model_and_caps_its_cost(
+    aegish: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "hush-hush-hush")
+    monkeypatch.setenv("GROQ_API_KEY", "hush-hush-hush")
+    done = aegish.ok("init", "my run.toml", "--yes")
+    models = ["openai/gpt-5.1", FLOOR]
+    assert run_file("my run.toml") == {"models": models, "limit": 50, "epochs": 1, "max-cost": 1.0}
+    assert not Path("catalog.toml").exists()
+    assert "GROQ_API_KEY is set: name a model as groq/MODEL" in done.err
+    assert "hush" not in done.err + Path("my run.toml").read_text()
+    assert commands(done.err) == [
+        "aegish-dist models check openai/gpt-5.1,baseline/keyword",
+        "aegish-dist submit --run-file 'my run.toml'",
+        "aegish-dist report --open",
+    ]
+    planned = aegish.ok("submit", "--run-file", "my run.toml", "--dry-run", "--limit", "1").err
+    assert "6 calls: 2 models x 3 samples x 1 epoch" in planned
+
+
+def test_a_server_on_this_machine_gets_an_entry(
+    aegish: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    try:
+        with serving(Models, OLLAMA_PORT):
+            done = aegish.ok("init")
+    except OSError:
+        pytest.skip("another server listens where Ollama does")
+    assert run_file()["models"] == ["ollama/llama3:8b", FLOOR]
+    first, *_ = commands(done.err)
+    assert first == "export AEGISH_DIST_CATALOG=catalog.toml"
+    monkeypatch.setenv("AEGISH_DIST_CATALOG", "catalog.toml")
+    capped = ("--max-cost", "1", "--dry-run")
+    assert "$0.00" in aegish.ok("submit", "--run-file", "experiment.toml", *capped).err
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_answers_are_asked_for_until_they_can_be_used(
+    aegish: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("mine.csv").write_text(
+        "command,target,category\nrm -rf /,malicious,file-write\nls,harmless,\n"
+    )
+    answers = ["keyword", "ollama/x,baseline/keyword", "none.csv", "mine.csv", "many", "2"]
+    monkeypatch.setattr("sys.stdin", Terminal("\n".join(answers) + "\n"))
+    done = aegish.ok("init")
+    assert done.err.count("Error: ") == 3
+    own = {"models": ["ollama/x", FLOOR], "dataset": ["mine"], "limit": 2, "epochs": 1}
+    assert run_file() == own
+    planned = aegish.ok("submit", "--run-file", "experiment.toml", "--dry-run").err
+    assert "4 calls: 2 models x 2 samples x 1 epoch" in planned
+
+
+def test_nothing_is_overwritten_without_force(here: CommandLine) -> None:
+    Path("catalog.toml").write_text("# mine\n")
+    assert "catalog.toml is there already" in here.refused("init")
+    assert not Path("experiment.toml").exists()
+    Path("bad.csv").write_text("command\nls\n")
+    assert "bad.csv" in here.refused("init", "--commands", "bad.csv", "--force")
+    assert Path("catalog.toml").read_text() == "# mine\n"
+    here.ok("init", "--force")
+    assert "simulated" in Path("catalog.toml").read_text()
+
+
+def test_options_that_are_typed_win_over_the_run_file(aegish: CommandLine) -> None:
+    Path("run.toml").write_text(
+        'models = "baseline/keyword"\ndataset = "harmless"\nlimit = 3\nepochs = 2\ndry-run = true\n'
+    )
+    typed = ("--models", "baseline/always-block,baseline/keyword", "--limit", "4")
+    plan = aegish.ok("submit", *typed, "--run-file", "run.toml", "--json").json
+    assert (plan["tasks"], plan["run_id"]) == (2 * 4 * 2, None)
+    assert "missing.toml: cannot be read" in aegish.refused("submit", "--run-file", "missing.toml")
+
+
+@pytest.mark.parametrize("found", [True, False])
+def test_a_page_is_written_and_opened(
+    aegish: CommandLine, engine: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, found: bool
+) -> None:
+    run = stored_run(engine, {TAR: BLOCKED}).run_id
+    opened: list[str] = []
+
+    def browse(url: str) -> bool:
+        opened.append(url)
+        return found
+
+    monkeypatch.setattr(webbrowser, "open", browse)
+    done = aegish.ok("report", "--open")
+    page = tmp_path / f"report-{run}.html"
+    assert opened == [page.as_uri()]
+    assert "<html" in page.read_text()
+    assert ("no browser was found" in done.err) is not found
+    assert aegish("report", "--open", "--format", "csv").code == 2
