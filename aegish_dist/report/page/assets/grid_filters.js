@@ -21,15 +21,17 @@ function makeFilters(verdicts, changed, clear) {
   const plain = (values) => values.map((value) => [value, value]);
   const any = (words, values) => [["", words], ...plain(values)];
   const known = verdicts.knownLabels().map((label) => labels[label]);
-  const fields = [
+  const first = [
     field("Find in commands", make("input", { type: "search", name: "q", autocomplete: "off",
       spellcheck: "false", placeholder: "part of a command" })),
     choice("Target", "target", any("Any", ["malicious", "harmless"])),
+    choice("Answers", "missed", MISSED),
+  ];
+  const more = [
     names.dataset.length > 1 ? choice("Data set", "dataset", any("Any", names.dataset)) : null,
     names.category.length ? choice("Category", "category", any("Any", names.category)) : null,
     choice("Outcome", "outcome", any("Any", known)),
     choice("of model", "model", any("any model", models)),
-    choice("Answers", "missed", MISSED),
     models.length > 1 ? tick("Disputed", "disputed", "A model is right and another one wrong") : null,
     verdicts.epochs > 1 ? tick("Flipping", "flipping", "Epochs of a model state different actions")
       : null,
@@ -37,10 +39,12 @@ function makeFilters(verdicts, changed, clear) {
     choice("Sort by", "sort", SORTED),
     choice("of model", "of", any("all models", models)),
     choice("Direction", "order", [["", "Usual"], ["up", "Ascending"], ["down", "Descending"]]),
-    make("button", { type: "button", id: "grid-clear", click: clear }, "Clear filters"),
   ];
   return make("form", { id: "grid-filters", class: "grid-filters", role: "search",
-    "aria-label": "Commands", input: changed, submit: (event) => event.preventDefault() }, ...fields);
+    "aria-label": "Commands", input: changed, submit: (event) => event.preventDefault() }, ...first,
+    make("details", { class: "grid-more", open: !NARROW.matches },
+      make("summary", {}, "More filters, order"), make("div", {}, ...more.filter(Boolean))),
+    make("button", { type: "button", id: "grid-clear", click: clear }, "Clear filters"));
 }
 
 /** Makes a field under its label. */
