@@ -61,6 +61,11 @@ _EXIT_CODES = {
     "Only these, the baseline first. Default: all of the run, or all that the runs share.",
 )
 @with_opinion
+@click.option(
+    "--all-pairs",
+    is_flag=True,
+    help="Compare each model with each, not only with the best; JSON and CSV always do.",
+)
 @click.option("--force", is_flag=True, help="Compare runs that differ in more than their answers.")
 @click.option(
     "--metric",
@@ -92,8 +97,9 @@ def compare(opinion: Opinion, **options: Any) -> int:
     """Compare models on the same commands, and gate a candidate.
 
     Shows differences of score, detection rate and acceptance rate with 95 % intervals, on the
-    commands that are scored on both sides. `--run-id` compares all pairs of a run's models;
-    `--runs` compares each model of the first run with itself in the others.
+    commands that are scored on both sides. `--run-id` compares a run's models: up to three in
+    pairs, more with the best of them. `--runs` compares each model of the first run with itself in
+    the others.
 
     With `--gate`, a candidate ships (exit code 0) when the interval of its difference lies above
     -M, is worse (4) when the interval lies below -M, and is otherwise inconclusive (5). The
@@ -149,8 +155,9 @@ def _compared(opinion: Opinion, options: dict[str, Any]) -> ComparisonData:
 
 
 def _print(data: ComparisonData, form: str, options: dict[str, Any]) -> None:
+    chosen = {name: options[name] for name in ("all_pairs", "run_columns")}
     with shown(options["output"]) as show:
-        show(partial(render_comparison, data, form, run_columns=options["run_columns"]))
+        show(partial(render_comparison, data, form, **chosen))
 
 
 def _gate(data: ComparisonData, form: str | None, options: dict[str, Any]) -> int:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from html import escape
+from itertools import chain
 from typing import Any
 
 from msgspec.structs import asdict
@@ -25,6 +26,7 @@ from aegish_dist.report.layout import (
     stackable,
 )
 from aegish_dist.report.markdown import draw_markdown
+from aegish_dist.report.names import short_names
 from aegish_dist.report.numbers import (
     UNDEFINED,
     format_count,
@@ -34,29 +36,43 @@ from aegish_dist.report.numbers import (
     format_points,
     format_rate,
     format_time,
+    more_to_decide,
 )
 from aegish_dist.report.table import draw_table
 from aegish_dist.statistics.gate import GateVerdict, commands_needed
 from aegish_dist.statistics.inference import LEVEL
 from aegish_dist.statistics.paired_difference import Difference
 
+MOST_IN_PAIRS = 3
+"""Models of a run up to which all pairs are shown without being asked for."""
+NAME_WIDTH = 28
 MOST_SENTENCES = 12
 """Pairs of a table up to which each has a sentence below it."""
 INTERVALS = (
     "[95% CI] and p: only clusters (binaries) taken as independent, small-sample corrected; "
-    "docs/explanation/differences.md has the formulas. p adj.: Holm over all pairs of the table."
+    "docs/explanation/differences.md has the formulas. p adj.: Holm over all compared pairs."
 )
 
 
-def build_comparison(data: ComparisonData) -> Report:
-    """Return everything a comparison says."""
-    rule = data.opinion.rule
-    sections = [_metric(data, name, title) for name, title in HEADLINES.items()]
+def build_comparison(data: ComparisonData, *, all_pairs: bool = False) -> Report:
+    """Return everything a comparison says.
+
+    Args:
+        all_pairs: Whether more than `MOST_IN_PAIRS` models of a run are compared in pairs too,
+            and not only with the best one.
+    """
+    rule, ranked = data.opinion.rule, [*chain.from_iterable(data.tie_groups)]
+    in_pairs = all_pairs or len(ranked) <= MOST_IN_PAIRS
+    if in_pairs:
+        sections = [_metric(data, name, title) for name, title in HEADLINES.items()]
+        sections.append(_categories(data))
+    else:
+        sections = [_against_best(data, ranked)]
     return Report(
         title="Comparison",
         facts=tuple(_facts(data)),
-        sections=tuple(section for section in (*sections, _categories(data)) if section.rows),
-        legend=tuple(_legend(data)),
+        sections=tuple(section for section in sections if section.rows),
+        legend=tuple(_legend(data, in_pairs=in_pairs)),
         source=(
             Fact("runs", ", ".join(run.run_id for run in data.runs)),
             Fact("rule set", f"{rule.name} v{rule.version}"),
@@ -93,7 +109,6 @@ def _facts(data: ComparisonData) -> Iterator[Fact]:
     for part, made in data.opinion.provenance.items():
         if made is not None:
             yield Fact(part.capitalize(), f"{made['name']} version {made['version']}")
-    yield Fact("Pairs", format_count(len(data.pairs)))
     left_out = sorted(pair.answered - pair.comparison.samples for pair in data.pairs)
     if left_out[-1]:
         least, most = map(format_count, (left_out[0], left_out[-1]))
@@ -103,8 +118,61 @@ def _facts(data: ComparisonData) -> Iterator[Fact]:
     for name, share in sorted(large.items()):
         told = f"{name} has {100 * share:.0f} % of a label's samples: intervals may be too narrow"
         yield Fact("Large cluster", told)
-    for number, group in enumerate(data.tie_groups, 1):
-        yield Fact(f"Group {number}", ", ".join(group))
+    if data.tie_groups:
+        yield from _order(data)
+
+
+def _order(data: ComparisonData) -> Iterator[Fact]:
+    """Yield who is best and who is tied, in words, and the models without a score."""
+    models = dict.fromkeys(side.model for pair in data.pairs for side in (pair.a, pair.b))
+    names, groups = short_names([*models], NAME_WIDTH), []
+    for group in data.tie_groups:
+        *others, last = (names[model] for model in group)
+        groups.append(f"{', '.join(others)} and {last} (tied)" if others else last)
+    yield Fact("Best first", "; then ".join(groups))
+    ranked = {*chain.from_iterable(data.tie_groups)}
+    if left := [names[model] for model in models if model not in ranked]:
+        yield Fact("Undefined", f"{HEADLINES[data.metric]} of {', '.join(left)}")
+
+
+def _against_best(data: ComparisonData, ranked: Sequence[str]) -> Section:
+    """Return how each model differs from the first one, in all metrics."""
+    best, *others = ranked
+    found = [
+        {
+            each.model: each.found
+            for way in data.directed(name)
+            for each in (way, way.turned)
+            if each.against == best
+        }
+        for name in HEADLINES
+    ]
+    deciding = found[[*HEADLINES].index(data.metric)]
+    differ = sum(_differs(deciding[model]) for model in others)
+    intervals = (TableCell(title, INTERVAL) for title in HEADLINES.values())
+    return Section.of(
+        f"Each model minus {short_names(ranked, NAME_WIDTH)[best]}",
+        ("model", *intervals, TableCell("p adj.", "p"), "n"),
+        (
+            (
+                model,
+                *(_difference(by[model]) for by in found),
+                _p(deciding[model]),
+                format_count(deciding[model].n),
+            )
+            for model in others
+        ),
+        note=f"{differ} of {len(others)} differ from the best at an adjusted p below {LEVEL} in"
+        f" {HEADLINES[data.metric]}. `--all-pairs` compares each with each.",
+    )
+
+
+def _difference(found: Difference) -> TableCell:
+    return TableCell(format_difference(found.difference), _interval(found))
+
+
+def _p(found: Difference) -> TableCell:
+    return TableCell(format_p(found.p_adjusted), format_p(found.p_value))
 
 
 def _run(run: Run) -> str:
@@ -159,8 +227,8 @@ def _cells(data: ComparisonData, pair: ComparedPair, found: Difference) -> tuple
     return (
         _pair(data, pair),
         TableCell(format_rate(found.b), format_rate(found.a)),
-        TableCell(format_difference(found.difference), _interval(found)),
-        TableCell(format_p(found.p_adjusted), format_p(found.p_value)),
+        _difference(found),
+        _p(found),
         f"{format_count(found.a_only)}, {format_count(found.b_only)}",
         format_p(found.mcnemar_p),
         format_points(found.mde),
@@ -219,26 +287,24 @@ def _to_separate(data: ComparisonData, found: Difference) -> str:
     return f"; to separate them takes {', '.join(numbers)} (there are {format_count(found.n)})"
 
 
-def _legend(data: ComparisonData) -> Iterator[str]:
+def _legend(data: ComparisonData, *, in_pairs: bool) -> Iterator[str]:
     yield (
         "All on the samples that are scored on both sides; rates in %, differences in percentage "
         f"points; {UNDEFINED} is undefined. DR: malicious detection rate. HA: harmless acceptance "
         "rate."
     )
     yield INTERVALS
-    yield (
-        "discordant: samples that only the baseline, and only the candidate, had right. McNemar p: "
-        "exact, samples taken as independent."
-    )
-    yield (
-        "MDE: difference that is found in 80 % of runs of this size. commands: how many would be "
-        f"needed to find one of {in_points(data.margin)} so often."
-    )
-    if data.tie_groups:
+    if in_pairs:
         yield (
-            "Group: models, best first, that do not differ from the first one of the group by "
-            f"{HEADLINES[data.metric]}; others of a group may differ from each other."
+            "discordant: samples that only the baseline, and only the candidate, had right. McNemar"
+            " p: exact, samples taken as independent."
         )
+        yield (
+            "MDE: difference that is found in 80 % of runs of this size. commands: how many would"
+            f" be needed to find one of {in_points(data.margin)} so often."
+        )
+    if data.tie_groups:
+        yield f"tied: not different from the first of the group in {HEADLINES[data.metric]}."
     if data.simulated:
         yield f"{SIMULATED}: answers made up by the simulator; no evidence about any real model."
 
@@ -381,7 +447,7 @@ def _missing(gate: PairGate) -> str:
         return ", too few clusters differ to decide"
     if gate.missing is None:
         return ", no number of commands is known to decide"
-    return f", about {format_count(gate.missing)} more would decide"
+    return f", {more_to_decide(gate.missing, gate.difference.n)}"
 
 
 def _caveat(data: ComparisonData) -> str:
@@ -448,11 +514,16 @@ def render_comparison(
     data: ComparisonData,
     format: str,
     *,
+    all_pairs: bool = False,
     run_columns: bool = False,
     width: int | None = None,
     color: bool = False,
 ) -> str:
-    """Return a comparison as text; width and colour are for tables, run columns for all tables."""
+    """Return a comparison as text; width and colour are for tables, run columns for all tables.
+
+    Of more than three models, JSON and CSV have every pair, the others each model against the best
+    unless all pairs are asked for.
+    """
     if format not in COMPARISON_FORMATS:
         known = ", ".join(COMPARISON_FORMATS)
         raise ReportError(f"unknown format of a comparison '{format}': choose one of {known}")
@@ -460,5 +531,5 @@ def render_comparison(
         return csv_text(COLUMNS, _csv_rows(data))
     if format == "json":
         return printable_json(comparison_document(data)) + "\n"
-    report = build_comparison(data)
+    report = build_comparison(data, all_pairs=all_pairs)
     return drawn(format, stackable(report) if run_columns else report, width=width, color=color)

@@ -1,6 +1,7 @@
 """Comparing models of a run, and runs, from the command line to the answer."""
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -18,6 +19,7 @@ from aegish_dist.core.sample import Dataset, TrueLabel
 from aegish_dist.core.verdict import Completion
 from aegish_dist.db.answers import read_answers
 from aegish_dist.db.runs import load_run
+from aegish_dist.report.numbers import more_to_decide
 from tests.integration.command_line import CommandLine, Done
 from tests.integration.samples import ALLOWED, BLOCKED, LS, TAR
 from tests.integration.stored_runs import a_model, answer, imported_run, stored_run
@@ -125,6 +127,41 @@ def test_all_pairs_of_a_run_are_compared_and_grouped(aegish: CommandLine, run_of
     one = pair["metrics"]["aegish_score"]
     assert one["difference"] == -score["difference"]
     assert one["p_adjusted"] == one["p_value"] == pytest.approx(score["p_value"])
+
+
+def test_many_models_are_compared_with_the_best(
+    aegish: CommandLine, run_of: RunOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On one screen; every pair is in JSON and CSV, and in a table that asks for them."""
+    monkeypatch.setenv("COLUMNS", "100")
+    worse = {f"m{n}": ("w" * 4 * n + "r" * (40 - 4 * n), "r" * 38 + "ww") for n in range(1, 9)}
+    compare = ("compare", "--run-id", run_of(a=GOOD, b=GOOD, **worse))
+    shown = aegish.ok(*compare).out.splitlines()
+    assert len(shown) <= 40
+    assert max(map(len, shown)) <= 100
+    assert any(re.match(r" Best first +lab/a, lab/b(, | and )lab/m1", line) for line in shown)
+    rows = [line.split()[0] for line in shown if re.match(r" lab/\w+ +[+-]", line)]
+    assert rows == ["lab/b", *(f"lab/{name}" for name in worse)]
+    found = aegish.ok(*compare, "--json").json
+    assert len(found["pairs"]) == 45
+    (first,) = (
+        p for p in found["pairs"] if (p["a"]["model"], p["b"]["model"]) == ("lab/a", "lab/m1")
+    )
+    score = first["metrics"]["aegish_score"]["difference"]
+    (line,) = (line for line in shown if line.startswith(" lab/m1 "))
+    assert f"{100 * score:+.1f}" in line.split()
+    assert aegish.ok(*compare, "--format", "csv").out.count(",aegish_score,") == 45
+    assert "45 pairs differ" in aegish.ok(*compare, "--all-pairs").out
+    some = ("--models", "lab/a,lab/b,lab/m1")
+    assert "3 pairs differ" in aegish.ok(*compare, *some).out
+
+
+def test_a_number_of_commands_out_of_reach_is_called_so() -> None:
+    assert (
+        more_to_decide(13_232, 741)
+        == "about 13,232 more would decide: out of reach, as there are 741"
+    )
+    assert more_to_decide(7_410, 741) == "about 7,410 more would decide"
 
 
 def test_newest_generations_and_all_epochs_count(engine: Engine) -> None:
