@@ -84,8 +84,8 @@ def _thresholds(_: click.Context, parameter: click.Parameter, value: Any) -> dic
     multiple=True,
     callback=lambda *given: known_names("section", SECTION_NAMES, everything=True)(*given) or None,
     metavar="NAME[,NAME...]|all",
-    help="What a table, Markdown or LaTeX shows; Markdown shows all by itself, the others a brief"
-    " choice."
+    help="What a table, Markdown or LaTeX shows. By itself a table has one screen, Markdown all"
+    " sections, LaTeX a choice of them."
     f" Names: {', '.join(SECTION_NAMES)}.",
 )
 @as_json
@@ -120,12 +120,10 @@ def _thresholds(_: click.Context, parameter: click.Parameter, value: Any) -> dic
 def report(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) -> int:
     """Print a run's leaderboard and details.
 
-    Rates with 95 % intervals, judged against the targets, detection by category, error
-    classes, latency and cost. Without `--snapshot` it shows the verdicts as they are now.
-
-    A table is brief; `--sections all` adds differences between models, intervals by category,
-    failures over time, parts of the time, reliability of stated confidence, and provenance with
-    the commands that repeat the run. `json` has everything, including all pairs of models.
+    One screen: the decision in words, the leaderboard, and what to type next. `--sections all`
+    shows all that is known: rates by category, answers, errors, time, cost, differences between
+    models, and the commands that repeat the run. `json` has everything, including all pairs of
+    models. Without `--snapshot` the report shows the verdicts as they are now.
 
     PASS means that the whole interval is at or above the target, FAIL that it is below, and
     UNDECIDED that it holds the target. `--fail-under` judges in the same way: exit code 4 for

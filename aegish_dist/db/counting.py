@@ -11,7 +11,7 @@ import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from functools import cache, reduce
@@ -473,6 +473,12 @@ def failure_span(session: Session, run_id: str) -> timedelta:
     """Return the time from the first failure of a run to the last; 0 where none has a time."""
     row = execute(session, "failure_span", run=run_id).one()
     return timedelta() if row.first_at is None else row.last_at - row.first_at
+
+
+def answer_span(session: Session, run_id: str) -> tuple[datetime, ...]:
+    """Return when the first and the last verdict of a run came; nothing where none has a time."""
+    row = execute(session, "answer_span", run=run_id).one()
+    return () if row.first_at is None else (row.first_at, row.last_at)
 
 
 def failures_by_time(

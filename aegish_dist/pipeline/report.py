@@ -17,6 +17,7 @@ from aegish_dist.core.status import FailedCalls
 from aegish_dist.core.text import printable
 from aegish_dist.db.answers import TEXT_CHARS, read_grid
 from aegish_dist.db.counting import (
+    answer_span,
     failed_kinds,
     failure_span,
     failures_by_time,
@@ -77,6 +78,7 @@ def report_data(
         attempts = failed_kinds(session, run_id)
         unanswered = unanswered_by_model(session, run)
         fleet = living_fleet(session)
+        answered = answer_span(session, run_id)
         is_current = snapshot_id is None or is_unchanged(session, run, snapshot.identities)
         stretch_s, failure_times = 0, list[TimedFailures]()
         if ReportPart.FAILURE_TIMES in parts:
@@ -97,6 +99,7 @@ def report_data(
         comparison=_comparison(engine, run, snapshot, parts) if is_current else None,
         failure_times=failure_times,
         failure_stretch_s=stretch_s,
+        answered=answered,
         is_current=is_current,
     )
 

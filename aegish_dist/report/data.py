@@ -155,6 +155,8 @@ class ReportData(Struct, frozen=True):
     for."""
     failure_stretch_s: int = 0
     """Seconds of such a stretch; 0 where none were asked for."""
+    answered: Sequence[datetime] = ()
+    """When the first and the last answer came; empty where no verdict has a time."""
     is_current: bool = True
     """Whether the verdicts that count now are those of the snapshot."""
 

@@ -27,14 +27,16 @@ from aegish_dist.report.csv import (
     spreadsheet_safe,
 )
 from aegish_dist.report.data import ReportData
+from aegish_dist.report.decision import decision
 from aegish_dist.report.layout import RankedModel, ranked_entries, stackable
 from aegish_dist.report.operations import SERVICE_STATISTICS, reasons
 from aegish_dist.report.provenance import commands
-from aegish_dist.report.sections import BRIEF, SECTION_NAMES, build_report
+from aegish_dist.report.sections import BRIEF, SECTION_NAMES, build_report, one_screen
 from aegish_dist.statistics.rates import NUMBERS
 
-IN_SECTIONS = {"table": BRIEF, "markdown": SECTION_NAMES, "latex": BRIEF}
-"""The formats whose sections can be chosen, and those that they have by themselves."""
+IN_SECTIONS = {"table": (), "markdown": SECTION_NAMES, "latex": BRIEF}
+"""The formats whose sections can be chosen, and those that they have by themselves; a table has
+one screen, which is no section of theirs."""
 FORMATS = (*IN_SECTIONS, "json", "csv", "csv-wide", "reference-json", "html")
 
 
@@ -58,7 +60,8 @@ def render(
         color: Whether to emit ANSI colours; only tables use it.
     """
     if format in IN_SECTIONS:
-        report = build_report(data, IN_SECTIONS[format] if sections is None else sections)
+        chosen = IN_SECTIONS[format] if sections is None else sections
+        report = build_report(data, chosen) if chosen else one_screen(data)
         return drawn(format, stackable(report) if run_columns else report, width=width, color=color)
     match format:
         case "csv":
@@ -104,6 +107,7 @@ def render_json(data: ReportData) -> str:
             "stretch_s": data.failure_stretch_s or None,
             **failures_document(data.failure_times),
         },
+        "decision": {fact.label: fact.text for fact in decision(data)},
         "judgements": {entry.model: entry.judgements(data.targets) for entry in entries},
         "reasons": reasons(data),
         "comparison": None if data.comparison is None else comparison_document(data.comparison),

@@ -32,8 +32,8 @@ def section_markdown(section: Section) -> str:
     table += [markdown_row(map(_cell, row)) for row in section.rows]
     note = [markdown_text(section.note)] if section.note else []
     remarks = ["\n".join(f"- {markdown_text(remark)}" for remark in section.remarks)]
-    parts = [f"## {section.title}", *note, "\n".join(table), *filter(None, remarks)]
-    return "\n\n".join(parts)
+    parts = [f"## {section.title}", *note, "\n".join(table) if section.columns else "", *remarks]
+    return "\n\n".join(filter(None, parts))
 
 
 def markdown_row(cells: Iterable[str]) -> str:

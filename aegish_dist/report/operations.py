@@ -10,7 +10,6 @@ from operator import methodcaller
 
 from aegish_dist.core.failures import TimedFailures, totals
 from aegish_dist.core.outcome import ErrorClass, ScoredAnswer
-from aegish_dist.core.text import counted
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.layout import (
     MODEL,
@@ -39,6 +38,7 @@ SERVICE_STATISTICS = ("mean", "p50", "p90", "p99", "max")
 WAITS = ("queue", "limiter", "backoff")
 MESSAGE_CHARACTERS = 300
 """Longer messages are cut; JSON and CSV have them whole."""
+NO_SCORE = "no score: "
 _REASON_CHARACTERS = 60
 """Longer states are cut where they stand under the name of a model."""
 
@@ -103,7 +103,7 @@ def failures(data: ReportData, entries: Sequence[RankedModel]) -> Section:
 
 
 def _called(reason: ErrorClass) -> str:
-    return reason.replace("_", " ")
+    return "timeout" if reason is ErrorClass.DEADLINE else reason.replace("_", " ")
 
 
 def _statuses(statuses: Sequence[int]) -> str:
@@ -118,14 +118,19 @@ def _line(model: str, about: str, words: str) -> str:
 def reasons(data: ReportData) -> dict[str, str]:
     """Return why models have no score, by model; foreign text."""
     return {
-        entry.model: f"no score: {_reason(data, entry)}"
+        entry.model: f"{NO_SCORE}{_reason(data, entry)}"
         for entry in ranked_entries(data.snapshot.document)
         if entry.metric("aegish_score").value is None
     }
 
 
 def _reason(data: ReportData, entry: RankedModel) -> str:
-    """Return why a model is not called, else what cost most verdicts, else what is lacking."""
+    """Return which label was not asked, else why calls are not made or fail, or what is lacking."""
+    kinds = {"malicious": "malicious_detection_rate", "harmless": "harmless_acceptance_rate"}
+    bounds = {kind: entry.part("metrics").get(f"{name}_worst") for kind, name in kinds.items()}
+    not_asked = [kind for kind, known in bounds.items() if known and known["n"] == 0]
+    if entry.count("done") and not_asked:
+        return f"no {' and no '.join(not_asked)} command was asked"
     for halted in data.halted:
         if halted.model == entry.model:
             return halted.state[:_REASON_CHARACTERS]
@@ -133,10 +138,10 @@ def _reason(data: ReportData, entry: RankedModel) -> str:
         if failure.model == entry.model and failure.verdicts:
             statuses = f" ({_statuses(failure.statuses)})" if failure.statuses else ""
             reason = _called(failure.error_class)
-            return f"{counted(failure.verdicts, 'call')} failed, {reason}{statuses}"
+            planned = format_count(entry.count("planned"))
+            return f"{format_count(failure.verdicts)} of {planned} calls failed, {reason}{statuses}"
     if not entry.count("done"):
         return "no verdict yet"
-    kinds = {"malicious": "malicious_detection_rate", "harmless": "harmless_acceptance_rate"}
     unscored = [kind for kind, name in kinds.items() if entry.metric(name).value is None]
     return f"no {' and no '.join(unscored)} command is scored" if unscored else "undefined"
 

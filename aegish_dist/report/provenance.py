@@ -17,6 +17,7 @@ from aegish_dist.report.numbers import UNDEFINED, format_count, format_time
 
 MOST_CHARACTERS = 300
 """Of a foreign text in a line of its own; the JSON report has it whole."""
+OLDER = "OLDER"
 STARTS_AT_ONCE_S = 60.0
 """Seconds after the creation of a run in which batches begin that were wanted at once: clocks
 differ."""
@@ -35,7 +36,7 @@ def head(data: ReportData, entries: Sequence[RankedModel]) -> tuple[Fact, ...]:
         "`--snapshot` shows them"
     )
     return (
-        *(() if data.is_current else (Fact("OLDER", unlike),)),
+        *(() if data.is_current else (Fact(OLDER, unlike),)),
         Fact("Name", shortened(run.name, MOST_CHARACTERS) or UNDEFINED),
         Fact("Created", f"{format_time(run.created_at)} by {run.origin}, {version}"),
         Fact("Samples", _samples(run)),
@@ -177,12 +178,12 @@ def reproduction(data: ReportData) -> Iterator[tuple[str, str]]:
     """
     run, snapshot = data.run, data.snapshot
     report = ("report", "--run-id", run.run_id)
-    yield "These numbers", _line(*report, "--snapshot", str(snapshot.snapshot_id))
+    yield "These numbers", command_line(*report, "--snapshot", str(snapshot.snapshot_id))
     if snapshot.opinion is not None:
-        now = _line(*report, *_opinion_options(snapshot.opinion))
+        now = command_line(*report, *_opinion_options(snapshot.opinion))
         yield "The same opinion on the verdicts as they are now", now
     name = ("--name", run.name) if run.name else ()
-    imported = _line("verdicts", "import", "FILE", *name)
+    imported = command_line("verdicts", "import", "FILE", *name)
     yield "The run once more", _submit(run) if run.origin == "submit" else imported
 
 
@@ -202,7 +203,8 @@ def _escaped(character: str) -> str:
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-def _line(*words: str) -> str:
+def command_line(*words: str) -> str:
+    """Return what to type; `FILE` stands for a file that is not known."""
     return " ".join(("aegish-dist", *(w if w == "FILE" else shell_quoted(w) for w in words)))
 
 
@@ -242,7 +244,7 @@ def _submit(run: Run) -> str:
         options["--batch-after"] = f"{round(max(run.batched.values()) / 60)}m"
     known = ((option, value) for option, value in options.items() if value is not None)
     words = ((option,) if value is True else (option, str(value)) for option, value in known)
-    return _line("submit", *chain.from_iterable(words))
+    return command_line("submit", *chain.from_iterable(words))
 
 
 _MOST_CHANGES = 20

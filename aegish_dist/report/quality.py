@@ -6,6 +6,8 @@ A section of which there is nothing to say has no rows; entries are the models, 
 from collections.abc import Mapping, Sequence
 from operator import attrgetter, methodcaller
 
+from msgspec.structs import replace
+
 from aegish_dist.core.opinion import JsonObject, Targets, moved
 from aegish_dist.core.outcome import ScoredAnswer
 from aegish_dist.core.sample import TrueLabel
@@ -44,12 +46,7 @@ def leaderboard(
     entries: Sequence[RankedModel], targets: Targets, reasons: Mapping[str, str]
 ) -> Section:
     """Return the ranking; of models without a score it names the reason, foreign text."""
-    names = (*HEADLINES, *sorted(targets.least.keys() - HEADLINES.keys()))
-    least = ", ".join(
-        f"{metric_title(name)} ≥ {format_rate(targets.least[name])}"
-        for name in names
-        if name in targets.least
-    )
+    names = _metrics(targets)
     columns = [
         Column("#", attrgetter("place")),
         Column("model", lambda entry: _model_cell(entry, reasons)),
@@ -59,8 +56,38 @@ def leaderboard(
         Column("cost/1,000", methodcaller("cost", "per_1000_usd"), format_usd),
         Column("p50", _latency_cell, detail="p90"),
     ]
-    note = f"Targets: {least or UNDEFINED} (%)."
+    note = f"Targets: {target_words(targets) or UNDEFINED} (%)."
     return tabulate("Leaderboard", entries, columns, note=note, keys=2)
+
+
+MARKS = (
+    "✓ PASS: the interval reaches the target. ✗ FAIL: it is below. ? UNDECIDED: it holds it. "
+    "1=: tied."
+)
+
+
+def brief_leaderboard(entries: Sequence[RankedModel], targets: Targets, about: str) -> Section:
+    """Return the ranking of the models that have a score, a line for each, and what it is about."""
+    columns = [
+        Column("#", attrgetter("place")),
+        MODEL,
+        *(_headline(name, targets) for name in _metrics(targets)),
+        Column("$/1,000", methodcaller("cost", "per_1000_usd"), format_usd),
+        Column("p50", methodcaller("latency", "service", "p50"), format_ms),
+    ]
+    scored = [entry for entry in entries if entry.metric("aegish_score").value is not None]
+    table = tabulate("Leaderboard", scored, columns, keys=2)
+    return replace(table, one_line=True, remarks=(about, MARKS) if scored else ())
+
+
+def _metrics(targets: Targets) -> tuple[str, ...]:
+    return *HEADLINES, *sorted(targets.least.keys() - HEADLINES.keys())
+
+
+def target_words(targets: Targets) -> str:
+    """Name the metrics that have a target with their least values, in per cent."""
+    named = [name for name in _metrics(targets) if name in targets.least]
+    return ", ".join(f"{metric_title(name)} ≥ {format_rate(targets.least[name])}" for name in named)
 
 
 def metric_title(name: str) -> str:

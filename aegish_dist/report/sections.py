@@ -1,17 +1,18 @@
 """From a snapshot to a report: its sections in order, its legend, and its few sentences."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
-from aegish_dist.core.opinion import Targets
 from aegish_dist.core.scoring import Composite
-from aegish_dist.core.text import counted, shortened
+from aegish_dist.core.text import counted
 from aegish_dist.report import operations, quality
 from aegish_dist.report.data import ReportData
+from aegish_dist.report.decision import NAME_WIDTH, decision, listed
 from aegish_dist.report.layout import (
     HEADLINES,
     INTERVAL,
     SIMULATED,
     Cell,
+    Fact,
     RankedModel,
     Report,
     Section,
@@ -20,20 +21,25 @@ from aegish_dist.report.layout import (
     number_cell,
     ranked_entries,
 )
+from aegish_dist.report.names import short_names
 from aegish_dist.report.numbers import (
     UNDEFINED,
     format_count,
     format_difference,
     format_interval,
-    format_ms,
     format_p,
-    format_rate,
-    format_usd,
 )
-from aegish_dist.report.provenance import INTERVALS, caption, head, provenance, source
+from aegish_dist.report.provenance import (
+    INTERVALS,
+    OLDER,
+    caption,
+    command_line,
+    head,
+    provenance,
+    source,
+)
 from aegish_dist.statistics.inference import LEVEL
 from aegish_dist.statistics.paired_difference import Difference
-from aegish_dist.statistics.rates import Judgement
 
 
 def differences(data: ReportData, entries: Sequence[RankedModel]) -> Section | None:
@@ -87,8 +93,14 @@ def _difference(found: Difference) -> tuple[Cell, Cell]:
     )
 
 
+def limits(data: ReportData, entries: Sequence[RankedModel]) -> Section:
+    """Return what limits the meaning of the whole report."""
+    return Section.of("Warnings", (), (), remarks=warnings(data, entries))
+
+
 _Made = Section | Iterable[Section] | None
 _SECTIONS: dict[str, Callable[[ReportData, Sequence[RankedModel]], _Made]] = {
+    "warnings": limits,
     "leaderboard": lambda data, entries: quality.leaderboard(
         entries, data.targets, operations.reasons(data)
     ),
@@ -112,29 +124,69 @@ _SECTIONS: dict[str, Callable[[ReportData, Sequence[RankedModel]], _Made]] = {
 SECTION_NAMES = tuple(_SECTIONS)
 """Sections that a report can be made of, in its order."""
 _LONG = (
-    *("differences", "category-intervals", "failure-times", "latency-parts", "reliability"),
+    *(
+        "warnings",
+        "differences",
+        "category-intervals",
+        "failure-times",
+        "latency-parts",
+        "reliability",
+    ),
     "provenance",
 )
-_ALWAYS = ("leaderboard", "answers", "errors", "latency", "cost", "provenance")
+_ALWAYS = ("leaderboard", "provenance")
 """Sections that stand there without any row, too."""
 BRIEF = tuple(name for name in SECTION_NAMES if name not in _LONG)
-"""Sections of a report on the terminal, unless others are asked for."""
-ON_THE_PAGE = tuple(name for name in SECTION_NAMES if name != "category-intervals")
-"""Sections of the HTML report, which draws the intervals of categories into another one."""
+"""Sections of a report in LaTeX, unless others are asked for."""
+ON_THE_PAGE = tuple(n for n in SECTION_NAMES if n not in ("warnings", "category-intervals"))
+"""Sections of the HTML report, which has warnings at the top and intervals among categories."""
 
 
 def build_report(data: ReportData, names: Collection[str] = BRIEF) -> Report:
     """Return everything a report says about a snapshot, in those sections that say something."""
     entries = ranked_entries(data.snapshot.document)
     found = named_sections(data, names)
+    facts = (*decision(data), *head(data, entries))
     return Report(
         title=f"Report on run {data.run.run_id}",
-        facts=head(data, entries),
+        facts=tuple(sorted(facts, key=lambda fact: fact.label != OLDER)),
         sections=tuple(section for sections in found.values() for section in sections),
         legend=_legend(data, entries),
         source=source(data),
         caption=caption(data.run),
     )
+
+
+def one_screen(data: ReportData) -> Report:
+    """Return what a decision needs, in few enough lines for one screen of a terminal."""
+    entries = ranked_entries(data.snapshot.document)
+    name = f" ({data.run.name})" if data.run.name else ""
+    report = ("report", "--run-id", data.run.run_id)
+    steps = {
+        "everything": (*report, "--sections", "all"),
+        "a page with every answer": (*report, "--format", "html", "-o", "report.html"),
+        "what was wrong": ("verdicts", "list", *report[1:], "--wrong"),
+    }
+    if len(entries) > 1:
+        steps["models in pairs"] = ("compare", *report[1:])
+    failed = operations.failures(data, entries).remarks
+    warned = (*warnings(data, entries), *failed[:MOST_FAILURES])
+    more = (f"{purpose}: {command_line(*words)}" for purpose, words in steps.items())
+    sections = (
+        quality.brief_leaderboard(entries, data.targets, _score_in_words(data)),
+        quality.overlay_section(data.effect),
+        Section.of("Next", (), (), remarks=more),
+    )
+    return Report(
+        title=f"Report on run {data.run.run_id}{name}",
+        facts=(*decision(data), *(Fact("Warning", each) for each in warned)),
+        sections=tuple(each for each in sections if each.rows or each.remarks),
+        legend=(),
+    )
+
+
+MOST_FAILURES = 2
+"""Words of providers on one screen."""
 
 
 def named_sections(data: ReportData, names: Collection[str]) -> dict[str, list[Section]]:
@@ -148,13 +200,19 @@ def named_sections(data: ReportData, names: Collection[str]) -> dict[str, list[S
     return found
 
 
-def _legend(data: ReportData, entries: Sequence[RankedModel]) -> tuple[str, ...]:
+def _score_in_words(data: ReportData) -> str:
     opinion = data.snapshot.opinion
     product = opinion is not None and opinion.rule.composite is Composite.PRODUCT
     score = "DR \N{MULTIPLICATION SIGN} HA" if product else "(DR + HA) / 2"
+    return (
+        "DR: malicious detection rate. HA: harmless acceptance rate. aegish score: "
+        f"{score}. All in %."
+    )
+
+
+def _legend(data: ReportData, entries: Sequence[RankedModel]) -> tuple[str, ...]:
     lines = [
-        f"DR: malicious detection rate. HA: harmless acceptance rate. aegish score: {score}. "
-        f"All in %; {UNDEFINED} is undefined, never 0.",
+        f"{_score_in_words(data)} {UNDEFINED} is undefined, never 0.",
         INTERVALS,
         "stderr: standard error of the aegish score in percentage points, clustered by binary "
         "(Miller 2024, arXiv 2411.00640); 'plain' marks samples taken as independent.",
@@ -175,31 +233,14 @@ def _legend(data: ReportData, entries: Sequence[RankedModel]) -> tuple[str, ...]
     return tuple(lines)
 
 
-MOST_NAMES = 5
-LONGEST_NAME = 100
-"""Characters of a name in a sentence; tables have it whole."""
-
-
-def summary(data: ReportData, entries: Sequence[RankedModel], targets: Targets) -> tuple[str, ...]:
-    """Return what a reader has to know at least, one sentence or two in each."""
-    scored = [entry for entry in entries if entry.metric("aegish_score").value is not None]
-    if not scored:
-        return ("No model has a score yet: of malicious or of harmless commands none is scored.",)
-    tied = [entry for entry in scored if entry.place == scored[0].place]
-    return (
-        *_best(scored, tied),
-        *_targets(scored, targets),
-        *_certainty(data, scored),
-        *_price(tied, scored),
-    )
-
-
 def warnings(data: ReportData, entries: Sequence[RankedModel]) -> tuple[str, ...]:
     """Return what limits the meaning of the whole report, the gravest first."""
     found = []
     simulated = [entry for entry in entries if entry.simulated]
     if simulated:
-        which = "All models" if len(simulated) == len(entries) else _names(simulated)
+        names = short_names([entry.model for entry in simulated], NAME_WIDTH)
+        some = listed([names[entry.model] for entry in simulated])
+        which = "All models" if len(simulated) == len(entries) else some
         found.append(
             f"Simulated: {which}. These answers were made up by the simulator and are not evidence "
             "about any real model."
@@ -213,87 +254,3 @@ def warnings(data: ReportData, entries: Sequence[RankedModel]) -> tuple[str, ...
     if not data.is_current:
         found.append("Not the newest state: verdicts have been stored since this snapshot.")
     return tuple(found)
-
-
-def _best(scored: Sequence[RankedModel], tied: Sequence[RankedModel]) -> Iterator[str]:
-    best = scored[0]
-    score = best.metric("aegish_score")
-    said = f"an aegish score of {format_rate(score.value)} out of 100"
-    if score.ci_low is not None:
-        said += f", 95% interval {format_interval(score.ci_low, score.ci_high)}"
-    if len(scored) == 1:
-        yield f"{_name(best)} has {said}."
-        return
-    yield f"Of {format_count(len(scored))} models, {_name(best)} is first with {said}."
-    if len(tied) == 1:
-        yield "No other model is tied with it."
-    else:
-        others = _names(tied[1:])
-        yield f"It cannot be distinguished from {others}: the order among them may be chance."
-
-
-def _targets(scored: Sequence[RankedModel], targets: Targets) -> Iterator[str]:
-    if not targets.least:
-        return
-    reaching = [entry for entry in scored if not _missed(entry, targets)]
-    if len(reaching) == len(scored):
-        yield "Every target is reached." if len(scored) == 1 else "All models reach every target."
-    elif reaching:
-        number = f"{format_count(len(reaching))} of {format_count(len(scored))} models"
-        yield f"{number} reach every target: {_names(reaching)}."
-    else:
-        missed = " and ".join(
-            f"{quality.metric_title(name)} {format_rate(scored[0].metric(name).value)} against "
-            f"{format_rate(targets.least[name])}"
-            for name in _missed(scored[0], targets)
-        )
-        yield f"No model surely reaches every target; {_name(scored[0])} has {missed}."
-
-
-def _certainty(data: ReportData, scored: Sequence[RankedModel]) -> Iterator[str]:
-    widths = [
-        (score.ci_high - score.ci_low) / 2
-        for score in (entry.metric("aegish_score") for entry in scored)
-        if score.ci_low is not None and score.ci_high is not None
-    ]
-    if not widths:
-        return
-    commands = f"{format_count(data.run.samples)} commands"
-    if data.run.epochs > 1:
-        commands += f", each asked {format_count(data.run.epochs)} times"
-    least, most = f"{100 * min(widths):.1f}", f"{100 * max(widths):.1f}"
-    points = f"{least} points" if least == most else f"{least} to {most} points"
-    yield f"On {commands}, scores are known to within {points} at 95% confidence."
-
-
-def _price(tied: Sequence[RankedModel], scored: Sequence[RankedModel]) -> Iterator[str]:
-    total = [entry.cost("total_usd") for entry in scored]
-    known = [cost for cost in total if cost is not None]
-    if not known:
-        return
-    covered = "" if len(known) == len(total) else ", as far as prices are known"
-    yield f"All answers together cost {format_usd(sum(known))}{covered}."
-    priced = [entry for entry in tied if entry.cost("per_1000_usd") is not None]
-    cheapest = min(priced, key=lambda entry: entry.cost("per_1000_usd") or 0, default=None)
-    if cheapest is None:
-        return
-    name = _name(cheapest) if len(tied) == 1 else f"The cheapest of those tied, {_name(cheapest)},"
-    time = cheapest.latency("service", "p50")
-    answers = "" if time is None else f" and answers in {format_ms(time)} (median)"
-    yield f"{name} costs {format_usd(cheapest.cost('per_1000_usd'))} per 1,000 commands{answers}."
-
-
-def _missed(entry: RankedModel, targets: Targets) -> list[str]:
-    judgements = entry.judgements(targets)
-    return [name for name in targets.least if judgements.get(name) is not Judgement.PASS]
-
-
-def _names(entries: Sequence[RankedModel]) -> str:
-    models = list(map(_name, entries))
-    if len(models) > MOST_NAMES:
-        return f"{', '.join(models[:MOST_NAMES])} and {len(models) - MOST_NAMES} others"
-    return " and ".join(filter(None, (", ".join(models[:-1]), models[-1])))
-
-
-def _name(entry: RankedModel) -> str:
-    return shortened(entry.model, LONGEST_NAME)

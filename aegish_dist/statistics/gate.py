@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from aegish_dist.statistics.paired_difference import Difference
-from aegish_dist.statistics.rates import NUMBERS, Estimate, Judgement, judged
+from aegish_dist.statistics.rates import NUMBERS, Z_80, Z_95, Estimate, Judgement, judged
 
 
 class GateVerdict(StrEnum):
@@ -42,6 +42,17 @@ def commands_to_decide(difference: Difference, margin: float) -> int | None:
     """
     seen = difference.difference
     return None if seen is None else commands_needed(difference, abs(seen + margin))
+
+
+def commands_to_judge(estimate: Estimate, least: float) -> int | None:
+    """Return with how many samples 80 % of runs judge a metric whose estimate is its true value.
+
+    The interval is taken as that of a normal mean. None if the number is unknown, or if the
+    estimate equals the least value.
+    """
+    stderr = estimate.stderr_clustered or estimate.stderr
+    gap = abs((estimate.value or 0) - least)
+    return math.ceil(estimate.n * ((Z_95 + Z_80) * stderr / gap) ** 2) if stderr and gap else None
 
 
 METRICS_WITH_THRESHOLD = (

@@ -13,6 +13,7 @@ from aegish_dist.core.scoring import Composite
 from aegish_dist.statistics.distributions import beta_cdf, beta_quantile
 
 Z_95 = 1.959963984540054  # the 97.5th percentile of the standard normal distribution
+Z_80 = 0.8416212335729143  # the 80th
 
 _ONE_SIDED = 0.05
 _FEW = 11.0  # from 10.2 events on, Wilson's bound lies beyond the exact one-sided bound

@@ -211,7 +211,7 @@ def test_a_report_comes_in_every_format(aegish: CommandLine, run_id: str, tmp_pa
     document = json.loads(texts["json"])
     assert set(document) == {
         *("run", "snapshot", "models", "ranking", "failures", "halted", "overlay_effect"),
-        *("failure_times", "reasons", "comparison", "commands"),
+        *("failure_times", "reasons", "comparison", "commands", "judgements", "decision"),
     }
     assert len(document["comparison"]["pairs"]) == 1
     rows = csv.DictReader(io.StringIO(texts["csv"]))

@@ -38,11 +38,10 @@ def report(aegish: CommandLine, *options: object) -> Any:
 def test_every_command_of_the_page_works(reader: CommandLine) -> None:
     assert len(COMMANDS) == 4
     shown = [" ".join(reader.ok(*command).out.split()) for command in COMMANDS]
-    assert "ask-the-user version 1: WARN stops a command" in shown[0]
-    assert "rule set ask-the-user v1 (" in shown[0]
+    assert "judged by ask-the-user v1." in shown[0]
     assert "aegish score \N{GREATER-THAN OR EQUAL TO} 60.0, accuracy" in shown[1]
     assert "Effect of the overlay" in shown[2]
-    assert "overlay labels-checked v1 (" in shown[2]
+    assert ", overlay labels-checked v1." in shown[2]
 
 
 def test_a_rule_set_of_a_file_scores(reader: CommandLine) -> None:

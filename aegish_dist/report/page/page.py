@@ -20,7 +20,8 @@ from aegish_dist.core.text import counted
 from aegish_dist.report.charts.catalogue import page_charts
 from aegish_dist.report.charts.spec import Chart
 from aegish_dist.report.data import ReportData
-from aegish_dist.report.layout import Fact, RankedModel, Section, marked, ranked_entries
+from aegish_dist.report.decision import decision
+from aegish_dist.report.layout import RankedModel, Section, marked, ranked_entries
 from aegish_dist.report.names import short_names
 from aegish_dist.report.page.differences import TITLE as DIFFERENCES
 from aegish_dist.report.page.differences import differences_section
@@ -39,8 +40,8 @@ from aegish_dist.report.page.tables import (
     table_section,
     text,
 )
-from aegish_dist.report.provenance import reproduction
-from aegish_dist.report.sections import ON_THE_PAGE, build_report, named_sections, summary, warnings
+from aegish_dist.report.provenance import head, reproduction
+from aegish_dist.report.sections import ON_THE_PAGE, build_report, named_sections, warnings
 
 _STYLES = ("style.css", "tables.css", "grid.css")
 _SCRIPTS = (
@@ -208,7 +209,7 @@ def render_page(data: ReportData, grid: Grid | None = None) -> Iterator[str]:
     yield f'<nav aria-label="Sections">\n{_list(links)}\n</nav>\n'
     yield f'<main id="main" tabindex="-1">\n<h1>{breakable(title)}</h1>\n'
     yield _WITHOUT_SCRIPT
-    yield _summary(data, entries, report.facts)
+    yield _summary(data, entries)
     if not charts and find_spec("vl_convert") is None:
         yield f'<p class="about">{text(MISSING)}</p>\n'
     for _, _, html in parts:
@@ -251,9 +252,12 @@ def _parts(
             yield anchor(DIFFERENCES if name == "differences" else section.title), title, html
 
 
-def _summary(data: ReportData, entries: Sequence[RankedModel], facts: Sequence[Fact]) -> str:
+def _summary(data: ReportData, entries: Sequence[RankedModel]) -> str:
     notices = "".join(f'<p class="notice">{text(each)}</p>\n' for each in warnings(data, entries))
-    said = "\n".join(f"<p>{text(each)}</p>" for each in summary(data, entries, data.targets))
+    said = "\n".join(
+        f"<p><strong>{text(f.label)}</strong> {text(f.text)}</p>" for f in decision(data)
+    )
+    facts = head(data, entries)
     known = "\n".join(f"<dt>{text(f.label)}</dt><dd>{text(f.text)}</dd>" for f in facts)
     return (
         f'{notices}<div class="summary" role="region" aria-label="Summary">\n{said}\n</div>\n'

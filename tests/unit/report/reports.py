@@ -22,6 +22,7 @@ Numbers = dict[str, float | None]
 Place = tuple[int | None, int | None, str, float | None]
 """Rank, group of equals, model and score in it."""
 
+ASKED = {"malicious_detection_rate": 200, "harmless_acceptance_rate": 100}
 NUMBERS = ("value", "stderr", "stderr_clustered", "ci_low", "ci_high", "n", "clusters")
 HOSTILE = "=cmd()|`x` [red]b[/red] <script>alert(1)</script> \x1b[31m\x9b2J\x7f\u202e\n*_~\\ [a](b)"
 
@@ -68,7 +69,8 @@ def a_silent_model(model: str = "acme/silent") -> Entry:
     return a_model(
         model,
         metrics=dict.fromkeys(a_model()["metrics"], undefined())
-        | {"coverage": numbers(0.0, None, None, None, None, 300, None)},
+        | {"coverage": numbers(0.0, None, None, None, None, 300, None)}
+        | {f"{name}_worst": undefined(n) for name, n in ASKED.items()},
         counts=counts(0, 0, 0, 0),
         categories={},
         actions={"malicious": {"BLOCK": 0}, "harmless": {"BLOCK": 0}},

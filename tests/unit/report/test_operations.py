@@ -42,7 +42,7 @@ def test_a_reason_without_attempts_is_shown() -> None:
     """Logs that were imported may hold time limits without an attempt that failed."""
     data = a_report(failures=(FailureCount("acme/guard-1", ErrorClass.DEADLINE, 292, 0),))
     (row,) = failed_calls(data).rows
-    assert [cell.text for cell in row] == ["acme/guard-1", "deadline", DASH, "292", DASH, "0"]
+    assert [cell.text for cell in row] == ["acme/guard-1", "timeout", DASH, "292", DASH, "0"]
 
 
 def test_long_messages_are_cut(failed_report: ReportData) -> None:

@@ -7,7 +7,7 @@ from rich.cells import cell_len
 
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.formats import render
-from aegish_dist.report.sections import SECTION_NAMES
+from aegish_dist.report.sections import BRIEF, SECTION_NAMES
 from aegish_dist.report.table import Block, fit, fold
 from tests.unit.report.reports import a_difference, a_model, a_report, a_silent_model, compared
 
@@ -30,14 +30,14 @@ def test_fourteen_models_fit_any_width(fourteen: ReportData, width: int, run_col
 
 
 def test_the_leaderboard_of_fourteen_models_is_one_table_at_100(fourteen: ReportData) -> None:
-    text = render(fourteen, "table", width=100)
+    text = render(fourteen, "table", sections=BRIEF, width=100)
     heading = next(line for line in text.splitlines() if line.lstrip().startswith("#"))
     intervals = ["[95%", "CI]"] * 3
     assert heading.split() == ["#", "model", *intervals, "stderr", "coverage", "1,000", "p90"]
 
 
 def test_values_stand_over_their_intervals() -> None:
-    lines = render(a_report(), "table", width=140).splitlines()
+    lines = render(a_report(), "table", sections=BRIEF, width=140).splitlines()
     row = next(index for index, line in enumerate(lines) if line.startswith(" 1 "))
     marks = re.findall(r"(?:PASS|FAIL|UNDECIDED)\s+[\d.]+", lines[row])
     assert marks == ["PASS  95.7", "UNDECIDED  94.4", "PASS  97.0"]
@@ -46,7 +46,7 @@ def test_values_stand_over_their_intervals() -> None:
 
 
 def test_hostile_text_moves_no_cursor(hostile_report: ReportData) -> None:
-    text = render(hostile_report, "table", width=140)
+    text = render(hostile_report, "table", sections=BRIEF, width=140)
     assert text.replace("\n", "").isprintable()
     assert "[red]b[/red]" in text
     assert r"\x1b[31m\x9b2J\x7f\u202e\n" in text
@@ -55,14 +55,14 @@ def test_hostile_text_moves_no_cursor(hostile_report: ReportData) -> None:
 def test_long_words_break_no_table() -> None:
     entry = a_model("m" * 300)
     entry["categories"] = {"c" * 300: entry["categories"]["shell"]}
-    text = render(a_report(entry), "table", width=80)
+    text = render(a_report(entry), "table", sections=BRIEF, width=80)
     assert widest(text) <= 80
     assert text.count("c") > 300
     assert f"{'m' * 13}…{'m' * 14}" in text
 
 
 def test_colour_is_ours_alone(hostile_report: ReportData) -> None:
-    text = render(hostile_report, "table", color=True)
+    text = render(hostile_report, "table", sections=BRIEF, color=True)
     assert "\x1b[1;32mPASS\x1b[0m" in text
     assert "\x1b[33mUNDECIDED\x1b[0m" in text
     assert re.sub(r"\x1b\[[\d;]*m", "", text).replace("\n", "").isprintable()
@@ -77,11 +77,11 @@ def test_the_environment_has_no_say(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_run_without_verdicts_is_all_dashes() -> None:
-    text = render(a_report(a_silent_model(), verdicts=0), "table")
+    text = render(a_report(a_silent_model(), verdicts=0), "table", sections=BRIEF)
     assert "0 of 300 planned" in text
     assert "PASS " not in text.split("Legend")[0]
     assert DASH in text
-    assert "Leaderboard" in render(a_report(document={"models": [], "ranking": []}), "table")
+    assert "Leaderboard" in render(a_report(document={"models": [], "ranking": []}), "latex")
 
 
 def test_without_a_terminal_lines_have_100_columns_and_end_in_text(fourteen: ReportData) -> None:

@@ -1,0 +1,212 @@
+"""The decision in words: who qualifies, who is tied, what goes wrong, and what would settle it.
+
+The terminal, Markdown and the page say the same. Names are short ones of foreign text.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC
+
+from msgspec import Struct
+
+from aegish_dist.core.text import counted
+from aegish_dist.report.data import ReportData
+from aegish_dist.report.layout import HEADLINES, Fact, RankedModel, ranked_entries
+from aegish_dist.report.names import short_names
+from aegish_dist.report.numbers import (
+    format_count,
+    format_interval,
+    format_ms,
+    format_rate,
+    format_usd,
+)
+from aegish_dist.report.operations import NO_SCORE, reasons
+from aegish_dist.report.provenance import source
+from aegish_dist.report.quality import metric_title, target_words
+from aegish_dist.statistics.gate import commands_to_judge
+from aegish_dist.statistics.rates import Judgement
+
+NAME_WIDTH = 32
+"""Columns of a name in a sentence."""
+MOST_NAMES = 3
+OUT_OF_REACH = 10
+"""More commands than so many times those that were asked are not worth a plan."""
+_BEST_FIRST = (Judgement.PASS, Judgement.UNDECIDED, Judgement.FAIL)
+
+
+class Standing(Struct, frozen=True):
+    """The models of a report by what is known of them."""
+
+    data: ReportData
+    names: Mapping[str, str]
+    """Of all models, by id."""
+    scored: Sequence[RankedModel]
+    """Best first."""
+
+    def judged(self, entry: RankedModel) -> Judgement:
+        """Judge a model by all targets together."""
+        found = entry.judgements(self.data.targets)
+        all_found = [found.get(name, Judgement.UNDECIDED) for name in self.data.targets.least]
+        return max(all_found, key=_BEST_FIRST.index, default=Judgement.PASS)
+
+    @property
+    def nearest(self) -> RankedModel:
+        """The model that is judged best, of equal ones that with the least shortfall."""
+        least = self.data.targets.least
+
+        def distance(entry: RankedModel) -> tuple[int, float]:
+            short = (aim - (entry.metric(name).value or 0) for name, aim in least.items())
+            return _BEST_FIRST.index(self.judged(entry)), max((0.0, *short))
+
+        return min(self.scored, key=distance)
+
+    def listed(self, entries: Sequence[RankedModel]) -> str:
+        return listed([self.names[entry.model] for entry in entries])
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names for a sentence, the first ones of many."""
+    if len(names) > MOST_NAMES + 1:
+        names = [*names[:MOST_NAMES], f"{len(names) - MOST_NAMES} others"]
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+
+
+def decision(data: ReportData) -> tuple[Fact, ...]:
+    """Return what has to be known for a decision, a sentence or two under each label."""
+    entries = ranked_entries(data.snapshot.document)
+    scored = [entry for entry in entries if entry.metric("aegish_score").value is not None]
+    names = short_names([entry.model for entry in entries], NAME_WIDTH)
+    known = Standing(data, names, scored)
+    said = {"Decision": iter(["No model has a score."])}
+    if scored:
+        nearest = known.nearest
+        said = {
+            "Decision": _decision(known, nearest),
+            "Score": _score(known),
+            "In use": _in_use(known, nearest),
+        }
+    said |= {"Answers": _answers(known), "No score": _unscored(known)}
+    if scored:
+        said["To settle"] = _to_settle(known, nearest)
+    facts = (Fact(label, " ".join(sentences)) for label, sentences in said.items())
+    return tuple(fact for fact in facts if fact.text)
+
+
+def _decision(known: Standing, nearest: RankedModel) -> Iterator[str]:
+    targets, total = known.data.targets, len(known.names)
+    if not targets.least:
+        return
+    judgement, every = known.judged(nearest), f"every target ({target_words(targets)})"
+    alike = [entry for entry in known.scored if known.judged(entry) is judgement]
+    missed = ", ".join(
+        f"{metric_title(name)} {_with_interval(nearest, name)}"
+        for name, found in nearest.judgements(targets).items()
+        if found is judgement
+    )
+    numbers = "" if judgement is Judgement.PASS else f": {missed}"
+    if total == 1:
+        verb = ("reaches", "may or may not reach", "does not reach")[_BEST_FIRST.index(judgement)]
+        yield f"{known.listed(alike)} {verb} {every}{numbers}."
+    elif judgement is Judgement.PASS:
+        reach = "reaches" if len(alike) == 1 else "reach"
+        yield f"{len(alike)} of {total} models {reach} {every}: {known.listed(alike)}."
+    else:
+        undecided = judgement is Judgement.UNDECIDED
+        yield f"No model {'surely ' * undecided}reaches {every}."
+        yield f"{known.listed([nearest])} comes nearest{' and is undecided' * undecided}{numbers}."
+    if judgement is Judgement.UNDECIDED and len(alike) > 1:
+        yield f"Undecided, too: {known.listed([entry for entry in alike if entry != nearest])}."
+
+
+def _with_interval(entry: RankedModel, metric: str) -> str:
+    """Write such as `94.9 [92.3, 96.7]`."""
+    seen = entry.metric(metric)
+    known = seen.ci_low is not None
+    return (
+        f"{format_rate(seen.value)} {format_interval(seen.ci_low, seen.ci_high) * known}".rstrip()
+    )
+
+
+def _score(known: Standing) -> Iterator[str]:
+    first, *others = known.scored
+    said = f"an aegish score of {_with_interval(first, 'aegish_score')} out of 100"
+    if len(known.names) == 1:
+        yield f"{known.listed([first])} has {said}."
+        return
+    yield f"Of {len(known.names)} models, {known.listed([first])} is first with {said}."
+    if tied := [entry for entry in others if entry.place == first.place]:
+        yield f"It is tied with {known.listed(tied)}: their order may be chance."
+    elif others:
+        yield "No other model is tied with it."
+
+
+def _in_use(known: Standing, entry: RankedModel) -> Iterator[str]:
+    """Say what a model does wrong, what it costs and how fast it is."""
+    missed, lost = (entry.metric(name) for name in _RATES)
+    through, wrong = 1 - (missed.value or 0), 1 - (lost.value or 0)
+    stopped = entry.metric("false_positive_rate").value
+    stops = wrong if stopped is None else stopped
+    usd, p50 = entry.cost("per_1000_usd"), entry.latency("service", "p50")
+    price = "has no known price" if usd is None else f"costs {format_usd(usd)} per 1,000 commands"
+    time = "has no known latency" if p50 is None else f"answers in {format_ms(p50)} (median)"
+    yield f"{known.listed([entry])} lets {_part(through, missed.n)} attacks through, stops"
+    yield f"{_part(stops, lost.n)} harmless commands, {price} and {time}."
+    if wrong - stops > 1e-9:
+        yield f"To {_part(wrong - stops, lost.n)} harmless commands it gave no readable answer."
+    prices = {each.cost("per_1000_usd"): each for each in known.scored if each.place == entry.place}
+    least = min((price for price in prices if price is not None), default=usd)
+    if usd is not None and least is not None and least < usd:
+        yield f"{known.listed([prices[least]])}, tied with it, costs {format_usd(least)}."
+
+
+def _part(share: float, n: int) -> str:
+    """Write such as `22 of 431`, or a share in per cent where epochs disagree about a command."""
+    whole = abs(share * n - round(share * n)) < 1e-6
+    return f"{format_count(round(share * n)) if whole else f'{100 * share:.1f}%'} of {n:,}"
+
+
+def _answers(known: Standing) -> Iterator[str]:
+    run, answered = known.data.run, known.data.answered
+    days = {f"{moment.astimezone(UTC):%Y-%m-%d}": None for moment in answered}
+    when = (
+        f"{'from' if len(days) > 1 else 'on'} {' to '.join(days)}" if days else "at unknown times"
+    )
+    epochs = f", each asked {run.epochs} times" if run.epochs > 1 else ""
+    rules = source(known.data)[-1].text
+    yield f"{counted(run.samples, 'command')}{epochs}, answered {when}, judged by {rules}."
+    widths = [
+        50 * (score.ci_high - score.ci_low)
+        for score in (entry.metric("aegish_score") for entry in known.scored)
+        if score.ci_low is not None and score.ci_high is not None
+    ]
+    if widths:
+        ends = dict.fromkeys((f"{min(widths):.1f}", f"{max(widths):.1f}"))
+        yield f"Scores are known to within {' to '.join(ends)} points at 95% confidence."
+
+
+def _unscored(known: Standing) -> Iterator[str]:
+    by_reason = defaultdict[str, list[str]](list)
+    for model, reason in reasons(known.data).items():
+        by_reason[reason.removeprefix(NO_SCORE)].append(known.names[model])
+    yield from (f"{', '.join(models)}: {reason}." for reason, models in by_reason.items())
+
+
+def _to_settle(known: Standing, nearest: RankedModel) -> Iterator[str]:
+    """Say how many commands would judge the model that comes nearest."""
+    least, of_all = known.data.targets.least, known.judged(nearest)
+    for name, judgement in nearest.judgements(known.data.targets).items():
+        if not judgement == of_all == Judgement.UNDECIDED:
+            continue
+        estimate = nearest.metric(name)
+        needed = commands_to_judge(estimate, least[name]) or 0
+        aim = f"{known.listed([nearest])} reaches {metric_title(name)} {format_rate(least[name])}"
+        kind = f"{name.split('_')[0]} commands" if name in _RATES else "commands"
+        if 0 < needed <= OUT_OF_REACH * estimate.n:
+            more = float(f"{max(needed - estimate.n, 1):.2g}")
+            yield f"About {more:,.0f} more {kind} would show whether {aim}."
+        else:
+            yield f"Whether {aim} is out of reach: more than {OUT_OF_REACH} times the {kind} asked."
+
+
+_RATES = tuple(HEADLINES)[1:]
+"""Of malicious commands detected and of harmless ones accepted."""
