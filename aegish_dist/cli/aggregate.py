@@ -2,7 +2,7 @@
 
 import click
 
-from aegish_dist.cli.command import command
+from aegish_dist.cli.command import Advanced, command
 from aegish_dist.cli.opinions import note_overlay, with_opinions
 from aegish_dist.cli.options import as_json, open_run, run_id, without_collector
 from aegish_dist.cli.printing import note, say, say_json
@@ -14,7 +14,9 @@ from aegish_dist.pipeline.aggregate import aggregate as aggregate_run
 @command("aegish-dist aggregate", "aegish-dist aggregate --run-id nightly --scoring all --json")
 @run_id(default="latest")
 @with_opinions
-@click.option("--recount", is_flag=True, help="Count every model, also unchanged ones.")
+@click.option(
+    "--recount", cls=Advanced, is_flag=True, help="Count every model, also unchanged ones."
+)
 @as_json
 def aggregate(
     *,
@@ -25,10 +27,9 @@ def aggregate(
 ) -> None:
     """Score a run's verdicts and store a snapshot of the metrics.
 
-    No model is called. The same verdicts under the same rule give the same numbers, so a run can
-    be scored again at any time, under any rule. Models whose verdicts have not changed since the
-    last snapshot are not counted again. `--scoring all` applies every named rule set, and
-    `--json` then prints a list.
+    Calls no model. The same verdicts under the same rule set give the same numbers; only models
+    with new verdicts are counted again. `--scoring all` applies every named rule set, and `--json`
+    then prints a list.
     """
     workspace, found = open_run(run_id)
     note_overlay(workspace, found, opinions[0])

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from aegish_dist.cli.command import command
+from aegish_dist.cli.command import Advanced, command
 from aegish_dist.cli.opinions import with_opinion
 from aegish_dist.cli.options import (
     MAX_INTEGER,
@@ -60,8 +60,7 @@ NAME_WIDTH = 24
     "--format",
     "form",
     type=OneOf(("table", "markdown", "csv", "json")),
-    show_default="table",
-    help="`table` has the commands alone, `markdown` the models too; `csv` has unrounded numbers.",
+    help="Default: table. `markdown` has the models too, `csv` and `json` unrounded numbers.",
 )
 @click.option(
     "--write-overlay",
@@ -72,7 +71,12 @@ NAME_WIDTH = 24
     " `--overlay`.",
 )
 @click.option(
-    "--author", type=Utf8(), default="audit", show_default=True, help="Author of these changes."
+    "--author",
+    cls=Advanced,
+    type=Utf8(),
+    default="audit",
+    show_default=True,
+    help="Author of these changes.",
 )
 @as_json
 def audit(run_id: str, opinion: Opinion, as_json: bool, **asked: Any) -> None:

@@ -8,7 +8,7 @@ import click
 from msgspec.structs import replace
 
 from aegish_dist.cli import EXIT_INCONCLUSIVE, EXIT_WORSE
-from aegish_dist.cli.command import command
+from aegish_dist.cli.command import Advanced, command
 from aegish_dist.cli.opinions import with_opinion
 from aegish_dist.cli.options import (
     FiniteRange,
@@ -60,13 +60,17 @@ _EXIT_CODES = {
     "ID[,ID...]",
     "Only these, the baseline first. Default: all of the run, or all that the runs share.",
 )
-@with_opinion
 @click.option(
     "--all-pairs",
     is_flag=True,
     help="Compare each model with each, not only with the best; JSON and CSV always do.",
 )
-@click.option("--force", is_flag=True, help="Compare runs that differ in more than their answers.")
+@click.option(
+    "--force",
+    cls=Advanced,
+    is_flag=True,
+    help="Compare runs that differ in more than their answers.",
+)
 @click.option(
     "--metric",
     type=OneOf(tuple(HEADLINES)),
@@ -82,7 +86,11 @@ _EXIT_CODES = {
     help="How much worse a candidate may be: 0.02 is two points.",
 )
 @click.option(
-    "--junit", type=click.Path(path_type=Path), metavar="FILE", help="Write JUnit XML, with --gate."
+    "--junit",
+    cls=Advanced,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write JUnit XML, with --gate.",
 )
 @click.option(
     "--format",
@@ -93,17 +101,14 @@ _EXIT_CODES = {
 @run_columns
 @as_json
 @to_file
+@with_opinion
 def compare(opinion: Opinion, **options: Any) -> int:
     """Compare models on the same commands, and gate a candidate.
 
-    Shows differences of score, detection rate and acceptance rate with 95 % intervals, on the
-    commands that are scored on both sides. `--run-id` compares a run's models: up to three in
-    pairs, more with the best of them. `--runs` compares each model of the first run with itself in
-    the others.
-
-    With `--gate`, a candidate ships (exit code 0) when the interval of its difference lies above
-    -M, is worse (4) when the interval lies below -M, and is otherwise inconclusive (5). The
-    baseline is the first of `--models` or `--runs`.
+    Differences of score, detection rate and acceptance rate with 95 % intervals. `--run-id`
+    compares a run's models: up to three in pairs, more with the best of them; `--runs` compares
+    each model with itself in other runs. The first one named is the baseline. `--gate` exits 0 if
+    the candidate is surely not worse by M or more, 4 if it surely is, 5 if the data cannot tell.
     """
     _check(options)
     form = chosen_form(options["form"], options["as_json"])

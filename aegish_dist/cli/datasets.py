@@ -140,9 +140,7 @@ def validate(path: Path) -> int:
     """Check the labels of a file or checkout before it is imported.
 
     PATH is a JSONL, CSV or Parquet file, a JSON file of the aegish benchmark or a checkout of
-    GTFOBins.
-
-    Lists every problem with its line. The exit code is 1 when one of them would stop an import.
+    GTFOBins. Lists every problem with its line; exit code 1 if one would stop an import.
     """
     draft = read_dataset(path)
     found = draft.problems()
@@ -171,10 +169,9 @@ def validate(path: Path) -> int:
 def export(name: str, path: Path | None, form: str | None, output: Path | None) -> None:
     """Write a dataset to a file, or for publication.
 
-    A file is .jsonl, .csv or .parquet. `--format croissant` writes three into a folder: the samples
-    as JSONL, `croissant.json` with their metadata (Croissant 1.1), and a dataset card, `README.md`,
-    as Hugging Face's hub shows it. `datasets import table` of the JSONL gives the same dataset
-    again.
+    A file is .jsonl, .csv or .parquet. `--format croissant` writes a folder: the samples as JSONL,
+    `croissant.json` (Croissant 1.1) and a dataset card. `datasets import table` of the JSONL gives
+    the same dataset again.
     """
     target = output if form else path
     if target is None or (path if form else output) is not None:

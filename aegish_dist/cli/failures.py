@@ -57,11 +57,9 @@ def errors(
 ) -> None:
     """Show when and why calls failed.
 
-    Counts the failed attempts of every minute by model and reason, including those that a retry
-    made good, such as 429s, and the verdicts that ended without an answer. Attempts are stored
-    together with their verdict. The attempts of items without a verdict, such as those of a model
-    that is parked from its first call on, are in the workers' log alone; `status` counts those of
-    items that workers hold now.
+    Failed attempts of every minute by model and reason, also those that a retry made good, such as
+    429s, and verdicts without an answer. Attempts appear once their item has a verdict; for a model
+    parked from the start, see the worker log. `status` counts attempts in progress.
     """
     workspace, found = open_run(run_id)
     rows = failure_times(workspace.engine, found, models)

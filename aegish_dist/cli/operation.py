@@ -2,7 +2,7 @@
 
 import click
 
-from aegish_dist.cli.command import command, group
+from aegish_dist.cli.command import Advanced, command, group
 from aegish_dist.cli.options import FiniteRange, as_json, open_workspace
 from aegish_dist.cli.printing import note, say, say_json
 from aegish_dist.errors import ConfigError
@@ -47,6 +47,7 @@ PORT = 9811
 )
 @click.option(
     "--metrics-host",
+    cls=Advanced,
     metavar="ADDRESS",
     help="Address of this machine to serve them on.  [default: 127.0.0.1]",
 )

@@ -8,6 +8,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from aegish_dist.cli.command import Advanced
 from aegish_dist.cli.options import Utf8, together
 from aegish_dist.cli.printing import note
 from aegish_dist.core.opinion import Opinion
@@ -26,12 +27,14 @@ _OF_AN_OPINION = (
     ),
     click.option(
         "--targets",
+        cls=Advanced,
         type=click.Path(path_type=Path),
         metavar="FILE",
         help="Values from which a metric is a PASS. Default: the reference benchmark's.",
     ),
     click.option(
         "--overlay",
+        cls=Advanced,
         type=click.Path(path_type=Path),
         metavar="FILE",
         help="Corrections of labels, applied before anything is counted.",

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import click
 
+from aegish_dist.cli.command import Advanced
 from aegish_dist.cli.printing import to_file
 from aegish_dist.core.model import CallParameters
 from aegish_dist.core.text import did_you_mean
@@ -82,11 +83,13 @@ _UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 DAYS_OF_YEAR = 365
 
 
-def cost_cap(name: str, text: str) -> Callable[[Function], Function]:
+def cost_cap(name: str, text: str, **more: Any) -> Callable[[Function], Function]:
     def usd(_: click.Context, __: click.Parameter, amount: float | None) -> Decimal | None:
         return None if amount is None else Decimal(str(amount))
 
-    return click.option(name, type=FiniteRange(1e-9, 1e12), callback=usd, metavar="USD", help=text)
+    return click.option(
+        name, type=FiniteRange(1e-9, 1e12), callback=usd, metavar="USD", help=text, **more
+    )
 
 
 MAX_INTEGER = 2**31 - 1
@@ -122,6 +125,7 @@ as_each_call = together(
     click.option("--cot", is_flag=True, help="Ask for step-by-step reasoning first."),
     click.option(
         "--seed",
+        cls=Advanced,
         type=click.IntRange(-(2**62), 2**62),
         default=42,
         show_default=True,
@@ -130,6 +134,7 @@ as_each_call = together(
     click.option("--temperature", type=FiniteRange(0, 2), help="Default: the provider's."),
     click.option(
         "--max-output-tokens",
+        cls=Advanced,
         type=click.IntRange(1, MAX_INTEGER),
         default=4096,
         show_default=True,
@@ -168,6 +173,7 @@ wait = click.option("--wait", is_flag=True, help="On a fleet: return when the ru
 
 run_columns = click.option(
     "--run-columns",
+    cls=Advanced,
     is_flag=True,
     help="Begin each row of a table with run, snapshot and rule set, to stack files; CSV has them.",
 )

@@ -6,7 +6,7 @@ from typing import Any
 import click
 from msgspec.structs import asdict
 
-from aegish_dist.cli.command import command
+from aegish_dist.cli.command import Advanced, command
 from aegish_dist.cli.opinions import with_opinion
 from aegish_dist.cli.options import FiniteRange, as_json, comma_list, open_run, run_id
 from aegish_dist.cli.printing import TextTable, note, print_table, say_json
@@ -27,7 +27,7 @@ from aegish_dist.statistics.repeats import Design
     type=FiniteRange(0, 1, min_open=True),
     required=True,
     metavar="M",
-    help="Difference of scores to detect, such as 0.02; for one model, the precision of its score.",
+    help="Difference of scores to detect, such as 0.02; of one model, half its interval.",
 )
 @click.option(
     "--models",
@@ -39,6 +39,7 @@ from aegish_dist.statistics.repeats import Design
 @with_opinion
 @click.option(
     "--power",
+    cls=Advanced,
     type=FiniteRange(0.5, 1, min_open=True, max_open=True),
     default=0.8,
     show_default=True,
@@ -46,6 +47,7 @@ from aegish_dist.statistics.repeats import Design
 )
 @click.option(
     "--max-epochs",
+    cls=Advanced,
     type=click.IntRange(1, 1000),
     default=10,
     show_default=True,
@@ -55,8 +57,8 @@ from aegish_dist.statistics.repeats import Design
 def plan(run_id: str, opinion: Opinion, as_json: bool, **asked: Any) -> None:
     """Estimate from a pilot how many commands and epochs decide.
 
-    The pilot's answers show how much commands differ and, with two or more epochs, how much the
-    answers to one command differ. Its verdicts show the cost of a call. No model is called.
+    Uses a finished run to estimate variance and cost; to judge repeats, the run needs two epochs or
+    more. Calls no model.
     """
     workspace, run = open_run(run_id)
     found = plan_from_pilot(workspace.engine, run, opinion, **asked)

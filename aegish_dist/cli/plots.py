@@ -71,13 +71,9 @@ def _list(context: click.Context, _: click.Parameter, wanted: bool) -> None:
 def plots(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) -> None:
     """Draw a run's plots, each into a file of its own.
 
-    One file per plot and format, such as `score-by-cost.svg`. Each caption says what is drawn,
-    over how many commands and with which interval, and names run, snapshot and rule set. A plot
-    without data, such as cost where no price is known, is left out, and the reason is printed.
-
-    The specifications of `--format vega` are Vega-Lite: edit one, and draw it with any tool that
-    reads Vega-Lite. Drawing needs `pip install 'aegish-dist[plots]'`, writing specifications does
-    not.
+    Each caption says what is drawn, over how many commands, with which interval, of which run and
+    rule set. A plot without data is left out, and the reason is printed. `--format vega` writes
+    Vega-Lite specifications to edit; other formats need `pip install 'aegish-dist[plots]'`.
     """
     if set(options["forms"]) != {"vega"}:
         converter()

@@ -67,16 +67,20 @@ def _thresholds(_: click.Context, parameter: click.Parameter, value: Any) -> dic
     "aegish-dist report --fail-under aegish_score=0.85,coverage=1",
 )
 @run_id(default="latest")
-@with_snapshot
-@with_opinion
 @click.option(
     "--format",
     "form",
     type=OneOf(FORMATS),
-    show_default="table",
-    help="`html` is a page for browsers; `json` and `csv` carry unrounded numbers, `csv-wide` in"
-    " one row per model; `latex` has tables for a paper, and `reference-json` is the result file of"
-    " the aegish benchmark.",
+    help="Default: table. `html` is a page for browsers; `json` and `csv` carry unrounded numbers,"
+    " `csv-wide` in one row per model; `latex` has tables for a paper, and `reference-json` is the"
+    " result file of the aegish benchmark.",
+)
+@to_file
+@click.option(
+    "--open",
+    "in_browser",
+    is_flag=True,
+    help="Write the html page, by default to report-RUN.html, and show it in a browser.",
 )
 @click.option(
     "--sections",
@@ -110,26 +114,16 @@ def _thresholds(_: click.Context, parameter: click.Parameter, value: Any) -> dic
     show_default=DETAILS[0],
     help="What `html` holds of single verdicts: all of them, or no grid.",
 )
-@click.option(
-    "--open",
-    "in_browser",
-    is_flag=True,
-    help="Write the html page, by default to report-RUN.html, and show it in a browser.",
-)
-@to_file
+@with_snapshot
+@with_opinion
 def report(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) -> int:
     """Print a run's leaderboard and details.
 
-    One screen: the decision in words, the leaderboard, and what to type next. `--sections all`
-    shows all that is known: rates by category, answers, errors, time, cost, differences between
-    models, and the commands that repeat the run. `json` has everything, including all pairs of
-    models. Without `--snapshot` the report shows the verdicts as they are now.
-
-    PASS means that the whole interval is at or above the target, FAIL that it is below, and
-    UNDECIDED that it holds the target. `--fail-under` judges in the same way: exit code 4 for
-    FAIL; 5 for UNDECIDED, where more commands may decide, and for an undefined metric. With
-    `--fail-on value` the value alone decides, and its interval does not matter. A line on
-    standard error names each model and metric that misses its threshold.
+    One screen: the decision in words, the leaderboard, what to type next; `--sections all` shows
+    everything. PASS: the whole interval reaches the target. FAIL: even its upper end is below.
+    UNDECIDED: the target lies inside; ask more commands. `--fail-under` judges in the same way:
+    exit code 4 for FAIL, 5 for UNDECIDED or an undefined metric. Without `--snapshot` the report
+    shows the verdicts as they are now.
     """
     form = options["form"] = chosen_form(options["form"], options.pop("as_json")) or (
         "html" if options["in_browser"] else "table"

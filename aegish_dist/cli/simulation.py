@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from aegish_dist.cli.command import command
+from aegish_dist.cli.command import Advanced, command
 from aegish_dist.cli.options import FiniteRange, open_workspace
 from aegish_dist.cli.printing import note, note_next, shown
 from aegish_dist.cli.report import draw_report, page_path
@@ -86,11 +86,12 @@ recorded completions.
 @click.option(
     "--allow-host",
     "hosts",
+    cls=Advanced,
     multiple=True,
     metavar="NAME",
     help="Also answer requests for this host, where a relay makes it reachable; repeatable.",
 )
-@click.option("--seed", type=int, help="Decides answers, latencies and faults.")
+@click.option("--seed", cls=Advanced, type=int, help="Decides answers, latencies and faults.")
 @click.option(
     "--latency",
     metavar="KIND:SECONDS",
@@ -112,6 +113,7 @@ recorded completions.
 )
 @click.option(
     "--burst",
+    cls=Advanced,
     type=click.IntRange(1),
     default=20,
     show_default=True,
@@ -119,6 +121,7 @@ recorded completions.
 )
 @click.option(
     "--scenario",
+    cls=Advanced,
     type=click.Path(path_type=Path),
     help="A TOML file with all of this, also per model and as scripts, and with faults of batches.",
 )

@@ -9,7 +9,7 @@ from typing import Any
 import click
 from msgspec.structs import replace
 
-from aegish_dist.cli.command import command
+from aegish_dist.cli.command import Advanced, command
 from aegish_dist.cli.options import (
     Duration,
     Utf8,
@@ -40,11 +40,13 @@ from aegish_dist.pipeline.submit import Submission, extend_run, first_reports, s
 with_checks = together(
     click.option(
         "--keys-on-workers",
+        cls=Advanced,
         is_flag=True,
         help="Do not look for API keys here; the workers have them.",
     ),
     click.option(
         "--skip-preflight",
+        cls=Advanced,
         is_flag=True,
         help="Do not ask each model one harmless question beforehand.",
     ),
@@ -61,7 +63,7 @@ raised_caps = together(
         "--max-cost",
         "Raise the cap of a run that was submitted with one; what it has cost so far counts.",
     ),
-    cost_cap("--max-cost-per-model", "The same for the cap of each model."),
+    cost_cap("--max-cost-per-model", "The same for the cap of each model.", cls=Advanced),
 )
 
 
@@ -79,6 +81,7 @@ raised_caps = together(
     help="Models to ask; `models list` shows them. `available`: the models of `all` with a key"
     " here.",
 )
+@click.option("--limit", type=click.IntRange(1), help="At most this many samples of each dataset.")
 @names(
     "--dataset",
     "NAME",
@@ -91,7 +94,6 @@ raised_caps = together(
     metavar="NAME[,NAME...]",
     help="Only malicious samples of these categories; harmless samples stay.",
 )
-@click.option("--limit", type=click.IntRange(1), help="At most this many samples of each dataset.")
 @click.option(
     "--epochs",
     type=click.IntRange(1, 1000),
@@ -104,7 +106,7 @@ raised_caps = together(
     "--max-cost",
     "Begin no further call once the run has cost this much; `resume` can raise it.",
 )
-@cost_cap("--max-cost-per-model", "The same for each model.")
+@cost_cap("--max-cost-per-model", "The same for each model.", cls=Advanced)
 @click.option(
     "--batch",
     is_flag=True,
@@ -112,6 +114,7 @@ raised_caps = together(
 )
 @click.option(
     "--batch-after",
+    cls=Advanced,
     type=Duration(),
     metavar="T",
     help="Ask live for so long, such as 30m or 2h, and the rest in batches.",
@@ -124,11 +127,9 @@ raised_caps = together(
 def submit(**options: Any) -> int:
     """Ask models about commands: start a run.
 
-    Before any money is spent it prints the number of calls, their estimated tokens and cost, and
-    which models lack a key, and asks each model one harmless question with the run's own prompt
-    and parameters: when one refuses them, nothing is started. Without a configured broker the run
-    is worked on here until it is complete; on a fleet the command returns as soon as everything
-    is enqueued.
+    First it prints calls, tokens and estimated cost, and asks each model one harmless question;
+    when a model refuses, nothing is stored. Without a broker the run is worked on here until it is
+    complete; on a fleet the command returns once everything is enqueued.
     """
     if options["batch"] and options["batch_after"] is not None:
         raise click.UsageError("--batch asks everything in batches: leave out --batch-after")
@@ -242,9 +243,8 @@ def _batches(plan: RunPlan) -> dict[str, Any] | None:
 def extend(**options: Any) -> int:
     """Add models, repeats or datasets to a run.
 
-    The additions are checked and priced as by `submit`, and only they are asked, with the prompt
-    and parameters of the run, so that all verdicts of the run can be compared. Without a
-    configured broker this command works on them until the run is complete.
+    Only the additions are priced and asked, with the prompt and parameters of the run, so that all
+    its verdicts can be compared. Without a broker this command works until the run is complete.
     """
     if not (options["models"] or options["epochs"] or options["dataset"]):
         raise click.UsageError("say what to add: --models, --epochs or --dataset")
@@ -280,8 +280,8 @@ def extend(**options: Any) -> int:
 def pause(run_id: str, as_json: bool) -> None:
     """Stop asking a run's models for a while.
 
-    Within a second no worker begins another call of the run. Calls in flight finish
-    and are stored, and nothing is lost or paid for twice. `resume` goes on.
+    Within a second no further call begins. Calls in flight finish and are stored: nothing is lost
+    or paid for twice. `resume` continues the run.
     """
     _hold(run_id, RunPause.PAUSED, as_json=as_json)
 
@@ -292,9 +292,7 @@ def pause(run_id: str, as_json: bool) -> None:
 def cancel(run_id: str, as_json: bool) -> None:
     """Stop asking a run's models.
 
-    Within a second no worker begins another call of the run. Calls in flight finish
-    and are stored, and nothing is lost or paid for twice. Waiting messages are dropped; `resume`
-    goes on.
+    As `pause`, and waiting messages are dropped. `resume` enqueues what is missing again.
     """
     _hold(run_id, RunPause.CANCELLED, as_json=as_json)
 
@@ -325,11 +323,10 @@ def resume(
     max_cost_per_model: Decimal | None,
     as_json: bool,
 ) -> int:
-    """Ask every item of a run that has no verdict yet.
+    """Continue a run after a pause, crash, lost broker, Ctrl-C, cost cap or parked model.
 
-    Use it after `pause`, a crash, an interrupt or a flushed broker, and to raise a cost cap that
-    a run has reached. Parked models are tried again at once. Nothing that has a verdict is asked
-    again; for items that ended in an error there is `retry`.
+    Every item without a verdict is asked; stored answers are not asked again. Parked models are
+    tried at once, and `--max-cost` raises a cap. For items that ended in an error there is `retry`.
     """
     workspace, found = open_run(run_id)
     here = workspace.settings.embedded_broker
@@ -361,10 +358,10 @@ def resume(
 def retry(run_id: str, outcome: list[str], models: list[str], wait: bool, as_json: bool) -> int:
     """Ask items again that ended in the given outcomes.
 
-    Use it after a wrong key, an outage of a provider or too short a time limit. Earlier verdicts
-    stay, and reports count the newest verdict of each item. Items of an earlier retry that still
-    wait are not planned a second time; `resume` enqueues them. TIMEOUT_ERROR and FORMAT_ERROR
-    include answers without a readable verdict: asking those again favours unreliable models.
+    Use it after a wrong key, an outage or too short a time limit. Earlier verdicts stay; reports
+    count the newest verdict of each item. Retries that are still pending are not repeated; `resume`
+    continues them. TIMEOUT_ERROR and FORMAT_ERROR include answers without a verdict: asking again
+    gives unreliable models a second chance and flatters them.
     """
     outcomes = outcomes_named(outcome)
     workspace, found = open_run(run_id)

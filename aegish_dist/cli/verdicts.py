@@ -13,7 +13,7 @@ from typing import Any
 import click
 from msgspec.structs import asdict
 
-from aegish_dist.cli.command import command, group
+from aegish_dist.cli.command import Advanced, command, group
 from aegish_dist.cli.opinions import refuse_an_opinion, with_opinion
 from aegish_dist.cli.options import (
     MAX_INTEGER,
@@ -89,7 +89,6 @@ def verdicts() -> None:
     ),
 )
 @run_id(default="latest")
-@with_opinion
 @names("--models", "ID[,ID...]", "Verdicts of these models.")
 @names("--outcome", "NAME[,NAME...]", "Verdicts that ended so, such as BLOCK or TIMEOUT_ERROR.")
 @click.option("--correct", is_flag=True, help="Verdicts that the rule set counts as correct.")
@@ -113,7 +112,11 @@ def verdicts() -> None:
 @click.option(
     "--inconsistent", is_flag=True, help="Verdicts of a model whose epochs state different actions."
 )
-@names("--changed-between", "A,B", "Verdicts that these two snapshots of a run judge differently.")
+@names(
+    "--changed-between",
+    "A,B",
+    "Verdicts that these snapshots judge differently, as B does; `correct_before` is A's.",
+)
 @click.option(
     "--text",
     type=Utf8(),
@@ -129,6 +132,7 @@ def verdicts() -> None:
     " commands; 10,000 verdicts, all with `-o`.",
 )
 @in_a_form
+@with_opinion
 def list_(
     run_id: str,
     opinion: Opinion,
@@ -141,16 +145,10 @@ def list_(
 ) -> None:
     """List the verdicts that meet all conditions, a command a row.
 
-    A long command is cut; `verdicts show ID` prints all about it. JSON and CSV have a verdict a
-    row. Sorted by dataset, command, model and epoch. Of an item that was asked again, the newest
-    verdict is listed.
-
-    `--missed-by` and `--disputed` choose commands. `--models` chooses whose verdicts are listed,
-    and which models `--disputed` compares. With several epochs, a model got a command right or
-    wrong if it did so in most of the scored epochs.
-
-    `--changed-between` takes the numbers of two snapshots, and lists each verdict as B judges it;
-    the column `correct_before` says what A did.
+    JSON and CSV have a verdict a row, the newest of each item. `--missed-by` and `--disputed`
+    choose commands; `--models` chooses whose verdicts are listed, and which models `--disputed`
+    compares. With several epochs, most of them decide whether a model got a command right.
+    `verdicts show ID` prints everything about a command.
     """
     form = chosen_form(form, as_json) or form_of(output, LIMITS)
     if limit is None:
@@ -266,10 +264,9 @@ def show(
 ) -> None:
     """Show one command and every verdict about it.
 
-    SAMPLE is a sample id, its first digits, a command, or a text that occurs in only one
-    command. Shows completion, reason, tokens, cost, times and failed attempts of every model,
-    epoch and retry. Invisible characters in texts of models are escaped; `--json` has the exact
-    texts.
+    SAMPLE is a sample id, its first digits, a command, or a text that occurs in only one command.
+    Shows completion, reason, tokens, cost, times and failed attempts of every model, epoch and
+    retry. Invisible characters are escaped; `--json` has the exact texts.
     """
     workspace, found = open_run(run_id)
     shown = show_sample(workspace.engine, found, sample, opinion, models=models, dataset=dataset)
@@ -348,6 +345,7 @@ def import_(files: tuple[Path, ...], name: str, as_json: bool) -> None:
 )
 @click.option(
     "--overlay",
+    cls=Advanced,
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="Corrections of labels that --correct applies first.",
@@ -359,25 +357,12 @@ def export(
     correct: list[str],
     overlay: Path | None,
 ) -> None:
-    """Write every verdict of a run.
+    """Write every verdict of a run into files.
 
-    `jsonl` and `parquet` have one record per verdict; importing them gives the same run.
-    `--correct` adds a column for each rule set, such as `correct_aegish-5.3`: true, false, or null
-    where the rule set leaves the verdict out. It is an opinion, so `import` ignores it. Parquet has
-    `run_id` and `sample_id` as well.
-
-    `csv` is for spreadsheets, as `verdicts list` writes it: no completions, the newest verdict of
-    each item, `correct` by one rule set, and `'` before a text that would be computed.
-
-    `inspect` writes a log of Inspect AI for each model and dataset into a folder, for
-    `inspect view --log-dir DIR` and `samples_df`; importing the logs gives the same run as well.
-    Each rule set of --correct is a scorer; without it there is one, aegish-5.3. An unscored verdict
-    is an error sample, never a 0. Logs of the same run are replaced; other files stay, and a
-    foreign file with the name of a log stops the export.
-
-    `every-eval-ever` writes a record of Every Eval Ever 0.3.0 for each model and rule set of
-    --correct, with score, interval and method of every metric, and beside it a line for each scored
-    verdict. The same verdicts give the same files.
+    Importing `jsonl`, `parquet` or `inspect` gives the same run. `csv` is for spreadsheets: no
+    completions, the newest verdict of each item. `--correct` adds a column for each rule set, which
+    import ignores. `inspect` writes a log of Inspect AI per model and dataset, and
+    `every-eval-ever` a record per model and rule set; other files in the folder stay.
     """
     from aegish_dist.pipeline import verdict_files  # noqa: PLC0415
     from aegish_dist.pipeline.opinions import load_opinions  # noqa: PLC0415
@@ -450,11 +435,10 @@ def recover_(files: tuple[Path, ...]) -> None:
 )
 @as_json
 def reparse(run_id: str, dry_run: bool, limit: int, as_json: bool) -> None:
-    """Read stored completions again with today's parser.
+    """Apply today's parser to the stored answers.
 
-    No model is called, and completions never change: only outcome, reason and confidence are
-    read again. Lists the verdicts whose outcome changes. Earlier snapshots stay; the next
-    `report` or `aggregate` counts again.
+    Calls no model and changes no completion. Lists the verdicts whose outcome changes. Earlier
+    snapshots stay; the next `report` or `aggregate` counts again.
     """
     from aegish_dist.cli.status import Shown  # noqa: PLC0415
     from aegish_dist.core.parsing import PARSER_VERSION  # noqa: PLC0415

@@ -8,7 +8,7 @@ import sys
 
 import click
 
-from aegish_dist.cli.command import command
+from aegish_dist.cli.command import Advanced, command
 
 
 @command(
@@ -23,16 +23,18 @@ from aegish_dist.cli.command import command
 @click.option(
     "--aggregate-only",
     is_flag=True,
-    help="Call no model: only make snapshots of complete runs.",
+    help="Only compute results; call no models.",
 )
 @click.option("--concurrency", "-c", type=click.IntRange(1), help="Calls in flight at most.")
 @click.option(
     "--metrics-port",
+    cls=Advanced,
     type=click.IntRange(0, 65535),
     help="Serve /metrics, /healthz and /readyz on this port; 0 takes a free one and logs it.",
 )
 @click.option(
     "--metrics-host",
+    cls=Advanced,
     metavar="ADDRESS",
     help="Address of this machine to serve them on.  [default: 127.0.0.1]",
 )
@@ -46,12 +48,11 @@ def worker(
     metrics_host: str | None,
     celery_options: tuple[str, ...],
 ) -> None:
-    """Start a worker process: `celery -A workers.app worker` with checks first.
+    """Start a worker process of a fleet.
 
-    It needs AEGISH_DIST_BROKER_URL and AEGISH_DIST_DATABASE_URL, and the API keys of the models it
-    serves; with --aggregate-only none. Start as many as you like, anywhere. Every worker also
-    aggregates runs that are complete. SIGTERM lets calls in flight finish and gives the
-    rest back to the queue. CELERY_OPTIONS are passed on.
+    It needs AEGISH_DIST_BROKER_URL, AEGISH_DIST_DATABASE_URL and the API keys of the models it
+    serves. Start as many as you like, anywhere. SIGTERM lets calls in flight finish and gives the
+    rest back to the queue. CELERY_OPTIONS are passed on to `celery -A workers.app worker`.
     """
     if models and aggregate_only:
         raise click.UsageError("--aggregate-only calls no model: leave out --models")

@@ -1,5 +1,6 @@
 """Help: every command explains itself."""
 
+import inspect
 from collections.abc import Iterator
 
 import click
@@ -7,7 +8,7 @@ import pytest
 
 from aegish_dist import __version__
 from aegish_dist.cli import SECTIONS, cli, run
-from aegish_dist.cli.command import Command
+from aegish_dist.cli.command import Advanced, Command
 
 
 def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:  # fmt: skip
@@ -99,3 +100,21 @@ def test_one_way_to_ask_for_json_and_to_name_a_run() -> None:
         if (limit := found.get("limit")) and path not in (("submit",), ("plan",)):
             assert isinstance(limit.type, click.IntRange), path
             assert (limit.type.min, "0" in (limit.help or "")) == (0, True), path
+
+
+def test_a_help_is_short_and_advanced_options_stand_last(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A line says what the command does, at most five more how; the examples end the page."""
+    for path, command in commands(cli):
+        lines = [line for line in inspect.cleandoc(command.help or "").splitlines() if line]
+        assert len(lines) <= 6, path
+        assert lines[0].endswith("."), path
+        run([*path, "--help"])
+        usual, heading, advanced = capsys.readouterr().out.partition("\nAdvanced options:\n")
+        for each in command.params:
+            if isinstance(each, click.Option):
+                assert (f" {each.opts[0]} " in (advanced or usual)) or not isinstance(
+                    each, Advanced
+                )
+        assert bool(heading) == any(isinstance(each, Advanced) for each in command.params)
