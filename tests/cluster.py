@@ -24,7 +24,7 @@ from aegish_dist.pipeline.status import run_status
 from tests.recorded import export_verdicts
 from tests.services import HOST, ServerProcess, free_port, queue_application, wait_until
 
-DEADLINE_S = 60.0  # for a whole run or process; generous, because machines that test are busy
+DEADLINE_S = 120.0  # for a whole run or process; beside other work a worker begins after a minute
 
 LOG_CHARS = 20_000  # characters of the workers' log that a failed test shows
 
