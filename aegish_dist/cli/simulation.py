@@ -38,7 +38,8 @@ from aegish_dist.pipeline.simulate import (
 )
 from aegish_dist.pipeline.submit import create_run
 from aegish_dist.prompts.loading import load_prompt
-from aegish_dist.report.formats import render
+from aegish_dist.report.sections import one_screen
+from aegish_dist.report.table import draw_table
 from aegish_dist.settings import load_settings
 
 MODELS = (
@@ -201,7 +202,7 @@ def demo() -> None:
             run_embedded(workspace.engine, workspace.app, run, show)
     data = report_data(workspace.engine, run.run_id, Opinion())
     with shown(None) as show:
-        show(partial(render, data, "table"))
+        show(partial(draw_table, one_screen(data, commands=False)))
     with shown(page_path(workspace, run.run_id)) as show:
         show(draw_report(workspace, data, {}))
     first = Path("sim.toml")

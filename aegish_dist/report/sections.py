@@ -157,14 +157,18 @@ def build_report(data: ReportData, names: Collection[str] = BRIEF) -> Report:
     )
 
 
-def one_screen(data: ReportData) -> Report:
-    """Return what a decision needs, in few enough lines for one screen of a terminal."""
+def one_screen(data: ReportData, *, commands: bool = True) -> Report:
+    """Return what a decision needs, in few enough lines for one screen of a terminal.
+
+    Args:
+        commands: Whether those that show more stand below.
+    """
     entries = ranked_entries(data.snapshot.document)
     name = f" ({data.run.name})" if data.run.name else ""
     report = ("report", "--run-id", data.run.run_id)
     steps = {
         "everything": (*report, "--sections", "all"),
-        "a page with every answer": (*report, "--format", "html", "-o", "report.html"),
+        "a page with every answer": (*report, "--open"),
         "what was wrong": ("verdicts", "list", *report[1:], "--wrong"),
     }
     if len(entries) > 1:
@@ -175,7 +179,7 @@ def one_screen(data: ReportData) -> Report:
     sections = (
         quality.brief_leaderboard(entries, data.targets, _score_in_words(data)),
         quality.overlay_section(data.effect),
-        Section.of("Next", (), (), remarks=more),
+        Section.of("Next", (), (), remarks=more if commands else ()),
     )
     return Report(
         title=f"Report on run {data.run.run_id}{name}",

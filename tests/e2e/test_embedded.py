@@ -34,15 +34,29 @@ def test_interrupt(home: Path, simulator: Simulator) -> None:
     assert len({json.loads(line)["command"] for line in lines}) == len(lines) == 120
 
 
-def test_demo(home: Path) -> None:
+def test_demo(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The demo needs nothing, asks every model everything, and marks the simulated models.
 
-    It may be run again.
+    It may be run again, fits one screen, and leads on: to its page and three commands.
     """
-    first, report = (run(environment(home=home), "demo").stdout for _ in range(2))
-    assert re.findall(r"^ ?Name +(\S+)$", first + report, re.MULTILINE) == ["demo", "demo-2"]
-    assert "3,954 of 3,954 planned" in report
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "report.html").write_text("mine")
+    first, second = (run(environment(home=home), "demo") for _ in range(2))
+    runs = re.findall(r"Report on run (\w+) \((.+)\)", first.stdout + second.stdout)
+    assert [name for _, name in runs] == ["demo", "demo-2"]
+    pages = {f"report-{run_id}.html" for run_id, _ in runs}
+    assert {path.name for path in tmp_path.iterdir()} == {"report.html", *pages}
+    assert all("<html" in (tmp_path / page).read_text() for page in pages)
+    report, notes = second.stdout, second.stderr
+    assert len(report.splitlines()) <= 40
+    assert "3,954 of 3,954 verdicts" in notes
     marked = {model for model in MODELS if f"{model} †" in report}
     assert marked == {model for model in MODELS if model.startswith("simulated")}
     assert len(marked) == 3
     assert all(model in report for model in MODELS)
+    *_, page, heading, simulator, submit, init = notes.splitlines()
+    assert page == f"written to report-{runs[1][0]}.html"
+    assert heading == "next:"
+    assert "simulate-provider --write-catalog sim.toml &" in simulator
+    assert "submit --models simulated/careful --limit 50" in submit
+    assert init.endswith(" init")
