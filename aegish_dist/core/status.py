@@ -143,6 +143,11 @@ def may_move(model: ModelStatus) -> bool:
 FINAL = (State.COMPLETE, State.OVER_BUDGET, State.CANCELLED)  # no call begins unless a user acts
 
 
+def tells_pace(verdicts: int, seconds: float) -> bool:
+    """Return whether verdicts are enough to tell the time left, about a third more or less."""
+    return verdicts >= 10 and seconds >= 5.0
+
+
 def model_eta_s(state: State, missing: int, rate_per_s: float) -> float | None:
     """Return the seconds until a model is complete; None when it does not move."""
     if state is State.COMPLETE:

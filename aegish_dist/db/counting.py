@@ -40,7 +40,7 @@ from aegish_dist.core.run import Run
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import ACTIONS
 from aegish_dist.core.secrets import mask_key_shapes
-from aegish_dist.core.status import FailedCalls
+from aegish_dist.core.status import FailedCalls, tells_pace
 from aegish_dist.core.tally import (
     CONFIDENCE_BINS,
     TOKEN_KINDS,
@@ -514,10 +514,10 @@ class Progress(Struct, frozen=True):
     """Items whose newest verdict a retry has been asked to replace, and has not yet."""
     cost_usd: Decimal | None
     """Sum over all generations; None when no price is known."""
-    recent: int
-    """Verdicts stored over the last seconds, of all generations."""
     rate_per_s: float
-    """Those per second, of a model that has just begun since its first verdict."""
+    """Verdicts stored per second over the last seconds, of all generations."""
+    pace_per_s: float
+    """The same since the first of these: a model may just begin; 0 where they are too few."""
 
 
 def model_progress(session: Session, run: Run, window_s: float) -> dict[str, Progress]:
@@ -559,13 +559,15 @@ def _progress(
             failed[outcome_of(row.code)] += row.verdicts
     rows = [*newest, *replaced]
     costs = [row.cost_usd for row in rows if row.cost_usd is not None]
-    recent, begun_s = sum(row.recent for row in rows), max((row.begun_s for row in rows), default=0)
+    recent = sum(row.recent for row in rows)
+    recent_s = max((row.recent_s or 0.0 for row in rows), default=0.0)
+    pace = recent / recent_s if tells_pace(recent, recent_s) else 0.0
     return Progress(
         outcomes=outcomes,
         failed=failed,
         replaced=sum(row.verdicts for row in replaced),
         awaiting_retry=awaiting_retry,
         cost_usd=sum(costs, Decimal(0)) if costs else None,
-        recent=recent,
-        rate_per_s=recent / min(max(begun_s, 1.0), window_s),
+        rate_per_s=pace or recent / window_s,
+        pace_per_s=pace,
     )

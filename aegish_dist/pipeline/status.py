@@ -29,6 +29,7 @@ from aegish_dist.core.status import (
     cost_at_end_usd,
     model_eta_s,
     run_eta_s,
+    tells_pace,
     total_usd,
 )
 from aegish_dist.db.batches import batch_totals
@@ -42,8 +43,6 @@ from aegish_dist.pipeline.batches.budget import is_out_of_money
 
 RATE_WINDOW_S = 15.0
 """Seconds over which verdicts per second are taken."""
-LEAST_VERDICTS = 10
-"""Verdicts from which a rate tells the time left: about a third more or less."""
 LAST_ERRORS = 8
 
 
@@ -179,7 +178,7 @@ def _model_status(facts: _RunFacts, model: str) -> ModelStatus:
     calls = sum(kind.calls for kind in kinds)
     batches = facts.batches.get(model)
     # Verdicts of batches come all at once.
-    by_rate = (batches is None or batches.starts_in_s) and progress.recent >= LEAST_VERDICTS
+    pace = 0.0 if batches is not None and not batches.starts_in_s else progress.pace_per_s
     limited = [kind for kind in kinds if kind.error_class is ErrorClass.RATE_LIMIT]
     reasons = {
         State.WAITING: fleet.unserved.get((run.run_id, model)),
@@ -197,7 +196,7 @@ def _model_status(facts: _RunFacts, model: str) -> ModelStatus:
         replaced=progress.replaced,
         reason=reasons.get(state),
         waiting=fleet.waiting.get((run.run_id, model)),
-        eta_s=model_eta_s(state, missing, progress.rate_per_s if by_rate else 0.0),
+        eta_s=model_eta_s(state, missing, pace),
         cost_at_end_usd=cost_at_end_usd(
             cost, verdicts + progress.replaced, state, missing, batches
         ),
@@ -241,7 +240,7 @@ SMOOTHED_S = 60.0
 KEPT_S = 600.0
 """Seconds of counts that the rate of a slow model is taken from."""
 LEAST_S = 10.0
-"""Seconds of counts below which the rate of the last count is the better one."""
+"""Seconds of counts below which the time left is that of the last count, if they do not tell it."""
 
 
 def paced(
@@ -250,7 +249,7 @@ def paced(
     """Return a function that counts a run likewise, with the time left by the last minute's rate.
 
     A model without a verdict in that time has no end in sight. A slow model's rate is that of as
-    many minutes as brought `LEAST_VERDICTS`.
+    many minutes as brought ten verdicts.
 
     Args:
         clock: Tells seconds.
@@ -265,26 +264,26 @@ def paced(
         counts.append((now_s, verdicts))
         while len(counts) > 2 and now_s - counts[1][0] >= KEPT_S:
             counts.popleft()
-        if now_s - counts[0][0] < LEAST_S:
-            return status
-        models = tuple(
-            replace(m, eta_s=model_eta_s(m.state, m.planned - m.done, rate))
-            for m in status.models
-            for rate in [0.0 if m.in_batches else _rate_per_s(counts, m.model)]
-        )
+        models = tuple(replace(model, eta_s=_eta_s(counts, model)) for model in status.models)
         return replace(status, models=models, eta_s=run_eta_s(models))
 
     return smoothed
+
+
+def _eta_s(counts: Sequence[tuple[float, Mapping[str, int]]], model: ModelStatus) -> float | None:
+    rate = 0.0 if model.in_batches else _rate_per_s(counts, model.model)
+    if not rate and counts[-1][0] - counts[0][0] < LEAST_S:
+        return model.eta_s
+    return model_eta_s(model.state, model.planned - model.done, rate)
 
 
 def _rate_per_s(counts: Sequence[tuple[float, Mapping[str, int]]], model: str) -> float:
     """Return the verdicts per second of a model by counts; 0 where they are too few to tell."""
     now_s, newest = counts[-1]
     came = [(now_s - at_s, newest[model] - each.get(model, 0)) for at_s, each in counts]
-    before_first = sum(verdicts == newest[model] for _, verdicts in came)
-    came = came[max(0, before_first - 1) :]
+    came = came[sum(seen[1] == came[0][1] for seen in came) - 1 :]  # since its turn began
     lately = next((seen for seen in reversed(came) if seen[0] >= SMOOTHED_S), came[0])
-    enough = [seen for seen in came if seen[1] >= LEAST_VERDICTS]
+    enough = [seen for seen in came if tells_pace(seen[1], seen[0])]
     if not lately[1] or not enough:
         return 0.0
     seconds, verdicts = [enough[0], *(seen for seen in enough if seen[0] >= SMOOTHED_S)][-1]

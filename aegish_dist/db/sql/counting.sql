@@ -151,10 +151,11 @@ FROM (
 
 -- name: count_progress
 -- Verdicts of each code, their cost (null without any), those stored within `:window_s` seconds, and
--- the seconds since the first was stored.
+-- the seconds since the first of these.
 SELECT code, count(*) AS verdicts, sum(cost_usd) AS cost_usd,
        count(*) FILTER (WHERE stored_at > now() - make_interval(secs => :window_s)) AS recent,
-       extract(epoch FROM now() - min(stored_at))::float AS begun_s
+       extract(epoch FROM now() - min(stored_at) FILTER (
+           WHERE stored_at > now() - make_interval(secs => :window_s)))::float AS recent_s
 FROM verdicts AS verdict
 WHERE verdict.run_model_id = :model AND {counts}
 GROUP BY code

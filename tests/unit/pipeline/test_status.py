@@ -35,10 +35,10 @@ def etas(verdicts: list[tuple[float, int]], *, rate_per_s: float) -> list[float 
 
 def test_the_rate_is_that_of_a_minute() -> None:
     """First that of the last count, then (verdicts now - verdicts then) / seconds between."""
-    found = etas([(0, 0), (5, 10), (20, 40), (60, 200), (80, 300)], rate_per_s=4.0)
+    found = etas([(0, 0), (5, 9), (20, 40), (60, 200), (80, 300)], rate_per_s=4.0)
     assert found == [
         250.0,  # 1000 / 4
-        247.5,  # 990 / 4
+        247.75,  # 991 / 4
         480.0,  # 960 / (40 / 20)
         240.0,  # 800 / (200 / 60)
         161.5,  # 700 / ((300 - 40) / (80 - 20)), the first counts are too old
@@ -55,6 +55,8 @@ def test_no_end_is_given_after_a_minute_without_a_verdict() -> None:
     ("verdicts", "last"),
     [
         pytest.param([(0, 0), (20, 0), (25, 100)], 45.0, id="since its turn began"),  # 900 / 20 a s
+        pytest.param([(0, 500), (1, 500), (6, 520)], 120.0, id="resumed"),  # 480 / (20 / 5)
+        pytest.param([(0, 0), (8, 0), (12, 100)], None, id="too short to tell"),
         pytest.param([(0, 0), (5, 0), (20, 9)], None, id="too few to tell"),
         # 10 of them in 200 s, of which one came in the last minute.
         pytest.param([(0, 1), (120, 10), (200, 11)], 19_780.0, id="a slow model"),
