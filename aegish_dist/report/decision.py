@@ -26,7 +26,7 @@ from aegish_dist.report.quality import metric_title, target_words
 from aegish_dist.statistics.gate import commands_to_judge
 from aegish_dist.statistics.rates import Judgement
 
-NAME_WIDTH = 32
+NAME_WIDTH = 40
 """Columns of a name in a sentence."""
 MOST_NAMES = 3
 OUT_OF_REACH = 10
