@@ -26,7 +26,7 @@ from aegish_dist.report.quality import metric_title, target_words
 from aegish_dist.statistics.gate import commands_to_judge
 from aegish_dist.statistics.rates import Judgement
 
-NAME_WIDTH = 40
+NAME_WIDTH = 36
 """Columns of a name in a sentence."""
 MOST_NAMES = 3
 OUT_OF_REACH = 10
@@ -103,7 +103,7 @@ def _decision(known: Standing, nearest: RankedModel) -> Iterator[str]:
         for name, found in nearest.judgements(targets).items()
         if found is judgement
     )
-    numbers = "" if judgement is Judgement.PASS else f": {missed}"
+    numbers = f": {missed}" if missed and judgement is not Judgement.PASS else ""
     if total == 1:
         verb = ("reaches", "may or may not reach", "does not reach")[_BEST_FIRST.index(judgement)]
         yield f"{known.listed(alike)} {verb} {every}{numbers}."

@@ -135,8 +135,6 @@ class Section(Struct, frozen=True):
     """How many leading columns say what a row is about; the last of them holds the model."""
     remarks: tuple[str, ...] = ()
     """Lines below the table, for what is too long for a column."""
-    one_line: bool = False
-    """Whether rows have one line on a terminal, with details where there is room for them."""
 
     @classmethod
     def of(

@@ -50,11 +50,14 @@ def errors(entries: Sequence[RankedModel]) -> Section:
         for label in RULE_ERROR_LABELS
         if any(entry.count(f"{label.lower()}_count") is not None for entry in entries)
     ]
+    labels = (*ERROR_LABELS, *by_rule)
     columns = [
         MODEL,
         Column("verdicts", methodcaller("count", "done"), format_count),
-        *map(_error, (*ERROR_LABELS, *by_rule)),
+        *map(_error, labels),
     ]
+    if not any(entry.count(f"{label.lower()}_count") for entry in entries for label in labels):
+        entries = ()
     note = "Verdicts, and in parentheses their share in % of all verdicts of the model."
     return tabulate("Errors", entries, columns, note=note)
 

@@ -60,24 +60,32 @@ def leaderboard(
     return tabulate("Leaderboard", entries, columns, note=note, keys=2)
 
 
-MARKS = (
-    "✓ PASS: the interval reaches the target. ✗ FAIL: it is below. ? UNDECIDED: it holds it. "
-    "1=: tied."
-)
+MARKS = "PASS (✓): the interval is at or above the target. FAIL (✗): below. UNDECIDED (?): across."
 
 
 def brief_leaderboard(entries: Sequence[RankedModel], targets: Targets, about: str) -> Section:
     """Return the ranking of the models that have a score, a line for each, and what it is about."""
+
+    def on_one_line(name: str) -> Column:
+        with_detail = _headline(name, targets)
+        interval = INTERVAL if name == "aegish_score" else ""
+
+        def read(entry: RankedModel) -> TableCell:
+            cell: TableCell = with_detail.read(entry)
+            text = f"{cell.text} {cell.detail}" if interval else cell.text
+            return replace(cell, text=text.rstrip(), detail="")
+
+        return Column(with_detail.title, read, detail=interval)
+
     columns = [
         Column("#", attrgetter("place")),
         MODEL,
-        *(_headline(name, targets) for name in _metrics(targets)),
+        *map(on_one_line, _metrics(targets)),
         Column("$/1,000", methodcaller("cost", "per_1000_usd"), format_usd),
         Column("p50", methodcaller("latency", "service", "p50"), format_ms),
     ]
     scored = [entry for entry in entries if entry.metric("aegish_score").value is not None]
-    table = tabulate("Leaderboard", scored, columns, keys=2)
-    return replace(table, one_line=True, remarks=(about, MARKS) if scored else ())
+    return tabulate("Leaderboard", scored, columns, note=f"{about} {MARKS} 1=: tied.", keys=2)
 
 
 def _metrics(targets: Targets) -> tuple[str, ...]:

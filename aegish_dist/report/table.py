@@ -92,9 +92,8 @@ GREATEST_WIDTH = 500
 """Rules are as wide as the terminal says it is, and `COLUMNS` may say anything."""
 
 _BOLD, _DIM, _CYAN = "1", "2", "36"
-_MARKS = {"PASS": "1;32", "FAIL": "1;31", "UNDECIDED": "33"}  # nosec B105 # no secret
-SIGNS = {"PASS": "✓", "FAIL": "✗", "UNDECIDED": "?"}  # nosec B105 # no secret
-"""Stand for the words where a row has one line."""
+_SIGNS = {"PASS": ("✓", "1;32"), "FAIL": ("✗", "1;31"), "UNDECIDED": ("?", "33")}
+"""What stands for a judgement, and its colour."""
 _STYLE = re.compile(r"\x1b\[[\d;]*m")
 
 
@@ -140,56 +139,14 @@ def _small(text: str, width: int) -> Iterator[str]:
 def _section(section: Section, width: int) -> Iterator[str]:
     yield from _title(section.title, width)
     yield from _small(section.note, width)
-    if section.one_line:
-        section, blocks = _one_line(section, width - 1)
-    else:
-        blocks = _fitted(section, width - 1) if section.columns else []
-    for block in blocks:
-        yield from [] if section.one_line else [""]
+    widths = [_needed(section, column) for column in range(len(section.columns))]
+    for number, block in enumerate(fit(widths, section.keys, width - 1) if widths else ()):
+        yield from [""] if number else []
         yield from (f" {line}" for line in _table(section, block))
-    if section.remarks and blocks and not section.one_line:
+    if section.remarks and widths:
         yield ""
     for remark in section.remarks:
         yield from _small(remark, width)
-
-
-def _fitted(section: Section, width: int, name: int | None = None) -> list[Block]:
-    """Return the columns in blocks; names of models are no wider than `name`, if it is given."""
-    widths = [_needed(section, column) for column in range(len(section.columns))]
-    widths[section.keys - 1] = min(widths[section.keys - 1], name or max(widths))
-    return fit(widths, section.keys, width)
-
-
-def _one_line(section: Section, width: int) -> tuple[Section, list[Block]]:
-    """Put intervals beside their numbers: all, else that of the first number, else none."""
-    everything, first = len(section.columns), section.keys + 1
-    for last, names in (
-        (everything, range(MODEL_WIDTHS[0], MODEL_WIDTHS[1] - 1, -1)),
-        (first, range(MODEL_WIDTHS[0], MODEL_WIDTHS[2] - 1, -1)),
-        (0, range(MODEL_WIDTHS[0], MODEL_WIDTHS[2] - 1, -1)),
-    ):
-        flat = _beside(section, last)
-        for name in names:
-            blocks = _fitted(flat, width, name)
-            if len(blocks) == 1 and blocks[0].gap >= GAPS[1]:
-                return flat, blocks
-    return flat, blocks
-
-
-def _beside(section: Section, last: int) -> Section:
-    """Return a section with the details of the columns before one in their first lines."""
-    lines = [section.columns, *section.rows]
-    sizes = [max(cell_width(cell.detail) for cell in column) for column in zip(*lines, strict=True)]
-    shown = [
-        tuple(
-            replace(cell, text=f"{cell.text} {cell.detail:>{size}}".strip(), detail="")
-            if at < last and cell.detail
-            else replace(cell, detail="")
-            for at, (cell, size) in enumerate(zip(line, sizes, strict=True))
-        )
-        for line in lines
-    ]
-    return replace(section, columns=shown[0], rows=tuple(shown[1:]))
 
 
 def _needed(section: Section, column: int) -> int:
@@ -197,14 +154,14 @@ def _needed(section: Section, column: int) -> int:
     heading = section.columns[column]
     in_heading = min(_longest(_WORDS.findall(printable(heading.text))), WIDEST_HEADING)
     in_cells = [
-        max(cell_width(_first_line(row[column], section)), cell_width(row[column].detail))
+        max(cell_width(_first_line(row[column])), cell_width(row[column].detail))
         for row in section.rows
     ]
     return max(in_heading, cell_width(heading.detail), *in_cells, 1)
 
 
 def _table(section: Section, block: Block) -> Iterator[str]:
-    headings = [*_cells(section.columns, block, section, heading=True)]
+    headings = [*_cells(section.columns, block, heading=True)]
     tallest = max(map(len, headings))
     # All headings end on the line above the rule, however many lines they have.
     yield from _row(
@@ -212,7 +169,7 @@ def _table(section: Section, block: Block) -> Iterator[str]:
     )
     yield "─" * (sum(block.widths) + block.gap * (len(block.widths) - 1))
     for row in _named(section, block):
-        yield from _row([*_cells(row, block, section)], section, block)
+        yield from _row([*_cells(row, block)], section, block)
 
 
 def _named(section: Section, block: Block) -> Iterator[tuple[TableCell, ...]]:
@@ -244,25 +201,21 @@ def _row(cells: Sequence[Sequence[_Line]], section: Section, block: Block) -> It
 
 
 def _cells(
-    row: Sequence[TableCell], block: Block, section: Section, *, heading: bool = False
+    row: Sequence[TableCell], block: Block, *, heading: bool = False
 ) -> Iterator[list[_Line]]:
     """Yield the drawn lines of the cells of a row."""
     for column, width in zip(block.columns, block.widths, strict=True):
         cell = row[column]
-        texts = fold(_first_line(cell, section), width) or [""]
+        texts = fold(_first_line(cell), width) or [""]
         details = fold(printable(cell.detail), width)
         lines = [(text, _styled(text, _BOLD) if heading else text) for text in texts]
-        if mark := _mark(cell, section):
-            rest = texts[0].removeprefix(mark)
-            lines[0] = (texts[0], _styled(mark, _MARKS[cell.mark]) + rest)
+        if cell.mark:
+            sign, style = _SIGNS[cell.mark]
+            lines[0] = (texts[0], _styled(sign, style) + texts[0].removeprefix(sign))
         dim = f"{_BOLD};{_DIM}" if heading else _DIM
         yield [*lines, *((text, _styled(text, dim)) for text in details)]
 
 
-def _first_line(cell: TableCell, section: Section) -> str:
-    text, mark = printable(cell.text), _mark(cell, section)
-    return f"{mark} {text:>5}" if mark else text
-
-
-def _mark(cell: TableCell, section: Section) -> str:
-    return SIGNS.get(cell.mark, "") if section.one_line else cell.mark
+def _first_line(cell: TableCell) -> str:
+    text = printable(cell.text)
+    return f"{_SIGNS[cell.mark][0]} {text:>5}" if cell.mark else text

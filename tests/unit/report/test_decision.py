@@ -76,11 +76,13 @@ def test_what_is_not_known_is_said() -> None:
     assert "answered at unknown times, judged" in words["Answers"]
     assert said(a_silent_model()).keys() == {"Decision", "Answers", "No score"}
     assert "Decision" not in said(opinion=Opinion(targets=Targets("none", 1, {})))
+    lacking = said(opinion=Opinion(targets=Targets("mine", 1, {"flip_rate": 0.1})))
+    assert lacking["Decision"].endswith("may or may not reach every target (flip rate ≥ 10.0).")
 
 
 def test_a_long_name_is_short_in_sentences() -> None:
     text = said(a_model("W" * 1_000_000))["Score"]
-    assert text.startswith(f"{'W' * 15}…{'W' * 16} has an aegish score")
+    assert text.startswith(f"{'W' * 17}…{'W' * 18} has an aegish score")
 
 
 def test_ties_are_named_and_the_cheapest_of_them() -> None:

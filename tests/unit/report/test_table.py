@@ -39,8 +39,8 @@ def test_the_leaderboard_of_fourteen_models_is_one_table_at_100(fourteen: Report
 def test_values_stand_over_their_intervals() -> None:
     lines = render(a_report(), "table", sections=BRIEF, width=140).splitlines()
     row = next(index for index, line in enumerate(lines) if line.startswith(" 1 "))
-    marks = re.findall(r"(?:PASS|FAIL|UNDECIDED)\s+[\d.]+", lines[row])
-    assert marks == ["PASS  95.7", "UNDECIDED  94.4", "PASS  97.0"]
+    marks = re.findall(r"[✓✗?]\s+[\d.]+", lines[row])
+    assert marks == ["✓  95.7", "?  94.4", "✓  97.0"]
     intervals = re.findall(r"\[.*?\]", lines[row + 1])
     assert intervals == ["[93.9, 97.0]", "[90.5, 96.8]", "[91.5, 99.0]"]
 
@@ -63,8 +63,8 @@ def test_long_words_break_no_table() -> None:
 
 def test_colour_is_ours_alone(hostile_report: ReportData) -> None:
     text = render(hostile_report, "table", sections=BRIEF, color=True)
-    assert "\x1b[1;32mPASS\x1b[0m" in text
-    assert "\x1b[33mUNDECIDED\x1b[0m" in text
+    assert "\x1b[1;32m✓\x1b[0m" in text
+    assert "\x1b[33m?\x1b[0m" in text
     assert re.sub(r"\x1b\[[\d;]*m", "", text).replace("\n", "").isprintable()
 
 
@@ -79,7 +79,7 @@ def test_the_environment_has_no_say(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_run_without_verdicts_is_all_dashes() -> None:
     text = render(a_report(a_silent_model(), verdicts=0), "table", sections=BRIEF)
     assert "0 of 300 planned" in text
-    assert "PASS " not in text.split("Legend")[0]
+    assert "✓ " not in text.split("Legend")[0]
     assert DASH in text
     assert "Leaderboard" in render(a_report(document={"models": [], "ranking": []}), "latex")
 
