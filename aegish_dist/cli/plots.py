@@ -15,7 +15,6 @@ from aegish_dist.files import replacing_in
 from aegish_dist.pipeline.report import ReportPart, report_data
 from aegish_dist.report.charts.catalogue import (
     CHARTS,
-    DEFAULT_CHARTS,
     PLOT_FORMATS,
     converter,
     plot_files,
@@ -62,7 +61,7 @@ def _list(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     multiple=True,
     callback=known_names("plot", CHARTS),
     metavar="NAME[,...]",
-    help="Only these plots; `--list` names them. Default: all that are about models.",
+    help="Only these plots; `--list` names them. Default: all.",
 )
 @click.option(
     "--list", is_flag=True, is_eager=True, expose_value=False, callback=_list,
@@ -84,10 +83,10 @@ def plots(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) -
         found,
         opinion,
         snapshot,
-        parts={ReportPart.COMPARISON, ReportPart.FAILURE_TIMES},
+        parts={ReportPart.COMPARISON},
     )
     folder = options["output"] or Path(f"plots-{found}")
-    made = list(plot_files(data, options["only"] or DEFAULT_CHARTS, options["forms"]))
+    made = list(plot_files(data, options["only"] or list(CHARTS), options["forms"]))
     missing = [each for each in made if isinstance(each, NoChart)]
     if len(missing) == len(made):
         reasons = "; ".join(f"{each.name}: {each.reason}" for each in missing)

@@ -41,19 +41,9 @@ def test_each_plot_is_a_file_in_each_format(aegish: CommandLine, tmp_path: Path)
     assert "vega-lite/v6" in schema
 
 
-def test_the_plot_about_operation_is_drawn_only_if_named(
-    aegish: CommandLine, tmp_path: Path
-) -> None:
-    form = ("--format", "vega", "-o", tmp_path / "figures")
-    assert "error-timeline" not in "".join(aegish.ok("plots", *form).err)
-    assert (
-        "error-timeline: no call failed" in aegish("plots", *form, "--only", "error-timeline").err
-    )
-
-
 def test_plots_are_listed_without_a_store(aegish: CommandLine) -> None:
     listed = aegish.ok("plots", "--list").out.splitlines()
-    assert len(listed) == 8
+    assert len(listed) == 7
     assert all("  " in line and line.endswith(".") for line in listed)
 
 

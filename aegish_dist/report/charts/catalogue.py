@@ -9,7 +9,7 @@ from typing import Any
 
 from aegish_dist.core.text import printable, printable_json
 from aegish_dist.errors import ConfigError, ReportError
-from aegish_dist.report.charts.panels import error_timeline, heat_map, reliability
+from aegish_dist.report.charts.panels import heat_map, reliability
 from aegish_dist.report.charts.rows import differences, ranking
 from aegish_dist.report.charts.scatter import scatter
 from aegish_dist.report.charts.spec import (
@@ -51,12 +51,9 @@ CHARTS: Mapping[str, tuple[str, _Make]] = MappingProxyType(
         "category-heat-map": ("Detection by category, with intervals.", heat_map),
         "differences": ("Differences of the score, with intervals.", differences),
         "reliability": ("Accuracy by stated confidence.", reliability),
-        "error-timeline": ("Failed attempts over time, by reason; only if named.", error_timeline),
     }
 )
 """By name, in the order of lists and files: what a plot shows, and the function that makes it."""
-DEFAULT_CHARTS = [name for name in CHARTS if name != "error-timeline"]
-"""Those about the models; the other one is about the operation of a run."""
 
 
 def make_chart(data: ReportData, name: str) -> Chart | NoChart:
@@ -80,7 +77,7 @@ _ENDINGS = {"vega": "vl.json"}
 _PNG_SCALE = 2
 """Dots of a PNG per pixel of the specification: 144 to the inch."""
 _MISSING = "plots need the package vl-convert-python: pip install 'aegish-dist[plots]'"
-_ON_PAGES = ("score-by-cost", "score-by-latency", "error-timeline")
+_ON_PAGES = ("score-by-cost", "score-by-latency")
 """The others are tables of the page, or say less there."""
 
 

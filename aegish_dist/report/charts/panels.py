@@ -1,14 +1,11 @@
-"""Plots with a panel for each model or reason, and the heat map of categories."""
+"""The plot with a panel for each model, and the heat map of categories."""
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from itertools import chain
 from typing import Any
 
-from aegish_dist.core.outcome import ErrorClass
-from aegish_dist.core.text import counted, filled, printable
+from aegish_dist.core.text import filled, printable
 from aegish_dist.report.charts.spec import (
     BAND,
     BAR,
@@ -47,7 +44,7 @@ from aegish_dist.report.charts.words import (
 )
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.layout import RankedModel, category_names
-from aegish_dist.report.numbers import format_count, format_length
+from aegish_dist.report.numbers import format_count
 
 _LINES = "split(datum.label, '\\n')"
 """Draws a label on several lines."""
@@ -243,89 +240,3 @@ def _bins_in_words(entries: Sequence[RankedModel]) -> str:
             f"{100 * (most.accuracy or 0):.0f} % are correct"
         )
     return "; ".join(said) + "."
-
-
-_TIMELINE_PX, _STRIP_PX = 480.0, 32.0
-_MOST_BARS = 60
-_DAY_MS = 86_400_000
-_LADDER_S = (60, 300, 900, 1800, 3600, 7200, 21600, 43200, 86400, 604800)
-
-
-def error_timeline(name: str, data: ReportData, _: Sequence[RankedModel]) -> Chart | NoChart:
-    """Return how many attempts failed when."""
-    failures = data.failure_times
-    timed = [(each.time, each) for each in failures if each.time is not None]
-    if not timed:
-        return NoChart(name, "no call failed" if not failures else "the failures have no time")
-    times, least_s = [at for at, _ in timed], max(data.failure_stretch_s, _LADDER_S[0])
-    span = (max(times) - min(times)).total_seconds() + least_s
-    # Bars are as short as gives not too many of them.
-    fitting = [step for step in _LADDER_S if step >= least_s and span / step <= _MOST_BARS]
-    step = fitting[0] if fitting else max(_LADDER_S[-1], least_s)
-    counts: dict[ErrorClass, Counter[int]] = {}
-    for time, each in timed:
-        of_class = counts.setdefault(each.error_class, Counter())
-        of_class[int(time.timestamp() // step)] += max(each.attempts, each.verdicts)
-    reasons = sorted(counts, key=lambda reason: (-counts[reason].total(), reason))
-    models, unknown = len({each.model for _, each in timed}), len(failures) - len(timed)
-    caption = sentences(
-        f"Attempts at calls of {counted(models, 'model')} that failed, those included after "
-        f"which another one succeeded, in bars of {format_length(step)}. Each strip has a scale "
-        "of its own, from 0 to its most.",
-        f"{counted(unknown, 'count')} without a time not drawn." if unknown else "",
-    )
-    said = (
-        f"{_called(reason)}: {format_count(counts[reason].total())} failed attempts, at most "
-        f"{format_count(max(counts[reason].values()))} in {format_length(step)}"
-        for reason in reasons
-    )
-    body = _timeline_body({reason: counts[reason] for reason in reasons}, step)
-    description = "; ".join(said) + "."
-    left, title = 98, "Failed attempts over time"
-    return Chart(name, title, caption, description, body, left, left + _TIMELINE_PX + 20)
-
-
-def _called(reason: ErrorClass) -> str:
-    return reason.replace("_", " ")
-
-
-def _timeline_body(counts: Mapping[ErrorClass, Counter[int]], step: int) -> Json:
-    strips = {
-        reason: f"{_called(reason)}\nmost {format_count(max(bars.values()))}, "
-        f"all {format_count(bars.total())}"
-        for reason, bars in counts.items()
-    }
-    step_ms = 1000 * step
-    rows = [
-        {"reason": strips[reason], "begin": step_ms * at, "end": step_ms * (at + 1), "n": attempts}
-        for reason, bars in counts.items()
-        for at, attempts in sorted(bars.items())
-    ]
-    known = [bar for bars in counts.values() for bar in bars]
-    begin, end = step_ms * min(known), step_ms * (max(known) + 1)
-    first = datetime.fromtimestamp(begin / 1000, UTC)
-    long = end - begin > _DAY_MS
-    axis = {
-        "title": f"time (UTC) from {first:%b %-d, %Y}; bars of {format_length(step)}",
-        "format": "%b %-d" if step >= 86400 else "%b %-d %H:%M" if long else "%H:%M",
-        "grid": False,
-        "tickCount": 6,
-        "labelOverlap": True,
-    }
-    scale = {"type": "utc", "domain": [begin, end], "nice": False}
-    x = {"field": "begin", "type": "temporal", "scale": scale, "axis": axis}
-    y = number("n", scale={"nice": False, "zero": True}) | {"axis": None}
-    bar = {"color": PALETTE[0], "stroke": PAPER, "strokeWidth": 0.5}
-    header = {"labelExpr": _LINES, "labelAngle": 0, "labelAlign": "left", "labelPadding": 4}
-    strip = {"field": "reason", "type": "nominal", "sort": list(strips.values()), "header": header}
-    layers = [
-        _mark("rule", {"color": LINE, "strokeWidth": 1}, y={"value": _STRIP_PX}),
-        _mark("rect", bar, x=x, x2={"field": "end"}, y=y, y2={"datum": 0}),
-    ]
-    return {
-        "data": {"values": rows},
-        "facet": {"row": strip},
-        "spacing": 14,
-        "spec": {"width": _TIMELINE_PX, "height": _STRIP_PX, "layer": layers},
-        "resolve": {"scale": {"y": "independent"}},
-    }

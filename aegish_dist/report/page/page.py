@@ -70,7 +70,6 @@ def _policy(style: str, script: str) -> str:
 _SECTIONS: Mapping[str, str] = {
     "score-by-cost": "cost",
     "score-by-latency": "latency",
-    "error-timeline": "failures",
 }
 """The section of each chart; others stand with the leaderboard."""
 MISSING = "There are no charts in this report: pip install 'aegish-dist[plots]' draws them."

@@ -1,11 +1,8 @@
 """Reports on many models, for plots."""
 
 import random
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from aegish_dist.core.failures import TimedFailures
-from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.report.data import ReportData
 from tests.unit.report.reports import (
     Entry,
@@ -16,7 +13,6 @@ from tests.unit.report.reports import (
     numbers,
 )
 
-START = datetime(2026, 11, 20, 22, 17, tzinfo=UTC)
 PROVIDERS = [
     "openai",
     "anthropic",
@@ -53,18 +49,10 @@ def reliability_bin(low: float, n: int, accuracy: float) -> dict[str, float]:
     }  # fmt: skip
 
 
-def failed(minute: int, error_class: ErrorClass, attempts: int) -> TimedFailures:
-    """Attempts that failed within a minute."""
-    time = START + timedelta(minutes=minute)
-    return TimedFailures(time, "acme/guard-1", error_class, attempts, 0, (429,), "", None, None)
-
-
 def a_spread_report(models: int, *, equal: bool = False, **changes: Any) -> ReportData:
     """A report on some models with everything that plots show."""
     entries = [a_spread_model(n, random.Random(0 if equal else n)) for n in range(models)]
     entries.sort(key=lambda entry: -entry["metrics"]["aegish_score"]["value"])
-    failures = [failed(m, ErrorClass.RATE_LIMIT, m + 1) for m in range(0, 90, 3)]
-    content: dict[str, Any] = {"failure_times": failures, "failure_stretch_s": 60}
-    data = a_report(*entries, **content | changes)
+    data = a_report(*entries, **changes)
     scores = {each["model"]: each["metrics"]["aegish_score"]["value"] for each in entries}
     return compared(data, lambda a, b: a_difference(scores[b] - scores[a], 0.5))

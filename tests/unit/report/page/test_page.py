@@ -158,7 +158,7 @@ def test_a_chart_is_an_image_with_its_finding_in_words() -> None:
 
 
 def test_a_chart_stands_with_the_table_of_its_numbers() -> None:
-    names = ("score-by-cost", "score-by-latency", "error-timeline", "score-by-price")
+    names = ("score-by-cost", "score-by-latency", "score-by-speed", "score-by-price")
     found = figures([a_chart(name) for name in names], ["leaderboard", "cost", "latency"])
     assert {name: html.count("<figure") for name, html in found.items()} == {
         "leaderboard": 2,
