@@ -10,18 +10,17 @@ position in its enumeration; 31 is a BLOCK that ended by itself, and below 100 i
 answered. A new member goes to the end of its enumeration, and into `CODE` by a migration.
 """
 
-from collections.abc import Iterator
-from enum import Enum, IntEnum, StrEnum
+from collections import Counter
+from enum import IntEnum, StrEnum
 from functools import cache, partial
 from typing import Any
 
 from msgspec import Struct
-from msgspec.inspect import DecimalType, EnumType, FloatType, IntType
+from msgspec.inspect import DecimalType, FloatType, IntType
 from sqlalchemy import (
     ARRAY,
     BigInteger,
     Boolean,
-    CheckConstraint,
     Column,
     Computed,
     DateTime,
@@ -45,9 +44,14 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.types import TypeEngine
 
-from aegish_dist.core.outcome import ErrorClass, Outcome, OutcomeDetail, StopKind, find
-from aegish_dist.core.run import BatchState
-from aegish_dist.core.sample import TrueLabel
+from aegish_dist.core.outcome import (
+    ErrorClass,
+    Outcome,
+    OutcomeDetail,
+    OutcomeDetails,
+    StopKind,
+    find,
+)
 from aegish_dist.core.verdict import CallError, Verdict
 from aegish_dist.core.verdict_record import (
     MAX_COUNT,
@@ -80,6 +84,12 @@ def finding_of(code: int) -> OutcomeDetail:
     )
 
 
+@cache
+def findings_of(codes: tuple[int, ...]) -> OutcomeDetails:
+    """Count the findings of verdicts about one item."""
+    return tuple(sorted(Counter(map(finding_of, codes)).items()))
+
+
 def outcome_number(outcome: Outcome) -> int:
     return list(Outcome).index(outcome) + 1
 
@@ -97,7 +107,6 @@ METADATA = MetaData(
     naming_convention={
         "ix": "ix_%(table_name)s_%(column_0_N_name)s",
         "uq": "uq_%(table_name)s_%(column_0_N_name)s",
-        "ck": "ck_%(table_name)s_%(constraint_name)s",
         "fk": "fk_%(table_name)s_%(column_0_N_name)s_%(referred_table_name)s",
         "pk": "pk_%(table_name)s",
     }
@@ -114,11 +123,6 @@ class AdvisoryLock(IntEnum):
     """Held by a transaction from looking whether a dataset or a prompt is there to adding it."""
     BATCHING = 0x6165676974000000
     """Plus the key of a model of a run: held by the one worker that plans batches of that model."""
-
-
-def one_of(column: str, values: type[Enum]) -> CheckConstraint:
-    allowed = ", ".join(f"'{value.value}'" for value in values)
-    return CheckConstraint(f"{column} IN ({allowed})", name=column)
 
 
 class VerdictKey(Struct, frozen=True):
@@ -164,21 +168,6 @@ def _sql_type(field: RecordField) -> TypeEngine[Any]:
     return _TYPES.get(type(field.kind), Text())
 
 
-def table_checks() -> Iterator[CheckConstraint]:
-    """Yield what the database checks of the columns that a record fills."""
-    for field in STORED:
-        column = str(field.column)
-        if isinstance(field.kind, EnumType):
-            yield one_of(column, field.kind.cls)
-        elif isinstance(field.kind, IntType) and column in ("epoch", "generation", "attempts"):
-            yield CheckConstraint(f"{column} >= {field.kind.ge}", name=column)
-    yield CheckConstraint("confidence BETWEEN 0 AND 1", name="confidence")
-    yield CheckConstraint("cost_usd >= 0", name="cost_usd")
-    for name, suffix in (("tokens", "_tokens"), ("timing", "_ms")):
-        columns = (str(each.column) for each in STORED if str(each.column).endswith(suffix))
-        yield CheckConstraint(f"LEAST({', '.join(columns)}) >= 0", name=name)
-
-
 COVERED = (
     *("code", "parser_version", "stored_at", "confidence"),
     *("service_ms", "queue_ms", "limiter_ms", "backoff_ms", "total_ms"),
@@ -221,7 +210,6 @@ VERDICTS = Table(
     # Of a completion that was deleted since: by it an archive's text is known to be that one.
     Column("completion_sha256", LargeBinary),
     _needed("code", SmallInteger, Computed(CODE, persisted=True)),
-    *table_checks(),
     Index("ix_verdicts_retried", "run_model_id", postgresql_where=text("generation > 0")),
     PrimaryKeyConstraint(*KEY_COLUMNS, postgresql_include=COVERED),
 )
@@ -251,7 +239,6 @@ CALL_ERRORS = Table(
         ondelete="CASCADE",
         name="fk_call_errors_verdicts",
     ),
-    one_of("error_class", ErrorClass),
 )
 
 BATCHES = Table(
@@ -284,7 +271,6 @@ BATCHES = Table(
     # Results by kind, and the provider's own numbers before its end.
     _needed("counts", JSONB, server_default=text("'{}'")),
     Column("problem", Text),
-    one_of("state", BatchState),
     Index("ix_batches_due", "due_at", postgresql_where=text("state <> 'ended'")),
     Index("ix_batches_run_model_id", "run_model_id"),
 )
@@ -342,7 +328,6 @@ SAMPLES = Table(
     Column("cluster", Text),
     _needed("details", JSONB),
     UniqueConstraint("dataset_id", "sample_id"),
-    one_of("target", TrueLabel),
 )
 """One labelled command of one dataset."""
 
@@ -374,9 +359,6 @@ RUNS = Table(
     # How many of its completions were deleted while their verdicts stayed.
     _needed("pruned_completions", BigInteger, server_default=text("0")),
     Column("pruned_at", _TIME),
-    CheckConstraint("epochs >= 1", name="epochs"),
-    CheckConstraint("origin IN ('submit', 'import')", name="origin"),
-    CheckConstraint("held IN ('paused', 'cancelled')", name="held"),
 )
 """Everything needed to repeat a run."""
 
@@ -415,7 +397,6 @@ RETRIES = Table(
     _needed("outcomes", ARRAY(Text)),
     _needed("items", BigInteger),
     _needed("created_at", _TIME, server_default=func.now()),
-    CheckConstraint("generation >= 1", name="generation"),
 )
 """One `retry` of a run: what ended in some outcomes was planned once more."""
 
