@@ -4,10 +4,11 @@ Two million verdicts become a few thousand cells. Sums are integers in fixed uni
 depend on the order of rows, and a sample whose label is corrected moves to another cell.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from functools import partial
+from typing import Any
 
 from msgspec import Struct, field
 from msgspec.structs import astuple, replace
@@ -61,8 +62,6 @@ TOKEN_KINDS = ("input", "output", "reasoning", "cache_read", "cache_write")
 
 
 class ModelTally(Struct, frozen=True):
-    """Everything counted about one model of a run."""
-
     model: str
     simulated: bool
     planned_malicious: int
@@ -152,15 +151,20 @@ def _cells(cells: Iterable[Cell], moved: Iterable[MovedSample]) -> tuple[Cell, .
 def _confidence(
     cells: Iterable[ConfidenceCell], moved: Iterable[MovedSample]
 ) -> tuple[ConfidenceCell, ...]:
-    changes = [(cell.target, cell, 1) for cell in cells]
+    changes = [(cell, 1) for cell in cells]
     for each in moved:
-        changes += [(each.target, cell, -1) for cell in each.confidence]
+        changes += [(replace(cell, target=each.target), -1) for cell in each.confidence]
         if each.right_target is not None:
-            changes += [(each.right_target, cell, 1) for cell in each.confidence]
-    sums: defaultdict[tuple[TrueLabel, OutcomeDetail, int], list[int]] = defaultdict(list)
-    for target, cell, sign in changes:
-        kind, numbers = (target, cell.finding, cell.bin), astuple(cell)[3:]
-        known = sums[kind] or [0] * len(numbers)
+            changes += [(replace(cell, target=each.right_target), 1) for cell in each.confidence]
+    return added_up(changes)
+
+
+def added_up(changes: Iterable[tuple[ConfidenceCell, int]]) -> tuple[ConfidenceCell, ...]:
+    """Add up cells of one kind, each times its sign."""
+    sums: dict[tuple[Any, ...], list[int]] = {}
+    for cell, sign in changes:
+        kind, numbers = astuple(cell)[:3], astuple(cell)[3:]
+        known = sums.get(kind) or [0] * len(numbers)
         sums[kind] = [old + sign * new for old, new in zip(known, numbers, strict=True)]
     return tuple(
         sorted(ConfidenceCell(*kind, *numbers) for kind, numbers in sums.items() if numbers[0])

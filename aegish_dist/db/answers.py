@@ -6,7 +6,7 @@ matched too.
 """
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, TypeVar
@@ -33,7 +33,7 @@ from aegish_dist.core.verdict_record import STORED
 from aegish_dist.db.counting import PerModel, prepare_counting
 from aegish_dist.db.engine import execute, reading, statement
 from aegish_dist.db.overlays import ChangedSample, OverlayInRun
-from aegish_dist.db.tables import error_class_of, finding_of, outcome_of
+from aegish_dist.db.tables import error_class_of, finding_of, findings_of, outcome_of
 from aegish_dist.db.verdict_reader import (
     CODES,
     SampleRange,
@@ -129,11 +129,7 @@ class _Samples:
     """Samples of several runs, each once."""
 
     def __init__(self, *, alone: bool) -> None:
-        """Begin without samples.
-
-        Args:
-            alone: Whether they are of one run only, so that none has to be found again.
-        """
+        """Begin without samples; `alone`: they are of one run, so none has to be found again."""
         self._alone = alone
         self.kinds = _Numbered[SampleKind]()
         self.kind: list[int] = []
@@ -198,7 +194,7 @@ def judged_samples(
 
 @cache
 def _findings(codes: str) -> OutcomeDetails:
-    return tuple(sorted(Counter(map(finding_of, map(int, codes.split(",")))).items()))
+    return findings_of(tuple(map(int, codes.split(","))))
 
 
 def _sample(

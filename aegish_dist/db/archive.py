@@ -26,10 +26,7 @@ from sqlalchemy.orm import Session
 from aegish_dist.core.run import Prompt
 from aegish_dist.db.engine import driver_connection, execute, fragment
 from aegish_dist.db.runs import one_at_a_time, run_row
-from aegish_dist.db.tables import (
-    METADATA,
-    RUN_MODELS,
-)
+from aegish_dist.db.tables import METADATA, RUN_MODELS
 from aegish_dist.errors import StoreError
 
 
@@ -97,12 +94,7 @@ def size_of_completions(session: Session, run_id: str) -> Row[Any]:
 def prune_verdicts(
     session: Session, run_model_id: int, after: int, through: int, *, run_id: str, before: datetime
 ) -> int:
-    """Delete the completions of verdicts that were stored before a moment; return how many.
-
-    Args:
-        after: Key of a sample; only verdicts about the samples behind it lose theirs.
-        through: Key of the last sample whose verdicts lose theirs.
-    """
+    """As `delete_verdicts`, but delete completions alone, of verdicts stored before a moment."""
     execute(session, "lock_run", run=run_id)
     bounds = {"after": after, "through": through, "before": before}
     pruned = execute(session, "prune_completions", model=run_model_id, **bounds).rowcount
@@ -238,11 +230,7 @@ def write_csv(
 def stage(
     session: Session, table: str, columns: Sequence[str], lines: Iterable[bytes]
 ) -> tuple[int, str]:
-    """Put rows of an archive into a table of this transaction; return their number and digest.
-
-    Args:
-        lines: Rows as lines of COPY, some at a time.
-    """
+    """Put lines of COPY into a table of this transaction; return their number and digest."""
     unknown = set(columns) - columns_of(session, table).keys()
     if unknown:
         raise StoreError(

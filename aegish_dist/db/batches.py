@@ -278,31 +278,18 @@ def take_due(
 def _taken(row: Row[Any]) -> TakenBatch:
     counts = convert(row.counts, dict[str, int | bool])
     refused = convert(row.refused_names, list[dict[str, str]])
-    return TakenBatch(
-        id=row.id,
-        run_model_id=row.run_model_id,
-        run_id=row.run_id,
-        model=row.model,
-        token=row.token,
-        state=BatchState(row.state),
-        requests=row.requests,
-        held=None if row.held is None else RunPause(row.held),
-        provider_name=row.provider_name,
-        adopted=row.adopted,
-        refused_names=frozenset(each["name"] for each in refused),
-        cancel_asked=row.cancel_asked,
-        failures=row.failures,
-        begun_at=row.begun_at,
-        creating_s=float(row.creating_s or 0),
-        submitted_s=float(row.submitted_s or 0),
-        failed_as_a_whole=FAILED_AS_A_WHOLE in counts,
-        succeeded=counts.get(SUCCEEDED),
-        gone=GONE in counts,
-    )
+    read = {
+        "refused_names": [each["name"] for each in refused],
+        "creating_s": float(row.creating_s or 0),
+        "submitted_s": float(row.submitted_s or 0),
+        "failed_as_a_whole": FAILED_AS_A_WHOLE in counts,
+        "succeeded": counts.get(SUCCEEDED),
+        "gone": GONE in counts,
+    }
+    return convert(row._asdict() | read, TakenBatch)
 
 
 def cancelled_among(session: Session, batches: Sequence[int]) -> list[int]:
-    """Return those of some batches whose runs are cancelled."""
     return list(execute(session, "cancelled_among", batches=list(batches)).scalars())
 
 
@@ -325,11 +312,7 @@ def write(session: Session, batch: TakenBatch, worker: str, /, **values: object)
 def give_back(
     session: Session, batch: TakenBatch, worker: str, due_in_s: float, /, **values: object
 ) -> None:
-    """Write columns of a batch, and let any worker take it after some seconds.
-
-    Args:
-        due_in_s: Seconds until it is due; 0: now.
-    """
+    """Write columns of a batch, and let any worker take it after some seconds."""
     due_at = func.now() + func.make_interval(0, 0, 0, 0, 0, 0, due_in_s)
     write(session, batch, worker, **{"worker": None, "due_at": due_at, **values})
 

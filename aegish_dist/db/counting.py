@@ -14,7 +14,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
-from functools import cache, reduce
+from functools import reduce
 from operator import add
 from typing import Any
 
@@ -35,7 +35,7 @@ from aegish_dist.core.opinion import (
     opinion_of,
     record_of,
 )
-from aegish_dist.core.outcome import ErrorClass, Outcome, OutcomeDetail, OutcomeDetails
+from aegish_dist.core.outcome import ErrorClass, Outcome, OutcomeDetails
 from aegish_dist.core.run import Run
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import ACTIONS
@@ -49,6 +49,7 @@ from aegish_dist.core.tally import (
     Latency,
     ModelTally,
     MovedSample,
+    added_up,
     in_order,
     relabelled,
 )
@@ -60,6 +61,7 @@ from aegish_dist.db.tables import (
     SNAPSHOTS,
     error_class_of,
     finding_of,
+    findings_of,
     outcome_of,
 )
 from aegish_dist.errors import UnreadableRunError
@@ -191,8 +193,8 @@ def _sum(rows: Sequence[Row[Any]], column: str) -> Any:
 TARGETS = {True: TrueLabel.MALICIOUS, False: TrueLabel.HARMLESS}
 
 
-_SUMS = ("verdicts", "sum_c", "sum_c2", "sum_c4", "sum_d2", "sum_d4")
-"""Fields of a `ConfidenceCell` that are sums over verdicts."""
+_OF_CELL = ConfidenceCell.__struct_fields__[2:]
+"""Fields of a `ConfidenceCell` that statements name alike: the bin, and sums over verdicts."""
 
 _Codes = tuple[int, ...]
 
@@ -283,13 +285,8 @@ def _cells(
     """Join the items that differ only in details that make no other finding."""
     samples: Counter[tuple[TrueLabel, str | None, str | None, OutcomeDetails]] = Counter()
     for malicious, category, cluster, codes, number in items:
-        samples[TARGETS[malicious], category, cluster, _findings(codes)] += number
+        samples[TARGETS[malicious], category, cluster, findings_of(codes)] += number
     return in_order(Cell(*kind, number) for kind, number in samples.items())
-
-
-@cache
-def _findings(codes: _Codes) -> OutcomeDetails:
-    return tuple(sorted(Counter(map(finding_of, codes)).items()))
 
 
 def _move(
@@ -321,25 +318,22 @@ def _moved(sample: ChangedSample, rows: Iterable[Row[Any]]) -> MovedSample:
         cluster=sample.cluster,
         right_target=sample.change.target,
         right_category=sample.change.category,
-        findings=_findings(tuple(sorted(row.code for row in rows))),
+        findings=findings_of(tuple(sorted(row.code for row in rows))),
         confidence=_confidence(stated),
     )
 
 
 def _confidence(stated: Iterable[Mapping[str, Any]]) -> tuple[ConfidenceCell, ...]:
     """Join the rows that differ only in the stop kind."""
-    sums: defaultdict[tuple[TrueLabel, OutcomeDetail, int], Counter[str]] = defaultdict(Counter)
-    for row in stated:
-        finding = finding_of(row["code"])
-        if finding in ACTIONS:
-            cell = sums[TARGETS[row["malicious"]], finding, row["bin"]]
-            cell.update({name: row[name] for name in _SUMS})
-    return tuple(
-        sorted(
-            ConfidenceCell(*kind, *(numbers[name] for name in _SUMS))
-            for kind, numbers in sums.items()
+    cells = (
+        ConfidenceCell(
+            TARGETS[row["malicious"]],
+            finding_of(row["code"]),
+            **{name: row[name] for name in _OF_CELL},
         )
+        for row in stated
     )
+    return added_up((cell, 1) for cell in cells if cell.finding in ACTIONS)
 
 
 def save_snapshot(
@@ -411,22 +405,16 @@ def find_snapshot(
 
 def _to_snapshot(row: Row[Any]) -> Snapshot:
     convert(row.document, SnapshotDocument)
-    return Snapshot(
-        snapshot_id=row.id,
-        run_id=row.run_id,
-        scoring=row.scoring,
-        scoring_version=row.scoring_version,
-        metrics_version=row.metrics_version,
-        parser_versions=row.parser_versions,
-        verdicts=row.verdicts,
-        verdicts_hash=row.verdicts_hash,
-        code_version=row.code_version,
-        created_at=row.created_at,
-        document=row.document,
-        identities=convert(row.identities, dict[str, VerdictSet]),
-        opinion=opinion_of(row.opinion, row.scoring, row.scoring_version),
-        pair_p={(a, b): p for a, b, p in convert(row.pair_p, list[tuple[str, str, float | None]])},
-    )
+    columns = row._asdict()
+    read = {
+        "snapshot_id": columns.pop("id"),
+        "identities": convert(row.identities, dict[str, VerdictSet]),
+        "opinion": opinion_of(row.opinion, row.scoring, row.scoring_version),
+        "pair_p": {
+            (a, b): p for a, b, p in convert(row.pair_p, list[tuple[str, str, float | None]])
+        },
+    }
+    return Snapshot(**columns | read)
 
 
 def unanswered_by_model(session: Session, run: Run) -> Mapping[str, Mapping[ErrorClass, int]]:
@@ -490,16 +478,10 @@ def failures_by_time(
         width_s: Seconds of a stretch; they begin at multiples of it, in UTC.
     """
     values = {"run": run_id, "models": list(models), "width_s": width_s}
+    rows = execute(session, "failures_by_time", **values).mappings()
     return [
-        TimedFailures(
-            **row
-            | {
-                "error_class": ErrorClass(row["error_class"]),
-                "statuses": tuple(row["statuses"]),
-                "message": mask_key_shapes(row["message"] or ""),
-            }
-        )
-        for row in map(dict, execute(session, "failures_by_time", **values).mappings())
+        convert({**row, "message": mask_key_shapes(row["message"] or "")}, TimedFailures)
+        for row in rows
     ]
 
 

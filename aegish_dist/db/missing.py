@@ -56,9 +56,6 @@ def request_of_completed(session: Session, run_ids: Collection[str]) -> None:
     """Ask for one aggregation of each run that is complete now and was not before.
 
     One that a user paused or cancelled while its last calls were in flight is held no more.
-
-    Args:
-        session: Transaction of the caller, which has just closed models of these runs.
     """
     runs = sorted(run_ids)
     execute(session, "release_completed", runs=runs)
@@ -97,7 +94,6 @@ def claim(session: Session, key: int) -> tuple[str, str] | None:
 
 
 def is_unfinished(session: Session, key: int) -> bool:
-    """Return whether an aggregation is still to be made, or being made."""
     return bool(execute(session, "is_unfinished", id=key).scalar())
 
 
@@ -211,12 +207,7 @@ class FinishedModels:
     """Closes models that are finished; remembers up to where their items are answered."""
 
     def __init__(self, *, search_s: float = SEARCH_S, stretch: int = STRETCH) -> None:
-        """Begin every search at the first sample.
-
-        Args:
-            search_s: Seconds that one call may search for; another statement is always made.
-            stretch: Keys of samples per statement, at least 1.
-        """
+        """Begin at the first sample; a call searches for `search_s`, `stretch` keys at a time."""
         self._search_s = search_s
         self._stretch = stretch
         self._answered: dict[int, int] = {}

@@ -186,11 +186,7 @@ def save_run(
     *,
     batch_after_s: float | None = None,
 ) -> None:
-    """Store a run with its models.
-
-    Args:
-        queues: The queue of each model; none when nothing will be queued, as with an import.
-    """
+    """Store a run with its models; the rest is as of `save_models`."""
     session.execute(
         insert(RUNS).values(
             id=run.run_id,
@@ -380,6 +376,7 @@ def list_runs(session: Session, limit: int | None) -> list[RunSummary]:
 
 LATEST = "latest"
 """Stands for the id of the newest run."""
+MOST_NAMES = 1000  # of the newest runs, that are compared with an unknown one
 
 
 def resolve_run_id(session: Session, text: str) -> str:
@@ -405,15 +402,10 @@ def resolve_run_id(session: Session, text: str) -> str:
             raise StoreError(f"run '{text}' is ambiguous: it could be {named}")
         if found and text:
             return str(found[0])
-    names = (LATEST, *(name for _, name in newest_names(session) if name))
+    newest_names = select(RUNS.c.name).order_by(RUNS.c.created_at.desc()).limit(MOST_NAMES)
+    names = (LATEST, *filter(None, session.scalars(newest_names)))
     hint = did_you_mean(text, names, "`aegish-dist runs` lists them")
     raise StoreError(f"no run '{text}': {hint}")
-
-
-def newest_names(session: Session, limit: int = 1000) -> list[tuple[str, str]]:
-    """Return id and name of the newest runs; an empty name is none."""
-    newest = select(RUNS.c.id, RUNS.c.name).order_by(RUNS.c.created_at.desc()).limit(limit)
-    return [(row.id, row.name) for row in session.execute(newest)]
 
 
 def require_free_name(session: Session, name: str, run_id: str | None = None) -> None:
@@ -437,11 +429,7 @@ def require_free_name(session: Session, name: str, run_id: str | None = None) ->
 
 
 def rename_run(session: Session, run_id: str, name: str) -> None:
-    """Give a run another name.
-
-    Args:
-        name: The new name; empty to have none.
-    """
+    """Give a run another name; empty: none."""
     require_free_name(session, name, run_id)
     session.execute(update(RUNS).where(RUNS.c.id == run_id).values(name=name))
 

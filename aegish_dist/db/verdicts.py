@@ -105,11 +105,7 @@ def has_answers(session: Session, run_model_id: int) -> bool:
 
 
 def insert_verdicts(session: Session, verdicts: Sequence[tuple[VerdictKey, Verdict]]) -> int:
-    """Insert verdicts with the errors of their failed attempts; those already there stay.
-
-    Returns:
-        How many verdicts were not there yet.
-    """
+    """As `insert_rows`; of two verdicts of one item the first one counts."""
     firsts = dict(reversed(verdicts))
     rows = [verdict_row(key, verdict) for key, verdict in firsts.items()]
     errors = [error_row(key, each) for key, v in firsts.items() for each in v.call_errors]
