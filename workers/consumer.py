@@ -92,7 +92,6 @@ class Consumer(consumer.Consumer):
         super().stop()
 
     def on_decode_error(self, message: Any, exc: Exception) -> None:
-        """Drop a message."""
         # Its content is not logged: it may be forged in order to be read there.
         log.error("message_dropped", problem=type(exc).__name__, queue=self._queue_of(message))
         message.ack_log_error(celery_logger(__name__), self.connection_errors)

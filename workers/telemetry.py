@@ -54,7 +54,6 @@ class WorkerTelemetry:
 
     @property
     def pages(self) -> dict[str, Callable[[], TelemetryPage]]:
-        """Answers by path."""
         return {"/metrics": self._metrics, "/healthz": self._healthz, "/readyz": self._readyz}
 
     def _metrics(self) -> TelemetryPage:
@@ -163,7 +162,6 @@ def _one(value: float) -> Series:
 def serve_telemetry(
     host: str, port: int, loop: asyncio.AbstractEventLoop, pool: Any
 ) -> WorkerTelemetry:
-    """Serve the measures of a worker."""
     telemetry = WorkerTelemetry(loop, pool)
     server = TelemetryServer(host, port, telemetry.pages)
     log.info("metrics_served", url=f"{server.url}/metrics")

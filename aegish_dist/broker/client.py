@@ -135,7 +135,6 @@ def queue_depths(app: Celery, queues: Sequence[str]) -> dict[str, int]:
 
 
 def depth(channel: Any, queue: Queue) -> int:
-    """Return the number of messages that wait in one queue."""
     # Declared as the producer and the workers declare it, which changes nothing.
     return int(queue(channel).queue_declare().message_count)
 
@@ -150,7 +149,6 @@ def drop_waiting(app: Celery, queues: Sequence[str]) -> None:
 
 
 def is_redis(connection: Connection) -> bool:
-    """Return whether the broker is a Redis."""
     return bool(connection.transport.driver_type == "redis")
 
 
@@ -176,7 +174,6 @@ class QueueReadings(Struct, frozen=True):
 
 
 def read_queues(app: Celery, queues: Sequence[str]) -> QueueReadings:
-    """Return the state of queues."""
     with connected(app) as connection:
         channel = connection.default_channel
         if is_redis(connection):

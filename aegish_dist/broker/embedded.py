@@ -76,5 +76,4 @@ class EmbeddedWorker:
 
     @property
     def alive(self) -> bool:
-        """Whether it still runs."""
         return self._thread.is_alive()

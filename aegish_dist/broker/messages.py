@@ -37,12 +37,10 @@ calls no model."""
 
 
 def queue_name(model: str, run_id: str) -> str:
-    """Return the queue of a model of a run."""
     return pin_name(model) + RUN_MARK + run_id
 
 
 def queue_names(run: Run) -> list[str]:
-    """Return the queues of a run, one for each of its models, in their order."""
     return [queue_name(spec.id, run.run_id) for spec in run.models]
 
 
@@ -89,7 +87,6 @@ def run_queue(app: Celery, name: str) -> Queue:
 
 
 def task_of(queue: str) -> str:
-    """Return the name of the task whose messages lie in a queue of ours."""
     return AGGREGATE if queue == AGGREGATION_QUEUE else EVALUATE
 
 

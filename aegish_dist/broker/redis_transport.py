@@ -105,7 +105,6 @@ class Channel(virtual.Channel):
         self.connection.listen(exchange)
 
     def basic_cancel(self, consumer_tag: str) -> Any:
-        """Stop consuming from a queue."""
         queue = self._queue_of.pop(consumer_tag, "")
         self.queues.pop(queue, None)
         self.broadcasts = {key: name for key, name in self.broadcasts.items() if name != queue}
@@ -310,7 +309,6 @@ class Transport(virtual.Transport):
         return super().establish_connection()
 
     def close_connection(self, connection: Any) -> None:
-        """Close channels and sockets."""
         self._leave_loop()
         super().close_connection(connection)
         with suppress(*LOST):
@@ -319,7 +317,6 @@ class Transport(virtual.Transport):
             self.redis.close()
 
     def broadcast_channel(self, exchange: str) -> str:
-        """Return the channel of Redis that stands for an exchange."""
         return f"{self._prefix}fanout:{exchange}"
 
     def listen(self, exchange: str | None) -> None:
@@ -338,7 +335,6 @@ class Transport(virtual.Transport):
             self._schedule(AT_ONCE_S)
 
     def register_with_event_loop(self, connection: Any, loop: Any) -> None:
-        """Let an event loop drive the channels."""
         self._loop = loop
         self._schedule(AT_ONCE_S)
 
@@ -362,7 +358,6 @@ class Transport(virtual.Transport):
             self._read_broadcasts()
 
     def on_message_ready(self, channel: Any, message: Any, queue: str) -> None:
-        """Hand a message to its consumer."""
         self._delivered += 1
         super().on_message_ready(channel, message, queue)
 

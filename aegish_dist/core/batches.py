@@ -72,7 +72,6 @@ class BatchResult(Struct, frozen=True):
 class BatchReport(Struct, frozen=True):
     ended: bool
     """Whether its results can be read: completed, expired, cancelled or failed as a whole."""
-    status: str
     succeeded: int | None = None  # requests answered so far; None where the provider does not say
     failed: int | None = None
     problem: str | None = None

@@ -37,8 +37,6 @@ class Proof(IntEnum):
 
 
 class Kind(Struct, frozen=True):
-    """Meaning of a class of failure."""
-
     proof: Proof
     outcome: Outcome = Outcome.API_ERROR
     attempts: int = 1  # calls for an item, the first included, before `proof` is looked for
@@ -87,8 +85,6 @@ class Failure(Struct, frozen=True):
 
 
 class Evidence(Struct, frozen=True):
-    """Facts about the model beside the failure."""
-
     circuit_open: bool = False  # whether its circuit is open: it is not called, except by probes
     failed_probes: int = 0
     answered: bool | None = None

@@ -207,8 +207,6 @@ class Destination(msgspec.Struct, frozen=True):
 
 
 class ModelSpec(msgspec.Struct, frozen=True):
-    """One model as the catalog resolves it."""
-
     id: Text  # canonical id, such as `openai/gpt-5.1`
     wire: WireFormat
     name: Text

@@ -48,8 +48,6 @@ AEGISH_TARGETS = Targets(
 
 
 class LabelChange(msgspec.Struct, frozen=True):
-    """One correction of an overlay."""
-
     dataset: str
     sample_id: str | None  # content-derived; None: the command identifies the sample
     command: str | None  # must equal the dataset's command; None where the id suffices

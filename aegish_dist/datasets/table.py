@@ -185,7 +185,6 @@ _REQUIRED = ("command", "target")
 
 
 def read_table(path: Path, name: str | None = None) -> Draft:
-    """Read a table of samples."""
     read = _READERS.get(path.suffix.lower())
     if read is None:
         raise DatasetError(f"is none of {', '.join(_READERS)}", source=str(path))

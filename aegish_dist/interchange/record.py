@@ -122,8 +122,6 @@ class About(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One verdict of a file."""
-
     record: VerdictRecord
     about: About  # its sample; labels of the record itself may be blank
     negative_time: bool = False  # a time was below zero where it was read: unknown

@@ -24,17 +24,15 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Self, TypeVar
 
-from msgspec import Meta, Struct
-from msgspec.structs import force_setattr, replace
+from msgspec import Meta, Struct, field
+from msgspec.structs import astuple, force_setattr, replace
 
 from aegish_dist.core.model import (
     CallParameters,
     Destination,
     Limits,
-    MaxInFlight,
     MaxTokensField,
     ModelSpec,
-    PerMinute,
     Price,
     Rate,
     WireFormat,
@@ -132,15 +130,8 @@ def _rate(usd: int | Decimal | None) -> Rate | None:
     return None if usd is None else Rate(Decimal(usd))
 
 
-class LimitsEntry(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Limits over the whole fleet; `[providers.NAME.shared]` has them over all models together."""
-
-    requests_per_minute: PerMinute | None = None
-    tokens_per_minute: PerMinute | None = None  # input and output, of the calls begun
-    max_in_flight: MaxInFlight | None = None
-
-    def limits(self) -> Limits:
-        return Limits(self.requests_per_minute, self.tokens_per_minute, self.max_in_flight)
+class LimitsEntry(Limits, frozen=True, forbid_unknown_fields=True):
+    """`Limits` of a model; `[providers.NAME.shared]` has them over all models together."""
 
 
 class _CalledEntry(LimitsEntry, frozen=True, kw_only=True):
@@ -185,8 +176,9 @@ class ModelEntry(_CalledEntry, frozen=True, kw_only=True):
     default: bool = False
     reference: bool = False
     price: PriceEntry | None = None
-    parameters: dict[str, Any] = {}
-    drop_parameters: list[str] = []  # fields of the request body that the model refuses
+    parameters: dict[str, Any] = field(default_factory=dict)
+    drop_parameters: list[str] = field(default_factory=list)
+    """Fields of the request body that the model refuses."""
     cache_from_tokens: Tokens | None = None  # None: as for its provider
     takes_temperature: bool = True
     retires: date | None = None  # answers end; None: none announced
@@ -333,7 +325,7 @@ def model_spec(
         simulated=model.simulated,
         requests_per_minute=model.requests_per_minute or provider.requests_per_minute,
         tokens_per_minute=model.tokens_per_minute or provider.tokens_per_minute,
-        shared=provider.shared.limits(),
+        shared=Limits(*astuple(provider.shared)),
         max_tokens_field=model.max_tokens_field or provider.max_tokens_field,
         batch_share=Decimal(share) if share else None,
     )

@@ -25,7 +25,6 @@ class ModelClient(Protocol):
         The 1-based epoch says what seed is sent. An answer that the provider withheld is an answer
         too: empty, CONTENT_FILTER.
         """
-        ...
 
 
 class RequestTemplate(Struct, frozen=True):
@@ -54,15 +53,12 @@ class Codec(Protocol):
         self, spec: ModelSpec, prompt: Prompt, parameters: CallParameters
     ) -> RequestTemplate:
         """Prepare everything of a request but the command; the model's parameters come last."""
-        ...
 
     def request_headers(self, key: str | None) -> dict[str, str]:
         """Return the headers of the wire format; without a key, none that carries one."""
-        ...
 
     def decode(self, payload: object, headers: Mapping[str, str]) -> Completion:
         """Read the JSON of a successful response; raise `ProviderError` where it is no answer."""
-        ...
 
 
 def codec(wire: WireFormat) -> Codec:

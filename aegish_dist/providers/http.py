@@ -36,8 +36,6 @@ worked on."""
 
 
 class Reply(Struct, frozen=True):
-    """A response as read."""
-
     status: int
     headers: Mapping[str, str]
     body: bytes | None
@@ -45,7 +43,6 @@ class Reply(Struct, frozen=True):
 
     @property
     def succeeded(self) -> bool:
-        """Whether the status is 2xx."""
         return 200 <= self.status < 300
 
 
@@ -78,7 +75,6 @@ class MaskedReader:
         return _MaskedHeaders(reply.headers, self._mask)
 
     def payload(self, body: bytes) -> object:
-        """Return the JSON of a body."""
         return lenient.parse(body, self._mask.value)
 
     def error_payload(self, reply: Reply) -> object:

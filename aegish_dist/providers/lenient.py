@@ -65,7 +65,6 @@ def objects(value: object) -> list[Mapping[str, object]]:
 
 
 def text(value: object) -> str | None:
-    """Return a string as it stands."""
     return value if isinstance(value, str) else None
 
 

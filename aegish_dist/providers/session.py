@@ -88,7 +88,6 @@ class Baseline(Struct, frozen=True):
 
 
 def baseline(name: str) -> Baseline:
-    """Return a baseline by its short name."""
     if name not in BASELINES:
         raise CatalogError(f"unknown baseline '{name}'; there are: {', '.join(BASELINES)}")
     return Baseline(name)
@@ -171,7 +170,6 @@ class ProviderSession:
     def batches(
         self, spec: ModelSpec, prompt: Prompt, parameters: CallParameters, key: SecretStr | None
     ) -> BatchClient:
-        """Prepare a client for the batches of one model of one run."""
         decode, template_of, route, secret = _calls(spec, prompt, parameters, key)
         if spec.wire.http is None or not spec.wire.http.batches:
             raise CatalogError(f"model '{spec.id}': wire format '{spec.wire}' has no batches")

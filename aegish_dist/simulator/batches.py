@@ -327,8 +327,6 @@ def new_id() -> str:
 
 
 class BatchService:
-    """Handles every request about batches of one simulated provider."""
-
     def __init__(
         self, config: SimulatorConfig, model: Callable[[str], SimulatedModel], bill: Bill
     ) -> None:

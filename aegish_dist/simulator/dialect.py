@@ -208,8 +208,6 @@ encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class Exchange(Struct, frozen=True):
-    """A request in one of the dialects."""
-
     request: web.BaseRequest
     dialect: Dialect
     id: str

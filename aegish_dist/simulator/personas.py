@@ -108,8 +108,6 @@ PREFIX = "simulated/"
 
 
 class Persona(Struct, frozen=True):
-    """Probabilities and habits of one simulated model."""
-
     miss: float
     hedge: float
     """Probability of only warning about what should be blocked."""

@@ -61,8 +61,6 @@ class Stats(Struct):
 
 
 class Simulator:
-    """Handles every request of one simulated provider."""
-
     def __init__(self, config: SimulatorConfig, replay: Replay | None) -> None:
         tariffs = {name: own.price for name, own in config.models.items() if own.price is not None}
         bill = Bill(config.price, tariffs, config.batches.share)
@@ -167,8 +165,6 @@ _SHUTDOWN_S = 0.05
 
 
 class SimulatorServer(Struct, frozen=True):
-    """A running simulated provider."""
-
     port: int
     """TCP port on 127.0.0.1."""
     stats: Stats

@@ -12,8 +12,6 @@ from aegish_dist.statistics.rates import NUMBERS, Z_80, Z_95, Estimate, Judgemen
 
 
 class GateVerdict(StrEnum):
-    """The answer of a gate about a candidate."""
-
     SHIPS = "ships"  # the interval of the difference lies above -margin
     WORSE = "worse"
     INCONCLUSIVE = "inconclusive"

@@ -306,7 +306,6 @@ def _normalised(logs: Vector) -> Vector:
 
 
 def _added_up(pairs: Iterable[tuple[_Key, Vector]]) -> dict[_Key, Vector]:
-    """Add up the vectors of each key."""
     sums: dict[_Key, Vector] = {}
     for key, vector in pairs:
         sums[key] = _plus(sums[key], vector) if key in sums else vector

@@ -41,8 +41,6 @@ class Observation(Struct, frozen=True):
 
 
 class PerCluster(Struct, frozen=True):
-    """One number for each cluster."""
-
     named: Mapping[str, float]
     squares_alone: float  # sum of squares over the unnamed clusters of one sample
 

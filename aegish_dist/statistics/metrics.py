@@ -40,8 +40,6 @@ class Coverage(NamedTuple):
 
 
 class ScoredTally:
-    """One model's tally under a rule set."""
-
     def __init__(self, tally: ModelTally, rule: ScoringRule) -> None:
         self.tally, self.rule = tally, rule
         categorised = [cell for cell in tally.cells if cell.target is MALICIOUS]

@@ -80,7 +80,6 @@ class PairedStratum(Struct):
 
     @property
     def means(self) -> tuple[float, float]:
-        """The means of baseline and candidate."""
         a, b = (
             sum(values[side] * samples for values, samples in self.kinds.items()) for side in (0, 1)
         )

@@ -87,9 +87,9 @@ def item_span(item: Item, traceparent: object) -> AbstractContextManager[object]
     return _OFF if _tracer is None else _tracer.item(item, traceparent)
 
 
-def part_span(name: str, attributes: Attributes | None = None) -> AbstractContextManager[object]:
+def part_span(name: str) -> AbstractContextManager[object]:
     """Trace a part of the work on an item that has a span; of others it has none."""
-    return _OFF if _tracer is None else _tracer.part(name, attributes or {})
+    return _OFF if _tracer is None else _tracer.part(name, {})
 
 
 def call_span(name: str, attributes: Attributes) -> AbstractContextManager[object]:
@@ -103,5 +103,4 @@ def note(attributes: Attributes) -> None:
 
 
 def message_headers() -> dict[str, str]:
-    """Return the headers of messages that are published within the current span."""
     return {} if _tracer is None else _tracer.headers()

@@ -75,7 +75,7 @@ class FakeProvider(Struct):
     """For each stream of results, after how many lines it breaks off."""
     extra: Callable[[str, list[BatchResult]], list[BatchResult]] = lambda _, lines: lines
     """Changes the lines of a batch with this token."""
-    report: BatchReport = field(default_factory=lambda: BatchReport(True, "completed"))
+    report: BatchReport = field(default_factory=lambda: BatchReport(True))
     delay_s: float = 0.0
     """Seconds before a batch is made, and again before its name is answered."""
     hides: int = 0

@@ -51,8 +51,8 @@ from tests.integration.batch_provider import (
 )
 from tests.integration.stored_runs import stored_run
 
-ENDED = BatchReport(True, "completed")
-GOES_ON = BatchReport(False, "in_progress")
+ENDED = BatchReport(True)
+GOES_ON = BatchReport(False)
 PAIRS = BatchLimits(2, 1_000)
 
 
@@ -175,7 +175,7 @@ def test_items_left_over_by_three_batches_are_asked_live(engine: Engine) -> None
 
 def test_a_batch_that_fails_as_a_whole_gives_no_item_up(engine: Engine) -> None:
     """Were it for a limit of the account, hundreds of live calls would cost twice as much."""
-    failed = BatchReport(True, "failed", problem="enqueued token limit reached")
+    failed = BatchReport(True, problem="enqueued token limit reached")
     bench = a_bench(engine, 3, answer=lambda _: None, report=failed)
 
     bench.keep(lambda: bench.states().count("ended") >= 4)
@@ -264,7 +264,7 @@ def test_live_calls_end_before_the_first_batch(engine: Engine) -> None:
 
 def test_a_paused_run_hands_nothing_over_and_collects(engine: Engine) -> None:
     """Batches at the provider are paid for and end; planned ones wait until `resume`."""
-    waits = BatchReport(False, "in_progress", succeeded=1, failed=0)
+    waits = BatchReport(False, succeeded=1, failed=0)
     faults = [(True, None), (False, BROKEN)]
     bench = a_bench(engine, 4, limits=PAIRS, report=waits, create_faults=faults)
     provider = bench.provider
@@ -289,7 +289,7 @@ def test_a_cancelled_run_cancels_and_collects(engine: Engine) -> None:
     bench.hold(RunPause.CANCELLED)
     provider.answer = lambda r: ANSWER if r.command == "ls 0" else Unanswered.CANCELLED
     bench.keep(lambda: bool(provider.cancelled))
-    provider.report = BatchReport(True, "cancelled")
+    provider.report = BatchReport(True)
 
     bench.keep(lambda: bench.states() == ["ended"] * 2)
 

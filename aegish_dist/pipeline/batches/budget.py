@@ -52,12 +52,12 @@ def batch_budget(session: Session, run: Run, spec: ModelSpec) -> BatchBudget:
     """
     if run.caps != (None, None):
         lock_run(session, run.run_id)
-    return _budget(session, run, spec, _room(session, run, spec.id))
+    return _budget(session, run, spec, _room_now(session, run, spec.id))
 
 
 def has_money_left(session: Session, run_id: str, model: str) -> bool:
     """Return whether the caps of a run leave anything for calls to a model."""
-    room = _room(session, load_run(session, run_id), model)
+    room = _room_now(session, load_run(session, run_id), model)
     return room is None or room > 0
 
 
@@ -73,29 +73,22 @@ def is_out_of_money(
     Args:
         spent: USD by model of the run.
     """
-    room = _room(session, run, spec.id, spent, totals)
+    room = _room(run, spec.id, _committed(spent, totals))
     if room is None:
         return False
     usd = _budget(session, run, spec, room).request_usd(LONG_COMMAND)
     return usd is not None and usd > room
 
 
-def committed_usd(
-    session: Session,
-    run: Run,
-    spent: Mapping[str, Decimal] | None = None,
-    totals: Mapping[str, BatchTotals] | None = None,
-) -> dict[str, Decimal]:
-    """Return what each model of a run has cost, with what its open batches are expected to.
+def committed_usd(session: Session, run: Run) -> dict[str, Decimal]:
+    """Return what each model of a run has cost, with what its open batches are expected to."""
+    spent = costs_of(model_progress(session, run, WINDOW_S))
+    return _committed(spent, batch_totals(session, run.run_id))
 
-    Args:
-        spent: USD by model, where it has been counted already.
-        totals: Its batches, where they have been read already.
-    """
-    if spent is None:
-        spent = costs_of(model_progress(session, run, WINDOW_S))
-    if totals is None:
-        totals = batch_totals(session, run.run_id)
+
+def _committed(
+    spent: Mapping[str, Decimal], totals: Mapping[str, BatchTotals]
+) -> dict[str, Decimal]:
     expected = {name: each.expected_usd or Decimal(0) for name, each in totals.items()}
     return {name: cost + expected.get(name, 0) for name, cost in spent.items()}
 
@@ -112,17 +105,13 @@ def _budget(session: Session, run: Run, spec: ModelSpec, room_usd: Decimal | Non
     )
 
 
-def _room(
-    session: Session,
-    run: Run,
-    model: str,
-    spent: Mapping[str, Decimal] | None = None,
-    totals: Mapping[str, BatchTotals] | None = None,
-) -> Decimal | None:
-    """Return the caps less what is spent or bound in open batches; None without a cap."""
-    run_cap, model_cap = run.caps
-    if run_cap is model_cap is None:
+def _room_now(session: Session, run: Run, model: str) -> Decimal | None:
+    if run.caps == (None, None):
         return None  # verdicts are not summed for nothing
-    bound = committed_usd(session, run, spent, totals)
-    used = ((run_cap, sum(bound.values())), (model_cap, bound[model]))
-    return min(cap - usd for cap, usd in used if cap is not None)
+    return _room(run, model, committed_usd(session, run))
+
+
+def _room(run: Run, model: str, committed: Mapping[str, Decimal]) -> Decimal | None:
+    """Return the caps less what is spent or bound in open batches; None without a cap."""
+    used = zip(run.caps, (sum(committed.values()), committed[model]), strict=True)
+    return min((cap - usd for cap, usd in used if cap is not None), default=None)

@@ -26,8 +26,6 @@ ERROR_STATUSES = {
 
 
 class AnthropicBatches(BatchClient):
-    """The batches of one model."""
-
     words = Wording(
         # 100,000 requests and 256 MB, the frame of the body included.
         limits=BatchLimits(requests=100_000, bytes=255_000_000),

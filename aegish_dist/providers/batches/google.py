@@ -41,8 +41,6 @@ RPC_STATUSES = {
 
 
 class GoogleBatches(FileBatchClient):
-    """The batches of one model."""
-
     words = Wording(
         # 2 GB; no number of requests is documented, and more in one batch are more to lose with it.
         limits=BatchLimits(requests=100_000, bytes=2_000_000_000),

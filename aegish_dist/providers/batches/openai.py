@@ -26,8 +26,6 @@ ERROR_STATUSES = {"request_timeout": 504}
 
 
 class OpenAIBatches(FileBatchClient):
-    """The batches of one model."""
-
     words = Wording(
         # 50,000 requests and 200 MB, the form around the file included.
         limits=BatchLimits(requests=50_000, bytes=199_000_000),

@@ -263,13 +263,12 @@ class BatchClient(ABC):
         return await self._created_since(since, lambda batch: self._is_ours(batch, token, requests))
 
     async def poll(self, name: str) -> BatchReport:
-        """Read the state of a batch; its numbers may be 0 until it has ended."""
+        """Read how far a batch is; its numbers may be 0 until it has ended."""
         batch = await self._batch(name)
-        state = lenient.label(self._state(batch)) or "unknown"
+        state = lenient.label(self._state(batch)) or ""
         has_failed = state.lower().endswith("failed")
         return BatchReport(
             ended=batch.get("done") is True or state in self.words.ended,
-            status=failures.one_line(state),
             succeeded=self._count(batch, self.words.succeeded),
             failed=lenient.total(self._count(batch, kind) for kind in self.words.failed),
             problem=self._problem(batch) or "failed" if has_failed else None,
