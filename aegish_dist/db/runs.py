@@ -376,7 +376,6 @@ def list_runs(session: Session, limit: int | None) -> list[RunSummary]:
 
 LATEST = "latest"
 """Stands for the id of the newest run."""
-MOST_NAMES = 1000  # of the newest runs, that are compared with an unknown one
 
 
 def resolve_run_id(session: Session, text: str) -> str:
@@ -402,10 +401,15 @@ def resolve_run_id(session: Session, text: str) -> str:
             raise StoreError(f"run '{text}' is ambiguous: it could be {named}")
         if found and text:
             return str(found[0])
-    newest_names = select(RUNS.c.name).order_by(RUNS.c.created_at.desc()).limit(MOST_NAMES)
-    names = (LATEST, *filter(None, session.scalars(newest_names)))
+    names = (LATEST, *(name for _, name in newest_names(session) if name))
     hint = did_you_mean(text, names, "`aegish-dist runs` lists them")
     raise StoreError(f"no run '{text}': {hint}")
+
+
+def newest_names(session: Session, limit: int = 1000) -> list[tuple[str, str]]:
+    """Return id and name of the newest runs; an empty name is none."""
+    newest = select(RUNS.c.id, RUNS.c.name).order_by(RUNS.c.created_at.desc()).limit(limit)
+    return [(row.id, row.name) for row in session.execute(newest)]
 
 
 def require_free_name(session: Session, name: str, run_id: str | None = None) -> None:
