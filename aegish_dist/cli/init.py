@@ -9,7 +9,7 @@ from functools import partial
 from http.client import HTTPConnection, HTTPException
 from importlib.resources import files
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import click
@@ -21,8 +21,9 @@ from aegish_dist.core.sample import Dataset
 from aegish_dist.core.secrets import host_of, is_loopback
 from aegish_dist.core.text import counted
 from aegish_dist.datasets.table import read_table
-from aegish_dist.errors import AegishError, ConfigError
+from aegish_dist.errors import AegishError, ConfigError, InputError
 from aegish_dist.files import replacing_text
+from aegish_dist.inputs.documents import parse_json
 from aegish_dist.models.catalog import AVAILABLE, is_model_id
 from aegish_dist.pipeline.datasets import store_dataset
 from aegish_dist.pipeline.simulate import catalog_for, one_of_each_format, simulated_models
@@ -33,6 +34,7 @@ TEMPLATE = files(__package__).joinpath("experiment.toml")
 FLOOR = "baseline/keyword"
 ANSWER_S = 1.0
 ANSWER_BYTES = 2**20
+NO_LIST = (OSError, HTTPException, InputError, LookupError, TypeError)
 SIMULATOR = "http://127.0.0.1:8099"
 
 SERVED_MODEL = (
@@ -55,10 +57,10 @@ def init(path: Path, commands: Path | None, *, yes: bool, force: bool) -> None:
 
     Looks for API keys in the environment and for Ollama and vLLM on this machine, asks which
     models and commands you want, and writes PATH for `submit --run-file`. Your own commands are
-    imported as a dataset. Models on this machine get an entry in catalog.toml beside it. Where
+    imported as a dataset. Models on this machine get an entry in a catalog beside it. Where
     nothing is found, the run asks simulated models.
     """
-    catalog = path.with_name("catalog.toml")
+    catalog = path.with_name(f"{path.stem}-catalog.toml")
     if taken := [str(each) for each in (path, catalog) if each.exists() and not force]:
         raise ConfigError(f"{taken[0]} is there already: name another file, or say --force")
     workspace = open_workspace()
@@ -109,7 +111,8 @@ def _served_here(workspace: Workspace) -> Iterator[str]:
     for name, provider in workspace.catalog.providers.items():
         local = not provider.key_variable and is_loopback(host_of(provider.base_url))
         if local and (found := list(_listed(name, provider.base_url))):
-            note(f"{provider.base_url} serves {', '.join(found)}")
+            others = f" and {counted(len(found) - 1, 'other')}" if found[1:] else ""
+            note(f"{provider.base_url} serves {found[0]}{others}")
             yield found[0]
 
 
@@ -117,9 +120,10 @@ def _listed(provider: str, base_url: str) -> Iterator[str]:
     """Yield the models that an OpenAI-compatible server lists; none where another one answers."""
     address = urlsplit(base_url)
     connection = HTTPConnection(address.hostname or "", address.port, timeout=ANSWER_S)
-    with closing(connection), suppress(OSError, HTTPException, ValueError, LookupError, TypeError):
+    with closing(connection), suppress(*NO_LIST):
         connection.request("GET", f"{address.path}/models")
-        for each in json.loads(connection.getresponse().read(ANSWER_BYTES))["data"]:
+        listed: Any = parse_json(connection.getresponse().read(ANSWER_BYTES))
+        for each in listed["data"]:
             if is_model_id(model := f"{provider}/{each['id']}"):
                 yield model
 
@@ -161,12 +165,11 @@ def _entries(workspace: Workspace, models: list[str], served: list[str]) -> str:
 
 def _next(path: Path, catalog: Path | None, models: list[str]) -> Iterator[str]:
     """Yield the commands from here to a leaderboard."""
-    start, where = (
-        f"aegish-dist submit --run-file {shlex.quote(str(path))}",
-        shlex.quote(str(catalog)),
-    )
+    start = f"aegish-dist submit --run-file {shlex.quote(str(path))}"
+    where = shlex.quote(str(catalog))
     if any(each in simulated_models() for each in models):
-        yield "aegish-dist simulate-provider" + (f" --write-catalog {where} &" if catalog else " &")
+        written = f" --write-catalog {where}" if catalog else ""
+        yield f"aegish-dist simulate-provider{written} & sleep 2"
         yield f"AEGISH_DIST_CATALOG={where} {start}" if catalog else start
     else:
         if catalog:

@@ -206,7 +206,7 @@ def demo() -> None:
     with shown(page_path(workspace, run.run_id)) as show:
         show(draw_report(workspace, data, {}))
     first = Path("sim.toml")
-    start = f"aegish-dist simulate-provider --write-catalog {first} &"
+    start = f"aegish-dist simulate-provider --write-catalog {first} & sleep 2"
     commands = (start, _ask_simulated(first, FIRST), "aegish-dist init")
     if any(map(os.environ.get, (p.key_variable for p in workspace.catalog.providers.values()))):
         commands = ("aegish-dist init", "aegish-dist submit --run-file experiment.toml", OPEN)

@@ -57,6 +57,6 @@ def test_demo(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     *_, page, heading, simulator, submit, init = notes.splitlines()
     assert page == f"written to report-{runs[1][0]}.html"
     assert heading == "next:"
-    assert "simulate-provider --write-catalog sim.toml &" in simulator
+    assert "simulate-provider --write-catalog sim.toml & sleep 2" in simulator
     assert "submit --models simulated/careful --limit 50" in submit
     assert init.endswith(" init")

@@ -52,8 +52,8 @@ def test_without_anything_the_run_asks_the_simulator(here: CommandLine) -> None:
     done = here.ok("init")
     assert run_file() == {"models": [*SIMULATED, FLOOR], "limit": 50, "epochs": 1}
     assert commands(done.err) == [
-        "aegish-dist simulate-provider --write-catalog catalog.toml &",
-        "AEGISH_DIST_CATALOG=catalog.toml aegish-dist submit --run-file experiment.toml",
+        "aegish-dist simulate-provider --write-catalog experiment-catalog.toml & sleep 2",
+        "AEGISH_DIST_CATALOG=experiment-catalog.toml aegish-dist submit --run-file experiment.toml",
         "aegish-dist report --open",
     ]
 
@@ -66,7 +66,7 @@ def test_a_key_chooses_a_model_and_caps_its_cost(
     done = aegish.ok("init", "my run.toml", "--yes")
     models = ["openai/gpt-5.1", FLOOR]
     assert run_file("my run.toml") == {"models": models, "limit": 50, "epochs": 1, "max-cost": 1.0}
-    assert not Path("catalog.toml").exists()
+    assert not Path("experiment-catalog.toml").exists()
     assert "GROQ_API_KEY is set: name a model as groq/MODEL" in done.err
     assert "hush" not in done.err + Path("my run.toml").read_text()
     assert commands(done.err) == [
@@ -88,8 +88,8 @@ def test_a_server_on_this_machine_gets_an_entry(
         pytest.skip("another server listens where Ollama does")
     assert run_file()["models"] == ["ollama/llama3:8b", FLOOR]
     first, *_ = commands(done.err)
-    assert first == "export AEGISH_DIST_CATALOG=catalog.toml"
-    monkeypatch.setenv("AEGISH_DIST_CATALOG", "catalog.toml")
+    assert first == "export AEGISH_DIST_CATALOG=experiment-catalog.toml"
+    monkeypatch.setenv("AEGISH_DIST_CATALOG", "experiment-catalog.toml")
     capped = ("--max-cost", "1", "--dry-run")
     assert "$0.00" in aegish.ok("submit", "--run-file", "experiment.toml", *capped).err
 
@@ -116,14 +116,14 @@ def test_answers_are_asked_for_until_they_can_be_used(
 
 
 def test_nothing_is_overwritten_without_force(here: CommandLine) -> None:
-    Path("catalog.toml").write_text("# mine\n")
-    assert "catalog.toml is there already" in here.refused("init")
+    Path("experiment-catalog.toml").write_text("# mine\n")
+    assert "experiment-catalog.toml is there already" in here.refused("init")
     assert not Path("experiment.toml").exists()
     Path("bad.csv").write_text("command\nls\n")
     assert "bad.csv" in here.refused("init", "--commands", "bad.csv", "--force")
-    assert Path("catalog.toml").read_text() == "# mine\n"
+    assert Path("experiment-catalog.toml").read_text() == "# mine\n"
     here.ok("init", "--force")
-    assert "simulated" in Path("catalog.toml").read_text()
+    assert "simulated" in Path("experiment-catalog.toml").read_text()
 
 
 def test_options_that_are_typed_win_over_the_run_file(aegish: CommandLine) -> None:
