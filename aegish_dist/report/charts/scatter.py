@@ -237,18 +237,31 @@ def _labels(
         for each in plane.points
     ]
     for least, line in aims:
-        x = max(line.x2, line.x, key=partial(_room, line.y, points, lines[_TARGET]))
-        points.append(LabelledPoint(x, line.y, f"target {least:g} %"))
+        place = max(_along(line), key=partial(_room, points, lines[_TARGET], line))
+        points.append(LabelledPoint(*place, f"target {least:g} %"))
     area = PixelBox(0, 0, plane.x.pixels, plane.y.pixels)
     labels = place_labels(points, area, bars, list(chain.from_iterable(lines.values())))
     placed = "\n".join(label.text for label in labels).split("\n")
     return labels, [each.text for each in points if each.text not in placed]
 
 
-def _room(y: float, points: Sequence[LabelledPoint], lines: Sequence[PixelLine], x: float) -> float:
-    """Return the distance of a place from the nearest point or upright line."""
-    upright = (abs(x - line.x) for line in lines if line.x == line.x2 != x)
-    return min(chain((math.hypot(x - each.x, y - each.y) for each in points), upright))
+def _along(line: PixelLine) -> list[tuple[float, float]]:
+    """Return places along a line for its label, the ends first."""
+    shares = (1.0, 0.0, 0.75, 0.25, 0.5)
+    return [(line.x + (line.x2 - line.x) * at, line.y + (line.y2 - line.y) * at) for at in shares]
+
+
+def _room(
+    points: Sequence[LabelledPoint],
+    targets: Sequence[PixelLine],
+    line: PixelLine,
+    place: tuple[float, float],
+) -> float:
+    """Return the distance of a place on the line of a target from what else is nearest."""
+    x, y = place
+    others = (each for each in targets if each != line)
+    gaps = (abs(x - each.x) if each.x == each.x2 else abs(y - each.y) for each in others)
+    return min(chain((math.hypot(x - each.x, y - each.y) for each in points), gaps))
 
 
 def _points(entries: Sequence[RankedModel], across: Measure, up: Measure) -> Iterator[_Point]:
