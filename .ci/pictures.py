@@ -67,7 +67,7 @@ def screenshot(page: Path, picture: Path) -> None:
         browser = driver.chromium.launch(
             executable_path=os.environ.get("CHROMIUM", "/usr/bin/chromium"), args=["--no-sandbox"]
         )
-        tab = browser.new_page(viewport={"width": 1180, "height": 1000}, device_scale_factor=1.5)
+        tab = browser.new_page(viewport={"width": 1180, "height": 800}, device_scale_factor=1.5)
         tab.goto(page.as_uri())
         tab.screenshot(path=picture)
         browser.close()
@@ -77,6 +77,7 @@ def main(folder: Path) -> None:
     folder.chmod(0o711)  # where this runs as root, PostgreSQL runs as another user
     os.environ.update(AEGISH_DIST_HOME=str(folder / "home"), TERM="xterm-256color")
     os.environ.pop("NO_COLOR", None)
+    os.chdir(folder)  # the demo writes its page there
     aegish("demo")
     (IMAGES / "demo.svg").write_text(drawn(on_terminal("report"), "aegish-dist report"))
     aegish("report", "--format", "html", "-o", str(folder / "report.html"))

@@ -10,6 +10,8 @@ import click
 import pytest
 
 from aegish_dist.cli import cli
+from aegish_dist.datasets.bundled import load_bundled
+from aegish_dist.providers.session import BASELINES, DENYLIST
 
 ROOT = Path(__file__).parents[2]
 MADE = ROOT / "docs/reference/commands"
@@ -69,3 +71,20 @@ def test_commands_in_a_page_exist(page: Path) -> None:
 def test_a_command_that_is_none_is_found(line: str) -> None:
     (call,) = calls(f"```\n{line}\n```\n")
     assert problem(call) is not None
+
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_readme_is_short() -> None:
+    assert len(README.splitlines()) <= 180
+
+
+def test_the_example_of_readme_is_true() -> None:
+    """The command is malicious and bundled, and the denylist is as long, and answers, as it says."""
+    block = _BLOCK.findall(README)[0][1]
+    command = block.split("  ")[0]
+    (answer,) = re.findall(r"baseline/keyword +(\w+)", block)
+    assert BASELINES["keyword"](command)[0] == answer
+    assert command in {sample.command for sample in load_bundled("malicious").samples}
+    assert f"A denylist of {len(DENYLIST)} patterns" in README
