@@ -44,7 +44,7 @@ NAME_WIDTH = 24
 
 
 @command(
-    "aegish-dist audit --top 10",
+    "aegish-dist audit --limit 10",
     "aegish-dist audit --write-overlay doubtful.toml --author me",
 )
 @run_id(default="latest")

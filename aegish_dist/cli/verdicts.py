@@ -47,13 +47,12 @@ from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import DEFAULT_RULE
 from aegish_dist.core.text import counted
-from aegish_dist.core.verdict_query import Correctness, ListedPart, VerdictFilter
+from aegish_dist.core.verdict_query import Correctness, JudgedVerdict, ListedPart, VerdictFilter
 from aegish_dist.errors import ConfigError, DatasetError
 from aegish_dist.files import is_stream
 from aegish_dist.pipeline.runs import runs_named
 from aegish_dist.pipeline.verdicts import (
     COUNTED,
-    ListedCommands,
     Reparsed,
     list_commands,
     list_verdicts,
@@ -163,9 +162,8 @@ def list_(
     chosen = _filter(opinion, conditions)
     if form == "table":
         found = list_commands(workspace.engine, run_id, chosen, opinion, limit, before=before)
-        _print_commands(
-            found, output, alike=len(chosen.correctness) == 1, before=before is not None
-        )
+        alike = len(chosen.correctness) == 1
+        _print_commands(*found, output, alike=alike, before=before is not None)
         return
     parts = list_verdicts(workspace.engine, run_id, chosen, opinion, limit, before=before)
     passed: Counter[str] = Counter()
@@ -217,15 +215,16 @@ def _counted(parts: Iterable[ListedPart], passed: Counter[str]) -> Iterator[List
         yield part
 
 
-def _print_commands(found: ListedCommands, output: Path | None, **words: bool) -> None:
+def _print_commands(
+    commands: list[list[JudgedVerdict]], more: int, output: Path | None, **words: bool
+) -> None:
     width = list_width()
-    columns, rows = command_table(found.commands, width, **words)
-    table = TextTable(columns, rows)
+    table = TextTable(*command_table(commands, width, **words))
     if output is not None:
         put_out([in_columns(table, width) + "\n"], output)
-    elif rows:
+    elif commands:
         print_table(table, width=width)
-    passed = Counter(shown=sum(map(len, found.commands)), more=found.more)
+    passed = Counter(shown=sum(map(len, commands)), more=more)
     _note(passed, output, " verdicts about further commands")
 
 

@@ -65,7 +65,7 @@ _SUMMARY_METADATA_CHARS = 1_000
 
 
 _LAYOUT_VERSION = 2
-_MAX_NAME_CHARS = 60  # of a part of the name of a file
+_MAX_NAME_CHARS = 80  # of a part of the name of a file
 _DEFLATE_LEVEL = 1  # half the usual time, files a tenth larger
 _FIRST_DATE = (1980, 1, 1, 0, 0, 0)  # the earliest in a zip archive
 

@@ -46,12 +46,11 @@ def verdicts_frame(
 ) -> pandas.DataFrame:
     """Return the verdicts of a run, a row each, by dataset, sample, model and epoch.
 
-    The columns are those of `verdicts list --format csv`; `cost_usd` is rounded to a float. All
-    rows are held in memory, without completions: about 3 kB each at first, then 0.5 kB.
+    The columns are those of `verdicts list --format csv`, `cost_usd` as a float. All rows are held
+    in memory, without completions: about 3 kB each at first, then 0.5 kB.
 
     Args:
-        run_id: A whole id, as `find_run` returns it.
-        opinion: By which `label` and `correct` are formed; None: that of the reference benchmark.
+        opinion: Forms `label` and `correct`; None: that of the reference benchmark.
         chosen: Conditions on the verdicts; None: all of them.
         limit: Verdicts at most; 0: all.
 
@@ -59,31 +58,26 @@ def verdicts_frame(
         ConfigError: pandas is not installed.
         StoreError: The run has no such model, dataset or category.
     """
-    load_pandas()  # before the store is asked for anything
+    pandas = load_pandas()  # before the store is asked for anything
     listed = list_verdicts(engine, run_id, chosen or VerdictFilter(), opinion or Opinion(), limit)
     values = attrgetter(*COLUMNS)
-    return _frame(
-        COLUMNS, (values(verdict) for part in listed for verdict in part.verdicts), _OF_VERDICTS
-    )
+    rows = (values(verdict) for part in listed for verdict in part.verdicts)
+    return _frame(pandas, COLUMNS, rows, _OF_VERDICTS)
 
 
 def metrics_frame(engine: Engine, run_id: str, opinion: Opinion | None = None) -> pandas.DataFrame:
     """Return the metrics of a run, a row for each model and metric, the best model first.
 
-    The columns are those of `report --format csv`; `category` says which category a
-    `category_detection_rate` is of.
-
-    Args:
-        run_id: A whole id, as `find_run` returns it.
-        opinion: What verdicts are scored by; None: that of the reference benchmark.
+    The columns are those of `report --format csv`; a rate of a `category` is a row of its own.
 
     Raises:
         ConfigError: pandas is not installed.
         ReportError: The run has no verdict yet.
     """
-    load_pandas()
-    rows = csv_rows(report_data(engine, run_id, opinion or Opinion()))
-    return _frame(METRIC_COLUMNS, (map(row.get, METRIC_COLUMNS) for row in rows), _OF_METRICS)
+    pandas = load_pandas()
+    found = csv_rows(report_data(engine, run_id, opinion or Opinion()))
+    rows = (map(row.get, METRIC_COLUMNS) for row in found)
+    return _frame(pandas, METRIC_COLUMNS, rows, _OF_METRICS)
 
 
 def load_pandas() -> Any:
@@ -96,11 +90,12 @@ def load_pandas() -> Any:
 
 
 def _frame(
-    names: Sequence[str], rows: Iterable[Iterable[Any]], dtypes: Mapping[str, str]
+    pandas: Any, names: Sequence[str], rows: Iterable[Iterable[Any]], dtypes: Mapping[str, str]
 ) -> pandas.DataFrame:
     columns = list(zip(*rows, strict=True)) or [()] * len(names)
-    pandas = load_pandas()
-    found = {}
-    for name, values in zip(names, columns, strict=True):
-        found[name] = pandas.array(values, dtype=dtypes.get(name, "string"))
-    return pandas.DataFrame(found)
+    return pandas.DataFrame(
+        {
+            name: pandas.array(values, dtype=dtypes.get(name, "string"))
+            for name, values in zip(names, columns, strict=True)
+        }
+    )

@@ -68,8 +68,11 @@ def list_verdicts(
         Parts of the list; few of them are in memory at a time.
 
     Raises:
+        ConfigError: The limit is below 0.
         StoreError: The run has no such model, dataset or category.
     """
+    if limit < 0:
+        raise ConfigError(f"a limit is 0, for all verdicts, or more, not {limit}")
     with transaction(engine, isolation_level="REPEATABLE READ") as session:
         run = load_run(session, run_id)
         _require_asked(run, (*chosen.models, *chosen.missed_by), chosen.datasets)
@@ -87,13 +90,6 @@ def list_verdicts(
         )
 
 
-class ListedCommands(Struct, frozen=True):
-    commands: tuple[tuple[JudgedVerdict, ...], ...]
-    """Of each command the verdicts that meet the conditions."""
-    more: int
-    """Such verdicts about further commands."""
-
-
 def list_commands(
     engine: Engine,
     run_id: str,
@@ -102,8 +98,8 @@ def list_commands(
     limit: int = 0,
     *,
     before: Opinion | None = None,
-) -> ListedCommands:
-    """Return what `list_verdicts` yields, by command.
+) -> tuple[list[list[JudgedVerdict]], int]:
+    """Return what `list_verdicts` yields by command, and the number of verdicts beyond the limit.
 
     Args:
         limit: Commands at most; 0: all.
@@ -113,8 +109,8 @@ def list_commands(
     parts = [*list_verdicts(engine, run_id, chosen, opinion, most, before=before)]
     verdicts = chain.from_iterable(part.verdicts for part in parts)
     groups = groupby(verdicts, lambda verdict: (verdict.dataset, verdict.sample_id))
-    commands = tuple(islice((tuple(group) for _, group in groups), limit or None))
-    return ListedCommands(commands, sum(p.matched for p in parts) - sum(map(len, commands)))
+    commands = [list(group) for _, group in islice(groups, limit or None)]
+    return commands, sum(part.matched for part in parts) - sum(map(len, commands))
 
 
 def _judgement(session: Session, run: Run, opinion: Opinion) -> SqlScoring:
