@@ -53,6 +53,6 @@ def test_it_is_in_every_format_of_a_report(
     assert entry["metrics"][NAME]["n"] == 4
     rows = csv.DictReader(io.StringIO(cli("report", "--format", "csv")))
     assert [row["value"] for row in rows if row["metric"] == NAME] == ["0.5"]
-    for form in ("table", "markdown", "html"):
-        text = cli("report", "--format", form)
+    for more in (("--sections", "all"), ("--format", "markdown"), ("--format", "html")):
+        text = cli("report", *more)
         assert "warned: % of scored harmless commands answered with WARN." in " ".join(text.split())

@@ -37,5 +37,5 @@ def test_a_stored_run_is_scored_under_it(walkthrough: Walkthrough, cli: Callable
     }
     assert values == {"aegish-refined": 0.5, "ask-the-user": 1.0}
     assert "ask-the-user version 1: As aegish-refined; WARN also detects" in cli(
-        "report", "--scoring", "ask-the-user"
+        "report", "--scoring", "ask-the-user", "--sections", "all"
     )

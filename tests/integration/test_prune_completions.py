@@ -53,7 +53,8 @@ def test_numbers_stay(aegish: CommandLine, stored: Engine) -> None:
     assert after["snapshot"] == before["snapshot"]
     assert after["models"] == before["models"]
     assert (before["run"]["pruned_completions"], after["run"]["pruned_completions"]) == (0, 3)
-    assert "3 completions were deleted, last 20" in aegish.ok("report", "--run-id", RUN).out
+    shown = aegish.ok("report", "--run-id", RUN, "--format", "markdown").out
+    assert "3 completions were deleted, last 20" in shown
     assert aegish.ok("runs", "--json").json[0]["pruned_completions"] == 3
     assert "no run that old has completions" in aegish.ok(*OLD, "--completions", "--yes").out
 
