@@ -1,12 +1,16 @@
 """The report on a phone, on a desk and on paper: nothing is cut off, nothing is out of reach."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Browser, Page
 
+from aegish_dist.report.page import render_page
 from tests.browser.conftest import Visit
-from tests.browser.recorded_run import MODELS
+from tests.browser.recorded_run import MISSED_BY_ALL, MODELS
+from tests.unit.report.charts.models import a_spread_report
 
 PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
 PAPER = {"viewport": {"width": 1039, "height": 710}}
@@ -34,6 +38,7 @@ CUT = """() => [...document.querySelectorAll("main table, .drawing img, #grid")]
 @pytest.mark.parametrize("context_options", [PHONE])
 def test_on_a_phone_nothing_scrolls_sideways_and_the_score_is_seen(page: Page) -> None:
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert page.evaluate("document.documentElement.scrollHeight") <= 12 * 844
     assert page.evaluate(OVERFLOWING) == []
     assert page.evaluate(CUT) == []
     scores = page.locator("#leaderboard tbody tr td.score:nth-of-type(2)")
@@ -53,16 +58,46 @@ def test_on_a_desk_no_column_is_cut(visit: Visit, width: int) -> None:
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert page.evaluate(OVERFLOWING) == []
     assert page.evaluate(CUT) == []
+    names = page.locator("#grid .grid-head .grid-cell span")
+    assert len(set(names.all_inner_texts())) == len(MODELS)
+    cut = "all => all.filter((each) => each.scrollHeight > each.clientHeight + 1).length"
+    assert names.evaluate_all(cut) == 0
 
 
 @pytest.mark.parametrize("context_options", [PAPER])
-def test_on_paper_nothing_is_wider_than_the_page(page: Page) -> None:
+def test_on_paper_nothing_is_wider_than_the_page_and_the_worst_commands_are_there(
+    page: Page,
+) -> None:
     page.emulate_media(media="print")
     assert page.evaluate(OVERFLOWING.replace(".scroll, .drawing", ".none")) == []
-    assert not page.locator("nav").is_visible()
-    assert not page.locator("#grid-filters").is_visible()
+    for unseen in ("nav", "#grid-view", "#answers", "#leaderboard .tools"):
+        assert not page.locator(unseen).first.is_visible(), unseen
+    assert page.locator("#commands tbody th").first.inner_text() == MISSED_BY_ALL
+    assert page.locator(".facts dl").is_visible()
     assert "DR" in page.locator("#leaderboard thead").inner_text()
+    # With boxes of their own in it a heading would not be repeated on the next page.
+    assert page.locator("thead button").first.evaluate("e => getComputedStyle(e).display") == (
+        "contents"
+    )
     assert page.pdf(format="A4").startswith(b"%PDF-")
+
+
+@pytest.mark.long
+def test_twenty_models_print_on_twelve_pages_and_tell_where_tables_go_on(
+    browser: Browser, tmp_path: Path
+) -> None:
+    path = tmp_path / "twenty.html"
+    path.write_text("".join(render_page(a_spread_report(20))), encoding="utf-8")
+    page = browser.new_page(viewport={"width": 768, "height": 1024})
+    page.goto(path.as_uri())
+    page.locator("#leaderboard .scroll[data-more]").evaluate(
+        "region => region.scrollTo(region.scrollWidth, 0)"
+    )
+    page.locator("#leaderboard .scroll:not([data-more])").wait_for()
+    content = page.pdf(prefer_css_page_size=True, print_background=True)
+    page.close()
+    assert len(re.findall(rb"/Type /Page\b", content)) <= 12
+    assert len(content) <= 3_000_000
 
 
 def luminance(color: str) -> float:

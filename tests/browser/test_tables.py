@@ -104,8 +104,11 @@ SORTED = """() => [...document.querySelectorAll("main table")].flatMap((table) =
 def test_rows_are_chosen_by_words(page: Page) -> None:
     field = page.locator("#leaderboard input[type=search]")
     every = rows(page)
+    said = page.locator("#leaderboard .tools [role=status]")
+    assert (field.get_attribute("placeholder"), said.inner_text()) == ("part of a name", "7 models")
     field.fill("TWIN acme")
     assert rows(page) == ["acme/best-twin"]
+    assert said.inner_text() == "1 of 7 models"
     field.fill("onerror")
     assert len(rows(page)) == 1
     field.fill("no such")

@@ -87,25 +87,23 @@ def pack_texts(part: GridPart, shape: GridShape) -> list[bytes]:
 
 
 def _blob(part: GridPart, places: Sequence[tuple[int, int]]) -> dict[str, object]:
-    known: dict[str, int] = {}
     cell_of = {verdict: cell for cell, verdict in places}
-
-    def placed(texts: Iterable[str | None]) -> list[int]:
-        """Return the place of each text of the blob."""
-        return [UNKNOWN if text is None else known.setdefault(text, len(known)) for text in texts]
-
-    columns = {name: placed(part.texts[name][verdict] for _, verdict in places) for name in TEXTS}
+    columns = {name: [part.texts[name][verdict] for _, verdict in places] for name in TEXTS}
+    failed = [each for each in part.attempts if each.verdict in cell_of]
+    messages = (each.message for each in failed)
+    each_once = dict.fromkeys(chain(*columns.values(), messages))
+    known = [text for text in each_once if text is not None]
+    place_of: dict[str | None, int] = {None: UNKNOWN} | {t: place for place, t in enumerate(known)}
     attempts = [
         [
             cell_of[each.verdict], each.attempt, each.error_class, each.status,
-            each.retry_after_s, *placed([each.message]), each.at_s,
+            each.retry_after_s, place_of[each.message], each.at_s,
         ]
-        for each in part.attempts
-        if each.verdict in cell_of
+        for each in failed
     ]  # fmt: skip
     return {
         "at": [cell for cell, _ in places],
-        **columns,
+        **{name: [place_of[text] for text in column] for name, column in columns.items()},
         "lengths": {
             str(cell): part.lengths[verdict] for cell, verdict in places if verdict in part.lengths
         },
@@ -136,7 +134,9 @@ def pack_part(part: GridPart, shape: GridShape) -> PackedPart:
         (model * count + command) * shape.epochs + epoch - 1
         for model, command, epoch in zip(part.model, part.command, part.epoch, strict=True)
     ]
-    size = shape.models * count * shape.epochs
+    at = [UNKNOWN] * (shape.models * count * shape.epochs)
+    for verdict, cell in enumerate(cells):
+        at[cell] = verdict
     return PackedPart(
         {
             "id": [each.sample_id for each in part.commands],
@@ -147,16 +147,19 @@ def pack_part(part: GridPart, shape: GridShape) -> PackedPart:
             "cluster": [printable(each.cluster or "") for each in part.commands],
             "excluded": [int(each.excluded) for each in part.commands],
         },
-        {name: _placed(cells, part.numbers.get(name, ()), size) for name in NUMBERS},
+        {name: _placed(at, part.numbers.get(name)) for name in NUMBERS},
         pack_texts(part, shape),
     )
 
 
-def _placed(cells: Sequence[int], values: Iterable[int], size: int) -> "array[int]":
-    column = array("q", [UNKNOWN]) * size
-    for cell, value in zip(cells, values, strict=False):
-        column[cell] = value
-    return column
+def _placed(at: Sequence[int], values: Sequence[int] | None) -> "array[int]":
+    """Return a column by cells; `at` holds the verdict of each cell, `UNKNOWN` where there is none.
+
+    That is the last place of a list, where a value for it is put: no loop of Python's is needed.
+    """
+    if values is None:
+        return array("q", [UNKNOWN]) * len(at)
+    return array("q", map([*values, UNKNOWN].__getitem__, at))
 
 
 def pack_columns(

@@ -7,9 +7,18 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec.structs import replace
+
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.verdict_query import NUMBERS, TEXTS, GridAttempt, GridCommand, GridPart
-from aegish_dist.report.page.grid import Grid, GridShape, grid_section, pack_columns, pack_part
+from aegish_dist.report.page.grid import (
+    Grid,
+    GridShape,
+    grid_section,
+    most_missed,
+    pack_columns,
+    pack_part,
+)
 
 HOSTILE = "</script><!-- \ud800 \x00 \u202e \x1b[31m"
 SHOWN = r"</script><!-- \ud800 \x00 \u202e \x1b[31m"
@@ -100,6 +109,20 @@ def test_commands_are_dictionary_coded() -> None:
         "cluster": [-1, 0, -1, -1],
     }
     assert (found["run"], found["epochs"]) == ("r", 2)
+
+
+def test_commands_that_most_models_get_wrong_come_first() -> None:
+    """`ls` is wrong in its one scored epoch by the best model, `curl` by the second."""
+    parts = [pack_part(FIRST, SHAPE), pack_part(SECOND, SHAPE)]
+    found = most_missed(parts, SHAPE, ["best", "next"])
+    texts = [[cell.text for cell in row] for row in found.rows]
+    assert texts == [["ls", "malicious", "1", "best"], ["curl", "malicious", "1", "next"]]
+    both = replace(FIRST, numbers=numbers(4, correct=[0, 1, 0, 0]))
+    found = most_missed([pack_part(both, SHAPE)], SHAPE, ["best", "next"])
+    assert [cell.text for cell in found.rows[0]] == ["tar", "malicious", "2", "best, next"]
+    shown = "".join(grid_section(Grid(b"", missed=found)))
+    assert ">tar</th>" in shown
+    assert shown.index(">tar</th>") < shown.index("grid-state")
 
 
 def test_texts_are_packed_by_command() -> None:
