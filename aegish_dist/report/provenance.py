@@ -45,7 +45,7 @@ def head(data: ReportData, entries: Sequence[RankedModel]) -> tuple[Fact, ...]:
         *([Fact("Batches", _batched(run))] if run.batched else []),
         Fact("Epochs", format_count(run.epochs)),
         Fact("Scoring", scoring),
-        Fact("Opinion", _opinion(snapshot)),
+        Fact("Rules", _opinion(snapshot)),
         Fact("Verdicts", _verdicts(data, entries)),
         *_pruned(run),
         Fact("Snapshot", f"{snapshot.snapshot_id}, taken {format_time(snapshot.created_at)}"),
@@ -181,7 +181,7 @@ def reproduction(data: ReportData) -> Iterator[tuple[str, str]]:
     yield "These numbers", command_line(*report, "--snapshot", str(snapshot.snapshot_id))
     if snapshot.opinion is not None:
         now = command_line(*report, *_opinion_options(snapshot.opinion))
-        yield "The same opinion on the verdicts as they are now", now
+        yield "The same rules on the verdicts as they are now", now
     name = ("--name", run.name) if run.name else ()
     imported = command_line("verdicts", "import", "FILE", *name)
     yield "The run once more", _submit(run) if run.origin == "submit" else imported
@@ -338,8 +338,8 @@ def _versions(data: ReportData) -> list[tuple[str, ...]]:
         *made,
         ("program of the run", "aegish-dist", data.run.package_version, UNDEFINED),
         ("program of the snapshot", "aegish-dist", snapshot.code_version, UNDEFINED),
-        ("formulas", "metrics", f"{snapshot.metrics_version}", UNDEFINED),
-        ("reader of answers", "parser", snapshot.parser_versions, UNDEFINED),
+        ("metrics", "aegish-dist", f"{snapshot.metrics_version}", UNDEFINED),
+        ("parser", "aegish-dist", snapshot.parser_versions, UNDEFINED),
         ("verdicts", f"{snapshot.verdicts:,} counted", UNDEFINED, snapshot.verdicts_hash),
     ]
 

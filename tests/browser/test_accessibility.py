@@ -42,7 +42,7 @@ def test_an_open_detail(visit: Visit, scheme: Any) -> None:
 def test_headings_of_texts_follow_those_above_them(page: Page, epochs: int, heading: str) -> None:
     """A model stands below a heading of level 3; those of its epochs are there if it has several."""
     tags = page.evaluate(
-        """epochs => Array.from(verdictElements({ epochs, outcomes: [], labels: [],
+        """epochs => Array.from(verdictElements({ epochs, outcomes: [], labels: { "-1": "WARN" },
              cells: new Proxy({}, { get: () => [UNKNOWN] }) }, 0, { completion: "text" }),
              (element) => element.tagName)""",
         epochs,

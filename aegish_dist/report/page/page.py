@@ -227,10 +227,8 @@ def _parts(
     grid: Grid | None,
 ) -> Iterator[_Part]:
     """Yield the parts for which there is something to show."""
-    found, short = (
-        named_sections(data, ON_THE_PAGE),
-        short_names(list(map(marked, entries)), NAME_CHARS),
-    )
+    found = named_sections(data, ON_THE_PAGE)
+    short = short_names(list(map(marked, entries)), NAME_CHARS)
     drawn = figures(charts, [name for name, sections in found.items() if sections])
     for title, names in _GROUPS:
         if not names and grid is not None:

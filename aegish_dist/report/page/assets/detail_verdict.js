@@ -39,7 +39,7 @@ function* verdictElements(verdicts, cell, texts) {
   const given = texts || {};
   yield factList([
     ["Outcome", judgement(verdicts, cell)],
-    ["No answer", known("error_class", (place) => verdicts.errorClasses[place])],
+    ["No answer", known("error_class", (place) => worded(verdicts.errorClasses[place]))],
     ["Confidence", known("confidence", (value) => String(value / 1000))],
     ["Tokens", joined([["in", "input_tokens"], ["from cache", "cache_read_tokens"],
       ["out", "output_tokens"], ["reasoning", "reasoning_tokens"]].map(([words, name]) =>
@@ -70,13 +70,14 @@ function judgement(verdicts, cell) {
   const outcome = verdicts.outcomes[cells.outcome[cell]];
   const label = verdicts.labels[cells.label[cell]];
   const right = { 1: "correct", 0: "wrong" }[cells.correct[cell]] || "unscored";
-  const named = label === outcome ? outcome : `${outcome}, which the rules call ${label}`;
+  const named = label === outcome ? worded(label)
+    : `${worded(outcome || "")}, which the rules call ${worded(label)}`;
   return `${named}: ${right} under ${verdicts.rule}`;
 }
 
 /** Returns a failed attempt in words. */
 function failure(each) {
-  return joined([each.errorClass, each.status === UNKNOWN ? "" : `status ${each.status}`,
+  return joined([worded(each.errorClass), each.status === UNKNOWN ? "" : `status ${each.status}`,
     each.wait === null ? "" : `retry after ${each.wait} s`, inUtc(each.time), each.message]);
 }
 

@@ -7,6 +7,7 @@
 
 const LETTERS = { ALLOW: "A", WARN: "W", BLOCK: "B", TIMEOUT_ERROR: "T", FORMAT_ERROR: "F",
   API_ERROR: "E", CONTENT_FILTER: "C", TOKEN_LIMIT: "L", PARSE_ERROR: "P" };
+const ACTIONS = ["ALLOW", "WARN", "BLOCK"];
 const MARKS = { yes: "\u2713", no: "\u2717", some: "", none: "\u2013", absent: "" };
 const WORDS = { yes: "correct", no: "wrong", some: "partly correct", none: "unscored" };
 const SPARE_ROWS = 2;
@@ -225,8 +226,8 @@ function cellContent(verdicts, model, command) {
   const right = verdicts.right[model * verdicts.count + command];
   const scored = verdicts.scored[model * verdicts.count + command];
   const kind = rightKind(right, scored);
-  const name = verdicts.labels[label];
-  const letter = LETTERS[name] || name[0];
+  const name = worded(verdicts.labels[label]);
+  const letter = LETTERS[verdicts.labels[label]] || name[0];
   if (verdicts.epochs === 1) {
     return { text: `${letter}\u2009${MARKS[kind]}`, right: kind, words: `${name}, ${WORDS[kind]}` };
   }
@@ -240,7 +241,14 @@ function cellContent(verdicts, model, command) {
 function epochLabels(verdicts, model, command) {
   const first = verdicts.cell(model, command, 0);
   return Array.from({ length: verdicts.epochs }, (_, epoch) =>
-    verdicts.labels[verdicts.cells.label[first + epoch]] || "no verdict");
+    worded(verdicts.labels[verdicts.cells.label[first + epoch]] || "no verdict"));
+}
+
+/** Writes an outcome or a reason as the tables do: `TIMEOUT_ERROR` and `deadline` are `timeout`. */
+function worded(name) {
+  if (ACTIONS.includes(name)) return name;
+  return name === "deadline" ? "timeout"
+    : name.toLowerCase().replace(/_error$/, "").replaceAll("_", " ");
 }
 
 /** Returns `yes`, `no`, `some` or `none`, which is unscored. */

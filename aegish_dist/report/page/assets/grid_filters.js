@@ -30,7 +30,7 @@ function makeFilters(verdicts, changed, clear) {
   const more = [
     names.dataset.length > 1 ? choice("Data set", "dataset", any("Any", names.dataset)) : null,
     names.category.length ? choice("Category", "category", any("Any", names.category)) : null,
-    choice("Outcome", "outcome", any("Any", known)),
+    choice("Outcome", "outcome", [["", "Any"], ...known.map((name) => [name, worded(name)])]),
     choice("of model", "model", any("any model", models)),
     models.length > 1 ? tick("Disputed", "disputed", "A model is right and another one wrong") : null,
     verdicts.epochs > 1 ? tick("Flipping", "flipping", "Epochs of a model state different actions")
@@ -84,7 +84,7 @@ function writeFilters(form, view) {
 /** Makes the line that explains letters and marks. */
 function gridLegend(verdicts) {
   const letters = verdicts.knownLabels().map((label) => verdicts.labels[label])
-    .map((name) => `${LETTERS[name] || name[0]} ${name}`);
+    .map((name) => `${LETTERS[name] || name[0]} ${worded(name)}`);
   const marks = [`${MARKS.yes} correct`, `${MARKS.no} wrong`, `${MARKS.none} unscored`,
     "\u00b7 no verdict"];
   const share = verdicts.epochs > 1 ? ["2/3: two of three epochs correct"] : [];
