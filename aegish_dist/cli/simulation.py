@@ -1,6 +1,5 @@
 """`aegish-dist simulate-provider`: the fake LLM provider; and `demo`, one keyless run on it."""
 
-import os
 import shlex
 from functools import partial
 from itertools import chain, count
@@ -14,17 +13,15 @@ from aegish_dist.cli.command import Advanced, command
 from aegish_dist.cli.options import FiniteRange, open_workspace
 from aegish_dist.cli.printing import note, note_next, shown
 from aegish_dist.cli.report import draw_report, page_path
-from aegish_dist.cli.status import status_shown
+from aegish_dist.cli.status import Shown
 from aegish_dist.core.model import HTTP_FORMATS, CallParameters
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.text import did_you_mean
-from aegish_dist.datasets.bundled import bundled_names, load_bundled
 from aegish_dist.errors import ConfigError
 from aegish_dist.interchange.verdict_files import read_recordings
-from aegish_dist.pipeline.control import run_embedded
-from aegish_dist.pipeline.plan import RunPlan
+from aegish_dist.pipeline.plan import Request
 from aegish_dist.pipeline.report import report_data
-from aegish_dist.pipeline.runs import recent_runs
+from aegish_dist.pipeline.runs import find_run, recent_runs
 from aegish_dist.pipeline.simulate import (
     Fault,
     SimulatorConfig,
@@ -36,8 +33,7 @@ from aegish_dist.pipeline.simulate import (
     simulator_thread,
     write_catalog,
 )
-from aegish_dist.pipeline.submit import create_run
-from aegish_dist.prompts.loading import load_prompt
+from aegish_dist.pipeline.submit import start_run
 from aegish_dist.report.sections import one_screen
 from aegish_dist.report.table import draw_table
 from aegish_dist.settings import load_settings
@@ -183,34 +179,24 @@ def demo() -> None:
         )
         taken = {each.name for each in recent_runs(workspace.engine, limit=2**31 - 1)}
         names = chain(["demo"], (f"demo-{number}" for number in count(2)))
-        name = next(each for each in names if each not in taken)
-        submission = RunPlan(
-            models=workspace.catalog.resolve(MODELS, {}),
-            datasets=tuple(load_bundled(name) for name in bundled_names()),
-            prompt=load_prompt("guard"),
+        asked = Request(
+            models=MODELS,
             parameters=CallParameters(time_limit_s=30),
-            epochs=1,
-            name=name,
+            name=next(each for each in names if each not in taken),
+            preflight=False,
         )
-        simulated = sum(spec.simulated for spec in submission.models)
-        note(
-            f"asking {len(submission.models)} models ({simulated} of them simulated) about"
-            f" {sum(len(d.samples) for d in submission.datasets)} commands"
-        )
-        run = create_run(workspace.engine, submission)
-        with status_shown(here=True) as show:
-            run_embedded(workspace.engine, workspace.app, run, show)
-    data = report_data(workspace.engine, run.run_id, Opinion())
+        start_run(workspace, asked, Shown(here=True))
+    run_id = find_run(workspace.engine, asked.name)
+    data = report_data(workspace.engine, run_id, Opinion())
     with shown(None) as show:
         show(partial(draw_table, one_screen(data, commands=False)))
-    with shown(page_path(workspace, run.run_id)) as show:
+    with shown(page_path(workspace, run_id)) as show:
         show(draw_report(workspace, data, {}))
-    first = Path("sim.toml")
-    start = f"aegish-dist simulate-provider --write-catalog {first} & sleep 2"
-    commands = (start, _ask_simulated(first, FIRST), "aegish-dist init")
-    if any(map(os.environ.get, (p.key_variable for p in workspace.catalog.providers.values()))):
-        commands = ("aegish-dist init", "aegish-dist submit --run-file experiment.toml", OPEN)
-    note_next(*commands)
+    if any(workspace.environ.get(p.key_variable) for p in workspace.catalog.providers.values()):
+        note_next("aegish-dist init", "aegish-dist submit --run-file experiment.toml", OPEN)
+    else:
+        serve = "aegish-dist simulate-provider --write-catalog sim.toml & sleep 2"
+        note_next(serve, _ask_simulated(Path("sim.toml"), FIRST), "aegish-dist init")
 
 
 OPEN = "aegish-dist report --open"

@@ -230,13 +230,6 @@ def _lines(*, only_watching: bool) -> Callable[[RunStatus], None]:
     return show
 
 
-def status_shown(*, here: bool) -> AbstractContextManager[Callable[[RunStatus], None]]:
-    """Show each count of a run, on which this process may work; the last one stays."""
-    return watched(
-        lambda status: None if here else waiting_hint(status, embedded=False), stderr=True
-    )
-
-
 class Shown(Observer):
     """Shows on standard error how a use case goes on."""
 
@@ -289,8 +282,10 @@ class Shown(Observer):
             yield lambda done: progress.update(task, completed=done)
 
     def watching(self) -> AbstractContextManager[Callable[[RunStatus], None]]:
-        """Show each count."""
-        return status_shown(here=self._here)
+        """Show each count; the last one stays."""
+        return watched(
+            lambda status: None if self._here else waiting_hint(status, embedded=False), stderr=True
+        )
 
 
 @command("aegish-dist status", "aegish-dist status --run-id nightly --watch")
