@@ -106,7 +106,7 @@ def _cuts(
 def _one_cut(text: str, room: float, measure: Callable[[str], float]) -> Iterator[_Pieces]:
     """Yield each beginning of a text with the longest end for which it leaves room."""
     ends = list(accumulate(map(measure, text), initial=0.0))
-    for head in range(1, len(text)):
+    for head in range(1, bisect_left(ends, room)):
         tail = bisect_left(ends, ends[-1] + ends[head] - room)
         if head < tail < len(text):
             yield text[:head], text[tail:]

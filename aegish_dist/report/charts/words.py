@@ -1,6 +1,7 @@
 """The quantities that plots show, and the words around plots: names, captions, small print."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
 
 from msgspec import Struct
 
@@ -136,6 +137,7 @@ def fitted_names(ids: Sequence[str], width: float) -> dict[str, str]:
     return {each: names[each] or "(no name)" for each in ids}
 
 
+@lru_cache(1024)  # of letters, above all
 def in_pixels(text: str) -> float:
     """Return the width of a label."""
     return text_width(text, TEXT_PX)
