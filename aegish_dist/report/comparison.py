@@ -36,10 +36,9 @@ from aegish_dist.report.numbers import (
     format_points,
     format_rate,
     format_time,
-    more_to_decide,
 )
 from aegish_dist.report.table import draw_table
-from aegish_dist.statistics.gate import GateVerdict, commands_needed
+from aegish_dist.statistics.gate import OUT_OF_REACH, GateVerdict, commands_needed
 from aegish_dist.statistics.inference import LEVEL
 from aegish_dist.statistics.paired_difference import Difference
 
@@ -155,7 +154,7 @@ def _against_best(data: ComparisonData, ranked: Sequence[str]) -> Section:
         ("model", *intervals, TableCell("p adj.", "p"), "n"),
         (
             (
-                model,
+                _marked(data, ModelOfRun(data.runs[0].run_id, model)),
                 *(_difference(by[model]) for by in found),
                 _p(deciding[model]),
                 format_count(deciding[model].n),
@@ -165,6 +164,10 @@ def _against_best(data: ComparisonData, ranked: Sequence[str]) -> Section:
         note=f"{differ} of {len(others)} differ from the best at an adjusted p below {LEVEL} in"
         f" {HEADLINES[data.metric]}. `--all-pairs` compares each with each.",
     )
+
+
+def _marked(data: ComparisonData, side: ModelOfRun) -> str:
+    return f"{side.model} {SIMULATED}" if side in data.simulated else side.model
 
 
 def _difference(found: Difference) -> TableCell:
@@ -238,10 +241,7 @@ def _cells(data: ComparisonData, pair: ComparedPair, found: Difference) -> tuple
 
 
 def _pair(data: ComparisonData, pair: ComparedPair) -> TableCell:
-    a, b = (
-        f"{side.model} {SIMULATED}" if side in data.simulated else side.model
-        for side in (pair.a, pair.b)
-    )
+    a, b = (_marked(data, side) for side in (pair.a, pair.b))
     if data.of_one_run:
         return TableCell(b, f"against {a}")
     return TableCell(b, f"in {pair.b.run_id}" if len(data.runs) > 2 else "")
@@ -447,7 +447,9 @@ def _missing(gate: PairGate) -> str:
         return ", too few clusters differ to decide"
     if gate.missing is None:
         return ", no number of commands is known to decide"
-    return f", {more_to_decide(gate.missing, gate.difference.n)}"
+    there, needed = gate.difference.n, gate.needed or 0
+    beyond = f": out of reach, as there are {there:,}" if needed > OUT_OF_REACH * there else ""
+    return f", about {format_count(gate.missing)} more would decide{beyond}"
 
 
 def _caveat(data: ComparisonData) -> str:

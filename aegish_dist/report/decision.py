@@ -23,14 +23,12 @@ from aegish_dist.report.numbers import (
 from aegish_dist.report.operations import NO_SCORE, reasons
 from aegish_dist.report.provenance import source
 from aegish_dist.report.quality import metric_title, target_words
-from aegish_dist.statistics.gate import commands_to_judge
+from aegish_dist.statistics.gate import OUT_OF_REACH, commands_to_judge
 from aegish_dist.statistics.rates import Judgement
 
 NAME_WIDTH = 36
 """Columns of a name in a sentence."""
 MOST_NAMES = 3
-OUT_OF_REACH = 10
-"""More commands than so many times those that were asked are not worth a plan."""
 _BEST_FIRST = (Judgement.PASS, Judgement.UNDECIDED, Judgement.FAIL)
 
 

@@ -78,9 +78,3 @@ def format_length(length_s: int) -> str:
 def format_time(moment: datetime) -> str:
     """Write a time to the minute, in UTC."""
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
-
-
-def more_to_decide(more: int, there: int) -> str:
-    """Say how many commands would decide; ten times as many as there are is out of reach."""
-    beyond = f": out of reach, as there are {format_count(there)}" if more > 10 * there else ""
-    return f"about {format_count(more)} more would decide{beyond}"

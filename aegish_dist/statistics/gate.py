@@ -17,6 +17,10 @@ class GateVerdict(StrEnum):
     INCONCLUSIVE = "inconclusive"
 
 
+OUT_OF_REACH = 10
+"""More commands than so many times those that were asked are not worth a plan."""
+
+
 def gate(difference: Difference, margin: float) -> GateVerdict:
     """Decide whether a candidate may replace the baseline, if it may be worse by a margin."""
     if difference.ci_low is None or difference.ci_high is None:

@@ -19,7 +19,6 @@ from aegish_dist.core.sample import Dataset, TrueLabel
 from aegish_dist.core.verdict import Completion
 from aegish_dist.db.answers import read_answers
 from aegish_dist.db.runs import load_run
-from aegish_dist.report.numbers import more_to_decide
 from tests.integration.command_line import CommandLine, Done
 from tests.integration.samples import ALLOWED, BLOCKED, LS, TAR
 from tests.integration.stored_runs import a_model, answer, imported_run, stored_run
@@ -156,12 +155,13 @@ def test_many_models_are_compared_with_the_best(
     assert "3 pairs differ" in aegish.ok(*compare, *some).out
 
 
-def test_a_number_of_commands_out_of_reach_is_called_so() -> None:
-    assert (
-        more_to_decide(13_232, 741)
-        == "about 13,232 more would decide: out of reach, as there are 741"
-    )
-    assert more_to_decide(7_410, 741) == "about 7,410 more would decide"
+def test_simulated_models_are_marked_beside_the_best(engine: Engine, aegish: CommandLine) -> None:
+    models = [a_model(f"test/{name}", simulated=name == "c") for name in "abcd"]
+    said = {each.id: {TAR: BLOCKED, LS: ALLOWED} for each in models}
+    stored_run(engine, said, models=models)
+    shown = aegish.ok("compare").out
+    assert "Each model minus test/a" in shown
+    assert [f"test/{name} †" in shown for name in "bcd"] == [False, True, False]
 
 
 def test_newest_generations_and_all_epochs_count(engine: Engine) -> None:

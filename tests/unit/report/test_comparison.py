@@ -63,6 +63,11 @@ def test_an_inconclusive_answer_says_how_many_commands_are_missing() -> None:
         "inconclusive: lab/b against lab/a: aegish_score is undefined on 0 commands of both"
     )
     assert "more would decide" not in gate_line(gated(WORSE))
+    few = gate_line(gated(UNSURE, found=replace(FOUND, n=189)))
+    assert few.endswith(
+        "189 commands, about 1,711 more would decide: out of reach, as there are 189"
+    )
+    assert "out of reach" not in gate_line(gated(UNSURE, found=replace(FOUND, n=190)))
     enough = replace(FOUND, n=2000)
     assert gate_line(gated(UNSURE, found=enough)).endswith(
         "2,000 commands, too few clusters differ to decide"
