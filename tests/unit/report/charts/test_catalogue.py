@@ -64,7 +64,7 @@ def test_many_points_have_numbers_which_the_caption_explains() -> None:
     for name in ("score-by-cost", "detection-by-acceptance"):
         made = chart(data, name)
         rows = (row for layer in made.body["layer"] for row in layer["data"]["values"])
-        texts = [row["text"] for row in rows if "text" in row]
+        texts = "\n".join(row["text"] for row in rows if "text" in row).split("\n")
         named = [text for text in texts if re.fullmatch(r"Guard-\S+", text)]
         explained = re.findall(r"(\d+): Guard-", made.caption)
         assert 5 <= len(named) <= 9
