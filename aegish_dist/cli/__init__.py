@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 import click
 from click.exceptions import NoArgsIsHelpError
+from click.shell_completion import CompletionItem
 
 from aegish_dist import __version__
 from aegish_dist.cli.command import Group
@@ -110,6 +111,14 @@ class LazyGroup(Group):
         gc.freeze()
         gc.enable()
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete commands without importing them."""
+        listed = (each for commands in SECTIONS.values() for each in commands.items())
+        found = [
+            CompletionItem(name, help=does) for name, does in listed if name.startswith(incomplete)
+        ]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, commands in SECTIONS.items():

@@ -13,7 +13,9 @@ from aegish_dist.cli.options import (
     as_each_call,
     as_json,
     call_parameters,
+    catalog_models,
     comma_list,
+    completes,
     open_workspace,
 )
 from aegish_dist.cli.printing import TextTable, print_table, say, say_json, say_lines
@@ -68,7 +70,9 @@ def list_models(as_json: bool) -> None:
         "aegish-dist models check openai/gpt-5.1",
     ),
 )
-@click.argument("selection", nargs=-1, callback=comma_list)
+@click.argument(
+    "selection", nargs=-1, callback=comma_list, shell_complete=completes(catalog_models)
+)
 @as_each_call
 @as_json
 def check_(selection: list[str], as_json: bool, **options: Any) -> int:
@@ -170,7 +174,7 @@ def list_prompts(as_json: bool) -> None:
 
 
 @prompts.command("show", examples=("aegish-dist prompts show guard --cot",))
-@click.argument("name", metavar="NAME|FILE")
+@click.argument("name", metavar="NAME|FILE", shell_complete=completes(bundled_prompts))
 @click.option("--cot", is_flag=True, help="With the step-by-step instruction.")
 def show_prompt(name: str, cot: bool) -> None:
     """Print a prompt as models get it."""
@@ -203,7 +207,7 @@ def list_rules(as_json: bool) -> None:
 
 
 @scoring.command("show", examples=("aegish-dist scoring show aegish-5.3 > mine.toml",))
-@click.argument("name", metavar="NAME|FILE", type=Utf8())
+@click.argument("name", metavar="NAME|FILE", type=Utf8(), shell_complete=completes(RULES))
 def show_rule(name: str) -> None:
     """Print a rule set as a file to edit.
 

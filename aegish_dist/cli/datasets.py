@@ -7,11 +7,12 @@ import click
 import msgspec
 
 from aegish_dist.cli.command import group
-from aegish_dist.cli.options import OneOf, Utf8, as_json, open_workspace
+from aegish_dist.cli.options import OneOf, Utf8, as_json, completes, open_workspace
 from aegish_dist.cli.printing import TextTable, note, print_table, say, say_json
 from aegish_dist.core.run import RunDataset
 from aegish_dist.core.sample import Dataset
 from aegish_dist.core.text import counted
+from aegish_dist.datasets.bundled import bundled_names
 from aegish_dist.datasets.draft import Draft, Severity
 from aegish_dist.datasets.gtfobins import read_gtfobins
 from aegish_dist.datasets.table import export_dataset, read_aegish, read_dataset, read_table
@@ -44,7 +45,7 @@ def _row(each: RunDataset) -> tuple[str, ...]:
 
 
 @datasets.command(examples=("aegish-dist datasets show harmless --samples 5",))
-@click.argument("name", type=Utf8())
+@click.argument("name", type=Utf8(), shell_complete=completes(bundled_names))
 @click.option("--samples", type=click.IntRange(0), default=0, metavar="N", help="Print N samples.")
 @as_json
 def show(name: str, samples: int, as_json: bool) -> None:
@@ -157,7 +158,7 @@ def validate(path: Path) -> int:
         "aegish-dist datasets export harmless --format croissant -o harmless",
     ),
 )
-@click.argument("name", type=Utf8())
+@click.argument("name", type=Utf8(), shell_complete=completes(bundled_names))
 @click.argument("path", type=FILE, required=False)
 @click.option(
     "--format",

@@ -9,7 +9,7 @@ import click
 from click.core import ParameterSource
 
 from aegish_dist.cli.command import Advanced
-from aegish_dist.cli.options import Utf8, together
+from aegish_dist.cli.options import Utf8, completes, together
 from aegish_dist.cli.printing import note
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES
@@ -23,6 +23,7 @@ _OF_AN_OPINION = (
         default=DEFAULT_RULE.name,
         show_default=True,
         metavar="NAME|FILE",
+        shell_complete=completes(RULES),
         help=f"The rule set: {', '.join(RULES)}, or a file with your own.",
     ),
     click.option(

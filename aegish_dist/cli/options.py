@@ -4,7 +4,7 @@ import gc
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from decimal import Decimal
 from functools import wraps
 from pathlib import Path
@@ -234,6 +234,31 @@ def chosen_form(form: str | None, as_json: bool) -> str | None:
     return "json" if as_json else form
 
 
+def completes(
+    known: Iterable[str] | Callable[[], Iterable[str]],
+) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    """Return what completes a name in a shell, the last one of a list separated by commas."""
+
+    def complete(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+        before, comma, begun = incomplete.rpartition(",")
+        with suppress(Exception):  # an error would be printed into what is being typed
+            names = known() if callable(known) else known
+            return [f"{before}{comma}{name}" for name in names if name.startswith(begun)]
+        return []
+
+    return complete
+
+
+def catalog_models() -> Iterable[str]:
+    return Workspace(load_settings()).catalog.models
+
+
+def runs_at_hand() -> Iterable[str]:
+    from aegish_dist.pipeline.runs import LATEST, names_at_hand  # noqa: PLC0415  brings the store
+
+    return LATEST, *names_at_hand(load_settings())
+
+
 def run_id(*, default: str | None = None, required: bool = True) -> Callable[[Function], Function]:
     # A default of None would count as a default, and nothing would be required.
     presence: dict[str, Any] = (
@@ -244,6 +269,7 @@ def run_id(*, default: str | None = None, required: bool = True) -> Callable[[Fu
         type=Utf8(),
         metavar="R",
         help="A run's id, a unique prefix of it, its name, or `latest`.",
+        shell_complete=completes(runs_at_hand),
         **presence,
     )
 
@@ -257,7 +283,9 @@ def one_run(function: Function) -> Function:
         refuse_usage((len(named) != 1, "name one run: --run-id R"))
         return function(named[0], **options)
 
-    words = click.argument("words", nargs=-1, type=Utf8(), metavar="[RUN]")
+    words = click.argument(
+        "words", nargs=-1, type=Utf8(), metavar="[RUN]", shell_complete=completes(runs_at_hand)
+    )
     return together(words, run_id(required=False))(with_it)  # type: ignore[return-value]
 
 
@@ -302,6 +330,10 @@ def known_names(
 
 def names(name: str, metavar: str, text: str, **more: Any) -> Callable[[Function], Function]:
     """Return an option for a list of names, separated by commas or repeated."""
+    if name in ("--models", "--missed-by"):
+        more["shell_complete"] = completes(catalog_models)
+    if name == "--runs":
+        more["shell_complete"] = completes(runs_at_hand)
     return click.option(
         name, multiple=True, type=Utf8(), callback=comma_list, metavar=metavar, help=text, **more
     )

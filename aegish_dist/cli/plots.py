@@ -7,7 +7,7 @@ import click
 
 from aegish_dist.cli.command import command
 from aegish_dist.cli.opinions import note_what_counts, with_opinion
-from aegish_dist.cli.options import Utf8, known_names, open_run, run_id, with_snapshot
+from aegish_dist.cli.options import Utf8, completes, known_names, open_run, run_id, with_snapshot
 from aegish_dist.cli.printing import note, say
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.errors import ReportError
@@ -53,6 +53,7 @@ def _list(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     show_default=True,
     callback=known_names("format of plots", PLOT_FORMATS),
     metavar="FORMAT[,...]",
+    shell_complete=completes(PLOT_FORMATS),
     help=f"Of {', '.join(PLOT_FORMATS)}; `vega` is the specification, to edit.",
 )
 @click.option(
@@ -61,6 +62,7 @@ def _list(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     multiple=True,
     callback=known_names("plot", CHARTS),
     metavar="NAME[,...]",
+    shell_complete=completes(CHARTS),
     help="Only these plots; `--list` names them. Default: all.",
 )
 @click.option(

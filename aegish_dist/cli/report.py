@@ -18,6 +18,7 @@ from aegish_dist.cli.options import (
     as_json,
     chosen_form,
     comma_list,
+    completes,
     known_names,
     open_run,
     refuse_usage,
@@ -88,6 +89,7 @@ def _thresholds(_: click.Context, parameter: click.Parameter, value: Any) -> dic
     multiple=True,
     callback=lambda *given: known_names("section", SECTION_NAMES, everything=True)(*given) or None,
     metavar="NAME[,NAME...]|all",
+    shell_complete=completes(("all", *SECTION_NAMES)),
     help="What a table, Markdown or LaTeX shows. By itself a table has one screen, Markdown all"
     " sections, LaTeX a choice of them."
     f" Names: {', '.join(SECTION_NAMES)}.",

@@ -16,7 +16,9 @@ from aegish_dist.cli.options import (
     as_each_call,
     as_json,
     call_parameters,
+    catalog_models,
     comma_list,
+    completes,
     cost_cap,
     names,
     open_run,
@@ -33,6 +35,7 @@ from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.run import RunPause
 from aegish_dist.core.status import RunStatus
 from aegish_dist.core.text import counted
+from aegish_dist.datasets.bundled import bundled_names
 from aegish_dist.pipeline.control import RunOutcome, hold_run, outcomes_named, resume_run, retry_run
 from aegish_dist.pipeline.plan import Request, RunPlan, takes_batches
 from aegish_dist.pipeline.submit import Submission, extend_run, first_reports, start_run
@@ -78,6 +81,7 @@ raised_caps = together(
     required=True,
     callback=comma_list,
     metavar="ID[,ID...]|all|available",
+    shell_complete=completes(catalog_models),
     help="Models to ask; `models list` shows them. `available`: the models of `all` with a key"
     " here.",
 )
@@ -86,6 +90,7 @@ raised_caps = together(
     "--dataset",
     "NAME",
     "Datasets to ask, repeatable; NAME@RUN takes one of a run. Default: all bundled ones.",
+    shell_complete=completes(bundled_names),
 )
 @click.option(
     "--categories",
@@ -350,6 +355,7 @@ def resume(
     "--outcome",
     "NAME[,NAME...]",
     f"Ask again what ended so: {', '.join(Outcome)}.",
+    shell_complete=completes(tuple(Outcome)),
     required=True,
 )
 @names("--models", "ID[,ID...]", "Only these models of the run. Default: all.")

@@ -21,6 +21,7 @@ from aegish_dist.cli.options import (
     Utf8,
     as_json,
     chosen_form,
+    completes,
     in_a_form,
     names,
     open_run,
@@ -44,6 +45,7 @@ from aegish_dist.cli.printing import (
     say_lines,
 )
 from aegish_dist.core.opinion import Opinion
+from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import DEFAULT_RULE
 from aegish_dist.core.text import counted
@@ -89,7 +91,12 @@ def verdicts() -> None:
 )
 @run_id(default="latest")
 @names("--models", "ID[,ID...]", "Verdicts of these models.")
-@names("--outcome", "NAME[,NAME...]", "Verdicts that ended so, such as BLOCK or TIMEOUT_ERROR.")
+@names(
+    "--outcome",
+    "NAME[,NAME...]",
+    "Verdicts that ended so, such as BLOCK or TIMEOUT_ERROR.",
+    shell_complete=completes(tuple(Outcome)),
+)
 @click.option("--correct", is_flag=True, help="Verdicts that the rule set counts as correct.")
 @click.option("--wrong", is_flag=True, help="Verdicts that it counts as wrong.")
 @names("--category", "NAME[,NAME...]", "Commands of these categories.")

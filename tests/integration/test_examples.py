@@ -40,20 +40,22 @@ CODES = {"report --fail-under": {0, 4, 5}, "compare": {0, 4, 5}, "doctor --fleet
 def examples(group: Command = cli) -> Iterator[str]:
     """Yield the examples of a group and of all commands below it, each once."""
     context, found = click.Context(group), dict.fromkeys(group.examples)
-    for name in group.list_commands(context) if isinstance(group, click.Group) else ():
-        command = group.get_command(context, name)
-        assert isinstance(command, Command)
-        found |= dict.fromkeys(examples(command))
+    if isinstance(group, click.Group):
+        for name in group.list_commands(context):
+            command = group.get_command(context, name)
+            assert isinstance(command, Command)
+            found |= dict.fromkeys(examples(command))
     yield from found
 
 
 def parse(words: list[str]) -> None:
     """Read a command's options without calling it."""
     context: click.Context = click.Context(cli, info_name="aegish-dist")
-    command: click.Command | None = cli
+    command: click.Command = cli
     while isinstance(command, click.Group):
-        command = command.get_command(context, words.pop(0))
-        assert command is not None
+        found = command.get_command(context, words.pop(0))
+        assert found is not None
+        command = found
     command.make_context(command.name, words, parent=context)
 
 

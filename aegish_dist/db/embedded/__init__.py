@@ -157,6 +157,17 @@ def binaries() -> Path:
     return Path(found.origin).with_name(f"pginstall{VERSION}") / "bin"
 
 
+_URL = "postgresql://postgres:@/postgres?host={}"
+
+
+def running_url(home: Path) -> str | None:
+    """Return the URL of the server of a home; None, and nothing is started, if none runs."""
+    data = home.resolve() / DATA
+    if embedded_guard.postmaster(data) is None:
+        return None
+    return _URL.format(quote((data / "postmaster.pid").read_text().splitlines()[4]))
+
+
 class EmbeddedServer:
     """The server of one home, as one of the processes that use it sees it."""
 
@@ -171,7 +182,7 @@ class EmbeddedServer:
 
     @property
     def url(self) -> str:
-        return f"postgresql://postgres:@/postgres?host={quote(str(self._socket()))}"
+        return _URL.format(quote(str(self._socket())))
 
     @property
     def in_use(self) -> bool:
