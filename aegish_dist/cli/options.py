@@ -254,9 +254,9 @@ def catalog_models() -> Iterable[str]:
 
 
 def runs_at_hand() -> Iterable[str]:
-    from aegish_dist.pipeline.runs import LATEST, names_at_hand  # noqa: PLC0415  brings the store
+    from aegish_dist.pipeline.runs import names_at_hand  # noqa: PLC0415  brings the store
 
-    return LATEST, *names_at_hand(load_settings())
+    return "latest", *names_at_hand(load_settings())
 
 
 def run_id(*, default: str | None = None, required: bool = True) -> Callable[[Function], Function]:
