@@ -22,7 +22,7 @@ from aegish_dist.core.secrets import host_of, is_loopback
 from aegish_dist.core.text import counted
 from aegish_dist.datasets.table import read_table
 from aegish_dist.errors import AegishError, ConfigError, InputError
-from aegish_dist.files import replacing_text
+from aegish_dist.files import is_stream, replacing_text
 from aegish_dist.inputs.documents import parse_json
 from aegish_dist.models.catalog import AVAILABLE, is_model_id
 from aegish_dist.pipeline.datasets import store_dataset
@@ -60,9 +60,11 @@ def init(path: Path, commands: Path | None, *, yes: bool, force: bool) -> None:
     imported as a dataset. Models on this machine get an entry in a catalog beside it. Where
     nothing is found, the run asks simulated models.
     """
-    catalog = path.with_name(f"{path.stem}-catalog.toml")
-    if taken := [str(each) for each in (path, catalog) if each.exists() and not force]:
-        raise ConfigError(f"{taken[0]} is there already: name another file, or say --force")
+    catalog = path.parent / f"{path.stem}-catalog.toml"
+    taken = [each for each in (path, catalog) if each.exists() and not (force and each.is_file())]
+    if taken or is_stream(path):
+        problem = f"{(taken or [path])[0]} is there already"
+        raise ConfigError(f"{problem}: name another file, or say --force to replace a file")
     workspace = open_workspace()
     served = list(_served_here(workspace))
     own = None if commands is None else read_table(commands).checked()

@@ -30,6 +30,7 @@ from aegish_dist.cli.options import (
 from aegish_dist.cli.printing import note, shown, to_file
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.text import did_you_mean
+from aegish_dist.files import is_stream
 from aegish_dist.pipeline.report import ALL_PARTS, ReportPart, report_data, report_grid
 from aegish_dist.pipeline.workspace import Workspace
 from aegish_dist.report.data import ReportData
@@ -138,6 +139,7 @@ def report(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) 
         (whole and options["run_columns"], f"--run-columns is for {known}"),
         (options["fail_on"] and not options["fail_under"], "--fail-on goes with --fail-under"),
         (options["in_browser"] and form != "html", f"--open shows a page, not {form}"),
+        (options["in_browser"] and is_stream(options["output"] or Path()), "--open needs a file"),
     )
     workspace, found = open_run(run_id)
     output: Path | None = options["output"]

@@ -122,6 +122,8 @@ def test_nothing_is_overwritten_without_force(here: CommandLine) -> None:
     Path("bad.csv").write_text("command\nls\n")
     assert "bad.csv" in here.refused("init", "--commands", "bad.csv", "--force")
     assert Path("experiment-catalog.toml").read_text() == "# mine\n"
+    for no_file in (".", "-"):
+        assert f"{no_file} is there already" in here.refused("init", no_file)
     here.ok("init", "--force")
     assert "simulated" in Path("experiment-catalog.toml").read_text()
 
@@ -154,3 +156,4 @@ def test_a_page_is_written_and_opened(
     assert "<html" in page.read_text()
     assert ("no browser was found" in done.err) is not found
     assert aegish("report", "--open", "--format", "csv").code == 2
+    assert aegish("report", "--open", "-o", "-").code == 2
