@@ -1,18 +1,14 @@
 """Makes the pictures of README and tutorial from one demo: `python .ci/pictures.py`.
 
-They hold the bundled commands and the simulated models, nothing else. Needs Chromium; the terminal
-is drawn by rich, the plot by the product itself.
+They hold the bundled commands and the simulated models, nothing else. Needs Chromium and `script`;
+rich draws the terminal, the product the plot.
 """
 
-import fcntl
 import os
-import pty
 import re
-import struct
 import subprocess
 import sys
 import tempfile
-import termios
 from io import StringIO
 from pathlib import Path
 
@@ -24,7 +20,7 @@ from rich.text import Text
 
 ROOT = Path(__file__).parents[1]
 IMAGES = ROOT / "docs" / "images"
-COLUMNS, ROWS = 100, 60
+COLUMNS = 100
 PLOT = "detection-by-acceptance"
 
 
@@ -32,24 +28,11 @@ def aegish(*arguments: str) -> None:
     subprocess.run([sys.executable, "-m", "aegish_dist", *arguments], check=True)
 
 
-def on_terminal(*arguments: str) -> str:
+def on_terminal(command: str) -> str:
     """Return what a command prints to a terminal, colours included."""
-    ours, its = pty.openpty()
-    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
-    command = [sys.executable, "-m", "aegish_dist", *arguments]
-    with subprocess.Popen(command, stdout=its, stderr=subprocess.DEVNULL):
-        os.close(its)
-        parts = []
-        while part := _read(ours):
-            parts.append(part)
-    return b"".join(parts).decode().replace("\r\n", "\n")
-
-
-def _read(terminal: int) -> bytes:
-    try:
-        return os.read(terminal, 65_536)
-    except OSError:  # the other side is closed
-        return b""
+    line = f"stty cols {COLUMNS} rows 60; {sys.executable} -m aegish_dist {command}"
+    done = subprocess.run(["script", "-qec", line, "/dev/null"], check=True, stdout=subprocess.PIPE)
+    return done.stdout.decode().replace("\r\n", "\n")
 
 
 def drawn(text: str, title: str) -> str:
