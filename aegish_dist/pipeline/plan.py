@@ -280,7 +280,7 @@ def summary(plan: RunPlan, estimated: RunEstimate, calls: int) -> list[str]:
             f" {run.samples:,} + {plan.samples:,} samples,"
             f" {run.epochs} + {plan.epochs - run.epochs} epochs"
         )
-        return [size, _cost(estimated, plan.asked, calls)]
+        return [size, *_cost(estimated, plan.asked, calls)]
     size = (
         f"{counted(plan.tasks, 'call')}: {counted(len(plan.models), 'model')} x"
         f" {counted(plan.samples, 'sample')} x {counted(plan.epochs, 'epoch')}"
@@ -288,11 +288,11 @@ def summary(plan: RunPlan, estimated: RunEstimate, calls: int) -> list[str]:
     timed = [m for m in plan.models if plan.batch_after_s != 0 or not takes_batches(m)]
     after_s = plan.batch_after_s
     batches = [] if after_s is None else [_batches(plan, after_s)]
-    return [size, _cost(estimated, timed, calls), *batches]
+    return [size, *_cost(estimated, timed, calls), *batches]
 
 
-def _cost(estimated: RunEstimate, timed: Sequence[ModelSpec], calls: int) -> str:
-    """Return a line about the expected tokens, cost and least duration of calls.
+def _cost(estimated: RunEstimate, timed: Sequence[ModelSpec], calls: int) -> list[str]:
+    """Return lines about the expected tokens and cost, and the least duration of calls.
 
     Args:
         timed: The models that are called one by one; those of batches are not timed.
@@ -300,7 +300,7 @@ def _cost(estimated: RunEstimate, timed: Sequence[ModelSpec], calls: int) -> str
     cost, cached = estimated.known_cost_usd, estimated.cached_cost_usd
     if_cached = "" if cached == cost else f" (${cached:.2f} if the prompt is cached)"
     unknown = ", ".join(estimated.unpriced)
-    if len(estimated.unpriced) > NAMED:
+    if len(estimated.unpriced) >= NAMED:
         unknown = counted(len(estimated.unpriced), "model")
     unpriced = f" plus {unknown} at unknown price" if unknown else ""
     tokens_and_cost = (
@@ -308,12 +308,12 @@ def _cost(estimated: RunEstimate, timed: Sequence[ModelSpec], calls: int) -> str
         f" tokens, ${cost:.2f}{if_cached}{unpriced}"
     )
     if not timed:
-        return tokens_and_cost
+        return [tokens_and_cost]
     of = {each.model: each.calls for each in estimated.models}
     slowest = max(of[spec.id] / min(spec.max_in_flight or calls, calls) for spec in timed)
     shortest_s = max(slowest, sum(of[spec.id] for spec in timed) / calls) * ASSUMED_CALL_S
     each = f"if a call takes {ASSUMED_CALL_S:g} s"
-    return f"{tokens_and_cost}, {duration(shortest_s)} with one worker process {each}"
+    return [tokens_and_cost, f"about {duration(shortest_s)} with one worker process, {each}"]
 
 
 def _batches(plan: RunPlan, after_s: float) -> str:
