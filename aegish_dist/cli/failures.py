@@ -111,7 +111,7 @@ def _by_time(rows: Sequence[TimedFailures]) -> TextTable:
 def _why(each: TimedFailures) -> tuple[str, str, str]:
     message = " ".join(each.message.split())
     statuses = " ".join(map(str, each.statuses))
-    return each.error_class, statuses or "-", shortened(message, MESSAGE_CHARS) or "-"
+    return each.error_class.words, statuses or "-", shortened(message, MESSAGE_CHARS) or "-"
 
 
 def _numbers(each: TimedFailures) -> tuple[str, str]:

@@ -31,6 +31,11 @@ class ErrorClass(StrEnum):
     CONNECTION = "connection"
     MALFORMED = "malformed"  # not what the wire format promises, or larger than the cap
 
+    @property
+    def words(self) -> str:
+        """Return what people read; a deadline that was missed is a timeout, as TIMEOUT_ERROR is."""
+        return "timeout" if self is ErrorClass.DEADLINE else self.value
+
 
 _HTTP_REFUSALS = frozenset({*range(400, 419), *range(421, 427), 428, 429, 431, 451})
 """Statuses from 400 to 499 that HTTP defines (IANA, HTTP Status Code Registry)."""

@@ -263,6 +263,6 @@ def _facts(run: Run, models: Sequence[str], rule: str) -> dict[str, object]:
         ],
         "outcomes": [each.value for each in Outcome],
         "labels": [each.value for each in ScoredAnswer],
-        "errorClasses": [each.value for each in ErrorClass],
+        "errorClasses": [each.words for each in ErrorClass],
         "textChars": TEXT_CHARS,
     }

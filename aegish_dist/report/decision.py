@@ -15,14 +15,13 @@ from aegish_dist.report.layout import HEADLINES, Fact, RankedModel, ranked_entri
 from aegish_dist.report.names import short_names
 from aegish_dist.report.numbers import (
     format_count,
-    format_interval,
     format_ms,
     format_rate,
     format_usd,
 )
 from aegish_dist.report.operations import NO_SCORE, reasons
 from aegish_dist.report.provenance import source
-from aegish_dist.report.quality import metric_title, target_words
+from aegish_dist.report.quality import metric_title, target_words, with_interval
 from aegish_dist.statistics.gate import OUT_OF_REACH, commands_to_judge
 from aegish_dist.statistics.rates import Judgement
 
@@ -97,7 +96,7 @@ def _decision(known: Standing, nearest: RankedModel) -> Iterator[str]:
     judgement, every = known.judged(nearest), f"every target ({target_words(targets)})"
     alike = [entry for entry in known.scored if known.judged(entry) is judgement]
     missed = ", ".join(
-        f"{metric_title(name)} {_with_interval(nearest, name)}"
+        f"{metric_title(name)} {with_interval(nearest.metric(name))}"
         for name, found in nearest.judgements(targets).items()
         if found is judgement
     )
@@ -116,18 +115,9 @@ def _decision(known: Standing, nearest: RankedModel) -> Iterator[str]:
         yield f"Undecided, too: {known.listed([entry for entry in alike if entry != nearest])}."
 
 
-def _with_interval(entry: RankedModel, metric: str) -> str:
-    """Write such as `94.9 [92.3, 96.7]`."""
-    seen = entry.metric(metric)
-    known = seen.ci_low is not None
-    return (
-        f"{format_rate(seen.value)} {format_interval(seen.ci_low, seen.ci_high) * known}".rstrip()
-    )
-
-
 def _score(known: Standing) -> Iterator[str]:
     first, *others = known.scored
-    said = f"an aegish score of {_with_interval(first, 'aegish_score')} out of 100"
+    said = f"an aegish score of {with_interval(first.metric('aegish_score'))} out of 100"
     if len(known.names) == 1:
         yield f"{known.listed([first])} has {said}."
         return

@@ -106,7 +106,7 @@ def failures(data: ReportData, entries: Sequence[RankedModel]) -> Section:
 
 
 def _called(reason: ErrorClass) -> str:
-    return "timeout" if reason is ErrorClass.DEADLINE else reason.replace("_", " ")
+    return reason.words.replace("_", " ")
 
 
 def _statuses(statuses: Sequence[int]) -> str:

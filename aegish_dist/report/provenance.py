@@ -17,7 +17,6 @@ from aegish_dist.report.numbers import UNDEFINED, format_count, format_time
 
 MOST_CHARACTERS = 300
 """Of a foreign text in a line of its own; the JSON report has it whole."""
-OLDER = "OLDER"
 STARTS_AT_ONCE_S = 60.0
 """Seconds after the creation of a run in which batches begin that were wanted at once: clocks
 differ."""
@@ -31,12 +30,7 @@ def head(data: ReportData, entries: Sequence[RankedModel]) -> tuple[Fact, ...]:
     scoring = f"{snapshot.scoring} version {snapshot.scoring_version}"
     if snapshot.opinion is not None:
         scoring += f": {snapshot.opinion.rule.description}"
-    unlike = (
-        "the verdicts that count now are not those of this snapshot; a report without "
-        "`--snapshot` shows them"
-    )
     return (
-        *(() if data.is_current else (Fact(OLDER, unlike),)),
         Fact("Name", shortened(run.name, MOST_CHARACTERS) or UNDEFINED),
         Fact("Created", f"{format_time(run.created_at)} by {run.origin}, {version}"),
         Fact("Samples", _samples(run)),

@@ -6,8 +6,6 @@ A section of which there is nothing to say has no rows; entries are the models, 
 from collections.abc import Mapping, Sequence
 from operator import attrgetter, methodcaller
 
-from msgspec.structs import replace
-
 from aegish_dist.core.opinion import JsonObject, Targets, moved
 from aegish_dist.core.outcome import ScoredAnswer
 from aegish_dist.core.sample import TrueLabel
@@ -37,7 +35,7 @@ from aegish_dist.report.numbers import (
     format_usd,
 )
 from aegish_dist.statistics.gate import Missed
-from aegish_dist.statistics.rates import Judgement
+from aegish_dist.statistics.rates import Estimate, Judgement
 
 _COVERAGE = Column("coverage", lambda entry: entry.metric("coverage").value, format_rate)
 
@@ -65,27 +63,33 @@ MARKS = "PASS (✓): the interval is at or above the target. FAIL (✗): below. 
 
 def brief_leaderboard(entries: Sequence[RankedModel], targets: Targets, about: str) -> Section:
     """Return the ranking of the models that have a score, a line for each, and what it is about."""
-
-    def on_one_line(name: str) -> Column:
-        with_detail = _headline(name, targets)
-        interval = INTERVAL if name == "aegish_score" else ""
-
-        def read(entry: RankedModel) -> TableCell:
-            cell: TableCell = with_detail.read(entry)
-            text = f"{cell.text} {cell.detail}" if interval else cell.text
-            return replace(cell, text=text.rstrip(), detail="")
-
-        return Column(with_detail.title, read, detail=interval)
-
     columns = [
         Column("#", attrgetter("place")),
         MODEL,
-        *map(on_one_line, _metrics(targets)),
+        *(_on_one_line(name, targets) for name in _metrics(targets)),
         Column("$/1,000", methodcaller("cost", "per_1000_usd"), format_usd),
         Column("p50", methodcaller("latency", "service", "p50"), format_ms),
     ]
     scored = [entry for entry in entries if entry.metric("aegish_score").value is not None]
     return tabulate("Leaderboard", scored, columns, note=f"{about} {MARKS} 1=: tied.", keys=2)
+
+
+def _on_one_line(name: str, targets: Targets) -> Column:
+    """Return the column of a metric, of the score with its interval."""
+    of_score = name == "aegish_score"
+
+    def read(entry: RankedModel) -> TableCell:
+        seen = entry.metric(name)
+        shown = with_interval(seen) if of_score else format_rate(seen.value)
+        return TableCell(shown, "", entry.judgements(targets).get(name), seen.value)
+
+    return Column(metric_title(name), read, detail=INTERVAL if of_score else "")
+
+
+def with_interval(estimate: Estimate) -> str:
+    """Write such as `94.9 [92.3, 96.7]`."""
+    cell = estimate_cell(estimate)
+    return f"{cell.text} {cell.detail}".rstrip()
 
 
 def _metrics(targets: Targets) -> tuple[str, ...]:

@@ -204,7 +204,7 @@ def error_words(error: FailedCalls) -> str:
     """Return a failed call as class, status, number and the provider's words."""
     status = "" if error.status is None else f" {error.status}"
     times = "" if error.calls == 1 else f" x{error.calls:,}"
-    return f"{error.error_class.value}{status}{times}  {foreign(error.message)}".rstrip()
+    return f"{error.error_class.words}{status}{times}  {foreign(error.message)}".rstrip()
 
 
 def foreign(text: str) -> str:

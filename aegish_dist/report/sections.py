@@ -31,7 +31,6 @@ from aegish_dist.report.numbers import (
 )
 from aegish_dist.report.provenance import (
     INTERVALS,
-    OLDER,
     caption,
     command_line,
     head,
@@ -93,14 +92,8 @@ def _difference(found: Difference) -> tuple[Cell, Cell]:
     )
 
 
-def limits(data: ReportData, entries: Sequence[RankedModel]) -> Section:
-    """Return what limits the meaning of the whole report."""
-    return Section.of("Warnings", (), (), remarks=warnings(data, entries))
-
-
 _Made = Section | Iterable[Section] | None
 _SECTIONS: dict[str, Callable[[ReportData, Sequence[RankedModel]], _Made]] = {
-    "warnings": limits,
     "leaderboard": lambda data, entries: quality.leaderboard(
         entries, data.targets, operations.reasons(data)
     ),
@@ -124,25 +117,24 @@ _SECTIONS: dict[str, Callable[[ReportData, Sequence[RankedModel]], _Made]] = {
 SECTION_NAMES = tuple(_SECTIONS)
 """Sections that a report can be made of, in its order."""
 _LONG = (
-    *("warnings", "differences", "category-intervals", "failure-times", "latency-parts"),
+    *("differences", "category-intervals", "failure-times", "latency-parts"),
     *("reliability", "provenance"),
 )
 _ALWAYS = ("leaderboard", "provenance")
 """Sections that stand there without any row, too."""
 BRIEF = tuple(name for name in SECTION_NAMES if name not in _LONG)
 """Sections of a report in LaTeX, unless others are asked for."""
-ON_THE_PAGE = tuple(n for n in SECTION_NAMES if n not in ("warnings", "category-intervals"))
-"""Sections of the HTML report, which has warnings at the top and intervals among categories."""
+ON_THE_PAGE = tuple(name for name in SECTION_NAMES if name != "category-intervals")
+"""Sections of the HTML report, which draws the intervals of categories into another one."""
 
 
 def build_report(data: ReportData, names: Collection[str] = BRIEF) -> Report:
     """Return everything a report says about a snapshot, in those sections that say something."""
     entries = ranked_entries(data.snapshot.document)
     found = named_sections(data, names)
-    facts = (*decision(data), *head(data, entries))
     return Report(
         title=f"Report on run {data.run.run_id}",
-        facts=tuple(sorted(facts, key=lambda fact: fact.label != OLDER)),
+        facts=(*_words(data, entries), *head(data, entries)),
         sections=tuple(section for sections in found.values() for section in sections),
         legend=_legend(data, entries),
         source=source(data),
@@ -166,8 +158,7 @@ def one_screen(data: ReportData, *, commands: bool = True) -> Report:
     }
     if len(entries) > 1:
         steps["models in pairs"] = ("compare", *report[1:])
-    failed = operations.failures(data, entries).remarks
-    warned = (*warnings(data, entries), *failed[:MOST_FAILURES])
+    failed = operations.failures(data, entries).remarks[:MOST_FAILURES]
     more = (f"{purpose}: {command_line(*words)}" for purpose, words in steps.items())
     sections = (
         quality.brief_leaderboard(entries, data.targets, _score_in_words(data)),
@@ -176,7 +167,7 @@ def one_screen(data: ReportData, *, commands: bool = True) -> Report:
     )
     return Report(
         title=f"Report on run {data.run.run_id}{name}",
-        facts=(*decision(data), *(Fact("Warning", each) for each in warned)),
+        facts=(*_words(data, entries), *(Fact("Warning", each) for each in failed)),
         sections=tuple(filter(_says_something, sections)),
         legend=(),
     )
@@ -184,6 +175,10 @@ def one_screen(data: ReportData, *, commands: bool = True) -> Report:
 
 MOST_FAILURES = 2
 """Words of providers on one screen."""
+
+
+def _words(data: ReportData, entries: Sequence[RankedModel]) -> tuple[Fact, ...]:
+    return *decision(data), *(Fact("Warning", each) for each in warnings(data, entries))
 
 
 def named_sections(data: ReportData, names: Collection[str]) -> dict[str, list[Section]]:
@@ -256,5 +251,8 @@ def warnings(data: ReportData, entries: Sequence[RankedModel]) -> tuple[str, ...
         are = "is" if missing == 1 else "are"
         found.append(f"Provisional: {counted(missing, 'verdict')} of those planned {are} missing.")
     if not data.is_current:
-        found.append("Not the newest state: verdicts have been stored since this snapshot.")
+        found.append(
+            "Not the newest state: verdicts have been stored since this snapshot. A report without "
+            "`--snapshot` shows them."
+        )
     return tuple(found)

@@ -197,7 +197,7 @@ def _verdict(record: JudgedVerdict, rule: str, full: bool) -> Iterator[str]:
 
 def _facts(record: VerdictRecord) -> Iterator[tuple[str, str]]:
     if record.error_class is not None:
-        yield "no answer", record.error_class
+        yield "no answer", record.error_class.words
     if record.confidence is not None:
         yield "confidence", f"{record.confidence:g}"
     facts = {
@@ -239,7 +239,7 @@ def _attempt(error: AttemptRecord, full: bool) -> Iterator[str]:
     status = "" if error.status is None else f" {error.status}"
     wait = "" if error.retry_after_s is None else f", retry after {error.retry_after_s:g} s"
     yield printable(
-        f"  attempt {error.attempt} failed at {error.at}: {error.error_class}{status}{wait}"
+        f"  attempt {error.attempt} failed at {error.at}: {error.error_class.words}{status}{wait}"
     )
     if error.message:
         yield from _text(error.message, full)

@@ -33,6 +33,7 @@ from itertools import chain
 
 import msgspec
 
+from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.text import printable, printable_lines, shortened
 from aegish_dist.core.verdict_query import NUMBERS, TEXTS, UNKNOWN, GridPart
@@ -96,7 +97,7 @@ def _blob(part: GridPart, places: Sequence[tuple[int, int]]) -> dict[str, object
     place_of: dict[str | None, int] = {None: UNKNOWN} | {t: place for place, t in enumerate(known)}
     attempts = [
         [
-            cell_of[each.verdict], each.attempt, each.error_class, each.status,
+            cell_of[each.verdict], each.attempt, ErrorClass(each.error_class).words, each.status,
             each.retry_after_s, place_of[each.message], each.at_s,
         ]
         for each in failed
