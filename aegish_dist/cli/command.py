@@ -27,6 +27,14 @@ class Command(click.Command):
         super().__init__(*arguments, **more)
         self.examples = tuple(examples)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            if "extra argument" in error.message and any(p.name == "run_id" for p in self.params):
+                error.message += ": a run is named by `--run-id R`"
+            raise
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         options = [each for each in self.get_params(ctx) if isinstance(each, click.Option)]
         for title, advanced in (("Options", False), ("Advanced options", True)):
