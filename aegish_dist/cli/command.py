@@ -32,7 +32,8 @@ class Command(click.Command):
             return super().parse_args(ctx, args)
         except click.UsageError as error:
             if "extra argument" in error.message and any(p.name == "run_id" for p in self.params):
-                error.message += ": a run is named by `--run-id R`"
+                said = f"{error.message}: a run is named by `--run-id R`"
+                raise click.UsageError(said, ctx) from None
             raise
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
