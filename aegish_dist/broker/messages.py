@@ -67,8 +67,7 @@ def model_of(queue: str) -> str | None:
 
 def run_of(queue: str) -> str | None:
     """Return the run of a queue, None for a queue of another kind."""
-    name, mark, run_id = queue.rpartition(RUN_MARK)
-    return run_id if mark and name.startswith(QUEUE_PREFIX) else None
+    return None if model_of(queue) is None else queue.rpartition(RUN_MARK)[2]
 
 
 def run_queue(app: Celery, name: str) -> Queue:

@@ -229,7 +229,6 @@ def read_grid(
     """Yield the verdicts that count as columns, by dataset and sample.
 
     Args:
-        models: The models of the run in the order of the grid.
         commands: Each part but the last of a dataset has a multiple of so many.
     """
     asked = len(models) * run.epochs

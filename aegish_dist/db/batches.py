@@ -255,12 +255,7 @@ def _batching_model(row: Row[Any]) -> BatchingModel:
 def take_due(
     session: Session, run_models: Sequence[int], worker: str, lease_s: float, limit: int
 ) -> list[TakenBatch]:
-    """Give due batches to a worker.
-
-    Args:
-        run_models: The models of runs that the worker may call, by their keys.
-        limit: How many at most.
-    """
+    """Give due batches to a worker."""
     models = list(run_models)
     due = execute(
         session, "take_due_batches", models=models, worker=worker, lease_s=lease_s, limit=limit

@@ -442,18 +442,10 @@ def failed_kinds(
     Args:
         messages: Of so many kinds that occurred last, the provider's words are read.
     """
-    found = execute(session, "failed_kinds", run=run_id, lately_s=lately_s, messages=messages)
+    values = {"run": run_id, "lately_s": lately_s, "messages": messages}
     return tuple(
-        FailedCalls(
-            at=row.last_at,
-            model=row.model,
-            error_class=ErrorClass(row.error_class),
-            status=row.status,
-            message=mask_key_shapes(row.message or ""),
-            calls=row.calls,
-            calls_lately=row.lately,
-        )
-        for row in found
+        convert({**row, "message": mask_key_shapes(row["message"] or "")}, FailedCalls)
+        for row in execute(session, "failed_kinds", **values).mappings()
     )
 
 
@@ -504,9 +496,6 @@ class Progress(Struct, frozen=True):
 
 def model_progress(session: Session, run: Run, window_s: float) -> dict[str, Progress]:
     """Return how far each model of a run is.
-
-    Args:
-        window_s: Seconds over which the rate is taken, above 0.
 
     Returns:
         By model of the run, those without a verdict included.

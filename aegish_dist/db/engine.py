@@ -129,7 +129,6 @@ def open_engine(
     """Create an engine; nothing is connected yet.
 
     Args:
-        pool_size: Connections kept open at most.
         reply_timeout_s: Seconds a server may be silent before a connection counts as lost; None:
             as long as the kernel holds it open.
         ping: Whether each transaction first asks whether its connection lives.

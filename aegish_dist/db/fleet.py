@@ -133,12 +133,7 @@ def report_worker(
     failing: Mapping[str, Sequence[FailedCalls]] | None = None,
     about: Mapping[str, str] | None = None,
 ) -> None:
-    """Write down that a worker runs.
-
-    Args:
-        unserved: Models that it may not call, and why.
-        waiting: Items it holds that are not called now.
-    """
+    """Write down that a worker runs."""
     texts, waits = reasons or {}, waiting or {}
     failed = [(run_id, each) for run_id, calls in (failing or {}).items() for each in calls]
     failed.sort(key=lambda kind: kind[1].at, reverse=True)

@@ -69,7 +69,6 @@ def overlay_in_run(
     """Find the samples of an overlay among those of a run.
 
     Args:
-        overlay: The corrections; None for none.
         elsewhere: Asked about samples that no stored dataset of the name has.
 
     Raises:

@@ -219,7 +219,6 @@ def find_samples(
     Args:
         name: A sample id, its first digits, a command or a part of one.
         dataset: Name of its dataset; None: it may be any of the run.
-        limit: Samples at most.
     """
     pattern = escaped_pattern(name)
     values = {

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Self, TypeVar
 
 from msgspec import Meta, Struct, field
-from msgspec.structs import astuple, force_setattr, replace
+from msgspec.structs import asdict, astuple, force_setattr, replace
 
 from aegish_dist.core.model import (
     CallParameters,
@@ -106,28 +106,19 @@ class PriceEntry(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     per_call: Usd | None = None  # in place of all others
 
     def __post_init__(self) -> None:
-        for key in self.__struct_fields__:
-            value = getattr(self, key)
-            if isinstance(value, Decimal) and not is_amount(value, MAX_PRICE_USD):
+        given = {key: usd for key, usd in asdict(self).items() if usd is not None}
+        for key, usd in given.items():
+            if isinstance(usd, Decimal) and not is_amount(usd, MAX_PRICE_USD):
                 raise InputError(f"must be from 0 to {MAX_PRICE_USD:,}", field=key)
-        given = {key for key in self.__struct_fields__ if getattr(self, key) is not None}
-        flat = given == {"per_call"}
+        flat = given.keys() == {"per_call"}
         if not flat and (self.per_call is not None or None in (self.input, self.output)):
             raise ValueError("give both input and output, or per_call alone")
 
     def price(self) -> Price:
-        return Price(
-            input=Rate(Decimal(self.input or 0)),
-            output=Rate(Decimal(self.output or 0)),
-            cache_read=_rate(self.cache_read),
-            cache_write=_rate(self.cache_write),
-            cache_write_1h=_rate(self.cache_write_1h),
-            per_call=None if self.per_call is None else Decimal(self.per_call),
-        )
-
-
-def _rate(usd: int | Decimal | None) -> Rate | None:
-    return None if usd is None else Rate(Decimal(usd))
+        given = {name: Decimal(usd) for name, usd in asdict(self).items() if usd is not None}
+        per_call = given.pop("per_call", None)
+        rates: dict[str, Any] = {name: Rate(usd) for name, usd in given.items()}
+        return Price(**rates, per_call=per_call)
 
 
 class LimitsEntry(Limits, frozen=True, forbid_unknown_fields=True):

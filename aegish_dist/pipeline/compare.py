@@ -49,7 +49,6 @@ def compare_models(
 
     Args:
         models: Models of the run, the baseline of a pair before its candidate; all when empty.
-        question: What is asked; None for the defaults.
 
     Raises:
         ReportError: The run has fewer than two models.
@@ -79,7 +78,6 @@ def compare_runs(
     Args:
         run_ids: Full ids, at least two; the first is the baseline.
         models: Models of all the runs; when empty, all that the runs have in common.
-        question: What is asked; None for the defaults.
 
     Raises:
         ReportError: The runs differ in more than their answers, or have no model in common.

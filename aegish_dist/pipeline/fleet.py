@@ -119,11 +119,7 @@ def of_counts(runs: Sequence[OpenRun], counted: Mapping[int, Any]) -> Readings:
 
 
 def of_broker(queues: QueueReadings, state: FleetState | None, now: float) -> Readings:
-    """Return the measures that one reading of the broker gives.
-
-    Args:
-        state: The latest reading of the database; None: there is none.
-    """
+    """Return the measures that one reading of the broker gives."""
     waiting = _summed((model_of(queue) or "", n) for queue, n in queues.waiting.items())
     # Where the broker does not show what is held, an age of 0 could be wrong.
     oldest = dict.fromkeys(() if queues.unacknowledged is None else waiting, 0.0)
@@ -347,9 +343,6 @@ def export_measures(
 
     Args:
         database_url: The store; it may be away, and need not be migrated.
-        limiter_url: Redis of the limiter; None: each worker limits by itself.
-        port: Its port; 0: a free one.
-        interval_s: Seconds between two readings, above 0.
         on_ready: Called with the root of the pages once it listens.
     """
     stopped = threading.Event()

@@ -70,9 +70,6 @@ def _opinions(
 def overlay_of(session: Session, run: Run, opinion: Opinion) -> OverlayInRun:
     """Return the samples of a run that the overlay of an opinion changes.
 
-    Args:
-        opinion: Its overlay is looked at; without one no sample changes.
-
     Raises:
         OpinionError: The overlay does not fit the datasets of the run.
     """

@@ -52,11 +52,7 @@ class Recovered(Struct, frozen=True):
 
 
 def spool(folder: Path, group: Sequence[Evaluated], kind: str = LEFT_OVER) -> Path:
-    """Write answers down, whole or not at all, for the owner of the process alone.
-
-    Args:
-        folder: Folder of the file; made when it is missing.
-    """
+    """Write answers down, whole or not at all, for the owner of the process alone."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = folder / f"{kind}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}.jsonl"
     with replacing(path, private=True) as stream:

@@ -250,9 +250,6 @@ def paced(
 
     A model without a verdict in that time has no end in sight. A slow model's rate is that of as
     many minutes as brought ten verdicts.
-
-    Args:
-        clock: Tells seconds.
     """
     counts: deque[tuple[float, dict[str, int]]] = deque()
 

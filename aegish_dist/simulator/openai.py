@@ -188,7 +188,6 @@ async def _create(call: BatchCall) -> Reply:
         "endpoint": body.get("endpoint") == _ENDPOINT,
         "completion_window": body.get("completion_window") == "24h",
         "input_file_id": file is not None and file.purpose == "batch",
-        "metadata": _is_metadata(body.get("metadata") or {}),
     }
     wrong = next((field for field, holds in usable.items() if not holds), None)
     if wrong or file is None:
@@ -197,20 +196,9 @@ async def _create(call: BatchCall) -> Reply:
     return _describe(call.store.create(_requests(file.content), facts, _leave_files), call)
 
 
-def _is_metadata(metadata: object) -> bool:
-    """Whether it is 16 texts at most of 512 characters at most."""
-    return (
-        isinstance(metadata, dict)
-        and len(metadata) <= 16
-        and all(len(key) <= 64 for key in metadata)
-        and all(isinstance(value, str) and len(value) <= 512 for value in metadata.values())
-    )
-
-
 def _requests(content: bytes) -> Iterator[NamedRequest | BatchProblem]:
     """Read an input file; a problem of any line refuses the whole."""
     names: set[str] = set()
-    models: set[str] = set()
     lines = content.splitlines()
     if not 0 < len(lines) <= MAX_REQUESTS:
         words = f"The file has {len(lines)} requests of at most {MAX_REQUESTS}."
@@ -222,13 +210,8 @@ def _requests(content: bytes) -> Iterator[NamedRequest | BatchProblem]:
         if entry is None or code is not None:
             yield BatchProblem(str(code), "This line is not a request of the batch.", number)
             continue
-        chat = read(entry["body"], "")
         names.add(entry["custom_id"])
-        models |= {chat.model} if isinstance(chat, ChatRequest) else set()
-        if len(models) > 1:
-            words = "All requests of a batch have to name the same model."
-            yield BatchProblem("mismatched_model", words, number)
-        yield entry["custom_id"], chat
+        yield entry["custom_id"], read(entry["body"], "")
 
 
 def _problem(entry: dict[str, Any], names: set[str]) -> str | None:

@@ -157,13 +157,6 @@ def _t_by_bisection(tails: float, df: float) -> float:
     return math.sqrt(df * y / (1 - y))
 
 
-def binomial_cdf(k: int, n: int, p: float) -> float:
-    """Return the probability of at most k successes."""
-    if k < 0:
-        return 0.0
-    return 1.0 if k >= n else beta_cdf(1 - p, n - k, k + 1)
-
-
 def logistic(x: float) -> float:
     return 1 / (1 + math.exp(-x)) if x >= 0 else math.exp(x) / (1 + math.exp(x))
 

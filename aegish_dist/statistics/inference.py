@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from aegish_dist.statistics.distributions import binomial_cdf, t_quantile, t_two_sided
+from aegish_dist.statistics.distributions import beta_cdf, t_quantile, t_two_sided
 
 
 class ClusterSum(NamedTuple):
@@ -184,7 +184,9 @@ LEVEL = 0.05  # of a test: two sides differ where the adjusted p is below it
 
 def mcnemar(a_only: int, b_only: int) -> float:
     """Return the exact two-sided p of McNemar's test, from the discordant samples."""
-    return min(1.0, 2 * binomial_cdf(min(a_only, b_only), a_only + b_only, 0.5))
+    fewer, n = min(a_only, b_only), a_only + b_only
+    at_most_so_few = beta_cdf(0.5, n - fewer, fewer + 1) if n else 1.0  # of n fair coins
+    return min(1.0, 2 * at_most_so_few)
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:

@@ -86,9 +86,6 @@ def _add_user() -> None:
 def make_home(home: Path, account: Account) -> Path:
     """Make the home and see that only its owner and the account that serves can enter it.
 
-    Args:
-        home: Directory of the product; it is made when it is missing.
-
     Returns:
         The folder of the data, which may not be there yet.
     """
@@ -326,9 +323,6 @@ def embedded_server(home: Path) -> EmbeddedServer:
     """Start the embedded server, or join the one that another process of this home started.
 
     The server ends with the last process that uses it.
-
-    Args:
-        home: Directory of the product; the data lie in `postgres` below it.
     """
     if home not in _servers or not _servers[home].in_use:
         try:

@@ -56,7 +56,7 @@ JOIN verdicts AS verdict USING (run_model_id, sample_key, epoch, generation)
 -- Failed attempts of the run `:run` by model, reason and status, those of the last `:lately_s`
 -- seconds also by themselves; `message` is that of the newest attempt, of the `:messages` kinds that
 -- occurred last. Messages are long, so only these are read.
-SELECT model.model, kind.error_class, kind.status, kind.calls, kind.lately, kind.last_at,
+SELECT model.model, kind.error_class, kind.status, kind.calls, kind.calls_lately, kind.last_at AS at,
        CASE WHEN kind.place <= :messages THEN (
            SELECT newest.message FROM call_errors AS newest
            WHERE newest.run_model_id = kind.run_model_id AND newest.error_class = kind.error_class
@@ -64,7 +64,8 @@ SELECT model.model, kind.error_class, kind.status, kind.calls, kind.lately, kind
            LIMIT 1) END AS message
 FROM (
     SELECT error.run_model_id, error.error_class, error.status, count(*) AS calls,
-           count(*) FILTER (WHERE error.at > now() - make_interval(secs => :lately_s)) AS lately,
+           count(*) FILTER (WHERE error.at > now() - make_interval(secs => :lately_s))
+               AS calls_lately,
            max(error.at) AS last_at, row_number() OVER (ORDER BY max(error.at) DESC) AS place
     FROM call_errors AS error
     WHERE error.run_model_id IN (SELECT id FROM run_models WHERE run_id = :run)

@@ -8,7 +8,6 @@ from scipy import stats
 from aegish_dist.statistics.distributions import (
     beta_cdf,
     beta_quantile,
-    binomial_cdf,
     t_quantile,
     t_two_sided,
 )
@@ -32,9 +31,3 @@ def test_students_t_is_that_of_scipy(df: float) -> None:
         assert t_two_sided(t, df) == pytest.approx(2 * stats.t.sf(abs(t), df), abs=1e-10)
     for p in (1e-4, 0.025, 0.4, 0.5, 0.6, 0.975, 0.9999):
         assert t_quantile(p, df) == pytest.approx(stats.t.ppf(p, df), rel=1e-9)
-
-
-@pytest.mark.parametrize(("n", "p"), list(product((1, 7, 60, 500), (0.01, 0.5, 0.93))))
-def test_the_binomial_distribution_is_that_of_scipy(n: int, p: float) -> None:
-    for k in range(-1, n + 1):
-        assert binomial_cdf(k, n, p) == pytest.approx(stats.binom.cdf(k, n, p), abs=1e-11)
