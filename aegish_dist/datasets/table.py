@@ -271,11 +271,10 @@ def _check_header(header: list[str], location: Location) -> None:
 
 
 def _read_parquet(path: Path) -> Records:
-    number = 0
     with open_parquet(path, PARQUET_LIMITS) as file:
         batches = bounded_batches(file, str(path), PARQUET_LIMITS, PARQUET_BATCH_ROWS)
-        for values in (row for batch in batches for row in batch.to_pylist()):
-            number += 1
+        rows = (row for batch in batches for row in batch.to_pylist())
+        for number, values in enumerate(rows, 1):
             yield Location(str(path), number), values
 
 

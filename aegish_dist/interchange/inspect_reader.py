@@ -33,7 +33,7 @@ from aegish_dist.core.verdict_record import (
     Tokens,
     VerdictRecord,
 )
-from aegish_dist.errors import ConfigError, DatasetError, InputError
+from aegish_dist.errors import DatasetError, InputError
 from aegish_dist.inputs.checking import Location
 from aegish_dist.inputs.documents import open_input, parse_json
 from aegish_dist.interchange.inspect_writer import (
@@ -251,15 +251,10 @@ def _decompressed(raw: bytes, method: int, max_bytes: int) -> bytes:
 
 def _unframed(raw: bytes, max_bytes: int) -> bytes:
     """Decompress Zstandard, which may come in several frames."""
-    try:
-        if sys.version_info >= (3, 14):
-            from compression import zstd  # noqa: PLC0415
-        else:
-            from backports import zstd  # noqa: PLC0415
-    except ImportError as error:
-        raise ConfigError(
-            "logs compressed by Zstandard need a package: pip install backports.zstd"
-        ) from error
+    if sys.version_info >= (3, 14):
+        from compression import zstd  # noqa: PLC0415
+    else:
+        from backports import zstd  # noqa: PLC0415
     data, decoder, frames = bytearray(), zstd.ZstdDecompressor(), 1
     try:
         # In pieces: what follows a frame is copied.

@@ -442,10 +442,9 @@ def _retries(record: VerdictRecord, replaced: Iterable[VerdictRecord]) -> list[s
 
 def _mean(values: Sequence[float]) -> tuple[float | None, float | None]:
     """Return a mean and, as Inspect AI's `stderr`, the standard deviation over the root of n."""
-    n, total, squares = len(values), 0.0, 0.0
-    for value in values:  # not by `sum`, which rounds in another way from Python 3.12 on
-        total += value
-        squares += value * value
+    # Not by `sum`, which rounds in another way from Python 3.12 on.
+    n, total = len(values), math.fsum(values)
+    squares = math.fsum(value * value for value in values)
     if n < 2:
         return (total if n else None), None
     spread = max(0.0, squares - total * total / n)

@@ -122,16 +122,16 @@ def t_quantile(p: float, df: float) -> float:
     """Return the quantile of Student's t at p.
 
     Newton's method from the expansion of Cornish and Fisher (Abramowitz & Stegun 26.7.5); by
-    bisection where that may start beyond the root.
+    bisection for few degrees of freedom, where that may start beyond the root.
     """
     if p == 0.5:
         return 0.0
     tail = min(p, 1 - p)
-    t = _t_upper_quantile(tail, df) if df > 2 else None
-    return math.copysign(_t_by_bisection(2 * tail, df) if t is None else t, p - 0.5)
+    t = _t_by_newton(tail, df) if df > 2 else _t_by_bisection(2 * tail, df)
+    return math.copysign(t, p - 0.5)
 
 
-def _t_upper_quantile(tail: float, df: float) -> float | None:
+def _t_by_newton(tail: float, df: float) -> float:
     z = -NormalDist().inv_cdf(tail)
     t = z + (z**3 + z) / (4 * df) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * df**2)
     for _ in range(30):
@@ -139,12 +139,9 @@ def _t_upper_quantile(tail: float, df: float) -> float | None:
         density = _beta_front(df / whole, t * t / whole, df / 2, 0.5) / t
         step = (t_two_sided(t, df) / 2 - tail) / density
         t += step
-        if t <= 0:
-            return None
-        # Each step squares the error.
-        if abs(step) < 1e-9 * t:
-            return t
-    return None
+        if abs(step) < 1e-9 * t:  # each step squares the error
+            break
+    return t
 
 
 def _t_by_bisection(tails: float, df: float) -> float:
