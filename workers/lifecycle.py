@@ -32,7 +32,7 @@ from aegish_dist.db.schema import require_current
 from aegish_dist.db.verdicts import look_up
 from aegish_dist.errors import StoreError
 from aegish_dist.logs import get_logger
-from aegish_dist.models import CatalogCredentials
+from aegish_dist.models.catalog import CatalogCredentials
 from aegish_dist.pipeline.aggregation_jobs import carry_out
 from aegish_dist.pipeline.caller import Caller, Health, UsageEstimator, traced
 from aegish_dist.pipeline.evaluate import Evaluator

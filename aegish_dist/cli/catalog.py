@@ -21,7 +21,7 @@ from aegish_dist.cli.options import (
 from aegish_dist.cli.printing import TextTable, print_table, say, say_json, say_lines
 from aegish_dist.core.model import Price, Rate
 from aegish_dist.core.scoring import RULES
-from aegish_dist.models import ListedModel, missing_key
+from aegish_dist.models.catalog import ListedModel, missing_key
 from aegish_dist.opinion_files import render_rule
 from aegish_dist.prompts.loading import bundled_prompts, load_prompt
 

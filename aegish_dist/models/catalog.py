@@ -8,8 +8,6 @@ run can name any. So a process sends a key only to an origin that its own catalo
 `OPENAI_BASE_URL` in its own environment, pairs with it. Calls without a key are made to origins of
 that catalog only, too: a worker may reach what the submitter cannot.
 
-Catalog files: TOML in, the entries of the packaged file and a user's out, the latter on top.
-
 A user's entry replaces key by key, so every key is optional, and what has to be there is checked in
 the end. Messages never repeat a value: people paste keys into the wrong place.
 """

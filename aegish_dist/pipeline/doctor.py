@@ -17,7 +17,7 @@ from aegish_dist.db.engine import execute, in_transaction, transaction
 from aegish_dist.db.fleet import ModelBlock, living_fleet, reported_workers
 from aegish_dist.db.schema import current, head, require_current
 from aegish_dist.errors import AegishError, ConfigError
-from aegish_dist.models import missing_key
+from aegish_dist.models.catalog import missing_key
 from aegish_dist.ratelimit.shared_limiter import server_facts
 
 if TYPE_CHECKING:

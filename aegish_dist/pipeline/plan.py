@@ -22,8 +22,7 @@ from aegish_dist.datasets.bundled import bundled_names
 from aegish_dist.db.engine import in_transaction, transaction
 from aegish_dist.db.runs import load_run_dataset, require_free_name
 from aegish_dist.errors import ConfigError, DatasetError
-from aegish_dist.models import RunEstimate
-from aegish_dist.models.prices import estimate
+from aegish_dist.models.prices import RunEstimate, estimate
 from aegish_dist.pipeline.datasets import choose_dataset, narrow, require_categories
 from aegish_dist.pipeline.runs import checked_name, require_not_held
 from aegish_dist.prompts.loading import load_prompt

@@ -23,7 +23,7 @@ from aegish_dist.errors import AegishError, ConfigError, ProviderError
 from aegish_dist.pipeline.plan import require_prices, summary
 
 if TYPE_CHECKING:
-    from aegish_dist.models import ModelEntry
+    from aegish_dist.models.catalog import ModelEntry
     from aegish_dist.pipeline.plan import Request, RunPlan
     from aegish_dist.pipeline.workspace import Observer, Workspace
     from aegish_dist.providers.session import ProviderSession

@@ -14,8 +14,7 @@ from aegish_dist.core.verdict import Recording
 from aegish_dist.errors import ConfigError, InputError
 from aegish_dist.files import replacing_text
 from aegish_dist.inputs.checking import checked
-from aegish_dist.models import Catalog
-from aegish_dist.models.catalog import ProviderEntry, is_model_id, provider_name
+from aegish_dist.models.catalog import Catalog, ProviderEntry, is_model_id, provider_name
 from aegish_dist.simulator.config import Fault, SimulatorConfig, read_scenario
 from aegish_dist.simulator.personas import PERSONAS
 from aegish_dist.simulator.server import SimulatorServer, run_forever, simulator_thread

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from aegish_dist.core.status import RunStatus
-    from aegish_dist.models import Catalog, Credentials
+    from aegish_dist.models.catalog import Catalog, Credentials
 
 
 PRICES = "list-prices.json"
@@ -74,14 +74,14 @@ class Workspace:
     @cached_property
     def catalog(self) -> Catalog:
         """The model catalog with the user's own laid over it."""
-        from aegish_dist.models import Catalog  # noqa: PLC0415
+        from aegish_dist.models.catalog import Catalog  # noqa: PLC0415
 
         return Catalog.load(self.settings.catalog, self.settings.cache / PRICES)
 
     @cached_property
     def credentials(self) -> Credentials:
         """The keys of this environment, and the addresses that each may be sent to."""
-        from aegish_dist.models import Credentials  # noqa: PLC0415
+        from aegish_dist.models.catalog import Credentials  # noqa: PLC0415
 
         return Credentials(self.catalog, self.environ)
 

@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.core.model import CallParameters, Price, Rate
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
-from aegish_dist.models import Catalog
+from aegish_dist.models.catalog import Catalog
 from aegish_dist.pipeline.control import enqueue_missing
 from aegish_dist.pipeline.plan import RunPlan
 from aegish_dist.pipeline.submit import submit

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
 from aegish_dist.core.sample import Dataset
 from aegish_dist.datasets.bundled import load_bundled
-from aegish_dist.models import Catalog
+from aegish_dist.models.catalog import Catalog
 from aegish_dist.pipeline.plan import RunPlan
 from aegish_dist.pipeline.submit import submit
 from aegish_dist.prompts.loading import load_prompt

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from aegish_dist.models import Catalog
+from aegish_dist.models.catalog import Catalog
 from tests.howto.walkthrough import ROOT, Walkthrough
 from tests.http_server import JsonHandler, serving
 

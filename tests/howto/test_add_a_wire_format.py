@@ -19,7 +19,7 @@ CALLS = """if True:
     from aegish_dist.core.model import CallParameters
     from aegish_dist.core.secrets import SecretStr
     from aegish_dist.errors import ProviderError
-    from aegish_dist.models import Catalog
+    from aegish_dist.models.catalog import Catalog
     from aegish_dist.pipeline.simulate import catalog_for
     from aegish_dist.prompts.loading import load_prompt
     from aegish_dist.providers.session import provider_session

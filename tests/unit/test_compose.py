@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from aegish_dist.models import Catalog
+from aegish_dist.models.catalog import Catalog
 from aegish_dist.pipeline.simulate import catalog_for
 from aegish_dist.settings import Settings
 

@@ -14,7 +14,7 @@ import yaml
 from aegish_dist import __version__
 from aegish_dist.cli import cli
 from aegish_dist.core.model import CallParameters
-from aegish_dist.models import Catalog
+from aegish_dist.models.catalog import Catalog
 from aegish_dist.pipeline.simulate import catalog_for
 from aegish_dist.settings import PREFIX, Settings
 from tests.unit.deploy.charts import (

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from aegish_dist.errors import CatalogError
-from aegish_dist.models import Catalog
+from aegish_dist.models.catalog import Catalog
 
 MODEL = '[[models]]\nid = "openai/x"\n'
 OPENAI = "[providers.openai]\n"

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from aegish_dist.core.model import ModelSpec, Price, Rate, WireFormat, cost_usd
 from aegish_dist.core.run import Prompt
 from aegish_dist.core.verdict import Usage
-from aegish_dist.models import Catalog
+from aegish_dist.models.catalog import Catalog
 from aegish_dist.models.prices import Remembered, estimate, list_price, remembered_prices
 from tests.defined import defined
 
@@ -233,7 +233,7 @@ def test_a_remembered_price_needs_no_price_list(tmp_path: Path) -> None:
     code = f"""if True:
         import sys
         from pathlib import Path
-        from aegish_dist.models import Catalog
+        from aegish_dist.models.catalog import Catalog
         Catalog.load(None, Path({str(tmp_path / "prices.json")!r})).resolve("all", {{}})
         print("genai_prices" in sys.modules, "pydantic" in sys.modules)"""
     answers = [subprocess.check_output([sys.executable, "-c", code], text=True) for _ in range(2)]

@@ -10,7 +10,7 @@ from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.sample import Sample, TrueLabel
 from aegish_dist.core.verdict import Recording, Verdict
 from aegish_dist.errors import ConfigError
-from aegish_dist.models import Catalog
+from aegish_dist.models.catalog import Catalog
 from aegish_dist.pipeline.simulate import catalog_for, simulator_config, write_catalog
 
 URL = "http://127.0.0.1:8099"
