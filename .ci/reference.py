@@ -127,7 +127,8 @@ def cell(text: str) -> str:
 
 def code(text: str) -> str:
     """Return text as code; dialects of Markdown differ in how a table's code may hold a `|`."""
-    return f"<code>{cell(text)}</code>" if "|" in text else f"`{text}`"
+    whole = cell(text).replace("&#124;", "&#124;<wbr>")  # a browser may break the line there
+    return f"<code>{whole}</code>" if "|" in text else f"`{text}`"
 
 
 def one_blank(text: str) -> str:
