@@ -456,7 +456,7 @@ def failure_span(session: Session, run_id: str) -> timedelta:
 
 
 def answer_span(session: Session, run_id: str) -> tuple[datetime, ...]:
-    """Return when the first and the last verdict of a run came; nothing where none has a time."""
+    """Return when the first and the last answer of a run came; nothing where none has a time."""
     row = execute(session, "answer_span", run=run_id).one()
     return () if row.first_at is None else (row.first_at, row.last_at)
 

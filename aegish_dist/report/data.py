@@ -156,7 +156,7 @@ class ReportData(Struct, frozen=True):
     failure_stretch_s: int = 0
     """Seconds of such a stretch; 0 where none were asked for."""
     answered: Sequence[datetime] = ()
-    """When the first and the last answer came; empty where no verdict has a time."""
+    """When the first and the last answer came; empty where none has a time."""
     is_current: bool = True
     """Whether the verdicts that count now are those of the snapshot."""
 

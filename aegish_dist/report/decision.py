@@ -154,14 +154,13 @@ def _part(share: float, n: int) -> str:
 
 
 def _answers(known: Standing) -> Iterator[str]:
-    run, answered = known.data.run, known.data.answered
-    days = {f"{moment.astimezone(UTC):%Y-%m-%d}": None for moment in answered}
-    when = (
-        f"{'from' if len(days) > 1 else 'on'} {' to '.join(days)}" if days else "at unknown times"
-    )
+    run = known.data.run
+    days = dict.fromkeys(f"{time.astimezone(UTC):%Y-%m-%d}" for time in known.data.answered)
+    when = f"{'from' if len(days) > 1 else 'on'} {' to '.join(days)}"
+    when = f"answered {when}" if days else "none with a dated answer"
     epochs = f", each asked {run.epochs} times" if run.epochs > 1 else ""
     rules = source(known.data)[-1].text
-    yield f"{counted(run.samples, 'command')}{epochs}, answered {when}, judged by {rules}."
+    yield f"{counted(run.samples, 'command')}{epochs}, {when}, judged by {rules}."
     widths = [
         50 * (score.ci_high - score.ci_low)
         for score in (entry.metric("aegish_score") for entry in known.scored)

@@ -73,7 +73,7 @@ def test_what_is_not_known_is_said() -> None:
     unknown = dict.fromkeys(("total_usd", "per_1000_usd", "per_command_usd"))
     words = said(a_model("a", cost=unknown, latency_parts_ms={}))
     assert words["In use"].endswith("commands, has no known price and has no known latency.")
-    assert "answered at unknown times, judged" in words["Answers"]
+    assert "none with a dated answer, judged" in words["Answers"]
     assert said(a_silent_model()).keys() == {"Decision", "Answers", "No score"}
     assert "Decision" not in said(opinion=Opinion(targets=Targets("none", 1, {})))
     lacking = said(opinion=Opinion(targets=Targets("mine", 1, {"flip_rate": 0.1})))
