@@ -27,7 +27,6 @@ from aegish_dist.report.charts.spec import (
     legend,
     number,
     shade_bounds,
-    shade_places,
     text_width,
     widest,
 )
@@ -103,15 +102,14 @@ def _cell(seen: Measured) -> dict[str, Any]:
 
 
 def _cell_layers(cells: Sequence[Mapping[str, Any]], bounds: Sequence[float]) -> Iterator[Json]:
-    places = shade_places(bounds)
     ends = [100 * bound for bound in bounds]
-    steps = {"type": "threshold", "domain": ends, "range": [SHADES[place] for place in places]}
+    steps = {"type": "threshold", "domain": ends, "range": SHADES}
     shade = {"field": "rate", "type": "quantitative", "scale": steps, "legend": None}
     empty = {"test": "datum.rate === null", "value": BAND}
     grid = {"stroke": PAPER, "strokeWidth": 1}
     yield layer(cells, "rect", grid, color={"condition": empty} | shade)
-    white = [end for end, place in zip(ends, places[1:], strict=True) if place >= WHITE_FROM]
-    dark = {"test": f"datum.rate !== null && datum.rate >= {min(white, default=101):g}"}
+    white = min(ends[WHITE_FROM - 1 :], default=101)
+    dark = {"test": f"datum.rate !== null && datum.rate >= {white:g}"}
     color = {"condition": dark | {"value": PAPER}, "value": INK}
     for field, style in (("value", {"dy": -5}), ("interval", {"dy": 8, "fontSize": SMALL_PX})):
         yield layer(cells, "text", style, text={"field": field, "type": "nominal"}, color=color)

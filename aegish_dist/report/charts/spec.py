@@ -61,20 +61,14 @@ _FIRST = ("openai", "anthropic", "google", "openrouter", "hf-inference-providers
 
 
 def shade_bounds(rates: Iterable[float | None]) -> list[float]:
-    """Return the least rate, in [0, 1], of each shade but the lightest one, at most six.
+    """Return the least rate, in [0, 1], of each shade but the lightest one, in whole points.
 
-    Each shade has about as many of the rates, so that rates that are close show a pattern, too.
-    Bounds are whole points, and a bound below which there is no rate is left out.
+    Each shade has about as many of the rates, so that rates that are close show a pattern, too. A
+    shade that begins where the next one does is not used.
     """
     known = sorted(rate for rate in rates if rate is not None)
     places = (len(known) * shade // len(SHADES) for shade in range(1, len(SHADES)) if known)
-    bounds = {math.floor(round(100 * known[place], 6)) / 100 for place in places}
-    return sorted(bound for bound in bounds if bound > known[0])
-
-
-def shade_places(bounds: Sequence[float]) -> list[int]:
-    """Return the places in `SHADES` of the shades that some bounds part, the lightest first."""
-    return [place * (len(SHADES) - 1) // max(len(bounds), 1) for place in range(len(bounds) + 1)]
+    return [math.floor(round(100 * known[place], 6)) / 100 for place in places]
 
 
 class Chart(Struct, frozen=True):

@@ -32,7 +32,6 @@ from aegish_dist.report.page.tables import (
     anchor,
     bars_note,
     breakable,
-    has_content,
     heat_map,
     heat_style,
     leaderboard_style,
@@ -67,19 +66,17 @@ def _policy(style: str, script: str) -> str:
     )
 
 
-_SECTIONS: Mapping[str, str] = {
-    "score-by-cost": "cost",
-    "score-by-latency": "latency",
-}
-"""The section of each chart; others stand with the leaderboard."""
 MISSING = "There are no charts in this report: pip install 'aegish-dist[plots]' draws them."
 
 
 def figures(charts: Sequence[tuple[Chart, str]], sections: Sequence[str]) -> dict[str, str]:
-    """Return the figures by section as HTML; the first section takes those whose own is missing."""
+    """Return the figures as HTML by section: `score-by-cost` belongs to that on cost.
+
+    The first section takes those whose own is missing.
+    """
     found = dict.fromkeys(sections, "")
     for chart, svg in charts:
-        wanted = _SECTIONS.get(chart.name, "")
+        wanted = chart.name.rpartition("-")[2]
         found[wanted if wanted in sections else sections[0]] += figure(chart, svg)
     return found
 
@@ -233,7 +230,7 @@ def _parts(
     for title, names in _GROUPS:
         if not names and grid is not None:
             yield "commands", title, grid_section(grid)
-        sections = [(n, each) for n in names for each in found[n] if has_content(each)]
+        sections = [(name, section) for name in names for section in found[name]]
         if sections:
             # Charts stand below the last section of their name.
             last = dict(sections)

@@ -20,7 +20,6 @@ from aegish_dist.report.charts.spec import (
     SHADES,
     WHITE_FROM,
     shade_bounds,
-    shade_places,
 )
 from aegish_dist.report.layout import HEADLINES, RankedModel, Section, TableCell, category_names
 from aegish_dist.report.numbers import UNDEFINED, format_interval
@@ -111,11 +110,6 @@ def table(section: Section, style: TableStyle) -> str:
         f'<thead role="rowgroup">{_head(section, shown)}</thead>\n'
         f'<tbody role="rowgroup">\n{rows}\n</tbody>\n</table></div>'
     )
-
-
-def has_content(section: Section) -> bool:
-    """Whether a section says anything beside what its rows are about."""
-    return bool(section.remarks) or len(_with_content(section)) > section.keys
 
 
 def _with_content(section: Section) -> list[int]:
@@ -242,16 +236,16 @@ def heat_map(section: Section, entries: Sequence[RankedModel]) -> tuple[Section,
     """
     names = category_names(entries)
     bounds = shade_bounds(entry.category(name).value for entry in entries for name in names)
-    shades = shade_places(bounds)
     before = len(section.columns) - len(names)
     rows, cells = [], {}
     for place, (row, entry) in enumerate(zip(section.rows, entries, strict=True)):
         shown = list(row)
         for column, rate in enumerate(map(entry.category, names), before):
             if rate.value is not None:
-                shade = shades[bisect_right(bounds, rate.value)]
-                cells[place, column] = CellStyle(f"h{shade}{_wide(rate)}")
-            if rate.ci_low is not None:
+                cells[place, column] = CellStyle(f"h{bisect_right(bounds, rate.value)}")
+            if rate.ci_low is not None and rate.ci_high is not None:
+                if rate.ci_high - rate.ci_low >= WIDE:
+                    cells[place, column] = CellStyle(f"{cells[place, column].classes} wide")
                 interval = format_interval(rate.ci_low, rate.ci_high)
                 shown[column] = replace(row[column], detail=interval)
         rows.append(tuple(shown))
@@ -260,20 +254,17 @@ def heat_map(section: Section, entries: Sequence[RankedModel]) -> tuple[Section,
 
 
 def heat_key(bounds: Sequence[float]) -> str:
-    """Return the key of the shades as a list."""
-    ends = ["", *(f"{100 * bound:.0f}" for bound in bounds), ""]
-    words = [
-        f"{low} to {high}" if low and high else f"below {high}" if high else low or "all"
-        for low, high in pairwise(ends)
-    ]
-    if words[-1] not in ("100", "all"):
-        words[-1] += " and more"
-    shades = "".join(
-        f'<li class="h{place}">{each}</li>'
-        for place, each in zip(shade_places(bounds), words, strict=True)
-    )
-    wide = f"framed: interval of {100 * WIDE:.0f} points and more"
-    return f'<ul class="key-of-heat">{shades}<li class="wide">{wide}</li></ul>\n'
+    """Return the key of the shades that are used as a list."""
+    lows = list(dict.fromkeys(bounds))
+    words = [f"{100 * low:.0f} to {100 * high:.0f}" for low, high in pairwise(lows)]
+    words += [f"{100 * low:.0f}{' and more' * (low < 1)}" for low in lows[-1:]]
+    shades = [f"h{bisect_right(bounds, low)}" for low in lows]
+    if lows and lows[0] > 0:
+        shades, words = ["h0", *shades], [f"below {100 * lows[0]:.0f}", *words]
+    words.append(f"framed: interval of {100 * WIDE:.0f} points and more")
+    keys = zip((*shades, "wide"), words, strict=True)
+    items = "".join(f'<li class="{shade}">{said}</li>' for shade, said in keys)
+    return f'<ul class="key-of-heat">{items}</ul>\n'
 
 
 def heat_style() -> str:
@@ -282,12 +273,6 @@ def heat_style() -> str:
         f".h{place} {{ --heat: {color}; --on-heat: {PAPER if place >= WHITE_FROM else INK}; }}"
         for place, color in enumerate(SHADES)
     )
-
-
-def _wide(estimate: Estimate) -> str:
-    if estimate.ci_low is None or estimate.ci_high is None:
-        return ""
-    return " wide" if estimate.ci_high - estimate.ci_low >= WIDE else ""
 
 
 _FIRST = 2
