@@ -3,7 +3,7 @@
 import json
 import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, suppress
 from functools import partial
 from http.client import HTTPConnection, HTTPException
@@ -16,13 +16,13 @@ import click
 
 from aegish_dist.cli.command import command
 from aegish_dist.cli.options import open_workspace
-from aegish_dist.cli.printing import note, note_next
+from aegish_dist.cli.printing import note, note_next, note_written, put_out
 from aegish_dist.core.sample import Dataset
 from aegish_dist.core.secrets import host_of, is_loopback
 from aegish_dist.core.text import counted
 from aegish_dist.datasets.table import read_table
 from aegish_dist.errors import AegishError, ConfigError, InputError
-from aegish_dist.files import is_stream, replacing_text
+from aegish_dist.files import is_stream
 from aegish_dist.inputs.documents import parse_json
 from aegish_dist.models.catalog import AVAILABLE, is_model_id
 from aegish_dist.pipeline.datasets import store_dataset
@@ -36,7 +36,6 @@ ANSWER_S = 1.0
 ANSWER_BYTES = 2**20
 NO_LIST = (OSError, HTTPException, InputError, LookupError, TypeError)
 SIMULATOR = "http://127.0.0.1:8099"
-
 SERVED_MODEL = (
     '[[models]]\nid = "{}"\nprice = {{ per_call = 0 }}  # USD; without it, no cap on the cost\n'
 )
@@ -76,7 +75,7 @@ def init(path: Path, commands: Path | None, *, yes: bool, force: bool) -> None:
         own = own or _asked("File with your own commands (Enter: the bundled ones)", "", _own)
         limit = click.prompt("Commands of each dataset", limit, type=click.IntRange(1), err=True)
     entries = _entries(workspace, models, served)
-    priced = not entries and all(each.price for each in workspace.catalog.resolve(models, {}))
+    capped = _capped(workspace, models, free=served if entries else ())
     if own is not None:
         store_dataset(workspace.engine, own)
         note(f"dataset {own.name}: {counted(len(own.samples), 'command')} imported")
@@ -85,13 +84,12 @@ def init(path: Path, commands: Path | None, *, yes: bool, force: bool) -> None:
         models=json.dumps(models),
         dataset=f'dataset = ["{own.name}"]' if own else '# dataset = ["mine"]',
         limit=limit,
-        cap="max-cost = 1.0" if priced else "# max-cost = 1.0",
+        cap="max-cost = 1.0" if capped else "# max-cost = 1.0",
     )
     for file, content in ((path, text), (catalog, entries)):
         if content:
-            with replacing_text(file) as stream:
-                stream.write(content)
-            note(f"written: {file}")
+            put_out((content,), file)
+            note_written(file)
     note_next(*_next(path, catalog if entries else None, models))
 
 
@@ -163,6 +161,15 @@ def _entries(workspace: Workspace, models: list[str], served: list[str]) -> str:
     if workspace.settings.catalog is not None or not set(served) & set(models):
         return ""
     return "\n".join(SERVED_MODEL.format(each) for each in served if each in models)
+
+
+def _capped(workspace: Workspace, models: list[str], free: Collection[str]) -> bool:
+    """Whether some models cost money and all prices are known, so that a cap can hold."""
+    if any(each in simulated_models() for each in models):
+        return False
+    specs = workspace.catalog.resolve(models, {})
+    priced = all(each.price is not None or each.id in free for each in specs)
+    return priced and any(each.key_variable for each in specs)
 
 
 def _next(path: Path, catalog: Path | None, models: list[str]) -> Iterator[str]:
