@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -47,9 +48,10 @@ def test_each_command_of_the_tutorial_works(tmp_path: Path) -> None:
             start_new_session=True,
         ) as shell:
             try:
-                shell.wait(timeout=120)
+                shell.wait(timeout=300)
             finally:
-                os.killpg(shell.pid, signal.SIGTERM)  # the simulator too
+                with suppress(ProcessLookupError):
+                    os.killpg(shell.pid, signal.SIGTERM)  # the simulator too
         shown.seek(0)
         out = shown.read()
     codes = re.findall(r"^code (\d+) of (.*)$", out, re.MULTILINE)
