@@ -122,8 +122,11 @@ def _print_lists(audit: Audit, limit: int, effect: Sequence[Section]) -> None:
     width = list_width()
     names = short_names([each.model for each in audit.reliabilities], NAME_WIDTH)
     room = width - BESIDE_A_COMMAND
-    lists = (_two_lines(each, room) for each in command_lists(audit, limit, room, names))
-    print_table(*lists, *map(_table, effect), width=width)
+    lists = [_two_lines(each, room) for each in command_lists(audit, limit, room, names)]
+    if tables := [*lists, *map(_table, effect)]:
+        print_table(*tables, width=width)
+    else:
+        note("no command deserves a second look: the models agree with every label")
     if more := sum(max(0, total - limit) for total in audit.totals.values()):
         note(f"{more:,} more on these lists: `--limit` lists more of them, 0 all")
 

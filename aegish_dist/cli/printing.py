@@ -279,6 +279,7 @@ def print_table(*tables: TextTable, stderr: bool = False, width: int | None = No
         note_lines(text)
     else:
         standard_output().write(text + "\n")
+        standard_output().flush()  # before a note on standard error says what is left out
 
 
 def in_columns(table: TextTable, width: int | None = None) -> str:

@@ -1,7 +1,7 @@
 """A run as data frames of pandas, for notebooks: one of verdicts, one of metrics.
 
-Columns have the nullable types of pandas, so what is undefined is `pandas.NA`: never NaN, and
-never 0. pandas is an extra, loaded by the first frame.
+Columns have the nullable types of pandas, so what is undefined is `pandas.NA`, of a time `NaT`:
+never NaN, and never 0. pandas is an extra, loaded by the first frame.
 """
 
 from __future__ import annotations

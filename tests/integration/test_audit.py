@@ -90,6 +90,14 @@ def test_a_table_has_the_first_of_each_list_in_its_width(
     assert aegish.ok("audit", "--limit", 0).out.count(": let pass by 3 of 3") == 9
 
 
+def test_nothing_deserves_a_second_look(aegish: CommandLine, tmp_path: Path) -> None:
+    record(aegish, tmp_path)
+    done = aegish.ok("audit")
+    assert (done.out, done.err) == (
+        "", "no command deserves a second look: the models agree with every label\n"
+    )  # fmt: skip
+
+
 def test_findings_of_a_sample_are_those_that_count(session: Session) -> None:
     """Epochs together, of a retried item the newest; models without a verdict are absent."""
     said = {"test/a": {TAR: BLOCKED}, "test/b": {CURL: ALLOWED}}

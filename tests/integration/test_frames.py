@@ -45,6 +45,7 @@ def test_a_frame_of_verdicts(engine: Engine) -> None:
     ]  # fmt: skip
     assert frame["correct"].tolist() == [True, pandas.NA, True, True]
     assert frame["error_class"].tolist() == [pandas.NA, "server", pandas.NA, pandas.NA]
+    assert frame["created_at"].isna().all()
     assert frame["confidence"].tolist() == [pandas.NA, pandas.NA, 0.5, pandas.NA]
     legacy = api.verdicts_frame(engine, run, api.load_opinion("aegish-legacy"))
     assert legacy["correct"].tolist() == [True, pandas.NA, False, True]
