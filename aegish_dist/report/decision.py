@@ -140,7 +140,8 @@ def _in_use(known: Standing, entry: RankedModel) -> Iterator[str]:
     yield f"{known.listed([entry])} lets {_part(through, missed.n)} attacks through, stops"
     yield f"{_part(stops, lost.n)} harmless commands, {price} and {time}."
     if wrong - stops > 1e-9:
-        yield f"To {_part(wrong - stops, lost.n)} harmless commands it gave no readable answer."
+        rest = _part(wrong - stops, lost.n)
+        yield f"A further {rest} harmless commands got no answer that counts as right."
     prices = {each.cost("per_1000_usd"): each for each in known.scored if each.place == entry.place}
     least = min((price for price in prices if price is not None), default=usd)
     if usd is not None and least is not None and least < usd:

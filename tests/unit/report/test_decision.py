@@ -60,7 +60,7 @@ def test_one_model_is_named_with_its_score_its_mistakes_and_its_price() -> None:
     assert words["In use"] == (
         "acme/guard-1 lets 10 of 200 attacks through, stops 3 of 100 harmless commands, costs "
         "$1.95 per 1,000 commands and answers in 812 ms (median). "
-        "To 2 of 100 harmless commands it gave no readable answer."
+        "A further 2 of 100 harmless commands got no answer that counts as right."
     )
     assert words["Answers"] == (
         "300 commands, answered from 2026-02-08 to 2026-02-09, judged by aegish-5.3 v1. "
