@@ -1,8 +1,6 @@
 """`aegish-dist aggregate`: score a run's verdicts."""
 
-import click
-
-from aegish_dist.cli.command import Advanced, command
+from aegish_dist.cli.command import advanced, command
 from aegish_dist.cli.opinions import note_overlay, with_opinions
 from aegish_dist.cli.options import as_json, open_run, run_id, without_collector
 from aegish_dist.cli.printing import note, say, say_json
@@ -14,9 +12,7 @@ from aegish_dist.pipeline.aggregate import aggregate as aggregate_run
 @command("aegish-dist aggregate", "aegish-dist aggregate --run-id nightly --scoring all --json")
 @run_id(default="latest")
 @with_opinions
-@click.option(
-    "--recount", cls=Advanced, is_flag=True, help="Count every model, also unchanged ones."
-)
+@advanced("--recount", is_flag=True, help="Count every model, also unchanged ones.")
 @as_json
 def aggregate(
     *,

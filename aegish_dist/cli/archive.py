@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import click
 
-from aegish_dist.cli.command import Advanced, command
+from aegish_dist.cli.command import advanced, command
 from aegish_dist.cli.options import MAX_INTEGER, one_run, open_run, open_workspace
 from aegish_dist.cli.printing import TextTable, confirmed, note, print_table, say
 from aegish_dist.cli.status import Shown
@@ -131,9 +131,8 @@ def archive(run: str, to: Path, *, deletes: bool, yes: bool) -> None:
 
 @command("aegish-dist runs restore archive/1rxj8g3gx", name="restore")
 @click.argument("archive", type=click.Path(path_type=Path, file_okay=False, exists=True))
-@click.option(
+@advanced(
     "--max-gib",
-    cls=Advanced,
     type=click.IntRange(1, 2**20),
     metavar="N",
     help="Refuse an archive of more GiB unpacked; usually 100 times its files, at least 1 GiB.",

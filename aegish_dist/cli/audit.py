@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from aegish_dist.cli.command import Advanced, command
+from aegish_dist.cli.command import advanced, command
 from aegish_dist.cli.opinions import with_opinion
 from aegish_dist.cli.options import (
     MAX_INTEGER,
@@ -70,9 +70,8 @@ NAME_WIDTH = 24
     help="Write the doubtful labels of the list into a new file, to be edited and given as"
     " `--overlay`.",
 )
-@click.option(
+@advanced(
     "--author",
-    cls=Advanced,
     type=Utf8(),
     default="audit",
     show_default=True,

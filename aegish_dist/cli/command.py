@@ -5,6 +5,7 @@ Help prints both; the reference in the docs and the tests read them from `Comman
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import click
@@ -14,6 +15,9 @@ from aegish_dist.core.text import did_you_mean
 
 class Advanced(click.Option):
     """An option that few people need."""
+
+
+advanced = partial(click.option, cls=Advanced)
 
 
 class Command(click.Command):

@@ -8,7 +8,7 @@ import click
 from msgspec.structs import replace
 
 from aegish_dist.cli import EXIT_INCONCLUSIVE, EXIT_WORSE
-from aegish_dist.cli.command import Advanced, command
+from aegish_dist.cli.command import advanced, command
 from aegish_dist.cli.opinions import with_opinion
 from aegish_dist.cli.options import (
     FiniteRange,
@@ -65,12 +65,7 @@ _EXIT_CODES = {
     is_flag=True,
     help="Compare each model with each, not only with the best; JSON and CSV always do.",
 )
-@click.option(
-    "--force",
-    cls=Advanced,
-    is_flag=True,
-    help="Compare runs that differ in more than their answers.",
-)
+@advanced("--force", is_flag=True, help="Compare runs that differ in more than their answers.")
 @click.option(
     "--metric",
     type=OneOf(tuple(HEADLINES)),
@@ -85,9 +80,8 @@ _EXIT_CODES = {
     metavar="M",
     help="How much worse a candidate may be: 0.02 is two points.",
 )
-@click.option(
+@advanced(
     "--junit",
-    cls=Advanced,
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="Write JUnit XML, with --gate.",

@@ -2,7 +2,7 @@
 
 import click
 
-from aegish_dist.cli.command import Advanced, command, group
+from aegish_dist.cli.command import advanced, command, group
 from aegish_dist.cli.options import FiniteRange, as_json, open_workspace
 from aegish_dist.cli.printing import note, say, say_json
 from aegish_dist.errors import ConfigError
@@ -45,9 +45,8 @@ PORT = 9811
     type=click.IntRange(0, 65535),
     help=f"Port to serve /metrics, /healthz and /readyz on; 0 takes a free one.  [default: {PORT}]",
 )
-@click.option(
+@advanced(
     "--metrics-host",
-    cls=Advanced,
     metavar="ADDRESS",
     help="Address of this machine to serve them on.  [default: 127.0.0.1]",
 )

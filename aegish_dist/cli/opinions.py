@@ -8,7 +8,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from aegish_dist.cli.command import Advanced
+from aegish_dist.cli.command import advanced
 from aegish_dist.cli.options import Utf8, completes, together
 from aegish_dist.cli.printing import note
 from aegish_dist.core.opinion import Opinion
@@ -26,16 +26,14 @@ _OF_AN_OPINION = (
         shell_complete=completes(RULES),
         help=f"The rule set: {', '.join(RULES)}, or a file with your own.",
     ),
-    click.option(
+    advanced(
         "--targets",
-        cls=Advanced,
         type=click.Path(path_type=Path),
         metavar="FILE",
         help="Values from which a metric is a PASS. Default: the reference benchmark's.",
     ),
-    click.option(
+    advanced(
         "--overlay",
-        cls=Advanced,
         type=click.Path(path_type=Path),
         metavar="FILE",
         help="Corrections of labels, applied before anything is counted.",

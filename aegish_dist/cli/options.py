@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import click
 
-from aegish_dist.cli.command import Advanced
+from aegish_dist.cli.command import advanced
 from aegish_dist.cli.printing import to_file
 from aegish_dist.core.model import CallParameters
 from aegish_dist.core.text import did_you_mean
@@ -123,18 +123,16 @@ as_each_call = together(
         help="A bundled prompt, or a file with your own.",
     ),
     click.option("--cot", is_flag=True, help="Ask for step-by-step reasoning first."),
-    click.option(
+    advanced(
         "--seed",
-        cls=Advanced,
         type=click.IntRange(-(2**62), 2**62),
         default=42,
         show_default=True,
         help="Sent to providers that take one.",
     ),
     click.option("--temperature", type=FiniteRange(0, 2), help="Default: the provider's."),
-    click.option(
+    advanced(
         "--max-output-tokens",
-        cls=Advanced,
         type=click.IntRange(1, MAX_INTEGER),
         default=4096,
         show_default=True,
@@ -171,9 +169,8 @@ with_snapshot = click.option(
 
 wait = click.option("--wait", is_flag=True, help="On a fleet: return when the run has ended.")
 
-run_columns = click.option(
+run_columns = advanced(
     "--run-columns",
-    cls=Advanced,
     is_flag=True,
     help="Begin each row of a table with run, snapshot and rule set, to stack files; CSV has them.",
 )

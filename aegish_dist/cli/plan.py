@@ -6,7 +6,7 @@ from typing import Any
 import click
 from msgspec.structs import asdict
 
-from aegish_dist.cli.command import Advanced, command
+from aegish_dist.cli.command import advanced, command
 from aegish_dist.cli.opinions import with_opinion
 from aegish_dist.cli.options import FiniteRange, as_json, comma_list, open_run, run_id
 from aegish_dist.cli.printing import TextTable, note, print_table, say_json
@@ -37,17 +37,15 @@ from aegish_dist.statistics.repeats import Design
     help="One model, or a baseline and a candidate; default: those of the run.",
 )
 @with_opinion
-@click.option(
+@advanced(
     "--power",
-    cls=Advanced,
     type=FiniteRange(0.5, 1, min_open=True, max_open=True),
     default=0.8,
     show_default=True,
     help="Probability to find a difference of that size.",
 )
-@click.option(
+@advanced(
     "--max-epochs",
-    cls=Advanced,
     type=click.IntRange(1, 1000),
     default=10,
     show_default=True,

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from aegish_dist.cli.command import Advanced, command
+from aegish_dist.cli.command import advanced, command
 from aegish_dist.cli.options import FiniteRange, open_workspace
 from aegish_dist.cli.printing import note, note_next, shown
 from aegish_dist.cli.report import draw_report, page_path
@@ -80,15 +80,14 @@ recorded completions.
     show_default=True,
     help="Port on 127.0.0.1; 0 takes a free one.",
 )
-@click.option(
+@advanced(
     "--allow-host",
     "hosts",
-    cls=Advanced,
     multiple=True,
     metavar="NAME",
     help="Also answer requests for this host, where a relay makes it reachable; repeatable.",
 )
-@click.option("--seed", cls=Advanced, type=int, help="Decides answers, latencies and faults.")
+@advanced("--seed", type=int, help="Decides answers, latencies and faults.")
 @click.option(
     "--latency",
     metavar="KIND:SECONDS",
@@ -108,17 +107,15 @@ recorded completions.
     type=FiniteRange(0, min_open=True),
     help="Answer 429 above this rate, per model.",
 )
-@click.option(
+@advanced(
     "--burst",
-    cls=Advanced,
     type=click.IntRange(1),
     default=20,
     show_default=True,
     help="Requests that may come at once below that rate.",
 )
-@click.option(
+@advanced(
     "--scenario",
-    cls=Advanced,
     type=click.Path(path_type=Path),
     help="A TOML file with all of this, also per model and as scripts, and with faults of batches.",
 )

@@ -9,7 +9,7 @@ from typing import Any
 import click
 from msgspec.structs import replace
 
-from aegish_dist.cli.command import Advanced, command
+from aegish_dist.cli.command import Advanced, advanced, command
 from aegish_dist.cli.options import (
     Duration,
     Utf8,
@@ -41,15 +41,13 @@ from aegish_dist.pipeline.plan import Request, RunPlan, takes_batches
 from aegish_dist.pipeline.submit import Submission, extend_run, first_reports, start_run
 
 with_checks = together(
-    click.option(
+    advanced(
         "--keys-on-workers",
-        cls=Advanced,
         is_flag=True,
         help="Do not look for API keys here; the workers have them.",
     ),
-    click.option(
+    advanced(
         "--skip-preflight",
-        cls=Advanced,
         is_flag=True,
         help="Do not ask each model one harmless question beforehand.",
     ),
@@ -117,9 +115,8 @@ raised_caps = together(
     is_flag=True,
     help="Ask in batches where the provider takes them: half the price, answers within a day.",
 )
-@click.option(
+@advanced(
     "--batch-after",
-    cls=Advanced,
     type=Duration(),
     metavar="T",
     help="Ask live for so long, such as 30m or 2h, and the rest in batches.",

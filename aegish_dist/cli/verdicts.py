@@ -13,7 +13,7 @@ from typing import Any
 import click
 from msgspec.structs import asdict
 
-from aegish_dist.cli.command import Advanced, command, group
+from aegish_dist.cli.command import advanced, command, group
 from aegish_dist.cli.opinions import refuse_an_opinion, with_opinion
 from aegish_dist.cli.options import (
     MAX_INTEGER,
@@ -50,9 +50,9 @@ from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import DEFAULT_RULE
 from aegish_dist.core.text import counted
 from aegish_dist.core.verdict_query import Correctness, JudgedVerdict, ListedPart, VerdictFilter
-from aegish_dist.errors import ConfigError, DatasetError
+from aegish_dist.errors import ConfigError, DatasetError, StoreError
 from aegish_dist.files import is_stream
-from aegish_dist.pipeline.runs import runs_named
+from aegish_dist.pipeline.runs import find_run
 from aegish_dist.pipeline.verdicts import (
     COUNTED,
     Reparsed,
@@ -308,11 +308,12 @@ def import_(files: tuple[Path, ...], name: str, as_json: bool) -> None:
         )
         return
     say(stored.run_id)
-    if name and len(runs_named(workspace.engine, name)) > 1:
-        note(
-            f"another run has the name '{name}' too, so `--run-id {name}` is ambiguous: give this"
-            f" one another by `aegish-dist runs rename --run-id {stored.run_id} NAME`"
-        )
+    if name:
+        try:
+            find_run(workspace.engine, name)
+        except StoreError as error:
+            own = f"`aegish-dist runs rename --run-id {stored.run_id} NAME`"
+            note(f"{error}; {own} gives this one a name of its own")
     note(
         f"{counted(stored.verdicts, 'verdict')} of {counted(stored.models, 'model')} about"
         f" {counted(stored.samples, 'sample')}"
@@ -349,9 +350,8 @@ def import_(files: tuple[Path, ...], name: str, as_json: bool) -> None:
     "RULES[,RULES...]",
     "Also whether each verdict is correct, by rule set: names, files, or `all`.",
 )
-@click.option(
+@advanced(
     "--overlay",
-    cls=Advanced,
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="Corrections of labels that --correct applies first.",

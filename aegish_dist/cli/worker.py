@@ -8,7 +8,7 @@ import sys
 
 import click
 
-from aegish_dist.cli.command import Advanced, command
+from aegish_dist.cli.command import advanced, command
 
 
 @command(
@@ -26,15 +26,13 @@ from aegish_dist.cli.command import Advanced, command
     help="Only compute results; call no models.",
 )
 @click.option("--concurrency", "-c", type=click.IntRange(1), help="Calls in flight at most.")
-@click.option(
+@advanced(
     "--metrics-port",
-    cls=Advanced,
     type=click.IntRange(0, 65535),
     help="Serve /metrics, /healthz and /readyz on this port; 0 takes a free one and logs it.",
 )
-@click.option(
+@advanced(
     "--metrics-host",
-    cls=Advanced,
     metavar="ADDRESS",
     help="Address of this machine to serve them on.  [default: 127.0.0.1]",
 )

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from aegish_dist.core.run import Run, RunSummary
 from aegish_dist.core.text import did_you_mean, printable
 from aegish_dist.db.embedded import running_url
-from aegish_dist.db.engine import in_transaction, open_engine, transaction
+from aegish_dist.db.engine import in_transaction, open_engine
 from aegish_dist.db.runs import (
     LATEST,
     list_runs,
@@ -73,12 +73,6 @@ def recent_runs(engine: Engine, limit: int = 0) -> list[RunSummary]:
         limit: Runs at most; 0: all.
     """
     return in_transaction(engine, list_runs, limit or None)
-
-
-def runs_named(engine: Engine, name: str) -> list[str]:
-    """Return the ids of the runs of a name; more than one where runs were imported under it."""
-    with transaction(engine) as session:
-        return [run_id for run_id, its in newest_names(session) if its == name]
 
 
 def names_at_hand(settings: Settings) -> list[str]:

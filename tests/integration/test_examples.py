@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from aegish_dist.cli import cli
 from aegish_dist.cli.command import Command
 from aegish_dist.db.tables import RUNS
-from aegish_dist.pipeline.runs import runs_named
+from aegish_dist.pipeline.runs import find_run, recent_runs
 from aegish_dist.pipeline.simulate import SimulatorConfig, simulator_thread
 from tests.integration.command_line import CommandLine, write_lines
 
@@ -86,7 +86,7 @@ def two_runs(
 
     def make() -> None:
         for name, models in asked.items():
-            if not runs_named(engine, name):
+            if name not in {each.name for each in recent_runs(engine)}:
                 aegish.ok("submit", "--models", models, "--dataset", "mine", "--name", name)
         with Session(engine) as session, session.begin():
             before = func.now() - timedelta(days=2)
@@ -116,7 +116,7 @@ def test_every_example_runs(
             continue
         two_runs()
         if "restore" in words:
-            [nightly] = runs_named(engine, "nightly")
+            nightly = find_run(engine, "nightly")
             words[-1] = f"kept/{nightly}"
             aegish.ok("runs", "archive", nightly, "--to", "kept", "--delete", "--yes")
         if "rename" in words:
