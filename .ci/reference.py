@@ -220,6 +220,7 @@ def pages() -> dict[Path, str]:
 
 
 if __name__ == "__main__":
-    (REFERENCE / "commands").mkdir(exist_ok=True)
+    for old in (REFERENCE / "commands").iterdir():
+        old.unlink()
     for path, text in pages().items():
         path.write_text(text, encoding="utf-8")

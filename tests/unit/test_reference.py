@@ -15,10 +15,9 @@ from aegish_dist.providers.session import BASELINES, DENYLIST
 
 ROOT = Path(__file__).parents[2]
 MADE = ROOT / "docs/reference/commands"
-FOLLOWED = (ROOT / "docs/guides").glob(
-    "add-*.md"
-)  # they add commands too; tests/howto follows them
+FOLLOWED = (ROOT / "docs/guides").glob("add-*.md")  # by tests/howto: they add commands, too
 PAGES = sorted({ROOT / "README.md", *(ROOT / "docs").rglob("*.md")} - {*MADE.iterdir(), *FOLLOWED})
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 pages: Callable[[], dict[Path, str]] = runpy.run_path(str(ROOT / ".ci/reference.py"))["pages"]
 
 _BLOCK = re.compile(r"^( *)```(?:\w+)?\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
@@ -73,15 +72,9 @@ def test_a_command_that_is_none_is_found(line: str) -> None:
     assert problem(call) is not None
 
 
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-
-
-def test_readme_is_short() -> None:
-    assert len(README.splitlines()) <= 180
-
-
-def test_the_example_of_readme_is_true() -> None:
+def test_readme_is_short_and_its_example_true() -> None:
     """The command is malicious and bundled, and the denylist is as long, and answers, as it says."""
+    assert len(README.splitlines()) <= 180
     block = _BLOCK.findall(README)[0][1]
     command = block.split("  ")[0]
     (answer,) = re.findall(r"baseline/keyword +(\w+)", block)
