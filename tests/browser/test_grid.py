@@ -109,6 +109,7 @@ def by_command(report: Report) -> dict[str, list[Verdict]]:
 
 
 def choose(page: Page, fields: dict[str, str]) -> None:
+    page.locator(".grid-more").evaluate("each => { each.open = true }")
     for name, value in fields.items():
         field = page.locator(f"#grid-filters [name={name}]")
         match field.evaluate("each => each.type"):
@@ -204,6 +205,7 @@ def test_a_link_opened_elsewhere_shows_the_same(visit: Visit) -> None:
     other.locator("#grid-detail[data-shown]").wait_for()
     assert other.locator("#grid-detail pre").first.text_content() == title
     assert other.locator("[name=category]").input_value() == CATEGORIES[2]
+    assert other.locator(".grid-more").get_attribute("open") is not None
     other.locator("#grid-close").click()
     assert shown(other) == before
 

@@ -221,7 +221,7 @@ def _first_commands(parts: Sequence[PackedPart], shape: GridShape) -> list[int]:
     return found
 
 
-NAME_CHARS = 22
+NAME_CHARS = 28
 """Of a model above its column."""
 MOST_CHARACTERS = 160
 """Of a command in that table."""

@@ -42,9 +42,9 @@ function makeFilters(verdicts, changed, clear) {
   ];
   return make("form", { id: "grid-filters", class: "grid-filters", role: "search",
     "aria-label": "Commands", input: changed, submit: (event) => event.preventDefault() }, ...first,
-    make("details", { class: "grid-more", open: !NARROW.matches },
-      make("summary", {}, "More filters, order"), make("div", {}, ...more.filter(Boolean))),
-    make("button", { type: "button", id: "grid-clear", click: clear }, "Clear filters"));
+    make("button", { type: "button", id: "grid-clear", click: clear }, "Clear filters"),
+    make("details", { class: "grid-more" }, make("summary", {}, "More filters, order"),
+      make("div", {}, ...more.filter(Boolean))));
 }
 
 /** Makes a field under its label. */
@@ -71,7 +71,7 @@ function readFilters(form) {
     [element.name, element.type === "checkbox" && !element.checked ? "" : element.value]));
 }
 
-/** Gives the form the values of a view; one that it does not know is none. */
+/** Gives the form the values of a view; one that it does not know is none. None of them is hidden. */
 function writeFilters(form, view) {
   for (const element of form.elements) {
     if (!element.name) continue;
@@ -79,6 +79,8 @@ function writeFilters(form, view) {
     else element.value = view[element.name];
     if (element.selectedIndex === -1) element.value = "";
   }
+  const more = find(".grid-more", form);
+  more.open ||= findAll("[name]", more).some((each) => view[each.name]);
 }
 
 /** Makes the line that explains letters and marks. */
