@@ -237,7 +237,7 @@ def render_overlay(overlay: Overlay) -> str:
             "dataset": change.dataset,
             "sample": change.sample_id,
             "command": change.command,
-            "action": "exclude" if change.excludes else "relabel",
+            "action": "exclude" if change.target is None else "relabel",
             "target": change.target,
             "category": change.category,
             "reason": change.reason,

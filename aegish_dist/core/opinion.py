@@ -57,10 +57,6 @@ class LabelChange(msgspec.Struct, frozen=True):
     author: str
 
     @property
-    def excludes(self) -> bool:
-        return self.target is None
-
-    @property
     def content(self) -> list[str]:
         """All that changes a number: the sample, and its right label."""
         command = "" if self.sample_id else self.command or ""

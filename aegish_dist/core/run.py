@@ -114,10 +114,6 @@ class Run(Struct, frozen=True):
     def samples(self) -> int:
         return sum(dataset.samples for dataset in self.datasets)
 
-    @property
-    def planned_per_model(self) -> int:
-        return self.samples * self.epochs
-
     def datasets_of(self, model: str) -> tuple[RunDataset, ...]:
         if model not in self.datasets_by_model:
             return self.datasets

@@ -80,9 +80,6 @@ class KeyMask:
             map(_squeezed, [self._key, self._key.encode().hex(), *_in_base64(self._key)])
         )
 
-    def __repr__(self) -> str:
-        return f"KeyMask({'on' if self._key else 'off'})"
-
     def text(self, text: str) -> str:
         """Return text without the key in all its forms.
 

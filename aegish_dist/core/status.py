@@ -1,10 +1,12 @@
 """How far a run is, and what it will still take: what `status` prints and the live view draws."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from aegish_dist.core.batches import BatchTotals
 from aegish_dist.core.outcome import ErrorClass
@@ -85,6 +87,22 @@ class FailedCalls(Struct, frozen=True):
     message: str  # the provider's words about the newest one, untrusted; keys are masked
     calls: int
     calls_lately: int
+
+
+def joined(failed: Iterable[FailedCalls]) -> tuple[FailedCalls, ...]:
+    """Return failed calls by model, reason and status, the newest first."""
+    kinds: defaultdict[tuple[object, ...], list[FailedCalls]] = defaultdict(list)
+    for each in failed:
+        kinds[each.model, each.error_class, each.status].append(each)
+    totals = [
+        replace(
+            max(alike, key=lambda kind: kind.at),
+            calls=sum(kind.calls for kind in alike),
+            calls_lately=sum(kind.calls_lately for kind in alike),
+        )
+        for alike in kinds.values()
+    ]
+    return tuple(sorted(totals, key=lambda kind: kind.at, reverse=True))
 
 
 class RunStatus(Struct, frozen=True):

@@ -8,10 +8,11 @@ import hashlib
 import json
 import re
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import accumulate, takewhile
-from typing import Any
+from typing import Any, TypeVar
 
+T = TypeVar("T")
 _ON_ONE_LINE = json.JSONEncoder(allow_nan=False)
 _WORD = re.compile(r" *[^ ]+ *")
 _BLANK = re.compile(
@@ -104,6 +105,10 @@ def _shown(character: str) -> str:
     if character.isprintable() and not _BLANK.match(character):
         return character
     return character.encode("unicode_escape", "surrogatepass").decode("ascii")
+
+
+def known(values: Mapping[str, T | None]) -> dict[str, T]:
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def counted(number: int, noun: str, plural: str = "s") -> str:

@@ -30,6 +30,7 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from aegish_dist.core.sample import MAX_COMMAND_CHARS, Sample, TrueLabel
+from aegish_dist.core.text import known
 from aegish_dist.datasets.draft import (
     CATEGORIES,
     MAX_FILE_BYTES,
@@ -347,7 +348,7 @@ class _Checkout(Struct):
         for entry in chain(own, self._inherited(program, (program.name,))):
             if entry.function not in CATEGORIES or entry.needs_root:
                 continue
-            known = {
+            labels = {
                 "version": entry.version,
                 "inherits": entry.inherits,
                 "aliases": aliases or None,
@@ -357,7 +358,7 @@ class _Checkout(Struct):
                 target=TrueLabel.MALICIOUS,
                 category=entry.function,
                 cluster=program.name,
-                metadata={key: text for key, text in known.items() if text is not None},
+                metadata=known(labels),
             )
 
     def _inherited(self, program: Program, seen: tuple[str, ...]) -> Iterator[Entry]:

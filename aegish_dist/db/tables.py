@@ -314,7 +314,6 @@ DATASETS = Table(
     _needed("created_at", _TIME, server_default=func.now()),
     UniqueConstraint("name", "fingerprint"),
 )
-"""A dataset, identified by the fingerprint of its content."""
 
 SAMPLES = Table(
     "samples",
@@ -329,7 +328,6 @@ SAMPLES = Table(
     _needed("details", JSONB),
     UniqueConstraint("dataset_id", "sample_id"),
 )
-"""One labelled command of one dataset."""
 
 PROMPTS = Table(
     "prompts",

@@ -23,9 +23,9 @@ from aegish_dist.core.run import Run, RunDataset
 from aegish_dist.core.sample import Sample, TrueLabel
 from aegish_dist.core.scoring import ACTIONS, Composite, ScoringRule
 from aegish_dist.core.secrets import host_of, is_loopback, mask_key_shapes
-from aegish_dist.core.text import fingerprint_of, printable_line_of_json
+from aegish_dist.core.text import fingerprint_of, known, printable_line_of_json
 from aegish_dist.inputs.documents import parse_toml
-from aegish_dist.interchange.record import RATES, known
+from aegish_dist.interchange.record import RATES
 from aegish_dist.report.layout import RankedModel
 from aegish_dist.statistics.rates import Estimate
 

@@ -23,6 +23,7 @@ from msgspec import Meta, Struct
 from aegish_dist.core.outcome import ErrorClass, StopKind
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.secrets import mask_key_shapes
+from aegish_dist.core.text import known
 from aegish_dist.core.verdict_record import (
     MAX_NUMBER,
     AttemptRecord,
@@ -51,7 +52,6 @@ from aegish_dist.interchange.record import (
     cost,
     encode,
     from_values,
-    known,
     label,
     moment,
     stop_kind_of,

@@ -36,8 +36,9 @@ from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.outcome import ErrorClass, StopKind, find
 from aegish_dist.core.run import Messages, Run, RunDataset
 from aegish_dist.core.sample import Sample, TrueLabel
+from aegish_dist.core.text import known
 from aegish_dist.core.verdict_record import VerdictRecord
-from aegish_dist.interchange.record import FACTS, RATES, ScoredRecord, known, stop_kind_of
+from aegish_dist.interchange.record import FACTS, RATES, ScoredRecord, stop_kind_of
 
 PREFIX = "aegish_dist_"  # begins every key of ours, in the metadata of samples and of logs
 MARK = f"{PREFIX}export"  # in the metadata of a log: the version of this layout

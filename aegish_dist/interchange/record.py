@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
@@ -18,14 +18,13 @@ from aegish_dist.core.outcome import ErrorClass, Outcome, StopKind
 from aegish_dist.core.parsing import ACTIONS, PARSER_VERSION, outcome_of, parse
 from aegish_dist.core.sample import Sample, TrueLabel
 from aegish_dist.core.secrets import mask_key_shapes
-from aegish_dist.core.text import clean_text
+from aegish_dist.core.text import clean_text, known
 from aegish_dist.core.verdict import Completion, ParsedCompletion, Usage
 from aegish_dist.core.verdict_record import FIELDS, OPINIONS, VerdictRecord, names_of
 from aegish_dist.errors import InputError
 from aegish_dist.inputs.checking import checked
 from aegish_dist.inputs.documents import parse_json
 
-T = TypeVar("T")
 MAX_COST_USD = Decimal(10) ** 9
 MAX_COST_DECIMALS = 100  # exact costs need some thirty; hostile ones could need a billion
 
@@ -141,7 +140,7 @@ def from_values(values: Mapping[str, Any]) -> VerdictRecord:
     """Build a record of decoded fields; model, command, target and completion have to be there."""
     given = {key: value for key, value in values.items() if key in FACTS and value is not None}
     if isinstance(metadata := given.get("metadata"), dict):
-        given["metadata"] = {key: text for key, text in metadata.items() if text is not None}
+        given["metadata"] = known(metadata)
     record = checked({"completion": None, **given}, VerdictRecord)
     if "completion" not in values:
         problem = "is missing; null says that no answer came"
@@ -230,10 +229,6 @@ def stop_kind_of(stop_reason: str | None) -> StopKind | None:
     if stop_reason is None:
         return None
     return STOP_KINDS.get(stop_reason.lower(), StopKind.OTHER)
-
-
-def known(values: Mapping[str, T | None]) -> dict[str, T]:
-    return {name: value for name, value in values.items() if value is not None}
 
 
 def encode(value: object) -> str:

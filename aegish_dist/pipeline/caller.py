@@ -17,12 +17,13 @@ from typing import Generic, TypeVar, cast
 from urllib.parse import urlsplit
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from aegish_dist.core.model import CallParameters, ModelSpec, Price, cost_usd
-from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.run import Prompt
 from aegish_dist.core.secrets import mask_key_shapes
-from aegish_dist.core.status import LATELY, FailedCalls
+from aegish_dist.core.status import LATELY, FailedCalls, joined
+from aegish_dist.core.text import known
 from aegish_dist.core.verdict import CallError, Completion, Item, Timing, Usage, Verdict
 from aegish_dist.errors import (
     AegishError,
@@ -35,7 +36,7 @@ from aegish_dist.models.prices import ANSWER_TOKENS, fixed_characters, input_tok
 from aegish_dist.providers.contract import ModelClient
 from aegish_dist.ratelimit.fair_queue import NANO_USD, Budget, ExpectedUsage
 from aegish_dist.ratelimit.model_limiter import ModelLimiter
-from aegish_dist.telemetry import Attributes, known
+from aegish_dist.telemetry import Attributes
 from aegish_dist.telemetry.tracing import call_span, note, run_tracer
 
 WEIGHT = 0.1
@@ -98,7 +99,7 @@ class _TracedClient:
         self._client = client
         self._name = f"chat {spec.name}"
         address = urlsplit(spec.base_url)
-        self._attributes = known(
+        self._attributes: Attributes = known(
             {
                 "gen_ai.operation.name": "chat",
                 "gen_ai.provider.name": PROVIDERS.get(spec.provider, spec.provider),
@@ -193,25 +194,16 @@ class FailingItems:
 
     def by_run(self, now: datetime) -> dict[str, list[FailedCalls]]:
         """Return the failed calls by run id, those that are alike together."""
-        kinds: dict[tuple[str, str, ErrorClass, int | None], list[CallError]] = {}
+        by_run: defaultdict[str, list[FailedCalls]] = defaultdict(list)
         for item, errors in self._errors.items():
             for error in errors:
-                key = (item.run_id, item.model, error.error_class, error.status)
-                kinds.setdefault(key, []).append(error)
-        by_run: defaultdict[str, list[FailedCalls]] = defaultdict(list)
-        for (run_id, model, error_class, status), errors in kinds.items():
-            newest = max(errors, key=lambda error: error.at)
-            failed = FailedCalls(
-                newest.at,
-                model,
-                error_class,
-                status,
-                message=mask_key_shapes(newest.message),
-                calls=len(errors),
-                calls_lately=sum(now - error.at <= LATELY for error in errors),
-            )
-            by_run[run_id].append(failed)
-        return by_run
+                reason, lately = (error.error_class, error.status, error.message), error.at + LATELY
+                failed = FailedCalls(error.at, item.model, *reason, 1, int(now <= lately))
+                by_run[item.run_id].append(failed)
+        return {
+            run_id: [replace(e, message=mask_key_shapes(e.message)) for e in joined(failed)]
+            for run_id, failed in by_run.items()
+        }
 
 
 Key = TypeVar("Key")

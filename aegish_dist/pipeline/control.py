@@ -281,7 +281,6 @@ def resumable(stored: str, run_id: str) -> Iterator[None]:
 
 
 def release_run(engine: Engine, run: Run) -> None:
-    """Have workers ask again what a held run lacks."""
     with transaction(engine) as session:
         if run.held is not None:
             release(session, run.run_id)

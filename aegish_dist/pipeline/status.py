@@ -6,7 +6,7 @@ time left by the rate of the last minute. No time is given before there are verd
 
 import math
 import time
-from collections import Counter, defaultdict, deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import TypeVar
@@ -27,6 +27,7 @@ from aegish_dist.core.status import (
     RunStatus,
     State,
     cost_at_end_usd,
+    joined,
     model_eta_s,
     run_eta_s,
     tells_pace,
@@ -59,7 +60,7 @@ def run_status(engine: Engine, run_id: str) -> RunStatus:
     # A worker reports what it held for a moment after its last verdict is stored.
     open_ = {spec.id for spec in run.models if _missing(run, progress[spec.id], spec.id)}
     held = (each for each in fleet.failing.get(run_id, ()) if each.model in open_)
-    failures = _joined(stored, held)
+    failures = joined((*stored, *held))
     facts = _RunFacts(run, progress, fleet, failures, batches, over)
     models = tuple(_model_status(facts, spec.id) for spec in run.models)
     planned, done = sum(m.planned for m in models), sum(m.done for m in models)
@@ -107,22 +108,6 @@ def _joint_state(models: tuple[ModelStatus, ...]) -> State:
     states = {model.state for model in models}
     order = (State.RUNNING, State.WAITING, State.PARKED, State.OVER_BUDGET, *HELD)
     return next((state for state in order if state in states), State.COMPLETE)
-
-
-def _joined(stored: Iterable[FailedCalls], held: Iterable[FailedCalls]) -> tuple[FailedCalls, ...]:
-    """Return failed calls by kind, those of items that workers hold included, the newest first."""
-    kinds: defaultdict[tuple[object, ...], list[FailedCalls]] = defaultdict(list)
-    for each in (*stored, *held):
-        kinds[each.model, each.error_class, each.status].append(each)
-    joined = [
-        replace(
-            max(alike, key=lambda kind: kind.at),
-            calls=sum(kind.calls for kind in alike),
-            calls_lately=sum(kind.calls_lately for kind in alike),
-        )
-        for alike in kinds.values()
-    ]
-    return tuple(sorted(joined, key=lambda kind: kind.at, reverse=True))
 
 
 def over_budget(run: Run, spent: Mapping[str, Decimal]) -> set[str]:

@@ -10,6 +10,7 @@ from msgspec import Struct
 from aegish_dist.core.model import CallParameters, ModelSpec, RateHint, WireFormat
 from aegish_dist.core.outcome import StopKind
 from aegish_dist.core.run import COMMAND_SLOT, Prompt
+from aegish_dist.core.text import known
 from aegish_dist.core.verdict import Completion
 from aegish_dist.errors import ConfigError
 
@@ -134,7 +135,7 @@ def merged(defaults: Mapping[str, object], changes: Mapping[str, object]) -> dic
 
     Objects merge, a null removes, anything else replaces; nulls among the defaults drop out too.
     """
-    result = {name: value for name, value in defaults.items() if value is not None}
+    result = known(defaults)
     for name, change in changes.items():
         if change is None:
             result.pop(name, None)

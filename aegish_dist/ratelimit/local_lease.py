@@ -98,7 +98,6 @@ class LocalLease:
 
     @property
     def circuit_open(self) -> bool:
-        """Whether the model is not called, except by probes."""
         return self.lease.circuit_open
 
     @property

@@ -17,6 +17,7 @@ from aegish_dist.core.outcome import OutcomeDetails, ScoredAnswer
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import ACTIONS, ScoringRule
 from aegish_dist.core.tally import Cell, ModelTally
+from aegish_dist.core.text import known
 from aegish_dist.statistics.calibration import (  # fmt: skip
     ReliabilityBin,
     brier,
@@ -247,7 +248,7 @@ def measure(tally: ModelTally, rule: ScoringRule) -> ModelMetrics:
     estimates = {name: formula(scored) for name, formula in METRICS.items()}
     return ModelMetrics(
         tally=tally,
-        metrics={name: found for name, found in estimates.items() if found is not None},
+        metrics=known(estimates),
         counts=_counts(scored),
         categories={category: rate(seen) for category, seen in scored.categories.items()},
         actions=scored.labels,

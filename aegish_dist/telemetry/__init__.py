@@ -10,7 +10,3 @@ Attributes = Mapping[str, Value]
 
 TRACEPARENT = "traceparent"
 """Header of a message with the span that published it: W3C Trace Context, level 1."""
-
-
-def known(facts: Mapping[str, Value | None]) -> Attributes:
-    return {name: value for name, value in facts.items() if value is not None}

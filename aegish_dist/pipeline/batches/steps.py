@@ -38,6 +38,7 @@ from aegish_dist.core.model import ModelSpec, cost_usd
 from aegish_dist.core.outcome import ErrorClass, Outcome
 from aegish_dist.core.parsing import PARSER_VERSION, judge
 from aegish_dist.core.run import BatchState, RunPause
+from aegish_dist.core.text import known
 from aegish_dist.core.verdict import CallError, Completion, Item, Verdict
 from aegish_dist.db.batches import (
     FAILED_AS_A_WHOLE,
@@ -68,7 +69,7 @@ from aegish_dist.errors import (
 from aegish_dist.logs import get_logger
 from aegish_dist.pipeline.batches.budget import has_money_left
 from aegish_dist.providers.batches.transfer import BatchClient
-from aegish_dist.telemetry import known
+from aegish_dist.telemetry import Attributes
 from aegish_dist.telemetry.tracing import span
 
 if TYPE_CHECKING:
@@ -169,7 +170,7 @@ class BatchStep(Struct, frozen=True):
             BatchState.IN_PROGRESS: ("poll batch", self._follow),
             BatchState.COLLECTING: ("collect batch", self._collect),
         }[batch.state]
-        facts = known(
+        facts: Attributes = known(
             {
                 "aegish_dist.model": batch.model,
                 "aegish_dist.batch.token": batch.token,
@@ -394,7 +395,6 @@ class BatchStep(Struct, frozen=True):
         return replace(verdict, worker=self.context.worker, created_at=datetime.now(UTC), **more)
 
     async def _store(self, verdicts: Sequence[tuple[BatchItem, Verdict]]) -> None:
-        """Insert verdicts; those that are there already stay."""
         batch = self.batch
         keyed = [
             (VerdictKey(batch.run_model_id, item.sample_key, item.epoch, item.generation), verdict)
@@ -472,8 +472,6 @@ class BatchStep(Struct, frozen=True):
 
 
 def _counts(report: BatchReport) -> dict[str, int]:
-    numbers = {SUCCEEDED: report.succeeded, "failed": report.failed}
     failed_whole = report.ended and report.problem is not None
-    return {name: number for name, number in numbers.items() if number is not None} | (
-        {FAILED_AS_A_WHOLE: True} if failed_whole else {}
-    )
+    numbers = {SUCCEEDED: report.succeeded, "failed": report.failed}
+    return known(numbers | {FAILED_AS_A_WHOLE: True if failed_whole else None})

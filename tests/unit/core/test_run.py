@@ -114,4 +114,4 @@ def test_a_run_id_can_be_typed() -> None:
 def test_a_run_owes_every_repeat_of_every_sample() -> None:
     datasets = (RunDataset("a", "f", 10, 4), RunDataset("b", "g", 1, 0))
     run = replace(BASE, epochs=3, datasets=datasets)
-    assert (run.samples, run.planned_per_model) == (11, 33)
+    assert (run.samples, run.planned("any")) == (11, 33)

@@ -57,7 +57,7 @@ def test_calls_that_are_alike_are_counted_together() -> None:
     failing = FailingItems()
     failing.note(ITEM, [an_error(90, "old"), an_error(10, "newest sk-abcdefghij0123456789")])
     failing.note(OTHER, [an_error(20, "between"), an_error(1, "no", ErrorClass.SERVER)])
-    (limited, server) = failing.by_run(NOW)["run"]
+    (server, limited) = failing.by_run(NOW)["run"]
     assert (limited.calls, limited.calls_lately, limited.message) == (3, 2, "newest [key]")
     assert limited.at == NOW - timedelta(seconds=10)
     assert (server.calls, server.error_class) == (1, ErrorClass.SERVER)
