@@ -17,7 +17,7 @@ pytestmark = pytest.mark.long
 PAGE = (Path(__file__).parents[2] / "docs/tutorial/first-decision.md").read_text(encoding="utf-8")
 FILES = dict(re.findall(r"^```\w+ file=(\S+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
 LINES = "\n".join(re.findall(r"^```bash\n(.*?)\n```$", PAGE, re.MULTILINE | re.DOTALL)).split("\n")
-SERVED = "while [ ! -s catalog.toml ]; do sleep 0.1; done"
+SERVED = "while [ ! -s first-catalog.toml ]; do sleep 0.1; done"
 ANSWERS = {0, 4, 5}  # 4 and 5: what a gate says
 
 
@@ -26,7 +26,11 @@ def script() -> str:
     lines = []
     for line in LINES:
         if line.endswith("&"):
-            lines += ["rm catalog.toml", line.replace("provider", "provider --port 0"), SERVED]
+            lines += [
+                "rm first-catalog.toml",
+                line.replace("provider", "provider --port 0"),
+                SERVED,
+            ]
         else:
             lines += [line, f"echo code $? of '{line}'"]
     return "\n".join(lines)
