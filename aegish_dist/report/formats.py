@@ -34,9 +34,9 @@ from aegish_dist.report.provenance import commands
 from aegish_dist.report.sections import BRIEF, SECTION_NAMES, build_report, one_screen
 from aegish_dist.statistics.rates import NUMBERS
 
-IN_SECTIONS = {"table": (), "markdown": SECTION_NAMES, "latex": BRIEF}
+IN_SECTIONS = {"table": BRIEF, "markdown": SECTION_NAMES, "latex": BRIEF}
 """The formats whose sections can be chosen, and those that they have by themselves; a table has
-one screen, which is no section of theirs."""
+them only with run columns, and else one screen."""
 FORMATS = (*IN_SECTIONS, "json", "csv", "csv-wide", "reference-json", "html")
 
 
@@ -60,8 +60,9 @@ def render(
         color: Whether to emit ANSI colours; only tables use it.
     """
     if format in IN_SECTIONS:
+        brief = format == "table" and sections is None and not run_columns
         chosen = IN_SECTIONS[format] if sections is None else sections
-        report = build_report(data, chosen) if chosen else one_screen(data)
+        report = one_screen(data) if brief else build_report(data, chosen)
         return drawn(format, stackable(report) if run_columns else report, width=width, color=color)
     match format:
         case "csv":

@@ -132,11 +132,14 @@ def build_report(data: ReportData, names: Collection[str] = BRIEF) -> Report:
     """Return everything a report says about a snapshot, in those sections that say something."""
     entries = ranked_entries(data.snapshot.document)
     found = named_sections(data, names)
+    score, *legend = _legend(data, entries)
+    empty = ", ".join(name for name, sections in found.items() if not sections)
+    left_out = [f"Left out, without content: {empty}."] if empty else []
     return Report(
         title=f"Report on run {data.run.run_id}",
         facts=(*_words(data, entries), *head(data, entries)),
         sections=tuple(section for sections in found.values() for section in sections),
-        legend=_legend(data, entries),
+        legend=(score, *left_out, *legend),
         source=source(data),
         caption=caption(data.run),
     )
