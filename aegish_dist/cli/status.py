@@ -221,9 +221,12 @@ def _lines(*, only_watching: bool) -> Callable[[RunStatus], None]:
             return
         if noted is None or changed(noted, status):
             noted_at, noted = now, status
-            kinds = {(each.model, each.error_class, each.status) for each in status.last_errors}
-            lines = [plain_line(status), *([plain_error(status)] if kinds - told else ())]
-            told.update(kinds)
+            kinds = {
+                (each.model, each.error_class, each.status): each for each in status.last_errors
+            }
+            new = next((kind for kind in kinds if kind not in told), None)
+            told.add(new)
+            lines = [plain_line(status), *([plain_error(status, kinds[new])] if new else ())]
             if not note(*lines) and only_watching:
                 raise ClosedOutputError("the reader of standard error has closed it")
 

@@ -238,9 +238,8 @@ def _plain_facts(status: RunStatus) -> Iterator[str]:
         yield from _movement(status)
 
 
-def plain_error(status: RunStatus) -> str:
-    """Return a line about the last failed call of a run that has one."""
-    last = status.last_errors[0]
+def plain_error(status: RunStatus, last: FailedCalls) -> str:
+    """Return a line about failed calls of a run."""
     ids = [*(model.model for model in status.models), last.model]
     model = foreign(short_names(ids, LINE_CHARS // 3, dots="...")[last.model])
     line = f"{status.run_id}: {last.at.astimezone():%H:%M:%S} {model}: {error_words(last)}"

@@ -8,7 +8,7 @@ import pytest
 from aegish_dist.cli import status
 from aegish_dist.core.status import RunStatus
 from aegish_dist.errors import ClosedOutputError, StoreAwayError
-from tests.unit.report.live_runs import a_model, a_run
+from tests.unit.report.live_runs import a_model, a_run, an_error
 
 
 def hint(_: RunStatus) -> None:
@@ -32,6 +32,20 @@ def test_a_view_ends_with_its_reader_and_work_goes_on(
         shown(a_run(a_model(done=2)))
     with suppress(OSError):
         stream.close()
+
+
+def test_a_kind_of_failure_is_told_once(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A 429 stands once, however often it is met, beside the line about the run."""
+    monkeypatch.setattr(status, "PLAIN_INTERVAL_S", 0.0)
+    with status.watched(hint, stderr=True) as shown:
+        for done in (1, 2):
+            shown(a_run(a_model(done=done)))
+        shown(a_run(a_model(done=3), last_errors=(an_error(), an_error(status=529))))
+    told = capfd.readouterr().err.splitlines()
+    assert ["429 x3" in line for line in told] == [False, True, False, False, False]
+    assert "529 x3" in told[-1]
 
 
 @pytest.mark.parametrize("ends_by", [KeyboardInterrupt(), StoreAwayError("it is away")])

@@ -219,11 +219,11 @@ def test_plain_lines_are_short_and_in_ascii() -> None:
         " $1.00 at the end"
     )
     huge = a_run(*(a_model(f"a/{n}", planned=10**7, rate_limited=10**6) for n in range(30)))
-    for line in (plain_line(huge), plain_error(status)):
+    for line in (plain_line(huge), plain_error(status, error)):
         assert len(line) <= 100
         assert line.isascii()
         assert line.isprintable()
-    assert "rate_limit 429 x3  na\\xefve" in plain_error(status)
+    assert "rate_limit 429 x3  na\\xefve" in plain_error(status, error)
 
 
 def test_the_passing_of_time_is_no_change() -> None:
