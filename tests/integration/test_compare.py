@@ -128,6 +128,7 @@ def test_all_pairs_of_a_run_are_compared_and_grouped(aegish: CommandLine, run_of
     assert one["p_adjusted"] == one["p_value"] == pytest.approx(score["p_value"])
 
 
+@pytest.mark.long
 def test_many_models_are_compared_with_the_best(
     aegish: CommandLine, run_of: RunOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,6 +156,7 @@ def test_many_models_are_compared_with_the_best(
     assert "3 pairs differ" in aegish.ok(*compare, *some).out
 
 
+@pytest.mark.long
 def test_simulated_models_are_marked_beside_the_best(engine: Engine, aegish: CommandLine) -> None:
     models = [a_model(f"test/{name}", simulated=name == "c") for name in "abcd"]
     said = {each.id: {TAR: BLOCKED, LS: ALLOWED} for each in models}

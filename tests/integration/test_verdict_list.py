@@ -217,6 +217,7 @@ def test_a_table_has_a_row_for_each_command(
     assert done.err.startswith("12 more verdicts about further commands; ")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("width", [80, 100, 140])
 def test_a_table_fits_its_width(
     aegish: CommandLine, engine: Engine, monkeypatch: pytest.MonkeyPatch, width: int
