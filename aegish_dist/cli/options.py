@@ -43,10 +43,10 @@ class FiniteRange(click.FloatRange):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        given = click.FLOAT.convert(value, param, ctx)
+        given = click.FLOAT.convert(str(value).removesuffix("%"), param, ctx)
         if self.max == 1 and 1 < given <= 100:
-            share = f"{given / 100:g}"
-            self.fail(f"{value} is above 1: {value} % or points are {share}", param, ctx)
+            share = f"{given:g} % or points are {given / 100:g}"
+            self.fail(f"{value} is not between 0 and 1: {share}", param, ctx)
         number = float(super().convert(value, param, ctx))
         if not math.isfinite(number):
             self.fail(f"{value} is not a finite number", param, ctx)

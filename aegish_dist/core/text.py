@@ -125,11 +125,12 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
     from difflib import SequenceMatcher, get_close_matches  # noqa: PLC0415  for what is wrong alone
 
     typed, folded = name[:100].lower(), {each.lower(): each for each in known}
-    if near := get_close_matches(typed, folded):
+    if near := get_close_matches(typed, folded, cutoff=0.68):  # `import` is not nearly `report`
         best = SequenceMatcher(None, near[0], typed).ratio()
         near = get_close_matches(typed, near, cutoff=best - 0.05)
     elif len(typed) >= 3:
-        near = [each for each in folded if typed in each][:3]
+        swapped = sorted(typed)
+        near = [each for each in folded if typed in each or sorted(each) == swapped][:3]
     asked = " or ".join(f"'{printable(folded[each])}'" for each in near)
     return f"did you mean {asked}?" if near else otherwise
 

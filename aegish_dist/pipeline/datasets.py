@@ -38,7 +38,7 @@ def choose_dataset(engine: Engine, name: str) -> Dataset:
         return load_bundled(name)
     listed = "`aegish-dist datasets list` shows them, `datasets import` adds one"
     known = [each.name for each in known_datasets(engine)]
-    raise DatasetError(f"no such dataset: {did_you_mean(name, known, listed)}", source=name)
+    raise DatasetError(f"no such dataset; {did_you_mean(name, known, listed)}", source=name)
 
 
 def require_categories(datasets: Iterable[Dataset], categories: Iterable[str]) -> None:
