@@ -2,7 +2,7 @@
 
 import pytest
 
-from aegish_dist.core.text import printable
+from aegish_dist.core.text import did_you_mean, printable
 
 
 @pytest.mark.parametrize(
