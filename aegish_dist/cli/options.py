@@ -43,7 +43,7 @@ class FiniteRange(click.FloatRange):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        given = click.FLOAT.convert(str(value).removesuffix("%"), param, ctx)
+        given = click.FLOAT(str(value).removesuffix("%"), param, ctx)
         if self.max == 1 and 1 < given <= 100:
             share = f"{given:g} % or points are {given / 100:g}"
             self.fail(f"{value} is not between 0 and 1: {share}", param, ctx)
