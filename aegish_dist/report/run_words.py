@@ -47,7 +47,7 @@ def pace(rate_per_s: float) -> str:
 def time_left(status: RunStatus) -> str:
     """Say when the run will be done; where a model's time is unknown, when the others will be."""
     if status.eta_s is not None:
-        return f"about {duration(status.eta_s)} left"
+        return f"about {duration(max(status.eta_s, 1.0))} left"
     known = max((model.eta_s or 0 for model in status.models), default=0)
     if known:
         return f"at least {duration(known)} left"
