@@ -78,11 +78,7 @@ def delete_run(session: Session, run_id: str) -> None:
 
 
 def old_runs(session: Session, before: datetime, keep: int) -> list[str]:
-    """Return the ids of the runs that were made before a moment, oldest first.
-
-    Args:
-        keep: So many newest runs are left out, however old they are.
-    """
+    """Return the runs made before a moment, oldest first, but never one of the `keep` newest."""
     return list(execute(session, "old_runs", before=before, keep=keep).scalars())
 
 

@@ -529,7 +529,6 @@ def _progress(
         if error_class_of(row.code) is not None:
             failed[outcome_of(row.code)] += row.verdicts
     rows = [*newest, *replaced]
-    costs = [row.cost_usd for row in rows if row.cost_usd is not None]
     recent = sum(row.recent for row in rows)
     recent_s = max((row.recent_s or 0.0 for row in rows), default=0.0)
     pace = recent / recent_s if tells_pace(recent, recent_s) else 0.0
@@ -538,7 +537,7 @@ def _progress(
         failed=failed,
         replaced=sum(row.verdicts for row in replaced),
         awaiting_retry=awaiting_retry,
-        cost_usd=sum(costs, Decimal(0)) if costs else None,
+        cost_usd=_sum(rows, "cost_usd"),
         rate_per_s=pace or recent / window_s,
         pace_per_s=pace,
     )

@@ -33,6 +33,7 @@ from aegish_dist.core.verdict_query import (
 from aegish_dist.core.verdict_record import FIELDS, STORED, AttemptRecord, RecordField
 from aegish_dist.db.counting import PerModel, prepare_counting
 from aegish_dist.db.engine import driver_connection, execute, fragment, statement
+from aegish_dist.db.overlays import OverlayInRun
 from aegish_dist.db.runs import sample_of
 from aegish_dist.db.tables import (
     DATASETS,
@@ -65,11 +66,7 @@ CODES = tuple(
     )
 )
 MARKS = {Correctness.CORRECT: 1, Correctness.WRONG: -1, Correctness.UNSCORED: 0}
-NO_CHANGES: Mapping[str, Sequence[object]] = {
-    "changed_keys": (),
-    "changed_targets": (),
-    "changed_categories": (),
-}
+NO_CHANGES: Mapping[str, Sequence[object]] = OverlayInRun().values
 
 CORRECT = {1: True, -1: False, 0: None}
 _OF_BEFORE = ("changed_keys", "changed_targets", "malicious_marks", "harmless_marks")

@@ -82,11 +82,7 @@ def _busy(engine: Engine, run: Run) -> str | None:
 
 
 def old_runs(engine: Engine, age: timedelta, keep: int = 0) -> list[LeavingRun]:
-    """Return the runs that are older than an age, oldest first.
-
-    Args:
-        keep: So many newest runs are left out, however old they are.
-    """
+    """Return the runs that are older than an age, oldest first, without the `keep` newest."""
     old = in_transaction(engine, archive.old_runs, datetime.now(UTC) - age, keep)
     return [look_at(engine, run_id) for run_id in old]
 
