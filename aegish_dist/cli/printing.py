@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
@@ -61,9 +62,11 @@ def note(*lines: str) -> bool:
 
 def note_next(*commands: str) -> None:
     """Print commands to type next, `aegish-dist` by the path that this one was called by."""
-    called = sys.argv[0] if Path(sys.argv[0]).name == "aegish-dist" else "python -m aegish_dist"
-    program = "aegish-dist" if shutil.which("aegish-dist") else called
-    note("next:", *(f"  {each.replace('aegish-dist', program, 1)}" for each in commands))
+    program = "aegish-dist"
+    if not shutil.which(program):
+        by_path = Path(sys.argv[0]).name == program
+        program = shlex.quote(sys.argv[0]) if by_path else "python -m aegish_dist"
+    note("next:", *(f"  {each}".replace(" aegish-dist ", f" {program} ") for each in commands))
 
 
 def confirmed(question: str) -> bool:

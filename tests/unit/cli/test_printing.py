@@ -285,3 +285,22 @@ def test_a_report_on_a_terminal_obeys_no_color(
     with printing.shown(None) as show:
         show(lambda *, color, **_: f"{color}\n")
     assert capsys.readouterr().out == f"{colored}\n"
+
+
+@pytest.mark.parametrize(
+    ("called", "program"),
+    [
+        ("/my clone/bin/aegish-dist", "'/my clone/bin/aegish-dist'"),
+        ("x.py", "python -m aegish_dist"),
+    ],
+)
+def test_next_commands_can_be_typed_where_the_program_is_not_on_the_path(
+    called: str,
+    program: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(sys, "argv", [called])
+    printing.note_next("A=/x/aegish-dist/y aegish-dist report")
+    assert capsys.readouterr().err == f"next:\n  A=/x/aegish-dist/y {program} report\n"
