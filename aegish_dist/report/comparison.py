@@ -162,7 +162,7 @@ def _against_best(data: ComparisonData, ranked: Sequence[str]) -> Section:
             for model in others
         ),
         note=f"{differ} of {len(others)} differ from the best at an adjusted p below {LEVEL} in"
-        f" {HEADLINES[data.metric]}. `--all-pairs` compares each with each.",
+        f" {HEADLINES[data.metric]}.",
     )
 
 
@@ -303,6 +303,8 @@ def _legend(data: ComparisonData, *, in_pairs: bool) -> Iterator[str]:
             "MDE: difference that is found in 80 % of runs of this size. commands: how many would"
             f" be needed to find one of {in_points(data.margin)} so often."
         )
+    else:
+        yield "--all-pairs compares each model with each, as JSON and CSV do."
     if data.tie_groups:
         yield f"tied: not different from the first of the group in {HEADLINES[data.metric]}."
     if data.simulated:
