@@ -196,12 +196,9 @@ def named_sections(data: ReportData, names: Collection[str]) -> dict[str, list[S
 
 
 def _says_something(section: Section) -> bool:
-    """Return whether there is more in a section than dashes and zeros."""
-    cells = (cell for row in section.rows for cell in row[section.keys :])
-    known = (
-        cell.value or (cell.value is None and cell.text not in ("", UNDEFINED)) for cell in cells
-    )
-    return any(known) or bool(section.remarks)
+    """Return whether there is more in a section than dashes; a zero is a finding."""
+    cells = (cell.text for row in section.rows for cell in row[section.keys :])
+    return bool(section.remarks) or any(text not in ("", UNDEFINED) for text in cells)
 
 
 def _score_in_words(data: ReportData) -> str:

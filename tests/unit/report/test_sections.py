@@ -9,7 +9,7 @@ from aegish_dist.report.data import ReportData
 from aegish_dist.report.layout import Section, TableCell, ranked_entries
 from aegish_dist.report.sections import build_report, warnings
 from aegish_dist.statistics.rates import Judgement
-from tests.unit.report.reports import a_model, a_report, a_silent_model, section, titles
+from tests.unit.report.reports import a_model, a_report, a_silent_model, numbers, section, titles
 
 DASH = "\N{EN DASH}"
 
@@ -154,6 +154,16 @@ def test_answers_are_counted_by_kind_of_command() -> None:
     assert "less than 100 - HA" in found.note
     row = found.rows[0]
     assert [cell.text for cell in row[1:8]] == ["185", "3", "2", "90", "7", "3", "3.0"]
+
+
+def test_sections_of_dashes_are_left_out_and_zeros_are_not() -> None:
+    unknown = a_model()
+    unknown |= {part: dict.fromkeys(unknown[part]) for part in ("cost", "tokens")}
+    unknown["counts"] |= {f"{kind}_error_count": 0 for kind in ("timeout", "format", "api")}
+    shown = build_report(a_report(unknown | {"categories": {"shell": numbers(0.0)}}))
+    assert not {"Cost and tokens", "Errors"} & {each.title for each in shown.sections}
+    assert "Detection by category" in {each.title for each in shown.sections}
+    assert "Left out, without content: overlay, repeats, errors, failures, cost." in shown.legend
 
 
 def test_without_categories_confidence_and_repeats_there_are_no_sections_on_them() -> None:
