@@ -231,8 +231,8 @@ class BatchStore:
     def __init__(self, wire: WireFormat, service: "BatchService") -> None:
         self.batches: dict[str, SimulatedBatch] = {}
         self.files: dict[str, StoredFile] = {}
-        self.uploads: dict[str, str] = {}
-        """Name of each file that is announced, by its upload."""
+        self.uploads: dict[str, tuple[str, bytearray]] = {}
+        """Name of each file that arrives in parts, and what has come of it."""
         self.tasks: set[asyncio.Task[None]] = set()
         self.wire = wire
         self._service = service

@@ -174,17 +174,22 @@ _CODES = {
 
 
 async def _upload(call: BatchCall) -> Reply:
-    """Begin to take a file, or take it: as one part, which says `finalize`."""
+    """Begin to take a file, or take a part of it; the last one says `finalize`."""
     command = call.request.headers.get("X-Goog-Upload-Command", "")
     if "upload_id" not in call.request.query:
         return await _begin_upload(call, command)
-    name = call.store.uploads.pop(call.request.query["upload_id"], None)
+    upload = call.store.uploads.get(call.request.query["upload_id"])
     content = await read_body(call.request.content, MAX_FILE_BYTES)
-    if name is None or content is None:
+    if upload is None or content is None:
         return refusal("No such upload, or it is too large.")
+    name, received = upload
+    if call.request.headers.get("X-Goog-Upload-Offset", "") != str(len(received)):
+        return refusal("The offset of the upload is not where it ended.")
+    received += content
     if "finalize" not in command:
-        return refusal("An upload of several parts is not supported.")
-    file = call.store.add_file(name, "UPLOADED", content)
+        return json_response(200, {}, {"X-Goog-Upload-Status": "active"})
+    del call.store.uploads[call.request.query["upload_id"]]
+    file = call.store.add_file(name, "UPLOADED", bytes(received))
     body = {"file": _file_body(file, call.exchange.root)}
     return json_response(200, body, {"X-Goog-Upload-Status": "final"})
 
@@ -194,7 +199,7 @@ async def _begin_upload(call: BatchCall, command: str) -> Reply:
         return refusal("Only resumable uploads are supported.")
     body = json_object(await read_body(call.request.content, _MAX_BODY_BYTES)) or {}
     upload = new_id()
-    call.store.uploads[upload] = str(_inner(body, "file").get("displayName", ""))
+    call.store.uploads[upload] = str(_inner(body, "file").get("displayName", "")), bytearray()
     url = f"{call.exchange.root}{call.request.path}?upload_id={upload}"
     return json_response(200, {}, {"X-Goog-Upload-URL": url, "X-Goog-Upload-Status": "active"})
 
