@@ -178,7 +178,7 @@ def reproduction(data: ReportData) -> Iterator[tuple[str, str]]:
         yield "The same rules on the verdicts as they are now", now
     name = ("--name", run.name) if run.name else ()
     imported = command_line("verdicts", "import", "FILE", *name)
-    yield "The run once more", _submit(run) if run.origin == "submit" else imported
+    yield "The run again", _submit(run) if run.origin == "submit" else imported
 
 
 def shell_quoted(text: str) -> str:
