@@ -18,7 +18,8 @@ from aegish_dist.cli.command import advanced, command
 )
 @click.option(
     "--models",
-    help="Serve only these models, of all runs, comma-separated. Default: all with work.",
+    metavar="ID[,ID...]",
+    help="Serve only these models, of all runs. Default: all with work.",
 )
 @click.option(
     "--aggregate-only",
