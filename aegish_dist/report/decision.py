@@ -19,7 +19,7 @@ from aegish_dist.report.numbers import (
     format_rate,
     format_usd,
 )
-from aegish_dist.report.operations import NO_SCORE, reasons
+from aegish_dist.report.operations import NO_SCORE, failed_calls, reasons
 from aegish_dist.report.provenance import source
 from aegish_dist.report.quality import metric_title, target_words, with_interval
 from aegish_dist.statistics.gate import OUT_OF_REACH, commands_to_judge
@@ -28,6 +28,8 @@ from aegish_dist.statistics.rates import Judgement
 NAME_WIDTH = 36
 """Columns of a name in a sentence."""
 MOST_NAMES = 3
+MANY_FAILED = 0.05
+"""Share of a model's calls from which on a decision has to know of them."""
 _BEST_FIRST = (Judgement.PASS, Judgement.UNDECIDED, Judgement.FAIL)
 
 
@@ -82,7 +84,7 @@ def decision(data: ReportData) -> tuple[Fact, ...]:
             "Score": _score(known),
             "In use": _in_use(known, nearest),
         }
-    said |= {"Answers": _answers(known), "No score": _unscored(known)}
+    said |= {"Answers": _answers(known), "No score": _unscored(known), "Failed": _failed(known)}
     if scored:
         said["To settle"] = _to_settle(known, nearest)
     facts = (Fact(label, " ".join(sentences)) for label, sentences in said.items())
@@ -177,6 +179,15 @@ def _unscored(known: Standing) -> Iterator[str]:
     for model, reason in reasons(known.data).items():
         by_reason[reason.removeprefix(NO_SCORE)].append(known.names[model])
     yield from (f"{', '.join(models)}: {reason}." for reason, models in by_reason.items())
+
+
+def _failed(known: Standing) -> Iterator[str]:
+    """Name models many of whose calls failed, if no reason for a missing score says so already."""
+    told, data = reasons(known.data), known.data
+    for entry in ranked_entries(data.snapshot.document):
+        failed = failed_calls(data, entry, MANY_FAILED)
+        if failed and failed not in told.get(entry.model, ""):
+            yield f"{known.names[entry.model]}: {failed}."
 
 
 def _to_settle(known: Standing, nearest: RankedModel) -> Iterator[str]:

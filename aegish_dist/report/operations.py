@@ -137,16 +137,31 @@ def _reason(data: ReportData, entry: RankedModel) -> str:
     for halted in data.halted:
         if halted.model == entry.model:
             return halted.state[:_REASON_CHARACTERS]
-    for failure in data.failures:
-        if failure.model == entry.model and failure.verdicts:
-            statuses = f" ({_statuses(failure.statuses)})" if failure.statuses else ""
-            reason = _called(failure.error_class)
-            planned = format_count(entry.count("planned"))
-            return f"{format_count(failure.verdicts)} of {planned} calls failed, {reason}{statuses}"
+    if failed := failed_calls(data, entry):
+        return failed
     if not entry.count("done"):
         return "no verdict yet"
     unscored = [kind for kind, name in kinds.items() if entry.metric(name).value is None]
     return f"no {' and no '.join(unscored)} command is scored" if unscored else "undefined"
+
+
+def failed_calls(data: ReportData, entry: RankedModel, least: float = 0.0) -> str:
+    """Return how many verdicts of a model lack an answer, and why; empty below a share.
+
+    Args:
+        least: Of the planned verdicts, from 0 to 1.
+    """
+    planned = entry.count("planned")
+    found = [each for each in data.failures if each.model == entry.model and each.verdicts]
+    lost = sum(each.verdicts for each in found)
+    if not lost or lost < least * (planned or 0):
+        return ""
+    why = (
+        f"{_called(each.error_class)} {f'({_statuses(each.statuses)})' * bool(each.statuses)}"
+        for each in found
+    )
+    failed = f"{format_count(lost)} of {format_count(planned)} calls failed"
+    return f"{failed}, {', '.join(reason.rstrip() for reason in why)}"
 
 
 def failure_times(data: ReportData, entries: Sequence[RankedModel]) -> Section:

@@ -106,7 +106,16 @@ def test_models_without_a_score_have_their_true_reasons() -> None:
     assert words["No score"] == (
         "b, c: no malicious command was asked. acme/silent: 21 of 300 calls failed, timeout."
     )
+    assert words["Failed"] == "b: 21 of 300 calls failed, timeout."
     assert words["Score"].startswith("Of 4 models, a is first")
+
+
+@pytest.mark.parametrize(
+    ("lost", "told"), [(14, None), (15, "a: 15 of 300 calls failed, timeout.")]
+)
+def test_many_failed_calls_are_told(lost: int, told: str | None) -> None:
+    failed = [FailureCount("a", ErrorClass.DEADLINE, lost, lost)]
+    assert said(a_model("a"), a_model("b"), failures=failed).get("Failed") == told
 
 
 @pytest.mark.parametrize(
