@@ -38,9 +38,6 @@ from aegish_dist.statistics.label_audit import Audit
 
 LISTED, IN_A_TABLE = 20, 3
 """Commands of each list, and those of them that a table shows: one screen."""
-BESIDE_A_COMMAND = 15
-"""Columns for probability and id; a command is cut to the others."""
-NAME_WIDTH = 24
 
 
 @command(
@@ -119,8 +116,8 @@ def audit(run_id: str, opinion: Opinion, as_json: bool, **asked: Any) -> None:
 def _print_lists(audit: Audit, limit: int, effect: Sequence[Section]) -> None:
     """Print the commands of each list in the width of the terminal, and how many more there are."""
     width = list_width()
-    names = short_names([each.model for each in audit.reliabilities], NAME_WIDTH)
-    room = width - BESIDE_A_COMMAND
+    names = short_names([each.model for each in audit.reliabilities], width=24)
+    room = width - 15  # for probability and id
     lists = [_two_lines(each, room) for each in command_lists(audit, limit, room, names)]
     if tables := [*lists, *map(_table, effect)]:
         print_table(*tables, width=width)

@@ -30,9 +30,6 @@ from aegish_dist.core.text import printable_json, shortened
 from aegish_dist.pipeline.verdicts import failure_times
 from aegish_dist.report.csv import failures_csv, failures_document
 
-TIMELINE_WIDTH = 40
-MESSAGE_CHARS = 80
-
 
 @command("aegish-dist errors", "aegish-dist errors --models openai/gpt-5.1 --format csv")
 @run_id(default="latest")
@@ -94,7 +91,7 @@ def _summary(rows: Sequence[TimedFailures]) -> TextTable:
 
     def row(each: TimedFailures) -> tuple[str, ...]:
         alike = [r for r in rows if (r.model, r.error_class) == (each.model, each.error_class)]
-        drawn = timeline(alike, first, last, TIMELINE_WIDTH) if first and last else ""
+        drawn = timeline(alike, first, last, width=40) if first and last else ""
         return each.model, *_why(each), f"|{drawn}|", *_numbers(each)
 
     columns = ("Model", "Reason", "Status", "Newest message", "Timeline")
@@ -111,7 +108,7 @@ def _by_time(rows: Sequence[TimedFailures]) -> TextTable:
 def _why(each: TimedFailures) -> tuple[str, str, str]:
     message = " ".join(each.message.split())
     statuses = " ".join(map(str, each.statuses))
-    return each.error_class.words, statuses or "-", shortened(message, MESSAGE_CHARS) or "-"
+    return each.error_class.words, statuses or "-", shortened(message, 80) or "-"
 
 
 def _numbers(each: TimedFailures) -> tuple[str, str]:

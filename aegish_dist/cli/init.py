@@ -32,9 +32,6 @@ from aegish_dist.pipeline.workspace import Workspace
 T = TypeVar("T")
 TEMPLATE = files(__package__).joinpath("experiment.toml")
 FLOOR = "baseline/keyword"
-ANSWER_S = 1.0
-ANSWER_BYTES = 2**20
-NO_LIST = (OSError, HTTPException, InputError, LookupError, TypeError)
 SIMULATOR = "http://127.0.0.1:8099"
 SERVED_MODEL = (
     '[[models]]\nid = "{}"\nprice = {{ per_call = 0 }}  # USD; without it, no cap on the cost\n'
@@ -119,10 +116,11 @@ def _served_here(workspace: Workspace) -> Iterator[str]:
 def _listed(provider: str, base_url: str) -> Iterator[str]:
     """Yield the models that an OpenAI-compatible server lists; none where another one answers."""
     address = urlsplit(base_url)
-    connection = HTTPConnection(address.hostname or "", address.port, timeout=ANSWER_S)
-    with closing(connection), suppress(*NO_LIST):
+    connection = HTTPConnection(address.hostname or "", address.port, timeout=1.0)
+    no_list = (OSError, HTTPException, InputError, LookupError, TypeError)
+    with closing(connection), suppress(*no_list):
         connection.request("GET", f"{address.path}/models")
-        listed: Any = parse_json(connection.getresponse().read(ANSWER_BYTES))
+        listed: Any = parse_json(connection.getresponse().read(2**20))
         for each in listed["data"]:
             if is_model_id(model := f"{provider}/{each['id']}"):
                 yield model

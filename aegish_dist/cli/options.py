@@ -73,14 +73,13 @@ class Duration(click.ParamType[float]):
         if found is None:
             self.fail(f"{value!r} is no time: write 90s, 30m, 2h or 1d", param, ctx)
         seconds = float(found[1]) * _UNIT_S[found[2]]
-        if seconds > _UNIT_S["d"] * DAYS_OF_YEAR:
+        if seconds > 365 * _UNIT_S["d"]:
             self.fail(f"{value!r} is more than a year", param, ctx)
         return seconds
 
 
 _DURATION = re.compile(r"([0-9]{1,9})([smhd])", re.ASCII)
 _UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-DAYS_OF_YEAR = 365
 
 
 def cost_cap(name: str, text: str, **more: Any) -> Callable[[Function], Function]:
@@ -175,8 +174,6 @@ run_columns = advanced(
     help="Begin each row of a table with run, snapshot and rule set, to stack files; CSV has them.",
 )
 
-MAX_RUN_FILE_BYTES = 2**20
-
 
 def _take_run_file(context: click.Context, _: click.Parameter, path: Path | None) -> None:
     """Make the keys of a run file the defaults of the command's options."""
@@ -185,7 +182,7 @@ def _take_run_file(context: click.Context, _: click.Parameter, path: Path | None
     options = [each for each in context.command.params if isinstance(each, click.Option)]
     known = {each.opts[0].removeprefix("--"): each for each in options if each.expose_value}
     try:
-        keys = parse_toml(read_text(path, MAX_RUN_FILE_BYTES))
+        keys = parse_toml(read_text(path, 2**20))
         context.default_map = dict(_as_default(context, known, *item) for item in keys.items())
     except InputError as error:
         raise ConfigError(f"{path}: {error}") from None

@@ -260,13 +260,9 @@ class TextTable(NamedTuple):
     """Stands below, when given."""
 
 
-PIPE_WIDTH = 100
-"""Columns of a list that is not printed on a terminal, unless `COLUMNS` says otherwise."""
-
-
 def list_width() -> int:
-    """Return the columns that a list of commands is fitted into: the terminal's, also in a pipe."""
-    return max(shutil.get_terminal_size((PIPE_WIDTH, 40)).columns, 40)
+    """Return the columns of a list of commands: the terminal's or `COLUMNS`, in a pipe 100."""
+    return max(shutil.get_terminal_size((100, 40)).columns, 40)
 
 
 def print_table(*tables: TextTable, stderr: bool = False, width: int | None = None) -> None:

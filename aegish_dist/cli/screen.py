@@ -26,14 +26,6 @@ from aegish_dist.cli.printing import terminal_console
 from aegish_dist.core.status import RunStatus
 from aegish_dist.report.live_view import Canvas, Scene, draw
 
-FRAMES_PER_S = 2
-"""How often the screen is drawn: a terminal that changes its size is followed so soon."""
-KEPT_LINES = 500
-"""Lines that are kept for afterwards, the newest ones."""
-INTERRUPTED = "interrupted: calls in flight here end first"
-TERMINATED = 143
-"""Exit code after SIGTERM, as shells give it."""
-
 
 class FullScreen(ExitStack):
     """A run on the whole terminal, from its first count to the end of the `with`."""
@@ -64,21 +56,23 @@ class FullScreen(ExitStack):
     def _interrupt(self) -> NoReturn:
         """Say that the command ends: calls in flight may take a while."""
         if self.scene is not None:
-            self.scene = replace(self.scene, steps=(INTERRUPTED,))
+            steps = ("interrupted: calls in flight here end first",)
+            self.scene = replace(self.scene, steps=steps)
         raise KeyboardInterrupt
 
     def _take_terminal(self) -> None:
         console = terminal_console(stderr=self._stderr)
         console.file = sys.stderr if self._stderr else sys.stdout
         self.enter_context(_kept_back())
-        self.enter_context(_on_signal(signal.SIGTERM, partial(sys.exit, TERMINATED)))
+        # The exit code is the one that shells give after the signal.
+        self.enter_context(_on_signal(signal.SIGTERM, partial(sys.exit, 143)))
         self.enter_context(_on_signal(signal.SIGINT, self._interrupt))
         self.enter_context(
             Live(
                 self,
                 console=console,
                 screen=True,
-                refresh_per_second=FRAMES_PER_S,
+                refresh_per_second=2,  # a terminal that changes its size is followed so soon
                 redirect_stdout=False,
                 redirect_stderr=False,
             )
@@ -116,7 +110,7 @@ class _Kept(io.StringIO):
 
     def __init__(self) -> None:
         super().__init__()
-        self.lines: deque[str] = deque(maxlen=KEPT_LINES)
+        self.lines: deque[str] = deque(maxlen=500)
 
     def write(self, text: str) -> int:
         self.lines.extend(text.splitlines(keepends=True))

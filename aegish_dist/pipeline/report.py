@@ -191,7 +191,6 @@ def report_grid(engine: Engine, data: ReportData) -> "Grid":
     """
     from aegish_dist.report.names import short_names  # noqa: PLC0415
     from aegish_dist.report.page.grid import (  # noqa: PLC0415  with all of the page
-        NAME_CHARS,
         Grid,
         GridShape,
         most_missed,
@@ -230,7 +229,7 @@ def report_grid(engine: Engine, data: ReportData) -> "Grid":
     if len(blobs) < len(texts_of_all):
         notes.append(f"Texts of the last commands are left out: all would be more than "
                      f"{MAX_TEXT_BYTES >> 20} MiB.")  # fmt: skip
-    names = short_names(models, NAME_CHARS)
+    names = short_names(models, width=28)  # above their columns
     short = [names[model] for model in models]
     facts = _facts(run, models, opinion.rule.name) | {"short": short}
     missed = most_missed(parts, shape, short)

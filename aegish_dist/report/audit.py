@@ -37,8 +37,6 @@ _LISTS: Mapping[AuditKind, tuple[str, str, str]] = {
     ),
 }
 """The title of each list, and its score with what that is."""
-COMMAND_CHARS = 200
-"""Longer commands are cut in a table; JSON and CSV have them whole."""
 _NUMBERS = ("score", "p_wrong", "contradicting", "agreeing", "reason")
 _OF_SAMPLE = ("dataset", "sample_id", "command", "target", "category", "cluster")
 _COLUMNS = ("list", "place", *_NUMBERS[:-1], *_OF_SAMPLE, "reason")
@@ -69,7 +67,7 @@ def audit_sections(audit: Audit) -> list[Section]:
 def command_lists(
     audit: Audit,
     limit: int | None = None,
-    chars: int = COMMAND_CHARS,
+    chars: int = 200,
     names: Mapping[str, str] | None = None,
 ) -> list[Section]:
     """Return every list that is not empty.

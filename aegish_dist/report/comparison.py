@@ -42,11 +42,7 @@ from aegish_dist.statistics.gate import OUT_OF_REACH, GateVerdict, commands_need
 from aegish_dist.statistics.inference import LEVEL
 from aegish_dist.statistics.paired_difference import Difference
 
-MOST_IN_PAIRS = 3
-"""Models of a run up to which all pairs are shown without being asked for."""
 NAME_WIDTH = 28
-MOST_SENTENCES = 12
-"""Pairs of a table up to which each has a sentence below it."""
 INTERVALS = (
     "[95% CI] and p: only clusters (binaries) taken as independent, small-sample corrected; "
     "docs/explanation/differences.md has the formulas. p adj.: Holm over all compared pairs."
@@ -57,11 +53,11 @@ def build_comparison(data: ComparisonData, *, all_pairs: bool = False) -> Report
     """Return everything a comparison says.
 
     Args:
-        all_pairs: Whether more than `MOST_IN_PAIRS` models of a run are compared in pairs too,
+        all_pairs: Whether more than three models of a run are compared in pairs too,
             and not only with the best one.
     """
     rule, ranked = data.opinion.rule, [*chain.from_iterable(data.tie_groups)]
-    in_pairs = all_pairs or len(ranked) <= MOST_IN_PAIRS
+    in_pairs = all_pairs or len(ranked) <= 3
     if in_pairs:
         sections = [_metric(data, name, title) for name, title in HEADLINES.items()]
         sections.append(_categories(data))
@@ -137,15 +133,7 @@ def _order(data: ComparisonData) -> Iterator[Fact]:
 def _against_best(data: ComparisonData, ranked: Sequence[str]) -> Section:
     """Return how each model differs from the first one, in all metrics."""
     best, *others = ranked
-    found = [
-        {
-            each.model: each.found
-            for way in data.directed(name)
-            for each in (way, way.turned)
-            if each.against == best
-        }
-        for name in HEADLINES
-    ]
+    found = [data.against(best, name) for name in HEADLINES]
     deciding = found[[*HEADLINES].index(data.metric)]
     differ = sum(_differs(deciding[model]) for model in others)
     intervals = (TableCell(title, INTERVAL) for title in HEADLINES.values())
@@ -253,7 +241,7 @@ def _remarks(
     differ = [each for each in known if _differs(each[1])]
     if len(known) > 1:
         yield f"{len(differ)} of {len(known)} pairs differ at an adjusted p below {LEVEL}."
-    for pair, found in known if len(known) <= MOST_SENTENCES else ():
+    for pair, found in known if len(known) <= 12 else ():  # a screen of sentences
         yield _sentence(data, pair, found)
 
 

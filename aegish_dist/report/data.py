@@ -93,6 +93,15 @@ class ComparisonData(Struct, frozen=True):
             if metric in pair.comparison.metrics
         ]
 
+    def against(self, model: str, metric: str) -> dict[str, Difference]:
+        """Return by model how the others differ from one, for a comparison of one run."""
+        return {
+            each.model: each.found
+            for way in self.directed(metric)
+            for each in (way, way.turned)
+            if each.against == model
+        }
+
     def verdict(self, pair: ComparedPair) -> str | None:
         """Return the answer of the gate, if one was asked for, or what `verdict_of` says."""
         for gate in self.gates:

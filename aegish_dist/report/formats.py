@@ -247,12 +247,6 @@ def _single_numbers(entry: RankedModel) -> Iterator[tuple[str, float | None]]:
         yield f"tokens_{kind}", tokens
 
 
-_NOTE = (
-    "latency is the service time of all commands of the model, in ms, under both data sets and as"
-    " avg_latency_ms; the reference counts queueing as well, and each data set alone"
-)
-
-
 def render_reference_json(data: ReportData) -> str:
     """Return a report as the reference benchmark writes comparisons: JSON in ASCII."""
     entries = ranked_entries(data.snapshot.document)
@@ -300,7 +294,9 @@ def _metadata(data: ReportData, scaffolding: object) -> dict[str, Any]:
                 "scoring_version": snapshot.scoring_version,
                 "datasets": {dataset.name: dataset.fingerprint for dataset in run.datasets},
             },
-            "note": _NOTE,
+            "note": "latency is the service time of all commands of the model, in ms, under both"
+            " data sets and as avg_latency_ms; the reference counts queueing as well, and each data"
+            " set alone",
         }
     )
 

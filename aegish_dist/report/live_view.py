@@ -46,10 +46,6 @@ def folded(text: str, width: int, lines: int, dots: str) -> list[str]:
 
 
 GAP = 2
-LEAST_MODEL = 24
-"""Columns that ids of models keep, if they need them, before another column is dropped."""
-NARROWEST_MODEL = 8
-"""Columns that ids keep when all is dropped that can be."""
 
 
 def _usd(amount: float | None) -> str:
@@ -80,7 +76,8 @@ def table_lines(models: Sequence[ModelStatus], width: int, dots: str) -> list[st
     longest = max(map(cell_width, ["Model", *(printable(model.model) for model in models)]))
     chosen, room = set[str](), width
     for heading, priority, _ in sorted(COLUMNS, key=itemgetter(1)):
-        least = min(longest, LEAST_MODEL if priority else NARROWEST_MODEL)
+        # Ids keep 24 columns, if they need them, before another column is dropped.
+        least = min(longest, 24 if priority else 8)
         if widths[heading] + GAP + least <= room:
             chosen.add(heading)
             room -= widths[heading] + GAP
@@ -114,11 +111,8 @@ STYLES = {
 }
 ORDER = (State.PARKED, State.OVER_BUDGET, State.RUNNING, State.WAITING)
 """Models in these states stand in front where not all fit; the others follow."""
-LEAST_ERRORS = 2
-LEAST_STEPS = 2
-"""Lines that errors and steps keep, if they need them, before models get theirs."""
-LEAST_NAME = 20
-"""Columns that the id of a model has beside an error."""
+LEAST_LINES = 3
+"""Lines that errors and steps keep with their headings, if needed, before models get theirs."""
 
 
 class Scene(Struct, frozen=True):
@@ -150,11 +144,11 @@ def draw(scene: Scene, canvas: Canvas) -> list[Text]:
     facts = [f"{name} {number:,}" for name, number in status.outcomes.items()]
     outcomes = [Text(), *map(Text, packed(facts, canvas.width, canvas.dots))] if facts else []
     errors, steps = _errors(status, canvas), _steps(scene, canvas)
-    least = min(len(errors), LEAST_ERRORS + 1) + min(len(steps), LEAST_STEPS + 1)
+    least = min(len(errors), LEAST_LINES) + min(len(steps), LEAST_LINES)
     free = canvas.height - len(head) - len(outcomes)
     models = _models(status, canvas, max(0, free - least))
     free -= len(models)
-    errors = errors[: max(0, free - min(len(steps), LEAST_STEPS + 1))]
+    errors = errors[: max(0, free - min(len(steps), LEAST_LINES))]
     steps = steps[: max(0, free - len(errors))]
     return [*head, *models, *outcomes, *errors, *steps][: canvas.height]
 
@@ -225,7 +219,7 @@ def _errors(status: RunStatus, canvas: Canvas) -> list[Text]:
     if not status.last_errors:
         return []
     lines = [Text("Last errors", style="bold")]
-    names = shown_names(status.models, max(LEAST_NAME, canvas.width // 4), canvas.dots)
+    names = shown_names(status.models, max(20, canvas.width // 4), canvas.dots)
     for error in status.last_errors:
         time = f"{error.at.astimezone():%H:%M:%S}"
         words = f"{time}  {names.get(error.model, printable(error.model))}  {error_words(error)}"

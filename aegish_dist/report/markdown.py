@@ -10,7 +10,6 @@ from aegish_dist.report.layout import Report, Section, TableCell
 _SYNTAX = re.compile(r"[\\`*_|~]|\](?=[(\[])")
 _LINK = re.compile(r"(?<=[a-z]):(?=//)|(?<=\bwww)(?=\.)|@", re.IGNORECASE)
 """Where a bare address, which GitHub turns into a link, or a mention has to be interrupted."""
-_INTERRUPTED = r"\g<0><!-- -->"
 
 
 def draw_markdown(report: Report) -> str:
@@ -49,4 +48,4 @@ def _cell(cell: TableCell) -> str:
 def markdown_text(text: str) -> str:
     """Return text that Markdown shows as it stands, without links."""
     shown = _SYNTAX.sub(r"\\\g<0>", escape(printable(text), quote=False))
-    return _LINK.sub(_INTERRUPTED, shown)
+    return _LINK.sub(r"\g<0><!-- -->", shown)

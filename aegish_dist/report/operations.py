@@ -39,8 +39,6 @@ WAITS = ("queue", "limiter", "backoff")
 MESSAGE_CHARACTERS = 300
 """Longer messages are cut; JSON and CSV have them whole."""
 NO_SCORE = "no score: "
-_REASON_CHARACTERS = 60
-"""Longer states are cut where they stand under the name of a model."""
 
 
 def errors(entries: Sequence[RankedModel]) -> Section:
@@ -136,7 +134,7 @@ def _reason(data: ReportData, entry: RankedModel) -> str:
         return f"no {' and no '.join(not_asked)} command was asked"
     for halted in data.halted:
         if halted.model == entry.model:
-            return halted.state[:_REASON_CHARACTERS]
+            return halted.state[:60]
     if failed := failed_calls(data, entry):
         return failed
     if not entry.count("done"):

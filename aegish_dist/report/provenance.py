@@ -17,9 +17,6 @@ from aegish_dist.report.numbers import UNDEFINED, format_count, format_time
 
 MOST_CHARACTERS = 300
 """Of a foreign text in a line of its own; the JSON report has it whole."""
-STARTS_AT_ONCE_S = 60.0
-"""Seconds after the creation of a run in which batches begin that were wanted at once: clocks
-differ."""
 
 
 def head(data: ReportData, entries: Sequence[RankedModel]) -> tuple[Fact, ...]:
@@ -73,7 +70,8 @@ def _batched(run: Run) -> str:
 
 def _in_batches_only(run: Run) -> bool:
     """Return whether what is asked in batches was so from the beginning."""
-    return all(after_s < STARTS_AT_ONCE_S for after_s in run.batched.values())
+    # Clocks differ: what begins within a minute was wanted at once.
+    return all(after_s < 60 for after_s in run.batched.values())
 
 
 def _pruned(run: Run) -> Iterator[Fact]:

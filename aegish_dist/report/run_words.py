@@ -179,11 +179,9 @@ def _why_waiting(model: ModelStatus, status: RunStatus) -> str:
     return "no worker holds any of it" if status.workers else "no worker is running"
 
 
-LEAST_REFUSED = 0.01  # share of calls; a limiter that looks for a rate is refused now and then
-
-
 def _waits(waiting: Waiting) -> Iterator[str]:
-    if (refused := waiting.refused or 0.0) >= LEAST_REFUSED:
+    # A limiter that looks for a rate is refused now and then.
+    if (refused := waiting.refused or 0.0) >= 0.01:
         yield f"{100 * refused:.0f} % of recent calls got 429"
     if waiting.limiter and waiting.blocked_by is not None:
         yield f"{waiting.limiter:,} {_BLOCKED[waiting.blocked_by]}"

@@ -1,6 +1,7 @@
 """From a snapshot to a report: its sections in order, its legend, and its few sentences."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import chain
 
 from aegish_dist.core.scoring import Composite
 from aegish_dist.core.text import counted
@@ -47,17 +48,17 @@ def differences(data: ReportData, entries: Sequence[RankedModel]) -> Section | N
     if comparison is None or not entries:
         return None
     leader, *others = entries
-    rows = []
-    pairs = {frozenset((each.a.model, each.b.model)): each for each in comparison.pairs}
-    for entry in others:
-        pair = pairs.get(frozenset((leader.model, entry.model)))
-        if pair is None or pair.comparison.metrics["aegish_score"].difference is None:
-            continue
-        found = [pair.comparison.metrics[name] for name in HEADLINES]
-        if pair.a.model != leader.model:
-            found = [each.turned for each in found]
-        cells = (cell for each in found for cell in _difference(each))
-        rows.append((marked(entry), *cells, number_cell(pair.comparison.samples, format_count)))
+    found = [comparison.against(leader.model, name) for name in HEADLINES]
+    scores = found[0]
+    rows = [
+        (
+            marked(entry),
+            *chain.from_iterable(_difference(by[entry.model]) for by in found),
+            number_cell(scores[entry.model].n, format_count),
+        )
+        for entry in others
+        if entry.model in scores and scores[entry.model].difference is not None
+    ]
     headings = (
         (TableCell(name, INTERVAL), TableCell("p adj.", "p")) for name in HEADLINES.values()
     )
@@ -66,7 +67,7 @@ def differences(data: ReportData, entries: Sequence[RankedModel]) -> Section | N
     differ = sum(p < LEVEL for p in adjusted)
     return Section.of(
         "Differences from the first",
-        ("model", *(cell for cells in headings for cell in cells), "n"),
+        ("model", *chain.from_iterable(headings), "n"),
         rows,
         note=(
             f"Percentage points by which each model differs from {leader.model}, on the commands "
@@ -120,8 +121,6 @@ _LONG = (
     *("differences", "category-intervals", "failure-times", "latency-parts"),
     *("reliability", "provenance"),
 )
-_ALWAYS = ("leaderboard", "provenance")
-"""Sections that stand there without any row, too."""
 BRIEF = tuple(name for name in SECTION_NAMES if name not in _LONG)
 """Sections of a report in LaTeX, unless others are asked for."""
 ON_THE_PAGE = tuple(name for name in SECTION_NAMES if name != "category-intervals")
@@ -161,7 +160,7 @@ def one_screen(data: ReportData, *, commands: bool = True) -> Report:
     }
     if len(entries) > 1:
         steps["models in pairs"] = ("compare", *report[1:])
-    failed = operations.failures(data, entries).remarks[:MOST_FAILURES]
+    failed = operations.failures(data, entries).remarks[:2]
     more = (f"{purpose}: {command_line(*words)}" for purpose, words in steps.items())
     sections = (
         quality.brief_leaderboard(entries, data.targets, _score_in_words(data)),
@@ -176,10 +175,6 @@ def one_screen(data: ReportData, *, commands: bool = True) -> Report:
     )
 
 
-MOST_FAILURES = 2
-"""Words of providers on one screen."""
-
-
 def _words(data: ReportData, entries: Sequence[RankedModel]) -> tuple[Fact, ...]:
     return *decision(data), *(Fact("Warning", each) for each in warnings(data, entries))
 
@@ -189,9 +184,10 @@ def named_sections(data: ReportData, names: Collection[str]) -> dict[str, list[S
     entries = ranked_entries(data.snapshot.document)
     found: dict[str, list[Section]] = {}
     for name in (name for name in SECTION_NAMES if name in names):
+        always = name in ("leaderboard", "provenance")
         made = _SECTIONS[name](data, entries)
         sections = [made] if isinstance(made, Section) else made or ()
-        found[name] = [each for each in sections if _says_something(each) or name in _ALWAYS]
+        found[name] = [each for each in sections if always or _says_something(each)]
     return found
 
 

@@ -86,11 +86,6 @@ def _split(widths: Sequence[int], keys: int, total: int) -> list[Block]:
     return [Block(block, tuple(sized[column] for column in block), gap) for block in blocks]
 
 
-DEFAULT_WIDTH = 100
-LEAST_WIDTH = 40
-GREATEST_WIDTH = 500
-"""Rules are as wide as the terminal says it is, and `COLUMNS` may say anything."""
-
 _BOLD, _DIM, _CYAN = "1", "2", "36"
 _SIGNS = {"PASS": ("✓", "1;32"), "FAIL": ("✗", "1;31"), "UNDECIDED": ("?", "33")}
 """What stands for a judgement, and its colour."""
@@ -99,7 +94,7 @@ _STYLE = re.compile(r"\x1b\[[\d;]*m")
 
 def draw_table(report: Report, width: int | None = None, color: bool = False) -> str:
     """Return sections as aligned text, by default for 100 columns."""
-    columns = min(max(width or DEFAULT_WIDTH, LEAST_WIDTH), GREATEST_WIDTH)
+    columns = min(max(width or 100, 40), 500)  # `COLUMNS` may say anything
     text = "".join(f"{line.rstrip()}\n" for line in _drawn(report, columns))
     return text if color else _STYLE.sub("", text)
 

@@ -30,7 +30,6 @@ BEFORE = "correct_before"
 """The last one, where a list compares two opinions."""
 TEXT_CHARS = 2_000
 """Of each foreign text of a sample, unless all of it is asked for."""
-TEXT_LINES = 40
 WORDS = {True: "correct", False: "wrong", None: "unscored"}
 OF_SAMPLE = ("dataset", "command", "target", "category", "cluster", "simulated", "metadata")
 """Fields of a record that say the same of every verdict about a sample."""
@@ -91,10 +90,6 @@ def _csv_lines(rows: Iterable[Iterable[object]]) -> str:
     return target.getvalue()
 
 
-BESIDE_A_COMMAND = 38
-"""Columns for its label, id and verdicts; a command is cut to the others, and folded once."""
-
-
 def command_table(
     commands: Sequence[Sequence[JudgedVerdict]], width: int, *, alike: bool, before: bool
 ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
@@ -115,7 +110,8 @@ def command_table(
             models.setdefault(f"{each.label}{judged}", Counter())[names[each.model]] += 1
         said = "; ".join(f"{label}: {_counted(count)}" for label, count in models.items())
         first = verdicts[0]
-        command = shortened(printable(first.command), width - BESIDE_A_COMMAND)
+        # Folded once, it leaves room for its label, id and verdicts.
+        command = shortened(printable(first.command), width - 38)
         label = f"{first.target} {first.category or ''}".strip()
         rows.append((command, label, said, first.sample_id[:8]))
     judged = WORDS[commands[0][0].correct].capitalize() if alike and rows else "Verdicts"
@@ -248,7 +244,7 @@ def _attempt(error: AttemptRecord, full: bool) -> Iterator[str]:
 def _text(text: str, full: bool) -> Iterator[str]:
     """Yield foreign text, indented; cut unless all of it is asked for."""
     shown = text if full else text[:TEXT_CHARS]
-    lines = shown.splitlines() if full else shown.splitlines()[:TEXT_LINES]
+    lines = shown.splitlines() if full else shown.splitlines()[:40]
     for line in lines:
         yield f"    {printable_lines(line)}"
     left = len(text) - sum(map(len, lines)) - max(len(lines) - 1, 0)

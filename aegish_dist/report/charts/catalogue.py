@@ -73,12 +73,6 @@ def chart_specification(data: ReportData, name: str) -> Json:
 
 PLOT_FORMATS = ("svg", "png", "pdf", "vega")
 """The formats of `drawn`; `vega` is the specification itself."""
-_ENDINGS = {"vega": "vl.json"}
-_PNG_SCALE = 2
-"""Dots of a PNG per pixel of the specification: 144 to the inch."""
-_MISSING = "plots need the package vl-convert-python: pip install 'aegish-dist[plots]'"
-_ON_PAGES = ("score-by-cost", "score-by-latency")
-"""The others are tables of the page, or say less there."""
 
 
 def plot_files(
@@ -93,8 +87,8 @@ def plot_files(
             continue
         specification = whole_specification(chart, words)
         for form in forms:
-            file_name = f"{name}.{_ENDINGS.get(form, form)}"
-            yield file_name, drawn(specification, form, title=chart.title)
+            ending = "vl.json" if form == "vega" else form
+            yield f"{name}.{ending}", drawn(specification, form, title=chart.title)
 
 
 def page_charts(data: ReportData) -> list[tuple[Chart, str]]:
@@ -106,7 +100,8 @@ def page_charts(data: ReportData) -> list[tuple[Chart, str]]:
         converter()
     except ConfigError:
         return []
-    made = (make_chart(data, name) for name in _ON_PAGES)
+    # The others are tables of the page, or say less there.
+    made = (make_chart(data, name) for name in ("score-by-cost", "score-by-latency"))
     return [(each, themed_svg(each)) for each in made if isinstance(each, Chart)]
 
 
@@ -116,7 +111,8 @@ def converter() -> Any:
         # 40 MB of shared library, for the one command that draws.
         import vl_convert  # noqa: PLC0415
     except ImportError as error:
-        raise ConfigError(_MISSING) from error
+        problem = "plots need the package vl-convert-python: pip install 'aegish-dist[plots]'"
+        raise ConfigError(problem) from error
     return vl_convert
 
 
@@ -129,7 +125,8 @@ def drawn(specification: dict[str, Any], form: str, *, title: str) -> bytes:
     draw = converter()
     if form == "pdf":
         return bytes(draw.vegalite_to_pdf(specification, vl_version=VEGA_LITE))
-    return bytes(draw.vegalite_to_png(specification, vl_version=VEGA_LITE, scale=_PNG_SCALE))
+    # Two dots per pixel of the specification: 144 to the inch.
+    return bytes(draw.vegalite_to_png(specification, vl_version=VEGA_LITE, scale=2))
 
 
 def drawn_svg(specification: dict[str, Any], title: str, description: str = "") -> str:

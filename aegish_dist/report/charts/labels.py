@@ -76,9 +76,6 @@ LINE_PX = 1.2 * TEXT_PX
 """Height of a line of text."""
 _RINGS = (8.0, 14.0, 22.0, 32.0, 44.0, 58.0, 74.0, 92.0, 112.0, 134.0, 160.0, 190.0, 225.0)
 _DIRECTIONS = [2 * math.pi * step / 16 for step in range(16)]
-_LINE_FROM = 11.0
-"""From this distance on a label has a line to its point."""
-_CROWDED = 70.0
 _ALIKE = 2.0
 """Pixels within which points are at one place."""
 
@@ -138,7 +135,7 @@ def place_labels(
     ]
 
     def crowd(point: LabelledPoint) -> int:
-        return sum(math.hypot(point.x - p.x, point.y - p.y) < _CROWDED for p in joined)
+        return sum(math.hypot(point.x - p.x, point.y - p.y) < 70 for p in joined)
 
     placed: dict[LabelledPoint, PlacedLabel] = {}
     for point in sorted(joined, key=crowd, reverse=True) * 2:
@@ -187,8 +184,8 @@ def _candidates(point: LabelledPoint) -> Iterator[tuple[PlacedLabel, float]]:
         y = min(max(point.y, box.top), box.bottom)
         at = (x - left) / (width or 1)
         align = "left" if at < 0.34 else "right" if at > 0.66 else "center"
-        away = math.hypot(x - point.x, y - point.y) > _LINE_FROM
-        line = PixelLine(x, y, point.x, point.y) if away else None
+        away = math.hypot(x - point.x, y - point.y)
+        line = PixelLine(x, y, point.x, point.y) if away > 11 else None
         preference = 1.5 * (across < -0.1) + 1.0 * (abs(across) < 0.1) + 0.5 * (down > 0.1)
         yield PlacedLabel(point.text, box, line, align), ring + preference
 

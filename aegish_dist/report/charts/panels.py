@@ -147,8 +147,6 @@ def _heat_in_words(entries: Sequence[RankedModel], categories: Sequence[str]) ->
 
 
 _SIDE_PX, _COLUMNS = 170.0, 5
-_SHARE = 13.0
-"""Height of the bar of all verdicts, in the unit of the axis."""
 _BINS, _PERFECT = "verdicts in ten bins of confidence", "perfect calibration"
 _OF_ALL = "share of the verdicts"
 
@@ -195,7 +193,7 @@ def _bin_rows(entry: RankedModel, name: str) -> Iterator[dict[str, Any]]:
             "n": each.n,
             "begin": 100 * each.low + 0.6,
             "end": 100 * each.high - 0.6,
-            "share": max(_SHARE * each.n / total, 0.3),
+            "share": max(13 * each.n / total, 0.3),  # in the unit of the axis
         }
 
 

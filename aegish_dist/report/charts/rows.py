@@ -46,8 +46,6 @@ from aegish_dist.statistics.inference import LEVEL
 _AXIS_PX = 430.0
 _GAP_PX = 10.0
 _ROW = {"field": "row", "type": "nominal"}
-_SHADE = {"color": INK, "fillOpacity": 0.045}
-"""See-through, so that the lines of the axis go on behind it."""
 
 
 _Placed = tuple[Json, float, float]
@@ -81,9 +79,10 @@ def _rows_body(
         if group % 2
     ]
     ends: Json = {"x": {"value": -left}, "x2": {"value": width + right}}
+    shade = {"color": INK, "fillOpacity": 0.045}  # the lines of the axis go on behind it
     numbered = [{"row": name, "key": key} for name, key in zip(names, keys, strict=False)]
     shown = [
-        layer(shaded, "rect", _SHADE, y=y, **ends),
+        layer(shaded, "rect", shade, y=y, **ends),
         *layers,
         *([_text(numbered, "key", 8 - left)] if keys else []),
     ]
@@ -185,10 +184,7 @@ def _cell(seen: Measured) -> str:
     return f"{seen.value:.1f}{interval}"
 
 
-_MOST_PAIRS = 28
-"""With more pairs, those of eight models, the models are compared with the best one alone."""
 _NAME_PX = 330.0
-_METHOD = "paired, cluster-robust, not adjusted for the number of pairs"
 _DIFFERS, _ALIKE = "differs (adjusted p < 0.05)", "not distinguishable"
 
 
@@ -206,7 +202,7 @@ def differences(name: str, data: ReportData, entries: Sequence[RankedModel]) -> 
     if not gaps:
         return NoChart(name, "no two models have a score on the same commands")
     title = "Differences of the aegish score between models"
-    to_leader = len(gaps) > _MOST_PAIRS
+    to_leader = len(gaps) > 28  # pairs of eight models
     names = fitted_names(list(places), _NAME_PX if to_leader else _NAME_PX / 2)
     if to_leader:
         gaps = [gap for gap in gaps if gap.model == entries[0].model]
@@ -258,8 +254,8 @@ def _differences_caption(
     what = f"{pairs} of the best model and another one" if to_leader else f"{pairs} of models"
     return sentences(
         f"{what}, the better ranked one minus the other, on the {sizes[0]:,}{most} commands scored "
-        f"of both. Bars: 95 % confidence intervals ({_METHOD}). p: adjusted by Holm over all pairs "
-        "of the run.",
+        "of both. Bars: 95 % confidence intervals (paired, cluster-robust, not adjusted for the "
+        "number of pairs). p: adjusted by Holm over all pairs of the run.",
         "" if data.is_current else "Of the verdicts as they are now, not those of the snapshot.",
     )
 

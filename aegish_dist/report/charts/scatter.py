@@ -58,16 +58,6 @@ from aegish_dist.report.layout import RankedModel
 _WIDTH, _HEIGHT, _TALL = 640.0, 400.0, 560.0
 _MANY = 11
 """Points from which on a plot is tall, and most of them have a number as their label."""
-_NAMED = 5
-"""The models of many that have their names, those at the ends of the axes aside."""
-_FAR = 3.0
-"""Models far below the others in a rate are not drawn where that stretches the axis so much."""
-_MOST_NUMBERS = 60
-"""Numbers that a caption explains."""
-_LINES_PX = 130.0
-"""Width of the legend of lines, beside that of providers."""
-_LOG_SPAN = 12.0
-"""From this ratio of the greatest to the least value on, an axis that may be logarithmic is."""
 _PARETO, _TARGET = "Pareto line", "target"
 _LINES = {_PARETO: (INK, [1, 0]), _TARGET: (SOFT, [5, 3])}
 
@@ -97,11 +87,11 @@ class Axis(Struct, frozen=True):
 def axis_of(measure: Measure, values: Sequence[float], length: float) -> Axis:
     """Return an axis around some values, of rates from 0 to 100 at most.
 
-    That of amounts which span much is logarithmic, without those of 0.
+    That of amounts whose greatest is twelve times the least is logarithmic, without those of 0.
     """
     positive = [value for value in values if value > 0]
     is_rate = bool(measure.metric)
-    if not is_rate and positive and max(positive) / min(positive) >= _LOG_SPAN:
+    if not is_rate and positive and max(positive) / min(positive) >= 12:
         return Axis(measure, min(positive) / 1.25, max(positive) * 1.25, length, is_log=True)
     low, high = min(values), max(values)
     margin = 0.1 * (max(high - low, abs(high) * 0.02) or 1.0)
@@ -137,13 +127,16 @@ class _Plane(Struct, frozen=True):
 
     @property
     def numbered(self) -> Sequence[_Point]:
-        """The points that have a number as their label: few names can be read beside many."""
+        """The points that have a number as their label: few names can be read beside many.
+
+        The first five have their names, and those at the ends of the axes.
+        """
         if len(self.points) < _MANY:
             return ()
         ends = [
             end(self.points, key=attrgetter(way)) for way in ("across", "up") for end in (min, max)
         ]
-        return [each for each in self.points[_NAMED:] if each not in ends]
+        return [each for each in self.points[5:] if each not in ends]
 
     def line(self, x: float | None, y: float, x2: float, y2: float) -> PixelLine:
         """Return the line from one pair of values to another; None is the left edge."""
@@ -273,10 +266,13 @@ def _points(entries: Sequence[RankedModel], across: Measure, up: Measure) -> Ite
 
 
 def least_drawn(rates: Sequence[float]) -> float:
-    """Return the rate from which on models are drawn: without at most a tenth of them, if far."""
+    """Return the rate from which on models are drawn.
+
+    At most a tenth of them are left out, where they make the axis more than three times as long.
+    """
     ordered = sorted(rates)
     spans = [ordered[-1] - least for least in ordered[: len(ordered) // 10 + 1]]
-    near = [place for place, span in enumerate(spans) if span * _FAR < spans[0]]
+    near = [place for place, span in enumerate(spans) if 3 * span < spans[0]]
     return ordered[near[0] if near else 0]
 
 
@@ -359,7 +355,8 @@ def _symbols(plane: _Plane, styles: Mapping[str, Json]) -> Json:
         for each in plane.points
         for x, y in [plane.place(each)]
     ]
-    columns = max(1, int((plane.x.pixels - _LINES_PX) // (widest(names.values()) + 34)))
+    room = plane.x.pixels - 130  # the legend of lines stands beside
+    columns = max(1, int(room // (widest(names.values()) + 34)))
     color, shape = (
         legend(
             {"field": "provider"},
@@ -390,7 +387,7 @@ def _caption(
         f"{across.name} ({better[across.more_is_better]}){''.join(f'; {n}' for n in sizes if n)}.",
         interval_note([up, across]),
         simulated_note(drawn),
-        f"Numbers follow the ranking: {'; '.join(numbers[:_MOST_NUMBERS])}." * bool(numbers),
+        f"Numbers follow the ranking: {'; '.join(numbers[:60])}." * bool(numbers),
         _missing([entry for entry in entries if entry not in known], (across, up)),
         f"Too far below the others to draw: {described(far, [up, across])}" * bool(far),
         *(

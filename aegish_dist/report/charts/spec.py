@@ -24,8 +24,6 @@ Json = dict[str, Any]
 VEGA_LITE = "6.4"
 """The version that the specifications are written for; `vl_convert` carries several."""
 _SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
-_FONT = "Liberation Sans, Arial, Helvetica, DejaVu Sans, sans-serif"
-"""The first is in the wheel of `vl_convert`; Arial and Helvetica have its widths."""
 
 INK = "#1c2024"
 SOFT = "#60646c"
@@ -48,13 +46,8 @@ VARIABLES = MappingProxyType(
 
 TITLE_PX, TEXT_PX, SMALL_PX = 15, 11, 9
 _LEADING = 1.35
-_MARGIN = 16
-_EACH_ITS_OWN = dict.fromkeys(("color", "fill", "shape", "strokeDash"), "independent")
-"""Legends of the view itself, below its title."""
 LEGEND_LINES = {"symbolType": "stroke", "symbolSize": 200, "symbolStrokeColor": INK}
 """How lines look in a legend."""
-_LEAST_ROOM = 560.0
-"""Pixels that a line of a caption has, however narrow a plot is."""
 
 _FIRST = ("openai", "anthropic", "google", "openrouter", "hf-inference-providers")
 """Providers that have the same colour in the plots of every run."""
@@ -121,7 +114,7 @@ def provider_styles(models: Iterable[str]) -> Mapping[str, Json]:
 
 def whole_specification(chart: Chart, small_print: str) -> Json:
     """Return a chart with its title above, its caption and where it comes from below."""
-    room = max(chart.width, _LEAST_ROOM)
+    room = max(chart.width, 560.0)  # for lines of the caption
     title = {"text": wrapped(chart.title, TITLE_PX * 1.2, room), "fontSize": TITLE_PX}
     below = {
         "orient": "bottom",
@@ -137,7 +130,7 @@ def whole_specification(chart: Chart, small_print: str) -> Json:
         "$schema": _SCHEMA,
         "description": chart.description,
         "background": PAPER,
-        "padding": _MARGIN,
+        "padding": 16,
         "title": below,
         **_with_room(chart, view, room),
         "config": _CONFIG,
@@ -163,12 +156,14 @@ def _with_room(chart: Chart, view: Json, room: float) -> Json:
         "mark": {"type": "rect", "opacity": 0},
         "encoding": {name: {"value": value} for name, value in ends.items()},
     }
-    resolve = dict.fromkeys(("scale", "legend"), _EACH_ITS_OWN)
+    each_its_own = dict.fromkeys(("color", "fill", "shape", "strokeDash"), "independent")
+    resolve = dict.fromkeys(("scale", "legend"), each_its_own)
     return {"concat": [view, spacer], "columns": 1, "resolve": resolve}
 
 
 _CONFIG: Json = {
-    "font": _FONT,
+    # The first is in the wheel of `vl_convert`; Arial and Helvetica have its widths.
+    "font": "Liberation Sans, Arial, Helvetica, DejaVu Sans, sans-serif",
     "aria": False,
     "axis": {
         "labelFontSize": TEXT_PX,

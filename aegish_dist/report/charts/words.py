@@ -17,7 +17,6 @@ from aegish_dist.statistics.rates import Estimate
 RATE_INTERVAL = (
     "Wilson with an effective sample size, clustered by binary; exact where events are few"
 )
-SCORE_INTERVAL = "MOVER of both rates, clustered by binary"
 
 
 class Measured(Struct, frozen=True):
@@ -80,7 +79,10 @@ def _rate(name: str, axis: str, metric: str, interval: str, counted: str = "comm
     return Measure(name, axis, "~r", read, True, metric, interval, counted)
 
 
-SCORE = _rate("aegish score", "aegish score (%)", "aegish_score", SCORE_INTERVAL)
+SCORE = _rate(
+    *("aegish score", "aegish score (%)", "aegish_score"),
+    "MOVER of both rates, clustered by binary",
+)
 DETECTION = _rate(
     *("detection rate", "malicious commands detected (%)", "malicious_detection_rate"),
     *(RATE_INTERVAL, "malicious commands"),
@@ -110,7 +112,6 @@ LATENCY = Measure(
 )
 
 LABEL_PX = 190.0
-ROW_PX = 270.0
 
 
 def point_names(entries: Sequence[RankedModel]) -> list[str]:
@@ -120,7 +121,7 @@ def point_names(entries: Sequence[RankedModel]) -> list[str]:
     return _names(entries, parts if unique else {each: each for each in parts}, LABEL_PX)
 
 
-def row_names(entries: Sequence[RankedModel], width: float = ROW_PX) -> list[str]:
+def row_names(entries: Sequence[RankedModel], width: float = 270.0) -> list[str]:
     """Return names for rows: the canonical ids, as far as they fit."""
     return _names(entries, {each.model: each.model for each in entries}, width)
 
@@ -143,7 +144,6 @@ def in_pixels(text: str) -> float:
     return text_width(text, TEXT_PX)
 
 
-NAME_CHARACTERS = 80
 LISTED = 12
 """The most names in a list; the others are counted."""
 
@@ -171,7 +171,7 @@ def small_print(data: ReportData) -> str:
 
 def foreign_words(text: str) -> str:
     """Return a foreign name for a sentence: printable, and not too long."""
-    return shortened(printable(text), NAME_CHARACTERS)
+    return shortened(printable(text), 80)
 
 
 def listed(names: Sequence[str]) -> str:

@@ -6,7 +6,6 @@ the script draws what a reader chooses.
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from operator import itemgetter
 
 from aegish_dist.core.text import printable
 from aegish_dist.report.data import ComparisonData, DirectedDifference, verdict_of
@@ -47,7 +46,7 @@ def differences_section(
 ) -> str:
     """Return the section on the differences between models, which stand in their order."""
     pairs = data.directed("aegish_score")
-    shown = _shown(pairs, order)
+    shown = _shown(data, order)
     scale = _scale(pairs)
     section = Section.of(
         TITLE,
@@ -62,16 +61,15 @@ def differences_section(
     return table_section(section, style, below=_data(data, order, names) + below)
 
 
-def _shown(pairs: Iterable[DirectedDifference], order: Sequence[str]) -> list[DirectedDifference]:
+def _shown(data: ComparisonData, order: Sequence[str]) -> list[DirectedDifference]:
     """Return the known differences from the first model, the greatest first."""
-    first, *others = order
-    seen = (each.turned if each.model == first else each for each in pairs)
+    found = data.against(order[0], "aegish_score")
     known = [
-        (-each.found.difference, each.model, each)
-        for each in seen
-        if each.against == first and each.model in others and each.found.difference is not None
+        (-each.difference, name)
+        for name, each in found.items()
+        if name in order and each.difference is not None
     ]
-    return [each for *_, each in sorted(known, key=itemgetter(0, 1))]
+    return [DirectedDifference(name, order[0], found[name]) for _, name in sorted(known)]
 
 
 def _scale(pairs: Iterable[DirectedDifference]) -> BarScale:

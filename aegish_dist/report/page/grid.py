@@ -40,10 +40,6 @@ from aegish_dist.core.verdict_query import NUMBERS, TEXTS, UNKNOWN, GridPart
 from aegish_dist.report.layout import Section
 from aegish_dist.report.page.tables import TableStyle, table, text
 
-GZIP = 31
-"""zlib's window and format for gzip, whose header then holds no time."""
-LEVEL = 6
-
 as_json: Callable[[object], str] = json.JSONEncoder(
     ensure_ascii=True, separators=(",", ":"), allow_nan=False
 ).encode
@@ -54,7 +50,8 @@ def packed(parts: Iterable[str]) -> bytes:
     """Return ASCII text, compressed part by part."""
     # Plain JSON would be read with less code, and take the room: of 48,000 verdicts the columns
     # are 0.56 MB packed and 2.8 MB plain, the texts 1.9 and 7.6.
-    pack = zlib.compressobj(LEVEL, zlib.DEFLATED, GZIP)
+    # The window of 31 stands for gzip, whose header then holds no time.
+    pack = zlib.compressobj(6, zlib.DEFLATED, 31)
     return b"".join([*(pack.compress(part.encode("ascii")) for part in parts), pack.flush()])
 
 
@@ -221,16 +218,10 @@ def _first_commands(parts: Sequence[PackedPart], shape: GridShape) -> list[int]:
     return found
 
 
-NAME_CHARS = 28
-"""Of a model above its column."""
-MOST_CHARACTERS = 160
-"""Of a command in that table."""
-MOST_MISSED = 15
-"""Commands that are in the file as a table, for paper and for browsers without scripts."""
-
-
 def most_missed(parts: Sequence[PackedPart], shape: GridShape, models: Sequence[str]) -> Section:
-    """Return the commands that most models get wrong, those that the best models miss first.
+    """Return 15 commands that most models get wrong, those that the best models miss first.
+
+    They are for paper and for browsers without scripts.
 
     A model misses a command when more than half of its scored epochs are wrong. `models` are the
     names to show, best first.
@@ -245,8 +236,8 @@ def most_missed(parts: Sequence[PackedPart], shape: GridShape, models: Sequence[
             wrong = [model for model, each in enumerate(cells) if each.count(0) > each.count(1)]
             found.append((-len(wrong), wrong, str(command), str(target)))
     rows = (
-        (shortened(command, MOST_CHARACTERS), target, f"{len(wrong)}", ", ".join(names[:3]))
-        for _, wrong, command, target in nsmallest(MOST_MISSED, found)
+        (shortened(command, 160), target, f"{len(wrong)}", ", ".join(names[:3]))
+        for _, wrong, command, target in nsmallest(15, found)
         if (names := [models[model] for model in wrong])
     )
     headings = ("command", "label", "models wrong", "the best of them")
@@ -264,10 +255,6 @@ showing them takes JavaScript.</p></noscript>
 file is cut off or scripts are turned off.</p>
 <div id="grid-view"></div>
 </section>
-"""
-_NOTES_ALONE = """<section id="commands">
-<h2>Commands</h2>
-{notes}</section>
 """
 
 
@@ -288,7 +275,7 @@ def grid_section(grid: Grid) -> Iterator[str]:
     """Yield the section of the grid, with its data."""
     notes = "".join(f"<p>{text(note)}</p>\n" for note in grid.notes)
     if grid.columns is None:
-        yield _NOTES_ALONE.format(notes=notes)
+        yield f'<section id="commands">\n<h2>Commands</h2>\n{notes}</section>\n'
         return
     missed = ""
     if grid.missed is not None and grid.missed.rows:

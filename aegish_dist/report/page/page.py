@@ -66,9 +66,6 @@ def _policy(style: str, script: str) -> str:
     )
 
 
-MISSING = "There are no charts in this report: pip install 'aegish-dist[plots]' draws them."
-
-
 def figures(charts: Sequence[tuple[Chart, str]], sections: Sequence[str]) -> dict[str, str]:
     """Return the figures as HTML by section: `score-by-cost` belongs to that on cost.
 
@@ -117,8 +114,6 @@ def _prompt(prompt: Prompt | None) -> Iterator[str]:
     yield "</details>\n"
 
 
-NAME_CHARS = 34
-"""Of a model outside of the leaderboard, which has it whole."""
 _SECONDARY = (
     *("answers", "bounds", "repeats", "failure-times", "latency-parts", "reliability"),
     "Models and prices",
@@ -207,7 +202,8 @@ def render_page(data: ReportData, grid: Grid | None = None) -> Iterator[str]:
     yield _WITHOUT_SCRIPT
     yield _summary(data, entries)
     if not charts and find_spec("vl_convert") is None:
-        yield f'<p class="about">{text(MISSING)}</p>\n'
+        missing = "There are no charts in this report: pip install 'aegish-dist[plots]' draws them."
+        yield f'<p class="about">{text(missing)}</p>\n'
     for _, _, html in parts:
         yield from html
     yield f"</main>\n<script>{script}</script>\n</body>\n</html>\n"
@@ -225,7 +221,7 @@ def _parts(
 ) -> Iterator[_Part]:
     """Yield the parts for which there is something to show."""
     found = named_sections(data, ON_THE_PAGE)
-    short = short_names(list(map(marked, entries)), NAME_CHARS)
+    short = short_names(list(map(marked, entries)), width=34)  # the leaderboard has them whole
     drawn = figures(charts, [name for name, sections in found.items() if sections])
     for title, names in _GROUPS:
         if not names and grid is not None:

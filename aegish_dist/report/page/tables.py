@@ -26,7 +26,6 @@ from aegish_dist.report.numbers import UNDEFINED, format_interval
 from aegish_dist.statistics.rates import Estimate
 
 _WORDS = re.compile(r"[^/:_]*[/:_]+|[^/:_]+")
-_NOT_IN_ANCHORS = re.compile(r"[^a-z0-9]+")
 
 
 def text(content: str) -> str:
@@ -46,7 +45,7 @@ def breakable(name: str) -> str:
 
 def anchor(title: str) -> str:
     """Return the id of a section with one of our titles: `Failed calls` is `failed-calls`."""
-    return _NOT_IN_ANCHORS.sub("-", title.lower()).strip("-")
+    return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
 
 
 class CellStyle(Struct, frozen=True):
@@ -72,7 +71,6 @@ class TableStyle(Struct, frozen=True):
     """What stands for the table until a reader opens it; empty where the table is always shown."""
 
 
-_PLAIN = CellStyle()
 MOST_ROWS = 12
 """Longer tables are folded, those apart that a decision is made by."""
 
@@ -143,7 +141,7 @@ def _row(place: int, section: Section, style: TableStyle, shown: Sequence[int]) 
     drawn, kinds = [], _kinds(section)
     for column in shown:
         cell, heading = section.rows[place][column], section.columns[column]
-        own = style.cells.get((place, column), _PLAIN)
+        own = style.cells.get((place, column), CellStyle())
         classes = _class(f"{kinds[column]} {own.classes}".strip())
         name = style.names.get(cell.text, cell.text)
         title = "" if name == cell.text else f' title="{text(cell.text)}"'
