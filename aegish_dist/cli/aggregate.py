@@ -1,23 +1,28 @@
 """`aegish-dist aggregate`: score a run's verdicts."""
 
+from pathlib import Path
+
 from aegish_dist.cli.command import advanced, command
-from aegish_dist.cli.opinions import note_overlay, with_opinions
+from aegish_dist.cli.opinions import note_overlay, with_opinion_options
 from aegish_dist.cli.options import as_json, open_run, run_id, without_collector
 from aegish_dist.cli.printing import note, say, say_json
-from aegish_dist.core.opinion import Opinion, Snapshot
+from aegish_dist.core.opinion import Snapshot
 from aegish_dist.core.text import counted
 from aegish_dist.pipeline.aggregate import aggregate as aggregate_run
+from aegish_dist.pipeline.opinions import load_opinions
 
 
 @command("aegish-dist aggregate", "aegish-dist aggregate --run-id nightly --scoring all --json")
 @run_id(default="latest")
-@with_opinions
+@with_opinion_options
 @advanced("--recount", is_flag=True, help="Count every model, also unchanged ones.")
 @as_json
 def aggregate(
     *,
     run_id: str,
-    opinions: list[Opinion],
+    scoring: str,
+    targets: Path | None,
+    overlay: Path | None,
     recount: bool,
     as_json: bool,
 ) -> None:
@@ -27,6 +32,7 @@ def aggregate(
     with new verdicts are counted again. `--scoring all` applies every named rule set, and `--json`
     then prints a list.
     """
+    opinions = load_opinions(scoring, targets, overlay)
     workspace, found = open_run(run_id)
     note_overlay(workspace, found, opinions[0])
     with without_collector():

@@ -13,10 +13,10 @@ from aegish_dist.cli.options import Utf8, completes, together
 from aegish_dist.cli.printing import note
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES
-from aegish_dist.pipeline.opinions import load_opinion, load_opinions, overlay_notes
+from aegish_dist.pipeline.opinions import load_opinion, overlay_notes
 from aegish_dist.pipeline.workspace import Workspace
 
-_OF_AN_OPINION = (
+with_opinion_options = together(
     click.option(
         "--scoring",
         type=Utf8(),
@@ -39,26 +39,17 @@ _OF_AN_OPINION = (
         help="Corrections of labels, applied before anything is counted.",
     ),
 )
+"""Adds `--scoring`, `--targets` and `--overlay`."""
 
 
 def with_opinion(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--scoring`, `--targets` and `--overlay`, read into the parameter `opinion`."""
-    return _with_opinions(function, lambda *named: {"opinion": load_opinion(*named)})
+    """Add these options, read into the parameter `opinion`."""
 
-
-def with_opinions(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the same, read into a list `opinions`: `--scoring all` is one for each named rule set."""
-    return _with_opinions(function, lambda *named: {"opinions": load_opinions(*named)})
-
-
-def _with_opinions(
-    function: Callable[..., Any], load: Callable[..., dict[str, Any]]
-) -> Callable[..., Any]:
     @wraps(function)
-    def with_them(scoring: str, targets: Path | None, overlay: Path | None, **others: Any) -> Any:
-        return function(**others, **load(scoring, targets, overlay))
+    def with_it(scoring: str, targets: Path | None, overlay: Path | None, **others: Any) -> Any:
+        return function(**others, opinion=load_opinion(scoring, targets, overlay))
 
-    return together(*_OF_AN_OPINION)(with_them)
+    return with_opinion_options(with_it)
 
 
 def refuse_an_opinion(of: str = "--snapshot", *further: str) -> None:

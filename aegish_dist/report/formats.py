@@ -30,7 +30,7 @@ from aegish_dist.report.data import ReportData
 from aegish_dist.report.decision import decision
 from aegish_dist.report.layout import RankedModel, ranked_entries, stackable
 from aegish_dist.report.operations import SERVICE_STATISTICS, reasons
-from aegish_dist.report.provenance import commands
+from aegish_dist.report.provenance import reproduction
 from aegish_dist.report.sections import BRIEF, SECTION_NAMES, build_report, one_screen
 from aegish_dist.statistics.rates import NUMBERS
 
@@ -113,7 +113,7 @@ def render_json(data: ReportData) -> str:
         "reasons": reasons(data),
         "comparison": None if data.comparison is None else comparison_document(data.comparison),
         "overlay_effect": list(data.effect),
-        "commands": list(commands(data)),
+        "commands": [command for _, command in reproduction(data)],
     }
     return printable_json(document, sort_keys=True) + "\n"
 

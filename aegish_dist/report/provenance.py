@@ -158,11 +158,6 @@ COT = "+cot"
 """End of the name of a prompt that asks for reasoning first."""
 
 
-def commands(data: ReportData) -> tuple[str, ...]:
-    """Return what to type: for the same numbers, for the same opinion, and to ask once more."""
-    return tuple(command for _, command in reproduction(data))
-
-
 def reproduction(data: ReportData) -> Iterator[tuple[str, str]]:
     """Yield the purpose of each command that makes the run or its report once more, and it.
 

@@ -3,7 +3,7 @@
 A section of which there is nothing to say has no rows; entries are the models, best first.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter, methodcaller
 
 from aegish_dist.core.opinion import JsonObject, Targets, moved
@@ -221,8 +221,8 @@ def answers(entries: Sequence[RankedModel]) -> Section:
     return tabulate("Answers", entries, columns, note=note)
 
 
-def _rate(title: str, name: str) -> Column:
-    return Column(title, lambda entry: estimate_cell(entry.metric(name)), detail=INTERVAL)
+def _rate(title: str, name: str, write: Callable[[float | None], str] = format_rate) -> Column:
+    return Column(title, lambda entry: estimate_cell(entry.metric(name), write), detail=INTERVAL)
 
 
 def calibration(entries: Sequence[RankedModel], epochs: int) -> Section:
@@ -230,8 +230,8 @@ def calibration(entries: Sequence[RankedModel], epochs: int) -> Section:
     columns = [
         MODEL,
         Column("confidences", lambda entry: entry.metric("brier").n, format_count),
-        _decimal("Brier", "brier"),
-        _decimal("ECE", "ece"),
+        _rate("Brier", "brier", format_decimal),
+        _rate("ECE", "ece", format_decimal),
     ]
     title, note = "Calibration", "Stated confidence against correctness, 0 is best."
     if epochs > 1:
@@ -241,12 +241,6 @@ def calibration(entries: Sequence[RankedModel], epochs: int) -> Section:
     elif all(entry.metric("brier").value is None for entry in entries):
         entries = ()
     return tabulate(title, entries, columns, note=note)
-
-
-def _decimal(title: str, name: str) -> Column:
-    return Column(
-        title, lambda entry: estimate_cell(entry.metric(name), format_decimal), detail=INTERVAL
-    )
 
 
 ARROW = "\N{RIGHTWARDS ARROW}"

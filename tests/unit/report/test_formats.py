@@ -23,7 +23,7 @@ from aegish_dist.core.scoring import RULES
 from aegish_dist.errors import ReportError
 from aegish_dist.report.data import Halted, ReportData
 from aegish_dist.report.formats import FORMATS, IN_SECTIONS, render
-from aegish_dist.report.provenance import commands, shell_quoted
+from aegish_dist.report.provenance import reproduction, shell_quoted
 from aegish_dist.report.sections import SECTION_NAMES, build_report
 from aegish_dist.statistics.paired_difference import Difference
 from tests.unit.report.reports import (
@@ -199,7 +199,7 @@ def test_an_overlay_is_listed_with_its_reasons() -> None:
 
 def test_the_commands_that_make_it_once_more() -> None:
     data = a_report(name="a nightly")
-    same, now, again = commands(data)
+    (_, same), (_, now), (_, again) = reproduction(data)
     assert same == "aegish-dist report --run-id 0a1b2c3d4 --snapshot 12"
     assert now == "aegish-dist report --run-id 0a1b2c3d4"
     assert again == (
@@ -208,11 +208,11 @@ def test_the_commands_that_make_it_once_more() -> None:
     )
     named = replace(RULES["aegish-legacy"], name="mine", composite=RULES["aegish-5.3"].composite)
     cot = replace(data.run, prompt=Prompt("guard+cot", "s", "{command}"))
-    _, other, again = commands(replace(a_report(opinion=Opinion(named)), run=cot))
+    _, (_, other), (_, again) = reproduction(replace(a_report(opinion=Opinion(named)), run=cot))
     assert other.endswith("--scoring FILE")
     assert "--prompt guard --cot" in again
     imported = replace(data.run, origin="import", prompt=None, parameters=None)
-    assert commands(replace(data, run=imported))[-1] == (
+    assert [*reproduction(replace(data, run=imported))][-1][1] == (
         "aegish-dist verdicts import FILE --name 'a nightly'"
     )
 

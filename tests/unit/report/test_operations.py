@@ -12,7 +12,7 @@ from aegish_dist.report.data import FailureCount, ReportData
 from aegish_dist.report.formats import FORMATS, render, render_json
 from aegish_dist.report.layout import Section
 from aegish_dist.report.operations import MESSAGE_CHARACTERS
-from aegish_dist.report.provenance import commands
+from aegish_dist.report.provenance import reproduction
 from aegish_dist.report.sections import build_report
 from tests.unit.report.reports import a_model, a_report, section, titles
 
@@ -99,7 +99,7 @@ def test_a_report_says_that_requests_were_batched(
     assert "Not measured, \N{EN DASH}, where a model was asked in batches." in text
     assert "What was answered in a batch counts at the price of batches." in text
     assert f"{MODEL} in a batch costs 50% of these prices" in text
-    assert commands(batched(after_s))[-1].endswith(option)
+    assert [*reproduction(batched(after_s))][-1][1].endswith(option)
     run = json.loads(render_json(batched(after_s)))["run"]
     assert run["batched"] == sorted(after_s)
     assert [model["batch_share"] for model in run["models"]] == [0.5, 0.5]
@@ -108,4 +108,4 @@ def test_a_report_says_that_requests_were_batched(
 def test_other_reports_say_nothing_of_batches() -> None:
     data = batched({})
     assert "batch" not in said(data)
-    assert "--batch" not in commands(data)[-1]
+    assert "--batch" not in [*reproduction(data)][-1][1]
