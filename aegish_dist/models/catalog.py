@@ -202,32 +202,6 @@ _Tables = tuple[dict[str, Keys], dict[str, Keys]]
 """Providers by name and models by id of one file, with no more than the keys given."""
 
 
-def read_entries(
-    path: Path | None,
-) -> tuple[dict[str, ProviderEntry], dict[str, ModelEntry], frozenset[str]]:
-    """Read the packaged catalog and lay the user's over it, if there is one.
-
-    Each provider but the baselines has a base URL; models, in file order, have known providers.
-    Last come the providers that the user's catalog names.
-    """
-    source = PACKAGED if path is None else str(path)
-    base = _tables(None)
-    over: _Tables = ({}, {}) if path is None else _tables(path)
-    providers = _overlaid(base[0], over[0], ProviderEntry)
-    models = _overlaid(base[1], over[1], ModelEntry)
-    for name, provider in providers.items():
-        if provider.wire.http is not None and not provider.base_url:
-            raise CatalogError(f"{source}: [providers.{name}]: key 'base_url' is missing")
-    for model_id in models:
-        name = provider_name(model_id)
-        if name not in providers:
-            raise CatalogError(
-                f"{source}: [[models]] '{model_id}': key 'id': unknown provider '{name}'; "
-                f"add a table [providers.{name}]"
-            )
-    return providers, models, frozenset([*over[0], *map(provider_name, over[1])])
-
-
 def _overlaid(
     base: Mapping[str, Keys], over: Mapping[str, Keys], kind: type[Entry]
 ) -> dict[str, Entry]:
@@ -281,45 +255,6 @@ def _entry(keys: object, kind: type[Entry], heading: str) -> Entry:
         raise InputError(f"{heading}: {error}") from None
 
 
-def model_spec(
-    model: ModelEntry, provider: ProviderEntry, environ: Mapping[str, str], price_of: PriceOf
-) -> ModelSpec:
-    """Combine a model, its provider and the environment; the more specific one wins.
-
-    The model's entry is empty but for the id when the catalog does not list it.
-    """
-    provider_id = provider_name(model.id)
-    name = model.name or model.id.removeprefix(f"{provider_id}/")
-    base_url = model.base_url or _provider_base_url(provider_id, provider, environ)
-    variable: str | None = provider.key_variable
-    # A server on this machine gets the key when there is one, and does without otherwise.
-    keyless = is_loopback(host_of(base_url)) and not _value_of(variable, environ)
-    if model.simulated or not variable or keyless:
-        variable = None
-    price_list = provider.genai_prices or provider_id
-    price = model.price.price() if model.price else price_of(price_list, name)
-    if price is not None:
-        of_model, of_provider = model.cache_from_tokens, provider.cache_from_tokens
-        price = replace(price, cache_from_tokens=of_provider if of_model is None else of_model)
-    share = provider.batch_share if model.batch_share is None else model.batch_share
-    return ModelSpec(
-        id=model.id,
-        wire=provider.wire,
-        name=name,
-        base_url=base_url,
-        key_variable=variable,
-        max_in_flight=model.max_in_flight or provider.max_in_flight,
-        price=price,
-        parameters={**dict.fromkeys(model.drop_parameters), **model.parameters},
-        simulated=model.simulated,
-        requests_per_minute=model.requests_per_minute or provider.requests_per_minute,
-        tokens_per_minute=model.tokens_per_minute or provider.tokens_per_minute,
-        shared=Limits(*astuple(provider.shared)),
-        max_tokens_field=model.max_tokens_field or provider.max_tokens_field,
-        batch_share=Decimal(share) if share else None,
-    )
-
-
 def _provider_base_url(
     provider_id: str, provider: ProviderEntry, environ: Mapping[str, str]
 ) -> str:
@@ -360,15 +295,29 @@ class Catalog(Struct, frozen=True):
     @classmethod
     def load(cls, path: Path | None = None, price_cache: Path | None = None) -> Self:
         """Read the packaged catalog and lay the user's over it, if there is one."""
-        return cls(*read_entries(path), price_cache=price_cache)
+        source = PACKAGED if path is None else str(path)
+        base = _tables(None)
+        over: _Tables = ({}, {}) if path is None else _tables(path)
+        providers = _overlaid(base[0], over[0], ProviderEntry)
+        models = _overlaid(base[1], over[1], ModelEntry)
+        for name, provider in providers.items():
+            if provider.wire.http is not None and not provider.base_url:
+                raise CatalogError(f"{source}: [providers.{name}]: key 'base_url' is missing")
+        for model_id in models:
+            name = provider_name(model_id)
+            if name not in providers:
+                raise CatalogError(
+                    f"{source}: [[models]] '{model_id}': key 'id': unknown provider '{name}'; "
+                    f"add a table [providers.{name}]"
+                )
+        named = frozenset([*over[0], *map(provider_name, over[1])])
+        return cls(providers, models, named, price_cache)
 
-    def entries(
-        self, environ: Mapping[str, str] | None = None, at: datetime | None = None
-    ) -> tuple[ListedModel, ...]:
-        """List every model in file order, with its price `at` a time, now when None."""
-        with remembered_prices(self.price_cache, at or datetime.now(UTC)) as price_of:
+    def entries(self, environ: Mapping[str, str]) -> tuple[ListedModel, ...]:
+        """List every model in file order, with its price of today."""
+        with remembered_prices(self.price_cache, datetime.now(UTC)) as price_of:
             return tuple(
-                ListedModel(self._spec(entry.id, environ or {}, price_of), entry)
+                ListedModel(self._spec(entry.id, environ, price_of), entry)
                 for entry in self.models.values()
             )
 
@@ -426,8 +375,38 @@ class Catalog(Struct, frozen=True):
         return "is not one of the baselines" if provider.wire is WireFormat.BASELINE else None
 
     def _spec(self, model_id: str, environ: Mapping[str, str], price_of: PriceOf) -> ModelSpec:
-        provider = self.providers[provider_name(model_id)]
-        return model_spec(self.entry(model_id), provider, environ, price_of)
+        """Combine a model, its provider and the environment; the more specific one wins."""
+        provider_id = provider_name(model_id)
+        model, provider = self.entry(model_id), self.providers[provider_id]
+        name = model.name or model_id.removeprefix(f"{provider_id}/")
+        base_url = model.base_url or _provider_base_url(provider_id, provider, environ)
+        variable: str | None = provider.key_variable
+        # A server on this machine gets the key when there is one, and does without otherwise.
+        keyless = is_loopback(host_of(base_url)) and not _value_of(variable, environ)
+        if model.simulated or not variable or keyless:
+            variable = None
+        price_list = provider.genai_prices or provider_id
+        price = model.price.price() if model.price else price_of(price_list, name)
+        if price is not None:
+            of_model, of_provider = model.cache_from_tokens, provider.cache_from_tokens
+            price = replace(price, cache_from_tokens=of_provider if of_model is None else of_model)
+        share = provider.batch_share if model.batch_share is None else model.batch_share
+        return ModelSpec(
+            id=model_id,
+            wire=provider.wire,
+            name=name,
+            base_url=base_url,
+            key_variable=variable,
+            max_in_flight=model.max_in_flight or provider.max_in_flight,
+            price=price,
+            parameters={**dict.fromkeys(model.drop_parameters), **model.parameters},
+            simulated=model.simulated,
+            requests_per_minute=model.requests_per_minute or provider.requests_per_minute,
+            tokens_per_minute=model.tokens_per_minute or provider.tokens_per_minute,
+            shared=Limits(*astuple(provider.shared)),
+            max_tokens_field=model.max_tokens_field or provider.max_tokens_field,
+            batch_share=Decimal(share) if share else None,
+        )
 
 
 REMEDY = "see docs/explanation/security.md for AEGISH_DIST_CATALOG"

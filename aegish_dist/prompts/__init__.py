@@ -2,7 +2,3 @@
 
 The texts are data files beside this module. Nothing here knows a model, a queue or a database.
 """
-
-from aegish_dist.prompts.loading import bundled_prompts, load_prompt
-
-__all__ = ["bundled_prompts", "load_prompt"]

@@ -74,23 +74,19 @@ class Baseline(Struct, frozen=True):
 
     name: str
 
+    def __post_init__(self) -> None:
+        if self.name not in BASELINES:
+            known = ", ".join(BASELINES)
+            raise CatalogError(f"unknown baseline '{self.name}'; there are: {known}")
+
     async def complete(self, command: str, epoch: int = 1) -> Completion:
-        """Judge a command at once, in every epoch alike."""
-        answer = dict(
-            zip(("action", "reason", "confidence"), BASELINES[self.name](command), strict=True)
-        )
+        action, reason, confidence = BASELINES[self.name](command)
         return Completion(
-            text=json.dumps(answer),
+            text=json.dumps({"action": action, "reason": reason, "confidence": confidence}),
             stop_reason="stop",
             stop_kind=StopKind.STOP,
             model=f"baseline/{self.name}",
         )
-
-
-def baseline(name: str) -> Baseline:
-    if name not in BASELINES:
-        raise CatalogError(f"unknown baseline '{name}'; there are: {', '.join(BASELINES)}")
-    return Baseline(name)
 
 
 def _keyword(command: str) -> Judgement:
@@ -163,7 +159,7 @@ class ProviderSession:
             key: Sent in the wire format's own header; None or blank sends none.
         """
         if spec.wire is WireFormat.BASELINE:
-            return baseline(spec.name)
+            return Baseline(spec.name)
         calls = _calls(spec, prompt, parameters, key)
         return HttpClient(self._http, *calls, observe=observe, answers=self._answers)
 

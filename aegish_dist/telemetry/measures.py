@@ -20,10 +20,8 @@ class FleetMeasure(Struct, frozen=True, forbid_unknown_fields=True):
     buckets: tuple[float, ...] = ()
 
 
-class _Catalogue(Struct, forbid_unknown_fields=True):
-    worker: tuple[FleetMeasure, ...]
-    exporter: tuple[FleetMeasure, ...]
-
-
-_CATALOGUE = toml.decode(files(__package__).joinpath("measures.toml").read_bytes(), type=_Catalogue)
-WORKER, EXPORTER = _CATALOGUE.worker, _CATALOGUE.exporter
+_CATALOGUE = toml.decode(
+    files(__package__).joinpath("measures.toml").read_bytes(),
+    type=dict[str, tuple[FleetMeasure, ...]],
+)
+WORKER, EXPORTER = _CATALOGUE["worker"], _CATALOGUE["exporter"]

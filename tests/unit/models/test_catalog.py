@@ -203,7 +203,7 @@ EARLY = datetime(2026, 1, 1, tzinfo=UTC)
 
 def test_the_reference_models_are_packaged_and_among_all(packaged: Catalog) -> None:
     """Each packaged model has a price."""
-    listed = packaged.entries()
+    listed = packaged.entries({})
     assert tuple(e.spec.id for e in listed if e.entry.reference) == REFERENCE
     assert [e.spec.id for e in listed if e.spec.price is None] == []
     ids = [spec.id for spec in packaged.resolve("all", {}, EARLY)]
@@ -225,7 +225,9 @@ def test_available_selects_what_has_its_key_here(packaged: Catalog) -> None:
     environ = {"ANTHROPIC_API_KEY": "k", "GOOGLE_API_KEY": " "}
     ids = {spec.id for spec in packaged.resolve("available,openai/gpt-5.1", environ, EARLY)}
     claude = {
-        e.spec.id for e in packaged.entries() if e.entry.default and e.spec.provider == "anthropic"
+        e.spec.id
+        for e in packaged.entries({})
+        if e.entry.default and e.spec.provider == "anthropic"
     }
     assert ids == claude | set(BASELINES) | {"openai/gpt-5.1"}
 

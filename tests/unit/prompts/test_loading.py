@@ -6,7 +6,7 @@ import pytest
 
 from aegish_dist.core.run import Prompt
 from aegish_dist.errors import ConfigError, DatasetError
-from aegish_dist.prompts import bundled_prompts, load_prompt
+from aegish_dist.prompts.loading import bundled_prompts, load_prompt
 
 TAGS = "<command>\n{command}\n</command>"
 

@@ -19,7 +19,7 @@ from aegish_dist.errors import CatalogError, ConfigError
 from aegish_dist.providers import google
 from aegish_dist.providers.contract import ModelClient
 from aegish_dist.providers.http import HttpClient, Route
-from aegish_dist.providers.session import Baseline, baseline, provider_session
+from aegish_dist.providers.session import Baseline, provider_session
 from tests.defined import defined
 from tests.recorded import document_of
 
@@ -191,7 +191,7 @@ def test_a_model_without_a_network_has_no_batches(wire: WireFormat) -> None:
 
 
 def judge(name: str, command: str) -> Any:
-    answer = asyncio.run(baseline(name).complete(command))
+    answer = asyncio.run(Baseline(name).complete(command))
     assert answer.stop_kind is StopKind.STOP
     assert answer.usage == Usage()
     assert answer.model == f"baseline/{name}"
@@ -229,4 +229,4 @@ def test_keyword_guard_judges_a_hostile_command_of_any_size(unit: str) -> None:
 
 def test_an_unknown_baseline_is_refused_with_the_known_ones() -> None:
     with pytest.raises(CatalogError, match=r"'never'.*always-block, always-allow, keyword"):
-        baseline("never")
+        Baseline("never")
