@@ -33,4 +33,5 @@ def aegish(
 ) -> CommandLine:
     """The command line on the database of the test."""
     monkeypatch.setenv("AEGISH_DIST_DATABASE_URL", postgres_url)
+    monkeypatch.setenv("COLUMNS", "100")  # pytest's workers say 80
     return CommandLine(capsys)

@@ -74,7 +74,7 @@ def test_a_program_type_checks_and_gives_numbers(tmp_path: Path, postgres_url: s
 
     first, second, third = run(tmp_path, "program.py", **store).splitlines()
 
-    assert first == f"{aegish_dist.__version__} 30 1 BLOCK 2"
+    assert first == f"{aegish_dist.__version__} 30 1 BLOCK 3"
     assert second == "['test/guard'] 2"
     assert third == str([True] * len(api.FORMATS))
 

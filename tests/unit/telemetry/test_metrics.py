@@ -29,6 +29,7 @@ from aegish_dist.telemetry.metrics import (
     families,
     metrics_page,
 )
+from tests.services import wait_until
 
 ITEMS = FleetMeasure(MeasureKind.GAUGE, "aegish_items", "Items.", ("model",))
 CALLS = FleetMeasure(MeasureKind.COUNTER, "aegish_calls_total", "Calls.")
@@ -213,6 +214,10 @@ def test_a_place_that_cannot_be_listened_on_is_one_line(port: int, host: str) ->
     assert "\n" not in line
 
 
+def _served_at_once() -> int:
+    return sum("process_request_thread" in each.name for each in threading.enumerate())
+
+
 @pytest.mark.parametrize("client", ["127.0.0.1", "127.0.0.2"])
 def test_idle_connections_keep_no_probe_from_its_answer(client: str) -> None:
     """A client that holds all of its places loses the oldest; it has none of another client."""
@@ -227,5 +232,4 @@ def test_idle_connections_keep_no_probe_from_its_answer(client: str) -> None:
         idle[0].settimeout(2)
         assert idle[0].recv(1) == b""  # its place was needed
         # The oldest that is left gave way to the probe, if they are of one client.
-        names = [each.name for each in threading.enumerate()]
-        assert sum("process_request_thread" in name for name in names) <= PLACES + 1
+        wait_until(lambda: _served_at_once() <= PLACES + 1, "the threads of lost places to end")
