@@ -35,14 +35,14 @@ TLS_OPTIONS = {
 """Options after the question mark of a broker's URL with TLS, and the values that each takes."""
 
 
-_NO_SENTINEL = (
-    "Redis Sentinel is not supported, give the address of the primary or of a proxy that follows it"
-)
-
-
 def _wrong_in_broker(url: str, schemes: Sequence[str] = BROKER_SCHEMES) -> str | None:
     """Return why a URL cannot be used, without any of it, for it may hold a password."""
-    unusable = _NO_SENTINEL if url.startswith("sentinel") else "not the URL of a broker"
+    unusable = "not the URL of a broker"
+    if url.startswith("sentinel"):
+        unusable = (
+            "Redis Sentinel is not supported, give the address of the primary or of a proxy that"
+            " follows it"
+        )
     try:
         parts = urlsplit(url)
         _ = parts.port  # raises when it is no number

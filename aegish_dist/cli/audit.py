@@ -14,6 +14,7 @@ from aegish_dist.cli.options import (
     Utf8,
     as_json,
     chosen_form,
+    limited,
     open_run,
     run_id,
     without_collector,
@@ -46,12 +47,8 @@ LISTED, IN_A_TABLE = 20, 3
 )
 @run_id(default="latest")
 @with_opinion
-@click.option(
-    "--limit",
-    "--top",
-    type=click.IntRange(0, MAX_INTEGER),
-    metavar="N",
-    help=f"Commands on each list, 0 for all. Default: {IN_A_TABLE} in a table, else {LISTED}.",
+@limited(
+    f"Commands on each list, 0 for all. Default: {IN_A_TABLE} in a table, else {LISTED}.", "--top"
 )
 @click.option(
     "--format",

@@ -4,14 +4,12 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
-import click
-
 from aegish_dist.cli.command import command
 from aegish_dist.cli.options import (
     LIST_FORMATS,
-    MAX_INTEGER,
     chosen_form,
     in_a_form,
+    limited,
     names,
     open_run,
     run_id,
@@ -34,14 +32,7 @@ from aegish_dist.report.csv import failures_csv, failures_document
 @command("aegish-dist errors", "aegish-dist errors --models openai/gpt-5.1 --format csv")
 @run_id(default="latest")
 @names("--models", "ID[,ID...]", "Only these models. Default: all.")
-@click.option(
-    "--limit",
-    type=click.IntRange(0, MAX_INTEGER),
-    default=50,
-    show_default=True,
-    metavar="N",
-    help="Rows by minute in a table, the newest; 0: all.",
-)
+@limited("Rows by minute in a table, the newest; 0: all.", default=50)
 @in_a_form
 def errors(
     run_id: str,

@@ -32,7 +32,6 @@ from aegish_dist.pipeline.workspace import Workspace
 T = TypeVar("T")
 TEMPLATE = files(__package__).joinpath("experiment.toml")
 FLOOR = "baseline/keyword"
-SIMULATOR = "http://127.0.0.1:8099"
 SERVED_MODEL = (
     '[[models]]\nid = "{}"\nprice = {{ per_call = 0 }}  # USD; without it, no cap on the cost\n'
 )
@@ -155,7 +154,7 @@ def _entries(workspace: Workspace, models: list[str], served: list[str]) -> str:
     """Return the catalog that the models need beside the one in use; empty where they need none."""
     known = workspace.catalog.models
     if any(each in simulated_models() and each not in known for each in models):
-        return catalog_for(SIMULATOR)
+        return catalog_for("http://127.0.0.1:8099")
     if workspace.settings.catalog is not None or not set(served) & set(models):
         return ""
     return "\n".join(SERVED_MODEL.format(each) for each in served if each in models)

@@ -333,6 +333,18 @@ def names(name: str, metavar: str, text: str, **more: Any) -> Callable[[Function
     )
 
 
+def limited(text: str, *names: str, default: int | None = None) -> Callable[[Function], Function]:
+    """Return the option for how much of a list is shown; 0 stands for all of it."""
+    return click.option(
+        *("--limit", *names),
+        type=click.IntRange(0, MAX_INTEGER),
+        default=default,
+        show_default=default is not None,
+        metavar="N",
+        help=text,
+    )
+
+
 def refuse_usage(*cases: tuple[object, str]) -> None:
     """Refuse options that do not go together: the first case that holds says why."""
     for holds, problem in cases:

@@ -8,7 +8,7 @@ from msgspec.structs import asdict
 
 from aegish_dist.cli.command import advanced, command
 from aegish_dist.cli.opinions import with_opinion
-from aegish_dist.cli.options import FiniteRange, as_json, comma_list, open_run, run_id
+from aegish_dist.cli.options import FiniteRange, as_json, names, open_run, run_id
 from aegish_dist.cli.printing import TextTable, note, print_table, say_json
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.text import counted
@@ -29,12 +29,8 @@ from aegish_dist.statistics.repeats import Design
     metavar="M",
     help="Difference of scores to detect, such as 0.02; of one model, half its interval.",
 )
-@click.option(
-    "--models",
-    multiple=True,
-    callback=comma_list,
-    metavar="ID[,ID]",
-    help="One model, or a baseline and a candidate; default: those of the run.",
+@names(
+    "--models", "ID[,ID]", "One model, or a baseline and a candidate; default: those of the run."
 )
 @with_opinion
 @advanced(

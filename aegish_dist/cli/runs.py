@@ -8,9 +8,9 @@ from msgspec.structs import asdict
 
 from aegish_dist.cli.command import Group
 from aegish_dist.cli.options import (
-    MAX_INTEGER,
     Utf8,
     as_json,
+    limited,
     open_run,
     open_workspace,
     refuse_usage,
@@ -20,14 +20,7 @@ from aegish_dist.cli.printing import TextTable, print_table, say, say_json
 from aegish_dist.core.run import RunSummary
 from aegish_dist.pipeline.runs import recent_runs, rename
 
-_limit = click.option(
-    "--limit",
-    type=click.IntRange(0, MAX_INTEGER),
-    default=20,
-    show_default=True,
-    metavar="N",
-    help="At most this many, 0 for all.",
-)
+_limit = limited("At most this many, 0 for all.", default=20)
 
 _ELSEWHERE = ("archive", "delete", "prune", "restore")
 """Commands of `cli.archive`, which brings half the package: `runs` alone does not need them."""

@@ -134,7 +134,6 @@ recorded completions.
     help="Write a catalog of the served models, for AEGISH_DIST_CATALOG.",
 )
 def simulate_provider(replays: tuple[Path, ...], catalog: Path | None, **options: Any) -> None:
-    """Serve the fake LLM provider on 127.0.0.1 until interrupted."""
     try:
         simulator_config(**(options | {"scenario": None}))
     except ConfigError as error:  # of an option, not of a file

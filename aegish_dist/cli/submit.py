@@ -90,12 +90,10 @@ raised_caps = together(
     "Datasets to ask, repeatable; NAME@RUN takes one of a run. Default: all bundled ones.",
     shell_complete=completes(bundled_names),
 )
-@click.option(
+@names(
     "--categories",
-    multiple=True,
-    callback=comma_list,
-    metavar="NAME[,NAME...]",
-    help="Only malicious samples of these categories; harmless samples stay.",
+    "NAME[,NAME...]",
+    "Only malicious samples of these categories; harmless samples stay.",
 )
 @click.option(
     "--epochs",

@@ -23,6 +23,7 @@ from aegish_dist.cli.options import (
     chosen_form,
     completes,
     in_a_form,
+    limited,
     names,
     open_run,
     open_workspace,
@@ -130,12 +131,9 @@ def verdicts() -> None:
     metavar="TEXT",
     help="Verdicts with this in command, reason or completion, in any letter case.",
 )
-@click.option(
-    "--limit",
-    type=click.IntRange(0, MAX_INTEGER),
-    metavar="N",
-    help="At most this many commands in a table, or verdicts as JSON or CSV; 0 for all. Default: 20"
-    " commands; 10,000 verdicts, all with `-o`.",
+@limited(
+    "At most this many commands in a table, or verdicts as JSON or CSV; 0 for all. Default: 20"
+    " commands; 10,000 verdicts, all with `-o`."
 )
 @in_a_form
 @with_opinion
@@ -431,14 +429,7 @@ def recover_(files: tuple[Path, ...]) -> None:
 @command("aegish-dist reparse --run-id latest --dry-run")
 @run_id()
 @click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
-@click.option(
-    "--limit",
-    type=click.IntRange(0, MAX_INTEGER),
-    default=50,
-    show_default=True,
-    metavar="N",
-    help="List at most this many changed verdicts, 0 for all; `--json` lists all.",
-)
+@limited("List at most this many changed verdicts, 0 for all; `--json` lists all.", default=50)
 @as_json
 def reparse(run_id: str, dry_run: bool, limit: int, as_json: bool) -> None:
     """Apply today's parser to the stored answers.

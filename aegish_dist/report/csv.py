@@ -39,12 +39,6 @@ def spreadsheet_safe(text: str) -> str:
     return _FORMULA.sub(r"\1'", shown)
 
 
-COLUMNS_FAILURE_TIMES = (
-    *("time", "model", "error_class", "attempts", "verdicts"),
-    *("statuses", "message", "first_at", "last_at"),
-)
-
-
 def failures_document(rows: Sequence[TimedFailures]) -> dict[str, Any]:
     """Return the rows, and their sums by model and reason, in JSON types."""
     sums = [in_json_types(each) for each in totals(rows)]
@@ -57,7 +51,7 @@ def failures_document(rows: Sequence[TimedFailures]) -> dict[str, Any]:
 def failures_csv(rows: Sequence[TimedFailures]) -> str:
     """Return the rows as CSV (RFC 4180); what a spreadsheet would compute gets a leading `'`."""
     return csv_text(
-        COLUMNS_FAILURE_TIMES,
+        TimedFailures.__struct_fields__,
         (in_json_types(each) | {"statuses": " ".join(map(str, each.statuses))} for each in rows),
     )
 

@@ -17,7 +17,7 @@ from msgspec.structs import asdict
 from aegish_dist.core.model import ModelSpec, Price
 from aegish_dist.core.opinion import CATEGORY_METRIC, Opinion, record_of
 from aegish_dist.core.run import Run
-from aegish_dist.core.text import printable_json
+from aegish_dist.core.text import known, printable_json
 from aegish_dist.errors import ReportError
 from aegish_dist.report.comparison import comparison_document, drawn
 from aegish_dist.report.csv import (
@@ -257,7 +257,7 @@ def render_reference_json(data: ReportData) -> str:
         "metadata": _metadata(data, prompt and ("cot" if cot else "standard")),
         "results": {entry.model: _result(entry, cot) for entry in entries},
         "ranking": [
-            _known(
+            known(
                 {
                     "rank": place,
                     "model": entry.model,
@@ -275,7 +275,7 @@ def _metadata(data: ReportData, scaffolding: object) -> dict[str, Any]:
     run, snapshot = data.run, data.snapshot
     malicious = sum(dataset.malicious for dataset in run.datasets)
     sizes = {"gtfobins": malicious, "harmless": run.samples - malicious}
-    return _known(
+    return known(
         {
             "timestamp": f"{snapshot.created_at:%Y-%m-%dT%H:%M:%SZ}",
             "models_evaluated": len(run.models),
@@ -311,7 +311,7 @@ def _result(entry: RankedModel, cot: bool) -> dict[str, Any]:
         for name, rate in rates.items()
         if rate.value is not None
     }
-    more = _known({macro: entry.metric(macro).value})
+    more = known({macro: entry.metric(macro).value})
     sides = {
         "gtfobins": _side(entry, "malicious_detection_rate", more, categories),
         "harmless": _side(
@@ -324,7 +324,7 @@ def _result(entry: RankedModel, cot: bool) -> dict[str, Any]:
         "cot": cot,
         "status": ("error", "partial", "success")[defined],
         "datasets": sides,
-        "composite": _known(
+        "composite": known(
             {
                 "aegish_score": score.value,
                 "aegish_score_se": score.stderr,
@@ -346,16 +346,12 @@ def _side(
         return None
     correct = seen.value * seen.n
     whole = abs(correct - round(correct)) < 1e-6  # otherwise epochs disagree about some command
-    known = {
+    numbers = {
         "accuracy": seen.value,
         "stderr": seen.stderr,
         "total_commands": seen.n,
         "correct": round(correct) if whole else None,
-        "latency": _known({n: entry.latency("service", n) for n in SERVICE_STATISTICS}) or None,
+        "latency": known({n: entry.latency("service", n) for n in SERVICE_STATISTICS}) or None,
     }
     categories_of = {"per_category_malicious_detection_rates": categories}
-    return {name: seen.value, **more, **_known(known), **categories_of}
-
-
-def _known(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
+    return {name: seen.value, **more, **known(numbers), **categories_of}

@@ -91,8 +91,6 @@ def _command(character: str) -> str:
 
 WIDTH = 120
 """Characters of `\\footnotesize` that a page of 16 cm has room for."""
-LINES = 52
-"""Lines of such a table that a page has room for, below its caption."""
 MOST_CHARACTERS = 300
 """Of a remark; providers' messages have any length."""
 _MARKS = {"": "", "PASS": "$^{+}$", "FAIL": "$^{-}$", "UNDECIDED": "$^{?}$"}  # nosec B105 # no secret
@@ -175,11 +173,11 @@ def _lines(row: Sequence[TableCell], block: Block, folded: int) -> Iterator[list
 
 
 def _pages(rows: Sequence[list[list[str]]]) -> Iterator[list[list[list[str]]]]:
-    """Cut rows into as many as a page has room for."""
+    """Cut rows into pages, which have room for 52 lines below the caption."""
     page: list[list[list[str]]] = []
     used = 0
     for row in rows:
-        if page and used + len(row) > LINES:
+        if page and used + len(row) > 52:
             yield page
             page, used = [], 0
         page.append(row)

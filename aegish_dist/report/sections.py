@@ -117,11 +117,10 @@ _SECTIONS: dict[str, Callable[[ReportData, Sequence[RankedModel]], _Made]] = {
 }
 SECTION_NAMES = tuple(_SECTIONS)
 """Sections that a report can be made of, in its order."""
-_LONG = (
-    *("differences", "category-intervals", "failure-times", "latency-parts"),
-    *("reliability", "provenance"),
+BRIEF = (
+    *("leaderboard", "overlay", "categories", "answers", "repeats", "errors", "failures"),
+    *("bounds", "latency", "cost", "calibration"),
 )
-BRIEF = tuple(name for name in SECTION_NAMES if name not in _LONG)
 """Sections of a report in LaTeX, unless others are asked for."""
 ON_THE_PAGE = tuple(name for name in SECTION_NAMES if name != "category-intervals")
 """Sections of the HTML report, which draws the intervals of categories into another one."""

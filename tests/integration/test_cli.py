@@ -208,12 +208,7 @@ def test_a_report_comes_in_every_format(aegish: CommandLine, run_id: str, tmp_pa
             assert "test/good" in text.replace("<wbr>", "")
             assert "test/bad" in text.replace("<wbr>", "")
         texts[form] = printed.out
-    document = json.loads(texts["json"])
-    assert set(document) == {
-        *("run", "snapshot", "models", "ranking", "failures", "halted", "overlay_effect"),
-        *("failure_times", "reasons", "comparison", "commands", "judgements", "decision"),
-    }
-    assert len(document["comparison"]["pairs"]) == 1
+    assert len(json.loads(texts["json"])["comparison"]["pairs"]) == 1
     rows = csv.DictReader(io.StringIO(texts["csv"]))
     assert {row["model"] for row in rows} == {"test/good", "test/bad"}
     assert texts["html"].lower().startswith("<!doctype html>")

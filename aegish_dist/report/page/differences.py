@@ -38,7 +38,6 @@ from aegish_dist.statistics.rates import Estimate
 MOST_MODELS = 8
 """Models up to which a reader can choose all pairs: 28."""
 TITLE = "Differences"
-_PLOT = 2
 
 
 def differences_section(
@@ -103,7 +102,7 @@ def _styles(
         found = each.found
         drawn = Estimate(found.difference, ci_low=found.ci_low, ci_high=found.ci_high)
         yield (row, 1), CellStyle("other")
-        yield (row, _PLOT), CellStyle("score", interval_bar(scale, drawn, 0))
+        yield (row, 2), CellStyle("score", interval_bar(scale, drawn, 0))
         yield (row, 4), CellStyle(f"words {verdict_of(found) or ''}".strip())
 
 

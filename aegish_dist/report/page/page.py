@@ -168,9 +168,6 @@ _HEAD = """<!doctype html>
 <body>
 <a class="skip" href="#main">Skip to the report</a>
 """
-_WITHOUT_SCRIPT = """<noscript><p class="notice">Without JavaScript the tables cannot be sorted or
-filtered, and the single commands are not shown.</p></noscript>
-"""
 _GROUPS = (
     ("Leaderboard", ("leaderboard", "overlay")),
     ("Categories", ("categories",)),
@@ -199,7 +196,10 @@ def render_page(data: ReportData, grid: Grid | None = None) -> Iterator[str]:
     links = (f'<a href="#{name}">{text(title)}</a>' for name, title, _ in parts)
     yield f'<nav aria-label="Sections">\n{_list(links)}\n</nav>\n'
     yield f'<main id="main" tabindex="-1">\n<h1>{breakable(title)}</h1>\n'
-    yield _WITHOUT_SCRIPT
+    yield (
+        '<noscript><p class="notice">Without JavaScript the tables cannot be sorted or\n'
+        "filtered, and the single commands are not shown.</p></noscript>\n"
+    )
     yield _summary(data, entries)
     if not charts and find_spec("vl_convert") is None:
         missing = "There are no charts in this report: pip install 'aegish-dist[plots]' draws them."
