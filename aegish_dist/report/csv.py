@@ -51,7 +51,10 @@ def failures_document(rows: Sequence[TimedFailures]) -> dict[str, Any]:
 def failures_csv(rows: Sequence[TimedFailures]) -> str:
     """Return the rows as CSV (RFC 4180); what a spreadsheet would compute gets a leading `'`."""
     return csv_text(
-        TimedFailures.__struct_fields__,
+        (
+            *("time", "model", "error_class", "attempts", "verdicts"),
+            *("statuses", "message", "first_at", "last_at"),
+        ),
         (in_json_types(each) | {"statuses": " ".join(map(str, each.statuses))} for each in rows),
     )
 
