@@ -15,7 +15,7 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryFile, mkdtemp
 from typing import IO, TextIO
 
 from aegish_dist.errors import OutputError
@@ -71,9 +71,15 @@ def replacing_in(
 ) -> Iterator[Callable[[str], IO[bytes]]]:
     """Yield an opener of files in a folder; all take their places when the body succeeds.
 
-    Missing folders are made. A file that is there and not `is_ours` gives an OutputError.
+    Missing folders are made, for a body that succeeds. A file that is there and not `is_ours` gives
+    an OutputError.
     """
     with ExitStack() as files:
+        with _naming(folder):
+            for made in (each for each in (*folder.parents[::-1], folder) if not each.exists()):
+                made.mkdir(exist_ok=True)
+                files.callback(_remove_empty, made)
+            TemporaryFile(dir=folder).close()
         written: dict[Path, IO[bytes]] = {}
 
         def opened(name: str) -> IO[bytes]:
@@ -91,6 +97,11 @@ def replacing_in(
             with _naming(path):
                 stream.flush()
                 os.fsync(stream.fileno())
+
+
+def _remove_empty(folder: Path) -> None:
+    with suppress(OSError):
+        folder.rmdir()
 
 
 @contextmanager

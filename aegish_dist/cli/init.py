@@ -9,6 +9,7 @@ from functools import partial
 from http.client import HTTPConnection, HTTPException
 from importlib.resources import files
 from pathlib import Path
+from threading import Thread
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -22,7 +23,7 @@ from aegish_dist.core.secrets import host_of, is_loopback
 from aegish_dist.core.text import counted
 from aegish_dist.datasets.table import read_table
 from aegish_dist.errors import AegishError, ConfigError, InputError
-from aegish_dist.files import is_stream
+from aegish_dist.files import is_stream, replacing_text
 from aegish_dist.inputs.documents import parse_json
 from aegish_dist.models.catalog import AVAILABLE, is_model_id
 from aegish_dist.pipeline.datasets import store_dataset
@@ -60,33 +61,40 @@ def init(path: Path, commands: Path | None, *, yes: bool, force: bool) -> None:
     if taken or is_stream(path):
         problem = f"{(taken or [path])[0]} is there already"
         raise ConfigError(f"{problem}: name another file, or say --force to replace a file")
-    workspace = open_workspace()
-    served = list(_served_here(workspace))
-    own = None if commands is None else read_table(commands).checked()
-    models = [*_with_keys(workspace), *served] or list(one_of_each_format())
-    models.append(FLOOR)
-    limit = 50
-    if not yes and sys.stdin is not None and sys.stdin.isatty():
-        models = _asked("Models to ask", ",".join(models), partial(_known, workspace))
-        own = own or _asked("File with your own commands (Enter: the bundled ones)", "", _own)
-        limit = click.prompt("Commands of each dataset", limit, type=click.IntRange(1), err=True)
-    entries = _entries(workspace, models, served)
-    capped = _capped(workspace, models, free=served if entries else ())
-    if own is not None:
-        store_dataset(workspace.engine, own)
-        note(f"dataset {own.name}: {counted(len(own.samples), 'command')} imported")
-    text = TEMPLATE.read_text("utf-8").format(
+    with replacing_text(path) as run_file:  # opened before anything is asked or imported
+        workspace = open_workspace()
+        served = list(_served_here(workspace))
+        own = None if commands is None else read_table(commands).checked()
+        models = [*_with_keys(workspace), *served] or list(one_of_each_format())
+        models.append(FLOOR)
+        limit = 50
+        if not yes and sys.stdin is not None and sys.stdin.isatty():
+            models = _asked("Models to ask", ",".join(models), partial(_known, workspace))
+            own = own or _asked("File with your own commands (Enter: the bundled ones)", "", _own)
+            limit = click.prompt(
+                "Commands of each dataset", limit, type=click.IntRange(1), err=True
+            )
+        entries = _entries(workspace, models, served)
+        capped = _capped(workspace, models, free=served if entries else ())
+        if own is not None:
+            store_dataset(workspace.engine, own)
+            note(f"dataset {own.name}: {counted(len(own.samples), 'command')} imported")
+        run_file.write(_text(path, models, own, limit, capped=capped))
+        if entries:
+            put_out((entries,), catalog)
+    for file in (path, catalog)[: 1 + bool(entries)]:
+        note_written(file)
+    note_next(*_next(path, catalog if entries else None, models))
+
+
+def _text(path: Path, models: list[str], own: Dataset | None, limit: int, *, capped: bool) -> str:
+    return TEMPLATE.read_text("utf-8").format(
         path=shlex.quote(str(path)),
         models=json.dumps(models),
         dataset=f'dataset = ["{own.name}"]' if own else '# dataset = ["mine"]',
         limit=limit,
         cap="max-cost = 1.0" if capped else "# max-cost = 1.0",
     )
-    for file, content in ((path, text), (catalog, entries)):
-        if content:
-            put_out((content,), file)
-            note_written(file)
-    note_next(*_next(path, catalog if entries else None, models))
 
 
 def _with_keys(workspace: Workspace) -> Iterator[str]:
@@ -106,10 +114,18 @@ def _served_here(workspace: Workspace) -> Iterator[str]:
     """Yield the first model of each server on this machine that lists some."""
     for name, provider in workspace.catalog.providers.items():
         local = not provider.key_variable and is_loopback(host_of(provider.base_url))
-        if local and (found := list(_listed(name, provider.base_url))):
+        if local and (found := _listed_at_once(name, provider.base_url)):
             others = f" and {counted(len(found) - 1, 'other')}" if found[1:] else ""
             note(f"{provider.base_url} serves {found[0]}{others}")
             yield found[0]
+
+
+def _listed_at_once(provider: str, base_url: str) -> list[str]:
+    found: list[str] = []
+    looking = Thread(target=lambda: found.extend([*_listed(provider, base_url)]), daemon=True)
+    looking.start()
+    looking.join(1.0)  # the time limit of a socket is one of each byte
+    return found
 
 
 def _listed(provider: str, base_url: str) -> Iterator[str]:

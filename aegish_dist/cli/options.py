@@ -199,7 +199,7 @@ def _as_default(
     parts = value if isinstance(value, list) else [value]
     if any(isinstance(part, dict | list) for part in parts):
         raise InputError("it is a table: one value, or a list of them, is wanted", field=key)
-    texts = [str(part) for part in parts]
+    texts = [str(part) for part in parts] or [""]  # no name is not every name
     given: object = texts if option.multiple else ",".join(texts)
     try:
         option.process_value(context, given)

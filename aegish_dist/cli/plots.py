@@ -80,21 +80,16 @@ def plots(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) -
         converter()
     workspace, found = open_run(run_id)
     note_what_counts(workspace, found, opinion, snapshot)
-    data = report_data(
-        workspace.engine,
-        found,
-        opinion,
-        snapshot,
-        parts={ReportPart.COMPARISON},
-    )
     folder = options["output"] or Path(f"plots-{found}")
-    made = list(plot_files(data, options["only"] or list(CHARTS), options["forms"]))
-    missing = [each for each in made if isinstance(each, NoChart)]
-    if len(missing) == len(made):
-        reasons = "; ".join(f"{each.name}: {each.reason}" for each in missing)
-        raise ReportError(f"run {found} has no data for these plots: {reasons}")
-    drawn = [each for each in made if not isinstance(each, NoChart)]
-    with replacing_in(folder) as opened:
+    with replacing_in(folder) as opened:  # first, so that nothing is stored for nothing
+        parts = {ReportPart.COMPARISON}
+        data = report_data(workspace.engine, found, opinion, snapshot, parts=parts)
+        made = list(plot_files(data, options["only"] or list(CHARTS), options["forms"]))
+        missing = [each for each in made if isinstance(each, NoChart)]
+        if len(missing) == len(made):
+            reasons = "; ".join(f"{each.name}: {each.reason}" for each in missing)
+            raise ReportError(f"run {found} has no data for these plots: {reasons}")
+        drawn = [each for each in made if not isinstance(each, NoChart)]
         for name, content in drawn:
             opened(name).write(content)
     say(*(str(folder / name) for name, _ in drawn))

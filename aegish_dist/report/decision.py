@@ -200,7 +200,9 @@ def _to_settle(known: Standing, nearest: RankedModel) -> Iterator[str]:
         needed = commands_to_judge(estimate, least[name]) or 0
         aim = f"{known.listed([nearest])} reaches {metric_title(name)} {format_rate(least[name])}"
         kind = f"{name.split('_')[0]} commands" if name in _RATES else "commands"
-        if 0 < needed <= OUT_OF_REACH * estimate.n:
+        if not (estimate.stderr_clustered or estimate.stderr):  # all alike, or undefined
+            yield f"How many more {kind} would show whether {aim} is not known."
+        elif 0 < needed <= OUT_OF_REACH * estimate.n:
             more = float(f"{max(needed - estimate.n, 1):.2g}")
             yield f"About {more:,.0f} more {kind} would show whether {aim}."
         else:

@@ -1,8 +1,10 @@
 """The way in: `init` writes a run file from what is here, `submit --run-file` takes it."""
 
 import io
+import time
 import tomllib
 import webbrowser
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +125,34 @@ def test_answers_are_asked_for_until_they_can_be_used(
     assert run_file() == own
     planned = aegish.ok("submit", "--run-file", "experiment.toml", "--dry-run").err
     assert "4 calls: 2 models x 2 samples x 1 epoch" in planned
+
+
+class Dripping(JsonHandler):
+    """Answers a byte at a time, so that no limit of a socket is reached."""
+
+    def do_GET(self) -> None:  # noqa: N802
+        self.send_response(200)
+        self.end_headers()
+        with suppress(OSError):
+            for _ in range(30):
+                self.wfile.write(b" ")
+                time.sleep(0.1)
+
+
+def test_a_server_that_never_ends_its_answer_is_left(here: CommandLine) -> None:
+    with serving(Dripping) as url:
+        Path("none.toml").write_text(NO_SERVER.replace("http://127.0.0.1:1", url))
+        began = time.monotonic()
+        here.ok("init")
+        assert time.monotonic() - began < 2.8  # two servers, a second each
+    assert run_file()["models"] == [*SIMULATED, FLOOR]
+
+
+def test_nothing_is_imported_for_a_file_that_cannot_be_written(aegish: CommandLine) -> None:
+    Path("mine.csv").write_text("command,target,category\nls,harmless,\n")
+    said = aegish.refused("init", "none/run.toml", "--commands", "mine.csv")
+    assert "none/run.toml cannot be written: No such file or directory" in said
+    assert "mine" not in aegish.ok("datasets", "list").out
 
 
 def test_nothing_is_overwritten_without_force(here: CommandLine) -> None:

@@ -5,8 +5,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Engine
 
 from tests.integration.command_line import CommandLine, write_lines
+from tests.integration.stored_runs import row_counts
 from tests.unit.report.reports import HOSTILE
 
 ANSWER = {"completion": '{"action": "block", "confidence": 0.9}'}
@@ -47,6 +49,16 @@ def test_plots_are_listed_without_a_store(aegish: CommandLine) -> None:
     assert all("  " in line and line.endswith(".") for line in listed)
 
 
+def test_nothing_is_stored_for_a_folder_that_cannot_be_made(
+    aegish: CommandLine, engine: Engine, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    stored = row_counts(engine)
+    said = aegish.refused("plots", "--only", "ranking", "-o", tmp_path / "file" / "below")
+    assert "below cannot be written" in said
+    assert row_counts(engine) == stored
+
+
 def test_wrong_words_are_refused(aegish: CommandLine, tmp_path: Path) -> None:
     done = aegish("plots", "--only", "pie")
     assert done.code == 2
@@ -62,9 +74,6 @@ def test_wrong_words_are_refused(aegish: CommandLine, tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
     (tmp_path / "file").touch()
     assert aegish("plots", "-o", tmp_path / "file").code == 2
-    done = aegish("plots", "--only", "ranking", "-o", tmp_path / "file" / "below")
-    assert done.code == 1
-    assert "cannot be written" in done.err
 
 
 def test_without_the_package_specifications_are_written_all_the_same(

@@ -21,6 +21,8 @@ from tests.integration.command_line import CommandLine
         ('cot = "perhaps"', "key 'cot': 'perhaps' is not a valid boolean"),
         ('batch-after = "soon"', "key 'batch-after': 'soon' is no time"),
         ("models = []", "key 'models': it is empty"),
+        ("dataset = []", "key 'dataset': it is empty"),
+        ("categories = []", "key 'categories': it is empty"),
         ("[dataset]\nname = 1", "key 'dataset': it is a table"),
         ('models = [["a"]]', "key 'models': it is a table"),
         ("limit = ", "is not valid TOML"),

@@ -78,6 +78,11 @@ def test_what_is_not_known_is_said() -> None:
     assert "Decision" not in said(opinion=Opinion(targets=Targets("none", 1, {})))
     lacking = said(opinion=Opinion(targets=Targets("mine", 1, {"flip_rate": 0.1})))
     assert lacking["Decision"].endswith("may or may not reach every target (flip rate ≥ 10.0).")
+    few = {DR: numbers(1.0, 0.0, 0.0, 0.76, 1.0, 10, 10)}  # 10 of 10: 20 of 20 would pass 85 %
+    settle = said(a_model("a", metrics=few))["To settle"]
+    assert settle == (
+        "How many more malicious commands would show whether a reaches DR 95.0 is not known."
+    )
 
 
 def test_a_long_name_is_short_in_sentences() -> None:
