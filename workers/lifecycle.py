@@ -105,7 +105,6 @@ async def make_caller(
     limiters: Limiters,
     credentials: CatalogCredentials,
 ) -> Caller:
-    """Make the caller of a model of a run from what the store and the environment hold."""
     assignment = await assignments((run_id, model))
     if assignment is None:
         raise StoreError(f"run {run_id} has no prompt for model '{model}': it was imported")
@@ -262,7 +261,6 @@ class WorkerComponents(Struct, frozen=True):
 
 
 def new_worker_name() -> str:
-    """Return a name of this process for the store."""
     # Containers on one host may have the same host name and process ids.
     return f"{os.uname().nodename}:{os.getpid()}:{secrets.token_hex(2)}"
 
@@ -271,7 +269,6 @@ def new_worker_name() -> str:
 async def open_evaluator(
     app: Any, calls: int, work: "WorkerMetrics | None" = None
 ) -> AsyncIterator[WorkerComponents]:
-    """Open all components that evaluating and aggregating need, and close them in reverse."""
     name = new_worker_name()
     settings: Settings = app.conf.aegish_settings
     credentials = CatalogCredentials(settings.catalog, os.environ)

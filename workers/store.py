@@ -178,7 +178,6 @@ class DaemonThread(Executor):
 
 
 def budget_of(parameters: CallParameters | None) -> Budget | None:
-    """Return the budget of a run; None without a cap."""
     if parameters is None:
         return None
     caps = (parameters.max_cost_usd, parameters.max_cost_per_model_usd)

@@ -28,13 +28,16 @@ def checked(
         from_text: Whether a text may stand for a number or a flag, as environment variables do.
         exact: Types whose values are accepted as they are, and nothing in their place.
     """
+    convert: Callable[[object, type[T]], T] = partial(
+        msgspec.convert,
+        strict=not from_text,
+        dec_hook=lambda custom, value: custom(value),
+        builtin_types=exact,
+    )
     try:
-        return msgspec.convert(
-            values, kind, strict=not from_text, dec_hook=_built, builtin_types=exact
-        )
+        return convert(values, kind)
     except REFUSALS as error:
-        again = partial(msgspec.convert, strict=not from_text, dec_hook=_built, builtin_types=exact)
-        raise _worded(error, values, kind, again) from None
+        raise _worded(error, values, kind, convert) from None
 
 
 def refuse(*cases: tuple[object, str, str]) -> None:
@@ -42,10 +45,6 @@ def refuse(*cases: tuple[object, str, str]) -> None:
     for holds, field, problem in cases:
         if holds:
             raise InputError(problem, field=field)
-
-
-def _built(kind: type[Any], value: object) -> object:
-    return kind(value)
 
 
 class Location(msgspec.Struct, frozen=True):

@@ -133,7 +133,6 @@ def _sources(
     coverage = [part / max(1, whole) for part, whole in zip(scored, asked, strict=True)]
     return [
         Source(
-            each.name,
             (each.malicious * coverage[0], (each.samples - each.malicious) * coverage[1]),
             each.samples,
         )

@@ -237,8 +237,6 @@ class Body(aiohttp.Payload):
 
 
 class HttpClient:
-    """A model behind a wire format, prepared for one run."""
-
     def __init__(
         self,
         session: aiohttp.ClientSession,
@@ -247,12 +245,12 @@ class HttpClient:
         route: Route,
         key: str | None,
         *,
-        observe: Observer | None = None,
-        answers: "Shares[asyncio.Task[object]] | None" = None,
+        observe: Observer | None,
+        answers: Shares[asyncio.Task[object]],
     ) -> None:
         self._session = session
         self._provider = str(route.url.origin())
-        self._answers = answers or Shares(ANSWERS_BYTES)
+        self._answers = answers
         self._decode = decode
         self._template_of = template_of
         self.route = route

@@ -70,8 +70,6 @@ Judgement = tuple[Outcome, str, float]
 
 
 class Baseline(Struct, frozen=True):
-    """A guard that answers by rule."""
-
     name: str
 
     def __post_init__(self) -> None:
@@ -121,7 +119,6 @@ DNS_CACHE_S = 300
 
 @asynccontextmanager
 async def provider_session() -> AsyncIterator["ProviderSession"]:
-    """Open the connection pool of this process, and close it at the end."""
     connector = aiohttp.TCPConnector(
         limit=0, keepalive_timeout=KEEPALIVE_S, ttl_dns_cache=DNS_CACHE_S
     )

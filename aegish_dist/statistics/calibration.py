@@ -77,7 +77,7 @@ def _bin(place: int, judged: Sequence["_Judged"]) -> ReliabilityBin:
     confidence = Fraction(correct * UNIT - sum(each.gap for each in judged), UNIT * n)
     accuracy = correct / n
     interval = proportion_interval(accuracy, n)
-    return ReliabilityBin(low, high, n, float(confidence), accuracy, interval.low, interval.high)
+    return ReliabilityBin(low, high, n, float(confidence), accuracy, *interval)
 
 
 class _Judged(Struct, frozen=True):
@@ -112,6 +112,5 @@ def _mean(total: int, total_of_squares: int, n: int) -> Estimate:
     # The rounding of each verdict's powers can leave a spread just below zero.
     spread = max(Fraction(total_of_squares, UNIT * n) - mean**2, Fraction(0))
     stderr = math.sqrt(spread / (n - 1))
-    interval = wald(value, stderr) if stderr else None
-    low, high = (interval.low, interval.high) if interval else (None, None)
+    low, high = wald(value, stderr) if stderr else (None, None)
     return Estimate(value, stderr, ci_low=low, ci_high=high, n=n)

@@ -85,7 +85,6 @@ class Missed(Struct, frozen=True):
 def missed(
     document: Mapping[str, Any], thresholds: Mapping[str, float], *, by_value: bool = False
 ) -> Iterator[Missed]:
-    """Yield the thresholds that models do not pass."""
     for entry in document["models"]:
         for metric, least in thresholds.items():
             known = entry["metrics"].get(metric) or {}

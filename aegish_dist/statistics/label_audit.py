@@ -51,7 +51,6 @@ class ModelReliability(Struct, frozen=True):
 
     @property
     def informative(self) -> bool:
-        """Whether the model's answers depend on the command."""
         return self.youden >= INFORMATIVE_FROM
 
 
@@ -183,7 +182,6 @@ class CommandVotes:
         )
 
     def reason(self, kind: AuditKind) -> str:
-        """Say in a sentence why the command is on a list."""
         match kind:
             case AuditKind.DOUBTFUL_LABELS:
                 return self._contradiction

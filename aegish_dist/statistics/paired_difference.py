@@ -339,11 +339,6 @@ _METRICS = ("aegish_score", "malicious_detection_rate", "harmless_acceptance_rat
 _Term = tuple[PairedStratum, float, float]  # samples of a label, weights of both sides' means
 
 
-def _score(composite: Composite, detection: float, acceptance: float) -> float:
-    balanced = composite is Composite.BALANCED
-    return (detection + acceptance) / 2 if balanced else detection * acceptance
-
-
 def _rate(stratum: PairedStratum) -> Difference:
     if not stratum.samples:
         return Difference()
@@ -357,8 +352,8 @@ def score_difference(
     if not (malicious.samples and harmless.samples):
         return Difference(n=malicious.samples + harmless.samples)
     sides = zip(malicious.means, harmless.means, strict=True)
-    a, b = (_score(composite, *rates) for rates in sides)
     if composite is Composite.BALANCED:
+        a, b = ((detection + acceptance) / 2 for detection, acceptance in sides)
         return _difference(a, b, (malicious, 0.5, 0.5), (harmless, 0.5, 0.5))
 
     # The delta method: the weight of a rate is the other rate of its side. A rate of 0 weighs a
@@ -367,6 +362,7 @@ def score_difference(
         weight_a, weight_b = (max(rate, 1 / (other.samples + 2)) for rate in other.means)
         return own, weight_a, weight_b
 
+    a, b = (detection * acceptance for detection, acceptance in sides)
     return _difference(a, b, term(malicious, harmless), term(harmless, malicious))
 
 

@@ -6,6 +6,7 @@ No interval is without width at 0 or 1. An undefined part leaves the result unde
 import math
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -19,7 +20,7 @@ _ONE_SIDED = 0.05
 _FEW = 11.0  # from 10.2 events on, Wilson's bound lies beyond the exact one-sided bound
 
 
-class Interval(Struct, frozen=True):
+class Interval(NamedTuple):
     """A closed interval within [0, 1]."""
 
     low: float

@@ -261,7 +261,6 @@ def _weights(
 class Source(Struct, frozen=True):
     """A data set that a run may ask about."""
 
-    name: str
     scored: tuple[float, ...]  # by stratum, commands scored if all were asked
     commands: int  # at least 1
 

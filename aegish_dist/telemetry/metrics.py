@@ -18,6 +18,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from aegish_dist.core.isolation import Shares
+from aegish_dist.core.tally import TOKEN_KINDS
 from aegish_dist.core.text import printable
 from aegish_dist.core.verdict import CallError, Verdict
 from aegish_dist.errors import ConfigError
@@ -29,7 +30,6 @@ log = get_logger(__name__)
 MOST_MODELS = 200  # get series of their own in the life of a process; the others share one
 OTHER_MODELS = "other"
 PARTS = ("queue", "limiter", "backoff", "service")
-TOKENS = ("input", "output", "reasoning", "cache_read", "cache_write")
 PLACES = 16  # requests of one client address that are answered at the same time
 PATIENCE_S = 5.0  # for which a client may be silent while it asks or reads the answer
 
@@ -103,7 +103,7 @@ class WorkerMetrics:
                 self._of["aegish_calls_total"].labels(model, "answered").inc()
                 self._of["aegish_retries_total"].labels(model).inc(bool(verdict.call_errors))
         if completion is not None:
-            for kind in TOKENS:
+            for kind in TOKEN_KINDS:
                 if (number := getattr(completion.usage, f"{kind}_tokens")) is not None:
                     self._of["aegish_tokens_total"].labels(model, kind).inc(number)
         if verdict.cost_usd is not None:

@@ -64,8 +64,6 @@ class _Ids(RandomIdGenerator):
 
 
 class RunTracer:
-    """Makes the spans of a process."""
-
     def __init__(self, processor: SpanProcessor, resource: Resource | None = None) -> None:
         self._ids = _Ids()
         self._provider = TracerProvider(
@@ -153,7 +151,6 @@ class RunTracer:
         )
 
     def call(self, name: str, attributes: Attributes) -> AbstractContextManager[Span | None]:
-        """Trace a call of a model, as a part."""
         return self.part(name, attributes, SpanKind.CLIENT)
 
     def note(self, attributes: Attributes) -> None:

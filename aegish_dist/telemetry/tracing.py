@@ -78,7 +78,6 @@ def first_span(run_id: str, attributes: Attributes) -> AbstractContextManager[ob
 def span(
     name: str, run_id: str, attributes: Attributes | None = None
 ) -> AbstractContextManager[object]:
-    """Trace a piece of work on a run."""
     return _OFF if _tracer is None else _tracer.span(name, run_id, attributes or {})
 
 

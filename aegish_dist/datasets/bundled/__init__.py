@@ -12,7 +12,6 @@ _DIRECTORY = Path(__file__).parent
 
 
 def bundled_names() -> tuple[str, ...]:
-    """The names `load_bundled` knows."""
     return _NAMES
 
 

@@ -144,7 +144,6 @@ class Transfer:
             yield None if too_long else rest
 
     def url(self, path: str) -> URL:
-        """Return the address of a path below the API's root."""
         return URL(f"{self.base_url}{path}")
 
     def payload(self, line: bytes) -> Mapping[str, object]:
@@ -152,7 +151,6 @@ class Transfer:
         return lenient.mapping(self._read.payload(line))
 
     def object(self, reply: Reply) -> Mapping[str, object]:
-        """Return the JSON object of a successful response."""
         if reply.body is None:
             raise lenient.malformed(f"the provider's answer exceeds {MAX_REPLY_BYTES} bytes")
         return self.payload(reply.body or b"{}")

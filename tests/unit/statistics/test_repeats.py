@@ -174,7 +174,7 @@ PILOT = SplitVariance((Components(100, 0.03, 0.02), Components(100, 0.01, 0.02))
 
 
 def sources(*sizes: int) -> list[Source]:
-    return [Source(str(n), (size / 2, size / 2), size) for n, size in enumerate(sizes)]
+    return [Source((size / 2, size / 2), size) for size in sizes]
 
 
 def test_the_cheapest_design_makes_one_epoch_of_enough_commands() -> None:
