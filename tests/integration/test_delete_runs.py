@@ -132,8 +132,6 @@ def test_pruning(aegish: CommandLine, engine: Engine) -> None:
     assert "deleted run 000000200" in kept.out
     aegish.ok("runs", "prune", "--older-than", "1000h", "--yes")
     assert all_runs(engine) == ["000000001"]
-    for age in ("", "90", "d", "-1d", "1y", "999999d"):
-        assert f"'{age}' is no age" in aegish.refused("runs", "prune", "--older-than", age)
 
 
 def test_a_run_that_is_being_aggregated(

@@ -1,7 +1,6 @@
 """Holding, resuming and naming runs: the store and the commands, without a worker."""
 
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine, text
@@ -15,7 +14,7 @@ from aegish_dist.db.missing import open_queues
 from aegish_dist.db.runs import database_time, held_among, hold, load_run, release
 from aegish_dist.db.verdicts import look_up
 from aegish_dist.pipeline.status import run_status
-from tests.integration.command_line import CommandLine, write_lines
+from tests.integration.command_line import CommandLine
 from tests.integration.samples import BLOCKED, TAR
 from tests.integration.stored_runs import stored_run
 
@@ -143,15 +142,10 @@ def test_renaming(aegish: CommandLine, stored: Engine) -> None:
     assert {run["name"] for run in aegish.ok("runs", "list", "--json").json} == {"", "other"}
 
 
-def test_submit_refuses_a_name_that_is_taken(
-    aegish: CommandLine, stored: Engine, tmp_path: Path
-) -> None:
-    """Before anything is planned; imports may go on to share one."""
+@pytest.mark.usefixtures("stored")
+def test_submit_refuses_a_name_that_is_taken(aegish: CommandLine) -> None:
+    """Before anything is planned."""
     assert (
         aegish.refused("submit", "--models", "baseline/keyword", "--name", "a name", "--dry-run")
         == f"error: run {RUN} has the name 'a name' already: choose another one\n"
     )
-    line = {"model": "m", "command": "ls", "target": "harmless", "completion": "{}"}
-    lines = write_lines(tmp_path / "lines.jsonl", line)
-    aegish.ok("verdicts", "import", lines, "--name", "a name")
-    assert "is ambiguous" in aegish("status", "--run-id", "a name").err
