@@ -115,7 +115,6 @@ class RateHint(msgspec.Struct, frozen=True, omit_defaults=True):
     requests_remaining: float | None = None
     tokens_per_minute: float | None = None
     tokens_remaining: float | None = None
-    reset_s: float | None = None  # seconds until the whole limit is available again
 
 
 TOKENS_PER_UNIT = Decimal(1_000_000)

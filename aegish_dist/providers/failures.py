@@ -71,9 +71,6 @@ _DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+(?:\.\d+)?)s)?(?:(\d+
 _UNITS_S = (3600.0, 60.0, 1.0, 0.001)
 
 
-Limit = tuple[float | None, float | None, float | None]
-"""A limit per minute, what is left of it, and the seconds until all of it is back."""
-
 _PATTERNS = tuple(dict.fromkeys(http.rate_limit_headers for http in HTTP_FORMATS.values()))
 """Header names of every format, whichever the model's is: routers send those of another one."""
 
@@ -83,22 +80,22 @@ def rate_hint(headers: Mapping[str, str]) -> RateHint | None:
     for pattern in filter(None, _PATTERNS):
         requests, tokens = (_limit(headers, pattern, of) for of in ("requests", "tokens"))
         if (requests[0], tokens[0]) != (None, None):
-            resets = [each[2] for each in (requests, tokens) if each[2] is not None]
-            return RateHint(*requests[:2], *tokens[:2], max(resets, default=None))
+            return RateHint(*requests, *tokens)
     return None
 
 
-def _limit(headers: Mapping[str, str], pattern: str, of: str) -> Limit:
+def _limit(headers: Mapping[str, str], pattern: str, of: str) -> tuple[float | None, float | None]:
+    """Return a limit per minute, and what is left of it."""
     limit = _number(headers.get(_name(pattern, of, "limit")))
     if limit is None or not 0 < limit <= MAX_PER_MINUTE:
-        return None, None, None
+        return None, None
     reset_s = _reset_s(headers.get(_name(pattern, of, "reset")), headers)
     if reset_s is not None and reset_s > MAX_RESET_S:
-        return None, None, None
+        return None, None
     remaining = _number(headers.get(_name(pattern, of, "remaining")))
     if remaining is not None and not 0 <= remaining <= limit:
         remaining = None
-    return limit, remaining, reset_s
+    return limit, remaining
 
 
 @cache

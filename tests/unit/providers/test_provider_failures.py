@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from msgspec import convert
-from msgspec.structs import replace
 from multidict import CIMultiDict
 
 from aegish_dist.core.model import RateHint
@@ -26,22 +25,25 @@ OPENAI = MINUTE | {
 OTHER_CLOCK = {
     "date": "Sat, 01 Jan 2000 12:00:00 GMT",
     "anthropic-ratelimit-requests-limit": "50",
-    "anthropic-ratelimit-requests-reset": "2000-01-01T12:00:40Z",
 }
 PER_DAY = {"x-ratelimit-limit-requests": "14400", "x-ratelimit-reset-requests": "1h2m59.56s"}
-DURATIONS = {"120ms": 0.12, "1.5s": 1.5, "2m0s": 120, "1m0.5s": 60.5, "soon": None}
+OTHER_RESET = "anthropic-ratelimit-requests-reset"
+WITHIN_TEN_MINUTES = ("120ms", "599999.5ms", "1.5s", "600s", "2m0s", "9m59.5s", "soon")
+LATER = ("600001ms", "600.5s", "10m0.5s", "1h")
 
 
 @pytest.mark.parametrize(
     ("headers", "hint"),
     [
-        (OPENAI, RateHint(60, 59, 150_000, 149_984, 360)),
-        (OTHER_CLOCK, RateHint(50, reset_s=40)),
+        (OPENAI, RateHint(60, 59, 150_000, 149_984)),
+        (OTHER_CLOCK | {OTHER_RESET: "2000-01-01T12:09:59Z"}, RateHint(50)),
+        (OTHER_CLOCK | {OTHER_RESET: "2000-01-01T12:10:01Z"}, None),
         (PER_DAY, None),
         ({"content-type": "application/json"}, None),
         *(
-            (MINUTE | {"x-ratelimit-reset-requests": reset}, RateHint(60, reset_s=seconds))
-            for reset, seconds in DURATIONS.items()
+            (MINUTE | {"x-ratelimit-reset-requests": reset}, hint)
+            for resets, hint in ((WITHIN_TEN_MINUTES, RateHint(60)), (LATER, None))
+            for reset in resets
         ),
         *(
             (MINUTE | {"x-ratelimit-remaining-requests": absurd}, RateHint(60))
@@ -57,16 +59,18 @@ def test_rate_limits_in_headers(headers: dict[str, str], hint: RateHint | None) 
     assert rate_hint(CIMultiDict({name.title(): text for name, text in headers.items()})) == hint
 
 
-def test_a_reset_at_a_moment_is_counted_on_this_machines_clock() -> None:
-    reset = datetime.now(UTC) + timedelta(seconds=30)
+@pytest.mark.parametrize(
+    ("seconds", "requests"), [(30, (50, 0)), (595, (50, 0)), (605, (None, None))]
+)
+def test_a_reset_at_a_moment_is_counted_on_this_machines_clock(
+    seconds: int, requests: tuple[float | None, float | None]
+) -> None:
+    reset = datetime.now(UTC) + timedelta(seconds=seconds)
     of_requests = {"limit": "50", "remaining": "0", "reset": reset.isoformat()}
     headers = {f"anthropic-ratelimit-requests-{key}": text for key, text in of_requests.items()}
     headers["anthropic-ratelimit-tokens-limit"] = "30000"
     headers["anthropic-ratelimit-tokens-remaining"] = "29000"
-    hint = rate_hint(headers)
-    assert hint is not None
-    assert replace(hint, reset_s=None) == RateHint(50, 0, 30_000, 29_000)
-    assert hint.reset_s == pytest.approx(30, abs=5)
+    assert rate_hint(headers) == RateHint(*requests, 30_000, 29_000)
 
 
 @pytest.mark.parametrize("recorded", lines_of("failures.jsonl"), ids=itemgetter("what"))
