@@ -21,7 +21,6 @@ from aegish_dist.errors import ConfigError, InputError
 from aegish_dist.inputs.checking import checked
 
 PREFIX = "AEGISH_DIST_"
-OF_COMPOSE = ("_PASSWORD", "_IMAGE", "_PORT")  # endings that docker-compose.yml reads
 EMBEDDED_BROKER_URL = "memory://localhost/"
 REDIS_SCHEMES = ("redis", "rediss")
 BROKER_SCHEMES = (*REDIS_SCHEMES, "amqp", "amqps")
@@ -151,8 +150,9 @@ def load_settings(overrides: Mapping[str, object] | None = None) -> Settings:
 def _refuse_unknown() -> None:
     """Refuse a variable that nothing reads: misspelt, the real one would silently be unset."""
     known = [PREFIX + name.upper() for name in Settings.__struct_fields__]
+    of_compose = ("_PASSWORD", "_IMAGE", "_PORT")
     for name in sorted(os.environ):
-        if not name.startswith(PREFIX) or name in known or name.endswith(OF_COMPOSE):
+        if not name.startswith(PREFIX) or name in known or name.endswith(of_compose):
             continue
         if not os.environ[name].strip():
             continue

@@ -154,7 +154,6 @@ def discard_unwritten() -> None:
 
 
 def standard_output() -> TextIO:
-    """Return standard output."""
     stream: TextIO | None = sys.stdout
     if stream is None:
         raise OutputError("standard output is closed: there is no place for the result")

@@ -245,11 +245,9 @@ class Shown(Observer):
         self._here = here
 
     def note(self, line: str) -> None:
-        """Print a line."""
         note(line)
 
     def note_table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Print a table."""
         print_table(TextTable(columns, rows), stderr=True)
 
     @contextmanager

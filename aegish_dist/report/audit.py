@@ -39,7 +39,6 @@ _LISTS: Mapping[AuditKind, tuple[str, str, str]] = {
 """The title of each list, and its score with what that is."""
 _NUMBERS = ("score", "p_wrong", "contradicting", "agreeing", "reason")
 _OF_SAMPLE = ("dataset", "sample_id", "command", "target", "category", "cluster")
-_COLUMNS = ("list", "place", *_NUMBERS[:-1], *_OF_SAMPLE, "reason")
 
 
 def audit_sections(audit: Audit) -> list[Section]:
@@ -100,7 +99,7 @@ def command_lists(
 def audit_csv(audit: Audit) -> str:
     """Return the audit as CSV: a row per command and list, unrounded."""
     return csv_text(
-        _COLUMNS,
+        ("list", "place", *_NUMBERS[:-1], *_OF_SAMPLE, "reason"),
         (
             {"list": kind.value} | _entry(place, command)
             for kind, commands in audit.found.items()

@@ -194,9 +194,6 @@ def csv_rows(data: ReportData) -> Iterator[dict[str, Any]]:
             yield source | {"model": entry.model} | row
 
 
-WIDE = ("value", "stderr", "ci_low", "ci_high", "n", "judgement", "message")
-
-
 def render_wide_csv(data: ReportData) -> str:
     """Return a report as CSV with a row for each model, the best one first.
 
@@ -207,7 +204,7 @@ def render_wide_csv(data: ReportData) -> str:
     for each in csv_rows(data):
         row = rows.setdefault(each["model"], {name: each.get(name) for name in ("model", *source)})
         end = spreadsheet_safe(f".{each['category']}") if each.get("category") else ""
-        for name in WIDE:
+        for name in ("value", "stderr", "ci_low", "ci_high", "n", "judgement", "message"):
             if each.get(name, "") != "":
                 row[f"{each['metric']}{'' if name == 'value' else f'_{name}'}{end}"] = each[name]
     return csv_text(list(dict.fromkeys(chain.from_iterable(rows.values()))), rows.values())

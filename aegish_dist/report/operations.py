@@ -201,7 +201,7 @@ def _moment(time: datetime | None) -> TableCell:
     return TableCell(format_time(time).removesuffix(" UTC"), value=time.timestamp())
 
 
-def latency(entries: Sequence[RankedModel], batched: Collection[str] = ()) -> Section:
+def latency(entries: Sequence[RankedModel], batched: Collection[str]) -> Section:
     """Return the distribution of service time, and the mean of each wait before it."""
     parts = [("service", statistic, statistic) for statistic in SERVICE_STATISTICS]
     parts += [(wait, "mean", f"{wait} mean") for wait in WAITS]
@@ -244,7 +244,7 @@ def latency_parts(entries: Sequence[RankedModel]) -> Section:
     )
 
 
-def cost(entries: Sequence[RankedModel], batched: Collection[str] = ()) -> Section:
+def cost(entries: Sequence[RankedModel], batched: Collection[str]) -> Section:
     """Return the section on the cost of the answers and their tokens."""
     kinds = ("input", "output", "reasoning", "cache_read", "cache_write")
     columns = [

@@ -272,7 +272,6 @@ class Grid(msgspec.Struct, frozen=True):
 
 
 def grid_section(grid: Grid) -> Iterator[str]:
-    """Yield the section of the grid, with its data."""
     notes = "".join(f"<p>{text(note)}</p>\n" for note in grid.notes)
     if grid.columns is None:
         yield f'<section id="commands">\n<h2>Commands</h2>\n{notes}</section>\n'

@@ -27,7 +27,6 @@ from aegish_dist.report.page.differences import TITLE as DIFFERENCES
 from aegish_dist.report.page.differences import differences_section
 from aegish_dist.report.page.grid import Grid, grid_section
 from aegish_dist.report.page.tables import (
-    MOST_ROWS,
     TableStyle,
     anchor,
     bars_note,
@@ -151,7 +150,7 @@ def _section(
             return table_section(replace(section, remarks=remarks), below=more + below)
         case _:
             rows = len(section.rows)
-            folds = name in _SECONDARY or section.title in _SECONDARY or rows > MOST_ROWS
+            folds = name in _SECONDARY or section.title in _SECONDARY or rows > 12
             fold = f"Table of {counted(rows, 'row')}" if folds else ""
             return table_section(section, TableStyle(names=names, fold=fold), below=below)
 

@@ -71,10 +71,6 @@ class TableStyle(Struct, frozen=True):
     """What stands for the table until a reader opens it; empty where the table is always shown."""
 
 
-MOST_ROWS = 12
-"""Longer tables are folded, those apart that a decision is made by."""
-
-
 def table_section(
     section: Section, style: TableStyle | None = None, *, above: str = "", below: str = ""
 ) -> str:
