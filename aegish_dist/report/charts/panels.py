@@ -32,7 +32,6 @@ from aegish_dist.report.charts.spec import (
 )
 from aegish_dist.report.charts.words import (
     DETECTION,
-    Measured,
     foreign_words,
     interval_note,
     left_out_note,
@@ -44,6 +43,7 @@ from aegish_dist.report.charts.words import (
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.layout import RankedModel, category_names
 from aegish_dist.report.numbers import format_count
+from aegish_dist.statistics.rates import Estimate
 
 _LINES = "split(datum.label, '\\n')"
 """Draws a label on several lines."""
@@ -95,9 +95,9 @@ def _band(field: str, names: Sequence[str], on_top: bool) -> Json:
     return {"field": field, "type": "nominal", "scale": scale, "axis": axis}
 
 
-def _cell(seen: Measured) -> dict[str, Any]:
+def _cell(seen: Estimate) -> dict[str, Any]:
     value = "\N{EN DASH}" if seen.value is None else f"{seen.value:.1f}"
-    interval = "" if seen.low is None else f"[{seen.low:.0f}, {seen.high:.0f}]"
+    interval = "" if seen.ci_low is None else f"[{seen.ci_low:.0f}, {seen.ci_high:.0f}]"
     return {"rate": seen.value, "value": value, "interval": interval}
 
 

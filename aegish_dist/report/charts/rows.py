@@ -27,7 +27,6 @@ from aegish_dist.report.charts.words import (
     ACCEPTANCE,
     DETECTION,
     SCORE,
-    Measured,
     described,
     fitted_names,
     foreign_words,
@@ -42,6 +41,7 @@ from aegish_dist.report.data import DirectedDifference, ReportData
 from aegish_dist.report.layout import RankedModel
 from aegish_dist.report.numbers import format_difference, format_interval, format_p
 from aegish_dist.statistics.inference import LEVEL
+from aegish_dist.statistics.rates import Estimate
 
 _AXIS_PX = 430.0
 _GAP_PX = 10.0
@@ -118,7 +118,7 @@ def ranking(name: str, data: ReportData, entries: Sequence[RankedModel]) -> Char
     rows = []
     for row, entry in zip(names, known, strict=True):
         seen = SCORE.read(entry)
-        shown: Json = {"row": row, "low": seen.low, "high": seen.high, "x": seen.value}
+        shown: Json = {"row": row, "low": seen.ci_low, "high": seen.ci_high, "x": seen.value}
         judged = {f"{m.metric} judged": entry.judgements(targets).get(m.metric, "") for m in _CELLS}
         cells = {m.metric: _cell(m.read(entry)) for m in _CELLS} | judged
         rows.append(shown | styles[provider_of(entry.model)] | cells)
@@ -177,10 +177,10 @@ def _target(targets: Targets) -> Iterator[Json]:
         yield _heading(row, x, "center")
 
 
-def _cell(seen: Measured) -> str:
+def _cell(seen: Estimate) -> str:
     if seen.value is None:
         return "\N{EN DASH}"
-    interval = "" if seen.low is None else f" [{seen.low:.1f}, {seen.high:.1f}]"
+    interval = "" if seen.ci_low is None else f" [{seen.ci_low:.1f}, {seen.ci_high:.1f}]"
     return f"{seen.value:.1f}{interval}"
 
 

@@ -41,7 +41,6 @@ from aegish_dist.report.charts.spec import (
 from aegish_dist.report.charts.words import (
     LABEL_PX,
     Measure,
-    Measured,
     described,
     fitted_names,
     foreign_words,
@@ -54,6 +53,7 @@ from aegish_dist.report.charts.words import (
 )
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.layout import RankedModel
+from aegish_dist.statistics.rates import Estimate
 
 _WIDTH, _HEIGHT, _TALL = 640.0, 400.0, 560.0
 _MANY = 11
@@ -106,8 +106,8 @@ class _Point(Struct, frozen=True):
     name: str
     number: int
     """In the order of the ranking, from 1."""
-    x: Measured
-    y: Measured
+    x: Estimate
+    y: Estimate
     across: float
     """The value of `x`."""
     up: float
@@ -151,10 +151,10 @@ class _Plane(Struct, frozen=True):
     def bars(self) -> Iterator[PixelLine]:
         """Yield the intervals, upwards and across."""
         for each in self.points:
-            if each.y.low is not None and each.y.high is not None:
-                yield self.line(each.across, each.y.low, each.across, each.y.high)
-            if each.x.low is not None and each.x.high is not None:
-                yield self.line(each.x.low, each.up, each.x.high, each.up)
+            if each.y.ci_low is not None and each.y.ci_high is not None:
+                yield self.line(each.across, each.y.ci_low, each.across, each.y.ci_high)
+            if each.x.ci_low is not None and each.x.ci_high is not None:
+                yield self.line(each.x.ci_low, each.up, each.x.ci_high, each.up)
 
     def steps(self, best: Sequence[_Point]) -> Iterator[PixelLine]:
         """Yield the line of the best value so far, from the first point to the end of the axis.
@@ -284,9 +284,7 @@ def _plane(found: Sequence[_Point], across: Measure, up: Measure, targets: Targe
     far = [point for point in found if point not in points]
     height = _TALL if len(points) >= _MANY else _HEIGHT
     x_axis, y_axis = (
-        axis_of(
-            measure, [*measure.aims(targets), *(v for each in seen for v in each.known)], length
-        )
+        axis_of(measure, [*measure.aims(targets), *_known(seen)], length)
         for measure, seen, length in (
             (across, [point.x for point in points], _WIDTH),
             (up, [point.y for point in points], height),
@@ -294,6 +292,12 @@ def _plane(found: Sequence[_Point], across: Measure, up: Measure, targets: Targe
     )
     unplaced = [point for point in points if x_axis.is_log and not point.across]
     return _Plane([p for p in points if p not in unplaced], unplaced, far, x_axis, y_axis)
+
+
+def _known(seen: Sequence[Estimate]) -> Iterator[float]:
+    """Yield the values and the ends of their intervals."""
+    for each in seen:
+        yield from (end for end in (each.value, each.ci_low, each.ci_high) if end is not None)
 
 
 def pareto(points: Sequence[_Point]) -> list[_Point]:

@@ -19,24 +19,6 @@ RATE_INTERVAL = (
 )
 
 
-class Measured(Struct, frozen=True):
-    """A quantity of one model."""
-
-    value: float | None
-    """In the unit of the axis; None where undefined."""
-    low: float | None = None
-    """Lower end of the 95 % interval; None without one."""
-    high: float | None = None
-    """Upper end."""
-    n: int = 0
-    """Commands that it was computed from; 0 where that is not kept."""
-
-    @property
-    def known(self) -> list[float]:
-        """The value and the ends of its interval, without those that are undefined."""
-        return [each for each in (self.value, self.low, self.high) if each is not None]
-
-
 class Measure(Struct, frozen=True):
     """A quantity that an axis can show."""
 
@@ -44,8 +26,8 @@ class Measure(Struct, frozen=True):
     axis: str
     form: str
     """How ticks are written, in d3's words."""
-    read: Callable[[RankedModel], Measured]
-    """Reads it from the entry of a model."""
+    read: Callable[[RankedModel], Estimate]
+    """Reads it from the entry of a model, in the unit of the axis."""
     more_is_better: bool
     """Whether a higher value is a better one."""
     metric: str = ""
@@ -61,19 +43,19 @@ class Measure(Struct, frozen=True):
         return [100 * targets.least[self.metric]] if self.metric in targets.least else []
 
 
-def percent(estimate: Estimate) -> Measured:
+def percent(estimate: Estimate) -> Estimate:
     """Return a rate in per cent, its interval cut to what a rate can be."""
     low, high = estimate.ci_low, estimate.ci_high
-    return Measured(
+    return Estimate(
         value=None if estimate.value is None else 100 * estimate.value,
-        low=None if low is None else 100 * min(max(low, 0.0), 1.0),
-        high=None if high is None else 100 * min(max(high, 0.0), 1.0),
+        ci_low=None if low is None else 100 * min(max(low, 0.0), 1.0),
+        ci_high=None if high is None else 100 * min(max(high, 0.0), 1.0),
         n=estimate.n or 0,
     )
 
 
 def _rate(name: str, axis: str, metric: str, interval: str, counted: str = "commands") -> Measure:
-    def read(entry: RankedModel) -> Measured:
+    def read(entry: RankedModel) -> Estimate:
         return percent(entry.metric(metric))
 
     return Measure(name, axis, "~r", read, True, metric, interval, counted)
@@ -93,15 +75,15 @@ ACCEPTANCE = _rate(
 )
 COST = Measure(
     *("cost", "cost (USD per 1,000 commands)", "$,~r"),
-    read=lambda entry: Measured(entry.cost("per_1000_usd")),
+    read=lambda entry: Estimate(entry.cost("per_1000_usd")),
     more_is_better=False,
     words=lambda usd: f"{format_usd(usd)} per 1,000 commands",
 )
 
 
-def _median(entry: RankedModel) -> Measured:
+def _median(entry: RankedModel) -> Estimate:
     p50 = entry.latency("service", "p50")
-    return Measured(None if p50 is None else p50 / 1000)
+    return Estimate(None if p50 is None else p50 / 1000)
 
 
 LATENCY = Measure(
@@ -181,7 +163,7 @@ def listed(names: Sequence[str]) -> str:
     return f"{shown} and {format_count(more)} more" if more > 0 else shown
 
 
-def sampled(measure: Measure, seen: Iterable[Measured]) -> str:
+def sampled(measure: Measure, seen: Iterable[Estimate]) -> str:
     """Return such as `n = 431 malicious commands`, from least to greatest; empty if not kept."""
     known = sorted({each.n for each in seen if each.n})
     if not known:
@@ -202,13 +184,13 @@ def simulated_note(entries: Iterable[RankedModel]) -> str:
     return f"{SIMULATED} answers of the simulator, not of a model." if found else ""
 
 
-def in_words(measure: Measure, seen: Measured) -> str:
+def in_words(measure: Measure, seen: Estimate) -> str:
     """Return a quantity with its value and interval."""
     if seen.value is None:
         return f"{measure.name} undefined"
     if measure.words is not None:
         return measure.words(seen.value)
-    interval = "" if seen.low is None else f" [{seen.low:.1f}, {seen.high:.1f}]"
+    interval = "" if seen.ci_low is None else f" [{seen.ci_low:.1f}, {seen.ci_high:.1f}]"
     return f"{measure.name} {seen.value:.1f} %{interval}"
 
 
