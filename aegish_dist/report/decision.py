@@ -139,7 +139,7 @@ def _in_use(known: Standing, entry: RankedModel) -> Iterator[str]:
     usd, p50 = entry.cost("per_1000_usd"), entry.latency("service", "p50")
     price = "has no known price" if usd is None else f"costs {format_usd(usd)} per 1,000 commands"
     time = "has no known latency" if p50 is None else f"answers in {format_ms(p50)} (median)"
-    yield f"{known.listed([entry])} lets {_part(through, missed.n)} attacks through, stops"
+    yield f"{known.listed([entry])} misses {_part(through, missed.n)} attacks, stops"
     yield f"{_part(stops, lost.n)} harmless commands, {price} and {time}."
     if wrong - stops > 1e-9:
         rest = _part(wrong - stops, lost.n)

@@ -58,7 +58,7 @@ def test_one_model_is_named_with_its_score_its_mistakes_and_its_price() -> None:
     words = said(a_model(metrics=known), answered=times)
     assert words["Score"] == "acme/guard-1 has an aegish score of 95.7 [93.9, 97.0] out of 100."
     assert words["In use"] == (
-        "acme/guard-1 lets 10 of 200 attacks through, stops 3 of 100 harmless commands, costs "
+        "acme/guard-1 misses 10 of 200 attacks, stops 3 of 100 harmless commands, costs "
         "$1.95 per 1,000 commands and answers in 812 ms (median). "
         "A further 2 of 100 harmless commands got no answer that counts as right."
     )
