@@ -35,7 +35,7 @@ from aegish_dist.report.layout import Section
 from aegish_dist.report.markdown import section_markdown
 from aegish_dist.report.names import short_names
 from aegish_dist.report.quality import overlay_section
-from aegish_dist.statistics.label_audit import Audit
+from aegish_dist.statistics.label_audit import LEAST_MODELS, Audit
 
 LISTED, IN_A_TABLE = 20, 3
 """Commands of each list, and those of them that a table shows: one screen."""
@@ -91,6 +91,10 @@ def audit(run_id: str, opinion: Opinion, as_json: bool, **asked: Any) -> None:
     if path is not None:
         written = write_overlay(engine, run, opinion, found, path, author=asked["author"])
     form = chosen_form(asked["form"], as_json) or "table"
+    votes = [each.weight for each in found.reliabilities if each.informative]
+    if any(found.totals.values()) and (len(votes) < LEAST_MODELS or sum(votes) < 1.5):
+        few = f"too few unlike models ({len(votes)})"
+        note(f"{few}: read these commands, do not rely on the probability")
     if form == "json":
         effect = {} if written is None else {"overlay_effect": list(written.effect)}
         say_json(audit_document(run, opinion, found) | effect)

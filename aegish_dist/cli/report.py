@@ -20,6 +20,7 @@ from aegish_dist.cli.options import (
     comma_list,
     completes,
     known_names,
+    names,
     open_run,
     refuse_usage,
     run_columns,
@@ -30,6 +31,7 @@ from aegish_dist.cli.options import (
 from aegish_dist.cli.printing import note, shown, to_file
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.text import did_you_mean
+from aegish_dist.errors import StoreError
 from aegish_dist.files import is_stream
 from aegish_dist.pipeline.report import ALL_PARTS, ReportPart, report_data, report_grid
 from aegish_dist.pipeline.workspace import Workspace
@@ -42,6 +44,9 @@ from aegish_dist.statistics.rates import Judgement
 
 DETAILS = ("completions", "none")
 FAIL_ON = ("interval", "value")
+FORMS_OF_FILES = {f".{name}": name for name in ("html", "csv", "json", "pdf")}
+FORMS_OF_FILES |= {".md": "markdown", ".tex": "latex"}
+"""By the ends of their names; `pdf` is refused."""
 
 
 def _thresholds(_: click.Context, parameter: click.Parameter, value: Any) -> dict[str, float]:
@@ -73,9 +78,9 @@ def _thresholds(_: click.Context, parameter: click.Parameter, value: Any) -> dic
     "--format",
     "form",
     type=OneOf(FORMATS),
-    help="Default: table. `html` is a page for browsers; `json` and `csv` carry unrounded numbers,"
-    " `csv-wide` in one row per model; `latex` has tables for a paper, and `reference-json` is the"
-    " result file of the aegish benchmark.",
+    help="Default: by the suffix, else table. `html` is a page for browsers; `json` and `csv`"
+    " carry unrounded numbers, `csv-wide` in one row per model; `latex` has tables for a paper, and"
+    " `reference-json` is the result file of the aegish benchmark.",
 )
 @to_file
 @click.option(
@@ -105,6 +110,11 @@ def _thresholds(_: click.Context, parameter: click.Parameter, value: Any) -> dic
     metavar="METRIC=VALUE[,...]",
     help="End with exit code 4 where a model is below, with 5 where that cannot be decided.",
 )
+@names(
+    "--models",
+    "ID[,ID...]",
+    "Only these are judged by `--fail-under`. Default: all of the run, baselines too.",
+)
 @click.option(
     "--fail-on",
     type=OneOf(FAIL_ON),
@@ -125,19 +135,22 @@ def report(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) 
     One screen: the decision in words, the leaderboard, what to type next; `--sections all` shows
     everything. PASS: the whole interval reaches the target. FAIL: even its upper end is below.
     UNDECIDED: the target lies inside; ask more commands. `--fail-under` judges in the same way:
-    exit code 4 for FAIL, 5 for UNDECIDED or an undefined metric. Without `--snapshot` the report
-    shows the verdicts as they are now.
+    exit code 4 for FAIL, 5 for UNDECIDED or an undefined metric, of any model unless `--models`
+    names some. Without `--snapshot` the report shows the verdicts as they are now.
     """
+    suffix = (options["output"] or Path()).suffix.lower()
     form = options["form"] = chosen_form(options["form"], options.pop("as_json")) or (
-        "html" if options["in_browser"] else "table"
+        "html" if options["in_browser"] else FORMS_OF_FILES.get(suffix, "table")
     )
     sections = options["sections"]
     whole, known = form not in IN_SECTIONS, ", ".join(IN_SECTIONS)
     refuse_usage(
+        (suffix == ".pdf", "no format is PDF: write .html, open the page and print it into a PDF"),
         (whole and sections is not None, f"--sections chooses for {known}; {form} is whole"),
         (options["details"] and form != "html", "--details goes with --format html"),
         (whole and options["run_columns"], f"--run-columns is for {known}"),
         (options["fail_on"] and not options["fail_under"], "--fail-on goes with --fail-under"),
+        (options["models"] and not options["fail_under"], "--models goes with --fail-under"),
         (options["in_browser"] and form != "html", f"--open shows a page, not {form}"),
         (options["in_browser"] and is_stream(options["output"] or Path()), "--open needs a file"),
     )
@@ -150,11 +163,12 @@ def report(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) 
         with without_collector():
             parts = _parts(form, sections)
             data = report_data(workspace.engine, found, opinion, snapshot, parts=parts)
+            _require_models(data, options["models"])
             draw = draw_report(workspace, data, options)
         show(draw)
     if options["in_browser"] and output is not None:
         _show_in_browser(output)
-    return _exit_code(data, options["fail_under"], by_value=options["fail_on"] == "value")
+    return _exit_code(data, options)
 
 
 def page_path(workspace: Workspace, run_id: str) -> Path:
@@ -201,9 +215,19 @@ def _parts(form: str, sections: Collection[str] | None) -> Collection[ReportPart
 _PARTS = {"differences": ReportPart.COMPARISON, "failure-times": ReportPart.FAILURE_TIMES}
 
 
-def _exit_code(data: ReportData, thresholds: Mapping[str, float], *, by_value: bool) -> int:
+def _require_models(data: ReportData, names: Collection[str]) -> None:
+    known = [spec.id for spec in data.run.models]
+    for name in names:
+        if name not in known:
+            hint = did_you_mean(name, known, f"it has {', '.join(known)}")
+            raise StoreError(f"run {data.run.run_id} has no model '{name}': {hint}")
+
+
+def _exit_code(data: ReportData, options: Mapping[str, Any]) -> int:
     """Note each threshold that a model does not reach."""
-    found = list(missed(data.snapshot.document, thresholds, by_value=by_value))
+    by_value, models = options["fail_on"] == "value", options["models"]
+    below = missed(data.snapshot.document, options["fail_under"], by_value=by_value)
+    found = [each for each in below if not models or each.model in models]
     note(*map(shortfall_in_words, found))
     if any(each.judgement is Judgement.FAIL for each in found):
         return EXIT_WORSE

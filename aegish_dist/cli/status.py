@@ -111,9 +111,9 @@ def waiting_hint(status: RunStatus, *, embedded: bool) -> str | None:
 def aggregated(status: RunStatus) -> Iterator[str]:
     """Say which snapshot workers made of a run, or why they made none."""
     if status.snapshot_id is not None:
-        yield f"snapshot {status.snapshot_id} was made of it"
+        yield f"its scores are stored as snapshot {status.snapshot_id}"
     elif status.aggregation_problem is not None:
-        yield f"no snapshot was made of it: {status.aggregation_problem}"
+        yield f"its scores are not stored: {status.aggregation_problem}"
 
 
 def left_to_retry(status: RunStatus) -> Iterator[str]:

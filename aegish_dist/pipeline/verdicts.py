@@ -19,10 +19,17 @@ from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.outcome import Outcome, ScoredAnswer
 from aegish_dist.core.parsing import judge
 from aegish_dist.core.run import Run
+from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import ScoringRule
 from aegish_dist.core.text import did_you_mean, shortened
 from aegish_dist.core.verdict import Completion
-from aegish_dist.core.verdict_query import JudgedVerdict, ListedPart, ShownSample, VerdictFilter
+from aegish_dist.core.verdict_query import (
+    Correctness,
+    JudgedVerdict,
+    ListedPart,
+    ShownSample,
+    VerdictFilter,
+)
 from aegish_dist.db.counting import PerModel, failures_by_time, find_snapshot
 from aegish_dist.db.engine import in_transaction, transaction
 from aegish_dist.db.runs import load_run
@@ -101,12 +108,20 @@ def list_commands(
 ) -> tuple[list[list[JudgedVerdict]], int]:
     """Return what `list_verdicts` yields by command, and the number of verdicts beyond the limit.
 
+    Of wrong verdicts, those about malicious commands come first.
+
     Args:
         limit: Commands at most; 0: all.
     """
     run = in_transaction(engine, load_run, run_id)
     most = limit * run.epochs * len(chosen.models or run.models)
-    parts = [*list_verdicts(engine, run_id, chosen, opinion, most, before=before)]
+    sides = [chosen]
+    if chosen.correctness == {Correctness.WRONG} and not chosen.targets:
+        # An attack that was let through is graver than a harmless command that was stopped.
+        malicious_first = (TrueLabel.MALICIOUS, TrueLabel.HARMLESS)
+        sides = [replace(chosen, targets=frozenset({each})) for each in malicious_first]
+    lists = (list_verdicts(engine, run_id, s, opinion, most, before=before) for s in sides)
+    parts = [*chain.from_iterable(lists)]
     verdicts = chain.from_iterable(part.verdicts for part in parts)
     groups = groupby(verdicts, lambda verdict: (verdict.dataset, verdict.sample_id))
     commands = [list(group) for _, group in islice(groups, limit or None)]

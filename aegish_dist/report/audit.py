@@ -11,7 +11,13 @@ from aegish_dist.core.text import printable, shortened
 from aegish_dist.report.csv import csv_text
 from aegish_dist.report.layout import Section
 from aegish_dist.report.numbers import UNDEFINED, format_decimal, format_rate
-from aegish_dist.statistics.label_audit import DOUBTFUL_FROM, Audit, AuditedCommand, AuditKind
+from aegish_dist.statistics.label_audit import (
+    DOUBTFUL_FROM,
+    Audit,
+    AuditedCommand,
+    AuditKind,
+    in_words,
+)
 
 _LISTS: Mapping[AuditKind, tuple[str, str, str]] = {
     AuditKind.DOUBTFUL_LABELS: (
@@ -85,7 +91,10 @@ def command_lists(
             reason = reason.replace(model, name)
         label = f"{sample.target} {sample.category or ''}".strip()
         shown = shortened(printable(sample.command), chars)
-        return shown, label, format_decimal(command.score), reason, sample.sample_id[:8]
+        number = format_decimal(command.score)
+        if score == "p wrong" and command.score > 0.99:
+            number = in_words(command.score)
+        return shown, label, number, reason, sample.sample_id[:8]
 
     sections = []
     for kind in filter(audit.found.get, AuditKind):

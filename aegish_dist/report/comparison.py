@@ -38,7 +38,7 @@ from aegish_dist.report.numbers import (
     format_time,
 )
 from aegish_dist.report.table import draw_table
-from aegish_dist.statistics.gate import OUT_OF_REACH, GateVerdict, commands_needed
+from aegish_dist.statistics.gate import GateVerdict, commands_needed, in_reach
 from aegish_dist.statistics.inference import LEVEL
 from aegish_dist.statistics.paired_difference import Difference
 
@@ -254,25 +254,22 @@ def _sentence(data: ComparisonData, pair: ComparedPair, found: Difference) -> st
     seen = difference_in_words(found)
     if _differs(found) and found.difference:
         return f"{b} is {'better' if found.difference > 0 else 'worse'} than {a}: {seen}."
-    return f"{b} and {a} cannot be distinguished: {seen}{_to_separate(data, found)}."
+    return f"{b} and {a} cannot be distinguished: {seen}.{_to_separate(data, found)}"
 
 
 def _to_separate(data: ComparisonData, found: Difference) -> str:
     """Say how many commands would tell two sides apart."""
     seen = commands_needed(found, abs(found.difference or 0))
-    wanted = commands_needed(found, data.margin)
-    # Where fewer than there are would do for what was seen, too few clusters differ.
-    numbers = [
-        f"{format_count(needed)} commands {condition}"
-        for needed, condition in (
-            (seen if seen is not None and seen > found.n else None, "if it is the one seen"),
-            (wanted, f"if it is {in_points(data.margin)}"),
-        )
-        if needed is not None
-    ]
-    if not numbers:
+    sizes = (
+        ("of this size", seen if seen and seen > found.n else None),  # else too few clusters differ
+        (f"of {in_points(data.margin)}", commands_needed(found, data.margin)),
+    )
+    said = [(needed, size) for size, needed in sizes if needed is not None]
+    if not said:
         return ""
-    return f"; to separate them takes {', '.join(numbers)} (there are {format_count(found.n)})"
+    (first, size), *others = said
+    more = "".join(f", {needed:,} one {size}" for needed, size in others)
+    return f" {found.n:,} were asked. About {first:,} would settle a difference {size}{more}."
 
 
 def _legend(data: ComparisonData, *, in_pairs: bool) -> Iterator[str]:
@@ -438,7 +435,7 @@ def _missing(gate: PairGate) -> str:
     if gate.missing is None:
         return ", no number of commands is known to decide"
     there, needed = gate.difference.n, gate.needed or 0
-    beyond = f": out of reach, as there are {there:,}" if needed > OUT_OF_REACH * there else ""
+    beyond = f": out of reach, as there are {there:,}" if not in_reach(needed, there) else ""
     return f", about {format_count(gate.missing)} more would decide{beyond}"
 
 

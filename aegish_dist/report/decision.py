@@ -22,7 +22,7 @@ from aegish_dist.report.numbers import (
 from aegish_dist.report.operations import NO_SCORE, failed_calls, reasons
 from aegish_dist.report.provenance import source
 from aegish_dist.report.quality import metric_title, target_words, with_interval
-from aegish_dist.statistics.gate import OUT_OF_REACH, commands_to_judge
+from aegish_dist.statistics.gate import OUT_OF_REACH, commands_to_judge, in_reach
 from aegish_dist.statistics.rates import Judgement
 
 NAME_WIDTH = 36
@@ -202,7 +202,7 @@ def _to_settle(known: Standing, nearest: RankedModel) -> Iterator[str]:
         kind = f"{name.split('_')[0]} commands" if name in _RATES else "commands"
         if not (estimate.stderr_clustered or estimate.stderr):  # all alike, or undefined
             yield f"How many more {kind} would show whether {aim} is not known."
-        elif 0 < needed <= OUT_OF_REACH * estimate.n:
+        elif needed and in_reach(needed, estimate.n):
             more = float(f"{max(needed - estimate.n, 1):.2g}")
             yield f"About {more:,.0f} more {kind} would show whether {aim}."
         else:

@@ -71,7 +71,7 @@ def brief_leaderboard(entries: Sequence[RankedModel], targets: Targets, about: s
         Column("p50", methodcaller("latency", "service", "p50"), format_ms),
     ]
     scored = [entry for entry in entries if entry.metric("aegish_score").value is not None]
-    return tabulate("Leaderboard", scored, columns, note=f"{about} {MARKS} 1=: tied.", keys=2)
+    return tabulate("Leaderboard", scored, columns, note=f"{about} {MARKS} =: tied.", keys=2)
 
 
 def _on_one_line(name: str, targets: Targets) -> Column:

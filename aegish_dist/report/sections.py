@@ -162,7 +162,7 @@ def one_screen(data: ReportData, *, commands: bool = True) -> Report:
     failed = operations.failures(data, entries).remarks[:2]
     more = (f"{purpose}: {command_line(*words)}" for purpose, words in steps.items())
     sections = (
-        quality.brief_leaderboard(entries, data.targets, _score_in_words(data)),
+        quality.brief_leaderboard(entries, data.targets, score_in_words(data)),
         quality.overlay_section(data.effect),
         Section.of("Next", (), (), remarks=more if commands else ()),
     )
@@ -196,7 +196,7 @@ def _says_something(section: Section) -> bool:
     return bool(section.remarks) or any(text not in ("", UNDEFINED) for text in cells)
 
 
-def _score_in_words(data: ReportData) -> str:
+def score_in_words(data: ReportData) -> str:
     opinion = data.snapshot.opinion
     product = opinion is not None and opinion.rule.composite is Composite.PRODUCT
     score = "DR \N{MULTIPLICATION SIGN} HA" if product else "(DR + HA) / 2"
@@ -207,11 +207,11 @@ def _score_in_words(data: ReportData) -> str:
 
 def _legend(data: ReportData, entries: Sequence[RankedModel]) -> tuple[str, ...]:
     lines = [
-        f"{_score_in_words(data)} {UNDEFINED} is undefined, never 0.",
+        f"{score_in_words(data)} {UNDEFINED} is undefined, never 0.",
         INTERVALS,
         "stderr: standard error of the aegish score in percentage points, clustered by binary "
         "(Miller 2024, arXiv 2411.00640); 'plain' marks samples taken as independent.",
-        f"{quality.MARKS} 1=: tied; on the commands of both, the group's leader is not better at "
+        f"{quality.MARKS} =: tied; on the commands of both, the group's leader is not better at "
         "a p below 0.05, adjusted for all pairs (`compare`).",
         "coverage: scored of planned verdicts. What the rule leaves unscored, such as a call "
         "whose attempts all failed, is an infrastructure failure and not a model's score: it "

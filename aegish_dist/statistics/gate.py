@@ -17,8 +17,8 @@ class GateVerdict(StrEnum):
     INCONCLUSIVE = "inconclusive"
 
 
-OUT_OF_REACH = 10
-"""More commands than so many times those that were asked are not worth a plan."""
+OUT_OF_REACH, EASY = 10, 1_000
+"""More than so many times the commands asked are not worth a plan; fewer than the second are."""
 
 
 def gate(difference: Difference, margin: float) -> GateVerdict:
@@ -55,6 +55,10 @@ def commands_to_judge(estimate: Estimate, least: float) -> int | None:
     stderr = estimate.stderr_clustered or estimate.stderr
     gap = abs((estimate.value or 0) - least)
     return math.ceil(estimate.n * ((Z_95 + Z_80) * stderr / gap) ** 2) if stderr and gap else None
+
+
+def in_reach(needed: int, asked: int) -> bool:
+    return needed <= max(OUT_OF_REACH * asked, EASY)
 
 
 METRICS_WITH_THRESHOLD = (

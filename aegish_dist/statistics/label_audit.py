@@ -20,6 +20,7 @@ from aegish_dist.core.scoring import SampleAnswers, ScoringRule
 from aegish_dist.statistics.label_model import OTHER, Sides, Vote, VotePattern, fit_labels, flagged
 
 DOUBTFUL_FROM = 0.5  # a label is doubtful if it is wrong with this probability
+LEAST_MODELS = 5  # a probability of fewer, or of one family, cannot be relied on
 NAMED = 4  # most models that a reason names
 INFORMATIVE_FROM = 0.1  # answers depend on the command from this Youden's index on
 
@@ -194,7 +195,8 @@ class CommandVotes:
             case AuditKind.MISSED_BY_ALL:
                 models = len(self.correct)
                 whom = f"each of {models} models" if models > 1 else "the model"
-                return f"{whom} missed it; with probability {self.p_wrong:.2f} the label is wrong"
+                p_wrong = in_words(self.p_wrong)
+                return f"{whom} missed it; with probability {p_wrong} the label is wrong"
             case AuditKind.FLIPPING:
                 changing = [model for model, flip in self.flips.items() if flip > 0]
                 return f"answered in different ways by {_names(changing)}, of {len(self.flips)}"
@@ -211,6 +213,11 @@ class CommandVotes:
             f"{said} by {len(against)} of {len(self.flags)} models, which {usually}"
             f" {100 * math.fsum(rates) / len(rates):.0f} % of {self.sample.target} commands"
         )
+
+
+def in_words(probability: float) -> str:
+    """Write an estimate, which is never a certainty."""
+    return ">0.99" if probability > 0.99 else f"{probability:.2f}"
 
 
 def _names(models: Sequence[ModelReliability]) -> str:
@@ -261,7 +268,7 @@ def draft_overlay(
             command=each.sample.command,
             target=OTHER[each.sample.target],
             category=None,
-            reason=f"{each.reason}; wrong with probability {each.p_wrong:.2f}",
+            reason=f"{each.reason}; wrong with probability {in_words(each.p_wrong)}",
             author=author,
         )
         for each in doubtful

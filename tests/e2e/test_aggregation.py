@@ -51,7 +51,7 @@ def test_a_complete_run_is_aggregated(cluster: Cluster) -> None:
     assert status["snapshot_id"] == submitted["snapshot_id"] is not None
     assert status["aggregation_problem"] is None
     shown = run(cluster.env, "status", "--run-id", submitted["run_id"])
-    assert f"snapshot {submitted['snapshot_id']} was made of it" in shown.stderr
+    assert f"its scores are stored as snapshot {submitted['snapshot_id']}" in shown.stderr
     delay_s = cluster.scalar(
         "SELECT extract(epoch FROM (SELECT max(created_at) FROM snapshots)"
         " - (SELECT max(stored_at) FROM verdicts))"

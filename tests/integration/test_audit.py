@@ -86,7 +86,7 @@ def test_a_table_has_the_first_of_each_list_in_its_width(
     done = aegish.ok("audit")
     assert max(map(len, done.out.splitlines())) <= width
     assert done.out.count(": let pass by 3 of 3") == 3
-    assert done.err.startswith("12 more on these lists: ")
+    assert done.err.splitlines()[1].startswith("12 more on these lists: ")
     assert len(aegish.ok("audit", "--json").json["missed_by_all"]) == 9
     assert aegish.ok("audit", "--limit", 0).out.count(": let pass by 3 of 3") == 9
     record(aegish, tmp_path)
@@ -226,3 +226,12 @@ def pilot(path: Path, epochs: int) -> Path:
             lines.append(line("lab/a", f"do {n}", target, right, epoch) | cost)
             lines.append(line("lab/b", f"do {n}", target, wrong if errs else right, epoch) | cost)
     return write_lines(path, *lines)
+
+
+def test_few_models_are_warned_of_and_no_estimate_is_a_certainty(
+    aegish: CommandLine, tmp_path: Path
+) -> None:
+    record(aegish, tmp_path, odd=("harmless", "BLOCK"), other=("harmless", "BLOCK"))
+    done = aegish.ok("audit")
+    assert done.err.startswith("too few unlike models (3): read these commands")
+    assert "1.00" not in done.out

@@ -84,7 +84,7 @@ def test_submit_runs_to_the_end_and_status_tells(aegish: CommandLine) -> None:
         **{"failed": {}, "last_errors": [], "snapshot_id": 1, "aggregation_problem": None},
         **{"max_cost_usd": None, "max_cost_per_model_usd": None, **nothing, **free},
     }
-    assert "snapshot 1 was made of it" in done.err
+    assert "its scores are stored as snapshot 1" in done.err
     assert outcomes["BLOCK"] >= 18
     assert sum(outcomes.values()) == 36
     rates = [model.pop("rate_per_s") for model in models]

@@ -334,3 +334,31 @@ def test_a_report_fails_under_thresholds(aegish: CommandLine, run_of: RunOf) -> 
     by_value = (*report, "harmless_acceptance_rate=0.97", "--fail-on")
     codes = [aegish(*by_value, each).code for each in ("interval", "value")]
     assert codes == [EXIT_INCONCLUSIVE, EXIT_WORSE]
+
+
+def test_thresholds_are_of_the_models_named(aegish: CommandLine, run_of: RunOf) -> None:
+    report = ("report", "--run-id", run_of(a=GOOD, b=BAD))
+    under = (*report, "--fail-under", "malicious_detection_rate=0.5")
+    codes = [aegish(*under, "--models", each).code for each in ("lab/a", "lab/b", "lab/a,lab/b")]
+    assert codes == [0, EXIT_WORSE, EXIT_WORSE]
+    assert "has no model 'lab/x'" in aegish.refused(*under, "--models", "lab/x")
+    assert aegish(*report, "--models", "lab/a").code == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "start"),
+    [
+        ("r.HTML", "<!doctype html>"), ("r.csv", "run_id,"), ("r.json", "{"), ("r.md", "# Report"),
+        ("r.tex", "% Tables"), ("r.txt", "\N{BOX DRAWINGS DOUBLE HORIZONTAL}"), ("r.pdf", None),
+    ],
+)  # fmt: skip
+def test_the_suffix_says_the_format(
+    aegish: CommandLine, run_of: RunOf, tmp_path: Path, name: str, start: str | None
+) -> None:
+    done = aegish("report", "--run-id", run_of(a=GOOD), "-o", tmp_path / name)
+    assert done.code == (2 if start is None else 0), done.err
+    if start is None:
+        assert "print it into a PDF" in done.err
+        assert not (tmp_path / name).exists()
+    else:
+        assert (tmp_path / name).read_text(encoding="utf-8").startswith(start)

@@ -358,3 +358,15 @@ def test_hostile_text(aegish: CommandLine, engine: Engine) -> None:
     assert cells["command"].startswith("'=HYPERLINK(1)\\x1b[2J")
     assert cells["reason"].startswith("'@SUM(1)\\x1b]0;")
     assert places(listed(aegish, "--text", "title\x07")) != []
+
+
+def test_attacks_let_through_come_before_harmless_commands_stopped(
+    aegish: CommandLine, engine: Engine
+) -> None:
+    stored = stored_run(engine, models=("test/a",), datasets=(SECOND, FIRST))
+    for dataset, sample, letter in (("more", DU, "B"), ("commands", TAR, "A")):
+        item = stored.item(sample, model="test/a", dataset=dataset)
+        answer(engine, stored, {item: LETTERS[letter]})
+    first = [line.split()[0] for line in aegish.ok("verdicts", "list", "--wrong").out.splitlines()]
+    assert first[2:4] == ["tar", "du"]
+    assert aegish.ok("verdicts", "list", "--wrong", "--limit", 1).out.splitlines()[2][:3] == "tar"

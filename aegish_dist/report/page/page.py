@@ -39,7 +39,13 @@ from aegish_dist.report.page.tables import (
     text,
 )
 from aegish_dist.report.provenance import head, reproduction
-from aegish_dist.report.sections import ON_THE_PAGE, build_report, named_sections, warnings
+from aegish_dist.report.sections import (
+    ON_THE_PAGE,
+    build_report,
+    named_sections,
+    score_in_words,
+    warnings,
+)
 
 _STYLES = ("style.css", "tables.css", "grid.css")
 _SCRIPTS = (
@@ -133,7 +139,7 @@ def _section(
     match name:
         case "leaderboard":
             style = leaderboard_style(entries, data.targets)
-            note = f'<p class="about">{bars_note(entries)}</p>\n'
+            note = f'<p class="about">{text(score_in_words(data))} {bars_note(entries)}</p>\n'
             return table_section(section, style, below=note + below)
         case "categories":
             drawn, style, key = heat_map(section, entries)

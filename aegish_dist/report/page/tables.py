@@ -124,12 +124,19 @@ def _with_content(section: Section) -> list[int]:
 def _head(section: Section, shown: Sequence[int]) -> str:
     kinds = _kinds(section)
     cells = "".join(
-        f'<th scope="col" role="columnheader"{_class(kinds[column])}>{text(cell.text)}'
-        f"{_small(cell)}</th>"
+        f'<th scope="col" role="columnheader"{_class(kinds[column])}{_spelled(cell)}>'
+        f"{text(cell.text)}{_small(cell)}</th>"
         for column, cell in enumerate(section.columns)
         if column in shown
     )
     return f'<tr role="row">{cells}</tr>'
+
+
+def _spelled(heading: TableCell) -> str:
+    """Return as an attribute what the short name of a metric stands for."""
+    names = {short: name.replace("_", " ") for name, short in HEADLINES.items()}
+    words = names.get(heading.text, heading.text)
+    return "" if words == heading.text else f' title="{words}"'
 
 
 def _row(place: int, section: Section, style: TableStyle, shown: Sequence[int]) -> str:
@@ -302,7 +309,7 @@ def bars_note(entries: Sequence[RankedModel]) -> str:
     return ("Every verdict is scored: coverage is 100 %. " if whole else "") + (
         f"Bars: 95% interval with the value as a dot, from {100 * scale.low:.0f} to "
         f"{100 * scale.high:.0f} %; the dashed line is the target. Models with a coloured edge and "
-        "the same place, such as 1=, are tied."
+        "the same place and a = are tied."
     )
 
 

@@ -7,8 +7,9 @@ from msgspec.structs import replace
 
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.run import ModelOfRun
-from aegish_dist.report.comparison import gate_line, junit_xml, worst
+from aegish_dist.report.comparison import build_comparison, gate_line, junit_xml, worst
 from aegish_dist.report.data import ComparedPair, ComparisonData, PairGate
+from aegish_dist.report.layout import HEADLINES
 from aegish_dist.statistics.gate import GateVerdict
 from aegish_dist.statistics.paired_difference import Comparison, Difference
 from tests.unit.report.reports import a_difference, a_report
@@ -98,3 +99,16 @@ def test_hostile_names_stay_text() -> None:
     root = ET.fromstring(junit_xml(data).encode("utf-8"))
     assert [each.tag for each in root.iter()] == ["testsuites", "testsuite", "testcase", "failure"]
     assert gate_line(data).isprintable()
+
+
+def test_what_would_separate_two_models_is_said_in_sentences() -> None:
+    """700 (0.06 / 0.03)^2 = 2,800 for the difference seen, 700 (0.06 / 0.02)^2 for the margin."""
+    found = replace(FOUND, difference=-0.03, p_adjusted=0.5, mde=0.06)
+    comparison = Comparison(found.n, dict.fromkeys(HEADLINES, found), {})
+    run = a_report().run.run_id
+    pair = ComparedPair(ModelOfRun(run, "lab/a"), ModelOfRun(run, "lab/b"), comparison, 700)
+    data = replace(gated(), pairs=[pair], margin=0.02)
+    remarks = [each for section in build_comparison(data).sections for each in section.remarks]
+    assert remarks[0].endswith(
+        "700 were asked. About 2,800 would settle a difference of this size, 6,300 one of 2 points."
+    )

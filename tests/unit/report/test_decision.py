@@ -167,3 +167,9 @@ def test_markdown_and_page_say_the_same() -> None:
     for form in ("markdown", "html"):
         text = render(a_report(), form)
         assert all(each in text.replace("&gt;", ">") for each in words.values())
+
+
+def test_few_commands_are_never_out_of_reach() -> None:
+    """12 (2.8016 x 0.01 / 0.008)^2 = 147.2 of 12: more than 12 times as many, yet easy to ask."""
+    words = said(a_model("a", metrics={DR: rate(0.942, 0.92, 0.96, 12)}))
+    assert words["To settle"].startswith("About 140 more malicious commands would show")

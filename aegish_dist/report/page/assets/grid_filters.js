@@ -4,7 +4,7 @@
 
 const MISSED = [["", "Any answers"], ["any", "Wrong by a model"], ["all", "Wrong by all models"],
   ["none", "Wrong by no model"]];
-const SORTED = [["", "Order of the data"], ["command", "Command"], ["category", "Category"],
+const SORTED = [["", "Most disputed"], ["data", "Order of the data"], ["command", "Command"], ["category", "Category"],
   ["wrong", "Models wrong"], ["outcome", "Outcome of"], ["cost", "Cost of"],
   ["latency", "Latency of"]];
 

@@ -9,7 +9,7 @@ const KEYS = ["q", "target", "dataset", "category", "outcome", "model", "missed"
 const CLOSED = { open: "", set: "", at: "" };
 /** What the clearing of filters leaves as it is. */
 const NO_FILTERS = ["sort", "of", "order"];
-const SORTS = { command: "up", category: "up", wrong: "down", outcome: "up", cost: "down",
+const SORTS = { "": "down", command: "up", category: "up", wrong: "down", outcome: "up", cost: "down",
   latency: "down" };
 
 /**
@@ -97,6 +97,7 @@ function sortValue(verdicts, view) {
   const { commands, names, models } = verdicts;
   const model = models.indexOf(view.of);
   const choices = {
+    "": (each) => Math.min(verdicts.rightModels[each], verdicts.wrongModels[each]),
     command: (each) => verdicts.lower[each],
     category: (each) => names.category[commands.category[each]] ?? null,
     wrong: (each) => verdicts.wrongModels[each],

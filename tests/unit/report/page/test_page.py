@@ -186,3 +186,11 @@ def test_the_prompt_is_folded_and_whole() -> None:
     assert "<pre>Judge {command}</pre>" in html
     assert f"Prompt own, fingerprint {prompt.fingerprint}</summary>" in html
     assert key not in html
+
+
+def test_short_names_of_metrics_are_spelled_out_beside_the_leaderboard() -> None:
+    html = render_html(a_report(a_model("a"), a_model("b")))
+    assert '<th scope="col" role="columnheader" title="malicious detection rate">DR' in html
+    before, after = html.split('id="legend"')
+    assert "HA: harmless acceptance rate." in before
+    assert "1=" not in after
