@@ -20,6 +20,12 @@ class Advanced(click.Option):
 advanced = partial(click.option, cls=Advanced)
 
 
+def in_plain_words(message: str) -> str:
+    """Return a message of Click with an example of the number that it wants."""
+    plain = message.replace("a valid integer range", "a whole number, such as 50")
+    return plain.replace("a valid float", "a plain number, such as 5")
+
+
 class Command(click.Command):
     """A command with examples.
 
@@ -32,13 +38,28 @@ class Command(click.Command):
         self.examples = tuple(examples)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        typed = tuple(args)  # the parser empties it
         try:
             return super().parse_args(ctx, args)
         except click.UsageError as error:
-            if "extra argument" in error.message and any(p.name == "run_id" for p in self.params):
-                said = f"{error.message}: a run is named by `--run-id R`"
-                raise click.UsageError(said, ctx) from None
-            raise
+            said = in_plain_words(error.format_message())
+            if hint := self._hint(error, typed):
+                said = f"{said.rstrip('.')}: {hint}"
+            if said == error.format_message():
+                raise
+            raise click.UsageError(said, ctx) from None
+
+    def _hint(self, error: click.UsageError, typed: Sequence[str]) -> str:
+        """Return what to type instead of a word that no option takes, or of a missing option."""
+        known = {each.name for each in self.params}
+        extra = "extra argument" in error.message
+        if "run_file" in known and typed and typed[0].endswith(".toml"):
+            return f"`--run-file {typed[0]}` takes a run file"
+        if "run_file" in known and isinstance(error, click.MissingParameter):
+            return "or --run-file FILE; `aegish-dist init` writes one"
+        if extra and "--models" in typed:
+            return "several models: commas, no spaces"
+        return "a run is named by `--run-id R`" if extra and "run_id" in known else ""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         options = [each for each in self.get_params(ctx) if isinstance(each, click.Option)]

@@ -90,7 +90,12 @@ def import_() -> None:
 
 def _store(draft: Draft) -> None:
     dataset = draft.checked()
-    store_dataset(open_workspace().engine, dataset)
+    engine = open_workspace().engine
+    for each in known_datasets(engine):
+        if each.name == dataset.name and each.fingerprint != dataset.fingerprint:
+            replaced = counted(each.samples, "command")
+            note(f"{dataset.name}: replaces {replaced}; earlier runs keep theirs")
+    store_dataset(engine, dataset)
     _note_skipped(draft)
     summary = _summary(dataset)
     say(

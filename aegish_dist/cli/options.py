@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import click
 
-from aegish_dist.cli.command import advanced
+from aegish_dist.cli.command import advanced, in_plain_words
 from aegish_dist.cli.printing import to_file
 from aegish_dist.core.model import CallParameters
 from aegish_dist.core.text import did_you_mean
@@ -204,7 +204,7 @@ def _as_default(
     try:
         option.process_value(context, given)
     except click.BadParameter as error:
-        raise InputError(error.message, field=key) from None
+        raise InputError(in_plain_words(error.message), field=key) from None
     return str(option.name), given
 
 

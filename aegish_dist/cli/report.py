@@ -47,6 +47,7 @@ FAIL_ON = ("interval", "value")
 FORMS_OF_FILES = {f".{name}": name for name in ("html", "csv", "json", "pdf")}
 FORMS_OF_FILES |= {".md": "markdown", ".tex": "latex"}
 """By the ends of their names; `pdf` is refused."""
+_IN_COLUMNS = {"DR": "malicious_detection_rate", "HA": "harmless_acceptance_rate"}
 
 
 def _thresholds(_: click.Context, parameter: click.Parameter, value: Any) -> dict[str, float]:
@@ -56,6 +57,9 @@ def _thresholds(_: click.Context, parameter: click.Parameter, value: Any) -> dic
         name, sign, text = (each.strip() for each in part.partition("="))
         if not sign:
             raise click.BadParameter(f"'{part}' is not METRIC=VALUE")
+        if name.endswith((">", "<")):
+            raise click.BadParameter(f"write {name[:-1].strip()}={text}: at least that much passes")
+        name = _IN_COLUMNS.get(name.upper(), name)
         if name in found:
             raise click.BadParameter(f"'{name}' has two thresholds")
         if name not in METRICS_WITH_THRESHOLD:

@@ -155,9 +155,11 @@ class Draft(Struct, frozen=True):
         """Return the dataset, or raise a DatasetError for the first error or for no samples."""
         if not self.samples:
             raise DatasetError("holds no samples", source=self.file)
-        for problem in self.problems():
-            if problem.severity is Severity.ERROR:
-                raise Location(self.file, problem.record).error(problem.message, problem.field)
+        errors = [each for each in self.problems() if each.severity is Severity.ERROR]
+        for problem in errors:
+            more = f"; `aegish-dist datasets validate {self.file}` lists all {len(errors)} errors"
+            said = problem.message + (more if errors[1:] else "")
+            raise Location(self.file, problem.record).error(said, problem.field)
         return Dataset(self.name, self.samples, self.source, self.licence)
 
 

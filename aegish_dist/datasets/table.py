@@ -182,6 +182,7 @@ PARQUET_LIMITS = ParquetLimits(
 Records = Iterator[tuple[Location, Mapping[str, object]]]  # by column, and where it stands
 _LINE = re.compile("^.*", re.MULTILINE)
 _REQUIRED = ("command", "target")
+_MEANT = {"cmd": "command", "commands": "command", "label": "target", "labels": "target"}
 
 
 def read_table(path: Path, name: str | None = None) -> Draft:
@@ -262,9 +263,12 @@ def _read_csv(path: Path) -> Records:
 def _check_header(header: list[str], location: Location) -> None:
     if len(header) > MAX_COLUMNS:
         raise location.error(f"has more than {MAX_COLUMNS:,} columns")
+    renames = [f"{name} to {_MEANT[name.lower()]}" for name in header if name.lower() in _MEANT]
+    missing = f"there is no such column; found: {', '.join(header)[:200]}"
+    missing += f"; rename {', '.join(renames)}" if renames else ""
     with location:
         refuse(
-            *((name not in header, name, "there is no such column") for name in _REQUIRED),
+            *((name not in header, name, missing) for name in _REQUIRED),
             *((not name, name, "a column needs a name") for name in header),
             *((n > 1, name, "the column is there twice") for name, n in Counter(header).items()),
         )

@@ -370,6 +370,9 @@ class Catalog(Struct, frozen=True):
             return None
         if not is_model_id(model_id):
             return "is not of the form provider/model"
+        if provider is None and model_id.startswith("simulated"):
+            start = "start `aegish-dist simulate-provider --write-catalog sim.toml`"
+            return f"needs the simulator: {start} and set AEGISH_DIST_CATALOG=sim.toml"
         if provider is None:
             return f"has an unknown provider; known are {', '.join(self.providers)}"
         return "is not one of the baselines" if provider.wire is WireFormat.BASELINE else None

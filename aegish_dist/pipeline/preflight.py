@@ -100,7 +100,8 @@ def _require_keys(
     else:
         observer.note_table(("Model", "Cannot be called from here"), refusals)
         problem = f"{len(refusals)} of {len(models)} models cannot be called from here"
-    if not (request.dry_run or request.keys_on_workers):
+    mistyped = any(workspace.catalog.meant(model) for model, _ in refusals)
+    if not request.keys_on_workers and (mistyped or not request.dry_run):
         raise ConfigError(
             f"{problem}. Set the keys, leave those models out (`--models available` selects the"
             " others), or say --keys-on-workers"
@@ -250,7 +251,9 @@ async def _asked(
         return ModelCheck(spec.id, False, str(error), since(), refused, remedy, reached)
     except AegishError as error:
         refused = isinstance(error, ConfigError)
-        return ModelCheck(spec.id, False, str(error), None, refused, meant if refused else "")
+        unset = str(error) == f"{spec.key_variable} is not set"
+        remedy = meant or (f"export {spec.key_variable}=..." if unset else "")
+        return ModelCheck(spec.id, False, str(error), None, refused, remedy if refused else "")
     action = parse(completion.text, PROBE_COMMAND).action
     detail = "answered without an action" if action is None else action.value
     return ModelCheck(spec.id, ok=action is not None, detail=detail, latency_ms=since())

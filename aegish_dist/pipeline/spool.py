@@ -38,6 +38,7 @@ REFUSED = "refused"
 GROUP = 500
 MAX_LINE_BYTES = 2**24
 """More than an answer can take: a body of 1 MiB, escaped, with the errors of ten attempts."""
+NO_ITEM = "this database has no such item"
 MAX_DAMAGED = 1000
 """Lines without an answer after which a file that began with them is taken for another one."""
 
@@ -73,11 +74,15 @@ def _line(evaluated: Evaluated) -> str:
 
 def recover_folder(engine: Engine, folder: Path) -> None:
     """Store all that workers of this machine left over; what cannot be stored now stays."""
+    elsewhere = 0
     for path in sorted(folder.glob(f"{LEFT_OVER}-*.jsonl")):
         try:
             found = recover(engine, path)
         except DatasetError as error:
-            log.error("answers_not_recovered", path=str(path), problem=str(error))
+            if NO_ITEM in error.problem:
+                elsewhere += 1
+            else:
+                log.error("answers_not_recovered", path=str(path), problem=str(error))
         except Exception as error:
             log.exception("answers_not_recovered", path=str(path), error=type(error).__name__)
         else:
@@ -91,6 +96,10 @@ def recover_folder(engine: Engine, folder: Path) -> None:
                     lines=found.damaged,
                     problem=found.problem,
                 )
+    if elsewhere:
+        left = "they are left as they are: move or delete them"
+        told = {"files": elsewhere, "folder": str(folder), "remedy": left}
+        log.warning("answers_for_another_database", **told)
 
 
 def recover(engine: Engine, path: Path) -> Recovered:
@@ -171,7 +180,7 @@ def _store(session: Session, lines: Sequence[bytes]) -> int:
             found = look_up(session, [item for item, _, _ in read])
             for (_, row, its_errors), known in zip(read, found, strict=True):
                 if known is None:
-                    raise InputError("this database has no such item")
+                    raise InputError(NO_ITEM)
                 key = known.key.columns()
                 rows.append(row | key)
                 errors += [error | key for error in its_errors]

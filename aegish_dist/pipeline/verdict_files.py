@@ -86,7 +86,7 @@ def export_file(
         suffix = ".jsonl" if is_stream(path) else path.suffix.lower()
         if suffix not in (".jsonl", ".parquet"):
             raise DatasetError(
-                "cannot be written as verdicts; choose .jsonl or .parquet, or say --format",
+                "cannot be written as verdicts; choose .jsonl, .parquet or .csv, or say --format",
                 source=str(path),
             )
         table = suffix == ".parquet"

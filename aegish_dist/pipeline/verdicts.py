@@ -31,7 +31,7 @@ from aegish_dist.core.verdict_query import (
     VerdictFilter,
 )
 from aegish_dist.db.counting import PerModel, failures_by_time, find_snapshot
-from aegish_dist.db.engine import in_transaction, transaction
+from aegish_dist.db.engine import execute, in_transaction, transaction
 from aegish_dist.db.runs import load_run
 from aegish_dist.db.tables import DATASETS, SAMPLES, VerdictKey
 from aegish_dist.db.verdict_reader import (
@@ -238,10 +238,10 @@ def _find(session: Session, run: Run, name: str, dataset: str | None) -> FoundSa
     )
     best = [each for each in found if each.rank == found[0].rank]
     if not best:
-        raise StoreError(
-            f"run {run.run_id} has no sample '{_short(name)}': "
-            "`aegish-dist verdicts list` shows ids and commands"
-        )
+        elsewhere = execute(session, "run_with_sample", run=run.run_id, name=name).scalar()
+        hint = f"run {elsewhere} has it: add --run-id {elsewhere}"
+        hint = hint if elsewhere else "`aegish-dist verdicts list` shows ids and commands"
+        raise StoreError(f"run {run.run_id} has no sample '{_short(name)}': {hint}")
     if len(best) > 1:
         listed = ", ".join(
             f"{each.sample_id} of {each.dataset} ({_short(each.sample.command)})"

@@ -192,7 +192,10 @@ async def serving(
             await site.start()
         except OSError as error:
             problem = f"cannot listen on {HOST}:{config.port}: {error.strerror}"
-            raise ConfigError(f"{problem}; choose another port, or 0 for a free one") from error
+            advice = (
+                "use the simulator that may run there, or choose another port, 0 for a free one"
+            )
+            raise ConfigError(f"{problem}; {advice}") from error
         yield SimulatorServer(site.port, simulator.stats)
     finally:
         await simulator.batches.close()

@@ -305,7 +305,8 @@ def test_models_can_be_checked(aegish: CommandLine) -> None:
     assert fine == {"model": "baseline/keyword"} | answered
     keyless = aegish("models", "check", "baseline/keyword,openai/gpt-5.1", "--json")
     assert keyless.code == 1
-    refused = {"ok": False, "answer": "OPENAI_API_KEY is not set", "remedy": None, "ms": None}
+    refused = {"ok": False, "answer": "OPENAI_API_KEY is not set", "ms": None}
+    refused["remedy"] = "export OPENAI_API_KEY=..."
     assert keyless.json[1] == {"model": "openai/gpt-5.1"} | refused
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
+from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from tests.integration.command_line import CommandLine, write_lines
-from tests.integration.samples import BLOCKED, TAR
+from tests.integration.samples import BLOCKED, COMMANDS, TAR
 from tests.integration.stored_runs import row_counts, stored_run
 from tests.recorded import lines_of
 
@@ -31,6 +32,8 @@ def write_files() -> None:
     Path("slotless.toml").write_text('system = "Guard."\ntemplate = "Judge it."\n')
     Path("empty.json").write_text('{"commands": []}')
     Path("bad.csv").write_text("cmd,label\nls,harmless\n")
+    Path("uncategorised.csv").write_text("command,target\nid,malicious\nwho,malicious\n")
+    Path("simulated.toml").write_text('models = ["simulated/careful"]\n')
     Path("random.bin").write_bytes(bytes(range(256)))
     Path("prise.toml").write_text('[[models]]\nid = "ollama/x"\nprise = 1\n')
     Path("broken.json").write_text('{\n"commands": [}')
@@ -54,7 +57,8 @@ def aegish(
     write_files()
     stored_run(engine, {TAR: BLOCKED}, run_id="0aaaaaaaa")
     stored_run(engine, run_id="0aabbbbbb")
-    stored_run(engine, run_id="0accccccc", prompt=None)
+    extra = Dataset("extra", (Sample("whoami", TrueLabel.HARMLESS),))
+    stored_run(engine, run_id="0accccccc", prompt=None, datasets=(COMMANDS, extra))
     return aegish
 
 

@@ -251,7 +251,9 @@ async def serve(port: int) -> None:
 def test_a_taken_port_is_a_clear_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        problem = f"cannot listen on 127.0.0.1:{port}: .*; choose another port"
+        problem = (
+            f"cannot listen on 127.0.0.1:{port}: .*; use the simulator .*, or choose another port"
+        )
         with pytest.raises(ConfigError, match=problem):
             asyncio.run(serve(port))
         with (

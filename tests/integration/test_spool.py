@@ -135,10 +135,13 @@ def test_a_file_of_another_database(engine: Engine, stored: StoredRun, tmp_path:
         DatasetError, match=r"left as it is \(line 1: this database has no such item"
     ):
         recover(engine, path)
+    for copy in ("answers-1.jsonl", "answers-2.jsonl"):
+        (tmp_path / copy).write_text(lines)
     with capture_logs() as logs:
         recover_folder(engine, tmp_path)
-    assert [each["event"] for each in logs] == ["answers_not_recovered"]
-    assert [each.read_text() for each in tmp_path.iterdir()] == [lines]
+    [line] = [(each["event"], each["log_level"], each["files"]) for each in logs]
+    assert line == ("answers_for_another_database", "warning", 3)
+    assert [each.read_text() for each in tmp_path.iterdir()] == [lines] * 3
     assert verdicts(engine, stored) == []
 
 

@@ -206,6 +206,16 @@ WHERE asked.run_id = :run
 ORDER BY rank, dataset.name, sample.key
 LIMIT :limit
 
+-- name: run_with_sample
+-- The newest run but `:run` that asks a sample of the id or command `:name`.
+SELECT run.id
+FROM samples AS sample
+JOIN run_datasets AS asked ON asked.dataset_id = sample.dataset_id
+JOIN runs AS run ON run.id = asked.run_id
+WHERE :name IN (sample.sample_id, sample.command) AND run.id <> :run
+ORDER BY run.created_at DESC
+LIMIT 1
+
 -- name: write_readings
 -- Replaces the parsed columns of the verdicts in the JSON list `:rows`. The verdicts are locked, so
 -- the order of the updates does not matter.
