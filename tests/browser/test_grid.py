@@ -121,6 +121,20 @@ def choose(page: Page, fields: dict[str, str]) -> None:
                 field.select_option(value)
 
 
+def test_the_most_disputed_commands_come_first(
+    page: Page, by_command: dict[str, list[Verdict]]
+) -> None:
+    shown(page)
+    rows = page.locator("#grid [role=row][data-command]").evaluate_all(
+        "rows => rows.sort((a, b) => a.ariaRowIndex - b.ariaRowIndex)"
+        ".map(row => row.dataset.command)"
+    )
+    sides = [[wrong for _, wrong in majorities(by_command[row])] for row in rows]
+    minority = [min(side.count(True), side.count(False)) for side in sides]
+    assert minority == sorted(minority, reverse=True)
+    assert minority[0] > minority[-1]
+
+
 def test_filters_show_what_the_lists_of_verdicts_have(
     page: Page, by_command: dict[str, list[Verdict]]
 ) -> None:
