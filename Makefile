@@ -85,9 +85,9 @@ clean: ## remove what the other targets made
 # pip cannot hash a working tree: the pinned packages come first, the project without its own.
 .venv/.run: requirements/run.txt requirements/build.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'
-	@echo "Installing into .venv, once: a minute or two"
+	@echo "Installing into .venv, once: 1 to 3 minutes, in which pip prints nothing"
 	@$(PYTHON) -m venv .venv
-	@$(PIP:--quiet=) install --require-hashes -r requirements/run.txt -r requirements/build.txt
+	@$(PIP) install --require-hashes -r requirements/run.txt -r requirements/build.txt
 	@$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $@
 

@@ -69,7 +69,7 @@ recorded completions.
 
 
 @command(
-    "aegish-dist simulate-provider --write-catalog sim.toml &",
+    "aegish-dist simulate-provider --write-catalog sim.toml & sleep 2",
     "AEGISH_DIST_CATALOG=sim.toml aegish-dist submit --models simulated/careful",
     help=HELP,
 )

@@ -25,7 +25,7 @@ def script() -> str:
     """Return the commands, each followed by its exit code; the simulator's port is a free one."""
     lines = []
     for line in LINES:
-        if line.endswith("&"):
+        if "& sleep" in line:
             lines += [
                 "rm first-catalog.toml",
                 line.replace("provider", "provider --port 0"),
