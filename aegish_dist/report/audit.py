@@ -11,13 +11,7 @@ from aegish_dist.core.text import printable, shortened
 from aegish_dist.report.csv import csv_text
 from aegish_dist.report.layout import Section
 from aegish_dist.report.numbers import UNDEFINED, format_decimal, format_rate
-from aegish_dist.statistics.label_audit import (
-    DOUBTFUL_FROM,
-    Audit,
-    AuditedCommand,
-    AuditKind,
-    in_words,
-)
+from aegish_dist.statistics.label_audit import DOUBTFUL_FROM, Audit, AuditedCommand, AuditKind
 
 _LISTS: Mapping[AuditKind, tuple[str, str, str]] = {
     AuditKind.DOUBTFUL_LABELS: (
@@ -91,9 +85,8 @@ def command_lists(
             reason = reason.replace(model, name)
         label = f"{sample.target} {sample.category or ''}".strip()
         shown = shortened(printable(sample.command), chars)
-        number = format_decimal(command.score)
-        if score == "p wrong" and command.score > 0.99:
-            number = in_words(command.score)
+        certain = score == "p wrong" and command.score > 0.99  # an estimate never is
+        number = ">0.99" if certain else format_decimal(command.score)
         return shown, label, number, reason, sample.sample_id[:8]
 
     sections = []

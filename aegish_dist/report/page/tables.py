@@ -133,10 +133,9 @@ def _head(section: Section, shown: Sequence[int]) -> str:
 
 
 def _spelled(heading: TableCell) -> str:
-    """Return as an attribute what the short name of a metric stands for."""
-    names = {short: name.replace("_", " ") for name, short in HEADLINES.items()}
-    words = names.get(heading.text, heading.text)
-    return "" if words == heading.text else f' title="{words}"'
+    """Return as an attribute what DR and HA stand for."""
+    names = (name.replace("_", " ") for name, short in HEADLINES.items() if short == heading.text)
+    return "".join(f' title="{name}"' for name in names if name != heading.text)
 
 
 def _row(place: int, section: Section, style: TableStyle, shown: Sequence[int]) -> str:
