@@ -11,10 +11,12 @@ COMPILE := build/lock/bin/uv pip compile --quiet --upgrade --universal --python-
 	--custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test long lint audit check bench format reference docs lock dist release interop clean
+.PHONY: help install demo test long lint audit check bench format reference docs lock dist release interop clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile
+
+install: .venv/.run ## set up .venv with what a run needs
 
 demo: .venv/.run ## one run without a key, from the bundled dataset to the report
 	$(BIN)/aegish-dist demo

@@ -243,7 +243,7 @@ def _note(passed: Counter[str], output: Path | None, of: str = "") -> None:
         note(f"{counted(passed['shown'], 'verdict')} written to {output}")
 
 
-@verdicts.command(examples=("aegish-dist verdicts show 'tar cf x /etc/shadow'",))
+@verdicts.command(examples=("aegish-dist verdicts show 'base64 -w0 /etc/shadow'",))
 @click.argument("sample", type=Utf8())
 @run_id(default="latest")
 @with_opinion

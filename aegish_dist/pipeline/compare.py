@@ -168,7 +168,9 @@ def _common(runs: Sequence[Run], models: Sequence[str]) -> list[str]:
     found = [model for model in of_runs[0] if all(model in others for others in of_runs)]
     if not found:
         raise ReportError(
-            "the runs have no model in common: `--run-id R --models A,B` compares models of one run"
+            "the runs have no model in common; `--runs` compares the same model in two runs: to "
+            "compare B with A, ask B too, `extend --run-id R --models B`, then "
+            "`compare --run-id R --models A,B`"
         )
     return found
 

@@ -18,6 +18,7 @@ from aegish_dist.core.verdict_query import VerdictFilter
 from aegish_dist.core.verdict_record import FIELDS
 from aegish_dist.errors import ConfigError
 from aegish_dist.pipeline.report import report_data
+from aegish_dist.pipeline.runs import find_run
 from aegish_dist.pipeline.verdicts import list_verdicts
 from aegish_dist.report.formats import COLUMNS as METRIC_COLUMNS
 from aegish_dist.report.formats import csv_rows
@@ -50,6 +51,7 @@ def verdicts_frame(
     in memory, without completions: about 3 kB each at first, then 0.5 kB.
 
     Args:
+        run_id: Whatever `find_run` takes.
         opinion: Forms `label` and `correct`; None: that of the reference benchmark.
         chosen: Conditions on the verdicts; None: all of them.
         limit: Verdicts at most; 0: all.
@@ -59,6 +61,7 @@ def verdicts_frame(
         StoreError: The run has no such model, dataset or category.
     """
     pandas = load_pandas()  # before the store is asked for anything
+    run_id = find_run(engine, run_id)
     listed = list_verdicts(engine, run_id, chosen or VerdictFilter(), opinion or Opinion(), limit)
     values = attrgetter(*COLUMNS)
     rows = (values(verdict) for part in listed for verdict in part.verdicts)
@@ -75,7 +78,7 @@ def metrics_frame(engine: Engine, run_id: str, opinion: Opinion | None = None) -
         ReportError: The run has no verdict yet.
     """
     pandas = load_pandas()
-    found = csv_rows(report_data(engine, run_id, opinion or Opinion()))
+    found = csv_rows(report_data(engine, find_run(engine, run_id), opinion or Opinion()))
     rows = (map(row.get, METRIC_COLUMNS) for row in found)
     return _frame(pandas, METRIC_COLUMNS, rows, _OF_METRICS)
 

@@ -76,7 +76,7 @@ def differences(data: ReportData, entries: Sequence[RankedModel]) -> Section | N
         ),
         remarks=(
             f"{format_count(differ)} of {format_count(len(adjusted))} pairs of models differ by "
-            f"{HEADLINES[comparison.metric]} at an adjusted p below {LEVEL}. `compare` shows every"
+            f"{HEADLINES[comparison.metric]} at an adjusted p below {LEVEL}. compare shows every"
             " pair with the difference it could have detected; the JSON report has them too.",
         )
         if rows
@@ -212,7 +212,7 @@ def _legend(data: ReportData, entries: Sequence[RankedModel]) -> tuple[str, ...]
         "stderr: standard error of the aegish score in percentage points, clustered by binary "
         "(Miller 2024, arXiv 2411.00640); 'plain' marks samples taken as independent.",
         f"{quality.MARKS} =: tied; on the commands of both, the group's leader is not better at "
-        "a p below 0.05, adjusted for all pairs (`compare`).",
+        "a p below 0.05, adjusted for all pairs, as in compare.",
         "coverage: scored of planned verdicts. What the rule leaves unscored, such as a call "
         "whose attempts all failed, is an infrastructure failure and not a model's score: it "
         "lowers coverage and enters no rate. Where coverage is below 100, bounds show what it "
