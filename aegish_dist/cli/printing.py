@@ -257,6 +257,8 @@ class TextTable(NamedTuple):
     """Stands above, when given."""
     caption: str = ""
     """Stands below, when given."""
+    ids: int = 0
+    """Columns at the left that are never folded, so that they can be copied."""
 
 
 def list_width() -> int:
@@ -286,9 +288,10 @@ def in_columns(table: TextTable, width: int | None = None) -> str:
     widths = [max(map(cell_width, column)) for column in zip(*rows, strict=True)]
     texts = len(table.columns)
     if width is not None:
-        room = width - sum(widths[texts:]) - GAP * (len(widths) - 1)
-        for left, place in enumerate(sorted(range(texts), key=widths.__getitem__)):
-            widths[place] = max(1, min(widths[place], room // (texts - left)))
+        folded = range(table.ids, texts)
+        room = width - sum(widths[: table.ids] + widths[texts:]) - GAP * (len(widths) - 1)
+        for left, place in enumerate(sorted(folded, key=widths.__getitem__)):
+            widths[place] = max(1, min(widths[place], room // (len(folded) - left)))
             room -= widths[place]
     headings, *lines = (list(_lines(row, widths, texts)) for row in rows)
     rule = "-" * (sum(widths) + GAP * (len(widths) - 1))

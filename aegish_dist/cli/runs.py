@@ -16,7 +16,7 @@ from aegish_dist.cli.options import (
     refuse_usage,
     run_id,
 )
-from aegish_dist.cli.printing import TextTable, print_table, say, say_json
+from aegish_dist.cli.printing import TextTable, note, print_table, say, say_json
 from aegish_dist.core.run import RunSummary
 from aegish_dist.pipeline.runs import recent_runs, rename
 
@@ -58,13 +58,16 @@ def runs(context: click.Context, /, **options: Any) -> None:
 @as_json
 def list_(limit: int, as_json: bool) -> None:
     """List the runs, newest first."""
-    found = recent_runs(open_workspace().engine, limit)
+    found = recent_runs(open_workspace().engine, limit and limit + 1)
+    more, found = 0 < limit < len(found), found[: limit or None]
     if as_json:
         say_json([{**asdict(r), "created_at": r.created_at.isoformat()} for r in found])
     else:
         columns = ("Run", "Created (UTC)", "Origin", "Name", "Held")
         numbers = ("Models", "Samples", "Epochs", "Verdicts")
-        print_table(TextTable(columns, map(_row, found), numbers))
+        print_table(TextTable(columns, map(_row, found), numbers, ids=1))
+    if more:
+        note("there are older runs: --limit 0 lists all")
 
 
 def _row(run: RunSummary) -> tuple[str, ...]:

@@ -140,6 +140,8 @@ def test_renaming(aegish: CommandLine, stored: Engine) -> None:
         assert problem in aegish.refused("runs", "rename", RUN, name)
     assert aegish.ok("runs", "rename", RUN, "").out == f"{RUN}: no name\n"
     assert {run["name"] for run in aegish.ok("runs", "list", "--json").json} == {"", "other"}
+    assert "older runs" in aegish.ok("runs", "list", "--limit", "1").err
+    assert "older runs" not in aegish.ok("runs", "list", "--limit", "2").err
 
 
 @pytest.mark.usefixtures("stored")

@@ -304,3 +304,8 @@ def test_next_commands_can_be_typed_where_the_program_is_not_on_the_path(
     monkeypatch.setattr(sys, "argv", [called])
     printing.note_next("A=/x/aegish-dist/y aegish-dist report")
     assert capsys.readouterr().err == f"next:\n  A=/x/aegish-dist/y {program} report\n"
+
+
+def test_ids_are_not_folded() -> None:
+    table = TextTable(("Run", "Name"), [("0123456789", "a longer name")], ids=1)
+    assert in_columns(table, 20).splitlines()[2].startswith("0123456789 ")

@@ -146,4 +146,4 @@ const own = find("#pairs") ? find("table", find("#pairs").closest("section")) : 
 for (const table of findAll(".scroll > table")) {
   if (table !== own && table.tBodies[0].rows.length > 1) furnishTable(table);
 }
-findAll(".scroll").forEach(markMore);
+findAll(".scroll, .drawing").forEach(markMore);
