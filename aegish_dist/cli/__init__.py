@@ -31,7 +31,7 @@ from aegish_dist.errors import AegishError, ClosedOutputError
 EXIT_EXPECTED = 1
 EXIT_BUG = 3
 EXIT_WORSE = 4
-EXIT_UNDECIDED = 5
+EXIT_INCONCLUSIVE = 5
 EXIT_INTERRUPTED = 130
 
 SECTIONS: dict[str, dict[str, str]] = {

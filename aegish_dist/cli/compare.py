@@ -7,7 +7,7 @@ from typing import Any
 import click
 from msgspec.structs import replace
 
-from aegish_dist.cli import EXIT_UNDECIDED, EXIT_WORSE
+from aegish_dist.cli import EXIT_INCONCLUSIVE, EXIT_WORSE
 from aegish_dist.cli.command import advanced, command
 from aegish_dist.cli.opinions import with_opinion
 from aegish_dist.cli.options import (
@@ -40,7 +40,7 @@ from aegish_dist.statistics.gate import GateVerdict
 _EXIT_CODES = {
     GateVerdict.SHIPS: 0,
     GateVerdict.WORSE: EXIT_WORSE,
-    GateVerdict.UNDECIDED: EXIT_UNDECIDED,
+    GateVerdict.INCONCLUSIVE: EXIT_INCONCLUSIVE,
 }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from aegish_dist.cli import EXIT_UNDECIDED, EXIT_WORSE
+from aegish_dist.cli import EXIT_INCONCLUSIVE, EXIT_WORSE
 from aegish_dist.cli.command import command
 from aegish_dist.cli.opinions import note_what_counts, with_opinion
 from aegish_dist.cli.options import (
@@ -235,4 +235,4 @@ def _exit_code(data: ReportData, options: Mapping[str, Any]) -> int:
     note(*map(shortfall_in_words, found))
     if any(each.judgement is Judgement.FAIL for each in found):
         return EXIT_WORSE
-    return EXIT_UNDECIDED if found else 0
+    return EXIT_INCONCLUSIVE if found else 0

@@ -389,7 +389,7 @@ def _csv_rows(data: ComparisonData) -> Iterator[JsonObject]:
             yield about | asdict(each) | row
 
 
-_WORST_FIRST = (GateVerdict.WORSE, GateVerdict.UNDECIDED, GateVerdict.SHIPS)
+_WORST_FIRST = (GateVerdict.WORSE, GateVerdict.INCONCLUSIVE, GateVerdict.SHIPS)
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 cannot hold, not even as references."""
 
@@ -428,7 +428,7 @@ def gate_in_words(data: ComparisonData, gate: PairGate) -> str:
 
 
 def _missing(gate: PairGate) -> str:
-    if gate.verdict is not GateVerdict.UNDECIDED:
+    if gate.verdict is not GateVerdict.INCONCLUSIVE:
         return ""
     if gate.missing == 0:
         # The variance seen would do; but with K clusters that differ no p is below 2^(1 - K).
@@ -453,7 +453,7 @@ def junit_xml(data: ComparisonData) -> str:
     verdicts = [gate.verdict for gate in data.gates]
     numbers = (
         f'tests="{len(verdicts)}" failures="{verdicts.count(GateVerdict.WORSE)}" '
-        f'errors="{verdicts.count(GateVerdict.UNDECIDED)}"'
+        f'errors="{verdicts.count(GateVerdict.INCONCLUSIVE)}"'
     )
     suite = _xml(f"{data.metric} margin {data.margin:g}")
     return "\n".join(
@@ -475,7 +475,7 @@ def _case(data: ComparisonData, gate: PairGate) -> str:
     body = {
         GateVerdict.SHIPS: f"<system-out>{text}</system-out>",
         GateVerdict.WORSE: f'<failure message="{quoted}" type="worse">{text}</failure>',
-        GateVerdict.UNDECIDED: f'<error message="{quoted}" type="undecided">{text}</error>',
+        GateVerdict.INCONCLUSIVE: f'<error message="{quoted}" type="inconclusive">{text}</error>',
     }
     name = _xml(_names(data, gate))
     head = f'    <testcase classname="aegish-dist.gate" name="{name}" time="0">'

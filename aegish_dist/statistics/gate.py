@@ -14,7 +14,7 @@ from aegish_dist.statistics.rates import NUMBERS, Z_80, Z_95, Estimate, Judgemen
 class GateVerdict(StrEnum):
     SHIPS = "ships"  # the interval of the difference lies above -margin
     WORSE = "worse"
-    UNDECIDED = "undecided"
+    INCONCLUSIVE = "inconclusive"
 
 
 OUT_OF_REACH, EASY = 10, 1_000
@@ -24,10 +24,10 @@ OUT_OF_REACH, EASY = 10, 1_000
 def gate(difference: Difference, margin: float) -> GateVerdict:
     """Decide whether a candidate may replace the baseline, if it may be worse by a margin."""
     if difference.ci_low is None or difference.ci_high is None:
-        return GateVerdict.UNDECIDED
+        return GateVerdict.INCONCLUSIVE
     if difference.ci_low > -margin:
         return GateVerdict.SHIPS
-    return GateVerdict.WORSE if difference.ci_high < -margin else GateVerdict.UNDECIDED
+    return GateVerdict.WORSE if difference.ci_high < -margin else GateVerdict.INCONCLUSIVE
 
 
 def commands_needed(difference: Difference, margin: float) -> int | None:

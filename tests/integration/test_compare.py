@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from aegish_dist.cli import EXIT_UNDECIDED, EXIT_WORSE
+from aegish_dist.cli import EXIT_INCONCLUSIVE, EXIT_WORSE
 from aegish_dist.core.model import CallParameters
 from aegish_dist.core.parsing import judge
 from aegish_dist.core.run import ModelOfRun, Prompt
@@ -266,8 +266,8 @@ def test_two_models_in_two_runs_are_told_how_a_gate_is_asked(
     [
         (GOOD, 0, "ships"),
         (BAD, EXIT_WORSE, "worse"),
-        (("rrw-", "rr--"), EXIT_UNDECIDED, "undecided"),
-        (("", "rr"), EXIT_UNDECIDED, "undecided"),
+        (("rrw-", "rr--"), EXIT_INCONCLUSIVE, "inconclusive"),
+        (("", "rr"), EXIT_INCONCLUSIVE, "inconclusive"),
     ],
 )
 def test_a_gate_answers_in_one_line_and_its_exit_code(
@@ -311,7 +311,7 @@ def test_other_metrics_decide_where_one_label_is_missing(
     defined = aegish.ok("compare", "--run-id", run, *metric, "--json").json
     assert defined["tie_groups"] == [["lab/a", "lab/b"]]
     gate = ("compare", "--run-id", run, "--models", "lab/a,lab/b", "--gate", "--margin", "0.2")
-    assert aegish(*gate).code == EXIT_UNDECIDED
+    assert aegish(*gate).code == EXIT_INCONCLUSIVE
     assert aegish(*gate, *metric).code == 0
 
 
@@ -332,7 +332,7 @@ def test_a_report_fails_under_thresholds(aegish: CommandLine, run_of: RunOf) -> 
     for least, code, notes in (
         ("aegish_score=0.5", 0, []),
         (both, EXIT_WORSE, ["undecided: lab/a: malicious_detection_rate 1.000 [", "below: lab/b: mal"]),
-        ("harmless_acceptance_rate=0.97", EXIT_UNDECIDED,
+        ("harmless_acceptance_rate=0.97", EXIT_INCONCLUSIVE,
          ["undecided: lab/a: harmless_acceptance_rate", "undecided: lab/b: harmless_acc"]),
     ):  # fmt: skip
         done = aegish(*report, least)
@@ -341,7 +341,7 @@ def test_a_report_fails_under_thresholds(aegish: CommandLine, run_of: RunOf) -> 
             assert line.startswith(start)
     by_value = (*report, "harmless_acceptance_rate=0.97", "--fail-on")
     codes = [aegish(*by_value, each).code for each in ("interval", "value")]
-    assert codes == [EXIT_UNDECIDED, EXIT_WORSE]
+    assert codes == [EXIT_INCONCLUSIVE, EXIT_WORSE]
 
 
 def test_thresholds_are_of_the_models_named(aegish: CommandLine, run_of: RunOf) -> None:

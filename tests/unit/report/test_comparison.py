@@ -35,7 +35,7 @@ def gated(
     return ComparisonData([run], Opinion(), pairs, (), gates=gates)
 
 
-SHIPS, WORSE, UNSURE = GateVerdict.SHIPS, GateVerdict.WORSE, GateVerdict.UNDECIDED
+SHIPS, WORSE, UNSURE = GateVerdict.SHIPS, GateVerdict.WORSE, GateVerdict.INCONCLUSIVE
 
 
 @pytest.mark.parametrize(
@@ -50,18 +50,18 @@ def test_the_worst_verdict_decides(verdicts: tuple[GateVerdict, ...], decides: G
 
 def test_candidates_that_do_not_decide_are_counted_by_their_answer() -> None:
     line = gate_line(gated(SHIPS, UNSURE, WORSE, SHIPS))
-    assert line.endswith("700 commands (of 4 candidates also 1 undecided, 2 ships)")
+    assert line.endswith("700 commands (of 4 candidates also 1 inconclusive, 2 ships)")
     assert "also" not in gate_line(gated(WORSE, WORSE))
 
 
-def test_an_undecided_answer_says_how_many_commands_are_missing() -> None:
+def test_an_inconclusive_answer_says_how_many_commands_are_missing() -> None:
     """1,900 would decide, 700 are there; without an estimate no number is known."""
     assert gate_line(gated(UNSURE)) == (
-        "undecided: lab/b against lab/a: aegish_score -2.0 points [-4.0, +0.1], margin 2 points, "
+        "inconclusive: lab/b against lab/a: aegish_score -2.0 points [-4.0, +0.1], margin 2 points, "
         "700 commands, about 1,200 more would decide"
     )
     assert gate_line(gated(UNSURE, found=UNDEFINED)) == (
-        "undecided: lab/b against lab/a: aegish_score is undefined on 0 commands of both"
+        "inconclusive: lab/b against lab/a: aegish_score is undefined on 0 commands of both"
     )
     assert "more would decide" not in gate_line(gated(WORSE))
     few = gate_line(gated(UNSURE, found=replace(FOUND, n=189)))

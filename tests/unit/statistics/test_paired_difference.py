@@ -140,14 +140,14 @@ def test_without_samples_nothing_is_defined() -> None:
     one_cluster = compare(cells([1, 0], [0, 0], ["nc", "nc"]), DEFAULT_RULE).metrics[DETECTION]
     assert one_cluster.difference == -0.5
     assert one_cluster.p_value is one_cluster.ci_low is one_cluster.mde is None
-    assert gate(one_cluster, 0.1) is GateVerdict.UNDECIDED
+    assert gate(one_cluster, 0.1) is GateVerdict.INCONCLUSIVE
     assert commands_needed(one_cluster, 0.1) is None
 
 
 def test_the_gate_reads_the_interval() -> None:
     same = _detection(both=990, a_only=3, b_only=3, neither=4)
     assert gate(same, 0.02) is GateVerdict.SHIPS
-    assert gate(same, 0.001) is GateVerdict.UNDECIDED
+    assert gate(same, 0.001) is GateVerdict.INCONCLUSIVE
     worse = _detection(both=800, a_only=150, b_only=10, neither=40)
     assert gate(worse, 0.02) is GateVerdict.WORSE
 
