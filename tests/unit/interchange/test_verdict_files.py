@@ -43,7 +43,7 @@ def test_an_unknown_suffix_is_refused_before_anything_is_read(tmp_path: Path, na
 
 
 def test_a_log_cannot_be_written(tmp_path: Path) -> None:
-    with pytest.raises(DatasetError, match=r"choose \.jsonl or \.parquet"):
+    with pytest.raises(DatasetError, match=r"choose \.jsonl, \.parquet or \.csv"):
         export_file(AWAY, "run", tmp_path / "a.eval")
 
 
