@@ -3,7 +3,7 @@
 import json
 import shlex
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from functools import partial
 from http.client import HTTPConnection, HTTPException
@@ -21,6 +21,7 @@ from aegish_dist.cli.printing import note, note_next, note_written, put_out
 from aegish_dist.core.sample import Dataset
 from aegish_dist.core.secrets import host_of, is_loopback
 from aegish_dist.core.text import counted
+from aegish_dist.datasets.bundled import bundled_names
 from aegish_dist.datasets.table import read_table
 from aegish_dist.errors import AegishError, ConfigError, InputError
 from aegish_dist.files import is_stream, replacing_text
@@ -33,9 +34,7 @@ from aegish_dist.pipeline.workspace import Workspace
 T = TypeVar("T")
 TEMPLATE = files(__package__).joinpath("experiment.toml")
 FLOOR = "baseline/keyword"
-SERVED_MODEL = (
-    '[[models]]\nid = "{}"\nprice = {{ per_call = 0 }}  # USD; without it, no cap on the cost\n'
-)
+SERVED_MODEL = '[[models]]\nid = "{}"\nprice = {{ per_call = 0 }}  # USD\n'
 
 
 @command("aegish-dist init", "aegish-dist init nightly.toml --yes --commands mine.csv")
@@ -65,17 +64,19 @@ def init(path: Path, commands: Path | None, *, yes: bool, force: bool) -> None:
         workspace = open_workspace()
         served = list(_served_here(workspace))
         own = None if commands is None else read_table(commands).checked()
-        models = [*_with_keys(workspace), *served] or list(one_of_each_format())
+        models = [*_with_keys(workspace), *served]
+        if not models:
+            note("no key and no local server found: simulated models")
+            models = list(one_of_each_format())
         models.append(FLOOR)
         limit = 50
         if not yes and sys.stdin is not None and sys.stdin.isatty():
             models = _asked("Models to ask", ",".join(models), partial(_known, workspace))
             own = own or _asked("File with your own commands (Enter: the bundled ones)", "", _own)
-            limit = click.prompt(
-                "Commands of each dataset", limit, type=click.IntRange(1), err=True
-            )
+            each = f"Commands of each dataset ({_datasets(own)})"
+            limit = click.prompt(each, limit, type=click.IntRange(1), err=True)
         entries = _entries(workspace, models, served)
-        capped = _capped(workspace, models, free=served if entries else ())
+        capped = _capped(workspace, models)
         if own is not None:
             store_dataset(workspace.engine, own)
             note(f"dataset {own.name}: {counted(len(own.samples), 'command')} imported")
@@ -93,8 +94,14 @@ def _text(path: Path, models: list[str], own: Dataset | None, limit: int, *, cap
         models=json.dumps(models),
         dataset=f'dataset = ["{own.name}"]' if own else '# dataset = ["mine"]',
         limit=limit,
+        datasets=_datasets(own),
+        calls=f"{limit * len(bundled_names() if own is None else [own]):,}",
         cap="max-cost = 1.0" if capped else "# max-cost = 1.0",
     )
+
+
+def _datasets(own: Dataset | None) -> str:
+    return counted(len(bundled_names() if own is None else [own]), "dataset")
 
 
 def _with_keys(workspace: Workspace) -> Iterator[str]:
@@ -176,13 +183,15 @@ def _entries(workspace: Workspace, models: list[str], served: list[str]) -> str:
     return "\n".join(SERVED_MODEL.format(each) for each in served if each in models)
 
 
-def _capped(workspace: Workspace, models: list[str], free: Collection[str]) -> bool:
+def _capped(workspace: Workspace, models: list[str]) -> bool:
     """Whether some models cost money and all prices are known, so that a cap can hold."""
     if any(each in simulated_models() for each in models):
         return False
-    specs = workspace.catalog.resolve(models, {})
-    priced = all(each.price is not None or each.id in free for each in specs)
-    return priced and any(each.key_variable for each in specs)
+    specs = workspace.catalog.resolve(models, workspace.environ)
+    unpriced = [each.id for each in specs if each.price is None]
+    if unpriced:
+        note(f"no max-cost in the run file: the price of {', '.join(unpriced)} is unknown")
+    return not unpriced and any(each.key_variable for each in specs)
 
 
 def _next(path: Path, catalog: Path | None, models: list[str]) -> Iterator[str]:

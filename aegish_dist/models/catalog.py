@@ -385,11 +385,13 @@ class Catalog(Struct, frozen=True):
         base_url = model.base_url or _provider_base_url(provider_id, provider, environ)
         variable: str | None = provider.key_variable
         # A server on this machine gets the key when there is one, and does without otherwise.
-        keyless = is_loopback(host_of(base_url)) and not _value_of(variable, environ)
-        if model.simulated or not variable or keyless:
+        local = is_loopback(host_of(base_url))
+        if model.simulated or not variable or (local and not _value_of(variable, environ)):
             variable = None
         price_list = provider.genai_prices or provider_id
         price = model.price.price() if model.price else price_of(price_list, name)
+        if price is None and local and not (provider.key_variable or model.simulated):
+            price = Price(per_call=Decimal(0))  # a server of one's own, such as Ollama
         if price is not None:
             of_model, of_provider = model.cache_from_tokens, provider.cache_from_tokens
             price = replace(price, cache_from_tokens=of_provider if of_model is None else of_model)

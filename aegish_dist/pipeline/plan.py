@@ -279,7 +279,7 @@ def summary(plan: RunPlan, estimated: RunEstimate, calls: int) -> list[str]:
             f" {run.samples:,} + {plan.samples:,} samples,"
             f" {run.epochs} + {plan.epochs - run.epochs} epochs"
         )
-        return [size, *_cost(estimated, plan.asked, calls)]
+        return [size, *_cost(plan, estimated, plan.asked, calls)]
     size = (
         f"{counted(plan.tasks, 'call')}: {counted(len(plan.models), 'model')} x"
         f" {counted(plan.samples, 'sample')} x {counted(plan.epochs, 'epoch')}"
@@ -287,10 +287,12 @@ def summary(plan: RunPlan, estimated: RunEstimate, calls: int) -> list[str]:
     timed = [m for m in plan.models if plan.batch_after_s != 0 or not takes_batches(m)]
     after_s = plan.batch_after_s
     batches = [] if after_s is None else [_batches(plan, after_s)]
-    return [size, *_cost(estimated, timed, calls), *batches]
+    return [size, *_cost(plan, estimated, timed, calls), *batches]
 
 
-def _cost(estimated: RunEstimate, timed: Sequence[ModelSpec], calls: int) -> list[str]:
+def _cost(
+    plan: RunPlan, estimated: RunEstimate, timed: Sequence[ModelSpec], calls: int
+) -> list[str]:
     """Return lines about the expected tokens and cost, and the least duration of calls.
 
     Args:
@@ -306,13 +308,17 @@ def _cost(estimated: RunEstimate, timed: Sequence[ModelSpec], calls: int) -> lis
         f"estimated: {estimated.input_tokens:,} input and {estimated.output_tokens:,} output"
         f" tokens, ${cost:.2f}{if_cached}{unpriced}"
     )
+    cap = plan.parameters.max_cost_usd
+    lines = [tokens_and_cost]
+    if cap is not None and cost > cap:
+        lines.append(f"cap ${cap:f}: below the estimate, the run will probably stop early")
     if not timed:
-        return [tokens_and_cost]
+        return lines
     of = {each.model: each.calls for each in estimated.models}
     slowest = max(of[spec.id] / min(spec.max_in_flight or calls, calls) for spec in timed)
-    shortest_s = max(slowest, sum(of[spec.id] for spec in timed) / calls) * ASSUMED_CALL_S
+    rounds = max(1.0, slowest, sum(of[spec.id] for spec in timed) / calls)
     each = f"if a call takes {ASSUMED_CALL_S:g} s"
-    return [tokens_and_cost, f"about {duration(shortest_s)} with one worker process, {each}"]
+    return [*lines, f"about {duration(rounds * ASSUMED_CALL_S)} with one worker process, {each}"]
 
 
 def _batches(plan: RunPlan, after_s: float) -> str:

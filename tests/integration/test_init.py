@@ -59,7 +59,9 @@ class Models(JsonHandler):
 
 def test_without_anything_the_run_asks_the_simulator(here: CommandLine) -> None:
     done = here.ok("init")
+    assert "no key and no local server found: simulated models" in done.err
     assert run_file() == {"models": [*SIMULATED, FLOOR], "limit": 50, "epochs": 1}
+    assert "# 50 of each of 3 datasets: up to 150 commands." in Path("experiment.toml").read_text()
     assert commands(done.err) == [
         "aegish-dist simulate-provider --write-catalog experiment-catalog.toml & sleep 2",
         "AEGISH_DIST_CATALOG=experiment-catalog.toml aegish-dist submit --run-file experiment.toml",
@@ -104,6 +106,34 @@ def test_a_server_on_this_machine_gets_an_entry(
     monkeypatch.setenv("AEGISH_DIST_CATALOG", "experiment-catalog.toml")
     planned = aegish.ok("submit", "--run-file", "experiment.toml", "--dry-run").err
     assert "unknown price" not in planned
+
+
+@pytest.mark.parametrize(
+    ("beside", "capped", "says"),
+    [("ollama/x", True, False), ("groq/none-such", False, True)],
+)
+def test_a_cap_is_kept_or_its_absence_said(
+    aegish: CommandLine, monkeypatch: pytest.MonkeyPatch, beside: str, capped: bool, says: bool
+) -> None:
+    """A server on this machine costs nothing: it takes no cap away from a model that is paid."""
+    monkeypatch.setenv("OPENAI_API_KEY", "hush-hush-hush")
+    monkeypatch.setattr("sys.stdin", Terminal(f"openai/gpt-5.1,{beside}\n\n\n"))
+    done = aegish.ok("init")
+    assert "Commands of each dataset (3 datasets) [50]" in done.err
+    assert ("max-cost" in run_file()) is capped
+    assert (f"no max-cost in the run file: the price of {beside} is unknown" in done.err) is says
+
+
+def test_a_cap_below_the_estimate_is_said(
+    aegish: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "hush-hush-hush")
+    asked = ("submit", "--models", "ollama/x,openai/gpt-5.1", "--limit", "1", "--dry-run")
+    warning = "cap $0.001: below the estimate, the run will probably stop early"
+    low, high = (aegish.ok(*asked, "--max-cost", cap).err for cap in ("0.001", "9"))
+    assert warning in low
+    assert "cap $" not in high
+    assert "about 2 s with one worker process, if a call takes 2 s" in low
 
 
 class Terminal(io.StringIO):
