@@ -271,7 +271,9 @@ async def open_evaluator(
 ) -> AsyncIterator[WorkerComponents]:
     name = new_worker_name()
     settings: Settings = app.conf.aegish_settings
-    credentials = CatalogCredentials(settings.catalog, os.environ)
+    credentials = CatalogCredentials(
+        settings.catalog, os.environ, embedded=settings.embedded_broker
+    )
     url = app.conf.aegish_database_url
     with (
         closing(WorkerDatabase(url, work)) as database,

@@ -85,7 +85,10 @@ class RunWatch(bootsteps.StartStopStep):
         self._stopped.set()
 
     def _watch(self, consumer: Any, stopped: threading.Event) -> None:
-        credentials = CatalogCredentials(consumer.app.conf.aegish_settings.catalog, os.environ)
+        settings = consumer.app.conf.aegish_settings
+        credentials = CatalogCredentials(
+            settings.catalog, os.environ, embedded=settings.embedded_broker
+        )
         changes, finished = RunChanges(consumer.app.conf.aegish_database_url), FinishedModels()
         changed, look_at = True, 0.0
         close_at = monotonic() + CLOSE_S

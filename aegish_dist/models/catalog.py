@@ -93,6 +93,10 @@ Tokens = Annotated[int, Meta(ge=0, le=10_000_000)]
 Share = Annotated[int, Meta(ge=0, le=1)] | Decimal
 
 
+FREE_HERE = ("ollama", "vllm")
+"""Providers whose models on this machine cost nothing unless a price is given."""
+
+
 class PriceEntry(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """`price` of a model: USD per million tokens, or one price per call."""
 
@@ -390,8 +394,8 @@ class Catalog(Struct, frozen=True):
             variable = None
         price_list = provider.genai_prices or provider_id
         price = model.price.price() if model.price else price_of(price_list, name)
-        if price is None and local and not (provider.key_variable or model.simulated):
-            price = Price(per_call=Decimal(0))  # a server of one's own, such as Ollama
+        if price is None and local and provider_id in FREE_HERE:
+            price = Price(per_call=Decimal(0))  # other addresses may stand before a paid provider
         if price is not None:
             of_model, of_provider = model.cache_from_tokens, provider.cache_from_tokens
             price = replace(price, cache_from_tokens=of_provider if of_model is None else of_model)
@@ -520,9 +524,12 @@ def _without_local(catalog: Catalog) -> Catalog:
 class CatalogCredentials:
     """A worker's credentials by a catalog file, read again when the file has changed."""
 
-    def __init__(self, path: Path | None, environ: Mapping[str, str]) -> None:
+    def __init__(
+        self, path: Path | None, environ: Mapping[str, str], *, embedded: bool = False
+    ) -> None:
         self._path = path
         self._environ = environ
+        self._embedded = embedded  # on the submitter's machine, whose servers may be called
         self._stamp: object = None
         self._read: Credentials | None = None
 
@@ -537,7 +544,9 @@ class CatalogCredentials:
             stamp = "missing"
         if self._read is None or stamp != self._stamp:
             try:
-                read = Credentials(_without_local(Catalog.load(self._path)), self._environ)
+                catalog = Catalog.load(self._path)
+                allowed = catalog if self._embedded else _without_local(catalog)
+                read = Credentials(allowed, self._environ)
             except CatalogError as error:
                 problem = f"the catalog here cannot be used: {error}"
                 read = Credentials(None, self._environ, problem)

@@ -177,6 +177,7 @@ def test_a_worker_calls_its_own_machine_only_where_its_catalog_says_so(tmp_path:
         refusal = CatalogCredentials(path, ENVIRON).now().refusal(to(LOCAL))
         assert "127.0.0.1:11434 is not in the catalog" in (refusal or "")
     assert CatalogCredentials(None, ENVIRON).now().refusal(to(LOCAL)) is not None
+    assert CatalogCredentials(None, ENVIRON, embedded=True).now().refusal(to(LOCAL)) is None
     for text in ("[providers.ollama]\n", '[[models]]\nid = "ollama/llama3"\n'):
         path.write_text(text)
         assert CatalogCredentials(path, ENVIRON).now().refusal(to(LOCAL)) is None
