@@ -54,7 +54,9 @@ def commands_to_judge(estimate: Estimate, least: float) -> int | None:
     """
     stderr = estimate.stderr_clustered or estimate.stderr
     gap = abs((estimate.value or 0) - least)
-    return math.ceil(estimate.n * ((Z_95 + Z_80) * stderr / gap) ** 2) if stderr and gap else None
+    if not stderr or not gap or stderr / gap > 1e6:  # squared it may be no number
+        return None
+    return math.ceil(estimate.n * ((Z_95 + Z_80) * stderr / gap) ** 2)
 
 
 def in_reach(needed: int, asked: int) -> bool:

@@ -41,7 +41,7 @@ def test_demo(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     """
     monkeypatch.chdir(tmp_path)
     (tmp_path / "report.html").write_text("mine")
-    first, second = (run(environment(home=home), "demo") for _ in range(2))
+    first, second = (run(environment(home=home) | {"COLUMNS": "100"}, "demo") for _ in "12")
     runs = re.findall(r"Report on run (\w+) \((.+)\)", first.stdout + second.stdout)
     assert [name for _, name in runs] == ["demo", "demo-2"]
     pages = {f"report-{run_id}.html" for run_id, _ in runs}
