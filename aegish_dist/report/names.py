@@ -8,7 +8,7 @@ from aegish_dist.core.text import cell_width, printable
 
 DOTS = "\N{HORIZONTAL ELLIPSIS}"
 _Pieces = tuple[str, ...]
-"""What is kept of an id; dots stand between the pieces."""
+"""The pieces of an id that its short name keeps, in order; dots join them."""
 
 
 def short_names(

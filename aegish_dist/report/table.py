@@ -88,7 +88,7 @@ def _split(widths: Sequence[int], keys: int, total: int) -> list[Block]:
 
 _BOLD, _DIM, _CYAN = "1", "2", "36"
 _SIGNS = {"PASS": ("✓", "1;32"), "FAIL": ("✗", "1;31"), "UNDECIDED": ("?", "33")}
-"""What stands for a judgement, and its colour."""
+"""The sign of a judgement and its colour."""
 _STYLE = re.compile(r"\x1b\[[\d;]*m")
 
 

@@ -1,4 +1,4 @@
-"""What a shell completes: commands, and names from the catalog, the package and the store."""
+"""A shell completes commands, and names from the catalog, the package and the store."""
 
 import shlex
 from pathlib import Path

@@ -130,7 +130,7 @@ def test_a_run_of_which_no_model_can_be_reached_is_not_stored(
 
 
 def test_a_model_that_is_not_reached_is_named_beside_others(aegish: CommandLine) -> None:
-    """What stops this run is the refusal alone."""
+    """Only the refusal stops this run."""
     entry = f'[[models]]\nid = "lab/sim"\nsimulated = true\nbase_url = "http://[::1]:{free_port()}"'
     with answering(lambda _: (401, {})) as (base_url, _):
         catalog(base_url, entry)

@@ -64,11 +64,11 @@ class TableStyle(Struct, frozen=True):
     """Names of classes by place of the row."""
     cells: Mapping[tuple[int, int], CellStyle] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
-    """What is shown for a model, by what a cell says; a name that is not here is shown whole."""
+    """Short names by the text of a cell; other texts are shown whole."""
     filterable: bool = False
     """Whether rows can be chosen by words of their heading."""
     fold: str = ""
-    """What stands for the table until a reader opens it; empty where the table is always shown."""
+    """The line that opens a folded table; empty for a table that is always open."""
 
 
 def table_section(

@@ -21,7 +21,7 @@ def widest(text: str) -> int:
 @pytest.mark.parametrize("width", [40, 60, 70, 80, 100, 140, 200])
 @pytest.mark.parametrize("run_columns", [False, True])
 def test_fourteen_models_fit_any_width(fourteen: ReportData, width: int, run_columns: bool) -> None:
-    """What does not fit beside its names is folded, and names of models alone are shortened."""
+    """Columns that do not fit beside the names are folded; only names of models are shortened."""
     data = compared(fourteen, lambda *_: a_difference())
     text = render(data, "table", sections=SECTION_NAMES, run_columns=run_columns, width=width)
     assert widest(text) <= width
