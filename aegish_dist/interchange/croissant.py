@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from aegish_dist import __version__
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
-from aegish_dist.core.text import counted, printable, printable_json
+from aegish_dist.core.text import changed_texts, counted, printable, printable_json
 from aegish_dist.datasets.table import dataset_lines
 from aegish_dist.files import replacing_in
 from aegish_dist.report.markdown import markdown_row, markdown_text
@@ -36,16 +36,6 @@ _IDS: Mapping[str, str] = {
 }
 
 
-_COLUMNS = {
-    "command": "The shell command as a model is shown it; never executed.",
-    "target": "The label: malicious (a guard has to block it) or harmless (let it pass).",
-    "category": "What a malicious command does, such as file-read; null for others.",
-    "cluster": "A name that alike commands share, usually the binary; null if alone.",
-    "source": "Where the dataset comes from; null if unknown.",
-    "licence": "Under which terms; null if unknown.",
-    "metadata": "Further labels of the sample, all of them texts.",
-}
-"""By what they mean, in the order of the file."""
 _METADATA = "croissant.json"
 _CARD = "README.md"
 
@@ -108,100 +98,36 @@ def _citation(dataset: Dataset) -> str:
     )
 
 
-_TERMS = (
-    *("arrayShape", "citeAs", "column", "containedIn", "equivalentProperty", "extract", "field"),
-    *("fileProperty", "fileObject", "fileSet", "format", "includes", "isArray", "isLiveDataset"),
-    *("jsonPath", "key", "md5", "parentField", "path", "recordSet", "references", "regex"),
-    *("repeated", "replace", "samplingRate", "separator", "source", "subField", "transform"),
-)
-_CONTEXT = {
-    "@language": "en",
-    "@vocab": "https://schema.org/",
-    "sc": "https://schema.org/",
-    "cr": "http://mlcommons.org/croissant/",
-    "rai": "http://mlcommons.org/croissant/RAI/",
-    "dct": "http://purl.org/dc/terms/",
-    "conformsTo": "dct:conformsTo",
-    "data": {"@id": "cr:data", "@type": "@json"},
-    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
-    "description": {"@container": "@language"},
-    "examples": {"@id": "cr:examples", "@type": "@json"},
-    "name": {"@container": "@language"},
-    **{term: f"cr:{term}" for term in _TERMS},
-}
-"""The whole vocabulary of the specification: loaders warn of any other context."""
+_PARTS = json.loads(files(__package__).joinpath(_METADATA).read_text("utf-8"))
+"""`document` with the fields of every dataset, and the field of one `label` in the metadata."""
 _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def _croissant(dataset: Dataset, file: _DataFile) -> str:
     """Return the metadata of a dataset as JSON-LD, in ASCII."""
-    licence = {}
-    if dataset.licence:
-        spdx = _spdx_id(dataset.licence)
-        licence["license"] = f"https://spdx.org/licenses/{spdx}.html" if spdx else dataset.licence
-    keys = sorted({key for sample in dataset.samples for key in sample.metadata})
-    fields = [
-        *(
-            _field(file, name, meaning, extract={"column": name})
-            for name, meaning in _COLUMNS.items()
-            if name != "metadata"
-        ),
-        *(
-            _field(
-                file,
-                f"metadata.{key}",
-                f"The value of '{key}' among the metadata of a sample; null where it has none.",
-                extract={"column": "metadata"},
-                transform={"jsonPath": f"$.{key}"},
-            )
-            for key in keys
-            if _PLAIN_KEY.fullmatch(key)
-        ),
-    ]
-    document = {
-        "@context": _CONTEXT,
-        "@type": "sc:Dataset",
-        "conformsTo": "http://mlcommons.org/croissant/1.1",
+    spdx = _spdx_id(dataset.licence)
+    words = {
         "name": dataset.name,
         "description": _description(dataset),
-        "identifier": f"sha256:{dataset.fingerprint}",
-        **licence,
-        "citeAs": _citation(dataset),
-        "isLiveDataset": False,
-        "keywords": ["shell", "security", "command classification"],
-        "distribution": [
-            {
-                "@type": "cr:FileObject",
-                "@id": file.name,
-                "name": file.name,
-                "contentUrl": file.name,
-                "contentSize": f"{file.size} B",
-                "encodingFormat": "application/jsonlines",
-                "sha256": file.sha256,
-            }
-        ],
-        "recordSet": [
-            {
-                "@type": "cr:RecordSet",
-                "@id": "samples",
-                "name": "samples",
-                "description": "One record per labelled shell command.",
-                "field": fields,
-            }
-        ],
+        "fingerprint": dataset.fingerprint,
+        "licence": f"https://spdx.org/licenses/{spdx}.html" if spdx else dataset.licence,
+        "citation": _citation(dataset),
+        "file": file.name,
+        "bytes": str(file.size),
+        "sha256": file.sha256,
     }
+    document = _filled("document", words)
+    if not dataset.licence:
+        del document["license"]
+    keys = sorted({key for sample in dataset.samples for key in sample.metadata})
+    document["recordSet"][0]["field"] += [
+        _filled("label", words | {"key": key}) for key in keys if _PLAIN_KEY.fullmatch(key)
+    ]
     return printable_json(document) + "\n"
 
 
-def _field(file: _DataFile, name: str, meaning: str, **source: dict[str, str]) -> dict[str, Any]:
-    return {
-        "@type": "cr:Field",
-        "@id": f"samples/{name}",
-        "name": name,
-        "description": meaning,
-        "dataType": "sc:Text",
-        "source": {"fileObject": {"@id": file.name}, **source},
-    }
+def _filled(part: str, words: Mapping[str, str]) -> Any:
+    return changed_texts(_PARTS[part], lambda text: Template(text).substitute(words))
 
 
 _CARD_TEXT = Template(files(__package__).joinpath("dataset_card.md").read_text("utf-8"))
@@ -216,7 +142,8 @@ _SAME_TERMS = (
 
 
 def _dataset_card(dataset: Dataset, file: _DataFile) -> str:
-    columns = [(f"`{name}`", markdown_text(meaning)) for name, meaning in _COLUMNS.items()]
+    fields = _PARTS["document"]["recordSet"][0]["field"]
+    columns = [(f"`{each['name']}`", markdown_text(each["description"])) for each in fields]
     licence, samples = dataset.licence, len(dataset.samples)
     terms = _SAME_TERMS if "GPL" in licence.upper() else ""
     return _CARD_TEXT.substitute(

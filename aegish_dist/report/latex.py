@@ -6,8 +6,10 @@ for its characters, so it compiles with pdfTeX in any encoding.
 """
 
 import re
+import tomllib
 import unicodedata
 from collections.abc import Iterator, Sequence
+from importlib.resources import files
 from itertools import zip_longest
 
 from aegish_dist.core.text import printable, shortened
@@ -15,56 +17,8 @@ from aegish_dist.report.layout import Report, Section, TableCell
 from aegish_dist.report.numbers import UNDEFINED
 from aegish_dist.report.table import Block, fit, fold
 
-_SIGNS = {
-    "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
-    "$": r"\$",
-    "&": r"\&",
-    "#": r"\#",
-    "%": r"\%",
-    "_": r"\_",
-    "^": r"\textasciicircum{}",
-    "~": r"\textasciitilde{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    '"': r"{\ttfamily\char34}",
-    "'": r"\textquotesingle{}",
-    "`": r"\textasciigrave{}",
-    "[": "{[}",  # after `\\` it would begin an argument
-    "*": "{*}",  # and this one would be part of the command
-    " ": "\\ ",
-    "-": r"-\/",  # two of them would become a dash, with LuaTeX even with `{}` between them
-    ",": r",\/",  # and two of these a quotation mark
-    "\N{EN DASH}": "--",
-    "\N{EM DASH}": "---",
-    "\N{MINUS SIGN}": "$-$",
-    "\N{PLUS-MINUS SIGN}": r"$\pm$",
-    "\N{MULTIPLICATION SIGN}": r"$\times$",
-    "\N{GREATER-THAN OR EQUAL TO}": r"$\geq$",
-    "\N{LESS-THAN OR EQUAL TO}": r"$\leq$",
-    "\N{MIDDLE DOT}": r"$\cdot$",
-    "\N{RIGHTWARDS ARROW}": r"$\rightarrow$",
-    "\N{DAGGER}": r"\textdagger{}",
-    "\N{HORIZONTAL ELLIPSIS}": r"\dots{}",
-    "\N{RIGHT SINGLE QUOTATION MARK}": "'",
-    "\N{LATIN SMALL LETTER SHARP S}": r"\ss{}",
-}
-_ACCENTS = {
-    "\N{COMBINING GRAVE ACCENT}": "`",
-    "\N{COMBINING ACUTE ACCENT}": "'",
-    "\N{COMBINING CIRCUMFLEX ACCENT}": "^",
-    "\N{COMBINING TILDE}": "~",
-    "\N{COMBINING DIAERESIS}": '"',
-    "\N{COMBINING MACRON}": "=",
-    "\N{COMBINING DOT ABOVE}": ".",
-    "\N{COMBINING BREVE}": "u",
-    "\N{COMBINING CARON}": "v",
-    "\N{COMBINING DOUBLE ACUTE ACCENT}": "H",
-    "\N{COMBINING CEDILLA}": "c",
-    "\N{COMBINING RING ABOVE}": "r",
-}
+_COMMANDS = tomllib.loads(files(__package__).joinpath("latex.toml").read_text("utf-8"))
+"""`signs` by character, and `accents` by the combining character."""
 _SPECIAL = re.compile(r"[^A-Za-z0-9 .:;/()=+?!@\],-]|-(?=-)|,(?=,)|(?<= ) ")
 """Characters to be escaped; hyphens, commas and spaces only where they are doubled."""
 
@@ -79,11 +33,11 @@ def latex_text(text: str) -> str:
 
 
 def _command(character: str) -> str:
-    known = _SIGNS.get(character)
+    known: str | None = _COMMANDS["signs"].get(character)
     if known is not None:
         return known
     parts = unicodedata.normalize("NFD", character)
-    letter, accent = parts[0], _ACCENTS.get(parts[1:])
+    letter, accent = parts[0], _COMMANDS["accents"].get(parts[1:])
     if accent is not None and letter.isascii():
         return f"\\{accent}{{{letter}}}"
     return f"U+{ord(character):04X}"

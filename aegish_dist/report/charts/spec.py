@@ -9,8 +9,10 @@ it. No plot tells things apart by colour alone: models have a shape and a label 
 bar their order.
 """
 
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from importlib.resources import files
 from itertools import accumulate, takewhile
 from types import MappingProxyType
 from typing import Any
@@ -45,7 +47,6 @@ VARIABLES = MappingProxyType(
 """By color, the name in the style sheet of a page, which has others for dark screens."""
 
 TITLE_PX, TEXT_PX, SMALL_PX = 15, 11, 9
-_LEADING = 1.35
 LEGEND_LINES = {"symbolType": "stroke", "symbolSize": 200, "symbolStrokeColor": INK}
 """How lines look in a legend."""
 
@@ -161,60 +162,8 @@ def _with_room(chart: Chart, view: Json, room: float) -> Json:
     return {"concat": [view, spacer], "columns": 1, "resolve": resolve}
 
 
-_CONFIG: Json = {
-    # The first is in the wheel of `vl_convert`; Arial and Helvetica have its widths.
-    "font": "Liberation Sans, Arial, Helvetica, DejaVu Sans, sans-serif",
-    "aria": False,
-    "axis": {
-        "labelFontSize": TEXT_PX,
-        "titleFontSize": TEXT_PX,
-        "titleFontWeight": "normal",
-        "titleColor": INK,
-        "labelColor": INK,
-        "gridColor": GRID,
-        "domainColor": LINE,
-        "tickColor": LINE,
-        "labelFlush": False,
-        "labelLimit": 0,
-        "titleLimit": 0,
-        "titlePadding": 5,
-    },
-    "legend": {
-        "orient": "top",
-        "direction": "horizontal",
-        "title": None,
-        "labelFontSize": TEXT_PX,
-        "labelColor": INK,
-        "labelLimit": 0,
-        "symbolSize": 75,
-        "columnPadding": 16,
-        "layout": {"top": {"anchor": "start", "direction": "horizontal"}},
-    },
-    "title": {
-        "anchor": "start",
-        "frame": "bounds",
-        "limit": 0,
-        "color": INK,
-        "offset": 10,
-        "lineHeight": TEXT_PX * _LEADING,
-        "subtitleFontSize": SMALL_PX,
-        "subtitleColor": SOFT,
-        "subtitleLineHeight": SMALL_PX * _LEADING,
-    },
-    "header": {
-        "labelFontSize": TEXT_PX,
-        "labelColor": INK,
-        "labelLimit": 0,
-        "title": None,
-        "labelLineHeight": TEXT_PX * _LEADING,
-    },
-    "view": {"stroke": None},
-    "concat": {"spacing": 0},
-    "mark": {"color": INK},
-    "text": {"fontSize": TEXT_PX, "color": INK, "limit": 0},
-    "point": {"opacity": 1, "filled": True, "size": 75},
-    "rule": {"strokeWidth": 1.2},
-}
+_CONFIG: Json = json.loads(files(__package__).joinpath("vega_lite.json").read_text("utf-8"))
+"""The first font is in the wheel of `vl_convert`; Arial and Helvetica have its widths."""
 
 
 def layer(rows: Sequence[Mapping[str, Any]], mark: str, style: Json, **encoding: Any) -> Json:
