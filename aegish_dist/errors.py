@@ -203,3 +203,10 @@ class OutputError(AegishError):
 
 class ClosedOutputError(OutputError):
     """Raised when the reader of standard output is gone, as `head` goes: no line is due."""
+
+
+def interrupt_in(error: BaseException | None) -> KeyboardInterrupt | None:
+    """Return the interrupt that an error is, or follows from as a library cleaned up after it."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error

@@ -26,7 +26,7 @@ from aegish_dist.cli.printing import (
     prepare_output,
     say_rendered,
 )
-from aegish_dist.errors import AegishError, ClosedOutputError
+from aegish_dist.errors import AegishError, ClosedOutputError, interrupt_in
 
 EXIT_EXPECTED = 1
 EXIT_BUG = 3
@@ -164,21 +164,15 @@ def run(arguments: list[str] | None) -> int:
     except ClosedOutputError:
         return EXIT_EXPECTED
     except (Exception, KeyboardInterrupt) as error:
-        if _is_interrupt(error):
-            note("interrupted")
+        interrupt = interrupt_in(error)
+        if interrupt is not None or isinstance(error, click.Abort):
+            note(f"interrupted {interrupt or ''}".rstrip())
             return EXIT_INTERRUPTED
         if not isinstance(error, AegishError):
             return _unforeseen(error)
         note(f"error: {' '.join(str(error).split())}")
         return EXIT_EXPECTED
     return result if isinstance(result, int) else 0
-
-
-def _is_interrupt(error: BaseException | None) -> bool:
-    """Tell an interrupt, or what a library raised while it cleaned up after one, from a failure."""
-    while error is not None and not isinstance(error, click.Abort | KeyboardInterrupt):
-        error = error.__cause__ or error.__context__
-    return error is not None
 
 
 def _result(arguments: list[str] | None) -> Any:

@@ -90,12 +90,7 @@ def import_() -> None:
 
 def _store(draft: Draft) -> None:
     dataset = draft.checked()
-    engine = open_workspace().engine
-    for each in known_datasets(engine):
-        if each.name == dataset.name and each.fingerprint != dataset.fingerprint:
-            replaced = counted(each.samples, "command")
-            note(f"{dataset.name}: replaces {replaced}; earlier runs keep theirs")
-    store_dataset(engine, dataset)
+    store_dataset(open_workspace().engine, dataset, note)
     _note_skipped(draft)
     summary = _summary(dataset)
     say(

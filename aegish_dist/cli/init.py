@@ -78,7 +78,7 @@ def init(path: Path, commands: Path | None, *, yes: bool, force: bool) -> None:
         entries = _entries(workspace, models, served)
         capped = _capped(workspace, models)
         if own is not None:
-            store_dataset(workspace.engine, own)
+            store_dataset(workspace.engine, own, note)
             note(f"dataset {own.name}: {counted(len(own.samples), 'command')} imported")
         run_file.write(_text(path, models, own, limit, capped=capped))
         if entries:

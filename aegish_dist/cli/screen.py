@@ -56,7 +56,7 @@ class FullScreen(ExitStack):
     def _interrupt(self) -> NoReturn:
         """Say that the command ends: calls in flight may take a while."""
         if self.scene is not None:
-            steps = ("interrupted: calls in flight here end first",)
+            steps = ("interrupted: waiting for calls in flight",)
             self.scene = replace(self.scene, steps=steps)
         raise KeyboardInterrupt
 

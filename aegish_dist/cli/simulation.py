@@ -181,7 +181,10 @@ def demo() -> None:
             name=next(each for each in names if each not in taken),
             preflight=False,
         )
-        start_run(workspace, asked, Shown(here=True))
+        try:
+            start_run(workspace, asked, Shown(here=True))
+        except KeyboardInterrupt as error:  # `resume` would miss the simulator
+            raise KeyboardInterrupt("before the end: `aegish-dist demo` starts again") from error
     run_id = find_run(workspace.engine, asked.name)
     data = report_data(workspace.engine, run_id, Opinion())
     with shown(None) as show:

@@ -109,8 +109,7 @@ raised_caps = together(
 )
 @cost_cap("--max-cost-per-model", "The same for each model.", cls=Advanced)
 @click.option(
-    "--batch",
-    is_flag=True,
+    "--batch/--no-batch",
     help="Ask in batches where the provider takes them: half the price, answers within a day.",
 )
 @advanced(
@@ -132,7 +131,9 @@ def submit(**options: Any) -> int:
     complete; on a fleet the command returns once everything is enqueued.
     """
     if options["batch"] and options["batch_after"] is not None:
-        raise click.UsageError("--batch asks everything in batches: leave out --batch-after")
+        raise click.UsageError(
+            "--batch asks everything in batches: leave out --batch-after, or say --no-batch"
+        )
     workspace = open_workspace()
     observer = Shown(here=workspace.settings.embedded_broker)
     started = start_run(workspace, _request(options, call_parameters(options)), observer)
@@ -337,8 +338,8 @@ def resume(
     if as_json:
         say_json({"run_id": found, "enqueued": enqueued, "missing": missing})
     else:
-        number = counted(missing, "verdict" if here else "item")
-        say(f"{found}: {number} {'missing' if here else 'enqueued'}")
+        left = f"{counted(missing, 'verdict')} missing" if missing else "complete"
+        say(f"{found}: {left}" if here else f"{found}: {counted(missing, 'item')} enqueued")
     reasons = (*halted(status), *aggregated(status)) if here else ()
     note(*reasons, *left_to_retry(status))
     return 1 if here and missing else 0

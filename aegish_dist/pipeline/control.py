@@ -15,9 +15,11 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, NoReturn
 
 from msgspec import Struct
+from msgspec.structs import replace
 from sqlalchemy import Engine
 
 from aegish_dist.broker.messages import queue_names
@@ -30,7 +32,7 @@ from aegish_dist.db.engine import in_transaction, transaction
 from aegish_dist.db.fleet import ALIVE_S, items_under_way
 from aegish_dist.db.missing import Extent, Retry, missing_items, open_models, save_retry
 from aegish_dist.db.runs import database_time, hold, release, save_parameters
-from aegish_dist.errors import ConfigError, QueueError, StoreError
+from aegish_dist.errors import ConfigError, QueueError, StoreError, interrupt_in
 from aegish_dist.pipeline.plan import with_higher_caps
 from aegish_dist.pipeline.runs import chosen_models, load_submitted_run, require_not_held
 from aegish_dist.pipeline.status import (
@@ -162,8 +164,11 @@ def resume_run(
     if not run_cap is model_cap is None and run.parameters is not None:
         higher = with_higher_caps(run.parameters, run_cap, model_cap)
         in_transaction(engine, save_parameters, run_id, higher)
+        run = replace(run, parameters=higher)
+    before = run_status(engine, run_id)
+    if before.missing:
+        observer.note(_what_is_asked(run, before))
     if run.held is not None:
-        observer.note(_what_is_asked(run, run_status(engine, run_id)))
         await_calls(engine, run, observer)
     if workspace.settings.embedded_broker:
         release_run(engine, run)
@@ -325,7 +330,13 @@ def finish(workspace: Workspace, run: Run, observer: Observer) -> RunStatus:
     )
 
     engine, embedded = workspace.engine, workspace.settings.embedded_broker
-    with observer.watching() as show:
+    goes_on = f"`aegish-dist resume --run-id {run.run_id}` goes on" if embedded else "workers go on"
+
+    def say_how_far() -> NoReturn:
+        now = run_status(engine, run.run_id)
+        raise KeyboardInterrupt(f"at {now.done:,} of {now.planned:,} verdicts: {goes_on}")
+
+    with _on_interrupt(say_how_far), observer.watching() as show:
         if embedded:
             status = run_embedded(engine, workspace.app, run, show, observer)
         else:
@@ -337,6 +348,17 @@ def finish(workspace: Workspace, run: Run, observer: Observer) -> RunStatus:
         else:
             wait_for_snapshot(engine, run.run_id)
         return patiently(lambda: run_status(engine, run.run_id))
+
+
+@contextmanager
+def _on_interrupt(then: Callable[[], None]) -> Iterator[None]:
+    """Call a function when an interrupt ends the body."""
+    try:
+        yield
+    except BaseException as error:
+        if interrupt_in(error) is not None:
+            then()
+        raise
 
 
 def run_embedded(
@@ -359,7 +381,8 @@ def run_embedded(
     """
     from aegish_dist.broker.embedded import EmbeddedWorker  # noqa: PLC0415
 
-    with EmbeddedWorker(app, queue_names(run)) as worker:
+    waits = partial(observer.note, "interrupted: waiting for calls in flight")
+    with EmbeddedWorker(app, queue_names(run)) as worker, _on_interrupt(waits):
         enqueue_missing(engine, app, run.run_id, observer)
         counts = Counts(paced(lambda: run_status(engine, run.run_id)))
         while True:

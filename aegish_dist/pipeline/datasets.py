@@ -1,13 +1,13 @@
 """Choosing, importing and listing datasets."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from msgspec.structs import replace
 from sqlalchemy import Engine
 
 from aegish_dist.core.run import RunDataset
 from aegish_dist.core.sample import Dataset, TrueLabel
-from aegish_dist.core.text import did_you_mean
+from aegish_dist.core.text import counted, did_you_mean
 from aegish_dist.datasets.bundled import bundled_names, load_bundled
 from aegish_dist.db.engine import in_transaction, transaction
 from aegish_dist.db.runs import (
@@ -81,7 +81,12 @@ def narrow(dataset: Dataset, categories: Sequence[str], limit: int | None) -> Da
     return replace(dataset, samples=samples)
 
 
-def store_dataset(engine: Engine, dataset: Dataset) -> None:
+def store_dataset(engine: Engine, dataset: Dataset, note: Callable[[str], object]) -> None:
+    """Store a dataset under its name, and note which one it takes the place of."""
+    for each in known_datasets(engine):
+        if each.name == dataset.name and each.fingerprint != dataset.fingerprint:
+            replaced = counted(each.samples, "command")
+            note(f"{dataset.name}: replaces {replaced}; earlier runs keep theirs")
     in_transaction(engine, save_dataset, dataset, selectable=True)
 
 

@@ -190,7 +190,7 @@ class FairQueue:
             return False
         run.renew(lease)
         if await self.still_over(run):
-            log.warning("run_over_budget", run=run.run_id, model=self._model)
+            log.info("run_over_budget", run=run.run_id, model=self._model)
             self.fail(OverBudgetError, only=run)
             return True
         return not lease.over

@@ -173,7 +173,7 @@ def failure_times(data: ReportData, entries: Sequence[RankedModel]) -> Section:
         note=(
             "Attempts that failed, those included after which another one was answered, and "
             f"verdicts that ended without an answer; the worst stretch is the {stretch} in which "
-            "most did. `errors` and the JSON report have every stretch."
+            "most did. The command errors and the JSON report have every stretch."
         ),
         keys=2,
     )

@@ -130,7 +130,7 @@ def build_report(data: ReportData, names: Collection[str] = BRIEF) -> Report:
     """Return everything a report says about a snapshot, in those sections that say something."""
     entries = ranked_entries(data.snapshot.document)
     found = named_sections(data, names)
-    score, *legend = _legend(data, entries)
+    score, *legend = _legend(data, entries, found)
     empty = ", ".join(name for name, sections in found.items() if not sections)
     left_out = [f"Left out, without content: {empty}."] if empty else []
     return Report(
@@ -205,10 +205,11 @@ def score_in_words(data: ReportData) -> str:
     )
 
 
-def _legend(data: ReportData, entries: Sequence[RankedModel]) -> tuple[str, ...]:
-    lines = [
-        f"{score_in_words(data)} {UNDEFINED} is undefined, never 0.",
-        INTERVALS,
+def _legend(
+    data: ReportData, entries: Sequence[RankedModel], names: Collection[str]
+) -> tuple[str, ...]:
+    lines = [f"{score_in_words(data)} {UNDEFINED} is undefined, never 0.", INTERVALS]
+    of_leaderboard = (
         "stderr: standard error of the aegish score in percentage points, clustered by binary "
         "(Miller 2024, arXiv 2411.00640); 'plain' marks samples taken as independent.",
         f"{quality.MARKS} =: tied; on the commands of both, the group's leader is not better at "
@@ -217,8 +218,11 @@ def _legend(data: ReportData, entries: Sequence[RankedModel]) -> tuple[str, ...]
         "whose attempts all failed, is an infrastructure failure and not a model's score: it "
         "lowers coverage and enters no rate. Where coverage is below 100, bounds show what it "
         "could have changed.",
-        "p50, p90: percentiles of service time, without any waiting on our side.",
-    ]
+    )
+    if "leaderboard" in names:
+        lines += of_leaderboard
+    if not {"leaderboard", "latency", "latency-parts"}.isdisjoint(names):
+        lines.append("p50, p90: percentiles of service time, without any waiting on our side.")
     if any(entry.simulated for entry in entries):
         lines.append(
             f"simulated, {SIMULATED}: answers made up by the simulator. They are not evidence "
@@ -244,10 +248,12 @@ def warnings(data: ReportData, entries: Sequence[RankedModel]) -> tuple[str, ...
     )
     if missing:
         are = "is" if missing == 1 else "are"
-        found.append(f"Provisional: {counted(missing, 'verdict')} of those planned {are} missing.")
+        resume = f"; if it stopped, resume --run-id {data.run.run_id} goes on"
+        resume = "" if data.run.imported else resume
+        found.append(f"Provisional: {counted(missing, 'verdict')} {are} missing{resume}.")
     if not data.is_current:
         found.append(
             "Not the newest state: verdicts have been stored since this snapshot. A report without "
-            "`--snapshot` shows them."
+            "--snapshot shows them."
         )
     return tuple(found)

@@ -27,8 +27,13 @@ def test_interrupt(home: Path, simulator: Simulator) -> None:
     assert submit.returncode == 130, messages
     interrupted = run_json(env, "status")
     assert interrupted["done"] == simulator.calls() < 120
-    resumed = run_json(env, "resume", "--run-id", "latest")
-    assert resumed["missing"] == 0
+    told = "interrupted: waiting for calls in flight\n\ninterrupted at {} of 120 verdicts: {}\n"
+    goes_on = f"`aegish-dist resume --run-id {interrupted['run_id']}` goes on"
+    assert messages.endswith(told.format(interrupted["done"], goes_on))
+    resumed = run(env, "resume", "--run-id", "latest")
+    left = 120 - interrupted["done"]
+    assert f"asks {left} items without a cap: {left} of simulated/careful at" in resumed.stderr
+    assert resumed.stdout == f"{interrupted['run_id']}: complete\n"
     assert simulator.calls() == 120
     lines = run(env, "verdicts", "export", "--run-id", "latest").stdout.splitlines()
     assert len({json.loads(line)["command"] for line in lines}) == len(lines) == 120

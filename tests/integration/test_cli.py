@@ -345,3 +345,13 @@ def test_a_run_in_batches_is_estimated_at_their_price(
     assert done.json["batches"]["models"] == ["openai/gpt-5.1"]
     assert words in done.err
     assert "(baseline/keyword: live)" in done.err
+
+
+def test_batches_of_a_run_file_are_taken_back(aegish: CommandLine, tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text("batch = true\n")
+    asked = (*BATCHED, "--run-file", str(tmp_path / "run.toml"), "--json")
+    assert aegish.ok(*asked).json["batches"] is not None
+    assert aegish.ok(*asked, "--no-batch").json["batches"] is None
+    refused = aegish(*asked, "--batch-after", "2h")
+    assert "leave out --batch-after, or say --no-batch" in refused.err
+    assert aegish.ok(*asked, "--batch-after", "2h", "--no-batch").json["batches"] is not None

@@ -135,7 +135,7 @@ def test_runs_that_cannot_be_extended(aegish: CommandLine, engine: Engine, run_i
     assert "was imported" in aegish.refused("extend", "--run-id", "0import00", "--epochs", "2")
     held = aegish.refused("extend", "--run-id", run_id, "--epochs", "3")
     assert f"run {run_id} is paused" in held
-    aegish.ok("resume", "--run-id", run_id)
+    assert aegish.ok("resume", "--run-id", run_id).out == f"{run_id}: complete\n"
     samples = aegish.refused("extend", "--run-id", run_id, "--dataset", "commands")
     assert f"commands: run {run_id} asks other samples under this name (3, not 2)" in samples
 

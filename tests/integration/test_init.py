@@ -149,8 +149,12 @@ def test_answers_are_asked_for_until_they_can_be_used(
     )
     answers = ["keyword", "ollama/x,baseline/keyword", "none.csv", "mine.csv", "many", "2"]
     monkeypatch.setattr("sys.stdin", Terminal("\n".join(answers) + "\n"))
+    aegish.ok("datasets", "import", "table", "mine.csv")
+    with Path("mine.csv").open("a") as more:
+        more.write("pwd,harmless,\n")
     done = aegish.ok("init")
     assert done.err.count("Error: ") == 3
+    assert "mine: replaces 2 commands; earlier runs keep theirs\n" in done.err
     own = {"models": ["ollama/x", FLOOR], "dataset": ["mine"], "limit": 2, "epochs": 1}
     assert run_file() == own
     planned = aegish.ok("submit", "--run-file", "experiment.toml", "--dry-run").err

@@ -9,7 +9,7 @@ from aegish_dist.errors import StoreError
 def _interrupted_in_a_library(error: Exception) -> None:
     try:
         try:
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt("at 1 of 2 verdicts")
         finally:
             raise ValueError("cannot change 'autocommit' now")
     except ValueError as cause:
@@ -24,4 +24,4 @@ def test_an_error_that_follows_from_an_interrupt_is_the_interrupt(
         cli.cli, "main", lambda *_args, **_settings: _interrupted_in_a_library(error)
     )
     assert cli.run([]) == 130
-    assert capsys.readouterr().err == "interrupted\n"
+    assert capsys.readouterr().err == "interrupted at 1 of 2 verdicts\n"

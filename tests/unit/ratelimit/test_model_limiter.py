@@ -10,6 +10,7 @@ from weakref import ref
 import pytest
 from fakeredis import FakeAsyncRedis
 from msgspec.structs import replace
+from structlog.testing import capture_logs
 
 from aegish_dist.core.failures import LONGEST_RETRY_AFTER_S
 from aegish_dist.core.model import ModelSpec, RateHint, WireFormat
@@ -273,9 +274,14 @@ async def test_money_is_asked_of_the_store() -> None:
 async def test_a_run_over_budget() -> None:
     over = RunLease("dear", 0, over=True, unknown=False)
     async with limited(replace(FREE, runs=(over,)), FREE) as (_, limiter):
-        for _ in range(2):
-            with pytest.raises(OverBudgetError):
-                await limiter.acquire("dear", ONE, Budget(run_cap=1))
+        with capture_logs() as logs:
+            for _ in range(2):
+                with pytest.raises(OverBudgetError):
+                    await limiter.acquire("dear", ONE, Budget(run_cap=1))
+        # Embedded runs say it in a sentence, and show warnings.
+        assert {(each["event"], each["log_level"]) for each in logs} == {
+            ("run_over_budget", "info")
+        }
         assert await limiter.over_budget() == ["dear"]
         (permit,) = await entered(limiter, "cheap")
         limiter.release(permit)

@@ -143,6 +143,7 @@ def test_failures_over_time_name_the_worst_stretch() -> None:
         ]
     ]  # fmt: skip
     assert "5 minutes" in shown.note
+    assert "\\`" not in render(data, "markdown")
     assert "Failures over time" not in titles(
         a_report(failure_times=[replace(found[0], time=None)])
     )

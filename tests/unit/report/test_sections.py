@@ -124,6 +124,9 @@ def test_simulated_models_are_marked_everywhere() -> None:
     assert shown.sections[0].rows[0][1] == TableCell("acme/guard-1", "simulated")
     assert {each.rows[0][0].text for each in shown.sections[1:]} == {"acme/guard-1 †"}
     assert "not evidence about any real model" in shown.legend[-1]
+    legends = {n: str(build_report(a_report(), [n]).legend) for n in ("leaderboard", "cost")}
+    for term in ("stderr", "tied", "coverage", "p50"):
+        assert [name for name, legend in legends.items() if term in legend] == ["leaderboard"]
 
 
 def test_bounds_are_shown_where_coverage_is_incomplete() -> None:
@@ -188,8 +191,8 @@ def test_simulated_missing_and_outdated_are_warned_of() -> None:
     assert warned(a_report(a_model(simulated=True)))[0].startswith("Simulated: All models.")
     mixed = a_report(a_model("a"), a_model("b", simulated=True))
     assert warned(mixed)[0].startswith("Simulated: b.")
-    assert warned(a_report(a_silent_model())) == (
-        "Provisional: 300 verdicts of those planned are missing.",
-    )
+    provisional = a_report(a_silent_model())
+    resume = f"if it stopped, resume --run-id {provisional.run.run_id} goes on"
+    assert warned(provisional) == (f"Provisional: 300 verdicts are missing; {resume}.",)
     (outdated,) = warned(replace(a_report(), is_current=False))
     assert outdated.startswith("Not the newest state")
