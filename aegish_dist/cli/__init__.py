@@ -164,8 +164,7 @@ def run(arguments: list[str] | None) -> int:
     except ClosedOutputError:
         return EXIT_EXPECTED
     except (Exception, KeyboardInterrupt) as error:
-        interrupt = interrupt_in(error)
-        if interrupt is not None or isinstance(error, click.Abort):
+        if (interrupt := interrupt_in(error)) or isinstance(error, click.Abort):
             note(f"interrupted {interrupt or ''}".rstrip())
             return EXIT_INTERRUPTED
         if not isinstance(error, AegishError):

@@ -165,8 +165,7 @@ def resume_run(
         higher = with_higher_caps(run.parameters, run_cap, model_cap)
         in_transaction(engine, save_parameters, run_id, higher)
         run = replace(run, parameters=higher)
-    before = run_status(engine, run_id)
-    if before.missing:
+    if (before := run_status(engine, run_id)).missing:
         observer.note(_what_is_asked(run, before))
     if run.held is not None:
         await_calls(engine, run, observer)

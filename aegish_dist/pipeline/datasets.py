@@ -86,7 +86,7 @@ def store_dataset(engine: Engine, dataset: Dataset, note: Callable[[str], object
     for each in known_datasets(engine):
         if each.name == dataset.name and each.fingerprint != dataset.fingerprint:
             replaced = counted(each.samples, "command")
-            note(f"{dataset.name}: replaces {replaced}; earlier runs keep theirs")
+            note(f"{each.name}: replaces {replaced}; earlier runs keep theirs")
     in_transaction(engine, save_dataset, dataset, selectable=True)
 
 

@@ -218,11 +218,10 @@ def _legend(
         "whose attempts all failed, is an infrastructure failure and not a model's score: it "
         "lowers coverage and enters no rate. Where coverage is below 100, bounds show what it "
         "could have changed.",
+        "p50, p90: percentiles of service time, without any waiting on our side.",
     )
     if "leaderboard" in names:
         lines += of_leaderboard
-    if not {"leaderboard", "latency", "latency-parts"}.isdisjoint(names):
-        lines.append("p50, p90: percentiles of service time, without any waiting on our side.")
     if any(entry.simulated for entry in entries):
         lines.append(
             f"simulated, {SIMULATED}: answers made up by the simulator. They are not evidence "
@@ -247,10 +246,9 @@ def warnings(data: ReportData, entries: Sequence[RankedModel]) -> tuple[str, ...
         max((entry.count("planned") or 0) - (entry.count("done") or 0), 0) for entry in entries
     )
     if missing:
-        are = "is" if missing == 1 else "are"
         resume = f"; if it stopped, resume --run-id {data.run.run_id} goes on"
-        resume = "" if data.run.imported else resume
-        found.append(f"Provisional: {counted(missing, 'verdict')} {are} missing{resume}.")
+        then = "" if data.run.imported else resume
+        found.append(f"Provisional: {counted(missing, 'verdict')} missing{then}.")
     if not data.is_current:
         found.append(
             "Not the newest state: verdicts have been stored since this snapshot. A report without "
