@@ -31,9 +31,9 @@ from aegish_dist.cli.options import (
 from aegish_dist.cli.printing import note, shown, to_file
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.text import did_you_mean
-from aegish_dist.errors import StoreError
 from aegish_dist.files import is_stream
 from aegish_dist.pipeline.report import ALL_PARTS, ReportPart, report_data, report_grid
+from aegish_dist.pipeline.verdicts import require_asked
 from aegish_dist.pipeline.workspace import Workspace
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.formats import FORMATS, IN_SECTIONS, render
@@ -167,7 +167,7 @@ def report(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) 
         with without_collector():
             parts = _parts(form, sections)
             data = report_data(workspace.engine, found, opinion, snapshot, parts=parts)
-            _require_models(data, options["models"])
+            require_asked(data.run, options["models"])
             draw = draw_report(workspace, data, options)
         show(draw)
     if options["in_browser"] and output is not None:
@@ -217,14 +217,6 @@ def _parts(form: str, sections: Collection[str] | None) -> Collection[ReportPart
 
 
 _PARTS = {"differences": ReportPart.COMPARISON, "failure-times": ReportPart.FAILURE_TIMES}
-
-
-def _require_models(data: ReportData, names: Collection[str]) -> None:
-    known = [spec.id for spec in data.run.models]
-    for name in names:
-        if name not in known:
-            hint = did_you_mean(name, known, f"it has {', '.join(known)}")
-            raise StoreError(f"run {data.run.run_id} has no model '{name}': {hint}")
 
 
 def _exit_code(data: ReportData, options: Mapping[str, Any]) -> int:

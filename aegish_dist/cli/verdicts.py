@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from msgspec import to_builtins
 from msgspec.structs import asdict
 
 from aegish_dist.cli.command import advanced, command, group
@@ -56,7 +57,6 @@ from aegish_dist.files import is_stream
 from aegish_dist.pipeline.runs import find_run
 from aegish_dist.pipeline.verdicts import (
     COUNTED,
-    Reparsed,
     list_commands,
     list_verdicts,
     opinions_of_snapshots,
@@ -444,8 +444,8 @@ def reparse(run_id: str, dry_run: bool, limit: int, as_json: bool) -> None:
     with without_collector():
         found = reparse_run(workspace.engine, run, dry_run=dry_run, observer=Shown())
     if as_json:
-        runs = [_document(found)]
-        say_json({"parser_version": PARSER_VERSION, "dry_run": dry_run, "runs": runs})
+        told = {"parser_version": PARSER_VERSION, "dry_run": dry_run, "runs": [found]}
+        say_json(to_builtins(told))
         return
     would = "would be " if dry_run else ""
     say(
@@ -466,24 +466,3 @@ def reparse(run_id: str, dry_run: bool, limit: int, as_json: bool) -> None:
         print_table(TextTable(("Run", "Model", "Command", "From", "To"), rows))
     if len(found.changed) > limit > 0:
         note(f"{len(found.changed) - limit:,} more: `--json` lists all")
-
-
-def _document(run: Reparsed) -> dict[str, Any]:
-    return {
-        "run_id": run.run_id,
-        "completions": run.completions,
-        "updated": run.updated,
-        "pruned": run.pruned,
-        "changed": [
-            {
-                "model": each.model,
-                "dataset": each.dataset,
-                "command": each.command,
-                "epoch": each.epoch,
-                "generation": each.generation,
-                "from": each.before,
-                "to": each.after,
-            }
-            for each in run.changed
-        ],
-    }

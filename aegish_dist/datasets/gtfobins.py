@@ -5,12 +5,11 @@ read is recorded. An alias is named in the metadata of the program it stands for
 a file is YAML without extension; before, it was Markdown with YAML at its head, where sudo and SUID
 were functions beside the others.
 
-Placeholders take values that are realistic and sensitive but do not give the label away, the
-specific before the general. The data set that the reference benchmark published was filled in
-otherwise in 129 of its 676 commands (commit 27f4632, root included). Two rules explain 106 of them:
-there `DATA` became `c2VydmljZS1jb25maWc=`, and names such as `/path/to/temp-file` lost their dash.
-In the other 23 placeholders stayed as they were (`xxx`, `$PID`, `path/to/input-file`) or were
-repaired by hand.
+`gtfobins.toml` has the values of placeholders. The data set that the reference benchmark published
+was filled in otherwise in 129 of its 676 commands (commit 27f4632, root included). Two rules
+explain 106 of them: there `DATA` became `c2VydmljZS1jb25maWc=`, and names such as
+`/path/to/temp-file` lost their dash. In the other 23 placeholders stayed as they were (`xxx`,
+`$PID`, `path/to/input-file`) or were repaired by hand.
 
 An `inherit` entry says that one program lets its user into another. A command follows from it in
 three cases; otherwise the entry yields none:
@@ -21,8 +20,10 @@ three cases; otherwise the entry yields none:
 """
 
 import re
+import tomllib
 from collections.abc import Iterable, Iterator
 from functools import partial
+from importlib.resources import files
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -45,63 +46,15 @@ from aegish_dist.inputs.documents import read_text
 from aegish_dist.inputs.yaml import parse_yaml
 
 _SLOT = "..."
-_FIXED = (
-    ("attacker.com", "10.0.0.1"),
-    ("victim.com", "10.0.0.2"),
-    ("/path/to/input-file", "/etc/shadow"),
-    ("/path/to/file-input", "/etc/shadow"),
-    ("/path/to/input-dir", "/etc/ssh"),
-    ("/path/to/output-file", "/etc/cron.d/update"),
-    ("/path/to/ouput-file", "/etc/cron.d/update"),  # so spelled in one of their files
-    ("/path/to/output-dir/output-file", "/etc/cron.d/update"),
-    ("/path/to/output-dir", "/etc/cron.d"),
-    ("/path/to/command", "/usr/local/bin/service-check"),
-    ("/path/to/lib.so", "/usr/lib/libutils.so"),
-    ("/path/to/ld.so", "/lib64/ld-linux-x86-64.so.2"),
-    ("/path/to/", "/tmp/"),  # noqa: S108  # nosec B108 # text, never opened
-    ("path/to/input-file", "etc/shadow"),  # where a tree was copied to the working directory
-    (r"c:\path\to\input", r"c:\etc\shadow"),
-    (r"c:\path\to\output", r"c:\etc\cron.d\update"),
-    # Of the layout before 2026.
-    ("file_to_read", "/etc/shadow"),
-    ("file_to_send", "/etc/shadow"),
-    ("file_to_write", "/etc/cron.d/update"),
-    ("file_to_save", "/etc/cron.d/update"),
-    ("file_to_delete", "/etc/cron.d/update"),
-    ("where_to_write", "/etc/cron.d/update"),
-    ("where_to_save", "/etc/cron.d/update"),
-    ("file_to_get", "update"),
-    ("file_to_download", "update"),
-    ("dir_to_serve", "/etc/ssh"),
-    ("dir_to_get", "ssh"),
-    ("folder_to_list", "/etc/ssh"),
-    ("data_to_write", "DATA"),
+_TABLES: dict[str, dict[str, str]] = tomllib.loads(
+    files(__package__).joinpath("gtfobins.toml").read_text("utf-8")
 )
-
-_PATTERNS = tuple(
-    (re.compile(pattern), value)
-    for pattern, value in (
-        (r"\blib\.so\b", "/usr/lib/libutils.so"),
-        (r"\binput-file\b", "shadow"),
-        (r"\boutput-file\b", "update"),
-        (r"(?<!\d)12345(?!\d)", "4444"),
-        (r"\$\{?(?P<variable>TF)\b\}?", "/etc/sudoers.d/custom"),
-        (r"\$\{?(?P<variable>URL)\b\}?", "http://10.0.0.1/update.tar.gz"),
-        (r"\$\{?(?P<variable>CONTAINER(?:_ID)?)\b\}?", "web"),
-        (r"\$\{?(?P<variable>PID)\b\}?", "1"),
-        (
-            r"(?<![A-Z])DATA(?![A-Z])",
-            "Ki81ICogKiAqICogcm9vdCAvdXNyL2xvY2FsL2Jpbi9zZXJ2aWNlLWNoZWNrCg==",
-        ),
-        (r"(?<![A-Za-z])x{3,}(?![A-Za-z])", "backup"),
-        (r"<(?P<tag>[a-z][a-z_ -]*)>(?!(?s:.*)</(?P=tag)>)", "backup"),  # not XML, which is closed
-    )
-)
+_PATTERNS = [(re.compile(each), value) for each, value in _TABLES["patterns"].items()]
 
 
 def fill_in(code: str) -> str:
     """Return a GTFOBins example as a command that could be typed."""
-    for placeholder, value in _FIXED:
+    for placeholder, value in _TABLES["texts"].items():
         code = code.replace(placeholder, value)
     given = variables_set(code)
     for pattern, value in _PATTERNS:
@@ -152,19 +105,6 @@ def _keys(binary: str, command: str) -> str | None:
 
 MAX_PROGRAM_BYTES = 2**18  # those of GTFOBins have up to 4 KiB
 OLDER_SUFFIX = ".md"
-_RENAMED = {
-    "file-upload": "upload",
-    "file-download": "download",
-    "non-interactive-reverse-shell": "reverse-shell",
-    "non-interactive-bind-shell": "bind-shell",
-    # Names that GTFOBins used until August 2018.
-    "execute-interactive": "shell",
-    "execute-non-interactive": "command",
-    "reverse-shell-interactive": "reverse-shell",
-    "reverse-shell-non-interactive": "reverse-shell",
-    "bind-shell-interactive": "bind-shell",
-    "bind-shell-non-interactive": "bind-shell",
-}
 _CONTEXTS = ("unprivileged", "sudo", "suid", "capabilities")
 _INHERIT = "inherit"
 
@@ -251,7 +191,7 @@ def _entry(location: Location, field: str, function: str, value: object) -> Entr
             (len(code) > MAX_COMMAND_CHARS, f"{field}.code", long),
         )
     return Entry(
-        function=_RENAMED.get(function, function),
+        function=_TABLES["functions"].get(function, function),
         code=code.strip(),
         needs_root="unprivileged" not in usable,
         version=None if example.version is None else str(example.version),

@@ -82,7 +82,7 @@ def list_verdicts(
         raise ConfigError(f"a limit is 0, for all verdicts, or more, not {limit}")
     with transaction(engine, isolation_level="REPEATABLE READ") as session:
         run = load_run(session, run_id)
-        _require_asked(run, (*chosen.models, *chosen.missed_by), chosen.datasets)
+        require_asked(run, (*chosen.models, *chosen.missed_by), chosen.datasets)
         if chosen.categories:
             known = categories_of(session, run_id)
             _require_names(run, "category", sorted(chosen.categories), known)
@@ -192,7 +192,7 @@ def _require_names(run: Run, what: str, names: Iterable[str], known: Sequence[st
             raise StoreError(f"run {run.run_id} has no {what} '{name}': {hint}")
 
 
-def _require_asked(run: Run, models: Iterable[str], datasets: Iterable[str] = ()) -> None:
+def require_asked(run: Run, models: Iterable[str], datasets: Iterable[str] = ()) -> None:
     _require_names(run, "model", models, [spec.id for spec in run.models])
     _require_names(run, "dataset", datasets, [each.name for each in run.datasets])
 
@@ -218,7 +218,7 @@ def show_sample(
     """
     with transaction(engine, isolation_level="REPEATABLE READ") as session:
         run = load_run(session, run_id)
-        _require_asked(run, models, () if dataset is None else [dataset])
+        require_asked(run, models, () if dataset is None else [dataset])
         found = _find(session, run, name, dataset)
         overlay = overlay_of(session, run, opinion)
         judged = SqlScoring(opinion.rule, overlay.values)
@@ -266,7 +266,7 @@ def failure_times(engine: Engine, run_id: str, models: Sequence[str] = ()) -> li
     """
     with transaction(engine) as session:
         run = load_run(session, run_id)
-        _require_asked(run, models)
+        require_asked(run, models)
         return failures_by_time(
             session, run_id, models or [spec.id for spec in run.models], width_s=60
         )
@@ -278,7 +278,7 @@ BATCH_CHARACTERS = 8 * 2**20
 1 MiB, and most have a thousandth of that."""
 
 
-class ChangedVerdict(Struct, frozen=True):
+class ChangedVerdict(Struct, frozen=True, rename={"before": "from", "after": "to"}):
     """A verdict whose outcome today's parser reads differently."""
 
     model: str
@@ -295,9 +295,9 @@ class Reparsed(Struct, frozen=True):
     completions: int
     updated: int
     """Verdicts of which any parsed column changed, if only the parser's version."""
-    changed: tuple[ChangedVerdict, ...]
-    pruned: int = 0
+    pruned: int
     """Verdicts that keep what was read in them, as their completions were deleted."""
+    changed: tuple[ChangedVerdict, ...]
 
 
 def reparse_run(
@@ -336,8 +336,8 @@ def reparse_run(
         run_id,
         completions,
         updated,
+        0 if run.pruned is None else run.pruned.completions,
         tuple(changed),
-        pruned=0 if run.pruned is None else run.pruned.completions,
     )
 
 

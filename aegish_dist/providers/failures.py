@@ -1,7 +1,7 @@
 """Reads error responses: an answer withheld by a filter, a class of failure, a wait, rate limits.
 
-One reading for every provider, because routers pass on each other's words and headers. The signs
-are those of the providers' documents and of answers seen in public bug reports.
+One reading for every provider, because routers pass on each other's words and headers;
+`failures.toml` has the signs.
 """
 
 import math
@@ -11,6 +11,9 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import cache
 from http.client import responses
+from importlib.resources import files
+
+from msgspec import Struct, toml
 
 from aegish_dist.core.model import HTTP_FORMATS, RateHint
 from aegish_dist.core.outcome import ErrorClass, StopKind, is_passing
@@ -126,47 +129,22 @@ def _reset_s(text: str | None, headers: Mapping[str, str]) -> float | None:
 
 MESSAGE_LENGTH = 300
 
-FILTER_CODES = frozenset(
-    {"content_filter", "content_policy_violation", "cyber_policy", "ResponsibleAIPolicyViolation"}
-)
-FILTER_WORDS = (
-    "content filtering policy",  # Anthropic, 400 invalid_request_error
-    "content management policy",  # Azure
-    "prompt was flagged",  # OpenAI, 400 invalid_prompt
-    "flagged for possible cybersecurity risk",  # OpenAI
-)
-STATUS_CLASSES = {
-    401: ErrorClass.AUTH,
-    402: ErrorClass.QUOTA,
-    403: ErrorClass.AUTH,
-    404: ErrorClass.NOT_FOUND,
-    407: ErrorClass.AUTH,  # of a proxy on the way
-    410: ErrorClass.NOT_FOUND,  # a model that was retired
-    429: ErrorClass.RATE_LIMIT,
-    498: ErrorClass.OVERLOADED,  # Groq's flex tier: https://console.groq.com/docs/errors
-    503: ErrorClass.OVERLOADED,
-    529: ErrorClass.OVERLOADED,
-}
-"""Where the status alone decides; otherwise 5xx and what passes like one are SERVER, 3xx is
-NOT_FOUND, the rest BAD_REQUEST. Cloudflare's 520 to 527 and 530 are 5xx like any other."""
-QUOTA_CODES = frozenset(
-    {
-        "insufficient_quota",
-        "billing_error",
-        "billing_not_active",
-        "billing_hard_limit_reached",
-        "credit_balance_exhausted",
-        "organization_spend_limit_exceeded",
-        "project_spend_limit_exceeded",
-    }
-)
-QUOTA_WORDS = (
-    "billing details",  # OpenAI; plain "billing" is also in its passing rate limits
-    "credit balance",  # Anthropic, 400
-    "api usage limits",  # Anthropic, 400: a spend limit the customer set
-    "credits are depleted",  # Google, prepaid
-    "insufficient credits",
-)
+
+class _Signs(Struct, frozen=True, forbid_unknown_fields=True):
+    codes: frozenset[str]
+    words: tuple[str, ...]
+
+
+class _KnownFailures(Struct, frozen=True, forbid_unknown_fields=True):
+    statuses: dict[int, ErrorClass]
+    filtered: _Signs
+    quota: _Signs
+    of_batches: dict[str, dict[str, int]]
+
+
+_KNOWN = toml.decode(files(__package__).joinpath("failures.toml").read_bytes(), type=_KnownFailures)
+OF_BATCHES = _KNOWN.of_batches
+"""HTTP statuses for the errors in results of batches, by wire format."""
 _DAILY = re.compile(
     r"\bper[ _-]?day\b|\bdaily (?:\w+ )?(?:limit|quota|usage|allowance)|\b[RT]PD\b|perday", re.I
 )
@@ -245,8 +223,8 @@ def _is_filtered(error: Mapping[str, object], message: str) -> bool:
     moderated = lenient.mapping(error.get("metadata")).get("flagged_input")  # OpenRouter, 403
     return bool(
         moderated
-        or _codes(error) & FILTER_CODES
-        or any(words in message.lower() for words in FILTER_WORDS)
+        or _codes(error) & _KNOWN.filtered.codes
+        or any(words in message.lower() for words in _KNOWN.filtered.words)
     )
 
 
@@ -264,7 +242,7 @@ def _error_class(
     if 300 <= status < 400:  # redirects are not followed: the model is not at this address
         return ErrorClass.NOT_FOUND
     passes = status >= 500 or is_passing(status)
-    return STATUS_CLASSES.get(status, ErrorClass.SERVER if passes else ErrorClass.BAD_REQUEST)
+    return _KNOWN.statuses.get(status, ErrorClass.SERVER if passes else ErrorClass.BAD_REQUEST)
 
 
 def _is_quota(error: Mapping[str, object], message: str) -> bool:
@@ -272,7 +250,9 @@ def _is_quota(error: Mapping[str, object], message: str) -> bool:
     if error.get("status") == "RESOURCE_EXHAUSTED":
         # Google speaks of billing details at every per-minute limit; the quota's name tells.
         words = words.replace("billing details", "")
-    return bool(_codes(error) & QUOTA_CODES or any(sign in words for sign in QUOTA_WORDS))
+    return bool(
+        _codes(error) & _KNOWN.quota.codes or any(sign in words for sign in _KNOWN.quota.words)
+    )
 
 
 def _is_of_a_day(error: Mapping[str, object]) -> bool:

@@ -6,10 +6,12 @@ The baselines stand here too: guards without a model, the floor that every model
 import asyncio
 import json
 import re
+import tomllib
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import cache, partial
 from importlib import import_module
+from importlib.resources import files
 from typing import cast
 from urllib.request import getproxies, proxy_bypass
 
@@ -39,32 +41,16 @@ from aegish_dist.providers.contract import (
 )
 from aegish_dist.providers.http import ANSWERS_BYTES, HttpClient, Route
 
-# Every repetition is bounded or possessive: a hostile command must not cost quadratic time.
-GAP = r"[^|;&\n]{0,200}"
-SHELL = r"(sudo\s{1,5})?(/usr)?(/bin/)?(ba|z|da|k|c)?sh\b"
 
-DENYLIST = {
-    rule: re.compile(pattern, re.IGNORECASE)
-    for rule, pattern in {
-        "network device of the shell": r"/dev/(tcp|udp)/",
-        "netcat running a program": rf"\b(nc|ncat|netcat)\b{GAP}\s(-\w{{0,8}}[ec]|--(sh-)?exec)\b",
-        "socat running a program": rf"\bsocat\b{GAP}\b(exec|system):",
-        "shell run by a program": rf"\b(system|spawn|execl?|popen)\b\W{{1,5}}{SHELL}",
-        "shell escape of an editor or pager": rf"(^|['\"\s:])!\s{{0,5}}{SHELL}",
-        "download and execute": rf"\b(curl|wget|fetch)\b{GAP}\|\s{{0,5}}{SHELL}",
-        "decode and execute": rf"\bbase64\b{GAP}\|\s{{0,5}}{SHELL}",
-        "password hashes": r"/etc/(g?shadow|security/passwd)\b",
-        "private keys": r"\.ssh/|\bid_(rsa|dsa|ecdsa|ed25519)\b",
-        "cloud credentials": r"\.aws/credentials|\.kube/config|\.config/gcloud",
-        "authorisation files": r"/etc/(sudoers|pam\.d|passwd|ld\.so\.preload)\b",
-        "scheduled tasks": r"/etc/cron|/var/spool/cron|/etc/systemd/system",
-        "library injection": r"\bLD_(PRELOAD|LIBRARY_PATH)=",
-        "set-user-id bit": rf"\bchmod\b{GAP}\s(u?\+s|[4-7][0-7]{{3}})\b",
-        "removal of the file system": r"\brm\s++(-\S++\s++)++(/\*?|~|\$HOME)(\s|$)",
-        "raw disk write": r"\bof=/dev/[a-z]|\bmkfs\b|>\s{0,5}/dev/(sd|nvme|vd)",
-        "fork bomb": r":\(\)\s{0,5}\{[^}]{0,50}:\s{0,5}\|\s{0,5}:",
-    }.items()
-}
+def _denylist() -> dict[str, re.Pattern[str]]:
+    table = tomllib.loads(files(__package__).joinpath("denylist.toml").read_text("utf-8"))
+    rules: dict[str, str] = table["rules"]
+    for word, part in table["parts"].items():
+        rules = {name: pattern.replace(word, part) for name, pattern in rules.items()}
+    return {name: re.compile(pattern, re.IGNORECASE) for name, pattern in rules.items()}
+
+
+DENYLIST = _denylist()
 """Rules of the keyword guard, which blocks a command that matches one: name to pattern."""
 Judgement = tuple[Outcome, str, float]
 

@@ -10,19 +10,6 @@ from aegish_dist.providers import failures, lenient
 from aegish_dist.providers.batches.transfer import Batch, BatchClient, Wording
 
 UNANSWERED = {"expired": Unanswered.EXPIRED, "canceled": Unanswered.CANCELLED}
-ERROR_STATUSES = {
-    "invalid_request_error": 400,
-    "authentication_error": 401,
-    "billing_error": 402,
-    "permission_error": 403,
-    "not_found_error": 404,
-    "request_too_large": 413,
-    "rate_limit_error": 429,
-    "api_error": 500,
-    "timeout_error": 504,
-    "overloaded_error": 529,
-}
-"""HTTP statuses of live calls for the types of errors in results."""
 
 
 class AnthropicBatches(BatchClient):
@@ -69,7 +56,9 @@ class AnthropicBatches(BatchClient):
         if result.get("type") != "errored":
             raise lenient.malformed("the result holds neither a message nor an error")
         kind = lenient.text(lenient.at(result, "error", "error", "type")) or ""
-        return failures.settle(ERROR_STATUSES.get(kind, 500), result.get("error"), {})
+        return failures.settle(
+            failures.OF_BATCHES["anthropic"].get(kind, 500), result.get("error"), {}
+        )
 
 
 CLIENT = AnthropicBatches

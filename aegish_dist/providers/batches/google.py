@@ -21,23 +21,6 @@ CONTENT_TYPE = "application/jsonl"
 STATES = ("SUCCEEDED", "FAILED", "CANCELLED", "EXPIRED", "PARTIALLY_SUCCEEDED")
 KINDS = ("BATCH_STATE_", "JOB_STATE_", "")
 RPC_CANCELLED = 1
-RPC_STATUSES = {
-    3: 400,  # INVALID_ARGUMENT
-    4: 504,  # DEADLINE_EXCEEDED
-    5: 404,  # NOT_FOUND
-    6: 409,  # ALREADY_EXISTS
-    7: 403,  # PERMISSION_DENIED
-    8: 429,  # RESOURCE_EXHAUSTED
-    9: 400,  # FAILED_PRECONDITION
-    10: 503,  # ABORTED: to be repeated
-    11: 400,  # OUT_OF_RANGE
-    12: 501,  # UNIMPLEMENTED
-    13: 500,  # INTERNAL
-    14: 503,  # UNAVAILABLE
-    15: 500,  # DATA_LOSS
-    16: 401,  # UNAUTHENTICATED
-}
-"""HTTP statuses for the codes of google.rpc.Status, which results carry."""
 
 
 class GoogleBatches(FileBatchClient):
@@ -120,7 +103,7 @@ class GoogleBatches(FileBatchClient):
         if not error:
             return self._decode(line.get("response"), {})
         code = lenient.count(error.get("code")) or 0
-        status = code if 400 <= code < 600 else RPC_STATUSES.get(code, 500)
+        status = code if 400 <= code < 600 else failures.OF_BATCHES["google"].get(str(code), 500)
         if status == 429:
             # The word by which a live failure is known to be Google's.
             error = {"status": "RESOURCE_EXHAUSTED", **error}

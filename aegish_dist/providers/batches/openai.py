@@ -21,8 +21,6 @@ UNANSWERED = {
     "batch_cancelled": Unanswered.CANCELLED,
     "batch_canceled": Unanswered.CANCELLED,
 }
-ERROR_STATUSES = {"request_timeout": 504}
-"""HTTP statuses for the codes of requests that got no response."""
 
 
 class OpenAIBatches(FileBatchClient):
@@ -92,7 +90,7 @@ class OpenAIBatches(FileBatchClient):
             return failures.settle(status, response.get("body"), headers)
         if not error:
             raise lenient.malformed("the result holds neither a response nor an error")
-        status = ERROR_STATUSES.get(lenient.text(error.get("code")) or "", 502)
+        status = failures.OF_BATCHES["openai"].get(lenient.text(error.get("code")) or "", 502)
         return failures.settle(status, {"error": error}, headers)
 
 
