@@ -33,7 +33,7 @@ from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.text import did_you_mean
 from aegish_dist.files import is_stream
 from aegish_dist.pipeline.report import ALL_PARTS, ReportPart, report_data, report_grid
-from aegish_dist.pipeline.verdicts import require_asked
+from aegish_dist.pipeline.runs import require_asked
 from aegish_dist.pipeline.workspace import Workspace
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.formats import FORMATS, IN_SECTIONS, render

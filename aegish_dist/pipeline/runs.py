@@ -1,6 +1,6 @@
 """Finding, naming and listing runs."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from itertools import chain
 from threading import Thread
@@ -27,6 +27,8 @@ COMPLETED, AT_ONCE_S = 50, 0.3
 """Runs that a shell completes, and seconds that it waits for them."""
 LONGEST_NAME = 100
 """Characters of a name that a user gives; it stands in tables."""
+NAMED = 10
+"""Known names that an error lists."""
 
 
 def find_run(engine: Engine, text: str) -> str:
@@ -100,12 +102,26 @@ def chosen_models(run: Run, named: Sequence[str]) -> list[str]:
     Raises:
         StoreError: The run does not ask one of them.
     """
-    asked = [spec.id for spec in run.models]
-    for model in named:
-        if model not in asked:
-            hint = did_you_mean(model, asked, f"it asks {', '.join(asked)}")
-            raise StoreError(f"run {run.run_id} does not ask '{model}': {hint}")
-    return list(dict.fromkeys(named or asked))
+    require_asked(run, named)
+    return list(dict.fromkeys(named or [spec.id for spec in run.models]))
+
+
+def require_names(run: Run, what: str, names: Iterable[str], known: Sequence[str]) -> None:
+    """Refuse a name that a run does not have.
+
+    Args:
+        what: The kind of thing that it names, in a word.
+    """
+    for name in names:
+        if name not in known:
+            listed = ", ".join(known[:NAMED]) + (", ..." if len(known) > NAMED else "")
+            hint = did_you_mean(name, known, f"it has {listed or 'none'}")
+            raise StoreError(f"run {run.run_id} has no {what} '{name}': {hint}")
+
+
+def require_asked(run: Run, models: Iterable[str], datasets: Iterable[str] = ()) -> None:
+    require_names(run, "model", models, [spec.id for spec in run.models])
+    require_names(run, "dataset", datasets, [each.name for each in run.datasets])
 
 
 def load_submitted_run(engine: Engine, run_id: str) -> Run:

@@ -6,7 +6,7 @@ counts again. Workers may go on meanwhile, and a second reparse does no harm: it
 batch, and finds nothing to change.
 """
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from itertools import chain, groupby, islice
 
 from msgspec import Struct
@@ -45,11 +45,11 @@ from aegish_dist.db.verdict_reader import (
 from aegish_dist.db.verdicts import Reading, StoredAnswer, next_answers, write_readings
 from aegish_dist.errors import ConfigError, ReportError, StoreError
 from aegish_dist.pipeline.opinions import overlay_of
+from aegish_dist.pipeline.runs import require_asked, require_names
 from aegish_dist.pipeline.workspace import SILENT, Observer
 
 COUNTED = 10_000
 """Verdicts beyond the limit that are counted; what is more is not read."""
-NAMED = 10
 CANDIDATES = 5
 CANDIDATE_CHARS = 40
 
@@ -85,7 +85,7 @@ def list_verdicts(
         require_asked(run, (*chosen.models, *chosen.missed_by), chosen.datasets)
         if chosen.categories:
             known = categories_of(session, run_id)
-            _require_names(run, "category", sorted(chosen.categories), known)
+            require_names(run, "category", sorted(chosen.categories), known)
         yield from read_verdicts(
             session,
             run,
@@ -177,24 +177,6 @@ def outcomes_or_labels(
             hint = did_you_mean(name, known, f"there are {', '.join(sorted(known))}")
             raise ConfigError(f"'{name}' is no outcome under {rule.name}: {hint}")
     return frozenset(known[name.upper()] for name in names)
-
-
-def _require_names(run: Run, what: str, names: Iterable[str], known: Sequence[str]) -> None:
-    """Refuse a name that a run does not have.
-
-    Args:
-        what: The kind of thing that it names, in a word.
-    """
-    for name in names:
-        if name not in known:
-            listed = ", ".join(known[:NAMED]) + (", ..." if len(known) > NAMED else "")
-            hint = did_you_mean(name, known, f"it has {listed or 'none'}")
-            raise StoreError(f"run {run.run_id} has no {what} '{name}': {hint}")
-
-
-def require_asked(run: Run, models: Iterable[str], datasets: Iterable[str] = ()) -> None:
-    _require_names(run, "model", models, [spec.id for spec in run.models])
-    _require_names(run, "dataset", datasets, [each.name for each in run.datasets])
 
 
 def show_sample(

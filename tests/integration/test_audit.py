@@ -189,10 +189,10 @@ def test_a_plan_that_cannot_be_made_is_refused_in_one_line(
     aegish.ok("verdicts", "import", write_lines(tmp_path / "v.jsonl", *lines))
     plan = ("plan", "--margin", "0.1")
     assert "too small for a pilot" in aegish.refused(*plan)
-    assert "does not ask 'lab/z': did you mean 'lab/a'?" in aegish.refused(
+    assert "has no model 'lab/z': did you mean 'lab/a'?" in aegish.refused(
         *plan, "--models", "lab/z"
     )
-    assert "does not ask 'no/one': it asks lab/a" in aegish.refused(*plan, "--models", "no/one")
+    assert "has no model 'no/one': it has lab/a" in aegish.refused(*plan, "--models", "no/one")
     record(aegish, tmp_path)
     refusal = aegish.refused(*plan)
     assert "a plan is for one model or for two" in refusal

@@ -166,7 +166,7 @@ def test_an_unknown_outcome_is_refused(names: list[str], hint: str) -> None:
 def test_a_model_that_the_run_does_not_ask_is_refused(engine: Engine) -> None:
     stored = two_models(engine)
     with pytest.raises(
-        StoreError, match="does not ask 'test/c': did you mean 'test/b' or 'test/a'"
+        StoreError, match="has no model 'test/c': did you mean 'test/b' or 'test/a'"
     ):
         plan_retry(engine, RUN, API_ERROR, ["test/a", "test/c"])
     assert run_status(engine, stored.run_id).retrying == 0
