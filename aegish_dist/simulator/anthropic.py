@@ -11,7 +11,6 @@ from typing import Any
 from aiohttp import web
 
 from aegish_dist.core.batches import Unanswered
-from aegish_dist.core.outcome import StopKind
 from aegish_dist.core.verdict import Completion, Usage
 from aegish_dist.simulator.batches import (
     BatchAnswer,
@@ -28,34 +27,21 @@ from aegish_dist.simulator.batches import (
 )
 from aegish_dist.simulator.config import Endpoint
 from aegish_dist.simulator.dialect import (
+    WORDS,
     Allowance,
     Call,
     ChatRequest,
     ErrorAnswer,
     as_limit,
     conversation,
-    error_forms,
     is_reported,
     refusal,
     stop_word,
     text_of,
 )
 
-_STOP_WORDS = {
-    StopKind.STOP: "end_turn",
-    StopKind.MAX_TOKENS: "max_tokens",
-    StopKind.CONTENT_FILTER: "refusal",
-}
-_NATIVE = {
-    *_STOP_WORDS.values(),
-    "stop_sequence",
-    "tool_use",
-    "pause_turn",
-    "model_context_window_exceeded",
-}
-ERRORS = error_forms("anthropic")
-
-
+_WORDS = WORDS["anthropic"]
+ERRORS = _WORDS.errors
 KEY_HEADER = "x-api-key"
 KEY_SCHEME = ""
 
@@ -83,7 +69,7 @@ def answer_body(answer: Completion, call: Call) -> dict[str, Any]:
         "role": "assistant",
         "model": answer.model,
         "content": [] if answer.text is None else [{"type": "text", "text": answer.text}],
-        "stop_reason": stop_word(answer, _STOP_WORDS, _NATIVE),
+        "stop_reason": stop_word(answer, _WORDS.stops, _WORDS.native),
         "stop_sequence": None,
     }
     if answer.refusal is not None:

@@ -11,13 +11,12 @@ from importlib.resources import files
 from typing import Any, Protocol, cast
 
 from aiohttp import web
-from msgspec import Struct, convert
+from msgspec import Struct, toml
 from msgspec.structs import replace
 
 from aegish_dist.core.model import WireFormat
 from aegish_dist.core.outcome import ErrorClass, StopKind
 from aegish_dist.core.verdict import Completion, Usage
-from aegish_dist.inputs.documents import parse_toml
 from aegish_dist.simulator.config import Fault
 
 _OPENING, _CLOSING = "<command>", "</command>"
@@ -71,9 +70,21 @@ class ErrorForm(Struct, frozen=True):
     code: str | None = None
 
 
-def error_forms(wire: str) -> Mapping[ErrorClass, ErrorForm]:
-    table = parse_toml(files(__package__).joinpath("errors.toml").read_text("utf-8"))
-    return convert(table[wire], dict[ErrorClass, ErrorForm])
+class DialectWords(Struct, frozen=True, forbid_unknown_fields=True):
+    """How a provider words what it sends: a part of `dialects.toml`, which explains the fields."""
+
+    native: frozenset[str]
+    stops: Mapping[StopKind, str]
+    errors: Mapping[ErrorClass, ErrorForm]
+    blocks: frozenset[str] = frozenset()
+    phases: dict[str, str] = {}
+    codes: dict[ErrorClass, int] = {}
+
+
+WORDS = toml.decode(
+    files(__package__).joinpath("dialects.toml").read_bytes(), type=dict[str, DialectWords]
+)
+"""By wire format."""
 
 
 class Call(Struct, frozen=True):

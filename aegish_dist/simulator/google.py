@@ -13,7 +13,6 @@ from aegish_dist.core.verdict import Completion, Usage
 from aegish_dist.simulator.batches import (
     BatchAnswer,
     BatchCall,
-    BatchPhase,
     BatchProblem,
     BatchStore,
     NamedRequest,
@@ -31,13 +30,13 @@ from aegish_dist.simulator.batches import (
 )
 from aegish_dist.simulator.config import Endpoint
 from aegish_dist.simulator.dialect import (
+    WORDS,
     Allowance,
     Call,
     ChatRequest,
     ErrorAnswer,
     as_limit,
     conversation,
-    error_forms,
     is_reported,
     json_response,
     refusal,
@@ -45,23 +44,9 @@ from aegish_dist.simulator.dialect import (
     text_of,
 )
 
-_STOP_WORDS = {
-    StopKind.STOP: "STOP",
-    StopKind.MAX_TOKENS: "MAX_TOKENS",
-    StopKind.CONTENT_FILTER: "SAFETY",
-    StopKind.OTHER: "OTHER",
-}
-_BLOCK_WORDS = {"SAFETY", "OTHER", "BLOCKLIST", "PROHIBITED_CONTENT", "IMAGE_SAFETY"}
-_NATIVE = {
-    *_STOP_WORDS.values(),
-    *_BLOCK_WORDS,
-    "RECITATION",
-    "LANGUAGE",
-    "SPII",
-    "MALFORMED_FUNCTION_CALL",
-}
 _RPC = "type.googleapis.com/google.rpc."
-ERRORS = error_forms("google")
+_WORDS = WORDS["google"]
+ERRORS = _WORDS.errors
 
 _VERB, _STREAM_VERB = ":generateContent", ":streamGenerateContent"
 KEY_HEADER = "x-goog-api-key"
@@ -91,8 +76,8 @@ def read(body: dict[str, Any], model: str) -> ChatRequest | ErrorAnswer:
 def answer_body(answer: Completion, call: Call) -> dict[str, Any]:
     """Return a `GenerateContentResponse`; a prompt that was blocked has no candidates."""
     body: dict[str, Any] = {"modelVersion": answer.model, "responseId": call.id}
-    reason = stop_word(answer, _STOP_WORDS, _NATIVE)
-    blocked = answer.stop_kind is StopKind.CONTENT_FILTER and reason in _BLOCK_WORDS
+    reason = stop_word(answer, _WORDS.stops, _WORDS.native)
+    blocked = answer.stop_kind is StopKind.CONTENT_FILTER and reason in _WORDS.blocks
     if blocked and answer.text is None:
         body["promptFeedback"] = {"blockReason": reason}
         if answer.refusal is not None:
@@ -151,26 +136,8 @@ def _usage(usage: Usage) -> dict[str, int]:
 MAX_FILE_BYTES = 2 * 2**30
 _MAX_BODY_BYTES = 2**20
 _TYPE = "type.googleapis.com/google.ai.generativelanguage.v1beta."
-_STATES = {
-    BatchPhase.VALIDATING: "BATCH_STATE_PENDING",
-    BatchPhase.IN_PROGRESS: "BATCH_STATE_RUNNING",
-    BatchPhase.CANCELLING: "BATCH_STATE_RUNNING",
-    BatchPhase.COMPLETED: "BATCH_STATE_SUCCEEDED",
-    BatchPhase.EXPIRED: "BATCH_STATE_EXPIRED",
-    BatchPhase.CANCELLED: "BATCH_STATE_CANCELLED",
-    BatchPhase.FAILED: "BATCH_STATE_FAILED",
-}
 # Codes of google.rpc.Code: results and operations have these, HTTP bodies the status of HTTP.
 _INVALID, _CANCELLED = 3, 1
-_CODES = {
-    ErrorClass.BAD_REQUEST: _INVALID,
-    ErrorClass.AUTH: 16,
-    ErrorClass.NOT_FOUND: 5,
-    ErrorClass.RATE_LIMIT: 8,
-    ErrorClass.QUOTA: 8,
-    ErrorClass.SERVER: 13,
-    ErrorClass.OVERLOADED: 14,
-}
 
 
 async def _upload(call: BatchCall) -> Reply:
@@ -278,7 +245,7 @@ def _line_body(line: BatchAnswer, call: Call) -> dict[str, Any]:
         case Unanswered():
             error = {"code": _CANCELLED, "message": "The batch was cancelled."}
         case _:
-            code = _CODES.get(line.outcome.error_class, 2)
+            code = _WORDS.codes.get(line.outcome.error_class, 2)
             error = {"code": code, "message": line.outcome.message}
     return {"key": line.name, "error": error}
 
@@ -297,7 +264,7 @@ def _operation(batch: SimulatedBatch, _call: BatchCall) -> dict[str, Any]:
         "createTime": timestamp(batch.created_s),
         "updateTime": timestamp(time.time() if batch.ended_s is None else batch.ended_s),
         "batchStats": _stats(batch),
-        "state": _STATES[batch.phase],
+        "state": _WORDS.phases[batch.phase],
     }
     if not batch.has_ended:
         return {"name": name, "metadata": metadata}

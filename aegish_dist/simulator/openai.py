@@ -9,7 +9,6 @@ from typing import Any
 from aiohttp import BodyPartReader, MultipartReader
 
 from aegish_dist.core.batches import Unanswered
-from aegish_dist.core.outcome import StopKind
 from aegish_dist.core.verdict import Completion, Usage
 from aegish_dist.simulator.batches import (
     BatchAnswer,
@@ -29,28 +28,20 @@ from aegish_dist.simulator.batches import (
 )
 from aegish_dist.simulator.config import Endpoint
 from aegish_dist.simulator.dialect import (
+    WORDS,
     Allowance,
     Call,
     ChatRequest,
     ErrorAnswer,
     as_limit,
     conversation,
-    error_forms,
     is_reported,
     refusal,
     stop_word,
 )
 
-_STOP_WORDS = {
-    StopKind.STOP: "stop",
-    StopKind.MAX_TOKENS: "length",
-    StopKind.CONTENT_FILTER: "content_filter",
-}
-_NATIVE = {*_STOP_WORDS.values(), "tool_calls", "function_call"}
-_INVALID = "invalid_request_error"
-ERRORS = error_forms("openai")
-
-
+_WORDS = WORDS["openai"]
+ERRORS = _WORDS.errors
 KEY_HEADER = "Authorization"
 KEY_SCHEME = "bearer"
 
@@ -85,7 +76,7 @@ def answer_body(answer: Completion, call: Call) -> dict[str, Any]:
                     "refusal": answer.refusal,
                 },
                 "logprobs": None,
-                "finish_reason": stop_word(answer, _STOP_WORDS, _NATIVE),
+                "finish_reason": stop_word(answer, _WORDS.stops, _WORDS.native),
             }
         ],
     }
