@@ -13,12 +13,7 @@ from aegish_dist.core.text import counted
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.layout import HEADLINES, Fact, RankedModel, ranked_entries
 from aegish_dist.report.names import short_names
-from aegish_dist.report.numbers import (
-    format_count,
-    format_ms,
-    format_rate,
-    format_usd,
-)
+from aegish_dist.report.numbers import format_count, format_ms, format_rate, format_usd
 from aegish_dist.report.operations import NO_SCORE, failed_calls, reasons
 from aegish_dist.report.provenance import source
 from aegish_dist.report.quality import metric_title, target_words, with_interval

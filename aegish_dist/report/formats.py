@@ -20,12 +20,7 @@ from aegish_dist.core.run import Run
 from aegish_dist.core.text import known, printable_json
 from aegish_dist.errors import ReportError
 from aegish_dist.report.comparison import comparison_document, drawn
-from aegish_dist.report.csv import (
-    csv_text,
-    failures_document,
-    in_json_types,
-    spreadsheet_safe,
-)
+from aegish_dist.report.csv import csv_text, failures_document, in_json_types, spreadsheet_safe
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.decision import decision
 from aegish_dist.report.layout import RankedModel, ranked_entries, stackable

@@ -10,14 +10,7 @@ from operator import attrgetter
 from aegish_dist.core.batches import BatchTotals
 from aegish_dist.core.run import BatchState
 from aegish_dist.core.secrets import mask_key_shapes
-from aegish_dist.core.status import (
-    CallWait,
-    FailedCalls,
-    ModelStatus,
-    RunStatus,
-    State,
-    Waiting,
-)
+from aegish_dist.core.status import CallWait, FailedCalls, ModelStatus, RunStatus, State, Waiting
 from aegish_dist.core.text import counted, printable, shortened
 from aegish_dist.report.names import short_names
 from aegish_dist.report.numbers import format_usd

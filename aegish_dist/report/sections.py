@@ -30,14 +30,7 @@ from aegish_dist.report.numbers import (
     format_interval,
     format_p,
 )
-from aegish_dist.report.provenance import (
-    INTERVALS,
-    caption,
-    command_line,
-    head,
-    provenance,
-    source,
-)
+from aegish_dist.report.provenance import INTERVALS, caption, command_line, head, provenance, source
 from aegish_dist.statistics.inference import LEVEL
 from aegish_dist.statistics.paired_difference import Difference
 

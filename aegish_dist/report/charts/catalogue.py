@@ -21,14 +21,7 @@ from aegish_dist.report.charts.spec import (
     bare_specification,
     whole_specification,
 )
-from aegish_dist.report.charts.words import (
-    ACCEPTANCE,
-    COST,
-    DETECTION,
-    LATENCY,
-    SCORE,
-    small_print,
-)
+from aegish_dist.report.charts.words import ACCEPTANCE, COST, DETECTION, LATENCY, SCORE, small_print
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.layout import RankedModel, ranked_entries
 

@@ -18,12 +18,7 @@ from aegish_dist.report.layout import (
     TableCell,
     number_cell,
 )
-from aegish_dist.report.numbers import (
-    UNDEFINED,
-    format_difference,
-    format_interval,
-    format_p,
-)
+from aegish_dist.report.numbers import UNDEFINED, format_difference, format_interval, format_p
 from aegish_dist.report.page.grid import as_json
 from aegish_dist.report.page.tables import (
     BarScale,

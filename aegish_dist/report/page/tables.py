@@ -14,13 +14,7 @@ from msgspec.structs import replace
 
 from aegish_dist.core.opinion import Targets
 from aegish_dist.core.text import printable, printable_lines
-from aegish_dist.report.charts.spec import (
-    INK,
-    PAPER,
-    SHADES,
-    WHITE_FROM,
-    shade_bounds,
-)
+from aegish_dist.report.charts.spec import INK, PAPER, SHADES, WHITE_FROM, shade_bounds
 from aegish_dist.report.layout import HEADLINES, RankedModel, Section, TableCell, category_names
 from aegish_dist.report.numbers import UNDEFINED, format_interval
 from aegish_dist.statistics.rates import Estimate
