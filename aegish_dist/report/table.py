@@ -159,9 +159,7 @@ def _table(section: Section, block: Block) -> Iterator[str]:
     headings = [*_cells(section.columns, block, heading=True)]
     tallest = max(map(len, headings))
     # All headings end on the line above the rule, however many lines they have.
-    yield from _row(
-        [[("", "")] * (tallest - len(each)) + each for each in headings], section, block
-    )
+    yield from _row([[""] * (tallest - len(each)) + each for each in headings], section, block)
     yield "─" * (sum(block.widths) + block.gap * (len(block.widths) - 1))
     for row in _named(section, block):
         yield from _row([*_cells(row, block)], section, block)
@@ -182,33 +180,27 @@ def _named(section: Section, block: Block) -> Iterator[tuple[TableCell, ...]]:
         yield *row[:key], replace(row[key], text=text), *row[key + 1 :]
 
 
-_Line = tuple[str, str]
-"""A line of a cell, without style and with it."""
-
-
-def _row(cells: Sequence[Sequence[_Line]], section: Section, block: Block) -> Iterator[str]:
-    for lines in zip_longest(*cells, fillvalue=("", "")):
+def _row(cells: Sequence[Sequence[str]], section: Section, block: Block) -> Iterator[str]:
+    for lines in zip_longest(*cells, fillvalue=""):
         padded = []
-        for (text, styled), column, width in zip(lines, block.columns, block.widths, strict=True):
-            space = " " * (width - cell_width(text))
-            padded.append(styled + space if column < section.keys else space + styled)
+        for line, column, width in zip(lines, block.columns, block.widths, strict=True):
+            space = " " * (width - cell_width(_STYLE.sub("", line)))
+            padded.append(line + space if column < section.keys else space + line)
         yield (" " * block.gap).join(padded)
 
 
-def _cells(
-    row: Sequence[TableCell], block: Block, *, heading: bool = False
-) -> Iterator[list[_Line]]:
+def _cells(row: Sequence[TableCell], block: Block, *, heading: bool = False) -> Iterator[list[str]]:
     """Yield the drawn lines of the cells of a row."""
     for column, width in zip(block.columns, block.widths, strict=True):
         cell = row[column]
         texts = fold(_first_line(cell), width) or [""]
         details = fold(printable(cell.detail), width)
-        lines = [(text, _styled(text, _BOLD) if heading else text) for text in texts]
         if cell.mark:
             sign, style = _SIGNS[cell.mark]
-            lines[0] = (texts[0], _styled(sign, style) + texts[0].removeprefix(sign))
+            texts[0] = _styled(sign, style) + texts[0].removeprefix(sign)
         dim = f"{_BOLD};{_DIM}" if heading else _DIM
-        yield [*lines, *((text, _styled(text, dim)) for text in details)]
+        shown = [_styled(text, _BOLD) for text in texts] if heading else texts
+        yield [*shown, *(_styled(text, dim) for text in details)]
 
 
 def _first_line(cell: TableCell) -> str:

@@ -29,6 +29,7 @@ import zlib
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import nsmallest
+from importlib.resources import files
 from itertools import chain
 
 import msgspec
@@ -244,20 +245,6 @@ def most_missed(parts: Sequence[PackedPart], shape: GridShape, models: Sequence[
     return Section.of("Commands that most models get wrong", headings, rows)
 
 
-_SECTION = """<section id="commands">
-<h2>Commands</h2>
-{notes}<div class="on-paper">
-<h3>Commands that most models get wrong</h3>
-{missed}</div>
-<noscript><p>All commands with the answers of all models are in this file, compressed; \
-showing them takes JavaScript.</p></noscript>
-<p id="grid-state" role="status">The commands are at the end of this file: if this line stays, the \
-file is cut off or scripts are turned off.</p>
-<div id="grid-view"></div>
-</section>
-"""
-
-
 class Grid(msgspec.Struct, frozen=True):
     """The verdicts of a run, packed for the page."""
 
@@ -279,7 +266,8 @@ def grid_section(grid: Grid) -> Iterator[str]:
     missed = ""
     if grid.missed is not None and grid.missed.rows:
         missed = table(grid.missed, TableStyle(classes="missed"))
-    yield _SECTION.format(notes=notes, missed=missed)
+    section = files(__package__).joinpath("assets/grid.html").read_text(encoding="utf-8")
+    yield section.format(notes=notes, missed=missed)
     yield data_element("grid-columns", grid.columns)
     for number, blob in enumerate(grid.texts):
         yield data_element(f"grid-texts-{number}", blob)

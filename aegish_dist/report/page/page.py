@@ -161,18 +161,6 @@ def _section(
             return table_section(section, TableStyle(names=names, fold=fold), below=below)
 
 
-_HEAD = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<title>{title}</title>
-<style>{style}</style>
-</head>
-<body>
-<a class="skip" href="#main">Skip to the report</a>
-"""
 _GROUPS = (
     ("Leaderboard", ("leaderboard", "overlay")),
     ("Categories", ("categories",)),
@@ -197,7 +185,7 @@ def render_page(data: ReportData, grid: Grid | None = None) -> Iterator[str]:
     parts = [*_parts(data, entries, charts, grid), ("legend", "Legend", [legend])]
     title = data.run.name or report.title
     style, script = f"{_assets(*_STYLES)}\n{heat_style()}", _assets(*_SCRIPTS)
-    yield _HEAD.format(policy=_policy(style, script), title=text(title), style=style)
+    yield _assets("head.html").format(policy=_policy(style, script), title=text(title), style=style)
     links = (f'<a href="#{name}">{text(title)}</a>' for name, title, _ in parts)
     yield f'<nav aria-label="Sections">\n{_list(links)}\n</nav>\n'
     yield f'<main id="main" tabindex="-1">\n<h1>{breakable(title)}</h1>\n'
