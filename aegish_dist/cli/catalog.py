@@ -18,7 +18,15 @@ from aegish_dist.cli.options import (
     completes,
     open_workspace,
 )
-from aegish_dist.cli.printing import TextTable, print_table, say, say_json, say_lines
+from aegish_dist.cli.printing import (
+    TextTable,
+    list_width,
+    on_terminal,
+    print_table,
+    say,
+    say_json,
+    say_lines,
+)
 from aegish_dist.core.model import Price, Rate
 from aegish_dist.core.scoring import RULES
 from aegish_dist.models.catalog import ListedModel, missing_key
@@ -48,19 +56,17 @@ def list_models(as_json: bool) -> None:
     rows = [
         (
             model.spec.id,
-            _in_all(model, today),
             _price(model.spec.price),
-            "" if model.spec.batch_share is None else f"{model.spec.batch_share:.0%} of it",
             _key(model, workspace.environ),
+            _in_all(model, today),
+            "" if model.spec.batch_share is None else f"{model.spec.batch_share:.0%} of it",
             "" if model.entry.retires is None else model.entry.retires.isoformat(),
         )
         for model in listed
     ]
-    print_table(
-        TextTable(
-            ("Model", "In all", "$ per million in / out", "In batches", "Key", "Retires"), rows
-        )
-    )
+    columns = ("Model", "$ per million in / out", "Key", "In all", "In batches", "Retires")
+    room = 3 if on_terminal(stderr=False) and list_width() < 140 else len(columns)
+    print_table(TextTable(columns[:room], [row[:room] for row in rows], ids=1))
 
 
 @models.command(
@@ -108,7 +114,7 @@ def check_(selection: list[str], as_json: bool, **options: Any) -> int:
             )
             for each in checks
         ]
-        print_table(TextTable(columns, rows, ("ms",)))
+        print_table(TextTable(columns, rows, ("ms",), ids=1))
     return 0 if all(each.ok for each in checks) else 1
 
 

@@ -258,7 +258,8 @@ class TextTable(NamedTuple):
     caption: str = ""
     """Stands below, when given."""
     ids: int = 0
-    """Columns at the left that are never folded, so that they can be copied."""
+    """Columns at the left that are never folded, so that they can be copied; an id that takes more
+    than a third of the width has a line of its own."""
 
 
 def list_width() -> int:
@@ -289,11 +290,12 @@ def in_columns(table: TextTable, width: int | None = None) -> str:
     texts = len(table.columns)
     if width is not None:
         folded = range(table.ids, texts)
+        widths[: table.ids] = (min(each, max(width // 3, 16)) for each in widths[: table.ids])
         room = width - sum(widths[: table.ids] + widths[texts:]) - GAP * (len(widths) - 1)
         for left, place in enumerate(sorted(folded, key=widths.__getitem__)):
             widths[place] = max(1, min(widths[place], room // (len(folded) - left)))
             room -= widths[place]
-    headings, *lines = (list(_lines(row, widths, texts)) for row in rows)
+    headings, *lines = (list(_lines(row, widths, texts, table.ids)) for row in rows)
     rule = "-" * (sum(widths) + GAP * (len(widths) - 1))
     above = [printable(table.title), ""] if table.title else []
     caption = printable(table.caption)
@@ -301,7 +303,10 @@ def in_columns(table: TextTable, width: int | None = None) -> str:
     return "\n".join([*above, *headings, rule, *chain.from_iterable(lines), *below])
 
 
-def _lines(row: Sequence[str], widths: Sequence[int], texts: int) -> Iterator[str]:
+def _lines(row: Sequence[str], widths: Sequence[int], texts: int, ids: int) -> Iterator[str]:
+    alone = [place for place in range(ids) if cell_width(row[place]) > widths[place]]
+    yield from (row[place] for place in alone)
+    row = ["" if place in alone else cell for place, cell in enumerate(row)]
     folded = [
         [text] if cell_width(text) <= width else sentence_lines(text, width)
         for text, width in zip(row[:texts], widths, strict=False)

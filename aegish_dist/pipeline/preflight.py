@@ -153,7 +153,8 @@ def _preflight(workspace: Workspace, plan: RunPlan, request: Request, observer: 
         observer.note(f"preflight: one harmless question to {counted(len(asked), 'model')}")
         checks += check_models(workspace, asked, plan.prompt, plan.parameters)
     if workspace.settings.embedded_broker:
-        checks += [_connected(spec) for spec in plan.asked if spec.simulated]
+        simulated = {origin(spec.base_url): spec for spec in reversed(plan.asked) if spec.simulated}
+        checks += map(_connected, simulated.values())  # each address once: a dead one takes 5 s
     _require_a_model_reached(checks)
     for each in checks:
         if not each.ok and not each.refused:
@@ -177,10 +178,9 @@ def _require_a_model_reached(checks: Sequence[ModelCheck]) -> None:
         return
     first = checks[0]
     others = f", nor can {counted(len(checks) - 1, 'other')}" if checks[1:] else ""
-    remedy = first.remedy or "start its server or mend its address, base_url in the catalog"
     raise ConfigError(
-        f"{first.model} cannot be reached: {first.detail}{others}. Nothing was stored: {remedy},"
-        " or say --skip-preflight"
+        f"{first.model} cannot be reached: {first.detail}{others}. Nothing was stored:"
+        f" {first.remedy}, or say --skip-preflight"
     )
 
 
@@ -245,9 +245,10 @@ async def _asked(
         completion = await client.complete(PROBE_COMMAND)
     except ProviderError as error:
         refused = error.error_class in REFUSALS
+        reached = error.error_class is not ErrorClass.CONNECTION
         remedy = _remedy(spec, parameters, str(error)) if refused else ""
         remedy = meant if error.error_class is ErrorClass.NOT_FOUND else remedy
-        reached = error.error_class is not ErrorClass.CONNECTION
+        remedy = remedy if reached else _mend_address(workspace, spec)
         return ModelCheck(spec.id, False, str(error), since(), refused, remedy, reached)
     except AegishError as error:
         refused = isinstance(error, ConfigError)
@@ -257,6 +258,15 @@ async def _asked(
     action = parse(completion.text, PROBE_COMMAND).action
     detail = "answered without an action" if action is None else action.value
     return ModelCheck(spec.id, ok=action is not None, detail=detail, latency_ms=since())
+
+
+def _mend_address(workspace: Workspace, spec: ModelSpec) -> str:
+    of_catalog = (
+        workspace.catalog.entry(spec.id).base_url,
+        workspace.catalog.providers[spec.provider].base_url,
+    )
+    given_by = "base_url in the catalog" if spec.base_url in of_catalog else "OPENAI_BASE_URL"
+    return f"start its server or mend its address, {given_by}"
 
 
 def _remedy(spec: ModelSpec, parameters: CallParameters, words: str) -> str:

@@ -201,6 +201,9 @@ def _failure(error: Exception, route: Route, began_s: float) -> ProviderError:
     # Only a connector's own words are safe to repeat: others may quote a URL or a header.
     words = str(error) if isinstance(error, aiohttp.ClientConnectorError) else type(error).__name__
     unsent = isinstance(error, (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError))
+    if unsent and not isinstance(error, aiohttp.ClientSSLError):
+        proxy = "the proxy " if route.proxy else ""
+        words = f"nothing answers at {proxy}{(route.proxy or route.url).origin()}"
     return ProviderError(
         f"connection failed: {words}",
         error_class=ErrorClass.CONNECTION,

@@ -58,6 +58,7 @@ def build_comparison(data: ComparisonData, *, all_pairs: bool = False) -> Report
     """
     rule, ranked = data.opinion.rule, [*chain.from_iterable(data.tie_groups)]
     in_pairs = all_pairs or len(ranked) <= 3
+    answers = _sentences(data, data.metric) if in_pairs else ()
     if in_pairs:
         sections = [_metric(data, name, title) for name, title in HEADLINES.items()]
         sections.append(_categories(data))
@@ -65,7 +66,7 @@ def build_comparison(data: ComparisonData, *, all_pairs: bool = False) -> Report
         sections = [_against_best(data, ranked)]
     return Report(
         title="Comparison",
-        facts=tuple(_facts(data)),
+        facts=(*(Fact(HEADLINES[data.metric], each) for each in answers), *_facts(data)),
         sections=tuple(section for section in sections if section.rows),
         legend=tuple(_legend(data, in_pairs=in_pairs)),
         source=(
@@ -174,14 +175,17 @@ def _run(run: Run) -> str:
 
 
 def _metric(data: ComparisonData, name: str, title: str) -> Section:
-    known = [(pair, pair.comparison.metrics[name]) for pair in data.pairs]
-    known = [(pair, found) for pair, found in known if found.difference is not None]
     return Section.of(
         f"{title}: candidate minus baseline",
         _columns(data),
-        (_cells(data, pair, found) for pair, found in known),
-        remarks=_remarks(data, known),
+        (_cells(data, pair, found) for pair, found in _known(data, name)),
+        remarks=() if name == data.metric else _sentences(data, name),
     )
+
+
+def _known(data: ComparisonData, name: str) -> list[tuple[ComparedPair, Difference]]:
+    known = [(pair, pair.comparison.metrics[name]) for pair in data.pairs]
+    return [(pair, found) for pair, found in known if found.difference is not None]
 
 
 def _categories(data: ComparisonData) -> Section:
@@ -236,9 +240,8 @@ def _pair(data: ComparisonData, pair: ComparedPair) -> TableCell:
     return TableCell(b, f"in {pair.b.run_id}" if len(data.runs) > 2 else "")
 
 
-def _remarks(
-    data: ComparisonData, known: Sequence[tuple[ComparedPair, Difference]]
-) -> Iterator[str]:
+def _sentences(data: ComparisonData, name: str) -> Iterator[str]:
+    known = _known(data, name)
     differ = [each for each in known if _differs(each[1])]
     if len(known) > 1:
         yield f"{len(differ)} of {len(known)} pairs differ at an adjusted p below {LEVEL}."

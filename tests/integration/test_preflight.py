@@ -104,12 +104,14 @@ def test_trouble_that_passes_stops_nothing(aegish: CommandLine) -> None:
 @pytest.mark.parametrize(
     ("models", "entry", "says"),
     [
-        ("lab/a", "", "lab/a cannot be reached: connection failed: "),
+        ("lab/a", "", "lab/a cannot be reached: connection failed: nothing answers at http://127."),
+        ("lab/a", "", "start its server or mend its address, base_url in the catalog, or say"),
+        ("openai/gpt-5.1", "", "start its server or mend its address, OPENAI_BASE_URL, or say"),
         ("lab/a,lab/b,baseline/keyword", "", ", nor can 1 other. Nothing was stored: start"),
         (
-            "lab/a",
-            '[[models]]\nid = "lab/a"\nsimulated = true\n',
-            "`aegish-dist simulate-provider`",
+            "lab/a,lab/b",
+            "".join(f'[[models]]\nid = "lab/{id_}"\nsimulated = true\n' for id_ in "ab"),
+            "refused. Nothing was stored: start `aegish-dist simulate-provider`",  # tried once
         ),
         (
             "nohost/a",
@@ -119,14 +121,19 @@ def test_trouble_that_passes_stops_nothing(aegish: CommandLine) -> None:
     ],
 )
 def test_a_run_of_which_no_model_can_be_reached_is_not_stored(
-    aegish: CommandLine, engine: Engine, models: str, entry: str, says: str
-) -> None:
+    aegish: CommandLine, engine: Engine, monkeypatch: pytest.MonkeyPatch,
+    *, models: str, entry: str, says: str,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{free_port()}")
+    monkeypatch.setenv("OPENAI_API_KEY", "hush-hush-hush")
     catalog(f"http://127.0.0.1:{free_port()}", entry)
     before = row_counts(engine)
     done = aegish("submit", "--models", models, *FEW)
     assert (done.code, done.out) == (1, "")
     assert says in done.err.splitlines()[-1]
     assert row_counts(engine) == before
+    first, *_ = aegish("models", "check", models, "--json").json
+    assert first["remedy"].startswith("start its server or mend its address")
 
 
 def test_a_model_that_is_not_reached_is_named_beside_others(aegish: CommandLine) -> None:

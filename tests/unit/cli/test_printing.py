@@ -309,3 +309,6 @@ def test_next_commands_can_be_typed_where_the_program_is_not_on_the_path(
 def test_ids_are_not_folded() -> None:
     table = TextTable(("Run", "Name"), [("0123456789", "a longer name")], ids=1)
     assert in_columns(table, 20).splitlines()[2].startswith("0123456789 ")
+    alone = TextTable(("Run", "Name"), [("x" * 30, "a name"), ("y", "other")], ids=1)
+    *_, first, name, second = in_columns(alone, 40).splitlines()
+    assert [first, name, second] == ["x" * 30, f"{'a name':>25}", f"y{'other':>23}"]

@@ -108,7 +108,10 @@ def test_what_would_separate_two_models_is_said_in_sentences() -> None:
     run = a_report().run.run_id
     pair = ComparedPair(ModelOfRun(run, "lab/a"), ModelOfRun(run, "lab/b"), comparison, 700)
     data = replace(gated(), pairs=[pair], margin=0.02)
-    remarks = [each for section in build_comparison(data).sections for each in section.remarks]
-    assert remarks[0].endswith(
+    report = build_comparison(data)
+    assert report.facts[0].label == "aegish score"  # above the tables
+    assert report.facts[0].text.endswith(
         "700 were asked. About 2,800 would settle a difference of this size, 6,300 one of 2 points."
     )
+    deciding, *others = (section.remarks for section in report.sections)
+    assert (deciding, [*map(len, others)]) == ((), [1, 1])
