@@ -154,7 +154,7 @@ def _preflight(workspace: Workspace, plan: RunPlan, request: Request, observer: 
         checks += check_models(workspace, asked, plan.prompt, plan.parameters)
     if workspace.settings.embedded_broker:
         simulated = {origin(spec.base_url): spec for spec in reversed(plan.asked) if spec.simulated}
-        checks += map(_connected, simulated.values())  # each address once: a dead one takes 5 s
+        checks += map(_connected, simulated.values())  # once each: silence takes 5 s
     _require_a_model_reached(checks)
     for each in checks:
         if not each.ok and not each.refused:
