@@ -15,6 +15,8 @@ from msgspec.structs import replace
 from sqlalchemy import make_url, text
 from sqlalchemy.orm import Session
 
+from aegish_dist.broker.client import drop_waiting
+from aegish_dist.broker.messages import queue_name
 from aegish_dist.core.model import CallParameters, Price, Rate
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.models.catalog import Catalog
@@ -153,7 +155,8 @@ class Fleet(ExitStack):
         return submit(self.cluster.engine, self.cluster.app, submission).run_id
 
     def resume(self, run_id: str) -> None:
-        """Enqueue what a run lacks, as `resume` does."""
+        """Enqueue what a run lacks in place of what still waits of it, as `resume` does."""
+        drop_waiting(self.cluster.app, [queue_name(model, run_id) for model in self._models])
         enqueue_missing(self.cluster.engine, self.cluster.app, run_id)
         if self.layout.broker == "redis":
             probe_now(self.broker.url, self._models)
