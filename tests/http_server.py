@@ -49,9 +49,9 @@ def answering(reply: Reply) -> Iterator[tuple[str, list[dict[str, Any]]]]:
 
 
 @contextmanager
-def serving(handler: type[BaseHTTPRequestHandler], port: int = 0) -> Iterator[str]:
-    """Serve on a port of 127.0.0.1, or a free one, for the length of the body; yields the address."""
-    server = ThreadingHTTPServer(("127.0.0.1", port), handler)
+def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """Serve on a free port of 127.0.0.1 for the length of the body; yields the address."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 from shutil import copytree, rmtree
 from typing import Any
@@ -93,6 +94,7 @@ class Store:
     def __init__(self, engine: Engine, aegish: CommandLine) -> None:
         self.engine, self.aegish = engine, aegish
         self.rows, self.report = contents(engine), self._report()
+        self._others = cycle(("status", "verdicts list", "verdicts export -o -"))
 
     def _report(self) -> Any:
         reported = self.aegish.ok("report", "--run-id", "other", "--format", "json").json
@@ -112,15 +114,12 @@ class Store:
             assert open_batches == 0
 
     def require_readable(self) -> None:
-        """Have each command read what was restored; none ends by a bug."""
-        for command in (
-            "report",
-            "status",
-            ("verdicts", "list"),
-            ("verdicts", "export", "-o", "-"),
-        ):
-            words = [command] if isinstance(command, str) else command
-            done = self.aegish(*words, "--run-id", RUN)
+        """Have the report, and in turn another command, read what was restored; none ends by a bug.
+
+        `test_bad_rows` has all commands read all rows, whatever they hold.
+        """
+        for command in ("report", next(self._others)):
+            done = self.aegish(*command.split(), "--run-id", RUN)
             assert done.code in (0, 1), (command, done.err)
 
     def forget(self) -> None:

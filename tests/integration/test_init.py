@@ -5,6 +5,7 @@ import time
 import tomllib
 import webbrowser
 from contextlib import suppress
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -90,15 +91,15 @@ def test_a_key_chooses_a_model_and_caps_its_cost(
 
 
 def test_a_server_on_this_machine_gets_an_entry(
-    aegish: CommandLine, monkeypatch: pytest.MonkeyPatch
+    aegish: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.delenv("AEGISH_DIST_CATALOG")
     monkeypatch.setenv("OPENAI_API_KEY", "hush-hush-hush")
-    try:
-        with serving(Models, port=11434):
-            done = aegish.ok("init")
-    except OSError:
-        pytest.skip("another server listens where Ollama does")
+    packaged = files("aegish_dist.models").joinpath("catalog.toml").read_text("utf-8")
+    with serving(Models) as url:
+        Path("catalog.toml").write_text(packaged.replace("http://127.0.0.1:11434", url))
+        monkeypatch.setattr("aegish_dist.models.catalog.files", lambda _: tmp_path)
+        done = aegish.ok("init")
     assert run_file()["models"][:2] == ["openai/gpt-5.1", "ollama/llama3:8b"]
     assert run_file()["max-cost"] == 1
     first, *_ = commands(done.err)
