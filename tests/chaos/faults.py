@@ -208,6 +208,13 @@ def _kill_rabbit(drill: Drill) -> None:
     _restart(drill.fleet.broker)
 
 
+def _kill_and_pause(drill: Drill) -> None:
+    """Kill RabbitMQ, and have `resume` wait for what workers hold: none of it is called again."""
+    _kill_rabbit(drill)
+    for command in ("pause", "resume"):
+        run(drill.fleet.direct, command, "--run-id", drill.run_id)
+
+
 def _stop_rabbit(drill: Drill) -> None:
     for _ in range(3):
         drill.begin()
@@ -356,8 +363,8 @@ _ALL: tuple[Fault, ...] = (
     Fault("rabbitmq-cut", "connections to RabbitMQ are cut", _cut_broker, RABBIT),
     Fault("rabbitmq-worker-killed", "a worker on RabbitMQ gets `kill -9`", _kill_worker, RABBIT),
     # What it was sent some seconds before, RabbitMQ may have confirmed and yet forget.
-    Fault("quorum-killed", "RabbitMQ with quorum queues is killed (calls of 1 to 2 s); `resume`",
-          _wipe_broker, QUORUM, latency="uniform:1,2", moment=(0.6, 0.9)),
+    Fault("quorum-killed", "RabbitMQ with quorum queues is killed (calls of 1 to 2 s); `pause`, `resume`",
+          _kill_and_pause, QUORUM, latency="uniform:1,2", moment=(0.6, 0.9)),
     Fault("quorum-cut", "connections to RabbitMQ with quorum queues are cut", _cut_broker, QUORUM),
     Fault("messages-twice", "every open message is sent again (one worker)", _send_twice, ALONE,
           moment=(0.0, 0.3), twice=0),
