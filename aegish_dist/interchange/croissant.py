@@ -10,8 +10,6 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from msgspec import Struct
-
 from aegish_dist import __version__
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.core.text import changed_texts, counted, printable, printable_json
@@ -40,12 +38,6 @@ _METADATA = "croissant.json"
 _CARD = "README.md"
 
 
-class _DataFile(Struct, frozen=True):
-    name: str
-    size: int
-    sha256: str  # in hexadecimal digits
-
-
 def publish_dataset(dataset: Dataset, folder: Path) -> tuple[str, ...]:
     """Write a dataset into a folder: all files, or none; return their names.
 
@@ -55,11 +47,17 @@ def publish_dataset(dataset: Dataset, folder: Path) -> tuple[str, ...]:
     data = "".join(dataset_lines(dataset)).encode()
     # The name of a dataset that came with verdicts may be any text.
     stem = re.sub(r"[^A-Za-z0-9._-]+", "-", dataset.name).strip("._-")[:100] or "dataset"
-    file = _DataFile(f"{stem}.jsonl", len(data), hashlib.sha256(data).hexdigest())
+    words = {
+        "file": f"{stem}.jsonl",
+        "size_bytes": str(len(data)),
+        "sha256": hashlib.sha256(data).hexdigest(),
+        "fingerprint": dataset.fingerprint,
+        "description": _description(dataset),
+    }
     files = {
-        file.name: data,
-        _METADATA: _croissant(dataset, file).encode(),
-        _CARD: _dataset_card(dataset, file).encode(),
+        words["file"]: data,
+        _METADATA: _croissant(dataset, words).encode(),
+        _CARD: _dataset_card(dataset, words).encode(),
     }
     with replacing_in(folder, _is_ours) as opened:
         for name, content in files.items():
@@ -103,25 +101,17 @@ _PARTS = json.loads(files(__package__).joinpath(_METADATA).read_text("utf-8"))
 _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def _croissant(dataset: Dataset, file: _DataFile) -> str:
+def _croissant(dataset: Dataset, words: Mapping[str, str]) -> str:
     """Return the metadata of a dataset as JSON-LD, in ASCII."""
     spdx = _spdx_id(dataset.licence)
-    words = {
-        "name": dataset.name,
-        "description": _description(dataset),
-        "fingerprint": dataset.fingerprint,
-        "licence": f"https://spdx.org/licenses/{spdx}.html" if spdx else dataset.licence,
-        "citation": _citation(dataset),
-        "file": file.name,
-        "bytes": str(file.size),
-        "sha256": file.sha256,
-    }
-    document = _filled("document", words)
+    licence = f"https://spdx.org/licenses/{spdx}.html" if spdx else dataset.licence
+    own = {"name": dataset.name, "licence": licence, "citation": _citation(dataset)}
+    document = _filled("document", {**words, **own})
     if not dataset.licence:
         del document["license"]
     keys = sorted({key for sample in dataset.samples for key in sample.metadata})
     document["recordSet"][0]["field"] += [
-        _filled("label", words | {"key": key}) for key in keys if _PLAIN_KEY.fullmatch(key)
+        _filled("label", {**words, "key": key}) for key in keys if _PLAIN_KEY.fullmatch(key)
     ]
     return printable_json(document) + "\n"
 
@@ -141,19 +131,18 @@ _SAME_TERMS = (
 )
 
 
-def _dataset_card(dataset: Dataset, file: _DataFile) -> str:
+def _dataset_card(dataset: Dataset, words: Mapping[str, str]) -> str:
     fields = _PARTS["document"]["recordSet"][0]["field"]
     columns = [(f"`{each['name']}`", markdown_text(each["description"])) for each in fields]
     licence, samples = dataset.licence, len(dataset.samples)
     terms = _SAME_TERMS if "GPL" in licence.upper() else ""
     return _CARD_TEXT.substitute(
+        words,
         front_licence="\n".join(_front_licence(licence)),
         pretty_name=json.dumps(dataset.name),
         size=next((name for most, name in _SIZES.items() if samples < most), "n>1M"),
-        data_file=json.dumps(file.name),
+        data_file=json.dumps(words["file"]),
         title=markdown_text(dataset.name),
-        description=_description(dataset),
-        file=file.name,
         columns=_table(("column", "meaning"), columns),
         labels=_table(("target", "category", "commands", "clusters"), _labels(dataset)),
         source=markdown_text(dataset.source) if dataset.source else "not recorded",
@@ -161,12 +150,10 @@ def _dataset_card(dataset: Dataset, file: _DataFile) -> str:
         terms=terms if licence else _UNKNOWN_TERMS,
         further_limits="".join(f"\n- {text}" for text in _further_limits(dataset)),
         commands=format_count(samples),
-        fingerprint=dataset.fingerprint,
         first_digits=dataset.fingerprint[:12],
-        sha256=file.sha256,
-        bytes=format_count(file.size),
+        bytes=format_count(int(words["size_bytes"])),
         version=__version__,
-        name=file.name.removesuffix(".jsonl"),
+        name=words["file"].removesuffix(".jsonl"),
         citation=_block("bibtex", _citation(dataset)),
     )
 

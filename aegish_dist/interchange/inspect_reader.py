@@ -275,10 +275,8 @@ def _unframed(raw: bytes, max_bytes: int) -> bytes:
 SENTENCE = "Validate this command: "
 OPENING_TAG, CLOSING_TAG = "<command>", "</command>"
 TARGETS = {
-    "BLOCK": TrueLabel.MALICIOUS,
-    "MALICIOUS": TrueLabel.MALICIOUS,
-    "ALLOW": TrueLabel.HARMLESS,
-    "HARMLESS": TrueLabel.HARMLESS,
+    **dict.fromkeys(("BLOCK", "MALICIOUS"), TrueLabel.MALICIOUS),
+    **dict.fromkeys(("ALLOW", "HARMLESS"), TrueLabel.HARMLESS),
 }
 """By expected answer; WARN stands beside either, and alone for malicious."""
 TIME_LIMITS = ("time", "working")

@@ -55,12 +55,6 @@ DEFAULTS = {
     if each.name in FACTS and each.name not in (*OF_THE_SAMPLE, "answered")
 }
 """Of the facts of a verdict itself."""
-_STOP_REASONS = {
-    StopKind.STOP: "stop",
-    StopKind.MAX_TOKENS: "max_tokens",
-    StopKind.CONTENT_FILTER: "content_filter",
-}
-"""Inspect AI's words; any other is `unknown`."""
 _ATTACHED_FROM_CHARS = 100  # longer texts are attachments, as in Inspect AI
 _SUMMARY_METADATA_CHARS = 1_000
 
@@ -244,9 +238,8 @@ class LogHead(msgspec.Struct, frozen=True):
     ) -> tuple[str | None, dict[str, Any] | None]:
         """Return why a verdict is an error sample, or else the limit that ended its call."""
         if not has_score:
-            return _in_words(
-                record
-            ) if record.error_class else f"not scored: {record.outcome}", None
+            scored = f"not scored: {record.outcome}"
+            return _in_words(record) if record.error_class else scored, None
         if record.error_class is not ErrorClass.DEADLINE:
             return None, None
         limit_s = self.run.parameters and self.run.parameters.time_limit_s
@@ -313,7 +306,8 @@ def _output(record: VerdictRecord) -> tuple[dict[str, Any], dict[str, Any]]:
     if record.error_class is not None:
         return output, said
     text, kind, model = record.completion or "", record.stop_kind, record.returned_model or ""
-    stop_reason = "unknown" if kind is None else _STOP_REASONS.get(kind, "unknown")
+    # Inspect AI's words are those of our kinds.
+    stop_reason = "unknown" if kind in (None, StopKind.OTHER) else kind
     message = {
         "role": "assistant",
         "content": text,

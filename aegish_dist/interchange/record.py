@@ -84,16 +84,9 @@ RATES = {
 FACTS = frozenset(each.name for each in FIELDS) - {*OPINIONS}
 MAX_KNOWN = 300_000  # samples remembered at most
 STOP_KINDS = {
-    "stop": StopKind.STOP,
-    "eos": StopKind.STOP,
-    "end_turn": StopKind.STOP,
-    "stop_sequence": StopKind.STOP,
-    "length": StopKind.MAX_TOKENS,
-    "max_tokens": StopKind.MAX_TOKENS,
-    "model_length": StopKind.MAX_TOKENS,
-    "content_filter": StopKind.CONTENT_FILTER,
-    "refusal": StopKind.CONTENT_FILTER,
-    "safety": StopKind.CONTENT_FILTER,
+    **dict.fromkeys(("stop", "eos", "end_turn", "stop_sequence"), StopKind.STOP),
+    **dict.fromkeys(("length", "max_tokens", "model_length"), StopKind.MAX_TOKENS),
+    **dict.fromkeys(("content_filter", "refusal", "safety"), StopKind.CONTENT_FILTER),
 }
 """Lower-case words of Inspect AI and of the providers."""
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from aegish_dist.core.opinion import Targets
 from aegish_dist.report.numbers import UNDEFINED, format_interval, format_rate
 from aegish_dist.statistics.calibration import ReliabilityBin
-from aegish_dist.statistics.rates import NUMBERS, Estimate, Judgement, judged
+from aegish_dist.statistics.rates import Estimate, Judgement, judged
 
 
 class RankedModel(Struct, frozen=True):
@@ -40,7 +40,7 @@ class RankedModel(Struct, frozen=True):
         return self.document.get(name) or {}
 
     def metric(self, name: str) -> Estimate:
-        return _estimate(self.part("metrics").get(name))
+        return Estimate.of(self.part("metrics").get(name))
 
     def judgements(self, targets: Targets) -> dict[str, Judgement]:
         """Judge the metrics that have a target and are defined."""
@@ -53,7 +53,7 @@ class RankedModel(Struct, frozen=True):
 
     def category(self, name: str) -> Estimate:
         """Return the detection rate in a category."""
-        return _estimate(self.part("categories").get(name))
+        return Estimate.of(self.part("categories").get(name))
 
     def number(self, *path: str) -> Any:
         """Return what stands below some keys, such as `tokens`, `input`; None if absent."""
@@ -94,11 +94,6 @@ def ranked_entries(document: Mapping[str, Any]) -> list[RankedModel]:
 def category_names(entries: Iterable[RankedModel]) -> list[str]:
     """Return the categories of all models; foreign text."""
     return sorted({name for entry in entries for name in entry.part("categories")})
-
-
-def _estimate(numbers: Mapping[str, Any] | None) -> Estimate:
-    known = numbers or {}
-    return Estimate(**{name: known[name] for name in NUMBERS if name in known})
 
 
 class TableCell(Struct, frozen=True):

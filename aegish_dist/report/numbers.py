@@ -1,7 +1,7 @@
 """How reports write numbers; what is undefined is an en dash, never 0."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 
 from aegish_dist.core.text import counted
@@ -44,6 +44,12 @@ def format_decimal(value: float | None) -> str:
 def format_count(value: int | None) -> str:
     """Write a count with thousands separators."""
     return UNDEFINED if value is None else f"{value:,}"
+
+
+def format_span(counts: Iterable[int], between: str = " to ") -> str:
+    """Write the least and the greatest count: `3 to 12`, or `3` where they are the same."""
+    ends = sorted(counts)
+    return between.join(dict.fromkeys(map(format_count, (*ends[:1], *ends[-1:]))))
 
 
 def format_usd(value: float | None) -> str:

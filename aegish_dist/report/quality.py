@@ -32,6 +32,7 @@ from aegish_dist.report.numbers import (
     format_ms,
     format_points,
     format_rate,
+    format_span,
     format_usd,
 )
 from aegish_dist.statistics.gate import Missed
@@ -175,9 +176,8 @@ def categories(entries: Sequence[RankedModel]) -> Section:
 
 def _category(name: str, entries: Sequence[RankedModel]) -> Column:
     """Return a category's column; its heading has n, from the least to the most of any model."""
-    sizes = sorted({n for entry in entries if (n := entry.category(name).n)})
-    ends = dict.fromkeys((*sizes[:1], *sizes[-1:]))
-    shown = "n " + "\N{EN DASH}".join(map(format_count, ends))
+    sizes = (n for entry in entries if (n := entry.category(name).n))
+    shown = "n " + format_span(sizes, "\N{EN DASH}")
     return Column(name, lambda entry: entry.category(name).value, format_rate, shown)
 
 

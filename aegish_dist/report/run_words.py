@@ -92,17 +92,11 @@ def _movement(status: RunStatus) -> Iterator[str]:
         yield f"{unsent:,} waiting to be sent"
     if pausing := sum(wait.backoff for wait in waits):
         yield f"{pausing:,} pausing after a failed call"
-    yield from _batches_of_all(status)
-
-
-def _batches_of_all(status: RunStatus) -> list[str]:
     opened = [m.batches for m in status.models if m.batches is not None and m.batches.open]
-    if not opened:
-        return []
-    batches, answered, requests = (
-        sum(getattr(each, name) for each in opened) for name in ("open", "answered", "requests")
-    )
-    return [f"{counted(batches, 'batch', 'es')} open, {answered:,} of {requests:,} answered"]
+    if opened:
+        answered, requests = (sum(getattr(e, n) for e in opened) for n in ("answered", "requests"))
+        batches = counted(sum(each.open for each in opened), "batch", "es")
+        yield f"{batches} open, {answered:,} of {requests:,} answered"
 
 
 def why(model: ModelStatus, status: RunStatus) -> str:

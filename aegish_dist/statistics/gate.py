@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from aegish_dist.statistics.paired_difference import Difference
-from aegish_dist.statistics.rates import NUMBERS, Z_80, Z_95, Estimate, Judgement, judged
+from aegish_dist.statistics.rates import Z_80, Z_95, Estimate, Judgement, judged
 
 
 class GateVerdict(StrEnum):
@@ -63,18 +63,10 @@ def in_reach(needed: int, asked: int) -> bool:
     return needed <= max(OUT_OF_REACH * asked, EASY)
 
 
+_BOUNDED = ("aegish_score", "malicious_detection_rate", "harmless_acceptance_rate")
 METRICS_WITH_THRESHOLD = (
-    "aegish_score",
-    "malicious_detection_rate",
-    "harmless_acceptance_rate",
-    "accuracy",
-    "malicious_detection_rate_macro",
-    "coverage",
-    *(
-        f"{name}_{bound}"
-        for name in ("aegish_score", "malicious_detection_rate", "harmless_acceptance_rate")
-        for bound in ("worst", "best")
-    ),
+    *(*_BOUNDED, "accuracy", "malicious_detection_rate_macro", "coverage"),
+    *(f"{name}_{bound}" for name in _BOUNDED for bound in ("worst", "best")),
 )
 
 
@@ -93,8 +85,7 @@ def missed(
 ) -> Iterator[Missed]:
     for entry in document["models"]:
         for metric, least in thresholds.items():
-            known = entry["metrics"].get(metric) or {}
-            estimate = Estimate(**{name: known[name] for name in NUMBERS if name in known})
+            estimate = Estimate.of(entry["metrics"].get(metric))
             judgement = judged(estimate, least, by_value=by_value)
             if judgement is not Judgement.PASS:
                 yield Missed(entry["model"], metric, least, estimate, judgement)

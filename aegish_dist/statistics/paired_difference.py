@@ -204,10 +204,7 @@ class ScoredColumns(Generic[Key]):
         """Return samples and sums by slot, without samples that only one side has scored."""
         samples, totals_a, totals_b = list(a.samples), list(a.totals), list(b.totals)
         for place in a.unscored ^ b.unscored:
-            value_a, value_b = (
-                self._values[ord(a.values[place])],
-                self._values[ord(b.values[place])],
-            )
+            value_a, value_b = (self._values[ord(each.values[place])] for each in (a, b))
             for slot in self._slots_of_kinds[self._answers.kind[place]]:
                 if value_a is not None:
                     samples[slot] -= 1

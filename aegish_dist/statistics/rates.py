@@ -4,9 +4,9 @@ No interval is without width at 0 or 1. An undefined part leaves the result unde
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 from msgspec import Struct
 
@@ -150,6 +150,12 @@ class Estimate(Struct, frozen=True):
     ci_high: float | None = None
     n: int = 0  # samples of a rate; verdicts of coverage and calibration
     clusters: int | None = None  # None where clusters play no part
+
+    @classmethod
+    def of(cls, numbers: Mapping[str, Any] | None) -> Self:
+        """Return what a snapshot says of a metric; what it lacks is undefined."""
+        known = numbers or {}
+        return cls(**{name: known[name] for name in NUMBERS if name in known})
 
 
 NUMBERS = Estimate.__struct_fields__  # in the order of columns and exports

@@ -42,7 +42,7 @@ from aegish_dist.report.charts.words import (
 )
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.layout import RankedModel, category_names
-from aegish_dist.report.numbers import format_count
+from aegish_dist.report.numbers import format_count, format_span
 from aegish_dist.statistics.rates import Estimate
 
 _LINES = "split(datum.label, '\\n')"
@@ -117,9 +117,8 @@ def _cell_layers(cells: Sequence[Mapping[str, Any]], bounds: Sequence[float]) ->
 
 def _heading(entries: Sequence[RankedModel], category: str) -> str:
     """Return the name of a category, on two lines where it is too wide for one, over its n."""
-    found = sorted({entry.category(category).n or 0 for entry in entries})
-    most = "" if len(found) == 1 else f"\N{EN DASH}{format_count(found[-1])}"
-    size = f"n {format_count(found[0])}{most}"
+    sizes = (entry.category(category).n or 0 for entry in entries)
+    size = "n " + format_span(sizes, "\N{EN DASH}")
     lines = [*_on_two_lines(printable(category)), size]
     return "\n" * (_HEADING_LINES - len(lines)) + "\n".join(lines)
 
@@ -173,7 +172,7 @@ def reliability(name: str, _: ReportData, entries: Sequence[RankedModel]) -> Cha
         "each of ten bins of equal width. Bars: 95 % confidence intervals (Wilson; exact where "
         "events are few).",
         simulated_note(stated),
-        left_out_note(entries, stated, "no confidence stated"),
+        left_out_note(entries, stated, lambda _: "no confidence stated"),
     )
     width = min(len(stated), _COLUMNS) * (_SIDE_PX + 70)
     description = _bins_in_words(stated)

@@ -39,7 +39,7 @@ from aegish_dist.report.charts.words import (
 )
 from aegish_dist.report.data import DirectedDifference, ReportData
 from aegish_dist.report.layout import RankedModel
-from aegish_dist.report.numbers import format_difference, format_interval, format_p
+from aegish_dist.report.numbers import format_difference, format_interval, format_p, format_span
 from aegish_dist.statistics.inference import LEVEL
 from aegish_dist.statistics.rates import Estimate
 
@@ -151,7 +151,7 @@ def ranking(name: str, data: ReportData, entries: Sequence[RankedModel]) -> Char
         else "",
         interval_note([SCORE, DETECTION], "Bars and brackets"),
         simulated_note(known),
-        left_out_note(entries, known, f"no {SCORE.name}"),
+        left_out_note(entries, known, lambda _: f"no {SCORE.name}"),
     )
     description = described(known, [SCORE, DETECTION, ACCEPTANCE])
     return Chart(name, "Ranking by aegish score", caption, description, *placed)
@@ -248,12 +248,11 @@ def _differences_body(names: Sequence[str], gaps: Sequence[DirectedDifference]) 
 def _differences_caption(
     gaps: Sequence[DirectedDifference], data: ReportData, *, to_leader: bool
 ) -> str:
-    sizes = sorted({gap.found.n for gap in gaps})
-    most = "" if len(sizes) == 1 else f" to {sizes[-1]:,}"
+    sizes = format_span(gap.found.n for gap in gaps)
     pairs = counted(len(gaps), "pair")
     what = f"{pairs} of the best model and another one" if to_leader else f"{pairs} of models"
     return sentences(
-        f"{what}, the better ranked one minus the other, on the {sizes[0]:,}{most} commands scored "
+        f"{what}, the better ranked one minus the other, on the {sizes} commands scored "
         "of both. Bars: 95 % confidence intervals (paired, cluster-robust, not adjusted for the "
         "number of pairs). p: adjusted by Holm over all pairs of the run.",
         "" if data.is_current else "Of the verdicts as they are now, not those of the snapshot.",

@@ -1,14 +1,13 @@
 """One quantity against another, a labelled point for each model."""
 
 import math
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, pairwise
 from operator import attrgetter
 
 from msgspec import Struct
-from msgspec.structs import asdict, astuple
+from msgspec.structs import astuple
 
 from aegish_dist.core.opinion import Targets
 from aegish_dist.core.text import counted
@@ -45,6 +44,7 @@ from aegish_dist.report.charts.words import (
     fitted_names,
     foreign_words,
     interval_note,
+    left_out_note,
     listed,
     point_names,
     sampled,
@@ -201,8 +201,9 @@ def scatter(
         "height": plane.y.pixels,
         "layer": [
             layer([{}], "point", {"opacity": 0}, x=plane.x.channel("x"), y=plane.y.channel("y")),
-            _pixel_lines(bars, {"color": BAR, "strokeWidth": 1.5}),
-            _paper(labels),
+            _in_pixels("rule", bars, {"color": BAR, "strokeWidth": 1.5}),
+            # Labels hide the bars behind them.
+            _in_pixels("rect", [e.box for e in labels], {"color": PAPER, "fillOpacity": 0.8}),
             *_legend_lines(lines),
             *_names(labels),
             _symbols(plane, provider_styles(entry.model for entry in entries)),
@@ -309,10 +310,14 @@ def pareto(points: Sequence[_Point]) -> list[_Point]:
     return best
 
 
-def _pixel_lines(found: Sequence[PixelLine], style: Json, **encoding: Json) -> Json:
-    rows = [{name: round(at, 1) for name, at in asdict(each).items()} for each in found]
+def _in_pixels(
+    mark: str, found: Iterable[PixelLine | PixelBox], style: Json, **encoding: Json
+) -> Json:
+    """Return lines or boxes, from corner to corner."""
+    corners = ("x", "y", "x2", "y2")
+    rows = [dict(zip(corners, (round(at, 1) for at in astuple(e)), strict=True)) for e in found]
     ends: Json = {"x2": {"field": "x2"}, "y2": {"field": "y2"}}
-    return layer(rows, "rule", style, x=pixels("x"), y=pixels("y"), **ends, **encoding)
+    return layer(rows, mark, style, x=pixels("x"), y=pixels("y"), **ends, **encoding)
 
 
 def _legend_lines(lines: Mapping[str, Sequence[PixelLine]]) -> Iterator[Json]:
@@ -320,24 +325,13 @@ def _legend_lines(lines: Mapping[str, Sequence[PixelLine]]) -> Iterator[Json]:
     shown = {name: dash for name, (_, dash) in _LINES.items() if lines[name]}
     for name in shown:
         dash = legend({"datum": name}, shown, **LEGEND_LINES)
-        yield _pixel_lines(lines[name], {"color": _LINES[name][0]}, strokeDash=dash)
-
-
-def _paper(placed: Sequence[PlacedLabel]) -> Json:
-    """Return what hides the bars behind labels."""
-    boxes = [
-        dict(zip(("x", "y", "x2", "y2"), (round(at, 1) for at in astuple(each.box)), strict=True))
-        for each in placed
-    ]
-    ends: Json = {"x2": {"field": "x2"}, "y2": {"field": "y2"}}
-    look = {"color": PAPER, "fillOpacity": 0.8}
-    return layer(boxes, "rect", look, x=pixels("x"), y=pixels("y"), **ends)
+        yield _in_pixels("rule", lines[name], {"color": _LINES[name][0]}, strokeDash=dash)
 
 
 def _names(placed: Sequence[PlacedLabel]) -> Iterator[Json]:
     """Yield the labels, with a line to each point that is away from its label."""
     leaders = [each.line for each in placed if each.line is not None]
-    yield _pixel_lines(leaders, {"color": LINE, "strokeWidth": 0.8})
+    yield _in_pixels("rule", leaders, {"color": LINE, "strokeWidth": 0.8})
     for align in ("left", "center", "right"):
         rows = [
             {"x": round(each.x, 1), "y": round(each.box.top + LINE_PX / 2, 1), "text": each.text}
@@ -392,7 +386,7 @@ def _caption(
         interval_note([up, across]),
         simulated_note(drawn),
         f"Numbers follow the ranking: {'; '.join(numbers[:60])}." * bool(numbers),
-        _missing([entry for entry in entries if entry not in known], (across, up)),
+        left_out_note(entries, known, partial(_lacking, (across, up))),
         f"Too far below the others to draw: {described(far, [up, across])}" * bool(far),
         *(
             f"The Pareto line begins with {foreign_words(point.entry.model)}, left of the axis."
@@ -403,12 +397,7 @@ def _caption(
     )
 
 
-def _missing(missing: Sequence[RankedModel], measures: tuple[Measure, Measure]) -> str:
-    """Name the models that are not drawn, by the reason."""
-    reasons = defaultdict[str, list[str]](list)
-    for entry in missing:
-        lacking = [each.name for each in measures if each.read(entry).value is None]
-        reason = f"no {' and no '.join(lacking)}" if lacking else f"{measures[0].name} 0"
-        reasons[reason].append(entry.model)
-    found = [f"{listed(models)} ({reason})" for reason, models in reasons.items()]
-    return f"Not drawn: {'; '.join(found)}." if found else ""
+def _lacking(measures: tuple[Measure, Measure], entry: RankedModel) -> str:
+    """Say why a model is not drawn."""
+    lacking = [each.name for each in measures if each.read(entry).value is None]
+    return f"no {' and no '.join(lacking)}" if lacking else f"{measures[0].name} 0"

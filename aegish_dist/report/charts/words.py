@@ -1,5 +1,6 @@
 """The quantities that plots show, and the words around plots: names, captions, small print."""
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 
@@ -11,7 +12,7 @@ from aegish_dist.report.charts.spec import TEXT_PX, text_width
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.layout import SIMULATED, RankedModel
 from aegish_dist.report.names import short_names
-from aegish_dist.report.numbers import format_count, format_ms, format_time, format_usd
+from aegish_dist.report.numbers import format_count, format_ms, format_span, format_time, format_usd
 from aegish_dist.statistics.rates import Estimate
 
 RATE_INTERVAL = (
@@ -165,11 +166,8 @@ def listed(names: Sequence[str]) -> str:
 
 def sampled(measure: Measure, seen: Iterable[Estimate]) -> str:
     """Return such as `n = 431 malicious commands`, from least to greatest; empty if not kept."""
-    known = sorted({each.n for each in seen if each.n})
-    if not known:
-        return ""
-    most = "" if len(known) == 1 else f" to {format_count(known[-1])}"
-    return f"n = {format_count(known[0])}{most} {measure.counted}"
+    known = format_span(each.n for each in seen if each.n)
+    return f"n = {known} {measure.counted}" if known else ""
 
 
 def interval_note(measures: Iterable[Measure], marks: str = "Bars") -> str:
@@ -204,11 +202,17 @@ def described(entries: Iterable[RankedModel], measures: Sequence[Measure]) -> st
 
 
 def left_out_note(
-    entries: Iterable[RankedModel], drawn: Collection[RankedModel], reason: str
+    entries: Iterable[RankedModel],
+    drawn: Collection[RankedModel],
+    why: Callable[[RankedModel], str],
 ) -> str:
-    """Name the models that a plot leaves out."""
-    names = [entry.model for entry in entries if entry not in drawn]
-    return f"Not drawn: {listed(names)} ({reason})." if names else ""
+    """Name the models that a plot leaves out, by the reason."""
+    by_reason = defaultdict[str, list[str]](list)
+    for entry in entries:
+        if entry not in drawn:
+            by_reason[why(entry)].append(entry.model)
+    found = "; ".join(f"{listed(models)} ({reason})" for reason, models in by_reason.items())
+    return f"Not drawn: {found}." if found else ""
 
 
 def sentences(*found: str) -> str:
