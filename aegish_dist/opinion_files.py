@@ -7,7 +7,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeVar
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, convert
+from msgspec.structs import replace
 
 from aegish_dist.core.opinion import LabelChange, Overlay, Targets
 from aegish_dist.core.outcome import OutcomeDetail, ScoredAnswer
@@ -92,16 +93,8 @@ def read_rule(path: Path) -> ScoringRule:
         missing = [finding for finding in OutcomeDetail if finding not in file.labels]
         if missing:
             raise InputError(f"lacks {', '.join(missing)}", field="labels")
-        rule = ScoringRule(
-            name=file.name,
-            version=file.version,
-            description=file.description,
-            labels=MappingProxyType({finding: file.labels[finding] for finding in OutcomeDetail}),
-            unscored=frozenset(file.unscored),
-            malicious_correct=frozenset(file.malicious_correct),
-            harmless_correct=frozenset(file.harmless_correct),
-            composite=file.composite,
-        )
+        labels = MappingProxyType({finding: file.labels[finding] for finding in OutcomeDetail})
+        rule = replace(convert(file, ScoringRule, from_attributes=True), labels=labels)
         _require_sense(rule)
         return rule
 
@@ -194,9 +187,9 @@ class _OverlayFile(_Named, forbid_unknown_fields=True, kw_only=True):
     change: list[Any] | None = None
 
 
-class _Change(Struct, forbid_unknown_fields=True, kw_only=True):
+class _Change(Struct, forbid_unknown_fields=True, kw_only=True, rename={"sample_id": "sample"}):
     dataset: LabelText
-    sample: str | None = None
+    sample_id: str | None = None
     command: Annotated[str, Meta(min_length=1, max_length=MAX_COMMAND_CHARS)] | None = None
     action: Literal["exclude", "relabel"]
     target: TrueLabel | None = None
@@ -205,8 +198,8 @@ class _Change(Struct, forbid_unknown_fields=True, kw_only=True):
     author: LabelText | None = None
 
     def __post_init__(self) -> None:
-        unnamed = self.sample is None and self.command is None
-        odd_id = self.sample is not None and not _SAMPLE_ID.fullmatch(self.sample)
+        unnamed = self.sample_id is None and self.command is None
+        odd_id = self.sample_id is not None and not _SAMPLE_ID.fullmatch(self.sample_id)
         unlabelled = self.action == "relabel" and self.target is None
         overlabelled = self.action == "exclude" and self.target is not None
         harmless = self.category is not None and self.target is not TrueLabel.MALICIOUS
@@ -259,15 +252,8 @@ def _changes(file: _OverlayFile) -> Iterator[LabelChange]:
                 raise InputError(problem, field="author")
         except InputError as error:
             raise InputError(f"[[change]] entry {number}: {_in_words(error)}") from None
-        yield LabelChange(
-            dataset=change.dataset,
-            sample_id=change.sample,
-            command=change.command,
-            target=change.target,
-            category=change.category,
-            reason=change.reason,
-            author=author,
-        )
+        change.author = author
+        yield convert(change, LabelChange, from_attributes=True)
 
 
 def _require_distinct(changes: Iterable[LabelChange]) -> None:

@@ -15,6 +15,7 @@ from itertools import groupby
 from operator import attrgetter
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from aegish_dist.core.outcome import ErrorClass, Outcome
 
@@ -202,10 +203,9 @@ def _sum(rows: list[TimedFailures]) -> TimedFailures:
     lasts = [row.last_at for row in rows if row.last_at is not None]
     spoken = [row for row in rows if row.message and row.last_at is not None]
     newest = max(spoken, key=lambda row: str(row.last_at), default=None)
-    return TimedFailures(
+    return replace(
+        rows[0],
         time=None,
-        model=rows[0].model,
-        error_class=rows[0].error_class,
         attempts=sum(row.attempts for row in rows),
         verdicts=sum(row.verdicts for row in rows),
         statuses=tuple(sorted({status for row in rows for status in row.statuses})),

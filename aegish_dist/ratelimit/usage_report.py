@@ -3,12 +3,17 @@
 from collections.abc import Mapping, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from aegish_dist.core.failures import KINDS, counts_for_pause
 from aegish_dist.core.model import Limits, RateHint
 from aegish_dist.core.outcome import ErrorClass
 
 REASON_LENGTH = 200  # characters of a provider's message that are shared with the fleet
+_SUMS = (
+    *("begun", "answers", "latency_s", "epoch_answers"),
+    *("refused", "limited", "overloaded", "tokens"),
+)
 
 
 class UsageReport(msgspec.Struct, omit_defaults=True):
@@ -40,21 +45,14 @@ class UsageReport(msgspec.Struct, omit_defaults=True):
 
     def followed_by(self, later: "UsageReport") -> "UsageReport":
         """Return this report and a later report in one."""
-        return UsageReport(
-            epoch=later.epoch,
-            begun=self.begun + later.begun,
-            answers=self.answers + later.answers,
-            latency_s=self.latency_s + later.latency_s,
-            epoch_answers=self.epoch_answers + later.epoch_answers,
-            refused=self.refused + later.refused,
-            limited=self.limited + later.limited,
-            overloaded=self.overloaded + later.overloaded,
+        return replace(
+            later,
+            **{name: getattr(self, name) + getattr(later, name) for name in _SUMS},
             alive=self.alive or later.alive,
             failures=later.failures if later.alive else self.failures + later.failures,
             unanswered=later.unanswered + (0 if later.answers else self.unanswered),
             probe_failed=self.probe_failed or later.probe_failed,
             pause_s=max(self.pause_s, later.pause_s),
-            tokens=self.tokens + later.tokens,
             hint=later.hint or self.hint,
             reason=later.reason or self.reason,
         )
