@@ -21,7 +21,7 @@ from aegish_dist.core.text import clean_text
 from aegish_dist.core.verdict import Usage
 from aegish_dist.db.engine import execute, reading, statement
 from aegish_dist.db.runs import destination_of
-from aegish_dist.db.tables import BATCHES, RUN_MODELS, RUNS, AdvisoryLock
+from aegish_dist.db.tables import BATCHES, AdvisoryLock
 from aegish_dist.errors import BatchTakenError, UnreadableRunError
 from aegish_dist.logs import get_logger
 
@@ -38,12 +38,7 @@ def plans_alone(session: Session, run_model_id: int) -> bool:
     key = func.pg_try_advisory_xact_lock(AdvisoryLock.BATCHING + run_model_id)
     if not session.scalar(select(key)):
         return False
-    open_now = (
-        select(RUN_MODELS.c.open)
-        .join(RUNS, RUNS.c.id == RUN_MODELS.c.run_id)
-        .where(RUN_MODELS.c.id == run_model_id, RUNS.c.held.is_(None))
-    )
-    return bool(session.scalar(open_now))
+    return bool(execute(session, "is_open_and_not_held", model=run_model_id).scalar())
 
 
 def has_batches(session: Session, run_model_id: int, *, still_open: bool = False) -> bool:

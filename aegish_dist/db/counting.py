@@ -56,7 +56,6 @@ from aegish_dist.core.tally import (
 from aegish_dist.db.engine import execute, fragment, reading, statement
 from aegish_dist.db.overlays import ChangedSample, OverlayInRun
 from aegish_dist.db.tables import (
-    RUN_MODELS,
     SNAPSHOT_METRICS,
     SNAPSHOTS,
     error_class_of,
@@ -82,9 +81,7 @@ class PerModel(Struct, frozen=True):
 
     @classmethod
     def of(cls, session: Session, run: Run) -> "PerModel":
-        rows = session.execute(
-            select(RUN_MODELS.c.model, RUN_MODELS.c.id).where(RUN_MODELS.c.run_id == run.run_id)
-        )
+        rows = execute(session, "asked_models", run=run.run_id)
         retried = execute(session, "any_retry", run=run.run_id).scalar()
         return cls(run, {row.model: row.id for row in rows}, bool(retried))
 

@@ -28,10 +28,8 @@ from aegish_dist.core.verdict import Item
 from aegish_dist.db.engine import execute, statement
 from aegish_dist.db.runs import destination_of, load_run, save_models
 from aegish_dist.db.tables import (
-    AGGREGATIONS,
     RETRIES,
     RUN_DATASETS,
-    RUN_MODELS,
     RUNS,
     SAMPLES,
     AdvisoryLock,
@@ -73,11 +71,7 @@ def take_due(session: Session, lost_after_s: float = LOST_AFTER_S) -> Sequence[i
 
 def unfinished(session: Session, run_id: str) -> Sequence[int]:
     """Return the keys of a run's aggregations that are not finished, oldest first."""
-    return session.scalars(
-        select(AGGREGATIONS.c.id)
-        .where(AGGREGATIONS.c.run_id == run_id, AGGREGATIONS.c.finished_at.is_(None))
-        .order_by(AGGREGATIONS.c.id)
-    ).all()
+    return execute(session, "unfinished_aggregations", run=run_id).scalars().all()
 
 
 def claim(session: Session, key: int) -> tuple[str, str] | None:
@@ -105,14 +99,12 @@ def finish(
     Args:
         problem: Why it made none, one line without a key; None when it did.
     """
-    session.execute(
-        update(AGGREGATIONS)
-        .where(AGGREGATIONS.c.id == key, AGGREGATIONS.c.finished_at.is_(None))
-        .values(
-            finished_at=func.now(),
-            snapshot_ids=list(snapshot_ids) or None,
-            problem=None if problem is None else clean_text(problem[:PROBLEM_LENGTH]),
-        )
+    execute(
+        session,
+        "finish_aggregation",
+        id=key,
+        snapshots=list(snapshot_ids) or None,
+        problem=None if problem is None else clean_text(problem[:PROBLEM_LENGTH]),
     )
 
 
@@ -184,22 +176,11 @@ def open_queues(session: Session) -> dict[str, OpenModel]:
     Workers should listen to those of runs that are not held. Where a row cannot be read, the
     destination says so, and no worker may call that model.
     """
-    rows = session.execute(
-        select(
-            RUN_MODELS.c.queue,
-            RUN_MODELS.c.run_id,
-            RUN_MODELS.c.model,
-            RUN_MODELS.c.spec,
-            RUNS.c.held.is_not(None).label("held"),
-        )
-        .join(RUNS, RUNS.c.id == RUN_MODELS.c.run_id)
-        .where(RUN_MODELS.c.open)
-    )
     return {
         row.queue: OpenModel(
             row.run_id, row.model, destination_of(row.run_id, row.model, row.spec), row.held
         )
-        for row in rows
+        for row in execute(session, "open_queues")
     }
 
 

@@ -6,7 +6,7 @@ item that is looked up after its run was held.
 
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from msgspec import Struct, convert, to_builtins
@@ -235,11 +235,7 @@ def save_models(
     )
     batched = [spec.id for spec in specs if spec.batch_share is not None]
     if batch_after_s is not None and batched:
-        session.execute(
-            update(RUN_MODELS)
-            .where(RUN_MODELS.c.run_id == run_id, RUN_MODELS.c.model.in_(batched))
-            .values(batch_from=func.now() + timedelta(seconds=batch_after_s))
-        )
+        execute(session, "ask_in_batches", run=run_id, models=batched, after_s=batch_after_s)
 
 
 def _save_prompt(session: Session, prompt: Prompt) -> int:
@@ -272,19 +268,8 @@ def load_run(session: Session, run_id: str) -> Run:
     row = run_row(session, run_id)
     if row is None:
         raise StoreError(f"run {run_id} was deleted by another command")
-    datasets = session.execute(
-        select(DATASETS.c.id, *_OF_RUN_DATASET)
-        .join(RUN_DATASETS, RUN_DATASETS.c.dataset_id == DATASETS.c.id)
-        .where(RUN_DATASETS.c.run_id == run_id)
-        .order_by(DATASETS.c.name)
-    ).all()
-    models = session.execute(
-        select(
-            RUN_MODELS.c.model, RUN_MODELS.c.spec, RUN_MODELS.c.datasets, RUN_MODELS.c.batch_from
-        )
-        .where(RUN_MODELS.c.run_id == run_id)
-        .order_by(RUN_MODELS.c.model)
-    ).all()
+    datasets = execute(session, "asked_datasets", run=run_id).all()
+    models = execute(session, "asked_models", run=run_id).all()
     specs = [spec_of(run_id, model.model, model.spec) for model in models]
     names = {dataset.id: dataset.name for dataset in datasets}
     prompt = session.execute(select(*_OF_PROMPT).where(PROMPTS.c.id == row.prompt_id)).one_or_none()
@@ -332,12 +317,7 @@ def load_assignment(session: Session, run_id: str, model: str) -> Assignment | N
     Returns:
         None when the run has no such model, or was imported.
     """
-    row = session.execute(
-        select(RUN_MODELS.c.spec, RUNS.c.parameters, *_OF_PROMPT)
-        .join(RUNS, RUNS.c.id == RUN_MODELS.c.run_id)
-        .join(PROMPTS, PROMPTS.c.id == RUNS.c.prompt_id)
-        .where(RUN_MODELS.c.run_id == run_id, RUN_MODELS.c.model == model)
-    ).one_or_none()
+    row = execute(session, "assignment", run=run_id, model=model).one_or_none()
     if row is None:
         return None
     stored, parameters, *prompt = row
@@ -355,11 +335,7 @@ def load_parameters(session: Session, run_ids: Sequence[str]) -> list[CallParame
     Raises:
         UnreadableRunError: One of them has others than the product writes.
     """
-    found = session.execute(
-        select(RUNS.c.id, RUNS.c.parameters).where(
-            RUNS.c.id.in_(run_ids), RUNS.c.parameters.is_not(None)
-        )
-    )
+    found = execute(session, "parameters_of_runs", runs=list(run_ids))
     parameters = {row.id: _parameters_of(row.id, row.parameters) for row in found}
     return [parameters.get(run_id) for run_id in run_ids]
 

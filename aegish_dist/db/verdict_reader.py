@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 from msgspec.inspect import DecimalType, DictType
 from psycopg import ClientCursor
-from sqlalchemy import Row, select, text
+from sqlalchemy import Row, text
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.outcome import READ, ErrorClass, Outcome, StopKind
@@ -36,8 +36,6 @@ from aegish_dist.db.engine import driver_connection, execute, fragment, statemen
 from aegish_dist.db.overlays import OverlayInRun
 from aegish_dist.db.runs import sample_of
 from aegish_dist.db.tables import (
-    DATASETS,
-    RUN_DATASETS,
     error_class_of,
     finding_of,
     outcome_number,
@@ -134,21 +132,17 @@ def sample_ranges(
         most: Each range has twice as many as the one before, at most so many times the first.
         datasets: Names of those to read; all when empty.
     """
-    found = session.execute(
-        select(DATASETS.c.name, DATASETS.c.id)
-        .join(RUN_DATASETS, RUN_DATASETS.c.dataset_id == DATASETS.c.id)
-        .where(RUN_DATASETS.c.run_id == run_id)
-        .order_by(DATASETS.c.name)
-    )
+    asked = execute(session, "asked_datasets", run=run_id).all()
     width = 1
-    for name, dataset_id in found.all():
-        if datasets and name not in datasets:
+    for dataset in asked:
+        if datasets and dataset.name not in datasets:
             continue
-        edges = [*execute(session, "every_nth_sample", id=dataset_id, step=step).scalars(), _END]
+        nth = execute(session, "every_nth_sample", id=dataset.id, step=step)
+        edges = [*nth.scalars(), _END]
         start = 0
         while start < len(edges) - 1:
             end = min(start + width, len(edges) - 1)
-            yield SampleRange(name, dataset_id, edges[start], edges[end])
+            yield SampleRange(dataset.name, dataset.id, edges[start], edges[end])
             start, width = end, min(2 * width, most)
 
 

@@ -10,7 +10,7 @@ from operator import attrgetter
 
 from msgspec import Struct, field
 from msgspec.inspect import StrType
-from msgspec.structs import asdict
+from msgspec.structs import asdict, astuple
 from psycopg.errors import UniqueViolation
 from sqlalchemy import Engine, delete, exists, func, insert, select, text, tuple_, update
 from sqlalchemy.orm import Session
@@ -370,11 +370,8 @@ class RunImport:
         self._session.execute(insert(RUN_DATASETS), rows)
         execute(self._session, "set_datasets_of_models", run=self._run_id)
         self._session.execute(update(RUNS).where(RUNS.c.id == self._run_id).values(epochs=epochs))
-        self._session.execute(
-            update(RUN_MODELS)
-            .where(RUN_MODELS.c.run_id == self._run_id, RUN_MODELS.c.model.in_(self._simulated))
-            .values(spec=RUN_MODELS.c.spec.concat({"simulated": True}))
-        )
+        simulated = list(self._simulated)
+        execute(self._session, "mark_simulated", run=self._run_id, models=simulated)
 
     def _dataset(self, name: str) -> _Dataset:
         if name not in self._datasets:
@@ -411,16 +408,7 @@ class RunImport:
         drawn = execute(self._session, "draw_sample_keys", number=len(new)).scalars()
         keys = dict(zip(new, drawn, strict=True))
         rows = (
-            (
-                keys[i],
-                dataset.id,
-                i,
-                s.command,
-                s.target,
-                s.category,
-                s.cluster,
-                json.dumps(dict(s.metadata)),
-            )
+            (keys[i], dataset.id, i, *astuple(s)[:-1], json.dumps(dict(s.metadata)))
             for i, s in new.items()
         )
         _copy(self._session, "samples", SAMPLE_COLUMNS, _text(rows))

@@ -11,7 +11,7 @@ from itertools import chain, groupby, islice
 
 from msgspec import Struct
 from msgspec.structs import replace
-from sqlalchemy import Engine, select
+from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.failures import TimedFailures
@@ -33,7 +33,7 @@ from aegish_dist.core.verdict_query import (
 from aegish_dist.db.counting import PerModel, failures_by_time, find_snapshot
 from aegish_dist.db.engine import execute, in_transaction, transaction
 from aegish_dist.db.runs import load_run
-from aegish_dist.db.tables import DATASETS, SAMPLES, VerdictKey
+from aegish_dist.db.tables import VerdictKey
 from aegish_dist.db.verdict_reader import (
     FoundSample,
     SqlScoring,
@@ -334,11 +334,8 @@ def _changed(
     session: Session, model: str, differing: Sequence[tuple[StoredAnswer, Reading]]
 ) -> Iterator[ChangedVerdict]:
     turned = [each for each in differing if each[0].reading.outcome is not each[1].outcome]
-    named = session.execute(
-        select(SAMPLES.c.key, DATASETS.c.name)
-        .join(DATASETS, DATASETS.c.id == SAMPLES.c.dataset_id)
-        .where(SAMPLES.c.key.in_([stored.key.sample_key for stored, _ in turned]))
-    )
+    keys = [stored.key.sample_key for stored, _ in turned]
+    named = execute(session, "datasets_of_samples", keys=keys)
     datasets = {row.key: row.name for row in named}
     for stored, now in turned:
         key, before = stored.key, stored.reading.outcome

@@ -59,3 +59,12 @@ SELECT aggregation.finished_at IS NOT NULL AS finished,
 FROM aggregations AS aggregation JOIN runs AS run ON run.id = aggregation.run_id
 WHERE run.id = :run AND aggregation.completion = {completion}
 ORDER BY aggregation.id DESC LIMIT 1
+
+-- name: unfinished_aggregations
+-- The aggregations of the run `:run` that are not finished, oldest first.
+SELECT id FROM aggregations WHERE run_id = :run AND finished_at IS NULL ORDER BY id
+
+-- name: finish_aggregation
+-- Writes down what came of the aggregation `:id`; one that is finished stays as it is.
+UPDATE aggregations SET finished_at = now(), snapshot_ids = :snapshots, problem = :problem
+WHERE id = :id AND finished_at IS NULL

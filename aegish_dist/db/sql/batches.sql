@@ -168,3 +168,8 @@ SELECT EXISTS (
         WHERE batched.run_model_id = batching.id AND batched.sample_key = item.sample_key
           AND batched.epoch = item.epoch AND batched.generation = item.generation
           AND (batched.batch_id IS NOT NULL OR batched.live)))
+
+-- name: is_open_and_not_held
+-- Whether workers may ask the model `:model` of a run; no row when its run is held.
+SELECT model.open FROM run_models AS model JOIN runs AS run ON run.id = model.run_id
+WHERE model.id = :model AND run.held IS NULL

@@ -92,3 +92,41 @@ SELECT id FROM runs WHERE id = ANY(:runs) AND held IS NOT NULL
 -- name: batched_among
 -- The models of `:runs` that are asked in batches now.
 SELECT run_id, model FROM run_models WHERE run_id = ANY(:runs) AND batch_from <= now()
+
+-- name: asked_datasets
+-- The datasets that the run `:run` asks, by name.
+SELECT dataset.id, dataset.name, dataset.fingerprint, dataset.samples, dataset.malicious,
+       dataset.source, dataset.licence
+FROM datasets AS dataset JOIN run_datasets AS asked ON asked.dataset_id = dataset.id
+WHERE asked.run_id = :run ORDER BY dataset.name
+
+-- name: asked_models
+-- The models that the run `:run` asks, by name.
+SELECT id, model, spec, datasets, batch_from FROM run_models WHERE run_id = :run ORDER BY model
+
+-- name: assignment
+-- What a worker needs of the model `:model` of the run `:run`; no row when the run was imported.
+SELECT model.spec, run.parameters, prompt.name, prompt.system, prompt.template
+FROM run_models AS model JOIN runs AS run ON run.id = model.run_id
+JOIN prompts AS prompt ON prompt.id = run.prompt_id
+WHERE model.run_id = :run AND model.model = :model
+
+-- name: parameters_of_runs
+-- The parameters of `:runs`; no row of one that is gone or imported.
+SELECT id, parameters FROM runs WHERE id = ANY(:runs) AND parameters IS NOT NULL
+
+-- name: ask_in_batches
+-- Has `:models` of the run `:run` asked in batches from `:after_s` seconds from now on.
+UPDATE run_models SET batch_from = now() + make_interval(secs => :after_s)
+WHERE run_id = :run AND model = ANY(:models)
+
+-- name: open_queues
+-- The queues of open models, whose items are in them, and whether their runs are held.
+SELECT model.queue, model.run_id, model.model, model.spec, run.held IS NOT NULL AS held
+FROM run_models AS model JOIN runs AS run ON run.id = model.run_id
+WHERE model.open
+
+-- name: mark_simulated
+-- Notes of `:models` of the run `:run` that answers came from the simulator.
+UPDATE run_models SET spec = spec || '{"simulated": true}'
+WHERE run_id = :run AND model = ANY(:models)

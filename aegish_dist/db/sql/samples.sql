@@ -9,3 +9,9 @@ JOIN datasets AS dataset ON dataset.id = asked.dataset_id
 JOIN samples AS sample ON sample.dataset_id = dataset.id
 WHERE asked.run_id = :run
 ORDER BY dataset.name, sample.key
+
+-- name: datasets_of_samples
+-- The names of the datasets of the samples `:keys`.
+SELECT sample.key, dataset.name
+FROM samples AS sample JOIN datasets AS dataset ON dataset.id = sample.dataset_id
+WHERE sample.key = ANY(:keys)
