@@ -46,7 +46,7 @@ def _denylist() -> dict[str, re.Pattern[str]]:
     table = tomllib.loads(files(__package__).joinpath("denylist.toml").read_text("utf-8"))
     rules: dict[str, str] = table["rules"]
     for word, part in table["parts"].items():
-        rules = {name: pattern.replace(word, part) for name, pattern in rules.items()}
+        rules = {name: pattern.replace(f"{{{word}}}", part) for name, pattern in rules.items()}
     return {name: re.compile(pattern, re.IGNORECASE) for name, pattern in rules.items()}
 
 

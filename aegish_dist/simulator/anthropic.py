@@ -170,8 +170,7 @@ def _line_body(line: BatchAnswer, call: Call) -> dict[str, Any]:
 
 
 def _list(call: BatchCall) -> Reply:
-    listed = call.store.listed()
-    return listing(call, listed, _describe, (20, 1_000), "msgbatch_", after="after_id")
+    return listing(call, _describe, (20, 1_000), "msgbatch_", after="after_id")
 
 
 def _cancel(batch: SimulatedBatch, call: BatchCall) -> Reply:

@@ -219,7 +219,6 @@ _ERRORS: Mapping[RequestFault | None, ErrorClass] = {
 _QUOTA = BatchProblem("token_limit_exceeded", "Enqueued token limit reached for this model.")
 
 
-T = TypeVar("T", SimulatedBatch, StoredFile)
 Item = TypeVar("Item")
 Source = Iterable[NamedRequest | BatchProblem]
 AtEnd = Callable[["BatchStore", SimulatedBatch], None]
@@ -264,10 +263,15 @@ class BatchStore:
         task.add_done_callback(self.tasks.discard)
         return batch
 
-    def listed(self) -> list[SimulatedBatch]:
-        """Return the batches that a list shows, oldest first."""
+    def page(self, limit: int, after: str) -> tuple[list[SimulatedBatch], bool]:
+        """Return the page of the list after an identifier, newest first, and whether more follow.
+
+        After an unknown or empty identifier comes the first page.
+        """
         known_s = time.time() - self._service.config.batches.list_lag_s
-        return [batch for batch in self.batches.values() if batch.created_s <= known_s]
+        newest = [batch for batch in self.batches.values() if batch.created_s <= known_s][::-1]
+        first = next((place for place, each in enumerate(newest, 1) if each.id == after), 0)
+        return newest[first : first + limit], len(newest) > first + limit
 
     async def _carry_out(self, batch: SimulatedBatch, source: Source, at_end: AtEnd) -> None:
         requests = await self._read(batch, source)
@@ -457,20 +461,19 @@ class BatchCall(Struct, frozen=True):
 
 def listing(
     call: BatchCall,
-    items: Iterable[T],
-    body: Callable[[T, BatchCall], dict[str, Any]],
+    body: Callable[[SimulatedBatch, BatchCall], dict[str, Any]],
     limits: tuple[int, int],
     prefix: str,
     *,
     after: str = "after",
 ) -> dict[str, Any]:
-    """Return a page of a list in the form that OpenAI and Anthropic share.
+    """Return a page of the list of batches in the form that OpenAI and Anthropic share.
 
     `limits` are the usual and the greatest number of entries, `prefix` precedes names in queries.
     """
     query = call.request.query
     last = query.get(after, "").removeprefix(prefix)
-    found, more = page(items, number_in(query.get("limit"), *limits), last)
+    found, more = call.store.page(number_in(query.get("limit"), *limits), last)
     entries = [body(each, call) for each in found]
     ids = [entry["id"] for entry in entries] or [None]
     return {"data": entries, "has_more": more, "first_id": ids[0], "last_id": ids[-1]}
@@ -478,16 +481,6 @@ def listing(
 
 def read_file(file: StoredFile, _call: BatchCall) -> Reply:
     return web.Response(body=file.content)
-
-
-def page(items: Iterable[T], limit: int, after: str) -> tuple[list[T], bool]:
-    """Return the page of a list after an identifier, newest first, and whether another follows.
-
-    The items come oldest first; after an unknown or empty identifier comes the first page.
-    """
-    newest = list(items)[::-1]
-    first = next((place for place, item in enumerate(newest, 1) if item.id == after), 0)
-    return newest[first : first + limit], len(newest) > first + limit
 
 
 async def read_body(stream: StreamReader, limit: int) -> bytes | None:

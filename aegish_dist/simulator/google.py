@@ -23,7 +23,6 @@ from aegish_dist.simulator.batches import (
     json_object,
     new_id,
     number_in,
-    page,
     read_body,
     read_file,
     timestamp,
@@ -179,7 +178,7 @@ def _inner(body: dict[str, Any], key: str) -> dict[str, Any]:
 def _list_batches(call: BatchCall) -> Reply:
     query = call.request.query
     limit = number_in(query.get("pageSize"), 50, 1_000)
-    found, more = page(call.store.listed(), limit, query.get("pageToken", ""))
+    found, more = call.store.page(limit, query.get("pageToken", ""))
     entries: dict[str, Any] = {"operations": [_operation(each, call) for each in found]}
     return entries | ({"nextPageToken": found[-1].id} if more else {})
 

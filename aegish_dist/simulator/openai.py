@@ -168,8 +168,7 @@ def _delete_file(file: StoredFile, call: BatchCall) -> Reply:
 
 
 def _list_batches(call: BatchCall) -> Reply:
-    listed = call.store.listed()
-    return {"object": "list"} | listing(call, listed, _describe, (20, 100), "batch_")
+    return {"object": "list"} | listing(call, _describe, (20, 100), "batch_")
 
 
 async def _create(call: BatchCall) -> Reply:
