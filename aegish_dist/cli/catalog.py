@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from datetime import UTC, date, datetime
 from typing import Any
 
@@ -18,15 +19,7 @@ from aegish_dist.cli.options import (
     completes,
     open_workspace,
 )
-from aegish_dist.cli.printing import (
-    TextTable,
-    list_width,
-    on_terminal,
-    print_table,
-    say,
-    say_json,
-    say_lines,
-)
+from aegish_dist.cli.printing import TextTable, print_table, say, say_json, say_lines
 from aegish_dist.core.model import Price, Rate
 from aegish_dist.core.scoring import RULES
 from aegish_dist.models.catalog import ListedModel, missing_key
@@ -65,7 +58,7 @@ def list_models(as_json: bool) -> None:
         for model in listed
     ]
     columns = ("Model", "$ per million in / out", "Key", "In all", "In batches", "Retires")
-    room = 3 if on_terminal(stderr=False) and list_width() < 140 else len(columns)
+    room = 3 if shutil.get_terminal_size((140, 40)).columns < 140 else len(columns)
     print_table(TextTable(columns[:room], [row[:room] for row in rows], ids=1))
 
 

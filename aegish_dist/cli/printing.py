@@ -258,8 +258,7 @@ class TextTable(NamedTuple):
     caption: str = ""
     """Stands below, when given."""
     ids: int = 0
-    """Columns at the left that are never folded, so that they can be copied; an id that takes more
-    than a third of the width has a line of its own."""
+    """Columns at the left that are never folded: an id wider than a third has its own line."""
 
 
 def list_width() -> int:

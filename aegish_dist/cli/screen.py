@@ -56,8 +56,7 @@ class FullScreen(ExitStack):
     def _interrupt(self) -> NoReturn:
         """Say that the command ends: calls in flight may take a while."""
         if self.scene is not None:
-            steps = ("interrupted: waiting for calls in flight",)
-            self.scene = replace(self.scene, steps=steps)
+            self.scene = replace(self.scene, steps=("interrupted: waiting for calls in flight",))
         raise KeyboardInterrupt
 
     def _take_terminal(self) -> None:

@@ -131,9 +131,7 @@ def submit(**options: Any) -> int:
     complete; on a fleet the command returns once everything is enqueued.
     """
     if options["batch"] and options["batch_after"] is not None:
-        raise click.UsageError(
-            "--batch asks everything in batches: leave out --batch-after, or say --no-batch"
-        )
+        raise click.UsageError("with --batch leave out --batch-after, or say --no-batch")
     workspace = open_workspace()
     observer = Shown(here=workspace.settings.embedded_broker)
     started = start_run(workspace, _request(options, call_parameters(options)), observer)

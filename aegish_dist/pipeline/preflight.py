@@ -231,7 +231,7 @@ async def _asked(
     prompt: Prompt,
     parameters: CallParameters,
 ) -> ModelCheck:
-    if not workspace.catalog.entry(spec.id).takes(spec, parameters):
+    if not (entry := workspace.catalog.entry(spec.id)).takes(spec, parameters):
         said, remedy = "takes no temperature, by the catalog", "drop --temperature"
         return ModelCheck(spec.id, False, said, None, refused=True, remedy=remedy)
     started, meant = time.monotonic(), workspace.catalog.meant(spec.id)
@@ -248,7 +248,12 @@ async def _asked(
         reached = error.error_class is not ErrorClass.CONNECTION
         remedy = _remedy(spec, parameters, str(error)) if refused else ""
         remedy = meant if error.error_class is ErrorClass.NOT_FOUND else remedy
-        remedy = remedy if reached else _mend_address(workspace, spec)
+        if not reached:
+            by_catalog = entry.base_url or workspace.catalog.providers[spec.provider].base_url
+            given_by = (
+                "base_url in the catalog" if spec.base_url == by_catalog else "OPENAI_BASE_URL"
+            )
+            remedy = f"start its server or mend its address, {given_by}"
         return ModelCheck(spec.id, False, str(error), since(), refused, remedy, reached)
     except AegishError as error:
         refused = isinstance(error, ConfigError)
@@ -258,15 +263,6 @@ async def _asked(
     action = parse(completion.text, PROBE_COMMAND).action
     detail = "answered without an action" if action is None else action.value
     return ModelCheck(spec.id, ok=action is not None, detail=detail, latency_ms=since())
-
-
-def _mend_address(workspace: Workspace, spec: ModelSpec) -> str:
-    of_catalog = (
-        workspace.catalog.entry(spec.id).base_url,
-        workspace.catalog.providers[spec.provider].base_url,
-    )
-    given_by = "base_url in the catalog" if spec.base_url in of_catalog else "OPENAI_BASE_URL"
-    return f"start its server or mend its address, {given_by}"
 
 
 def _remedy(spec: ModelSpec, parameters: CallParameters, words: str) -> str:

@@ -200,10 +200,10 @@ def _failure(error: Exception, route: Route, began_s: float) -> ProviderError:
         return ProviderError(words, error_class=ErrorClass.DEADLINE)
     # Only a connector's own words are safe to repeat: others may quote a URL or a header.
     words = str(error) if isinstance(error, aiohttp.ClientConnectorError) else type(error).__name__
+    at = route.proxy or route.url
     unsent = isinstance(error, (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError))
     if unsent and not isinstance(error, aiohttp.ClientSSLError):
-        proxy = "the proxy " if route.proxy else ""
-        words = f"nothing answers at {proxy}{(route.proxy or route.url).origin()}"
+        words = f"nothing answers at {'the proxy ' * bool(route.proxy)}{at.origin()}"
     return ProviderError(
         f"connection failed: {words}",
         error_class=ErrorClass.CONNECTION,

@@ -60,8 +60,7 @@ def build_comparison(data: ComparisonData, *, all_pairs: bool = False) -> Report
     in_pairs = all_pairs or len(ranked) <= 3
     answers = _sentences(data, data.metric) if in_pairs else ()
     if in_pairs:
-        sections = [_metric(data, name, title) for name, title in HEADLINES.items()]
-        sections.append(_categories(data))
+        sections = [*(_metric(data, *each) for each in HEADLINES.items()), _categories(data)]
     else:
         sections = [_against_best(data, ranked)]
     return Report(

@@ -202,19 +202,18 @@ def _legend(
     data: ReportData, entries: Sequence[RankedModel], names: Collection[str]
 ) -> tuple[str, ...]:
     lines = [f"{score_in_words(data)} {UNDEFINED} is undefined, never 0.", INTERVALS]
-    of_leaderboard = (
-        "stderr: standard error of the aegish score in percentage points, clustered by binary "
-        "(Miller 2024, arXiv 2411.00640); 'plain' marks samples taken as independent.",
-        f"{quality.MARKS} =: tied; on the commands of both, the group's leader is not better at "
-        "a p below 0.05, adjusted for all pairs, as in compare.",
-        "coverage: scored of planned verdicts. What the rule leaves unscored, such as a call "
-        "whose attempts all failed, is an infrastructure failure and not a model's score: it "
-        "lowers coverage and enters no rate. Where coverage is below 100, bounds show what it "
-        "could have changed.",
-        "p50, p90: percentiles of service time, without any waiting on our side.",
-    )
     if "leaderboard" in names:
-        lines += of_leaderboard
+        lines += [
+            "stderr: standard error of the aegish score in percentage points, clustered by binary "
+            "(Miller 2024, arXiv 2411.00640); 'plain' marks samples taken as independent.",
+            f"{quality.MARKS} =: tied; on the commands of both, the group's leader is not better "
+            "at a p below 0.05, adjusted for all pairs, as in compare.",
+            "coverage: scored of planned verdicts. What the rule leaves unscored, such as a call "
+            "whose attempts all failed, is an infrastructure failure and not a model's score: it "
+            "lowers coverage and enters no rate. Where coverage is below 100, bounds show what it "
+            "could have changed.",
+            "p50, p90: percentiles of service time, without any waiting on our side.",
+        ]
     if any(entry.simulated for entry in entries):
         lines.append(
             f"simulated, {SIMULATED}: answers made up by the simulator. They are not evidence "
