@@ -34,12 +34,18 @@ CUT = """() => [...document.querySelectorAll("main table, .drawing img, #grid")]
 }).map((each) => each.caption ? each.caption.textContent : each.id || each.alt)"""
 """Tables and charts wider than their region, where keys could not scroll it or nothing names it."""
 
+UNMARKED = """() => [...document.querySelectorAll(".scroll, .drawing, #grid-box")].filter((each) =>
+  each.checkVisibility() && each.scrollWidth > each.clientWidth + 1 && !("more" in each.dataset))
+  .map((each) => each.id || each.textContent.slice(0, 60))"""
+"""Regions that scroll, at their left end, and fade out at no right one."""
+
 
 @pytest.mark.parametrize("context_options", [PHONE])
 def test_on_a_phone_nothing_scrolls_sideways_and_the_score_is_seen(page: Page) -> None:
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     assert page.evaluate(OVERFLOWING) == []
     assert page.evaluate(CUT) == []
+    assert page.evaluate(UNMARKED) == []
     scores = page.locator("#leaderboard tbody tr td.score:nth-of-type(2)")
     boxes = [score.bounding_box() for score in scores.all()]
     assert len(boxes) == len(MODELS)

@@ -235,6 +235,8 @@ def test_datasets_can_be_imported_shown_and_exported(aegish: CommandLine, tmp_pa
     listed = {each["name"]: each for each in aegish.ok("datasets", "list", "--json").json}
     assert set(listed) == {"malicious", "harmless", "harmless-hard", "mine", "again"}
     assert listed["again"] == same | {"name": "again", "malicious": 2}
+    replaced = aegish.ok("datasets", "import", "table", write_lines(table, RM, LS))
+    assert "mine: replaces 3 commands; earlier runs keep theirs\n" in replaced.err
 
 
 def test_other_forms_of_datasets_can_be_imported(aegish: CommandLine, tmp_path: Path) -> None:

@@ -198,7 +198,7 @@ PROMPT = Prompt("p", "Judge.", "{command}")
 
 @pytest.fixture(autouse=True)
 def _one_clock(monkeypatch: pytest.MonkeyPatch, redis_url: str) -> Iterator[None]:
-    """Have the evaluator see virtual time as well; the limiter is told it."""
+    """Have the evaluator see virtual time as well; the limiter gets it with each request."""
     real = time.monotonic
 
     def now() -> float:

@@ -94,12 +94,14 @@ def test_a_command_that_an_answer_quotes_is_no_verdict(aegish: CommandLine, engi
     )
 
 
-def test_the_list_for_people(aegish: CommandLine, stored: StoredRun) -> None:
-    listed = aegish.ok("reparse", "--run-id", RUN, "--dry-run")
-    assert "4 completions read by parser 3, 3 would be updated, 1 outcome would be" in listed.out
-    assert TAR.command in listed.out
+def test_the_list_for_people(aegish: CommandLine, engine: Engine) -> None:
+    """At most as many as asked for, with a note of how many more there are; 0 lists all."""
+    stored_run(engine, replace(BLOCKED, outcome=Outcome.FORMAT_ERROR, parser_version=1))
+    listed = aegish.ok("reparse", "--run-id", RUN, "--dry-run", "--limit", "2")
+    assert "3 completions read by parser 3, 3 would be updated, 3 outcomes would be" in listed.out
+    assert "1 more: `--json` lists all\n" in listed.err
     whole = aegish.ok("reparse", "--run-id", RUN, "--limit", "0")
-    assert TAR.command in whole.out
+    assert all(sample.command in whole.out for sample in (TAR, CURL, LS))
     assert "more" not in whole.err
 
 
