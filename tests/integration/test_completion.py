@@ -9,6 +9,7 @@ from sqlalchemy import Engine
 
 from aegish_dist.cli import cli
 from tests.integration.stored_runs import stored_run
+from tests.recorded import lines_of
 
 
 def completed(line: str) -> list[str]:
@@ -18,23 +19,7 @@ def completed(line: str) -> list[str]:
     return [each.value for each in shell.get_completions(words, begun)]
 
 
-@pytest.mark.parametrize(
-    ("line", "offered"),
-    [
-        ("rep", ["reparse", "report"]),
-        ("runs ar", ["archive"]),
-        ("report --fail-o", ["--fail-on"]),
-        ("report --sections cost,leader", ["cost,leaderboard"]),
-        ("report --format mark", ["markdown"]),
-        ("plots --only rank", ["ranking"]),
-        ("report --scoring aegish-l", ["aegish-legacy"]),
-        ("submit --models baseline/always-a", ["baseline/always-allow"]),
-        ("submit --dataset harmless-", ["harmless-hard"]),
-        ("retry --outcome BLOCK,TIME", ["BLOCK,TIMEOUT_ERROR"]),
-        ("prompts show guard-", ["guard-sentence"]),
-        ("report --run-id lat", ["latest"]),
-    ],
-)
+@pytest.mark.parametrize(("line", "offered"), lines_of("completions.jsonl"))
 def test_a_shell_completes_names(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, line: str, offered: list[str]
 ) -> None:

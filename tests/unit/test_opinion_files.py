@@ -25,6 +25,7 @@ from aegish_dist.opinion_files import (
     toml_text,
 )
 from aegish_dist.statistics.metrics import METRICS
+from tests.recorded import lines_of
 
 HOSTILE = 'echo "\\x" \'\'\' """ \n[[change]]\r\t\x1b[31m\x7f\u202e\u2028\U000e0101 é 漢'
 EXCLUDED = LabelChange("d", "0" * 16, HOSTILE, None, None, "twice in the set", "Ada")
@@ -125,30 +126,7 @@ def test_a_rule_set_changes_another_one(path: Path) -> None:
     assert read_rule(path).fingerprint == expected.fingerprint != base.fingerprint
 
 
-@pytest.mark.parametrize(
-    ("text", "complaint"),
-    [
-        ("name = \nversion = 1", "is not valid TOML: .*line 1"),
-        ('version = 1\nbased_on = "aegish-5.3"', "key 'name': is missing"),
-        (BASED + "name2 = 1", "key 'name2': unknown key; did you mean 'name'"),
-        (BASED.replace("2", "0"), "key 'version': must be from 1 to"),
-        (BASED.replace("refined", "fine"), "key 'based_on': must be one of aegish-5.3, aegish"),
-        (BASED + 'composite = "sum"', "key 'composite': must be one of 'balanced', 'product'"),
-        (BASED + 'unscored = ["LATE"]', r"key 'unscored\[0\]': must be one of 'ALLOW', .*'DEADL"),
-        (BASED + 'harmless_correct = "ALLOW"', "key 'harmless_correct': must be a list, not text"),
-        (BASED + '[labels]\nWARN = "HM"', "key 'labels.WARN': must be one of 'ALLOW', 'WARN'"),
-        (BASED + '[labels]\nHM = "WARN"', "key 'labels': must be one of 'ALLOW', 'WARN', 'BLOCK'"),
-        (BASED + "labels = 1", "key 'labels': must be a table, not a whole number"),
-        (BASED.replace("refined", "5.3") + 'malicious_correct = ["CONTENT_FILTER"]',
-         "key 'malicious_correct': holds CONTENT_FILTER, which no finding is labelled"),
-        (BASED.replace("mine", "aegish-legacy"), "key 'name': is the name of a rule set of this"),
-        (BASED.replace("mine", "\\u202e"), "key 'name': must be of visible characters"),
-        (BASED + 'description = "\\u0000"', "holds a NUL character"),
-        ('name = "a"\nversion = 1\nunscored = []\nmalicious_correct = []\nharmless_correct = []'
-         '\ncomposite = "balanced"\n[labels]\nALLOW = "ALLOW"',
-         "key 'labels': lacks WARN, BLOCK, UNREADABLE"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "complaint"), lines_of("refused_rule_files.jsonl"))  # fmt: skip
 def test_what_cannot_be_used_is_refused_of_a_rule(text: str, complaint: str, path: Path) -> None:
     refused(read_rule, path, text, complaint)
 

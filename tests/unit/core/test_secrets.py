@@ -17,6 +17,7 @@ from aegish_dist.core.secrets import (
     mask_key_shapes,
     origin,
 )
+from tests.recorded import lines_of
 
 
 def test_a_secret_shows_only_when_it_is_asked_for() -> None:
@@ -161,25 +162,7 @@ def test_masking_takes_linear_time(hostile: str) -> None:
     assert time.process_time() - started < 5
 
 
-@pytest.mark.parametrize(
-    ("text", "masked"),
-    [
-        ("Incorrect API key provided: sk-proj-abcdef123456.", "provided: [key]"),
-        ("x-api-key: 0a1b2c3d4e5f", "[key]"),
-        ("sk-ant-api03-AAAAAAAA_BBBBB-CC is invalid", "[key] is invalid"),
-        ("?key=AIzaSyA1234567890abcdefghij&x=1", "?[key]&x=1"),
-        ("Authorization: Bearer abc123def456", "[key]"),
-        ("{'Authorization': 'Basic dXNlcjpwYXNz1'}", "[key]"),
-        ("hf_abcdefghijklmnopqrstuvwxyz is not valid", "[key] is not valid"),
-        ("gsk_1234567890abcdef", "[key]"),
-        ("xai-1234567890abcdef", "[key]"),
-        ("AKIAIOSFODNN7EXAMPLE", "[key]"),
-        ("ghp_1234567890abcdef", "[key]"),
-        ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abc-DEF_123", "[key]"),
-        ("http://user:s3cret@proxy.test:3128/", "http://[key]@proxy.test:3128/"),
-        ('"api_key": "0123456789"', "[key]"),
-    ],
-)
+@pytest.mark.parametrize(("text", "masked"), lines_of("key_shapes.jsonl"))
 def test_shapes_of_keys_are_masked(text: str, masked: str) -> None:
     assert masked in mask_key_shapes(text)
     for secret in ("123456", "abcdef", "s3cret", "dXNl", "OSFO", "BBBB", "0a1b"):

@@ -131,24 +131,7 @@ functions:
     assert (eb.category, eb.cluster, eb.metadata) == ("shell", "eb", {"inherits": "journalctl"})
 
 
-@pytest.mark.parametrize(
-    ("text", "line", "field"),
-    [
-        ("functions:\n  shell: [", 4, None),
-        ("functions: !!python/name:os.system", 2, None),
-        ("functions: {shell: [{version: 2026-99-99}]}", None, None),
-        ("[" * 2_000, None, None),
-        ("- a", None, None),
-        ("functions: [a]", None, "functions"),
-        ("functions: {shell: a}", None, "functions.shell"),
-        ("functions: {shell: [a]}", None, "functions.shell[0]"),
-        ("functions: {shell: [{code: b}, {comment: c}]}", None, "functions.shell[1].code"),
-        ("functions: {shell: [{code: 7}]}", None, "functions.shell[0].code"),
-        ("functions: {shell: [{code: b, contexts: [sudo]}]}", None, "functions.shell[0].contexts"),
-        ("functions: {inherit: [{code: b}]}", None, "functions.inherit[0].from"),
-        ('functions: {shell: [{code: "b\\e"}]}', None, "functions.shell"),
-    ],
-)
+@pytest.mark.parametrize(("text", "line", "field"), lines_of("gtfobins_refused.jsonl"))
 def test_wrong_file(checkout: Checkout, text: str, line: int | None, field: str | None) -> None:
     """It is skipped, and its other entries with all other files are read."""
     path = checkout(a="functions: {shell: [{code: a}]}", b=text)

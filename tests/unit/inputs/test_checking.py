@@ -8,6 +8,7 @@ import pytest
 
 from aegish_dist.errors import DatasetError, InputError
 from aegish_dist.inputs.checking import Location, checked
+from tests.recorded import lines_of
 
 
 class Colour(StrEnum):
@@ -43,37 +44,7 @@ class Outer(msgspec.Struct, forbid_unknown_fields=True):
     named: dict[str, Inner] = {}
 
 
-UNKNOWN = "unknown key; known are colour, even, sizes"
-
-
-@pytest.mark.parametrize(
-    ("value", "path", "text"),
-    [
-        ({}, "size", "is missing"),
-        ({"size": 0}, "size", "must be from 1 to 10,000"),
-        ({"size": 10_001}, "size", "must be from 1 to 10,000"),
-        ({"size": "9"}, "size", "must be a whole number"),
-        ({"size": 1, "share": 0}, "share", "must be greater than 0 and less than 1"),
-        ({"size": 1, "share": 1}, "share", "must be greater than 0 and less than 1"),
-        ({"size": 1, "share": True}, "share", "must be a number"),
-        ({"size": 1, "name": ""}, "name", "must not be empty"),
-        ({"size": 1, "inner": 1}, "inner", "must be a table"),
-        ({"size": 1, "inner": {"even": 1}}, "inner.even", "must be even"),
-        ({"size": 1, "inner": {"colour": "sk"}}, "inner.colour", "must be one of 'red', 'blue'"),
-        ({"size": 1, "inner": {"odd": 1}}, "inner.odd", UNKNOWN),
-        ({"size": 1, "inners": [{}, {"odd": 1}]}, "inners[1].odd", UNKNOWN),
-        ({"size": 1, "mode": "sk"}, "mode", "must be one of 'fast', 'safe'"),
-        ({"size": 1, "least": -1}, "least", "must be at least 0.5"),
-        ({"size": 1, "least": 10**400}, "least", "must be at least 0.5"),
-        ({"size": 1, "named": {"a": {}, "b.c": {"even": 1}}}, "named.b.c.even", "must be even"),
-        ({"size": 1, "named": {"x": []}}, "named.x", "must be a table"),
-        (
-            {"size": 1, "inners": [{"sizes": {"q": [1, "x"]}}]},
-            "inners[0].sizes.q[1]",
-            "must be a whole number",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("value", "path", "text"), lines_of("refused_records.jsonl"))
 def test_a_problem_has_a_place_and_plain_words(value: Any, path: str, text: str) -> None:
     with pytest.raises(InputError) as caught:
         checked(value, Outer)

@@ -8,6 +8,7 @@ from aegish_dist.core.text import printable
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.formats import render
 from aegish_dist.report.latex import latex_text
+from tests.recorded import lines_of
 from tests.unit.report.reports import HOSTILE, a_model, a_report, a_silent_model
 
 COMMANDS = re.compile(r"\\[A-Za-z]+")
@@ -23,27 +24,7 @@ def body(text: str) -> str:
     return "\n".join(line for line in text.splitlines() if not line.startswith("%"))
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("a_b&c#d%e$f", r"a\_b\&c\#d\%e\$f"),
-        ("{x}", r"\{x\}"),
-        (r"\input{a}", r"\textbackslash{}input\{a\}"),
-        ("~^", r"\textasciitilde{}\textasciicircum{}"),
-        ("<a|b>", r"\textless{}a\textbar{}b\textgreater{}"),
-        ("\"'`", r"{\ttfamily\char34}\textquotesingle{}\textasciigrave{}"),
-        ("[1, 2]", "{[}1, 2]"),
-        ("*x", "{*}x"),
-        ("a-b --c", r"a-b -\/-c"),
-        ("a,b ,,", r"a,b ,\/,"),
-        ("a  b", r"a \ b"),
-        ("\u00e9\u015f\u00f1\u0151", r"\'{e}\c{s}\~{n}\H{o}"),
-        ("\u2013 \u2265 \u2020", r"-- $\geq$ \textdagger{}"),
-        ("\u4e2d\U0001f642", "U+4E2DU+1F642"),
-        ("\x1b[31m\u202e\n", r"\textbackslash{}x1b{[}31m\textbackslash{}u202e\textbackslash{}n"),
-        ("\ud800", r"\textbackslash{}ud800"),
-    ],
-)
+@pytest.mark.parametrize(("text", "expected"), lines_of("latex_texts.jsonl"))
 def test_no_character_is_a_command(text: str, expected: str) -> None:
     """Each is typeset as it stands, or as its number where TeX's fonts may lack it."""
     assert latex_text(text) == expected

@@ -23,6 +23,7 @@ from aegish_dist.simulator.config import (
     pick,
     read_scenario,
 )
+from tests.recorded import lines_of
 
 TESTS = Path(__file__).parents[2]
 
@@ -68,56 +69,7 @@ def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
     assert read(tmp_path, "") == SimulatorConfig()
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("seed =", "is not valid TOML"),
-        ("sed = 1", "key 'sed': unknown key; did you mean 'seed'?"),
-        ("seed = 1.5", "key 'seed': must be a whole number"),
-        ("port = 70000", "key 'port': must be from 0 to 65,535"),
-        ("latency = 1", "key 'latency': must be text"),
-        ("latency = 'slow'", "latency 'slow' is not"),
-        ("faults = 1", "key 'faults': must be a table"),
-        ("[faults]\nfire = 1", "key 'faults.fire': unknown key; known are rate_limit, "),
-        ("[faults]\nreset = nan", "key 'faults.reset': must be from 0 to 1"),
-        ("[faults]\nreset = 0.6\nhang = 0.6", "key 'faults': the probabilities add up to 1.2"),
-        ("[faults]\nhang_s = -1", "key 'faults.hang_s': must be from 0"),
-        ("[rate_limit]\nburst = 2", "key 'rate_limit.requests_per_minute': is missing"),
-        ("rate_limit.requests_per_minute = 0", "key 'rate_limit.requests_per_minute': must be"),
-        ("[faults]\nretry_after_s = -1", "key 'faults.retry_after_s': must be from 0"),
-        ("[faults]\nretry_after_s = '1'", "key 'faults.retry_after_s': must be one of 'absent'"),
-        ("[models.m.capacity]\nlongest_queue_s = 1", "key 'models.m.capacity.per_second': is miss"),
-        ("[models.m.capacity]\nper_second = 0", "key 'models.m.capacity.per_second': must be"),
-        ("[models.m.capacity]\nplaces = 1", "key 'models.m.capacity.places': unknown key; known"),
-        (
-            "[models.m.capacity]\nper_second = 1\nlongest_queue_s = -1",
-            "key 'models.m.capacity.longest_queue_s': must be from 0",
-        ),
-        ("[models.m]\nscript = 'ok'", "key 'models.m.script': must be a list"),
-        (
-            "[models.m]\nscript = ['418']",
-            "key 'models.m.script': '418' is not one of ok, rate_limit",
-        ),
-        ("[models.m]\nlatency = 'slow'", "key 'models.m.latency': latency 'slow' is not"),
-        ("[models.m]\nseed = 1", "key 'models.m.seed': unknown key"),
-        ("[batches]\nduration = 'slow'", "key 'batches.duration': latency 'slow' is not"),
-        ("[batches]\nshare = inf", "key 'batches.share': must be from 0"),
-        ("[batches.requests]\nlate = 0.1", "key 'batches.requests': must be one of 'refused'"),
-        ("[batches.requests]\nmissing = 1.5", "key 'batches.requests.missing': must be from 0"),
-        ("[batches.ends]\nfailed = 0.6\nslow = 0.6", "key 'batches': the probabilities add up"),
-        ("[batches.calls.create]\nmissing = 0.1", "key 'batches.calls.create': must be one of"),
-        ("[batches.calls.buy]\nlost = 0.1", "key 'batches.calls': must be one of 'upload'"),
-        (
-            "[batches.calls.poll]\nlost = 0.6\nreset = 0.6",
-            "key 'batches': the probabilities add up",
-        ),
-        (
-            "[batches.scripts]\ncreate = ['late']",
-            "key 'batches.scripts.create': 'late' is not one of ok",
-        ),
-        ("[price]\ninput = -1", "key 'price.input': must be from 0"),
-    ],
-)
+@pytest.mark.parametrize(("text", "problem"), lines_of("refused_scenarios.jsonl"))
 def test_mistakes_are_named(tmp_path: Path, text: str, problem: str) -> None:
     with pytest.raises(ConfigError) as caught:
         read(tmp_path, text)

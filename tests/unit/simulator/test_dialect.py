@@ -27,24 +27,7 @@ GOOGLE: Dialect = google
 DIALECTS = {"openai": OPENAI, "anthropic": ANTHROPIC, "google": GOOGLE}
 
 
-@pytest.mark.parametrize(
-    ("text", "command"),
-    [
-        ("Judge: <command>ls -l</command> now", "ls -l"),
-        ("<command>echo '</command>'; id</command>", "echo '</command>'; id"),
-        ("<command>echo '<command>'</command>", "echo '<command>'"),
-        ("<command>\nls\nid\n</command>", "ls\nid"),
-        ("<command>\nls</command>", "\nls"),
-        ("<command>\n</command>", "\n"),
-        ("<command></command>", ""),
-        ("Validate this command: ls | wc", "ls | wc"),
-        ("Validate this command: echo Validate this command: x", "echo Validate this command: x"),
-        ("uname -a", "uname -a"),
-        ("</command> <command>", "</command> <command>"),
-        ("<command>ls", "<command>ls"),
-        ("<command>\0\ud800</command>", "\0\ud800"),
-    ],
-)
+@pytest.mark.parametrize(("text", "command"), lines_of("commands_in_texts.jsonl"))
 def test_command_in(text: str, command: str) -> None:
     assert command_in(text) == command
 
