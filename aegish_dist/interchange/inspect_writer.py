@@ -238,8 +238,8 @@ class LogHead(msgspec.Struct, frozen=True):
     ) -> tuple[str | None, dict[str, Any] | None]:
         """Return why a verdict is an error sample, or else the limit that ended its call."""
         if not has_score:
-            scored = f"not scored: {record.outcome}"
-            return _in_words(record) if record.error_class else scored, None
+            unscored = f"not scored: {record.outcome}"
+            return _in_words(record) if record.error_class else unscored, None
         if record.error_class is not ErrorClass.DEADLINE:
             return None, None
         limit_s = self.run.parameters and self.run.parameters.time_limit_s
