@@ -78,21 +78,7 @@ def test_a_broker_without_a_database_is_refused() -> None:
     assert refusal(broker_url=BROKER).startswith(start)
 
 
-@pytest.mark.parametrize(
-    ("variable", "value", "problem"),
-    [
-        ("CONCURRENCY", "0", "must be from 1 to 10,000"),
-        ("CONCURRENCY", "-1", "must be from 1 to 10,000"),
-        ("CONCURRENCY", "10001", "must be from 1 to 10,000"),
-        ("CONCURRENCY", "many", "must be a whole number"),
-        ("CONCURRENCY", "1.5", "must be a whole number"),
-        ("SHUTDOWN_GRACE_S", "-1", "must be at least 0"),
-        ("SHUTDOWN_GRACE_S", "nan", "must be at least 0"),
-        ("SHUTDOWN_GRACE_S", "soon", "must be a number"),
-        ("LOG_FORMAT", "xml", "must be one of 'console', 'json'"),
-        ("LOG_LEVEL", "debug", "must be one of 'DEBUG', 'INFO', 'WARNING', 'ERROR'"),
-    ],
-)
+@pytest.mark.parametrize(("variable", "value", "problem"), lines_of("refused_settings.jsonl"))
 def test_a_value_that_cannot_be_used_is_refused(
     monkeypatch: pytest.MonkeyPatch, variable: str, value: str, problem: str
 ) -> None:

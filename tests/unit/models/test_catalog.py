@@ -19,7 +19,7 @@ from aegish_dist.models.catalog import (
     missing_key,
 )
 from tests.defined import defined
-from tests.recorded import DATA
+from tests.recorded import DATA, lines_of
 
 KEY = "sk-0123456789abcdef"
 ENVIRON = {
@@ -284,21 +284,7 @@ def test_a_run_asks_at_most_a_thousand_models(packaged: Catalog) -> None:
         packaged.resolve(ids, {})
 
 
-@pytest.mark.parametrize(
-    ("selection", "expected"),
-    [
-        ("", "no model selected"),
-        (" , ", "no model selected"),
-        ("gpt-5.1", "did you mean 'openai/gpt-5.1'"),
-        ("opnai/gpt-5.1", "unknown provider.*did you mean 'openai/gpt-5.1'"),
-        ("OpenAI/gpt-5.1", "did you mean 'openai/gpt-5.1'"),
-        ("baseline/always-blok", "did you mean 'baseline/always-block'"),
-        ("google/../../secret", "not of the form"),
-        ("openai/gpt 5", "not of the form"),
-        ("openai/\x1b[2J", r"\\x1b"),
-        ("openai/" + "x" * 300, "not of the form"),
-    ],
-)
+@pytest.mark.parametrize(("selection", "expected"), lines_of("refused_selections.jsonl"))
 def test_a_wrong_selection_says_what_is_meant(
     packaged: Catalog, selection: list[str], expected: str
 ) -> None:

@@ -17,23 +17,13 @@ from aegish_dist.core.verdict import Usage
 from aegish_dist.models.catalog import Catalog
 from aegish_dist.models.prices import Remembered, estimate, list_price, remembered_prices
 from tests.defined import defined
+from tests.recorded import lines_of
 
 AT = datetime(2026, 11, 20, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
-    ("provider", "name", "per_input", "per_output"),
-    [
-        ("openai", "gpt-5.1", "1.25", "10"),
-        ("openai", "gpt-5-mini", "0.25", "2"),
-        ("openai", "gpt-5-nano", "0.05", "0.40"),
-        ("anthropic", "claude-opus-4-6", "5", "25"),
-        ("anthropic", "claude-sonnet-4-5-20250929", "3", "15"),
-        ("anthropic", "claude-haiku-4-5-20251001", "1", "5"),
-        ("google", "gemini-3-pro-preview", "2", "12"),
-        ("google", "gemini-3-flash-preview", "0.50", "3"),
-        ("openrouter", "microsoft/phi-4", "0.07", "0.14"),
-    ],
+    ("provider", "name", "per_input", "per_output"), lines_of("reference_prices.jsonl")
 )
 def test_list_prices_agree_with_the_reference(
     provider: str, name: str, per_input: str, per_output: str
