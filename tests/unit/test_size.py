@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-LIMITS = {"lines": 46_382, "statements": 23_620, "modules": 230}
-"""22,500 statements, 200 for bounds on what files, rows and clients may do, 900 for first runs."""
+LIMITS = {"lines": 49_300, "statements": 25_200, "modules": 235}
+"""22,500 statements, 200 for bounds on what files, rows and clients may do, 900 for first runs,
+1,600 for scores, thresholds and policies."""
 DOCSTRING_SHARE = 0.13
-TEST_LINES = 40_100
-"""36,000, 3,000 for attacks on files, rows, providers and clients, 1,260 for first runs."""
+TEST_LINES = 41_400
+"""36,000, 3,000 for attacks on files, rows, providers and clients, 1,100 for first runs, 1,300 for
+scores, thresholds and policies."""
 MODULE_LINES = 600
 REACH = {
     "workers.tasks": 34,
