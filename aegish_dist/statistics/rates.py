@@ -27,12 +27,12 @@ class Interval(NamedTuple):
     high: float
 
 
-def wilson(p: float, n: float) -> Interval:
+def wilson(p: float, n: float, z: float = Z_95) -> Interval:
     """Return the score interval of a proportion p for n > 0 (Wilson 1927, JASA 22:209)."""
-    z2 = Z_95 * Z_95
+    z2 = z * z
     scale = 1 + z2 / n
     centre = (p + z2 / (2 * n)) / scale
-    half = Z_95 / scale * math.sqrt(p * (1 - p) / n + z2 / (4 * n * n))
+    half = z / scale * math.sqrt(p * (1 - p) / n + z2 / (4 * n * n))
     # At 0 and 1 the bound equals p; rounding must not push it past.
     return Interval(max(0.0, min(p, centre - half)), min(1.0, max(p, centre + half)))
 
