@@ -1,4 +1,4 @@
-"""Opinions as TOML files: rule sets, targets of metrics, and overlays that correct labels."""
+"""Opinions as TOML files: rule sets, suspicion rules, targets, and overlays that correct labels."""
 
 import re
 from collections.abc import Collection, Iterable, Iterator
@@ -11,9 +11,10 @@ from msgspec import Meta, Struct, convert
 from msgspec.structs import replace
 
 from aegish_dist.core.opinion import LabelChange, Overlay, Targets
-from aegish_dist.core.outcome import OutcomeDetail, ScoredAnswer
+from aegish_dist.core.outcome import Outcome, OutcomeDetail, ScoredAnswer
 from aegish_dist.core.sample import MAX_COMMAND_CHARS, MAX_LABEL_CHARS, TrueLabel
 from aegish_dist.core.scoring import RULES, Composite, ScoringRule
+from aegish_dist.core.suspicion import STATED_CONFIDENCE, SUSPICION_RULES, Level, SuspicionRule
 from aegish_dist.core.text import did_you_mean, printable
 from aegish_dist.errors import InputError, OpinionError
 from aegish_dist.inputs.checking import checked, refuse
@@ -146,10 +147,45 @@ def _require_sense(rule: ScoringRule) -> None:
         for label in ScoredAnswer:
             if label in getattr(rule, key) and not rule.knows(label):
                 raise InputError(f"holds {label}, which no finding is labelled", field=key)
-    named = RULES.get(rule.name)
-    if named is not None and named.fingerprint != rule.fingerprint:
-        problem = "is the name of a rule set of this package, which differs; choose another"
+    _require_own_name(rule, RULES.get(rule.name), "rule set")
+
+
+def _require_own_name(
+    rule: ScoringRule | SuspicionRule, packaged: ScoringRule | SuspicionRule | None, kind: str
+) -> None:
+    if packaged is not None and packaged.fingerprint != rule.fingerprint:
+        problem = f"is the name of a {kind} of this package, which differs; choose another"
         raise InputError(problem, field="name")
+
+
+_Action = Literal["ALLOW", "WARN", "BLOCK"]
+
+
+class _SuspicionFile(_Named, forbid_unknown_fields=True, kw_only=True):
+    description: Annotated[str, Meta(max_length=1000)] = ""
+    unreadable: Literal["allow", "warn", "block"] = "warn"
+    unstated: Annotated[float, Meta(ge=0, le=1)] = STATED_CONFIDENCE.unstated
+    levels: dict[_Action, Level] = {}
+
+
+def read_suspicion_rule(path: Path) -> SuspicionRule:
+    """Return the suspicion rule in a file; an OpinionError says what is wrong, and where.
+
+    What the file leaves out is as in `stated-confidence`.
+    """
+    with _naming(path):
+        file = checked(_read_document(path), _SuspicionFile)
+        given = {Outcome(name): level for name, level in file.levels.items()}
+        rule = SuspicionRule(
+            name=file.name,
+            version=file.version,
+            description=file.description,
+            levels=MappingProxyType({**(STATED_CONFIDENCE.levels or {}), **given}),
+            unreadable=Outcome(file.unreadable.upper()),
+            unstated=file.unstated,
+        )
+        _require_own_name(rule, SUSPICION_RULES.get(rule.name), "suspicion rule")
+        return rule
 
 
 LESS_IS_BETTER = frozenset({"false_positive_rate", "brier", "ece", "flip_rate"}) | {

@@ -1,6 +1,7 @@
-"""From what a user names, rule sets by name and files, to opinions, and to the samples of a run."""
+"""From what a user names, rules by name and files, to opinions, and to the samples of a run."""
 
 import os.path
+from collections.abc import Collection
 from pathlib import Path
 
 from sqlalchemy import Engine
@@ -9,13 +10,19 @@ from sqlalchemy.orm import Session
 from aegish_dist.core.opinion import AEGISH_TARGETS, LabelChange, Opinion
 from aegish_dist.core.run import Run
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES, ScoringRule, rule_named
+from aegish_dist.core.suspicion import STATED_CONFIDENCE, SUSPICION_RULES, SuspicionRule
 from aegish_dist.core.text import counted, did_you_mean
 from aegish_dist.datasets.bundled import bundled_names, load_bundled
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.overlays import OverlayInRun, overlay_in_run
 from aegish_dist.db.runs import load_run
 from aegish_dist.errors import OpinionError
-from aegish_dist.opinion_files import read_overlay, read_rule, read_targets
+from aegish_dist.opinion_files import (
+    read_overlay,
+    read_rule,
+    read_suspicion_rule,
+    read_targets,
+)
 
 ALL = "all"
 
@@ -50,13 +57,28 @@ def load_rule(name_or_path: str) -> ScoringRule:
     Raises:
         OpinionError: There is neither, or the file cannot be used.
     """
-    # Unlike Path.exists, this is False for a name that is too long for a path.
     if name_or_path in RULES:
         return rule_named(name_or_path)
-    if not os.path.exists(name_or_path):
-        hint = did_you_mean(name_or_path, RULES, f"choose one of {', '.join(RULES)}")
-        raise OpinionError(f"'{name_or_path}' is neither a rule set nor the path of a file: {hint}")
-    return read_rule(Path(name_or_path))
+    return read_rule(_existing(name_or_path, "a rule set", RULES))
+
+
+def load_suspicion_rule(name_or_path: str = STATED_CONFIDENCE.name) -> SuspicionRule:
+    """Return a suspicion rule by its name, or from a file.
+
+    Raises:
+        OpinionError: There is neither, or the file cannot be used.
+    """
+    if name_or_path in SUSPICION_RULES:
+        return SUSPICION_RULES[name_or_path]
+    return read_suspicion_rule(_existing(name_or_path, "a suspicion rule", SUSPICION_RULES))
+
+
+def _existing(path: str, kind: str, names: Collection[str]) -> Path:
+    # Unlike Path.exists, this is False for a name that is too long for a path.
+    if not os.path.exists(path):
+        hint = did_you_mean(path, names, f"choose one of {', '.join(names)}")
+        raise OpinionError(f"'{path}' is neither {kind} nor the path of a file: {hint}")
+    return Path(path)
 
 
 def _opinions(

@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from aegish_dist.core.outcome import Outcome
+from aegish_dist.core.suspicion import suspicion
+from aegish_dist.pipeline.opinions import load_suspicion_rule
 from tests.integration.command_line import CommandLine
 
 PAGE = (Path(__file__).parents[2] / "docs/guides/opinions.md").read_text(encoding="utf-8")
@@ -55,6 +58,14 @@ def test_a_shown_rule_set_is_a_file(reader: CommandLine) -> None:
     Path("whole.toml").write_text(reader.ok("scoring", "show", "ask-the-user.toml").out)
     whole, own = (report(reader, "--scoring", n) for n in ("whole.toml", "ask-the-user.toml"))
     assert whole["snapshot"] == own["snapshot"]
+
+
+@pytest.mark.usefixtures("reader")
+def test_the_suspicion_rule_of_the_page_is_one() -> None:
+    """WARN lies between ALLOW, at most 0, and BLOCK, at least 2."""
+    rule = load_suspicion_rule("suspicion.toml")
+    assert suspicion(rule, Outcome.WARN, 0.9, None) == pytest.approx(1.4)
+    assert suspicion(rule, Outcome.FORMAT_ERROR, None, None) == 2.5
 
 
 def test_the_effect_of_the_overlay_is_that_of_the_page(reader: CommandLine) -> None:

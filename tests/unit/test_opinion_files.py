@@ -1,4 +1,4 @@
-"""Overlays, rule sets and targets in files."""
+"""Overlays, rule sets, suspicion rules and targets in files."""
 
 import tomllib
 from collections.abc import Callable
@@ -10,15 +10,17 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from aegish_dist.core.opinion import LabelChange, Overlay, Targets
-from aegish_dist.core.outcome import OutcomeDetail, ScoredAnswer
+from aegish_dist.core.outcome import Outcome, OutcomeDetail, ScoredAnswer
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import RULES, Composite, ScoringRule
+from aegish_dist.core.suspicion import STATED_CONFIDENCE, Level
 from aegish_dist.errors import OpinionError
 from aegish_dist.opinion_files import (
     LESS_IS_BETTER,
     TARGET_METRICS,
     read_overlay,
     read_rule,
+    read_suspicion_rule,
     read_targets,
     render_overlay,
     render_rule,
@@ -129,6 +131,48 @@ def test_a_rule_set_changes_another_one(path: Path) -> None:
 @pytest.mark.parametrize(("text", "complaint"), lines_of("refused_rule_files.jsonl"))  # fmt: skip
 def test_what_cannot_be_used_is_refused_of_a_rule(text: str, complaint: str, path: Path) -> None:
     refused(read_rule, path, text, complaint)
+
+
+HEAD_OF_SUSPICION = 'name = "mine"\nversion = 2\n'
+LEVELS = HEAD_OF_SUSPICION + "[levels]\n"
+
+
+def test_a_suspicion_rule_changes_what_it_names(path: Path) -> None:
+    path.write_text(HEAD_OF_SUSPICION)
+    assert read_suspicion_rule(path).content == STATED_CONFIDENCE.content
+    path.write_text(
+        f'{HEAD_OF_SUSPICION}unreadable = "block"\nunstated = 1\n'
+        "[levels]\nWARN = { base = 1, slope = 0.5 }\nBLOCK = { base = 3 }\n"
+    )
+    rule = read_suspicion_rule(path)
+    assert (rule.name, rule.version, rule.unreadable) == ("mine", 2, Outcome.BLOCK)
+    assert rule.unstated == 1.0
+    assert rule.levels == {
+        Outcome.ALLOW: Level(0.0, -1.0),
+        Outcome.WARN: Level(1.0, 0.5),
+        Outcome.BLOCK: Level(3.0, 0.0),
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("version = 1", "key 'name': is missing"),
+        (HEAD_OF_SUSPICION.replace("mine", "native"), "key 'name': is the name of a suspicion ru"),
+        (HEAD_OF_SUSPICION + 'unreadible = "warn"', "unknown key; did you mean 'unreadable'"),
+        (HEAD_OF_SUSPICION + 'unreadable = "WARN"', "'unreadable': must be one of 'allow', 'warn"),
+        (HEAD_OF_SUSPICION + "unstated = nan", "key 'unstated': must be from 0 to 1"),
+        (HEAD_OF_SUSPICION + "unstated = 1.5", "key 'unstated': must be from 0 to 1"),
+        (LEVELS + "FORMAT_ERROR = { base = 1 }", "key 'levels': must be one of 'ALLOW', 'WARN'"),
+        (LEVELS + "WARN = 1", "key 'levels.WARN': must be a table, not a whole number"),
+        (LEVELS + "WARN = { slope = 1 }", "key 'levels.WARN.base': is missing"),
+        (LEVELS + "WARN = { base = 1, slop = 1 }", "'levels.WARN.slop': unknown key; did you mea"),
+        (LEVELS + "WARN = { base = inf }", "key 'levels.WARN.base': must be from -1,000,000 to 1"),
+        (LEVELS + "WARN = { base = 1, slope = nan }", "key 'levels.WARN.slope': must be from -1,"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_of_suspicion(text: str, complaint: str, path: Path) -> None:
+    refused(read_suspicion_rule, path, text, complaint)
 
 
 HEAD_OF_TARGETS = 'name = "strict"\nversion = 1\n'
