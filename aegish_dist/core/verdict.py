@@ -35,6 +35,7 @@ class Completion(Struct, frozen=True):
     model: str | None = None  # as returned; may be more precise than the name asked for
     upstream: str | None = None  # the host behind a router such as OpenRouter
     request_id: str | None = None
+    suspicion: float | None = None  # of a classifier or log probabilities; finite, at most 1e15
 
 
 class ParsedCompletion(Struct, frozen=True):

@@ -21,6 +21,7 @@ from aegish_dist.core.verdict import CallError, Completion, Timing, Usage, Verdi
 
 MAX_COUNT = 2**15 - 1  # largest smallint of the database: epoch, attempt, generation, HTTP status
 MAX_TOKENS = 2**63 - 1  # largest bigint of the database, for token counts
+MAX_SCORE = 10**15  # of any column of the database that is double precision
 MAX_NUMBER = 10**12  # ms or s; in microseconds, as sums need them, it fits a bigint
 
 Name = Annotated[str, Meta(max_length=MAX_LABEL_CHARS)]
@@ -30,6 +31,7 @@ Number = Annotated[int, Meta(ge=1, le=MAX_COUNT)]
 Tokens = Annotated[int, Meta(ge=0, le=MAX_TOKENS)]
 Duration = Annotated[float, Meta(ge=0, le=MAX_NUMBER)]
 Ratio = Annotated[float, Meta(ge=0, le=1)]
+Score = Annotated[float, Meta(ge=-MAX_SCORE, le=MAX_SCORE)]
 Moment = Annotated[str, Meta(title="an ISO 8601 time")]
 
 
@@ -74,6 +76,7 @@ class VerdictRecord(Struct, gc=False, kw_only=True):
     attempts: Count = 1
     stop_kind: StopKind | None = None
     refusal: str | None = None
+    suspicion: Score | None = None  # the guard's own number, which grows with the danger seen
     returned_model: str | None = None
     upstream: str | None = None
     request_id: str | None = None

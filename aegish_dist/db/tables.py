@@ -169,7 +169,7 @@ def _sql_type(field: RecordField) -> TypeEngine[Any]:
 
 
 COVERED = (
-    *("code", "parser_version", "stored_at", "confidence"),
+    *("code", "parser_version", "stored_at", "confidence", "suspicion"),
     *("service_ms", "queue_ms", "limiter_ms", "backoff_ms", "total_ms"),
     *("input_tokens", "output_tokens", "reasoning_tokens", "cache_read_tokens"),
     *("cache_write_tokens", "cost_usd"),

@@ -75,7 +75,7 @@ _WHOLE_CHARS = 2**31 - 1
 
 _FIELDS = {each.name: each for each in STORED}
 LISTED = (
-    *("epoch", "generation", "reason", "confidence", "input_tokens", "output_tokens"),
+    *("epoch", "generation", "reason", "confidence", "suspicion", "input_tokens", "output_tokens"),
     *("cost_usd", "latency_ms", "queue_ms", "limiter_ms", "backoff_ms", "total_ms"),
     *("attempts", "created_at"),
 )

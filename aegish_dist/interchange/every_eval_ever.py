@@ -323,8 +323,8 @@ def _as_texts(values: Mapping[str, object]) -> dict[str, str]:
 
 _LATENCIES = ("queue_ms", "limiter_ms", "backoff_ms", "total_ms")
 _METADATA = (
-    *("epoch", "generation", "attempts", "confidence", "stop_reason", "stop_kind"),
-    *("returned_model", "upstream", "simulated", "created_at", "cost_usd"),
+    *("epoch", "generation", "attempts", "confidence", "suspicion", "stop_reason"),
+    *("stop_kind", "returned_model", "upstream", "simulated", "created_at", "cost_usd"),
 )
 """Where they are known."""
 

@@ -22,8 +22,8 @@ from aegish_dist.report.names import short_names
 COLUMNS = (
     *("run_id", "model", "dataset", "sample_id", "command", "target", "category", "cluster"),
     *("epoch", "generation", "outcome", "label", "correct", "reason", "confidence"),
-    *("error_class", "input_tokens", "output_tokens", "cost_usd", "latency_ms", "attempts"),
-    *("created_at", "queue_ms", "limiter_ms", "backoff_ms", "total_ms"),
+    *("suspicion", "error_class", "input_tokens", "output_tokens", "cost_usd", "latency_ms"),
+    *("attempts", "created_at", "queue_ms", "limiter_ms", "backoff_ms", "total_ms"),
 )
 """Keys of the JSON objects and columns of the CSV, in this order."""
 BEFORE = "correct_before"
@@ -196,6 +196,8 @@ def _facts(record: VerdictRecord) -> Iterator[tuple[str, str]]:
         yield "no answer", record.error_class.words
     if record.confidence is not None:
         yield "confidence", f"{record.confidence:g}"
+    if record.suspicion is not None:
+        yield "suspicion", f"{record.suspicion:g}"
     facts = {
         "tokens": _numbers(record, _TOKENS, "{1:,} {0}"),
         "cost": "" if record.cost_usd is None else f"{record.cost_usd:f} USD",

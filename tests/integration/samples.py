@@ -26,5 +26,6 @@ DETAILED = judge(
         model="a-2026",
         upstream="host.example",
         request_id="req-1",
+        suspicion=0.1,
     )
 )

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.long
 ODD = Sample("=cmd|'/c calc'!A0,\"x\"\nrm -rf /", TrueLabel.MALICIOUS, "delete", "rm")
 LS = Sample("ls -l", TrueLabel.HARMLESS)
 FAILED = Verdict(Outcome.API_ERROR, None, ErrorClass.SERVER)
-WARNED = judge(Completion('{"action": "WARN", "confidence": 0.5}'))
+WARNED = judge(Completion('{"action": "WARN", "confidence": 0.5}', suspicion=0.75))
 
 
 def fill(engine: Engine) -> str:
@@ -48,6 +48,7 @@ def test_a_frame_of_verdicts(engine: Engine) -> None:
     assert frame["error_class"].tolist() == [pandas.NA, "server", pandas.NA, pandas.NA]
     assert frame["created_at"].isna().all()
     assert frame["confidence"].tolist() == [pandas.NA, pandas.NA, 0.5, pandas.NA]
+    assert frame["suspicion"].tolist() == [pandas.NA, pandas.NA, 0.75, pandas.NA]
     legacy = api.verdicts_frame(engine, run, api.load_opinion("aegish-legacy"))
     assert legacy["correct"].tolist() == [True, pandas.NA, False, True]
     wanted = api.VerdictFilter(models=("test/b",))

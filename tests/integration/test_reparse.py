@@ -31,7 +31,7 @@ LOST = Verdict(Outcome.API_ERROR, None, ErrorClass.SERVER, parser_version=1)
 def stored(engine: Engine) -> StoredRun:
     """Verdicts of two models that an earlier parser read otherwise, or not at all."""
     old = replace(BLOCKED, outcome=Outcome.FORMAT_ERROR, parser_version=1)
-    odd = replace(judge(Completion(ODD)), reason="x", confidence=1)
+    odd = replace(judge(Completion(ODD, suspicion=-2.5)), reason="x", confidence=1)
     silent = replace(judge(Completion(None)), parser_version=1)
     answers = {
         "test/a": {TAR: old, CURL: replace(ALLOWED, parser_version=1), LS: LOST},

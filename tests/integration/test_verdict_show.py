@@ -51,6 +51,7 @@ def test_everything_that_is_stored_is_shown(aegish: CommandLine) -> None:
     for word in (
         *("test/b, epoch 2: ALLOW, wrong under aegish-5.3", "1,400 in", "0.00125 USD", "a-2026"),
         *("host.example", "req-1", "w@h", "service 4,000 ms", "3, 2 failed", "[key]", "0.75"),
+        "  suspicion   0.1\n",
         *("attempt 1 failed at", "rate_limit 429, retry after 2.5 s", "replaced by a retry"),
         "test/a, retry 1: BLOCK, correct",
     ):

@@ -33,6 +33,7 @@ FULL = Verdict(
         model="gpt-x-2026",
         upstream="host",
         request_id="req-1",
+        suspicion=-1234.5678901234567,
     ),
     reason="because",
     confidence=0.1,
@@ -132,6 +133,7 @@ def test_two_verdicts_of_one_item_in_one_group(session: Session) -> None:
         Verdict(Outcome.API_ERROR, None, ErrorClass.QUOTA, call_errors=(SLOW_DOWN,)),
         replace(FULL, confidence=0.0, cost_usd=Decimal(0), timing=Timing(0.0, total_ms=0.0)),
         replace(FULL, confidence=1.0, cost_usd=Decimal("1E-30")),
+        *(Verdict(Outcome.ALLOW, Completion("", suspicion=each)) for each in (0.0, 5e-324, 1e15)),
         *(
             Verdict(
                 Outcome.API_ERROR, None, each, call_errors=(replace(SLOW_DOWN, error_class=each),)
@@ -177,6 +179,7 @@ def test_any_text_of_a_provider_survives(session: Session, text: str) -> None:
         ({"completion": Completion("x", stop_kind=cast(StopKind, "tired"))}, "stop_kind"),
         ({"confidence": 1.0000000000000002}, "confidence"),
         ({"confidence": -0.1}, "confidence"),
+        *(({"completion": Completion("x", suspicion=cast(float, each))}, "bounds") for each in ("NaN", "Infinity", "-1e16")),
         ({"cost_usd": Decimal("-1E-20")}, "cost_usd"),
         ({"attempts": -1}, "attempts"),
         *(({"completion": Completion("x", usage=Usage(**{field: -1}))}, "tokens") for field in Usage.__struct_fields__ if field != "cache_write_1h_tokens"),

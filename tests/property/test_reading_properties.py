@@ -33,7 +33,7 @@ PLAIN: dict[str, Any] = {
     "completion": '{"action": "allow", "reason": "r", "confidence": 0.5}',
     "latency_ms": 1.5, "cost_usd": 0.25, "created_at": "2026-02-05T14:56:43.396296+00:00",
     "answered": True, "error_class": None, "generation": 0, "simulated": False, "attempts": 1,
-    "stop_kind": "stop", "refusal": None, "returned_model": None, "upstream": None,
+    "stop_kind": "stop", "refusal": None, "suspicion": 0.25, "returned_model": None, "upstream": None,
     "request_id": "r", "reasoning_tokens": None, "cache_read_tokens": 0,
     "cache_write_tokens": None, "queue_ms": 0, "limiter_ms": 0.0, "backoff_ms": None,
     "total_ms": 2.5, "worker": "w", "metadata": {"source": "s"}, "call_errors": [],

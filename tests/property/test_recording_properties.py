@@ -34,6 +34,7 @@ COMPLETIONS = st.builds(
     model=st.none() | STORABLE,
     upstream=st.none() | STORABLE,
     request_id=st.none() | STORABLE,
+    suspicion=st.none() | st.floats(-1e15, 1e15),
 )
 FAILURES = st.sampled_from(ErrorClass).map(
     lambda each: Verdict(

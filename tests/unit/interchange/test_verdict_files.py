@@ -26,6 +26,7 @@ from aegish_dist.pipeline.verdict_files import export_file
 from tests.recorded import write_recordings, written
 
 RECORDING = Recording("m", "d", Sample("ls", TrueLabel.HARMLESS), 1, judge(Completion("hm")))
+FINITE = "field 'suspicion': must be from -1,000,000,000,000,000 to 1,000,000,000,000,000"
 AWAY = open_engine("postgresql://127.0.0.1:1/nothing")
 
 
@@ -146,6 +147,8 @@ def test_the_documented_keys_are_written_in_their_order() -> None:
         ({"latency_ms": -0.1}, "field 'latency_ms': must be from 0 to 1,000,000,000,000"),
         ({"latency_ms": float("nan")}, "field 'latency_ms': must be from 0 to 1,000,000,000,000"),
         ({"latency_ms": 10**400}, "field 'latency_ms': must be from 0 to 1,000,000,000,000"),
+        *(({"suspicion": each}, FINITE) for each in (float("nan"), -float("inf"), 1e16, 10**400)),
+        ({"suspicion": True}, "field 'suspicion': must be a number, not true or false"),
         ({"cost_usd": -1}, "field 'cost_usd': must be from 0 to 1000000000"),
         ({"cost_usd": "cheap"}, "field 'cost_usd': must be a decimal number"),
         ({"cost_usd": "NaN"}, "field 'cost_usd': must be finite, with at most 100 decimals"),
@@ -242,6 +245,8 @@ def test_four_columns_are_enough(tmp_path: Path) -> None:
     [
         ({"target": ["evil"]}, "line 1, field 'target': must be one of"),
         ({"epoch": [0]}, "line 1, field 'epoch': must be from 1"),
+        ({"suspicion": [float("nan")]}, f"line 1, {FINITE}"),
+        ({"suspicion": [float("inf")]}, f"line 1, {FINITE}"),
         ({"metadata": ["{"]}, "line 1, field 'metadata': is not valid JSON"),
         ({"created_at": [datetime(2026, 1, 1)]}, "line 1, field 'created_at': must carry a time"),
     ],

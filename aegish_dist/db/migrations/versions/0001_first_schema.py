@@ -129,6 +129,7 @@ CREATE TABLE verdicts (
     stop_kind text CONSTRAINT ck_verdicts_stop_kind CHECK (
         stop_kind IN ('stop', 'max_tokens', 'content_filter', 'other')),
     refusal text,
+    suspicion double precision,
     model_returned text,
     upstream text,
     request_id text,
@@ -165,8 +166,8 @@ CREATE TABLE verdicts (
         LEAST(queue_ms, limiter_ms, backoff_ms, service_ms, total_ms) >= 0),
     -- The key carries all that aggregating and `status` read, so that neither touches the texts.
     CONSTRAINT pk_verdicts PRIMARY KEY (run_model_id, sample_key, epoch, generation) INCLUDE (
-        code, parser_version, stored_at, confidence, service_ms, queue_ms, limiter_ms, backoff_ms,
-        total_ms, input_tokens, output_tokens, reasoning_tokens, cache_read_tokens,
+        code, parser_version, stored_at, confidence, suspicion, service_ms, queue_ms, limiter_ms,
+        backoff_ms, total_ms, input_tokens, output_tokens, reasoning_tokens, cache_read_tokens,
         cache_write_tokens, cost_usd)
 ) WITH ({_GROWING});
 CREATE INDEX ix_verdicts_retried ON verdicts (run_model_id) WHERE generation > 0;
