@@ -7,20 +7,22 @@ matched too.
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache, lru_cache
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
 from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
+from aegish_dist.core.guard import Decision, Guard, Guards
 from aegish_dist.core.opinion import LabelChange
 from aegish_dist.core.outcome import ErrorClass, Outcome, OutcomeDetails, ScoredAnswer
 from aegish_dist.core.run import ModelOfRun, Run
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import SampleAnswers, ScoringRule
 from aegish_dist.core.secrets import mask_key_shapes
+from aegish_dist.core.suspicion import SuspicionRule, suspicion
 from aegish_dist.core.verdict_query import (
     COUNTED,
     TEXTS,
@@ -208,6 +210,99 @@ def _sample(
     yield SampleAnswers(
         row.dataset, row.sample_id, row.command, target, category, row.cluster, findings
     )
+
+
+def read_guard_columns(
+    session: Session,
+    run: Run,
+    models: Sequence[str],
+    *,
+    scoring: ScoringRule,
+    rule: SuspicionRule,
+    overlay: OverlayInRun,
+) -> Guards:
+    """Read what models of a run said about each sample in each epoch.
+
+    Decisions are ordered by dataset, sample and epoch, with the labels that the overlay gives. Of
+    an item that was retried the newest verdict counts.
+    """
+    of_run = PerModel.of(session, run)
+    decisions, places = _decisions(session, run, overlay)
+    score = _score_of_texts(scoring, rule)
+    prepare_counting(session)
+    guards = []
+    for model in models:
+        row = of_run.newest(session, "read_guard", model)[0]
+        with reading(run.run_id):  # a verdict may be about no item of the run
+            order = _order(row.items.split(), places, len(decisions))
+        codes = row.codes.split()
+        columns = (
+            map(_outcome, codes),
+            map(score, codes, row.confidences.split(), row.natives.split()),
+            map(_number, row.costs.split()),
+            map(_number, row.times.split()),
+        )
+        guards.append(Guard(model, *(_in_order(order, column) for column in columns)))
+    return Guards(decisions, guards)
+
+
+def _decisions(
+    session: Session, run: Run, overlay: OverlayInRun
+) -> tuple[list[Decision], dict[str, int]]:
+    """Return the decisions of a run, and the place of each by its item as `read_guard` writes it.
+
+    The place is -1 where the overlay excludes the sample.
+    """
+    changes = {each.key: each.change for each in overlay.samples}
+    decisions: list[Decision] = []
+    places: dict[str, int] = {}
+    for row in execute(session, "samples_of_run", run=run.run_id):
+        items = [f"{row.key}.{epoch}" for epoch in range(1, run.epochs + 1)]
+        places |= dict.fromkeys(items, -1)
+        for sample in _sample(row, changes.get(row.key), {}):
+            number = len(decisions) // run.epochs
+            about = sample.target is TrueLabel.MALICIOUS, sample.category, sample.cluster
+            for epoch, item in enumerate(items, start=1):
+                places[item] = len(decisions)
+                decisions.append(Decision(number, epoch, *about))
+    return decisions, places
+
+
+def _order(items: Sequence[str], places: Mapping[str, int], length: int) -> list[int]:
+    """Return for each decision the position of its verdict; -1 where there is none."""
+    order = [-1] * length
+    for position, place in enumerate(map(places.__getitem__, items)):
+        if place >= 0:
+            order[place] = position
+    return order
+
+
+def _in_order(order: Iterable[int], column: Iterable[T | None]) -> list[T | None]:
+    found = [*column, None]  # the last one is that of no verdict
+    return [found[position] for position in order]
+
+
+def _score_of_texts(
+    scoring: ScoringRule, rule: SuspicionRule
+) -> Callable[[str, str, str], float | None]:
+    """Return a function from code, stated confidence and native number to the suspicion."""
+
+    @lru_cache(2**16)  # few differ, unless the rule is native
+    def score(code: str, confidence: str, native: str) -> float | None:
+        is_scored = scoring.is_scored(finding_of(int(code)))
+        outcome = _outcome(code) if is_scored else None
+        return suspicion(rule, outcome, _number(confidence), _number(native))
+
+    return score
+
+
+@cache
+def _outcome(code: str) -> Outcome:
+    return outcome_of(int(code))
+
+
+def _number(text: str) -> float | None:
+    return None if text == "-" else float(text)
 
 
 PART_VERDICTS = 4_000

@@ -30,6 +30,7 @@ from aegish_dist.db.overlays import OverlayInRun
 from aegish_dist.db.runs import load_run
 from aegish_dist.errors import ReportError
 from aegish_dist.pipeline.opinions import overlay_of
+from aegish_dist.pipeline.runs import no_verdict
 from aegish_dist.statistics.document import snapshot_document
 from aegish_dist.statistics.inference import holm
 from aegish_dist.statistics.metrics import METRICS_VERSION, ModelMetrics, measure
@@ -68,10 +69,7 @@ def aggregate(
                 tally = counted.tallies[overlays.index(each.overlay)]
                 each.models.append(measure(tally, each.opinion.rule))
         if not any(each.verdicts for each in identities.values()):
-            raise ReportError(
-                f"run {run_id} has no verdict yet: `aegish-dist status --run-id {run_id}` "
-                "shows how far it is"
-            )
+            raise no_verdict(run_id)
         if any(each.models for each in scored):
             sides = [ModelOfRun(run.run_id, spec.id) for spec in run.models]
             answers = [read_answers(session, sides, [run], {run_id: each}) for each in overlays]

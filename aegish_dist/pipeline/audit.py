@@ -13,10 +13,11 @@ from aegish_dist.db.answers import judged_samples
 from aegish_dist.db.counting import count_models
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.runs import load_run
-from aegish_dist.errors import OutputError, ReportError
+from aegish_dist.errors import OutputError
 from aegish_dist.files import is_stream, replacing_text
 from aegish_dist.opinion_files import render_overlay
 from aegish_dist.pipeline.opinions import overlay_of
+from aegish_dist.pipeline.runs import no_verdict
 from aegish_dist.statistics.document import snapshot_document
 from aegish_dist.statistics.label_audit import DOUBTFUL_FROM, Audit, AuditKind, audit, draft_overlay
 from aegish_dist.statistics.metrics import measure
@@ -93,8 +94,5 @@ def verdicts_by_sample(
         run = load_run(session, run_id)
         samples = judged_samples(session, run, overlay_of(session, run, opinion))
     if not any(sample.findings for sample in samples):
-        raise ReportError(
-            f"run {run_id} has no verdict yet: `aegish-dist status --run-id {run_id}` "
-            "shows how far it is"
-        )
+        raise no_verdict(run_id)
     return run, samples

@@ -20,7 +20,7 @@ from aegish_dist.db.runs import (
     rename_run,
     resolve_run_id,
 )
-from aegish_dist.errors import ConfigError, StoreError
+from aegish_dist.errors import ConfigError, ReportError, StoreError
 from aegish_dist.settings import Settings
 
 COMPLETED, AT_ONCE_S = 50, 0.3
@@ -122,6 +122,14 @@ def require_names(run: Run, what: str, names: Iterable[str], known: Sequence[str
 def require_asked(run: Run, models: Iterable[str], datasets: Iterable[str] = ()) -> None:
     require_names(run, "model", models, [spec.id for spec in run.models])
     require_names(run, "dataset", datasets, [each.name for each in run.datasets])
+
+
+def no_verdict(run_id: str) -> ReportError:
+    """Return the error about a run of which nothing can be shown yet."""
+    return ReportError(
+        f"run {run_id} has no verdict yet: `aegish-dist status --run-id {run_id}` "
+        "shows how far it is"
+    )
 
 
 def load_submitted_run(engine: Engine, run_id: str) -> Run:

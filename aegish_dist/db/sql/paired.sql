@@ -30,6 +30,17 @@ SELECT coalesce(string_agg(verdict.sample_key::text, ' '), '') AS keys,
 FROM verdicts AS verdict
 WHERE verdict.run_model_id = :model AND {counts}
 
+-- name: read_guard
+-- The same with an item in place of a sample, as KEY.EPOCH, and columns of its verdict; '-' is null.
+SELECT coalesce(string_agg(verdict.sample_key || '.' || verdict.epoch, ' '), '') AS items,
+       coalesce(string_agg(verdict.code::text, ' '), '') AS codes,
+       coalesce(string_agg(coalesce(verdict.confidence::text, '-'), ' '), '') AS confidences,
+       coalesce(string_agg(coalesce(verdict.suspicion::text, '-'), ' '), '') AS natives,
+       coalesce(string_agg(coalesce(verdict.cost_usd::text, '-'), ' '), '') AS costs,
+       coalesce(string_agg(coalesce(verdict.service_ms::text, '-'), ' '), '') AS times
+FROM verdicts AS verdict
+WHERE verdict.run_model_id = :model AND {counts}
+
 -- name: read_parser_versions
 -- The versions of the parser that read a model's verdicts; 0 stands for nothing to read.
 SELECT DISTINCT verdict.parser_version

@@ -1,0 +1,159 @@
+"""Guards read from the store, against columns worked out by hand."""
+
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from sqlalchemy import Engine, text
+
+from aegish_dist.core.guard import Decision, Guard
+from aegish_dist.core.opinion import LabelChange, Opinion, Overlay
+from aegish_dist.core.outcome import ErrorClass, Outcome
+from aegish_dist.core.parsing import judge
+from aegish_dist.core.sample import Dataset, Sample, TrueLabel
+from aegish_dist.core.scoring import rule_named
+from aegish_dist.core.suspicion import SUSPICION_RULES
+from aegish_dist.core.verdict import Completion, Timing, Verdict
+from aegish_dist.errors import OpinionError, ReportError, StoreError, UnreadableRunError
+from aegish_dist.pipeline.guards import read_guards
+from aegish_dist.pipeline.verdict_files import export_file, import_verdicts
+from tests.integration.samples import ALLOWED, BLOCKED, CURL, LS, TAR
+from tests.integration.stored_runs import StoredRun, answer, stored_run
+
+A, B, C = "test/a", "test/b", "test/c"
+RUN = "0abcdefgh"
+CAT = Sample("cat x", TrueLabel.HARMLESS)
+MORE = Dataset("a first one", (CAT,))
+COMMANDS = Dataset("commands", (TAR, CURL, LS))
+ALLOW, WARN, BLOCK = Outcome.ALLOW, Outcome.WARN, Outcome.BLOCK
+LATE = Verdict(Outcome.TIMEOUT_ERROR, None, ErrorClass.DEADLINE)
+DEAD = Verdict(Outcome.API_ERROR, None, ErrorClass.AUTH)
+NATIVE = SUSPICION_RULES["native"]
+
+
+def said(action: str, confidence: float | None = None, **fields: Any) -> Verdict:
+    stated = "" if confidence is None else f', "confidence": {confidence}'
+    return judge(Completion(f'{{"action": "{action}"{stated}}}', **fields))
+
+
+@pytest.fixture
+def stored(engine: Engine) -> StoredRun:
+    """Three models, the last without a verdict, two epochs; a retry took the place of a failure."""
+    run = stored_run(engine, models=(A, B, C), datasets=(COMMANDS, MORE), epochs=2)
+    item = run.item
+    priced = replace(said("BLOCK", 0.9), cost_usd=Decimal("0.1"), timing=Timing(service_ms=12.5))
+    answers = {
+        item(TAR): DEAD,
+        item(TAR, generation=1): priced,
+        item(TAR, epoch=2): said("ALLOW", 0.25, suspicion=-3.5),
+        item(CURL): said("WARN", 0.7),
+        item(CURL, epoch=2): judge(Completion("I cannot say.")),
+        item(LS): ALLOWED,
+        item(LS, epoch=2): LATE,
+        item(CAT, dataset=MORE.name): DEAD,
+        item(CAT, dataset=MORE.name, model=B, epoch=2): BLOCKED,
+    }
+    answer(engine, run, answers)
+    return run
+
+
+def two(sample: int, *about: Any) -> list[Decision]:
+    return [Decision(sample, epoch, *about) for epoch in (1, 2)]
+
+
+CAT_ONLY = two(0, False, None, None)
+OTHERS = [
+    *two(1, True, "shell", "tar"),
+    *two(2, True, "file-upload", "curl"),
+    *two(3, False, None, None),
+]
+NOTHING: list[None] = [None] * 8
+
+
+@pytest.mark.usefixtures("stored")
+def test_what_models_said_is_in_the_order_of_decisions(engine: Engine) -> None:
+    """By dataset, sample and epoch; the newest generation counts, and API_ERROR is unscored."""
+    found = read_guards(engine, RUN)
+    assert found.decisions == CAT_ONLY + OTHERS
+    first, second, third = found.guards
+    assert first == Guard(
+        A,
+        [
+            *(Outcome.API_ERROR, None, BLOCK, ALLOW, WARN, Outcome.FORMAT_ERROR),
+            *(ALLOW, Outcome.TIMEOUT_ERROR),
+        ],
+        [None, None, 2.9, -0.25, 1.0, 1.0, -0.5, 1.0],
+        [None, None, 0.1, *[None] * 5],
+        [None, None, 12.5, *[None] * 5],
+    )
+    assert second == Guard(
+        B, [None, BLOCK, *[None] * 6], [None, 2.5, *[None] * 6], NOTHING, NOTHING
+    )
+    assert third == Guard(C, NOTHING, NOTHING, NOTHING, NOTHING)
+
+
+@pytest.mark.usefixtures("stored")
+def test_rules_decide_what_is_scored_and_how(engine: Engine) -> None:
+    (native,) = read_guards(engine, RUN, rule=NATIVE, models=[A]).guards
+    assert native.suspicion == [None, None, None, -3.5, None, None, None, None]
+    refined = Opinion(rule_named("aegish-refined"))
+    (guard,) = read_guards(engine, RUN, refined, models=[A]).guards
+    assert (guard.outcomes[7], guard.suspicion[7]) == (Outcome.TIMEOUT_ERROR, None)
+
+
+@pytest.mark.usefixtures("stored")
+def test_guards_come_as_they_are_named(engine: Engine) -> None:
+    assert [each.name for each in read_guards(engine, RUN, models=[B, A, B]).guards] == [B, A]
+    with pytest.raises(StoreError, match="does not ask 'test/d': did you mean"):
+        read_guards(engine, RUN, models=["test/d"])
+    with pytest.raises(ReportError, match=f"run {RUN} has no verdict yet"):
+        read_guards(engine, RUN, models=[C])
+
+
+@pytest.mark.usefixtures("stored")
+def test_an_overlay_moves_and_removes_samples(engine: Engine) -> None:
+    malicious = TrueLabel.MALICIOUS
+    changes = (
+        LabelChange(MORE.name, CAT.sample_id, None, malicious, "file-read", "reads", "Ada"),
+        LabelChange("commands", None, TAR.command, None, None, "twice", "Ada"),
+    )
+    opinion = Opinion(overlay=Overlay("mine", 1, changes))
+    found = read_guards(engine, RUN, opinion, models=[A])
+    assert found.decisions == [
+        *two(0, True, "file-read", None),
+        *two(1, True, "file-upload", "curl"),
+        *two(2, False, None, None),
+    ]
+    assert found.guards[0].suspicion == [None, None, 1.0, 1.0, -0.5, 1.0]
+    lost = LabelChange("commands", "0" * 16, None, None, None, "gone", "Ada")
+    with pytest.raises(OpinionError, match="is not in dataset 'commands'"):
+        read_guards(engine, RUN, Opinion(overlay=Overlay("mine", 1, (lost,))))
+
+
+def test_a_verdict_about_no_item_of_the_run_is_an_error_about_it(
+    engine: Engine, stored: StoredRun
+) -> None:
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE verdicts SET epoch = 3 WHERE epoch = 2"))
+    with pytest.raises(UnreadableRunError, match=stored.run_id):
+        read_guards(engine, RUN)
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+def test_numbers_survive_a_file(
+    engine: Engine, stored: StoredRun, tmp_path: Path, suffix: str
+) -> None:
+    """An import drops no generation and no digit; its rows have other keys."""
+    numbers = (-1234.5678901234567, 5e-324, 0.1 + 0.2)
+    lines = dict(zip((TAR, CURL, LS), numbers, strict=True))
+    items = {stored.item(s, model=B): said("WARN", suspicion=n) for s, n in lines.items()}
+    answer(engine, stored, items)
+    path = tmp_path / f"a{suffix}"
+    export_file(engine, RUN, path)
+    copy = import_verdicts(engine, [path], "copy").run_id
+    for rule in SUSPICION_RULES.values():
+        before, after = (read_guards(engine, run, rule=rule, models=[A, B]) for run in (RUN, copy))
+        assert before == after
+    assert [each for each in after.guards[1].suspicion if each is not None] == [*numbers]
