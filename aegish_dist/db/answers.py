@@ -236,13 +236,16 @@ def read_guard_columns(
         with reading(run.run_id):  # a verdict may be about no item of the run
             order = _order(row.items.split(), places, len(decisions))
         codes = row.codes.split()
-        columns = (
-            map(_outcome, codes),
-            map(score, codes, row.confidences.split(), row.natives.split()),
-            map(_number, row.costs.split()),
-            map(_number, row.times.split()),
+        scores = map(score, codes, row.confidences.split(), row.natives.split())
+        guards.append(
+            Guard(
+                model,
+                outcomes=_in_order(order, map(_outcome, codes)),
+                suspicion=_in_order(order, scores),
+                cost_usd=_in_order(order, map(_number, row.costs.split())),
+                latency_ms=_in_order(order, map(_number, row.times.split())),
+            )
         )
-        guards.append(Guard(model, *(_in_order(order, column) for column in columns)))
     return Guards(decisions, guards)
 
 
