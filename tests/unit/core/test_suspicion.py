@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from aegish_dist.core.outcome import Outcome
-from aegish_dist.core.suspicion import STATED_CONFIDENCE, SUSPICION_RULES, SuspicionRule, suspicion
+from aegish_dist.core.suspicion import STATED_CONFIDENCE, SUSPICION_RULES, suspicion
 from aegish_dist.errors import OpinionError
 from aegish_dist.pipeline.opinions import load_suspicion_rule
 
@@ -22,7 +22,6 @@ NATIVE = SUSPICION_RULES["native"]
         *((ALLOW, 1.0, -1.0), (ALLOW, 0.25, -0.25), (ALLOW, 0.0, 0.0), (ALLOW, None, -0.5)),
         *((WARN, 1.0, 1.0), (WARN, 0.0, 1.0), (WARN, None, 1.0)),
         *((BLOCK, 1.0, 3.0), (BLOCK, 0.25, 2.25), (BLOCK, 0.0, 2.0), (BLOCK, None, 2.5)),
-        *((each, None, 1.0) for each in WITHOUT_ACTION),
         (None, 0.9, None),
     ],
 )
@@ -33,18 +32,13 @@ def test_stated_confidence_is_as_defined(
     assert suspicion(STATED_CONFIDENCE, outcome, confidence, native=7.0) == expected
 
 
-def test_actions_never_overlap_and_confidence_orders_each() -> None:
-    stated = [n / 10 for n in range(11)]
-    rising = [*((ALLOW, c) for c in reversed(stated)), (WARN, 0.5), *((BLOCK, c) for c in stated)]
-    found = [suspicion(STATED_CONFIDENCE, action, c, None) or 0.0 for action, c in rising]
-    assert found == sorted(set(found))
-
-
-@pytest.mark.parametrize("outcome", WITHOUT_ACTION)
-def test_an_answer_without_an_action_counts_as_the_rule_says(outcome: Outcome) -> None:
-    """Nothing was read in it, so it states no confidence either."""
-    assert suspicion(BLOCKING, outcome, None, None) == 2.5
-    assert suspicion(replace(BLOCKING, unreadable=ALLOW), outcome, None, None) == -0.5
+@pytest.mark.parametrize(("action", "expected"), [(ALLOW, -0.5), (WARN, 1.0), (BLOCK, 2.5)])
+def test_an_answer_without_an_action_counts_as_the_rule_says(
+    action: Outcome, expected: float
+) -> None:
+    """Nothing was read in it, so it states no confidence."""
+    rule = replace(STATED_CONFIDENCE, unreadable=action)
+    assert {suspicion(rule, each, None, None) for each in WITHOUT_ACTION} == {expected}
 
 
 def test_native_is_the_number_of_the_verdict_or_none() -> None:
@@ -61,9 +55,8 @@ def test_a_fingerprint_changes_with_the_numbers_alone() -> None:
     assert len({each.fingerprint for each in (same, *others)}) == 4
 
 
-@pytest.mark.parametrize("rule", SUSPICION_RULES.values(), ids=lambda rule: rule.name)
-def test_rules_are_found_by_name(rule: SuspicionRule) -> None:
-    assert load_suspicion_rule(rule.name) is rule
+def test_rules_are_found_by_name() -> None:
+    assert all(load_suspicion_rule(name) is rule for name, rule in SUSPICION_RULES.items())
 
 
 @pytest.mark.parametrize(
