@@ -75,10 +75,10 @@ def test_what_models_said_is_in_the_order_of_decisions(engine: Engine) -> None:
     words = ["BLOCK", "ALLOW", "WARN", "FORMAT_ERROR", "ALLOW", "TIMEOUT_ERROR"]
     outcomes = [Outcome.API_ERROR, None, *map(Outcome, words)]
     scores = [None, None, 2.9, -0.25, 1.0, 1.0, -0.5, 1.0]
-    costs, times = ([None, None, each, *[None] * 5] for each in (0.1, 12.5))
+    costs, times = ([None, None, each, *NOTHING[3:]] for each in (0.1, 12.5))
     assert first == Guard(A, outcomes, scores, costs, times)
-    blocked, score = ([None, each, *[None] * 6] for each in (Outcome.BLOCK, 2.5))
-    assert second == Guard(B, blocked, score, NOTHING, NOTHING)
+    blocked = [None, Outcome.BLOCK, *NOTHING[2:]]
+    assert second == Guard(B, blocked, [None, 2.5, *NOTHING[2:]], NOTHING, NOTHING)
     assert third == Guard(C, NOTHING, NOTHING, NOTHING, NOTHING)
 
 
@@ -94,7 +94,7 @@ def test_rules_decide_what_is_scored_and_how(engine: Engine) -> None:
 @pytest.mark.usefixtures("stored")
 def test_guards_come_as_they_are_named(engine: Engine) -> None:
     assert [each.name for each in read_guards(engine, RUN, models=[B, A, B]).guards] == [B, A]
-    with pytest.raises(StoreError, match="does not ask 'test/d': did you mean"):
+    with pytest.raises(StoreError, match="no model 'test/d': did you mean"):
         read_guards(engine, RUN, models=["test/d"])
     with pytest.raises(ReportError, match=f"run {RUN} has no verdict yet"):
         read_guards(engine, RUN, models=[C])
