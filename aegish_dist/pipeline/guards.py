@@ -24,7 +24,8 @@ def read_guards(
     """Return what models of a run said about each sample in each epoch.
 
     Args:
-        opinion: Which verdicts are scored, and which labels are corrected; None: as published.
+        opinion: Which verdicts are scored, and which labels are corrected; None: those of the
+            reference benchmark.
         models: Models of the run, in the order of the guards; all when empty.
 
     Raises:
