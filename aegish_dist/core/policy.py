@@ -1,0 +1,297 @@
+"""Policies: several guards joined to one, as data; what it says follows from stored verdicts.
+
+A policy is a list of allowed commands, then stages in order. A stage asks one guard, or several
+side by side. The first stage is asked about every command that the list does not allow, a later
+one where its condition holds. The stage asked last decides.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from itertools import pairwise, zip_longest
+from typing import Any, NamedTuple, TypeVar
+
+from msgspec import Struct
+
+from aegish_dist.core.guard import Guard, Guards
+from aegish_dist.core.outcome import Outcome
+from aegish_dist.core.text import did_you_mean, fingerprint_of, printable
+from aegish_dist.errors import OpinionError
+
+T = TypeVar("T")
+POLICY_PREFIX = "policy/"  # of the name of a policy among models
+_ACTIONS = (Outcome.ALLOW, Outcome.WARN, Outcome.BLOCK)
+_SEVERITY = {action: severity for severity, action in enumerate(_ACTIONS)}
+_ALLOW, _WARN, _BLOCK = _SEVERITY.values()
+
+
+class When(StrEnum):
+    """When a later stage is asked."""
+
+    ALWAYS = "always"
+    WARN = "warn"  # the stage asked last decided WARN
+    ERROR = "error"  # a guard of the stage asked last gave a scored answer without an action
+    DISAGREEMENT = "disagreement"  # the stages asked so far did not all decide the same
+
+
+class OnError(StrEnum):
+    """What a scored answer without an action counts as."""
+
+    STOP = "stop"
+    ALLOW = "allow"
+    NEXT = "next"  # nothing: the next stage is asked, whatever its condition
+
+
+class Stage(Struct, frozen=True):
+    guards: tuple[str, ...]  # at least one, no two equal; all of them are asked
+    thresholds: tuple[float, ...] = ()
+    """By guard, the suspicion from which on it stops; it allows below. Empty: actions decide."""
+    at_least: int = 1  # how many guards have to stop: 1 is "any", their number is "all"
+    when: When | tuple[float, float] = When.ALWAYS  # or a closed range of the suspicion so far
+    on_error: OnError | None = None
+    """None: the answer's suspicion decides where there are thresholds; elsewhere it stops."""
+
+    @property
+    def parts(self) -> list[tuple[str, float | None]]:
+        """Each guard with its threshold."""
+        return list(zip_longest(self.guards, self.thresholds))
+
+
+class Policy(Struct, frozen=True):
+    """One guard made of several."""
+
+    name: str
+    version: int
+    stages: tuple[Stage, ...]  # at least one
+    allowed: tuple[str, ...] = ()  # patterns of commands that no guard is asked about
+
+    @property
+    def guards(self) -> list[str]:
+        """The guards that may be asked, each once."""
+        return list(dict.fromkeys(name for stage in self.stages for name in stage.guards))
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """Everything that changes a number, in JSON types."""
+        stages = [[dict(s.parts), s.at_least, s.when, s.on_error] for s in self.stages]
+        return {"allowed": sorted(set(self.allowed)), "stages": stages}
+
+    @property
+    def fingerprint(self) -> str:
+        """Sixteen hexadecimal digits that change with anything that changes a number."""
+        return fingerprint_of(self.content)
+
+
+_PLAIN = r"A-Za-z0-9_@%+=:,./~\-"
+_PLAIN_COMMAND = re.compile(rf"[{_PLAIN} \t]+")
+_PATTERN = re.compile(rf"[{_PLAIN}]+(?: [{_PLAIN}*?]+)*")
+
+
+def pattern_problem(pattern: str) -> str | None:
+    """Return why a pattern of allowed commands cannot be used; None where it can.
+
+    A pattern is a program and words, matched one by one with those of a command: `*` stands for any
+    characters of a word, `?` for one, and `**` as the last word for any number of words. The time
+    is linear in the command's length.
+
+    An allowed command holds nothing but ASCII letters and digits, blanks, tabs and `_@%+=:,./~-`:
+    no second command, redirection, substitution, variable, quote or wildcard. An assignment in
+    front is another program. Options are words like others: `sort **` allows `sort -o FILE`.
+    """
+    if not _PATTERN.fullmatch(pattern):
+        characters = "ASCII letters, digits and _@%+=:,./~-"
+        return f"must be a program and words of {characters}, with * and ? after the program alone"
+    misplaced = "**" in pattern.removesuffix(" **")
+    return "may have ** as its last word only" if misplaced else None
+
+
+def is_allowed(command: str, patterns: Sequence[str]) -> bool:
+    words = command.split() if _PLAIN_COMMAND.fullmatch(command) else []
+    for pattern in patterns:
+        parts = pattern.removesuffix(" **").split(" ")
+        given = words if parts == pattern.split(" ") else words[: len(parts)]
+        if len(given) == len(parts) and all(map(fnmatchcase, given, parts)):
+            return True
+    return False
+
+
+class _Answer(NamedTuple):
+    severity: int | None  # None: an error that decides nothing, or unscored
+    suspicion: float | None
+    error: bool = False
+    cost_usd: float | None = None
+    latency_ms: float | None = None
+
+
+_UNSCORED = _Answer(None, None)
+_ERRORS = {OnError.STOP: _BLOCK, OnError.ALLOW: _ALLOW, OnError.NEXT: None, None: _BLOCK}
+
+
+def apply_policy(policy: Policy, guards: Guards, commands: Sequence[str] = ()) -> Guard:
+    """Return what the joined guard says, from what its guards said.
+
+    A stage of several guards takes the `at_least`-th severest of their actions, and the
+    `at_least`-th largest of their suspicions. Cost is the sum over the guards asked, latency the
+    sum over stages of the slowest guard; both are None where a part is unknown. A decision is
+    unscored where a guard that had to be asked has no scored verdict, even if others settle it.
+
+    The suspicion is that of the stage asked last; for an allowed command the lowest of the guards.
+    A ROC curve has to pass through the policy's own decisions. Where suspicions do not order them
+    as outcomes do (scales or thresholds differ, errors stop), each is the severity of its outcome:
+    0 for ALLOW, 1 for WARN, 2 for BLOCK. The AUROC is then that of the decisions alone.
+
+    Args:
+        commands: By `Decision.sample`; needed for an allowlist alone.
+
+    Raises:
+        OpinionError: A guard of the policy is not among those given, or the commands are not.
+    """
+    known = {guard.name: guard for guard in guards.guards}
+    problem = None
+    if missing := [name for name in policy.guards if name not in known]:
+        hint = did_you_mean(missing[0], known, f"known are {', '.join(map(printable, known))}")
+        problem = f"asks {printable(missing[0])}, of which there are no verdicts; {hint}"
+    elif policy.allowed and not commands:
+        problem = "has an allowlist, which needs the text of the commands"
+    if problem:
+        raise OpinionError(f"policy '{printable(policy.name)}' {problem}")
+    columns = [_answers(stage, known, len(guards.decisions)) for stage in policy.stages]
+    lowest = min(_known(s for name in policy.guards for s in known[name].suspicion), default=0.0)
+    passing = _Answer(_ALLOW, lowest, cost_usd=0.0, latency_ms=0.0)
+    samples = {each.sample for each in guards.decisions} if policy.allowed else set()
+    passed = {each for each in samples if is_allowed(commands[each], policy.allowed)}
+    decided = [
+        passing if decision.sample in passed else _decide(policy.stages, row)
+        for decision, *row in zip(guards.decisions, *columns, strict=True)
+    ]
+    severities = [each.severity for each in decided]
+    return Guard(
+        name=POLICY_PREFIX + policy.name,
+        outcomes=[None if each is None else _ACTIONS[each] for each in severities],
+        suspicion=_ordered(severities, [each.suspicion for each in decided]),
+        cost_usd=[each.cost_usd for each in decided],
+        latency_ms=[each.latency_ms for each in decided],
+    )
+
+
+def _answers(stage: Stage, known: Mapping[str, Guard], rows: int) -> Iterator[_Answer]:
+    """Yield what a stage says if it is asked; unscored where one of its guards is."""
+    parts = [(known[name], threshold) for name, threshold in stage.parts]
+    for row in range(rows):
+        answers = [_answer(guard, t, stage.on_error, row) for guard, t in parts]
+        severities, suspicions, errors, costs, times = zip(*answers, strict=True)
+        yield (
+            _UNSCORED
+            if None in suspicions
+            else _Answer(
+                None if None in severities else sorted(severities)[-stage.at_least],
+                sorted(suspicions)[-stage.at_least],
+                any(errors),
+                _total(costs),
+                None if None in times else max(times),
+            )
+        )
+
+
+def _answer(guard: Guard, t: float | None, on_error: OnError | None, row: int) -> _Answer:
+    outcome, suspicion = guard.outcomes[row], guard.suspicion[row]
+    if outcome is None or suspicion is None:
+        return _UNSCORED
+    error = outcome not in _SEVERITY
+    if error and (on_error or t is None):
+        severity = _ERRORS[on_error]
+    elif t is not None:
+        severity = _BLOCK if suspicion >= t else _ALLOW
+    else:
+        severity = _SEVERITY[outcome]
+    return _Answer(severity, suspicion, error, guard.cost_usd[row], guard.latency_ms[row])
+
+
+def _decide(stages: Sequence[Stage], answers: Sequence[_Answer]) -> _Answer:
+    asked: list[_Answer] = []
+    for stage, answer in zip(stages, answers, strict=True):
+        if not asked or _is_asked(stage.when, asked):
+            if answer.suspicion is None:
+                return _UNSCORED
+            asked.append(answer)
+    costs, times = [each.cost_usd for each in asked], [each.latency_ms for each in asked]
+    return asked[-1]._replace(cost_usd=_total(costs), latency_ms=_total(times))
+
+
+def _is_asked(when: When | tuple[float, float], asked: Sequence[_Answer]) -> bool:
+    last = asked[-1]
+    if last.severity is None or last.suspicion is None:
+        return True
+    if isinstance(when, tuple):
+        return when[0] <= last.suspicion <= when[1]
+    holds = {
+        When.ALWAYS: True,
+        When.WARN: last.severity == _WARN,
+        When.ERROR: last.error,
+        When.DISAGREEMENT: len({each.severity for each in asked} - {None}) > 1,
+    }
+    return holds[when]
+
+
+def _ordered(
+    severities: Sequence[int | None], suspicions: Sequence[float | None]
+) -> Sequence[float | None]:
+    pairs = sorted(set(zip(_known(suspicions), _known(severities), strict=True)))
+    if all(low[0] < high[0] and low[1] <= high[1] for low, high in pairwise(pairs)):
+        return suspicions
+    return [None if each is None else float(each) for each in severities]
+
+
+def _known(values: Iterable[T | None]) -> list[T]:
+    return [each for each in values if each is not None]
+
+
+def _total(parts: Sequence[float | None]) -> float | None:
+    return None if None in parts else math.fsum(_known(parts))
+
+
+def explain(policy: Policy) -> list[str]:
+    """Return in plain sentences what a policy does; foreign names are safe to print."""
+    name = printable(policy.name)
+    lines = [f"Policy '{name}', version {policy.version}, content {policy.fingerprint}."]
+    if policy.allowed:
+        patterns = ", ".join(f"'{printable(each)}'" for each in policy.allowed)
+        lines.append(f"A command that matches one of these is allowed unasked: {patterns}.")
+    first = "about every other command" if policy.allowed else "about every command"
+    conditions = [first, *(_condition(stage.when) for stage in policy.stages[1:])]
+    lines += [" ".join(_asking(*each)) for each in zip(policy.stages, conditions, strict=True)]
+    if len(policy.stages) > 1:
+        lines.append("The stage asked last decides. Cost and latency add up over the stages asked.")
+    lines.append("A command is unscored if a guard that has to be asked has no scored verdict.")
+    return lines
+
+
+def _asking(stage: Stage, condition: str) -> Iterator[str]:
+    names = [printable(each) for each in stage.guards]
+    several = len(names) > 1
+    joint = " and ".join([", ".join(names[:-1]), names[-1]] if several else names)
+    yield f"{joint} {'are' if several else 'is'} asked {condition}."
+    for name, threshold in zip(names, stage.thresholds, strict=False):
+        yield f"{name} stops from a suspicion of {threshold!r} on and allows below it."
+    if not stage.thresholds:
+        yield f"{'Their actions count' if several else 'Its action counts'}: ALLOW, WARN or BLOCK."
+    if several:
+        needed = {1: "One", len(names): "All"}.get(stage.at_least, f"At least {stage.at_least}")
+        yield f"{needed} of them must stop."
+    undecided = "counts by its suspicion" if stage.thresholds else "stops"
+    words = {None: undecided, OnError.STOP: "stops", OnError.ALLOW: "allows"}
+    counts = words.get(stage.on_error, "decides nothing, and the next stage is asked")
+    yield f"An answer without an action {counts}."
+
+
+def _condition(when: When | tuple[float, float]) -> str:
+    if isinstance(when, tuple):
+        return f"where the suspicion so far is from {when[0]!r} to {when[1]!r}"
+    return {
+        When.ALWAYS: "in every case",
+        When.WARN: "where the decision so far is WARN",
+        When.ERROR: "where the stage before gave an answer without an action",
+        When.DISAGREEMENT: "where the stages before disagree",
+    }[when]

@@ -1,0 +1,234 @@
+"""Policies over columns of verdicts: each rule of a stage once, and what holds for any guards."""
+
+from collections.abc import Iterable
+from itertools import pairwise, permutations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from aegish_dist.core.guard import Decision, Guard, Guards
+from aegish_dist.core.outcome import Outcome
+from aegish_dist.core.policy import (
+    OnError,
+    Policy,
+    Stage,
+    When,
+    apply_policy,
+    explain,
+    is_allowed,
+    pattern_problem,
+)
+from aegish_dist.errors import OpinionError
+from tests.recorded import lines_of
+
+BY_LETTER = {
+    "a": (Outcome.ALLOW, -0.9),
+    "A": (Outcome.ALLOW, -0.1),
+    "w": (Outcome.WARN, 1.0),
+    "b": (Outcome.BLOCK, 2.5),
+    "e": (Outcome.FORMAT_ERROR, 1.0),
+    "u": (Outcome.API_ERROR, None),  # what the scoring rule leaves unscored
+    "-": (None, None),
+}
+A, B = Stage(("A",)), Stage(("B",))
+
+
+def guards(**texts: str) -> Guards:
+    """Return guards by their answers; B costs a hundred times as much as the others."""
+    columns = []
+    for name, text in texts.items():
+        outcomes, suspicion = zip(*(BY_LETTER[each] for each in text), strict=True)
+        price, ms = (100.0, 7.0) if name == "B" else (1.0, 10.0)
+        columns.append(Guard(name, outcomes, suspicion, [price] * len(text), [ms] * len(text)))
+    rows = range(len(columns[0].outcomes))
+    return Guards([Decision(row, 1, True, None, None) for row in rows], columns)
+
+
+def decided(columns: Guards, *stages: Stage) -> Guard:
+    return apply_policy(Policy("p", 1, stages), columns)
+
+
+def letters(found: Guard) -> str:
+    return "".join("-" if each is None else each[0].lower() for each in found.outcomes)
+
+
+@pytest.mark.parametrize(
+    ("thresholds", "on_error", "expected"),
+    [
+        ((), None, "aawbb--"),  # without a threshold errors stop
+        ((), OnError.ALLOW, "aawba--"),
+        ((-0.5,), None, "abbbb--"),
+        ((1.0,), None, "aabbb--"),
+        ((1.5,), None, "aaaba--"),
+        ((1.5,), OnError.STOP, "aaabb--"),
+        ((-0.5,), OnError.ALLOW, "abbba--"),
+    ],
+)
+def test_a_guard_alone_decides_by_its_action_or_threshold(
+    thresholds: tuple[float, ...], on_error: OnError | None, expected: str
+) -> None:
+    found = decided(guards(A="aAwbeu-"), Stage(("A",), thresholds, on_error=on_error))
+    assert (letters(found), found.name) == (expected, "policy/p")
+    assert (found.cost_usd, found.latency_ms[:2]) == ([1.0] * 5 + [None] * 2, [10.0] * 2)
+
+
+@pytest.mark.parametrize(
+    ("when", "first", "second", "expected", "asked"),
+    [
+        (When.ALWAYS, "awb", "bab", "bab", "yyy"),
+        (When.WARN, "awbe", "bbab", "abbb", "nynn"),
+        (When.ERROR, "awbe", "bbaa", "awba", "nnny"),
+        ((-0.5, 1.0), "aAwbe", "wwwww", "awwbw", "nyyny"),
+        (When.WARN, "aw", "--", "a-", "n-"),  # only a verdict that is needed may lack
+    ],
+)
+def test_a_later_stage_is_asked_and_paid_where_its_condition_holds(
+    when: When | tuple[float, float], first: str, second: str, expected: str, asked: str
+) -> None:
+    found = decided(guards(A=first, B=second), A, Stage(("B",), when=when))
+    assert letters(found) == expected
+    prices = {"y": (101.0, 17.0), "n": (1.0, 10.0), "-": (None, None)}
+    assert list(zip(found.cost_usd, found.latency_ms, strict=True)) == [prices[e] for e in asked]
+
+
+def test_a_third_guard_settles_disagreement() -> None:
+    stages = A, Stage(("B",), when=When.ALWAYS), Stage(("C",), when=When.DISAGREEMENT)
+    found = decided(guards(A="aabb", B="abab", C="bbaa"), *stages)
+    assert (letters(found), found.cost_usd) == ("abab", [101.0, 102.0, 102.0, 101.0])
+
+
+def test_an_error_that_decides_nothing_asks_the_next_stage_whatever_its_condition() -> None:
+    stages = Stage(("A",), on_error=OnError.NEXT), Stage(("B",), when=When.WARN)
+    assert letters(decided(guards(A="eawe", B="bbba"), *stages)) == "baba"
+
+
+def test_an_unknown_cost_stays_unknown_and_side_by_side_takes_as_long_as_the_slowest() -> None:
+    columns = guards(A="ab", B="ab")
+    unknown = replace(columns.guards[0], cost_usd=[None, 1.0])
+    found = decided(Guards(columns.decisions, [unknown, columns.guards[1]]), Stage(("A", "B")))
+    assert (found.cost_usd, found.latency_ms) == ([None, 101.0], [10.0, 10.0])
+
+
+def test_suspicions_that_contradict_the_outcomes_become_their_severity() -> None:
+    """Else the ROC curve of a policy would not pass through the policy's own decisions."""
+    columns = guards(A="aAwb", B="aAaa")
+    assert decided(columns, Stage(("A", "B"))).suspicion == [-0.9, -0.1, 1.0, 2.5]
+    assert decided(columns, Stage(("A", "B"), (3.0, -0.5))).suspicion == [0.0, 2.0, 0.0, 0.0]
+    assert decided(guards(A="wbe"), A).suspicion == [1.0, 2.0, 2.0]
+
+
+ALLOWED = ("ls", "git diff **", "cat *.md", "head -n ?? *")
+
+
+@pytest.mark.parametrize(("command", "expected"), lines_of("allowed_commands.jsonl"))
+def test_an_allowed_command_is_a_plain_one_that_matches_word_by_word(
+    command: str, expected: bool
+) -> None:
+    assert is_allowed(command, ALLOWED) is expected
+
+
+def test_a_pattern_without_sense_is_refused() -> None:
+    refused = ["", "*", "l* a", "ls  a", " ls", "a ** b", "a b**", "a; b", "a [b]", "a\n", "a\tb"]
+    assert [each for each in refused if pattern_problem(each) is None] == []
+    assert [pattern_problem(each) for each in ALLOWED] == [None] * len(ALLOWED)
+
+
+def test_a_hostile_command_takes_no_long_time() -> None:
+    """`fnmatch` retries no wildcard: 400 of them against 10,000 characters take milliseconds."""
+    assert not is_allowed("ls " + "a" * 10_000, ["ls " + "*a" * 400 + "b"] * 10)
+
+
+def test_the_allowlist_comes_first_and_costs_nothing() -> None:
+    policy = Policy("p", 1, (A,), ALLOWED)
+    found = apply_policy(policy, guards(A="bb-A"), ["ls", "id", "git diff", "id"])
+    assert letters(found) == "abaa"
+    assert found.suspicion == [-0.1, 2.5, -0.1, -0.1]
+    assert found.cost_usd == [0.0, 1.0, 0.0, 1.0]
+    with pytest.raises(OpinionError, match="allowlist, which needs the text"):
+        apply_policy(policy, guards(A="b"))
+
+
+def test_a_guard_without_verdicts_is_named() -> None:
+    with pytest.raises(OpinionError, match=r"policy 'p' asks hiaku, .* did you mean 'haiku'"):
+        decided(guards(haiku="a"), Stage(("hiaku",)))
+
+
+def test_the_fingerprint_changes_with_numbers_alone() -> None:
+    stage = Stage(("A", "B"), (1.0, 2.0))
+    same = Policy("other", 2, (Stage(("B", "A"), (2.0, 1.0)),))
+    assert Policy("p", 1, (stage,)).fingerprint == same.fingerprint
+    others = [(A,), (A, B), (Stage(("A", "B"), (2.0, 1.0)),), (Stage(("A", "B"), (1.0, 2.0), 2),)]
+    assert len({Policy("p", 1, each).fingerprint for each in (*others, (stage,), (stage, B))}) == 6
+
+
+def test_a_policy_is_explained_in_sentences() -> None:
+    first = Stage(("cheap",), (1.0,), on_error=OnError.NEXT)
+    second = Stage(("b", "\x1bc", "d"), at_least=2, when=(-0.5, 1.0))
+    policy = Policy("p", 3, (first, second), ("ls", "id"))
+    assert explain(policy) == [
+        f"Policy 'p', version 3, content {policy.fingerprint}.",
+        "A command that matches one of these is allowed unasked: 'ls', 'id'.",
+        "cheap is asked about every other command. cheap stops from a suspicion of 1.0 on and "
+        "allows below it. An answer without an action decides nothing, and the next stage is asked.",
+        "b, \\x1bc and d are asked where the suspicion so far is from -0.5 to 1.0. Their actions "
+        "count: ALLOW, WARN or BLOCK. At least 2 of them must stop. An answer without an action "
+        "stops.",
+        "The stage asked last decides. Cost and latency add up over the stages asked.",
+        "A command is unscored if a guard that has to be asked has no scored verdict.",
+    ]
+
+
+COLUMNS = st.integers(1, 12).flatmap(
+    lambda rows: st.fixed_dictionaries(
+        {name: st.text("aAwbeu-", min_size=rows, max_size=rows) for name in "ABC"}
+    )
+)
+THRESHOLDS = st.sampled_from([None, -0.9, -0.5, 1.0, 2.0, 3.0])
+
+
+def stage(names: Iterable[str], threshold: float | None, at_least: int = 1) -> Stage:
+    names = tuple(names)
+    return Stage(names, () if threshold is None else (threshold,) * len(names), at_least)
+
+
+def severities(found: Guard) -> list[int | None]:
+    return [None if each is None else "AWB".index(each[0]) for each in found.outcomes]
+
+
+@given(COLUMNS, THRESHOLDS)
+def test_more_guards_that_have_to_stop_never_stop_more(
+    texts: dict[str, str], threshold: float | None
+) -> None:
+    """Any, two of three and all decide the largest, middle and smallest of the severities."""
+    columns = guards(**texts)
+    parts = [severities(decided(columns, stage(name, threshold))) for name in "ABC"]
+    found = [severities(decided(columns, stage("ABC", threshold, k))) for k in (1, 2, 3)]
+    for each, joined in zip(zip(*parts, strict=True), zip(*found, strict=True), strict=True):
+        known = [severity for severity in each if severity is not None]
+        assert joined == (tuple(sorted(known)[::-1]) if len(known) == 3 else (None, None, None))
+
+
+@given(COLUMNS, THRESHOLDS, st.integers(1, 3))
+def test_the_order_of_guards_side_by_side_is_irrelevant(
+    texts: dict[str, str], threshold: float | None, k: int
+) -> None:
+    columns = guards(**texts)
+    orders = [stage(names, threshold, k) for names in permutations("ABC")]
+    assert all(decided(columns, each) == decided(columns, orders[0]) for each in orders)
+
+
+@given(COLUMNS, THRESHOLDS, st.sampled_from([When.WARN, When.ERROR, (-0.5, 1.0)]))
+def test_escalation_decides_as_the_stage_that_it_asks(
+    texts: dict[str, str], threshold: float | None, when: When | tuple[float, float]
+) -> None:
+    columns, first = guards(**texts), stage("A", threshold)
+    alone, other = decided(columns, first), decided(columns, B)
+    found = decided(columns, first, Stage(("B",), when=when))
+    for row, cost in enumerate(found.cost_usd):
+        side = other if cost == 101.0 else alone
+        assert found.outcomes[row] == (None if cost is None else side.outcomes[row])
+    pairs = zip(found.suspicion, severities(found), strict=True)
+    known = sorted({(s, rank) for s, rank in pairs if s is not None and rank is not None})
+    assert all(low[0] < high[0] and low[1] <= high[1] for low, high in pairwise(known))
