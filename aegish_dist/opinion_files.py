@@ -1,7 +1,8 @@
-"""Opinions as TOML files: rule sets, suspicion rules, targets, and overlays that correct labels."""
+"""Opinions as TOML files: rule sets, suspicion rules, targets, policies, corrections of labels."""
 
+import math
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -12,6 +13,7 @@ from msgspec.structs import replace
 
 from aegish_dist.core.opinion import LabelChange, Overlay, Targets
 from aegish_dist.core.outcome import Outcome, OutcomeDetail, ScoredAnswer
+from aegish_dist.core.policy import POLICY_PREFIX, OnError, Policy, Stage, When, pattern_problem
 from aegish_dist.core.sample import MAX_COMMAND_CHARS, MAX_LABEL_CHARS, TrueLabel
 from aegish_dist.core.scoring import RULES, Composite, ScoringRule
 from aegish_dist.core.suspicion import STATED_CONFIDENCE, SUSPICION_RULES, Level, SuspicionRule
@@ -303,3 +305,147 @@ def _require_distinct(changes: Iterable[LabelChange]) -> None:
                 f"[[change]] entries {other} and {number} are of one sample, {change} of dataset "
                 f"'{change.dataset}'; keep one of them"
             )
+
+
+ALLOWLIST = "allowlist"
+_POLICY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+class _AtLeast(Struct, forbid_unknown_fields=True):
+    at_least: int
+
+
+class _StageFile(Struct, forbid_unknown_fields=True, kw_only=True):
+    guard: LabelText | None = None
+    guards: list[LabelText] | None = None
+    combine: Literal["all", "any"] | _AtLeast | None = None
+    patterns: list[LabelText] | None = None
+    when: When | list[float] | None = None
+    threshold: float | list[float] | None = None
+    on_error: OnError | None = None
+
+
+class _PolicyFile(_Named, forbid_unknown_fields=True, kw_only=True):
+    stage: Annotated[list[Any], Meta(min_length=1)]
+
+
+def read_policy(path: Path) -> Policy:
+    """Return the policy in a file; an OpinionError says what is wrong, and where.
+
+    A file has `[[stage]]` entries with `guard`, or `combine` and `guards`; or these two at its top.
+    The first entry may be `guard = "allowlist"` with `patterns`.
+    """
+    with _naming(path):
+        document = _read_document(path)
+        alone = "stage" not in document and not document.keys().isdisjoint({"guards", "combine"})
+        if alone:
+            only = {key: document.pop(key) for key in document.keys() - {"name", "version"}}
+            document["stage"] = [only]
+        file = checked(document, _PolicyFile)
+        name = not _POLICY_NAME.fullmatch(file.name)
+        refuse((name, "name", "must be of ASCII letters, digits, '.', '_' and '-'"))
+        stages: list[Stage] = []
+        allowed: list[str] = []
+        for number, entry in enumerate(file.stage, start=1):
+            try:
+                stage = checked(entry, _StageFile)
+                if number == 1 and stage.guard == ALLOWLIST:
+                    allowed += _patterns(stage)
+                else:
+                    stages.append(_stage(stage, stages, last=number == len(file.stage)))
+            except InputError as error:
+                place = "" if alone else f"[[stage]] entry {number}: "
+                raise InputError(f"{place}{_in_words(error)}") from None
+        refuse((not stages, "stage", "must have an entry that asks a guard"))
+        return Policy(file.name, file.version, tuple(stages), tuple(allowed))
+
+
+def _patterns(file: _StageFile) -> Sequence[str]:
+    patterns = file.patterns or []
+    others = set(file.__struct_fields__) - {"guard", "patterns"}
+    given = sorted(key for key in others if getattr(file, key) is not None)
+    wrong = [f"'{printable(each)}' {why}" for each in patterns if (why := pattern_problem(each))]
+    refuse(
+        (given, "".join(given[:1]), "must not be given of an allowlist"),
+        (not patterns, "patterns", "is missing; list the commands that are allowed"),
+        (wrong, "patterns", "".join(wrong[:1])),
+    )
+    return patterns
+
+
+def _stage(file: _StageFile, before: Sequence[Stage], *, last: bool) -> Stage:
+    refuse(
+        (file.guard and file.guards, "guards", "must not stand beside `guard`"),
+        (file.guard and file.combine, "combine", "must stand beside `guards`"),
+        (last and file.on_error is OnError.NEXT, "on_error", "has no stage after it to ask"),
+    )
+    key, guards = ("guard", [file.guard]) if file.guard else ("guards", file.guards or [])
+    number = len(guards)
+    refuse(
+        (not guards, "guard", "is missing; name a model, or `guards` and `combine`"),
+        (
+            number > 1 and not file.combine,
+            "combine",
+            "is missing: all, any or { at_least = NUMBER }",
+        ),
+        (len(set(guards)) < number, key, "must not name a guard twice"),
+        (ALLOWLIST in guards, key, "may be an allowlist in the first stage alone"),
+        (file.patterns is not None, "patterns", "may be given of an allowlist alone"),
+        (any(each.startswith(POLICY_PREFIX) for each in guards), key, "must be a model, no policy"),
+    )
+    given = file.threshold if isinstance(file.threshold, list) else [file.threshold] * number
+    thresholds = tuple(each for each in given if each is not None)
+    k = file.combine.at_least if isinstance(file.combine, _AtLeast) else 1
+    k = number if file.combine == "all" else k
+    refuse(
+        (len(given) != number, "threshold", f"must be one number, or a list of {number}"),
+        (not all(map(math.isfinite, thresholds)), "threshold", "must be finite"),
+        (not 1 <= k <= number, "combine.at_least", f"must be from 1 to {number}"),
+    )
+    return Stage(tuple(guards), thresholds, k, _when(file.when, before), file.on_error)
+
+
+def _when(when: When | list[float] | None, before: Sequence[Stage]) -> When | tuple[float, float]:
+    """Return when a stage is asked; refuse what can never hold after the stages before."""
+    if isinstance(when, list):
+        sound = len(when) == 2 and all(map(math.isfinite, when)) and when[0] <= when[1]
+        refuse((not sound, "when", "must be [low, high] of suspicion, low at most high"))
+    first = not before and when not in (None, When.ALWAYS)
+    decided = all(stage.thresholds for stage in before)
+    refuse(
+        (first, "when", "must be left out or 'always': no guard was asked before"),
+        (before and when is None, "when", "is missing; say when this stage is asked"),
+        (when is When.WARN and decided, "when", "never holds: stages with a threshold do not WARN"),
+        (when is When.DISAGREEMENT and len(before) < 2, "when", "needs two stages before it"),
+    )
+    return (when[0], when[1]) if isinstance(when, list) else when or When.ALWAYS
+
+
+def render_policy(policy: Policy) -> str:
+    """Return a policy as a file that reads back as the same one."""
+    lines = [f"name = {toml_text(policy.name)}", f"version = {policy.version}"]
+    if policy.allowed:
+        lines += ["", "[[stage]]", f'guard = "{ALLOWLIST}"', f"patterns = {_array(policy.allowed)}"]
+    for stage in policy.stages:
+        lines += ["", "[[stage]]", *_rendered(stage, first=stage is policy.stages[0])]
+    return "\n".join(lines) + "\n"
+
+
+def _rendered(stage: Stage, *, first: bool) -> Iterator[str]:
+    number, k, when, thresholds = len(stage.guards), stage.at_least, stage.when, stage.thresholds
+    if number == 1:
+        yield f"guard = {toml_text(stage.guards[0])}"
+    else:
+        words = {1: '"any"', number: '"all"'}
+        yield f"combine = {words.get(k, f'{{ at_least = {k} }}')}"
+        yield f"guards = {_array(stage.guards)}"
+    if not first:
+        yield f"when = {list(when) if isinstance(when, tuple) else toml_text(when)}"
+    if thresholds:
+        yield f"threshold = {list(thresholds) if number > 1 else thresholds[0]}"
+    if stage.on_error:
+        yield f"on_error = {toml_text(stage.on_error)}"
+
+
+def _array(texts: Iterable[str]) -> str:
+    return f"[{', '.join(map(toml_text, texts))}]"

@@ -3,6 +3,7 @@
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from msgspec.structs import replace
 
 from aegish_dist.core.opinion import LabelChange, Overlay, Targets
 from aegish_dist.core.outcome import Outcome, OutcomeDetail, ScoredAnswer
+from aegish_dist.core.policy import OnError, Policy, Stage, When
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import RULES, Composite, ScoringRule
 from aegish_dist.core.suspicion import STATED_CONFIDENCE, Level
@@ -19,10 +21,12 @@ from aegish_dist.opinion_files import (
     LESS_IS_BETTER,
     TARGET_METRICS,
     read_overlay,
+    read_policy,
     read_rule,
     read_suspicion_rule,
     read_targets,
     render_overlay,
+    render_policy,
     render_rule,
     toml_text,
 )
@@ -209,3 +213,42 @@ def test_every_metric_has_a_direction() -> None:
 )
 def test_what_cannot_be_used_is_refused_of_targets(text: str, complaint: str, path: Path) -> None:
     refused(read_targets, path, text, complaint)
+
+
+NUMBER = st.floats(allow_nan=False, allow_infinity=False)
+RANGE = st.tuples(NUMBER, NUMBER).map(lambda ends: (min(ends), max(ends)))
+
+
+@st.composite
+def stages(draw: st.DrawFn) -> Stage:
+    names = draw(
+        st.lists(st.text('a/-."\\é\u202e', min_size=1), min_size=1, max_size=4, unique=True)
+    )
+    return Stage(
+        tuple(names),
+        tuple(draw(st.just([]) | st.lists(NUMBER, min_size=len(names), max_size=len(names)))),
+        draw(st.integers(1, len(names))),
+        draw(RANGE | st.sampled_from([When.ALWAYS, When.ERROR])),
+        draw(st.sampled_from([None, OnError.STOP, OnError.ALLOW])),
+    )
+
+
+@given(stages(), st.lists(stages(), max_size=3), st.booleans())
+def test_a_written_policy_reads_back(first: Stage, more: list[Stage], listed: bool) -> None:
+    stages = (replace(first, when=When.ALWAYS), *more)
+    policy = Policy("p-1.a_b", 7, stages, ("ls", "git diff **", "a ?*b") if listed else ())
+    with NamedTemporaryFile(suffix=".toml") as file:
+        Path(file.name).write_text(render_policy(policy), encoding="utf-8")
+        assert read_policy(Path(file.name)) == policy
+
+
+@pytest.mark.parametrize(("text", "complaint"), lines_of("refused_policies.jsonl"))
+def test_a_policy_that_cannot_be_used_is_refused(text: str, complaint: str, path: Path) -> None:
+    """Some keys may stand at the top, where they are checked alike."""
+    head = 'name = "mine"\nversion = 1\n'
+    refused(read_policy, path, head + text, complaint)
+    refused(
+        read_policy, path, head.replace("mine", "a,b") + "stage = [1]", "'name': must be of ASCII"
+    )
+    path.write_text(head + 'guards = ["a", "b"]\nthreshold = 1\ncombine = { at_least = 2 }')
+    assert read_policy(path) == Policy("mine", 1, (Stage(("a", "b"), (1.0, 1.0), 2),))
