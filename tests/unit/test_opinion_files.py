@@ -1,5 +1,6 @@
 """Overlays, rule sets, suspicion rules and targets in files."""
 
+import re
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -252,3 +253,10 @@ def test_a_policy_that_cannot_be_used_is_refused(text: str, complaint: str, path
     )
     path.write_text(head + 'guards = ["a", "b"]\nthreshold = 1\ncombine = { at_least = 2 }')
     assert read_policy(path) == Policy("mine", 1, (Stage(("a", "b"), (1.0, 1.0), 2),))
+
+
+def test_the_policies_of_the_guide_are_read(path: Path) -> None:
+    guide = (Path(__file__).parents[2] / "docs/guides/policies.md").read_text(encoding="utf-8")
+    for example in re.findall("```toml\n(.*?)```", guide, re.DOTALL):
+        path.write_text(example)
+        assert read_policy(path).guards[0] == "anthropic/claude-haiku-4-5"

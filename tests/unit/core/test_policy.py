@@ -54,54 +54,36 @@ def letters(found: Guard) -> str:
     return "".join("-" if each is None else each[0].lower() for each in found.outcomes)
 
 
-@pytest.mark.parametrize(
-    ("thresholds", "on_error", "expected"),
-    [
-        ((), None, "aawbb--"),  # without a threshold errors stop
-        ((), OnError.ALLOW, "aawba--"),
-        ((-0.5,), None, "abbbb--"),
-        ((1.0,), None, "aabbb--"),
-        ((1.5,), None, "aaaba--"),
-        ((1.5,), OnError.STOP, "aaabb--"),
-        ((-0.5,), OnError.ALLOW, "abbba--"),
-    ],
-)
+@pytest.mark.parametrize(("thresholds", "error", "expected"), lines_of("policy_thresholds.jsonl"))
 def test_a_guard_alone_decides_by_its_action_or_threshold(
-    thresholds: tuple[float, ...], on_error: OnError | None, expected: str
+    thresholds: list[float], error: str | None, expected: str
 ) -> None:
-    found = decided(guards(A="aAwbeu-"), Stage(("A",), thresholds, on_error=on_error))
+    stage = Stage(("A",), tuple(thresholds), on_error=OnError(error) if error else None)
+    found = decided(guards(A="aAwbeu-"), stage)
     assert (letters(found), found.name) == (expected, "policy/p")
     assert (found.cost_usd, found.latency_ms[:2]) == ([1.0] * 5 + [None] * 2, [10.0] * 2)
 
 
 @pytest.mark.parametrize(
-    ("when", "first", "second", "expected", "asked"),
-    [
-        (When.ALWAYS, "awb", "bab", "bab", "yyy"),
-        (When.WARN, "awbe", "bbab", "abbb", "nynn"),
-        (When.ERROR, "awbe", "bbaa", "awba", "nnny"),
-        ((-0.5, 1.0), "aAwbe", "wwwww", "awwbw", "nyyny"),
-        (When.WARN, "aw", "--", "a-", "n-"),  # only a verdict that is needed may lack
-    ],
+    ("when", "first", "second", "expected", "asked"), lines_of("policy_escalations.jsonl")
 )
 def test_a_later_stage_is_asked_and_paid_where_its_condition_holds(
-    when: When | tuple[float, float], first: str, second: str, expected: str, asked: str
+    when: str | list[float], first: str, second: str, expected: str, asked: str
 ) -> None:
-    found = decided(guards(A=first, B=second), A, Stage(("B",), when=when))
+    """The last row: only a verdict that is needed may not lack."""
+    second_stage = Stage(("B",), when=When(when) if isinstance(when, str) else (when[0], when[1]))
+    found = decided(guards(A=first, B=second), A, second_stage)
     assert letters(found) == expected
     prices = {"y": (101.0, 17.0), "n": (1.0, 10.0), "-": (None, None)}
     assert list(zip(found.cost_usd, found.latency_ms, strict=True)) == [prices[e] for e in asked]
 
 
-def test_a_third_guard_settles_disagreement() -> None:
+def test_disagreement_asks_a_third_guard_and_an_error_that_decides_nothing_the_next() -> None:
     stages = A, Stage(("B",), when=When.ALWAYS), Stage(("C",), when=When.DISAGREEMENT)
     found = decided(guards(A="aabb", B="abab", C="bbaa"), *stages)
     assert (letters(found), found.cost_usd) == ("abab", [101.0, 102.0, 102.0, 101.0])
-
-
-def test_an_error_that_decides_nothing_asks_the_next_stage_whatever_its_condition() -> None:
-    stages = Stage(("A",), on_error=OnError.NEXT), Stage(("B",), when=When.WARN)
-    assert letters(decided(guards(A="eawe", B="bbba"), *stages)) == "baba"
+    stages = Stage(("A",), on_error=OnError.NEXT), Stage(("B",), when=When.WARN), stages[2]
+    assert letters(decided(guards(A="eawe", B="bbba", C="bbbb"), *stages)) == "baba"
 
 
 def test_an_unknown_cost_stays_unknown_and_side_by_side_takes_as_long_as_the_slowest() -> None:
