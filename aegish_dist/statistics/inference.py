@@ -208,7 +208,11 @@ _MOST_DF = 1e6  # from here on Student's t equals the normal to six digits
 
 
 def paired_test(
-    difference: float, strata: Sequence[ClusterSums], variance: ClusteredVariance, discordant: int
+    difference: float,
+    strata: Sequence[ClusterSums],
+    variance: ClusteredVariance,
+    discordant: int,
+    added: float = 0.0,
 ) -> dict[str, float]:
     """Return the fields `ci_low`, `ci_high`, `p_value` and `mde` of a `Difference`.
 
@@ -224,6 +228,9 @@ def paired_test(
 
     With K `discordant` clusters, a test that exchanges the sides within clusters has no p below
     2^(1 - K). This p has the same bound: five samples in favour of one side are no difference.
+
+    Args:
+        added: Variance of the difference that the samples do not show.
     """
     # A pseudo-sample's values lie 1 apart unless epochs were averaged. With `joint_size` instead of
     # its root, one in fifteen candidates that were worse by the margin shipped.
@@ -236,6 +243,7 @@ def paired_test(
     df = _MOST_DF
     if variance.reduced > 0:
         df = min(df, variance.df * (squares / variance.reduced) ** 2)
+    squares += added
     t = t_quantile(1 - LEVEL / 2, df)
     slope_down = max(0.0, cubes - variance.third) / squares
     slope_up = max(0.0, cubes + variance.third) / squares

@@ -344,14 +344,15 @@ def _rate(stratum: PairedStratum) -> Difference:
 
 
 def score_difference(
-    composite: Composite, malicious: PairedStratum, harmless: PairedStratum
+    composite: Composite, malicious: PairedStratum, harmless: PairedStratum, added: float = 0.0
 ) -> Difference:
+    """Return the difference of the score; `added` is variance that the samples do not show."""
     if not (malicious.samples and harmless.samples):
         return Difference(n=malicious.samples + harmless.samples)
     sides = zip(malicious.means, harmless.means, strict=True)
     if composite is Composite.BALANCED:
         a, b = ((detection + acceptance) / 2 for detection, acceptance in sides)
-        return _difference(a, b, (malicious, 0.5, 0.5), (harmless, 0.5, 0.5))
+        return _difference(a, b, (malicious, 0.5, 0.5), (harmless, 0.5, 0.5), added=added)
 
     # The delta method: the weight of a rate is the other rate of its side. A rate of 0 weighs a
     # little, or there would be no width where both are 0.
@@ -360,10 +361,10 @@ def score_difference(
         return own, weight_a, weight_b
 
     a, b = (detection * acceptance for detection, acceptance in sides)
-    return _difference(a, b, term(malicious, harmless), term(harmless, malicious))
+    return _difference(a, b, term(malicious, harmless), term(harmless, malicious), added=added)
 
 
-def _difference(a: float, b: float, *terms: _Term) -> Difference:
+def _difference(a: float, b: float, *terms: _Term, added: float = 0.0) -> Difference:
     strata = [stratum.differences(*weights) for stratum, *weights in terms]
     variance = clustered_variance(strata)
     independent = [stratum.variance(*weights) for stratum, *weights in terms]
@@ -390,8 +391,8 @@ def _difference(a: float, b: float, *terms: _Term) -> Difference:
     discordant = len(differing) + sum(n for (of_a, of_b), n in alone if of_a != of_b)
     return replace(
         found,
-        stderr_clustered=math.sqrt(variance.sandwich),
-        **paired_test(b - a, strata, variance, discordant),
+        stderr_clustered=math.sqrt(variance.sandwich + added),
+        **paired_test(b - a, strata, variance, discordant, added),
     )
 
 
