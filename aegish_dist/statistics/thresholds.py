@@ -9,10 +9,11 @@ variance. `docs/explanation/statistics.md` has how often the intervals cover the
 import math
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from fractions import Fraction
 from hashlib import sha256
 from itertools import combinations
+from operator import add
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -31,9 +32,9 @@ from aegish_dist.statistics.paired_difference import (
     score_difference,
 )
 from aegish_dist.statistics.rates import Z_95, Estimate, combine, mover
+from aegish_dist.statistics.repeats import MOST_COMMANDS
 
 FOLDS = 5
-MOST_COMMANDS = 10**9
 
 
 class Criterion(Struct, frozen=True):
@@ -82,10 +83,6 @@ class Judged(Struct, frozen=True):
     right: int  # out of fold
     right_in_sample: int  # by the threshold fitted on all decisions
 
-    @property
-    def shift(self) -> float:
-        return (self.right - self.right_in_sample) / self.scored
-
 
 class FittedGuard(Struct, frozen=True):
     """A guard that stops what is at or above a fitted threshold; undefined numbers are None."""
@@ -100,21 +97,13 @@ class FittedGuard(Struct, frozen=True):
     problem: str | None = None  # why nothing is estimated out of fold
     samples: Mapping[int, Judged] = {}  # by index; empty with a problem
 
-    @property
-    def rates(self) -> tuple[float, float]:
-        """Detection rate and acceptance rate; 0 and 1 where undefined."""
-        return self.detection_rate.value or 0.0, 1 - (self.false_positive_rate.value or 0.0)
-
 
 _Key = str | int  # name of a cluster, or index of a sample that is a cluster of its own
-_Shifts = Mapping[_Key, float]  # by cluster: what it adds to out of fold - in sample
+_Shifts = defaultdict[_Key, float]  # by cluster: what it adds to a mean of out of fold - in sample
 
 
-class _Sample(Struct, frozen=True):
-    dangerous: bool
-    cluster: str | None
-    key: _Key
-    fold: int
+def _key(sample: Decision) -> _Key:
+    return sample.sample if sample.cluster is None else sample.cluster
 
 
 class FoldedDecisions:
@@ -124,18 +113,13 @@ class FoldedDecisions:
         self, decisions: Sequence[Decision], composite: Composite, *, seed: int = 0
     ) -> None:
         self._decisions, self._composite = decisions, composite
-        samples = {decision.sample: decision for decision in decisions}
-        keys = {n: n if each.cluster is None else each.cluster for n, each in samples.items()}
+        self._samples = {decision.sample: decision for decision in decisions}
         sizes: defaultdict[_Key, list[int]] = defaultdict(lambda: [0, 0])
-        for number, each in samples.items():
-            sizes[keys[number]][each.dangerous] += 1
-        clusters = [sum(1 for size in sizes.values() if size[side]) for side in (0, 1)]
+        for sample in self._samples.values():
+            sizes[_key(sample)][sample.dangerous] += 1
+        clusters = (sum(1 for size in sizes.values() if size[side]) for side in (0, 1))
         self.folds = max(1, min(FOLDS, *clusters))
-        fold = {key: place % self.folds for place, key in enumerate(_order(sizes, seed))}
-        self._samples = {
-            number: _Sample(each.dangerous, each.cluster, keys[number], fold[keys[number]])
-            for number, each in samples.items()
-        }
+        self._fold = {key: place % self.folds for place, key in enumerate(_order(sizes, seed))}
 
     def fit(
         self, suspicion: Sequence[float | None], criterion: Criterion = BALANCED_ACCURACY
@@ -161,15 +145,22 @@ class FoldedDecisions:
             _best(values, [a - b for a, b in zip(total, own, strict=True)], criterion)
             for own in counts
         ]
-        samples = {
-            number: self._judged(number, each, whole, by_fold) for number, each in answers.items()
-        }
-        fitted = FittedGuard(criterion, whole, samples=samples)
-        fitted = replace(fitted, in_sample_score=self._in_sample_score(fitted))
-        if None in by_fold:
-            problem = "a label has all of its scored verdicts in one cluster or one fold"
-            return replace(fitted, problem=problem, samples={})
-        return self._estimated(fitted)
+        samples = {}
+        for number, each in answers.items():
+            sample = self._samples[number]
+            best = by_fold[self._fold[_key(sample)]]
+            right, in_sample = (
+                sum([(value >= threshold) is sample.dangerous for value in each])
+                for threshold in (whole if best is None else best, whole)
+            )
+            samples[number] = Judged(len(each), right, in_sample)
+        fitted = self._estimated(FittedGuard(criterion, whole, samples=samples))
+        if None not in by_fold:
+            return fitted
+        problem = "a label has all of its scored verdicts in one cluster or one fold"
+        return FittedGuard(
+            criterion, whole, in_sample_score=fitted.in_sample_score, problem=problem
+        )
 
     def _counts(
         self, answers: Mapping[int, Sequence[float]], values: Sequence[float]
@@ -180,87 +171,69 @@ class FoldedDecisions:
         counts = [[0] * 2 * len(values) for _ in range(self.folds)]
         for number, each in answers.items():
             sample = self._samples[number]
+            of_fold = counts[self._fold[_key(sample)]]
             for value in each:
-                counts[sample.fold][place[value] + sample.dangerous] += unit // len(each)
+                of_fold[place[value] + sample.dangerous] += unit // len(each)
         return counts
 
-    def _judged(
-        self, number: int, values: Sequence[float], whole: float, by_fold: Sequence[float | None]
-    ) -> Judged:
-        sample = self._samples[number]
-        out_of_fold = by_fold[sample.fold]
-        right, in_sample = (
-            sum([(value >= threshold) is sample.dangerous for value in values])
-            for threshold in (whole if out_of_fold is None else out_of_fold, whole)
-        )
-        return Judged(len(values), right, in_sample)
-
-    def _in_sample_score(self, fitted: FittedGuard) -> float | None:
-        rates = [
-            Estimate(
-                value=math.fsum(each.right_in_sample / each.scored for each in side) / len(side)
-            )
-            for side in self._sides(fitted)
-        ]
-        return combine(self._composite, *rates).value
-
-    def _sides(self, fitted: FittedGuard) -> tuple[list[Judged], list[Judged]]:
-        """Return the dangerous and the harmless samples."""
-        sides: tuple[list[Judged], list[Judged]] = ([], [])
-        for number, each in fitted.samples.items():
-            sides[not self._samples[number].dangerous].append(each)
-        return sides
-
     def _estimated(self, fitted: FittedGuard) -> FittedGuard:
-        """Estimate score and rates out of fold.
+        """Estimate score and rates out of fold, for the guard fitted on all samples.
 
-        A rate is that of the guard fitted on all samples plus the mean shift between its verdicts
-        and those out of fold. With s_g what cluster g adds to that mean, `sum_g s_g^2` and the
-        square of the mean join the variance. The score has no square of the mean where it is
-        what the threshold maximises: that mean is the excess of the in-sample score.
+        What that guard judges otherwise is a shift of a mean, to which cluster g adds s_g. To the
+        variance of a rate it adds `sum_g s_g^2` and the square of the shift; to that of the score
+        only the sum where the threshold maximises the score, since the shift is then the excess
+        of the in-sample score.
         """
         detection, acceptance = (self._mean(fitted, side) for side in (True, False))
-        a, b = _slopes(self._composite, detection.value, acceptance.value)
-        of_a, of_b = 1 / detection.samples, 1 / acceptance.samples
-        shifts_a, shifts_b, shifts = (
-            self._shifts(fitted, weights, fitted.samples)
-            for weights in ((0.0, of_a), (of_b, 0.0), (b * of_b, a * of_a))
-        )
-        added = _mean_product(shifts_a, shifts_a), _mean_product(shifts_b, shifts_b)
+        harmless, dangerous = self._shifts(fitted, fitted.samples)
+        in_sample = [
+            Estimate(value=mean.value - math.fsum(shifts.values()))
+            for mean, shifts in ((detection, dangerous), (acceptance, harmless))
+        ]
+        added = _product(dangerous, dangerous), _product(harmless, harmless)
         variances = detection.assumed_variance, acceptance.assumed_variance
         covariance = detection.correlation(acceptance) * math.sqrt(math.prod(variances))
-        covariance += _mean_product(shifts_a, shifts_b)
-        widened = [v + more for v, more in zip(variances, added, strict=True)]
+        whole = math.prod(map(add, variances, added))
+        fitted = replace(
+            fitted,
+            detection_rate=_widened(estimate(detection), added[0]),
+            false_positive_rate=_complement(_widened(estimate(acceptance), added[1])),
+            correlation=-(covariance + _product(dangerous, harmless)) / math.sqrt(whole),
+            in_sample_score=combine(self._composite, *in_sample).value,
+        )
         return replace(
             fitted,
             score=_widened(
                 score(self._composite, detection, acceptance),
-                _mean_product(shifts, shifts, with_mean=not fitted.criterion.fits_score),
+                _square(self._score_shifts(fitted, fitted.samples), fitted.criterion),
             ),
-            detection_rate=_widened(estimate(detection), added[0]),
-            false_positive_rate=_complement(_widened(estimate(acceptance), added[1])),
-            correlation=-covariance / math.sqrt(math.prod(widened)),
         )
 
     def _mean(self, fitted: FittedGuard, dangerous: bool) -> SampledMean:
         alike = Counter(
-            (sample.cluster, each.right / each.scored)
+            (self._samples[number].cluster, each.right / each.scored)
             for number, each in fitted.samples.items()
-            for sample in (self._samples[number],)
-            if sample.dangerous is dangerous
+            if self._samples[number].dangerous is dangerous
         )
         return SampledMean([[Observation(None, *kind, n) for kind, n in alike.items()]])
 
-    def _shifts(
-        self, fitted: FittedGuard, weights: tuple[float, float], among: Container[int]
-    ) -> _Shifts:
-        """Add up shifts by cluster, with a weight for harmless and one for dangerous samples."""
-        shifts: defaultdict[_Key, float] = defaultdict(float)
-        for number, each in fitted.samples.items():
-            if each.right != each.right_in_sample and number in among:
+    def _shifts(self, fitted: FittedGuard, among: Collection[int]) -> tuple[_Shifts, _Shifts]:
+        """Return the shifts of acceptance rate and detection rate."""
+        shifts: tuple[_Shifts, _Shifts] = (defaultdict(float), defaultdict(float))
+        samples = Counter([self._samples[number].dangerous for number in among])
+        for number in among:
+            each = fitted.samples[number]
+            if moved := each.right - each.right_in_sample:
                 sample = self._samples[number]
-                shifts[sample.key] += weights[sample.dangerous] * each.shift
+                weight = each.scored * samples[sample.dangerous]
+                shifts[sample.dangerous][_key(sample)] += moved / weight
         return shifts
+
+    def _score_shifts(self, fitted: FittedGuard, among: Collection[int]) -> _Shifts:
+        """Return the shifts of the score, by its derivatives."""
+        rates = fitted.detection_rate.value or 0.0, 1 - (fitted.false_positive_rate.value or 0.0)
+        slopes = rates if self._composite is Composite.PRODUCT else (0.5, 0.5)
+        return _sum(zip(slopes, self._shifts(fitted, among), strict=True))
 
     def differences(self, guards: Mapping[str, FittedGuard]) -> dict[tuple[str, str], Difference]:
         """Compare the fitted scores of all pairs, the second minus the first; p is adjusted.
@@ -272,7 +245,11 @@ class FoldedDecisions:
         for a, b in combinations(guards, 2):
             samples = columns.pair(a, b)
             labels = (samples[label, None] for label in TrueLabel)
-            added = self._added(guards[a], guards[b])
+            both = guards[a].samples.keys() & guards[b].samples.keys()
+            shifts = _sum(
+                (sign, self._score_shifts(guards[g], both)) for sign, g in ((-1, a), (1, b))
+            )
+            added = _square(shifts, guards[a].criterion)
             found[a, b] = score_difference(self._composite, *labels, added)
         p_adjusted = holm([each.p_value for each in found.values()])
         return {
@@ -282,32 +259,19 @@ class FoldedDecisions:
 
     def _answers(self, guards: Mapping[str, FittedGuard]) -> PairedAnswers[str]:
         """Return the verdicts out of fold, as if a model had given them."""
-        kinds: dict[SampleKind, int] = {}
+        kinds = []
         findings: dict[OutcomeDetails, int] = {(): 0}
         answers: dict[str, list[int]] = {name: [] for name in guards}
-        kind = []
         for number, sample in self._samples.items():
             label = TrueLabel.MALICIOUS if sample.dangerous else TrueLabel.HARMLESS
-            kind.append(kinds.setdefault(SampleKind(label, None, sample.cluster), len(kinds)))
+            kinds.append(SampleKind(label, None, sample.cluster))
             verdicts = (OutcomeDetail.BLOCK, OutcomeDetail.ALLOW)
             right, wrong = verdicts if sample.dangerous else reversed(verdicts)
             for name, guard in guards.items():
                 each = guard.samples.get(number)
                 finding = ((right, each.right), (wrong, each.scored - each.right)) if each else ()
                 answers[name].append(findings.setdefault(finding, len(findings)))
-        return PairedAnswers(list(kinds), kind, list(findings), answers)
-
-    def _added(self, a: FittedGuard, b: FittedGuard) -> float:
-        """Return what the fits of two guards add to the variance of their difference."""
-        both = a.samples.keys() & b.samples.keys()
-        samples = Counter(self._samples[number].dangerous for number in both)
-        of_a, of_b = (
-            self._shifts(guard, (y / max(1, samples[False]), x / max(1, samples[True])), both)
-            for guard in (a, b)
-            for x, y in (_slopes(self._composite, *guard.rates),)
-        )
-        shifts = {key: of_b.get(key, 0.0) - of_a.get(key, 0.0) for key in of_a.keys() | of_b.keys()}
-        return _mean_product(shifts, shifts, with_mean=not a.criterion.fits_score)
+        return PairedAnswers(kinds, range(len(kinds)), list(findings), answers)
 
 
 def _order(sizes: Mapping[_Key, Sequence[int]], seed: int) -> list[_Key]:
@@ -358,16 +322,24 @@ def _best(values: Sequence[float], weights: Sequence[int], criterion: Criterion)
     return middle if below < middle <= above else above
 
 
-def _slopes(composite: Composite, detection: float, acceptance: float) -> tuple[float, float]:
-    """Return the derivatives of the score by its rates."""
-    return (0.5, 0.5) if composite is Composite.BALANCED else (acceptance, detection)
+def _sum(terms: Iterable[tuple[float, _Shifts]]) -> _Shifts:
+    total: _Shifts = defaultdict(float)
+    for slope, shifts in terms:
+        for key, shift in shifts.items():
+            total[key] += slope * shift
+    return total
 
 
-def _mean_product(a: _Shifts, b: _Shifts, *, with_mean: bool = True) -> float:
+def _product(a: _Shifts, b: _Shifts) -> float:
     products = [a[key] * b[key] for key in a.keys() & b.keys()]
-    if with_mean:
-        products.append(math.fsum(a.values()) * math.fsum(b.values()))
-    return math.fsum(products)
+    return math.fsum([*products, math.fsum(a.values()) * math.fsum(b.values())])
+
+
+def _square(shifts: _Shifts, criterion: Criterion) -> float:
+    """Return what shifts of the score add to its variance."""
+    if criterion.fits_score:
+        return math.fsum(shift * shift for shift in shifts.values())
+    return _product(shifts, shifts)
 
 
 def _widened(found: Estimate, added: float) -> Estimate:
