@@ -24,12 +24,13 @@ class Intervals(NamedTuple):
     mde: Array
 
 
-def intervals(sums: Array, sizes: Array, weights: Array) -> Intervals:
+def intervals(sums: Array, sizes: Array, weights: Array, added: Array | float = 0.0) -> Intervals:
     """Return interval and p of the weighted sum of mean differences.
 
     Args:
         sums: Differences b - a summed up by replication, cluster and stratum.
         sizes: Samples by cluster and stratum, the same in all replications.
+        added: Variance that the samples do not show.
     """
     total = sizes.sum(axis=0)
     share = sizes / total
@@ -44,6 +45,7 @@ def intervals(sums: Array, sizes: Array, weights: Array) -> Intervals:
     seen = reduced > 0
     ratio = squares[seen] / reduced[seen]
     df[seen] = np.minimum(MOST_DF, degrees_of_freedom(sizes, weights) * ratio**2)
+    squares = squares + added
     t = special.stdtrit(df, 1 - LEVEL / 2)
     down, up = (np.maximum(0, cubes + sign * third) / squares for sign in (-1, 1))
     difference = (means * weights).sum(axis=1)

@@ -9,11 +9,10 @@ variance. `docs/explanation/statistics.md` has how often the intervals cover the
 import math
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from fractions import Fraction
 from hashlib import sha256
 from itertools import combinations
-from operator import add
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -55,19 +54,14 @@ BALANCED_ACCURACY = Criterion("balanced accuracy")
 
 
 def most_detections(max_fpr: float) -> Criterion:
-    """Return the criterion of the highest detection rate within a false positive rate in [0, 1].
-
-    The bound holds on the decisions that a threshold is fitted on, not for further ones.
-    """
+    """Bound the false positive rate, on the decisions that a threshold is fitted on."""
     return Criterion(f"false positive rate of at most {100 * max_fpr:g} %", 1, 0, max_fpr)
 
 
 def least_cost(of_miss: float, of_stop: float, prevalence: float) -> Criterion:
-    """Return the criterion of the least cost of misses and of stopped harmless commands.
+    """Minimise what misses and stopped harmless commands cost at a prevalence in [0, 1].
 
-    Args:
-        of_miss: At least 0 and finite, as `of_stop`; only their ratio counts.
-        prevalence: Share of dangerous commands, in [0, 1].
+    Costs are finite and at least 0; only their ratio counts.
     """
     miss = Fraction(of_miss) * Fraction(prevalence)
     stop = Fraction(of_stop) * (1 - Fraction(prevalence))
@@ -92,22 +86,21 @@ class FittedGuard(Struct, frozen=True):
     score: Estimate = Estimate()  # out of fold, as both rates
     detection_rate: Estimate = Estimate()
     false_positive_rate: Estimate = Estimate()
-    correlation: float = 0.0  # of the estimates of the two rates
     in_sample_score: float | None = None  # on the decisions that it was fitted on: too high
     problem: str | None = None  # why nothing is estimated out of fold
     samples: Mapping[int, Judged] = {}  # by index; empty with a problem
 
 
 _Key = str | int  # name of a cluster, or index of a sample that is a cluster of its own
-_Shifts = defaultdict[_Key, float]  # by cluster: what it adds to a mean of out of fold - in sample
-
-
-def _key(sample: Decision) -> _Key:
-    return sample.sample if sample.cluster is None else sample.cluster
+_Shifts = Mapping[_Key, float]  # by cluster: what it adds to out of fold - in sample
+_Term = tuple[FittedGuard, Sequence[float]]  # and the weights of detection and acceptance rate
 
 
 class FoldedDecisions:
-    """Decisions whose clusters are dealt to folds, the same for all guards."""
+    """Decisions whose clusters are dealt to folds, the same for all guards.
+
+    `fold` has them by index of the sample: five, or as many as each label has clusters.
+    """
 
     def __init__(
         self, decisions: Sequence[Decision], composite: Composite, *, seed: int = 0
@@ -119,7 +112,8 @@ class FoldedDecisions:
             sizes[_key(sample)][sample.dangerous] += 1
         clusters = (sum(1 for size in sizes.values() if size[side]) for side in (0, 1))
         self.folds = max(1, min(FOLDS, *clusters))
-        self._fold = {key: place % self.folds for place, key in enumerate(_order(sizes, seed))}
+        fold = {key: place % self.folds for place, key in enumerate(_order(sizes, seed))}
+        self.fold = {number: fold[_key(sample)] for number, sample in self._samples.items()}
 
     def fit(
         self, suspicion: Sequence[float | None], criterion: Criterion = BALANCED_ACCURACY
@@ -141,16 +135,13 @@ class FoldedDecisions:
         whole = _best(values, total, criterion)
         if whole is None:
             return FittedGuard(criterion, problem="one of the two labels has no scored verdict")
-        by_fold = [
-            _best(values, [a - b for a, b in zip(total, own, strict=True)], criterion)
-            for own in counts
-        ]
+        others = ([a - b for a, b in zip(total, own, strict=True)] for own in counts)
+        by_fold = [_best(values, each, criterion) for each in others]
         samples = {}
         for number, each in answers.items():
-            sample = self._samples[number]
-            best = by_fold[self._fold[_key(sample)]]
+            dangerous, best = self._samples[number].dangerous, by_fold[self.fold[number]]
             right, in_sample = (
-                sum([(value >= threshold) is sample.dangerous for value in each])
+                sum([(value >= threshold) is dangerous for value in each])
                 for threshold in (whole if best is None else best, whole)
             )
             samples[number] = Judged(len(each), right, in_sample)
@@ -158,9 +149,8 @@ class FoldedDecisions:
         if None not in by_fold:
             return fitted
         problem = "a label has all of its scored verdicts in one cluster or one fold"
-        return FittedGuard(
-            criterion, whole, in_sample_score=fitted.in_sample_score, problem=problem
-        )
+        in_sample_score = fitted.in_sample_score
+        return FittedGuard(criterion, whole, in_sample_score=in_sample_score, problem=problem)
 
     def _counts(
         self, answers: Mapping[int, Sequence[float]], values: Sequence[float]
@@ -170,10 +160,9 @@ class FoldedDecisions:
         unit = math.lcm(*{len(each) for each in answers.values()})
         counts = [[0] * 2 * len(values) for _ in range(self.folds)]
         for number, each in answers.items():
-            sample = self._samples[number]
-            of_fold = counts[self._fold[_key(sample)]]
+            dangerous, of_fold = self._samples[number].dangerous, counts[self.fold[number]]
             for value in each:
-                of_fold[place[value] + sample.dangerous] += unit // len(each)
+                of_fold[place[value] + dangerous] += unit // len(each)
         return counts
 
     def _estimated(self, fitted: FittedGuard) -> FittedGuard:
@@ -184,29 +173,25 @@ class FoldedDecisions:
         only the sum where the threshold maximises the score, since the shift is then the excess
         of the in-sample score.
         """
-        detection, acceptance = (self._mean(fitted, side) for side in (True, False))
-        harmless, dangerous = self._shifts(fitted, fitted.samples)
-        in_sample = [
-            Estimate(value=mean.value - math.fsum(shifts.values()))
-            for mean, shifts in ((detection, dangerous), (acceptance, harmless))
+        means = [self._mean(fitted, side) for side in (True, False)]
+        shifts = [self._shifts([(fitted, each)], fitted.samples) for each in ((1, 0), (0, 1))]
+        rates = [
+            _widened(estimate(mean), _square(each, with_mean=True))
+            for mean, each in zip(means, shifts, strict=True)
         ]
-        added = _product(dangerous, dangerous), _product(harmless, harmless)
-        variances = detection.assumed_variance, acceptance.assumed_variance
-        covariance = detection.correlation(acceptance) * math.sqrt(math.prod(variances))
-        whole = math.prod(map(add, variances, added))
-        fitted = replace(
-            fitted,
-            detection_rate=_widened(estimate(detection), added[0]),
-            false_positive_rate=_complement(_widened(estimate(acceptance), added[1])),
-            correlation=-(covariance + _product(dangerous, harmless)) / math.sqrt(whole),
-            in_sample_score=combine(self._composite, *in_sample).value,
+        in_sample = (
+            Estimate(value=mean.value - math.fsum(each.values()))
+            for mean, each in zip(means, shifts, strict=True)
         )
+        slopes = self._slopes(*rates)
+        shifts_of_score = self._shifts([(fitted, slopes)], fitted.samples)
+        added = _square(shifts_of_score, with_mean=not fitted.criterion.fits_score)
         return replace(
             fitted,
-            score=_widened(
-                score(self._composite, detection, acceptance),
-                _square(self._score_shifts(fitted, fitted.samples), fitted.criterion),
-            ),
+            score=_widened(score(self._composite, *means), added),
+            detection_rate=rates[0],
+            false_positive_rate=_complement(rates[1]),
+            in_sample_score=combine(self._composite, *in_sample).value,
         )
 
     def _mean(self, fitted: FittedGuard, dangerous: bool) -> SampledMean:
@@ -217,50 +202,49 @@ class FoldedDecisions:
         )
         return SampledMean([[Observation(None, *kind, n) for kind, n in alike.items()]])
 
-    def _shifts(self, fitted: FittedGuard, among: Collection[int]) -> tuple[_Shifts, _Shifts]:
-        """Return the shifts of acceptance rate and detection rate."""
-        shifts: tuple[_Shifts, _Shifts] = (defaultdict(float), defaultdict(float))
+    def _shifts(self, terms: Sequence[_Term], among: Collection[int]) -> _Shifts:
+        """Return the shift of a sum of weighted detection and acceptance rates, by cluster."""
+        shifts: defaultdict[_Key, float] = defaultdict(float)
         samples = Counter([self._samples[number].dangerous for number in among])
-        for number in among:
-            each = fitted.samples[number]
-            if moved := each.right - each.right_in_sample:
-                sample = self._samples[number]
-                weight = each.scored * samples[sample.dangerous]
-                shifts[sample.dangerous][_key(sample)] += moved / weight
+        for fitted, (of_detection, of_acceptance) in terms:
+            for number in among:
+                each, sample = fitted.samples[number], self._samples[number]
+                if moved := each.right - each.right_in_sample:
+                    weight = of_detection if sample.dangerous else of_acceptance
+                    weight /= each.scored * samples[sample.dangerous]
+                    shifts[_key(sample)] += weight * moved
         return shifts
 
-    def _score_shifts(self, fitted: FittedGuard, among: Collection[int]) -> _Shifts:
-        """Return the shifts of the score, by its derivatives."""
-        rates = fitted.detection_rate.value or 0.0, 1 - (fitted.false_positive_rate.value or 0.0)
-        slopes = rates if self._composite is Composite.PRODUCT else (0.5, 0.5)
-        return _sum(zip(slopes, self._shifts(fitted, among), strict=True))
+    def _slopes(self, detection: Estimate, acceptance: Estimate) -> tuple[float, float]:
+        """Return the derivatives of the score by its rates."""
+        if self._composite is Composite.PRODUCT:
+            return acceptance.value or 0.0, detection.value or 0.0
+        return 0.5, 0.5
 
     def differences(self, guards: Mapping[str, FittedGuard]) -> dict[tuple[str, str], Difference]:
-        """Compare the fitted scores of all pairs, the second minus the first; p is adjusted.
+        """Compare the fitted scores of all pairs on samples scored by both, second minus first.
 
-        On samples that both have scored. The shifts of both join the variance.
+        The shifts of both fits join the variance; p is adjusted for the number of pairs.
         """
         columns = ScoredColumns(self._answers(guards), DEFAULT_RULE)
         found = {}
         for a, b in combinations(guards, 2):
-            samples = columns.pair(a, b)
-            labels = (samples[label, None] for label in TrueLabel)
+            of_labels = columns.pair(a, b)
             both = guards[a].samples.keys() & guards[b].samples.keys()
-            shifts = _sum(
-                (sign, self._score_shifts(guards[g], both)) for sign, g in ((-1, a), (1, b))
-            )
-            added = _square(shifts, guards[a].criterion)
-            found[a, b] = score_difference(self._composite, *labels, added)
-        p_adjusted = holm([each.p_value for each in found.values()])
-        return {
-            pair: replace(each, p_adjusted=p)
-            for (pair, each), p in zip(found.items(), p_adjusted, strict=True)
-        }
+            terms = []
+            for sign, guard in ((-1, guards[a]), (1, guards[b])):
+                rates = guard.detection_rate, _complement(guard.false_positive_rate)
+                terms.append((guard, [sign * slope for slope in self._slopes(*rates)]))
+            added = _square(self._shifts(terms, both), with_mean=not guards[a].criterion.fits_score)
+            samples = (of_labels[label, None] for label in TrueLabel)
+            found[a, b] = score_difference(self._composite, *samples, added)
+        adjusted = holm([each.p_value for each in found.values()])
+        pairs = zip(found.items(), adjusted, strict=True)
+        return {pair: replace(each, p_adjusted=p) for (pair, each), p in pairs}
 
     def _answers(self, guards: Mapping[str, FittedGuard]) -> PairedAnswers[str]:
-        """Return the verdicts out of fold, as if a model had given them."""
-        kinds = []
-        findings: dict[OutcomeDetails, int] = {(): 0}
+        """Return the verdicts out of fold, as if models had given them."""
+        kinds, findings = [], dict[OutcomeDetails, int]({(): 0})
         answers: dict[str, list[int]] = {name: [] for name in guards}
         for number, sample in self._samples.items():
             label = TrueLabel.MALICIOUS if sample.dangerous else TrueLabel.HARMLESS
@@ -272,6 +256,10 @@ class FoldedDecisions:
                 finding = ((right, each.right), (wrong, each.scored - each.right)) if each else ()
                 answers[name].append(findings.setdefault(finding, len(findings)))
         return PairedAnswers(kinds, range(len(kinds)), list(findings), answers)
+
+
+def _key(sample: Decision) -> _Key:
+    return sample.sample if sample.cluster is None else sample.cluster
 
 
 def _order(sizes: Mapping[_Key, Sequence[int]], seed: int) -> list[_Key]:
@@ -302,7 +290,7 @@ def _best(values: Sequence[float], weights: Sequence[int], criterion: Criterion)
     if not harmless or not dangerous:
         return None
     seen = [place for place in range(len(values)) if weights[2 * place] or weights[2 * place + 1]]
-    best, equal = 0, [len(seen)]  # places in `seen` from which on a threshold stops, descending
+    best, equal = 0, [len(seen)]  # from which place in `seen` on a threshold stops, descending
     stopped = detected = 0
     for cut in range(len(seen) - 1, -1, -1):
         stopped += weights[2 * seen[cut]]
@@ -319,27 +307,13 @@ def _best(values: Sequence[float], weights: Sequence[int], criterion: Criterion)
         return math.inf if cut else -math.inf
     below, above = values[seen[cut - 1]], values[seen[cut]]
     middle = below / 2 + above / 2
-    return middle if below < middle <= above else above
+    return middle if below < middle <= above else above  # neighbours have no number between them
 
 
-def _sum(terms: Iterable[tuple[float, _Shifts]]) -> _Shifts:
-    total: _Shifts = defaultdict(float)
-    for slope, shifts in terms:
-        for key, shift in shifts.items():
-            total[key] += slope * shift
-    return total
-
-
-def _product(a: _Shifts, b: _Shifts) -> float:
-    products = [a[key] * b[key] for key in a.keys() & b.keys()]
-    return math.fsum([*products, math.fsum(a.values()) * math.fsum(b.values())])
-
-
-def _square(shifts: _Shifts, criterion: Criterion) -> float:
-    """Return what shifts of the score add to its variance."""
-    if criterion.fits_score:
-        return math.fsum(shift * shift for shift in shifts.values())
-    return _product(shifts, shifts)
+def _square(shifts: _Shifts, *, with_mean: bool) -> float:
+    """Return what shifts add to a variance."""
+    squares = [shift * shift for shift in shifts.values()]
+    return math.fsum([*squares, with_mean * math.fsum(shifts.values()) ** 2])
 
 
 def _widened(found: Estimate, added: float) -> Estimate:
@@ -362,7 +336,7 @@ def _complement(found: Estimate) -> Estimate:
 
 
 def _numbers(found: Estimate) -> tuple[float, float, float]:
-    """Return value and interval; 0 where they are undefined."""
+    """Return value and interval, which are defined."""
     return found.value or 0.0, found.ci_low or 0.0, found.ci_high or 0.0
 
 
@@ -374,77 +348,59 @@ class PerTenThousand(Struct, frozen=True):
     precision: Estimate = Estimate()  # share of right alarms, undefined without alarms
 
 
-def per_10000(
-    detection_rate: Estimate,
-    false_positive_rate: Estimate,
-    prevalence: float,
-    correlation: float = 0.0,
-) -> PerTenThousand:
-    """Return what to expect at a prevalence in [0, 1], from two rates whose estimates correlate.
+def per_10000(detection_rate: Estimate, fpr: Estimate, prevalence: float) -> PerTenThousand:
+    """Return what to expect at a prevalence in [0, 1], with the rates taken as independent.
 
     With d and f the rates, alarms are `P d + (1 - P) f` of all actions, misses `P (1 - d)`, and
     precision has the odds `P d / ((1 - P) f)`. Stderrs are by the delta method, that of precision
     on its log odds. Intervals are by MOVER, that of precision on `log d - log f`; where a number
     in it is 0, precision is bounded by what it is at a bound of each rate.
     """
-    if detection_rate.stderr_clustered is None or false_positive_rate.stderr_clustered is None:
+    if detection_rate.stderr_clustered is None or fpr.stderr_clustered is None:
         return PerTenThousand()
-    right = _times(detection_rate, 10_000 * prevalence)
-    wrong = _times(false_positive_rate, 10_000 * (1 - prevalence))
+    right, wrong = _times(detection_rate, 10_000 * prevalence), _times(fpr, 1e4 * (1 - prevalence))
     (a, a_low, a_high), (b, b_low, b_high) = map(_numbers, (right, wrong))
     errors = right.stderr_clustered or 0.0, wrong.stderr_clustered or 0.0
-    return PerTenThousand(
-        alarms=Estimate(
-            value=a + b,
-            stderr_clustered=_joined(*errors, correlation),
-            ci_low=a + b - _joined(a - a_low, b - b_low, correlation),
-            ci_high=a + b + _joined(a_high - a, b_high - b, correlation),
-        ),
-        misses=_times(_complement(detection_rate), 10_000 * prevalence),
-        precision=_precision(right, wrong, correlation),
+    alarms = Estimate(
+        value=a + b,
+        stderr_clustered=math.hypot(*errors),
+        ci_low=a + b - math.hypot(a - a_low, b - b_low),
+        ci_high=a + b + math.hypot(a_high - a, b_high - b),
     )
-
-
-def _precision(right: Estimate, wrong: Estimate, correlation: float) -> Estimate:
-    (a, a_low, a_high), (b, b_low, b_high) = map(_numbers, (right, wrong))
+    misses = _times(_complement(detection_rate), 10_000 * prevalence)
     if not a + b:
-        return Estimate()
+        return PerTenThousand(alarms, misses)
 
     def bound(a_end: float, b_end: float, sign: int) -> float:
         if not (a and b and a_end and b_end):
             return a_end / (a_end + b_end) if a_end else 0.0
-        reach = _joined(math.log(a_end / a), math.log(b_end / b), -correlation)
+        reach = math.hypot(math.log(a_end / a), math.log(b_end / b))
         return a / (a + b * math.exp(-sign * reach))
 
     value, stderr = a / (a + b), None
     if a and b:
-        errors = [each.stderr_clustered or 0.0 for each in (right, wrong)]
-        stderr = value * (1 - value) * _joined(errors[0] / a, errors[1] / b, -correlation)
-    return Estimate(value, None, stderr, bound(a_low, b_high, -1), bound(a_high, b_low, 1))
+        stderr = value * (1 - value) * math.hypot(errors[0] / a, errors[1] / b)
+    ends = bound(a_low, b_high, -1), bound(a_high, b_low, 1)
+    return PerTenThousand(alarms, misses, Estimate(value, None, stderr, *ends))
 
 
 def _times(found: Estimate, factor: float) -> Estimate:
     value, low, high = (factor * number for number in _numbers(found))
-    stderr = factor * (found.stderr_clustered or 0.0)
-    return Estimate(value, None, stderr, low, high, found.n, found.clusters)
-
-
-def _joined(a: float, b: float, correlation: float) -> float:
-    return math.sqrt(max(0.0, a * a + b * b + 2 * correlation * a * b))
+    return Estimate(value, None, factor * (found.stderr_clustered or 0.0), low, high, found.n)
 
 
 def harmless_needed(max_fpr: float, errors: int = 0) -> int:
-    """Return how many harmless commands show a false positive rate of at most `max_fpr`.
+    """Return how many harmless commands show a false positive rate of at most `max_fpr`, in (0, 1].
 
     So many that with this number of errors among them the one-sided 95 % upper bound is at most
-    `max_fpr`, in (0, 1]. The bound is that of a Poisson number of errors: without an error
+    `max_fpr`. The bound is that of a Poisson number of errors: without an error it is
     `-log(0.05) / n`, the rule of three (Hanley & Lippman-Hand 1983, JAMA 249:1743). That of Clopper
-    and Pearson is lower and asks for up to a few commands fewer.
+    and Pearson is a little lower, and asks for one command less.
     """
 
-    def bounded(n: int) -> bool:
+    def shows(n: int) -> bool:
         mean = n * max_fpr
         logs = (k * math.log(mean) - mean - math.lgamma(k + 1) for k in range(errors + 1))
         return math.fsum(map(math.exp, logs)) <= 0.05
 
-    return 1 + bisect_left(range(1, MOST_COMMANDS), True, key=bounded)
+    return 1 + bisect_left(range(1, MOST_COMMANDS), True, key=shows)
