@@ -168,6 +168,21 @@ def widened(
     )
 
 
+def estimates(layout: Layout, fitted: Fitted) -> dict[str, tuple[Numbers, Numbers]]:
+    """Return the intervals of the numbers of a guard, by the product's names of them."""
+    half = layout.weight / 2
+    plain = intervals("score", layout.places, fitted.right)
+    added = fitted.added(layout, half, with_mean=False)
+    ends = {"score": widened(fitted.right @ half, plain, added)}
+    for name, label in (("detection_rate", True), ("false_positive_rate", False)):
+        own = layout.malicious == label
+        mean = Means([np.flatnonzero(own)], layout.binary, fitted.right)
+        added = fitted.added(layout, layout.weight * own, with_mean=True)
+        ends[name] = widened(mean.value, mean.interval(), added)
+    low, high = ends["false_positive_rate"]
+    return ends | {"false_positive_rate": (1 - high, 1 - low)}
+
+
 def compare(layout: Layout, a: Fitted, b: Fitted) -> paired_intervals.Intervals:
     """Return the differences of two fitted scores."""
     difference = b.right - a.right
@@ -193,20 +208,15 @@ def judge(cell: Cell, runs: int, layouts: int, seed: int) -> dict[str, float]:
         ]
         truths = [np.mean(world.rates(guard.threshold), axis=0) for guard in guards]
         one, weight = guards[0], layout.weight / 2
-        value = one.right @ weight
-        plain = intervals("score", layout.places, one.right)
-        ends = widened(value, plain, one.added(layout, weight, with_mean=False))
-        covers("score", ends, truths[0])
-        covers("unwidened", plain, truths[0])
-        found["bias"].append(value - truths[0])
+        detection, acceptance = world.rates(one.threshold)
+        ends = estimates(layout, one)
+        covers("score", ends["score"], truths[0])
+        covers("unwidened", intervals("score", layout.places, one.right), truths[0])
+        covers("DR", ends["detection_rate"], detection)
+        covers("FPR", ends["false_positive_rate"], 1 - acceptance)
+        found["bias"].append(one.right @ weight - truths[0])
         found["in-sample"].append((one.right - one.shift) @ weight - truths[0])
-        found["width"].append(ends[1] - ends[0])
-        of_sides = zip(("DR", "FPR"), layout.sides, world.rates(one.threshold), strict=True)
-        for place, (name, side, truth) in enumerate(of_sides):
-            mean = Means([side], layout.binary, one.right)
-            own = layout.weight * (layout.malicious == (place == 0))
-            added = one.added(layout, own, with_mean=True)
-            covers(name, widened(mean.value, mean.interval(), added), truth)
+        found["width"].append(ends["score"][1] - ends["score"][0])
         pair = compare(layout, *guards)
         covers("pair", (pair.low, pair.high), truths[1] - truths[0])
         found["false"].append(pair.p < paired_intervals.LEVEL)

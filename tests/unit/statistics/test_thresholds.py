@@ -1,0 +1,304 @@
+import itertools
+import math
+import random
+import runpy
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from aegish_dist.core.guard import Decision
+from aegish_dist.core.scoring import Composite
+from aegish_dist.statistics.means import Observation, SampledMean, score
+from aegish_dist.statistics.means import rate as mean_rate
+from aegish_dist.statistics.rates import Estimate
+from aegish_dist.statistics.thresholds import (
+    BALANCED_ACCURACY,
+    Criterion,
+    FoldedDecisions,
+    harmless_needed,
+    least_cost,
+    most_detections,
+    per_10000,
+)
+from tests.defined import defined
+
+BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
+CRITERIA = [BALANCED_ACCURACY, most_detections(0.2), most_detections(0.0), least_cost(10, 1, 0.05)]
+
+
+def asked(sides: str, clusters: Sequence[str | None], epochs: int = 1) -> list[Decision]:
+    """Return decisions; `d` in `sides` is a dangerous sample."""
+    return [
+        Decision(sample, epoch, side == "d", None, cluster)
+        for epoch in range(1, epochs + 1)
+        for sample, (side, cluster) in enumerate(zip(sides, clusters, strict=True))
+    ]
+
+
+def drawn(seed: int, n: int = 60, levels: int = 6) -> tuple[list[Decision], list[float | None]]:
+    rng = random.Random(seed)
+    sides = "".join(rng.choice("dh") for _ in range(n))
+    clusters = [f"c{rng.randrange(n // 3)}" if rng.random() < 0.8 else None for _ in range(n)]
+    suspicion: list[float | None] = [
+        rng.randrange(levels) / 4 + (side == "d") * rng.random() for side in sides
+    ]
+    return asked(sides, clusters), suspicion
+
+
+def thresholds(suspicion: Sequence[float]) -> list[float]:
+    """Return all that differ: below all values, halfway between neighbours, above all."""
+    seen = sorted(set(suspicion))
+    return [-math.inf, *((a + b) / 2 for a, b in itertools.pairwise(seen)), math.inf]
+
+
+def merit(rows: Sequence[tuple[bool, float]], threshold: float, criterion: Criterion) -> Fraction:
+    """Return what a criterion maximises; -1 where its bound does not hold."""
+    rates = []
+    for label in (True, False):
+        stopped = [value >= threshold for dangerous, value in rows if dangerous is label]
+        rates.append(Fraction(sum(stopped), len(stopped)))
+    if float(rates[1]) > criterion.max_fpr:
+        return Fraction(-(10**30))
+    return criterion.miss * rates[0] - criterion.stop * rates[1]
+
+
+def best(rows: Sequence[tuple[bool, float]], criterion: Criterion) -> float:
+    """Return the best threshold by definition; of equally good ones the middle, or the highest."""
+    candidates = thresholds([value for _, value in rows])
+    found = [merit(rows, each, criterion) for each in candidates]
+    equal = [t for t, each in zip(candidates, found, strict=True) if each == max(found)]
+    return equal[(len(equal) - 1) // 2] if criterion.stop else equal[-1]
+
+
+@pytest.mark.parametrize("criterion", CRITERIA, ids=lambda criterion: criterion.name)
+@pytest.mark.parametrize("seed", range(5))
+def test_out_of_fold_is_what_thresholds_of_the_other_folds_judge(
+    criterion: Criterion, seed: int
+) -> None:
+    decisions, suspicion = drawn(seed)
+    decided = FoldedDecisions(decisions, Composite.BALANCED, seed=seed)
+    fitted = decided.fit(suspicion, criterion)
+    rows = [(each.dangerous, defined(s)) for each, s in zip(decisions, suspicion, strict=True)]
+    assert fitted.threshold == best(rows, criterion)
+    right: dict[bool, list[bool]] = {True: [], False: []}
+    for sample, (dangerous, value) in enumerate(rows):
+        others = [r for n, r in enumerate(rows) if decided.fold[n] != decided.fold[sample]]
+        right[dangerous].append((value >= best(others, criterion)) is dangerous)
+    detection, acceptance = (float(np.mean(right[label])) for label in (True, False))
+    assert fitted.detection_rate.value == pytest.approx(detection, abs=1e-12)
+    assert fitted.false_positive_rate.value == pytest.approx(1 - acceptance, abs=1e-12)
+    assert fitted.score.value == pytest.approx((detection + acceptance) / 2, abs=1e-12)
+    in_sample = merit(rows, fitted.threshold, BALANCED_ACCURACY)
+    assert fitted.in_sample_score == pytest.approx(float(1 + in_sample) / 2, abs=1e-12)
+
+
+def test_clusters_stay_whole_and_folds_have_both_labels() -> None:
+    decisions, _ = drawn(1, 200)
+    fold = FoldedDecisions(decisions, Composite.BALANCED).fold
+    for name in {each.cluster for each in decisions} - {None}:
+        assert len({fold[each.sample] for each in decisions if each.cluster == name}) == 1
+    for label in (True, False):
+        assert {fold[each.sample] for each in decisions if each.dangerous is label} == {*range(5)}
+    assert fold == FoldedDecisions(decisions[::-1], Composite.BALANCED).fold
+    assert fold != FoldedDecisions(decisions, Composite.BALANCED, seed=1).fold
+
+
+@pytest.mark.parametrize(
+    ("sides", "clusters", "folds"),
+    [("dddhhhhh", "abcdefgh", 3), ("ddddhhhh", "abababab", 2), ("dddddhhhhhh", "aaabcdaabcd", 3)],
+)
+def test_few_clusters_have_fewer_folds(sides: str, clusters: str, folds: int) -> None:
+    decided = FoldedDecisions(asked(sides, list(clusters)), Composite.BALANCED)
+    fitted = decided.fit([float(side == "d") for side in sides])
+    assert (decided.folds, fitted.problem) == (folds, None)
+    assert (fitted.threshold, fitted.score.value) == (0.5, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("sides", "clusters", "threshold", "in_sample"),
+    [
+        ("ddhh", "aabc", 0.5, 1.0),  # one dangerous cluster
+        ("ddhh", "aaaa", 0.5, 1.0),
+        ("dddd", "abcd", None, None),
+        ("", "", None, None),
+    ],
+)
+def test_what_cannot_be_judged_says_why(
+    sides: str, clusters: str, threshold: float | None, in_sample: float | None
+) -> None:
+    decided = FoldedDecisions(asked(sides, list(clusters)), Composite.BALANCED)
+    found = decided.fit([float(side == "d") for side in sides])
+    assert (found.threshold, found.in_sample_score) == (threshold, in_sample)
+    assert found.problem
+    assert (found.score, found.detection_rate, found.samples) == (Estimate(), Estimate(), {})
+    pairs = decided.differences({"a": found, "b": found})
+    assert pairs["a", "b"].difference is None
+
+
+def test_a_guard_whose_threshold_does_not_move_has_the_interval_of_a_model() -> None:
+    """Nothing lies near the threshold, so the fit adds nothing; samples weigh alike, as in the score."""
+    decisions, _ = drawn(3, 80)
+    rng = random.Random(3)
+    stops = [rng.random() < (0.9 if each.dangerous else 0.1) for each in decisions]
+    for composite in Composite:
+        fitted = FoldedDecisions(decisions, composite).fit([float(each) for each in stops])
+        sides = (
+            SampledMean(
+                [
+                    [
+                        Observation(None, each.cluster, float(stop is label), 1)
+                        for each, stop in zip(decisions, stops, strict=True)
+                        if each.dangerous is label
+                    ]
+                ]
+            )
+            for label in (True, False)
+        )
+        expected = score(composite, *sides)
+        for part in ("value", "stderr_clustered", "ci_low", "ci_high"):
+            assert getattr(fitted.score, part) == pytest.approx(getattr(expected, part), abs=1e-12)
+        assert (fitted.score.n, fitted.score.clusters) == (expected.n, expected.clusters)
+
+
+def test_samples_weigh_alike_whatever_their_epochs() -> None:
+    decisions, suspicion = drawn(4)
+    once = FoldedDecisions(decisions, Composite.BALANCED).fit(suspicion)
+    thrice = asked("".join("hd"[d.dangerous] for d in decisions), [d.cluster for d in decisions], 3)
+    repeated = [*suspicion, *suspicion, *(None if n % 2 else s for n, s in enumerate(suspicion))]
+    found = FoldedDecisions(thrice, Composite.BALANCED).fit(repeated)
+    assert (found.threshold, found.score) == (once.threshold, once.score)
+    assert {each.scored for each in found.samples.values()} == {2, 3}
+
+
+def test_values_without_a_number_between_them_are_told_apart() -> None:
+    low, high = 1.0, math.nextafter(1.0, 2)
+    decided = FoldedDecisions(asked("dddhhh", [None] * 6), Composite.BALANCED)
+    assert decided.fit([high] * 3 + [low] * 3).threshold == high
+    assert decided.fit([1e308] * 3 + [-1e308] * 3).threshold == 0
+    assert decided.fit([1.0] * 6).threshold == -math.inf  # it tells nothing, so it stops all
+
+
+@pytest.fixture(scope="module")
+def benchmark() -> SimpleNamespace:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(BENCHMARKS))
+        return SimpleNamespace(**runpy.run_path(str(BENCHMARKS / "fitted.py")))
+
+
+@pytest.mark.parametrize(("n", "levels", "icc"), [(60, 5, 0.3), (200, 20, 0.0), (200, 1000, 0.3)])
+def test_the_benchmark_has_the_formulas_of_the_product(
+    benchmark: SimpleNamespace, n: int, levels: int, icc: float
+) -> None:
+    rng = np.random.default_rng(n + levels)
+    world = benchmark.World(benchmark.Cell(n, 0.9, icc, "alike", levels))
+    layout = benchmark.Layout(rng, n)
+    columns = world.draw(rng, layout, 4)
+    a, b = (benchmark.fit(layout, column, levels) for column in columns)
+    pairs = benchmark.compare(layout, a, b)
+    decided = FoldedDecisions(layout.decisions, Composite.BALANCED)
+    for run in range(4):
+        guards = {
+            name: decided.fit(column[run].astype(float).tolist())
+            for name, column in zip("ab", columns, strict=True)
+        }
+        assert guards["a"].threshold == a.threshold[run]
+        (found,) = decided.differences(guards).values()
+        assert (found.ci_low, found.ci_high, found.p_value) == pytest.approx(
+            (pairs.low[run], pairs.high[run], pairs.p[run]), abs=1e-9
+        )
+        numbers = benchmark.estimates(layout, a)
+        for name, (low, high) in numbers.items():
+            seen = getattr(guards["a"], name)
+            assert (seen.ci_low, seen.ci_high) == pytest.approx((low[run], high[run]), abs=1e-9)
+
+
+@pytest.mark.parametrize("cell", [(60, 0.9, 0.3, "alike", 20), (200, 0.99, 0.3, "one way", 5)])
+def test_estimates_cover_the_truth(benchmark: SimpleNamespace, cell: tuple[float, ...]) -> None:
+    """Out of fold is unbiased, in sample is not; three standard errors of 900 runs are allowed."""
+    found = benchmark.judge(benchmark.Cell(*cell), 900, 15, seed=1)
+    assert min(found[name] for name in ("score", "DR", "FPR", "pair")) > 93.5 - 2.2
+    assert abs(found["bias"]) < 0.3 + 3 * found["width"] / 3.92 / 30
+    assert found["in-sample"] > 1
+    assert found["false"] < 6 + 2.4
+
+
+def rate(value: float, low: float, high: float, stderr: float = 0.01) -> Estimate:
+    return Estimate(value=value, stderr_clustered=stderr, ci_low=low, ci_high=high, n=100)
+
+
+def test_numbers_per_10000_actions_follow_from_the_rates() -> None:
+    """By hand: of 10,000 actions 10 are dangerous, 9 of them are stopped, and 2 % of 9,990."""
+    found = per_10000(rate(0.9, 0.8, 0.95, 0.03), rate(0.02, 0.01, 0.04, 0.01), 0.001)
+    assert found.misses == Estimate(
+        value=pytest.approx(1), stderr_clustered=0.3, ci_low=pytest.approx(0.5), ci_high=2.0, n=100
+    )
+    assert found.alarms.value == pytest.approx(9 + 199.8)
+    assert found.alarms.stderr_clustered == pytest.approx(math.hypot(0.3, 99.9))
+    assert found.alarms.ci_low == pytest.approx(208.8 - math.hypot(1, 99.9))
+    assert found.alarms.ci_high == pytest.approx(208.8 + math.hypot(0.5, 199.8))
+    precision, odds = 9 / 208.8, 9 / 199.8
+    assert found.precision.value == pytest.approx(precision)
+    below = odds * math.exp(-math.hypot(math.log(0.9 / 0.8), math.log(2)))
+    above = odds * math.exp(math.hypot(math.log(0.95 / 0.9), math.log(2)))
+    assert found.precision.ci_low == pytest.approx(below / (1 + below))
+    assert found.precision.ci_high == pytest.approx(above / (1 + above))
+    relative = math.hypot(0.03 / 0.9, 0.01 / 0.02)
+    assert found.precision.stderr_clustered == pytest.approx(precision * (1 - precision) * relative)
+
+
+@pytest.mark.parametrize(
+    ("d", "f", "precision"),
+    [
+        (rate(0.9, 0.8, 0.95), rate(0.0, 0.0, 0.01), (1.0, 0.8 / (0.8 + 0.09), 1.0)),
+        (rate(0.0, 0.0, 0.1), rate(0.2, 0.1, 0.3), (0.0, 0.0, 0.1 / (0.1 + 0.9))),
+        (rate(1.0, 0.9, 1.0), rate(0.2, 0.0, 0.3), (0.1 / 0.28, None, 1.0)),
+        (rate(0.0, 0.0, 0.1), rate(0.0, 0.0, 0.1), (None, None, None)),
+        (rate(0.9, 0.8, 1.0), Estimate(value=0.1), (None, None, None)),
+    ],
+)
+def test_precision_of_extreme_rates_has_the_bounds_of_the_rates(
+    d: Estimate, f: Estimate, precision: tuple[float | None, ...]
+) -> None:
+    found = per_10000(d, f, 0.1).precision
+    for seen, expected in zip((found.value, found.ci_low, found.ci_high), precision, strict=True):
+        assert expected is None or seen == pytest.approx(expected)
+    assert (found.value is None) is (precision[0] is None)
+
+
+@pytest.mark.parametrize(("prevalence", "precision"), [(0.0, 0.0), (1.0, 1.0)])
+def test_precision_where_all_commands_are_alike(prevalence: float, precision: float) -> None:
+    found = per_10000(rate(0.9, 0.8, 1.0), rate(0.1, 0.05, 0.2), prevalence).precision
+    assert (found.value, found.ci_low, found.ci_high) == (precision, precision, precision)
+
+
+def test_precision_covers_the_truth() -> None:
+    rng = np.random.default_rng(1)
+    for d, f, n in ((0.9, 0.02, 300), (0.99, 0.1, 60), (0.5, 0.005, 500)):
+        truth, covered = 1 / (1 + f * 999 / d), 0
+        for right, wrong in zip(rng.binomial(n, d, 400), rng.binomial(n, f, 400), strict=True):
+            rates = (
+                mean_rate(
+                    [Observation(None, None, 1.0, int(k)), Observation(None, None, 0.0, int(n - k))]
+                )
+                for k in (right, wrong)
+            )
+            seen = per_10000(*rates, 0.001).precision
+            covered += defined(seen.ci_low) <= truth <= defined(seen.ci_high)
+        assert covered >= 0.935 * 400
+
+
+@pytest.mark.parametrize("errors", [0, 1, 5, 40])
+@pytest.mark.parametrize("bound", [0.001, 0.004, 0.05])
+def test_harmless_commands_needed_for_a_bound(bound: float, errors: int) -> None:
+    n = harmless_needed(bound, errors)
+    assert stats.poisson.cdf(errors, n * bound) <= 0.05 < stats.poisson.cdf(errors, (n - 1) * bound)
+    assert stats.beta.ppf(0.95, errors + 1, n - errors) <= bound  # Clopper and Pearson
+
+
+def test_the_rule_of_three_comes_out() -> None:
+    assert [harmless_needed(bound) for bound in (0.004, 0.001)] == [749, 2996]
