@@ -93,7 +93,7 @@ class FittedGuard(Struct, frozen=True):
 
 _Key = str | int  # name of a cluster, or index of a sample that is a cluster of its own
 _Shifts = Mapping[_Key, float]  # by cluster: what it adds to out of fold - in sample
-_Term = tuple[FittedGuard, Sequence[float]]  # and the weights of detection and acceptance rate
+_Term = tuple[FittedGuard, float, float]  # and the weights of detection and acceptance rate
 
 
 class FoldedDecisions:
@@ -106,6 +106,8 @@ class FoldedDecisions:
         self, decisions: Sequence[Decision], composite: Composite, *, seed: int = 0
     ) -> None:
         self._decisions, self._composite = decisions, composite
+        # The derivative of the score by a rate; of a product it is the other rate, at most 1.
+        self._slope = 0.5 if composite is Composite.BALANCED else 1.0
         self._samples = {decision.sample: decision for decision in decisions}
         sizes: defaultdict[_Key, list[int]] = defaultdict(lambda: [0, 0])
         for sample in self._samples.values():
@@ -174,18 +176,13 @@ class FoldedDecisions:
         of the in-sample score.
         """
         means = [self._mean(fitted, side) for side in (True, False)]
-        shifts = [self._shifts([(fitted, each)], fitted.samples) for each in ((1, 0), (0, 1))]
-        rates = [
-            _widened(estimate(mean), _square(each, with_mean=True))
-            for mean, each in zip(means, shifts, strict=True)
-        ]
-        in_sample = (
-            Estimate(value=mean.value - math.fsum(each.values()))
-            for mean, each in zip(means, shifts, strict=True)
-        )
-        slopes = self._slopes(*rates)
-        shifts_of_score = self._shifts([(fitted, slopes)], fitted.samples)
-        added = _square(shifts_of_score, with_mean=not fitted.criterion.fits_score)
+        rates, in_sample = [], []
+        for mean, slopes in zip(means, ((1, 0), (0, 1)), strict=True):
+            shifts = self._shifts([(fitted, *slopes)], fitted.samples)
+            rates.append(_widened(estimate(mean), _square(shifts)))
+            in_sample.append(Estimate(value=mean.value - math.fsum(shifts.values())))
+        shifts = self._shifts([(fitted, self._slope, self._slope)], fitted.samples)
+        added = _square(shifts, with_mean=not fitted.criterion.fits_score)
         return replace(
             fitted,
             score=_widened(score(self._composite, *means), added),
@@ -206,7 +203,7 @@ class FoldedDecisions:
         """Return the shift of a sum of weighted detection and acceptance rates, by cluster."""
         shifts: defaultdict[_Key, float] = defaultdict(float)
         samples = Counter([self._samples[number].dangerous for number in among])
-        for fitted, (of_detection, of_acceptance) in terms:
+        for fitted, of_detection, of_acceptance in terms:
             for number in among:
                 each, sample = fitted.samples[number], self._samples[number]
                 if moved := each.right - each.right_in_sample:
@@ -214,12 +211,6 @@ class FoldedDecisions:
                     weight /= each.scored * samples[sample.dangerous]
                     shifts[_key(sample)] += weight * moved
         return shifts
-
-    def _slopes(self, detection: Estimate, acceptance: Estimate) -> tuple[float, float]:
-        """Return the derivatives of the score by its rates."""
-        if self._composite is Composite.PRODUCT:
-            return acceptance.value or 0.0, detection.value or 0.0
-        return 0.5, 0.5
 
     def differences(self, guards: Mapping[str, FittedGuard]) -> dict[tuple[str, str], Difference]:
         """Compare the fitted scores of all pairs on samples scored by both, second minus first.
@@ -231,11 +222,10 @@ class FoldedDecisions:
         for a, b in combinations(guards, 2):
             of_labels = columns.pair(a, b)
             both = guards[a].samples.keys() & guards[b].samples.keys()
-            terms = []
-            for sign, guard in ((-1, guards[a]), (1, guards[b])):
-                rates = guard.detection_rate, _complement(guard.false_positive_rate)
-                terms.append((guard, [sign * slope for slope in self._slopes(*rates)]))
-            added = _square(self._shifts(terms, both), with_mean=not guards[a].criterion.fits_score)
+            slope = self._slope
+            terms = (guards[a], -slope, -slope), (guards[b], slope, slope)
+            shifts = self._shifts(terms, both)
+            added = _square(shifts, with_mean=not guards[a].criterion.fits_score)
             samples = (of_labels[label, None] for label in TrueLabel)
             found[a, b] = score_difference(self._composite, *samples, added)
         adjusted = holm([each.p_value for each in found.values()])
@@ -310,7 +300,7 @@ def _best(values: Sequence[float], weights: Sequence[int], criterion: Criterion)
     return middle if below < middle <= above else above  # neighbours have no number between them
 
 
-def _square(shifts: _Shifts, *, with_mean: bool) -> float:
+def _square(shifts: _Shifts, *, with_mean: bool = True) -> float:
     """Return what shifts add to a variance."""
     squares = [shift * shift for shift in shifts.values()]
     return math.fsum([*squares, with_mean * math.fsum(shifts.values()) ** 2])
@@ -392,10 +382,9 @@ def _times(found: Estimate, factor: float) -> Estimate:
 def harmless_needed(max_fpr: float, errors: int = 0) -> int:
     """Return how many harmless commands show a false positive rate of at most `max_fpr`, in (0, 1].
 
-    So many that with this number of errors among them the one-sided 95 % upper bound is at most
-    `max_fpr`. The bound is that of a Poisson number of errors: without an error it is
-    `-log(0.05) / n`, the rule of three (Hanley & Lippman-Hand 1983, JAMA 249:1743). That of Clopper
-    and Pearson is a little lower, and asks for one command less.
+    With this number of errors among them the one-sided 95 % bound of a Poisson number of errors is
+    at most `max_fpr`; without an error it is `-log(0.05) / n`, the rule of three (Hanley &
+    Lippman-Hand 1983, JAMA 249:1743). The bound of Clopper & Pearson is a little lower.
     """
 
     def shows(n: int) -> bool:

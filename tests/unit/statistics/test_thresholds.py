@@ -140,29 +140,23 @@ def test_what_cannot_be_judged_says_why(
     assert pairs["a", "b"].difference is None
 
 
-def test_a_guard_whose_threshold_does_not_move_has_the_interval_of_a_model() -> None:
-    """Nothing lies near the threshold, so the fit adds nothing; samples weigh alike, as in the score."""
+@pytest.mark.parametrize("composite", Composite)
+def test_a_threshold_that_does_not_move_leaves_the_interval_of_a_model(
+    composite: Composite,
+) -> None:
     decisions, _ = drawn(3, 80)
     rng = random.Random(3)
     stops = [rng.random() < (0.9 if each.dangerous else 0.1) for each in decisions]
-    for composite in Composite:
-        fitted = FoldedDecisions(decisions, composite).fit([float(each) for each in stops])
-        sides = (
-            SampledMean(
-                [
-                    [
-                        Observation(None, each.cluster, float(stop is label), 1)
-                        for each, stop in zip(decisions, stops, strict=True)
-                        if each.dangerous is label
-                    ]
-                ]
-            )
-            for label in (True, False)
-        )
-        expected = score(composite, *sides)
-        for part in ("value", "stderr_clustered", "ci_low", "ci_high"):
-            assert getattr(fitted.score, part) == pytest.approx(getattr(expected, part), abs=1e-12)
-        assert (fitted.score.n, fitted.score.clusters) == (expected.n, expected.clusters)
+    seen = FoldedDecisions(decisions, composite).fit([float(each) for each in stops]).score
+    sides: dict[bool, list[Observation]] = {True: [], False: []}
+    for each, stop in zip(decisions, stops, strict=True):
+        right = float(stop is each.dangerous)
+        sides[each.dangerous].append(Observation(None, each.cluster, right, 1))
+    known = score(composite, *(SampledMean([side]) for side in sides.values()))
+    assert (seen.n, seen.clusters) == (known.n, known.clusters)
+    assert (seen.value, seen.stderr_clustered, seen.ci_low, seen.ci_high) == pytest.approx(
+        (known.value, known.stderr_clustered, known.ci_low, known.ci_high), abs=1e-12
+    )
 
 
 def test_samples_weigh_alike_whatever_their_epochs() -> None:
@@ -211,10 +205,9 @@ def test_the_benchmark_has_the_formulas_of_the_product(
         assert (found.ci_low, found.ci_high, found.p_value) == pytest.approx(
             (pairs.low[run], pairs.high[run], pairs.p[run]), abs=1e-9
         )
-        numbers = benchmark.estimates(layout, a)
-        for name, (low, high) in numbers.items():
-            seen = getattr(guards["a"], name)
-            assert (seen.ci_low, seen.ci_high) == pytest.approx((low[run], high[run]), abs=1e-9)
+        for name, (low, high) in benchmark.estimates(layout, a).items():
+            ends = numbers(getattr(guards["a"], name))[1:]
+            assert ends == pytest.approx((low[run], high[run]), abs=1e-9)
 
 
 @pytest.mark.parametrize("cell", [(60, 0.9, 0.3, "alike", 20), (200, 0.99, 0.3, "one way", 5)])
@@ -227,6 +220,10 @@ def test_estimates_cover_the_truth(benchmark: SimpleNamespace, cell: tuple[float
     assert found["false"] < 6 + 2.4
 
 
+def numbers(found: Estimate) -> tuple[float | None, ...]:
+    return found.value, found.ci_low, found.ci_high
+
+
 def rate(value: float, low: float, high: float, stderr: float = 0.01) -> Estimate:
     return Estimate(value=value, stderr_clustered=stderr, ci_low=low, ci_high=high, n=100)
 
@@ -234,61 +231,49 @@ def rate(value: float, low: float, high: float, stderr: float = 0.01) -> Estimat
 def test_numbers_per_10000_actions_follow_from_the_rates() -> None:
     """By hand: of 10,000 actions 10 are dangerous, 9 of them are stopped, and 2 % of 9,990."""
     found = per_10000(rate(0.9, 0.8, 0.95, 0.03), rate(0.02, 0.01, 0.04, 0.01), 0.001)
-    assert found.misses == Estimate(
-        value=pytest.approx(1), stderr_clustered=0.3, ci_low=pytest.approx(0.5), ci_high=2.0, n=100
-    )
-    assert found.alarms.value == pytest.approx(9 + 199.8)
+    assert numbers(found.misses) == pytest.approx((1, 0.5, 2))
+    assert found.misses.stderr_clustered == pytest.approx(0.3)
+    ends = 208.8 - math.hypot(1, 99.9), 208.8 + math.hypot(0.5, 199.8)
+    assert numbers(found.alarms) == pytest.approx((208.8, *ends))
     assert found.alarms.stderr_clustered == pytest.approx(math.hypot(0.3, 99.9))
-    assert found.alarms.ci_low == pytest.approx(208.8 - math.hypot(1, 99.9))
-    assert found.alarms.ci_high == pytest.approx(208.8 + math.hypot(0.5, 199.8))
     precision, odds = 9 / 208.8, 9 / 199.8
-    assert found.precision.value == pytest.approx(precision)
     below = odds * math.exp(-math.hypot(math.log(0.9 / 0.8), math.log(2)))
     above = odds * math.exp(math.hypot(math.log(0.95 / 0.9), math.log(2)))
-    assert found.precision.ci_low == pytest.approx(below / (1 + below))
-    assert found.precision.ci_high == pytest.approx(above / (1 + above))
+    ends = below / (1 + below), above / (1 + above)
+    assert numbers(found.precision) == pytest.approx((precision, *ends))
     relative = math.hypot(0.03 / 0.9, 0.01 / 0.02)
     assert found.precision.stderr_clustered == pytest.approx(precision * (1 - precision) * relative)
 
 
 @pytest.mark.parametrize(
-    ("d", "f", "precision"),
+    ("d", "f", "prevalence", "precision"),
     [
-        (rate(0.9, 0.8, 0.95), rate(0.0, 0.0, 0.01), (1.0, 0.8 / (0.8 + 0.09), 1.0)),
-        (rate(0.0, 0.0, 0.1), rate(0.2, 0.1, 0.3), (0.0, 0.0, 0.1 / (0.1 + 0.9))),
-        (rate(1.0, 0.9, 1.0), rate(0.2, 0.0, 0.3), (0.1 / 0.28, None, 1.0)),
-        (rate(0.0, 0.0, 0.1), rate(0.0, 0.0, 0.1), (None, None, None)),
-        (rate(0.9, 0.8, 1.0), Estimate(value=0.1), (None, None, None)),
+        (rate(0.9, 0.8, 0.95), rate(0.0, 0.0, 0.01), 0.1, (1.0, 0.8 / (0.8 + 0.09), 1.0)),
+        (rate(0.0, 0.0, 0.1), rate(0.2, 0.1, 0.3), 0.1, (0.0, 0.0, 0.1 / (0.1 + 0.9))),
+        (rate(0.5, 0.0, 0.6), rate(0.5, 0.0, 0.6), 0.1, (0.1, 0.0, 1.0)),
+        (rate(0.9, 0.8, 1.0), rate(0.1, 0.0, 0.2), 0.0, (0.0, 0.0, 0.0)),
+        (rate(0.9, 0.8, 1.0), rate(0.1, 0.0, 0.2), 1.0, (1.0, 1.0, 1.0)),
+        (rate(0.0, 0.0, 0.1), rate(0.0, 0.0, 0.1), 0.1, (None, None, None)),
+        (rate(0.9, 0.8, 1.0), Estimate(value=0.1), 0.1, (None, None, None)),
     ],
 )
 def test_precision_of_extreme_rates_has_the_bounds_of_the_rates(
-    d: Estimate, f: Estimate, precision: tuple[float | None, ...]
+    d: Estimate, f: Estimate, prevalence: float, precision: tuple[float | None, ...]
 ) -> None:
-    found = per_10000(d, f, 0.1).precision
-    for seen, expected in zip((found.value, found.ci_low, found.ci_high), precision, strict=True):
-        assert expected is None or seen == pytest.approx(expected)
-    assert (found.value is None) is (precision[0] is None)
-
-
-@pytest.mark.parametrize(("prevalence", "precision"), [(0.0, 0.0), (1.0, 1.0)])
-def test_precision_where_all_commands_are_alike(prevalence: float, precision: float) -> None:
-    found = per_10000(rate(0.9, 0.8, 1.0), rate(0.1, 0.05, 0.2), prevalence).precision
-    assert (found.value, found.ci_low, found.ci_high) == (precision, precision, precision)
+    assert numbers(per_10000(d, f, prevalence).precision) == pytest.approx(precision)
 
 
 def test_precision_covers_the_truth() -> None:
     rng = np.random.default_rng(1)
     for d, f, n in ((0.9, 0.02, 300), (0.99, 0.1, 60), (0.5, 0.005, 500)):
         truth, covered = 1 / (1 + f * 999 / d), 0
-        for right, wrong in zip(rng.binomial(n, d, 400), rng.binomial(n, f, 400), strict=True):
-            rates = (
-                mean_rate(
-                    [Observation(None, None, 1.0, int(k)), Observation(None, None, 0.0, int(n - k))]
-                )
-                for k in (right, wrong)
+        for counts in zip(rng.binomial(n, d, 400), rng.binomial(n, f, 400), strict=True):
+            found = (
+                (Observation(None, None, x, int(k)) for x, k in ((1, k), (0, n - k)))
+                for k in counts
             )
-            seen = per_10000(*rates, 0.001).precision
-            covered += defined(seen.ci_low) <= truth <= defined(seen.ci_high)
+            _, low, high = numbers(per_10000(*map(mean_rate, found), 0.001).precision)
+            covered += defined(low) <= truth <= defined(high)
         assert covered >= 0.935 * 400
 
 
