@@ -125,7 +125,8 @@ class Fitted(NamedTuple):
     def added(self, layout: Layout, weight: Numbers, *, with_mean: bool) -> Numbers:
         """Return what the fit adds to the variance of a weighted sum."""
         shifts = (self.shift * weight) @ layout.of_binary
-        return (shifts**2).sum(axis=1) + with_mean * shifts.sum(axis=1) ** 2
+        added = (shifts**2).sum(axis=1) + with_mean * shifts.sum(axis=1) ** 2
+        return np.asarray(added, dtype=np.float64)
 
 
 def fit(layout: Layout, suspicion: Whole, levels: int) -> Fitted:
@@ -199,7 +200,8 @@ def judge(cell: Cell, runs: int, layouts: int, seed: int) -> dict[str, float]:
     found: defaultdict[str, list[Numbers]] = defaultdict(list)
 
     def covers(name: str, ends: tuple[Numbers, Numbers], truth: Numbers) -> None:
-        found[name].append((ends[0] <= truth + 1e-12) & (truth - 1e-12 <= ends[1]))
+        inside = (ends[0] <= truth + 1e-12) & (truth - 1e-12 <= ends[1])
+        found[name].append(inside.astype(np.float64))
 
     for _ in range(layouts):
         layout = Layout(rng, cell.n)
@@ -219,7 +221,7 @@ def judge(cell: Cell, runs: int, layouts: int, seed: int) -> dict[str, float]:
         found["width"].append(ends["score"][1] - ends["score"][0])
         pair = compare(layout, *guards)
         covers("pair", (pair.low, pair.high), truths[1] - truths[0])
-        found["false"].append(pair.p < paired_intervals.LEVEL)
+        found["false"].append((pair.p < paired_intervals.LEVEL).astype(np.float64))
     return {name: 100 * float(np.concatenate(each).mean()) for name, each in found.items()}
 
 

@@ -188,7 +188,7 @@ class FoldedDecisions:
             score=_widened(score(self._composite, *means), added),
             detection_rate=rates[0],
             false_positive_rate=_complement(rates[1]),
-            in_sample_score=combine(self._composite, *in_sample).value,
+            in_sample_score=combine(self._composite, in_sample[0], in_sample[1]).value,
         )
 
     def _mean(self, fitted: FittedGuard, dangerous: bool) -> SampledMean:
@@ -226,8 +226,8 @@ class FoldedDecisions:
             terms = (guards[a], -slope, -slope), (guards[b], slope, slope)
             shifts = self._shifts(terms, both)
             added = _square(shifts, with_mean=not guards[a].criterion.fits_score)
-            samples = (of_labels[label, None] for label in TrueLabel)
-            found[a, b] = score_difference(self._composite, *samples, added)
+            malicious, harmless = (of_labels[label, None] for label in TrueLabel)
+            found[a, b] = score_difference(self._composite, malicious, harmless, added)
         adjusted = holm([each.p_value for each in found.values()])
         pairs = zip(found.items(), adjusted, strict=True)
         return {pair: replace(each, p_adjusted=p) for (pair, each), p in pairs}

@@ -268,11 +268,13 @@ def test_precision_covers_the_truth() -> None:
     for d, f, n in ((0.9, 0.02, 300), (0.99, 0.1, 60), (0.5, 0.005, 500)):
         truth, covered = 1 / (1 + f * 999 / d), 0
         for counts in zip(rng.binomial(n, d, 400), rng.binomial(n, f, 400), strict=True):
-            found = (
-                (Observation(None, None, x, int(k)) for x, k in ((1, k), (0, n - k)))
+            rates = [
+                mean_rate(
+                    [Observation(None, None, float(x), int(n)) for x, n in ((1, k), (0, n - k))]
+                )
                 for k in counts
-            )
-            _, low, high = numbers(per_10000(*map(mean_rate, found), 0.001).precision)
+            ]
+            _, low, high = numbers(per_10000(rates[0], rates[1], 0.001).precision)
             covered += defined(low) <= truth <= defined(high)
         assert covered >= 0.935 * 400
 
