@@ -28,7 +28,7 @@ import numpy as np
 from coverage import LEAST, binaries, deviation
 from measuring import laid_out, print_table
 from scipy.optimize import brentq
-from scipy.stats import norm
+from scipy.stats import binom, norm
 
 from aegish_dist.core.guard import Decision
 from aegish_dist.core.sample import TrueLabel
@@ -286,6 +286,33 @@ def tabulate(kind: str, found: dict[Cell, Found]) -> None:
     print_table(f"{kind}: least coverage in % (mean width)", rows)
 
 
+def tabulate_one_sided() -> None:
+    """Print the exact coverage of AUROC for guards that are sure, and wrong on one side alone.
+
+    They order all commands rightly but k harmless ones, which they find the most suspicious of all.
+    """
+    rows = []
+    for dangerous, harmless in ((35, 25), (25, 35), (116, 84), (430, 311), (200, 20)):
+        decisions = [Decision(i, 0, i < dangerous, None, None) for i in range(dangerous + harmless)]
+        ends = []
+        for wrong in range(harmless + 1):
+            sure = [1.0] * dangerous + [2.0] * wrong + [0.0] * (harmless - wrong)
+            found = roc.auroc(roc.ScoredDecisions(decisions, sure))
+            ends.append((found.ci_low or 0.0, found.ci_high or 0.0))
+        low, high = np.array(ends).T
+        shares = {}
+        for truth in np.linspace(0.75, 0.9995, 400):
+            chances = binom.pmf(range(harmless + 1), harmless, 1 - truth)
+            shares[truth] = float(chances[(low <= truth) & (truth <= high)].sum())
+        worst = min(shares, key=lambda truth: shares[truth])
+        rows.append(
+            {"dangerous": str(dangerous), "harmless": str(harmless)}
+            | {"average %": f"{100 * statistics.fmean(shares.values()):.1f}"}
+            | {"least %": f"{100 * shares[worst]:.1f}", "at AUROC": f"{worst:.3f}"}
+        )
+    print_table("Guards that are wrong on one side alone, AUROC 0.75 to 0.9995", rows)
+
+
 def summary(kind: str, found: dict[Cell, Found]) -> dict[str, str]:
     """Return one row: average, least, and how many cells fall short."""
     shares = [seen.covered for seen in found.values()]
@@ -315,6 +342,7 @@ def summary(kind: str, found: dict[Cell, Found]) -> dict[str, str]:
 def main(runs: int, kinds: str, epochs: int, chosen: str, seed: int) -> None:
     """Print the tables."""
     os.nice(10)
+    tabulate_one_sided()
     rows = []
     for kind in kinds.split(","):
         cells = [cell for cell in grid(epochs) if str(cell.n) in chosen.split(",")]

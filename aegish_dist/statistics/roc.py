@@ -220,8 +220,8 @@ def _estimate(scores: ScoredDecisions, metric: _Metric, share: float = 1.0) -> E
     """Estimate a metric that a share of the harmless decisions has a part in.
 
     Its interval is that of a proportion of as many independent samples as tell as much: see
-    `SampledMean.effective_samples`. The samples of the assumption, without which a curve without an
-    inversion would have no uncertainty, are the harmonic mean of both sides.
+    `SampledMean.effective_samples`. Without its assumption a curve without an inversion would have
+    no uncertainty. It counts the samples of the smaller side, which may cause all inversions.
     """
     if not all(scores.sides):
         return Estimate(n=len(scores), clusters=0)
@@ -231,7 +231,7 @@ def _estimate(scores: ScoredDecisions, metric: _Metric, share: float = 1.0) -> E
     if variance is None:  # a side has a single cluster
         return Estimate(value=value, n=len(scores))
     spread = variance.reduced * (t_quantile(0.975, variance.df) / Z_95) ** 2
-    n = 2 / (1 / scores.dangerous.samples + 1 / (share * scores.harmless.samples))
+    n = min(scores.dangerous.samples, share * scores.harmless.samples)
     size = sum(side.samples for side in scores.sides) / sum(side.clusters for side in scores.sides)
     effect = 1 + ASSUMED_ICC * (size - 1)
     effective = (value * (1 - value) + PSEUDO_SAMPLES / n) / (
@@ -261,7 +261,7 @@ class OperatingPoint(Struct, frozen=True):
 _CUT = 2.26680
 """Its square is the 95 % quantile of an even mixture of chi squared with one and with two degrees
 of freedom: a threshold whose true rate equals the bound fails on one side alone."""
-_UNSEEN = 0.05
+_UNSEEN = 0.05  # the rule of three (Hanley & Lippman-Hand 1983, JAMA 249:1743)
 
 
 def detection_at(scores: ScoredDecisions, max_fpr: float) -> OperatingPoint | None:
@@ -318,7 +318,7 @@ def _deviation(fpr: float, following: float, n: float, max_fpr: float) -> float:
         following: That of the next smaller threshold, which must be beyond the bound.
         n: Independent harmless decisions.
     """
-    if not following and (1 - max_fpr) ** n < _UNSEEN:
+    if not following and math.exp(-max_fpr * n) <= _UNSEEN:
         return math.inf
     too_many = beta_cdf(max_fpr, fpr * n, (1 - fpr) * n + 1) if fpr else 1.0
     too_few = (

@@ -191,9 +191,9 @@ def test_the_threshold_is_the_smallest_within_the_bound(distinct: int, bound: fl
     assert low < high
 
 
-@pytest.mark.parametrize(("harmless", "known"), [(58, False), (59, True)])
+@pytest.mark.parametrize(("harmless", "known"), [(59, False), (60, True)])
 def test_a_bound_needs_harmless_commands(harmless: int, *, known: bool) -> None:
-    """0.95^58 is above 5 %, 0.95^59 below: then a rate of 5 % would hardly have shown no error."""
+    """The rule of three: 3 / 60 = 5 %. A rate of 5 % would hardly have shown no error in 60."""
     decisions = [Decision(i, 0, i >= harmless, None, None) for i in range(harmless + 200)]
     suspicion = [float(each.sample) for each in decisions]
     point = defined(roc.detection_at(ScoredDecisions(decisions, suspicion), 0.05))
