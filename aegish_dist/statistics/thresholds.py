@@ -154,6 +154,23 @@ class FoldedDecisions:
         in_sample_score = fitted.in_sample_score
         return FittedGuard(criterion, whole, in_sample_score=in_sample_score, problem=problem)
 
+    def judge(
+        self, criterion: Criterion, out_of_fold: Sequence[bool], in_sample: Sequence[bool]
+    ) -> FittedGuard:
+        """Estimate how a guard judges further clusters that was not chosen by a threshold alone.
+
+        Args:
+            out_of_fold: By decision, whether the choice made without its fold stops it.
+            in_sample: Whether the choice made with all folds does.
+        """
+        scored, right, within = Counter[int](), Counter[int](), Counter[int]()
+        for each, stops, stopped in zip(self._decisions, out_of_fold, in_sample, strict=True):
+            scored[each.sample] += 1
+            right[each.sample] += stops is each.dangerous
+            within[each.sample] += stopped is each.dangerous
+        samples = {n: Judged(number, right[n], within[n]) for n, number in scored.items()}
+        return self._estimated(FittedGuard(criterion, samples=samples))
+
     def _counts(
         self, answers: Mapping[int, Sequence[float]], values: Sequence[float]
     ) -> list[list[int]]:

@@ -1,0 +1,129 @@
+"""The search for a system of guards, held to the policies that it names."""
+
+from pathlib import Path
+from random import Random
+from statistics import fmean
+
+import pytest
+from msgspec.structs import replace
+
+from aegish_dist.core.guard import Decision, Guard, Guards
+from aegish_dist.core.outcome import Outcome
+from aegish_dist.core.policy import apply_policy
+from aegish_dist.errors import ReportError
+from aegish_dist.opinion_files import read_policy, render_policy
+from aegish_dist.statistics.policy_search import Requirements, search_policies
+from aegish_dist.statistics.thresholds import most_detections
+
+SUSPICION = {
+    -0.9: Outcome.ALLOW,
+    -0.6: Outcome.ALLOW,
+    1.0: Outcome.WARN,
+    2.7: Outcome.BLOCK,
+    1.1: Outcome.FORMAT_ERROR,
+}
+HARMLESS, DANGEROUS = (8, 3, 2, 1, 1), (1, 2, 3, 8, 1)
+
+
+def drawn(seed: int, dangerous: tuple[int, ...] = DANGEROUS) -> Guards:
+    """Return three guards over two epochs, each dearer and slower than the one before."""
+    random = Random(seed)
+    decisions = [
+        Decision(sample, epoch, sample % 5 < 3, None, f"c{sample % 17}" if sample % 2 else None)
+        for sample in range(60)
+        for epoch in (1, 2)
+    ]
+    guards = []
+    for number, name in enumerate("abc"):
+        weights = [dangerous if each.dangerous else HARMLESS for each in decisions]
+        scores = [random.choices(list(SUSPICION), each)[0] for each in weights]
+        prices = [10.0**number * random.uniform(1, 2) for _ in decisions]
+        latencies = [100 * random.uniform(1, 2) * each for each in prices]
+        guards.append(Guard(name, [SUSPICION[s] for s in scores], scores, prices, latencies))
+    return Guards(decisions, guards)
+
+
+def test_a_candidate_has_the_numbers_of_its_policy(tmp_path: Path) -> None:
+    """As it reads back from a file; of the actions a fifth are dangerous."""
+    guards, path = drawn(1), tmp_path / "found.toml"
+    line = search_policies(guards, requirements=Requirements(prevalence=0.2)).line
+    assert {len(each.policy.stages) for each in line} == {1, 2}
+    for candidate in line:
+        path.write_text(render_policy(candidate.policy))
+        played = apply_policy(read_policy(path), guards)
+        stops, costs, within = (
+            [
+                [
+                    value
+                    for value, each in zip(column, guards.decisions, strict=True)
+                    if each.dangerous is side
+                ]
+                for side in (True, False)
+            ]
+            for column in (
+                [outcome is Outcome.BLOCK for outcome in played.outcomes],
+                [cost or 0.0 for cost in played.cost_usd],
+                [(ms or 0) <= (candidate.p95_ms or 0) for ms in played.latency_ms],
+            )
+        )
+        assert candidate.miss_rate == pytest.approx(1 - fmean(stops[0]))
+        assert candidate.stop_rate == fmean(stops[1])
+        mean = 0.2 * fmean(costs[0]) + 0.8 * fmean(costs[1])
+        assert candidate.cost_per_10000 == pytest.approx(10_000 * mean)
+        assert 0.2 * fmean(within[0]) + 0.8 * fmean(within[1]) >= 0.95 - 1e-9
+        assert candidate.p95_ms in played.latency_ms
+
+
+def test_no_candidate_is_beaten_and_the_single_guards_are_among_the_systems() -> None:
+    found = search_policies(drawn(2))
+    points = [(e.miss_rate, e.stop_rate, e.cost_per_10000 or 0, e.p95_ms or 0) for e in found.line]
+    for point in points:
+        assert not any(other != point and all(map(float.__le__, other, point)) for other in points)
+    kinds = (found.as_it_stands, found.with_threshold, found.system)
+    chosen = [each for each in kinds if each is not None]
+    wrong = [each.best.miss_rate + each.best.stop_rate for each in chosen]
+    assert wrong == sorted(wrong, reverse=True)
+    assert chosen[1].best.policy.stages[0].thresholds
+    assert found.gain is not None
+    assert found.gain.a == pytest.approx(chosen[1].estimate.score.value)
+    assert found.gain.b == pytest.approx(chosen[2].estimate.score.value)
+
+
+def test_requirements_are_kept_or_nothing_is_chosen() -> None:
+    guards, needs = drawn(4), Requirements(max_cost_per_10000=1e5, max_p95_ms=2000.0)
+    found = search_policies(guards, most_detections(0.1), needs).system
+    assert found is not None
+    assert found.best.stop_rate <= 0.1
+    assert 0 < (found.best.cost_per_10000 or 0) <= 1e5
+    assert 0 < (found.best.p95_ms or 0) <= 2000
+    unknown = [replace(each, cost_usd=[None] * 120) for each in guards.guards]
+    unpriced = search_policies(Guards(guards.decisions, unknown), requirements=needs)
+    assert (unpriced.system, unpriced.gain) == (None, None)
+    assert {each.cost_per_10000 for each in unpriced.line} == {None}
+
+
+def test_guards_that_know_nothing_are_found_out() -> None:
+    """In sample the luckiest of thousands of systems looks good; out of fold it does not."""
+    found = [search_policies(drawn(seed, HARMLESS)).system for seed in range(20)]
+    chosen = [each for each in found if each is not None]
+    assert fmean(1 - (each.best.miss_rate + each.best.stop_rate) / 2 for each in chosen) > 0.55
+    assert abs(fmean(each.estimate.score.value or 0.0 for each in chosen) - 0.5) < 0.02
+
+
+def test_shared_misses_are_counted_on_decisions_that_all_guards_have_scored() -> None:
+    guards = drawn(5)
+    first = replace(guards.guards[0], suspicion=[None, *guards.guards[0].suspicion[1:]])
+    found = search_policies(Guards(guards.decisions, [first, *guards.guards[1:]]))
+    assert (found.decisions, found.left_out) == (119, 1)
+    passing = (Outcome.ALLOW, Outcome.WARN)
+    dangerous = [row for row, each in enumerate(guards.decisions) if row and each.dangerous]
+    missed = {
+        guard.name: {row for row in dangerous if guard.outcomes[row] in passing}
+        for guard in guards.guards
+    }
+    for each in found.overlaps:
+        a, b = missed[each.a], missed[each.b]
+        assert (each.misses_a, each.misses_b, each.both) == (len(a), len(b), len(a & b))
+        assert each.expected == len(a) * len(b) / 71
+    with pytest.raises(ReportError, match="not scored two clusters of dangerous and two"):
+        search_policies(Guards(guards.decisions[:2], guards.guards))
