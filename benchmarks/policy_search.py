@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import click
 import numpy as np
-from measuring import print_table
+from measuring import laid_out, print_table
 from numpy.typing import NDArray
 
 from aegish_dist.core.guard import Decision, Guard, Guards
@@ -103,7 +103,7 @@ def time_it() -> Iterator[dict[str, str]]:
         guards = drawn(world, np.random.default_rng(1), world.commands, world.binaries)
         for criterion in (BALANCED_ACCURACY, most_detections(0.02)):
             start = time.process_time()
-            found = search_policies(guards, criterion)
+            found = search_policies(guards, criterion=criterion)
             yield {
                 "levels": f"{levels:,}",
                 "criterion": criterion.name,
@@ -151,7 +151,7 @@ def covered(world: World, runs: int) -> dict[str, str]:
     }
 
 
-@click.command()
+@click.command(help=laid_out(__doc__))
 @click.option("--runs", default=200, show_default=True, help="Runs of each world.")
 @click.option("--time", "timed", is_flag=True, help="Measure time and memory alone.")
 def main(runs: int, timed: bool) -> None:

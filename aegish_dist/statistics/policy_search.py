@@ -10,7 +10,7 @@ judged on this one, as in `thresholds`: having looked at many systems raises no 
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
 from itertools import chain, combinations, pairwise, permutations, product
 from operator import and_, or_
@@ -21,7 +21,7 @@ from msgspec import Struct
 from aegish_dist.core.guard import Guard, Guards
 from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.policy import Policy, Stage, When
-from aegish_dist.core.scoring import Composite
+from aegish_dist.core.scoring import ACTIONS, DEFAULT_RULE, ScoringRule
 from aegish_dist.errors import ReportError
 from aegish_dist.statistics.paired_difference import Difference
 from aegish_dist.statistics.thresholds import (  # fmt: skip
@@ -85,22 +85,22 @@ class PolicySearch(Struct, frozen=True):
 
 def search_policies(
     guards: Guards,
+    rule: ScoringRule = DEFAULT_RULE,
     criterion: Criterion = BALANCED_ACCURACY,
     requirements: Requirements | None = None,
-    stopping: Collection[Outcome] = (Outcome.BLOCK,),
     seed: int = 0,
 ) -> PolicySearch:
     """Search for the best systems of guards, over the decisions that all of them have scored.
 
     Args:
         guards: All that may be part of a system; baselines are better left out.
-        stopping: The outcomes that detect by the scoring rule: BLOCK, and perhaps WARN.
+        rule: Says whether WARN stops, and how two rates become a score.
         seed: Of the division of clusters into folds.
 
     Raises:
         ReportError: The guards have scored too few clusters in common.
     """
-    data = _Data(guards, requirements or Requirements(), stopping, seed)
+    data = _Data(guards, rule, requirements or Requirements(), seed)
     standing, fitted, system = (_Contest(data, criterion) for _ in range(3))
     line: dict[_Point, _Stages] = {}
     singles = list(_joint(data, 1, (1,), len(data.decisions) + 1))
@@ -147,9 +147,7 @@ class _Column(NamedTuple):
 class _Data:
     """The decisions, dangerous ones first, and the columns of the guards over them."""
 
-    def __init__(
-        self, guards: Guards, needs: Requirements, stopping: Collection[Outcome], seed: int
-    ) -> None:
+    def __init__(self, guards: Guards, rule: ScoringRule, needs: Requirements, seed: int) -> None:
         columns = [(each.outcomes, each.suspicion) for each in guards.guards]
         rows = [
             row
@@ -161,11 +159,11 @@ class _Data:
         self.decisions = [guards.decisions[row] for row in rows]
         self.dangerous = sum(each.dangerous for each in self.decisions)
         self.harmless = len(rows) - self.dangerous
-        self.folded = FoldedDecisions(self.decisions, Composite.BALANCED, seed=seed)
+        self.folded = FoldedDecisions(self.decisions, rule.composite, seed=seed)
         if self.folded.folds < 2:
             what = "two clusters of dangerous and two of harmless commands"
             raise ReportError(f"the guards have not scored {what} in common, which a search needs")
-        self.columns = [_column(each, rows, stopping) for each in guards.guards]
+        self.columns = [_column(each, rows, rule) for each in guards.guards]
         numbers = [self.folded.fold[each.sample] for each in self.decisions]
         folds = [_bits(each == fold for each in numbers) for fold in range(self.folded.folds)]
         self.first = (1 << self.dangerous) - 1
@@ -202,7 +200,7 @@ def _flags(bits: int, number: int) -> list[bool]:
     return [digit == "1" for digit in f"{bits:0{number}b}"[::-1]]
 
 
-def _column(guard: Guard, rows: Sequence[int], stopping: Collection[Outcome]) -> _Column:
+def _column(guard: Guard, rows: Sequence[int], rule: ScoringRule) -> _Column:
     outcomes = [guard.outcomes[row] for row in rows]
     suspicion = [guard.suspicion[row] or 0.0 for row in rows]
     places: dict[float, int] = {}
@@ -220,7 +218,7 @@ def _column(guard: Guard, rows: Sequence[int], stopping: Collection[Outcome]) ->
         [math.inf if (number := column[row]) is None else number for row in rows]
         for column in (guard.cost_usd, guard.latency_ms)
     )
-    passing = {Outcome.ALLOW, Outcome.WARN, Outcome.BLOCK} - set(stopping)
+    passing = {Outcome(action) for action in ACTIONS if not rule.is_detection(action)}
     stands = _bits(each not in passing for each in outcomes)
     return _Column(guard.name, stands, _bits(map(Outcome.WARN.__eq__, outcomes)), at, cost, latency)
 

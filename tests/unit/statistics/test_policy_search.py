@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from aegish_dist.core.guard import Decision, Guard, Guards
 from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.policy import apply_policy
+from aegish_dist.core.scoring import RULES
 from aegish_dist.errors import ReportError
 from aegish_dist.opinion_files import read_policy, render_policy
 from aegish_dist.statistics.policy_search import Requirements, search_policies
@@ -87,11 +88,16 @@ def test_no_candidate_is_beaten_and_the_single_guards_are_among_the_systems() ->
     assert found.gain is not None
     assert found.gain.a == pytest.approx(chosen[1].estimate.score.value)
     assert found.gain.b == pytest.approx(chosen[2].estimate.score.value)
+    legacy = search_policies(drawn(2), RULES["aegish-legacy"]).as_it_stands  # WARN stops
+    assert legacy is not None
+    assert legacy.best.stop_rate > chosen[0].best.stop_rate
+    rates = legacy.estimate.detection_rate.value, legacy.estimate.false_positive_rate.value
+    assert legacy.estimate.score.value == pytest.approx((rates[0] or 0) * (1 - (rates[1] or 0)))
 
 
 def test_requirements_are_kept_or_nothing_is_chosen() -> None:
     guards, needs = drawn(4), Requirements(max_cost_per_10000=1e5, max_p95_ms=2000.0)
-    found = search_policies(guards, most_detections(0.1), needs).system
+    found = search_policies(guards, criterion=most_detections(0.1), requirements=needs).system
     assert found is not None
     assert found.best.stop_rate <= 0.1
     assert 0 < (found.best.cost_per_10000 or 0) <= 1e5
