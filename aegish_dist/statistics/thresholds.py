@@ -139,14 +139,7 @@ class FoldedDecisions:
             return FittedGuard(criterion, problem="one of the two labels has no scored verdict")
         others = ([a - b for a, b in zip(total, own, strict=True)] for own in counts)
         by_fold = [_best(values, each, criterion) for each in others]
-        samples = {}
-        for number, each in answers.items():
-            dangerous, best = self._samples[number].dangerous, by_fold[self.fold[number]]
-            right, in_sample = (
-                sum([(value >= threshold) is dangerous for value in each])
-                for threshold in (whole if best is None else best, whole)
-            )
-            samples[number] = Judged(len(each), right, in_sample)
+        samples = self._judged(answers, whole, [whole if t is None else t for t in by_fold])
         fitted = self._estimated(FittedGuard(criterion, whole, samples=samples))
         if None not in by_fold:
             return fitted
@@ -183,6 +176,19 @@ class FoldedDecisions:
             for value in each:
                 of_fold[place[value] + dangerous] += unit // len(each)
         return counts
+
+    def _judged(
+        self, answers: Mapping[int, Sequence[float]], whole: float, by_fold: Sequence[float]
+    ) -> dict[int, Judged]:
+        judged = {}
+        for number, each in answers.items():
+            dangerous = self._samples[number].dangerous
+            right, in_sample = (
+                sum([(value >= threshold) is dangerous for value in each])
+                for threshold in (by_fold[self.fold[number]], whole)
+            )
+            judged[number] = Judged(len(each), right, in_sample)
+        return judged
 
     def _estimated(self, fitted: FittedGuard) -> FittedGuard:
         """Estimate score and rates out of fold, for the guard fitted on all samples.
@@ -237,17 +243,14 @@ class FoldedDecisions:
         columns = ScoredColumns(self._answers(guards), DEFAULT_RULE)
         found = {}
         for a, b in combinations(guards, 2):
-            of_labels = columns.pair(a, b)
-            both = guards[a].samples.keys() & guards[b].samples.keys()
-            slope = self._slope
+            of_labels, slope = columns.pair(a, b), self._slope
             terms = (guards[a], -slope, -slope), (guards[b], slope, slope)
-            shifts = self._shifts(terms, both)
+            shifts = self._shifts(terms, guards[a].samples.keys() & guards[b].samples.keys())
             added = _square(shifts, with_mean=not guards[a].criterion.fits_score)
             malicious, harmless = (of_labels[label, None] for label in TrueLabel)
             found[a, b] = score_difference(self._composite, malicious, harmless, added)
-        adjusted = holm([each.p_value for each in found.values()])
-        pairs = zip(found.items(), adjusted, strict=True)
-        return {pair: replace(each, p_adjusted=p) for (pair, each), p in pairs}
+        pairs = zip(found, holm([each.p_value for each in found.values()]), strict=True)
+        return {pair: replace(found[pair], p_adjusted=p) for pair, p in pairs}
 
     def _answers(self, guards: Mapping[str, FittedGuard]) -> PairedAnswers[str]:
         """Return the verdicts out of fold, as if models had given them."""
