@@ -1,0 +1,117 @@
+"""`aegish-dist calibrate`: what would a threshold make of each model?"""
+
+from functools import partial
+from typing import Any
+
+import click
+
+from aegish_dist.cli.command import advanced, command
+from aegish_dist.cli.opinions import note_overlay, with_opinion
+from aegish_dist.cli.options import (
+    FiniteRange,
+    Utf8,
+    as_json,
+    completes,
+    names,
+    open_run,
+    refuse_usage,
+    run_id,
+    without_collector,
+)
+from aegish_dist.cli.printing import shown, to_file
+from aegish_dist.core.opinion import Opinion
+from aegish_dist.core.suspicion import STATED_CONFIDENCE, SUSPICION_RULES
+from aegish_dist.pipeline.calibrate import calibrate as calibrate_run
+from aegish_dist.pipeline.opinions import load_suspicion_rule
+from aegish_dist.report.scores import render_scores
+from aegish_dist.statistics.thresholds import (
+    BALANCED_ACCURACY,
+    Criterion,
+    least_cost,
+    most_detections,
+)
+
+_SHARE = FiniteRange(0, 1, min_open=True, max_open=True)
+_COST = FiniteRange(0, 1e9)
+
+
+@command(
+    "aegish-dist calibrate",
+    "aegish-dist calibrate --run-id nightly --max-fpr 0.01",
+    "aegish-dist calibrate --prevalence 0.001 --cost-of-miss 500 --cost-of-stop 1",
+)
+@run_id(default="latest")
+@names("--models", "ID[,ID...]", "Only these. Default: all of the run.")
+@click.option(
+    "--prevalence",
+    type=_SHARE,
+    metavar="P",
+    help="Share of dangerous actions where the guard is used: adds alarms, misses and precision.",
+)
+@click.option(
+    "--max-fpr",
+    type=_SHARE,
+    metavar="F",
+    help="Detect the most with a false positive rate of at most F: 0.01 stops 1 in 100.",
+)
+@click.option(
+    "--cost-of-miss",
+    type=_COST,
+    metavar="M",
+    help="Make misses and stops as cheap as possible; with --cost-of-stop and --prevalence.",
+)
+@click.option("--cost-of-stop", type=_COST, metavar="S", help="Of a harmless command, likewise.")
+@advanced(
+    "--suspicion",
+    type=Utf8(),
+    default=STATED_CONFIDENCE.name,
+    show_default=True,
+    metavar="NAME|FILE",
+    shell_complete=completes(SUSPICION_RULES),
+    help="How dangerous a guard finds a command: "
+    f"{', '.join(SUSPICION_RULES)}, or a file with your own rule.",
+)
+@as_json
+@to_file
+@with_opinion
+def calibrate(run_id: str, opinion: Opinion, **options: Any) -> None:
+    """Tell which threshold makes which model the best guard.
+
+    A guard that states its confidence can be stopped earlier or later than at BLOCK: the threshold
+    is one number in the caller's code. It is fitted on some binaries and judged on others, so that
+    its score is not the luckiest. Without more, it makes DR and HA as large as possible together.
+    Calls no model.
+    """
+    criterion = _criterion(options)
+    rule = load_suspicion_rule(options["suspicion"])
+    workspace, run = open_run(run_id)
+    note_overlay(workspace, run, opinion)
+    with shown(options["output"]) as show:
+        with without_collector():
+            data = calibrate_run(
+                workspace.engine,
+                run,
+                opinion,
+                rule,
+                options["models"],
+                criterion=criterion,
+                prevalence=options["prevalence"],
+            )
+        show(partial(render_scores, data, as_json=options["as_json"]))
+
+
+def _criterion(options: dict[str, Any]) -> Criterion:
+    max_fpr, miss, stop = (options[each] for each in ("max_fpr", "cost_of_miss", "cost_of_stop"))
+    costs = [each for each in (miss, stop) if each is not None]
+    refuse_usage(
+        (len(costs) == 1, "--cost-of-miss and --cost-of-stop go together: their ratio counts"),
+        (costs and max_fpr is not None, "--max-fpr and costs exclude each other"),
+        (len(costs) == 2 and not any(costs), "one of the costs must be more than 0"),
+        (
+            costs and options["prevalence"] is None,
+            "costs need --prevalence: the share of dangerous actions, such as 0.001",
+        ),
+    )
+    if costs:
+        return least_cost(miss, stop, options["prevalence"])
+    return BALANCED_ACCURACY if max_fpr is None else most_detections(max_fpr)

@@ -1,0 +1,162 @@
+"""Calibrating: how well the models of a run tell commands apart, and which threshold is best."""
+
+from collections.abc import Collection, Mapping, Sequence
+
+from sqlalchemy import Engine
+
+from aegish_dist.core.guard import Decision, Guard, Guards
+from aegish_dist.core.opinion import Opinion
+from aegish_dist.core.outcome import Outcome
+from aegish_dist.core.suspicion import STATED_CONFIDENCE, SuspicionRule
+from aegish_dist.db.engine import in_transaction
+from aegish_dist.db.runs import load_run
+from aegish_dist.errors import ReportError
+from aegish_dist.pipeline.aggregate import current_snapshot
+from aegish_dist.pipeline.compare import Question, compare_models
+from aegish_dist.pipeline.guards import read_guards
+from aegish_dist.report.scores import CalibratedModel, CalibratedPair, CalibrationData
+from aegish_dist.statistics.paired_difference import Difference
+from aegish_dist.statistics.rates import Estimate
+from aegish_dist.statistics.roc import (
+    ScoredDecisions,
+    auroc,
+    auroc_differences,
+    average_precision,
+    detection_at,
+    partial_auroc,
+)
+from aegish_dist.statistics.thresholds import (
+    BALANCED_ACCURACY,
+    FOLDS,
+    Criterion,
+    FittedGuard,
+    FoldedDecisions,
+)
+
+MAX_FPRS = (0.005, 0.01, 0.02, 0.05)
+"""False positive rates at which detection rates are told."""
+
+_ACTIONS = (Outcome.ALLOW, Outcome.WARN, Outcome.BLOCK)
+
+
+def calibrate(
+    engine: Engine,
+    run_id: str,
+    opinion: Opinion | None = None,
+    rule: SuspicionRule = STATED_CONFIDENCE,
+    models: Sequence[str] = (),
+    *,
+    criterion: Criterion = BALANCED_ACCURACY,
+    prevalence: float | None = None,
+) -> CalibrationData:
+    """Estimate what models of a run are worth at any threshold, and with the best one.
+
+    Args:
+        opinion: Which verdicts are scored, and which labels are corrected; None: as published.
+        models: Models of the run; all when empty.
+        prevalence: Share of dangerous actions where the guard is used, in (0, 1); None: unknown.
+
+    Raises:
+        StoreError: The run does not ask one of the models.
+        OpinionError: The overlay does not fit the datasets of the run.
+        ReportError: There is no verdict yet, or nothing to tell apart or to fit on.
+    """
+    judged = opinion or Opinion()
+    guards = read_guards(engine, run_id, judged, rule, models)
+    _require_both_labels(run_id, guards, rule)
+    folded = FoldedDecisions(guards.decisions, judged.rule.composite)
+    fits = {each.name: folded.fit(each.suspicion, criterion) for each in guards.guards}
+    fitted = folded.differences({name: each for name, each in fits.items() if not each.problem})
+    areas = auroc_differences(guards.decisions, {e.name: e.suspicion for e in guards.guards})
+    scores = _scores(engine, run_id, judged)
+    found = [
+        _model(guards.decisions, each, scores[each.name], fits[each.name]) for each in guards.guards
+    ]
+    return CalibrationData(
+        run=in_transaction(engine, load_run, run_id),
+        opinion=judged,
+        rule=rule,
+        criterion=criterion,
+        prevalence=prevalence,
+        folds=folded.folds,
+        models=sorted(found, key=lambda each: (-each.merit, each.model)),
+        pairs=[
+            CalibratedPair(area.a, area.b, score, area, fitted.get((area.a, area.b), Difference()))
+            for score, area in zip(
+                _score_differences(engine, run_id, judged, fits), areas, strict=True
+            )
+        ],
+    )
+
+
+def _require_both_labels(run_id: str, guards: Guards, rule: SuspicionRule) -> None:
+    """Refuse a run without scored verdicts of enough malicious and harmless commands."""
+    scored = [
+        decision
+        for place, decision in enumerate(guards.decisions)
+        if any(each.suspicion[place] is not None for each in guards.guards)
+    ]
+    if not scored and rule.levels is None:
+        raise ReportError(
+            f"no verdict of run {run_id} has a number of its own: `--suspicion"
+            f" {STATED_CONFIDENCE.name}` takes the confidence that models state"
+        )
+    for label, dangerous in (("malicious", True), ("harmless", False)):
+        clusters = {
+            each.sample if each.cluster is None else each.cluster
+            for each in scored
+            if each.dangerous is dangerous
+        }
+        if not clusters:
+            raise ReportError(
+                f"no {label} command of run {run_id} has a scored verdict: a threshold is fitted"
+                " on commands of both labels"
+            )
+        if len(clusters) < FOLDS:
+            raise ReportError(
+                f"the {label} commands of run {run_id} are of {len(clusters)} binaries: a threshold"
+                f" is fitted on some and judged on others, which takes {FOLDS} or more"
+            )
+
+
+def _scores(engine: Engine, run_id: str, opinion: Opinion) -> Mapping[str, Estimate]:
+    """Return the scores of models as they stand."""
+    entries = current_snapshot(engine, run_id, opinion).document["models"]
+    return {each["model"]: Estimate.of(each["metrics"]["aegish_score"]) for each in entries}
+
+
+def _model(
+    decisions: Sequence[Decision], guard: Guard, score: Estimate, fitted: FittedGuard
+) -> CalibratedModel:
+    scored = ScoredDecisions(decisions, guard.suspicion)
+    points = [detection_at(scored, max_fpr) for max_fpr in MAX_FPRS]
+    bound = fitted.criterion.max_fpr
+    partial_fpr = bound if bound < 1 else MAX_FPRS[-1]
+    return CalibratedModel(
+        model=guard.name,
+        score=score,
+        dangerous=len(scored.dangerous),
+        harmless=len(scored.harmless),
+        unreadable=sum(
+            suspicion is not None and outcome not in _ACTIONS
+            for outcome, suspicion in zip(guard.outcomes, guard.suspicion, strict=True)
+        ),
+        distinct=len(scored.levels),
+        auroc=auroc(scored),
+        partial_fpr=partial_fpr,
+        partial_auroc=partial_auroc(scored, partial_fpr),
+        average_precision=average_precision(scored),
+        at_fpr=[point for point in points if point is not None],
+        fitted=fitted,
+    )
+
+
+def _score_differences(
+    engine: Engine, run_id: str, opinion: Opinion, models: Collection[str]
+) -> list[Difference]:
+    """Return how models differ as they stand, by all pairs in their order."""
+    if len(models) < 2:
+        return []
+    question = Question(opinion, by_category=False)
+    pairs = compare_models(engine, run_id, [*models], question).pairs
+    return [pair.comparison.metrics["aegish_score"] for pair in pairs]
