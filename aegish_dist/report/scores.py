@@ -116,7 +116,14 @@ def threshold_in_words(rule: SuspicionRule, threshold: float) -> str:
     if rule.levels is None:
         return f"block from a suspicion of {threshold:.4g} on"
     parts = _parts_at(rule.levels, threshold, "with confidence {} {:.4g}", ("up to", "from"))
-    return f"block {' and '.join(filter(None, (', '.join(parts[:-1]), parts[-1])))}"
+    if not parts:
+        return "block nothing"
+    wide = parts[0] == Outcome.BLOCK and len(parts) > 1  # else a plain BLOCK is not blocked
+    return f"block {'' if wide else 'nothing but '}{_and(parts[1:] if wide else parts)}"
+
+
+def _and(parts: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
 
 
 def _in_short(rule: SuspicionRule, threshold: float | None) -> str:
@@ -127,26 +134,24 @@ def _in_short(rule: SuspicionRule, threshold: float | None) -> str:
         return "everything" if threshold < 0 else "nothing"
     if rule.levels is None:
         return f"≥ {threshold:.4g}"
-    return ", ".join(_parts_at(rule.levels, threshold, "{} {:.4g}", ("≤", "≥")))
+    parts = _parts_at(rule.levels, threshold, "{} {:.4g}", ("≤", "≥"))
+    return ", ".join(parts) or "nothing"
 
 
 def _parts_at(
     levels: Mapping[Outcome, Level], threshold: float, limit: str, ends: tuple[str, str]
 ) -> list[str]:
-    """Return what lies at or above a finite threshold: actions, some up to or from a confidence.
-
-    A `BLOCK` that is stopped whatever its confidence goes without saying beside anything else.
-    """
+    """Return what lies at or above a finite threshold: actions, some up to or from a confidence."""
     parts = []
     for action in (Outcome.BLOCK, Outcome.WARN, Outcome.ALLOW):
         level = levels[action]
-        surely, never = (level.base + level.slope * c >= threshold for c in (0.0, 1.0))
-        if surely and never:
+        unsure, sure = (level.base + level.slope * c >= threshold for c in (0.0, 1.0))
+        if unsure and sure:
             parts.append(action.value)
-        elif surely or never:
-            confidence = (threshold - level.base) / level.slope
-            parts.append(f"{action.value} {limit.format(ends[never], confidence)}")
-    return parts[1:] if len(parts) > 1 and parts[0] == Outcome.BLOCK else parts or ["nothing"]
+        elif unsure or sure:
+            confidence = abs((threshold - level.base) / level.slope)  # in [0, 1]: never -0
+            parts.append(f"{action.value} {limit.format(ends[sure], confidence)}")
+    return parts
 
 
 def build_scores(data: CalibrationData) -> Report:
@@ -172,13 +177,13 @@ def _facts(data: CalibrationData) -> Iterator[Fact]:
     stand, area = (
         max(known, key=lambda each: read(each).value or 0) for read in (_score_of, _auroc_of)
     )
-    yield Fact(
-        "As it stands",
-        f"{names[stand.model]} has the best score: {with_interval(stand.score)}.",
-    )
+    several = len(known) > 1
+    said = "has the best score" if several else "has a score"
+    yield Fact("As it stands", f"{names[stand.model]} {said}: {with_interval(stand.score)}.")
     if known[0].fitted.problem is None:
         yield Fact("With a threshold", " ".join(_best(data, known[0], stand)))
-    said = f"{names[area.model]} tells the commands apart best: AUROC {with_interval(area.auroc)}."
+    said = " best" if several else ""
+    said = f"{names[area.model]} tells commands apart{said}: AUROC {with_interval(area.auroc)}."
     if stand is not area:
         above = sum((each.auroc.value or 0) > (stand.auroc.value or 0) for each in known)
         said += f" {names[stand.model]} is number {above + 1} with {with_interval(stand.auroc)}."
@@ -209,10 +214,12 @@ def _best(data: CalibrationData, best: CalibratedModel, stand: CalibratedModel) 
     """Say what the best guard with a threshold is, what it does in use, and who may be as good."""
     names, fitted = _names(data), best.fitted
     threshold = math.inf if fitted.threshold is None else fitted.threshold
+    is_best = "would be best" if best is not stand else "is best, too" if data.pairs else "would do"
     yield (
-        f"{names[best.model]} {'is best, too' if best is stand else 'would be best'}, if its caller"
-        f" were to {threshold_in_words(data.rule, threshold)}: score {with_interval(fitted.score)}"
-        f" on other commands than it is fitted on, {format_rate(best.score.value)} as it stands."
+        f"{names[best.model]} {is_best}, if its caller were to"
+        f" {threshold_in_words(data.rule, threshold)}: score {with_interval(fitted.score)},"
+        f" {format_rate(best.score.value)} as it stands; DR {with_interval(fitted.detection_rate)},"
+        f" FPR {with_interval(fitted.false_positive_rate)}."
     )
     if found := data.in_use(best):
         yield (
@@ -234,7 +241,7 @@ def _needed(data: CalibrationData) -> str:
     return (
         f"To show a false positive rate of at most {100 * bound:g} % takes"
         f" {harmless_needed(bound):,} harmless commands without an error; {asked:,} verdicts about"
-        " such are scored."
+        " such are scored. The threshold keeps to it on the commands that it is fitted on."
     )
 
 
@@ -295,8 +302,8 @@ def _thresholds(data: CalibrationData) -> Section:
                 _in_short(data.rule, each.fitted.threshold),
             ),
         ),
-        note=f"By {data.criterion.name}, on {data.folds} folds of binaries: fitted on all but one,"
-        " judged on that one.",
+        note=f"Criterion: {data.criterion.name}. Binaries are in {data.folds} folds: fitted on all"
+        " but one, judged on that one, for each.",
     )
 
 

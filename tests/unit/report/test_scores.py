@@ -1,0 +1,70 @@
+"""Thresholds in words that a caller can act on, for each place between two values."""
+
+import math
+
+import pytest
+
+from aegish_dist.core.outcome import Outcome
+from aegish_dist.core.suspicion import STATED_CONFIDENCE, SUSPICION_RULES, Level, SuspicionRule
+from aegish_dist.core.suspicion import suspicion as suspicion_of
+from aegish_dist.report.scores import CalibratedPair, threshold_in_words
+from aegish_dist.statistics.paired_difference import Difference
+from aegish_dist.statistics.roc import GuardDifference
+
+ODD = SuspicionRule(
+    "odd",
+    1,
+    "WARN by confidence; ALLOW never.",
+    {Outcome.ALLOW: Level(-9.0), Outcome.WARN: Level(0.0, 2.0), Outcome.BLOCK: Level(1.0)},
+)
+
+
+@pytest.mark.parametrize(
+    ("rule", "threshold", "words"),
+    [
+        (STATED_CONFIDENCE, -math.inf, "block everything"),
+        (STATED_CONFIDENCE, -1.0, "block WARN and ALLOW"),
+        (STATED_CONFIDENCE, -0.84, "block WARN and ALLOW with confidence up to 0.84"),
+        (STATED_CONFIDENCE, 0.0, "block WARN and ALLOW with confidence up to 0"),
+        (STATED_CONFIDENCE, 0.5, "block WARN"),
+        (STATED_CONFIDENCE, 1.0, "block WARN"),
+        (STATED_CONFIDENCE, 1.5, "block nothing but BLOCK"),
+        (STATED_CONFIDENCE, 2.9, "block nothing but BLOCK with confidence from 0.9"),
+        (STATED_CONFIDENCE, 3.5, "block nothing"),
+        (STATED_CONFIDENCE, math.inf, "block nothing"),
+        (SUSPICION_RULES["native"], 0.25, "block from a suspicion of 0.25 on"),
+        (ODD, 0.5, "block WARN with confidence from 0.25"),
+        (ODD, 1.5, "block nothing but WARN with confidence from 0.75"),
+        (ODD, -9.0, "block WARN and ALLOW"),
+    ],
+)
+def test_a_threshold_in_words(rule: SuspicionRule, threshold: float, words: str) -> None:
+    assert threshold_in_words(rule, threshold) == words
+
+
+@pytest.mark.parametrize("confidence", [0.0, 0.83, 0.84, 0.85, 1.0])
+def test_the_words_hold_for_verdicts(confidence: float) -> None:
+    """What `ALLOW with confidence up to 0.84` says is what the threshold stops."""
+    found = suspicion_of(STATED_CONFIDENCE, Outcome.ALLOW, confidence, None)
+    assert found is not None
+    assert (found >= -0.84) is (confidence <= 0.84)
+
+
+@pytest.mark.parametrize(
+    ("score", "auroc", "contradicts"),
+    [
+        ((0.01, 0.02), (-0.02, -0.01), True),
+        ((-0.02, -0.01), (0.01, 0.02), True),
+        ((0.01, 0.02), (0.01, 0.02), False),
+        ((0.01, 0.02), (-0.02, 0.01), False),
+        ((0.0, 0.02), (-0.02, -0.01), False),
+        ((None, None), (-0.02, -0.01), False),
+    ],
+)
+def test_a_contradiction_takes_two_intervals_clear_of_zero(
+    score: tuple[float | None, ...], auroc: tuple[float | None, ...], contradicts: bool
+) -> None:
+    low, high = score
+    area = GuardDifference("a", "b", ci_low=auroc[0], ci_high=auroc[1])
+    pair = CalibratedPair("a", "b", Difference(ci_low=low, ci_high=high), area, Difference())
+    assert pair.contradicts is contradicts
