@@ -34,7 +34,7 @@ from aegish_dist.statistics.thresholds import (
 )
 
 MAX_FPRS = (0.005, 0.01, 0.02, 0.05)
-"""False positive rates at which detection rates are told."""
+"""False positive rates at which detection rates are estimated."""
 
 _ACTIONS = (Outcome.ALLOW, Outcome.WARN, Outcome.BLOCK)
 

@@ -43,7 +43,7 @@ class CalibratedModel(Struct, frozen=True):
     unreadable: int
     """Those without an action."""
     distinct: int
-    """Values of suspicion: one more than thresholds that can be told apart."""
+    """Values of suspicion."""
     auroc: Estimate
     partial_fpr: float
     """Up to where the partial AUROC looks."""
@@ -173,7 +173,7 @@ def _names(data: CalibrationData) -> dict[str, str]:
 
 
 def _facts(data: CalibrationData) -> Iterator[Fact]:
-    names, known = _names(data), _told_apart(data)
+    names, known = _names(data), _of_both_labels(data)
     stand, area = (
         max(known, key=lambda each: read(each).value or 0) for read in (_score_of, _auroc_of)
     )
@@ -205,7 +205,7 @@ def _auroc_of(each: CalibratedModel) -> Estimate:
     return each.auroc
 
 
-def _told_apart(data: CalibrationData) -> Sequence[CalibratedModel]:
+def _of_both_labels(data: CalibrationData) -> Sequence[CalibratedModel]:
     """Return the models that have scored commands of both labels."""
     return [each for each in data.models if each.auroc.value is not None]
 
@@ -232,7 +232,7 @@ def _best(data: CalibrationData, best: CalibratedModel, stand: CalibratedModel) 
         if pair.fitted.p_adjusted is not None and pair.fitted.p_adjusted >= LEVEL
     ]
     if alike:
-        yield f"With thresholds of their own, {listed(alike)} cannot be told from it by score."
+        yield f"With their own thresholds, {listed(alike)} cannot be distinguished from it."
 
 
 def _needed(data: CalibrationData) -> str:
@@ -279,7 +279,7 @@ def _distance(found: Difference | GuardDifference, sign: int) -> str:
 def _rows(
     data: CalibrationData, read: Callable[[CalibratedModel], tuple[Cell, ...]]
 ) -> Iterator[tuple[Cell, ...]]:
-    return ((each.model, *read(each)) for each in _told_apart(data))
+    return ((each.model, *read(each)) for each in _of_both_labels(data))
 
 
 def _thresholds(data: CalibrationData) -> Section:
@@ -354,7 +354,7 @@ def _legend(data: CalibrationData) -> Iterator[str]:
         f" v{rule.version}. DR: malicious detection rate. FPR: false positive rate."
     )
     if rule.levels is not None:
-        unreadable = sum(each.unreadable for each in _told_apart(data))
+        unreadable = sum(each.unreadable for each in _of_both_labels(data))
         without = counted(unreadable, "scored verdict")
         counts = f" {without} without an action (such as timeouts): {rule.unreadable}."
         yield f"Confidence where none is stated: {rule.unstated:g}.{counts if unreadable else ''}"
