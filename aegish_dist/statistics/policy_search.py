@@ -294,7 +294,7 @@ class _Contest:
                 hit, alarm = hits - held_out[place][0], alarms - held_out[place][1]
                 merit = criterion.miss * hit * m - criterion.stop * alarm * n
                 key = (merit, -price[0] if criterion.stop else -alarm)
-                if key > self._merits[place] and alarm <= criterion.max_fpr * m:
+                if key > self._merits[place] and alarm / max(1, m) <= criterion.max_fpr:
                     self._merits[place], self._best[place] = key, (stages, stops, price)
 
     def choice(self) -> Choice | None:
