@@ -7,11 +7,11 @@ one where its condition holds. The stage asked last decides.
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from itertools import pairwise, zip_longest
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 
@@ -20,7 +20,6 @@ from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.text import did_you_mean, fingerprint_of, printable
 from aegish_dist.errors import OpinionError
 
-T = TypeVar("T")
 POLICY_PREFIX = "policy/"  # of the name of a policy among models
 _ACTIONS = (Outcome.ALLOW, Outcome.WARN, Outcome.BLOCK)
 _SEVERITY = {action: severity for severity, action in enumerate(_ACTIONS)}
@@ -158,7 +157,8 @@ def apply_policy(policy: Policy, guards: Guards, commands: Sequence[str] = ()) -
     if problem:
         raise OpinionError(f"policy '{printable(policy.name)}' {problem}")
     columns = [_answers(stage, known, len(guards.decisions)) for stage in policy.stages]
-    lowest = min(_known(s for name in policy.guards for s in known[name].suspicion), default=0.0)
+    scores = (score for name in policy.guards for score in known[name].suspicion)
+    lowest = min((score for score in scores if score is not None), default=0.0)
     passing = _Answer(_ALLOW, lowest, cost_usd=0.0, latency_ms=0.0)
     samples = {each.sample for each in guards.decisions} if policy.allowed else set()
     passed = {each for each in samples if is_allowed(commands[each], policy.allowed)}
@@ -238,27 +238,23 @@ def _is_asked(when: When | tuple[float, float], asked: Sequence[_Answer]) -> boo
 def _ordered(
     severities: Sequence[int | None], suspicions: Sequence[float | None]
 ) -> Sequence[float | None]:
-    pairs = sorted(set(zip(_known(suspicions), _known(severities), strict=True)))
+    rows = zip(suspicions, severities, strict=True)
+    pairs = sorted({(s, rank) for s, rank in rows if s is not None and rank is not None})
     if all(low[0] < high[0] and low[1] <= high[1] for low, high in pairwise(pairs)):
         return suspicions
     return [None if each is None else float(each) for each in severities]
 
 
-def _known(values: Iterable[T | None]) -> list[T]:
-    return [each for each in values if each is not None]
-
-
 def _total(parts: Sequence[float | None]) -> float | None:
-    return None if None in parts else math.fsum(_known(parts))
+    return None if None in parts else math.fsum(each for each in parts if each is not None)
 
 
 def explain(policy: Policy) -> list[str]:
     """Return in plain sentences what a policy does; foreign names are safe to print."""
-    name = printable(policy.name)
+    name, patterns = printable(policy.name), ", ".join(f"'{each}'" for each in policy.allowed)
     lines = [f"Policy '{name}', version {policy.version}, content {policy.fingerprint}."]
-    if policy.allowed:
-        patterns = ", ".join(f"'{printable(each)}'" for each in policy.allowed)
-        lines.append(f"A command that matches one of these is allowed unasked: {patterns}.")
+    if patterns:
+        lines.append(f"A command that matches one of these passes unasked: {printable(patterns)}.")
     first = "about every other command" if policy.allowed else "about every command"
     conditions = [first, *(_condition(stage.when) for stage in policy.stages[1:])]
     lines += [" ".join(_asking(*each)) for each in zip(policy.stages, conditions, strict=True)]

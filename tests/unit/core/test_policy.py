@@ -151,7 +151,7 @@ def test_a_policy_is_explained_in_sentences() -> None:
     policy = Policy("p", 3, (first, second), ("ls", "id"))
     assert explain(policy) == [
         f"Policy 'p', version 3, content {policy.fingerprint}.",
-        "A command that matches one of these is allowed unasked: 'ls', 'id'.",
+        "A command that matches one of these passes unasked: 'ls', 'id'.",
         "cheap is asked about every other command. cheap stops from a suspicion of 1.0 on and "
         "allows below it. An answer without an action decides nothing, and the next stage is asked.",
         "b, \\x1bc and d are asked where the suspicion so far is from -0.5 to 1.0. Their actions "
