@@ -210,7 +210,7 @@ class FoldedDecisions:
             fitted,
             score=_widened(score(self._composite, *means), added),
             detection_rate=rates[0],
-            false_positive_rate=_complement(rates[1]),
+            false_positive_rate=_scaled(rates[1], -1, 1),
             in_sample_score=combine(self._composite, in_sample[0], in_sample[1]).value,
         )
 
@@ -278,26 +278,22 @@ def _order(sizes: Mapping[_Key, Sequence[int]], seed: int) -> list[_Key]:
     So each fold gets as many clusters of each label as any other, give or take one.
     """
 
-    def place(key: _Key) -> tuple[int, int, str]:
+    def place(key: _Key) -> tuple[bool, bool, int, str]:
         harmless, dangerous = sizes[key]
-        kind = 1 if harmless and dangerous else 2 * (not dangerous)
-        return kind, -harmless - dangerous, sha256(f"{seed} {key!r}".encode()).hexdigest()
+        chance = sha256(f"{seed} {key!r}".encode()).hexdigest()
+        return not dangerous, harmless > 0, -harmless - dangerous, chance
 
     return sorted(sizes, key=place)
 
 
 def _best(values: Sequence[float], weights: Sequence[int], criterion: Criterion) -> float | None:
-    """Return the best threshold; None without samples of either label.
+    """Return the best threshold of ascending values; None without samples of either label.
 
     It lies halfway between two values, below all or above all. Of several that are equally good it
     is the middle one (the lower of two), or the highest where stops cost nothing.
-
-    Args:
-        values: Ascending.
-        weights: Of harmless and of dangerous epochs with each value in turn.
     """
     harmless, dangerous = sum(weights[::2]), sum(weights[1::2])
-    if not harmless or not dangerous:
+    if not (harmless and dangerous):
         return None
     seen = [place for place in range(len(values)) if weights[2 * place] or weights[2 * place + 1]]
     best, equal = 0, [len(seen)]  # from which place in `seen` on a threshold stops, descending
@@ -340,9 +336,10 @@ def _widened(found: Estimate, added: float) -> Estimate:
     )
 
 
-def _complement(found: Estimate) -> Estimate:
-    value, low, high = _numbers(found)
-    return replace(found, value=1 - value, ci_low=1 - high, ci_high=1 - low)
+def _scaled(found: Estimate, factor: float, offset: float = 0.0) -> Estimate:
+    value, *ends = (offset + factor * number for number in _numbers(found))
+    errors = (e and abs(factor) * e for e in (found.stderr, found.stderr_clustered))
+    return Estimate(value, *errors, min(ends), max(ends), found.n, found.clusters)
 
 
 def _numbers(found: Estimate) -> tuple[float, float, float]:
@@ -368,16 +365,13 @@ def per_10000(detection_rate: Estimate, fpr: Estimate, prevalence: float) -> Per
     """
     if detection_rate.stderr_clustered is None or fpr.stderr_clustered is None:
         return PerTenThousand()
-    right, wrong = _times(detection_rate, 10_000 * prevalence), _times(fpr, 1e4 * (1 - prevalence))
+    p, q = 10_000 * prevalence, 10_000 * (1 - prevalence)
+    right, wrong = _scaled(detection_rate, p), _scaled(fpr, q)
     (a, a_low, a_high), (b, b_low, b_high) = map(_numbers, (right, wrong))
     errors = right.stderr_clustered or 0.0, wrong.stderr_clustered or 0.0
-    alarms = Estimate(
-        value=a + b,
-        stderr_clustered=math.hypot(*errors),
-        ci_low=a + b - math.hypot(a - a_low, b - b_low),
-        ci_high=a + b + math.hypot(a_high - a, b_high - b),
-    )
-    misses = _times(_complement(detection_rate), 10_000 * prevalence)
+    below, above = math.hypot(a - a_low, b - b_low), math.hypot(a_high - a, b_high - b)
+    alarms = Estimate(a + b, None, math.hypot(*errors), a + b - below, a + b + above)
+    misses = _scaled(detection_rate, -p, p)
     if not a + b:
         return PerTenThousand(alarms, misses)
 
@@ -392,11 +386,6 @@ def per_10000(detection_rate: Estimate, fpr: Estimate, prevalence: float) -> Per
         stderr = value * (1 - value) * math.hypot(errors[0] / a, errors[1] / b)
     ends = bound(a_low, b_high, -1), bound(a_high, b_low, 1)
     return PerTenThousand(alarms, misses, Estimate(value, None, stderr, *ends))
-
-
-def _times(found: Estimate, factor: float) -> Estimate:
-    value, low, high = (factor * number for number in _numbers(found))
-    return Estimate(value, None, factor * (found.stderr_clustered or 0.0), low, high, found.n)
 
 
 def harmless_needed(max_fpr: float, errors: int = 0) -> int:
