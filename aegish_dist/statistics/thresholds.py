@@ -338,8 +338,8 @@ def _widened(found: Estimate, added: float) -> Estimate:
 
 def _scaled(found: Estimate, factor: float, offset: float = 0.0) -> Estimate:
     value, *ends = (offset + factor * number for number in _numbers(found))
-    errors = (e and abs(factor) * e for e in (found.stderr, found.stderr_clustered))
-    return Estimate(value, *errors, min(ends), max(ends), found.n, found.clusters)
+    plain, clustered = (e and abs(factor) * e for e in (found.stderr, found.stderr_clustered))
+    return Estimate(value, plain, clustered, min(ends), max(ends), found.n, found.clusters)
 
 
 def _numbers(found: Estimate) -> tuple[float, float, float]:

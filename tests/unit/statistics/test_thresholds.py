@@ -14,7 +14,7 @@ from scipy import stats
 from aegish_dist.core.guard import Decision
 from aegish_dist.core.scoring import Composite
 from aegish_dist.statistics.means import Observation, SampledMean, score
-from aegish_dist.statistics.rates import Estimate
+from aegish_dist.statistics.rates import NUMBERS, Estimate
 from aegish_dist.statistics.thresholds import (
     BALANCED_ACCURACY,
     Criterion,
@@ -70,24 +70,21 @@ def best(rows: Sequence[tuple[bool, float]], criterion: Criterion) -> float:
 
 @pytest.mark.parametrize("criterion", CRITERIA, ids=lambda criterion: criterion.name)
 @pytest.mark.parametrize("seed", range(5))
-def test_out_of_fold_is_what_thresholds_of_the_other_folds_judge(
-    criterion: Criterion, seed: int
-) -> None:
+def test_out_of_fold_follows_from_its_definition(criterion: Criterion, seed: int) -> None:
     decisions, suspicion = drawn(seed)
     decided = FoldedDecisions(decisions, Composite.BALANCED, seed=seed)
     fitted = decided.fit(suspicion, criterion)
     rows = [(each.dangerous, defined(s)) for each, s in zip(decisions, suspicion, strict=True)]
     assert fitted.threshold == best(rows, criterion)
-    right: dict[bool, list[bool]] = {True: [], False: []}
+    stopped: dict[bool, list[bool]] = {True: [], False: []}
     for sample, (dangerous, value) in enumerate(rows):
         others = [r for n, r in enumerate(rows) if decided.fold[n] != decided.fold[sample]]
-        right[dangerous].append((value >= best(others, criterion)) is dangerous)
-    detection, acceptance = (float(np.mean(right[label])) for label in (True, False))
-    assert fitted.detection_rate.value == pytest.approx(detection, abs=1e-12)
-    assert fitted.false_positive_rate.value == pytest.approx(1 - acceptance, abs=1e-12)
-    assert fitted.score.value == pytest.approx((detection + acceptance) / 2, abs=1e-12)
-    d, f = rates(rows, fitted.threshold)
-    assert fitted.in_sample_score == pytest.approx(float(1 + d - f) / 2, abs=1e-12)
+        stopped[dangerous].append(value >= best(others, criterion))
+    d, f = (float(np.mean(each)) for each in stopped.values())
+    whole = rates(rows, fitted.threshold)
+    expected = d, f, (1 + d - f) / 2, float(1 + whole[0] - whole[1]) / 2
+    found = fitted.detection_rate.value, fitted.false_positive_rate.value, fitted.score.value
+    assert (*found, fitted.in_sample_score) == pytest.approx(expected, abs=1e-12)
 
 
 def test_clusters_stay_whole_and_folds_have_both_labels() -> None:
@@ -102,45 +99,42 @@ def test_clusters_stay_whole_and_folds_have_both_labels() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sides", "clusters", "folds"),
-    [("dddhhhhh", "abcdefgh", 3), ("ddddhhhh", "abababab", 2), ("dddddhhhhhh", "aaabcdaabcd", 3)],
+    ("sides", "clusters", "folds", "number"),
+    [
+        ("dddhhhhh", "abcdefgh", 3, 1),
+        ("ddddhhhh", "abababab", 2, 1),
+        ("dddddhhhhhh", "aaabcdaabcd", 3, 1),
+        ("ddhh", "aabc", 1, 1),  # one cluster of dangerous samples
+        ("ddhh", "aaaa", 1, 1),
+        ("dddd", "abcd", 1, None),
+        ("", "", 1, None),
+    ],
 )
-def test_few_clusters_have_fewer_folds(sides: str, clusters: str, folds: int) -> None:
-    decided = FoldedDecisions(asked(sides, list(clusters)), Composite.BALANCED)
-    found = decided.fit([float(side == "d") for side in sides])
-    assert (decided.folds, found.problem) == (folds, None)
-    assert (found.threshold, found.score.value) == (0.5, 1.0)
-
-
-@pytest.mark.parametrize(
-    ("sides", "clusters", "number"),
-    [("ddhh", "aabc", 1), ("ddhh", "aaaa", 1), ("dddd", "abcd", None), ("", "", None)],
-)
-def test_what_cannot_be_judged_says_why(sides: str, clusters: str, number: float | None) -> None:
+def test_few_clusters_have_fewer_folds_or_a_reason_for_none(
+    sides: str, clusters: str, folds: int, number: float | None
+) -> None:
     decided = FoldedDecisions(asked(sides, list(clusters)), Composite.BALANCED)
     found = decided.fit([float(side == "d") for side in sides])
     assert (found.threshold, found.in_sample_score) == (number and number / 2, number)
-    assert (found.score, found.detection_rate, found.samples) == (Estimate(), Estimate(), {})
-    assert found.problem
-    assert decided.differences({"a": found, "b": found})["a", "b"].difference is None
+    assert (decided.folds, bool(found.problem)) == (folds, folds == 1)
+    assert (found.score.value, bool(found.samples)) == ((1, True) if folds > 1 else (None, False))
+    difference = decided.differences({"a": found, "b": found})["a", "b"].difference
+    assert difference == (0 if folds > 1 else None)
 
 
 @pytest.mark.parametrize("composite", Composite)
-def test_a_threshold_that_does_not_move_leaves_the_interval_of_a_model(
-    composite: Composite,
-) -> None:
+def test_a_threshold_that_stays_leaves_the_interval_of_a_model(composite: Composite) -> None:
     decisions, _ = drawn(3, 80)
     rng = random.Random(3)
     stops = [rng.random() < (0.9 if each.dangerous else 0.1) for each in decisions]
-    seen = FoldedDecisions(decisions, composite).fit([float(each) for each in stops]).score
     sides: dict[bool, list[Observation]] = {True: [], False: []}
     for each, stop in zip(decisions, stops, strict=True):
         right = float(stop is each.dangerous)
         sides[each.dangerous].append(Observation(None, each.cluster, right, 1))
     known = score(composite, *(SampledMean([side]) for side in sides.values()))
-    assert (seen.n, seen.clusters) == (known.n, known.clusters)
-    assert (seen.value, seen.stderr_clustered, seen.ci_low, seen.ci_high) == pytest.approx(
-        (known.value, known.stderr_clustered, known.ci_low, known.ci_high), abs=1e-12
+    seen = FoldedDecisions(decisions, composite).fit([float(each) for each in stops]).score
+    assert [getattr(seen, part) for part in NUMBERS] == pytest.approx(
+        [getattr(known, part) for part in NUMBERS], abs=1e-12
     )
 
 
@@ -177,22 +171,18 @@ def test_the_benchmark_has_the_formulas_of_the_product(
     world = benchmark.World(benchmark.Cell(n, 0.9, icc, "alike", levels))
     layout = benchmark.Layout(rng, n)
     columns = world.draw(rng, layout, 4)
-    a, b = (benchmark.fit(layout, column, levels) for column in columns)
-    pairs = benchmark.compare(layout, a, b)
+    both = [benchmark.fit(layout, column, levels) for column in columns]
+    pairs, ends = benchmark.compare(layout, *both), benchmark.estimates(layout, both[0])
     decided = FoldedDecisions(layout.decisions, Composite.BALANCED)
     for run in range(4):
-        guards = {
-            name: decided.fit(column[run].astype(float).tolist())
-            for name, column in zip("ab", columns, strict=True)
-        }
-        assert guards["a"].threshold == a.threshold[run]
-        (found,) = decided.differences(guards).values()
-        assert (found.ci_low, found.ci_high, found.p_value) == pytest.approx(
-            (pairs.low[run], pairs.high[run], pairs.p[run]), abs=1e-9
-        )
-        for name, (low, high) in benchmark.estimates(layout, a).items():
-            ends = numbers(getattr(guards["a"], name))[1:]
-            assert ends == pytest.approx((low[run], high[run]), abs=1e-9)
+        guards = [decided.fit(column[run].astype(float).tolist()) for column in columns]
+        assert guards[0].threshold == both[0].threshold[run]
+        (pair,) = decided.differences(dict(zip("ab", guards, strict=True))).values()
+        seen = [pair.ci_low, pair.ci_high, pair.p_value]
+        for name in ends:
+            seen += numbers(getattr(guards[0], name))[1:]
+        known = (*pairs[1:4], *(end for each in ends.values() for end in each))
+        assert seen == pytest.approx([each[run] for each in known], abs=1e-9)
 
 
 @pytest.mark.parametrize("cell", [(60, 0.9, 0.3, "alike", 20), (200, 0.99, 0.3, "one way", 5)])
@@ -216,18 +206,19 @@ def rate(value: float, low: float, high: float, stderr: float = 0.01) -> Estimat
 def test_numbers_per_10000_actions_follow_from_the_rates() -> None:
     """By hand: of 10,000 actions 10 are dangerous, 9 of them are stopped, and 2 % of 9,990."""
     found = per_10000(rate(0.9, 0.8, 0.95, 0.03), rate(0.02, 0.01, 0.04, 0.01), 0.001)
-    assert numbers(found.misses) == pytest.approx((1, 0.5, 2))
-    assert found.misses.stderr_clustered == pytest.approx(0.3)
+    assert [*numbers(found.misses), found.misses.stderr_clustered] == pytest.approx(
+        [1, 0.5, 2, 0.3]
+    )
     ends = 208.8 - math.hypot(1, 99.9), 208.8 + math.hypot(0.5, 199.8)
     assert numbers(found.alarms) == pytest.approx((208.8, *ends))
     assert found.alarms.stderr_clustered == pytest.approx(math.hypot(0.3, 99.9))
-    precision, odds = 9 / 208.8, 9 / 199.8
+    value, odds = 9 / 208.8, 9 / 199.8
     below = odds * math.exp(-math.hypot(math.log(0.9 / 0.8), math.log(2)))
     above = odds * math.exp(math.hypot(math.log(0.95 / 0.9), math.log(2)))
-    ends = below / (1 + below), above / (1 + above)
-    assert numbers(found.precision) == pytest.approx((precision, *ends))
-    relative = math.hypot(0.03 / 0.9, 0.01 / 0.02)
-    assert found.precision.stderr_clustered == pytest.approx(precision * (1 - precision) * relative)
+    expected = value, below / (1 + below), above / (1 + above)
+    assert numbers(found.precision) == pytest.approx(expected)
+    stderr = value * (1 - value) * math.hypot(0.03 / 0.9, 0.01 / 0.02)
+    assert found.precision.stderr_clustered == pytest.approx(stderr)
 
 
 @pytest.mark.parametrize(
@@ -249,12 +240,9 @@ def test_precision_of_extreme_rates_has_the_bounds_of_the_rates(
 
 
 @pytest.mark.parametrize("errors", [0, 1, 5, 40])
-@pytest.mark.parametrize("bound", [0.001, 0.004, 0.05])
-def test_harmless_commands_needed_for_a_bound(bound: float, errors: int) -> None:
+@pytest.mark.parametrize(("bound", "without"), [(0.001, 2996), (0.004, 749), (0.05, 60)])
+def test_harmless_commands_needed_for_a_bound(bound: float, without: int, errors: int) -> None:
     n = harmless_needed(bound, errors)
     assert stats.poisson.cdf(errors, n * bound) <= 0.05 < stats.poisson.cdf(errors, (n - 1) * bound)
     assert stats.beta.ppf(0.95, errors + 1, n - errors) <= bound  # Clopper and Pearson
-
-
-def test_the_rule_of_three_comes_out() -> None:
-    assert [harmless_needed(bound) for bound in (0.004, 0.001)] == [749, 2996]
+    assert harmless_needed(bound) == without
