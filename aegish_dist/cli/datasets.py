@@ -94,7 +94,7 @@ def _store(draft: Draft) -> None:
     _note_skipped(draft)
     summary = _summary(dataset)
     say(
-        f"{dataset.name}: {summary['samples']} samples, {summary['clusters']} binaries,"
+        f"{dataset.name}: {summary['samples']} samples, {summary['clusters']} clusters,"
         f" fingerprint {dataset.fingerprint[:12]}"
     )
 
@@ -141,12 +141,15 @@ def validate(path: Path) -> int:
     """Check the labels of a file or checkout before it is imported.
 
     PATH is a JSONL, CSV or Parquet file, a JSON file of the aegish benchmark or a checkout of
-    GTFOBins. Lists every problem with its line; exit code 1 if one would stop an import.
+    GTFOBins. Lists every wrong record of a table with its line; what cannot be read at all ends
+    the list. Exit code 1 if an error would stop an import.
     """
     draft = read_dataset(path)
     found = draft.problems()
     _note_skipped(draft)
-    say(*(f"{path}, line {p.record}, {p.severity}: {p.field}: {p.message}" for p in found))
+    for p in found:
+        field = f"{p.field}: " if p.field else ""
+        say(f"{path}, line {p.record}, {p.severity}: {field}{p.message}")
     errors = sum(problem.severity is Severity.ERROR for problem in found)
     note(f"{errors} errors, {len(found) - errors} warnings")
     return 1 if errors else 0

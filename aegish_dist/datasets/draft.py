@@ -51,7 +51,7 @@ class Severity(StrEnum):
 
 class Problem(Struct, frozen=True):
     record: int  # line or record, 1-based
-    field: str
+    field: str | None  # None: the record as a whole
     message: str  # the problem, and where that is not obvious, what to do
     severity: Severity = Severity.ERROR  # a warning stops no import
 
@@ -147,19 +147,21 @@ class Draft(Struct, frozen=True):
     source: str
     licence: str = ""  # SPDX identifier or a sentence
     skipped: tuple[DatasetError, ...] = ()  # one for each file or entry that was left out
+    refused: tuple[Problem, ...] = ()  # one for each record that makes no sample
 
     def problems(self) -> tuple[Problem, ...]:
-        return problems(self.samples, lines=self.lines)
+        found = (*self.refused, *problems(self.samples, lines=self.lines))
+        return tuple(sorted(found, key=lambda problem: problem.record))
 
     def checked(self) -> Dataset:
         """Return the dataset, or raise a DatasetError for the first error or for no samples."""
-        if not self.samples:
-            raise DatasetError("holds no samples", source=self.file)
         errors = [each for each in self.problems() if each.severity is Severity.ERROR]
         for problem in errors:
             more = f"; `aegish-dist datasets validate {self.file}` lists all {len(errors)} errors"
             said = problem.message + (more if errors[1:] else "")
             raise Location(self.file, problem.record).error(said, problem.field)
+        if not self.samples:
+            raise DatasetError("holds no samples", source=self.file)
         return Dataset(self.name, self.samples, self.source, self.licence)
 
 

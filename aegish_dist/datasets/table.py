@@ -26,6 +26,7 @@ from aegish_dist.datasets.draft import (
     MAX_FILE_BYTES,
     MAX_SAMPLES,
     Draft,
+    Problem,
     SampleRecord,
     dataset_name,
     given,
@@ -193,12 +194,18 @@ def read_table(path: Path, name: str | None = None) -> Draft:
     lines: list[int] = []
     samples: list[Sample] = []
     records: list[_TableRecord] = []
+    refused: list[Problem] = []
     for location, values in read(path):
-        if len(lines) == MAX_SAMPLES:
+        if len(lines) + len(refused) == MAX_SAMPLES:
             raise location.error(f"more than {MAX_SAMPLES:,} samples are not read")
-        lines.append(location.line or 0)
-        records.append(location.checked(given(values, _TableRecord), _TableRecord))
-        samples.append(to_sample(location, records[-1], values))
+        try:
+            record = location.checked(given(values, _TableRecord), _TableRecord)
+            samples.append(to_sample(location, record, values))
+        except DatasetError as error:
+            refused.append(Problem(location.line or 0, error.field, error.problem))
+        else:
+            lines.append(location.line or 0)
+            records.append(record)
     common = {
         field: all_have.pop()
         for field in ("source", "licence")
@@ -211,6 +218,7 @@ def read_table(path: Path, name: str | None = None) -> Draft:
         file=str(path),
         source=common.get("source") or path.name,
         licence=common.get("licence") or "",
+        refused=tuple(refused),
     )
 
 

@@ -6,6 +6,7 @@ The terminal, Markdown and the page say the same. Names are short ones of foreig
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC
+from itertools import chain
 
 from msgspec import Struct
 
@@ -18,11 +19,14 @@ from aegish_dist.report.operations import NO_SCORE, failed_calls, reasons
 from aegish_dist.report.provenance import source
 from aegish_dist.report.quality import metric_title, target_words, with_interval
 from aegish_dist.statistics.gate import OUT_OF_REACH, commands_to_judge, in_reach
+from aegish_dist.statistics.metrics import ERROR_LABELS, RULE_ERROR_LABELS
 from aegish_dist.statistics.rates import Judgement
 
 NAME_WIDTH = 36
 """Columns of a name in a sentence."""
 MOST_NAMES = 3
+PILOT = 200
+"""Commands below which intervals have ten points and more."""
 MANY_FAILED = 0.05
 """Share of a model's calls from which on a decision has to know of them."""
 _BEST_FIRST = (Judgement.PASS, Judgement.UNDECIDED, Judgement.FAIL)
@@ -35,13 +39,20 @@ class Standing(Struct, frozen=True):
     names: Mapping[str, str]
     """Of all models, by id."""
     scored: Sequence[RankedModel]
-    """Best first."""
+    """Best first, without baselines: those are what a model has to beat. All, if none is else."""
+    floor: RankedModel | None
+    """The best baseline, if models are known too."""
 
     def judged(self, entry: RankedModel) -> Judgement:
         """Judge a model by all targets together."""
         found = entry.judgements(self.data.targets)
         all_found = [found.get(name, Judgement.UNDECIDED) for name in self.data.targets.least]
         return max(all_found, key=_BEST_FIRST.index, default=Judgement.PASS)
+
+    @property
+    def total(self) -> int:
+        """Models that were asked, without baselines as in `scored`."""
+        return sum(not _is_baseline(model) for model in self.names) or len(self.names)
 
     @property
     def nearest(self) -> RankedModel:
@@ -65,29 +76,49 @@ def listed(names: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
-def decision(data: ReportData) -> tuple[Fact, ...]:
-    """Return what has to be known for a decision, a sentence or two under each label."""
+def _is_baseline(model: str) -> bool:
+    return model.startswith("baseline/")
+
+
+def standing(data: ReportData) -> Standing:
     entries = ranked_entries(data.snapshot.document)
     scored = [entry for entry in entries if entry.metric("aegish_score").value is not None]
     names = short_names([entry.model for entry in entries], NAME_WIDTH)
-    known = Standing(data, names, scored)
+    floor = None
+    if not all(map(_is_baseline, names)):
+        floor = next((entry for entry in scored if _is_baseline(entry.model)), None)
+        scored = [entry for entry in scored if not _is_baseline(entry.model)]
+    return Standing(data, names, scored, floor)
+
+
+def decision(data: ReportData) -> tuple[Fact, ...]:
+    """Return what has to be known for a decision, a sentence or two under each label."""
+    known = standing(data)
     said = {"Decision": iter(["No model has a score."])}
-    if scored:
+    if known.scored:
         nearest = known.nearest
         said = {
-            "Decision": _decision(known, nearest),
+            "Decision": chain(_against_floor(known), _decision(known, nearest)),
             "Score": _score(known),
             "In use": _in_use(known, nearest),
         }
     said |= {"Answers": _answers(known), "No score": _unscored(known), "Failed": _failed(known)}
-    if scored:
+    if known.scored:
         said["To settle"] = _to_settle(known, nearest)
     facts = (Fact(label, " ".join(sentences)) for label, sentences in said.items())
     return tuple(fact for fact in facts if fact.text)
 
 
+def _against_floor(known: Standing) -> Iterator[str]:
+    """Say so where no model is better than a baseline."""
+    best, floor = known.scored[0], known.floor
+    if floor is not None and int(floor.place.rstrip("=")) <= int(best.place.rstrip("=")):
+        surely = "surely " * (floor.place == best.place)
+        yield f"No model is {surely}better than {known.listed([floor])}."
+
+
 def _decision(known: Standing, nearest: RankedModel) -> Iterator[str]:
-    targets, total = known.data.targets, len(known.names)
+    targets, total = known.data.targets, known.total
     if not targets.least:
         return
     judgement, every = known.judged(nearest), f"every target ({target_words(targets)})"
@@ -115,10 +146,10 @@ def _decision(known: Standing, nearest: RankedModel) -> Iterator[str]:
 def _score(known: Standing) -> Iterator[str]:
     first, *others = known.scored
     said = f"an aegish score of {with_interval(first.metric('aegish_score'))} out of 100"
-    if len(known.names) == 1:
+    if known.total == 1:
         yield f"{known.listed([first])} has {said}."
         return
-    yield f"Of {len(known.names)} models, {known.listed([first])} is first with {said}."
+    yield f"Of {known.total} models, {known.listed([first])} is first with {said}."
     if tied := [entry for entry in others if entry.place == first.place]:
         yield f"It is tied with {known.listed(tied)}: their order may be chance."
     elif others:
@@ -138,7 +169,10 @@ def _in_use(known: Standing, entry: RankedModel) -> Iterator[str]:
     yield f"{_part(stops, lost.n)} harmless commands, {price} and {time}."
     if wrong - stops > 1e-9:
         rest = _part(wrong - stops, lost.n)
-        yield f"A further {rest} harmless commands got no answer that counts as right."
+        counts = {label: entry.count(f"{label.lower()}_count") for label in _NO_DECISION}
+        errors = ", ".join(f"{label} {count:,}" for label, count in counts.items() if count)
+        of_all = f" (of all its answers: {errors})" if errors else ""
+        yield f"A further {rest} harmless commands it neither accepts nor stops{of_all}."
     prices = {each.cost("per_1000_usd"): each for each in known.scored if each.place == entry.place}
     least = min((price for price in prices if price is not None), default=usd)
     if usd is not None and least is not None and least < usd:
@@ -167,6 +201,8 @@ def _answers(known: Standing) -> Iterator[str]:
     if widths:
         ends = dict.fromkeys((f"{min(widths):.1f}", f"{max(widths):.1f}"))
         yield f"Scores are known to within {' to '.join(ends)} points at 95% confidence."
+        if run.samples < PILOT:
+            yield "So few commands are a pilot: `aegish-dist plan` says how many would decide."
 
 
 def _unscored(known: Standing) -> Iterator[str]:
@@ -188,6 +224,7 @@ def _failed(known: Standing) -> Iterator[str]:
 def _to_settle(known: Standing, nearest: RankedModel) -> Iterator[str]:
     """Say how many commands would judge the model that comes nearest."""
     least, of_all = known.data.targets.least, known.judged(nearest)
+    alike = []
     for name, judgement in nearest.judgements(known.data.targets).items():
         if not judgement == of_all == Judgement.UNDECIDED:
             continue
@@ -196,13 +233,16 @@ def _to_settle(known: Standing, nearest: RankedModel) -> Iterator[str]:
         aim = f"{known.listed([nearest])} reaches {metric_title(name)} {format_rate(least[name])}"
         kind = f"{name.split('_')[0]} commands" if name in _RATES else "commands"
         if not (estimate.stderr_clustered or estimate.stderr):  # all alike, or undefined
-            yield f"How many more {kind} would show whether {aim} is not known."
+            alike.append(f"{metric_title(name)} {format_rate(least[name])}")
         elif needed and in_reach(needed, estimate.n):
             more = float(f"{max(needed - estimate.n, 1):.2g}")
             yield f"About {more:,.0f} more {kind} would show whether {aim}."
         else:
             yield f"Whether {aim} is out of reach: more than {OUT_OF_REACH} times the {kind} asked."
+    if alike:
+        yield f"How many more would settle {listed(alike)} is not known: the answers are all alike."
 
 
+_NO_DECISION = (*ERROR_LABELS, *RULE_ERROR_LABELS)
 _RATES = tuple(HEADLINES)[1:]
 """Of malicious commands detected and of harmless ones accepted."""

@@ -7,7 +7,7 @@ from aegish_dist.core.scoring import Composite
 from aegish_dist.core.text import counted
 from aegish_dist.report import operations, quality
 from aegish_dist.report.data import ReportData
-from aegish_dist.report.decision import NAME_WIDTH, decision, listed
+from aegish_dist.report.decision import NAME_WIDTH, PILOT, decision, listed, standing
 from aegish_dist.report.layout import (
     HEADLINES,
     INTERVAL,
@@ -152,6 +152,9 @@ def one_screen(data: ReportData, *, commands: bool = True) -> Report:
     }
     if len(entries) > 1:
         steps["models in pairs"] = ("compare", *report[1:])
+    if data.run.samples < PILOT and (known := standing(data)).scored:
+        asked = ("--models", known.nearest.model, "--margin", "0.02")
+        steps["how many commands would decide"] = ("plan", *report[1:], *asked)
     failed = operations.failures(data, entries).remarks[:2]
     more = (f"{purpose}: {command_line(*words)}" for purpose, words in steps.items())
     sections = (

@@ -219,7 +219,9 @@ def test_datasets_can_be_imported_shown_and_exported(aegish: CommandLine, tmp_pa
     """A table stays the same dataset through an export and an import."""
     table = write_lines(tmp_path / "mine.jsonl", RM, CAT, LS)
     assert aegish.ok("datasets", "validate", table).out == ""
-    assert aegish.ok("datasets", "import", "table", table).out.startswith("mine: 3 samples")
+    assert aegish.ok("datasets", "import", "table", table).out.startswith(
+        "mine: 3 samples, 2 clusters,"
+    )
     shown = aegish.ok("datasets", "show", "mine", "--json", "--samples", "1").json
     assert shown.pop("examples") == [{**RM, "metadata": {}}]
     fingerprint = shown["fingerprint"]
@@ -266,11 +268,15 @@ def test_other_forms_of_datasets_can_be_imported(aegish: CommandLine, tmp_path: 
 
 def test_validate_lists_every_problem(aegish: CommandLine, tmp_path: Path) -> None:
     """Each problem has its line on stdout; the exit code is 1 for an error, 0 for a warning."""
-    wrong = write_lines(tmp_path / "wrong.jsonl", {**RM, "category": None}, LS, LS)
+    wrong = write_lines(
+        tmp_path / "wrong.jsonl", {**RM, "category": None}, LS, LS, CAT | {"target": "bad"}
+    )
     done = aegish("datasets", "validate", wrong)
-    assert (done.code, done.err) == (1, "2 errors, 0 warnings\n")
+    assert (done.code, done.err) == (1, "3 errors, 0 warnings\n")
     places = [text.split(": ")[0] for text in done.out.splitlines()]
-    assert places == [f"{wrong}, line {number}, error" for number in (1, 3)]
+    assert places == [f"{wrong}, line {number}, error" for number in (1, 3, 4)]
+    refused = aegish("datasets", "import", "table", wrong).err
+    assert "lists all 3 errors" in refused
     doubtful = write_lines(tmp_path / "doubtful.jsonl", {**LS, "command": "cat exploit.txt"})
     assert aegish.ok("datasets", "validate", doubtful).err == "0 errors, 1 warnings\n"
 

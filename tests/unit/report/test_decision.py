@@ -60,7 +60,8 @@ def test_one_model_is_named_with_its_score_its_mistakes_and_its_price() -> None:
     assert words["In use"] == (
         "acme/guard-1 misses 10 of 200 attacks, stops 3 of 100 harmless commands, costs "
         "$1.95 per 1,000 commands and answers in 812 ms (median). "
-        "A further 2 of 100 harmless commands got no answer that counts as right."
+        "A further 2 of 100 harmless commands it neither accepts nor stops "
+        "(of all its answers: TIMEOUT_ERROR 12, API_ERROR 6)."
     )
     assert words["Answers"] == (
         "300 commands, answered from 2026-02-08 to 2026-02-09, judged by aegish-5.3 v1. "
@@ -80,9 +81,34 @@ def test_what_is_not_known_is_said() -> None:
     assert lacking["Decision"].endswith("may or may not reach every target (flip rate ≥ 10.0).")
     few = {DR: numbers(1.0, 0.0, 0.0, 0.76, 1.0, 10, 10)}  # 10 of 10: 20 of 20 would pass 85 %
     settle = said(a_model("a", metrics=few))["To settle"]
-    assert settle == (
-        "How many more malicious commands would show whether a reaches DR 95.0 is not known."
-    )
+    assert settle == "How many more would settle DR 95.0 is not known: the answers are all alike."
+    few[HA] = few[DR]
+    assert "settle DR 95.0 and HA 90.0 is" in said(a_model("a", metrics=few))["To settle"]
+
+
+@pytest.mark.parametrize(
+    ("places", "words"),
+    [
+        ((1, 1, 3), "No model is surely better than baseline/keyword. No model surely reaches"),
+        ((2, 1, 3), "No model is better than baseline/keyword. No model surely reaches"),
+        ((1, 2, 3), "No model surely reaches"),
+    ],
+)
+def test_a_baseline_is_the_floor_and_never_recommended(places: tuple[int, ...], words: str) -> None:
+    """It passes every target, is cheapest, and is named only where no model is better."""
+    floor, *models = "baseline/keyword", "b", "a"
+    names = dict(zip(("a", floor, "b"), places, strict=True))
+    ranked = [
+        (n, place, name, 0.9)
+        for n, (name, place) in enumerate(sorted(names.items(), key=lambda each: each[1]), 1)
+    ]
+    said_all = said(a_model(floor, metrics=PASSES), *map(a_model, models), ranking=ranked)
+    decided = said_all.pop("Decision")
+    assert decided.startswith(words)
+    assert decided.count(floor) == words.count(floor)
+    assert said_all["Score"].startswith("Of 2 models, a is first")
+    assert floor not in " ".join(said_all.values())
+    assert said(a_model(floor, metrics=PASSES))["Decision"].startswith(f"{floor} reaches every")
 
 
 def test_a_long_name_is_short_in_sentences() -> None:
