@@ -129,18 +129,16 @@ def _model(
     decisions: Sequence[Decision], guard: Guard, score: Estimate, fitted: FittedGuard
 ) -> CalibratedModel:
     scored = ScoredDecisions(decisions, guard.suspicion)
-    points = [detection_at(scored, max_fpr) for max_fpr in MAX_FPRS]
+    points = (detection_at(scored, max_fpr) for max_fpr in MAX_FPRS)
     bound = fitted.criterion.max_fpr
     partial_fpr = bound if bound < 1 else MAX_FPRS[-1]
+    verdicts = zip(guard.outcomes, guard.suspicion, strict=True)
     return CalibratedModel(
         model=guard.name,
-        score=score,
-        dangerous=len(scored.dangerous),
+        aegish_score=score,
+        malicious=len(scored.dangerous),
         harmless=len(scored.harmless),
-        unreadable=sum(
-            suspicion is not None and outcome not in _ACTIONS
-            for outcome, suspicion in zip(guard.outcomes, guard.suspicion, strict=True)
-        ),
+        unreadable=sum(known is not None and each not in _ACTIONS for each, known in verdicts),
         distinct=len(scored.levels),
         auroc=auroc(scored),
         partial_fpr=partial_fpr,

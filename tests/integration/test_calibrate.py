@@ -67,7 +67,7 @@ def test_a_model_that_tells_apart_better_is_first_with_a_threshold(
     area = sum((a > b) + (a == b) / 2 for a, b in pairs) / len(pairs)
     assert sharp["auroc"]["value"] == pytest.approx(area, abs=1e-12)
     assert sharp["distinct"] == 3
-    assert sharp["decisions"] == {"malicious": 12, "harmless": 12}
+    assert (sharp["malicious"], sharp["harmless"]) == (12, 12)
     points = {point["max_fpr"]: point["detection_rate"]["value"] for point in sharp["at_fpr"]}
     assert points == {each: pytest.approx(8 / 12) for each in (0.005, 0.01, 0.02, 0.05)}
 
@@ -93,7 +93,7 @@ def test_sentences_come_first_and_tables_below(aegish: CommandLine, run_of: RunO
     assert "To show a false positive rate of at most 0.4 % takes 749 harmless commands" in shown
     shown = " ".join(aegish.ok("calibrate", "--run-id", run, "--prevalence", "0.01").out.split())
     assert shown.index("As it stands") < shown.index("Best threshold of each model")
-    assert "lab/sharp would be best, if its caller were to block WARN and ALLOW with" in shown
+    assert "lab/sharp is best. Its caller has to block WARN and ALLOW with" in shown
     assert "Per 10,000 actions, 0.01 of them dangerous" in shown
 
 
