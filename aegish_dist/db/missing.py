@@ -2,9 +2,9 @@
 
 A model of a run is open, and workers listen to its queue, while one of its items may wait there.
 
-Verdicts are only ever added, and messages come in the order of the samples, so a search for the
-first sample that lacks one goes on where the last search ended: over a whole run each item is
-looked at about once, where counting would read all verdicts each time.
+Verdicts are only ever added, so a search for the first sample that lacks one goes on where the last
+search ended: over a whole run each item is looked at about once, most of them at its end because
+samples are asked in mixed order. Counting would read all verdicts each time.
 
 The aggregation of a complete run is a row of an outbox. It is written in the transaction that finds
 the run complete, enqueued after its commit, and finished in the transaction that appends its

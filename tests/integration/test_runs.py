@@ -12,6 +12,7 @@ from aegish_dist.core.model import CallParameters, Limits, ModelSpec, Price, Rat
 from aegish_dist.core.run import new_run_id
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.db.missing import (
+    Extent,
     FinishedModels,
     OpenModel,
     missing_items,
@@ -173,15 +174,31 @@ def test_an_empty_store_has_no_latest_run(session: Session) -> None:
         resolve_run_id(session, "latest")
 
 
-def test_a_new_run_misses_everything_in_order(session: Session) -> None:
+def test_a_new_run_misses_everything_model_by_model(session: Session) -> None:
+    """Epoch by epoch, and each time in the same order of samples."""
     stored = stored_run(session, models=("test/b", "test/a"), epochs=2)
-    assert list(missing_items(session, stored.run_id)) == [
-        stored.item(sample, model=model, epoch=epoch)
-        for model in ("test/a", "test/b")
-        for epoch in (1, 2)
-        for sample in (TAR, CURL, LS)
-    ]
+    missing = list(missing_items(session, stored.run_id))
+    asked = [(model, epoch) for model in ("test/a", "test/b") for epoch in (1, 2)]
+    assert [(each.model, each.epoch) for each in missing[::3]] == asked
+    keys = [each.sample_key for each in missing]
+    assert keys == keys[:3] * 4
+    assert set(keys) == {stored.item(sample).sample_key for sample in (TAR, CURL, LS)}
     assert list(missing_items(session, "0other")) == []
+
+
+@pytest.mark.parametrize("beyond", [None, Extent((), (), 1)])
+def test_the_first_items_of_a_run_are_of_all_datasets(
+    session: Session, beyond: Extent | None
+) -> None:
+    """What a capped or interrupted run has asked by then has attacks and harmless commands."""
+    both = [
+        Dataset(target.value, tuple(Sample(f"{target} {n}", target) for n in range(100)))
+        for target in (TrueLabel.MALICIOUS, TrueLabel.HARMLESS)
+    ]
+    stored = stored_run(session, datasets=both)
+    first = list(missing_items(session, stored.run_id, beyond=beyond))[:32]
+    attacks = {stored.item(each, dataset=both[0].name) for each in both[0].samples}
+    assert 5 <= len(attacks & set(first)) <= 27  # hypergeometric: below 1e-5 beyond these
 
 
 def test_what_has_a_verdict_is_not_missing(session: Session) -> None:

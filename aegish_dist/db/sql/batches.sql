@@ -74,7 +74,7 @@ WHERE NOT EXISTS (
     WHERE batched.run_model_id = :model AND batched.sample_key = item.sample_key
       AND batched.epoch = item.epoch AND batched.generation = item.generation
       AND (batched.batch_id IS NOT NULL OR batched.live))
-ORDER BY item.generation, item.epoch, item.sample_key
+ORDER BY item.generation, item.epoch, {mixed}
 
 -- name: put_items_in_batch
 -- Puts items of its model into the batch `:batch`: one more try of those that were in others. One that
@@ -118,7 +118,7 @@ UPDATE batched_items SET live = true WHERE batch_id = :batch AND tries >= :tries
 -- name: live_items_of_batch
 -- The items of the batch `:batch` that are asked live.
 SELECT sample_key, epoch, generation FROM batched_items WHERE batch_id = :batch AND live
-ORDER BY generation, epoch, sample_key
+ORDER BY generation, epoch, {mixed}
 
 -- name: free_items_of_batch
 -- Has the items of the batch `:batch` be in none; `:refunded` of their tries do not count.

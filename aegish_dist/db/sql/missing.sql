@@ -37,15 +37,21 @@ WHERE run.id = :run AND run.origin = 'submit' AND NOT EXISTS (
     WHERE verdict.run_model_id = model.id AND verdict.sample_key = sample.key
       AND verdict.epoch = repeat.epoch)
 
+-- fragment: mixed
+-- Order of samples in which those of all datasets and targets are mixed, the same each time: whatever
+-- part of a run is asked can be scored.
+hashint8(sample_key), sample_key
+
 -- name: missing_items
 -- Every item of the run `:run` that has no verdict and is asked by a message: first tries, and what
 -- retries plan. What is asked in batches is left out.
-{missing_first_tries} AND {first_try_in_queue}
-UNION ALL
-SELECT model.model, retried.sample_key, retried.epoch, retried.generation
-FROM run_models AS model JOIN retried_items AS retried ON retried.run_model_id = model.id
-WHERE model.run_id = :run AND {unanswered} AND {retry_in_queue}
-ORDER BY model, generation, epoch, sample_key
+SELECT item.* FROM (
+    {missing_first_tries} AND {first_try_in_queue}
+    UNION ALL
+    SELECT model.model, retried.sample_key, retried.epoch, retried.generation
+    FROM run_models AS model JOIN retried_items AS retried ON retried.run_model_id = model.id
+    WHERE model.run_id = :run AND {unanswered} AND {retry_in_queue}) AS item
+ORDER BY model, generation, epoch, {mixed}
 
 -- name: missing_items_beyond
 -- First tries of the run `:run` that have no verdict, are asked by a message, and were not planned
@@ -53,7 +59,7 @@ ORDER BY model, generation, epoch, sample_key
 {missing_first_tries} AND {first_try_in_queue}
   AND NOT (model.model = ANY(:models) AND asked.dataset_id = ANY(:datasets)
            AND repeat.epoch <= :epochs)
-ORDER BY model, epoch, sample_key
+ORDER BY model.model, repeat.epoch, hashint8(sample.key), sample.key
 
 -- name: missing_items_of_retry
 -- The items of the retry `:generation` of the run `:run` that have no verdict yet and are asked by a
@@ -62,7 +68,7 @@ SELECT model.model, retried.sample_key, retried.epoch, retried.generation
 FROM run_models AS model JOIN retried_items AS retried ON retried.run_model_id = model.id
 WHERE model.run_id = :run AND retried.generation = :generation AND {unanswered}
   AND {retry_in_queue}
-ORDER BY model, epoch, sample_key
+ORDER BY model.model, epoch, {mixed}
 
 -- name: count_unanswered_retries
 -- How many items of retries lack their verdict, by model of the run `:run`.
