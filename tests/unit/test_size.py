@@ -12,8 +12,8 @@ LIMITS = {"lines": 49_300, "statements": 25_200, "modules": 235}
 """22,500 statements, 200 for bounds on what files, rows and clients may do, 900 for first runs,
 1,600 for scores, thresholds and policies."""
 DOCSTRING_SHARE = 0.13
-TEST_LINES = 41_400
-"""36,000, 3,000 for attacks on files, rows, providers and clients, 1,100 for first runs, 1,300 for
+TEST_LINES = 42_400
+"""36,000, 3,000 for attacks on files, rows, providers and clients, 1,100 for first runs, 2,300 for
 scores, thresholds and policies."""
 MODULE_LINES = 600
 REACH = {
