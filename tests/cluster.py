@@ -85,13 +85,19 @@ class Simulator(ServerProcess):
         self.catalog = home / "simulated.toml"
 
     def start(self, *options: str, latency: str = "constant:0", scenario: str = "") -> None:
-        """Start it, by default to answer at once, and wait for its catalog."""
+        """Start it, by default to answer at once, and wait for its catalog.
+
+        The catalog lets it be asked as any model, so that each test has models of its own.
+        """
+        self.catalog.unlink(missing_ok=True)
         where = ("--port", str(self.port), "--write-catalog", str(self.catalog))
         path = self.catalog.with_name("scenario.toml")
         path.write_text(scenario)
         how = ("--latency", latency, "--scenario", str(path))
         self.launch(aegish_dist("simulate-provider", *where, *how, *options))
         wait_until(self.catalog.exists, "the simulator's catalog")
+        only_listed, any_model = ('key_variable = ""\nsimulated = true\n', 'key_variable = ""\n')
+        self.catalog.write_text(self.catalog.read_text().replace(only_listed, any_model))
 
     def know(self, entry: str) -> None:
         self.catalog.write_text(f"{self.catalog.read_text()}\n{entry}\n")

@@ -144,7 +144,7 @@ def simulate_provider(replays: tuple[Path, ...], catalog: Path | None, **options
         unnamed: list[str] = []
         if catalog is not None:
             out = "left out of the catalog: '{}' is no model id of the form PROVIDER/MODEL"
-            unnamed = write_catalog(catalog, server.url, recordings)
+            unnamed = write_catalog(catalog, server.url, recordings, config.models)
             note(*map(out.format, unnamed), f"catalog written to {catalog}")
         note(f"simulated provider at {server.url}; Ctrl-C ends it")
         if recordings:
@@ -155,7 +155,8 @@ def simulate_provider(replays: tuple[Path, ...], catalog: Path | None, **options
             named = (each.model for each in recordings if each.model not in unnamed)
             note_next(_ask_simulated(catalog, next(named, FIRST)), OPEN)
 
-    run_forever(simulator_config(**options), recordings, ready)
+    config = simulator_config(**options)
+    run_forever(config, recordings, ready)
 
 
 @command("aegish-dist demo")

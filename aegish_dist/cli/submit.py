@@ -16,8 +16,6 @@ from aegish_dist.cli.options import (
     as_each_call,
     as_json,
     call_parameters,
-    catalog_models,
-    comma_list,
     completes,
     cost_cap,
     names,
@@ -74,14 +72,11 @@ raised_caps = together(
     "aegish-dist submit --models all --epochs 3 --dry-run",
     "aegish-dist submit --models openai/gpt-5.1,anthropic/claude-haiku-5-5 --batch",
 )
-@click.option(
+@names(
     "--models",
+    "ID[,ID...]|all|available",
+    "Models to ask; `models list` shows them. `available`: the models of `all` with a key here.",
     required=True,
-    callback=comma_list,
-    metavar="ID[,ID...]|all|available",
-    shell_complete=completes(catalog_models),
-    help="Models to ask; `models list` shows them. `available`: the models of `all` with a key"
-    " here.",
 )
 @click.option("--limit", type=click.IntRange(1), help="At most this many samples of each dataset.")
 @names(

@@ -18,6 +18,7 @@ from aegish_dist.cli.command import advanced, command
 )
 @click.option(
     "--models",
+    multiple=True,
     metavar="ID[,ID...]",
     help="Serve only these models, of all runs. Default: all with work.",
 )
@@ -40,7 +41,7 @@ from aegish_dist.cli.command import advanced, command
 @click.argument("celery_options", nargs=-1, type=click.UNPROCESSED)
 def worker(
     *,
-    models: str | None,
+    models: tuple[str, ...],
     aggregate_only: bool,
     concurrency: int | None,
     metrics_port: int | None,
@@ -59,7 +60,7 @@ def worker(
     if models or aggregate_only:
         from aegish_dist.pipeline.workspace import worker_queues  # noqa: PLC0415
 
-        command += ["-Q", ",".join(worker_queues(models))]
+        command += ["-Q", ",".join(worker_queues(",".join(models)))]
     if concurrency:
         command += ["-c", str(concurrency)]
     # An allocator per thread keeps 2 MB to itself; these threads take turns anyway.

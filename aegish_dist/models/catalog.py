@@ -150,6 +150,7 @@ class ProviderEntry(_CalledEntry, frozen=True, kw_only=True):
     shared: LimitsEntry = LimitsEntry()  # over all its models together
     cache_from_tokens: Tokens = 0
     genai_prices: str = ""  # its name there; empty: the same
+    simulated: bool = False  # it has the models that are listed, no other
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -379,6 +380,8 @@ class Catalog(Struct, frozen=True):
             return f"needs the simulator: {start} and set AEGISH_DIST_CATALOG=sim.toml"
         if provider is None:
             return f"has an unknown provider; known are {', '.join(self.providers)}"
+        if provider.simulated:
+            return "is not one of the simulated models"
         return "is not one of the baselines" if provider.wire is WireFormat.BASELINE else None
 
     def _spec(self, model_id: str, environ: Mapping[str, str], price_of: PriceOf) -> ModelSpec:
@@ -390,7 +393,8 @@ class Catalog(Struct, frozen=True):
         variable: str | None = provider.key_variable
         # A server on this machine gets the key when there is one, and does without otherwise.
         local = is_loopback(host_of(base_url))
-        if model.simulated or not variable or (local and not _value_of(variable, environ)):
+        simulated = model.simulated or provider.simulated
+        if simulated or not variable or (local and not _value_of(variable, environ)):
             variable = None
         price_list = provider.genai_prices or provider_id
         price = model.price.price() if model.price else price_of(price_list, name)
@@ -409,7 +413,7 @@ class Catalog(Struct, frozen=True):
             max_in_flight=model.max_in_flight or provider.max_in_flight,
             price=price,
             parameters={**dict.fromkeys(model.drop_parameters), **model.parameters},
-            simulated=model.simulated,
+            simulated=simulated,
             requests_per_minute=model.requests_per_minute or provider.requests_per_minute,
             tokens_per_minute=model.tokens_per_minute or provider.tokens_per_minute,
             shared=Limits(*astuple(provider.shared)),

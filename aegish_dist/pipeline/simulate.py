@@ -79,22 +79,25 @@ def simulated_models() -> dict[str, WireFormat]:
     }
 
 
-def catalog_for(url: str, replayed: Sequence[str] = ()) -> str:
+def catalog_for(url: str, replayed: Sequence[str] = (), scenario: Iterable[str] = ()) -> str:
     """Return a TOML catalog of the models that a simulator serves.
 
     Args:
         replayed: Canonical ids of the models whose recorded answers it replays; empty for the
             simulated models. Nothing of an id has to be escaped in TOML.
+        scenario: Further models that its scenario names, as they are requested.
     """
     known: Mapping[str, ProviderEntry] = {}
-    models = list(simulated_models().items())
+    further = (_simulated_id(name, DEFAULT_FORMAT) for name in scenario if name not in PERSONAS)
+    own = dict.fromkeys(filter(is_model_id, further), DEFAULT_FORMAT)
+    models = list((simulated_models() | own).items())
     if replayed:
         known = Catalog.load().providers
         models = [(model, _format_of(provider_name(model), known)) for model in replayed]
     foreign = {provider_name(model): wire for model, wire in models}
     tables = [
         f'[providers."{name}"]\nwire = "{wire}"\nbase_url = "{_root(url, wire)}"\n'
-        'key_variable = ""\n'
+        'key_variable = ""\nsimulated = true\n'
         + (f"batch_share = {BATCH_SHARE}\n" if wire.http and wire.http.batches else "")
         for name, wire in foreign.items()
         if name not in known
@@ -107,11 +110,14 @@ def catalog_for(url: str, replayed: Sequence[str] = ()) -> str:
     return "\n".join(tables + entries)
 
 
-def write_catalog(path: Path, url: str, recordings: Iterable[Recording]) -> list[str]:
+def write_catalog(
+    path: Path, url: str, recordings: Iterable[Recording], scenario: Iterable[str] = ()
+) -> list[str]:
     """Write the catalog of a running simulator.
 
     Args:
         recordings: The recorded answers it replays; empty for the simulated models.
+        scenario: Models that its scenario names.
 
     Returns:
         Recorded models that are left out, as no catalog can name them.
@@ -127,7 +133,8 @@ def write_catalog(path: Path, url: str, recordings: Iterable[Recording]) -> list
             " PROVIDER/MODEL"
         )
     with replacing_text(path) as stream:
-        stream.write(catalog_for(url, [model for model in models if model not in unnamed]))
+        replayed = [model for model in models if model not in unnamed]
+        stream.write(catalog_for(url, replayed, scenario))
     return unnamed
 
 

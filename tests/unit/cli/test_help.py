@@ -32,6 +32,8 @@ def test_every_command_explains_itself(capsys: pytest.CaptureFixture[str]) -> No
         assert "\\b" not in out
         options = [each for each in command.params if isinstance(each, click.Option)]
         assert [each.name for each in options if not each.help] == []
+        lists = [each for each in options if "[," in (each.metavar or "")]
+        assert [each.name for each in lists if not each.multiple] == []  # repeated, both count
 
 
 def test_summaries_are_whole_sentences(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ from aegish_dist.cli.simulation import simulate_provider
 from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.sample import Sample, TrueLabel
 from aegish_dist.core.verdict import Recording, Verdict
-from aegish_dist.errors import ConfigError
+from aegish_dist.errors import CatalogError, ConfigError
 from aegish_dist.models.catalog import Catalog
 from aegish_dist.pipeline.simulate import catalog_for, simulator_config, write_catalog
 
@@ -39,6 +39,17 @@ def test_what_is_written_is_a_catalog(tmp_path: Path, models: tuple[str, ...]) -
     path.write_text(catalog_for(URL, models))
     chosen = models or ("simulated/careful",)
     assert all(spec.base_url.startswith(URL) for spec in Catalog.load(path).resolve(chosen, {}))
+
+
+def test_a_model_that_the_simulator_does_not_have_is_refused(tmp_path: Path) -> None:
+    """All that may be asked are marked as simulated, those of a scenario and of the user too."""
+    path = tmp_path / "sim.toml"
+    write_catalog(path, URL, (), ["hasty", "busy", "no id"])
+    path.write_text(path.read_text() + '[[models]]\nid = "simulated/mine"\n')
+    catalog, asked = Catalog.load(path), ("simulated/careful", "simulated/busy", "simulated/mine")
+    assert all(spec.simulated for spec in catalog.resolve(asked, {}))
+    with pytest.raises(CatalogError, match=r"not one of the simulated.*mean 'simulated/careful'"):
+        catalog.resolve("simulated/carefull", {})
 
 
 def test_faults_of_the_command_line_are_those_of_the_provider() -> None:
