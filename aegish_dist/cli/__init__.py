@@ -56,6 +56,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "scoring": "List the rule sets, and print one as a file to edit.",
         "compare": "Compare models on the same commands, and gate a candidate.",
         "calibrate": "Tell which threshold makes which model the best guard.",
+        "policies": "Find and explain systems made of several guards.",
         "audit": "List the commands and labels that deserve a second look.",
         "plan": "Estimate from a pilot how many commands and epochs decide.",
         "verdicts": "List, show, import and export verdicts.",

@@ -5,13 +5,11 @@ from typing import Any
 
 import click
 
-from aegish_dist.cli.command import advanced, command
-from aegish_dist.cli.opinions import note_overlay, with_opinion
+from aegish_dist.cli.command import command
+from aegish_dist.cli.opinions import note_overlay, with_opinion, with_suspicion
 from aegish_dist.cli.options import (
     FiniteRange,
-    Utf8,
     as_json,
-    completes,
     names,
     open_run,
     refuse_usage,
@@ -20,9 +18,8 @@ from aegish_dist.cli.options import (
 )
 from aegish_dist.cli.printing import shown, to_file
 from aegish_dist.core.opinion import Opinion
-from aegish_dist.core.suspicion import STATED_CONFIDENCE, SUSPICION_RULES
+from aegish_dist.core.suspicion import SuspicionRule
 from aegish_dist.pipeline.calibrate import calibrate as calibrate_run
-from aegish_dist.pipeline.opinions import load_suspicion_rule
 from aegish_dist.report.scores import render_scores
 from aegish_dist.statistics.thresholds import (
     BALANCED_ACCURACY,
@@ -61,20 +58,11 @@ _COST = FiniteRange(0, 1e9)
     help="Make misses and stops as cheap as possible; with --cost-of-stop and --prevalence.",
 )
 @click.option("--cost-of-stop", type=_COST, metavar="S", help="Of a harmless command, likewise.")
-@advanced(
-    "--suspicion",
-    type=Utf8(),
-    default=STATED_CONFIDENCE.name,
-    show_default=True,
-    metavar="NAME|FILE",
-    shell_complete=completes(SUSPICION_RULES),
-    help="How dangerous a guard finds a command: "
-    f"{', '.join(SUSPICION_RULES)}, or a file with your own rule.",
-)
 @as_json
 @to_file
 @with_opinion
-def calibrate(run_id: str, opinion: Opinion, **options: Any) -> None:
+@with_suspicion
+def calibrate(run_id: str, opinion: Opinion, suspicion: SuspicionRule, **options: Any) -> None:
     """Tell which threshold makes which model the best guard.
 
     A guard that states its confidence can be stopped earlier or later than at BLOCK: the threshold
@@ -83,7 +71,6 @@ def calibrate(run_id: str, opinion: Opinion, **options: Any) -> None:
     Calls no model.
     """
     criterion = _criterion(options)
-    rule = load_suspicion_rule(options["suspicion"])
     workspace, run = open_run(run_id)
     note_overlay(workspace, run, opinion)
     with shown(options["output"]) as show:
@@ -92,7 +79,7 @@ def calibrate(run_id: str, opinion: Opinion, **options: Any) -> None:
                 workspace.engine,
                 run,
                 opinion,
-                rule,
+                suspicion,
                 options["models"],
                 criterion=criterion,
                 prevalence=options["prevalence"],

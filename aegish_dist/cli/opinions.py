@@ -13,7 +13,8 @@ from aegish_dist.cli.options import Utf8, completes, together
 from aegish_dist.cli.printing import note
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES
-from aegish_dist.pipeline.opinions import load_opinion, overlay_notes
+from aegish_dist.core.suspicion import STATED_CONFIDENCE, SUSPICION_RULES
+from aegish_dist.pipeline.opinions import load_opinion, load_suspicion_rule, overlay_notes
 from aegish_dist.pipeline.workspace import Workspace
 
 with_opinion_options = together(
@@ -50,6 +51,25 @@ def with_opinion(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(**others, opinion=load_opinion(scoring, targets, overlay))
 
     return with_opinion_options(with_it)
+
+
+def with_suspicion(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--suspicion`, read into the parameter `suspicion`."""
+
+    @wraps(function)
+    def with_it(suspicion: str, **others: Any) -> Any:
+        return function(**others, suspicion=load_suspicion_rule(suspicion))
+
+    return advanced(
+        "--suspicion",
+        type=Utf8(),
+        default=STATED_CONFIDENCE.name,
+        show_default=True,
+        metavar="NAME|FILE",
+        shell_complete=completes(SUSPICION_RULES),
+        help="How dangerous a guard finds a command:"
+        f" {', '.join(SUSPICION_RULES)}, or a file with your own rule.",
+    )(with_it)
 
 
 def refuse_an_opinion(of: str = "--snapshot", *further: str) -> None:

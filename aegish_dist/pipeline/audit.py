@@ -76,7 +76,7 @@ def write_overlay(
 def require_new(path: Path) -> None:
     if path.exists() and not is_stream(path):
         raise OutputError(
-            f"{path} is there already: an overlay is edited by hand; name another file"
+            f"{path} is there already, and may have been edited by hand; name another file"
         )
 
 

@@ -1,0 +1,133 @@
+"""`aegish-dist policies`: guards made of several guards."""
+
+import shlex
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from aegish_dist.cli.command import group
+from aegish_dist.cli.opinions import note_overlay, with_opinion, with_suspicion
+from aegish_dist.cli.options import (
+    MAX_INTEGER,
+    FiniteRange,
+    as_json,
+    limited,
+    names,
+    open_run,
+    run_id,
+    without_collector,
+)
+from aegish_dist.cli.printing import note_next, note_written, say, shown, to_file
+from aegish_dist.core.opinion import Opinion
+from aegish_dist.core.policy import explain
+from aegish_dist.core.suspicion import SuspicionRule
+from aegish_dist.opinion_files import read_policy
+from aegish_dist.pipeline.audit import require_new
+from aegish_dist.pipeline.policies import search_run, write_winner
+from aegish_dist.report.systems import render_systems
+from aegish_dist.statistics.policy_search import Requirements
+from aegish_dist.statistics.thresholds import BALANCED_ACCURACY, most_detections
+
+
+@group("aegish-dist policies search", "aegish-dist policies explain mine.toml")
+def policies() -> None:
+    """Find and explain systems made of several guards."""
+
+
+@policies.command("explain", examples=("aegish-dist policies explain mine.toml",))
+@click.argument(
+    "files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE..."
+)
+def explain_(files: tuple[Path, ...]) -> None:
+    """Say in plain sentences what a policy file does.
+
+    A policy makes one guard of several: who is asked when, and who decides. All files are checked
+    before anything is printed.
+    """
+    for number, policy in enumerate([read_policy(path) for path in files]):
+        say(*[""] * bool(number), *explain(policy))
+
+
+@policies.command(
+    "search",
+    examples=(
+        "aegish-dist policies search",
+        "aegish-dist policies search --run-id nightly --max-fpr 0.01",
+        "aegish-dist policies search --max-cost-per-10000 20 --max-p95-ms 3000 --write mine.toml",
+    ),
+)
+@run_id(default="latest")
+@names("--models", "ID[,ID...]", "Only these. Default: all that have answered, no baselines.")
+@click.option(
+    "--max-fpr",
+    type=FiniteRange(0, 1, min_open=True, max_open=True),
+    metavar="F",
+    help="Detect the most with a false positive rate of at most F: 0.01 stops 1 in 100.",
+)
+@click.option(
+    "--max-cost-per-10000",
+    type=FiniteRange(0, min_open=True),
+    metavar="C",
+    help="USD that 10,000 actions may cost.",
+)
+@click.option(
+    "--max-p95-ms",
+    type=FiniteRange(0, min_open=True),
+    metavar="T",
+    help="Milliseconds within which 95 % of the actions are to be judged.",
+)
+@click.option(
+    "--prevalence",
+    type=FiniteRange(0, 1, min_open=True, max_open=True),
+    default=0.001,
+    show_default=True,
+    metavar="P",
+    help="Share of dangerous actions where the guard is used.",
+)
+@click.option(
+    "--write",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write the winner into a new policy file.",
+)
+@limited("Systems of the Pareto line in the table, 0 for all.", default=6)
+@as_json
+@to_file
+@with_opinion
+@with_suspicion
+def search(run_id: str, opinion: Opinion, suspicion: SuspicionRule, **options: Any) -> None:
+    """Find the best system of guards for a run.
+
+    Tries single guards with a moved threshold, two guards side by side, two of three, and guards
+    that ask a dearer one. Thresholds and system are chosen on some binaries and judged on others,
+    so that the winner is not the luckiest. What a single guard does stands beside it. Calls no
+    model.
+    """
+    path: Path | None = options["write"]
+    if path is not None:
+        require_new(path)
+    bounds = ("max_cost_per_10000", "max_p95_ms", "prevalence")
+    given = {name: options[name] for name in bounds if options[name] is not None}
+    max_fpr = options["max_fpr"]
+    workspace, run = open_run(run_id)
+    note_overlay(workspace, run, opinion)
+    with shown(options["output"]) as show:
+        with without_collector():
+            data = search_run(
+                workspace.engine,
+                run,
+                opinion,
+                suspicion,
+                options["models"],
+                criterion=BALANCED_ACCURACY if max_fpr is None else most_detections(max_fpr),
+                requirements=Requirements(**given),
+            )
+        if path is not None:
+            write_winner(data, path)
+        limit = options["limit"] or MAX_INTEGER
+        show(partial(render_systems, data, limit, as_json=options["as_json"]))
+    if path is not None:
+        note_written(path)
+        note_next(f"aegish-dist policies explain {shlex.quote(str(path))}")

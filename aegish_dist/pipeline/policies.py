@@ -1,0 +1,99 @@
+"""Systems of guards: the search over the verdicts of a run, and the file of what it finds."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from msgspec.structs import replace
+from sqlalchemy import Engine
+
+from aegish_dist.core.guard import Guard, Guards
+from aegish_dist.core.opinion import Opinion
+from aegish_dist.core.suspicion import STATED_CONFIDENCE, SuspicionRule
+from aegish_dist.db.engine import transaction
+from aegish_dist.db.runs import load_run
+from aegish_dist.errors import ReportError
+from aegish_dist.files import replacing_text
+from aegish_dist.opinion_files import render_policy
+from aegish_dist.pipeline.audit import require_new
+from aegish_dist.pipeline.guards import read_guards
+from aegish_dist.report.quality import with_interval
+from aegish_dist.report.systems import SystemsData
+from aegish_dist.statistics.policy_search import Requirements, search_policies
+from aegish_dist.statistics.thresholds import BALANCED_ACCURACY, Criterion
+
+LEAST_SCORED = 0.5
+"""Share of the decisions of each label that a model has to have scored to take part unasked."""
+
+
+def search_run(
+    engine: Engine,
+    run_id: str,
+    opinion: Opinion | None = None,
+    rule: SuspicionRule = STATED_CONFIDENCE,
+    models: Sequence[str] = (),
+    *,
+    criterion: Criterion = BALANCED_ACCURACY,
+    requirements: Requirements | None = None,
+) -> SystemsData:
+    """Search for the best system of guards among models of a run.
+
+    Args:
+        opinion: Which verdicts are scored, and which labels are corrected; None: as published.
+        models: Models of the run; when empty all that have scored enough, without baselines.
+
+    Raises:
+        StoreError: The run does not ask one of the models.
+        OpinionError: The overlay does not fit the datasets of the run.
+        ReportError: There are too few verdicts.
+    """
+    judged, needs = opinion or Opinion(), requirements or Requirements()
+    guards = read_guards(engine, run_id, judged, rule, models)
+    chosen = guards.guards if models else [g for g in guards.guards if _takes_part(g, guards)]
+    if not chosen:
+        raise ReportError(
+            f"no model of run {run_id} has scored half of its malicious and half of its harmless"
+            f" commands with a suspicion by {rule.name}: name models with --models"
+        )
+    names = [each.name for each in chosen]
+    with transaction(engine) as session:
+        run = load_run(session, run_id)
+    return SystemsData(
+        run=run,
+        opinion=judged,
+        rule=rule,
+        criterion=criterion,
+        requirements=needs,
+        models=names,
+        models_left_out=[each.name for each in guards.guards if each.name not in names],
+        found=search_policies(Guards(guards.decisions, chosen), judged.rule, criterion, needs),
+    )
+
+
+def _takes_part(guard: Guard, among: Guards) -> bool:
+    scored: dict[bool, list[bool]] = {True: [], False: []}
+    for decision, suspicion in zip(among.decisions, guard.suspicion, strict=True):
+        scored[decision.dangerous].append(suspicion is not None)
+    enough = all(sum(each) >= LEAST_SCORED * len(each) for each in scored.values())
+    return enough and not guard.name.startswith("baseline/")
+
+
+def write_winner(data: SystemsData, path: Path) -> str:
+    """Write the winner of a search as a policy file, and return its name, that of the file.
+
+    Raises:
+        OutputError: There is such a file, or it cannot be written.
+        ReportError: No system keeps to the bounds.
+    """
+    require_new(path)
+    winner = data.choices.get(data.winner or "")
+    if winner is None:
+        raise ReportError(f"nothing is written to {path}: no system keeps to the bounds")
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem).strip("._-") or "found"
+    opinion, rule, score = data.opinion.rule, data.rule, with_interval(winner.estimate.score)
+    found = f"Found by `aegish-dist policies search` in run {data.run.run_id}"
+    judged = f"Score {score} on other commands, by {opinion.name}, suspicion by {rule.name}"
+    with replacing_text(path) as stream:
+        stream.write(f"# {found}.\n# {judged}.\n")
+        stream.write(render_policy(replace(winner.best.policy, name=name)))
+    return name

@@ -1,0 +1,256 @@
+"""Systems of guards: the best one, what a single guard does beside it, and the Pareto line."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
+from typing import Any
+
+from msgspec import Struct, to_builtins
+from msgspec.structs import asdict
+
+from aegish_dist.core.opinion import Opinion
+from aegish_dist.core.policy import Policy, Stage, When, explain
+from aegish_dist.core.run import Run
+from aegish_dist.core.scoring import Composite
+from aegish_dist.core.suspicion import SuspicionRule
+from aegish_dist.core.text import counted, printable_json
+from aegish_dist.report.decision import NAME_WIDTH, listed
+from aegish_dist.report.layout import INTERVAL, Fact, Report, Section
+from aegish_dist.report.names import short_names
+from aegish_dist.report.numbers import (
+    format_count,
+    format_difference,
+    format_interval,
+    format_ms,
+    format_rate,
+    format_usd,
+)
+from aegish_dist.report.quality import with_interval
+from aegish_dist.report.table import draw_table
+from aegish_dist.statistics.policy_search import Candidate, Choice, PolicySearch, Requirements
+from aegish_dist.statistics.thresholds import Criterion
+
+IN_TABLE = 22
+"""Columns of a name in the table, where a system has up to three."""
+_SCORES = {Composite.BALANCED: "(DR + HA) / 2", Composite.PRODUCT: "DR x HA"}
+
+
+class SystemsData(Struct, frozen=True):
+    """What a search over the guards of a run has found."""
+
+    run: Run
+    opinion: Opinion
+    rule: SuspicionRule
+    criterion: Criterion
+    requirements: Requirements
+    models: Sequence[str]
+    models_left_out: Sequence[str]
+    """They have scored too few commands, or are baselines."""
+    found: PolicySearch
+
+    @property
+    def choices(self) -> dict[str, Choice | None]:
+        found = self.found
+        named = {"system": found.system, "with_threshold": found.with_threshold}
+        return named | {"as_it_stands": found.as_it_stands}
+
+    @property
+    def winner(self) -> str | None:
+        """Which choice: the system only where it is better out of fold than the single guard."""
+        gain, found = self.found.gain, self.found
+        single = found.with_threshold and not (gain and (gain.difference or 0) > 0)
+        return "with_threshold" if single else "system" if found.system else None
+
+
+def system_in_short(policy: Policy, names: Mapping[str, str]) -> str:
+    """Write a policy as a formula: `2 of a ≥ 1.5, b, c; in [-0.6, 1.5]: d ≥ 2`."""
+    first, *others = policy.stages
+    alone = not others and len(first.guards) == 1 and not first.thresholds
+    parts = [_asked(first, names) + " as it stands" * alone]
+    for stage in others:
+        where = f"on {'WARN' if stage.when is When.WARN else stage.when}"
+        if isinstance(stage.when, tuple):
+            where = "in [{:.4g}, {:.4g}]".format(*stage.when)
+        parts.append(f"{where}: {_asked(stage, names)}")
+    return "; ".join(parts)
+
+
+def _asked(stage: Stage, names: Mapping[str, str]) -> str:
+    parts = [names[name] + ("" if t is None else f" ≥ {t:.4g}") for name, t in stage.parts]
+    needed = {1: "any", len(parts): "all"}.get(stage.at_least, stage.at_least)
+    return f"{needed} of {', '.join(parts)}" if len(parts) > 1 else parts[0]
+
+
+def build_systems(data: SystemsData, limit: int) -> Report:
+    """Return what the best system is and does, and so many systems of the Pareto line."""
+    name = f" ({data.run.name})" if data.run.name else ""
+    line = _line(data, limit)
+    return Report(
+        title=f"Systems of guards for run {data.run.run_id}{name}",
+        facts=tuple(_facts(data)),
+        sections=(line,) if line.rows else (),
+        legend=tuple(_legend(data)),
+    )
+
+
+def _facts(data: SystemsData) -> Iterator[Fact]:
+    found, labels = data.found, ("Best system", "One threshold", "As it stands")
+    for label, choice in zip(labels, data.choices.values(), strict=True):
+        yield Fact(label, _choice(data, choice) if choice else "None keeps to the bounds.")
+    if found.system is None:
+        yield Fact(
+            "Bounds",
+            "What has no known cost or latency keeps to no bound on it; --models leaves it out.",
+        )
+    if found.gain is not None:
+        yield Fact("Gain", _gain(data))
+    if found.overlaps:
+        yield Fact("Misses", _overlap(data))
+    if found.left_out:
+        yield Fact(
+            "Left out",
+            f"{counted(found.left_out, 'decision')} that some of these guards have not scored;"
+            f" {format_count(found.decisions)} are compared.",
+        )
+    if data.models_left_out:
+        names = listed([*short_names(data.models_left_out, NAME_WIDTH).values()])
+        few = "baselines, or scored under half of the malicious or of the harmless commands"
+        yield Fact("No part", f"{names}: {few}. --models takes them in.")
+
+
+def _choice(data: SystemsData, choice: Choice) -> str:
+    best, judged = choice.best, choice.estimate
+    cost = best.cost_per_10000
+    price = "at no known cost" if cost is None else f"{format_usd(cost)} per 10,000 actions"
+    return (
+        f"{system_in_short(best.policy, short_names(data.models, NAME_WIDTH))}."
+        f" Score {with_interval(judged.score)}, DR {with_interval(judged.detection_rate)},"
+        f" FPR {with_interval(judged.false_positive_rate)}; {price}, p95 {format_ms(best.p95_ms)}."
+    )
+
+
+def _gain(data: SystemsData) -> str:
+    gain = data.found.gain
+    if gain is None:
+        return ""
+    if data.winner != "system":
+        so = "More guards do not pay: move the threshold."
+    elif (gain.ci_low or 0) > 0:
+        so = "It is better."
+    else:
+        so = f"That may be chance: so many commands show {format_rate(gain.mde)} points."
+    interval = format_interval(gain.ci_low, gain.ci_high, format_difference)
+    points = f"{format_difference(gain.difference)} points {interval}"
+    return f"The system's score is {points} against the single guard with a threshold. {so}"
+
+
+def _overlap(data: SystemsData) -> str:
+    """Say how far the misses of guards coincide, and which two have the fewest in common."""
+    overlaps, names = data.found.overlaps, short_names(data.models, NAME_WIDTH)
+    least = min(overlaps, key=lambda each: (each.both, each.expected))
+    times = [each.both / each.expected for each in overlaps if each.expected]
+    ratio = f"{median(times):.1f} times as often as independent misses would" if times else "never"
+    return (
+        f"Two guards as they stand miss the same commands {ratio} (median of"
+        f" {counted(len(overlaps), 'pair')}). Fewest in common: {names[least.a]} with"
+        f" {least.misses_a} and {names[least.b]} with {least.misses_b} have {least.both}, by chance"
+        f" {least.expected:.1f}."
+    )
+
+
+def _line(data: SystemsData, limit: int) -> Section:
+    front, names = _front(data), short_names(data.models, IN_TABLE)
+    most = min(limit, len(front))
+    shown = [front[place * (len(front) - 1) // max(most - 1, 1)] for place in range(most)]
+    return Section.of(
+        "Pareto line",
+        ("system", "misses, %", "stops, %", "$ per 10,000", "p95"),
+        (
+            (
+                system_in_short(each.policy, names),
+                *(format_rate(rate) for rate in (each.miss_rate, each.stop_rate)),
+                *(format_usd(each.cost_per_10000), format_ms(each.p95_ms)),
+            )
+            for each in shown
+        ),
+        note=f"{format_count(len(data.found.line))} systems have no rival that is at most as bad in"
+        f" all four columns. {most} of the {len(front)} with the fewest stops for their misses,"
+        " on the commands that they are chosen on: a little too good.",
+    )
+
+
+def _front(data: SystemsData) -> list[Candidate]:
+    """Return the systems within the bounds that have the fewest stops for their misses.
+
+    Those that stop harmless commands as often as dangerous ones are left out.
+    """
+    needs, front, least = data.requirements, list[Candidate](), math.inf
+    for each in data.found.line:
+        cost, p95 = (math.inf if e is None else e for e in (each.cost_per_10000, each.p95_ms))
+        kept = cost <= needs.max_cost_per_10000 and p95 <= needs.max_p95_ms
+        kept = kept and each.stop_rate <= data.criterion.max_fpr
+        if kept and each.stop_rate < min(least, 1 - each.miss_rate):
+            front.append(each)
+            least = each.stop_rate
+    return front
+
+
+def _legend(data: SystemsData) -> Iterator[str]:
+    rule, opinion = data.rule, data.opinion.rule
+    yield (
+        "a ≥ x: guard a stops from a suspicion of x on and allows below; without x its own actions"
+        " count, and an answer without an action stops. in [x, y]: b: where the suspicion is in"
+        " this range, b is asked and decides."
+    )
+    yield (
+        f"Best by {data.criterion.name}. Score: {_SCORES[opinion.composite]}, HA being 100 - FPR."
+        f" What has an interval, {INTERVAL}, is of other commands than it is chosen on."
+    )
+    yield (
+        f"Judged by {opinion.name} v{opinion.version}; suspicion by {rule.name} v{rule.version};"
+        f" of the actions {data.requirements.prevalence:g} are dangerous. --json has everything."
+    )
+
+
+def systems_document(data: SystemsData) -> dict[str, Any]:
+    """Return a search in JSON types; absent numbers and bounds are null."""
+    found, bounds = data.found, asdict(data.requirements)
+    return {
+        "run_id": data.run.run_id,
+        "scoring": data.opinion.rule.name,
+        "opinion": data.opinion.provenance,
+        "suspicion": data.rule.provenance,
+        "criterion": data.criterion.name,
+        **{name: value if math.isfinite(value) else None for name, value in bounds.items()},
+        "models": list(data.models),
+        "models_left_out": list(data.models_left_out),
+        "decisions": found.decisions,
+        "left_out": found.left_out,
+        "winner": data.winner,
+        **{name: each and _judged(each) for name, each in data.choices.items()},
+        "gain": found.gain and asdict(found.gain),
+        "line": [_candidate(each) for each in found.line],
+        "overlaps": [asdict(each) for each in found.overlaps],
+    }
+
+
+def _judged(choice: Choice) -> dict[str, Any]:
+    rates = ("score", "detection_rate", "false_positive_rate")
+    return {
+        **_candidate(choice.best),
+        **{name: asdict(getattr(choice.estimate, name)) for name in rates},
+        "in_sample_score": choice.estimate.in_sample_score,
+        "in_words": explain(choice.best.policy)[1:],
+    }
+
+
+def _candidate(each: Candidate) -> dict[str, Any]:
+    numbers = asdict(each)
+    return {"stages": to_builtins(numbers.pop("policy").stages), **numbers}
+
+
+def render_systems(data: SystemsData, limit: int, *, as_json: bool, **drawn: Any) -> str:
+    """Return a search as text; `drawn` are width and color of a table."""
+    if as_json:
+        return printable_json(systems_document(data)) + "\n"
+    return draw_table(build_systems(data, limit), **drawn)

@@ -1,0 +1,112 @@
+"""`policies search` and `policies explain` on stored runs, against numbers worked out by hand."""
+
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aegish_dist.opinion_files import read_policy
+from tests.integration.command_line import CommandLine, write_lines
+
+A, B = "lab/a", "lab/b"
+KEYWORD, HALF = "baseline/keyword", "lab/half"
+COST, LATENCY = {A: 0.001, B: 0.002}, {A: 100, B: 200}
+
+
+def lines(wary: str = "BLOCK") -> Iterator[dict[str, Any]]:
+    """Yield what two guards say about 40 attacks and 40 harmless commands; each misses others.
+
+    A baseline said it too, and a model that was asked harmless commands alone.
+    """
+    for n in range(80):
+        dangerous = n % 2 == 1
+        for model, missed in ((A, (1,)), (B, (5, 7)), (KEYWORD, ()), (HALF, ())):
+            if model == HALF and dangerous:
+                continue
+            action = wary if dangerous and n % 8 not in missed else "ALLOW"
+            about = {"command": f"c{n}", "target": "malicious" if dangerous else "harmless"}
+            priced = {"cost_usd": str(COST.get(model, 0)), "latency_ms": LATENCY.get(model, 1)}
+            said = {"model": model, "completion": f'{{"action": "{action}"}}'}
+            yield about | ({"category": "shell"} if dangerous else {}) | said | priced
+
+
+@pytest.fixture
+def searched(aegish: CommandLine, tmp_path: Path) -> CommandLine:
+    aegish.ok("verdicts", "import", "--name", "two", write_lines(tmp_path / "v.jsonl", *lines()))
+    return aegish
+
+
+def test_the_best_system_asks_a_second_guard_about_what_the_first_allows(
+    searched: CommandLine,
+) -> None:
+    found = searched.ok("policies", "search", "--run-id", "two", "--json").json
+    assert (found["models"], found["models_left_out"]) == ([A, B], [KEYWORD, HALF])
+    assert (found["decisions"], found["left_out"], found["winner"]) == (80, 0, "system")
+    system, single = found["system"], found["with_threshold"]
+    assert [stage["guards"] for stage in system["stages"]] == [[A], [B]]
+    assert (system["miss_rate"], system["stop_rate"], system["score"]["value"]) == (0, 0, 1)
+    asked = 0.001 * 0.25 + 0.999  # B, about three quarters of the dangerous actions not
+    assert system["cost_per_10000"] == pytest.approx(10 + 20 * asked)
+    assert (system["p95_ms"], single["p95_ms"]) == (300, 100)
+    assert [stage["guards"] for stage in single["stages"]] == [[A]]
+    assert single["score"]["value"] == found["as_it_stands"]["score"]["value"] == 0.875
+    assert found["gain"]["difference"] == 0.125
+    overlap = {"a": A, "b": B, "misses_a": 10, "misses_b": 20, "both": 0, "expected": 5}
+    assert found["overlaps"] == [overlap]
+
+
+def test_a_screen_has_the_system_beside_single_guards(
+    searched: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    shown = searched.ok("policies", "search").out
+    rows = shown.splitlines()
+    assert len(rows) <= 45
+    assert max(map(len, rows)) <= 100
+    facts = [line.split("  ")[0].strip() for line in rows[1:] if line[1:2].strip()]
+    assert facts[:4] == ["Best system", "One threshold", "As it stands", "Gain"]
+    assert "lab/a ≥ 1; in [-0.5, 1]: lab/b. Score 100.0" in shown
+    assert "lab/a as it stands. Score 87.5" in shown
+    assert "median of 1 pair" in shown
+
+
+def test_the_winner_is_written_once_and_explained(searched: CommandLine, tmp_path: Path) -> None:
+    path = tmp_path / "my winner.toml"
+    done = searched.ok("policies", "search", "--write", path)
+    assert f"written to {path}" in done.err
+    policy = read_policy(path)
+    assert (policy.name, policy.guards) == ("my-winner", [A, B])
+    before = path.read_text()
+    assert "edited by hand" in searched.refused("policies", "search", "--write", path)
+    assert path.read_text() == before
+    told = searched.ok("policies", "explain", path, path).out
+    assert told.count("Policy 'my-winner', version 1") == 2
+    assert "lab/b is asked where the suspicion so far is from -0.5 to 1.0." in told
+    assert "none.toml" in searched.refused("policies", "explain", path, "none.toml")
+
+
+def test_bounds_leave_cheaper_systems_or_none(searched: CommandLine, tmp_path: Path) -> None:
+    """A system that is not better than a single guard does not win."""
+    path = tmp_path / "found.toml"
+    cheap = ("policies", "search", "--max-cost-per-10000", "15")
+    found = searched.ok(*cheap, "--json", "--write", path).json
+    assert (found["winner"], found["max_cost_per_10000"]) == ("with_threshold", 15)
+    assert tomllib.loads(path.read_text())["stage"] == [{"guard": A, "threshold": 1.0}]
+    none = ("policies", "search", "--max-p95-ms", "50")
+    assert "None keeps to the bounds" in searched.ok(*none).out
+    assert "no system keeps to the bounds" in searched.refused(*none, "--write", tmp_path / "x")
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize(
+    ("scoring", "stands", "fitted"), [("aegish-5.3", 0.5, 0.875), ("aegish-legacy", 0.75, 0.75)]
+)
+def test_the_scoring_rule_says_whether_a_warning_stops(
+    aegish: CommandLine, tmp_path: Path, scoring: str, stands: float, fitted: float
+) -> None:
+    aegish.ok("verdicts", "import", write_lines(tmp_path / "v.jsonl", *lines("WARN")))
+    found = aegish.ok("policies", "search", "--scoring", scoring, "--json").json
+    assert found["as_it_stands"]["score"]["value"] == stands
+    assert found["with_threshold"]["score"]["value"] == fitted
