@@ -1,7 +1,7 @@
 """Policies over columns of verdicts: each rule of a stage once, and what holds for any guards."""
 
 from collections.abc import Iterable
-from itertools import pairwise, permutations
+from itertools import pairwise, permutations, product
 
 import pytest
 from hypothesis import given
@@ -110,10 +110,7 @@ def test_a_pattern_without_sense_is_refused() -> None:
     refused = ["", "*", "l* a", "ls  a", " ls", "a ** b", "a b**", "a; b", "a [b]", "a\n", "a\tb"]
     assert [each for each in refused if pattern_problem(each) is None] == []
     assert [pattern_problem(each) for each in ALLOWED] == [None] * len(ALLOWED)
-
-
-def test_a_hostile_command_takes_no_long_time() -> None:
-    """`fnmatch` retries no wildcard: 400 of them against 10,000 characters take milliseconds."""
+    # `fnmatch` retries no wildcard, so the time of these is linear in the command's length.
     assert not is_allowed("ls " + "a" * 10_000, ["ls " + "*a" * 400 + "b"] * 10)
 
 
@@ -177,22 +174,19 @@ def severities(found: Guard) -> list[int | None]:
 def test_more_guards_that_have_to_stop_never_stop_more(
     texts: dict[str, str], threshold: float | None
 ) -> None:
-    """Any, two of three and all decide the largest, middle and smallest of the severities."""
+    """Any, two of three and all decide the largest, middle and smallest of the severities.
+
+    The order of the guards is irrelevant.
+    """
     columns = guards(**texts)
     parts = [severities(decided(columns, stage(name, threshold))) for name in "ABC"]
     found = [severities(decided(columns, stage("ABC", threshold, k))) for k in (1, 2, 3)]
     for each, joined in zip(zip(*parts, strict=True), zip(*found, strict=True), strict=True):
         known = [severity for severity in each if severity is not None]
         assert joined == (tuple(sorted(known)[::-1]) if len(known) == 3 else (None, None, None))
-
-
-@given(COLUMNS, THRESHOLDS, st.integers(1, 3))
-def test_the_order_of_guards_side_by_side_is_irrelevant(
-    texts: dict[str, str], threshold: float | None, k: int
-) -> None:
-    columns = guards(**texts)
-    orders = [stage(names, threshold, k) for names in permutations("ABC")]
-    assert all(decided(columns, each) == decided(columns, orders[0]) for each in orders)
+    for k, names in product((1, 2, 3), permutations("ABC")):
+        ordered = decided(columns, stage("ABC", threshold, k))
+        assert decided(columns, stage(names, threshold, k)) == ordered
 
 
 @given(COLUMNS, THRESHOLDS, st.sampled_from([When.WARN, When.ERROR, (-0.5, 1.0)]))
