@@ -255,7 +255,7 @@ def _higher(option: str, cap: Decimal | None, wanted: Decimal | None) -> Decimal
     if cap is None:
         raise ConfigError(f"the run was submitted without {option}: nothing holds it back")
     if wanted <= cap:
-        raise ConfigError(f"the run's {option} is ${cap:f} already: name a higher one")
+        raise ConfigError(f"the run's {option} is {_usd(cap)} already: name a higher one")
     return wanted
 
 
@@ -310,8 +310,11 @@ def _cost(
     )
     cap = plan.parameters.max_cost_usd
     lines = [tokens_and_cost]
-    if cap is not None and cost > cap:
-        lines.append(f"cap ${cap:f}: below the estimate, the run will probably stop early")
+    if cap is not None and cached > cap:
+        lines.append(f"cap {_usd(cap)}: below the estimate, the run will probably stop early")
+    elif cap is not None and cost > cap:
+        only_if = "the run stops early only if the provider does not cache the prompt"
+        lines.append(f"cap {_usd(cap)}: {only_if}")
     if not timed:
         return lines
     of = {each.model: each.calls for each in estimated.models}
@@ -319,6 +322,11 @@ def _cost(
     rounds = max(1.0, slowest, sum(of[spec.id] for spec in timed) / calls)
     each = f"if a call takes {ASSUMED_CALL_S:g} s"
     return [*lines, f"about {duration(rounds * ASSUMED_CALL_S)} with one worker process, {each}"]
+
+
+def _usd(amount: Decimal) -> str:
+    cents = f"{amount:.2f}"
+    return f"${cents if Decimal(cents) == amount else f'{amount.normalize():f}'}"
 
 
 def _batches(plan: RunPlan, after_s: float) -> str:

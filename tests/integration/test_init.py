@@ -125,16 +125,29 @@ def test_a_cap_is_kept_or_its_absence_said(
     assert (f"no max-cost in the run file: the price of {beside} is unknown" in done.err) is says
 
 
-def test_a_cap_below_the_estimate_is_said(
-    aegish: CommandLine, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("limit", "cap", "warning"),
+    [
+        ("1", "0.001", "cap $0.001: below the estimate, the run will probably stop early"),
+        ("50", "0.10", "cap $0.10: below the estimate, the run will probably stop early"),
+        ("50", "0.3", "cap $0.30: the run stops early only if the provider does not cache"),
+        ("50", "9", None),
+    ],
+)
+def test_a_cap_is_compared_with_both_estimates(
+    aegish: CommandLine,
+    monkeypatch: pytest.MonkeyPatch,
+    limit: str,
+    cap: str,
+    warning: str | None,
 ) -> None:
+    """150 calls cost $0.46, $0.13 if the prompt is cached, by the price list."""
     monkeypatch.setenv("OPENAI_API_KEY", "hush-hush-hush")
-    asked = ("submit", "--models", "ollama/x,openai/gpt-5.1", "--limit", "1", "--dry-run")
-    warning = "cap $0.001: below the estimate, the run will probably stop early"
-    low, high = (aegish.ok(*asked, "--max-cost", cap).err for cap in ("0.001", "9"))
-    assert warning in low
-    assert "cap $" not in high
-    assert "about 2 s with one worker process, if a call takes 2 s" in low
+    asked = ("submit", "--models", "ollama/x,openai/gpt-5.1", "--limit", limit, "--dry-run")
+    said = aegish.ok(*asked, "--max-cost", cap).err
+    assert (warning or "$0.46 ($0.13 if the prompt is cached)") in said
+    assert ("cap $" in said) is (warning is not None)
+    assert "with one worker process, if a call takes 2 s" in said
 
 
 class Terminal(io.StringIO):
