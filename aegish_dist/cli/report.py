@@ -216,7 +216,11 @@ def _parts(form: str, sections: Collection[str] | None) -> Collection[ReportPart
     return [part for name, part in _PARTS.items() if name in shown]
 
 
-_PARTS = {"differences": ReportPart.COMPARISON, "failure-times": ReportPart.FAILURE_TIMES}
+_PARTS = {
+    "differences": ReportPart.COMPARISON,
+    "scores": ReportPart.SCORES,
+    "failure-times": ReportPart.FAILURE_TIMES,
+}
 
 
 def _exit_code(data: ReportData, options: Mapping[str, Any]) -> int:

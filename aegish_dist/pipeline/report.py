@@ -1,6 +1,7 @@
 """Reporting: a run, one of its snapshots, and its verdicts one by one, gathered for rendering."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from decimal import Decimal
 from enum import StrEnum
 from itertools import accumulate
@@ -28,6 +29,7 @@ from aegish_dist.db.engine import transaction
 from aegish_dist.db.fleet import Fleet, ModelBlock, living_fleet
 from aegish_dist.db.runs import load_run
 from aegish_dist.db.verdict_reader import SqlScoring
+from aegish_dist.errors import ReportError
 from aegish_dist.pipeline.aggregate import (
     ONE_VIEW,
     current_snapshot,
@@ -42,6 +44,7 @@ from aegish_dist.report.data import ComparisonData, FailureCount, Halted, Report
 
 if TYPE_CHECKING:
     from aegish_dist.report.page.grid import Grid
+    from aegish_dist.report.scores import CalibrationData
 
 
 class ReportPart(StrEnum):
@@ -50,6 +53,7 @@ class ReportPart(StrEnum):
     COMPARISON = "comparison"
     BY_CATEGORY = "comparison by category"
     FAILURE_TIMES = "failure times"
+    SCORES = "scores"
 
 
 ALL_PARTS = frozenset(ReportPart)
@@ -86,6 +90,8 @@ def report_data(
             failure_times = failures_by_time(
                 session, run_id, [spec.id for spec in run.models], stretch_s
             )
+    asked = is_current and ReportPart.SCORES in parts
+    scores = _scores(engine, run, snapshot) if asked else None
     return ReportData(
         run=run,
         snapshot=snapshot,
@@ -97,6 +103,8 @@ def report_data(
         halted=list(_halted(run, fleet, snapshot)),
         effect=effect,
         comparison=_comparison(engine, run, snapshot, parts) if is_current else None,
+        scores=None if scores is None else scores.document,
+        score_tables=() if scores is None else scores.sections,
         failure_times=failure_times,
         failure_stretch_s=stretch_s,
         answered=answered,
@@ -112,6 +120,17 @@ def _comparison(
         return None
     question = Question(snapshot.opinion, by_category=ReportPart.BY_CATEGORY in parts)
     return compare_models(engine, run.run_id, question=question)
+
+
+def _scores(engine: Engine, run: Run, snapshot: Snapshot) -> "CalibrationData | None":
+    """Fit a threshold to each model; None where the run has too little to fit on."""
+    if snapshot.opinion is None:
+        return None
+    from aegish_dist.pipeline.calibrate import calibrate  # noqa: PLC0415  for this part alone
+
+    with suppress(ReportError):
+        return calibrate(engine, run.run_id, snapshot.opinion)
+    return None
 
 
 def _snapshot(

@@ -107,6 +107,7 @@ def render_json(data: ReportData) -> str:
         "judgements": {entry.model: entry.judgements(data.targets) for entry in entries},
         "reasons": reasons(data),
         "comparison": None if data.comparison is None else comparison_document(data.comparison),
+        "scores": data.scores,
         "overlay_effect": list(data.effect),
         "commands": [command for _, command in reproduction(data)],
     }

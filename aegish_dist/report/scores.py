@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.outcome import Outcome
@@ -12,7 +13,7 @@ from aegish_dist.core.run import Run
 from aegish_dist.core.suspicion import SuspicionRule
 from aegish_dist.core.text import counted, printable_json
 from aegish_dist.report.decision import NAME_WIDTH, listed
-from aegish_dist.report.layout import INTERVAL, Fact, Report, Section, TableCell
+from aegish_dist.report.layout import INTERVAL, Cell, Fact, Report, Section, TableCell
 from aegish_dist.report.names import short_names
 from aegish_dist.report.numbers import UNDEFINED, format_interval, format_points, format_rate
 from aegish_dist.report.quality import with_interval
@@ -85,6 +86,27 @@ class CalibrationData(Struct, frozen=True):
     def known(self) -> Sequence[CalibratedModel]:
         """The models that have scored commands of both labels."""
         return [each for each in self.models if each.auroc.value is not None]
+
+    @property
+    def sections(self) -> Sequence[Section]:
+        """The tables, as sections of a report; what sentences say stands below the first one."""
+        first, *others = _sections(self)
+        remarks = tuple(f"{fact.label}: {fact.text}" for fact in _facts(self))
+        return replace(first, remarks=remarks), *others
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """All numbers in JSON types; absent ones are null."""
+        return {
+            "run_id": self.run.run_id,
+            "scoring": self.opinion.rule.name,
+            "opinion": self.opinion.provenance,
+            "suspicion": self.rule.provenance,
+            "prevalence": self.prevalence,
+            "folds": self.folds,
+            "models": [_model(self, each) for each in self.models],
+            "pairs": [_in_json(pair) for pair in self.pairs],
+        }
 
     def in_use(self, model: CalibratedModel) -> PerTenThousand | None:
         """Return what to expect of a fitted guard; None where no prevalence was named."""
@@ -238,7 +260,7 @@ def _sections(data: CalibrationData) -> Iterator[Section]:
         "Best threshold of each model",
         f"score|as it stands {INTERVAL}, score with it|out of fold {INTERVAL}, DR, FPR,"
         " in sample|score, block",
-        lambda each: (with_interval(each.aegish_score), *_fitted(data.rule, each.fitted)),
+        lambda each: (_cell(each.aegish_score), *_fitted(data.rule, each.fitted)),
         f"Criterion: {data.criterion.name}. Binaries are in {data.folds} folds: fitted on all but"
         " one, judged on that one, for each.",
     )
@@ -248,8 +270,8 @@ def _sections(data: CalibrationData) -> Iterator[Section]:
         "At any threshold",
         f"AUROC|{INTERVAL}, {bounds}values",
         lambda each: (
-            with_interval(each.auroc),
-            *(with_interval(point.detection_rate) for point in each.at_fpr),
+            _cell(each.auroc),
+            *(_cell(point.detection_rate) for point in each.at_fpr),
             str(each.distinct),
         ),
         "DR at a false positive rate of at most so much; values: distinct ones of suspicion.",
@@ -268,7 +290,7 @@ def _table(
     data: CalibrationData,
     title: str,
     headings: str,
-    read: Callable[[CalibratedModel], Iterable[str]],
+    read: Callable[[CalibratedModel], Iterable[Cell]],
     note: str,
 ) -> Section:
     """Return a row for each model; headings and their details are `NAME|DETAIL, NAME, ...`."""
@@ -277,18 +299,22 @@ def _table(
     return Section.of(title, ("model", *columns), rows, note=note)
 
 
-def _fitted(rule: SuspicionRule, fitted: FittedGuard) -> tuple[str, ...]:
+def _fitted(rule: SuspicionRule, fitted: FittedGuard) -> tuple[Cell, ...]:
     rates = (fitted.detection_rate, fitted.false_positive_rate)
     shares = (*(each.value for each in rates), fitted.in_sample_score)
     block = UNDEFINED
     if fitted.threshold is not None:
         parts = _stopped(rule, fitted.threshold, "{} {:.4g}", ("≤", "≥"))
         block = ", ".join(_besides_block(parts))
-    return with_interval(fitted.score), *map(format_rate, shares), block
+    return _cell(fitted.score), *map(format_rate, shares), block
 
 
-def _expected(found: PerTenThousand) -> tuple[str, ...]:
-    return _actions(found.alarms), _actions(found.misses), with_interval(found.precision)
+def _expected(found: PerTenThousand) -> tuple[Cell, ...]:
+    return _actions(found.alarms), _actions(found.misses), _cell(found.precision)
+
+
+def _cell(found: Estimate) -> TableCell:
+    return TableCell(with_interval(found), value=found.value)
 
 
 def _actions(found: Estimate) -> str:
@@ -338,20 +364,6 @@ def _in_json(value: Any) -> Any:
     return None if isinstance(value, float) and math.isinf(value) else value
 
 
-def scores_document(data: CalibrationData) -> dict[str, Any]:
-    """Return a calibration in JSON types; absent numbers are null."""
-    return {
-        "run_id": data.run.run_id,
-        "scoring": data.opinion.rule.name,
-        "opinion": data.opinion.provenance,
-        "suspicion": data.rule.provenance,
-        "prevalence": data.prevalence,
-        "folds": data.folds,
-        "models": [_model(data, each) for each in data.models],
-        "pairs": [_in_json(pair) for pair in data.pairs],
-    }
-
-
 def _model(data: CalibrationData, each: CalibratedModel) -> dict[str, Any]:
     """Return an entry; `in_words` says whether a threshold of null is infinite or absent."""
     found, fitted = _in_json(each), each.fitted
@@ -366,5 +378,5 @@ def render_scores(
 ) -> str:
     """Return a calibration as text; width and colour are for tables."""
     if as_json:
-        return printable_json(scores_document(data)) + "\n"
+        return printable_json(data.document) + "\n"
     return draw_table(build_scores(data), width, color)

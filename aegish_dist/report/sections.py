@@ -104,6 +104,7 @@ _SECTIONS: dict[str, Callable[[ReportData, Sequence[RankedModel]], _Made]] = {
     "latency": lambda data, entries: operations.latency(entries, data.run.batched),
     "latency-parts": lambda _, entries: operations.latency_parts(entries),
     "cost": lambda data, entries: operations.cost(entries, data.run.batched),
+    "scores": lambda data, _: data.score_tables,
     "calibration": lambda data, entries: quality.calibration(entries, data.run.epochs),
     "reliability": lambda _, entries: quality.reliability(entries),
     "provenance": lambda data, _: provenance(data),

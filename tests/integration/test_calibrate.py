@@ -162,3 +162,16 @@ def test_a_model_of_one_label_stays_beside_those_that_are_fitted(
     assert sharp["fitted"]["problem"] is None
     assert found["pairs"][0]["fitted"]["difference"] is None
     assert "Not fitted" in aegish.ok("calibrate", "--run-id", run).out
+
+
+def test_a_report_has_the_same_numbers_where_they_are_asked_for(
+    aegish: CommandLine, run_of: RunOf
+) -> None:
+    run = run_of(sharp=SHARP, blunt=BLUNT)
+    found = aegish.ok("calibrate", "--run-id", run, "--json").json
+    assert aegish.ok("report", "--run-id", run, "--json").json["scores"] == found
+    shown = aegish.ok("report", "--run-id", run, "--sections", "scores").out
+    assert "WARN, ALLOW ≤ 0.75" in shown
+    assert "Best threshold" not in aegish.ok("report", "--run-id", run).out
+    half = run_of(sharp=ONE_SIDE)
+    assert aegish.ok("report", "--run-id", half, "--json").json["scores"] is None

@@ -170,6 +170,7 @@ _GROUPS = (
     ("Errors", ("errors", "failures", "failure-times")),
     ("Latency", ("latency", "latency-parts")),
     ("Cost", ("cost",)),
+    ("Thresholds", ("scores",)),
     ("Calibration", ("calibration", "reliability")),
     ("Provenance", ("provenance",)),
 )

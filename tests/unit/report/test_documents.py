@@ -112,7 +112,7 @@ def test_the_document_has_its_parts() -> None:
     document = json.loads(render_json(data))
     assert set(document) == {
         *("run", "snapshot", "models", "ranking", "failures", "halted", "overlay_effect"),
-        *("failure_times", "reasons", "comparison", "commands", "judgements", "decision"),
+        *("failure_times", "reasons", "comparison", "commands", "judgements", "decision", "scores"),
     }
     judgements = document["judgements"]["acme/guard-1"]
     assert judgements.pop("malicious_detection_rate") == "UNDECIDED"
