@@ -28,7 +28,7 @@ from aegish_dist.cli.options import (
     with_snapshot,
     without_collector,
 )
-from aegish_dist.cli.printing import note, shown, to_file
+from aegish_dist.cli.printing import note, on_terminal, shown, to_file
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.text import did_you_mean
 from aegish_dist.files import is_stream
@@ -158,6 +158,8 @@ def report(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) 
         (options["in_browser"] and form != "html", f"--open shows a page, not {form}"),
         (options["in_browser"] and is_stream(options["output"] or Path()), "--open needs a file"),
     )
+    shows_source = form == "html" and not options["in_browser"] and options["output"] is None
+    refuse_usage((shows_source and on_terminal(stderr=False), "add --open or -o report.html"))
     workspace, found = open_run(run_id)
     output: Path | None = options["output"]
     if options["in_browser"]:
@@ -188,7 +190,7 @@ def _show_in_browser(page: Path) -> None:
     import webbrowser  # noqa: PLC0415
 
     if not webbrowser.open(page.resolve().as_uri()):
-        note("no browser was found here: open that file in one")
+        note(f"no browser was found here: open {page.resolve()} in one")
 
 
 def draw_report(

@@ -16,7 +16,15 @@ from aegish_dist.cli.options import (
     refuse_usage,
     run_id,
 )
-from aegish_dist.cli.printing import TextTable, note, print_table, say, say_json
+from aegish_dist.cli.printing import (
+    TextTable,
+    list_width,
+    note,
+    on_terminal,
+    print_table,
+    say,
+    say_json,
+)
 from aegish_dist.core.run import RunSummary
 from aegish_dist.pipeline.runs import recent_runs, rename
 
@@ -63,18 +71,20 @@ def list_(limit: int, as_json: bool) -> None:
     if as_json:
         say_json([{**asdict(r), "created_at": r.created_at.isoformat()} for r in found])
     else:
-        columns = ("Run", "Created (UTC)", "Origin", "Name", "Held")
-        numbers = ("Models", "Samples", "Epochs", "Verdicts")
-        print_table(TextTable(columns, map(_row, found), numbers, ids=1))
+        narrow = on_terminal(stderr=False) and list_width() < 100
+        columns = ("Run", "Name", "Created (UTC)", "Held", "Origin")[: 4 if narrow else 5]
+        numbers = ("Models", "Samples", "Epochs", "Verdicts")[3 if narrow else 0 :]
+        rows = [_row(run, len(columns), len(numbers)) for run in found]
+        print_table(TextTable(columns, rows, numbers, ids=3))
     if more:
         note("there are older runs: --limit 0 lists all")
 
 
-def _row(run: RunSummary) -> tuple[str, ...]:
+def _row(run: RunSummary, texts: int, counts: int) -> tuple[str, ...]:
     numbers = (run.models, run.samples, run.epochs, run.verdicts)
     created = f"{run.created_at:%Y-%m-%d %H:%M}"
-    words = (run.run_id, created, run.origin, run.name, run.held or "")
-    return *words, *(f"{number:,}" for number in numbers)
+    words = (run.run_id, run.name, created, run.held or "", run.origin)
+    return *words[:texts], *(f"{number:,}" for number in numbers[-counts:])
 
 
 @runs.command("rename", examples=("aegish-dist runs rename --run-id latest nightly",))

@@ -101,6 +101,8 @@ def waiting_hint(status: RunStatus, *, embedded: bool) -> str | None:
     if status.state is not State.WAITING or status.ended:
         return None
     resume = f"`aegish-dist resume --run-id {status.run_id}`"
+    if status.demo and not status.workers:
+        return "this was a demo: `aegish-dist demo` starts again"
     if status.workers:
         return f"workers live but hold none of it: if its queues are empty, {resume} fills them"
     if embedded:

@@ -1,5 +1,6 @@
 """How far a run is, and what it will still take: what `status` prints and the live view draws."""
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -134,6 +135,12 @@ class RunStatus(Struct, frozen=True):
     def ended(self) -> bool:
         """Whether nothing moves unless a user acts."""
         return not any(map(may_move, self.models))
+
+    @property
+    def demo(self) -> bool:
+        """Whether `demo` made it, by its name and models: its simulator ended with that command."""
+        asked = all(each.model.startswith(("baseline/", "simulated")) for each in self.models)
+        return asked and re.fullmatch(r"demo(-\d+)?", self.name) is not None
 
     @property
     def settled(self) -> bool:

@@ -166,6 +166,8 @@ def resume_run(
         in_transaction(engine, save_parameters, run_id, higher)
         run = replace(run, parameters=higher)
     if (before := run_status(engine, run_id)).missing:
+        if before.demo and any(workspace.credentials.refusal(m.destination) for m in run.models):
+            raise ConfigError(f"{run_id} was a demo: `aegish-dist demo` starts again")
         observer.note(_what_is_asked(run, before))
     if run.held is not None:
         await_calls(engine, run, observer)

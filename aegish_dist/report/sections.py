@@ -242,7 +242,7 @@ def warnings(data: ReportData, entries: Sequence[RankedModel]) -> tuple[str, ...
         max((entry.count("planned") or 0) - (entry.count("done") or 0), 0) for entry in entries
     )
     if missing:
-        resume = f"; if it stopped, resume --run-id {data.run.run_id} goes on"
+        resume = f"; if it stopped: aegish-dist resume --run-id {data.run.run_id}"
         then = "" if data.run.imported else resume
         found.append(f"Provisional: {counted(missing, 'verdict')} missing{then}.")
     if not data.is_current:

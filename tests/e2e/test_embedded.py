@@ -65,3 +65,16 @@ def test_demo(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert "simulate-provider --write-catalog sim.toml & sleep 2" in simulator
     assert "submit --models simulated/careful --limit 50" in submit
     assert init.endswith(" init")
+
+
+def test_an_interrupted_demo_says_what_starts_it_again(home: Path, tmp_path: Path) -> None:
+    """Its simulator has ended with it: no other command can go on."""
+    env, again = environment(home=home), "`aegish-dist demo` starts again"
+    with started(env, "demo") as demo:
+        wait_until(lambda: run_json(env, "runs")[:1], "the run", DEADLINE_S)
+        os.killpg(demo.pid, signal.SIGINT)
+        assert again in demo.communicate(timeout=DEADLINE_S)[1]
+    assert again in run(env, "status").stderr
+    refused = run(env, "resume", "--run-id", "latest", code=1)
+    assert refused.stderr.endswith(f" was a demo: {again}\n")
+    assert refused.stderr.count("\n") == 1
