@@ -19,7 +19,7 @@ from aegish_dist.cli.options import (
     completes,
     open_workspace,
 )
-from aegish_dist.cli.printing import TextTable, print_table, say, say_json, say_lines
+from aegish_dist.cli.printing import TextTable, note, print_table, say, say_json, say_lines
 from aegish_dist.core.model import Price, Rate
 from aegish_dist.core.scoring import RULES
 from aegish_dist.models.catalog import ListedModel, missing_key
@@ -85,6 +85,7 @@ def check_(selection: list[str], as_json: bool, **options: Any) -> int:
 
     workspace = open_workspace()
     specs = workspace.catalog.resolve(selection or "all", workspace.environ)
+    note(*filter(None, (workspace.catalog.unlisted(spec.id) for spec in specs)))
     prompt = load_prompt(options["prompt"], cot=options["cot"])
     checks = check_models(workspace, specs, prompt, call_parameters(options))
     if as_json:

@@ -75,6 +75,7 @@ def init(path: Path, commands: Path | None, *, yes: bool, force: bool) -> None:
             own = own or _asked("File with your own commands (Enter: the bundled ones)", "", _own)
             each = f"Commands of each dataset ({_datasets(own)})"
             limit = click.prompt(each, limit, type=click.IntRange(1), err=True)
+        note(*filter(None, map(workspace.catalog.unlisted, models)))
         entries = _entries(workspace, models, served)
         capped = _capped(workspace, models)
         if own is not None:

@@ -351,6 +351,17 @@ class Catalog(Struct, frozen=True):
         """Ask whether a listed model was meant by an id that is not listed, which may be right."""
         return "" if model_id in self.models else did_you_mean(model_id, self.models)
 
+    def unlisted(self, model_id: str) -> str:
+        """Return the warning about an id that is not listed though others of its provider are.
+
+        Many gateways answer any name.
+        """
+        siblings = {provider_name(each) for each in self.models}
+        if model_id in self.models or provider_name(model_id) not in siblings:
+            return ""
+        asked = f"{model_id} is not in the catalog: asked as it stands"
+        return "; ".join(filter(None, (asked, self.meant(model_id))))
+
     def entry(self, model_id: str) -> ModelEntry:
         return self.models.get(model_id) or ModelEntry(id=model_id)
 

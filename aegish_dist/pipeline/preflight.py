@@ -112,6 +112,8 @@ def _require_keys(
 def _warn_by_catalog(workspace: Workspace, plan: RunPlan, observer: Observer) -> None:
     for spec in plan.asked:
         entry = workspace.catalog.entry(spec.id)
+        if unlisted := workspace.catalog.unlisted(spec.id):
+            observer.note(unlisted)
         if warning := retirement(entry, datetime.now(UTC).date()):
             observer.note(warning)
         if not entry.takes(spec, plan.parameters):

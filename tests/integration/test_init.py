@@ -111,7 +111,7 @@ def test_a_server_on_this_machine_gets_an_entry(
 
 @pytest.mark.parametrize(
     ("beside", "capped", "says"),
-    [("ollama/x", True, False), ("groq/none-such", False, True)],
+    [("ollama/x", True, False), ("groq/none-such", False, True), ("openai/x", False, True)],
 )
 def test_a_cap_is_kept_or_its_absence_said(
     aegish: CommandLine, monkeypatch: pytest.MonkeyPatch, beside: str, capped: bool, says: bool
@@ -123,6 +123,8 @@ def test_a_cap_is_kept_or_its_absence_said(
     assert "Commands of each dataset (3 datasets) [50]" in done.err
     assert ("max-cost" in run_file()) is capped
     assert (f"no max-cost in the run file: the price of {beside} is unknown" in done.err) is says
+    unlisted = f"{beside} is not in the catalog: asked as it stands" in done.err
+    assert unlisted is (beside == "openai/x")
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ def test_a_refused_parameter_stops_the_run_before_it_is_stored(
 def test_several_refusals_are_a_table(aegish: CommandLine) -> None:
     with answering(refusing("reasoning_effort")) as (base_url, _):
         model = '[[models]]\nid = "lab/{}"\nparameters = {{ reasoning_effort = "low" }}\n'
-        catalog(base_url, model.format("a") + model.format("b"))
+        catalog(base_url, model.format("a") + model.format("b") + '[[models]]\nid = "lab/c"\n')
         done = aegish("submit", "--models", "lab/a,lab/b,lab/c", *FEW)
     assert done.code == 1
     lines = done.err.splitlines()
@@ -81,6 +81,25 @@ def test_what_answers_is_asked_the_rest(aegish: CommandLine) -> None:
         catalog(base_url, '[[models]]\nid = "lab/sim"\nsimulated = true\n')
         aegish.ok("submit", "--models", "lab/a,lab/sim", *FEW)
     assert sorted(body["model"] for body in seen) == ["a", "a", "sim"]
+
+
+def test_a_name_that_the_catalog_lacks_is_asked_with_a_warning(
+    aegish: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A provider of which it lists none, such as a server of one's own, gets no warning."""
+    asked = "openai/gpt-5.1mini is not in the catalog: asked as it stands; did you mean"
+    with answering(lambda _: (200, ANSWER)) as (base_url, _):
+        catalog(base_url)
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{base_url}/v1")
+        models = "openai/gpt-5.1mini,openai/gpt-5.1,openai/wholly-other,lab/a"
+        checked = aegish.ok("models", "check", models)
+        planned = aegish.ok("submit", "--models", models, "--dry-run", *FEW)
+    for done in (checked, planned):
+        warnings = [line for line in done.err.splitlines() if "not in the catalog" in line]
+        assert warnings == [
+            f"{asked} 'openai/gpt-5-mini' or 'openai/gpt-5.1'?",
+            "openai/wholly-other is not in the catalog: asked as it stands",
+        ]
 
 
 @pytest.mark.parametrize("status", [401, 402, 404])
