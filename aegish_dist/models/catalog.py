@@ -14,7 +14,7 @@ the end. Messages never repeat a value: people paste keys into the wrong place.
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -361,6 +361,12 @@ class Catalog(Struct, frozen=True):
             return ""
         asked = f"{model_id} is not in the catalog: asked as it stands"
         return "; ".join(filter(None, (asked, self.meant(model_id))))
+
+    def redirected(self, specs: Iterable[ModelSpec]) -> tuple[ModelSpec, ...]:
+        """Return a model for each address of these that is not its provider's in the package."""
+        own = {name: keys.get("base_url", "") for name, keys in _tables(None)[0].items()}
+        other = (spec for spec in specs if spec.base_url != own.get(spec.provider, ""))
+        return tuple({(spec.provider, spec.base_url): spec for spec in other}.values())
 
     def entry(self, model_id: str) -> ModelEntry:
         return self.models.get(model_id) or ModelEntry(id=model_id)

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from aegish_dist.core.model import HTTP_FORMATS, CallParameters, ModelSpec
+from aegish_dist.core.model import HTTP_FORMATS, CallParameters, ModelSpec, WireFormat
 from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.parsing import parse
 from aegish_dist.core.run import Prompt
@@ -75,6 +75,8 @@ def check_before_calls(
     require_prices(estimated, plan.parameters)
     _require_keys(workspace, plan.asked, request, observer)
     _warn_by_catalog(workspace, plan, observer)
+    for line in addresses(workspace, plan.asked):
+        observer.note(line)
     if not (request.dry_run or workspace.settings.embedded_broker):
         from aegish_dist.broker.client import check_broker  # noqa: PLC0415  a dry run needs none
 
@@ -118,6 +120,19 @@ def _warn_by_catalog(workspace: Workspace, plan: RunPlan, observer: Observer) ->
             observer.note(warning)
         if not entry.takes(spec, plan.parameters):
             observer.note(f"{spec.id} takes no temperature, by the catalog: drop --temperature")
+
+
+def addresses(workspace: Workspace, specs: Sequence[ModelSpec]) -> Iterator[str]:
+    """Yield a line for each address of real calls that is not the provider's in the package."""
+    for spec in workspace.catalog.redirected(filter(calls_a_provider, specs)):
+        sent = f"; {spec.key_variable} is sent there" if spec.key_variable else ""
+        yield f"{spec.provider} is asked at {spec.base_url}, by {_given_by(workspace, spec)}{sent}"
+
+
+def _given_by(workspace: Workspace, spec: ModelSpec) -> str:
+    entry, provider = workspace.catalog.entry(spec.id), workspace.catalog.providers[spec.provider]
+    by_catalog = entry.base_url or provider.base_url
+    return "base_url in the catalog" if spec.base_url == by_catalog else "OPENAI_BASE_URL"
 
 
 def retirement(model: ModelEntry, today: date) -> str:
@@ -200,8 +215,9 @@ def _require_no_refusal(checks: Sequence[ModelCheck], observer: Observer) -> Non
             [(each.model, each.detail, each.remedy) for each in refused],
         )
         problem = f"{len(refused)} of {len(checks)} models refuse this run"
+    end = "" if problem.endswith("?") else "."
     raise ConfigError(
-        f"{problem.rstrip('.')}. Nothing was stored: change that, leave them out, or say"
+        f"{problem.rstrip('.')}{end} Nothing was stored: change that, leave them out, or say"
         " --skip-preflight"
     )
 
@@ -233,7 +249,7 @@ async def _asked(
     prompt: Prompt,
     parameters: CallParameters,
 ) -> ModelCheck:
-    if not (entry := workspace.catalog.entry(spec.id)).takes(spec, parameters):
+    if not workspace.catalog.entry(spec.id).takes(spec, parameters):
         said, remedy = "takes no temperature, by the catalog", "drop --temperature"
         return ModelCheck(spec.id, False, said, None, refused=True, remedy=remedy)
     started, meant = time.monotonic(), workspace.catalog.meant(spec.id)
@@ -249,13 +265,12 @@ async def _asked(
         refused = error.error_class in REFUSALS
         reached = error.error_class is not ErrorClass.CONNECTION
         remedy = _remedy(spec, parameters, str(error)) if refused else ""
-        remedy = meant if error.error_class is ErrorClass.NOT_FOUND else remedy
+        if error.error_class is ErrorClass.NOT_FOUND:
+            openai = spec.wire is WireFormat.OPENAI  # Anthropic's root has no version
+            unversioned = openai and not re.search(r"/v\d", spec.base_url)
+            remedy = f"does {_given_by(workspace, spec)} lack /v1?" if unversioned else meant
         if not reached:
-            by_catalog = entry.base_url or workspace.catalog.providers[spec.provider].base_url
-            given_by = (
-                "base_url in the catalog" if spec.base_url == by_catalog else "OPENAI_BASE_URL"
-            )
-            remedy = f"start its server or mend its address, {given_by}"
+            remedy = f"start its server or mend its address, {_given_by(workspace, spec)}"
         return ModelCheck(spec.id, False, str(error), since(), refused, remedy, reached)
     except AegishError as error:
         refused = isinstance(error, ConfigError)

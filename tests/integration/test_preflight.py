@@ -102,6 +102,29 @@ def test_a_name_that_the_catalog_lacks_is_asked_with_a_warning(
         ]
 
 
+def test_an_address_that_is_not_the_vendors_is_named(
+    aegish: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With what gives it and the key sent there; where nothing is served, /v1 may be missing."""
+    with answering(lambda _: (404, {"error": {"message": "nothing here"}})) as (base_url, _):
+        catalog(base_url, f'[providers.lab2]\nwire = "anthropic"\nbase_url = "{base_url}"\n')
+        monkeypatch.setenv("OPENAI_BASE_URL", base_url)
+        monkeypatch.setenv("OPENAI_API_KEY", "hush-hush-hush")
+        versioned = aegish("models", "check", "lab/a,lab2/a")
+        done = aegish("submit", "--models", "openai/gpt-5.1,baseline/keyword", *FEW)
+        checked = aegish("models", "check", "openai/gpt-5.1")
+    there = f"openai is asked at {base_url}, by OPENAI_BASE_URL; OPENAI_API_KEY is sent there"
+    assert there in done.err.splitlines()
+    assert there in checked.err.splitlines()
+    assert "nothing here; does OPENAI_BASE_URL lack /v1? Nothing was stored" in done.err
+    assert "does OPENAI_BASE_URL lack /v1?" in checked.out
+    assert "nothing here" in versioned.out
+    assert "lack /v1?" not in versioned.out
+    monkeypatch.delenv("OPENAI_BASE_URL")
+    own = aegish("submit", "--models", "openai/gpt-5.1,baseline/keyword", "--dry-run", *FEW)
+    assert " is asked at " not in own.err
+
+
 @pytest.mark.parametrize("status", [401, 402, 404])
 def test_a_key_or_a_name_that_is_refused_stops_the_run(aegish: CommandLine, status: int) -> None:
     with answering(lambda _: (status, {"error": {"message": "no"}})) as (base_url, seen):
