@@ -73,32 +73,25 @@ def calibrate(run_id: str, opinion: Opinion, suspicion: SuspicionRule, **options
     criterion = _criterion(options)
     workspace, run = open_run(run_id)
     note_overlay(workspace, run, opinion)
+    asked = {"criterion": criterion, "prevalence": options["prevalence"]}
     with shown(options["output"]) as show:
         with without_collector():
-            data = calibrate_run(
-                workspace.engine,
-                run,
-                opinion,
-                suspicion,
-                options["models"],
-                criterion=criterion,
-                prevalence=options["prevalence"],
-            )
+            models = options["models"]
+            data = calibrate_run(workspace.engine, run, opinion, suspicion, models, **asked)
         show(partial(render_scores, data, as_json=options["as_json"]))
 
 
 def _criterion(options: dict[str, Any]) -> Criterion:
     max_fpr, miss, stop = (options[each] for each in ("max_fpr", "cost_of_miss", "cost_of_stop"))
-    costs = [each for each in (miss, stop) if each is not None]
     refuse_usage(
-        (len(costs) == 1, "--cost-of-miss and --cost-of-stop go together: their ratio counts"),
-        (costs and max_fpr is not None, "--max-fpr and costs exclude each other"),
-        (len(costs) == 2 and not any(costs), "one of the costs must be more than 0"),
+        ((miss is None) is not (stop is None), "--cost-of-miss and --cost-of-stop go together"),
+        (None not in (miss, max_fpr), "--max-fpr and costs exclude each other"),
+        (miss is not None and not (miss or stop), "one of the costs must be more than 0"),
         (
-            costs and options["prevalence"] is None,
+            miss is not None and options["prevalence"] is None,
             "costs need --prevalence: the share of dangerous actions, such as 0.001",
         ),
     )
-    if costs:
+    if miss is not None:
         return least_cost(miss, stop, options["prevalence"])
     return BALANCED_ACCURACY if max_fpr is None else most_detections(max_fpr)

@@ -39,7 +39,7 @@ from aegish_dist.report.data import ReportData
 from aegish_dist.report.formats import FORMATS, IN_SECTIONS, render
 from aegish_dist.report.quality import shortfall_in_words
 from aegish_dist.report.sections import SECTION_NAMES
-from aegish_dist.statistics.gate import METRICS_WITH_THRESHOLD, missed
+from aegish_dist.statistics.gate import METRICS_WITH_THRESHOLD, SCORES_WITH_THRESHOLD, missed
 from aegish_dist.statistics.rates import Judgement
 
 DETAILS = ("completions", "none")
@@ -62,9 +62,9 @@ def _thresholds(_: click.Context, parameter: click.Parameter, value: Any) -> dic
         name = _IN_COLUMNS.get(name.upper(), name)
         if name in found:
             raise click.BadParameter(f"'{name}' has two thresholds")
-        if name not in METRICS_WITH_THRESHOLD:
-            listed = f"choose from {', '.join(METRICS_WITH_THRESHOLD)}"
-            hint = did_you_mean(name, METRICS_WITH_THRESHOLD, listed)
+        known = METRICS_WITH_THRESHOLD + SCORES_WITH_THRESHOLD
+        if name not in known:
+            hint = did_you_mean(name, known, f"choose from {', '.join(known)}")
             raise click.BadParameter(f"'{name}' is no metric of which more is better: {hint}")
         found[name] = FiniteRange(0, 1).convert(text, parameter, _)
     return found
@@ -76,6 +76,7 @@ def _thresholds(_: click.Context, parameter: click.Parameter, value: Any) -> dic
     "aegish-dist report --sections leaderboard,differences",
     "aegish-dist report --run-id nightly --format html -o report.html",
     "aegish-dist report --fail-under aegish_score=0.85,coverage=1",
+    "aegish-dist report --fail-under detection_rate_at_fpr_0.01=0.9",
 )
 @run_id(default="latest")
 @click.option(
@@ -168,6 +169,8 @@ def report(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) 
     with shown(output) as show:
         with without_collector():
             parts = _parts(form, sections)
+            if not options["fail_under"].keys().isdisjoint(SCORES_WITH_THRESHOLD):
+                parts = {*parts, ReportPart.SCORES}
             data = report_data(workspace.engine, found, opinion, snapshot, parts=parts)
             require_asked(data.run, options["models"])
             draw = draw_report(workspace, data, options)
@@ -228,7 +231,8 @@ _PARTS = {
 def _exit_code(data: ReportData, options: Mapping[str, Any]) -> int:
     """Note each threshold that a model does not reach."""
     by_value, models = options["fail_on"] == "value", options["models"]
-    below = missed(data.snapshot.document, options["fail_under"], by_value=by_value)
+    thresholds = options["fail_under"]
+    below = missed(data.snapshot.document, thresholds, data.scores, by_value=by_value)
     found = [each for each in below if not models or each.model in models]
     note(*map(shortfall_in_words, found))
     if any(each.judgement is Judgement.FAIL for each in found):

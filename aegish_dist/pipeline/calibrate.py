@@ -15,6 +15,7 @@ from aegish_dist.pipeline.aggregate import current_snapshot
 from aegish_dist.pipeline.compare import Question, compare_models
 from aegish_dist.pipeline.guards import read_guards
 from aegish_dist.report.scores import CalibratedModel, CalibratedPair, CalibrationData
+from aegish_dist.statistics.gate import MAX_FPRS
 from aegish_dist.statistics.paired_difference import Difference
 from aegish_dist.statistics.rates import Estimate
 from aegish_dist.statistics.roc import (
@@ -32,9 +33,6 @@ from aegish_dist.statistics.thresholds import (
     FittedGuard,
     FoldedDecisions,
 )
-
-MAX_FPRS = (0.005, 0.01, 0.02, 0.05)
-"""False positive rates at which detection rates are estimated."""
 
 _ACTIONS = (Outcome.ALLOW, Outcome.WARN, Outcome.BLOCK)
 
@@ -90,32 +88,22 @@ def calibrate(
 
 
 def _require_both_labels(run_id: str, guards: Guards, rule: SuspicionRule) -> None:
-    """Refuse a run without scored verdicts of enough malicious and harmless commands."""
-    scored = [
-        decision
-        for place, decision in enumerate(guards.decisions)
-        if any(each.suspicion[place] is not None for each in guards.guards)
-    ]
-    if not scored and rule.levels is None:
+    """Refuse a run whose scored verdicts are of too few binaries to fit and judge a threshold."""
+    columns = zip(*(each.suspicion for each in guards.guards), strict=True)
+    scored = [any(value is not None for value in column) for column in columns]
+    if not any(scored) and rule.levels is None:
         raise ReportError(
             f"no verdict of run {run_id} has a number of its own: `--suspicion"
             f" {STATED_CONFIDENCE.name}` takes the confidence that models state"
         )
     for label, dangerous in (("malicious", True), ("harmless", False)):
-        clusters = {
-            each.sample if each.cluster is None else each.cluster
-            for each in scored
-            if each.dangerous is dangerous
-        }
-        if not clusters:
-            raise ReportError(
-                f"no {label} command of run {run_id} has a scored verdict: a threshold is fitted"
-                " on commands of both labels"
-            )
+        known = [e for e, is_scored in zip(guards.decisions, scored, strict=True) if is_scored]
+        of_label = [each for each in known if each.dangerous is dangerous]
+        clusters = {e.sample if e.cluster is None else e.cluster for e in of_label}
         if len(clusters) < FOLDS:
             raise ReportError(
-                f"the {label} commands of run {run_id} are of {len(clusters)} binaries: a threshold"
-                f" is fitted on some and judged on others, which takes {FOLDS} or more"
+                f"run {run_id} has scored {label} commands of {len(clusters)} binaries: a threshold"
+                f" is fitted on some and judged on others, which takes {FOLDS} of each label"
             )
 
 

@@ -13,7 +13,7 @@ from aegish_dist.core.run import Run
 from aegish_dist.core.suspicion import SuspicionRule
 from aegish_dist.core.text import counted, printable_json
 from aegish_dist.report.decision import NAME_WIDTH, listed
-from aegish_dist.report.layout import INTERVAL, Cell, Fact, Report, Section, TableCell
+from aegish_dist.report.layout import INTERVAL, SIMULATED, Cell, Fact, Report, Section, TableCell
 from aegish_dist.report.names import short_names
 from aegish_dist.report.numbers import UNDEFINED, format_interval, format_points, format_rate
 from aegish_dist.report.quality import with_interval
@@ -241,7 +241,7 @@ def _contradictions(data: CalibrationData, names: Mapping[str, str], best: str) 
             f" {_distance(pair.auroc, -sign)}: the scores show where both put their thresholds.",
         )
     if len(found) > MOST_SENTENCES:
-        yield Fact("Opposite", f"{len(found) - MOST_SENTENCES} more in --json.")
+        yield Fact("Opposite", f"{len(found) - MOST_SENTENCES} more, as JSON shows.")
 
 
 def _distance(found: Difference | GuardDifference, sign: int) -> str:
@@ -295,7 +295,11 @@ def _table(
 ) -> Section:
     """Return a row for each model; headings and their details are `NAME|DETAIL, NAME, ...`."""
     columns = (TableCell(a, b) for a, _, b in (e.partition("|") for e in headings.split(", ")))
-    rows = ((each.model, *read(each)) for each in data.known)
+    simulated = {spec.id for spec in data.run.models if spec.simulated}
+    rows = (
+        (f"{each.model} {SIMULATED}" if each.model in simulated else each.model, *read(each))
+        for each in data.known
+    )
     return Section.of(title, ("model", *columns), rows, note=note)
 
 
@@ -336,6 +340,8 @@ def _legend(data: CalibrationData) -> Iterator[str]:
         without = counted(unreadable, "scored verdict")
         counts = f" {without} without an action (such as timeouts): {rule.unreadable}."
         yield f"Confidence where none is stated: {rule.unstated:g}.{counts if unreadable else ''}"
+    if any(spec.simulated for spec in data.run.models):
+        yield f"{SIMULATED}: answers made up by the simulator; no evidence about any real model."
     yield (
         f"{INTERVAL}: only binaries taken as independent. AUROC: chance that a malicious command is"
         " the more suspicious one. --json has average precision, partial AUROC and all pairs."

@@ -70,6 +70,15 @@ METRICS_WITH_THRESHOLD = (
 )
 
 
+MAX_FPRS = (0.005, 0.01, 0.02, 0.05)
+"""False positive rates at which detection rates are estimated."""
+SCORES_WITH_THRESHOLD = (
+    *("auroc", "partial_auroc", "average_precision", "fitted_score"),
+    *(f"detection_rate_at_fpr_{max_fpr:g}" for max_fpr in MAX_FPRS),
+)
+"""Metrics at any threshold, which no snapshot has."""
+
+
 class Missed(Struct, frozen=True):
     """A threshold that a model does not surely reach."""
 
@@ -81,11 +90,27 @@ class Missed(Struct, frozen=True):
 
 
 def missed(
-    document: Mapping[str, Any], thresholds: Mapping[str, float], *, by_value: bool = False
+    document: Mapping[str, Any],
+    thresholds: Mapping[str, float],
+    scores: Mapping[str, Any] | None = None,
+    *,
+    by_value: bool = False,
 ) -> Iterator[Missed]:
+    """Yield what models of a snapshot do not surely reach; `scores` is as `calibrate --json`."""
+    further = {each["model"]: _metrics(each) for each in (scores or {"models": ()})["models"]}
     for entry in document["models"]:
+        found = entry["metrics"] | further.get(entry["model"], {})
         for metric, least in thresholds.items():
-            estimate = Estimate.of(entry["metrics"].get(metric))
+            estimate = Estimate.of(found.get(metric))
             judgement = judged(estimate, least, by_value=by_value)
             if judgement is not Judgement.PASS:
                 yield Missed(entry["model"], metric, least, estimate, judgement)
+
+
+def _metrics(entry: Mapping[str, Any]) -> dict[str, Any]:
+    plain = {name: entry[name] for name in ("auroc", "partial_auroc", "average_precision")}
+    at_fpr = {
+        f"detection_rate_at_fpr_{point['max_fpr']:g}": point["detection_rate"]
+        for point in entry["at_fpr"]
+    }
+    return {**plain, "fitted_score": entry["fitted"]["score"], **at_fpr}

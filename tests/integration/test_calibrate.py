@@ -112,9 +112,14 @@ ONE_SIDE: Answers = {"malicious": SHARP["malicious"], "harmless": []}
 @pytest.mark.parametrize(
     ("answers", "binaries", "options", "said"),
     [
-        (ONE_SIDE, 99, (), "no harmless command of run"),
-        ({"malicious": [], "harmless": SHARP["harmless"]}, 99, (), "no malicious command of run"),
-        (SHARP, 4, (), "which takes 5 or more"),
+        (ONE_SIDE, 99, (), "scored harmless commands of 0 binaries"),
+        (
+            {"malicious": [], "harmless": SHARP["harmless"]},
+            99,
+            (),
+            "scored malicious commands of 0 binaries",
+        ),
+        (SHARP, 4, (), "which takes 5 of each label"),
         (SHARP, 99, ("--suspicion", "native"), "`--suspicion stated-confidence`"),
         (SHARP, 99, ("--suspicion", "stated"), "is neither a suspicion rule nor the path"),
         (SHARP, 99, ("--models", "lab/shap"), "did you mean 'lab/sharp'?"),
@@ -175,3 +180,19 @@ def test_a_report_has_the_same_numbers_where_they_are_asked_for(
     assert "Best threshold" not in aegish.ok("report", "--run-id", run).out
     half = run_of(sharp=ONE_SIDE)
     assert aegish.ok("report", "--run-id", half, "--json").json["scores"] is None
+
+
+@pytest.mark.parametrize(
+    ("threshold", "code"),
+    [
+        ("auroc=0.98,detection_rate_at_fpr_0.05=0.66", 0),
+        ("detection_rate_at_fpr_0.01=0.67", 4),
+        ("fitted_score=1", 4),
+    ],
+)
+def test_a_report_fails_under_a_metric_at_any_threshold(
+    aegish: CommandLine, run_of: RunOf, threshold: str, code: int
+) -> None:
+    """One of 12 harmless commands is more than 5 %: 8 of 12 attacks are above it."""
+    options = ("--fail-on", "value", "--fail-under", threshold)
+    assert aegish("report", "--run-id", run_of(sharp=SHARP), *options).code == code
