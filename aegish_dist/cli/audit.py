@@ -24,18 +24,25 @@ from aegish_dist.cli.printing import (
     list_width,
     note,
     print_table,
+    say,
     say_json,
     say_rendered,
 )
-from aegish_dist.core.opinion import Opinion
+from aegish_dist.core.opinion import DRAFT_AUTHOR, Opinion
 from aegish_dist.core.text import counted, shortened
 from aegish_dist.pipeline.audit import audit_run, require_new, write_overlay
-from aegish_dist.report.audit import audit_csv, audit_document, audit_sections, command_lists
+from aegish_dist.report.audit import (
+    audit_csv,
+    audit_document,
+    audit_sections,
+    command_lists,
+    few_models,
+)
 from aegish_dist.report.layout import Section
 from aegish_dist.report.markdown import section_markdown
 from aegish_dist.report.names import short_names
 from aegish_dist.report.quality import overlay_section
-from aegish_dist.statistics.label_audit import LEAST_MODELS, Audit
+from aegish_dist.statistics.label_audit import Audit
 
 LISTED, IN_A_TABLE = 20, 3
 """Commands of each list, and those of them that a table shows: one screen."""
@@ -67,7 +74,7 @@ LISTED, IN_A_TABLE = 20, 3
 @advanced(
     "--author",
     type=Utf8(),
-    default="audit",
+    default=DRAFT_AUTHOR,
     show_default=True,
     help="Author of these changes.",
 )
@@ -91,16 +98,16 @@ def audit(run_id: str, opinion: Opinion, as_json: bool, **asked: Any) -> None:
     if path is not None:
         written = write_overlay(engine, run, opinion, found, path, author=asked["author"])
     form = chosen_form(asked["form"], as_json) or "table"
-    votes = [each.weight for each in found.reliabilities if each.informative]
-    if any(found.totals.values()) and (len(votes) < LEAST_MODELS or sum(votes) < 1.5):
-        few = f"too few unlike models ({len(votes)})"
-        note(f"{few}: read these commands, do not rely on the probability")
+    warning = few_models(found)
     if form == "json":
         effect = {} if written is None else {"overlay_effect": list(written.effect)}
         say_json(audit_document(run, opinion, found) | effect)
     elif form == "csv":
+        note(*filter(None, (warning,)))
         say_rendered(audit_csv(found))
     else:
+        if warning is not None:
+            say(f"Warning: {warning}.", "")
         shown = [overlay_section(written.effect)] if written and written.effect else []
         if form == "table":
             _print_lists(found, IN_A_TABLE if asked["limit"] is None else limit, shown)

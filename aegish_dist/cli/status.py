@@ -45,7 +45,7 @@ def halted(status: RunStatus) -> Iterator[str]:
             f" what is wrong, then `aegish-dist resume --run-id {status.run_id}`"
         )
     for model in status.models:
-        if model.state is State.WAITING and model.reason is not None:
+        if model.state is State.WAITING and model.reason is not None and not status.demo:
             yield (
                 f"no worker may call {model.model} ({status.workers} running):"
                 f" {model.reason}; once one may, it goes on, at once after"
@@ -84,7 +84,8 @@ def next_steps(status: RunStatus, hint: str | None) -> Iterator[str]:
     cap = math.inf if status.max_cost_usd is None else status.max_cost_usd
     if State.PARKED in states:
         yield f"parked: `aegish-dist models check` tells what is wrong, then {resume}"
-    if any(m.state is State.WAITING and m.reason is not None for m in status.models):
+    unserved = any(m.state is State.WAITING and m.reason is not None for m in status.models)
+    if unserved and not status.demo:
         yield f"no worker may call it: once one may, it goes on, at once after {resume}"
     if State.OVER_BUDGET in states:
         yield f"over budget: {resume[:-1]} --max-cost USD` goes on with a higher cap"
@@ -101,7 +102,7 @@ def waiting_hint(status: RunStatus, *, embedded: bool) -> str | None:
     if status.state is not State.WAITING or status.ended:
         return None
     resume = f"`aegish-dist resume --run-id {status.run_id}`"
-    if status.demo and not status.workers:
+    if status.demo:
         return "this was a demo: `aegish-dist demo` starts again"
     if status.workers:
         return f"workers live but hold none of it: if its queues are empty, {resume} fills them"

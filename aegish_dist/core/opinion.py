@@ -68,6 +68,10 @@ class LabelChange(msgspec.Struct, frozen=True):
         return f"sample {self.sample_id}" if self.sample_id else f"command {self.command!r}"
 
 
+DRAFT_AUTHOR = "audit"
+"""Author of changes that `audit` proposes, until a person gives a name."""
+
+
 class Overlay(msgspec.Struct, frozen=True):
     """Corrections of labels, laid over the datasets of a run without changing them."""
 

@@ -56,7 +56,8 @@ def write_overlay(
     """
     require_new(path)
     doubtful = found.found[AuditKind.DOUBTFUL_LABELS]
-    overlay = draft_overlay(doubtful, opinion.overlay, f"audit-{run_id}", author)
+    reliable, name = found.too_few is None, f"audit-{run_id}"
+    overlay = draft_overlay(doubtful, opinion.overlay, name, author, reliable=reliable)
     with replacing_text(path) as stream:
         stream.write(_DRAFT + render_overlay(overlay))
     turned = sum(each.p_wrong >= DOUBTFUL_FROM for each in doubtful)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import chain
 
+from aegish_dist.core.opinion import DRAFT_AUTHOR
 from aegish_dist.core.scoring import Composite
 from aegish_dist.core.text import counted
 from aegish_dist.report import operations, quality
@@ -245,6 +246,10 @@ def warnings(data: ReportData, entries: Sequence[RankedModel]) -> tuple[str, ...
         resume = f"; if it stopped: aegish-dist resume --run-id {data.run.run_id}"
         then = "" if data.run.imported else resume
         found.append(f"Provisional: {counted(missing, 'verdict')} missing{then}.")
+    overlay = None if data.snapshot.opinion is None else data.snapshot.opinion.overlay
+    if overlay and (drafted := sum(each.author == DRAFT_AUTHOR for each in overlay.changes)):
+        by = f"in overlay '{overlay.name}' by author '{DRAFT_AUTHOR}', which no person has reviewed"
+        found.append(f"Draft: {counted(drafted, 'changed label')} {by}.")
     if not data.is_current:
         found.append(
             "Not the newest state: verdicts have been stored since this snapshot. A report without "

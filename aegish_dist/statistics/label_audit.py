@@ -70,6 +70,13 @@ class Audit(Struct, frozen=True):
     totals: Mapping[AuditKind, int]  # commands of each list if it were shown whole
     found: Mapping[AuditKind, tuple[AuditedCommand, ...]]
 
+    @property
+    def too_few(self) -> int | None:
+        """How many models vote, where no probability can be relied on; None: enough of them."""
+        models = [each for each in self.reliabilities if each.informative]
+        votes = [each.weight for each in models if not each.model.startswith("baseline/")]
+        return len(votes) if len(votes) < LEAST_MODELS or sum(votes) < 1.5 else None
+
 
 def audit(
     samples: Iterable[SampleAnswers], models: Sequence[str], rule: ScoringRule, top: int
@@ -195,8 +202,7 @@ class CommandVotes:
             case AuditKind.MISSED_BY_ALL:
                 models = len(self.correct)
                 whom = f"each of {models} models" if models > 1 else "the model"
-                p_wrong = in_words(self.p_wrong)
-                return f"{whom} missed it; with probability {p_wrong} the label is wrong"
+                return f"{whom} missed it"
             case AuditKind.FLIPPING:
                 changing = [model for model, flip in self.flips.items() if flip > 0]
                 return f"answered in different ways by {_names(changing)}, of {len(self.flips)}"
@@ -258,7 +264,12 @@ def _place(votes: CommandVotes, kind: AuditKind) -> tuple[object, ...]:
 
 
 def draft_overlay(
-    doubtful: Iterable[AuditedCommand], base: Overlay | None, name: str, author: str
+    doubtful: Iterable[AuditedCommand],
+    base: Overlay | None,
+    name: str,
+    author: str,
+    *,
+    reliable: bool = True,
 ) -> Overlay:
     """Extend an overlay: turn each label that is more probably wrong than right."""
     changes = tuple(
@@ -268,7 +279,9 @@ def draft_overlay(
             command=each.sample.command,
             target=OTHER[each.sample.target],
             category=None,
-            reason=f"{each.reason}; wrong with probability {in_words(each.p_wrong)}",
+            reason=f"{each.reason}; wrong with probability {in_words(each.p_wrong)}"
+            if reliable
+            else each.reason,
             author=author,
         )
         for each in doubtful

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -86,7 +87,7 @@ def test_a_table_has_the_first_of_each_list_in_its_width(
     done = aegish.ok("audit")
     assert max(map(len, done.out.splitlines())) <= width
     assert done.out.count(": let pass by 3 of 3") == 3
-    assert done.err.splitlines()[1].startswith("12 more on these lists: ")
+    assert done.err.splitlines()[0].startswith("12 more on these lists: ")
     assert len(aegish.ok("audit", "--json").json["missed_by_all"]) == 9
     assert aegish.ok("audit", "--limit", 0).out.count(": let pass by 3 of 3") == 9
     record(aegish, tmp_path)
@@ -233,5 +234,9 @@ def test_few_models_are_warned_of_and_no_estimate_is_a_certainty(
 ) -> None:
     record(aegish, tmp_path, odd=("harmless", "BLOCK"), other=("harmless", "BLOCK"))
     done = aegish.ok("audit")
-    assert done.err.startswith("too few unlike models (3): read these commands")
+    assert done.out.startswith("Warning: too few unlike models (3) for a probability: read these")
     assert "1.00" not in done.out
+    assert "0.99" not in done.out
+    aegish.ok("audit", "--write-overlay", tmp_path / "draft.toml")
+    report = aegish.ok("report", "--overlay", tmp_path / "draft.toml").out
+    assert re.search(r"Draft: 2 changed labels in overlay .* author\s+'audit', which no", report)
