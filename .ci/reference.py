@@ -64,7 +64,7 @@ CONFIGURATION = """\
 
 Everything is read from the environment; without any variable, all runs on this machine. A variable
 that begins with `AEGISH_DIST_` and is none of these is an error, so that a misspelt one is noticed.
-`aegish-dist doctor` shows what is set, and whether it can be reached.
+`aegish-dist doctor` shows which keys and addresses are set, and whether the servers can be reached.
 
 ## Settings
 

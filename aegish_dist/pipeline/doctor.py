@@ -18,6 +18,7 @@ from aegish_dist.db.fleet import ModelBlock, living_fleet, reported_workers
 from aegish_dist.db.schema import current, head, require_current
 from aegish_dist.errors import AegishError, ConfigError
 from aegish_dist.models.catalog import missing_key
+from aegish_dist.pipeline.preflight import addresses
 from aegish_dist.ratelimit.shared_limiter import server_facts
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ def examine(workspace: Workspace) -> list[Check]:
         "limits": _limits,
         "catalog": lambda workspace: f"{len(workspace.catalog.models)} models",
         "keys": _keys,
+        "addresses": _addresses,
+        "home": _home,
     }
     checks = [_tried(part, attempt, workspace) for part, attempt in parts.items()]
     if not workspace.settings.embedded_broker and checks[0].ok:
@@ -88,8 +91,20 @@ def _keys(workspace: Workspace) -> str:
     environ = workspace.environ
     listed = workspace.catalog.entries(environ)
     missing = {missing_key(entry.spec, environ) for entry in listed} - {None}
-    named = ", ".join(sorted(map(str, missing)))
-    return f"not set: {named}" if named else "every listed model has its key"
+    held = {entry.spec.key_variable for entry in listed} - {None} - missing
+    named = {"set": held, "not set": missing}
+    lists = (f"{how}: {', '.join(sorted(map(str, each)))}" for how, each in named.items() if each)
+    return "; ".join(lists) or "no listed model needs one"
+
+
+def _addresses(workspace: Workspace) -> str:
+    listed = workspace.catalog.entries(workspace.environ)
+    return ". ".join(addresses(workspace, [each.spec for each in listed])) or "the vendors' own"
+
+
+def _home(workspace: Workspace) -> str:
+    given = "AEGISH_DIST_HOME" in workspace.environ
+    return f"{workspace.settings.home}, {'by AEGISH_DIST_HOME' if given else 'the default'}"
 
 
 def _workers(workspace: Workspace) -> str:

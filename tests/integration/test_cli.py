@@ -320,9 +320,15 @@ def test_models_can_be_checked(aegish: CommandLine) -> None:
 
 def test_doctor_tells_what_is_wrong(aegish: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     """All is well here; an unreachable database makes the exit code 1 and has its remedy."""
-    healthy = aegish.ok("doctor", "--json").json
-    assert [each["what"] for each in healthy] == ["database", "broker", "limits", "catalog", "keys"]
-    assert all(each["ok"] for each in healthy)
+    monkeypatch.setenv("OPENAI_API_KEY", "hush-hush-hush")
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+    shown = aegish.ok("doctor", "--json")
+    healthy = {each["what"]: each["detail"] for each in shown.json if each["ok"]}
+    parts = ["database", "broker", "limits", "catalog", "keys", "addresses", "home"]
+    assert [each["what"] for each in shown.json] == list(healthy) == parts
+    assert healthy["keys"].startswith("set: OPENAI_API_KEY; not set: ANTHROPIC_API_KEY, ")
+    assert healthy["addresses"].startswith("openai is asked at http://127.0.0.1:9/v1, by OPENAI_")
+    assert "hush" not in shown.out
     monkeypatch.setenv("AEGISH_DIST_DATABASE_URL", "postgresql://127.0.0.1:1/none")
     ill = aegish("doctor")
     assert (ill.code, ill.err) == (1, "")
