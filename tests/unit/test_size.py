@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-LIMITS = {"lines": 49_300, "statements": 25_200, "modules": 235}
+LIMITS = {"lines": 49_480, "statements": 25_320, "modules": 235}
 """22,500 statements, 200 for bounds on what files, rows and clients may do, 900 for first runs,
 1,600 for scores, thresholds and policies."""
 DOCSTRING_SHARE = 0.13
