@@ -160,7 +160,12 @@ def report(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) 
         (options["in_browser"] and is_stream(options["output"] or Path()), "--open needs a file"),
     )
     shows_source = form == "html" and not options["in_browser"] and options["output"] is None
-    refuse_usage((shows_source and on_terminal(stderr=False), "add --open or -o report.html"))
+    refuse_usage(
+        (
+            shows_source and on_terminal(stderr=False),
+            "html is for a browser: add --open or -o report.html",
+        )
+    )
     workspace, found = open_run(run_id)
     output: Path | None = options["output"]
     if options["in_browser"]:

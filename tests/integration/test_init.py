@@ -243,4 +243,22 @@ def test_a_page_is_written_and_opened(
     page = tmp_path / f"report-{run}.html"
     assert opened == [page.as_uri()]
     assert "<html" in page.read_text()
-    assert ("no browser was found" in done.err) is not found
+    assert (f"no browser was found here: open {page} in one" in done.err) is not found
+    monkeypatch.setattr("aegish_dist.cli.report.on_terminal", lambda **_: True)
+    done = aegish("report", "--format", "html")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.endswith("html is for a browser: add --open or -o report.html\n")
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_a_narrow_list_of_runs_keeps_names_whole(
+    aegish: CommandLine, engine: Any, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    stored_run(engine, {TAR: BLOCKED}, name="demo-2")
+    monkeypatch.setenv("COLUMNS", str(width))
+    for module in ("printing", "runs"):
+        monkeypatch.setattr(f"aegish_dist.cli.{module}.on_terminal", lambda **_: True)
+    heading, _, row = aegish.ok("runs", "list").out.splitlines()
+    assert heading.split("  ")[0] == "Run"
+    assert "   demo-2   " in row
+    assert len(row) <= width
