@@ -17,6 +17,7 @@ help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile
 
 install: .venv/.run ## set up .venv with what a run needs
+	@echo "installed; next:  . $(BIN)/activate  and then:  aegish-dist init"
 
 demo: .venv/.run ## one run without a key, from the bundled dataset to the report
 	$(BIN)/aegish-dist demo

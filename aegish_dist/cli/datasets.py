@@ -148,8 +148,7 @@ def validate(path: Path) -> int:
     found = draft.problems()
     _note_skipped(draft)
     for p in found:
-        field = f"{p.field}: " if p.field else ""
-        say(f"{path}, line {p.record}, {p.severity}: {field}{p.message}")
+        say(f"{path}, line {p.record}, {p.severity}: {p.field or 'record'}: {p.message}")
     errors = sum(problem.severity is Severity.ERROR for problem in found)
     note(f"{errors} errors, {len(found) - errors} warnings")
     return 1 if errors else 0

@@ -62,7 +62,7 @@ def errors(
     if output is not None:
         note_written(output)
     if not rows:
-        note("no call of the run has failed, as far as is stored")
+        note("no failed call is stored; unreadable answers: `verdicts list --outcome FORMAT_ERROR`")
 
 
 def _text(form: str, run_id: str, rows: Sequence[TimedFailures]) -> str:

@@ -96,7 +96,7 @@ def _text(path: Path, models: list[str], own: Dataset | None, limit: int, *, cap
         dataset=f'dataset = ["{own.name}"]' if own else '# dataset = ["mine"]',
         limit=limit,
         datasets=_datasets(own),
-        calls=f"{limit * len(bundled_names() if own is None else [own]):,}",
+        calls=f"{limit * len(bundled_names()) if own is None else min(limit, len(own.samples)):,}",
         cap="max-cost = 1.0" if capped else "# max-cost = 1.0",
     )
 
@@ -164,7 +164,7 @@ def _asked(question: str, default: str, read: Callable[[str], T]) -> T:
 
 
 def _known(workspace: Workspace, text: str) -> list[str]:
-    models = [each.strip() for each in text.split(",") if each.strip()]
+    models = text.replace(",", " ").split()
     real = [each for each in models if each not in simulated_models()]
     workspace.catalog.resolve(real if real or not models else FLOOR, {})
     return models

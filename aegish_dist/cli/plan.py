@@ -60,7 +60,8 @@ def plan(run_id: str, opinion: Opinion, as_json: bool, **asked: Any) -> None:
         say_json(_document(found))
         return
     headings = ("epochs", "commands", "--limit", "stderr", "calls", "input tokens", "output")
-    rows = [_row(found, design) for design in found.plan.designs]
+    better = {(each.commands, each.stderr): each for each in reversed(found.plan.designs)}
+    rows = [_row(found, design) for design in reversed(better.values())]
     print_table(
         TextTable((), rows, (*headings, "cost"), title=_title(found), caption=_caption(found))
     )
@@ -147,8 +148,8 @@ def _caption(found: PilotPlan) -> str:
     what = "score" if found.goal.power is None else "difference"
     return (
         f"The pilot: {what} {format_points(found.value)}, stderr {format_points(found.stderr)},"
-        f" {counted(found.run.epochs, 'epoch')}. stderr in points, as predicted; calls,"
-        " tokens in and out and cost of all models. `too few`: the data sets have fewer commands."
+        f" {counted(found.run.epochs, 'epoch')}. stderr in points, as predicted; the rest of all"
+        " models. `too few`: the data sets have less. Epochs that change nothing are left out."
     )
 
 

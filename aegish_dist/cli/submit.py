@@ -375,11 +375,11 @@ def retry(run_id: str, outcome: list[str], models: list[str], wait: bool, as_jso
 
 def _after_retry(retried: RunOutcome, *, waited: bool) -> Iterator[str]:
     status = retried.status
-    if waited:
+    if not (retried.items or status.missing):
+        yield "no verdict ended so"
+    elif waited:
         yield from (*halted(status), *aggregated(status), *left_to_retry(status))
     elif retried.items:
         yield _follow_it(status.run_id)
-    elif status.missing:
-        yield f"{status.missing:,} items of the run are still to be answered"
     else:
-        yield "no verdict ended so"
+        yield f"{status.missing:,} items of the run are still to be answered"

@@ -201,11 +201,10 @@ def read_table(path: Path, name: str | None = None) -> Draft:
         try:
             record = location.checked(given(values, _TableRecord), _TableRecord)
             samples.append(to_sample(location, record, values))
-        except DatasetError as error:
-            refused.append(Problem(location.line or 0, error.field, error.problem))
-        else:
             lines.append(location.line or 0)
             records.append(record)
+        except DatasetError as error:
+            refused.append(Problem(location.line or 0, error.field, error.problem))
     common = {
         field: all_have.pop()
         for field in ("source", "licence")

@@ -283,7 +283,7 @@ def missing_key(spec: ModelSpec, environ: Mapping[str, str]) -> str | None:
 
 ALL = "all"  # every entry with `default = true` that its provider has not ended
 AVAILABLE = "available"  # those of `all` whose key is set here, or that need none
-LIST_HINT = "`aegish-dist models list` shows all"
+LIST_HINT = "`aegish-dist models list` shows those of the catalog"
 
 
 class ListedModel(Struct, frozen=True):

@@ -166,6 +166,7 @@ def _gated(pair: ComparedPair, asked: Question) -> PairGate:
 def _common(runs: Sequence[Run], models: Sequence[str]) -> list[str]:
     of_runs = [chosen_models(run, models) for run in runs]
     found = [model for model in of_runs[0] if all(model in others for others in of_runs)]
+    found = [each for each in found if models or not each.startswith("baseline/")] or found
     if not found:
         raise ReportError(
             "the runs have no model in common; `--runs` compares the same model in two runs: to "

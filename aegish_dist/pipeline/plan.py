@@ -16,7 +16,7 @@ from sqlalchemy import Engine
 from aegish_dist.core.batches import BATCH_WINDOW_S
 from aegish_dist.core.model import CallParameters, ModelSpec
 from aegish_dist.core.run import Prompt, Run
-from aegish_dist.core.sample import Dataset
+from aegish_dist.core.sample import Dataset, TrueLabel
 from aegish_dist.core.text import counted
 from aegish_dist.datasets.bundled import bundled_names
 from aegish_dist.db.engine import in_transaction, transaction
@@ -280,9 +280,12 @@ def summary(plan: RunPlan, estimated: RunEstimate, calls: int) -> list[str]:
             f" {run.epochs} + {plan.epochs - run.epochs} epochs"
         )
         return [size, *_cost(plan, estimated, plan.asked, calls)]
+    samples = (sample for dataset in plan.datasets for sample in dataset.samples)
+    malicious = sum(sample.target is TrueLabel.MALICIOUS for sample in samples)
     size = (
         f"{counted(plan.tasks, 'call')}: {counted(len(plan.models), 'model')} x"
-        f" {counted(plan.samples, 'sample')} x {counted(plan.epochs, 'epoch')}"
+        f" {counted(plan.samples, 'sample')} x {counted(plan.epochs, 'epoch')};"
+        f" {malicious:,} malicious, {plan.samples - malicious:,} harmless"
     )
     timed = [m for m in plan.models if plan.batch_after_s != 0 or not takes_batches(m)]
     after_s = plan.batch_after_s
@@ -300,10 +303,11 @@ def _cost(
     """
     cost, cached = estimated.known_cost_usd, estimated.cached_cost_usd
     if_cached = "" if cached == cost else f" (${cached:.2f} if the prompt is cached)"
-    unknown = ", ".join(estimated.unpriced)
-    if len(estimated.unpriced) >= NAMED:
-        unknown = counted(len(estimated.unpriced), "model")
+    free = {spec.id for spec in plan.asked if spec.simulated}
+    names = [model for model in estimated.unpriced if model not in free]
+    unknown = ", ".join(names) if len(names) < NAMED else counted(len(names), "model")
     unpriced = f" plus {unknown} at unknown price" if unknown else ""
+    unpriced += "; simulated models cost nothing" * bool(free)
     tokens_and_cost = (
         f"estimated: {estimated.input_tokens:,} input and {estimated.output_tokens:,} output"
         f" tokens, ${cost:.2f}{if_cached}{unpriced}"

@@ -226,7 +226,7 @@ def _cells(data: ComparisonData, pair: ComparedPair, found: Difference) -> tuple
         _p(found),
         f"{format_count(found.a_only)}, {format_count(found.b_only)}",
         format_p(found.mcnemar_p),
-        format_points(found.mde),
+        "> 100" if found.mde is not None and found.mde > 1 else format_points(found.mde),
         format_count(commands_needed(found, data.margin)),
         TableCell(format_count(found.n), format_count(found.clusters)),
     )

@@ -25,6 +25,7 @@ from aegish_dist.statistics.rates import Judgement
 NAME_WIDTH = 36
 """Columns of a name in a sentence."""
 MOST_NAMES = 3
+BASELINE = "baseline/"
 PILOT = 200
 """Commands below which intervals have ten points and more."""
 MANY_FAILED = 0.05
@@ -42,17 +43,14 @@ class Standing(Struct, frozen=True):
     """Best first, without baselines: those are what a model has to beat. All, if none is else."""
     floor: RankedModel | None
     """The best baseline, if models are known too."""
+    total: int
+    """Models that were asked, without baselines as in `scored`."""
 
     def judged(self, entry: RankedModel) -> Judgement:
         """Judge a model by all targets together."""
         found = entry.judgements(self.data.targets)
         all_found = [found.get(name, Judgement.UNDECIDED) for name in self.data.targets.least]
         return max(all_found, key=_BEST_FIRST.index, default=Judgement.PASS)
-
-    @property
-    def total(self) -> int:
-        """Models that were asked, without baselines as in `scored`."""
-        return sum(not _is_baseline(model) for model in self.names) or len(self.names)
 
     @property
     def nearest(self) -> RankedModel:
@@ -76,19 +74,15 @@ def listed(names: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
-def _is_baseline(model: str) -> bool:
-    return model.startswith("baseline/")
-
-
 def standing(data: ReportData) -> Standing:
     entries = ranked_entries(data.snapshot.document)
     scored = [entry for entry in entries if entry.metric("aegish_score").value is not None]
     names = short_names([entry.model for entry in entries], NAME_WIDTH)
-    floor = None
-    if not all(map(_is_baseline, names)):
-        floor = next((entry for entry in scored if _is_baseline(entry.model)), None)
-        scored = [entry for entry in scored if not _is_baseline(entry.model)]
-    return Standing(data, names, scored, floor)
+    floor, total = None, sum(not model.startswith(BASELINE) for model in names)
+    if total:
+        floor = next((entry for entry in scored if entry.model.startswith(BASELINE)), None)
+        scored = [entry for entry in scored if not entry.model.startswith(BASELINE)]
+    return Standing(data, names, scored, floor, total or len(names))
 
 
 def decision(data: ReportData) -> tuple[Fact, ...]:
@@ -110,11 +104,15 @@ def decision(data: ReportData) -> tuple[Fact, ...]:
 
 
 def _against_floor(known: Standing) -> Iterator[str]:
-    """Say so where no model is better than a baseline."""
-    best, floor = known.scored[0], known.floor
-    if floor is not None and int(floor.place.rstrip("=")) <= int(best.place.rstrip("=")):
-        surely = "surely " * (floor.place == best.place)
-        yield f"No model is {surely}better than {known.listed([floor])}."
+    """Say which models are better than the best baseline, if any is."""
+    if known.floor is None:
+        return
+    floor, best = known.names[known.floor.model], known.scored[0]
+    ranks = {each.place: int(each.place.rstrip("=")) for each in (known.floor, *known.scored)}
+    if above := [each for each in known.scored if ranks[each.place] < ranks[known.floor.place]]:
+        yield f"Ranked above {floor}: {known.listed(above)}."
+    else:
+        yield f"No model is {'surely ' * (best.place == known.floor.place)}better than {floor}."
 
 
 def _decision(known: Standing, nearest: RankedModel) -> Iterator[str]:
@@ -137,10 +135,10 @@ def _decision(known: Standing, nearest: RankedModel) -> Iterator[str]:
         yield f"{len(alike)} of {total} models {reach} {every}: {known.listed(alike)}."
     else:
         undecided = judgement is Judgement.UNDECIDED
-        yield f"No model {'surely ' * undecided}reaches {every}."
-        yield f"{known.listed([nearest])} comes nearest{' and is undecided' * undecided}{numbers}."
+        who = "Undecided whether a model" if undecided else "No model"
+        yield f"{who} reaches {every}. {known.listed([nearest])} falls least short{numbers}."
     if judgement is Judgement.UNDECIDED and len(alike) > 1:
-        yield f"Undecided, too: {known.listed([entry for entry in alike if entry != nearest])}."
+        yield f"Likewise: {known.listed([entry for entry in alike if entry != nearest])}."
 
 
 def _score(known: Standing) -> Iterator[str]:
@@ -169,8 +167,8 @@ def _in_use(known: Standing, entry: RankedModel) -> Iterator[str]:
     yield f"{_part(stops, lost.n)} harmless commands, {price} and {time}."
     if wrong - stops > 1e-9:
         rest = _part(wrong - stops, lost.n)
-        counts = {label: entry.count(f"{label.lower()}_count") for label in _NO_DECISION}
-        errors = ", ".join(f"{label} {count:,}" for label, count in counts.items() if count)
+        counts = ((label, entry.count(f"{label.lower()}_count")) for label in _NO_DECISION)
+        errors = ", ".join(f"{label} {count:,}" for label, count in counts if count)
         of_all = f" (of all its answers: {errors})" if errors else ""
         yield f"A further {rest} harmless commands it neither accepts nor stops{of_all}."
     prices = {each.cost("per_1000_usd"): each for each in known.scored if each.place == entry.place}
@@ -199,10 +197,12 @@ def _answers(known: Standing) -> Iterator[str]:
         if score.ci_low is not None and score.ci_high is not None
     ]
     if widths:
-        ends = dict.fromkeys((f"{min(widths):.1f}", f"{max(widths):.1f}"))
-        yield f"Scores are known to within {' to '.join(ends)} points at 95% confidence."
+        yield f"Every score is known to within {max(widths):.1f} points at 95% confidence."
         if run.samples < PILOT:
             yield "So few commands are a pilot: `aegish-dist plan` says how many would decide."
+    if len(run.datasets) > 1:
+        sets = ", ".join(f"{each.samples:,} of {each.name}" for each in run.datasets)
+        yield f"Rates are of this mix, which a limit changes: {sets}."
 
 
 def _unscored(known: Standing) -> Iterator[str]:
@@ -224,23 +224,19 @@ def _failed(known: Standing) -> Iterator[str]:
 def _to_settle(known: Standing, nearest: RankedModel) -> Iterator[str]:
     """Say how many commands would judge the model that comes nearest."""
     least, of_all = known.data.targets.least, known.judged(nearest)
-    alike = []
     for name, judgement in nearest.judgements(known.data.targets).items():
-        if not judgement == of_all == Judgement.UNDECIDED:
-            continue
         estimate = nearest.metric(name)
+        known_spread = estimate.stderr_clustered or estimate.stderr  # none where all are alike
+        if not judgement == of_all == Judgement.UNDECIDED or not known_spread:
+            continue
         needed = commands_to_judge(estimate, least[name]) or 0
         aim = f"{known.listed([nearest])} reaches {metric_title(name)} {format_rate(least[name])}"
         kind = f"{name.split('_')[0]} commands" if name in _RATES else "commands"
-        if not (estimate.stderr_clustered or estimate.stderr):  # all alike, or undefined
-            alike.append(f"{metric_title(name)} {format_rate(least[name])}")
-        elif needed and in_reach(needed, estimate.n):
+        if needed and in_reach(needed, estimate.n):
             more = float(f"{max(needed - estimate.n, 1):.2g}")
             yield f"About {more:,.0f} more {kind} would show whether {aim}."
         else:
             yield f"Whether {aim} is out of reach: more than {OUT_OF_REACH} times the {kind} asked."
-    if alike:
-        yield f"How many more would settle {listed(alike)} is not known: the answers are all alike."
 
 
 _NO_DECISION = (*ERROR_LABELS, *RULE_ERROR_LABELS)

@@ -13,6 +13,7 @@ from aegish_dist.report.layout import (
     HEADLINES,
     INTERVAL,
     MODEL,
+    SIMULATED,
     Column,
     RankedModel,
     Section,
@@ -72,7 +73,8 @@ def brief_leaderboard(entries: Sequence[RankedModel], targets: Targets, about: s
         Column("p50", methodcaller("latency", "service", "p50"), format_ms),
     ]
     scored = [entry for entry in entries if entry.metric("aegish_score").value is not None]
-    return tabulate("Leaderboard", scored, columns, note=f"{about} {MARKS} =: tied.", keys=2)
+    mark = f" {SIMULATED}: simulated." * any(each.simulated for each in scored)
+    return tabulate("Leaderboard", scored, columns, note=f"{about} {MARKS} =: tied.{mark}", keys=2)
 
 
 def _on_one_line(name: str, targets: Targets) -> Column:

@@ -101,7 +101,8 @@ def test_nothing_failed(aegish: CommandLine, tmp_path: Path) -> None:
     line = {"model": "m", "command": "ls", "target": "harmless", "completion": "ALLOW"}
     aegish.ok("verdicts", "import", write_lines(tmp_path / "v.jsonl", line))
     done = aegish.ok("errors")
-    assert (done.out, done.err) == ("", "no call of the run has failed, as far as is stored\n")
+    assert done.out == ""
+    assert done.err.startswith("no failed call is stored; ")
     assert aegish.ok("errors", "--json").json["errors"] == []
 
 
