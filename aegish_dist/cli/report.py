@@ -37,9 +37,9 @@ from aegish_dist.pipeline.runs import require_asked
 from aegish_dist.pipeline.workspace import Workspace
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.formats import FORMATS, IN_SECTIONS, render
-from aegish_dist.report.quality import shortfall_in_words
+from aegish_dist.report.quality import gated_in_words
 from aegish_dist.report.sections import SECTION_NAMES
-from aegish_dist.statistics.gate import METRICS_WITH_THRESHOLD, SCORES_WITH_THRESHOLD, missed
+from aegish_dist.statistics.gate import METRICS_WITH_THRESHOLD, SCORES_WITH_THRESHOLD, gated
 from aegish_dist.statistics.rates import Judgement
 
 DETAILS = ("completions", "none")
@@ -234,12 +234,17 @@ _PARTS = {
 
 
 def _exit_code(data: ReportData, options: Mapping[str, Any]) -> int:
-    """Note each threshold that a model does not reach."""
+    """Note each threshold that a model does not reach; where all do, the first."""
     by_value, models = options["fail_on"] == "value", options["models"]
     thresholds = options["fail_under"]
-    below = missed(data.snapshot.document, thresholds, data.scores, by_value=by_value)
-    found = [each for each in below if not models or each.model in models]
-    note(*map(shortfall_in_words, found))
+    judged = gated(data.snapshot.document, thresholds, data.scores, by_value=by_value)
+    asked = [each for each in judged if not models or each.model in models]
+    found = [each for each in asked if each.judgement is not Judgement.PASS]
+    if found:
+        note(*map(gated_in_words, found))
+    elif asked:
+        others = f"; and {len(asked) - 1} more" if asked[1:] else ""
+        note(f"{gated_in_words(asked[0])}{others}")
     if any(each.judgement is Judgement.FAIL for each in found):
         return EXIT_WORSE
     return EXIT_INCONCLUSIVE if found else 0

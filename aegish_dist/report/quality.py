@@ -36,7 +36,7 @@ from aegish_dist.report.numbers import (
     format_span,
     format_usd,
 )
-from aegish_dist.statistics.gate import Missed
+from aegish_dist.statistics.gate import Gated
 from aegish_dist.statistics.rates import Estimate, Judgement
 
 _COVERAGE = Column("coverage", lambda entry: entry.metric("coverage").value, format_rate)
@@ -340,8 +340,8 @@ def reliability(entries: Sequence[RankedModel]) -> Section:
     )
 
 
-def shortfall_in_words(each: Missed) -> str:
-    """Say which model misses which threshold, and by what; foreign text."""
+def gated_in_words(each: Gated) -> str:
+    """Say which model reaches or misses which threshold, and by what; foreign text."""
     about, estimate = f"{each.model}: {each.metric}", each.estimate
     if estimate.value is None:
         return f"undecided: {about} is undefined"
@@ -350,4 +350,6 @@ def shortfall_in_words(each: Missed) -> str:
     number = f"{about} {format_decimal(estimate.value)}{known}"
     if each.judgement is Judgement.FAIL:
         return f"below: {number} is below {each.least:g}"
+    if each.judgement is Judgement.PASS:
+        return f"met: {number} is at least {each.least:g}"
     return f"undecided: {number} holds {each.least:g}"

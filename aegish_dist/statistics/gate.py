@@ -79,8 +79,8 @@ SCORES_WITH_THRESHOLD = (
 """Metrics at any threshold, which no snapshot has."""
 
 
-class Missed(Struct, frozen=True):
-    """A threshold that a model does not surely reach."""
+class Gated(Struct, frozen=True):
+    """A threshold, and whether a model reaches it."""
 
     model: str
     metric: str
@@ -89,22 +89,21 @@ class Missed(Struct, frozen=True):
     judgement: Judgement
 
 
-def missed(
+def gated(
     document: Mapping[str, Any],
     thresholds: Mapping[str, float],
     scores: Mapping[str, Any] | None = None,
     *,
     by_value: bool = False,
-) -> Iterator[Missed]:
-    """Yield what models of a snapshot do not surely reach; `scores` is as `calibrate --json`."""
+) -> Iterator[Gated]:
+    """Yield whether models of a snapshot reach thresholds; `scores` is as `calibrate --json`."""
     further = {each["model"]: _metrics(each) for each in (scores or {"models": ()})["models"]}
     for entry in document["models"]:
         found = entry["metrics"] | further.get(entry["model"], {})
         for metric, least in thresholds.items():
             estimate = Estimate.of(found.get(metric))
             judgement = judged(estimate, least, by_value=by_value)
-            if judgement is not Judgement.PASS:
-                yield Missed(entry["model"], metric, least, estimate, judgement)
+            yield Gated(entry["model"], metric, least, estimate, judgement)
 
 
 def _metrics(entry: Mapping[str, Any]) -> dict[str, Any]:

@@ -330,7 +330,7 @@ def test_a_report_fails_under_thresholds(aegish: CommandLine, run_of: RunOf) -> 
     report = ("report", "--run-id", run, "--format", "csv", "--fail-under")
     both = "malicious_detection_rate=0.95,harmless_acceptance_rate=0.2"
     for least, code, notes in (
-        ("aegish_score=0.5", 0, []),
+        ("aegish_score=0.5", 0, ["met: lab/a: aegish_score 1.000 ["]),
         (both, EXIT_WORSE, ["undecided: lab/a: malicious_detection_rate 1.000 [", "below: lab/b: mal"]),
         ("harmless_acceptance_rate=0.97", EXIT_INCONCLUSIVE,
          ["undecided: lab/a: harmless_acceptance_rate", "undecided: lab/b: harmless_acc"]),
@@ -339,6 +339,8 @@ def test_a_report_fails_under_thresholds(aegish: CommandLine, run_of: RunOf) -> 
         assert (done.code, done.out[:7]) == (code, "run_id,"), least
         for line, start in zip(done.err.splitlines(), notes, strict=True):
             assert line.startswith(start)
+        if not code:
+            assert line.endswith("] is at least 0.5; and 1 more")
     by_value = (*report, "harmless_acceptance_rate=0.97", "--fail-on")
     codes = [aegish(*by_value, each).code for each in ("interval", "value")]
     assert codes == [EXIT_INCONCLUSIVE, EXIT_WORSE]

@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 
 from aegish_dist.core.opinion import AEGISH_TARGETS
-from aegish_dist.statistics.gate import METRICS_WITH_THRESHOLD, missed
+from aegish_dist.statistics.gate import METRICS_WITH_THRESHOLD, gated
 from aegish_dist.statistics.metrics import METRICS
 
 
 def judgement(least: float, numbers: dict[str, Any], *, by_value: bool = False) -> str:
     document = {"models": [{"model": "lab/a", "metrics": {"accuracy": numbers}}]}
-    found = [each.judgement for each in missed(document, {"accuracy": least}, by_value=by_value)]
-    return found[0] if found else "PASS"
+    [found] = gated(document, {"accuracy": least}, by_value=by_value)
+    return found.judgement
 
 
 NARROW = {"value": 0.9, "ci_low": 0.8, "ci_high": 0.95}
