@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeVar
@@ -57,16 +57,13 @@ class _Named(Struct, kw_only=True):
 
 
 @contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    """Name the file in errors of the body."""
+def _naming(place: object, kind: type[InputError | OpinionError] = OpinionError) -> Iterator[None]:
+    """Name the file, or the entry in a file, in errors of the body."""
     try:
         yield
     except InputError as error:
-        raise OpinionError(f"{path}: {_in_words(error)}") from None
-
-
-def _in_words(error: InputError) -> str:
-    return f"{error}, not {error.found}" if error.found else str(error)
+        found = f", not {error.found}" if error.found else ""
+        raise kind(f"{place}: {error}{found}") from None
 
 
 def _read_document(path: Path) -> dict[str, Any]:
@@ -282,15 +279,11 @@ def render_overlay(overlay: Overlay) -> str:
 
 def _changes(file: _OverlayFile) -> Iterator[LabelChange]:
     for number, keys in enumerate(file.change or (), start=1):
-        try:
+        with _naming(f"[[change]] entry {number}", InputError):
             change = checked(keys, _Change)
-            author = change.author or file.author
-            if author is None or not author.strip():
-                problem = "is missing; give it here, or once at the top of the file"
-                raise InputError(problem, field="author")
-        except InputError as error:
-            raise InputError(f"[[change]] entry {number}: {_in_words(error)}") from None
-        change.author = author
+            change.author = change.author or file.author
+            missing = not (change.author or "").strip()
+            refuse((missing, "author", "is missing; give it here, or once at the top of the file"))
         yield convert(change, LabelChange, from_attributes=True)
 
 
@@ -347,15 +340,13 @@ def read_policy(path: Path) -> Policy:
         stages: list[Stage] = []
         allowed: list[str] = []
         for number, entry in enumerate(file.stage, start=1):
-            try:
+            place = _naming(f"[[stage]] entry {number}", InputError)
+            with nullcontext() if alone else place:
                 stage = checked(entry, _StageFile)
                 if number == 1 and stage.guard == ALLOWLIST:
                     allowed += _patterns(stage)
                 else:
                     stages.append(_stage(stage, stages, last=number == len(file.stage)))
-            except InputError as error:
-                place = "" if alone else f"[[stage]] entry {number}: "
-                raise InputError(f"{place}{_in_words(error)}") from None
         refuse((not stages, "stage", "must have an entry that asks a guard"))
         return Policy(file.name, file.version, tuple(stages), tuple(allowed))
 

@@ -86,18 +86,14 @@ def _columns(
 
     @cache  # most models have answered the same samples
     def order(run_id: str, keys: str) -> list[int]:
-        numbers = [-1] * length  # the last answer is that of no verdict
         with reading(run_id):  # a verdict may be about no sample
-            for number, place in enumerate(map(places[run_id].__getitem__, keys.split())):
-                if place >= 0:
-                    numbers[place] = number
-        return numbers
+            return _order(keys.split(), places[run_id], length)
 
     way = cache(lambda codes: findings[_findings(codes)])
     columns = {}
     for side, row in rows.items():
-        found = [*map(way, row.codes.split()), 0]
-        columns[side] = list(map(found.__getitem__, order(side.run_id, row.keys)))
+        numbers = map(way, row.codes.split())
+        columns[side] = _in_order(order(side.run_id, row.keys), numbers, unknown=0)
     return columns
 
 
@@ -240,10 +236,10 @@ def read_guard_columns(
         guards.append(
             Guard(
                 model,
-                outcomes=_in_order(order, map(_outcome, codes)),
-                suspicion=_in_order(order, scores),
-                cost_usd=_in_order(order, map(_number, row.costs.split())),
-                latency_ms=_in_order(order, map(_number, row.times.split())),
+                outcomes=_in_order(order, map(_outcome, codes), None),
+                suspicion=_in_order(order, scores, None),
+                cost_usd=_in_order(order, map(_number, row.costs.split()), None),
+                latency_ms=_in_order(order, map(_number, row.times.split()), None),
             )
         )
     return Guards(decisions, guards)
@@ -272,7 +268,7 @@ def _decisions(
 
 
 def _order(items: Sequence[str], places: Mapping[str, int], length: int) -> list[int]:
-    """Return for each decision the position of its verdict; -1 where there is none."""
+    """Return for each place the position of its item; -1 where there is none."""
     order = [-1] * length
     for position, place in enumerate(map(places.__getitem__, items)):
         if place >= 0:
@@ -280,8 +276,8 @@ def _order(items: Sequence[str], places: Mapping[str, int], length: int) -> list
     return order
 
 
-def _in_order(order: Iterable[int], column: Iterable[T | None]) -> list[T | None]:
-    found = [*column, None]  # the last one is that of no verdict
+def _in_order(order: Iterable[int], column: Iterable[T], unknown: T) -> list[T]:
+    found = [*column, unknown]
     return [found[position] for position in order]
 
 

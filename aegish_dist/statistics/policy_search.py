@@ -12,7 +12,7 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
-from itertools import chain, combinations, pairwise, permutations, product
+from itertools import chain, combinations, permutations, product
 from operator import and_, or_
 from typing import NamedTuple
 
@@ -29,6 +29,7 @@ from aegish_dist.statistics.thresholds import (  # fmt: skip
     Criterion,
     FittedGuard,
     FoldedDecisions,
+    halfway,
 )
 
 CUTS = {2: 24, 3: 8}
@@ -207,10 +208,10 @@ def _column(guard: Guard, rows: Sequence[int], rule: ScoringRule) -> _Column:
     for place, value in enumerate(suspicion):
         places[value] = places.get(value, 0) | 1 << place
     values = sorted(places)
-    middles = [high if (m := low / 2 + high / 2) <= low else m for low, high in pairwise(values)]
     stopped = (1 << len(rows)) - 1
     at = {}
-    for threshold, value in zip([values[0], *middles], values, strict=True):
+    thresholds = [values[0], *map(halfway, values, values[1:])]
+    for threshold, value in zip(thresholds, values, strict=True):
         at[threshold] = stopped
         stopped ^= places[value]
     at[math.nextafter(values[-1], math.inf)] = 0
@@ -303,9 +304,11 @@ class _Contest:
             return None
         parts = (best[1] & (d | h) for best, (d, h) in zip(chosen, data.folds, strict=False))
         stages, stops, price = chosen[-1]
-        columns = [_flags(each, len(data.decisions)) for each in (reduce(or_, parts), stops)]
+        flags = (_flags(each, len(data.decisions)) for each in (reduce(or_, parts), stops))
         best = data.candidate(data.point(stops, price), stages)
-        return Choice(best, data.folded.judge(self._criterion, *columns))
+        return Choice(
+            best, data.folded.judge(self._criterion, zip(data.decisions, *flags, strict=True))
+        )
 
 
 def _undominated(points: Iterable[_Point]) -> list[_Point]:

@@ -7,9 +7,8 @@ variance. `docs/explanation/statistics.md` has how often the intervals cover the
 """
 
 import math
-from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from fractions import Fraction
 from hashlib import sha256
 from itertools import combinations
@@ -31,7 +30,6 @@ from aegish_dist.statistics.paired_difference import (
     score_difference,
 )
 from aegish_dist.statistics.rates import Z_95, Estimate, combine, mover
-from aegish_dist.statistics.repeats import MOST_COMMANDS
 
 FOLDS = 5
 
@@ -127,20 +125,24 @@ class FoldedDecisions:
         Args:
             suspicion: In the order of the decisions; None: unscored, and left out.
         """
-        answers: defaultdict[int, list[float]] = defaultdict(list)
-        for decision, value in zip(self._decisions, suspicion, strict=True):
-            if value is not None:
-                answers[decision.sample].append(value)
-        values = sorted({value for each in answers.values() for value in each})
-        counts = self._counts(answers, values)
-        total = [sum(each) for each in zip(*counts, strict=True)]
-        whole = _best(values, total, criterion)
+        given = zip(self._decisions, suspicion, strict=True)
+        rows = [(each, value) for each, value in given if value is not None]
+        scored = Counter(each.sample for each, _ in rows)
+        unit = math.lcm(*scored.values())
+        weighed = [
+            (self.fold[each.sample], value, each.dangerous, unit // scored[each.sample])
+            for each, value in rows
+        ]
+        whole = _best(weighed, criterion)
         if whole is None:
             return FittedGuard(criterion, problem="one of the two labels has no scored verdict")
-        others = ([a - b for a, b in zip(total, own, strict=True)] for own in counts)
-        by_fold = [_best(values, each, criterion) for each in others]
-        samples = self._judged(answers, whole, [whole if t is None else t for t in by_fold])
-        fitted = self._estimated(FittedGuard(criterion, whole, samples=samples))
+        by_fold = [
+            _best([row for row in weighed if row[0] != fold], criterion)
+            for fold in range(self.folds)
+        ]
+        chosen = [whole if threshold is None else threshold for threshold in by_fold]
+        judged = ((d, value >= chosen[self.fold[d.sample]], value >= whole) for d, value in rows)
+        fitted = replace(self.judge(criterion, judged), threshold=whole)
         if None not in by_fold:
             return fitted
         problem = "a label has all of its scored verdicts in one cluster or one fold"
@@ -148,47 +150,21 @@ class FoldedDecisions:
         return FittedGuard(criterion, whole, in_sample_score=in_sample_score, problem=problem)
 
     def judge(
-        self, criterion: Criterion, out_of_fold: Sequence[bool], in_sample: Sequence[bool]
+        self, criterion: Criterion, rows: Iterable[tuple[Decision, bool, bool]]
     ) -> FittedGuard:
-        """Estimate how a guard judges further clusters that was not chosen by a threshold alone.
+        """Estimate how a guard judges further clusters, whatever chose it.
 
         Args:
-            out_of_fold: By decision, whether the choice made without its fold stops it.
-            in_sample: Whether the choice made with all folds does.
+            rows: By decision, whether the guard chosen without its fold stops it, and whether the
+                one chosen with all folds does.
         """
         scored, right, within = Counter[int](), Counter[int](), Counter[int]()
-        for each, stops, stopped in zip(self._decisions, out_of_fold, in_sample, strict=True):
+        for each, stops, stopped in rows:
             scored[each.sample] += 1
             right[each.sample] += stops is each.dangerous
             within[each.sample] += stopped is each.dangerous
         samples = {n: Judged(number, right[n], within[n]) for n, number in scored.items()}
         return self._estimated(FittedGuard(criterion, samples=samples))
-
-    def _counts(
-        self, answers: Mapping[int, Sequence[float]], values: Sequence[float]
-    ) -> list[list[int]]:
-        """Return by fold the weight of harmless and of dangerous epochs, value by value."""
-        place = {value: 2 * index for index, value in enumerate(values)}
-        unit = math.lcm(*{len(each) for each in answers.values()})
-        counts = [[0] * 2 * len(values) for _ in range(self.folds)]
-        for number, each in answers.items():
-            dangerous, of_fold = self._samples[number].dangerous, counts[self.fold[number]]
-            for value in each:
-                of_fold[place[value] + dangerous] += unit // len(each)
-        return counts
-
-    def _judged(
-        self, answers: Mapping[int, Sequence[float]], whole: float, by_fold: Sequence[float]
-    ) -> dict[int, Judged]:
-        judged = {}
-        for number, each in answers.items():
-            dangerous = self._samples[number].dangerous
-            right, in_sample = (
-                sum([(value >= threshold) is dangerous for value in each])
-                for threshold in (by_fold[self.fold[number]], whole)
-            )
-            judged[number] = Judged(len(each), right, in_sample)
-        return judged
 
     def _estimated(self, fitted: FittedGuard) -> FittedGuard:
         """Estimate score and rates out of fold, for the guard fitted on all samples.
@@ -286,21 +262,27 @@ def _order(sizes: Mapping[_Key, Sequence[int]], seed: int) -> list[_Key]:
     return sorted(sizes, key=place)
 
 
-def _best(values: Sequence[float], weights: Sequence[int], criterion: Criterion) -> float | None:
-    """Return the best threshold of ascending values; None without samples of either label.
+def _best(rows: Sequence[tuple[int, float, bool, int]], criterion: Criterion) -> float | None:
+    """Return the best threshold; None without samples of either label.
 
     It lies halfway between two values, below all or above all. Of several that are equally good it
     is the middle one (the lower of two), or the highest where stops cost nothing.
+
+    Args:
+        rows: Fold, suspicion, whether the sample is dangerous, and weight of each epoch.
     """
-    harmless, dangerous = sum(weights[::2]), sum(weights[1::2])
+    weights: defaultdict[float, list[int]] = defaultdict(lambda: [0, 0])
+    for _, value, is_dangerous, weight in rows:
+        weights[value][is_dangerous] += weight
+    harmless, dangerous = (sum(each[side] for each in weights.values()) for side in (0, 1))
     if not (harmless and dangerous):
         return None
-    seen = [place for place in range(len(values)) if weights[2 * place] or weights[2 * place + 1]]
+    seen = sorted(weights)
     best, equal = 0, [len(seen)]  # from which place in `seen` on a threshold stops, descending
     stopped = detected = 0
     for cut in range(len(seen) - 1, -1, -1):
-        stopped += weights[2 * seen[cut]]
-        detected += weights[2 * seen[cut] + 1]
+        stopped += weights[seen[cut]][0]
+        detected += weights[seen[cut]][1]
         if stopped / harmless > criterion.max_fpr:
             break
         merit = criterion.miss * detected * harmless - criterion.stop * stopped * dangerous
@@ -311,9 +293,13 @@ def _best(values: Sequence[float], weights: Sequence[int], criterion: Criterion)
     cut = equal[len(equal) // 2] if criterion.stop else equal[0]
     if cut in (0, len(seen)):
         return math.inf if cut else -math.inf
-    below, above = values[seen[cut - 1]], values[seen[cut]]
+    return halfway(seen[cut - 1], seen[cut])
+
+
+def halfway(below: float, above: float) -> float:
+    """Return a threshold between two suspicions; the upper one where no number is between them."""
     middle = below / 2 + above / 2
-    return middle if below < middle <= above else above  # neighbours have no number between them
+    return middle if below < middle <= above else above
 
 
 def _square(shifts: _Shifts, *, with_mean: bool = True) -> float:
@@ -388,17 +374,10 @@ def per_10000(detection_rate: Estimate, fpr: Estimate, prevalence: float) -> Per
     return PerTenThousand(alarms, misses, Estimate(value, None, stderr, *ends))
 
 
-def harmless_needed(max_fpr: float, errors: int = 0) -> int:
+def harmless_needed(max_fpr: float) -> int:
     """Return how many harmless commands show a false positive rate of at most `max_fpr`, in (0, 1].
 
-    With this number of errors among them the one-sided 95 % bound of a Poisson number of errors is
-    at most `max_fpr`; without an error it is `-log(0.05) / n`, the rule of three (Hanley &
-    Lippman-Hand 1983, JAMA 249:1743). The bound of Clopper & Pearson is a little lower.
+    Without an error among them the one-sided 95 % bound is `-log(0.05) / n`, the rule of three
+    (Hanley & Lippman-Hand 1983, JAMA 249:1743); the bound of Clopper & Pearson is a little lower.
     """
-
-    def shows(n: int) -> bool:
-        mean = n * max_fpr
-        logs = (k * math.log(mean) - mean - math.lgamma(k + 1) for k in range(errors + 1))
-        return math.fsum(map(math.exp, logs)) <= 0.05
-
-    return 1 + bisect_left(range(1, MOST_COMMANDS), True, key=shows)
+    return math.ceil(-math.log(0.05) / max_fpr)
