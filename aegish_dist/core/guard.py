@@ -17,6 +17,11 @@ class Decision(Struct, frozen=True):  # one question: a sample in one epoch
     category: str | None
     cluster: str | None  # None: the sample is a cluster of its own, over its epochs
 
+    @property
+    def unit(self) -> str | int:
+        """What is independent of all others: the cluster, or else the sample."""
+        return self.sample if self.cluster is None else self.cluster
+
 
 class Guard(Struct, frozen=True):  # columns in the order of the decisions
     name: str  # model id or policy/NAME

@@ -12,7 +12,7 @@ import math
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache, cached_property
+from functools import cache
 from itertools import accumulate, combinations
 from typing import NamedTuple
 
@@ -32,51 +32,7 @@ from aegish_dist.statistics.means import ASSUMED_ICC, PSEUDO_SAMPLES, Observatio
 from aegish_dist.statistics.means import estimate as rate_of
 from aegish_dist.statistics.rates import Z_95, Estimate, proportion_interval, wilson
 
-
-class ScoreLevel(NamedTuple):
-    """Decisions of equal suspicion."""
-
-    suspicion: float
-    dangerous: int
-    harmless: int
-
-
-_Cluster = str | int  # the name, or the index of a sample that is a cluster of its own
-
-
-class _Side:
-    """The decisions of one label: level, cluster and sample of each."""
-
-    def __init__(self, decisions: Sequence[tuple[int, _Cluster, int]]) -> None:
-        self.decisions = decisions
-        self.samples = len({sample for _, _, sample in decisions})
-        self.clusters = len({cluster for _, cluster, _ in decisions})
-
-    def __len__(self) -> int:
-        return len(self.decisions)
-
-    def sums(self, by_level: Sequence[float]) -> ClusterSums:
-        """Add up by cluster what decisions of each level add."""
-        return _sums((cluster, by_level[level]) for level, cluster, _ in self.decisions)
-
-    def variance(self, by_level: Sequence[float]) -> float:
-        """Return the variance of the mean of what independent decisions add."""
-        values = [by_level[level] for level, _, _ in self.decisions]
-        return statistics.variance(values) / len(values)
-
-    def stopped(self, levels: int) -> SampledMean:
-        """Return the share of each sample's epochs that is in the most suspicious levels."""
-        seen: defaultdict[tuple[_Cluster, int], list[bool]] = defaultdict(list)
-        for level, cluster, sample in self.decisions:
-            seen[cluster, sample].append(level < levels)
-        return SampledMean(
-            [
-                [
-                    Observation(None, _name(cluster), sum(each) / len(each), 1, len(each))
-                    for (cluster, _), each in seen.items()
-                ]
-            ]
-        )
+_Side = list[tuple[int, Decision]]  # decisions of one label, with their levels of suspicion
 
 
 class ScoredDecisions:
@@ -84,42 +40,47 @@ class ScoredDecisions:
 
     def __init__(self, decisions: Sequence[Decision], suspicion: Sequence[float | None]) -> None:
         """Take two columns of one order; None, unscored, is left out."""
-        values = sorted({each for each in suspicion if each is not None}, reverse=True)
-        place: dict[float | None, int] = {value: level for level, value in enumerate(values)}
-        columns: tuple[list[tuple[int, _Cluster, int]], ...] = ([], [])
-        for each, decision in zip(map(place.get, suspicion), decisions, strict=True):
-            if each is not None:
-                cluster = decision.sample if decision.cluster is None else decision.cluster
-                columns[not decision.dangerous].append((each, cluster, decision.sample))
-        self.sides = self.dangerous, self.harmless = _Side(columns[0]), _Side(columns[1])
-        found, flagged = (Counter(level for level, _, _ in side) for side in columns)
-        self.levels = [
-            ScoreLevel(value, found[level], flagged[level]) for level, value in enumerate(values)
-        ]
-        """Most suspicious first; their number is that of the distinct values."""
+        self.levels = sorted({each for each in suspicion if each is not None}, reverse=True)
+        """The distinct values, most suspicious first."""
+        place: dict[float | None, int] = {value: level for level, value in enumerate(self.levels)}
+        self.sides: tuple[_Side, _Side] = ([], [])
+        self.dangerous, self.harmless = self.sides
+        for level, decision in zip(map(place.get, suspicion), decisions, strict=True):
+            if level is not None:
+                self.sides[not decision.dangerous].append((level, decision))
+        counts = [Counter(level for level, _ in side) for side in self.sides]
+        columns = (accumulate(map(each.__getitem__, place.values()), initial=0) for each in counts)
+        self.stopped: Sequence[tuple[int, int]] = list(zip(*columns, strict=True))
+        """Dangerous and harmless decisions in the first 0, 1, 2 … levels: the ROC curve."""
 
     def __len__(self) -> int:
-        return len(self.dangerous) + len(self.harmless)
-
-    @cached_property
-    def stopped(self) -> Sequence[tuple[int, int]]:
-        """Dangerous and harmless decisions in the first 0, 1, 2 … levels: the ROC curve."""
-        found = accumulate((level.dangerous for level in self.levels), initial=0)
-        flagged = accumulate((level.harmless for level in self.levels), initial=0)
-        return list(zip(found, flagged, strict=True))
+        return sum(map(len, self.sides))
 
 
-def _name(cluster: _Cluster) -> str | None:
-    return cluster if isinstance(cluster, str) else None
+def _stopped(side: _Side, levels: int) -> SampledMean:
+    """Return the share of each sample's epochs that is in the most suspicious levels."""
+    seen: defaultdict[tuple[str | None, int], list[bool]] = defaultdict(list)
+    for level, decision in side:
+        seen[decision.cluster, decision.sample].append(level < levels)
+    return SampledMean(
+        [
+            [
+                Observation(None, cluster, sum(each) / len(each), 1, len(each))
+                for (cluster, _), each in seen.items()
+            ]
+        ]
+    )
 
 
-def _sums(parts: Iterable[tuple[_Cluster, float]]) -> ClusterSums:
-    sizes: defaultdict[_Cluster, int] = defaultdict(int)
-    totals: defaultdict[_Cluster, float] = defaultdict(float)
-    for cluster, part in parts:
-        sizes[cluster] += 1
-        totals[cluster] += part
-    return ClusterSums(tuple(ClusterSum(_name(c), n, totals[c]) for c, n in sizes.items()))
+_Parts = list[tuple[Decision, float]]  # decisions of one label, with what each adds
+
+
+def _sums(parts: Iterable[tuple[Decision, float]]) -> ClusterSums:
+    sums: dict[str | int, ClusterSum] = {}
+    for decision, part in parts:
+        _, samples, total, _ = sums.get(decision.unit, ClusterSum(None, 0, 0.0))
+        sums[decision.unit] = ClusterSum(decision.cluster, samples + 1, total + part)
+    return ClusterSums(tuple(sums.values()))
 
 
 def auroc(scores: ScoredDecisions) -> Estimate:
@@ -133,19 +94,15 @@ def partial_auroc(scores: ScoredDecisions, max_fpr: float) -> Estimate:
     McClish 1989 (Medical Decision Making 9:190): `(1 + (A - f^2 / 2) / (f - f^2 / 2)) / 2`, with A
     the area itself. 1 is perfect and 0.5 is chance. The curve joins its points by straight lines.
     """
-    share = _estimate(scores, _area(max_fpr), max_fpr)
-
-    def scaled(part: float | None, least: float) -> float | None:
-        return None if part is None else (part + least) / (2 - max_fpr)
-
-    return replace(
-        share,
-        value=scaled(share.value, 1 - max_fpr),
-        stderr=scaled(share.stderr, 0),
-        stderr_clustered=scaled(share.stderr_clustered, 0),
-        ci_low=scaled(share.ci_low, 1 - max_fpr),
-        ci_high=scaled(share.ci_high, 1 - max_fpr),
-    )
+    share, least = _estimate(scores, _area(max_fpr), max_fpr), 1 - max_fpr
+    added = {"value": least, "stderr_clustered": 0.0, "ci_low": least, "ci_high": least}
+    known = {name: getattr(share, name) for name in added}
+    scaled = {
+        name: (part + added[name]) / (2 - max_fpr)
+        for name, part in known.items()
+        if part is not None
+    }
+    return replace(share, **scaled)
 
 
 def average_precision(scores: ScoredDecisions) -> Estimate:
@@ -196,23 +153,26 @@ def _precision(prevalence: float) -> _Metric:
 
 class _Influence(NamedTuple):
     value: float
-    parts: tuple[list[float], list[float]]
-    """By side and level, what a decision adds to the metric, up to a constant for each side."""
+    sides: tuple[_Parts, _Parts]  # what adds to the metric, up to a constant for each side
 
 
 def _influence(scores: ScoredDecisions, metric: _Metric) -> _Influence:
     m, n = map(len, scores.sides)
-    dangerous, harmless = [0.0] * len(scores.levels), [0.0] * len(scores.levels)
+    parts = [0.0] * len(scores.levels), [0.0] * len(scores.levels)
     value = by_found = by_fpr = 0.0
     for index in range(len(scores.levels) - 1, -1, -1):  # a decision counts for all levels below
-        (_, above), (found, at) = scores.stopped[index : index + 2]
+        (before, above), (found, at) = scores.stopped[index : index + 2]
         term = metric(found / m, above / n, at / n)
-        share = scores.levels[index].dangerous / m
+        share = (found - before) / m
         value += share * term.value
         by_found += share * term.found
-        harmless[index] = by_fpr + share * term.at
+        parts[1][index] = by_fpr + share * term.at
         by_fpr += share * (term.at + term.above)
-        dangerous[index] = term.value + by_found
+        parts[0][index] = term.value + by_found
+    dangerous, harmless = (
+        [(decision, of[level]) for level, decision in side]
+        for side, of in zip(scores.sides, parts, strict=True)
+    )
     return _Influence(min(1.0, value), (dangerous, harmless))  # the sum is rounded
 
 
@@ -225,22 +185,21 @@ def _estimate(scores: ScoredDecisions, metric: _Metric, share: float = 1.0) -> E
     """
     if not all(scores.sides):
         return Estimate(n=len(scores), clusters=0)
-    value, parts = _influence(scores, metric)
-    strata = [side.sums(of) for side, of in zip(scores.sides, parts, strict=True)]
+    value, sides = _influence(scores, metric)
+    strata = [_sums(side) for side in sides]
     variance = clustered_variance(strata)
     if variance is None:  # a side has a single cluster
         return Estimate(value=value, n=len(scores))
     spread = variance.reduced * (t_quantile(0.975, variance.df) / Z_95) ** 2
-    n = min(scores.dangerous.samples, share * scores.harmless.samples)
-    size = sum(side.samples for side in scores.sides) / sum(side.clusters for side in scores.sides)
-    effect = 1 + ASSUMED_ICC * (size - 1)
+    dangerous, harmless = (len({each.sample for each, _ in side}) for side in sides)
+    n, clusters = min(dangerous, share * harmless), sum(each.clusters for each in strata)
+    effect = 1 + ASSUMED_ICC * ((dangerous + harmless) / clusters - 1)
     effective = (value * (1 - value) + PSEUDO_SAMPLES / n) / (
         spread + PSEUDO_SAMPLES * effect / n**2
     )
     interval = proportion_interval(value, max(1.0, effective))
     return Estimate(
         value=value,
-        stderr=math.sqrt(sum(map(_Side.variance, scores.sides, parts))),
         stderr_clustered=math.sqrt(variance.sandwich),
         ci_low=interval.low,
         ci_high=interval.high,
@@ -280,7 +239,7 @@ def detection_at(scores: ScoredDecisions, max_fpr: float) -> OperatingPoint | No
     m, n = map(len, scores.sides)
     rates = [(found / m, flagged / n) for found, flagged in scores.stopped]
     best = sum(fpr <= max_fpr * (1 + 1e-12) for _, fpr in rates) - 1
-    detected, flagged = (side.stopped(best) for side in scores.sides)
+    detected, flagged = (_stopped(side, best) for side in scores.sides)
     of_harmless, rate = flagged.effective_samples, rate_of(detected)
     ends = [
         wilson(rates[place][0], detected.effective_samples, math.sqrt(_CUT**2 - z**2))
@@ -293,7 +252,7 @@ def detection_at(scores: ScoredDecisions, max_fpr: float) -> OperatingPoint | No
         ci_low=min(end.low for end in ends),
         ci_high=max(end.high for end in ends),
     )
-    threshold = scores.levels[best - 1].suspicion if best else None
+    threshold = scores.levels[best - 1] if best else None
     return OperatingPoint(max_fpr, threshold, detection, rate_of(flagged))
 
 
@@ -342,9 +301,6 @@ def _stderr_at(
     return math.hypot(stderr, (high - low) / 2)
 
 
-_Placed = tuple[ScoredDecisions, "_Influence | None"]
-
-
 class GuardDifference(Struct, frozen=True):
     """Of two guards on the decisions that both have scored: b minus a."""
 
@@ -372,10 +328,10 @@ def auroc_differences(
     }
 
     @cache  # most guards have scored all decisions
-    def placed(name: str, left_out: frozenset[int]) -> _Placed:
+    def placed(name: str, left_out: frozenset[int]) -> _Influence | None:
         column = [None if i in left_out else each for i, each in enumerate(suspicion[name])]
         scores = ScoredDecisions(decisions, column)
-        return scores, _influence(scores, _area(1.0)) if all(scores.sides) else None
+        return _influence(scores, _area(1.0)) if all(scores.sides) else None
 
     found = []
     for a, b in combinations(suspicion, 2):
@@ -385,17 +341,13 @@ def auroc_differences(
     return [replace(each, p_adjusted=p) for each, p in zip(found, adjusted, strict=True)]
 
 
-def _difference(pair: GuardDifference, a: _Placed, b: _Placed) -> GuardDifference:
-    (scores_a, influence_a), (scores_b, influence_b) = a, b
-    if influence_a is None or influence_b is None:
+def _difference(
+    pair: GuardDifference, a: _Influence | None, b: _Influence | None
+) -> GuardDifference:
+    if a is None or b is None:
         return pair
-    strata = [
-        _changes(*each)
-        for each in zip(
-            scores_a.sides, influence_a.parts, scores_b.sides, influence_b.parts, strict=True
-        )
-    ]
-    difference = influence_b.value - influence_a.value
+    strata = [_sums(_changes(*sides)) for sides in zip(a.sides, b.sides, strict=True)]
+    difference = b.value - a.value
     pair = replace(pair, difference=difference)
     variance = clustered_variance(strata)
     if variance is None:
@@ -407,11 +359,7 @@ def _difference(pair: GuardDifference, a: _Placed, b: _Placed) -> GuardDifferenc
     return replace(pair, stderr_clustered=math.sqrt(variance.sandwich), **tested)
 
 
-def _changes(a: _Side, parts_a: Sequence[float], b: _Side, parts_b: Sequence[float]) -> ClusterSums:
-    """Add up by cluster how placements differ; both sides hold the same decisions in one order."""
-    changes = (
-        (cluster, parts_b[level_b] - parts_a[level_a])
-        for (level_a, cluster, _), (level_b, _, _) in zip(a.decisions, b.decisions, strict=True)
-    )
-    # Rounding is no difference.
-    return _sums((cluster, change if abs(change) > 1e-12 else 0.0) for cluster, change in changes)
+def _changes(a: _Parts, b: _Parts) -> Iterator[tuple[Decision, float]]:
+    """Yield how what each decision adds differs; both sides hold the same ones in one order."""
+    for (decision, x), (_, y) in zip(a, b, strict=True):
+        yield decision, y - x if abs(y - x) > 1e-12 else 0.0  # rounding is no difference

@@ -109,11 +109,11 @@ class FoldedDecisions:
         self._samples = {decision.sample: decision for decision in decisions}
         sizes: defaultdict[_Key, list[int]] = defaultdict(lambda: [0, 0])
         for sample in self._samples.values():
-            sizes[_key(sample)][sample.dangerous] += 1
+            sizes[sample.unit][sample.dangerous] += 1
         clusters = (sum(1 for size in sizes.values() if size[side]) for side in (0, 1))
         self.folds = max(1, min(FOLDS, *clusters))
         fold = {key: place % self.folds for place, key in enumerate(_order(sizes, seed))}
-        self.fold = {number: fold[_key(sample)] for number, sample in self._samples.items()}
+        self.fold = {number: fold[sample.unit] for number, sample in self._samples.items()}
 
     def fit(
         self, suspicion: Sequence[float | None], criterion: Criterion = BALANCED_ACCURACY
@@ -208,7 +208,7 @@ class FoldedDecisions:
                 if moved := each.right - each.right_in_sample:
                     weight = of_detection if sample.dangerous else of_acceptance
                     weight /= each.scored * samples[sample.dangerous]
-                    shifts[_key(sample)] += weight * moved
+                    shifts[sample.unit] += weight * moved
         return shifts
 
     def differences(self, guards: Mapping[str, FittedGuard]) -> dict[tuple[str, str], Difference]:
@@ -242,10 +242,6 @@ class FoldedDecisions:
                 finding = ((right, each.right), (wrong, each.scored - each.right)) if each else ()
                 answers[name].append(findings.setdefault(finding, len(findings)))
         return PairedAnswers(kinds, range(len(kinds)), list(findings), answers)
-
-
-def _key(sample: Decision) -> _Key:
-    return sample.sample if sample.cluster is None else sample.cluster
 
 
 def _order(sizes: Mapping[_Key, Sequence[int]], seed: int) -> list[_Key]:

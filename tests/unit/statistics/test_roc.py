@@ -79,8 +79,9 @@ def test_the_stderr_of_independent_decisions_is_that_of_delong(distinct: int) ->
     """S10 / m + S01 / n of the placement values: DeLong et al. 1988, equations 4 to 6."""
     decisions, suspicion = asked(1, 90, distinct)
     placed = [kernel(decisions, suspicion).mean(axis=axis) for axis in (1, 0)]
-    expected = math.sqrt(sum(each.var(ddof=1) / len(each) for each in placed))
-    assert roc.auroc(ScoredDecisions(decisions, suspicion)).stderr == pytest.approx(expected)
+    sides = sum(each.var(ddof=1) / len(each) * (len(each) - 1) / len(each) for each in placed)
+    found = roc.auroc(ScoredDecisions(decisions, suspicion)).stderr_clustered
+    assert found == pytest.approx(math.sqrt(90 / 89 * sides))  # 90 clusters of one decision each
 
 
 @pytest.mark.parametrize("distinct", [5, 1000])
