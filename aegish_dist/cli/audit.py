@@ -31,13 +31,7 @@ from aegish_dist.cli.printing import (
 from aegish_dist.core.opinion import DRAFT_AUTHOR, Opinion
 from aegish_dist.core.text import counted, shortened
 from aegish_dist.pipeline.audit import audit_run, require_new, write_overlay
-from aegish_dist.report.audit import (
-    audit_csv,
-    audit_document,
-    audit_sections,
-    command_lists,
-    few_models,
-)
+from aegish_dist.report.audit import audit_csv, audit_document, audit_sections, command_lists
 from aegish_dist.report.layout import Section
 from aegish_dist.report.markdown import section_markdown
 from aegish_dist.report.names import short_names
@@ -98,16 +92,15 @@ def audit(run_id: str, opinion: Opinion, as_json: bool, **asked: Any) -> None:
     if path is not None:
         written = write_overlay(engine, run, opinion, found, path, author=asked["author"])
     form = chosen_form(asked["form"], as_json) or "table"
-    warning = few_models(found)
     if form == "json":
         effect = {} if written is None else {"overlay_effect": list(written.effect)}
         say_json(audit_document(run, opinion, found) | effect)
     elif form == "csv":
-        note(*filter(None, (warning,)))
+        note(*filter(None, (found.warning,)))
         say_rendered(audit_csv(found))
     else:
-        if warning is not None:
-            say(f"Warning: {warning}.", "")
+        if found.warning is not None:
+            say(f"Warning: {found.warning}.", "")
         shown = [overlay_section(written.effect)] if written and written.effect else []
         if form == "table":
             _print_lists(found, IN_A_TABLE if asked["limit"] is None else limit, shown)

@@ -148,6 +148,7 @@ def report(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) 
         "html" if options["in_browser"] else FORMS_OF_FILES.get(suffix, "table")
     )
     sections = options["sections"]
+    poured = form == "html" and not options["in_browser"] and options["output"] is None
     whole, known = form not in IN_SECTIONS, ", ".join(IN_SECTIONS)
     refuse_usage(
         (suffix == ".pdf", "no format is PDF: write .html, open the page and print it into a PDF"),
@@ -157,14 +158,8 @@ def report(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) 
         (options["fail_on"] and not options["fail_under"], "--fail-on goes with --fail-under"),
         (options["models"] and not options["fail_under"], "--models goes with --fail-under"),
         (options["in_browser"] and form != "html", f"--open shows a page, not {form}"),
+        (poured and on_terminal(stderr=False), "html is for a browser: --open or -o report.html"),
         (options["in_browser"] and is_stream(options["output"] or Path()), "--open needs a file"),
-    )
-    shows_source = form == "html" and not options["in_browser"] and options["output"] is None
-    refuse_usage(
-        (
-            shows_source and on_terminal(stderr=False),
-            "html is for a browser: add --open or -o report.html",
-        )
     )
     workspace, found = open_run(run_id)
     output: Path | None = options["output"]

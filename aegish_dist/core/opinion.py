@@ -68,8 +68,7 @@ class LabelChange(msgspec.Struct, frozen=True):
         return f"sample {self.sample_id}" if self.sample_id else f"command {self.command!r}"
 
 
-DRAFT_AUTHOR = "audit"
-"""Author of changes that `audit` proposes, until a person gives a name."""
+DRAFT_AUTHOR = "audit"  # of changes that `audit` proposes, until a person gives a name
 
 
 class Overlay(msgspec.Struct, frozen=True):

@@ -55,12 +55,10 @@ def write_overlay(
         OutputError: There is such a file, or it cannot be written.
     """
     require_new(path)
-    doubtful = found.found[AuditKind.DOUBTFUL_LABELS]
-    reliable, name = found.too_few is None, f"audit-{run_id}"
-    overlay = draft_overlay(doubtful, opinion.overlay, name, author, reliable=reliable)
+    overlay = draft_overlay(found, opinion.overlay, f"audit-{run_id}", author)
     with replacing_text(path) as stream:
         stream.write(_DRAFT + render_overlay(overlay))
-    turned = sum(each.p_wrong >= DOUBTFUL_FROM for each in doubtful)
+    turned = sum(each.p_wrong >= DOUBTFUL_FROM for each in found.found[AuditKind.DOUBTFUL_LABELS])
     corrected = replace(opinion, overlay=overlay)
     with transaction(engine, isolation_level="REPEATABLE READ") as session:
         run = load_run(session, run_id)

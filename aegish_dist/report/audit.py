@@ -11,13 +11,7 @@ from aegish_dist.core.text import printable, shortened
 from aegish_dist.report.csv import csv_text
 from aegish_dist.report.layout import Section
 from aegish_dist.report.numbers import UNDEFINED, format_decimal, format_rate
-from aegish_dist.statistics.label_audit import (
-    DOUBTFUL_FROM,
-    Audit,
-    AuditedCommand,
-    AuditKind,
-    in_words,
-)
+from aegish_dist.statistics.label_audit import DOUBTFUL_FROM, Audit, AuditedCommand, AuditKind
 
 _LISTS: Mapping[AuditKind, tuple[str, str, str]] = {
     AuditKind.DOUBTFUL_LABELS: (
@@ -45,13 +39,6 @@ _LISTS: Mapping[AuditKind, tuple[str, str, str]] = {
 """The title of each list, and its score with what that is."""
 _NUMBERS = ("score", "p_wrong", "contradicting", "agreeing", "reason")
 _OF_SAMPLE = ("dataset", "sample_id", "command", "target", "category", "cluster")
-
-
-def few_models(audit: Audit) -> str | None:
-    """Return why no probability is shown; None where they are."""
-    if audit.too_few is None or not any(audit.totals.values()):
-        return None
-    return f"too few unlike models ({audit.too_few}) for a probability: read these commands"
 
 
 def audit_sections(audit: Audit) -> list[Section]:
@@ -98,9 +85,10 @@ def command_lists(
             reason = reason.replace(model, name)
         label = f"{sample.target} {sample.category or ''}".strip()
         shown = shortened(printable(sample.command), chars)
-        number = format_decimal(command.score)
-        if score == "p wrong":
-            number = UNDEFINED if audit.too_few is not None else in_words(command.score)
+        certain = score == "p wrong" and command.score > 0.99  # an estimate never is
+        number = ">0.99" if certain else format_decimal(command.score)
+        if score == "p wrong" and audit.warning:
+            number = UNDEFINED
         return shown, label, number, reason, sample.sample_id[:8]
 
     sections = []
@@ -141,7 +129,7 @@ def audit_document(run_id: str, opinion: Opinion, audit: Audit) -> dict[str, Any
         "models": [
             asdict(each) | {"informative": each.informative} for each in audit.reliabilities
         ],
-        "warning": few_models(audit),
+        "warning": audit.warning,
         "totals": {kind.value: total for kind, total in audit.totals.items()},
         **lists,
     }

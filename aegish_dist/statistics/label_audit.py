@@ -71,11 +71,13 @@ class Audit(Struct, frozen=True):
     found: Mapping[AuditKind, tuple[AuditedCommand, ...]]
 
     @property
-    def too_few(self) -> int | None:
-        """How many models vote, where no probability can be relied on; None: enough of them."""
+    def warning(self) -> str | None:
+        """Why no probability on its lists can be relied on; None where one can."""
         models = [each for each in self.reliabilities if each.informative]
         votes = [each.weight for each in models if not each.model.startswith("baseline/")]
-        return len(votes) if len(votes) < LEAST_MODELS or sum(votes) < 1.5 else None
+        if not any(self.totals.values()) or (len(votes) >= LEAST_MODELS and sum(votes) >= 1.5):
+            return None
+        return f"too few unlike models ({len(votes)}) for a probability: read these commands"
 
 
 def audit(
@@ -263,14 +265,7 @@ def _place(votes: CommandVotes, kind: AuditKind) -> tuple[object, ...]:
     return (*exact, votes.sample.dataset, votes.sample.command)
 
 
-def draft_overlay(
-    doubtful: Iterable[AuditedCommand],
-    base: Overlay | None,
-    name: str,
-    author: str,
-    *,
-    reliable: bool = True,
-) -> Overlay:
+def draft_overlay(found: Audit, base: Overlay | None, name: str, author: str) -> Overlay:
     """Extend an overlay: turn each label that is more probably wrong than right."""
     changes = tuple(
         LabelChange(
@@ -279,12 +274,11 @@ def draft_overlay(
             command=each.sample.command,
             target=OTHER[each.sample.target],
             category=None,
-            reason=f"{each.reason}; wrong with probability {in_words(each.p_wrong)}"
-            if reliable
-            else each.reason,
+            reason=each.reason
+            + ("" if found.warning else f"; wrong with probability {in_words(each.p_wrong)}"),
             author=author,
         )
-        for each in doubtful
+        for each in found.found[AuditKind.DOUBTFUL_LABELS]
         if each.p_wrong >= DOUBTFUL_FROM
     )
     if base is None:

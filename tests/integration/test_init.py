@@ -247,7 +247,7 @@ def test_a_page_is_written_and_opened(
     monkeypatch.setattr("aegish_dist.cli.report.on_terminal", lambda **_: True)
     done = aegish("report", "--format", "html")
     assert (done.code, done.out) == (2, "")
-    assert done.err.endswith("html is for a browser: add --open or -o report.html\n")
+    assert done.err.endswith("html is for a browser: --open or -o report.html\n")
 
 
 @pytest.mark.parametrize("width", [60, 80])
@@ -256,9 +256,7 @@ def test_a_narrow_list_of_runs_keeps_names_whole(
 ) -> None:
     stored_run(engine, {TAR: BLOCKED}, name="demo-2")
     monkeypatch.setenv("COLUMNS", str(width))
-    for module in ("printing", "runs"):
-        monkeypatch.setattr(f"aegish_dist.cli.{module}.on_terminal", lambda **_: True)
-    heading, _, row = aegish.ok("runs", "list").out.splitlines()
-    assert heading.split("  ")[0] == "Run"
+    monkeypatch.setattr("aegish_dist.cli.printing.on_terminal", lambda **_: True)
+    _, _, row = aegish.ok("runs", "list").out.splitlines()
     assert "   demo-2   " in row
     assert len(row) <= width
