@@ -1,6 +1,7 @@
 """`aegish-dist policies`: guards made of several guards."""
 
 import shlex
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from aegish_dist.cli.opinions import note_overlay, with_opinion, with_suspicion
 from aegish_dist.cli.options import (
     MAX_INTEGER,
     FiniteRange,
+    Function,
     as_json,
     limited,
     names,
@@ -30,6 +32,8 @@ from aegish_dist.report.systems import render_systems
 from aegish_dist.statistics.policy_search import Requirements
 from aegish_dist.statistics.thresholds import BALANCED_ACCURACY, most_detections
 
+_FILE = click.Path(path_type=Path)
+
 
 @group("aegish-dist policies search", "aegish-dist policies explain mine.toml")
 def policies() -> None:
@@ -37,9 +41,7 @@ def policies() -> None:
 
 
 @policies.command("explain", examples=("aegish-dist policies explain mine.toml",))
-@click.argument(
-    "files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE..."
-)
+@click.argument("files", nargs=-1, required=True, type=_FILE, metavar="FILE...")
 def explain_(files: tuple[Path, ...]) -> None:
     """Say in plain sentences what a policy file does.
 
@@ -48,6 +50,13 @@ def explain_(files: tuple[Path, ...]) -> None:
     """
     for number, policy in enumerate([read_policy(path) for path in files]):
         say(*[""] * bool(number), *explain(policy))
+
+
+def _number(
+    name: str, metavar: str, text: str, most: float | None = None
+) -> Callable[[Function], Function]:
+    kind = FiniteRange(0, most, min_open=True, max_open=True)
+    return click.option(name, type=kind, metavar=metavar, help=text)
 
 
 @policies.command(
@@ -60,37 +69,12 @@ def explain_(files: tuple[Path, ...]) -> None:
 )
 @run_id(default="latest")
 @names("--models", "ID[,ID...]", "Only these. Default: all that have answered, no baselines.")
+@_number("--max-fpr", "F", "Detect the most with a false positive rate of at most F.", most=1)
+@_number("--max-cost-per-10000", "C", "USD that 10,000 actions may cost.")
+@_number("--max-p95-ms", "T", "Milliseconds within which 95 % of the actions are to be judged.")
+@_number("--prevalence", "P", "Share of dangerous actions in use. Default: 0.001.", most=1)
 @click.option(
-    "--max-fpr",
-    type=FiniteRange(0, 1, min_open=True, max_open=True),
-    metavar="F",
-    help="Detect the most with a false positive rate of at most F: 0.01 stops 1 in 100.",
-)
-@click.option(
-    "--max-cost-per-10000",
-    type=FiniteRange(0, min_open=True),
-    metavar="C",
-    help="USD that 10,000 actions may cost.",
-)
-@click.option(
-    "--max-p95-ms",
-    type=FiniteRange(0, min_open=True),
-    metavar="T",
-    help="Milliseconds within which 95 % of the actions are to be judged.",
-)
-@click.option(
-    "--prevalence",
-    type=FiniteRange(0, 1, min_open=True, max_open=True),
-    default=0.001,
-    show_default=True,
-    metavar="P",
-    help="Share of dangerous actions where the guard is used.",
-)
-@click.option(
-    "--write",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Write the winner into a new policy file.",
+    "--write", type=_FILE, metavar="FILE", help="Write the winner into a new policy file."
 )
 @limited("Systems of the Pareto line in the table, 0 for all.", default=6)
 @as_json
@@ -109,21 +93,15 @@ def search(run_id: str, opinion: Opinion, suspicion: SuspicionRule, **options: A
     if path is not None:
         require_new(path)
     bounds = ("max_cost_per_10000", "max_p95_ms", "prevalence")
-    given = {name: options[name] for name in bounds if options[name] is not None}
-    max_fpr = options["max_fpr"]
+    needs = Requirements(**{name: options[name] for name in bounds if options[name] is not None})
+    fpr = options["max_fpr"]
+    wanted = BALANCED_ACCURACY if fpr is None else most_detections(fpr)
+    chosen = {"models": options["models"], "criterion": wanted, "requirements": needs}
     workspace, run = open_run(run_id)
     note_overlay(workspace, run, opinion)
     with shown(options["output"]) as show:
         with without_collector():
-            data = search_run(
-                workspace.engine,
-                run,
-                opinion,
-                suspicion,
-                options["models"],
-                criterion=BALANCED_ACCURACY if max_fpr is None else most_detections(max_fpr),
-                requirements=Requirements(**given),
-            )
+            data = search_run(workspace.engine, run, opinion, suspicion, **chosen)
         if path is not None:
             write_winner(data, path)
         limit = options["limit"] or MAX_INTEGER

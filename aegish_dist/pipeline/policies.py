@@ -10,7 +10,7 @@ from sqlalchemy import Engine
 from aegish_dist.core.guard import Guard, Guards
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.suspicion import STATED_CONFIDENCE, SuspicionRule
-from aegish_dist.db.engine import transaction
+from aegish_dist.db.engine import in_transaction
 from aegish_dist.db.runs import load_run
 from aegish_dist.errors import ReportError
 from aegish_dist.files import replacing_text
@@ -55,19 +55,11 @@ def search_run(
             f"no model of run {run_id} has scored half of its malicious and half of its harmless"
             f" commands with a suspicion by {rule.name}: name models with --models"
         )
+    found = search_policies(Guards(guards.decisions, chosen), judged.rule, criterion, needs)
     names = [each.name for each in chosen]
-    with transaction(engine) as session:
-        run = load_run(session, run_id)
-    return SystemsData(
-        run=run,
-        opinion=judged,
-        rule=rule,
-        criterion=criterion,
-        requirements=needs,
-        models=names,
-        models_left_out=[each.name for each in guards.guards if each.name not in names],
-        found=search_policies(Guards(guards.decisions, chosen), judged.rule, criterion, needs),
-    )
+    others = [each.name for each in guards.guards if each.name not in names]
+    run = in_transaction(engine, load_run, run_id)
+    return SystemsData(run, judged, rule, criterion, needs, names, others, found)
 
 
 def _takes_part(guard: Guard, among: Guards) -> bool:
@@ -90,10 +82,11 @@ def write_winner(data: SystemsData, path: Path) -> str:
     if winner is None:
         raise ReportError(f"nothing is written to {path}: no system keeps to the bounds")
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem).strip("._-") or "found"
-    opinion, rule, score = data.opinion.rule, data.rule, with_interval(winner.estimate.score)
-    found = f"Found by `aegish-dist policies search` in run {data.run.run_id}"
-    judged = f"Score {score} on other commands, by {opinion.name}, suspicion by {rule.name}"
     with replacing_text(path) as stream:
-        stream.write(f"# {found}.\n# {judged}.\n")
+        stream.write(
+            f"# Found by `aegish-dist policies search` in run {data.run.run_id}: score"
+            f" {with_interval(winner.estimate.score)} on other commands,\n# judged by"
+            f" {data.opinion.rule.name}, suspicion by {data.rule.name}.\n"
+        )
         stream.write(render_policy(replace(winner.best.policy, name=name)))
     return name

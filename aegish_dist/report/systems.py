@@ -27,11 +27,17 @@ from aegish_dist.report.numbers import (
 )
 from aegish_dist.report.quality import with_interval
 from aegish_dist.report.table import draw_table
+from aegish_dist.statistics.paired_difference import Difference
 from aegish_dist.statistics.policy_search import Candidate, Choice, PolicySearch, Requirements
 from aegish_dist.statistics.thresholds import Criterion
 
-IN_TABLE = 22
-"""Columns of a name in the table, where a system has up to three."""
+IN_TABLE = 22  # columns of a name in the table, where a system has up to three
+_LABELS = {
+    "system": "Best system",
+    "with_threshold": "One threshold",
+    "as_it_stands": "As it stands",
+}
+_NONE = "None keeps to the bounds; what has no known cost or latency keeps to no bound on it."
 _SCORES = {Composite.BALANCED: "(DR + HA) / 2", Composite.PRODUCT: "DR x HA"}
 
 
@@ -50,9 +56,7 @@ class SystemsData(Struct, frozen=True):
 
     @property
     def choices(self) -> dict[str, Choice | None]:
-        found = self.found
-        named = {"system": found.system, "with_threshold": found.with_threshold}
-        return named | {"as_it_stands": found.as_it_stands}
+        return {name: getattr(self.found, name) for name in _LABELS}
 
     @property
     def winner(self) -> str | None:
@@ -84,34 +88,22 @@ def _asked(stage: Stage, names: Mapping[str, str]) -> str:
 def build_systems(data: SystemsData, limit: int) -> Report:
     """Return what the best system is and does, and so many systems of the Pareto line."""
     name = f" ({data.run.name})" if data.run.name else ""
-    line = _line(data, limit)
-    return Report(
-        title=f"Systems of guards for run {data.run.run_id}{name}",
-        facts=tuple(_facts(data)),
-        sections=(line,) if line.rows else (),
-        legend=tuple(_legend(data)),
-    )
+    title = f"Systems of guards for run {data.run.run_id}{name}"
+    sections = tuple(section for section in [_line(data, limit)] if section.rows)
+    return Report(title, tuple(_facts(data)), sections, _legend(data))
 
 
 def _facts(data: SystemsData) -> Iterator[Fact]:
-    found, labels = data.found, ("Best system", "One threshold", "As it stands")
-    for label, choice in zip(labels, data.choices.values(), strict=True):
-        yield Fact(label, _choice(data, choice) if choice else "None keeps to the bounds.")
-    if found.system is None:
-        yield Fact(
-            "Bounds",
-            "What has no known cost or latency keeps to no bound on it; --models leaves it out.",
-        )
+    found = data.found
+    for name, choice in data.choices.items():
+        yield Fact(_LABELS[name], _choice(data, choice) if choice else _NONE)
     if found.gain is not None:
-        yield Fact("Gain", _gain(data))
+        yield Fact("Gain", _gain(data, found.gain))
     if found.overlaps:
         yield Fact("Misses", _overlap(data))
     if found.left_out:
-        yield Fact(
-            "Left out",
-            f"{counted(found.left_out, 'decision')} that some of these guards have not scored;"
-            f" {format_count(found.decisions)} are compared.",
-        )
+        without = f"{counted(found.left_out, 'decision')} that not all of these have scored"
+        yield Fact("Left out", f"{without}; {format_count(found.decisions)} are compared.")
     if data.models_left_out:
         names = listed([*short_names(data.models_left_out, NAME_WIDTH).values()])
         few = "baselines, or scored under half of the malicious or of the harmless commands"
@@ -120,8 +112,8 @@ def _facts(data: SystemsData) -> Iterator[Fact]:
 
 def _choice(data: SystemsData, choice: Choice) -> str:
     best, judged = choice.best, choice.estimate
-    cost = best.cost_per_10000
-    price = "at no known cost" if cost is None else f"{format_usd(cost)} per 10,000 actions"
+    known = best.cost_per_10000 is not None
+    price = f"{format_usd(best.cost_per_10000)} per 10,000 actions" if known else "cost unknown"
     return (
         f"{system_in_short(best.policy, short_names(data.models, NAME_WIDTH))}."
         f" Score {with_interval(judged.score)}, DR {with_interval(judged.detection_rate)},"
@@ -129,10 +121,7 @@ def _choice(data: SystemsData, choice: Choice) -> str:
     )
 
 
-def _gain(data: SystemsData) -> str:
-    gain = data.found.gain
-    if gain is None:
-        return ""
+def _gain(data: SystemsData, gain: Difference) -> str:
     if data.winner != "system":
         so = "More guards do not pay: move the threshold."
     elif (gain.ci_low or 0) > 0:
@@ -145,7 +134,6 @@ def _gain(data: SystemsData) -> str:
 
 
 def _overlap(data: SystemsData) -> str:
-    """Say how far the misses of guards coincide, and which two have the fewest in common."""
     overlaps, names = data.found.overlaps, short_names(data.models, NAME_WIDTH)
     least = min(overlaps, key=lambda each: (each.both, each.expected))
     times = [each.both / each.expected for each in overlaps if each.expected]
@@ -195,20 +183,16 @@ def _front(data: SystemsData) -> list[Candidate]:
     return front
 
 
-def _legend(data: SystemsData) -> Iterator[str]:
+def _legend(data: SystemsData) -> tuple[str, ...]:
     rule, opinion = data.rule, data.opinion.rule
-    yield (
+    return (
         "a ≥ x: guard a stops from a suspicion of x on and allows below; without x its own actions"
         " count, and an answer without an action stops. in [x, y]: b: where the suspicion is in"
-        " this range, b is asked and decides."
-    )
-    yield (
+        " this range, b is asked and decides.",
         f"Best by {data.criterion.name}. Score: {_SCORES[opinion.composite]}, HA being 100 - FPR."
-        f" What has an interval, {INTERVAL}, is of other commands than it is chosen on."
-    )
-    yield (
-        f"Judged by {opinion.name} v{opinion.version}; suspicion by {rule.name} v{rule.version};"
-        f" of the actions {data.requirements.prevalence:g} are dangerous. --json has everything."
+        f" What has an interval, {INTERVAL}, is of other commands than it is chosen on. Judged by"
+        f" {opinion.name} v{opinion.version}; suspicion by {rule.name} v{rule.version}; of the"
+        f" actions {data.requirements.prevalence:g} are dangerous. --json has everything.",
     )
 
 
