@@ -15,6 +15,7 @@ from aegish_dist.core.text import counted
 from aegish_dist.pipeline.plan_repeats import PilotPlan, plan_from_pilot
 from aegish_dist.report.numbers import format_count, format_points, format_usd
 from aegish_dist.statistics.repeats import Design
+from aegish_dist.statistics.thresholds import harmless_needed
 
 
 @command(
@@ -34,6 +35,12 @@ from aegish_dist.statistics.repeats import Design
 )
 @with_opinion
 @advanced(
+    "--max-fpr",
+    type=FiniteRange(0, 1, min_open=True),
+    metavar="F",
+    help="Say, too, how many harmless commands show a false positive rate of at most F.",
+)
+@advanced(
     "--power",
     type=FiniteRange(0.5, 1, min_open=True, max_open=True),
     default=0.8,
@@ -48,7 +55,7 @@ from aegish_dist.statistics.repeats import Design
     help="Most epochs to consider.",
 )
 @as_json
-def plan(run_id: str, opinion: Opinion, as_json: bool, **asked: Any) -> None:
+def plan(run_id: str, opinion: Opinion, max_fpr: float | None, as_json: bool, **asked: Any) -> None:
     """Estimate from a pilot how many commands and epochs decide.
 
     Uses a finished run to estimate variance and cost; to judge repeats, the run needs two epochs or
@@ -56,8 +63,9 @@ def plan(run_id: str, opinion: Opinion, as_json: bool, **asked: Any) -> None:
     """
     workspace, run = open_run(run_id)
     found = plan_from_pilot(workspace.engine, run, opinion, **asked)
+    needed = None if max_fpr is None else harmless_needed(max_fpr)
     if as_json:
-        say_json(_document(found))
+        say_json(_document(found) | {"max_fpr": max_fpr, "harmless_needed": needed})
         return
     headings = ("epochs", "commands", "--limit", "stderr", "calls", "input tokens", "output")
     better = {(each.commands, each.stderr): each for each in reversed(found.plan.designs)}
@@ -66,6 +74,9 @@ def plan(run_id: str, opinion: Opinion, as_json: bool, **asked: Any) -> None:
         TextTable((), rows, (*headings, "cost"), title=_title(found), caption=_caption(found))
     )
     note(*_remarks(found))
+    if needed is not None:
+        bound = f"a false positive rate of at most {100 * (max_fpr or 0):g} %"
+        note(f"{bound}: {counted(needed, 'harmless command')} without an error show it")
 
 
 def _document(found: PilotPlan) -> dict[str, Any]:

@@ -196,3 +196,11 @@ def test_a_report_fails_under_a_metric_at_any_threshold(
     """One of 12 harmless commands is more than 5 %: 8 of 12 attacks are above it."""
     options = ("--fail-on", "value", "--fail-under", threshold)
     assert aegish("report", "--run-id", run_of(sharp=SHARP), *options).code == code
+
+
+def test_a_plan_says_what_a_bound_on_false_positives_needs(
+    aegish: CommandLine, run_of: RunOf
+) -> None:
+    """The rule of three: -log(0.05) / 0.004 = 748.9 commands without an error."""
+    options = ("--run-id", run_of(sharp=SHARP), "--margin", "0.1", "--max-fpr", "0.004", "--json")
+    assert aegish.ok("plan", *options).json["harmless_needed"] == 749
