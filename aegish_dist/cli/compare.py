@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from aegish_dist.cli import EXIT_INCONCLUSIVE, EXIT_WORSE
 from aegish_dist.cli.command import advanced, command
-from aegish_dist.cli.opinions import with_opinion
+from aegish_dist.cli.opinions import with_opinion, with_suspicion
 from aegish_dist.cli.options import (
     FiniteRange,
     OneOf,
@@ -33,7 +33,7 @@ from aegish_dist.report.comparison import (
     render_comparison,
     worst,
 )
-from aegish_dist.report.data import ComparisonData
+from aegish_dist.report.data import AUROC, ComparisonData
 from aegish_dist.report.layout import HEADLINES
 from aegish_dist.statistics.gate import GateVerdict
 
@@ -68,10 +68,10 @@ _EXIT_CODES = {
 @advanced("--force", is_flag=True, help="Compare runs that differ in more than their answers.")
 @click.option(
     "--metric",
-    type=OneOf(tuple(HEADLINES)),
+    type=OneOf((*HEADLINES, AUROC)),
     default="aegish_score",
     show_default=True,
-    help="The metric that decides.",
+    help="The metric that decides; `auroc` is for models of one run.",
 )
 @click.option("--gate", is_flag=True, help="Answer in one line whether the candidates may ship.")
 @click.option(
@@ -96,6 +96,7 @@ _EXIT_CODES = {
 @as_json
 @to_file
 @with_opinion
+@with_suspicion
 def compare(opinion: Opinion, **options: Any) -> int:
     """Compare models on the same commands, and gate a candidate.
 
@@ -119,6 +120,7 @@ def _check(options: dict[str, Any]) -> None:
     gate, as_json = options["gate"], options["as_json"]
     refuse_usage(
         (options["run_id"] is not None and runs, "--run-id and --runs exclude each other"),
+        (runs and options["metric"] == AUROC, "--metric auroc compares models of one run"),
         (len(runs) == 1, "--runs takes a baseline and at least one other run: BASE,NEW"),
         (
             options["run_columns"] and (as_json or form in ("csv", "json")),
@@ -141,7 +143,8 @@ def _check(options: dict[str, Any]) -> None:
 
 
 def _compared(opinion: Opinion, options: dict[str, Any]) -> ComparisonData:
-    question = Question(opinion, options["metric"], gate=options["gate"], force=options["force"])
+    chosen = {name: options[name] for name in ("metric", "suspicion", "gate", "force")}
+    question = Question(opinion, **chosen)
     if options["margin"] is not None:
         question = replace(question, margin=options["margin"])
     engine, models = open_workspace().engine, options["models"]

@@ -1,24 +1,28 @@
 """Comparing: models of one run with each other, or the same models of several runs."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, groupby
+from types import MappingProxyType
 
 from msgspec import Struct, field
+from msgspec.structs import asdict, replace
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.run import ModelOfRun, Run, incompatibilities
+from aegish_dist.core.suspicion import STATED_CONFIDENCE, SuspicionRule
 from aegish_dist.db.answers import parser_versions, read_answers
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.runs import load_run
 from aegish_dist.errors import ReportError
 from aegish_dist.pipeline.opinions import overlay_of
 from aegish_dist.pipeline.runs import chosen_models
-from aegish_dist.report.data import ComparedPair, ComparisonData, PairGate
+from aegish_dist.report.data import AUROC, ComparedPair, ComparisonData, PairGate
 from aegish_dist.statistics.document import rank
 from aegish_dist.statistics.gate import commands_to_decide, gate
 from aegish_dist.statistics.paired_difference import (
+    Difference,
     ScoredColumns,
     adjusted,
     compare_samples,
@@ -31,6 +35,9 @@ _Pair = tuple[ModelOfRun, ModelOfRun]
 class Question(Struct, frozen=True):
     opinion: Opinion = field(default_factory=Opinion)
     metric: str = "aegish_score"
+    """One of a comparison, or of a run's models `auroc`."""
+    suspicion: SuspicionRule = STATED_CONFIDENCE
+    """What AUROC is of."""
     margin: float = 0.02
     """How much worse a candidate may be, and the difference that commands are counted for, in
     (0, 1)."""
@@ -55,6 +62,7 @@ def compare_models(
         StoreError: It does not ask one of them.
     """
     asked = question or Question()
+    areas = _areas(engine, run_id, models, asked) if asked.metric == AUROC else {}
     with transaction(engine, isolation_level="REPEATABLE READ") as session:
         run = load_run(session, run_id)
         sides = [ModelOfRun(run_id, model) for model in chosen_models(run, models)]
@@ -64,7 +72,32 @@ def compare_models(
                 "other runs with `--runs`"
             )
         pairs = [(sides[0], other) for other in sides[1:]] if asked.gate else combinations(sides, 2)
-        return _compared(session, [run], [*pairs], asked)
+        return _compared(session, [run], [*pairs], asked, areas=areas)
+
+
+def _areas(
+    engine: Engine, run_id: str, models: Sequence[str], asked: Question
+) -> dict[tuple[str, str], Difference]:
+    """Return how models differ in AUROC, and each beside itself; `n` counts decisions."""
+    from aegish_dist.pipeline.guards import read_guards  # noqa: PLC0415  for this metric alone
+    from aegish_dist.statistics.roc import (  # noqa: PLC0415
+        ScoredDecisions,
+        auroc,
+        auroc_differences,
+    )
+
+    guards = read_guards(engine, run_id, asked.opinion, asked.suspicion, models)
+    columns = {each.name: each.suspicion for each in guards.guards}
+    values = {
+        name: auroc(ScoredDecisions(guards.decisions, column)).value
+        for name, column in columns.items()
+    }
+    found = {(name, name): Difference(a=value) for name, value in values.items()}
+    for each in auroc_differences(guards.decisions, columns):
+        of_both = zip(columns[each.a], columns[each.b], strict=True)
+        numbers = asdict(each) | {"a": values[each.a], "b": values[each.b]}
+        found[each.a, each.b] = Difference(**numbers, n=sum(None not in both for both in of_both))
+    return found
 
 
 def compare_runs(
@@ -106,6 +139,8 @@ def _compared(
     pairs: Sequence[_Pair],
     asked: Question,
     unlike: Sequence[str] = (),
+    *,
+    areas: Mapping[tuple[str, str], Difference] = MappingProxyType({}),
 ) -> ComparisonData:
     sides = dict.fromkeys(side for pair in pairs for side in pair)
     overlays = {run.run_id: overlay_of(session, run, asked.opinion) for run in runs}
@@ -113,6 +148,11 @@ def _compared(
     rule = asked.opinion.rule
     scored = ScoredColumns(answers, rule, by_category=asked.by_category)
     comparisons = adjusted([compare_samples(scored.pair(a, b), rule.composite) for a, b in pairs])
+    if areas:
+        comparisons = [
+            replace(each, metrics={**each.metrics, AUROC: areas[a.model, b.model]})
+            for (a, b), each in zip(pairs, comparisons, strict=True)
+        ]
     compared = [
         ComparedPair(*pair, comparison, answers.answered(*pair))
         for pair, comparison in zip(pairs, comparisons, strict=True)
@@ -121,7 +161,7 @@ def _compared(
         runs=runs,
         opinion=asked.opinion,
         pairs=compared,
-        tie_groups=_tie_groups(scored, compared, asked) if len(runs) == 1 else (),
+        tie_groups=_tie_groups(scored, compared, asked, areas) if len(runs) == 1 else (),
         unlike=unlike,
         simulated={
             ModelOfRun(run.run_id, spec.id) for run in runs for spec in run.models if spec.simulated
@@ -133,7 +173,10 @@ def _compared(
 
 
 def _tie_groups(
-    scored: ScoredColumns[ModelOfRun], compared: Sequence[ComparedPair], asked: Question
+    scored: ScoredColumns[ModelOfRun],
+    compared: Sequence[ComparedPair],
+    asked: Question,
+    areas: Mapping[tuple[str, str], Difference],
 ) -> list[list[str]]:
     """Group the models of a run with those that they cannot be distinguished from, best first.
 
@@ -143,9 +186,14 @@ def _tie_groups(
         return []
     sides = dict.fromkeys(side for pair in compared for side in (pair.a, pair.b))
     metric, composite = asked.metric, asked.opinion.rule.composite
-    alone = {side: compare_samples(scored.pair(side, side), composite).metrics for side in sides}
+    alone = {
+        side.model: areas[side.model, side.model]
+        if areas
+        else compare_samples(scored.pair(side, side), composite).metrics[metric]
+        for side in sides
+    }
     places = rank(
-        {side.model: Estimate(value=each[metric].a) for side, each in alone.items()},
+        {model: Estimate(value=each.a) for model, each in alone.items()},
         {
             frozenset((each.a.model, each.b.model)): each.comparison.metrics[metric].p_adjusted
             for each in compared

@@ -13,7 +13,7 @@ from aegish_dist.core.run import ModelOfRun, Run
 from aegish_dist.core.text import counted, printable, printable_json
 from aegish_dist.errors import ReportError
 from aegish_dist.report.csv import csv_text
-from aegish_dist.report.data import ComparedPair, ComparisonData, PairGate
+from aegish_dist.report.data import AUROC, ComparedPair, ComparisonData, PairGate
 from aegish_dist.report.layout import (
     HEADLINES,
     INTERVAL,
@@ -60,12 +60,12 @@ def build_comparison(data: ComparisonData, *, all_pairs: bool = False) -> Report
     in_pairs = all_pairs or len(ranked) <= 3
     answers = _sentences(data, data.metric) if in_pairs else ()
     if in_pairs:
-        sections = [*(_metric(data, *each) for each in HEADLINES.items()), _categories(data)]
+        sections = [*(_metric(data, *each) for each in _titles(data).items()), _categories(data)]
     else:
         sections = [_against_best(data, ranked)]
     return Report(
         title="Comparison",
-        facts=(*(Fact(HEADLINES[data.metric], each) for each in answers), *_facts(data)),
+        facts=(*(Fact(_titles(data)[data.metric], each) for each in answers), *_facts(data)),
         sections=tuple(section for section in sections if section.rows),
         legend=tuple(_legend(data, in_pairs=in_pairs)),
         source=(
@@ -74,6 +74,10 @@ def build_comparison(data: ComparisonData, *, all_pairs: bool = False) -> Report
         ),
         caption=INTERVALS,
     )
+
+
+def _titles(data: ComparisonData) -> dict[str, str]:
+    return HEADLINES | {AUROC: "AUROC"} if data.metric == AUROC else HEADLINES
 
 
 def side_name(data: ComparisonData, side: ModelOfRun) -> str:
@@ -128,16 +132,16 @@ def _order(data: ComparisonData) -> Iterator[Fact]:
     yield Fact("Best first", "; then ".join(groups))
     ranked = {*chain.from_iterable(data.tie_groups)}
     if left := [names[model] for model in models if model not in ranked]:
-        yield Fact("Undefined", f"{HEADLINES[data.metric]} of {', '.join(left)}")
+        yield Fact("Undefined", f"{_titles(data)[data.metric]} of {', '.join(left)}")
 
 
 def _against_best(data: ComparisonData, ranked: Sequence[str]) -> Section:
     """Return how each model differs from the first one, in all metrics."""
     best, *others = ranked
-    found = [data.against(best, name) for name in HEADLINES]
-    deciding = found[[*HEADLINES].index(data.metric)]
+    found = [data.against(best, name) for name in _titles(data)]
+    deciding = found[[*_titles(data)].index(data.metric)]
     differ = sum(_differs(deciding[model]) for model in others)
-    intervals = (TableCell(title, INTERVAL) for title in HEADLINES.values())
+    intervals = (TableCell(title, INTERVAL) for title in _titles(data).values())
     return Section.of(
         f"Each model minus {short_names(ranked, NAME_WIDTH)[best]}",
         ("model", *intervals, TableCell("p adj.", "p"), "n"),
@@ -151,7 +155,7 @@ def _against_best(data: ComparisonData, ranked: Sequence[str]) -> Section:
             for model in others
         ),
         note=f"{differ} of {len(others)} differ from the best at an adjusted p below {LEVEL} in"
-        f" {HEADLINES[data.metric]}.",
+        f" {_titles(data)[data.metric]}.",
     )
 
 
@@ -294,7 +298,7 @@ def _legend(data: ComparisonData, *, in_pairs: bool) -> Iterator[str]:
     else:
         yield "--all-pairs compares each model with each, as JSON and CSV do."
     if data.tie_groups:
-        yield f"tied: not different from the first of the group in {HEADLINES[data.metric]}."
+        yield f"tied: not different from the first of the group in {_titles(data)[data.metric]}."
     if data.simulated:
         yield f"{SIMULATED}: answers made up by the simulator; no evidence about any real model."
 

@@ -14,6 +14,8 @@ from aegish_dist.statistics.gate import GateVerdict
 from aegish_dist.statistics.inference import LEVEL
 from aegish_dist.statistics.paired_difference import Comparison, Difference
 
+AUROC = "auroc"
+
 
 class ComparedPair(Struct, frozen=True):
     """Two sides and how they differ."""

@@ -204,3 +204,15 @@ def test_a_plan_says_what_a_bound_on_false_positives_needs(
     """The rule of three: -log(0.05) / 0.004 = 748.9 commands without an error."""
     options = ("--run-id", run_of(sharp=SHARP), "--margin", "0.1", "--max-fpr", "0.004", "--json")
     assert aegish.ok("plan", *options).json["harmless_needed"] == 749
+
+
+def test_a_gate_may_decide_by_auroc(aegish: CommandLine, run_of: RunOf) -> None:
+    run = run_of(sharp=SHARP, blunt=BLUNT)
+    options = ("compare", "--run-id", run, "--models", "lab/blunt,lab/sharp", "--metric", "auroc")
+    done = aegish.ok(*options, "--gate", "--margin", "0.5", "--json")
+    found = done.json["pairs"][0]["metrics"]["auroc"]
+    assert done.err.startswith("ships: lab/sharp against lab/blunt: auroc +")
+    pairs = aegish.ok("calibrate", "--run-id", run, "--json").json["pairs"]
+    assert pairs[0]["auroc"].items() <= found.items()
+    assert found["difference"] == pytest.approx(found["b"] - found["a"])
+    assert (found["n"], aegish("compare", "--runs", "a,b", *options[-2:]).code) == (24, 2)
