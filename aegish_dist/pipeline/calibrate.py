@@ -88,22 +88,24 @@ def calibrate(
 
 
 def _require_both_labels(run_id: str, guards: Guards, rule: SuspicionRule) -> None:
-    """Refuse a run whose scored verdicts are of too few binaries to fit and judge a threshold."""
-    columns = zip(*(each.suspicion for each in guards.guards), strict=True)
-    scored = [any(value is not None for value in column) for column in columns]
-    if not any(scored) and rule.levels is None:
+    """Refuse a run none of whose models has scored enough binaries of both labels."""
+
+    def binaries(guard: Guard, dangerous: bool) -> int:
+        decided = zip(guards.decisions, guard.suspicion, strict=True)
+        scored = [e for e, value in decided if value is not None and e.dangerous is dangerous]
+        return len({e.sample if e.cluster is None else e.cluster for e in scored})
+
+    numbers = [[binaries(each, label) for label in (True, False)] for each in guards.guards]
+    if rule.levels is None and not any(map(any, numbers)):
         raise ReportError(
             f"no verdict of run {run_id} has a number of its own: `--suspicion"
             f" {STATED_CONFIDENCE.name}` takes the confidence that models state"
         )
-    for label, dangerous in (("malicious", True), ("harmless", False)):
-        known = [e for e, is_scored in zip(guards.decisions, scored, strict=True) if is_scored]
-        of_label = [each for each in known if each.dangerous is dangerous]
-        clusters = {e.sample if e.cluster is None else e.cluster for e in of_label}
-        if len(clusters) < FOLDS:
+    for label, number in zip(("malicious", "harmless"), max(numbers, key=min), strict=True):
+        if number < FOLDS:
             raise ReportError(
-                f"run {run_id} has scored {label} commands of {len(clusters)} binaries: a threshold"
-                f" is fitted on some and judged on others, which takes {FOLDS} of each label"
+                f"models of run {run_id} have scored {label} commands of {number} binaries: a"
+                f" threshold is fitted on some, judged on others, and takes {FOLDS} of each label"
             )
 
 

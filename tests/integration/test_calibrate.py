@@ -119,7 +119,7 @@ ONE_SIDE: Answers = {"malicious": SHARP["malicious"], "harmless": []}
             (),
             "scored malicious commands of 0 binaries",
         ),
-        (SHARP, 4, (), "which takes 5 of each label"),
+        (SHARP, 4, (), "malicious commands of 4 binaries"),
         (SHARP, 99, ("--suspicion", "native"), "`--suspicion stated-confidence`"),
         (SHARP, 99, ("--suspicion", "stated"), "is neither a suspicion rule nor the path"),
         (SHARP, 99, ("--models", "lab/shap"), "did you mean 'lab/sharp'?"),
@@ -158,6 +158,8 @@ def test_options_that_do_not_go_together(
 def test_a_model_of_one_label_stays_beside_those_that_are_fitted(
     aegish: CommandLine, run_of: RunOf
 ) -> None:
+    other = {"malicious": [], "harmless": SHARP["harmless"]}
+    assert "of 0 binaries" in aegish.refused("calibrate", "--run-id", run_of(a=ONE_SIDE, b=other))
     run = run_of(half=ONE_SIDE, sharp=SHARP)
     found = aegish.ok("calibrate", "--run-id", run, "--json").json
     sharp, half = found["models"]
