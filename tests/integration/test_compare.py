@@ -212,6 +212,18 @@ def test_runs_are_compared_by_samples_of_equal_content(engine: Engine, aegish: C
     assert (found["unlike"], found["tie_groups"]) == ([], [])
 
 
+def test_a_baseline_is_compared_with_itself_only_if_named(
+    engine: Engine, aegish: CommandLine
+) -> None:
+    models = ("test/a", "baseline/keyword")
+    for run in ("0base0000", "0new00000"):
+        stored_run(engine, dict.fromkeys(models, BLOCKED), run_id=run, models=models, name="")
+    asked = ("compare", "--runs", "0base0000,0new00000", "--json")
+    for named, compared in (((), "test/a"), (("--models", models[1]), models[1])):
+        (pair,) = aegish.ok(*asked, *named).json["pairs"]
+        assert pair["b"]["model"] == compared
+
+
 FEWER = Dataset("commands", (TAR, LS))
 
 

@@ -87,7 +87,7 @@ def test_a_key_chooses_a_model_and_caps_its_cost(
         "aegish-dist report --open",
     ]
     planned = aegish.ok("submit", "--run-file", "my run.toml", "--dry-run", "--limit", "1").err
-    assert "6 calls: 2 models x 3 samples x 1 epoch" in planned
+    assert "6 calls: 2 models x 3 samples x 1 epoch; 1 malicious, 2 harmless\n" in planned
 
 
 def test_a_server_on_this_machine_gets_an_entry(
@@ -163,7 +163,7 @@ def test_answers_are_asked_for_until_they_can_be_used(
     Path("mine.csv").write_text(
         "command,target,category\nrm -rf /,malicious,file-write\nls,harmless,\n"
     )
-    answers = ["keyword", "ollama/x,baseline/keyword", "none.csv", "mine.csv", "many", "2"]
+    answers = ["keyword", "ollama/x baseline/keyword", "none.csv", "mine.csv", "many", "2"]
     monkeypatch.setattr("sys.stdin", Terminal("\n".join(answers) + "\n"))
     aegish.ok("datasets", "import", "table", "mine.csv")
     with Path("mine.csv").open("a") as more:
@@ -174,7 +174,7 @@ def test_answers_are_asked_for_until_they_can_be_used(
     own = {"models": ["ollama/x", FLOOR], "dataset": ["mine"], "limit": 2, "epochs": 1}
     assert run_file() == own
     planned = aegish.ok("submit", "--run-file", "experiment.toml", "--dry-run").err
-    assert "4 calls: 2 models x 2 samples x 1 epoch" in planned
+    assert "4 calls: 2 models x 2 samples x 1 epoch; 1 malicious, 1 harmless\n" in planned
 
 
 class Dripping(JsonHandler):
