@@ -156,15 +156,14 @@ def apply_policy(policy: Policy, guards: Guards, commands: Sequence[str] = ()) -
         problem = "has an allowlist, which needs the text of the commands"
     if problem:
         raise OpinionError(f"policy '{printable(policy.name)}' {problem}")
-    columns = [_answers(stage, known, len(guards.decisions)) for stage in policy.stages]
     scores = (score for name in policy.guards for score in known[name].suspicion)
     lowest = min((score for score in scores if score is not None), default=0.0)
     passing = _Answer(_ALLOW, lowest, cost_usd=0.0, latency_ms=0.0)
     samples = {each.sample for each in guards.decisions} if policy.allowed else set()
     passed = {each for each in samples if is_allowed(commands[each], policy.allowed)}
     decided = [
-        passing if decision.sample in passed else _decide(policy.stages, row)
-        for decision, *row in zip(guards.decisions, *columns, strict=True)
+        passing if decision.sample in passed else _decide(policy.stages, known, row)
+        for row, decision in enumerate(guards.decisions)
     ]
     severities = [each.severity for each in decided]
     return Guard(
@@ -176,23 +175,31 @@ def apply_policy(policy: Policy, guards: Guards, commands: Sequence[str] = ()) -
     )
 
 
-def _answers(stage: Stage, known: Mapping[str, Guard], rows: int) -> Iterator[_Answer]:
-    """Yield what a stage says if it is asked; unscored where one of its guards is."""
-    parts = [(known[name], threshold) for name, threshold in stage.parts]
-    for row in range(rows):
-        answers = [_answer(guard, t, stage.on_error, row) for guard, t in parts]
-        severities, suspicions, errors, costs, times = zip(*answers, strict=True)
-        yield (
-            _UNSCORED
-            if None in suspicions
-            else _Answer(
-                None if None in severities else sorted(severities)[-stage.at_least],
-                sorted(suspicions)[-stage.at_least],
-                any(errors),
-                _total(costs),
-                None if None in times else max(times),
-            )
-        )
+def _decide(stages: Sequence[Stage], known: Mapping[str, Guard], row: int) -> _Answer:
+    asked: list[_Answer] = []
+    for stage in stages:
+        if not asked or _is_asked(stage.when, asked):
+            answer = _ask(stage, known, row)
+            if answer.suspicion is None:
+                return _UNSCORED
+            asked.append(answer)
+    costs, times = [each.cost_usd for each in asked], [each.latency_ms for each in asked]
+    return asked[-1]._replace(cost_usd=_total(costs), latency_ms=_total(times))
+
+
+def _ask(stage: Stage, known: Mapping[str, Guard], row: int) -> _Answer:
+    """Return what a stage says; unscored where one of its guards is."""
+    answers = [_answer(known[name], t, stage.on_error, row) for name, t in stage.parts]
+    severities, suspicions, errors, costs, times = zip(*answers, strict=True)
+    if None in suspicions:
+        return _UNSCORED
+    return _Answer(
+        None if None in severities else sorted(severities)[-stage.at_least],
+        sorted(suspicions)[-stage.at_least],
+        any(errors),
+        _total(costs),
+        None if None in times else max(times),
+    )
 
 
 def _answer(guard: Guard, t: float | None, on_error: OnError | None, row: int) -> _Answer:
@@ -207,17 +214,6 @@ def _answer(guard: Guard, t: float | None, on_error: OnError | None, row: int) -
     else:
         severity = _SEVERITY[outcome]
     return _Answer(severity, suspicion, error, guard.cost_usd[row], guard.latency_ms[row])
-
-
-def _decide(stages: Sequence[Stage], answers: Sequence[_Answer]) -> _Answer:
-    asked: list[_Answer] = []
-    for stage, answer in zip(stages, answers, strict=True):
-        if not asked or _is_asked(stage.when, asked):
-            if answer.suspicion is None:
-                return _UNSCORED
-            asked.append(answer)
-    costs, times = [each.cost_usd for each in asked], [each.latency_ms for each in asked]
-    return asked[-1]._replace(cost_usd=_total(costs), latency_ms=_total(times))
 
 
 def _is_asked(when: When | tuple[float, float], asked: Sequence[_Answer]) -> bool:
