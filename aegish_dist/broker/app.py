@@ -1,11 +1,11 @@
 """The Celery application of producers and workers; `celery.toml` has the reasons of its options."""
 
-import tomllib
 from importlib.resources import files
 
 from celery import Celery
 from kombu import Queue
 from kombu.transport import TRANSPORT_ALIASES
+from msgspec import toml
 
 from aegish_dist.broker.client import tls_of
 from aegish_dist.broker.messages import IDLE_QUEUE
@@ -26,7 +26,7 @@ QUEUE_EXPIRES_S = 7 * 24 * 3600
 RabbitMQ keeps empty queues, and each model of each run has one. PostgreSQL knows which items are
 missing, and `resume` publishes them again. Redis keeps no empty lists, so nothing expires there."""
 
-_FIXED = tomllib.loads(files(__package__).joinpath("celery.toml").read_text("utf-8"))
+_FIXED = toml.decode(files(__package__).joinpath("celery.toml").read_bytes())
 
 TRANSPORTS = {
     "redis": ("redis-batched", "aegish_dist.broker.redis_transport:Transport"),

@@ -64,7 +64,7 @@ def _number(
     examples=(
         "aegish-dist policies search",
         "aegish-dist policies search --run-id nightly --max-fpr 0.01",
-        "aegish-dist policies search --max-cost-per-10000 20 --max-p95-ms 3000 --write mine.toml",
+        "aegish-dist policies search --max-cost-per-10000 20 --max-p95-ms 3000 --write best.toml",
     ),
 )
 @run_id(default="latest")

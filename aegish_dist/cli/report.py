@@ -32,7 +32,7 @@ from aegish_dist.cli.printing import note, on_terminal, shown, to_file
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.text import did_you_mean
 from aegish_dist.files import is_stream
-from aegish_dist.pipeline.report import ALL_PARTS, ReportPart, report_data, report_grid
+from aegish_dist.pipeline.report import ReportPart, report_data, report_grid
 from aegish_dist.pipeline.runs import require_asked
 from aegish_dist.pipeline.workspace import Workspace
 from aegish_dist.report.data import ReportData
@@ -102,7 +102,8 @@ def _thresholds(_: click.Context, parameter: click.Parameter, value: Any) -> dic
     metavar="NAME[,NAME...]|all",
     shell_complete=completes(("all", *SECTION_NAMES)),
     help="What a table, Markdown or LaTeX shows. By itself a table has one screen, Markdown all"
-    " sections, LaTeX a choice of them."
+    " sections but scores, LaTeX a choice of them. `scores` takes seconds: html and json have it"
+    " with `--sections scores`."
     f" Names: {', '.join(SECTION_NAMES)}.",
 )
 @as_json
@@ -150,9 +151,10 @@ def report(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) 
     sections = options["sections"]
     poured = form == "html" and not options["in_browser"] and options["output"] is None
     whole, known = form not in IN_SECTIONS, ", ".join(IN_SECTIONS)
+    chosen = {*(sections or ())} - ({"scores"} if form in ("html", "json") else set())
     refuse_usage(
         (suffix == ".pdf", "no format is PDF: write .html, open the page and print it into a PDF"),
-        (whole and sections is not None, f"--sections chooses for {known}; {form} is whole"),
+        (whole and bool(chosen), f"--sections chooses for {known}; {form} is whole"),
         (options["details"] and form != "html", "--details goes with --format html"),
         (whole and options["run_columns"], f"--run-columns is for {known}"),
         (options["fail_on"] and not options["fail_under"], "--fail-on goes with --fail-under"),
@@ -215,10 +217,11 @@ def _parts(form: str, sections: Collection[str] | None) -> Collection[ReportPart
     """Return what has to be gathered besides; a brief table waits for nothing."""
     if form in ("csv", "reference-json"):
         return ()
-    if form == "json":
-        return ALL_PARTS
-    shown = IN_SECTIONS.get(form, SECTION_NAMES) if sections is None else sections
-    return [part for name, part in _PARTS.items() if name in shown]
+    if sections is None or form not in IN_SECTIONS:
+        own = {*IN_SECTIONS.get(form, SECTION_NAMES)} - {"scores"}
+        sections = [*own, *(sections or ())]
+    rest = {ReportPart.BY_CATEGORY} if form == "json" else {}
+    return [*rest, *(part for name, part in _PARTS.items() if name in sections)]
 
 
 _PARTS = {

@@ -20,7 +20,6 @@ three cases; otherwise the entry yields none:
 """
 
 import re
-import tomllib
 from collections.abc import Iterable, Iterator
 from functools import partial
 from importlib.resources import files
@@ -28,7 +27,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, toml
 
 from aegish_dist.core.sample import MAX_COMMAND_CHARS, Sample, TrueLabel
 from aegish_dist.core.text import known
@@ -46,8 +45,8 @@ from aegish_dist.inputs.documents import read_text
 from aegish_dist.inputs.yaml import parse_yaml
 
 _SLOT = "..."
-_TABLES: dict[str, dict[str, str]] = tomllib.loads(
-    files(__package__).joinpath("gtfobins.toml").read_text("utf-8")
+_TABLES: dict[str, dict[str, str]] = toml.decode(
+    files(__package__).joinpath("gtfobins.toml").read_bytes()
 )
 _PATTERNS = [(re.compile(each), value) for each, value in _TABLES["patterns"].items()]
 

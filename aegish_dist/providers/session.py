@@ -6,7 +6,6 @@ The baselines stand here too: guards without a model, the floor that every model
 import asyncio
 import json
 import re
-import tomllib
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import cache, partial
@@ -16,7 +15,7 @@ from typing import cast
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
-from msgspec import Struct
+from msgspec import Struct, toml
 from msgspec.structs import replace
 from yarl import URL
 
@@ -43,7 +42,7 @@ from aegish_dist.providers.http import ANSWERS_BYTES, HttpClient, Route
 
 
 def _denylist() -> dict[str, re.Pattern[str]]:
-    table = tomllib.loads(files(__package__).joinpath("denylist.toml").read_text("utf-8"))
+    table = toml.decode(files(__package__).joinpath("denylist.toml").read_bytes())
     rules: dict[str, str] = table["rules"]
     for word, part in table["parts"].items():
         rules = {name: pattern.replace(f"{{{word}}}", part) for name, pattern in rules.items()}

@@ -6,18 +6,19 @@ for its characters, so it compiles with pdfTeX in any encoding.
 """
 
 import re
-import tomllib
 import unicodedata
 from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from itertools import zip_longest
+
+from msgspec import toml
 
 from aegish_dist.core.text import printable, shortened
 from aegish_dist.report.layout import Report, Section, TableCell
 from aegish_dist.report.numbers import UNDEFINED
 from aegish_dist.report.table import Block, fit, fold
 
-_COMMANDS = tomllib.loads(files(__package__).joinpath("latex.toml").read_text("utf-8"))
+_COMMANDS = toml.decode(files(__package__).joinpath("latex.toml").read_bytes())
 """`signs` by character, and `accents` by the combining character."""
 _SPECIAL = re.compile(r"[^A-Za-z0-9 .:;/()=+?!@\],-]|-(?=-)|,(?=,)|(?<= ) ")
 """Characters to be escaped; hyphens, commas and spaces only where they are doubled."""

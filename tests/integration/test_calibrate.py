@@ -176,12 +176,15 @@ def test_a_report_has_the_same_numbers_where_they_are_asked_for(
 ) -> None:
     run = run_of(sharp=SHARP, blunt=BLUNT)
     found = aegish.ok("calibrate", "--run-id", run, "--json").json
-    assert aegish.ok("report", "--run-id", run, "--json").json["scores"] == found
+    report = "report", "--run-id", run
+    assert aegish.ok(*report, "--json", "--sections", "scores").json["scores"] == found
+    assert aegish.ok(*report, "--json").json["scores"] is None
     shown = aegish.ok("report", "--run-id", run, "--sections", "scores").out
     assert "WARN, ALLOW ≤ 0.75" in shown
     assert "Best threshold" not in aegish.ok("report", "--run-id", run).out
     half = run_of(sharp=ONE_SIDE)
-    assert aegish.ok("report", "--run-id", half, "--json").json["scores"] is None
+    document = aegish.ok("report", "--run-id", half, "--json", "--sections", "scores").json
+    assert document["scores"] is None
 
 
 @pytest.mark.parametrize(
