@@ -28,8 +28,8 @@ from aegish_dist.statistics.thresholds import (
     most_detections,
 )
 
-_SHARE = FiniteRange(0, 1, min_open=True, max_open=True)
-_COST = FiniteRange(0, 1e9)
+_SHARE = FiniteRange(1e-6, 1, max_open=True)
+_COST = FiniteRange(1e-6, 1e6)
 
 
 @command(
@@ -86,7 +86,6 @@ def _criterion(options: dict[str, Any]) -> Criterion:
     refuse_usage(
         ((miss is None) is not (stop is None), "--cost-of-miss and --cost-of-stop go together"),
         (None not in (miss, max_fpr), "--max-fpr and costs exclude each other"),
-        (miss is not None and not (miss or stop), "one of the costs must be more than 0"),
         (
             miss is not None and options["prevalence"] is None,
             "costs need --prevalence: the share of dangerous actions, such as 0.001",

@@ -33,6 +33,8 @@ from aegish_dist.statistics.policy_search import Requirements
 from aegish_dist.statistics.thresholds import BALANCED_ACCURACY, most_detections
 
 _FILE = click.Path(path_type=Path)
+_SHARE = FiniteRange(1e-6, 1, max_open=True)
+_MORE = FiniteRange(0, min_open=True)
 
 
 @group("aegish-dist policies search", "aegish-dist policies explain mine.toml")
@@ -53,9 +55,8 @@ def explain_(files: tuple[Path, ...]) -> None:
 
 
 def _number(
-    name: str, metavar: str, text: str, most: float | None = None
+    name: str, metavar: str, text: str, kind: FiniteRange
 ) -> Callable[[Function], Function]:
-    kind = FiniteRange(0, most, min_open=True, max_open=True)
     return click.option(name, type=kind, metavar=metavar, help=text)
 
 
@@ -69,10 +70,12 @@ def _number(
 )
 @run_id(default="latest")
 @names("--models", "ID[,ID...]", "Only these. Default: all that have answered, no baselines.")
-@_number("--max-fpr", "F", "Detect the most with a false positive rate of at most F.", most=1)
-@_number("--max-cost-per-10000", "C", "USD that 10,000 actions may cost.")
-@_number("--max-p95-ms", "T", "Milliseconds within which 95 % of the actions are to be judged.")
-@_number("--prevalence", "P", "Share of dangerous actions in use. Default: 0.001.", most=1)
+@_number("--max-fpr", "F", "Detect the most with a false positive rate of at most F.", _SHARE)
+@_number("--max-cost-per-10000", "C", "USD that 10,000 actions may cost.", _MORE)
+@_number(
+    "--max-p95-ms", "T", "Milliseconds within which 95 % of the actions are to be judged.", _MORE
+)
+@_number("--prevalence", "P", "Share of dangerous actions in use. Default: 0.001.", _SHARE)
 @click.option(
     "--write", type=_FILE, metavar="FILE", help="Write the winner into a new policy file."
 )
