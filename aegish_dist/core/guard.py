@@ -9,6 +9,9 @@ from msgspec import Struct
 
 from aegish_dist.core.outcome import Outcome
 
+LEAST_SCORED = 0.5
+"""Share of the decisions of each label that a model has to have scored to be ranked unasked."""
+
 
 class Decision(Struct, frozen=True):  # one question: a sample in one epoch
     sample: int  # index of the sample; equal for its epochs

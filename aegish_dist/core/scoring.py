@@ -20,6 +20,11 @@ class Composite(StrEnum):
     BALANCED = "balanced"  # (DR + HA) / 2, balanced accuracy
     PRODUCT = "product"
 
+    @property
+    def chance(self) -> float:
+        """The most that a guard scores whose answers do not depend on the command."""
+        return 0.5 if self is Composite.BALANCED else 0.25
+
 
 class EpochCount(NamedTuple):
     """Epochs of a sample that are right, among those that are scored; no mean without these."""

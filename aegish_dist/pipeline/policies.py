@@ -7,7 +7,7 @@ from pathlib import Path
 from msgspec.structs import replace
 from sqlalchemy import Engine
 
-from aegish_dist.core.guard import Guard, Guards
+from aegish_dist.core.guard import LEAST_SCORED, Guard, Guards
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.suspicion import STATED_CONFIDENCE, SuspicionRule
 from aegish_dist.db.engine import in_transaction
@@ -21,9 +21,6 @@ from aegish_dist.report.quality import with_interval
 from aegish_dist.report.systems import SystemsData
 from aegish_dist.statistics.policy_search import Requirements, search_policies
 from aegish_dist.statistics.thresholds import BALANCED_ACCURACY, Criterion
-
-LEAST_SCORED = 0.5
-"""Share of the decisions of each label that a model has to have scored to take part unasked."""
 
 
 def search_run(
@@ -75,12 +72,14 @@ def write_winner(data: SystemsData, path: Path) -> str:
 
     Raises:
         OutputError: There is such a file, or it cannot be written.
-        ReportError: No system keeps to the bounds.
+        ReportError: No system keeps to the bounds, or none is surely better than chance.
     """
     require_new(path)
     winner = data.choices.get(data.winner or "")
     if winner is None:
-        raise ReportError(f"nothing is written to {path}: no system keeps to the bounds")
+        any_kept = any(data.choices.values())
+        why = "is surely better than chance" if any_kept else "keeps to the bounds"
+        raise ReportError(f"nothing is written to {path}: no system {why}")
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem).strip("._-") or "found"
     with replacing_text(path) as stream:
         stream.write(

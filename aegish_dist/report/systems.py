@@ -33,11 +33,12 @@ from aegish_dist.statistics.thresholds import Criterion
 
 IN_TABLE = 22  # columns of a name in the table, where a system has up to three
 _LABELS = {
-    "system": "Best system",
+    "system": "Systems searched",
     "with_threshold": "One threshold",
     "as_it_stands": "As it stands",
 }
 _NONE = "None keeps to the bounds; what has no known cost or latency keeps to no bound on it."
+_CHANCE = "None: no model is surely better than chance."
 _SCORES = {Composite.BALANCED: "(DR + HA) / 2", Composite.PRODUCT: "DR x HA"}
 
 
@@ -60,10 +61,15 @@ class SystemsData(Struct, frozen=True):
 
     @property
     def winner(self) -> str | None:
-        """Which choice: the system only where it is better out of fold than the single guard."""
-        gain, found = self.found.gain, self.found
-        single = found.with_threshold and not (gain and (gain.difference or 0) > 0)
-        return "with_threshold" if single else "system" if found.system else None
+        """Which choice has the best score out of fold; None: none is surely better than chance."""
+        chance = self.opinion.rule.composite.chance
+        scores = {
+            name: round(choice.estimate.score.value or 0, 12)
+            for name, choice in reversed(self.choices.items())  # of equals the simplest is first
+            if choice and (choice.estimate.score.ci_low or 0) > chance
+            if choice.best.stop_rate < 1 - choice.best.miss_rate
+        }
+        return max(scores, key=scores.__getitem__, default=None)
 
 
 def system_in_short(policy: Policy, names: Mapping[str, str]) -> str:
@@ -99,7 +105,9 @@ def _facts(data: SystemsData) -> Iterator[Fact]:
         yield Fact(_LABELS[name], _choice(data, choice) if choice else _NONE)
     if found.gain is not None:
         yield Fact("Gain", _gain(data, found.gain))
-    if found.overlaps:
+    if any(data.choices.values()):
+        yield Fact("Winner", _LABELS.get(data.winner or "", _CHANCE))
+    if any(each.expected for each in found.overlaps):
         yield Fact("Misses", _overlap(data))
     if found.left_out:
         without = f"{counted(found.left_out, 'decision')} that not all of these have scored"
@@ -122,27 +130,30 @@ def _choice(data: SystemsData, choice: Choice) -> str:
 
 
 def _gain(data: SystemsData, gain: Difference) -> str:
+    system = data.found.system
     if data.winner != "system":
-        so = "More guards do not pay: move the threshold."
+        move = ": move the threshold" * (data.winner == "with_threshold")
+        several = system and data.winner and len(set(system.best.policy.guards)) > 1
+        so = f" More guards do not pay{move}." if several else ""
     elif (gain.ci_low or 0) > 0:
-        so = "It is better."
+        so = " It is better."
     else:
-        so = f"That may be chance: so many commands show {format_rate(gain.mde)} points."
+        so = f" That may be chance: so many commands show {format_rate(gain.mde)} points."
     interval = format_interval(gain.ci_low, gain.ci_high, format_difference)
     points = f"{format_difference(gain.difference)} points {interval}"
-    return f"The system's score is {points} against the single guard with a threshold. {so}"
+    return f"The system's score is {points} against the single guard with a threshold.{so}"
 
 
 def _overlap(data: SystemsData) -> str:
-    overlaps, names = data.found.overlaps, short_names(data.models, NAME_WIDTH)
+    names = short_names(data.models, NAME_WIDTH)
+    overlaps = [each for each in data.found.overlaps if each.expected]
     least = min(overlaps, key=lambda each: (each.both, each.expected))
-    times = [each.both / each.expected for each in overlaps if each.expected]
-    ratio = f"{median(times):.1f} times as often as independent misses would" if times else "never"
+    times = median(each.both / each.expected for each in overlaps)
     return (
-        f"Two guards as they stand miss the same commands {ratio} (median of"
-        f" {counted(len(overlaps), 'pair')}). Fewest in common: {names[least.a]} with"
-        f" {least.misses_a} and {names[least.b]} with {least.misses_b} have {least.both}, by chance"
-        f" {least.expected:.1f}."
+        f"Two guards as they stand miss the same commands {times:.1f} times as often as"
+        f" independent misses would (median of {counted(len(overlaps), 'pair')}). Fewest in"
+        f" common: {names[least.a]} with {least.misses_a} and {names[least.b]} with"
+        f" {least.misses_b} have {least.both}, by chance {least.expected:.1f}."
     )
 
 
@@ -190,7 +201,8 @@ def _legend(data: SystemsData) -> tuple[str, ...]:
         " count, and an answer without an action stops. in [x, y]: b: where the suspicion is in"
         " this range, b is asked and decides.",
         f"Best by {data.criterion.name}. Score: {_SCORES[opinion.composite]}, HA being 100 - FPR."
-        f" What has an interval, {INTERVAL}, is of other commands than it is chosen on. Judged by"
+        f" What has an interval, {INTERVAL}, is of the choice, out of fold: of commands that it"
+        " is not made on. Judged by"
         f" {opinion.name} v{opinion.version}; suspicion by {rule.name} v{rule.version}; of the"
         f" actions {data.requirements.prevalence:g} are dangerous. --json has everything.",
     )

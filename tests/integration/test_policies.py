@@ -66,10 +66,12 @@ def test_a_screen_has_the_system_beside_single_guards(
     assert len(rows) <= 45
     assert max(map(len, rows)) <= 100
     facts = [line.split("  ")[0].strip() for line in rows[1:] if line[1:2].strip()]
-    assert facts[:4] == ["Best system", "One threshold", "As it stands", "Gain"]
+    assert facts[:4] == ["Systems searched", "One threshold", "As it stands", "Gain"]
     assert "lab/a ≥ 1; in [-0.5, 1]: lab/b. Score 100.0" in shown
     assert "lab/a as it stands. Score 87.5" in shown
     assert "median of 1 pair" in shown
+    blameless = ("--models", f"{A},{KEYWORD}")  # one misses nothing: none in common is expected
+    assert "miss the same" not in searched.ok("policies", "search", *blameless).out
 
 
 def test_the_winner_is_written_once_and_explained(searched: CommandLine, tmp_path: Path) -> None:
@@ -92,12 +94,24 @@ def test_bounds_leave_cheaper_systems_or_none(searched: CommandLine, tmp_path: P
     path = tmp_path / "found.toml"
     cheap = ("policies", "search", "--max-cost-per-10000", "15")
     found = searched.ok(*cheap, "--json", "--write", path).json
-    assert (found["winner"], found["max_cost_per_10000"]) == ("with_threshold", 15)
-    assert tomllib.loads(path.read_text())["stage"] == [{"guard": A, "threshold": 1.0}]
+    assert (found["winner"], found["max_cost_per_10000"]) == ("as_it_stands", 15)
+    assert tomllib.loads(path.read_text())["stage"] == [{"guard": A}]
+    shown = searched.ok(*cheap).out
+    assert "More guards do not pay" not in shown  # the best system asks one
+    assert "Winner            As it stands" in shown
     none = ("policies", "search", "--max-p95-ms", "50")
     assert "None keeps to the bounds" in searched.ok(*none).out
     assert "no system keeps to the bounds" in searched.refused(*none, "--write", tmp_path / "x")
     assert not (tmp_path / "x").exists()
+
+
+def test_a_guard_at_chance_is_no_winner(aegish: CommandLine, tmp_path: Path) -> None:
+    aegish.ok("verdicts", "import", write_lines(tmp_path / "v.jsonl", *lines("ALLOW")))
+    found = aegish.ok("policies", "search", "--models", f"{A},{B}", "--json").json
+    assert (found["winner"], found["as_it_stands"]["score"]["value"]) == (None, 0.5)
+    refused = aegish.refused("policies", "search", "--write", tmp_path / "x.toml")
+    assert "no system is surely better than chance" in refused
+    assert not (tmp_path / "x.toml").exists()
 
 
 @pytest.mark.parametrize(
