@@ -14,6 +14,7 @@ from aegish_dist.errors import ReportError
 from aegish_dist.pipeline.aggregate import current_snapshot
 from aegish_dist.pipeline.compare import Question, compare_models
 from aegish_dist.pipeline.guards import read_guards
+from aegish_dist.report.decision import BASELINE
 from aegish_dist.report.scores import CalibratedModel, CalibratedPair, CalibrationData
 from aegish_dist.statistics.gate import MAX_FPRS
 from aegish_dist.statistics.paired_difference import Difference
@@ -70,6 +71,7 @@ def calibrate(
     found = [
         _model(guards.decisions, each, scores[each.name], fits[each.name]) for each in guards.guards
     ]
+    malicious = sum(each.dangerous for each in guards.decisions)
     return CalibrationData(
         run=in_transaction(engine, load_run, run_id),
         opinion=judged,
@@ -77,7 +79,8 @@ def calibrate(
         criterion=criterion,
         prevalence=prevalence,
         folds=folded.folds,
-        models=sorted(found, key=lambda each: (-each.merit, each.model)),
+        asked=(malicious, len(guards.decisions) - malicious),
+        models=sorted(found, key=lambda e: (e.model.startswith(BASELINE), -e.merit, e.model)),
         pairs=[
             CalibratedPair(area.a, area.b, score, area, fitted.get((area.a, area.b), Difference()))
             for score, area in zip(

@@ -7,12 +7,13 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from aegish_dist.core.guard import LEAST_SCORED
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.run import Run
 from aegish_dist.core.suspicion import SuspicionRule
 from aegish_dist.core.text import counted, printable_json
-from aegish_dist.report.decision import NAME_WIDTH, listed
+from aegish_dist.report.decision import BASELINE, NAME_WIDTH, listed
 from aegish_dist.report.layout import INTERVAL, SIMULATED, Cell, Fact, Report, Section, TableCell
 from aegish_dist.report.names import short_names
 from aegish_dist.report.numbers import UNDEFINED, format_interval, format_points, format_rate
@@ -53,7 +54,8 @@ class CalibratedModel(Struct, frozen=True):
         detected, stopped = self.fitted.detection_rate.value, self.fitted.false_positive_rate.value
         if detected is None or stopped is None:
             return -math.inf
-        return self.fitted.criterion.miss * detected - self.fitted.criterion.stop * stopped
+        miss, stop = self.fitted.criterion.miss, self.fitted.criterion.stop
+        return miss / max(miss, stop) * detected - stop / max(miss, stop) * stopped
 
 
 class CalibratedPair(Struct, frozen=True):
@@ -78,14 +80,38 @@ class CalibrationData(Struct, frozen=True):
     criterion: Criterion
     prevalence: float | None
     folds: int
+    asked: tuple[int, int]  # malicious and harmless decisions
     models: Sequence[CalibratedModel]
-    """The best with its fitted threshold first; at the end those where nothing could be fitted."""
+    """The best with its fitted threshold first; last where nothing is fitted, then baselines."""
     pairs: Sequence[CalibratedPair]
 
     @property
     def known(self) -> Sequence[CalibratedModel]:
         """The models that have scored commands of both labels."""
         return [each for each in self.models if each.auroc.value is not None]
+
+    @property
+    def ranked(self) -> Sequence[CalibratedModel]:
+        """Those of the known that may be called best: no baselines, and none with few verdicts."""
+        malicious, harmless = (LEAST_SCORED * each for each in self.asked)
+        return [
+            each
+            for each in self.known
+            if not each.model.startswith(BASELINE)
+            and (each.malicious >= malicious and each.harmless >= harmless)
+            and None not in (each.aegish_score.ci_low, each.auroc.ci_low)
+        ]
+
+    @property
+    def recommended(self) -> CalibratedModel | None:
+        """The best that is surely better than chance; None also where all or nothing is best."""
+        for each in self.ranked:
+            threshold, low = each.fitted.threshold, each.fitted.score.ci_low
+            if threshold is None or math.isinf(threshold):
+                return None
+            if (low or 0) > self.opinion.rule.composite.chance:
+                return each
+        return None
 
     @property
     def sections(self) -> Sequence[Section]:
@@ -168,32 +194,56 @@ def build_scores(data: CalibrationData) -> Report:
 
 
 def _facts(data: CalibrationData) -> Iterator[Fact]:
-    names, known = short_names([each.model for each in data.models], NAME_WIDTH), data.known
-    stand = max(known, key=lambda each: each.aegish_score.value or 0)
-    area = max(known, key=lambda each: each.auroc.value or 0)
-    said = f"has {'the best' if len(known) > 1 else 'a'} score"
-    yield Fact("As it stands", f"{names[stand.model]} {said}: {with_interval(stand.aegish_score)}.")
-    if known[0].fitted.problem is None:
-        yield Fact("With a threshold", " ".join(_best(data, names)))
-    said = "tells commands apart" + " best" * (len(known) > 1)
-    said = f"{names[area.model]} {said}: AUROC {with_interval(area.auroc)}."
-    if stand is not area:
-        above = sum((each.auroc.value or 0) > (stand.auroc.value or 0) for each in known)
-        said += f" {names[stand.model]} is number {above + 1} with {with_interval(stand.auroc)}."
-    yield Fact("At any threshold", said)
-    yield from _contradictions(data, names, stand.model)
+    names, known = short_names([each.model for each in data.models], NAME_WIDTH), data.ranked
+    if known:
+        yield from _leaders(data, names)
+    else:
+        yield Fact("With a threshold", _NO_MODEL)
+    for each in data.known:
+        if (each.auroc.ci_high or 1) < 0.5:
+            said = f"orders commands the wrong way round: AUROC {with_interval(each.auroc)}."
+            yield Fact("Inverted", f"{names[each.model]} {said}")
     if data.criterion.max_fpr < 1:
         yield Fact("Needed", _needed(data))
     for problem in dict.fromkeys(each.fitted.problem for each in data.models):
         models = [names[each.model] for each in data.models if each.fitted.problem == problem]
         if problem is not None:
             yield Fact("Not fitted", f"{listed(models)}: {problem}.")
+    few = [
+        f"{names[each.model]} with {each.malicious + each.harmless} of {sum(data.asked)} scored"
+        for each in data.models
+        if each not in known and not each.model.startswith(BASELINE)
+    ]
+    if few:
+        why = "under half of the malicious or of the harmless commands, or no interval"
+        yield Fact("Not ranked", f"{listed(few)}: {why}.")
+
+
+def _leaders(data: CalibrationData, names: Mapping[str, str]) -> Iterator[Fact]:
+    known = data.ranked
+    stand = max(known, key=lambda each: each.aegish_score.value or 0)
+    area = max(known, key=lambda each: each.auroc.value or 0)
+    said = f"has {'the best' if len(known) > 1 else 'a'} score"
+    yield Fact("As it stands", f"{names[stand.model]} {said}: {with_interval(stand.aegish_score)}.")
+    yield Fact("With a threshold", " ".join(_best(data, names)))
+    said = "tells commands apart" + " best" * (len(known) > 1)
+    if (area.auroc.ci_low or 0) <= 0.5:
+        said = "is not surely better than chance"
+    said = f"{names[area.model]} {said}: AUROC {with_interval(area.auroc)}."
+    if stand is not area:
+        above = sum((each.auroc.value or 0) > (stand.auroc.value or 0) for each in known)
+        said += f" {names[stand.model]} is number {above + 1} with {with_interval(stand.auroc)}."
+    yield Fact("At any threshold", said)
+    yield from _contradictions(data, names, stand.model)
 
 
 def _best(data: CalibrationData, names: Mapping[str, str]) -> Iterator[str]:
     """Say what the best guard with a threshold is, what it does in use, and who may be as good."""
-    best, fitted = data.known[0], data.known[0].fitted
-    threshold = math.inf if fitted.threshold is None else fitted.threshold
+    best = data.recommended
+    if best is None:
+        yield _NO_MODEL
+        return
+    fitted, threshold = best.fitted, best.fitted.threshold or 0.0
     yield (
         f"{names[best.model]} is best. Its caller has to"
         f" {threshold_in_words(data.rule, threshold)}: score {with_interval(fitted.score)},"
@@ -208,7 +258,7 @@ def _best(data: CalibrationData, names: Mapping[str, str]) -> Iterator[str]:
         )
     alike = [
         names[pair.b if pair.a == best.model else pair.a]
-        for pair in data.pairs
+        for pair in _ranked_pairs(data)
         if best.model in (pair.a, pair.b) and (pair.fitted.p_adjusted or 0) >= LEVEL
     ]
     if alike:
@@ -225,11 +275,17 @@ def _needed(data: CalibrationData) -> str:
 
 
 MOST_SENTENCES = 2
+_NO_MODEL = "No model is surely better than chance."
+
+
+def _ranked_pairs(data: CalibrationData) -> list[CalibratedPair]:
+    ranked = {each.model for each in data.ranked}
+    return [pair for pair in data.pairs if ranked >= {pair.a, pair.b}]
 
 
 def _contradictions(data: CalibrationData, names: Mapping[str, str], best: str) -> Iterator[Fact]:
     """Name pairs whose score and AUROC differ in opposite directions, the best model's first."""
-    found = [pair for pair in data.pairs if pair.contradicts]
+    found = [pair for pair in _ranked_pairs(data) if pair.contradicts]
     found.sort(key=lambda pair: (best not in (pair.a, pair.b), -abs(pair.auroc.difference or 0)))
     for pair in found[:MOST_SENTENCES]:
         sign = _sign(pair.aegish_score)
