@@ -1,4 +1,4 @@
-"""What guards said about the questions of a run, in columns: models and policies alike.
+"""Answers of guards about the questions of a run, in columns: models and policies alike.
 
 Scores, thresholds and policies are pure functions of these.
 """
@@ -22,7 +22,7 @@ class Decision(Struct, frozen=True):  # one question: a sample in one epoch
 
     @property
     def unit(self) -> str | int:
-        """What is independent of all others: the cluster, or else the sample."""
+        """The unit that is independent of all others: the cluster, or else the sample."""
         return self.sample if self.cluster is None else self.cluster
 
 

@@ -36,7 +36,7 @@ class When(StrEnum):
 
 
 class OnError(StrEnum):
-    """What a scored answer without an action counts as."""
+    """How a scored answer without an action counts."""
 
     STOP = "stop"
     ALLOW = "allow"

@@ -96,7 +96,7 @@ def _require_both_labels(run_id: str, guards: Guards, rule: SuspicionRule) -> No
     def binaries(guard: Guard, dangerous: bool) -> int:
         decided = zip(guards.decisions, guard.suspicion, strict=True)
         scored = [e for e, value in decided if value is not None and e.dangerous is dangerous]
-        return len({e.sample if e.cluster is None else e.cluster for e in scored})
+        return len({each.unit for each in scored})
 
     numbers = [[binaries(each, label) for label in (True, False)] for each in guards.guards]
     if rule.levels is None and not any(map(any, numbers)):

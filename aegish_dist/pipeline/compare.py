@@ -37,7 +37,7 @@ class Question(Struct, frozen=True):
     metric: str = "aegish_score"
     """One of a comparison, or of a run's models `auroc`."""
     suspicion: SuspicionRule = STATED_CONFIDENCE
-    """What AUROC is of."""
+    """The suspicion that AUROC orders by."""
     margin: float = 0.02
     """How much worse a candidate may be, and the difference that commands are counted for, in
     (0, 1)."""

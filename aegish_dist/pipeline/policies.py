@@ -17,6 +17,7 @@ from aegish_dist.files import replacing_text
 from aegish_dist.opinion_files import render_policy
 from aegish_dist.pipeline.audit import require_new
 from aegish_dist.pipeline.guards import read_guards
+from aegish_dist.report.decision import BASELINE
 from aegish_dist.report.quality import with_interval
 from aegish_dist.report.systems import SystemsData
 from aegish_dist.statistics.policy_search import Requirements, search_policies
@@ -64,7 +65,7 @@ def _takes_part(guard: Guard, among: Guards) -> bool:
     for decision, suspicion in zip(among.decisions, guard.suspicion, strict=True):
         scored[decision.dangerous].append(suspicion is not None)
     enough = all(sum(each) >= LEAST_SCORED * len(each) for each in scored.values())
-    return enough and not guard.name.startswith("baseline/")
+    return enough and not guard.name.startswith(BASELINE)
 
 
 def write_winner(data: SystemsData, path: Path) -> str:

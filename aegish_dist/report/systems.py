@@ -43,7 +43,7 @@ _SCORES = {Composite.BALANCED: "(DR + HA) / 2", Composite.PRODUCT: "DR x HA"}
 
 
 class SystemsData(Struct, frozen=True):
-    """What a search over the guards of a run has found."""
+    """Result of a search over the guards of a run."""
 
     run: Run
     opinion: Opinion

@@ -38,7 +38,7 @@ EDGES = 9  # of the ranges in which a guard asks another one
 
 
 class Requirements(Struct, frozen=True):
-    """What a system has to keep to; one of unknown cost or latency keeps to no bound on it."""
+    """Bounds that a system has to keep; one of unknown cost or latency keeps to no bound on it."""
 
     max_cost_per_10000: float = math.inf  # USD
     max_p95_ms: float = math.inf

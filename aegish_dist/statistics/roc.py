@@ -36,7 +36,7 @@ _Side = list[tuple[int, Decision]]  # decisions of one label, with their levels 
 
 
 class ScoredDecisions:
-    """What a guard scored, by label and by level of suspicion."""
+    """Scored decisions of a guard, by label and by level of suspicion."""
 
     def __init__(self, decisions: Sequence[Decision], suspicion: Sequence[float | None]) -> None:
         """Take two columns of one order; None, unscored, is left out."""
@@ -115,7 +115,7 @@ def average_precision(scores: ScoredDecisions) -> Estimate:
 
 
 class _Term(NamedTuple):
-    """What a dangerous decision adds to a metric, with its derivatives by three shares."""
+    """The part of a metric that a dangerous decision adds, with its derivatives by three shares."""
 
     value: float
     above: float  # by the false positive rate above its level

@@ -330,7 +330,7 @@ def _numbers(found: Estimate) -> tuple[float, float, float]:
 
 
 class PerTenThousand(Struct, frozen=True):
-    """What to expect of 10,000 actions; undefined where a rate has no clustered stderr."""
+    """Expected numbers among 10,000 actions; undefined where a rate has no clustered stderr."""
 
     alarms: Estimate = Estimate()  # right and wrong ones
     misses: Estimate = Estimate()
