@@ -152,11 +152,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 
 
 def run(arguments: list[str] | None) -> int:
-    """Run a command and return the exit code; print an expected failure as one line.
-
-    Args:
-        arguments: Words of the command line, None for those of the process.
-    """
+    """Run words of a command line, None for the process's own, and return the exit code."""
     try:
         with checked_output():
             result = _result(arguments)

@@ -27,11 +27,7 @@ def in_plain_words(message: str) -> str:
 
 
 class Command(click.Command):
-    """A command with examples.
-
-    Attributes:
-        examples: Lines for a shell, as they are typed.
-    """
+    """A command with `examples`: lines for a shell, as they are typed."""
 
     def __init__(self, *arguments: Any, examples: Sequence[str] = (), **more: Any) -> None:
         super().__init__(*arguments, **more)
@@ -87,11 +83,7 @@ class Group(Command, click.Group):
     group_class = type
 
     def __init__(self, *arguments: Any, advice: str = "", **more: Any) -> None:
-        """Make a group.
-
-        Args:
-            advice: What to do instead of giving an unknown name.
-        """
+        """Make a group; `advice` says what to do instead of giving an unknown name."""
         super().__init__(*arguments, **more)
         self._advice = advice
 

@@ -92,8 +92,7 @@ def note_what_counts(
 ) -> None:
     """Note the same for what is shown; of a stored snapshot, refuse an opinion of one's own.
 
-    Args:
-        snapshot: Number of the snapshot to show, which has its opinion; None: as they are now.
+    A snapshot has its opinion; None stands for the verdicts as they are now.
     """
     if snapshot is None:
         note_overlay(workspace, run_id, opinion)

@@ -303,9 +303,7 @@ def known_names(
 ) -> Callable[[click.Context, click.Parameter, Any], list[str]]:
     """Return a callback that reads `NAME[,NAME...]`, each one known, in the known order.
 
-    Args:
-        what: What a name stands for, in a word.
-        everything: Whether `all` stands for all of them.
+    `what` names their kind in a word; with `everything`, `all` stands for all of them.
     """
     names = list(known)
 
@@ -353,11 +351,7 @@ def refuse_usage(*cases: tuple[object, str]) -> None:
 
 
 def open_workspace(settings: Settings | None = None) -> Workspace:
-    """Return the workspace of the environment; it is closed when the command ends.
-
-    Raises:
-        ConfigError: A variable of the environment cannot be used.
-    """
+    """Return the workspace of the environment; it is closed when the command ends."""
     workspace = Workspace(settings or load_settings())
     configure_logging(workspace.settings.log_level or "WARNING", workspace.settings.log_format)
     return click.get_current_context().with_resource(workspace)

@@ -274,8 +274,7 @@ def narrower_than(columns: int) -> bool:
 def print_table(*tables: TextTable, stderr: bool = False, width: int | None = None) -> None:
     """Print tables with a blank line between them, on standard output or standard error.
 
-    Args:
-        width: Columns to fold texts into; None for those of a terminal, elsewhere without folds.
+    Texts are folded into `width` columns; None: those of a terminal, elsewhere without folds.
     """
     if width is None and on_terminal(stderr=stderr):
         width = shutil.get_terminal_size().columns

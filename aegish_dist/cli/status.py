@@ -76,8 +76,7 @@ def _held(status: RunStatus) -> Iterator[str]:
 def next_steps(status: RunStatus, hint: str | None) -> Iterator[str]:
     """Say what a user could do about a run that is watched; each model's reason is shown there.
 
-    Args:
-        hint: What would have the run go on if it waits; None: nothing needs to be done for that.
+    `hint` says what would have a waiting run go on; None: nothing needs to be done for that.
     """
     resume = f"`aegish-dist resume --run-id {status.run_id}`"
     states = {model.state for model in status.models}
@@ -188,13 +187,9 @@ def watched(
 ) -> Iterator[Callable[[RunStatus], None]]:
     """Show the counts of a run until the body ends.
 
-    Args:
-        hint: Says what would have the run go on if it waits.
-        stderr: Whether the screen is drawn on standard error, where the results of the command are
-            not progress.
-
-    Raises:
-        ClosedOutputError: The command does nothing but watch, and its reader is gone.
+    `hint` says what would have the run go on if it waits. Where results of the command are not
+    progress, the screen is drawn on standard error. A command that does nothing but watch ends in a
+    ClosedOutputError when its reader is gone.
     """
     if not can_redraw(stderr=stderr):
         yield _lines(only_watching=not stderr)
@@ -240,11 +235,7 @@ class Shown(Observer):
     """Shows on standard error how a use case goes on."""
 
     def __init__(self, *, here: bool = False) -> None:
-        """Begin.
-
-        Args:
-            here: Whether this process works on the run, if one is watched.
-        """
+        """Begin; `here` says if this process works on the run, if one is watched."""
         self._here = here
 
     def note(self, line: str) -> None:

@@ -59,11 +59,7 @@ class Problem(Struct, frozen=True):
 def problems(
     samples: Iterable[Sample], *, lines: Sequence[int] | None = None
 ) -> tuple[Problem, ...]:
-    """Check the labels of samples; problems come in file order.
-
-    Args:
-        lines: The line of each sample; None numbers them from 1.
-    """
+    """Check the labels of samples, in file order; without `lines` they are numbered from 1."""
     found: list[Problem] = []
     first_seen: dict[str, int] = {}
     for line, sample in zip(lines or count(1), samples, strict=False):

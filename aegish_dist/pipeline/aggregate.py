@@ -188,11 +188,7 @@ def _alike(session: Session, run: Run, opinion: Opinion) -> Snapshot | None:
 
 
 def snapshot_numbered(engine: Engine, run_id: str, snapshot_id: int) -> Snapshot:
-    """Return a stored snapshot of a run.
-
-    Args:
-        snapshot_id: Key of the snapshot, at least 1.
-    """
+    """Return a stored snapshot of a run by its key, at least 1."""
     found = in_transaction(engine, find_snapshot, run_id, snapshot_id=snapshot_id)
     if found is None:
         raise ReportError(f"run {run_id} has no snapshot {snapshot_id}")

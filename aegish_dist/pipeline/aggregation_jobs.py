@@ -41,8 +41,7 @@ CLOSING_S = 10.0
 def enqueue_due(engine: Engine, app: "Celery") -> None:
     """Enqueue the aggregations that were never enqueued, or whose messages were lost.
 
-    Raises:
-        QueueError: The broker cannot be reached; the next call a minute later repeats it.
+    After a QueueError, as the broker cannot be reached, the next call a minute later repeats it.
     """
     from aegish_dist.broker.client import publish_aggregations  # noqa: PLC0415
 

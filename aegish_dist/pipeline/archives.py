@@ -101,13 +101,9 @@ def delete_run(
     observer: Observer = SILENT,
     archived: Path | None = None,
 ) -> None:
-    """Delete a run with all that belongs to it.
+    """Delete a run with all that belongs to it; its archive is None if it was not archived.
 
-    Args:
-        archived: Its archive; None: it was not archived.
-
-    Raises:
-        StoreError: Workers are at the run, or its archive lacks rows of it; it stays whole.
+    It stays whole, by a StoreError, if workers are at it or its archive lacks rows of it.
     """
     if leaving.busy is not None:
         raise StoreError(leaving.busy)
@@ -131,9 +127,7 @@ def _by_batch(
 ) -> int:
     """Change a run's verdicts, a batch per transaction; show and return how many.
 
-    Args:
-        change: Called with the key of a model, and keys of samples: after the one, through the
-            other.
+    `change` gets keys: of a model, and of samples, after the one and through the other.
     """
     done = 0
     for model in in_transaction(engine, archive.model_keys, run_id):
@@ -165,11 +159,7 @@ def prune_completions(
     observer: Observer = SILENT,
     archived: Path | None = None,
 ) -> int:
-    """Delete the completions that `prunable` counted, and return how many they were.
-
-    Args:
-        archived: As of `delete_run`.
-    """
+    """Delete the completions that `prunable` counted, and return how many; see `delete_run`."""
     run_id, texts = leaving.run.run_id, leaving.texts
     if archived is not None:
         require_archived(engine, run_id, archived)
@@ -203,13 +193,8 @@ class Manifest(msgspec.Struct, frozen=True):
 def archive_run(engine: Engine, run_id: str, folder: Path, observer: Observer = SILENT) -> Path:
     """Write a run to a folder of its own, read that back and compare it with the store.
 
-    An archive that is there already, as after an interruption, is compared in the same way.
-
-    Args:
-        folder: Where the folder shall be; made where it is missing.
-
-    Returns:
-        The folder, named after the run.
+    An archive that is there already, as after an interruption, is compared in the same way. Returns
+    the archive, a folder named after the run; the folder around it is made where it is missing.
 
     Raises:
         StoreError: A provider still works on batches of the run, or what was read back differs.
@@ -397,10 +382,7 @@ class Restored(msgspec.Struct, frozen=True):
 def restore_run(
     engine: Engine, folder: Path, observer: Observer = SILENT, most_gib: int | None = None
 ) -> Restored:
-    """Bring a run back from its archive, or the completions that it lacks.
-
-    Args:
-        most_gib: As of `Room`.
+    """Bring a run back from its archive, or the completions that it lacks; `most_gib` is of `Room`.
 
     Raises:
         StoreError: It is not what was archived, the run is in the store with all its completions,

@@ -24,11 +24,9 @@ from aegish_dist.statistics.metrics import measure
 
 
 def audit_run(engine: Engine, run_id: str, opinion: Opinion, top: int) -> Audit:
-    """Look for commands of a run that deserve a second look.
+    """Look for commands of a run that deserve a second look, for lists of at least 1.
 
-    Args:
-        opinion: Which answers are right, and which labels are corrected already.
-        top: Length of each list, at least 1.
+    The opinion says which answers are right, and which labels are corrected already.
     """
     run, samples = verdicts_by_sample(engine, run_id, opinion)
     return audit(samples, [spec.id for spec in run.models], opinion.rule, top)
@@ -47,12 +45,8 @@ def write_overlay(
 ) -> WrittenOverlay:
     """Write the doubtful labels as an overlay, and say what it would do to every score.
 
-    Args:
-        opinion: That of the audit.
-        path: A new file: one that is there may hold what a person has decided.
-
-    Raises:
-        OutputError: There is such a file, or it cannot be written.
+    The opinion is that of the audit. The file has to be new, or there is an OutputError: it may
+    hold what a person has decided.
     """
     require_new(path)
     overlay = draft_overlay(found, opinion.overlay, f"audit-{run_id}", author)

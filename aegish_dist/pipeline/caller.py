@@ -69,11 +69,7 @@ class UsageEstimator:
         return ExpectedUsage(prompt + answer, self._cost(Usage(prompt, answer)) or 0)
 
     def used(self, completion: Completion) -> tuple[int | None, int | None]:
-        """Return what an answer used, and learn from it.
-
-        Returns:
-            Tokens, and cost in 1e-9 USD; each None when unknown.
-        """
+        """Learn from an answer; return its tokens and its cost in 1e-9 USD, None where unknown."""
         usage = completion.usage
         if usage.output_tokens is not None:
             newest = min(usage.output_tokens, MAX_ANSWER_TOKENS)

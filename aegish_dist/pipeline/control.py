@@ -79,9 +79,7 @@ def retry_run(
 ) -> RunOutcome:
     """Ask again what ended in some outcomes; without a broker, work on it here to its end.
 
-    Args:
-        outcomes: Items whose newest verdict has one of these outcomes are planned.
-        models: Models of the run to retry; all when empty.
+    Of each item the newest verdict decides. Without models it asks all of the run.
 
     Raises:
         StoreError: The run was imported or is held, does not ask one of the models, or the database
@@ -103,11 +101,7 @@ def retry_run(
 
 
 def outcomes_named(names: Sequence[str]) -> frozenset[Outcome]:
-    """Return the outcomes of these names, in any letter case.
-
-    Raises:
-        ConfigError: A name is none of an outcome, or there is none.
-    """
+    """Return the outcomes of these names, in any letter case; another name is a ConfigError."""
     known = {outcome.value: outcome for outcome in Outcome}
     for name in names:
         if name.upper() not in known:
@@ -123,11 +117,8 @@ def plan_retry(
 ) -> Retry | None:
     """Store a retry in one transaction; nothing is enqueued yet.
 
-    Returns:
-        The retry; None when no verdict ended so, or all that did are planned again already.
-
-    Raises:
-        StoreError: The run does not ask one of the models.
+    Returns None when no verdict ended so, or all that did are planned again already. A model that
+    the run does not ask is a StoreError.
     """
     chosen = chosen_models(run, models)
     with transaction(engine) as session:
@@ -320,10 +311,7 @@ PATIENCE_S = 60.0
 def finish(workspace: Workspace, run: Run, observer: Observer) -> RunStatus:
     """Work on a run here to its end, or with a broker wait until workers elsewhere have done so.
 
-    A run that is complete is aggregated as well.
-
-    Returns:
-        The last status, as of `run_embedded` or `_wait_for_workers`.
+    A run that is complete is aggregated as well. Returns the last status; see the two below.
     """
     from aegish_dist.pipeline.aggregation_jobs import (  # noqa: PLC0415  with the statistics
         aggregate_here,
@@ -371,14 +359,9 @@ def run_embedded(
 ) -> RunStatus:
     """Enqueue what is missing of a run and work on it in this process until nothing is left.
 
-    What is parked or over budget counts as left behind.
-
-    Args:
-        on_status: Called with each count: several times a second for a small run, more seldom where
-            counting takes long.
-
-    Returns:
-        The last status; items that failed on a bug are still missing in it, the log names them.
+    What is parked or over budget counts as left behind. `on_status` gets each count: several times
+    a second for a small run, more seldom where counting takes long. Items that failed on a bug are
+    still missing in the last one, which is returned; the log names them.
     """
     from aegish_dist.broker.embedded import EmbeddedWorker  # noqa: PLC0415
 
@@ -407,10 +390,9 @@ def _wait_for_workers(
 ) -> RunStatus:
     """Watch a run until workers elsewhere have completed it, or can do no more for it.
 
-    Returns:
-        The last status. Verdicts are missing in it when a model is parked, a cap is reached, or no
-        worker held an item for `PATIENCE_S` while the queues were empty: what is missing was lost,
-        and only `resume` enqueues it again.
+    Verdicts are missing in the last status when a model is parked, a cap is reached, or no worker
+    held an item for `PATIENCE_S` while the queues were empty: what is missing was lost, and only
+    `resume` enqueues it again.
     """
     from aegish_dist.broker.client import queue_depths  # noqa: PLC0415
 
@@ -499,11 +481,7 @@ def _end_batches(workspace: Workspace, run: Run, observer: Observer, *, cancels:
 
 
 def _end_batches_here(workspace: Workspace, run: Run) -> int:
-    """Have a worker inside this process cancel the batches of a run, and store their answers.
-
-    Returns:
-        How many have not ended yet.
-    """
+    """Have a worker in this process cancel the batches of a run; return how many have not ended."""
     from aegish_dist.broker.embedded import EmbeddedWorker  # noqa: PLC0415
 
     deadline = time.monotonic() + BATCHES_END_WITHIN_S

@@ -23,8 +23,7 @@ from aegish_dist.errors import DatasetError
 def choose_dataset(engine: Engine, name: str) -> Dataset:
     """Return a dataset by the name that users type: a stored one, else a bundled one.
 
-    Args:
-        name: `NAME`, or `NAME@RUN` for the part of it that a run asked or an import brought.
+    `NAME@RUN` stands for the part of it that a run asked or an import brought.
     """
     plain, _, run = name.partition("@")
     with transaction(engine) as session:
@@ -44,8 +43,7 @@ def choose_dataset(engine: Engine, name: str) -> Dataset:
 def require_categories(datasets: Iterable[Dataset], categories: Iterable[str]) -> None:
     """Refuse a category that occurs in none of the datasets: most likely it is misspelt.
 
-    Raises:
-        DatasetError: Names the first such category and those that there are.
+    The DatasetError names the first such category and those that there are.
     """
     known = {sample.category for each in datasets for sample in each.samples if sample.category}
     for category in categories:
@@ -58,11 +56,8 @@ def require_categories(datasets: Iterable[Dataset], categories: Iterable[str]) -
 def narrow(dataset: Dataset, categories: Sequence[str], limit: int | None) -> Dataset:
     """Return the part of a dataset that a run asks; a part has a fingerprint of its own.
 
-    Args:
-        categories: Categories of malicious samples to keep, all when empty; harmless samples have
-            none and stay.
-        limit: Samples to keep at most, chosen by their ids: always the same ones, in no order of
-            the file.
+    Categories choose malicious samples, all when empty; harmless samples have none and stay. A
+    limit chooses samples by their ids: always the same ones, in no order of the file.
     """
     samples = dataset.samples
     if categories and any(sample.target is TrueLabel.MALICIOUS for sample in samples):

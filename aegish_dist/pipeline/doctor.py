@@ -151,9 +151,7 @@ _NAMES = {
 def examine_fleet(engine: Engine, app: Celery | None, limiter_url: str | None) -> list[Check]:
     """Look at workers, database and Redis.
 
-    Args:
-        app: The queue; None where runs are worked on in the submitting process.
-        limiter_url: The Redis that holds the fleet's rate limits, if there is one.
+    There is no queue where runs are worked on in the submitting process, and perhaps no limiter.
     """
     try:
         require_current(engine)  # what is asked needs the tables
@@ -180,12 +178,7 @@ def examine_fleet(engine: Engine, app: Celery | None, limiter_url: str | None) -
 
 
 def judge_workers(workers: Sequence[Any], database_ahead_s: float) -> Iterator[Check]:
-    """Judge versions and clocks.
-
-    Args:
-        workers: Rows of `reported_workers`.
-        database_ahead_s: Seconds by which the database's clock is ahead of this machine's.
-    """
+    """Judge versions and clocks, of `reported_workers` and by how much the database's is ahead."""
     kinds = Counter((each.version, each.schema) for each in workers)
     yield _check(
         "versions",
@@ -253,11 +246,7 @@ def judge_database(facts: Any) -> Iterator[Check]:
 
 
 def judge_redis(part: str, facts: Mapping[str, Any], ahead_s: float) -> Iterator[Check]:
-    """Judge a Redis.
-
-    Args:
-        ahead_s: Seconds by which its clock is ahead of the database's.
-    """
+    """Judge a Redis; `ahead_s` is by how much its clock is ahead of the database's."""
     yield _check(
         part,
         abs(ahead_s) <= SKEW_S,

@@ -204,8 +204,7 @@ class Evaluator:
     async def _call_until_answered(self, of: Attempt, errors: list[CallError]) -> Verdict | None:
         """Call a model until an item has its answer, or its failure is known to be its own.
 
-        Returns:
-            None when another worker has stored a verdict meanwhile.
+        Returns None when another worker has stored a verdict meanwhile.
         """
         first_call = 0
         ends_wait = partial(self._gate.for_call, of.item, live=of.found.live)

@@ -171,8 +171,7 @@ class VerdictClock:
     def last_verdict_age_s(self, state: FleetState, now: datetime) -> float | None:
         """Return the seconds since the newest verdict, or since more was asked if that is later.
 
-        Returns:
-            None when no run is asked.
+        Returns None when no run is asked.
         """
         runs = [run for run in state.runs if not run.held]
         asked = frozenset(each.key for run in runs for each in run.opened)
@@ -238,11 +237,7 @@ class Exporter:
     def __init__(
         self, engine: Engine, counting: Engine, app: Celery, limiter_url: str | None
     ) -> None:
-        """Read nothing yet.
-
-        Args:
-            limiter_url: Redis of the limiter; None: each worker limits by itself.
-        """
+        """Read nothing yet; without a `limiter_url` each worker limits by itself."""
         self._engine = engine
         self._counting = counting
         self._app = app

@@ -52,22 +52,14 @@ def load_opinions(
 
 
 def load_rule(name_or_path: str) -> ScoringRule:
-    """Return a rule set by its name, or from a file.
-
-    Raises:
-        OpinionError: There is neither, or the file cannot be used.
-    """
+    """Return a rule set by its name or from a file; an unusable one is an OpinionError."""
     if name_or_path in RULES:
         return rule_named(name_or_path)
     return read_rule(_existing(name_or_path, "a rule set", RULES))
 
 
 def load_suspicion_rule(name_or_path: str = STATED_CONFIDENCE.name) -> SuspicionRule:
-    """Return a suspicion rule by its name, or from a file.
-
-    Raises:
-        OpinionError: There is neither, or the file cannot be used.
-    """
+    """Return a suspicion rule by its name or from a file, as `load_rule` does."""
     if name_or_path in SUSPICION_RULES:
         return SUSPICION_RULES[name_or_path]
     return read_suspicion_rule(_existing(name_or_path, "a suspicion rule", SUSPICION_RULES))
@@ -90,11 +82,7 @@ def _opinions(
 
 
 def overlay_of(session: Session, run: Run, opinion: Opinion) -> OverlayInRun:
-    """Return the samples of a run that the overlay of an opinion changes.
-
-    Raises:
-        OpinionError: The overlay does not fit the datasets of the run.
-    """
+    """Return the samples of a run that an overlay changes; one that does not fit is refused."""
     return overlay_in_run(session, run, opinion.overlay, _is_bundled)
 
 

@@ -235,11 +235,7 @@ def _new_datasets(engine: Engine, run: Run, named: Sequence[str]) -> tuple[Datas
 def with_higher_caps(
     parameters: CallParameters, run_cap: Decimal | None, model_cap: Decimal | None
 ) -> CallParameters:
-    """Return parameters with higher caps.
-
-    Raises:
-        ConfigError: They hold no such cap, or one that is as high.
-    """
+    """Return parameters with higher caps, or raise a ConfigError: there is none, or one as high."""
     return replace(
         parameters,
         max_cost_usd=_higher("--max-cost", parameters.max_cost_usd, run_cap),
@@ -270,8 +266,7 @@ def require_prices(estimated: RunEstimate, parameters: CallParameters) -> None:
 def summary(plan: RunPlan, estimated: RunEstimate, calls: int) -> list[str]:
     """Return lines about the size of a run, or of an extension, its expected cost and duration.
 
-    Args:
-        calls: Calls that a worker process has in flight at most.
+    `calls` is how many a worker process has in flight at most.
     """
     if (run := plan.base_run) is not None:
         size = (
@@ -298,8 +293,7 @@ def _cost(
 ) -> list[str]:
     """Return lines about the expected tokens and cost, and the least duration of calls.
 
-    Args:
-        timed: The models that are called one by one; those of batches are not timed.
+    Only models that are called one by one are `timed`, those of batches are not.
     """
     cost, cached = estimated.known_cost_usd, estimated.cached_cost_usd
     if_cached = "" if cached == cost else f" (${cached:.2f} if the prompt is cached)"

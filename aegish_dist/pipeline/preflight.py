@@ -59,12 +59,8 @@ def check_before_calls(
 ) -> None:
     """Check all that can be checked before a run is stored and spends money, and note its plan.
 
-    Args:
-        request: Which checks are wanted; a dry run asks neither the broker nor a model.
-
-    Raises:
-        ConfigError: A cap holds for a model without a price, or a model cannot be called or
-            refuses the run, or no model can be reached.
+    A dry run asks neither the broker nor a model. A ConfigError says that a cap holds for a model
+    without a price, that a model cannot be called or refuses the run, or that none can be reached.
     """
     estimated = plan.estimate()
     if own := [spec for spec in plan.asked if spec.parameters]:
@@ -136,13 +132,9 @@ def _given_by(workspace: Workspace, spec: ModelSpec) -> str:
 
 
 def retirement(model: ModelEntry, today: date) -> str:
-    """Return the warning about a model's retirement, one line.
+    """Return the warning about a model's retirement, one line; `today` is in UTC.
 
-    Args:
-        today: In UTC.
-
-    Returns:
-        Empty when none is announced, or it is more than `WARN_DAYS` days away.
+    It is empty when none is announced, or it is more than `WARN_DAYS` days away.
     """
     if model.retires is None or (days := (model.retires - today).days) > WARN_DAYS:
         return ""
@@ -227,10 +219,7 @@ def check_models(
 ) -> list[ModelCheck]:
     """Ask every model about one harmless command, all at once, without retries.
 
-    A model is not asked what it refuses by its catalog entry.
-
-    Args:
-        parameters: Of the run, the deadline of a call among them.
+    A model is not asked what it refuses by its catalog entry. The deadline of a call is the run's.
     """
     from aegish_dist.providers.session import provider_session  # noqa: PLC0415  with aiohttp
 

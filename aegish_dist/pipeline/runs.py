@@ -99,19 +99,14 @@ def names_at_hand(settings: Settings) -> list[str]:
 def chosen_models(run: Run, named: Sequence[str]) -> list[str]:
     """Return models of a run that a user names, each once; all of the run when none is named.
 
-    Raises:
-        StoreError: The run does not ask one of them.
+    A name that the run does not ask is a StoreError.
     """
     require_asked(run, named)
     return list(dict.fromkeys(named or [spec.id for spec in run.models]))
 
 
 def require_names(run: Run, what: str, names: Iterable[str], known: Sequence[str]) -> None:
-    """Refuse a name that a run does not have.
-
-    Args:
-        what: The kind of thing that it names, in a word.
-    """
+    """Refuse a name that a run does not have; `what` says in a word what it names."""
     for name in names:
         if name not in known:
             listed = ", ".join(known[:NAMED]) + (", ..." if len(known) > NAMED else "")

@@ -49,8 +49,7 @@ def simulator_config(
 ) -> SimulatorConfig:
     """Return a scenario with the given values in place of its own; None leaves a value.
 
-    Raises:
-        ConfigError: The scenario or a value is not valid.
+    A scenario or a value that is not valid is a ConfigError.
     """
     config = SimulatorConfig() if scenario is None else read_scenario(scenario)
     if requests_per_minute:
@@ -82,10 +81,8 @@ def simulated_models() -> dict[str, WireFormat]:
 def catalog_for(url: str, replayed: Sequence[str] = (), scenario: Iterable[str] = ()) -> str:
     """Return a TOML catalog of the models that a simulator serves.
 
-    Args:
-        replayed: Canonical ids of the models whose recorded answers it replays; empty for the
-            simulated models. Nothing of an id has to be escaped in TOML.
-        scenario: Further models that its scenario names, as they are requested.
+    Replayed models are canonical ids, in which nothing has to be escaped in TOML; without any it
+    has the simulated models. A scenario names further ones as they are requested.
     """
     known: Mapping[str, ProviderEntry] = {}
     further = (_simulated_id(name, DEFAULT_FORMAT) for name in scenario if name not in PERSONAS)

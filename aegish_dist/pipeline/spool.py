@@ -157,8 +157,7 @@ def _store_all(
 ) -> Iterator[tuple[Sequence[bytes], int | InputError]]:
     """Store lines together, as a worker that starts waits for it, or else one by one.
 
-    Yields:
-        Some of the lines in their order, with how many of their verdicts were not there yet.
+    Yields some of the lines in their order, with how many of their verdicts were not there yet.
     """
     try:
         yield lines, _store(session, lines)

@@ -111,11 +111,7 @@ def _joint_state(models: tuple[ModelStatus, ...]) -> State:
 
 
 def over_budget(run: Run, spent: Mapping[str, Decimal]) -> set[str]:
-    """Return the models that have spent what they may, whether or not a worker lives.
-
-    Args:
-        spent: USD by model.
-    """
+    """Return the models that have spent, in USD, what they may, whether or not a worker lives."""
     cap, model_cap = run.caps
     if cap is not None and sum(spent.values()) >= cap:
         return set(spent)
@@ -338,14 +334,8 @@ class Counts:
 def watch(engine: Engine, first: RunStatus, on_status: Callable[[RunStatus], None]) -> RunStatus:
     """Count a run again and again until it is complete or nothing moves by itself.
 
-    Args:
-        on_status: Called about every second with the latest count.
-
-    Returns:
-        The last count.
-
-    Raises:
-        StoreAwayError: The database was away for a minute.
+    `on_status` gets the latest count about every second; the last one is returned. It is a
+    StoreAwayError if the database was away for a minute.
     """
     counts = Counts(paced(lambda: patiently(lambda: run_status(engine, first.run_id))))
     status = counts.look(quiet=False) or first
@@ -359,8 +349,7 @@ def watch(engine: Engine, first: RunStatus, on_status: Callable[[RunStatus], Non
 def patiently(call: Callable[[], T]) -> T:
     """Call, and again for up to a minute while the database or the broker is away.
 
-    Raises:
-        StoreAwayError: The database was away for all of it.
+    After that its error is raised.
     """
     until = time.monotonic() + OUTLAST_S
     while True:

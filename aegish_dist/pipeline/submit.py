@@ -80,11 +80,7 @@ def start_run(workspace: Workspace, request: Request, observer: Observer = SILEN
 
 
 def create_run(engine: Engine, plan: RunPlan) -> Run:
-    """Store a run in one transaction; nothing is enqueued yet.
-
-    Raises:
-        ConfigError: Its name was given to another run meanwhile.
-    """
+    """Store a run in one transaction, and enqueue nothing; a name that is taken is refused."""
     now = datetime.now(UTC)
     run = Run(
         run_id=in_transaction(engine, unused_run_id, now),
@@ -118,8 +114,7 @@ def create_run(engine: Engine, plan: RunPlan) -> Run:
 def submit(engine: Engine, app: Celery, plan: RunPlan, observer: Observer = SILENT) -> Run:
     """Store a run and enqueue its items.
 
-    Raises:
-        QueueError: The broker cannot be reached; before that nothing is stored.
+    A broker that cannot be reached is a QueueError; before that nothing is stored.
     """
     from aegish_dist.broker.client import check_broker  # noqa: PLC0415
 
@@ -137,9 +132,7 @@ REPORTED_WITHIN_S = 3.0
 def first_reports(workspace: Workspace, started: Submission) -> RunStatus | None:
     """Return the status of an enqueued run once living workers have said what they may not call.
 
-    Returns:
-        The status, after `REPORTED_WITHIN_S` seconds at most; None where no model of the run needs
-        a key or a permission.
+    It takes `REPORTED_WITHIN_S` seconds at most; None where no model needs a key or a permission.
     """
     if started.run is None or not any(map(calls_a_provider, started.plan.models)):
         return None

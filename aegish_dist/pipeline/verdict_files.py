@@ -73,14 +73,9 @@ def export_file(
     *,
     table: bool | None = None,
 ) -> None:
-    """Write every verdict of a run to a file, in a fixed order.
+    """Write every verdict of a run to a file, in a fixed order; opinions as of `export_lines`.
 
-    Args:
-        opinions: For each a column says whether a verdict is correct; their overlay is the same.
-        table: Whether it is written as Parquet; None leaves that to the suffix.
-
-    Raises:
-        DatasetError: The suffix is neither, and has to decide.
+    `table` says whether it is Parquet; None leaves that to the suffix, which may be a DatasetError.
     """
     if table is None:
         suffix = ".jsonl" if is_stream(path) else path.suffix.lower()
@@ -99,8 +94,7 @@ def export_lines(
 ) -> None:
     """Write every verdict of a run as lines of JSON.
 
-    Args:
-        opinions: For each a key says whether a verdict is correct, null where it is unscored.
+    For each opinion, all of one overlay, a key says whether it is correct, null where unscored.
     """
     with _judged(engine, run_id, opinions) as (_, _, exported):
         for lines in map(in_ascii, exported()):
@@ -147,12 +141,8 @@ def export_inspect(
 ) -> list[str]:
     """Write a run as logs of Inspect AI, with a scorer for each opinion; return their names.
 
-    Args:
-        folder: Takes one log for each model and dataset that has a verdict.
-        opinions: They have the same overlay; without one it is the default rule set.
-
-    Raises:
-        OutputError: The folder cannot be written to, or holds another file of such a name.
+    There is a log for each model and dataset with a verdict. All opinions have the same overlay;
+    without one it is the default rule set. Another file of such a name is an OutputError.
     """
     opinions, names = opinions or [Opinion()], list[str]()
     with _judged(engine, run_id, opinions) as (run, columns, exported):
@@ -194,11 +184,8 @@ def export_every_eval_ever(
 ) -> list[str]:
     """Write a record per model and opinion, and beside it a line per scored verdict.
 
-    All files appear, or none does. The same verdicts under the same opinion give the same files.
-
-    Args:
-        folder: Gets a folder `data`, as the collection of Every Eval Ever has it.
-        opinions: Say which verdicts are correct; without one it is the default rule set.
+    All files appear, or none does, in a folder `data` as the collection has it. The same verdicts
+    under the same opinion give the same files; without an opinion it is the default rule set.
     """
     names: list[str] = []
     with replacing_in(folder) as opened:
@@ -252,11 +239,8 @@ def _write_lines(
 ) -> SamplesFile | None:
     """Write the lines of a model's verdicts to a file, which is opened for the first of them.
 
-    Args:
-        parts: Lines, each time with the number of verdicts that are unscored and have none.
-
-    Returns:
-        None where nothing was written.
+    Each part comes with the number of verdicts that are unscored and have no line. Returns None
+    where nothing was written.
     """
     digest, rows, unscored, stream = hashlib.sha256(), 0, 0, None
     for lines, left_out in parts:
@@ -292,12 +276,9 @@ class Imported(Struct, frozen=True):
 
 
 def import_verdicts(engine: Engine, paths: Sequence[Path], name: str) -> Imported:
-    """Store the verdicts of files as one run, in one transaction.
+    """Store the verdicts of files as one run, in one transaction, whole or not at all.
 
-    Nothing is held in memory as a whole but the ids of the samples.
-
-    Raises:
-        DatasetError: A file is wrong somewhere; nothing is kept.
+    Nothing is held in memory as a whole but the ids of the samples. A wrong file is a DatasetError.
     """
     for path in paths:
         format_of(path)  # refuses what is no file of verdicts before any other is read

@@ -108,10 +108,7 @@ def list_commands(
 ) -> tuple[list[list[JudgedVerdict]], int]:
     """Return what `list_verdicts` yields by command, and the number of verdicts beyond the limit.
 
-    Of wrong verdicts, those about malicious commands come first.
-
-    Args:
-        limit: Commands at most; 0: all.
+    The limit is of commands, 0 for all. Among wrong verdicts malicious commands come first.
     """
     run = in_transaction(engine, load_run, run_id)
     most = limit * run.epochs * len(chosen.models or run.models)
@@ -188,12 +185,10 @@ def show_sample(
     models: Sequence[str] = (),
     dataset: str | None = None,
 ) -> ShownSample:
-    """Return a sample and the verdicts about it.
+    """Return a sample and the verdicts about it, by default of all models and from any dataset.
 
     Args:
         name: Its id or command, the first digits of its id, or what stands in its command alone.
-        models: Models whose verdicts are returned; all when empty.
-        dataset: Name of its dataset; None: it may be any of the run.
 
     Raises:
         StoreError: The text names no sample or several, or the run has no such model or dataset.
@@ -239,12 +234,9 @@ def _short(text: str) -> str:
 
 
 def failure_times(engine: Engine, run_id: str, models: Sequence[str] = ()) -> list[TimedFailures]:
-    """Return failed attempts and unanswered verdicts of a run by minute, all generations.
+    """Return failed attempts and unanswered verdicts by minute, all generations.
 
     Attempts of items without a verdict are not stored, so they are not in it.
-
-    Args:
-        models: Models of the run; all when empty.
     """
     with transaction(engine) as session:
         run = load_run(session, run_id)
@@ -287,9 +279,7 @@ def reparse_run(
 ) -> Reparsed:
     """Read the completions of a run again with today's parser.
 
-    Raises:
-        StoreError: The database cannot be reached; batches that were stored stay so, and the same
-            command again does the rest.
+    After a StoreError, batches that were stored stay so, and the same command does the rest.
     """
     with transaction(engine) as session:
         run = load_run(session, run_id)

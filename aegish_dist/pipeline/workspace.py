@@ -100,11 +100,7 @@ class Workspace:
 
 
 def worker_queues(models: str | None) -> list[str]:
-    """Return the queues of a worker that serves some models, or without any aggregates alone.
-
-    Args:
-        models: Canonical ids, comma-separated.
-    """
+    """Return the queues of a worker for comma-separated models; without, it aggregates alone."""
     from aegish_dist.broker.messages import AGGREGATION_QUEUE, pin_name  # noqa: PLC0415
 
     if not models:
@@ -115,8 +111,7 @@ def worker_queues(models: str | None) -> list[str]:
 def upgrade_schema(engine: Engine) -> tuple[str | None, str | None]:
     """Bring the schema to this package's version; return the one before, None for an empty store.
 
-    Raises:
-        StoreError: Another migration holds the lock, or the database cannot be reached.
+    Where another migration holds the lock, there is a StoreError.
     """
     from aegish_dist.db.schema import current, upgrade  # noqa: PLC0415
 
@@ -153,8 +148,7 @@ class Observer:
     ) -> AbstractContextManager[Callable[[int], None]]:
         """Give a callback for how many rows have been worked on so far.
 
-        Args:
-            total: Rows there will be; None when they are not counted beforehand.
+        Their total is None when they are not counted beforehand.
         """
         return nullcontext(lambda _: None)
 

@@ -25,8 +25,7 @@ def bundled_prompts() -> tuple[str, ...]:
 def load_prompt(name_or_path: str, cot: bool = False) -> Prompt:
     """Load a bundled prompt, a `.toml` file with `system` and `template`, or a file as system text.
 
-    Args:
-        cot: Whether to append the step-by-step instruction; the name then ends in `+cot`.
+    With `cot` the step-by-step instruction follows, and the name ends in `+cot`.
     """
     if name_or_path in _TEMPLATES:
         prompt = Prompt(name_or_path, _text("guard.md"), _TEMPLATES[name_or_path])

@@ -69,12 +69,9 @@ def command_lists(
     chars: int = 200,
     names: Mapping[str, str] | None = None,
 ) -> list[Section]:
-    """Return every list that is not empty.
+    """Return every list that is not empty, with all commands or up to a limit.
 
-    Args:
-        limit: Commands of each; None: all that were audited.
-        chars: Of a command; a longer one is cut.
-        names: By model id what reasons call it; None: its id.
+    A command above `chars` is cut; `names` say by model id what reasons call it.
     """
     # The longest first: an id may begin another one.
     called = sorted((names or {}).items(), key=lambda name: -len(name[0]))

@@ -52,9 +52,7 @@ INTERVALS = (
 def build_comparison(data: ComparisonData, *, all_pairs: bool = False) -> Report:
     """Return everything a comparison says.
 
-    Args:
-        all_pairs: Whether more than three models of a run are compared in pairs too,
-            and not only with the best one.
+    With `all_pairs` more than three models are compared in pairs, and not only with the best one.
     """
     rule, ranked = data.opinion.rule, [*chain.from_iterable(data.tie_groups)]
     in_pairs = all_pairs or len(ranked) <= 3

@@ -144,11 +144,7 @@ def _reason(data: ReportData, entry: RankedModel) -> str:
 
 
 def failed_calls(data: ReportData, entry: RankedModel, least: float = 0.0) -> str:
-    """Return how many verdicts of a model lack an answer, and why; empty below a share.
-
-    Args:
-        least: Of the planned verdicts, from 0 to 1.
-    """
+    """Return how many verdicts lack an answer, and why; empty below a share of the planned."""
     planned = entry.count("planned")
     found = [each for each in data.failures if each.model == entry.model and each.verdicts]
     lost = sum(each.verdicts for each in found)

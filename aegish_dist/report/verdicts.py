@@ -95,10 +95,8 @@ def command_table(
 ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return headings and a row for each command: its label, which models said what, and its id.
 
-    Args:
-        commands: Verdicts by command.
-        alike: Whether all verdicts are correct, or all wrong, so that only the heading says it.
-        before: Whether a verdict also says how the other opinion of `--changed-between` judges it.
+    With `alike` all verdicts are correct, or all wrong, so that only the heading says it. With
+    `before` a verdict also says how the other opinion of `--changed-between` judges it.
     """
     names = short_names(sorted({each.model for command in commands for each in command}), width / 4)
     rows: list[tuple[str, ...]] = []

@@ -68,11 +68,7 @@ def is_out_of_money(
     spent: Mapping[str, Decimal],
     totals: Mapping[str, BatchTotals],
 ) -> bool:
-    """Return whether the caps of a run leave less than a request of a batch costs.
-
-    Args:
-        spent: USD by model of the run.
-    """
+    """Return whether caps leave less than a request of a batch costs; `spent` is USD by model."""
     room = _room(run, spec.id, _committed(spent, totals))
     if room is None:
         return False

@@ -225,9 +225,8 @@ def plan_batch(
 ) -> bool:
     """Plan the next batch of a model of a run; return whether there was one to plan.
 
-    Args:
-        client: Knows the provider's limits and how large a request is.
-        pace: How long the next batch waits after some that failed as a whole.
+    The client knows the provider's limits and how large a request is. After batches that failed as
+    a whole, the pace says how long the next one waits.
     """
     run_model_id = model.run_model_id
     if not (plans_alone(session, run_model_id) and _may_plan(session, model, pace)):

@@ -108,10 +108,7 @@ class BatchContext(Struct, frozen=True):
         """Return the result of a transaction, which is made again while the database is away.
 
         A commit whose answer is lost is made twice: each query leaves the same the second time, or
-        raises `BatchTakenError`.
-
-        Raises:
-            StoreUnusableError: The database was away for a minute, or refuses.
+        raises `BatchTakenError`. After a minute, or a refusal, there is a StoreUnusableError.
         """
         until = monotonic() + OUTLAST_S
         while True:
@@ -129,11 +126,7 @@ class BatchContext(Struct, frozen=True):
     async def failed(
         self, batch: TakenBatch, error: Exception, asked_s: float | None = None, **values: object
     ) -> None:
-        """Give back a batch after a failed request, for longer after each one in a row.
-
-        Args:
-            asked_s: Seconds that the provider asked to wait; None: it did not say.
-        """
+        """Give back a batch, for longer after each failure in a row, or as the provider asked."""
         values |= {"failures": batch.failures + 1, "problem": problem_text(str(error))}
         due_in_s = self.pace.after_failures_s(batch.failures + 1, asked_s)
         await self.ask(give_back, batch, self.worker, due_in_s, **values)
