@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 from rate_intervals import Means, Numbers, Place, intervals
 from scipy.special import ndtr, ndtri
 
-from aegish_dist.core.guard import Decision
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import Composite
+from aegish_dist.core.suspicion import Decision
 from aegish_dist.statistics.rates import Z_95
 from aegish_dist.statistics.thresholds import FoldedDecisions
 

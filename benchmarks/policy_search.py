@@ -25,9 +25,9 @@ import numpy as np
 from measuring import laid_out, print_table
 from numpy.typing import NDArray
 
-from aegish_dist.core.guard import Decision, Guard, Guards
 from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.policy import Policy, apply_policy
+from aegish_dist.core.suspicion import Decision, Guard, Guards
 from aegish_dist.statistics.policy_search import PolicySearch, search_policies
 from aegish_dist.statistics.thresholds import BALANCED_ACCURACY, most_detections
 

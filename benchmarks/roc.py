@@ -30,8 +30,8 @@ from measuring import laid_out, print_table
 from scipy.optimize import brentq
 from scipy.stats import binom, norm
 
-from aegish_dist.core.guard import Decision
 from aegish_dist.core.sample import TrueLabel
+from aegish_dist.core.suspicion import Decision
 from aegish_dist.statistics import roc
 from aegish_dist.statistics.inference import LEVEL
 from aegish_dist.statistics.rates import Estimate
@@ -239,7 +239,7 @@ def simulate_pairs(cell: Cell, runs: int, seed: int) -> Found:
         answers = dict(
             zip("abc", answer(rng, decisions, cell, [better] * 2 + [worse]), strict=True)
         )
-        same, _, other = roc.auroc_differences(decisions, answers)
+        same, _, other = roc.auroc_differences(decisions, answers).values()
         if same.p_value is None or other.ci_low is None or other.ci_high is None:
             raise AssertionError(cell)
         rejected += same.p_value < LEVEL

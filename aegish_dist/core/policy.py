@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from aegish_dist.core.guard import Guard, Guards
 from aegish_dist.core.outcome import Outcome
+from aegish_dist.core.suspicion import Guard, Guards
 from aegish_dist.core.text import did_you_mean, fingerprint_of, printable
 from aegish_dist.errors import OpinionError
 

@@ -15,14 +15,13 @@ from msgspec.structs import replace
 from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.guard import Decision, Guard, Guards
 from aegish_dist.core.opinion import LabelChange
 from aegish_dist.core.outcome import ErrorClass, Outcome, OutcomeDetails, ScoredAnswer
 from aegish_dist.core.run import ModelOfRun, Run
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import SampleAnswers, ScoringRule
 from aegish_dist.core.secrets import mask_key_shapes
-from aegish_dist.core.suspicion import SuspicionRule, suspicion
+from aegish_dist.core.suspicion import Decision, Guard, Guards, SuspicionRule, suspicion
 from aegish_dist.core.verdict_query import (
     COUNTED,
     TEXTS,

@@ -4,16 +4,15 @@ from collections.abc import Collection, Mapping, Sequence
 
 from sqlalchemy import Engine
 
-from aegish_dist.core.guard import Decision, Guard, Guards
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.outcome import Outcome
-from aegish_dist.core.suspicion import STATED_CONFIDENCE, SuspicionRule
+from aegish_dist.core.suspicion import STATED_CONFIDENCE, Decision, Guard, Guards, SuspicionRule
 from aegish_dist.db.engine import in_transaction
 from aegish_dist.db.runs import load_run
 from aegish_dist.errors import ReportError
 from aegish_dist.pipeline.aggregate import current_snapshot
 from aegish_dist.pipeline.compare import Question, compare_models
-from aegish_dist.pipeline.guards import read_guards
+from aegish_dist.pipeline.opinions import read_guards
 from aegish_dist.report.decision import BASELINE
 from aegish_dist.report.scores import CalibratedModel, CalibratedPair, CalibrationData
 from aegish_dist.statistics.gate import MAX_FPRS
@@ -41,7 +40,7 @@ _ACTIONS = (Outcome.ALLOW, Outcome.WARN, Outcome.BLOCK)
 def calibrate(
     engine: Engine,
     run_id: str,
-    opinion: Opinion | None = None,
+    opinion: Opinion,
     rule: SuspicionRule = STATED_CONFIDENCE,
     models: Sequence[str] = (),
     *,
@@ -51,7 +50,6 @@ def calibrate(
     """Estimate what models of a run are worth at any threshold, and with the best one.
 
     Args:
-        opinion: Which verdicts are scored, and which labels are corrected; None: as published.
         models: Models of the run; all when empty.
         prevalence: Share of dangerous actions where the guard is used, in (0, 1); None: unknown.
 
@@ -60,21 +58,20 @@ def calibrate(
         OpinionError: The overlay does not fit the datasets of the run.
         ReportError: There is no verdict yet, or nothing to tell apart or to fit on.
     """
-    judged = opinion or Opinion()
-    guards = read_guards(engine, run_id, judged, rule, models)
+    guards = read_guards(engine, run_id, opinion, rule, models)
     _require_both_labels(run_id, guards, rule)
-    folded = FoldedDecisions(guards.decisions, judged.rule.composite)
+    folded = FoldedDecisions(guards.decisions, opinion.rule.composite)
     fits = {each.name: folded.fit(each.suspicion, criterion) for each in guards.guards}
     fitted = folded.differences({name: each for name, each in fits.items() if not each.problem})
     areas = auroc_differences(guards.decisions, {e.name: e.suspicion for e in guards.guards})
-    scores = _scores(engine, run_id, judged)
+    scores = _scores(engine, run_id, opinion)
     found = [
         _model(guards.decisions, each, scores[each.name], fits[each.name]) for each in guards.guards
     ]
     malicious = sum(each.dangerous for each in guards.decisions)
     return CalibrationData(
         run=in_transaction(engine, load_run, run_id),
-        opinion=judged,
+        opinion=opinion,
         rule=rule,
         criterion=criterion,
         prevalence=prevalence,
@@ -82,9 +79,9 @@ def calibrate(
         asked=(malicious, len(guards.decisions) - malicious),
         models=sorted(found, key=lambda e: (e.model.startswith(BASELINE), -e.merit, e.model)),
         pairs=[
-            CalibratedPair(area.a, area.b, score, area, fitted.get((area.a, area.b), Difference()))
-            for score, area in zip(
-                _score_differences(engine, run_id, judged, fits), areas, strict=True
+            CalibratedPair(*pair, score, area, fitted.get(pair, Difference()))
+            for score, (pair, area) in zip(
+                _score_differences(engine, run_id, opinion, fits), areas.items(), strict=True
             )
         ],
     )

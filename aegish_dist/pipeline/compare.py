@@ -5,7 +5,7 @@ from itertools import combinations, groupby
 from types import MappingProxyType
 
 from msgspec import Struct, field
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
@@ -16,7 +16,7 @@ from aegish_dist.db.answers import parser_versions, read_answers
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.runs import load_run
 from aegish_dist.errors import ReportError
-from aegish_dist.pipeline.opinions import overlay_of
+from aegish_dist.pipeline.opinions import overlay_of, read_guards
 from aegish_dist.pipeline.runs import chosen_models
 from aegish_dist.report.data import AUROC, ComparedPair, ComparisonData, PairGate
 from aegish_dist.statistics.document import rank
@@ -79,8 +79,7 @@ def _areas(
     engine: Engine, run_id: str, models: Sequence[str], asked: Question
 ) -> dict[tuple[str, str], Difference]:
     """Return how models differ in AUROC, and each beside itself; `n` counts decisions."""
-    from aegish_dist.pipeline.guards import read_guards  # noqa: PLC0415  for this metric alone
-    from aegish_dist.statistics.roc import (  # noqa: PLC0415
+    from aegish_dist.statistics.roc import (  # noqa: PLC0415  for this metric alone
         ScoredDecisions,
         auroc,
         auroc_differences,
@@ -88,16 +87,11 @@ def _areas(
 
     guards = read_guards(engine, run_id, asked.opinion, asked.suspicion, models)
     columns = {each.name: each.suspicion for each in guards.guards}
-    values = {
-        name: auroc(ScoredDecisions(guards.decisions, column)).value
+    alone = {
+        (name, name): Difference(a=auroc(ScoredDecisions(guards.decisions, column)).value)
         for name, column in columns.items()
     }
-    found = {(name, name): Difference(a=value) for name, value in values.items()}
-    for each in auroc_differences(guards.decisions, columns):
-        of_both = zip(columns[each.a], columns[each.b], strict=True)
-        numbers = asdict(each) | {"a": values[each.a], "b": values[each.b]}
-        found[each.a, each.b] = Difference(**numbers, n=sum(None not in both for both in of_both))
-    return found
+    return alone | auroc_differences(guards.decisions, columns)
 
 
 def compare_runs(

@@ -1,7 +1,7 @@
-"""From what a user names, rules by name and files, to opinions, and to the samples of a run."""
+"""From what a user names, rules by name and files, to opinions, and to a run as they see it."""
 
 import os.path
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from sqlalchemy import Engine
@@ -10,9 +10,10 @@ from sqlalchemy.orm import Session
 from aegish_dist.core.opinion import AEGISH_TARGETS, LabelChange, Opinion
 from aegish_dist.core.run import Run
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES, ScoringRule, rule_named
-from aegish_dist.core.suspicion import STATED_CONFIDENCE, SUSPICION_RULES, SuspicionRule
+from aegish_dist.core.suspicion import STATED_CONFIDENCE, SUSPICION_RULES, Guards, SuspicionRule
 from aegish_dist.core.text import counted, did_you_mean
 from aegish_dist.datasets.bundled import bundled_names, load_bundled
+from aegish_dist.db.answers import read_guard_columns
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.overlays import OverlayInRun, overlay_in_run
 from aegish_dist.db.runs import load_run
@@ -23,6 +24,7 @@ from aegish_dist.opinion_files import (
     read_suspicion_rule,
     read_targets,
 )
+from aegish_dist.pipeline.runs import chosen_models, no_verdict
 
 ALL = "all"
 
@@ -101,6 +103,35 @@ def overlay_notes(engine: Engine, run_id: str, opinion: Opinion) -> list[str]:
         f"samples that run {run_id} does not ask, such as {ignored[0]} of dataset "
         f"'{ignored[0].dataset}'"
     ]
+
+
+def read_guards(
+    engine: Engine,
+    run_id: str,
+    opinion: Opinion,
+    rule: SuspicionRule = STATED_CONFIDENCE,
+    models: Sequence[str] = (),
+) -> Guards:
+    """Return what models of a run said about each sample in each epoch.
+
+    Args:
+        models: Models of the run, in the order of the guards; all when empty.
+
+    Raises:
+        StoreError: The run does not ask one of them.
+        OpinionError: The overlay does not fit the datasets of the run.
+        ReportError: None of them has a verdict yet.
+    """
+    with transaction(engine, isolation_level="REPEATABLE READ") as session:
+        run = load_run(session, run_id)
+        overlay = overlay_of(session, run, opinion)
+        asked = chosen_models(run, models)
+        found = read_guard_columns(
+            session, run, asked, scoring=opinion.rule, rule=rule, overlay=overlay
+        )
+    if not any(outcome for guard in found.guards for outcome in guard.outcomes):
+        raise no_verdict(run_id)
+    return found
 
 
 def _is_bundled(change: LabelChange) -> bool:

@@ -7,37 +7,35 @@ from pathlib import Path
 from msgspec.structs import replace
 from sqlalchemy import Engine
 
-from aegish_dist.core.guard import LEAST_SCORED, Guard, Guards
 from aegish_dist.core.opinion import Opinion
-from aegish_dist.core.suspicion import STATED_CONFIDENCE, SuspicionRule
+from aegish_dist.core.suspicion import LEAST_SCORED, Guard, Guards, SuspicionRule
 from aegish_dist.db.engine import in_transaction
 from aegish_dist.db.runs import load_run
 from aegish_dist.errors import ReportError
 from aegish_dist.files import replacing_text
 from aegish_dist.opinion_files import render_policy
 from aegish_dist.pipeline.audit import require_new
-from aegish_dist.pipeline.guards import read_guards
+from aegish_dist.pipeline.opinions import read_guards
 from aegish_dist.report.decision import BASELINE
 from aegish_dist.report.quality import with_interval
 from aegish_dist.report.systems import SystemsData
 from aegish_dist.statistics.policy_search import Requirements, search_policies
-from aegish_dist.statistics.thresholds import BALANCED_ACCURACY, Criterion
+from aegish_dist.statistics.thresholds import Criterion
 
 
 def search_run(
     engine: Engine,
     run_id: str,
-    opinion: Opinion | None = None,
-    rule: SuspicionRule = STATED_CONFIDENCE,
-    models: Sequence[str] = (),
+    opinion: Opinion,
+    rule: SuspicionRule,
+    models: Sequence[str],
     *,
-    criterion: Criterion = BALANCED_ACCURACY,
-    requirements: Requirements | None = None,
+    criterion: Criterion,
+    requirements: Requirements,
 ) -> SystemsData:
     """Search for the best system of guards among models of a run.
 
     Args:
-        opinion: Which verdicts are scored, and which labels are corrected; None: as published.
         models: Models of the run; when empty all that have scored enough, without baselines.
 
     Raises:
@@ -45,19 +43,19 @@ def search_run(
         OpinionError: The overlay does not fit the datasets of the run.
         ReportError: There are too few verdicts.
     """
-    judged, needs = opinion or Opinion(), requirements or Requirements()
-    guards = read_guards(engine, run_id, judged, rule, models)
+    guards = read_guards(engine, run_id, opinion, rule, models)
     chosen = guards.guards if models else [g for g in guards.guards if _takes_part(g, guards)]
     if not chosen:
         raise ReportError(
             f"no model of run {run_id} has scored half of its malicious and half of its harmless"
             f" commands with a suspicion by {rule.name}: name models with --models"
         )
-    found = search_policies(Guards(guards.decisions, chosen), judged.rule, criterion, needs)
+    chosen_guards = Guards(guards.decisions, chosen)
+    found = search_policies(chosen_guards, opinion.rule, criterion, requirements)
     names = [each.name for each in chosen]
     others = [each.name for each in guards.guards if each.name not in names]
     run = in_transaction(engine, load_run, run_id)
-    return SystemsData(run, judged, rule, criterion, needs, names, others, found)
+    return SystemsData(run, opinion, rule, criterion, requirements, names, others, found)
 
 
 def _takes_part(guard: Guard, among: Guards) -> bool:

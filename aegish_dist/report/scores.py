@@ -7,11 +7,10 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from aegish_dist.core.guard import LEAST_SCORED
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.run import Run
-from aegish_dist.core.suspicion import SuspicionRule
+from aegish_dist.core.suspicion import LEAST_SCORED, SuspicionRule
 from aegish_dist.core.text import counted, printable_json
 from aegish_dist.report.decision import BASELINE, NAME_WIDTH, listed
 from aegish_dist.report.layout import INTERVAL, SIMULATED, Cell, Fact, Report, Section, TableCell
@@ -22,7 +21,7 @@ from aegish_dist.report.table import draw_table
 from aegish_dist.statistics.inference import LEVEL
 from aegish_dist.statistics.paired_difference import Difference
 from aegish_dist.statistics.rates import Estimate
-from aegish_dist.statistics.roc import GuardDifference, OperatingPoint
+from aegish_dist.statistics.roc import OperatingPoint
 from aegish_dist.statistics.thresholds import (
     Criterion,
     FittedGuard,
@@ -64,7 +63,7 @@ class CalibratedPair(Struct, frozen=True):
     a: str
     b: str
     aegish_score: Difference
-    auroc: GuardDifference
+    auroc: Difference
     fitted: Difference
 
     @property
@@ -142,7 +141,7 @@ class CalibrationData(Struct, frozen=True):
         return per_10000(fitted.detection_rate, fitted.false_positive_rate, self.prevalence)
 
 
-def _sign(found: Difference | GuardDifference) -> int:
+def _sign(found: Difference) -> int:
     """Return on which side of zero the interval of a difference lies; 0: it holds zero."""
     if found.ci_low is None or found.ci_high is None:
         return 0
@@ -300,7 +299,7 @@ def _contradictions(data: CalibrationData, names: Mapping[str, str], best: str) 
         yield Fact("Opposite", f"{len(found) - MOST_SENTENCES} more, as JSON shows.")
 
 
-def _distance(found: Difference | GuardDifference, sign: int) -> str:
+def _distance(found: Difference, sign: int) -> str:
     """Write a difference of b minus a (sign 1), or of a minus b (-1): `1.06 [0.21, 2.11]`."""
 
     def write(value: float | None) -> str:
@@ -404,11 +403,12 @@ def _legend(data: CalibrationData) -> Iterator[str]:
     )
 
 
-_DIFFERENCE = ("difference", "stderr_clustered", "ci_low", "ci_high", "p_value", "p_adjusted")
 _NAMES: Mapping[type, tuple[str, ...]] = {
     Estimate: ("value", "stderr_clustered", "ci_low", "ci_high"),
-    Difference: _DIFFERENCE,
-    GuardDifference: _DIFFERENCE,
+    Difference: (
+        *("difference", "stderr_clustered", "ci_low", "ci_high"),
+        *("p_value", "p_adjusted"),
+    ),
     FittedGuard: (
         *("threshold", "score", "detection_rate", "false_positive_rate", "in_sample_score"),
         "problem",

@@ -420,7 +420,14 @@ def adjusted(comparisons: Sequence[Comparison]) -> list[Comparison]:
 def _adjusted(pairs: Sequence[Mapping[str, Difference]]) -> list[dict[str, Difference]]:
     result = [dict(pair) for pair in pairs]
     for name in {name for pair in pairs for name in pair}:
-        with_it = [pair for pair in result if name in pair]
-        for pair, p in zip(with_it, holm([pair[name].p_value for pair in with_it]), strict=True):
-            pair[name] = replace(pair[name], p_adjusted=p)
+        with_it = {place: pair[name] for place, pair in enumerate(pairs) if name in pair}
+        for place, found in holm_adjusted(with_it).items():
+            result[place][name] = found
     return result
+
+
+def holm_adjusted(found: Mapping[Key, Difference]) -> dict[Key, Difference]:
+    """Return the differences with Holm's p over all of them."""
+    p_values = holm([each.p_value for each in found.values()])
+    pairs = zip(found.items(), p_values, strict=True)
+    return {key: replace(each, p_adjusted=p) for (key, each), p in pairs}

@@ -18,10 +18,10 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from aegish_dist.core.guard import Guard, Guards
 from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.policy import Policy, Stage, When
 from aegish_dist.core.scoring import ACTIONS, DEFAULT_RULE, ScoringRule
+from aegish_dist.core.suspicion import Guard, Guards
 from aegish_dist.errors import ReportError
 from aegish_dist.statistics.paired_difference import Difference
 from aegish_dist.statistics.thresholds import (  # fmt: skip

@@ -19,17 +19,17 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from aegish_dist.core.guard import Decision
+from aegish_dist.core.suspicion import Decision
 from aegish_dist.statistics.distributions import beta_cdf, t_quantile
 from aegish_dist.statistics.inference import (
     ClusterSum,
     ClusterSums,
     clustered_variance,
-    holm,
     paired_test,
 )
 from aegish_dist.statistics.means import ASSUMED_ICC, PSEUDO_SAMPLES, Observation, SampledMean
 from aegish_dist.statistics.means import estimate as rate_of
+from aegish_dist.statistics.paired_difference import Difference, holm_adjusted
 from aegish_dist.statistics.rates import Z_95, Estimate, proportion_interval, wilson
 
 _Side = list[tuple[int, Decision]]  # decisions of one label, with their levels of suspicion
@@ -301,26 +301,14 @@ def _stderr_at(
     return math.hypot(stderr, (high - low) / 2)
 
 
-class GuardDifference(Struct, frozen=True):
-    """Of two guards on the decisions that both have scored: b minus a."""
-
-    a: str
-    b: str
-    difference: float | None = None
-    stderr_clustered: float | None = None
-    ci_low: float | None = None
-    ci_high: float | None = None
-    p_value: float | None = None
-    p_adjusted: float | None = None  # for the number of pairs (Holm)
-
-
 def auroc_differences(
     decisions: Sequence[Decision], suspicion: Mapping[str, Sequence[float | None]]
-) -> list[GuardDifference]:
-    """Estimate the paired differences of AUROC of all pairs of guards, in their order.
+) -> dict[tuple[str, str], Difference]:
+    """Estimate how all pairs of guards differ in AUROC where both have scored, second minus first.
 
     Differences of placement values are summed by cluster over both sides; interval and p are those
-    of `paired_test`. Undefined parts are None: a side without two clusters has no variance.
+    of `paired_test`, p adjusted for the number of pairs. `n` counts decisions. Undefined parts are
+    None: a side without two clusters has no variance; `mde` and the plain stderr are left out.
     """
     missing = {
         name: frozenset(place for place, each in enumerate(column) if each is None)
@@ -333,30 +321,27 @@ def auroc_differences(
         scores = ScoredDecisions(decisions, column)
         return _influence(scores, _area(1.0)) if all(scores.sides) else None
 
-    found = []
+    found = {}
     for a, b in combinations(suspicion, 2):
         left_out = missing[a] | missing[b]
-        found.append(_difference(GuardDifference(a, b), placed(a, left_out), placed(b, left_out)))
-    adjusted = holm([each.p_value for each in found])
-    return [replace(each, p_adjusted=p) for each, p in zip(found, adjusted, strict=True)]
+        n = len(decisions) - len(left_out)
+        found[a, b] = _difference(placed(a, left_out), placed(b, left_out), n)
+    return holm_adjusted(found)
 
 
-def _difference(
-    pair: GuardDifference, a: _Influence | None, b: _Influence | None
-) -> GuardDifference:
+def _difference(a: _Influence | None, b: _Influence | None, n: int) -> Difference:
     if a is None or b is None:
-        return pair
+        return Difference(n=n)
     strata = [_sums(_changes(*sides)) for sides in zip(a.sides, b.sides, strict=True)]
     difference = b.value - a.value
-    pair = replace(pair, difference=difference)
+    found = Difference(a.value, b.value, difference, n=n)
     variance = clustered_variance(strata)
     if variance is None:
-        return pair
+        return found
     changed = [each.cluster for side in strata for each in side.sums if each.total]
     discordant = len(set(changed) - {None}) + changed.count(None)
-    tested = paired_test(difference, strata, variance, discordant)
-    del tested["mde"]
-    return replace(pair, stderr_clustered=math.sqrt(variance.sandwich), **tested)
+    tested = paired_test(difference, strata, variance, discordant) | {"mde": None}
+    return replace(found, stderr_clustered=math.sqrt(variance.sandwich), **tested)
 
 
 def _changes(a: _Parts, b: _Parts) -> Iterator[tuple[Decision, float]]:

@@ -16,17 +16,17 @@ from itertools import combinations
 from msgspec import Struct
 from msgspec.structs import replace
 
-from aegish_dist.core.guard import Decision
 from aegish_dist.core.outcome import OutcomeDetail, OutcomeDetails
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import DEFAULT_RULE, Composite
-from aegish_dist.statistics.inference import holm
+from aegish_dist.core.suspicion import Decision
 from aegish_dist.statistics.means import Observation, SampledMean, estimate, score
 from aegish_dist.statistics.paired_difference import (
     Difference,
     PairedAnswers,
     SampleKind,
     ScoredColumns,
+    holm_adjusted,
     score_difference,
 )
 from aegish_dist.statistics.rates import Z_95, Estimate, combine, mover
@@ -225,8 +225,7 @@ class FoldedDecisions:
             added = _square(shifts, with_mean=not guards[a].criterion.fits_score)
             malicious, harmless = (of_labels[label, None] for label in TrueLabel)
             found[a, b] = score_difference(self._composite, malicious, harmless, added)
-        pairs = zip(found, holm([each.p_value for each in found.values()]), strict=True)
-        return {pair: replace(found[pair], p_adjusted=p) for pair, p in pairs}
+        return holm_adjusted(found)
 
     def _answers(self, guards: Mapping[str, FittedGuard]) -> PairedAnswers[str]:
         """Return the verdicts out of fold, as if models had given them."""

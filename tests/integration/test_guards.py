@@ -7,16 +7,15 @@ import pytest
 from msgspec.structs import replace
 from sqlalchemy import Engine, text
 
-from aegish_dist.core.guard import Decision, Guard
 from aegish_dist.core.opinion import LabelChange, Opinion, Overlay
 from aegish_dist.core.outcome import ErrorClass, Outcome
 from aegish_dist.core.parsing import judge
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.core.scoring import rule_named
-from aegish_dist.core.suspicion import SUSPICION_RULES
+from aegish_dist.core.suspicion import SUSPICION_RULES, Decision, Guard
 from aegish_dist.core.verdict import Completion, Timing, Verdict
 from aegish_dist.errors import ReportError, StoreError, UnreadableRunError
-from aegish_dist.pipeline.guards import read_guards
+from aegish_dist.pipeline.opinions import read_guards
 from tests.integration.samples import ALLOWED, BLOCKED, CURL, LS, TAR
 from tests.integration.stored_runs import StoredRun, answer, stored_run
 
@@ -68,7 +67,7 @@ NOTHING: list[None] = [None] * 8
 @pytest.mark.usefixtures("stored")
 def test_what_models_said_is_in_the_order_of_decisions(engine: Engine) -> None:
     """By dataset, sample and epoch; the newest generation counts, and API_ERROR is unscored."""
-    found = read_guards(engine, RUN)
+    found = read_guards(engine, RUN, Opinion())
     about = (ABOUT_CAT, ABOUT_TAR, ABOUT_CURL, ABOUT_LS)
     assert found.decisions == [each for n, of in enumerate(about) for each in two(n, *of)]
     first, second, third = found.guards
@@ -84,7 +83,7 @@ def test_what_models_said_is_in_the_order_of_decisions(engine: Engine) -> None:
 
 @pytest.mark.usefixtures("stored")
 def test_rules_decide_what_is_scored_and_how(engine: Engine) -> None:
-    (native,) = read_guards(engine, RUN, rule=NATIVE, models=[A]).guards
+    (native,) = read_guards(engine, RUN, Opinion(), NATIVE, models=[A]).guards
     assert native.suspicion == [None, None, None, -3.5, None, None, None, None]
     refined = Opinion(rule_named("aegish-refined"))
     (guard,) = read_guards(engine, RUN, refined, models=[A]).guards
@@ -93,11 +92,12 @@ def test_rules_decide_what_is_scored_and_how(engine: Engine) -> None:
 
 @pytest.mark.usefixtures("stored")
 def test_guards_come_as_they_are_named(engine: Engine) -> None:
-    assert [each.name for each in read_guards(engine, RUN, models=[B, A, B]).guards] == [B, A]
+    found = read_guards(engine, RUN, Opinion(), models=[B, A, B])
+    assert [each.name for each in found.guards] == [B, A]
     with pytest.raises(StoreError, match="no model 'test/d': did you mean"):
-        read_guards(engine, RUN, models=["test/d"])
+        read_guards(engine, RUN, Opinion(), models=["test/d"])
     with pytest.raises(ReportError, match=f"run {RUN} has no verdict yet"):
-        read_guards(engine, RUN, models=[C])
+        read_guards(engine, RUN, Opinion(), models=[C])
 
 
 @pytest.mark.usefixtures("stored")
@@ -120,4 +120,4 @@ def test_a_verdict_about_no_item_of_the_run_is_an_error_about_it(
     with engine.begin() as connection:
         connection.execute(text("UPDATE verdicts SET epoch = 3 WHERE epoch = 2"))
     with pytest.raises(UnreadableRunError, match=stored.run_id):
-        read_guards(engine, RUN)
+        read_guards(engine, RUN, Opinion())

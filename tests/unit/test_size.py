@@ -26,8 +26,8 @@ REACH = {
 }
 """Modules of the product that an entry point imports, directly or not, lazily or for types too.
 
-One of each command is cli/command.py, which imports click alone; three of four commands are
-core/guard.py, core/suspicion.py and core/policy.py, the records of opinion_files.py.
+One of each command is cli/command.py, which imports click alone; two of four commands are
+core/suspicion.py and core/policy.py, the records of opinion_files.py.
 """
 
 

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from aegish_dist.core.guard import Decision, Guard, Guards
 from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.policy import (
     OnError,
@@ -20,6 +19,7 @@ from aegish_dist.core.policy import (
     is_allowed,
     pattern_problem,
 )
+from aegish_dist.core.suspicion import Decision, Guard, Guards
 from aegish_dist.errors import OpinionError
 from tests.recorded import lines_of
 

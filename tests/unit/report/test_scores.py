@@ -8,7 +8,6 @@ from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.suspicion import STATED_CONFIDENCE, SUSPICION_RULES, Level, SuspicionRule
 from aegish_dist.report.scores import CalibratedPair, threshold_in_words
 from aegish_dist.statistics.paired_difference import Difference
-from aegish_dist.statistics.roc import GuardDifference
 
 ODD = SuspicionRule(
     "odd",
@@ -56,6 +55,6 @@ def test_a_contradiction_takes_two_intervals_clear_of_zero(
     score: tuple[float | None, ...], auroc: tuple[float | None, ...], contradicts: bool
 ) -> None:
     low, high = score
-    area = GuardDifference("a", "b", ci_low=auroc[0], ci_high=auroc[1])
+    area = Difference(ci_low=auroc[0], ci_high=auroc[1])
     pair = CalibratedPair("a", "b", Difference(ci_low=low, ci_high=high), area, Difference())
     assert pair.contradicts is contradicts

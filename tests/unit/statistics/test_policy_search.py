@@ -8,10 +8,10 @@ from statistics import fmean
 import pytest
 from msgspec.structs import replace
 
-from aegish_dist.core.guard import Decision, Guard, Guards
 from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.policy import apply_policy
 from aegish_dist.core.scoring import RULES
+from aegish_dist.core.suspicion import Decision, Guard, Guards
 from aegish_dist.errors import ReportError
 from aegish_dist.opinion_files import read_policy, render_policy
 from aegish_dist.statistics.policy_search import Requirements, search_policies

@@ -15,9 +15,10 @@ from msgspec.structs import replace
 from scipy.stats import chi2, mannwhitneyu
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from aegish_dist.core.guard import Decision
+from aegish_dist.core.suspicion import Decision
 from aegish_dist.statistics import roc
 from aegish_dist.statistics.inference import holm
+from aegish_dist.statistics.paired_difference import Difference
 from aegish_dist.statistics.rates import Estimate
 from aegish_dist.statistics.roc import ScoredDecisions
 from tests.defined import defined
@@ -166,8 +167,8 @@ def test_a_missing_side_leaves_all_undefined() -> None:
     scores = ScoredDecisions(decisions, [0.1, 0.2, None])
     assert [metric(scores) for metric in METRICS.values()] == [Estimate(n=2, clusters=0)] * 5
     assert roc.detection_at(scores, 0.05) is None
-    [pair] = roc.auroc_differences(decisions, {"a": [0.1] * 3, "b": [0.2] * 3})
-    assert pair == roc.GuardDifference("a", "b")
+    pairs = roc.auroc_differences(decisions, {"a": [0.1] * 3, "b": [0.2] * 3})
+    assert pairs == {("a", "b"): Difference(n=3)}
     lone = [Decision(i, 0, i > 0, None, None) for i in range(3)]
     assert roc.auroc(ScoredDecisions(lone, [0.0, 1.0, 2.0])) == Estimate(value=1, n=3)
 
@@ -208,12 +209,12 @@ def test_the_difference_of_a_pair_is_that_of_delong() -> None:
     """Placement values differ by L = (-1, 1): DeLong et al. 1988, equation 8."""
     decisions, first = asked(8, 120, 20)
     _, second = asked(9, 120, 1000)
-    [pair] = roc.auroc_differences(decisions, {"a": first, "b": second})
+    [pair] = roc.auroc_differences(decisions, {"a": first, "b": second}).values()
     change = kernel(decisions, second) - kernel(decisions, first)
     assert pair.difference == pytest.approx(change.mean())
     squares = sum(change.mean(axis=axis).var() / change.shape[1 - axis] for axis in (1, 0))
     assert pair.stderr_clustered == pytest.approx(math.sqrt(120 / 119 * squares))
-    [back] = roc.auroc_differences(decisions, {"b": second, "a": first})
+    [back] = roc.auroc_differences(decisions, {"b": second, "a": first}).values()
     mirrored = [-defined(back.difference), -defined(back.ci_high), back.p_value]
     assert mirrored == pytest.approx([pair.difference, pair.ci_low, pair.p_value])
 
@@ -224,14 +225,14 @@ def test_pairs_stand_on_common_decisions_and_are_adjusted() -> None:
     for seed, apart in ((11, 1.5), (12, 0.5)):
         guards[str(seed)] = [*asked(seed, 100, 20, apart=apart)[1]]
     guards["11"][:7] = [None] * 7
-    pairs = {(each.a, each.b): each for each in roc.auroc_differences(decisions, guards)}
+    pairs = roc.auroc_differences(decisions, guards)
     plain = [each.p_value for each in pairs.values()]
     assert [each.p_adjusted for each in pairs.values()] == holm(plain)
     same = pairs["a", "same"]
     assert (same.difference, same.p_value) == (0, 1)
     assert defined(same.ci_low) < 0 < defined(same.ci_high)
     later = {name: guards[name][7:] for name in ("a", "11")}
-    [common] = roc.auroc_differences(decisions[7:], later)
+    [common] = roc.auroc_differences(decisions[7:], later).values()
     assert replace(pairs["a", "11"], p_adjusted=common.p_adjusted) == common
 
 
