@@ -21,6 +21,7 @@ from aegish_dist.core.text import did_you_mean, fingerprint_of, printable
 from aegish_dist.errors import OpinionError
 
 POLICY_PREFIX = "policy/"  # of the name of a policy among models
+RESERVED = re.compile("policy/|allowlist$")  # what policies name in place of a model
 _ACTIONS = (Outcome.ALLOW, Outcome.WARN, Outcome.BLOCK)
 _SEVERITY = {action: severity for severity, action in enumerate(_ACTIONS)}
 _ALLOW, _WARN, _BLOCK = _SEVERITY.values()

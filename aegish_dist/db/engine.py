@@ -63,10 +63,17 @@ EXPECTED_ERRORS = (
     psycopg.OperationalError,
     errors.InsufficientPrivilege,
     errors.ReadOnlySqlTransaction,
+    errors.UndefinedColumn,
+    errors.UndefinedTable,
 )
-"""Of the server's state or of its rights; any other error is one of a statement, so a bug."""
+"""Of the server's state, rights or schema; any other error is one of a statement, so a bug."""
 
 UNREACHABLE = "check AEGISH_DIST_DATABASE_URL and that the server is running"
+
+OTHER_SCHEMA = (
+    "its tables are not those of this version (`aegish-dist db check` says which): take its runs"
+    " along by `verdicts export` of the version that made it and `verdicts import` into a new one"
+)
 
 BUSY = "another session holds what this one needs; try again, or end that session"
 
@@ -271,7 +278,11 @@ def connection_errors_in_one_line() -> Iterator[None]:
         if not isinstance(cause, EXPECTED_ERRORS):
             raise
         # libpq quotes settings that it finds invalid; one may be a part of a password.
-        what = re.sub(r'(invalid [^"]*)"[^"]*"', r'\1"..."', " ".join(str(cause).split())[:200])
+        what = re.sub(
+            r'(invalid [^"]*)"[^"]*"',
+            r'\1"..."',
+            " ".join(str(cause).partition("\nLINE ")[0].split())[:200],
+        )
         remedy = next(text for text, kinds in _REMEDIES.items() if isinstance(cause, kinds))
         kind = StoreAwayError if remedy in (UNREACHABLE, BUSY) else StoreUnusableError
         raise kind(
@@ -295,6 +306,7 @@ _REMEDIES: dict[str, tuple[type[Exception], ...]] = {
         errors.InsufficientPrivilege,
         errors.ReadOnlySqlTransaction,
     ),
+    OTHER_SCHEMA: (errors.UndefinedColumn, errors.UndefinedTable),
     UNREACHABLE: (Exception,),
 }
 

@@ -16,13 +16,14 @@ import msgspec
 
 from aegish_dist.core.outcome import ErrorClass, Outcome, StopKind
 from aegish_dist.core.parsing import ACTIONS, PARSER_VERSION, outcome_of, parse
+from aegish_dist.core.policy import RESERVED
 from aegish_dist.core.sample import Sample, TrueLabel
 from aegish_dist.core.secrets import mask_key_shapes
 from aegish_dist.core.text import clean_text, known
 from aegish_dist.core.verdict import Completion, ParsedCompletion, Usage
 from aegish_dist.core.verdict_record import FIELDS, OPINIONS, VerdictRecord, names_of
 from aegish_dist.errors import InputError
-from aegish_dist.inputs.checking import checked
+from aegish_dist.inputs.checking import checked, refuse
 from aegish_dist.inputs.documents import parse_json
 
 MAX_COST_USD = Decimal(10) ** 9
@@ -165,6 +166,8 @@ class RecordChecker:
             )
             about = self._known[item] = About(dataset, sample.sample_id, sample)
         if record.model not in self._models:
+            problem = "must not be 'allowlist' or begin with 'policy/', as in policies"
+            refuse((RESERVED.match(record.model), "model", problem))
             self._models.add(required_label(record.model, "model"))
         _check(record)
         _judge(record)

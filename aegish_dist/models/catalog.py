@@ -229,8 +229,8 @@ def _tables(path: Path | None) -> _Tables:
         text = packaged.read_text("utf-8") if path is None else read_text(path, MAX_FILE_BYTES)
         top = checked(parse_toml(text, parse_float=Decimal), _Top)
         for name, keys in top.providers.items():
-            if not _PROVIDER_NAME.fullmatch(name):
-                allowed = "lower-case letters, digits, '.', '_' and '-'"
+            if not _PROVIDER_NAME.fullmatch(name) or name == "policy":
+                allowed = "lower-case letters, digits, '.', '_' and '-', and not 'policy'"
                 raise InputError(f"[providers.{name}]: must be of {allowed}")
             _entry(keys, ProviderEntry, f"[providers.{name}]")
         return top.providers, _models(top.models)

@@ -13,10 +13,10 @@ from sqlalchemy import Engine
 from aegish_dist import __version__
 from aegish_dist.broker.client import check_broker
 from aegish_dist.db.embedded import embedded_version
-from aegish_dist.db.engine import execute, in_transaction, transaction
+from aegish_dist.db.engine import OTHER_SCHEMA, execute, in_transaction, transaction
 from aegish_dist.db.fleet import ModelBlock, living_fleet, reported_workers
-from aegish_dist.db.schema import current, head, require_current
-from aegish_dist.errors import AegishError, ConfigError
+from aegish_dist.db.schema import current, drift, head, require_current
+from aegish_dist.errors import AegishError, ConfigError, StoreError
 from aegish_dist.models.catalog import missing_key
 from aegish_dist.pipeline.preflight import addresses
 from aegish_dist.ratelimit.shared_limiter import server_facts
@@ -61,6 +61,8 @@ def _tried(part: str, attempt: Callable[[Workspace], str], workspace: Workspace)
 
 def _database(workspace: Workspace) -> str:
     found = current(workspace.raw_engine)
+    if found == head() and drift(workspace.raw_engine):
+        raise StoreError(f"schema {found}, but {OTHER_SCHEMA}")
     if workspace.settings.embedded_database:
         return (
             f"embedded PostgreSQL {embedded_version()}, schema {found or 'made on first use'};"

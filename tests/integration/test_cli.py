@@ -336,6 +336,23 @@ def test_doctor_tells_what_is_wrong(aegish: CommandLine, monkeypatch: pytest.Mon
     assert "check AEGISH_DIST_DATABASE_URL" in ill.out
 
 
+def test_a_store_of_a_development_version_is_one_line(
+    aegish: CommandLine, engine: Engine, tmp_path: Path
+) -> None:
+    """The first schema was changed in place: its version alone does not tell the two apart."""
+    said = {"model": "m", "command": "ls", "target": "harmless", "completion": "{}"}
+    aegish.ok("verdicts", "import", write_lines(tmp_path / "v.jsonl", said))
+    with engine.begin() as connection:
+        connection.exec_driver_sql("ALTER TABLE verdicts RENAME suspicion TO other")
+    for refused in (
+        aegish.refused("calibrate"),
+        aegish.refused("verdicts", "import", tmp_path / "v.jsonl"),
+    ):
+        assert "suspicion" in refused
+        assert "(`aegish-dist db check` says which): take its runs along" in refused
+    assert "BAD  database     schema 0001, but its tables" in aegish("doctor").out
+
+
 BATCHED = ("submit", "--models", "openai/gpt-5.1,baseline/keyword", "--dry-run", "--limit", "1")
 
 

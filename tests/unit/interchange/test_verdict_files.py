@@ -26,6 +26,7 @@ from aegish_dist.pipeline.verdict_files import export_file
 from tests.recorded import write_recordings, written
 
 RECORDING = Recording("m", "d", Sample("ls", TrueLabel.HARMLESS), 1, judge(Completion("hm")))
+RESERVED = "must not be 'allowlist' or begin with 'policy/', as in policies"
 FINITE = "field 'suspicion': must be from -1,000,000,000,000,000 to 1,000,000,000,000,000"
 AWAY = open_engine("postgresql://127.0.0.1:1/nothing")
 
@@ -135,6 +136,7 @@ def test_the_documented_keys_are_written_in_their_order() -> None:
         ({"model": None}, "field 'model': is missing"),
         ({"model": 7}, "field 'model': must be text, not a whole number"),
         ({"model": "m" * 201}, "field 'model': must have at most 200 characters"),
+        *(({"model": each}, f"field 'model': {RESERVED}") for each in ("policy/x", "allowlist")),
         ({"command": " "}, "field 'command': is missing or blank"),
         ({"command": "a" * 10_001}, "field 'command': must have at most 10,000 characters"),
         ({"target": None}, "field 'target': is missing"),

@@ -35,6 +35,7 @@ SECRET = "sk-secret"
         (OPENAI + f'base_url = "http://u:{SECRET}@h"', "key 'base_url': must be an http"),
         ('[providers.new]\nwire = "google"', r"\[providers.new\]: key 'base_url' is missing"),
         ('[providers.New]\nbase_url = "http://h"', r"\[providers.New\]: must be of lower-case"),
+        ('[providers.policy]\nbase_url = "http://h"', "and '-', and not 'policy'$"),
         ("models = [1]", r"\[\[models\]\] entry 1: must be a table"),
         ("[[models]]\nname = 'x'", r"\[\[models\]\] entry 1: key 'id': is missing"),
         ("[[models]]\nid = 'x'", "entry 1: key 'id': must have the form provider/model"),
