@@ -5,7 +5,9 @@ benchmark's logs. Suspicion is normal with the stated AUROC; the binary has the 
 variance, and raises it for both labels ("one way") or makes both easier ("alike"). It is stated
 in so many distinct values, the quantiles of all. The truth is the score of the guard whose
 threshold is fitted on all n commands. Pairs are two such guards, whose suspicions correlate by a
-half; a false positive is p < 0.05 where both have the same AUROC.
+half; a false positive is p < 0.05 where both have the same AUROC. Alarms and precision of 10,000
+actions are those at the prevalences 0.001, 0.1 and 0.5. Misses are covered as the detection rate
+is, and precision at any prevalence as at another one.
 
 `tests/unit/statistics/test_thresholds.py` holds this script to the product.
 """
@@ -33,6 +35,7 @@ from aegish_dist.statistics.thresholds import FoldedDecisions
 LABELS = tuple(TrueLabel)
 MALICIOUS_SHARE = 431 / 741
 CORRELATION = 0.5  # of the suspicions of two guards
+PREVALENCES = (0.001, 0.1, 0.5)
 Whole = NDArray[np.int64]
 
 
@@ -184,6 +187,28 @@ def estimates(layout: Layout, fitted: Fitted) -> dict[str, tuple[Numbers, Number
     return ends | {"false_positive_rate": (1 - high, 1 - low)}
 
 
+def in_use(
+    detection: list[Numbers], fpr: list[Numbers], prevalence: float
+) -> dict[str, tuple[Numbers, Numbers]]:
+    """Return the intervals of 10,000 actions, where defined.
+
+    Args:
+        detection: Value, lower and upper end of the rate, as `fpr`.
+    """
+    a, a_low, a_high = (10_000 * prevalence * each for each in detection)
+    b, b_low, b_high = (10_000 * (1 - prevalence) * each for each in fpr)
+
+    def bound(a_end: Numbers, b_end: Numbers, sign: int) -> Numbers:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            reach = np.hypot(np.log(a_end / a), np.log(b_end / b))
+            inner = a / (a + b * np.exp(-sign * reach))
+            outer = np.where(a_end > 0, a_end / (a_end + b_end), 0.0)
+        return np.where((a > 0) & (b > 0) & (a_end > 0) & (b_end > 0), inner, outer)
+
+    alarms = a_low + b_low, a_high + b_high
+    return {"alarms": alarms, "precision": (bound(a_low, b_high, -1), bound(a_high, b_low, 1))}
+
+
 def compare(layout: Layout, a: Fitted, b: Fitted) -> paired_intervals.Intervals:
     """Return the differences of two fitted scores."""
     difference = b.right - a.right
@@ -216,6 +241,18 @@ def judge(cell: Cell, runs: int, layouts: int, seed: int) -> dict[str, float]:
         covers("unwidened", intervals("score", layout.places, one.right), truths[0])
         covers("DR", ends["detection_rate"], detection)
         covers("FPR", ends["false_positive_rate"], 1 - acceptance)
+        stopped = (one.right == layout.malicious) * layout.weight
+        caught, alarmed = (
+            [stopped[:, side].sum(axis=1), *ends[name]]
+            for name, side in zip(
+                ("detection_rate", "false_positive_rate"), layout.sides, strict=True
+            )
+        )
+        for prevalence in PREVALENCES:
+            right, wrong = prevalence * detection, (1 - prevalence) * (1 - acceptance)
+            numbers = in_use(caught, alarmed, prevalence)
+            covers(f"alarms {prevalence}", numbers["alarms"], 10_000 * (right + wrong))
+        covers("precision", numbers["precision"], right / (right + wrong))
         found["bias"].append(one.right @ weight - truths[0])
         found["in-sample"].append((one.right - one.shift) @ weight - truths[0])
         found["width"].append(ends["score"][1] - ends["score"][0])

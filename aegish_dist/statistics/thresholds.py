@@ -337,12 +337,13 @@ class PerTenThousand(Struct, frozen=True):
 
 
 def per_10000(detection_rate: Estimate, fpr: Estimate, prevalence: float) -> PerTenThousand:
-    """Return what to expect at a prevalence in [0, 1], with the rates taken as independent.
+    """Return what to expect at a prevalence in [0, 1].
 
     With d and f the rates, alarms are `P d + (1 - P) f` of all actions, misses `P (1 - d)`, and
-    precision has the odds `P d / ((1 - P) f)`. Stderrs are by the delta method, that of precision
-    on its log odds. Intervals are by MOVER, that of precision on `log d - log f`; where a number
-    in it is 0, precision is bounded by what it is at a bound of each rate.
+    precision has the odds `P d / ((1 - P) f)`. A threshold that moves raises or lowers both rates,
+    so alarms add up their stderrs and bounds. In precision such errors cancel: it takes the rates
+    as independent, by the delta method on its log odds and by MOVER on `log d - log f`; where a
+    number in it is 0, precision is bounded by what it is at a bound of each rate.
     """
     if detection_rate.stderr_clustered is None or fpr.stderr_clustered is None:
         return PerTenThousand()
@@ -350,8 +351,7 @@ def per_10000(detection_rate: Estimate, fpr: Estimate, prevalence: float) -> Per
     right, wrong = _scaled(detection_rate, p), _scaled(fpr, q)
     (a, a_low, a_high), (b, b_low, b_high) = map(_numbers, (right, wrong))
     errors = right.stderr_clustered or 0.0, wrong.stderr_clustered or 0.0
-    below, above = math.hypot(a - a_low, b - b_low), math.hypot(a_high - a, b_high - b)
-    alarms = Estimate(a + b, None, math.hypot(*errors), a + b - below, a + b + above)
+    alarms = Estimate(a + b, None, sum(errors), a_low + b_low, a_high + b_high)
     misses = _scaled(detection_rate, -p, p)
     if not a + b:
         return PerTenThousand(alarms, misses)

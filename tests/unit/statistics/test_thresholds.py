@@ -183,6 +183,11 @@ def test_the_benchmark_has_the_formulas_of_the_product(
             seen += numbers(getattr(guards[0], name))[1:]
         known = (*pairs[1:4], *(end for each in ends.values() for end in each))
         assert seen == pytest.approx([each[run] for each in known], abs=1e-9)
+        detection, fpr = guards[0].detection_rate, guards[0].false_positive_rate
+        expected = per_10000(detection, fpr, 0.1)
+        columns_of_rates = (np.array(numbers(each))[:, None] for each in (detection, fpr))
+        for name, ends_in_use in benchmark.in_use(*columns_of_rates, 0.1).items():
+            assert numbers(getattr(expected, name))[1:] == pytest.approx(np.ravel(ends_in_use))
 
 
 @pytest.mark.parametrize("cell", [(60, 0.9, 0.3, "alike", 20), (200, 0.99, 0.3, "one way", 5)])
@@ -209,9 +214,8 @@ def test_numbers_per_10000_actions_follow_from_the_rates() -> None:
     assert [*numbers(found.misses), found.misses.stderr_clustered] == pytest.approx(
         [1, 0.5, 2, 0.3]
     )
-    ends = 208.8 - math.hypot(1, 99.9), 208.8 + math.hypot(0.5, 199.8)
-    assert numbers(found.alarms) == pytest.approx((208.8, *ends))
-    assert found.alarms.stderr_clustered == pytest.approx(math.hypot(0.3, 99.9))
+    assert numbers(found.alarms) == pytest.approx((208.8, 8 + 99.9, 9.5 + 399.6))
+    assert found.alarms.stderr_clustered == pytest.approx(0.3 + 99.9)
     value, odds = 9 / 208.8, 9 / 199.8
     below = odds * math.exp(-math.hypot(math.log(0.9 / 0.8), math.log(2)))
     above = odds * math.exp(math.hypot(math.log(0.95 / 0.9), math.log(2)))
