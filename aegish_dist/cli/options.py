@@ -54,8 +54,6 @@ class FiniteRange(click.FloatRange):
 
 
 class OneOf(click.Choice[str]):
-    """One of a few names."""
-
     def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
         listed = f"choose from {', '.join(self.choices)}"
         return f"'{value}' is not known: {did_you_mean(value, self.choices, listed)}"

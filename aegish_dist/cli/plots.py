@@ -13,17 +13,11 @@ from aegish_dist.core.opinion import Opinion
 from aegish_dist.errors import ReportError
 from aegish_dist.files import replacing_in
 from aegish_dist.pipeline.report import ReportPart, report_data
-from aegish_dist.report.charts.catalogue import (
-    CHARTS,
-    PLOT_FORMATS,
-    converter,
-    plot_files,
-)
+from aegish_dist.report.charts.catalogue import CHARTS, PLOT_FORMATS, converter, plot_files
 from aegish_dist.report.charts.spec import NoChart
 
 
 def _list(context: click.Context, _: click.Parameter, wanted: bool) -> None:
-    """Print the plots that there are."""
     if not wanted or context.resilient_parsing:
         return
     width = max(map(len, CHARTS))

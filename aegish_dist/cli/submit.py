@@ -99,8 +99,7 @@ raised_caps = together(
 )
 @as_each_call
 @cost_cap(
-    "--max-cost",
-    "Begin no further call once the run has cost this much; `resume` can raise it.",
+    "--max-cost", "Begin no further call once the run has cost this much; `resume` can raise it."
 )
 @cost_cap("--max-cost-per-model", "The same for each model.", cls=Advanced)
 @click.option(
@@ -227,11 +226,7 @@ def _batches(plan: RunPlan) -> dict[str, Any] | None:
 @run_id()
 @names("--models", "ID[,ID...]", "Models to ask as well.")
 @click.option("--epochs", type=click.IntRange(1, 1000), help="Ask every sample this often, in all.")
-@names(
-    "--dataset",
-    "NAME",
-    "Datasets to ask as well, repeatable; NAME@RUN takes one of a run.",
-)
+@names("--dataset", "NAME", "Datasets to ask as well, repeatable; NAME@RUN takes one of a run.")
 @raised_caps
 @with_checks
 def extend(**options: Any) -> int:
@@ -312,10 +307,7 @@ def _hold(run_id: str, reason: RunPause, *, as_json: bool) -> None:
 @raised_caps
 @as_json
 def resume(
-    run_id: str,
-    max_cost: Decimal | None,
-    max_cost_per_model: Decimal | None,
-    as_json: bool,
+    run_id: str, max_cost: Decimal | None, max_cost_per_model: Decimal | None, as_json: bool
 ) -> int:
     """Continue a run after a pause, crash, lost broker, Ctrl-C, cost cap or parked model.
 

@@ -103,9 +103,7 @@ def verdicts() -> None:
 @names("--category", "NAME[,NAME...]", "Commands of these categories.")
 @names("--dataset", "NAME[,NAME...]", "Commands of these datasets.")
 @click.option(
-    "--target",
-    type=OneOf([each.value for each in TrueLabel]),
-    help="Commands with this label.",
+    "--target", type=OneOf([each.value for each in TrueLabel]), help="Commands with this label."
 )
 @names(
     "--missed-by",
@@ -296,14 +294,10 @@ def import_(files: tuple[Path, ...], name: str, as_json: bool) -> None:
     with without_collector():
         stored = import_verdicts(workspace.engine, files, name)
     if as_json:
-        # Negative times are not among the keys that scripts rely on.
-        say_json(
-            {
-                name: value
-                for name, value in asdict(stored).items()
-                if value or name != "negative_times"
-            }
-        )
+        document = asdict(stored)
+        if not stored.negative_times:  # it is not among the keys that scripts rely on
+            del document["negative_times"]
+        say_json(document)
         return
     say(stored.run_id)
     if name:
@@ -327,7 +321,7 @@ def import_(files: tuple[Path, ...], name: str, as_json: bool) -> None:
     examples=(
         "aegish-dist verdicts export --run-id latest -o verdicts.parquet",
         "aegish-dist verdicts export --run-id latest --format inspect -o logs",
-    ),
+    )
 )
 @run_id()
 @click.option(
@@ -355,11 +349,7 @@ def import_(files: tuple[Path, ...], name: str, as_json: bool) -> None:
     help="Corrections of labels that --correct applies first.",
 )
 def export(
-    run_id: str,
-    output: Path | None,
-    chosen: str | None,
-    correct: list[str],
-    overlay: Path | None,
+    run_id: str, output: Path | None, chosen: str | None, correct: list[str], overlay: Path | None
 ) -> None:
     """Write every verdict of a run into files.
 

@@ -22,11 +22,7 @@ from aegish_dist.cli.command import advanced, command
     metavar="ID[,ID...]",
     help="Serve only these models, of all runs. Default: all with work.",
 )
-@click.option(
-    "--aggregate-only",
-    is_flag=True,
-    help="Only compute results; call no models.",
-)
+@click.option("--aggregate-only", is_flag=True, help="Only compute results; call no models.")
 @click.option("--concurrency", "-c", type=click.IntRange(1), help="Calls in flight at most.")
 @advanced(
     "--metrics-port",

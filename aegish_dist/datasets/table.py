@@ -175,10 +175,7 @@ MAX_LINE_CHARS = 2**20  # a command may have a hundredth of it
 MAX_COLUMNS = 1_000
 PARQUET_BATCH_ROWS = 1_000
 PARQUET_LIMITS = ParquetLimits(
-    rows=MAX_SAMPLES,
-    group_rows=MAX_SAMPLES,
-    group_bytes=MAX_FILE_BYTES,
-    batch_bytes=MAX_FILE_BYTES,
+    rows=MAX_SAMPLES, group_rows=MAX_SAMPLES, group_bytes=MAX_FILE_BYTES, batch_bytes=MAX_FILE_BYTES
 )
 Records = Iterator[tuple[Location, Mapping[str, object]]]  # by column, and where it stands
 _LINE = re.compile("^.*", re.MULTILINE)

@@ -48,7 +48,7 @@ def refuse(*cases: tuple[object, str, str]) -> None:
 
 
 class Location(msgspec.Struct, frozen=True):
-    """A record of a file; `with` it, an `InputError` becomes a `DatasetError` that names it."""
+    """A record of a file; `with` it, an `InputError` or `OSError` is a `DatasetError` on it."""
 
     source: str
     line: int | None = None  # record number; None for the file as a whole
@@ -71,6 +71,8 @@ class Location(msgspec.Struct, frozen=True):
     ) -> None:
         if isinstance(error, InputError):
             raise self.named(error) from None
+        if isinstance(error, OSError):
+            raise self.error(f"cannot be read: {error.strerror or error}") from error
 
     def named(self, error: InputError, field: str | None = None) -> DatasetError:
         what = f"{error.what}, not {error.found}" if error.found else error.what

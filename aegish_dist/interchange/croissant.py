@@ -24,13 +24,9 @@ _SPDX = (
     *("MPL-2.0", "ODbL-1.0", "PDDL-1.0"),
 )
 _IDS: Mapping[str, str] = {
-    **{name.lower(): name for name in _SPDX},
-    **{
-        f"{name.lower()}{suffix}": f"{name}{suffix}"
-        for name in _SPDX
-        if "GPL" in name
-        for suffix in ("-only", "-or-later")
-    },
+    f"{name}{end}".lower(): f"{name}{end}"
+    for name in _SPDX
+    for end in (("", "-only", "-or-later") if "GPL" in name else ("",))
 }
 
 

@@ -129,11 +129,8 @@ class InspectArchive:
 
     def __init__(self, path: Path) -> None:
         self._source = str(path)
-        try:
+        with Location(self._source):
             self._file = open_input(path)
-        except OSError as error:
-            problem = f"cannot be read: {error.strerror or error}"
-            raise DatasetError(problem, source=self._source) from error
         try:
             self._zip = zipfile.ZipFile(self._file)
         except (zipfile.BadZipFile, NotImplementedError, ValueError, OSError) as error:

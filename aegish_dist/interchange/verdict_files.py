@@ -37,21 +37,15 @@ MAX_LINE_BYTES = 64 * 2**20
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Yield the lines with their numbers from 1 on; blank ones are passed over."""
-    try:
-        with open_input(path) as file:
-            for number, line in enumerate(iter(partial(file.readline, MAX_LINE_BYTES + 1), b""), 1):
-                content = line.removesuffix(b"\n")
-                if len(content) > MAX_LINE_BYTES:
-                    raise Location(str(path), number).error(
-                        f"is longer than {MAX_LINE_BYTES} bytes"
-                    )
-                if not _is_utf8(content):  # also where the decoder passes over a key
-                    raise Location(str(path), number).error("is not UTF-8")
-                if content.strip():
-                    yield number, content
-    except OSError as error:
-        problem = f"cannot be read: {error.strerror or error}"
-        raise DatasetError(problem, source=str(path)) from error
+    with Location(str(path)), open_input(path) as file:
+        for number, line in enumerate(iter(partial(file.readline, MAX_LINE_BYTES + 1), b""), 1):
+            content = line.removesuffix(b"\n")
+            if len(content) > MAX_LINE_BYTES:
+                raise InputError(f"is longer than {MAX_LINE_BYTES} bytes", line=number)
+            if not _is_utf8(content):  # also where the decoder passes over a key
+                raise InputError("is not UTF-8", line=number)
+            if content.strip():
+                yield number, content
 
 
 def _is_utf8(data: bytes) -> bool:

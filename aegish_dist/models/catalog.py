@@ -327,10 +327,7 @@ class Catalog(Struct, frozen=True):
             )
 
     def resolve(
-        self,
-        selection: str | Sequence[str],
-        environ: Mapping[str, str],
-        at: datetime | None = None,
+        self, selection: str | Sequence[str], environ: Mapping[str, str], at: datetime | None = None
     ) -> tuple[ModelSpec, ...]:
         """Turn ids, `all` or `available` into models, each once, by first mention."""
         at = at or datetime.now(UTC)

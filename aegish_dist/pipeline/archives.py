@@ -37,6 +37,7 @@ from aegish_dist.db.schema import head
 from aegish_dist.db.verdicts import settle
 from aegish_dist.errors import ConfigError, DatasetError, OutputError, StoreError
 from aegish_dist.files import part_folder, replacing, sync_folder
+from aegish_dist.inputs.checking import Location
 from aegish_dist.inputs.documents import load_pyarrow, read_input
 from aegish_dist.interchange.parquet_tables import copy_lines, write_table
 from aegish_dist.pipeline.control import await_calls, drop_messages
@@ -154,10 +155,7 @@ def prunable(engine: Engine, runs: Sequence[LeavingRun]) -> list[LeavingRun]:
 
 
 def prune_completions(
-    engine: Engine,
-    leaving: LeavingRun,
-    observer: Observer = SILENT,
-    archived: Path | None = None,
+    engine: Engine, leaving: LeavingRun, observer: Observer = SILENT, archived: Path | None = None
 ) -> int:
     """Delete the completions that `prunable` counted, and return how many; see `delete_run`."""
     run_id, texts = leaving.run.run_id, leaving.texts
@@ -353,11 +351,8 @@ def read_manifest(folder: Path) -> Manifest:
     """Return the manifest of an archive of a format that is known here."""
     path = folder / MANIFEST
     try:
-        manifest = msgspec.json.decode(read_input(path, MAX_MANIFEST_BYTES), type=Manifest)
-    except OSError as error:
-        raise DatasetError(
-            f"cannot be read: {error.strerror or error}", source=str(path)
-        ) from error
+        with Location(str(path)):
+            manifest = msgspec.json.decode(read_input(path, MAX_MANIFEST_BYTES), type=Manifest)
     except (ValueError, RecursionError) as error:
         raise DatasetError(
             f"is no manifest of an archive of format {FORMAT}", source=str(path)

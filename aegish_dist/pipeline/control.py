@@ -35,13 +35,7 @@ from aegish_dist.db.runs import database_time, hold, release, save_parameters
 from aegish_dist.errors import ConfigError, QueueError, StoreError, interrupt_in
 from aegish_dist.pipeline.plan import with_higher_caps
 from aegish_dist.pipeline.runs import chosen_models, load_submitted_run, require_not_held
-from aegish_dist.pipeline.status import (
-    Counts,
-    items_held,
-    paced,
-    patiently,
-    run_status,
-)
+from aegish_dist.pipeline.status import Counts, items_held, paced, patiently, run_status
 from aegish_dist.pipeline.workspace import SILENT, Observer, Workspace
 from aegish_dist.telemetry.tracing import message_headers, note, span
 

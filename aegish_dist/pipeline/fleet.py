@@ -24,13 +24,7 @@ from aegish_dist.broker.client import QueueReadings, read_queues
 from aegish_dist.broker.messages import model_of
 from aegish_dist.core.run import BatchState
 from aegish_dist.db.engine import in_transaction, open_engine
-from aegish_dist.db.fleet import (
-    FleetState,
-    ModelBlock,
-    OpenRun,
-    count_models,
-    read_fleet,
-)
+from aegish_dist.db.fleet import FleetState, ModelBlock, OpenRun, count_models, read_fleet
 from aegish_dist.errors import AegishError
 from aegish_dist.logs import get_logger
 from aegish_dist.ratelimit.shared_limiter import server_facts

@@ -4,6 +4,7 @@ import os.path
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
+from msgspec.structs import replace
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
@@ -18,12 +19,7 @@ from aegish_dist.db.engine import transaction
 from aegish_dist.db.overlays import OverlayInRun, overlay_in_run
 from aegish_dist.db.runs import load_run
 from aegish_dist.errors import OpinionError
-from aegish_dist.opinion_files import (
-    read_overlay,
-    read_rule,
-    read_suspicion_rule,
-    read_targets,
-)
+from aegish_dist.opinion_files import read_overlay, read_rule, read_suspicion_rule, read_targets
 from aegish_dist.pipeline.runs import chosen_models, no_verdict
 
 ALL = "all"
@@ -42,15 +38,19 @@ def load_opinion(
     Raises:
         OpinionError: There is no such rule set, or a file cannot be used.
     """
-    return _opinions([load_rule(scoring)], targets, overlay)[0]
+    rule = load_rule(scoring)
+    least = AEGISH_TARGETS if targets is None else read_targets(targets)
+    return Opinion(rule, least, None if overlay is None else read_overlay(overlay))
 
 
 def load_opinions(
     scoring: str, targets: Path | None = None, overlay: Path | None = None
 ) -> list[Opinion]:
-    """Return opinions that differ in their rule sets."""
-    rules = list(RULES.values()) if scoring == ALL else [load_rule(scoring)]
-    return _opinions(rules, targets, overlay)
+    """Return opinions that differ in their rule sets, for `all` one of each that has a name."""
+    if scoring != ALL:
+        return [load_opinion(scoring, targets, overlay)]
+    first = load_opinion(targets=targets, overlay=overlay)
+    return [replace(first, rule=rule) for rule in RULES.values()]
 
 
 def load_rule(name_or_path: str) -> ScoringRule:
@@ -73,14 +73,6 @@ def _existing(path: str, kind: str, names: Collection[str]) -> Path:
         hint = did_you_mean(path, names, f"choose one of {', '.join(names)}")
         raise OpinionError(f"'{path}' is neither {kind} nor the path of a file: {hint}")
     return Path(path)
-
-
-def _opinions(
-    rules: list[ScoringRule], targets: Path | None, overlay: Path | None
-) -> list[Opinion]:
-    least = AEGISH_TARGETS if targets is None else read_targets(targets)
-    corrections = None if overlay is None else read_overlay(overlay)
-    return [Opinion(rule, least, corrections) for rule in rules]
 
 
 def overlay_of(session: Session, run: Run, opinion: Opinion) -> OverlayInRun:

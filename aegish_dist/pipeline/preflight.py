@@ -52,10 +52,7 @@ class ModelCheck(Struct, frozen=True):
 
 
 def check_before_calls(
-    workspace: Workspace,
-    plan: RunPlan,
-    request: Request,
-    observer: Observer,
+    workspace: Workspace, plan: RunPlan, request: Request, observer: Observer
 ) -> None:
     """Check all that can be checked before a run is stored and spends money, and note its plan.
 

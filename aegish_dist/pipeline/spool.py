@@ -25,6 +25,7 @@ from aegish_dist.db.tables import error_row, verdict_row
 from aegish_dist.db.verdicts import insert_rows, look_up
 from aegish_dist.errors import DatasetError, InputError
 from aegish_dist.files import replacing
+from aegish_dist.inputs.checking import Location
 from aegish_dist.inputs.documents import open_input
 from aegish_dist.logs import get_logger
 from aegish_dist.pipeline.evaluate import Evaluated
@@ -138,18 +139,13 @@ def recover(engine: Engine, path: Path) -> Recovered:
 
 
 def _lines(path: Path) -> Iterator[bytes]:
-    try:
-        with open_input(path) as file:
-            while line := file.readline(MAX_LINE_BYTES):
-                if len(line) == MAX_LINE_BYTES:
-                    what = f"has a line above {MAX_LINE_BYTES:,} bytes, the file is left as it is"
-                    raise DatasetError(what, source=str(path))
-                if line.strip():
-                    yield line.rstrip(b"\r\n")
-    except OSError as error:
-        raise DatasetError(
-            f"cannot be read: {error.strerror or error}", source=str(path)
-        ) from error
+    with Location(str(path)), open_input(path) as file:
+        while line := file.readline(MAX_LINE_BYTES):
+            if len(line) == MAX_LINE_BYTES:
+                what = f"has a line above {MAX_LINE_BYTES:,} bytes, the file is left as it is"
+                raise InputError(what)
+            if line.strip():
+                yield line.rstrip(b"\r\n")
 
 
 def _store_all(

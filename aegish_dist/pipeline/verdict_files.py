@@ -46,13 +46,7 @@ from aegish_dist.interchange.every_eval_ever import (
 from aegish_dist.interchange.inspect_reader import InspectArchive
 from aegish_dist.interchange.inspect_writer import PREFIX, LogHead, write_inspect_log
 from aegish_dist.interchange.parquet_tables import records_schema, write_records
-from aegish_dist.interchange.record import (
-    JudgedLines,
-    RecordChecker,
-    Row,
-    ScoredRecord,
-    in_ascii,
-)
+from aegish_dist.interchange.record import JudgedLines, RecordChecker, Row, ScoredRecord, in_ascii
 from aegish_dist.interchange.verdict_files import format_of, read_rows
 from aegish_dist.pipeline.aggregate import ONE_VIEW, aggregate, current_snapshot
 from aegish_dist.pipeline.opinions import overlay_of

@@ -31,7 +31,10 @@ def load_prompt(name_or_path: str, cot: bool = False) -> Prompt:
         prompt = Prompt(name_or_path, _text("guard.md"), _TEMPLATES[name_or_path])
     elif os.path.exists(name_or_path):  # unlike Path.exists, False for a name too long for a path
         path = Path(name_or_path)
-        file = _read_prompt_file(path)
+        with Location(str(path)):
+            text = read_text(path, MAX_FILE_BYTES).replace("\r\n", "\n")
+            values = parse_toml(text) if path.suffix.lower() == ".toml" else {"system": text}
+            file = checked(values, _PromptFile)
         prompt = Prompt(path.stem, file.system.strip(), file.template or TAGS_TEMPLATE)
     else:
         hint = did_you_mean(name_or_path, _TEMPLATES, f"bundled are {', '.join(_TEMPLATES)}")
@@ -61,10 +64,3 @@ class _PromptFile(Struct, forbid_unknown_fields=True):
         if slots != 1:
             problem = f"contains {COMMAND_SLOT} {slots} times; it must be there exactly once"
             raise InputError(problem, field="template")
-
-
-def _read_prompt_file(path: Path) -> _PromptFile:
-    with Location(str(path)):
-        text = read_text(path, MAX_FILE_BYTES).replace("\r\n", "\n")
-        values = parse_toml(text) if path.suffix.lower() == ".toml" else {"system": text}
-        return checked(values, _PromptFile)

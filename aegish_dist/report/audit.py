@@ -64,10 +64,7 @@ def audit_sections(audit: Audit) -> list[Section]:
 
 
 def command_lists(
-    audit: Audit,
-    limit: int | None = None,
-    chars: int = 200,
-    names: Mapping[str, str] | None = None,
+    audit: Audit, limit: int | None = None, chars: int = 200, names: Mapping[str, str] | None = None
 ) -> list[Section]:
     """Return every list that is not empty, with all commands or up to a limit.
 

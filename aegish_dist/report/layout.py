@@ -19,8 +19,6 @@ from aegish_dist.statistics.rates import Estimate, Judgement, judged
 
 
 class RankedModel(Struct, frozen=True):
-    """One model of a snapshot."""
-
     place: str
     """Rank for people: `3`, `1=` for every member of a tie group, an en dash without a score."""
     document: Mapping[str, Any]
@@ -32,7 +30,6 @@ class RankedModel(Struct, frozen=True):
 
     @property
     def simulated(self) -> bool:
-        """Whether its answers come from the simulator."""
         return bool(self.document.get("simulated"))
 
     def part(self, name: str) -> Mapping[str, Any]:
@@ -118,8 +115,6 @@ Cell = TableCell | str
 
 
 class Section(Struct, frozen=True):
-    """One table of a report."""
-
     title: str
     columns: tuple[TableCell, ...]
     """Headings; the detail says what the second line of the cells is."""
@@ -151,20 +146,15 @@ def _row(cells: Iterable[Cell]) -> tuple[TableCell, ...]:
 
 
 class Fact(Struct, frozen=True):
-    """One line of a report's head."""
-
     label: str
     text: str
 
 
 class Report(Struct, frozen=True):
-    """All that a report says, ready to be drawn."""
-
     title: str
     facts: tuple[Fact, ...]
     """The head: about the run and the snapshot."""
     sections: tuple[Section, ...]
-    """Tables, in order."""
     legend: tuple[str, ...]
     source: tuple[Fact, ...] = ()
     """Run, snapshot and rule set in few words: columns where tables of several reports are

@@ -116,8 +116,6 @@ LEAST_LINES = 3
 
 
 class Scene(Struct, frozen=True):
-    """All that is drawn."""
-
     status: RunStatus
     counted_at: str = ""
     steps: Sequence[str] = ()
@@ -125,8 +123,6 @@ class Scene(Struct, frozen=True):
 
 
 class Canvas(Struct, frozen=True):
-    """The terminal."""
-
     width: int
     height: int
     ascii_only: bool = False

@@ -13,7 +13,6 @@ _LINK = re.compile(r"(?<=[a-z]):(?=//)|(?<=\bwww)(?=\.)|@", re.IGNORECASE)
 
 
 def draw_markdown(report: Report) -> str:
-    """Return sections as Markdown."""
     parts = [
         f"# {markdown_text(report.title)}",
         "\n".join(f"- **{fact.label}:** {markdown_text(fact.text)}" for fact in report.facts),

@@ -215,7 +215,6 @@ def latency(entries: Sequence[RankedModel], batched: Collection[str]) -> Section
 
 
 def latency_parts(entries: Sequence[RankedModel]) -> Section:
-    """Return how each part of the time is distributed."""
     rows: Iterator[tuple[Cell, ...]] = (
         (
             part,
@@ -241,7 +240,6 @@ def latency_parts(entries: Sequence[RankedModel]) -> Section:
 
 
 def cost(entries: Sequence[RankedModel], batched: Collection[str]) -> Section:
-    """Return the section on the cost of the answers and their tokens."""
     kinds = ("input", "output", "reasoning", "cache_read", "cache_write")
     columns = [
         MODEL,

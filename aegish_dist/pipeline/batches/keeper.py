@@ -11,11 +11,7 @@ from time import monotonic
 
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.batches import (
-    BatchPace,
-    new_token,
-    next_batch,
-)
+from aegish_dist.core.batches import BatchPace, new_token, next_batch
 from aegish_dist.core.isolation import Shares
 from aegish_dist.core.model import CallParameters, ModelSpec
 from aegish_dist.core.run import BatchState, Prompt, RunPause
