@@ -250,13 +250,10 @@ class TextTable(NamedTuple):
     """A table as text; on a terminal long names are folded, elsewhere they take their room."""
 
     columns: Sequence[str]
-    rows: Iterable[Sequence[str]]
-    """Cells; foreign text is made printable when it is drawn."""
+    rows: Iterable[Sequence[str]]  # cells; foreign text is made printable when it is drawn
     numbers: Sequence[str] = ()
-    title: str = ""
-    """Stands above, when given."""
-    caption: str = ""
-    """Stands below, when given."""
+    title: str = ""  # stands above, when given
+    caption: str = ""  # stands below, when given
     ids: int = 0
     """Columns at the left that are never folded: an id wider than a third has its own line."""
 

@@ -177,8 +177,7 @@ def _state(model: ModelStatus, workers: int) -> str:
     return "; ".join(filter(None, (state, batch_words(model))))
 
 
-PLAIN_INTERVAL_S = 5.0
-"""Seconds between two lines, at least."""
+PLAIN_INTERVAL_S = 5.0  # seconds between two lines, at least
 
 
 @contextmanager

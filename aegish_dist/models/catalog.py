@@ -52,8 +52,7 @@ _ENVIRONMENT_VARIABLE = re.compile(r"(?:[A-Z][A-Z0-9_]*)?")
 RESERVED_PREFIX = "AEGISH_DIST_"  # of this program: their passwords are sent to no provider
 MAX_ID_LENGTH = 200
 MAX_PRICE_USD = 1_000_000
-MAX_MODELS = 1_000
-"""Of a run: each has a queue of its own, and any two are compared."""
+MAX_MODELS = 1_000  # of a run: each has a queue of its own, and any two are compared
 
 
 def is_model_id(text: str) -> bool:

@@ -34,8 +34,7 @@ log = get_logger(__name__)
 POLL_S = 0.25
 PATIENCE_S = 60.0
 """Seconds to wait for a snapshot; counting two million verdicts takes a tenth of that."""
-CLOSING_S = 10.0
-"""Seconds to wait while another process looks for finished models."""
+CLOSING_S = 10.0  # seconds to wait while another process looks for finished models
 
 
 def enqueue_due(engine: Engine, app: "Celery") -> None:

@@ -44,8 +44,7 @@ from aegish_dist.pipeline.control import await_calls, drop_messages
 from aegish_dist.pipeline.status import run_status
 from aegish_dist.pipeline.workspace import SILENT, Observer, Workspace
 
-BATCH = 20_000
-"""Verdicts per transaction: a second, in which those who wait for its rows wait."""
+BATCH = 20_000  # verdicts per transaction: a second, in which those who wait for its rows wait
 _UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 
 
@@ -54,8 +53,7 @@ class LeavingRun(msgspec.Struct, frozen=True):
 
     run: Run
     size: Row[Any]  # of `size_of_run`
-    busy: str | None = None
-    """Why it cannot be deleted now; None when it can."""
+    busy: str | None = None  # why it cannot be deleted now; None when it can
     texts: Row[Any] | None = None  # of `size_of_completions`
 
 
@@ -178,8 +176,7 @@ CHANGES_WITH_HOLDING = {"runs"}
 class ArchivedTable(msgspec.Struct, frozen=True):
     columns: list[str]
     rows: int
-    digest: str
-    """Two sums of hashes of the rows as texts, decimal."""
+    digest: str  # two sums of hashes of the rows as texts, decimal
 
 
 class Manifest(msgspec.Struct, frozen=True):
@@ -366,12 +363,9 @@ class Restored(msgspec.Struct, frozen=True):
     run_id: str
     name: str
     verdicts: int
-    completions: int | None
-    """Completions that were put back; None where the whole run was added."""
-    still_pruned: int
-    """Completions of the run that are missing all the same."""
-    held: bool = False
-    """Whether items have no verdict, which nothing asks before `resume`."""
+    completions: int | None  # completions that were put back; None where the whole run was added
+    still_pruned: int  # completions of the run that are missing all the same
+    held: bool = False  # whether items have no verdict, which nothing asks before `resume`
 
 
 def restore_run(

@@ -36,8 +36,7 @@ class WrittenOverlay(Struct, frozen=True):
     """A draft of an overlay, and what it would do."""
 
     changes: int
-    effect: tuple[JsonObject, ...]
-    """On every score, against the opinion of the audit."""
+    effect: tuple[JsonObject, ...]  # on every score, against the opinion of the audit
 
 
 def write_overlay(

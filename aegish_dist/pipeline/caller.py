@@ -234,13 +234,10 @@ class Health:
 class ItemClock(Struct):
     """The parts of one item's time, in seconds."""
 
-    queue: float
-    """From its publication until the worker took it."""
+    queue: float  # from its publication until the worker took it
     limiter: float = 0.0
-    backoff: float = 0.0
-    """Pauses between attempts, and while verdicts cannot be stored."""
-    service: float = 0.0
-    """Newest call, from the request to its end."""
+    backoff: float = 0.0  # pauses between attempts, and while verdicts cannot be stored
+    service: float = 0.0  # newest call, from the request to its end
     started: float = field(default_factory=time.monotonic)
     looked_up: float = field(default_factory=time.monotonic)
     """When the database was last asked whether the verdict exists."""

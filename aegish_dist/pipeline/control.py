@@ -43,8 +43,7 @@ if TYPE_CHECKING:
     from celery import Celery
 
 
-POLL_S = 0.25
-"""Seconds between two looks at the workers, the queues or the store."""
+POLL_S = 0.25  # seconds between two looks at the workers, the queues or the store
 
 
 class RunOutcome(Struct, frozen=True):
@@ -52,14 +51,10 @@ class RunOutcome(Struct, frozen=True):
 
     status: RunStatus
     """After the work that was waited for, else after enqueueing; calls in flight may still end."""
-    items: int = 0
-    """Items enqueued for workers elsewhere; of a retry, those that are asked again."""
-    generation: int | None = None
-    """Number of the retry; None when nothing is asked again."""
-    held_before: RunPause | None = None
-    """Why it was held already; None: it was not."""
-    held: RunPause | None = None
-    """Why it is held now; None: it is not, as nothing is missing."""
+    items: int = 0  # items enqueued for workers elsewhere; of a retry, those that are asked again
+    generation: int | None = None  # number of the retry; None when nothing is asked again
+    held_before: RunPause | None = None  # why it was held already; None: it was not
+    held: RunPause | None = None  # why it is held now; None: it is not, as nothing is missing
 
 
 def retry_run(
@@ -278,10 +273,8 @@ def release_run(engine: Engine, run: Run) -> None:
         hurry(session, run.run_id)
 
 
-LOOK_S = 0.1
-"""Seconds between two looks at what workers hold."""
-NOTE_AFTER_S = 3.0
-"""Seconds after which a wait is worth a note."""
+LOOK_S = 0.1  # seconds between two looks at what workers hold
+NOTE_AFTER_S = 3.0  # seconds after which a wait is worth a note
 
 
 def await_calls(engine: Engine, run: Run, observer: Observer) -> None:
@@ -298,8 +291,7 @@ def await_calls(engine: Engine, run: Run, observer: Observer) -> None:
         time.sleep(LOOK_S)
 
 
-PATIENCE_S = 60.0
-"""Seconds to wait for a worker that takes items."""
+PATIENCE_S = 60.0  # seconds to wait for a worker that takes items
 
 
 def finish(workspace: Workspace, run: Run, observer: Observer) -> RunStatus:

@@ -32,8 +32,7 @@ MOST_NAMED = 3
 class Check(Struct, frozen=True):
     part: str
     ok: bool
-    detail: str
-    """The state it is in, with the remedy when it does not work."""
+    detail: str  # the state it is in, with the remedy when it does not work
 
 
 def examine(workspace: Workspace) -> list[Check]:
@@ -137,8 +136,7 @@ SKEW_S = 2.0
 """Seconds between clocks from which times and leases are wrong; reports take milliseconds."""
 FULL = 0.8
 OLD_TRANSACTION_S = 3600
-OLD_IDS = 1_000_000_000
-"""Half of the ids after which PostgreSQL refuses to write."""
+OLD_IDS = 1_000_000_000  # half of the ids after which PostgreSQL refuses to write
 LARGE = 8 * 2**30
 """Bytes of a database from which the settings of a fresh installation are too small."""
 SMALL_CACHE = 512 * 2**20

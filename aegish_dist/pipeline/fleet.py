@@ -38,8 +38,7 @@ from aegish_dist.telemetry.metrics import (
     metrics_page,
 )
 
-MOST_RUNS = 50
-"""Open runs that get series of their own, the newest ones."""
+MOST_RUNS = 50  # open runs that get series of their own, the newest ones
 
 
 def of_database(state: FleetState) -> Readings:
@@ -189,10 +188,8 @@ COUNT_TIMEOUT_S = 3600.0
 COUNTING_SHARE = 0.02
 """Share of the time that counting the verdicts of open runs may take: large ones are counted less
 often."""
-COUNTING_INTERVAL_S = 15.0
-"""Seconds between two counts at least."""
-KEPT_S = 60.0
-"""Seconds that a reading is shown without a newer one."""
+COUNTING_INTERVAL_S = 15.0  # seconds between two counts at least
+KEPT_S = 60.0  # seconds that a reading is shown without a newer one
 
 
 class _Source(Struct):

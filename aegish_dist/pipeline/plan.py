@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from aegish_dist.pipeline.workspace import Workspace
 
 
-ASSUMED_CALL_S = 2.0
-"""Seconds that a call is taken to last, for the least duration of a run."""
+ASSUMED_CALL_S = 2.0  # seconds that a call is taken to last, for the least duration of a run
 NAMED = 3
 
 
@@ -75,8 +74,7 @@ class RunPlan(Struct, frozen=True):
     name: str = ""
     batch_after_s: float | None = None
     """Seconds after which the run is asked in batches; None: never."""
-    base_run: Run | None = None
-    """The run that is extended; None for a new run."""
+    base_run: Run | None = None  # the run that is extended; None for a new run
     base_lengths: Sequence[int] = ()
     """Length in characters of each command that `base_run` asks already."""
 

@@ -35,8 +35,7 @@ from aegish_dist.statistics.repeats import (
 class PlannedCost(Struct, frozen=True):
     model: str
     calls: int
-    input_tokens: int | None
-    """Tokens of all prompts; None where the pilot has none."""
+    input_tokens: int | None  # tokens of all prompts; None where the pilot has none
     output_tokens: int | None
     cost_usd: Decimal | None
 
@@ -48,8 +47,7 @@ class PilotPlan(Struct, frozen=True):
     opinion: Opinion
     models: tuple[str, ...]
     goal: Goal
-    value: float
-    """The score, or the difference of scores, of the pilot."""
+    value: float  # the score, or the difference of scores, of the pilot
     variance: SplitVariance
     plan: RepeatPlan
     tallies: tuple[ModelTally, ...]

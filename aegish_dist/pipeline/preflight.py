@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from aegish_dist.pipeline.workspace import Observer, Workspace
     from aegish_dist.providers.session import ProviderSession
 
-WARN_DAYS = 60
-"""Days before its retirement from which a model is warned about."""
+WARN_DAYS = 60  # days before its retirement from which a model is warned about
 PROBE_COMMAND = "echo ok"
 CONNECT_S = 5.0
 REFUSALS = frozenset(
@@ -42,13 +41,10 @@ class ModelCheck(Struct, frozen=True):
     model: str
     ok: bool
     detail: str
-    latency_ms: float | None
-    """None when it was not called."""
-    refused: bool = False
-    """Whether all calls of a run would fail in the same way."""
+    latency_ms: float | None  # None when it was not called
+    refused: bool = False  # whether all calls of a run would fail in the same way
     remedy: str = ""
-    reached: bool = True
-    """Whether its address took a connection, or was not tried."""
+    reached: bool = True  # whether its address took a connection, or was not tried
 
 
 def check_before_calls(

@@ -23,12 +23,9 @@ from aegish_dist.db.runs import (
 from aegish_dist.errors import ConfigError, ReportError, StoreError
 from aegish_dist.settings import Settings
 
-COMPLETED, AT_ONCE_S = 50, 0.3
-"""Runs that a shell completes, and seconds that it waits for them."""
-LONGEST_NAME = 100
-"""Characters of a name that a user gives; it stands in tables."""
-NAMED = 10
-"""Known names that an error lists."""
+COMPLETED, AT_ONCE_S = 50, 0.3  # runs that a shell completes, and seconds that it waits for them
+LONGEST_NAME = 100  # characters of a name that a user gives; it stands in tables
+NAMED = 10  # known names that an error lists
 
 
 def find_run(engine: Engine, text: str) -> str:

@@ -32,10 +32,8 @@ from aegish_dist.pipeline.evaluate import Evaluated
 
 log = get_logger(__name__)
 
-LEFT_OVER = "answers"
-"""Begins the name of a file that workers store by themselves."""
-REFUSED = "refused"
-"""Begins the name of a file whose rows the database has refused."""
+LEFT_OVER = "answers"  # begins the name of a file that workers store by themselves
+REFUSED = "refused"  # begins the name of a file whose rows the database has refused
 GROUP = 500
 MAX_LINE_BYTES = 2**24
 """More than an answer can take: a body of 1 MiB, escaped, with the errors of ten attempts."""
@@ -47,8 +45,7 @@ MAX_DAMAGED = 1000
 class Recovered(Struct, frozen=True):
     stored: int
     present: int
-    damaged: int
-    """Lines that cannot be stored; they are kept in a file of their own."""
+    damaged: int  # lines that cannot be stored; they are kept in a file of their own
     kept: Path | None
     problem: str | None
 

@@ -42,8 +42,7 @@ from aegish_dist.db.runs import load_run
 from aegish_dist.errors import QueueError, StoreAwayError
 from aegish_dist.pipeline.batches.budget import is_out_of_money
 
-RATE_WINDOW_S = 15.0
-"""Seconds over which verdicts per second are taken."""
+RATE_WINDOW_S = 15.0  # seconds over which verdicts per second are taken
 LAST_ERRORS = 8
 
 
@@ -135,8 +134,7 @@ class _RunFacts(Struct, frozen=True):
     progress: Mapping[str, Progress]
     fleet: Fleet
     failures: tuple[FailedCalls, ...]
-    batches: Mapping[str, BatchTotals]
-    """Batches of the models that are asked so, now or later."""
+    batches: Mapping[str, BatchTotals]  # batches of the models that are asked so, now or later
     over: Collection[str]
 
 
@@ -216,10 +214,8 @@ def items_held(engine: Engine, run_id: str) -> int:
     return sum(items for (run, _), items in held.items() if run == run_id)
 
 
-SMOOTHED_S = 60.0
-"""Seconds of counts that a rate is taken from, where there are as many."""
-KEPT_S = 600.0
-"""Seconds of counts that the rate of a slow model is taken from."""
+SMOOTHED_S = 60.0  # seconds of counts that a rate is taken from, where there are as many
+KEPT_S = 600.0  # seconds of counts that the rate of a slow model is taken from
 LEAST_S = 10.0
 """Seconds of counts below which the time left is that of the last count, if they do not tell it."""
 
@@ -270,20 +266,16 @@ def _rate_per_s(counts: Sequence[tuple[float, Mapping[str, int]]], model: str) -
 
 T = TypeVar("T")
 
-WATCH_INTERVAL_S = 1.0
-"""Seconds between two counts of a run that is only watched, at least."""
-RETRY_S = 0.5
-"""Seconds between two attempts to reach a database or a broker that is away."""
-OUTLAST_S = 60.0
-"""Seconds for which a restart of either is waited out."""
+WATCH_INTERVAL_S = 1.0  # seconds between two counts of a run that is only watched, at least
+RETRY_S = 0.5  # seconds between two attempts to reach a database or a broker that is away
+OUTLAST_S = 60.0  # seconds for which a restart of either is waited out
 COUNTS_PER_S = 0.02
 """Seconds of counting per second of waiting at most: a large run takes seconds to count."""
 COUNTS_PER_S_OF_SMALL = 0.25
 """The same for small runs: those take long only while the machine is busy with something else."""
 ITEMS_PER_PAUSE_S = 3000
 """A run is small if the first of these asks for a longer pause than a second for so many items."""
-LONGEST_PAUSE_S = 60.0
-"""Seconds between two counts at most, however long one takes."""
+LONGEST_PAUSE_S = 60.0  # seconds between two counts at most, however long one takes
 SETTLED_S = 5.0
 """For so long a run that lacks verdicts has to look ended: workers report a parked model for a
 moment longer after `resume` or `retry` had it probed."""

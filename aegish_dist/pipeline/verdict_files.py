@@ -252,9 +252,8 @@ def _sample_id(changed: ChangedSample) -> str:
     return named or Sample(command, changed.target, changed.category, changed.cluster).sample_id
 
 
-BATCH_ROWS = 5_000
-BATCH_CHARS = 4 * 2**20
-"""Verdicts that are stored at once, and characters of their completions."""
+BATCH_ROWS = 5_000  # verdicts that are stored at once
+BATCH_CHARS = 4 * 2**20  # characters of their completions
 
 _ROOM_TO_CHECK = text("SELECT set_config('work_mem', '64MB', true)")
 """The check of a statement's references holds its rows in memory."""
@@ -265,8 +264,7 @@ class Imported(Struct, frozen=True):
     verdicts: int
     models: int
     samples: int
-    negative_times: int
-    """Verdicts of which a time was below zero and counts as unknown."""
+    negative_times: int  # verdicts of which a time was below zero and counts as unknown
 
 
 def import_verdicts(engine: Engine, paths: Sequence[Path], name: str) -> Imported:

@@ -48,8 +48,7 @@ from aegish_dist.pipeline.opinions import overlay_of
 from aegish_dist.pipeline.runs import require_asked, require_names
 from aegish_dist.pipeline.workspace import SILENT, Observer
 
-COUNTED = 10_000
-"""Verdicts beyond the limit that are counted; what is more is not read."""
+COUNTED = 10_000  # verdicts beyond the limit that are counted; what is more is not read
 CANDIDATES = 5
 CANDIDATE_CHARS = 40
 
@@ -267,10 +266,8 @@ class ChangedVerdict(Struct, frozen=True, rename={"before": "from", "after": "to
 class Reparsed(Struct, frozen=True):
     run_id: str
     completions: int
-    updated: int
-    """Verdicts of which any parsed column changed, if only the parser's version."""
-    pruned: int
-    """Verdicts that keep what was read in them, as their completions were deleted."""
+    updated: int  # verdicts of which any parsed column changed, if only the parser's version
+    pruned: int  # verdicts that keep what was read in them, as their completions were deleted
     changed: tuple[ChangedVerdict, ...]
 
 

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from aegish_dist.models.catalog import Catalog, Credentials
 
 
-PRICES = "list-prices.json"
-"""Name of the file in the cache folder that keeps list prices."""
+PRICES = "list-prices.json"  # name of the file in the cache folder that keeps list prices
 
 
 class Workspace:

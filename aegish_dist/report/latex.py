@@ -44,10 +44,8 @@ def _command(character: str) -> str:
     return f"U+{ord(character):04X}"
 
 
-WIDTH = 120
-"""Characters of `\\footnotesize` that a page of 16 cm has room for."""
-MOST_CHARACTERS = 300
-"""Of a remark; providers' messages have any length."""
+WIDTH = 120  # characters of `\footnotesize` that a page of 16 cm has room for
+MOST_CHARACTERS = 300  # of a remark; providers' messages have any length
 _MARKS = {"": "", "PASS": "$^{+}$", "FAIL": "$^{-}$", "UNDECIDED": "$^{?}$"}  # nosec B105 # no secret
 _PREAMBLE = r"""% Tables of {title}, for \input{{}} in a document with
 %   \usepackage{{booktabs}}

@@ -63,8 +63,7 @@ class RankedModel(Struct, frozen=True):
     """Return a count by name, such as `planned`; None if absent."""
     latency = partialmethod(number, "latency_parts_ms")
     """Return a statistic, such as `p90`, of a part of the latency, in milliseconds."""
-    cost = partialmethod(number, "cost")
-    """Return `total_usd`, `per_1000_usd` or `per_command_usd`."""
+    cost = partialmethod(number, "cost")  # return `total_usd`, `per_1000_usd` or `per_command_usd`
 
     @property
     def reliability(self) -> list[ReliabilityBin]:
@@ -97,10 +96,8 @@ class TableCell(Struct, frozen=True):
     """One field of a table, on up to two lines."""
 
     text: str
-    detail: str = ""
-    """Second line, such as an interval; empty when there is none."""
-    judgement: Judgement | None = None
-    """Whether a target is reached; None when there is none."""
+    detail: str = ""  # second line, such as an interval; empty when there is none
+    judgement: Judgement | None = None  # whether a target is reached; None when there is none
     value: float | None = None
     """The unrounded number of the first line, to sort by; None where there is none."""
 
@@ -110,21 +107,17 @@ class TableCell(Struct, frozen=True):
         return self.judgement or ""
 
 
-Cell = TableCell | str
-"""A cell, or the text of one that has nothing else."""
+Cell = TableCell | str  # A cell, or the text of one that has nothing else
 
 
 class Section(Struct, frozen=True):
     title: str
-    columns: tuple[TableCell, ...]
-    """Headings; the detail says what the second line of the cells is."""
-    rows: tuple[tuple[TableCell, ...], ...]
-    """As many cells in each as there are columns."""
+    columns: tuple[TableCell, ...]  # headings; the detail says what the second line of the cells is
+    rows: tuple[tuple[TableCell, ...], ...]  # as many cells in each as there are columns
     note: str = ""
     keys: int = 1
     """How many leading columns say what a row is about; the last of them holds the model."""
-    remarks: tuple[str, ...] = ()
-    """Lines below the table, for what is too long for a column."""
+    remarks: tuple[str, ...] = ()  # lines below the table, for what is too long for a column
 
     @classmethod
     def of(
@@ -152,8 +145,7 @@ class Fact(Struct, frozen=True):
 
 class Report(Struct, frozen=True):
     title: str
-    facts: tuple[Fact, ...]
-    """The head: about the run and the snapshot."""
+    facts: tuple[Fact, ...]  # the head: about the run and the snapshot
     sections: tuple[Section, ...]
     legend: tuple[str, ...]
     source: tuple[Fact, ...] = ()
@@ -169,8 +161,7 @@ HEADLINES = {
     "harmless_acceptance_rate": "HA",
 }
 """The metrics of the leaderboard, by what reports call them."""
-SIMULATED = "†"
-"""Marks a simulated model wherever there is no room for the word."""
+SIMULATED = "†"  # marks a simulated model wherever there is no room for the word
 
 
 def marked(entry: RankedModel) -> str:
@@ -182,11 +173,9 @@ class Column(Struct, frozen=True):
     """A column and how its cells are read."""
 
     title: str
-    read: Callable[[RankedModel], Any]
-    """Returns a cell, or its text, or what `write` writes."""
+    read: Callable[[RankedModel], Any]  # returns a cell, or its text, or what `write` writes
     write: Callable[[Any], str] | None = None
-    detail: str = ""
-    """Second line of the heading; empty when there is none."""
+    detail: str = ""  # second line of the heading; empty when there is none
 
     def cell(self, entry: RankedModel) -> Cell:
         found: Any = self.read(entry)

@@ -118,8 +118,7 @@ LEAST_LINES = 3
 class Scene(Struct, frozen=True):
     status: RunStatus
     counted_at: str = ""
-    steps: Sequence[str] = ()
-    """Lines about what a user could do next."""
+    steps: Sequence[str] = ()  # lines about what a user could do next
 
 
 class Canvas(Struct, frozen=True):

@@ -7,8 +7,7 @@ from itertools import accumulate, takewhile
 from aegish_dist.core.text import cell_width, printable
 
 DOTS = "\N{HORIZONTAL ELLIPSIS}"
-_Pieces = tuple[str, ...]
-"""The pieces of an id that its short name keeps, in order; dots join them."""
+_Pieces = tuple[str, ...]  # the pieces of an id that its short name keeps, in order; dots join them
 
 
 def short_names(

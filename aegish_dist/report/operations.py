@@ -36,8 +36,7 @@ from aegish_dist.statistics.metrics import ERROR_LABELS, RULE_ERROR_LABELS
 
 SERVICE_STATISTICS = ("mean", "p50", "p90", "p99", "max")
 WAITS = ("queue", "limiter", "backoff")
-MESSAGE_CHARACTERS = 300
-"""Longer messages are cut; JSON and CSV have them whole."""
+MESSAGE_CHARACTERS = 300  # longer messages are cut; JSON and CSV have them whole
 NO_SCORE = "no score: "
 
 

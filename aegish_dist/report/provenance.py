@@ -15,8 +15,7 @@ from aegish_dist.report.data import ReportData
 from aegish_dist.report.layout import Cell, Fact, RankedModel, Section, TableCell, number_cell
 from aegish_dist.report.numbers import UNDEFINED, format_count, format_time
 
-MOST_CHARACTERS = 300
-"""Of a foreign text in a line of its own; the JSON report has it whole."""
+MOST_CHARACTERS = 300  # of a foreign text in a line of its own; the JSON report has it whole
 
 
 def head(data: ReportData, entries: Sequence[RankedModel]) -> tuple[Fact, ...]:
@@ -154,8 +153,7 @@ def source(data: ReportData) -> tuple[Fact, ...]:
     )
 
 
-COT = "+cot"
-"""End of the name of a prompt that asks for reasoning first."""
+COT = "+cot"  # end of the name of a prompt that asks for reasoning first
 
 
 def reproduction(data: ReportData) -> Iterator[tuple[str, str]]:
@@ -234,8 +232,7 @@ def _submit(run: Run) -> str:
     return command_line("submit", *chain.from_iterable(words))
 
 
-_MOST_CHANGES = 20
-"""Corrections of an overlay that are listed; JSON has them all."""
+_MOST_CHANGES = 20  # corrections of an overlay that are listed; JSON has them all
 
 
 def provenance(data: ReportData) -> Iterator[Section]:

@@ -197,8 +197,7 @@ def foreign(text: str) -> str:
     return printable(" ".join(mask_key_shapes(text).split()))
 
 
-LINE_CHARS = 100
-"""The most of a line for a log or a terminal that only prints."""
+LINE_CHARS = 100  # the most of a line for a log or a terminal that only prints
 
 
 def plain_line(status: RunStatus) -> str:

@@ -11,8 +11,7 @@ from aegish_dist.core.text import cell_width, cut_to_cells, filled, printable, s
 from aegish_dist.report.layout import MODEL, SIMULATED, Report, Section, TableCell
 from aegish_dist.report.names import short_names
 
-GAPS = (3, 2, 1)
-"""Spaces between two columns, the most wanted first."""
+GAPS = (3, 2, 1)  # spaces between two columns, the most wanted first
 
 MODEL_WIDTHS = (44, 28, 20)
 """Longer names of models are shortened to the first of these that some gap leaves room for."""

@@ -26,10 +26,8 @@ COLUMNS = (
     *("attempts", "created_at", "queue_ms", "limiter_ms", "backoff_ms", "total_ms"),
 )
 """Keys of the JSON objects and columns of the CSV, in this order."""
-BEFORE = "correct_before"
-"""The last one, where a list compares two opinions."""
-TEXT_CHARS = 2_000
-"""Of each foreign text of a sample, unless all of it is asked for."""
+BEFORE = "correct_before"  # the last one, where a list compares two opinions
+TEXT_CHARS = 2_000  # of each foreign text of a sample, unless all of it is asked for
 WORDS = {True: "correct", False: "wrong", None: "unscored"}
 OF_SAMPLE = ("dataset", "command", "target", "category", "cluster", "simulated", "metadata")
 """Fields of a record that say the same of every verdict about a sample."""

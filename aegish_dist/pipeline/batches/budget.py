@@ -34,10 +34,8 @@ class BatchBudget(Struct, frozen=True):
     """USD that it may cost at most, 0 or below when the caps are reached; None: no cap."""
     price: Price | None
     fixed_characters: int
-    answer_tokens: int
-    """Tokens of an answer, while nothing is known of this model's."""
-    usage: Usage | None
-    """Tokens of a call by the answers so far; None while there are too few."""
+    answer_tokens: int  # tokens of an answer, while nothing is known of this model's
+    usage: Usage | None  # tokens of a call by the answers so far; None while there are too few
 
     def request_usd(self, command: str) -> Decimal | None:
         prompt = input_tokens(self.fixed_characters + len(command))

@@ -83,8 +83,7 @@ log = get_logger(__name__)
 OUTLAST_S = 60.0
 """Seconds for which a restart of the database is waited out: an answer may be in memory."""
 RETRY_S = 0.5
-READINGS = 4
-"""Readings of results that lack answers after which these are given up."""
+READINGS = 4  # readings of results that lack answers after which these are given up
 GROUP = 100
 GROUP_CHARACTERS = 2**20
 """Verdicts, and characters of their answers, per insert: live calls are stored beside it, and wait
@@ -93,14 +92,12 @@ as long as one takes."""
 
 class BatchContext(Struct, frozen=True):
     engine: Engine
-    executor: Executor
-    """Executor of its transactions; the event loop does not block."""
+    executor: Executor  # executor of its transactions; the event loop does not block
     publish: Callable[[Sequence[Item]], Awaitable[None]]
     """Puts items into the queues of live calls; raises `QueueError`."""
     worker: str
     pace: BatchPace
-    work: "WorkerMetrics | None" = None
-    """Counts stored verdicts; None: nothing does."""
+    work: "WorkerMetrics | None" = None  # counts stored verdicts; None: nothing does
 
     async def ask(
         self, query: Callable[Concatenate[Session, P], T], *args: P.args, **kwargs: P.kwargs
