@@ -20,13 +20,7 @@ from msgspec.structs import replace
 from sqlalchemy.orm import Session
 
 from aegish_dist.db.engine import open_engine, reading
-from aegish_dist.db.fleet import (
-    ModelBlock,
-    ModelBlocks,
-    about_worker,
-    forget_worker,
-    report_worker,
-)
+from aegish_dist.db.fleet import ModelBlock, ModelBlocks, about_worker, forget_worker, report_worker
 from aegish_dist.db.runs import Assignment
 from aegish_dist.db.schema import require_current
 from aegish_dist.db.verdicts import look_up

@@ -194,11 +194,7 @@ class TaskPool(BasePool):
             self._finished_of[delivery.lane] += 1
 
     def _finish(
-        self,
-        delivery: Delivery,
-        settle: Callable[..., None],
-        error: Exception | None,
-        **how: bool,
+        self, delivery: Delivery, settle: Callable[..., None], error: Exception | None, **how: bool
     ) -> None:
         if self._hub is None:
             # Without a hub (in-memory broker) Celery's own thread pool acknowledges from here too.
@@ -209,11 +205,7 @@ class TaskPool(BasePool):
             self._loop.call_later(GATHER_S, self._hub.call_soon, self._settle_finished)
 
     def _settle(
-        self,
-        delivery: Delivery,
-        settle: Callable[..., None],
-        error: Exception | None,
-        **how: bool,
+        self, delivery: Delivery, settle: Callable[..., None], error: Exception | None, **how: bool
     ) -> None:
         if delivery.events is not None:
             delivery.events.ended(error, **how)
@@ -284,10 +276,7 @@ class TaskPool(BasePool):
         self._stop_requested = asyncio.Event()
         async with open_evaluator(self.app, self.num_processes, self.work) as components:
             self.evaluator, self._limiters = components.evaluator, components.limiters
-            self._performers = {
-                EVALUATE: self.evaluator,
-                AGGREGATE: components.aggregate,
-            }
+            self._performers = {EVALUATE: self.evaluator, AGGREGATE: components.aggregate}
             self.run_listeners.append(
                 lambda announced: self._loop.call_soon_threadsafe(
                     components.holds.runs_changed, announced

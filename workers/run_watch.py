@@ -159,11 +159,7 @@ class RunWatch(bootsteps.StartStopStep):
         return True
 
     def _follow(
-        self,
-        consumer: Any,
-        wanted: frozenset[str],
-        held: frozenset[str],
-        stopped: threading.Event,
+        self, consumer: Any, wanted: frozenset[str], held: frozenset[str], stopped: threading.Event
     ) -> None:
         if monotonic() < self._follow_at:
             return

@@ -98,13 +98,9 @@ def decode(arguments: Sequence[object]) -> Item:
     """Read the arguments of a message; a `ValueError` means that it is forged or foreign."""
     # To Python, true and false are whole numbers.
     match [None if isinstance(argument, bool) else argument for argument in arguments]:
-        case [
-            str(run_id),
-            str(model),
-            int(sample_key),
-            int(epoch),
-            int(generation),
-        ] if 0 <= sample_key < 2**63 and 1 <= epoch < 2**15 and 0 <= generation < 2**15:
+        case [str(run_id), str(model), int(sample_key), int(epoch), int(generation)] if (
+            0 <= sample_key < 2**63 and 1 <= epoch < 2**15 and 0 <= generation < 2**15
+        ):
             return Item(run_id, model, sample_key, epoch, generation)
         case _:
             raise ValueError("a message does not name an item")

@@ -277,12 +277,7 @@ class Transport(virtual.Transport):
     driver_type = driver_name = "redis"
     default_port = 6379
     connection_errors = (*virtual.Transport.connection_errors, *LOST)
-    channel_errors = (
-        *virtual.Transport.channel_errors,
-        DataError,
-        InvalidResponse,
-        ResponseError,
-    )
+    channel_errors = (*virtual.Transport.channel_errors, DataError, InvalidResponse, ResponseError)
     implements = virtual.Transport.implements.extend(
         asynchronous=True, exchange_type=frozenset(["direct", "fanout"])
     )

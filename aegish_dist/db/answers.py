@@ -35,13 +35,7 @@ from aegish_dist.db.counting import PerModel, prepare_counting
 from aegish_dist.db.engine import execute, reading, statement
 from aegish_dist.db.overlays import ChangedSample, OverlayInRun
 from aegish_dist.db.tables import error_class_of, finding_of, findings_of, outcome_of
-from aegish_dist.db.verdict_reader import (
-    CODES,
-    SampleRange,
-    SqlScoring,
-    prepare,
-    sample_ranges,
-)
+from aegish_dist.db.verdict_reader import CODES, SampleRange, SqlScoring, prepare, sample_ranges
 from aegish_dist.statistics.paired_difference import PairedAnswers, SampleKind
 
 T = TypeVar("T")

@@ -276,9 +276,7 @@ def _items(
         yield row.malicious, row.category, row.cluster, tuple(row.codes), row.items
 
 
-def _cells(
-    items: Iterable[tuple[bool, str | None, str | None, _Codes, int]],
-) -> tuple[Cell, ...]:
+def _cells(items: Iterable[tuple[bool, str | None, str | None, _Codes, int]]) -> tuple[Cell, ...]:
     """Join the items that differ only in details that make no other finding."""
     samples: Counter[tuple[TrueLabel, str | None, str | None, OutcomeDetails]] = Counter()
     for malicious, category, cluster, codes, number in items:

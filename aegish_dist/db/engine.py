@@ -30,12 +30,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.text import printable
-from aegish_dist.errors import (
-    ConfigError,
-    StoreAwayError,
-    StoreUnusableError,
-    UnreadableRunError,
-)
+from aegish_dist.errors import ConfigError, StoreAwayError, StoreUnusableError, UnreadableRunError
 
 RV = TypeVar("RV")
 P = ParamSpec("P")
@@ -250,10 +245,7 @@ def transaction(
 
 
 def in_transaction(
-    engine: Engine,
-    query: Callable[Concatenate[Session, P], RV],
-    *args: P.args,
-    **kwargs: P.kwargs,
+    engine: Engine, query: Callable[Concatenate[Session, P], RV], *args: P.args, **kwargs: P.kwargs
 ) -> RV:
     """Return the result of one query, made in a transaction of its own."""
     with transaction(engine) as session:

@@ -27,14 +27,7 @@ from aegish_dist.core.text import clean_text
 from aegish_dist.core.verdict import Item
 from aegish_dist.db.engine import execute, statement
 from aegish_dist.db.runs import destination_of, load_run, save_models
-from aegish_dist.db.tables import (
-    RETRIES,
-    RUN_DATASETS,
-    RUNS,
-    SAMPLES,
-    AdvisoryLock,
-    outcome_number,
-)
+from aegish_dist.db.tables import RETRIES, RUN_DATASETS, RUNS, SAMPLES, AdvisoryLock, outcome_number
 from aegish_dist.errors import StoreError
 
 LOST_AFTER_S = 60.0

@@ -35,12 +35,7 @@ from aegish_dist.db.counting import PerModel, prepare_counting
 from aegish_dist.db.engine import driver_connection, execute, fragment, statement
 from aegish_dist.db.overlays import OverlayInRun
 from aegish_dist.db.runs import sample_of
-from aegish_dist.db.tables import (
-    error_class_of,
-    finding_of,
-    outcome_number,
-    outcome_of,
-)
+from aegish_dist.db.tables import error_class_of, finding_of, outcome_number, outcome_of
 
 
 def escaped_pattern(text: str) -> str:

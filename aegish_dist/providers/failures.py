@@ -177,10 +177,7 @@ def settle(status: int, payload: object, headers: Mapping[str, str]) -> Completi
     if status == 429 and _is_of_a_day(error):
         kind, wait_s = ErrorClass.QUOTA, max(wait_s or 0.0, DAILY_WAIT_S)
     raise ProviderError(
-        f"HTTP {status}: {message}",
-        error_class=kind,
-        status=status,
-        retry_after_s=wait_s,
+        f"HTTP {status}: {message}", error_class=kind, status=status, retry_after_s=wait_s
     )
 
 

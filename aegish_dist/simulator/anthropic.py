@@ -73,11 +73,7 @@ def answer_body(answer: Completion, call: Call) -> dict[str, Any]:
         "stop_sequence": None,
     }
     if answer.refusal is not None:
-        body["stop_details"] = {
-            "type": "refusal",
-            "category": None,
-            "explanation": answer.refusal,
-        }
+        body["stop_details"] = {"type": "refusal", "category": None, "explanation": answer.refusal}
     if is_reported(answer.usage):
         body["usage"] = _usage(answer.usage)
     return body

@@ -70,11 +70,7 @@ def answer_body(answer: Completion, call: Call) -> dict[str, Any]:
         "choices": [
             {
                 "index": 0,
-                "message": {
-                    "role": "assistant",
-                    "content": answer.text,
-                    "refusal": answer.refusal,
-                },
+                "message": {"role": "assistant", "content": answer.text, "refusal": answer.refusal},
                 "logprobs": None,
                 "finish_reason": stop_word(answer, _WORDS.stops, _WORDS.native),
             }

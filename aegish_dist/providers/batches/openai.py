@@ -7,12 +7,7 @@ from yarl import URL
 from aegish_dist.core.batches import BatchLimits, BatchRequest, Unanswered
 from aegish_dist.core.verdict import Completion
 from aegish_dist.providers import failures, lenient
-from aegish_dist.providers.batches.transfer import (
-    Batch,
-    FileBatchClient,
-    Wording,
-    checked_name,
-)
+from aegish_dist.providers.batches.transfer import Batch, FileBatchClient, Wording, checked_name
 
 ENDPOINT = "/v1/chat/completions"
 METADATA = "aegish_dist_batch"
