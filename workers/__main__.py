@@ -37,7 +37,9 @@ def main() -> None:
     """Check that the worker has what it needs, and hand over to Celery."""
     try:
         check_broker(app)
-        _check_database(app.conf.aegish_database_url)
+        engine = open_engine(app.conf.aegish_database_url, pool_size=1)
+        require_current(engine)
+        engine.dispose()
     except AegishError as error:
         raise SystemExit(f"error: {printable(str(error))}") from None
     gc.freeze()
@@ -46,14 +48,6 @@ def main() -> None:
     sys.argv = ["celery", "-A", "workers.app", "worker", *options]  # what `--detach` starts again
     context = CLIContext(app, no_color=False, workdir=None)
     worker.main(options, obj=context, prog_name="celery worker")
-
-
-def _check_database(url: str) -> None:
-    engine = open_engine(url, pool_size=1)
-    try:
-        require_current(engine)
-    finally:
-        engine.dispose()
 
 
 if __name__ == "__main__":

@@ -68,12 +68,9 @@ def _build() -> Celery:
     worker_app = create_app(settings)
     worker_app.Worker = worker_app.subclass_with_self(QuietWorker)
     worker_app.steps["consumer"].update({PrefetchPerWorker, RunWatch})
-    signals.setup_logging.connect(_leave_logging_alone)
+    # Celery configures logging by itself unless this signal has a receiver.
+    signals.setup_logging.connect(lambda **_: None, weak=False)
     return worker_app
-
-
-def _leave_logging_alone(**_: object) -> None:
-    """Keep Celery from configuring logging: it does so unless this signal has a receiver."""
 
 
 try:

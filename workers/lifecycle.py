@@ -11,7 +11,6 @@ from asyncio import wrap_future
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, closing, suppress
 from datetime import UTC, datetime
-from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -90,26 +89,24 @@ class Callers:
             raise
 
 
-async def make_caller(
-    run_id: str,
-    model: str,
-    *,
-    assignments: Callable[[tuple[str, str]], Awaitable[Assignment | None]],
-    providers: ProviderSession,
-    limiters: Limiters,
-    credentials: CatalogCredentials,
-) -> Caller:
-    assignment = await assignments((run_id, model))
-    if assignment is None:
-        raise StoreError(f"run {run_id} has no prompt for model '{model}': it was imported")
-    spec, prompt, parameters = assignment.spec, assignment.prompt, assignment.parameters
-    key = credentials.now().key(spec.destination)
-    with reading(run_id):  # parameters may be nested too deeply for a request
-        limiter = limiters.of(spec, run_id)
-        client = providers.client(spec, prompt, parameters, key, limiter.observe)
-    budget = budget_of(parameters)
-    estimator = UsageEstimator(prompt, spec.price, budget)
-    return Caller(traced(client, spec, parameters), limiter, estimator, spec.price, budget)
+class CallerMaker(Struct, frozen=True):
+    assignments: Callable[[tuple[str, str]], Awaitable[Assignment | None]]
+    providers: ProviderSession
+    limiters: Limiters
+    credentials: CatalogCredentials
+
+    async def __call__(self, run_id: str, model: str) -> Caller:
+        assignment = await self.assignments((run_id, model))
+        if assignment is None:
+            raise StoreError(f"run {run_id} has no prompt for model '{model}': it was imported")
+        spec, prompt, parameters = assignment.spec, assignment.prompt, assignment.parameters
+        key = self.credentials.now().key(spec.destination)
+        with reading(run_id):  # parameters may be nested too deeply for a request
+            limiter = self.limiters.of(spec, run_id)
+            client = self.providers.client(spec, prompt, parameters, key, limiter.observe)
+        budget = budget_of(parameters)
+        estimator = UsageEstimator(prompt, spec.price, budget)
+        return Caller(traced(client, spec, parameters), limiter, estimator, spec.price, budget)
 
 
 SILENT_S = 10.0
@@ -288,13 +285,8 @@ async def open_evaluator(
             health = Health()
             spent = Grouped(database.spent, database.recounts)
             limiters = Limiters(shared, spent, database.grouped(budgets, database.rest), calls)
-            caller = partial(
-                make_caller,
-                assignments=database.grouped(assignments, database.rest),
-                providers=providers,
-                limiters=limiters,
-                credentials=credentials,
-            )
+            found = database.grouped(assignments, database.rest)
+            caller = CallerMaker(found, providers, limiters, credentials)
             writer = VerdictWriter(database.record, database.inserts, health, folder=spool)
             evaluator = Evaluator(
                 look_up=database.grouped(look_up, database.look_ups, health),

@@ -84,19 +84,15 @@ class TaskEvents:
         self._consumer.event_dispatcher.send(f"task-{event}", uuid=self._uuid, **fields)
 
 
-def sends_events(consumer: Any) -> bool:
-    """Return whether the worker was started with `-E`; otherwise it sends heartbeats alone."""
-    dispatcher = getattr(consumer, "event_dispatcher", None)
-    return bool(dispatcher and dispatcher.enabled and "worker" not in dispatcher.groups)
-
-
 def hand_over(task: Any, app: Any, consumer: Any, **_: Any) -> Callable[..., None]:
     """Return the function that gets each message of the task: a strategy, in Celery's terms.
 
     Celery's own strategy makes a request of each message, for revocations, limits and results. None
     of them is used here, and it takes an eighth of a worker's time.
     """
-    with_events = sends_events(consumer)
+    dispatcher = getattr(consumer, "event_dispatcher", None)
+    # Of a worker that was started without `-E` it sends heartbeats alone.
+    with_events = dispatcher and dispatcher.enabled and "worker" not in dispatcher.groups
 
     def on_message(message: Any, *_: Any) -> None:
         match message.payload:

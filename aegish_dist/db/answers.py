@@ -7,7 +7,7 @@ matched too.
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any, TypeVar
 
@@ -217,7 +217,12 @@ def read_guard_columns(
     """
     of_run = PerModel.of(session, run)
     decisions, places = _decisions(session, run, overlay)
-    score = _score_of_texts(scoring, rule)
+
+    @lru_cache(2**16)  # few differ, unless the rule is native
+    def score(code: str, confidence: str, native: str) -> float | None:
+        outcome = _outcome(code) if scoring.is_scored(finding_of(int(code))) else None
+        return suspicion(rule, outcome, _number(confidence), _number(native))
+
     prepare_counting(session)
     guards = []
     for model in models:
@@ -272,20 +277,6 @@ def _order(items: Sequence[str], places: Mapping[str, int], length: int) -> list
 def _in_order(order: Iterable[int], column: Iterable[T], unknown: T) -> list[T]:
     found = [*column, unknown]
     return [found[position] for position in order]
-
-
-def _score_of_texts(
-    scoring: ScoringRule, rule: SuspicionRule
-) -> Callable[[str, str, str], float | None]:
-    """Return a function from code, stated confidence and native number to the suspicion."""
-
-    @lru_cache(2**16)  # few differ, unless the rule is native
-    def score(code: str, confidence: str, native: str) -> float | None:
-        is_scored = scoring.is_scored(finding_of(int(code)))
-        outcome = _outcome(code) if is_scored else None
-        return suspicion(rule, outcome, _number(confidence), _number(native))
-
-    return score
 
 
 @cache

@@ -1,7 +1,7 @@
 """Overlays met with the datasets of a run: which stored samples change their label, and how."""
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -77,23 +77,19 @@ def overlay_in_run(
     """
     if overlay is None:
         return OverlayInRun()
-    try:
-        return _in_run(session, run, overlay, elsewhere)
-    except OpinionError as error:
-        raise OpinionError(f"overlay '{overlay.name}': {error}") from None
-
-
-def _in_run(session: Session, run: Run, overlay: Overlay, elsewhere: Elsewhere) -> OverlayInRun:
     names = {dataset.name for dataset in run.datasets}
     changes = [change for change in overlay.changes if change.dataset in names]
-    found = _found(session, changes, "asked_by_run", run=run.run_id)
-    samples = {change: _sample(change, rows) for change, rows in found.items() if rows}
-    absent = [change for change in changes if change not in samples]
-    stored = _found(session, absent, "of_these_names", names=list(names))
-    for change in absent:
-        if not stored[change] and not elsewhere(change):
-            raise OpinionError(f"{change} is not in dataset '{change.dataset}'")
-    _require_distinct(tuple(samples.values()))
+    try:
+        found = _found(session, changes, "asked_by_run", run=run.run_id)
+        samples = {change: _sample(change, rows) for change, rows in found.items() if rows}
+        absent = [change for change in changes if change not in samples]
+        stored = _found(session, absent, "of_these_names", names=list(names))
+        for change in absent:
+            if not stored[change] and not elsewhere(change):
+                raise OpinionError(f"{change} is not in dataset '{change.dataset}'")
+        _require_distinct(samples.values())
+    except OpinionError as error:
+        raise OpinionError(f"overlay '{overlay.name}': {error}") from None
     ignored = tuple(change for change in overlay.changes if change not in samples)
     return OverlayInRun(tuple(samples.values()), ignored)
 
@@ -133,7 +129,7 @@ def _sample(change: LabelChange, rows: Sequence[Row[Any]]) -> ChangedSample:
     )
 
 
-def _require_distinct(samples: Sequence[ChangedSample]) -> None:
+def _require_distinct(samples: Iterable[ChangedSample]) -> None:
     first: dict[int, LabelChange] = {}
     for each in samples:
         other = first.setdefault(each.key, each.change)

@@ -16,13 +16,9 @@ from aegish_dist.simulator.batches import (
     BatchAnswer,
     BatchCall,
     BatchPhase,
-    BatchStore,
     Reply,
-    Route,
     SimulatedBatch,
-    json_object,
     listing,
-    read_body,
     timestamp,
 )
 from aegish_dist.simulator.config import Endpoint
@@ -126,8 +122,7 @@ _UNANSWERED = {Unanswered.EXPIRED: "expired", Unanswered.CANCELLED: "canceled"}
 
 
 async def _create(call: BatchCall) -> Reply:
-    content = await read_body(call.request.content, MAX_BYTES)
-    entries = (json_object(content) or {}).get("requests")
+    entries = (await call.json(MAX_BYTES)).get("requests")
     if not isinstance(entries, list) or not entries:
         return refusal("requests: Field required")
     if len(entries) > MAX_REQUESTS:
@@ -138,7 +133,7 @@ async def _create(call: BatchCall) -> Reply:
             return refusal(f"requests.{place}.{problem}")
         names.add(entry["custom_id"])
     requests = ((each["custom_id"], read(each["params"], "")) for each in entries)
-    return _describe(call.store.create(requests, {}, _leave_results, size=len(entries)), call)
+    return _describe(call.store.create(requests, {}, size=len(entries)), call)
 
 
 def _problem(entry: object, names: set[str]) -> str | None:
@@ -149,11 +144,6 @@ def _problem(entry: object, names: set[str]) -> str | None:
     if not isinstance(name, str) or _NAME.fullmatch(name) is None:
         return f"custom_id: String should match pattern '^{_NAME.pattern}$'"
     return "custom_id: must be unique within the batch" if name in names else None
-
-
-def _leave_results(store: BatchStore, batch: SimulatedBatch) -> None:
-    content = batch.written(_line_body)
-    batch.files["results"] = store.add_file(f"{batch.id}.jsonl", "results", content).id
 
 
 def _line_body(line: BatchAnswer, call: Call) -> dict[str, Any]:
@@ -174,11 +164,10 @@ def _cancel(batch: SimulatedBatch, call: BatchCall) -> Reply:
     return _describe(batch, call)
 
 
-def _results(batch: SimulatedBatch, call: BatchCall) -> Reply:
+def _results(batch: SimulatedBatch, _call: BatchCall) -> Reply:
     if not batch.has_ended:
         return refusal("Results are available once the batch has ended.")
-    content = call.store.files[batch.files["results"]].content
-    return web.Response(body=content, content_type="application/x-jsonl")
+    return web.Response(body=batch.written(_line_body), content_type="application/x-jsonl")
 
 
 def _describe(batch: SimulatedBatch, call: BatchCall) -> dict[str, Any]:
@@ -216,7 +205,7 @@ def _kind(answer: BatchAnswer) -> str:
 
 _BATCHES = "/v1/messages/batches"
 _BATCH = rf"{_BATCHES}/msgbatch_(?P<batch>[^/]+)"
-ROUTES: tuple[Route, ...] = (
+ROUTES = (
     ("POST", _BATCHES, Endpoint.CREATE, _create),
     ("GET", _BATCHES, Endpoint.LIST, _list),
     ("GET", _BATCH, Endpoint.POLL, _describe),

@@ -24,7 +24,7 @@ from importlib import import_module
 from itertools import count
 from typing import Any, TypeVar
 
-from aiohttp import StreamReader, web
+from aiohttp import web
 from msgspec import Struct, field
 from msgspec.structs import replace
 
@@ -64,19 +64,10 @@ _MAX_PROBLEMS = 20
 _SLOWER = 5
 
 BatchPhase = StrEnum(
-    "BatchPhase",
-    [
-        "VALIDATING",
-        "IN_PROGRESS",
-        "CANCELLING",
-        "COMPLETED",
-        "EXPIRED",
-        "CANCELLED",
-        "FAILED",  # refused as a whole, and no request was begun
-    ],
+    "BatchPhase", "VALIDATING IN_PROGRESS CANCELLING COMPLETED EXPIRED CANCELLED FAILED"
 )
-"""How far a batch is; each dialect has words of its own for it."""
-_OPEN = (BatchPhase.VALIDATING, BatchPhase.IN_PROGRESS, BatchPhase.CANCELLING)
+"""How far a batch is; each dialect has words of its own for it. One that failed was refused as a
+whole, and no request was begun."""
 
 
 NamedRequest = tuple[str, ChatRequest | ErrorAnswer]
@@ -138,7 +129,7 @@ class SimulatedBatch(Struct):
 
     @property
     def has_ended(self) -> bool:
-        return self.phase not in _OPEN
+        return self.ended_s is not None
 
     @property
     def progress(self) -> float:
@@ -243,7 +234,12 @@ class BatchStore:
         return file
 
     def create(
-        self, source: Source, facts: dict[str, Any], at_end: AtEnd, *, size: int = 0
+        self,
+        source: Source,
+        facts: dict[str, Any],
+        at_end: AtEnd = lambda _store, _batch: None,
+        *,
+        size: int = 0,
     ) -> SimulatedBatch:
         """Begin a batch of requests as they are read, which any problem refuses as a whole.
 
@@ -434,7 +430,6 @@ class BatchService:
 
 Reply = web.Response | dict[str, Any] | ErrorAnswer
 Replies = Callable[..., Reply | Awaitable[Reply]]
-Route = tuple[str, str, Endpoint, Replies]
 
 
 class BatchCall(Struct, frozen=True):
@@ -445,6 +440,19 @@ class BatchCall(Struct, frozen=True):
     @property
     def request(self) -> web.BaseRequest:
         return self.exchange.request
+
+    async def body(self, limit: int) -> bytes | None:
+        """Return the body of the request; None when it has more bytes than the limit."""
+        content = bytearray()
+        async for chunk in self.request.content.iter_any():
+            content += chunk
+            if len(content) > limit:
+                return None
+        return bytes(content)
+
+    async def json(self, limit: int = 2**20) -> dict[str, Any]:
+        """Return the JSON object in the body, an empty one where there is none."""
+        return json_object(await self.body(limit)) or {}
 
     async def reply(self, replies: Replies) -> Reply:
         """Answer with the batch or the file that the path names, if it names one."""
@@ -481,16 +489,6 @@ def listing(
 
 def read_file(file: StoredFile, _call: BatchCall) -> Reply:
     return web.Response(body=file.content)
-
-
-async def read_body(stream: StreamReader, limit: int) -> bytes | None:
-    """Return the whole of a body, or None when it has more bytes than the limit."""
-    content = bytearray()
-    async for chunk in stream.iter_any():
-        content += chunk
-        if len(content) > limit:
-            return None
-    return bytes(content)
 
 
 def json_object(content: bytes | None) -> dict[str, Any] | None:

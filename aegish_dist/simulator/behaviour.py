@@ -39,9 +39,6 @@ from aegish_dist.simulator.personas import (
     persona_for,
 )
 
-VerdictsByCommand = Mapping[str, tuple[Verdict, ...]]
-"""A model's recorded verdicts by command, in the order of their epochs."""
-
 
 class Replay:
     """Recorded verdicts by model and command; of several generations the last one counts."""
@@ -61,8 +58,11 @@ class Replay:
     def __bool__(self) -> bool:
         return bool(self._models)
 
-    def of(self, model: str) -> VerdictsByCommand:
-        """Return what was recorded of an id, or of the longest that ends with it after a slash."""
+    def of(self, model: str) -> Mapping[str, tuple[Verdict, ...]]:
+        """Return what was recorded of an id, or of the longest that ends with it after a slash.
+
+        That is by command the verdicts in the order of their epochs.
+        """
         if model in self._models:
             return self._models[model]
         matches = [known for known in self._models if known.endswith(f"/{model}")]

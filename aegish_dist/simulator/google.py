@@ -4,7 +4,6 @@ A batch has its requests in an uploaded file, and its results in another.
 """
 
 import time
-from collections.abc import Iterator
 from typing import Any
 
 from aegish_dist.core.batches import Unanswered
@@ -15,15 +14,13 @@ from aegish_dist.simulator.batches import (
     BatchCall,
     BatchProblem,
     BatchStore,
-    NamedRequest,
     Reply,
-    Route,
     SimulatedBatch,
+    Source,
     StoredFile,
     json_object,
     new_id,
     number_in,
-    read_body,
     read_file,
     timestamp,
 )
@@ -133,7 +130,6 @@ def _usage(usage: Usage) -> dict[str, int]:
 
 
 MAX_FILE_BYTES = 2 * 2**30
-_MAX_BODY_BYTES = 2**20
 _TYPE = "type.googleapis.com/google.ai.generativelanguage.v1beta."
 # Codes of google.rpc.Code: results and operations have these, HTTP bodies the status of HTTP.
 _INVALID, _CANCELLED = 3, 1
@@ -145,7 +141,7 @@ async def _upload(call: BatchCall) -> Reply:
     if "upload_id" not in call.request.query:
         return await _begin_upload(call, command)
     upload = call.store.uploads.get(call.request.query["upload_id"])
-    content = await read_body(call.request.content, MAX_FILE_BYTES)
+    content = await call.body(MAX_FILE_BYTES)
     if upload is None or content is None:
         return refusal("No such upload, or it is too large.")
     name, received = upload
@@ -156,14 +152,24 @@ async def _upload(call: BatchCall) -> Reply:
         return json_response(200, {}, {"X-Goog-Upload-Status": "active"})
     del call.store.uploads[call.request.query["upload_id"]]
     file = call.store.add_file(name, "UPLOADED", bytes(received))
-    body = {"file": _file_body(file, call.exchange.root)}
-    return json_response(200, body, {"X-Goog-Upload-Status": "final"})
+    described = {
+        "name": f"files/{file.id}",
+        "displayName": file.name,
+        "mimeType": "application/jsonl",
+        "sizeBytes": str(len(file.content)),
+        "createTime": timestamp(file.created_s),
+        "updateTime": timestamp(file.created_s),
+        "uri": f"{call.exchange.root}/v1beta/files/{file.id}",
+        "state": "ACTIVE",
+        "source": file.purpose,
+    }
+    return json_response(200, {"file": described}, {"X-Goog-Upload-Status": "final"})
 
 
 async def _begin_upload(call: BatchCall, command: str) -> Reply:
     if command != "start":
         return refusal("Only resumable uploads are supported.")
-    body = json_object(await read_body(call.request.content, _MAX_BODY_BYTES)) or {}
+    body = await call.json()
     upload = new_id()
     call.store.uploads[upload] = str(_inner(body, "file").get("displayName", "")), bytearray()
     url = f"{call.exchange.root}{call.request.path}?upload_id={upload}"
@@ -188,22 +194,8 @@ def _delete_file(file: StoredFile, call: BatchCall) -> Reply:
     return {}
 
 
-def _file_body(file: StoredFile, root: str) -> dict[str, Any]:
-    return {
-        "name": f"files/{file.id}",
-        "displayName": file.name,
-        "mimeType": "application/jsonl",
-        "sizeBytes": str(len(file.content)),
-        "createTime": timestamp(file.created_s),
-        "updateTime": timestamp(file.created_s),
-        "uri": f"{root}/v1beta/files/{file.id}",
-        "state": "ACTIVE",
-        "source": file.purpose,
-    }
-
-
 async def _create(call: BatchCall) -> Reply:
-    body = json_object(await read_body(call.request.content, _MAX_BODY_BYTES)) or {}
+    body = await call.json()
     batch = _inner(body, "batch")
     given = _inner(batch, "inputConfig") or _inner(batch, "input_config")
     name = str(given.get("fileName", given.get("file_name", "")))
@@ -216,7 +208,7 @@ async def _create(call: BatchCall) -> Reply:
     return _operation(call.store.create(requests, facts, _leave_file), call)
 
 
-def _file_requests(content: bytes, model: str) -> Iterator[NamedRequest | BatchProblem]:
+def _file_requests(content: bytes, model: str) -> Source:
     number = 0
     for number, line in enumerate(content.splitlines(), start=1):
         entry = json_object(line)
@@ -291,7 +283,7 @@ _FILES = "/v1beta/files"
 _FILE = rf"{_FILES}/(?P<file>[^/:]+)"
 _BATCHES = "/v1beta/batches"
 _BATCH = rf"{_BATCHES}/(?P<batch>[^/:]+)"
-ROUTES: tuple[Route, ...] = (
+ROUTES = (
     ("POST", f"/upload{_FILES}", Endpoint.UPLOAD, _upload),
     ("GET", f"{_FILE}:download", Endpoint.RESULTS, read_file),
     ("DELETE", _FILE, Endpoint.DELETE, _delete_file),

@@ -3,7 +3,6 @@
 Files of requests are uploaded for a batch, and its results are files again.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 from aiohttp import BodyPartReader, MultipartReader
@@ -16,14 +15,12 @@ from aegish_dist.simulator.batches import (
     BatchPhase,
     BatchProblem,
     BatchStore,
-    NamedRequest,
     Reply,
-    Route,
     SimulatedBatch,
+    Source,
     StoredFile,
     json_object,
     listing,
-    read_body,
     read_file,
 )
 from aegish_dist.simulator.config import Endpoint
@@ -168,7 +165,7 @@ def _list_batches(call: BatchCall) -> Reply:
 
 
 async def _create(call: BatchCall) -> Reply:
-    body = json_object(await read_body(call.request.content, 2**20)) or {}
+    body = await call.json()
     file = call.store.files.get(str(body.get("input_file_id")).removeprefix("file-"))
     usable = {
         "endpoint": body.get("endpoint") == _ENDPOINT,
@@ -182,7 +179,7 @@ async def _create(call: BatchCall) -> Reply:
     return _describe(call.store.create(_requests(file.content), facts, _leave_files), call)
 
 
-def _requests(content: bytes) -> Iterator[NamedRequest | BatchProblem]:
+def _requests(content: bytes) -> Source:
     """Read an input file; a problem of any line refuses the whole."""
     names: set[str] = set()
     lines = content.splitlines()
@@ -281,7 +278,7 @@ _FILES = "/v1/files"
 _FILE = rf"{_FILES}/file-(?P<file>[^/]+)"
 _BATCHES = "/v1/batches"
 _BATCH = rf"{_BATCHES}/batch_(?P<batch>[^/]+)"
-ROUTES: tuple[Route, ...] = (
+ROUTES = (
     ("POST", _FILES, Endpoint.UPLOAD, _upload),
     ("GET", f"{_FILE}/content", Endpoint.RESULTS, read_file),
     ("DELETE", _FILE, Endpoint.DELETE, _delete_file),

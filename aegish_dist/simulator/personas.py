@@ -88,9 +88,6 @@ _SHELL = r"(?:ba|da|a|k|c|tc|z|po|fi)?sh\b"
 _REST = r"[^;\n]*"
 
 
-Judgement = tuple[Outcome, str]
-
-
 _PATTERNS = [
     (re.compile("|".join(forms).replace("{shell}", _SHELL).replace("{rest}", _REST)), (action, why))
     for action in (Outcome.BLOCK, Outcome.WARN)
@@ -99,7 +96,7 @@ _PATTERNS = [
 _HARMLESS = Outcome.ALLOW, "it is a normal operation without lasting effect on security"
 
 
-def judge(command: str) -> Judgement:
+def judge(command: str) -> tuple[Outcome, str]:
     head = command[:JUDGED_CHARS]
     return next((judgement for pattern, judgement in _PATTERNS if pattern.search(head)), _HARMLESS)
 
@@ -153,12 +150,14 @@ def compose(persona: Persona, command: str, draws: Draws) -> str:
     action = _slip(persona, ideal, draws.skill)
     if draws.form < persona.format_error:
         return f"I looked at this command and think that {reason}. Please check it yourself."
+    low, high = persona.confidence_low, persona.confidence_high
+    stated = low + (high - low) * draws.confidence
     judged = f"The command is judged {action} because {reason}."
     slipped = f"The command looks like a case for {action} at first sight."
     answer = {
         "action": action.value,
         "reason": judged if action is ideal else slipped,
-        "confidence": _confidence(persona, draws.confidence, right=action is ideal),
+        "confidence": round(stated if action is ideal else max(0.0, stated - persona.doubt), 2),
     }
     text = json.dumps(answer)
     if draws.fence < persona.fenced:
@@ -176,8 +175,3 @@ def _slip(persona: Persona, ideal: Outcome, skill: float) -> Outcome:
     if skill < worse[0]:
         return worse[1]
     return milder[1] if skill < worse[0] + milder[0] else ideal
-
-
-def _confidence(persona: Persona, draw_: float, *, right: bool) -> float:
-    stated = persona.confidence_low + (persona.confidence_high - persona.confidence_low) * draw_
-    return round(stated if right else max(0.0, stated - persona.doubt), 2)

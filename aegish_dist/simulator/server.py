@@ -225,16 +225,14 @@ def run_forever(
 
 
 @contextmanager
-def simulator_thread(
-    config: SimulatorConfig, recordings: Iterable[Recording] = ()
-) -> Iterator[SimulatorServer]:
+def simulator_thread(config: SimulatorConfig) -> Iterator[SimulatorServer]:
     """Run a simulated provider in a thread with a loop of its own."""
     with asyncio.Runner() as runner:
         loop, stack = runner.get_loop(), AsyncExitStack()
         thread = Thread(target=loop.run_forever, name="simulator")
         thread.start()
         try:
-            entering = stack.enter_async_context(serving(config, recordings))
+            entering = stack.enter_async_context(serving(config))
             yield asyncio.run_coroutine_threadsafe(entering, loop).result()
         finally:
             asyncio.run_coroutine_threadsafe(stack.aclose(), loop).result()
