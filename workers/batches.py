@@ -27,8 +27,7 @@ log = get_logger(__name__)
 
 GRACE_S = 5.0
 """Seconds that a stopping worker gives requests under way; another worker goes on after a lease."""
-END_S = 0.5
-"""Seconds that its thread may take to end after these."""
+END_S = 0.5  # seconds that its thread may take to end after these
 END_POLL_S = 0.05
 
 

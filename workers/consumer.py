@@ -35,8 +35,7 @@ log = get_logger(__name__)
 LONGEST_WAIT_S = 10 * 365 * 24 * 3600
 """Longest time in a queue; the publishing time of an older message is ignored."""
 
-FAREWELL_S = 2.0
-"""Seconds to wait for each answer of RabbitMQ while a worker ends."""
+FAREWELL_S = 2.0  # seconds to wait for each answer of RabbitMQ while a worker ends
 
 
 class Consumer(consumer.Consumer):

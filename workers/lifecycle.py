@@ -138,14 +138,11 @@ class Readiness(Struct):
 log = get_logger(__name__)
 
 REPORT_INTERVAL_S = 1.0
-RESTS_PER_REPORT = 3
-"""Intervals per report of a worker that holds nothing."""
+RESTS_PER_REPORT = 3  # intervals per report of a worker that holds nothing
 HOLD_INTERVAL_S = 0.2
 """Seconds between two looks whether runs are held: calls have to stop within a second."""
-ANNOUNCED_INTERVAL_S = 2.0
-"""Seconds between these looks where the database announces changes."""
-FORGET_S = 2.0
-"""Seconds that a stopping worker waits for the removal of its heartbeat."""
+ANNOUNCED_INTERVAL_S = 2.0  # seconds between these looks where the database announces changes
+FORGET_S = 2.0  # seconds that a stopping worker waits for the removal of its heartbeat
 
 
 class Heartbeat(Struct, frozen=True):

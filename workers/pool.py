@@ -75,8 +75,7 @@ class TaskPool(BasePool):
         self._taken: deque[Delivery] = deque()
         self._in_flight: set[asyncio.Task[None]] = set()
         self._finished: deque[Callable[[], None]] = deque()
-        self.readiness = Readiness()
-        """Why the worker takes no items, if it takes none."""
+        self.readiness = Readiness()  # why the worker takes no items, if it takes none
         self._telemetry: WorkerTelemetry | None = None
         self.run_listeners: list[Callable[[bool], object]] = []
         """Called when runs may have changed, with whether the database announces changes."""

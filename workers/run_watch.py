@@ -32,18 +32,13 @@ log = get_logger(__name__)
 
 LOOK_S = 0.15
 """Seconds between two looks, at least; and at most where the database announces no changes."""
-SLOW_LOOK_S = 5.0
-"""Seconds between two looks while changes are announced."""
+SLOW_LOOK_S = 5.0  # seconds between two looks while changes are announced
 WAIT_S = 0.5
 """Seconds that the thread waits for an announcement; then it sees which models became quiet."""
-CLOSE_S = 1.0
-"""Seconds between two searches for finished models, at least."""
-CLEAN_UP_S = 30.0
-"""Seconds between searches among all open models, for workers that were killed."""
-RETRY_S = 1.0
-"""Seconds after which an unreachable database or a refusing broker is asked again."""
-RETRY_QUEUE_S = 30.0
-"""Seconds until a queue is tried again that RabbitMQ has of another type."""
+CLOSE_S = 1.0  # seconds between two searches for finished models, at least
+CLEAN_UP_S = 30.0  # seconds between searches among all open models, for workers that were killed
+RETRY_S = 1.0  # seconds after which an unreachable database or a refusing broker is asked again
+RETRY_QUEUE_S = 30.0  # seconds until a queue is tried again that RabbitMQ has of another type
 RETRY_AFTER_BUG_S = 10.0
 
 

@@ -38,8 +38,7 @@ if TYPE_CHECKING:
 
 CONNECTIONS = 3
 """One for look-ups, one for inserts, one for rare calls: each has a thread of its own."""
-RECOUNT_CONNECTIONS = 2
-"""For summing the costs of a run, which may take seconds."""
+RECOUNT_CONNECTIONS = 2  # for summing the costs of a run, which may take seconds
 
 Parameters = ParamSpec("Parameters")
 Argument = TypeVar("Argument")

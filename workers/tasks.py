@@ -31,8 +31,7 @@ T = TypeVar("T")
 BUSY_S = 5.0
 """Seconds that an aggregation is held while the database is away, or another worker makes it: that
 one may have been killed."""
-EVENT_CHARS = 200
-"""Characters of a message that an event repeats."""
+EVENT_CHARS = 200  # characters of a message that an event repeats
 IS_HELD = "is_held"
 """Key of a request: a function that returns whether this worker still holds the message."""
 
@@ -45,8 +44,7 @@ class Delivery(NamedTuple):
     """Arguments of the body: the message's own, its queue and its publishing time."""
     channel: Any
     tag: Any
-    task: str = EVALUATE
-    """Name of the task, which says who performs it."""
+    task: str = EVALUATE  # name of the task, which says who performs it
     events: "TaskEvents | None" = None
 
     @property

@@ -49,8 +49,7 @@ class WorkerTelemetry:
         self.work = WorkerMetrics()
         self._loop = loop
         self._pool = pool
-        self.components: WorkerComponents | None = None
-        """Read as soon as they are there."""
+        self.components: WorkerComponents | None = None  # read as soon as they are there
 
     @property
     def pages(self) -> dict[str, Callable[[], TelemetryPage]]:

@@ -42,8 +42,7 @@ PROBE = "aegish:probe"
 """Key or queue that is written to test the broker: the key expires at once, the queue is never
 declared."""
 
-CLOSE_TIMEOUT_S = 1
-"""Seconds to wait for the broker while a failed connection is closed."""
+CLOSE_TIMEOUT_S = 1  # seconds to wait for the broker while a failed connection is closed
 
 CONNECT_POLICY = {"max_retries": 2, "interval_start": 0.1, "interval_step": 0.2, "timeout": 5}
 """Retries of kombu for a command; seconds."""
@@ -167,10 +166,8 @@ class QueueReadings(Struct, frozen=True):
     unacknowledged: int | None = None
     """Messages that workers hold, over all queues; None where the broker does not show it."""
     unacknowledged_of: Mapping[str, float] = field(default_factory=dict)
-    memory_bytes: int | None = None
-    """Memory that a Redis uses; None for another broker."""
-    memory_max_bytes: int | None = None
-    """Memory that it may use; 0: unbounded."""
+    memory_bytes: int | None = None  # memory that a Redis uses; None for another broker
+    memory_max_bytes: int | None = None  # memory that it may use; 0: unbounded
 
 
 def read_queues(app: Celery, queues: Sequence[str]) -> QueueReadings:

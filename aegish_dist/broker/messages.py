@@ -23,8 +23,7 @@ imports the workers."""
 AGGREGATE = "aegish.aggregate"
 """Name of the task that makes the snapshots of one row of `aggregations`."""
 
-ENQUEUED_AT = "enqueued_at"
-"""Header with the publishing time, seconds since the epoch."""
+ENQUEUED_AT = "enqueued_at"  # header with the publishing time, seconds since the epoch
 
 QUEUE_PREFIX = "aegish."
 RUN_MARK = "#"

@@ -62,12 +62,9 @@ class MessageLeases:
 
     def __init__(self, channel: Any) -> None:
         self.channel = channel
-        self.prefetch_count = 0
-        """Most messages that may be held; 0: any number."""
-        self.kept = False
-        """Whether the messages stay leased when the channel closes."""
-        self.held: dict[str, None] = {}
-        """Tags of the messages, in the order of their delivery."""
+        self.prefetch_count = 0  # most messages that may be held; 0: any number
+        self.kept = False  # whether the messages stay leased when the channel closes
+        self.held: dict[str, None] = {}  # tags of the messages, in the order of their delivery
         self._acked: list[str] = []
         self._returned: list[str] = []
         self._renewed_at = self._swept_at = monotonic()

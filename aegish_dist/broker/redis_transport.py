@@ -42,12 +42,10 @@ SHORTEST_PAUSE_S = 0.005
 """Between fetches while there are messages: one fetch replaces those acknowledged meanwhile."""
 LONGEST_PAUSE_S = 0.1
 """Between rounds while messages are held or must not be fetched, so that acknowledgements leave."""
-REST_S = 2.0
-"""Between fetches from queues that were empty and of which Redis has published nothing."""
+REST_S = 2.0  # between fetches from queues that were empty and of which Redis has published nothing
 REFUSED_PAUSE_S = 1.0
 """Seconds between attempts while Redis takes no writes; shorter than any lease."""
-AT_ONCE_S = 0.001
-"""Celery's hub takes a timer of 0 s for none."""
+AT_ONCE_S = 0.001  # Celery's hub takes a timer of 0 s for none
 
 PING_S = 10.0
 """Seconds between pings on the connection for wake-ups and broadcasts; it is lost when the last two

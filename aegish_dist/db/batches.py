@@ -134,8 +134,7 @@ def free_items(session: Session, batch_id: int, *, refunded: int = 0) -> None:
     execute(session, "free_items_of_batch", batch=batch_id, refunded=refunded)
 
 
-MOST_ANSWERS = 1000
-"""Answers whose tokens are averaged at most."""
+MOST_ANSWERS = 1000  # answers whose tokens are averaged at most
 FEWEST_ANSWERS = 4
 
 
@@ -182,8 +181,7 @@ PROBLEM_LENGTH = 300
 
 FAILED_AS_A_WHOLE = "failed_as_a_whole"
 """Key in the counts of a batch that its provider turned down after it was created."""
-SUCCEEDED = "succeeded"
-"""Key in the counts of a batch of the number of its answered requests."""
+SUCCEEDED = "succeeded"  # key in the counts of a batch of the number of its answered requests
 GONE = "gone"
 """Key in the counts of a batch that its provider does not know any more: it has no results."""
 
@@ -195,10 +193,8 @@ class BatchingModel(Struct, frozen=True):
     run_id: str
     model: str
     queue: str
-    destination: Destination
-    """Where its requests go, and with which key."""
-    batch_from: datetime | None
-    """Since when its items are asked in batches; None: they are not."""
+    destination: Destination  # where its requests go, and with which key
+    batch_from: datetime | None  # since when its items are asked in batches; None: they are not
 
 
 class TakenBatch(Struct, frozen=True):
@@ -220,15 +216,12 @@ class TakenBatch(Struct, frozen=True):
     begun_at: datetime
     """When the latest attempt to hand it over began, by the store's clock; when it was planned, if
     none did."""
-    creating_s: float
-    """Seconds since that attempt began; 0 without."""
-    submitted_s: float
-    """Seconds since the provider's name was stored; 0 without."""
+    creating_s: float  # seconds since that attempt began; 0 without
+    submitted_s: float  # seconds since the provider's name was stored; 0 without
     failed_as_a_whole: bool = False
     succeeded: int | None = None
     """Answered requests by the provider's last count; None: it gave none."""
-    gone: bool = False
-    """Whether the provider does not know it any more."""
+    gone: bool = False  # whether the provider does not know it any more
 
 
 def models_to_plan(session: Session) -> list[BatchingModel]:

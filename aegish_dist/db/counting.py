@@ -167,8 +167,7 @@ def _versions(versions: Iterable[int]) -> str:
 
 PARTS = ("service", "queue", "limiter", "backoff", "total")
 """Parts of the time of a call; the columns of `add_up_totals` begin with these words."""
-FRACTIONS = (0.5, 0.9, 0.99, 1.0)
-"""The quantiles of `Latency`, and its greatest time."""
+FRACTIONS = (0.5, 0.9, 0.99, 1.0)  # the quantiles of `Latency`, and its greatest time
 
 
 def _latency(row: Row[Any]) -> dict[str, Latency]:
@@ -473,18 +472,13 @@ def failures_by_time(
 
 
 class Progress(Struct, frozen=True):
-    outcomes: Mapping[Outcome, int]
-    """Verdicts by outcome, of each item the newest one."""
-    failed: Mapping[Outcome, int]
-    """Those of them whose call brought no answer."""
-    replaced: int
-    """Verdicts that a retry has replaced by newer ones."""
+    outcomes: Mapping[Outcome, int]  # verdicts by outcome, of each item the newest one
+    failed: Mapping[Outcome, int]  # those of them whose call brought no answer
+    replaced: int  # verdicts that a retry has replaced by newer ones
     awaiting_retry: int
     """Items whose newest verdict a retry has been asked to replace, and has not yet."""
-    cost_usd: Decimal | None
-    """Sum over all generations; None when no price is known."""
-    rate_per_s: float
-    """Verdicts stored per second over the last seconds, of all generations."""
+    cost_usd: Decimal | None  # sum over all generations; None when no price is known
+    rate_per_s: float  # verdicts stored per second over the last seconds, of all generations
     pace_per_s: float
     """The same since the first of these: a model may just begin; 0 where they are too few."""
 

@@ -303,8 +303,7 @@ _REMEDIES: dict[str, tuple[type[Exception], ...]] = {
 }
 
 
-CHANNEL = "aegish_runs"
-"""Channel of the notifications; the triggers of the first migration name it."""
+CHANNEL = "aegish_runs"  # channel of the notifications; the triggers of the first migration name it
 
 
 class RunChanges:

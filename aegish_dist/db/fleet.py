@@ -28,15 +28,11 @@ count."""
 FORGET_S = 86_400
 TEXT_LENGTH = 200
 """A message or reason is cut to this many characters: a report is written every second."""
-MOST_KINDS = 50
-"""A worker reports so many kinds of failed calls at most, the newest ones."""
-MOST_UNSERVED = 500
-"""A worker reports no more models than this of those that it may not call."""
+MOST_KINDS = 50  # a worker reports so many kinds of failed calls at most, the newest ones
+MOST_UNSERVED = 500  # a worker reports no more models than this of those that it may not call
 
-ModelKey = tuple[str, str]
-"""Run id and model; an empty run id stands for every run."""
-Reasons = dict[ModelKey, str]
-"""Why, in the provider's last words: one printable line without a key."""
+ModelKey = tuple[str, str]  # run id and model; an empty run id stands for every run
+Reasons = dict[ModelKey, str]  # why, in the provider's last words: one printable line without a key
 
 
 class ModelBlock(StrEnum):
@@ -234,8 +230,7 @@ def reported_workers(session: Session) -> Sequence[Row[Any]]:
 
 
 MOST_RUNS = 500
-LAST_PAGES = 8
-"""Pages of the table of verdicts that are read."""
+LAST_PAGES = 8  # pages of the table of verdicts that are read
 
 
 class OpenRunModel(Struct, frozen=True):

@@ -37,8 +37,7 @@ PROBLEM_LENGTH = 500
 
 
 class Aggregation(Struct, frozen=True):
-    finished: bool
-    """Whether it was made, or has failed and is not tried again."""
+    finished: bool  # whether it was made, or has failed and is not tried again
     snapshot_id: int | None
     problem: str | None
 
@@ -111,8 +110,7 @@ def newest_aggregation(session: Session, run_id: str) -> Aggregation | None:
     return None if row is None else Aggregation(*row)
 
 
-SEARCH_S = 0.3
-"""Seconds that one call may search for; meanwhile its worker looks for no new runs."""
+SEARCH_S = 0.3  # seconds that one call may search for; meanwhile its worker looks for no new runs
 STRETCH = 5000
 STREAM_ROWS = 5000
 
@@ -122,10 +120,8 @@ class OpenModel(Struct, frozen=True):
 
     run_id: str
     model: str
-    destination: Destination
-    """Where its calls go, and with which key."""
-    held: bool = False
-    """Whether its run is held: no item may be taken from its queue."""
+    destination: Destination  # where its calls go, and with which key
+    held: bool = False  # whether its run is held: no item may be taken from its queue
 
 
 class Extent(Struct, frozen=True):

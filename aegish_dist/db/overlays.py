@@ -32,10 +32,8 @@ class ChangedSample(Struct, frozen=True):
 class OverlayInRun(Struct, frozen=True):
     """The part of an overlay that concerns a run."""
 
-    samples: tuple[ChangedSample, ...] = ()
-    """Each at most once."""
-    ignored: tuple[LabelChange, ...] = ()
-    """Corrections of samples that the run does not ask."""
+    samples: tuple[ChangedSample, ...] = ()  # each at most once
+    ignored: tuple[LabelChange, ...] = ()  # corrections of samples that the run does not ask
 
     @property
     def values(self) -> dict[str, list[Any]]:

@@ -350,8 +350,7 @@ def list_runs(session: Session, limit: int | None) -> list[RunSummary]:
     return [RunSummary(**{**row, "held": row["held"] and RunPause(row["held"])}) for row in rows]
 
 
-LATEST = "latest"
-"""Stands for the id of the newest run."""
+LATEST = "latest"  # stands for the id of the newest run
 
 
 def resolve_run_id(session: Session, text: str) -> str:

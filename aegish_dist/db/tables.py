@@ -130,10 +130,8 @@ class VerdictKey(Struct, frozen=True):
 
     run_model_id: int
     sample_key: int
-    epoch: int
-    """1-based repeat."""
-    generation: int
-    """0 for the first try, n for the n-th retry."""
+    epoch: int  # 1-based repeat
+    generation: int  # 0 for the first try, n for the n-th retry
 
     def columns(self) -> dict[str, int]:
         return {name: getattr(self, name) for name in KEY_COLUMNS}

@@ -49,8 +49,7 @@ of which much is found ends soon, and a rare condition is looked for in few stat
 PART_VERDICTS = 50_000
 FILE_VERDICTS = 6_000
 """The largest part of a list without a limit, whose parts are held in memory whole."""
-LEAST_DIGITS = 4
-"""Fewer characters are no beginning of a sample id."""
+LEAST_DIGITS = 4  # fewer characters are no beginning of a sample id
 
 CODES = tuple(
     100 * error_class + 10 * outcome_number(outcome) + stop_kind
@@ -110,8 +109,7 @@ class SampleRange(Struct, frozen=True):
     dataset: str
     dataset_id: int
     first: int
-    end: int
-    """The first key that is not in it."""
+    end: int  # the first key that is not in it
 
     def bounds(self) -> dict[str, object]:
         return {"dataset": self.dataset_id, "first": self.first, "end": self.end}

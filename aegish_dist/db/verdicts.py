@@ -58,8 +58,7 @@ class LookUp(Struct, frozen=True):
 
     key: VerdictKey
     command: str
-    done: bool
-    """Whether its verdict is there already, or one of a later generation."""
+    done: bool  # whether its verdict is there already, or one of a later generation
     held: bool = False
     batched: bool = False
     """Whether it is asked in batches now: no call may begin, and its message is of no use."""
@@ -134,8 +133,7 @@ class Reading(Struct, frozen=True):
 
     outcome: Outcome
     reason: str | None
-    confidence: float | None
-    """In [0, 1]; None when absent or not such a number."""
+    confidence: float | None  # in [0, 1]; None when absent or not such a number
     parser_version: int
 
 
@@ -248,8 +246,7 @@ def _copy(session: Session, table: str, columns: Sequence[str], text: str) -> No
 
 NamedSample = tuple[str, str, Sample]
 
-SETTLE_FROM = 100_000
-"""Verdicts; fewer are counted at once all the same."""
+SETTLE_FROM = 100_000  # verdicts; fewer are counted at once all the same
 _SETTLE = text("VACUUM (ANALYZE, SKIP_LOCKED, INDEX_CLEANUP off, TRUNCATE off) verdicts, samples")
 
 
@@ -284,8 +281,7 @@ class RunImport:
         Args:
             known: What the datasets are; when None, each is taken for the newest of its name.
         """
-        self._simulated: set[str] = set()
-        """Models of which an answer came from the simulator."""
+        self._simulated: set[str] = set()  # models of which an answer came from the simulator
         self._session = session
         self._run_id = run.run_id
         self._known = known

@@ -64,8 +64,7 @@ def _date(value: str | None) -> datetime | None:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-MAX_PER_MINUTE = 1e9
-"""Largest limit that is taken for one; a larger number is a mistake."""
+MAX_PER_MINUTE = 1e9  # largest limit that is taken for one; a larger number is a mistake
 MAX_RESET_S = 600.0
 """Longest time in seconds after which a limit per minute is fully available again. One that takes
 longer is a limit per hour or per day, as Groq's of requests is."""
@@ -143,8 +142,7 @@ class _KnownFailures(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 _KNOWN = toml.decode(files(__package__).joinpath("failures.toml").read_bytes(), type=_KnownFailures)
-OF_BATCHES = _KNOWN.of_batches
-"""HTTP statuses for the errors in results of batches, by wire format."""
+OF_BATCHES = _KNOWN.of_batches  # HTTP statuses for the errors in results of batches, by wire format
 _DAILY = re.compile(
     r"\bper[ _-]?day\b|\bdaily (?:\w+ )?(?:limit|quota|usage|allowance)|\b[RT]PD\b|perday", re.I
 )

@@ -28,8 +28,7 @@ MAX_BODY_BYTES = 2**20
 ANSWERS_BYTES = 32 * 2**20
 """Bytes of the answers of one provider that a process holds at most, while they come and until
 they are stored; as text they may take four times as much."""
-SMALL_BYTES = 2**14
-"""Answers up to this size are not counted."""
+SMALL_BYTES = 2**14  # answers up to this size are not counted
 LONG_WAIT_S = 10.0
 """A host that is down lets no call wait for so long: one whose connection breaks later was probably
 worked on."""
@@ -38,8 +37,7 @@ worked on."""
 class Reply(Struct, frozen=True):
     status: int
     headers: Mapping[str, str]
-    body: bytes | None
-    """None when it exceeds the cap."""
+    body: bytes | None  # None when it exceeds the cap
 
     @property
     def succeeded(self) -> bool:
@@ -51,8 +49,7 @@ class Route(Struct, frozen=True):
 
     url: URL
     headers: Mapping[str, str]
-    time_limit_s: float
-    """Deadline of one attempt, from looking up the host to the last byte."""
+    time_limit_s: float  # deadline of one attempt, from looking up the host to the last byte
     proxy: URL | None = None
     proxy_headers: Mapping[str, str] | None = None
 
@@ -211,8 +208,7 @@ def _failure(error: Exception, route: Route, began_s: float) -> ProviderError:
     )
 
 
-PIECE_BYTES = 2**18
-"""Bytes that are handed to the connection at once."""
+PIECE_BYTES = 2**18  # bytes that are handed to the connection at once
 
 
 class Body(aiohttp.Payload):

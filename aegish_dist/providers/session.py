@@ -88,16 +88,13 @@ BASELINES: dict[str, Callable[[str], Judgement]] = {
 }
 
 
-UTF8_BYTES = 4
-"""Most bytes of a character; a token has one at least."""
-UNSEEN_TOKENS = 10_000
-"""Tokens of an input that a provider may add to what it is sent."""
+UTF8_BYTES = 4  # most bytes of a character; a token has one at least
+UNSEEN_TOKENS = 10_000  # tokens of an input that a provider may add to what it is sent
 LONGEST_ANSWER_TOKENS = 100_000
 """Some hosts do not count hidden reasoning among the tokens that a request allows."""
 CONNECT_TIMEOUT_S = 30.0
 """Seconds to connect; a host that accepts no connection in this time is unreachable, not slow."""
-MAX_HEADERS = 64
-"""Of a response, each of at most 8 KiB: they are read before any room is asked for."""
+MAX_HEADERS = 64  # of a response, each of at most 8 KiB: they are read before any room is asked for
 KEEPALIVE_S = 30.0
 DNS_CACHE_S = 300
 

@@ -77,8 +77,7 @@ NamedRequest = tuple[str, ChatRequest | ErrorAnswer]
 class BatchProblem(Struct, frozen=True):
     code: str
     message: str
-    line: int | None = None
-    """1-based line of the input file; None when no line is at fault."""
+    line: int | None = None  # 1-based line of the input file; None when no line is at fault
 
 
 class BatchAnswer(Struct, frozen=True):
@@ -86,13 +85,10 @@ class BatchAnswer(Struct, frozen=True):
 
     name: str
     outcome: Completion | ErrorAnswer | Unanswered
-    model: str = ""
-    """Model that it asks; empty when it is not valid."""
-    moment: float = 0.0
-    """Part of the batch's time after which it is answered, in (0, 1)."""
+    model: str = ""  # model that it asks; empty when it is not valid
+    moment: float = 0.0  # part of the batch's time after which it is answered, in (0, 1)
     fault: RequestFault | None = None
-    chance: float = 0.0
-    """Decides between the variants of its fault, in (0, 1)."""
+    chance: float = 0.0  # decides between the variants of its fault, in (0, 1)
 
 
 class StoredFile(Struct, frozen=True):
@@ -109,15 +105,12 @@ class SimulatedBatch(Struct):
     id: str
     wire: WireFormat
     created_s: float
-    due_s: float
-    """Unix time at which it ends unless it is cancelled."""
+    due_s: float  # Unix time at which it ends unless it is cancelled
     fault: EndFault | None
-    limit: float
-    """Part of its time after which no request is begun, in [0, 1]."""
+    limit: float  # part of its time after which no request is begun, in [0, 1]
     facts: dict[str, Any]
     """Facts that its dialect repeats in each description: metadata, input file."""
-    size: int
-    """Requests, 0 until they are known to be valid."""
+    size: int  # requests, 0 until they are known to be valid
     phase: BatchPhase = BatchPhase.VALIDATING
     cancelled_s: float | None = None
     ended_s: float | None = None

@@ -79,8 +79,7 @@ class Response(Struct, frozen=True):
 
     outcome: Completion | ErrorAnswer | None
     fault: Fault | None = None
-    delay_s: float = 0.0
-    """Service time in seconds, without the wait for a place."""
+    delay_s: float = 0.0  # service time in seconds, without the wait for a place
 
 
 class TokenBucket:

@@ -65,8 +65,7 @@ class ErrorForm(Struct, frozen=True):
 
     status: int
     type: str
-    message: str
-    """Its usual words; `{model}` stands for the model name."""
+    message: str  # its usual words; `{model}` stands for the model name
     code: str | None = None
 
 
@@ -89,16 +88,14 @@ WORDS = toml.decode(
 
 class Call(Struct, frozen=True):
     id: str
-    now_s: float
-    """Unix time in seconds."""
+    now_s: float  # Unix time in seconds
 
 
 class Dialect(Protocol):
     """One wire format from the server's side: the module of this package that has its name."""
 
     KEY_HEADER: str
-    KEY_SCHEME: str
-    """Word before the key in it, in lower case; empty where the key stands alone."""
+    KEY_SCHEME: str  # word before the key in it, in lower case; empty where the key stands alone
     ERRORS: Mapping[ErrorClass, ErrorForm]
 
     def route(self, path: str) -> str | None:

@@ -37,10 +37,8 @@ class Draws(NamedTuple):
     think: float
     confidence: float
     latency: float
-    length: float
-    """Amount of hidden reasoning, and in which of two ways a filter shows."""
-    luck: float
-    """Whether a fault strikes."""
+    length: float  # amount of hidden reasoning, and in which of two ways a filter shows
+    luck: float  # whether a fault strikes
 
 
 def draw(seed: int, *coordinates: str) -> Draws:
@@ -106,21 +104,17 @@ PREFIX = "simulated/"
 
 class Persona(Struct, frozen=True):
     miss: float
-    hedge: float
-    """Probability of only warning about what should be blocked."""
+    hedge: float  # probability of only warning about what should be blocked
     overblock: float
     overwarn: float
-    latency: str
-    """Service time, used where the configuration names none."""
+    latency: str  # service time, used where the configuration names none
     format_error: float = 0.0
     fenced: float = 0.0
     thinks: float = 0.0
-    reasoning_tokens: int = 0
-    """Hidden reasoning of a middling answer, in tokens."""
+    reasoning_tokens: int = 0  # hidden reasoning of a middling answer, in tokens
     confidence_low: float = 0.8
     confidence_high: float = 0.99
-    doubt: float = 0.1
-    """Difference by which its stated confidence is lower when wrong."""
+    doubt: float = 0.1  # difference by which its stated confidence is lower when wrong
 
 
 PERSONAS = convert(_DATA["personas"], dict[str, Persona])

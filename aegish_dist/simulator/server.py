@@ -165,10 +165,8 @@ _SHUTDOWN_S = 0.05
 
 
 class SimulatorServer(Struct, frozen=True):
-    port: int
-    """TCP port on 127.0.0.1."""
-    stats: Stats
-    """Its live counters; only to be read."""
+    port: int  # TCP port on 127.0.0.1
+    stats: Stats  # its live counters; only to be read
 
     @property
     def url(self) -> str:

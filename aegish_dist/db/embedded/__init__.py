@@ -30,15 +30,13 @@ from msgspec import Struct
 from aegish_dist.db.embedded import guard as embedded_guard
 from aegish_dist.errors import StoreError
 
-SERVER_USER = "pgserver"
-"""Serves where root asks for it: PostgreSQL refuses to run as root."""
+SERVER_USER = "pgserver"  # serves where root asks for it: PostgreSQL refuses to run as root
 DATA = "postgres"
 OURS = frozenset(
     (DATA, *(f"{DATA}.{what}" for what in ("new", "start", "users", "guard", "log")), "spool")
 )
 """Names in the home; a folder that holds anything else is not changed."""
-LONGEST_SOCKET_PATH = 100
-"""Bytes; Linux takes 107, macOS 103."""
+LONGEST_SOCKET_PATH = 100  # bytes; Linux takes 107, macOS 103
 SOCKET = ".s.PGSQL.5432"
 ELSEWHERE = "set AEGISH_DIST_HOME to a folder of its own, or AEGISH_DIST_DATABASE_URL to a server"
 

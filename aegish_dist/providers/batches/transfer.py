@@ -43,15 +43,13 @@ from aegish_dist.providers.http import (
     stream,
 )
 
-CALL_LIMIT_S = 60.0
-"""Deadline of a call without an upload, and of each piece of the results."""
+CALL_LIMIT_S = 60.0  # deadline of a call without an upload, and of each piece of the results
 UPLOAD_BYTES_PER_S = 128 * 1024
 MAX_REPLY_BYTES = 2 * 2**20
 """Larger answers to a small call are not read: a page of a list takes some hundred kilobytes."""
 MAX_LINE_BYTES = MAX_BODY_BYTES + 2**14
 """Longest line of results: the longest answer to a live call, and its envelope."""
-MOST_LINE_BYTES = 2**16
-"""Bytes of a line of results on average."""
+MOST_LINE_BYTES = 2**16  # bytes of a line of results on average
 LINE_LIMIT_S = 0.05
 LEAST_REQUESTS = 1200
 """Added to the requests of a batch for the bounds on its results: a minute, and 79 MB."""
@@ -59,8 +57,7 @@ PAGE_SIZE = 100
 MAX_PAGES = 500
 LIST_LIMIT_S = 300.0
 """Pages, and seconds, after which a list is taken to be endless."""
-CLOCK_SLACK = timedelta(minutes=15)
-"""By how much the clocks of provider and store may differ."""
+CLOCK_SLACK = timedelta(minutes=15)  # by how much the clocks of provider and store may differ
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
