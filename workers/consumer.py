@@ -92,12 +92,10 @@ class Consumer(consumer.Consumer):
 
     def on_decode_error(self, message: Any, exc: Exception) -> None:
         # Its content is not logged: it may be forged in order to be read there.
-        log.error("message_dropped", problem=type(exc).__name__, queue=self._queue_of(message))
-        message.ack_log_error(celery_logger(__name__), self.connection_errors)
-
-    def _queue_of(self, message: Any) -> str | None:
         name = message.delivery_info.get("routing_key")
-        return name if isinstance(name, str) and name in self.app.amqp.queues else None
+        queue = name if isinstance(name, str) and name in self.app.amqp.queues else None
+        log.error("message_dropped", problem=type(exc).__name__, queue=queue)
+        message.ack_log_error(celery_logger(__name__), self.connection_errors)
 
 
 INSTEAD = {

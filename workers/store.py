@@ -84,11 +84,7 @@ class WorkerDatabase:
         health: Health | None = None,
     ) -> Grouped[Argument, Result]:
         """Return a query that many coroutines make together."""
-
-        def call(arguments: Sequence[Argument]) -> Sequence[Result]:
-            return in_transaction(self.engine, query, arguments)
-
-        return Grouped(call, thread, health)
+        return Grouped(lambda each: in_transaction(self.engine, query, each), thread, health)
 
     def record(self, group: Sequence[Evaluated]) -> Sequence[None]:
         """Insert verdicts, and count them; stored ones stay as they are."""

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from aegish_dist import __version__
 from aegish_dist.core.status import CallWait
 from aegish_dist.logs import get_logger
-from aegish_dist.telemetry.measures import WORKER
 from aegish_dist.telemetry.metrics import (
+    WORKER,
     Readings,
     Series,
     TelemetryPage,

@@ -17,6 +17,7 @@ from typing import Any
 
 from msgspec import Struct
 from msgspec.inspect import DecimalType, FloatType, IntType
+from msgspec.structs import asdict
 from sqlalchemy import (
     ARRAY,
     BigInteger,
@@ -134,14 +135,13 @@ class VerdictKey(Struct, frozen=True):
     generation: int  # 0 for the first try, n for the n-th retry
 
     def columns(self) -> dict[str, int]:
-        return {name: getattr(self, name) for name in KEY_COLUMNS}
+        return asdict(self)
 
 
 KEY_COLUMNS = VerdictKey.__struct_fields__
 COLUMNS = ("run_model_id", "sample_key", *(str(each.column) for each in STORED))
 """Of `verdicts`, without those that the database fills."""
-_OF_ERROR = CallError.__struct_fields__
-ERROR_COLUMNS = (*KEY_COLUMNS, *_OF_ERROR)
+ERROR_COLUMNS = (*KEY_COLUMNS, *CallError.__struct_fields__)
 
 
 def verdict_row(key: VerdictKey, verdict: Verdict) -> dict[str, object]:
@@ -151,7 +151,7 @@ def verdict_row(key: VerdictKey, verdict: Verdict) -> dict[str, object]:
 
 def error_row(key: VerdictKey, error: CallError | AttemptRecord) -> dict[str, object]:
     """Return a failed attempt by column, in the order of `ERROR_COLUMNS`; see `verdict_row`."""
-    return key.columns() | {name: getattr(error, name) for name in _OF_ERROR}
+    return key.columns() | asdict(error)
 
 
 _TIME = DateTime(timezone=True)
@@ -189,13 +189,8 @@ def _item_key(*of_model: ForeignKey) -> list[Column[Any]]:
     ]
 
 
-def _of_run() -> ForeignKey:
-    return ForeignKey("runs.id", ondelete="CASCADE")
-
-
-def _of_model() -> ForeignKey:
-    return ForeignKey("run_models.id", ondelete="CASCADE")
-
+_of_run = partial(ForeignKey, "runs.id", ondelete="CASCADE")
+_of_model = partial(ForeignKey, "run_models.id", ondelete="CASCADE")
 
 VERDICTS = Table(
     "verdicts",

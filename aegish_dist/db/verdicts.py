@@ -164,11 +164,7 @@ def next_answers(
             .where(SAMPLES.c.key == _VERDICTS.sample_key)
             .scalar_subquery()
             .label("command"),
-            _VERDICTS.completion,
-            _VERDICTS.outcome,
-            _VERDICTS.reason,
-            _VERDICTS.confidence,
-            _VERDICTS.parser_version,
+            *(_VERDICTS[name] for name in ("completion", *Reading.__struct_fields__)),
         )
         .where(
             _VERDICTS.run_model_id == after.run_model_id,

@@ -28,8 +28,8 @@ from aegish_dist.db.fleet import FleetState, ModelBlock, OpenRun, count_models, 
 from aegish_dist.errors import AegishError
 from aegish_dist.logs import get_logger
 from aegish_dist.ratelimit.shared_limiter import server_facts
-from aegish_dist.telemetry.measures import EXPORTER
 from aegish_dist.telemetry.metrics import (
+    EXPORTER,
     Readings,
     Series,
     TelemetryPage,

@@ -1,5 +1,7 @@
 """Metrics of a process for Prometheus: counts of a worker's work, and the pages for its scrapes.
 
+`measures.toml` is the catalogue of measures.
+
 Loaded only where served: `prometheus_client` takes a tenth of a start.
 """
 
@@ -8,10 +10,13 @@ import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from enum import StrEnum
+from importlib.resources import files
 from socketserver import TCPServer, ThreadingMixIn
 from typing import Any, NamedTuple
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
+from msgspec import Struct, toml
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.metrics_core import Metric
@@ -23,7 +28,6 @@ from aegish_dist.core.text import printable
 from aegish_dist.core.verdict import CallError, Verdict
 from aegish_dist.errors import ConfigError
 from aegish_dist.logs import get_logger
-from aegish_dist.telemetry.measures import WORKER, FleetMeasure, MeasureKind
 
 log = get_logger(__name__)
 
@@ -37,6 +41,27 @@ Series = Mapping[tuple[str, ...], float]  # by labels in the order of the catalo
 Readings = Mapping[str, Series]  # by measure; absent without a value
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # series that the catalogue does not name
+
+
+class MeasureKind(StrEnum):
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+class FleetMeasure(Struct, frozen=True, forbid_unknown_fields=True):
+    kind: MeasureKind
+    name: str  # as it is exposed; a histogram's without `_bucket`, `_sum` and `_count`
+    help: str
+    labels: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = ()
+
+
+_CATALOGUE = toml.decode(
+    files(__package__).joinpath("measures.toml").read_bytes(),
+    type=dict[str, tuple[FleetMeasure, ...]],
+)
+WORKER, EXPORTER = _CATALOGUE["worker"], _CATALOGUE["exporter"]
 
 
 class WorkerMetrics:

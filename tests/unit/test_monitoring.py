@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from aegish_dist.telemetry.measures import EXPORTER, WORKER, FleetMeasure, MeasureKind
+from aegish_dist.telemetry.metrics import EXPORTER, WORKER, FleetMeasure, MeasureKind
 from tests.services import require_binary
 
 ROOT = Path(__file__).parents[2]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from aegish_dist.telemetry.measures import EXPORTER
+from aegish_dist.telemetry.metrics import EXPORTER
 from tests.recorded import document_of
 from tests.unit.deploy.charts import CHART, Rendered
 

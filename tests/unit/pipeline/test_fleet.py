@@ -16,7 +16,7 @@ from aegish_dist.pipeline.fleet import (
     of_database,
     scaling_items,
 )
-from aegish_dist.telemetry.measures import EXPORTER
+from aegish_dist.telemetry.metrics import EXPORTER
 
 OpenBatches = namedtuple("OpenBatches", "model state batches requests oldest_s creating_s")
 TableState = namedtuple("TableState", "name bytes dead_rows inserted")

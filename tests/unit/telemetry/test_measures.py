@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from aegish_dist.telemetry.measures import EXPORTER, WORKER, FleetMeasure, MeasureKind
+from aegish_dist.telemetry.metrics import EXPORTER, WORKER, FleetMeasure, MeasureKind
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "metrics.md"
 

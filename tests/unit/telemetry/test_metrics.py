@@ -19,10 +19,11 @@ from structlog.testing import capture_logs
 from aegish_dist.core.outcome import ErrorClass, Outcome
 from aegish_dist.core.verdict import CallError, Completion, Timing, Usage, Verdict
 from aegish_dist.errors import ConfigError
-from aegish_dist.telemetry.measures import FleetMeasure, MeasureKind
 from aegish_dist.telemetry.metrics import (
     MOST_MODELS,
     PLACES,
+    FleetMeasure,
+    MeasureKind,
     TelemetryPage,
     TelemetryServer,
     WorkerMetrics,

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from aegish_dist import __version__
 from aegish_dist.core.status import CallWait
-from aegish_dist.telemetry.measures import WORKER
+from aegish_dist.telemetry.metrics import WORKER
 from workers import lifecycle, telemetry
 from workers.lifecycle import Readiness
 from workers.telemetry import WorkerTelemetry
