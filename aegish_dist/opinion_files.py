@@ -41,9 +41,12 @@ def _escaped(character: str) -> str:
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-MAX_FILE_BYTES = 64 * 2**20  # some hundred thousand corrections of labels
+MAX_FILE_BYTES = 2**20
+MAX_OVERLAY_BYTES = 64 * 2**20  # some hundred thousand corrections of labels
+MAX_ENTRIES = 1_000  # of a list in a policy: each command is held against each pattern
 
 LabelText = Annotated[str, Meta(min_length=1, max_length=MAX_LABEL_CHARS)]
+Labels = Annotated[list[LabelText], Meta(max_length=MAX_ENTRIES)]
 
 
 class _Named(Struct, kw_only=True):
@@ -66,8 +69,8 @@ def _naming(place: object, kind: type[InputError | OpinionError] = OpinionError)
         raise kind(f"{place}: {error}{found}") from None
 
 
-def _read_document(path: Path) -> dict[str, Any]:
-    text = read_text(path, MAX_FILE_BYTES)
+def _read_document(path: Path, max_bytes: int = MAX_FILE_BYTES) -> dict[str, Any]:
+    text = read_text(path, max_bytes)
     content = parse_toml(text)
     if "\\u0000" in text or "\\U00000000" in text:
         texts = (each for each in parts_of(content) if isinstance(each, str))
@@ -251,7 +254,7 @@ class _Change(Struct, forbid_unknown_fields=True, kw_only=True, rename={"sample_
 def read_overlay(path: Path) -> Overlay:
     """Return the overlay in a file; an OpinionError says what is wrong, and where."""
     with _naming(path):
-        file = checked(_read_document(path), _OverlayFile)
+        file = checked(_read_document(path, MAX_OVERLAY_BYTES), _OverlayFile)
         changes = tuple(_changes(file))
         _require_distinct(changes)
         return Overlay(file.name, file.version, changes)
@@ -310,16 +313,16 @@ class _AtLeast(Struct, forbid_unknown_fields=True):
 
 class _StageFile(Struct, forbid_unknown_fields=True, kw_only=True):
     guard: LabelText | None = None
-    guards: list[LabelText] | None = None
+    guards: Labels | None = None
     combine: Literal["all", "any"] | _AtLeast | None = None
-    patterns: list[LabelText] | None = None
+    patterns: Labels | None = None
     when: When | list[float] | None = None
     threshold: float | list[float] | None = None
     on_error: OnError | None = None
 
 
 class _PolicyFile(_Named, forbid_unknown_fields=True, kw_only=True):
-    stage: Annotated[list[Any], Meta(min_length=1)]
+    stage: Annotated[list[Any], Meta(min_length=1, max_length=MAX_ENTRIES)]
 
 
 def read_policy(path: Path) -> Policy:

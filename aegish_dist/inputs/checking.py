@@ -97,7 +97,7 @@ _FOUND = {**_NAMES, "date": "a date"}
 _LOCATION = r" - at (?:`key` in )?`\$\.?([^`]*)`$"
 _WRONG_TYPE = r"Expected `([^`]+)`(?:, got `([^`]+)`)?$"
 _OUT_OF_BOUNDS = r"Expected `[^`]+` [<>]=? |Number out of range"
-_WRONG_LENGTH = r"Expected `[^`]+` of length ([<>]=) ([0-9]+)"
+_WRONG_LENGTH = r"Expected `([^`]+)` of length ([<>]=) ([0-9]+)"
 _MISSING = r"Object missing required field `([^`]+)`"
 _UNKNOWN = r"(?s)Object contains unknown field `(.*)`"
 
@@ -152,8 +152,9 @@ def _described(what: str, kind: object) -> InputError:
     if re.match(_OUT_OF_BOUNDS, what):
         what = f"must be {_range(meta)}"
     elif found := re.match(_WRONG_LENGTH, what):
-        most = f"must have at most {int(found[2]):,} characters"
-        what = most if found[1] == "<=" else "must not be empty"
+        parts = "entries" if found[1] == "array" else "characters"
+        most = f"must have at most {int(found[3]):,} {parts}"
+        what = most if found[2] == "<=" else "must not be empty"
     elif what.startswith("Invalid enum value"):  # and the value, which may be a key
         what = f"must be one of {', '.join(map(repr, _choices(kind)))}"
     elif what.startswith("Invalid decimal"):

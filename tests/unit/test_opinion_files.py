@@ -251,6 +251,9 @@ def test_a_policy_that_cannot_be_used_is_refused(text: str, complaint: str, path
     refused(
         read_policy, path, head.replace("mine", "a,b") + "stage = [1]", "'name': must be of ASCII"
     )
+    listed = head + f'[[stage]]\nguard = "allowlist"\npatterns = {["ls"] * 1001}'
+    refused(read_policy, path, listed, "key 'patterns': must have at most 1,000 entries")
+    refused(read_policy, path, head + "#" * 2**20, "larger than 1 MiB")
     path.write_text(head + 'guards = ["a", "b"]\nthreshold = 1\ncombine = { at_least = 2 }')
     assert read_policy(path) == Policy("mine", 1, (Stage(("a", "b"), (1.0, 1.0), 2),))
 
