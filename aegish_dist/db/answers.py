@@ -19,7 +19,7 @@ from aegish_dist.core.opinion import LabelChange
 from aegish_dist.core.outcome import ErrorClass, Outcome, OutcomeDetails, ScoredAnswer
 from aegish_dist.core.run import ModelOfRun, Run
 from aegish_dist.core.sample import TrueLabel
-from aegish_dist.core.scoring import SampleAnswers, ScoringRule
+from aegish_dist.core.scoring import ACTIONS, SampleAnswers, ScoringRule
 from aegish_dist.core.secrets import mask_key_shapes
 from aegish_dist.core.suspicion import Decision, Guard, Guards, SuspicionRule, suspicion
 from aegish_dist.core.verdict_query import (
@@ -220,7 +220,10 @@ def read_guard_columns(
 
     @lru_cache(2**16)  # few differ, unless the rule is native
     def score(code: str, confidence: str, native: str) -> float | None:
-        outcome = _outcome(code) if scoring.is_scored(finding_of(int(code))) else None
+        finding = finding_of(int(code))
+        outcome = _outcome(code) if scoring.is_scored(finding) else None
+        if outcome and finding not in ACTIONS and scoring.is_detection(finding):
+            outcome, confidence = Outcome.BLOCK, "-"  # such as a refusal under `filter-as-block`
         return suspicion(rule, outcome, _number(confidence), _number(native))
 
     prepare_counting(session)

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from sqlalchemy import Engine, text
 
 from aegish_dist.core.opinion import LabelChange, Opinion, Overlay
-from aegish_dist.core.outcome import ErrorClass, Outcome
+from aegish_dist.core.outcome import ErrorClass, Outcome, StopKind
 from aegish_dist.core.parsing import judge
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.core.scoring import rule_named
@@ -88,6 +88,14 @@ def test_rules_decide_what_is_scored_and_how(engine: Engine) -> None:
     refined = Opinion(rule_named("aegish-refined"))
     (guard,) = read_guards(engine, RUN, refined, models=[A]).guards
     assert (guard.outcomes[7], guard.suspicion[7]) == (Outcome.TIMEOUT_ERROR, None)
+
+
+def test_a_refusal_that_counts_as_detection_is_as_suspicious_as_a_block(engine: Engine) -> None:
+    refused = judge(Completion(None, stop_kind=StopKind.CONTENT_FILTER))
+    stored_run(engine, refused, datasets=(MORE,))
+    for name, number in (("filter-as-block", 2.5), ("aegish-refined", 1.0)):
+        (guard,) = read_guards(engine, RUN, Opinion(rule_named(name))).guards
+        assert guard.suspicion == [number]
 
 
 @pytest.mark.usefixtures("stored")
