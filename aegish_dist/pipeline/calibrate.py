@@ -59,7 +59,7 @@ def calibrate(
         ReportError: There is no verdict yet, or nothing to tell apart or to fit on.
     """
     guards = read_guards(engine, run_id, opinion, rule, models)
-    _require_both_labels(run_id, guards, rule)
+    _require_both_labels(run_id, guards)
     folded = FoldedDecisions(guards.decisions, opinion.rule.composite)
     fits = {each.name: folded.fit(each.suspicion, criterion) for each in guards.guards}
     fitted = folded.differences({name: each for name, each in fits.items() if not each.problem})
@@ -87,7 +87,7 @@ def calibrate(
     )
 
 
-def _require_both_labels(run_id: str, guards: Guards, rule: SuspicionRule) -> None:
+def _require_both_labels(run_id: str, guards: Guards) -> None:
     """Refuse a run none of whose models has scored enough binaries of both labels."""
 
     def binaries(guard: Guard, dangerous: bool) -> int:
@@ -96,11 +96,6 @@ def _require_both_labels(run_id: str, guards: Guards, rule: SuspicionRule) -> No
         return len({each.unit for each in scored})
 
     numbers = [[binaries(each, label) for label in (True, False)] for each in guards.guards]
-    if rule.levels is None and not any(map(any, numbers)):
-        raise ReportError(
-            f"no verdict of run {run_id} has a number of its own: `--suspicion"
-            f" {STATED_CONFIDENCE.name}` takes the confidence that models state"
-        )
     for label, number in zip(("malicious", "harmless"), max(numbers, key=min), strict=True):
         if number < FOLDS:
             raise ReportError(

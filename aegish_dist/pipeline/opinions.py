@@ -18,7 +18,7 @@ from aegish_dist.db.answers import read_guard_columns
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.overlays import OverlayInRun, overlay_in_run
 from aegish_dist.db.runs import load_run
-from aegish_dist.errors import OpinionError
+from aegish_dist.errors import OpinionError, ReportError
 from aegish_dist.opinion_files import read_overlay, read_rule, read_suspicion_rule, read_targets
 from aegish_dist.pipeline.runs import chosen_models, no_verdict
 
@@ -112,7 +112,7 @@ def read_guards(
     Raises:
         StoreError: The run does not ask one of them.
         OpinionError: The overlay does not fit the datasets of the run.
-        ReportError: None of them has a verdict yet.
+        ReportError: None of them has a verdict yet, or a number where the rule takes its own.
     """
     with transaction(engine, isolation_level="REPEATABLE READ") as session:
         run = load_run(session, run_id)
@@ -123,6 +123,12 @@ def read_guards(
         )
     if not any(outcome for guard in found.guards for outcome in guard.outcomes):
         raise no_verdict(run_id)
+    numbers = (number for guard in found.guards for number in guard.suspicion)
+    if rule.levels is None and all(number is None for number in numbers):
+        raise ReportError(
+            f"no verdict of {', '.join(models) or f'run {run_id}'} has a number of its own:"
+            f" `--suspicion {STATED_CONFIDENCE.name}` takes the confidence that models state"
+        )
     return found
 
 

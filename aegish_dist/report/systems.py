@@ -112,6 +112,10 @@ def _facts(data: SystemsData) -> Iterator[Fact]:
     if found.left_out:
         without = f"{counted(found.left_out, 'decision')} that not all of these have scored"
         yield Fact("Left out", f"{without}; {format_count(found.decisions)} are compared.")
+    short = short_names(data.models, NAME_WIDTH)
+    partly = ((short[name], n) for name, n in found.unpriced.items() if n < found.decisions)
+    if numbers := listed([f"{name} in {n}" for name, n in partly]):
+        yield Fact("No cost", f"{numbers}: its mean, or unknown if over half lack a cost.")
     if data.models_left_out:
         names = listed([*short_names(data.models_left_out, NAME_WIDTH).values()])
         few = "baselines, or scored under half of the malicious or of the harmless commands"
@@ -173,8 +177,9 @@ def _line(data: SystemsData, limit: int) -> Section:
             for each in shown
         ),
         note=f"{format_count(len(data.found.line))} systems have no rival that is at most as bad in"
-        f" all four columns. {most} of the {len(front)} with the fewest stops for their misses,"
-        " on the commands that they are chosen on: a little too good.",
+        f" all four columns: --json has them all. {most} of the {format_count(len(front))} with the"
+        " fewest stops for their misses, on the commands that they are chosen on: a little too"
+        " good.",
     )
 
 
@@ -222,6 +227,7 @@ def systems_document(data: SystemsData) -> dict[str, Any]:
         "models_left_out": list(data.models_left_out),
         "decisions": found.decisions,
         "left_out": found.left_out,
+        "unpriced": found.unpriced,
         "winner": data.winner,
         **{name: each and _judged(each) for name, each in data.choices.items()},
         "gain": found.gain and asdict(found.gain),

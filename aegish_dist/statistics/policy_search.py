@@ -82,6 +82,9 @@ class PolicySearch(Struct, frozen=True):
     overlaps: Sequence[MissOverlap]
     decisions: int
     left_out: int  # decisions of which a guard has no scored verdict
+    unpriced: dict[str, int]
+    """By guard the decisions, if any, whose cost is unknown: they count as the mean of its others,
+    unless these are under half."""
 
 
 def search_policies(
@@ -124,6 +127,7 @@ def search_policies(
         overlaps=[_overlap(data, *pair) for pair in combinations(data.columns, 2)],
         decisions=len(data.decisions),
         left_out=len(guards.decisions) - len(data.decisions),
+        unpriced={each.name: each.unpriced for each in data.columns if each.unpriced},
     )
 
 
@@ -135,7 +139,7 @@ _Family = tuple[_Price, Sequence[tuple[_Stages, int]]]
 
 
 class _Column(NamedTuple):
-    """A guard; a cost or a latency that is unknown is infinite."""
+    """A guard; a latency that is unknown is infinite, and so are its costs if most are unknown."""
 
     name: str
     stands: int  # decisions that it stops as it stands
@@ -143,6 +147,7 @@ class _Column(NamedTuple):
     at: dict[float, int]  # decisions that it stops, by threshold: from all of them to none
     cost: list[float]
     latency: list[float]
+    unpriced: int
 
 
 class _Data:
@@ -215,13 +220,15 @@ def _column(guard: Guard, rows: Sequence[int], rule: ScoringRule) -> _Column:
         at[threshold] = stopped
         stopped ^= places[value]
     at[math.nextafter(values[-1], math.inf)] = 0
-    cost, latency = (
-        [math.inf if (number := column[row]) is None else number for row in rows]
-        for column in (guard.cost_usd, guard.latency_ms)
-    )
+    costs, times = ([c[row] for row in rows] for c in (guard.cost_usd, guard.latency_ms))
+    priced = [each for each in costs if each is not None]
+    usual = math.fsum(priced) / len(priced) if 2 * len(priced) >= len(rows) else math.inf
+    cost = [usual if each is None else each for each in costs]
+    latency = [math.inf if each is None else each for each in times]
     passing = {Outcome(action) for action in ACTIONS if not rule.is_detection(action)}
     stands = _bits(each not in passing for each in outcomes)
-    return _Column(guard.name, stands, _bits(map(Outcome.WARN.__eq__, outcomes)), at, cost, latency)
+    warns = _bits(map(Outcome.WARN.__eq__, outcomes))
+    return _Column(guard.name, stands, warns, at, cost, latency, len(costs) - len(priced))
 
 
 def _even(values: Iterable[float], number: int) -> list[float]:

@@ -105,6 +105,30 @@ def test_bounds_leave_cheaper_systems_or_none(searched: CommandLine, tmp_path: P
     assert not (tmp_path / "x").exists()
 
 
+def test_few_unknown_costs_count_as_the_mean_and_are_named(
+    aegish: CommandLine, tmp_path: Path
+) -> None:
+    """A timeout has no cost; where most costs are unknown, so is the guard's."""
+    for number, model in (2, A), (200, B):
+        told = list(lines())
+        for each in [each for each in told if each["model"] == model][:number]:
+            del each["cost_usd"]
+        aegish.ok("verdicts", "import", write_lines(tmp_path / "v.jsonl", *told))
+        search = "policies", "search", "--models", model
+        found = aegish.ok(*search, "--json").json
+        cost = pytest.approx(10) if model == A else None
+        assert (found["with_threshold"]["cost_per_10000"], found["unpriced"]) == (
+            cost, {model: min(number, 80)}
+        )  # fmt: skip
+        assert ("lab/a in 2: its mean" in aegish.ok(*search).out) is (model == A)
+
+
+def test_a_search_without_numbers_advises_the_other_suspicion(searched: CommandLine) -> None:
+    for models in (), ("--models", A):
+        said = searched.refused("policies", "search", "--suspicion", "native", *models)
+        assert "`--suspicion stated-confidence` takes the confidence" in said
+
+
 def test_a_guard_at_chance_is_no_winner(aegish: CommandLine, tmp_path: Path) -> None:
     aegish.ok("verdicts", "import", write_lines(tmp_path / "v.jsonl", *lines("ALLOW")))
     found = aegish.ok("policies", "search", "--models", f"{A},{B}", "--json").json
