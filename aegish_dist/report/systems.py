@@ -113,9 +113,9 @@ def _facts(data: SystemsData) -> Iterator[Fact]:
         without = f"{counted(found.left_out, 'decision')} that not all of these have scored"
         yield Fact("Left out", f"{without}; {format_count(found.decisions)} are compared.")
     short = short_names(data.models, NAME_WIDTH)
-    partly = ((short[name], n) for name, n in found.unpriced.items() if n < found.decisions)
-    if numbers := listed([f"{name} in {n}" for name, n in partly]):
-        yield Fact("No cost", f"{numbers}: its mean, or unknown if over half lack a cost.")
+    some = [f"{short[name]} in {n}" for name, n in found.unpriced.items() if n < found.decisions]
+    if some:
+        yield Fact("No cost", f"{listed(some)}: its mean, or unknown if over half lack a cost.")
     if data.models_left_out:
         names = listed([*short_names(data.models_left_out, NAME_WIDTH).values()])
         few = "baselines, or scored under half of the malicious or of the harmless commands"
