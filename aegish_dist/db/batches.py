@@ -48,11 +48,7 @@ def has_batches(session: Session, run_model_id: int, *, still_open: bool = False
 
 
 def failed_in_a_row(session: Session, run_model_id: int) -> tuple[int, float]:
-    """Return how many of the newest batches of a model of a run failed as a whole.
-
-    Returns:
-        Beside it the seconds since the last of them ended; 0 when there is none.
-    """
+    """Return how many of the newest batches failed as a whole, and the seconds since then, or 0."""
     row = execute(session, "failed_batches_in_a_row", model=run_model_id).one()
     return row.failed, float(row.ended_s or 0)
 
@@ -160,11 +156,7 @@ def _totals(row: Row[Any]) -> BatchTotals:
 
 
 def usage_of_answers(session: Session, run_id: str, model: str) -> Usage | None:
-    """Return the tokens that a call of a model of a run uses on average, not underestimated.
-
-    Returns:
-        None while there are fewer than `FEWEST_ANSWERS` answers with tokens.
-    """
+    """Return the mean tokens of a call, rounded up; None of fewer than `FEWEST_ANSWERS` answers."""
     values = {"run": run_id, "model": model, "limit": MOST_ANSWERS}
     row = execute(session, "usage_of_answers", **values).one()
     if row.answers < FEWEST_ANSWERS:

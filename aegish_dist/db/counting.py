@@ -100,11 +100,7 @@ class PerModel(Struct, frozen=True):
     def superseded(
         self, session: Session, name: str, model: str, **values: object
     ) -> Sequence[Row[Any]]:
-        """Ask it about all other verdicts.
-
-        Returns:
-            No row when no item was retried.
-        """
+        """Ask it about all other verdicts; no row when no item was retried."""
         if not self.retried:
             return ()
         values["model"] = self.keys[model]
@@ -412,11 +408,7 @@ def _to_snapshot(row: Row[Any]) -> Snapshot:
 
 
 def unanswered_by_model(session: Session, run: Run) -> Mapping[str, Mapping[ErrorClass, int]]:
-    """Return how many verdicts of each model have no answer, and why.
-
-    Returns:
-        By model, of each item the newest verdict; a reason that did not occur is absent.
-    """
+    """Return by model how many of its newest verdicts have no answer, by reasons that occurred."""
     models = PerModel.of(session, run)
     prepare_counting(session)
     found: dict[str, Counter[ErrorClass]] = {model: Counter() for model in models.keys}
@@ -484,11 +476,7 @@ class Progress(Struct, frozen=True):
 
 
 def model_progress(session: Session, run: Run, window_s: float) -> dict[str, Progress]:
-    """Return how far each model of a run is.
-
-    Returns:
-        By model of the run, those without a verdict included.
-    """
+    """Return how far each model of a run is, those without a verdict included."""
     models = PerModel.of(session, run)
     retries = execute(session, "count_unanswered_retries", run=run.run_id)
     awaiting = {row.model: row.items for row in retries}

@@ -391,11 +391,7 @@ def statement(name: str, /, **sql: str) -> TextClause:
 
 
 def fragment(name: str, argument: str = "") -> str:
-    """Return the SQL of a fragment.
-
-    Args:
-        argument: SQL that replaces its parameter, if it has one.
-    """
+    """Return the SQL of a fragment with an argument in place of its parameter, if it has one."""
     part = _PARTS[name]
     return _expanded(part.sql, {} if part.parameter is None else {part.parameter: argument})
 

@@ -53,11 +53,7 @@ def request_of_completed(session: Session, run_ids: Collection[str]) -> None:
 
 
 def take_due(session: Session, lost_after_s: float = LOST_AFTER_S) -> Sequence[int]:
-    """Mark the aggregations as enqueued that are to be enqueued now; return their keys.
-
-    Args:
-        session: Transaction of the caller, who publishes them after its commit.
-    """
+    """Mark aggregations as enqueued, which the caller does after its commit; return their keys."""
     return sorted(execute(session, "take_due_aggregations", lost_after_s=lost_after_s).scalars())
 
 
@@ -101,11 +97,7 @@ def finish(
 
 
 def newest_aggregation(session: Session, run_id: str) -> Aggregation | None:
-    """Return the newest aggregation of a run as it is planned now.
-
-    Returns:
-        None when the run has not been complete since it was last extended or retried.
-    """
+    """Return the newest aggregation since a run was last extended or retried; None without one."""
     row = execute(session, "newest_aggregation", run=run_id).one_or_none()
     return None if row is None else Aggregation(*row)
 

@@ -312,11 +312,7 @@ def load_bare_run(session: Session, run_id: str) -> Run:
 
 
 def load_assignment(session: Session, run_id: str, model: str) -> Assignment | None:
-    """Return a model of a run as a worker needs it.
-
-    Returns:
-        None when the run has no such model, or was imported.
-    """
+    """Return a model of a run as a worker needs it; None of an unknown model or an imported run."""
     row = execute(session, "assignment", run=run_id, model=model).one_or_none()
     if row is None:
         return None
@@ -416,10 +412,8 @@ def rename_run(session: Session, run_id: str, name: str) -> None:
 def hold(session: Session, run_id: str, reason: RunPause) -> RunPause | None:
     """Have workers ask nothing more of a run; calls in flight finish and are stored.
 
-    A paused run can be cancelled; one that is cancelled stays so.
-
-    Returns:
-        Why it was held before; None: it was not.
+    A paused run can be cancelled; one that is cancelled stays so. Returns why it was held before,
+    None: it was not.
     """
     before = session.scalar(select(RUNS.c.held).where(RUNS.c.id == run_id).with_for_update())
     if before is None or (before == RunPause.PAUSED.value and reason is not RunPause.PAUSED):

@@ -66,11 +66,7 @@ class LookUp(Struct, frozen=True):
 
 
 def look_up(session: Session, items: Sequence[Item]) -> list[LookUp | None]:
-    """Find the command and any verdict of each item, in one query.
-
-    Returns:
-        In the order of the items; None for one that neither a run nor a retry plans.
-    """
+    """Find command and any verdict of each item in one query; None for one that nothing plans."""
     rows = execute(
         session,
         "look_up_items",
@@ -114,11 +110,7 @@ def insert_verdicts(session: Session, verdicts: Sequence[tuple[VerdictKey, Verdi
 def insert_rows(
     session: Session, rows: Sequence[Mapping[str, object]], errors: Sequence[Mapping[str, object]]
 ) -> int:
-    """Insert verdicts with the errors of their failed attempts; those already there stay.
-
-    Returns:
-        How many verdicts were not there yet.
-    """
+    """Insert the verdicts that are not there yet, with errors of attempts; return their number."""
     inserted = session.execute(_INSERT_VERDICTS, {"rows": json.dumps(rows, default=str)}).all()
     new = set(map(tuple, inserted))
     # Errors of a verdict that came second say nothing about the one that was kept.
@@ -152,7 +144,6 @@ def next_answers(
     """Return the next completions of a model of a run, in the order of their keys.
 
     Args:
-        limit: Return at most so many.
         characters: Return no further one once the completions together have so many.
         lock: Whether to lock them until the transaction ends; two that do so wait for each other.
     """
@@ -272,11 +263,7 @@ class RunImport:
     """Writes a run, except for its verdicts, while they are read."""
 
     def __init__(self, session: Session, run: Run, known: Mapping[str, str] | None = None) -> None:
-        """Begin.
-
-        Args:
-            known: What the datasets are; when None, each is taken for the newest of its name.
-        """
+        """Begin; `known`: fingerprints of the datasets, None: each is the newest of its name."""
         self._simulated: set[str] = set()  # models of which an answer came from the simulator
         self._session = session
         self._run_id = run.run_id

@@ -186,11 +186,7 @@ def _calls(
 def _decoded(
     wire: Codec, most: tuple[int, int], payload: object, headers: Mapping[str, str]
 ) -> Completion:
-    """Decode an answer; usage beyond what the request could have cost is unknown.
-
-    Args:
-        most: Tokens of its input and of its output.
-    """
+    """Decode an answer; usage of more than `most` tokens of input or of output is unknown."""
     completion = wire.decode(payload, headers)
     used = completion.usage
     if (used.input_tokens or 0) > most[0] or (used.output_tokens or 0) > most[1]:
