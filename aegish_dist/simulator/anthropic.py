@@ -12,31 +12,10 @@ from aiohttp import web
 
 from aegish_dist.core.batches import Unanswered
 from aegish_dist.core.verdict import Completion, Usage
-from aegish_dist.simulator.batches import (
-    BatchAnswer,
-    BatchCall,
-    BatchPhase,
-    Reply,
-    SimulatedBatch,
-    listing,
-    timestamp,
-)
+from aegish_dist.simulator import batches, dialect
 from aegish_dist.simulator.config import Endpoint
-from aegish_dist.simulator.dialect import (
-    WORDS,
-    Allowance,
-    Call,
-    ChatRequest,
-    ErrorAnswer,
-    as_limit,
-    conversation,
-    is_reported,
-    refusal,
-    stop_word,
-    text_of,
-)
 
-_WORDS = WORDS["anthropic"]
+_WORDS = dialect.WORDS["anthropic"]
 ERRORS = _WORDS.errors
 KEY_HEADER = "x-api-key"
 KEY_SCHEME = ""
@@ -47,35 +26,39 @@ def route(path: str) -> str | None:
     return "" if path.endswith("/v1/messages") else None
 
 
-def read(body: dict[str, Any], model: str) -> ChatRequest | ErrorAnswer:
-    found = conversation(body.get("model"), body.get("stream"), body.get("messages"), "content")
-    if isinstance(found, ErrorAnswer):
+def read(body: dict[str, Any], model: str) -> dialect.ChatRequest | dialect.ErrorAnswer:
+    found = dialect.conversation(
+        body.get("model"), body.get("stream"), body.get("messages"), "content"
+    )
+    if isinstance(found, dialect.ErrorAnswer):
         return found
-    if (limit := as_limit(body.get("max_tokens"))) is None:
-        return refusal("max_tokens: Input should be a valid integer", "max_tokens")
+    if (limit := dialect.as_limit(body.get("max_tokens"))) is None:
+        return dialect.refusal("max_tokens: Input should be a valid integer", "max_tokens")
     system = body.get("system", "")
-    prompt_chars = len(text_of(system) or "") + found[1]
-    return ChatRequest(body["model"], found[0], prompt_chars, _cacheable_chars(system), limit)
+    prompt_chars = len(dialect.text_of(system) or "") + found[1]
+    return dialect.ChatRequest(
+        body["model"], found[0], prompt_chars, _cacheable_chars(system), limit
+    )
 
 
-def answer_body(answer: Completion, call: Call) -> dict[str, Any]:
+def answer_body(answer: Completion, call: dialect.Call) -> dict[str, Any]:
     body: dict[str, Any] = {
         "id": f"msg_{call.id}",
         "type": "message",
         "role": "assistant",
         "model": answer.model,
         "content": [] if answer.text is None else [{"type": "text", "text": answer.text}],
-        "stop_reason": stop_word(answer, _WORDS.stops, _WORDS.native),
+        "stop_reason": dialect.stop_word(answer, _WORDS.stops, _WORDS.native),
         "stop_sequence": None,
     }
     if answer.refusal is not None:
         body["stop_details"] = {"type": "refusal", "category": None, "explanation": answer.refusal}
-    if is_reported(answer.usage):
+    if dialect.is_reported(answer.usage):
         body["usage"] = _usage(answer.usage)
     return body
 
 
-def error_body(error: ErrorAnswer, call: Call) -> dict[str, Any]:
+def error_body(error: dialect.ErrorAnswer, call: dialect.Call) -> dict[str, Any]:
     return {
         "type": "error",
         "error": {"type": ERRORS[error.error_class].type, "message": error.message},
@@ -83,7 +66,7 @@ def error_body(error: ErrorAnswer, call: Call) -> dict[str, Any]:
     }
 
 
-def headers(allowance: Allowance, call: Call) -> dict[str, str]:
+def headers(allowance: dialect.Allowance, call: dialect.Call) -> dict[str, str]:
     reset = time.gmtime(call.now_s + allowance.reset_s)
     return {
         "request-id": f"req_{call.id}",
@@ -100,7 +83,7 @@ def _cacheable_chars(system: object) -> int:
     marks = [
         i for i, part in enumerate(system) if isinstance(part, dict) and "cache_control" in part
     ]
-    return len(text_of(system[: marks[-1] + 1]) or "") if marks else 0
+    return len(dialect.text_of(system[: marks[-1] + 1]) or "") if marks else 0
 
 
 def _usage(usage: Usage) -> dict[str, int]:
@@ -121,16 +104,16 @@ _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _UNANSWERED = {Unanswered.EXPIRED: "expired", Unanswered.CANCELLED: "canceled"}
 
 
-async def _create(call: BatchCall) -> Reply:
+async def _create(call: batches.BatchCall) -> batches.Reply:
     entries = (await call.json(MAX_BYTES)).get("requests")
     if not isinstance(entries, list) or not entries:
-        return refusal("requests: Field required")
+        return dialect.refusal("requests: Field required")
     if len(entries) > MAX_REQUESTS:
-        return refusal(f"requests: List should have at most {MAX_REQUESTS} items")
+        return dialect.refusal(f"requests: List should have at most {MAX_REQUESTS} items")
     names: set[str] = set()
     for place, entry in enumerate(entries):
         if (problem := _problem(entry, names)) is not None:
-            return refusal(f"requests.{place}.{problem}")
+            return dialect.refusal(f"requests.{place}.{problem}")
         names.add(entry["custom_id"])
     requests = ((each["custom_id"], read(each["params"], "")) for each in entries)
     return _describe(call.store.create(requests, {}, size=len(entries)), call)
@@ -146,50 +129,50 @@ def _problem(entry: object, names: set[str]) -> str | None:
     return "custom_id: must be unique within the batch" if name in names else None
 
 
-def _line_body(line: BatchAnswer, call: Call) -> dict[str, Any]:
+def _line_body(line: batches.BatchAnswer, call: dialect.Call) -> dict[str, Any]:
     result: dict[str, Any] = {"type": _kind(line)}
     if isinstance(line.outcome, Completion):
         result["message"] = answer_body(line.outcome, call)
-    elif isinstance(line.outcome, ErrorAnswer):
+    elif isinstance(line.outcome, dialect.ErrorAnswer):
         result["error"] = error_body(line.outcome, call)
     return {"custom_id": line.name, "result": result}
 
 
-def _list(call: BatchCall) -> Reply:
-    return listing(call, _describe, (20, 1_000), "msgbatch_", after="after_id")
+def _list(call: batches.BatchCall) -> batches.Reply:
+    return batches.listing(call, _describe, (20, 1_000), "msgbatch_", after="after_id")
 
 
-def _cancel(batch: SimulatedBatch, call: BatchCall) -> Reply:
+def _cancel(batch: batches.SimulatedBatch, call: batches.BatchCall) -> batches.Reply:
     batch.cancel()
     return _describe(batch, call)
 
 
-def _results(batch: SimulatedBatch, _call: BatchCall) -> Reply:
+def _results(batch: batches.SimulatedBatch, _call: batches.BatchCall) -> batches.Reply:
     if not batch.has_ended:
-        return refusal("Results are available once the batch has ended.")
+        return dialect.refusal("Results are available once the batch has ended.")
     return web.Response(body=batch.written(_line_body), content_type="application/x-jsonl")
 
 
-def _describe(batch: SimulatedBatch, call: BatchCall) -> dict[str, Any]:
+def _describe(batch: batches.SimulatedBatch, call: batches.BatchCall) -> dict[str, Any]:
     name = f"msgbatch_{batch.id}"
     url = f"{call.exchange.root}/v1/messages/batches/{name}/results"
     cancelled, ended = batch.cancelled_s, batch.ended_s
-    status = "canceling" if batch.phase is BatchPhase.CANCELLING else "in_progress"
+    status = "canceling" if batch.phase is batches.BatchPhase.CANCELLING else "in_progress"
     return {
         "id": name,
         "type": "message_batch",
         "processing_status": "ended" if batch.has_ended else status,
         "request_counts": _counts(batch),
-        "created_at": timestamp(batch.created_s),
-        "expires_at": timestamp(batch.created_s + _WINDOW_S),
-        "ended_at": None if ended is None else timestamp(ended),
-        "cancel_initiated_at": None if cancelled is None else timestamp(cancelled),
+        "created_at": batches.timestamp(batch.created_s),
+        "expires_at": batches.timestamp(batch.created_s + _WINDOW_S),
+        "ended_at": None if ended is None else batches.timestamp(ended),
+        "cancel_initiated_at": None if cancelled is None else batches.timestamp(cancelled),
         "archived_at": None,
         "results_url": url if batch.has_ended else None,
     }
 
 
-def _counts(batch: SimulatedBatch) -> dict[str, int]:
+def _counts(batch: batches.SimulatedBatch) -> dict[str, int]:
     """Count the requests by result; this provider counts none before the end."""
     counts = dict.fromkeys(("processing", "succeeded", "errored", "canceled", "expired"), 0)
     if not batch.has_ended:
@@ -197,7 +180,7 @@ def _counts(batch: SimulatedBatch) -> dict[str, int]:
     return counts | Counter(map(_kind, batch.answers))
 
 
-def _kind(answer: BatchAnswer) -> str:
+def _kind(answer: batches.BatchAnswer) -> str:
     if isinstance(answer.outcome, Unanswered):
         return _UNANSWERED[answer.outcome]
     return "succeeded" if isinstance(answer.outcome, Completion) else "errored"

@@ -9,39 +9,11 @@ from typing import Any
 from aegish_dist.core.batches import Unanswered
 from aegish_dist.core.outcome import ErrorClass, StopKind
 from aegish_dist.core.verdict import Completion, Usage
-from aegish_dist.simulator.batches import (
-    BatchAnswer,
-    BatchCall,
-    BatchProblem,
-    BatchStore,
-    Reply,
-    SimulatedBatch,
-    Source,
-    StoredFile,
-    json_object,
-    new_id,
-    number_in,
-    read_file,
-    timestamp,
-)
+from aegish_dist.simulator import batches, dialect
 from aegish_dist.simulator.config import Endpoint
-from aegish_dist.simulator.dialect import (
-    WORDS,
-    Allowance,
-    Call,
-    ChatRequest,
-    ErrorAnswer,
-    as_limit,
-    conversation,
-    is_reported,
-    json_response,
-    refusal,
-    stop_word,
-    text_of,
-)
 
 _RPC = "type.googleapis.com/google.rpc."
-_WORDS = WORDS["google"]
+_WORDS = dialect.WORDS["google"]
 ERRORS = _WORDS.errors
 
 _VERB, _STREAM_VERB = ":generateContent", ":streamGenerateContent"
@@ -57,22 +29,22 @@ def route(path: str) -> str | None:
     return rest if found and rest.endswith(_STREAM_VERB) else None
 
 
-def read(body: dict[str, Any], model: str) -> ChatRequest | ErrorAnswer:
-    found = conversation(
+def read(body: dict[str, Any], model: str) -> dialect.ChatRequest | dialect.ErrorAnswer:
+    found = dialect.conversation(
         model, model.endswith(_STREAM_VERB), body.get("contents"), "parts", role="user"
     )
-    if isinstance(found, ErrorAnswer):
+    if isinstance(found, dialect.ErrorAnswer):
         return found
     system = _inner(body, "systemInstruction") or _inner(body, "system_instruction")
-    system_chars = len(text_of(system.get("parts")) or "")
-    limit = as_limit(_inner(body, "generationConfig").get("maxOutputTokens"))
-    return ChatRequest(model, found[0], system_chars + found[1], system_chars, limit)
+    system_chars = len(dialect.text_of(system.get("parts")) or "")
+    limit = dialect.as_limit(_inner(body, "generationConfig").get("maxOutputTokens"))
+    return dialect.ChatRequest(model, found[0], system_chars + found[1], system_chars, limit)
 
 
-def answer_body(answer: Completion, call: Call) -> dict[str, Any]:
+def answer_body(answer: Completion, call: dialect.Call) -> dict[str, Any]:
     """Return a `GenerateContentResponse`; a prompt that was blocked has no candidates."""
     body: dict[str, Any] = {"modelVersion": answer.model, "responseId": call.id}
-    reason = stop_word(answer, _WORDS.stops, _WORDS.native)
+    reason = dialect.stop_word(answer, _WORDS.stops, _WORDS.native)
     blocked = answer.stop_kind is StopKind.CONTENT_FILTER and reason in _WORDS.blocks
     if blocked and answer.text is None:
         body["promptFeedback"] = {"blockReason": reason}
@@ -80,12 +52,12 @@ def answer_body(answer: Completion, call: Call) -> dict[str, Any]:
             body["promptFeedback"]["blockReasonMessage"] = answer.refusal
     else:
         body["candidates"] = [_candidate(answer, reason)]
-    if is_reported(answer.usage):
+    if dialect.is_reported(answer.usage):
         body["usageMetadata"] = _usage(answer.usage)
     return body
 
 
-def error_body(error: ErrorAnswer, call: Call) -> dict[str, Any]:
+def error_body(error: dialect.ErrorAnswer, call: dialect.Call) -> dict[str, Any]:
     """Return an `error` object with the details a client can act on."""
     form = ERRORS[error.error_class]
     body: dict[str, Any] = {"code": form.status, "message": error.message, "status": form.type}
@@ -98,7 +70,7 @@ def error_body(error: ErrorAnswer, call: Call) -> dict[str, Any]:
     return {"error": body}
 
 
-def headers(allowance: Allowance, call: Call) -> dict[str, str]:
+def headers(allowance: dialect.Allowance, call: dialect.Call) -> dict[str, str]:
     """Return no headers: this provider has neither request id nor rate limits in them."""
     return {}
 
@@ -135,7 +107,7 @@ _TYPE = "type.googleapis.com/google.ai.generativelanguage.v1beta."
 _INVALID, _CANCELLED = 3, 1
 
 
-async def _upload(call: BatchCall) -> Reply:
+async def _upload(call: batches.BatchCall) -> batches.Reply:
     """Begin to take a file, or take a part of it; the last one says `finalize`."""
     command = call.request.headers.get("X-Goog-Upload-Command", "")
     if "upload_id" not in call.request.query:
@@ -143,13 +115,13 @@ async def _upload(call: BatchCall) -> Reply:
     upload = call.store.uploads.get(call.request.query["upload_id"])
     content = await call.body(MAX_FILE_BYTES)
     if upload is None or content is None:
-        return refusal("No such upload, or it is too large.")
+        return dialect.refusal("No such upload, or it is too large.")
     name, received = upload
     if call.request.headers.get("X-Goog-Upload-Offset", "") != str(len(received)):
-        return refusal("The offset of the upload is not where it ended.")
+        return dialect.refusal("The offset of the upload is not where it ended.")
     received += content
     if "finalize" not in command:
-        return json_response(200, {}, {"X-Goog-Upload-Status": "active"})
+        return dialect.json_response(200, {}, {"X-Goog-Upload-Status": "active"})
     del call.store.uploads[call.request.query["upload_id"]]
     file = call.store.add_file(name, "UPLOADED", bytes(received))
     described = {
@@ -157,23 +129,25 @@ async def _upload(call: BatchCall) -> Reply:
         "displayName": file.name,
         "mimeType": "application/jsonl",
         "sizeBytes": str(len(file.content)),
-        "createTime": timestamp(file.created_s),
-        "updateTime": timestamp(file.created_s),
+        "createTime": batches.timestamp(file.created_s),
+        "updateTime": batches.timestamp(file.created_s),
         "uri": f"{call.exchange.root}/v1beta/files/{file.id}",
         "state": "ACTIVE",
         "source": file.purpose,
     }
-    return json_response(200, {"file": described}, {"X-Goog-Upload-Status": "final"})
+    return dialect.json_response(200, {"file": described}, {"X-Goog-Upload-Status": "final"})
 
 
-async def _begin_upload(call: BatchCall, command: str) -> Reply:
+async def _begin_upload(call: batches.BatchCall, command: str) -> batches.Reply:
     if command != "start":
-        return refusal("Only resumable uploads are supported.")
+        return dialect.refusal("Only resumable uploads are supported.")
     body = await call.json()
-    upload = new_id()
+    upload = batches.new_id()
     call.store.uploads[upload] = str(_inner(body, "file").get("displayName", "")), bytearray()
     url = f"{call.exchange.root}{call.request.path}?upload_id={upload}"
-    return json_response(200, {}, {"X-Goog-Upload-URL": url, "X-Goog-Upload-Status": "active"})
+    return dialect.json_response(
+        200, {}, {"X-Goog-Upload-URL": url, "X-Goog-Upload-Status": "active"}
+    )
 
 
 def _inner(body: dict[str, Any], key: str) -> dict[str, Any]:
@@ -181,47 +155,47 @@ def _inner(body: dict[str, Any], key: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _list_batches(call: BatchCall) -> Reply:
+def _list_batches(call: batches.BatchCall) -> batches.Reply:
     query = call.request.query
-    limit = number_in(query.get("pageSize"), 50, 1_000)
+    limit = batches.number_in(query.get("pageSize"), 50, 1_000)
     found, more = call.store.page(limit, query.get("pageToken", ""))
     entries: dict[str, Any] = {"operations": [_operation(each, call) for each in found]}
     return entries | ({"nextPageToken": found[-1].id} if more else {})
 
 
-def _delete_file(file: StoredFile, call: BatchCall) -> Reply:
+def _delete_file(file: batches.StoredFile, call: batches.BatchCall) -> batches.Reply:
     del call.store.files[file.id]
     return {}
 
 
-async def _create(call: BatchCall) -> Reply:
+async def _create(call: batches.BatchCall) -> batches.Reply:
     body = await call.json()
     batch = _inner(body, "batch")
     given = _inner(batch, "inputConfig") or _inner(batch, "input_config")
     name = str(given.get("fileName", given.get("file_name", "")))
     file = call.store.files.get(name.removeprefix("files/"))
     if file is None:
-        return ErrorAnswer(ErrorClass.NOT_FOUND, f"File '{name}' is not found.")
+        return dialect.ErrorAnswer(ErrorClass.NOT_FOUND, f"File '{name}' is not found.")
     model = call.found["model"]
     facts = {"model": f"models/{model}", "displayName": batch.get("displayName")}
     requests = _file_requests(file.content, model)
     return _operation(call.store.create(requests, facts, _leave_file), call)
 
 
-def _file_requests(content: bytes, model: str) -> Source:
+def _file_requests(content: bytes, model: str) -> batches.Source:
     number = 0
     for number, line in enumerate(content.splitlines(), start=1):
-        entry = json_object(line)
+        entry = batches.json_object(line)
         if entry is None:
             words = f"Line {number} of the input file is not a JSON object."
-            yield BatchProblem("INVALID_ARGUMENT", words, number)
+            yield batches.BatchProblem("INVALID_ARGUMENT", words, number)
             return
         yield str(entry.get("key", "")), read(_inner(entry, "request"), model)
     if not number:
-        yield BatchProblem("INVALID_ARGUMENT", "The input file is empty.")
+        yield batches.BatchProblem("INVALID_ARGUMENT", "The input file is empty.")
 
 
-def _leave_file(store: BatchStore, batch: SimulatedBatch) -> None:
+def _leave_file(store: batches.BatchStore, batch: batches.SimulatedBatch) -> None:
     """Keep the results in a file; an expired batch has none."""
     if batch.answers:
         content = batch.written(_line_body)
@@ -229,7 +203,7 @@ def _leave_file(store: BatchStore, batch: SimulatedBatch) -> None:
         batch.files["responsesFile"] = f"files/{file.id}"
 
 
-def _line_body(line: BatchAnswer, call: Call) -> dict[str, Any]:
+def _line_body(line: batches.BatchAnswer, call: dialect.Call) -> dict[str, Any]:
     match line.outcome:
         case Completion():
             return {"key": line.name, "response": answer_body(line.outcome, call)}
@@ -241,19 +215,19 @@ def _line_body(line: BatchAnswer, call: Call) -> dict[str, Any]:
     return {"key": line.name, "error": error}
 
 
-def _cancel(batch: SimulatedBatch, _call: BatchCall) -> Reply:
+def _cancel(batch: batches.SimulatedBatch, _call: batches.BatchCall) -> batches.Reply:
     batch.cancel()
     return {}
 
 
-def _operation(batch: SimulatedBatch, _call: BatchCall) -> dict[str, Any]:
+def _operation(batch: batches.SimulatedBatch, _call: batches.BatchCall) -> dict[str, Any]:
     name = f"batches/{batch.id}"
     metadata: dict[str, Any] = {
         "@type": f"{_TYPE}GenerateContentBatch",
         "name": name,
         **batch.facts,
-        "createTime": timestamp(batch.created_s),
-        "updateTime": timestamp(time.time() if batch.ended_s is None else batch.ended_s),
+        "createTime": batches.timestamp(batch.created_s),
+        "updateTime": batches.timestamp(time.time() if batch.ended_s is None else batch.ended_s),
         "batchStats": _stats(batch),
         "state": _WORDS.phases[batch.phase],
     }
@@ -267,7 +241,7 @@ def _operation(batch: SimulatedBatch, _call: BatchCall) -> dict[str, Any]:
     return ended | {"response": {"@type": f"{_TYPE}GenerateContentBatchOutput", **batch.files}}
 
 
-def _stats(batch: SimulatedBatch) -> dict[str, str]:
+def _stats(batch: batches.SimulatedBatch) -> dict[str, str]:
     """Count the requests, as texts and without zeros, as this provider writes large integers."""
     answered, failed = batch.counts
     counts = {
@@ -285,7 +259,7 @@ _BATCHES = "/v1beta/batches"
 _BATCH = rf"{_BATCHES}/(?P<batch>[^/:]+)"
 ROUTES = (
     ("POST", f"/upload{_FILES}", Endpoint.UPLOAD, _upload),
-    ("GET", f"{_FILE}:download", Endpoint.RESULTS, read_file),
+    ("GET", f"{_FILE}:download", Endpoint.RESULTS, batches.read_file),
     ("DELETE", _FILE, Endpoint.DELETE, _delete_file),
     ("POST", r"/v1beta/models/(?P<model>.+):batchGenerateContent", Endpoint.CREATE, _create),
     ("GET", _BATCHES, Endpoint.LIST, _list_batches),

@@ -9,35 +9,10 @@ from aiohttp import BodyPartReader, MultipartReader
 
 from aegish_dist.core.batches import Unanswered
 from aegish_dist.core.verdict import Completion, Usage
-from aegish_dist.simulator.batches import (
-    BatchAnswer,
-    BatchCall,
-    BatchPhase,
-    BatchProblem,
-    BatchStore,
-    Reply,
-    SimulatedBatch,
-    Source,
-    StoredFile,
-    json_object,
-    listing,
-    read_file,
-)
+from aegish_dist.simulator import batches, dialect
 from aegish_dist.simulator.config import Endpoint
-from aegish_dist.simulator.dialect import (
-    WORDS,
-    Allowance,
-    Call,
-    ChatRequest,
-    ErrorAnswer,
-    as_limit,
-    conversation,
-    is_reported,
-    refusal,
-    stop_word,
-)
 
-_WORDS = WORDS["openai"]
+_WORDS = dialect.WORDS["openai"]
 ERRORS = _WORDS.errors
 KEY_HEADER = "Authorization"
 KEY_SCHEME = "bearer"
@@ -48,17 +23,17 @@ def route(path: str) -> str | None:
     return "" if path.endswith("/v1/chat/completions") else None
 
 
-def read(body: dict[str, Any], model: str) -> ChatRequest | ErrorAnswer:
+def read(body: dict[str, Any], model: str) -> dialect.ChatRequest | dialect.ErrorAnswer:
     named = body.get("model") or model
-    found = conversation(named, body.get("stream"), body.get("messages"), "content")
-    if isinstance(found, ErrorAnswer):
+    found = dialect.conversation(named, body.get("stream"), body.get("messages"), "content")
+    if isinstance(found, dialect.ErrorAnswer):
         return found
     user, prompt_chars = found
-    limit = as_limit(body.get("max_completion_tokens", body.get("max_tokens")))
-    return ChatRequest(named, user, prompt_chars, prompt_chars - len(user), limit)
+    limit = dialect.as_limit(body.get("max_completion_tokens", body.get("max_tokens")))
+    return dialect.ChatRequest(named, user, prompt_chars, prompt_chars - len(user), limit)
 
 
-def answer_body(answer: Completion, call: Call) -> dict[str, Any]:
+def answer_body(answer: Completion, call: dialect.Call) -> dict[str, Any]:
     body: dict[str, Any] = {
         "id": f"chatcmpl-{call.id}",
         "object": "chat.completion",
@@ -69,18 +44,18 @@ def answer_body(answer: Completion, call: Call) -> dict[str, Any]:
                 "index": 0,
                 "message": {"role": "assistant", "content": answer.text, "refusal": answer.refusal},
                 "logprobs": None,
-                "finish_reason": stop_word(answer, _WORDS.stops, _WORDS.native),
+                "finish_reason": dialect.stop_word(answer, _WORDS.stops, _WORDS.native),
             }
         ],
     }
-    if is_reported(answer.usage):
+    if dialect.is_reported(answer.usage):
         body["usage"] = _usage(answer.usage)
     if answer.upstream is not None:
         body["provider"] = answer.upstream
     return body
 
 
-def error_body(error: ErrorAnswer, call: Call) -> dict[str, Any]:
+def error_body(error: dialect.ErrorAnswer, call: dialect.Call) -> dict[str, Any]:
     form = ERRORS[error.error_class]
     return {
         "error": {
@@ -92,7 +67,7 @@ def error_body(error: ErrorAnswer, call: Call) -> dict[str, Any]:
     }
 
 
-def headers(allowance: Allowance, call: Call) -> dict[str, str]:
+def headers(allowance: dialect.Allowance, call: dialect.Call) -> dict[str, str]:
     return {
         "x-request-id": f"req_{call.id}",
         "x-ratelimit-limit-requests": str(allowance.limit),
@@ -129,19 +104,19 @@ _WINDOW_S = 86_400
 _ENDPOINT = "/v1/chat/completions"
 
 
-async def _upload(call: BatchCall) -> Reply:
+async def _upload(call: batches.BatchCall) -> batches.Reply:
     length = call.request.content_length
     if length is None or length > MAX_BYTES:
-        return refusal(f"File exceeds the maximum of {MAX_BYTES} bytes.", "file")
+        return dialect.refusal(f"File exceeds the maximum of {MAX_BYTES} bytes.", "file")
     parts: dict[str, tuple[str, bytes]] = {}
     try:
         reader = MultipartReader(call.request.headers, call.request.content)
         while isinstance(part := await reader.next(), BodyPartReader):
             parts[part.name or ""] = part.filename or "", bytes(await part.read())
     except (ValueError, AssertionError) as error:
-        return refusal(f"Could not parse the multipart form: {error}", "file")
+        return dialect.refusal(f"Could not parse the multipart form: {error}", "file")
     if "file" not in parts or parts.get("purpose") != ("", b"batch"):
-        return refusal("A form with a file and the purpose 'batch' is required.", "purpose")
+        return dialect.refusal("A form with a file and the purpose 'batch' is required.", "purpose")
     name, content = parts["file"]
     file = call.store.add_file(name, "batch", content)
     return {
@@ -155,16 +130,16 @@ async def _upload(call: BatchCall) -> Reply:
     }
 
 
-def _delete_file(file: StoredFile, call: BatchCall) -> Reply:
+def _delete_file(file: batches.StoredFile, call: batches.BatchCall) -> batches.Reply:
     del call.store.files[file.id]
     return {"id": f"file-{file.id}", "object": "file", "deleted": True}
 
 
-def _list_batches(call: BatchCall) -> Reply:
-    return {"object": "list"} | listing(call, _describe, (20, 100), "batch_")
+def _list_batches(call: batches.BatchCall) -> batches.Reply:
+    return {"object": "list"} | batches.listing(call, _describe, (20, 100), "batch_")
 
 
-async def _create(call: BatchCall) -> Reply:
+async def _create(call: batches.BatchCall) -> batches.Reply:
     body = await call.json()
     file = call.store.files.get(str(body.get("input_file_id")).removeprefix("file-"))
     usable = {
@@ -174,24 +149,26 @@ async def _create(call: BatchCall) -> Reply:
     }
     wrong = next((field for field, holds in usable.items() if not holds), None)
     if wrong or file is None:
-        return refusal(f"Invalid value for '{wrong}'.", wrong)
+        return dialect.refusal(f"Invalid value for '{wrong}'.", wrong)
     facts = {"input_file_id": f"file-{file.id}", "metadata": body.get("metadata")}
     return _describe(call.store.create(_requests(file.content), facts, _leave_files), call)
 
 
-def _requests(content: bytes) -> Source:
+def _requests(content: bytes) -> batches.Source:
     """Read an input file; a problem of any line refuses the whole."""
     names: set[str] = set()
     lines = content.splitlines()
     if not 0 < len(lines) <= MAX_REQUESTS:
         words = f"The file has {len(lines)} requests of at most {MAX_REQUESTS}."
-        yield BatchProblem("too_many_tasks" if lines else "empty_file", words)
+        yield batches.BatchProblem("too_many_tasks" if lines else "empty_file", words)
         return
     for number, line in enumerate(lines, start=1):
-        entry = json_object(line)
+        entry = batches.json_object(line)
         code = "invalid_json_line" if entry is None else _problem(entry, names)
         if entry is None or code is not None:
-            yield BatchProblem(str(code), "This line is not a request of the batch.", number)
+            yield batches.BatchProblem(
+                str(code), "This line is not a request of the batch.", number
+            )
             continue
         names.add(entry["custom_id"])
         yield entry["custom_id"], read(entry["body"], "")
@@ -211,7 +188,7 @@ def _problem(entry: dict[str, Any], names: set[str]) -> str | None:
     return next((code for code, condition in holds.items() if not condition), None)
 
 
-def _leave_files(store: BatchStore, batch: SimulatedBatch) -> None:
+def _leave_files(store: batches.BatchStore, batch: batches.SimulatedBatch) -> None:
     """Keep the results: answers in one file, all else in another, neither when it is empty."""
     for use, kept in (("output", _is_answer), ("error", lambda line: not _is_answer(line))):
         content = batch.written(_line_body, kept)
@@ -220,11 +197,11 @@ def _leave_files(store: BatchStore, batch: SimulatedBatch) -> None:
             batch.files[f"{use}_file_id"] = f"file-{file.id}"
 
 
-def _is_answer(line: BatchAnswer) -> bool:
+def _is_answer(line: batches.BatchAnswer) -> bool:
     return isinstance(line.outcome, Completion)
 
 
-def _line_body(line: BatchAnswer, call: Call) -> dict[str, Any]:
+def _line_body(line: batches.BatchAnswer, call: dialect.Call) -> dict[str, Any]:
     body: dict[str, Any] = {"id": f"batch_req_{call.id}", "custom_id": line.name}
     if isinstance(line.outcome, Unanswered):
         error = {"code": f"batch_{line.outcome}", "message": "This request was not executed."}
@@ -238,22 +215,22 @@ def _line_body(line: BatchAnswer, call: Call) -> dict[str, Any]:
     return body | {"response": response, "error": None}
 
 
-def _cancel(batch: SimulatedBatch, call: BatchCall) -> Reply:
+def _cancel(batch: batches.SimulatedBatch, call: batches.BatchCall) -> batches.Reply:
     if batch.has_ended:
-        return refusal(f"Cannot cancel a batch with status '{batch.phase}'.")
+        return dialect.refusal(f"Cannot cancel a batch with status '{batch.phase}'.")
     batch.cancel()
     return _describe(batch, call)
 
 
-def _describe(batch: SimulatedBatch, _call: BatchCall) -> dict[str, Any]:
+def _describe(batch: batches.SimulatedBatch, _call: batches.BatchCall) -> dict[str, Any]:
     errors = [
         {"code": each.code, "message": each.message, "param": None, "line": each.line}
         for each in batch.problems
     ]
     answered, failed = batch.counts
-    end = batch.phase if batch.has_ended else BatchPhase.COMPLETED
+    end = batch.phase if batch.has_ended else batches.BatchPhase.COMPLETED
     moments = {
-        "in_progress_at": None if batch.phase is BatchPhase.VALIDATING else batch.created_s,
+        "in_progress_at": None if batch.phase is batches.BatchPhase.VALIDATING else batch.created_s,
         "cancelling_at": batch.cancelled_s,
         f"{end}_at": batch.ended_s,
     }
@@ -280,7 +257,7 @@ _BATCHES = "/v1/batches"
 _BATCH = rf"{_BATCHES}/batch_(?P<batch>[^/]+)"
 ROUTES = (
     ("POST", _FILES, Endpoint.UPLOAD, _upload),
-    ("GET", f"{_FILE}/content", Endpoint.RESULTS, read_file),
+    ("GET", f"{_FILE}/content", Endpoint.RESULTS, batches.read_file),
     ("DELETE", _FILE, Endpoint.DELETE, _delete_file),
     ("POST", _BATCHES, Endpoint.CREATE, _create),
     ("GET", _BATCHES, Endpoint.LIST, _list_batches),
