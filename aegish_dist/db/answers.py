@@ -61,9 +61,7 @@ def read_answers(
         changed = () if overlays is None else overlays[run.run_id].samples
         places[run.run_id] = samples.places(session, run.run_id, changed)
         prepare_counting(session)
-        rows |= {
-            side: _read(session, models, side.model) for side in sides if side.run_id == run.run_id
-        }
+        rows |= {side: _read(models, side.model) for side in sides if side.run_id == run.run_id}
     findings = _Numbered[OutcomeDetails]({(): 0})
     answers = _columns(rows, places, len(samples.kind), findings)
     return PairedAnswers(list(samples.kinds), samples.kind, list(findings), answers)
@@ -90,9 +88,9 @@ def _columns(
     return columns
 
 
-def _read(session: Session, models: PerModel, model: str) -> Row[Any]:
+def _read(models: PerModel, model: str) -> Row[Any]:
     once = models.run.epochs == 1
-    return models.newest(session, "read_answers_of_one_epoch" if once else "read_answers", model)[0]
+    return models.newest("read_answers_of_one_epoch" if once else "read_answers", model)[0]
 
 
 def parser_versions(
@@ -101,9 +99,7 @@ def parser_versions(
     """Return the versions of the parser that read the verdicts of sides of a run."""
     models = PerModel.of(session, run)
     return {
-        side: {
-            row.parser_version for row in models.newest(session, "read_parser_versions", side.model)
-        }
+        side: {row.parser_version for row in models.newest("read_parser_versions", side.model)}
         for side in sides
     }
 
@@ -171,7 +167,7 @@ def judged_samples(
     found: defaultdict[int, dict[str, OutcomeDetails]] = defaultdict(dict)
     prepare_counting(session)
     for spec in run.models:
-        row = _read(session, models, spec.id)
+        row = _read(models, spec.id)
         for key, codes in zip(row.keys.split(), row.codes.split(), strict=True):
             found[int(key)][spec.id] = _findings(codes)
     changes = {each.key: each.change for each in (overlay.samples if overlay else ())}
@@ -229,7 +225,7 @@ def read_guard_columns(
     prepare_counting(session)
     guards = []
     for model in models:
-        row = of_run.newest(session, "read_guard", model)[0]
+        row = of_run.newest("read_guard", model)[0]
         with reading(run.run_id):  # a verdict may be about no item of the run
             order = _order(row.items.split(), places, len(decisions))
         codes = row.codes.split()

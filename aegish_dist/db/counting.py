@@ -74,6 +74,9 @@ def prepare_counting(session: Session) -> None:
 
 
 class PerModel(Struct, frozen=True):
+    """The models of a run, in a transaction."""
+
+    session: Session
     run: Run
     keys: Mapping[str, int]
     retried: bool
@@ -83,28 +86,24 @@ class PerModel(Struct, frozen=True):
     def of(cls, session: Session, run: Run) -> "PerModel":
         rows = execute(session, "asked_models", run=run.run_id)
         retried = execute(session, "any_retry", run=run.run_id).scalar()
-        return cls(run, {row.model: row.id for row in rows}, bool(retried))
+        return cls(session, run, {row.model: row.id for row in rows}, bool(retried))
 
     @property
     def counts(self) -> str:
         """The fragment that chooses the verdicts that count: of each item the newest."""
         return fragment("newest" if self.retried else "every")
 
-    def newest(
-        self, session: Session, name: str, model: str, **values: object
-    ) -> Sequence[Row[Any]]:
+    def newest(self, name: str, model: str, **values: object) -> Sequence[Row[Any]]:
         """Ask a statement about the verdicts that count."""
         values["model"] = self.keys[model]
-        return session.execute(statement(name, counts=self.counts), values).all()
+        return self.session.execute(statement(name, counts=self.counts), values).all()
 
-    def superseded(
-        self, session: Session, name: str, model: str, **values: object
-    ) -> Sequence[Row[Any]]:
+    def superseded(self, name: str, model: str, **values: object) -> Sequence[Row[Any]]:
         """Ask it about all other verdicts; no row when no item was retried."""
         if not self.retried:
             return ()
         values["model"] = self.keys[model]
-        return session.execute(statement(name, counts=fragment("superseded")), values).all()
+        return self.session.execute(statement(name, counts=fragment("superseded")), values).all()
 
 
 def _identity_of(groups: Iterable[Mapping[str, Any]]) -> VerdictSet:
@@ -134,14 +133,12 @@ def _local_hash(row: Row[Any]) -> str:
     return _hash([f"{row.verdicts} {row.row_hashes}"])
 
 
-def _unchanged_models(
-    session: Session, models: PerModel, known: Mapping[str, VerdictSet]
-) -> set[str]:
+def _unchanged_models(models: PerModel, known: Mapping[str, VerdictSet]) -> set[str]:
     """Return the models whose verdicts that count are still those that were known."""
     return {
         model
         for model in models.keys & known.keys()
-        if _local_hash(models.newest(session, "hash_verdicts", model)[0]) == known[model].local_hash
+        if _local_hash(models.newest("hash_verdicts", model)[0]) == known[model].local_hash
     }
 
 
@@ -149,7 +146,7 @@ def is_unchanged(session: Session, run: Run, known: Mapping[str, VerdictSet]) ->
     """Return whether the verdicts of all models of a run are still those that were known."""
     models = PerModel.of(session, run)
     prepare_counting(session)
-    return _unchanged_models(session, models, known) == set(models.keys) == set(known)
+    return _unchanged_models(models, known) == set(models.keys) == set(known)
 
 
 def _hash(lines: Iterable[str]) -> str:
@@ -216,29 +213,27 @@ def count_models(
     """
     models = PerModel.of(session, run)
     prepare_counting(session)
-    unchanged = _unchanged_models(session, models, known)
+    unchanged = _unchanged_models(models, known)
     for spec in run.models:
         if spec.id in unchanged:
             yield Counted(spec, known[spec.id], ())
             continue
-        tally, identity = _count(models, spec, session)
+        tally, identity = _count(models, spec)
         tallies = (
             relabelled(tally, moved, overlay.planned(run, spec.id))
-            for overlay, moved in zip(
-                overlays, _move(overlays, models, spec.id, session), strict=True
-            )
+            for overlay, moved in zip(overlays, _move(overlays, models, spec.id), strict=True)
         )
         if run.imported:
             tallies = (each.as_imported for each in tallies)
         yield Counted(spec, identity, tuple(tallies))
 
 
-def _count(models: PerModel, spec: ModelSpec, session: Session) -> tuple[ModelTally, VerdictSet]:
+def _count(models: PerModel, spec: ModelSpec) -> tuple[ModelTally, VerdictSet]:
     """Count the verdicts of a model that count; add up tokens and costs of all, and times."""
-    (row,) = models.newest(session, "count_verdicts", spec.id, bins=CONFIDENCE_BINS)
-    (totals,) = models.newest(session, "add_up_totals", spec.id, fractions=list(FRACTIONS))
+    (row,) = models.newest("count_verdicts", spec.id, bins=CONFIDENCE_BINS)
+    (totals,) = models.newest("add_up_totals", spec.id, fractions=list(FRACTIONS))
     # A retry costs as much as a first try, and the first try was not free.
-    replaced = models.superseded(session, "add_up_spent", spec.id)
+    replaced = models.superseded("add_up_spent", spec.id)
     spent = [totals, *replaced]
     tokens = {kind: _sum(spent, f"{kind}_tokens") for kind in TOKEN_KINDS}
     planned = OverlayInRun().planned(models.run, spec.id)
@@ -247,7 +242,7 @@ def _count(models: PerModel, spec: ModelSpec, session: Session) -> tuple[ModelTa
         simulated=spec.simulated,
         planned_malicious=planned[TrueLabel.MALICIOUS],
         planned_harmless=planned[TrueLabel.HARMLESS],
-        cells=_cells(_items(session, models, spec.id, row.cells)),
+        cells=_cells(_items(models, spec.id, row.cells)),
         confidence=_confidence(row.stated),
         latency=_latency(totals),
         tokens={kind: n if n is None else int(n) for kind, n in tokens.items()},
@@ -259,7 +254,7 @@ def _count(models: PerModel, spec: ModelSpec, session: Session) -> tuple[ModelTa
 
 
 def _items(
-    session: Session, models: PerModel, model: str, of_one_epoch: Sequence[Mapping[str, Any]]
+    models: PerModel, model: str, of_one_epoch: Sequence[Mapping[str, Any]]
 ) -> Iterator[tuple[bool, str | None, str | None, _Codes, int]]:
     """Yield whether items are malicious, their category and cluster, their codes, and how many."""
     if models.run.epochs == 1:
@@ -267,7 +262,7 @@ def _items(
             for code, items in zip(each["codes"], each["verdicts"], strict=True):
                 yield each["malicious"], each["category"], each["cluster"], (code,), items
         return
-    for row in models.newest(session, "count_items_of_many_epochs", model):
+    for row in models.newest("count_items_of_many_epochs", model):
         yield row.malicious, row.category, row.cluster, tuple(row.codes), row.items
 
 
@@ -280,16 +275,14 @@ def _cells(items: Iterable[tuple[bool, str | None, str | None, _Codes, int]]) ->
 
 
 def _move(
-    overlays: Sequence[OverlayInRun], models: PerModel, model: str, session: Session
+    overlays: Sequence[OverlayInRun], models: PerModel, model: str
 ) -> list[list[MovedSample]]:
     """Return, for each overlay, the samples that it changes with the verdicts about them."""
     keys = {each.key for overlay in overlays for each in overlay.samples}
     if not keys:
         return [[] for _ in overlays]
     rows: defaultdict[int, list[Row[Any]]] = defaultdict(list)
-    for row in models.newest(
-        session, "verdicts_of_samples", model, bins=CONFIDENCE_BINS, keys=sorted(keys)
-    ):
+    for row in models.newest("verdicts_of_samples", model, bins=CONFIDENCE_BINS, keys=sorted(keys)):
         rows[row.sample_key].append(row)
     return [
         [_moved(each, rows.get(each.key, ())) for each in overlay.samples] for overlay in overlays
@@ -413,7 +406,7 @@ def unanswered_by_model(session: Session, run: Run) -> Mapping[str, Mapping[Erro
     prepare_counting(session)
     found: dict[str, Counter[ErrorClass]] = {model: Counter() for model in models.keys}
     for model, reasons in found.items():
-        for row in models.newest(session, "count_unanswered", model):
+        for row in models.newest("count_unanswered", model):
             error_class = error_class_of(row.code)
             if error_class is not None:
                 reasons[error_class] += row.verdicts
@@ -485,8 +478,8 @@ def model_progress(session: Session, run: Run, window_s: float) -> dict[str, Pro
     prepare_counting(session)
     found = {}
     for model in models.keys:
-        newest = models.newest(session, "count_progress", model, **window)
-        replaced = models.superseded(session, "count_progress", model, **window)
+        newest = models.newest("count_progress", model, **window)
+        replaced = models.superseded("count_progress", model, **window)
         found[model] = _progress(newest, replaced, awaiting.get(model, 0), window_s)
     return found
 

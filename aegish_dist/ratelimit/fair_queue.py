@@ -75,7 +75,7 @@ class RunQueue:
         """Calls that may begin before the limiter is asked again; None: the run has no cap."""
         self.over = False
         self.estimate = 0  # expected cost of the next call, in 1e-9 USD
-        self._budget = budget
+        self.budget = budget
         self._calls = 0
         self._held = 0
         self._spent = 0
@@ -96,12 +96,12 @@ class RunQueue:
     @property
     def idle(self) -> bool:
         """Whether no call waits or is in flight, and every cost is reported."""
-        unreported = self._budget is not None and self._spent
+        unreported = self.budget is not None and self._spent
         return not (self.waiters or self._calls or unreported)
 
     def request(self) -> RunRequest | None:
         """Return the run's part of a request; None without a cap or without calls and costs."""
-        if self._budget is None or not (self.waiters or self._held or self._spent):
+        if self.budget is None or not (self.waiters or self._held or self._spent):
             return None
         spent, self._spent = self._spent, 0
         return RunRequest(
@@ -110,8 +110,8 @@ class RunQueue:
             held=self._held,
             estimate=self.estimate,
             spent=spent,
-            cap=self._budget.run_cap,
-            model_cap=self._budget.model_cap,
+            cap=self.budget.run_cap,
+            model_cap=self.budget.model_cap,
             stored=self._stored,
         )
 
@@ -125,14 +125,6 @@ class RunQueue:
     def recount(self, models: Mapping[str, int]) -> None:
         """Send the stored cost of each model, in 1e-9 USD, with the next request."""
         self._stored = StoredCost(sum(models.values()), models)
-
-    async def still_over(self, accounts: Accounts) -> bool:
-        """Return whether a cap is reached; an operator may have raised the cap meanwhile."""
-        with suppress(UnreadableRunError):  # then what was known of it holds
-            budget = await accounts.budget(self.run_id)
-            if budget is not None and budget != self._budget:
-                self._budget, self.over = budget, False
-        return self.over
 
 
 class FairQueue:
@@ -197,7 +189,12 @@ class FairQueue:
 
     async def still_over(self, run: RunQueue) -> bool:
         """Return whether a run has reached a cap; an operator may have raised the cap meanwhile."""
-        return run.over and await run.still_over(self._accounts)
+        if run.over:
+            with suppress(UnreadableRunError):  # then what was known of it holds
+                budget = await self._accounts.budget(run.run_id)
+                if budget is not None and budget != run.budget:
+                    run.budget, run.over = budget, False
+        return run.over
 
     def wait(
         self, queue: RunQueue, expected: ExpectedUsage, *, called: bool = False

@@ -343,13 +343,5 @@ class Limiters:
 
 async def _permit_all(request: LeaseRequest) -> Lease:
     """Permit every call to a model inside this package, which has no limit."""
-    return Lease(
-        epoch=0,
-        permits=request.waiting,
-        metered=False,
-        limited=False,
-        wait_s=POLICY["leases"]["renew_s"],
-        runs=tuple(
-            RunLease(run.run, run.waiting, over=False, unknown=False) for run in request.runs
-        ),
-    )
+    runs = tuple(RunLease(run.run, run.waiting) for run in request.runs)
+    return Lease(epoch=0, permits=request.waiting, wait_s=POLICY["leases"]["renew_s"], runs=runs)
