@@ -83,7 +83,7 @@ MODULES = {
     "resume": "submit",
     "retry": "submit",
     "reparse": "verdicts",
-    "errors": "failures",
+    "errors": "verdicts",
     "demo": "simulation",
     "simulate-provider": "simulation",
     "models": "catalog",

@@ -46,7 +46,6 @@ _yes = click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option(
     "--keep",
     type=click.IntRange(0, MAX_INTEGER),
-    default=0,
     metavar="N",
     help="Keep the N newest runs, however old they are.",
 )
@@ -58,36 +57,28 @@ _yes = click.option("--yes", is_flag=True, help="Do not ask.")
 )
 @click.option("--dry-run", is_flag=True, help="List them, then stop.")
 @_yes
-def prune(
-    older_than: str,
-    *,
-    completions: bool,
-    keep: int,
-    archive_to: Path | None,
-    dry_run: bool,
-    yes: bool,
-) -> None:
+def prune(older_than: str, keep: int | None, archive_to: Path | None, **flags: bool) -> None:
     """Delete runs older than an age, including imported ones.
 
     With --completions the runs stay, with outcome, reason, tokens, cost, times and every metric;
     `reparse` and the texts of reports then lack the answers. Runs in progress are left out.
     """
     workspace = open_workspace()
-    found = old_runs(workspace.engine, parsed_age(older_than), keep)
+    found = old_runs(workspace.engine, parsed_age(older_than), keep or 0)
     note(*(f"left out: {each.busy}" for each in found if each.busy is not None))
     runs = [each for each in found if each.busy is None]
     if not runs:
         say("no run is that old")
         return
-    if completions:
+    if completions := flags["completions"]:
         runs = prunable(workspace.engine, runs)
         if not runs:
             say("no run that old has completions to delete")
             return
     numbers = ("Completions", "MB") if completions else ("Models", "Verdicts", "Snapshots")
     print_table(TextTable(("Run", "Created (UTC)", "Name"), map(_row, runs), numbers))
-    if not dry_run:
-        (_prune if completions else _delete)(workspace, runs, archive_to, yes=yes)
+    if not flags["dry_run"]:
+        (_prune if completions else _delete)(workspace, runs, archive_to, yes=flags["yes"])
 
 
 @command("aegish-dist runs delete --run-id nightly --yes", name="delete")

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from aegish_dist.cli.command import advanced, command
+from aegish_dist.cli.command import advanced, command, file_option
 from aegish_dist.cli.opinions import with_opinion
 from aegish_dist.cli.options import (
     MAX_INTEGER,
@@ -57,21 +57,13 @@ LISTED, IN_A_TABLE = 20, 3
     type=OneOf(("table", "markdown", "csv", "json")),
     help="Default: table. `markdown` has the models too, `csv` and `json` unrounded numbers.",
 )
-@click.option(
+@file_option(
     "--write-overlay",
     "overlay_file",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
     help="Write the doubtful labels of the list into a new file, to be edited and given as"
     " `--overlay`.",
 )
-@advanced(
-    "--author",
-    type=Utf8(),
-    default=DRAFT_AUTHOR,
-    show_default=True,
-    help="Author of these changes.",
-)
+@advanced("--author", type=Utf8(), default=DRAFT_AUTHOR, help="Author of these changes.")
 @as_json
 def audit(run_id: str, opinion: Opinion, as_json: bool, **asked: Any) -> None:
     """List the commands and labels that deserve a second look.

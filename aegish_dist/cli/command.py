@@ -6,6 +6,7 @@ Help prints both; the reference in the docs and the tests read them from `Comman
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import click
@@ -18,6 +19,7 @@ class Advanced(click.Option):
 
 
 advanced = partial(click.option, cls=Advanced)
+file_option = partial(click.option, type=click.Path(path_type=Path), metavar="FILE")
 
 
 def in_plain_words(message: str) -> str:
@@ -31,6 +33,7 @@ class Command(click.Command):
 
     def __init__(self, *arguments: Any, examples: Sequence[str] = (), **more: Any) -> None:
         super().__init__(*arguments, **more)
+        self.context_settings.setdefault("show_default", True)
         self.examples = tuple(examples)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -46,12 +46,12 @@ def _row(each: RunDataset) -> tuple[str, ...]:
 
 @datasets.command(examples=("aegish-dist datasets show harmless --samples 5",))
 @click.argument("name", type=Utf8(), shell_complete=completes(bundled_names))
-@click.option("--samples", type=click.IntRange(0), default=0, metavar="N", help="Print N samples.")
+@click.option("--samples", type=click.IntRange(0), metavar="N", help="Print N samples.")
 @as_json
-def show(name: str, samples: int, as_json: bool) -> None:
+def show(name: str, samples: int | None, as_json: bool) -> None:
     """Show what a dataset holds."""
     dataset = choose_dataset(open_workspace().engine, name)
-    summary, shown = _summary(dataset), dataset.samples[:samples]
+    summary, shown = _summary(dataset), dataset.samples[: samples or 0]
     if as_json:
         say_json({**summary, "examples": [msgspec.to_builtins(sample) for sample in shown]})
     else:

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from aegish_dist.cli.command import command
+from aegish_dist.cli.command import command, file_option
 from aegish_dist.cli.options import open_workspace
 from aegish_dist.cli.printing import note, note_next, note_written, put_out
 from aegish_dist.core.sample import Dataset
@@ -39,10 +39,8 @@ SERVED_MODEL = '[[models]]\nid = "{}"\nprice = {{ per_call = 0 }}  # USD\n'
 
 @command("aegish-dist init", "aegish-dist init nightly.toml --yes --commands mine.csv")
 @click.argument("path", type=click.Path(path_type=Path), default="experiment.toml")
-@click.option(
+@file_option(
     "--commands",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
     help="Ask about your own commands: CSV, JSONL or Parquet; columns command, target, category.",
 )
 @click.option("--yes", is_flag=True, help="Ask nothing, as without a terminal.")

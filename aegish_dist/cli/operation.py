@@ -54,7 +54,6 @@ PORT = 9811
     "--interval",
     type=FiniteRange(0.5, 60),
     default=5.0,
-    show_default=True,
     help="Seconds between two readings of database, broker and limiter.",
 )
 def exporter(metrics_port: int | None, metrics_host: str | None, interval: float) -> None:

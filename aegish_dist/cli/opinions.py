@@ -8,7 +8,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from aegish_dist.cli.command import advanced
+from aegish_dist.cli.command import Advanced, advanced, file_option
 from aegish_dist.cli.options import Utf8, completes, together
 from aegish_dist.cli.printing import note
 from aegish_dist.core.opinion import Opinion
@@ -22,22 +22,17 @@ with_opinion_options = together(
         "--scoring",
         type=Utf8(),
         default=DEFAULT_RULE.name,
-        show_default=True,
         metavar="NAME|FILE",
         shell_complete=completes(RULES),
         help=f"The rule set: {', '.join(RULES)}, or a file with your own.",
     ),
-    advanced(
+    file_option(
         "--targets",
-        type=click.Path(path_type=Path),
-        metavar="FILE",
+        cls=Advanced,
         help="Values from which a metric is a PASS. Default: the reference benchmark's.",
     ),
-    advanced(
-        "--overlay",
-        type=click.Path(path_type=Path),
-        metavar="FILE",
-        help="Corrections of labels, applied before anything is counted.",
+    file_option(
+        "--overlay", cls=Advanced, help="Corrections of labels, applied before anything is counted."
     ),
 )
 """Adds `--scoring`, `--targets` and `--overlay`."""
@@ -64,7 +59,6 @@ def with_suspicion(function: Callable[..., Any]) -> Callable[..., Any]:
         "--suspicion",
         type=Utf8(),
         default=STATED_CONFIDENCE.name,
-        show_default=True,
         metavar="NAME|FILE",
         shell_complete=completes(SUSPICION_RULES),
         help="How dangerous a guard finds a command:"

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import click
 
-from aegish_dist.cli.command import advanced, in_plain_words
+from aegish_dist.cli.command import advanced, file_option, in_plain_words
 from aegish_dist.cli.printing import to_file
 from aegish_dist.core.model import CallParameters
 from aegish_dist.core.text import did_you_mean
@@ -115,7 +115,6 @@ as_each_call = together(
     click.option(
         "--prompt",
         default="guard",
-        show_default=True,
         metavar="NAME|FILE",
         help="A bundled prompt, or a file with your own.",
     ),
@@ -124,7 +123,6 @@ as_each_call = together(
         "--seed",
         type=click.IntRange(-(2**62), 2**62),
         default=42,
-        show_default=True,
         help="Sent to providers that take one.",
     ),
     click.option("--temperature", type=FiniteRange(0, 2), help="Default: the provider's."),
@@ -132,14 +130,12 @@ as_each_call = together(
         "--max-output-tokens",
         type=click.IntRange(1, MAX_INTEGER),
         default=4096,
-        show_default=True,
         help="Room for the answer, hidden reasoning included.",
     ),
     click.option(
         "--time-limit",
         type=FiniteRange(0, 10**6, min_open=True),
         default=180.0,
-        show_default=True,
         metavar="S",
         help="Seconds one call may take, waiting excluded.",
     ),
@@ -206,13 +202,11 @@ def _as_default(
     return str(option.name), given
 
 
-run_file = click.option(
+run_file = file_option(
     "--run-file",
-    type=click.Path(path_type=Path),
     is_eager=True,
     expose_value=False,
     callback=_take_run_file,
-    metavar="FILE",
     help="Take options from a TOML file, such as `init` writes; those that are typed win.",
 )
 
@@ -253,9 +247,7 @@ def runs_at_hand() -> Iterable[str]:
 
 def run_id(*, default: str | None = None, required: bool = True) -> Callable[[Function], Function]:
     # A default of None would count as a default, and nothing would be required.
-    presence: dict[str, Any] = (
-        {"required": required} if default is None else {"default": default, "show_default": True}
-    )
+    presence: dict[str, Any] = {"required": required} if default is None else {"default": default}
     return click.option(
         "--run-id",
         type=Utf8(),
@@ -335,7 +327,6 @@ def limited(text: str, *names: str, default: int | None = None) -> Callable[[Fun
         *("--limit", *names),
         type=click.IntRange(0, MAX_INTEGER),
         default=default,
-        show_default=default is not None,
         metavar="N",
         help=text,
     )

@@ -44,14 +44,12 @@ from aegish_dist.statistics.thresholds import harmless_needed
     "--power",
     type=FiniteRange(0.5, 1, min_open=True, max_open=True),
     default=0.8,
-    show_default=True,
     help="Probability to find a difference of that size.",
 )
 @advanced(
     "--max-epochs",
     type=click.IntRange(1, 1000),
     default=10,
-    show_default=True,
     help="Most epochs to consider.",
 )
 @as_json

@@ -45,7 +45,6 @@ def _list(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     type=Utf8(),
     multiple=True,
     default=("svg",),
-    show_default=True,
     callback=known_names("format of plots", PLOT_FORMATS),
     metavar="FORMAT[,...]",
     shell_complete=completes(PLOT_FORMATS),

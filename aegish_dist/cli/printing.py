@@ -263,11 +263,6 @@ def list_width() -> int:
     return max(shutil.get_terminal_size((100, 40)).columns, 40)
 
 
-def narrower_than(columns: int) -> bool:
-    """Return whether standard output is a terminal that is narrower."""
-    return on_terminal(stderr=False) and list_width() < columns
-
-
 def print_table(*tables: TextTable, stderr: bool = False, width: int | None = None) -> None:
     """Print tables with a blank line between them, on standard output or standard error.
 

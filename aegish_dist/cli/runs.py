@@ -16,7 +16,15 @@ from aegish_dist.cli.options import (
     refuse_usage,
     run_id,
 )
-from aegish_dist.cli.printing import TextTable, narrower_than, note, print_table, say, say_json
+from aegish_dist.cli.printing import (
+    TextTable,
+    list_width,
+    note,
+    on_terminal,
+    print_table,
+    say,
+    say_json,
+)
 from aegish_dist.core.run import RunSummary
 from aegish_dist.pipeline.runs import recent_runs, rename
 
@@ -63,7 +71,7 @@ def list_(limit: int, as_json: bool) -> None:
     if as_json:
         say_json([{**asdict(r), "created_at": r.created_at.isoformat()} for r in found])
     else:
-        narrow = narrower_than(100)
+        narrow = on_terminal(stderr=False) and list_width() < 100
         columns = ("Run", "Name", "Created (UTC)", "Held", "Origin")[: 4 if narrow else 5]
         numbers = ("Models", "Samples", "Epochs", "Verdicts")[3 if narrow else 0 :]
         rows = [_row(run, len(columns), len(numbers)) for run in found]

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from aegish_dist.cli.command import advanced, command
+from aegish_dist.cli.command import advanced, command, file_option
 from aegish_dist.cli.options import FiniteRange, open_workspace
 from aegish_dist.cli.printing import note, note_next, shown
 from aegish_dist.cli.report import draw_report, page_path
@@ -77,7 +77,6 @@ recorded completions.
     "--port",
     type=click.IntRange(0, 65535),
     default=8099,
-    show_default=True,
     help="Port on 127.0.0.1; 0 takes a free one.",
 )
 @advanced(
@@ -111,7 +110,6 @@ recorded completions.
     "--burst",
     type=click.IntRange(1),
     default=20,
-    show_default=True,
     help="Requests that may come at once below that rate.",
 )
 @advanced(
@@ -126,11 +124,9 @@ recorded completions.
     type=click.Path(path_type=Path),
     help="Answer with recorded completions: an Inspect AI log or a verdict export; repeatable.",
 )
-@click.option(
+@file_option(
     "--write-catalog",
     "catalog",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
     help="Write a catalog of the served models, for AEGISH_DIST_CATALOG.",
 )
 def simulate_provider(replays: tuple[Path, ...], catalog: Path | None, **options: Any) -> None:

@@ -94,7 +94,6 @@ raised_caps = together(
     "--epochs",
     type=click.IntRange(1, 1000),
     default=1,
-    show_default=True,
     help="Ask every sample this often.",
 )
 @as_each_call
@@ -104,6 +103,7 @@ raised_caps = together(
 @cost_cap("--max-cost-per-model", "The same for each model.", cls=Advanced)
 @click.option(
     "--batch/--no-batch",
+    show_default=False,
     help="Ask in batches where the provider takes them: half the price, answers within a day.",
 )
 @advanced(
@@ -113,7 +113,11 @@ raised_caps = together(
     help="Ask live for so long, such as 30m or 2h, and the rest in batches.",
 )
 @click.option(
-    "--name", type=Utf8(), default="", help="A name for the run, which `--run-id` takes too."
+    "--name",
+    type=Utf8(),
+    default="",
+    show_default=False,
+    help="A name for the run, which `--run-id` takes too.",
 )
 @run_file
 @with_checks

@@ -1,11 +1,12 @@
-"""`aegish-dist verdicts`: list, show, import, export and recover; and `reparse`.
+"""`aegish-dist verdicts`: list, show, import, export and recover; `reparse` and `errors`.
 
 What reads and writes files is imported when it is called: the list needs none of it.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
+from datetime import datetime
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,10 @@ import click
 from msgspec import to_builtins
 from msgspec.structs import asdict
 
-from aegish_dist.cli.command import advanced, command, group
+from aegish_dist.cli.command import Advanced, command, file_option, group
 from aegish_dist.cli.opinions import refuse_an_opinion, with_opinion
 from aegish_dist.cli.options import (
+    LIST_FORMATS,
     MAX_INTEGER,
     OneOf,
     Utf8,
@@ -46,17 +48,19 @@ from aegish_dist.cli.printing import (
     say_json,
     say_lines,
 )
+from aegish_dist.core.failures import TimedFailures, timeline, totals
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import DEFAULT_RULE
-from aegish_dist.core.text import counted
+from aegish_dist.core.text import counted, printable_json, shortened
 from aegish_dist.core.verdict_query import Correctness, JudgedVerdict, ListedPart, VerdictFilter
 from aegish_dist.errors import ConfigError, DatasetError, StoreError
 from aegish_dist.files import is_stream
 from aegish_dist.pipeline.runs import find_run
 from aegish_dist.pipeline.verdicts import (
     COUNTED,
+    failure_times,
     list_commands,
     list_verdicts,
     opinions_of_snapshots,
@@ -64,6 +68,7 @@ from aegish_dist.pipeline.verdicts import (
     reparse_run,
     show_sample,
 )
+from aegish_dist.report.csv import failures_csv, failures_document
 from aegish_dist.report.verdicts import (
     command_table,
     detail_json,
@@ -125,7 +130,6 @@ def verdicts() -> None:
 @click.option(
     "--text",
     type=Utf8(),
-    default="",
     metavar="TEXT",
     help="Verdicts with this in command, reason or completion, in any letter case.",
 )
@@ -208,7 +212,7 @@ def _filter(opinion: Opinion, conditions: dict[str, Any]) -> VerdictFilter:
         missed_by_all=conditions["missed_by_all"],
         disputed=conditions["disputed"],
         inconsistent=conditions["inconsistent"],
-        text=conditions["text"],
+        text=conditions["text"] or "",
     )
 
 
@@ -280,9 +284,9 @@ def show(
 
 @verdicts.command("import", examples=("aegish-dist verdicts import verdicts.jsonl --name march",))
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--name", type=Utf8(), default="", help="A name for the run.")
+@click.option("--name", type=Utf8(), help="A name for the run.")
 @as_json
-def import_(files: tuple[Path, ...], name: str, as_json: bool) -> None:
+def import_(files: tuple[Path, ...], name: str | None, as_json: bool) -> None:
     """Store recorded verdicts as one run.
 
     FILES are logs of Inspect AI (.eval), verdict lines (.jsonl) or the same as .parquet. A wrong
@@ -292,7 +296,7 @@ def import_(files: tuple[Path, ...], name: str, as_json: bool) -> None:
 
     workspace = open_workspace()
     with without_collector():
-        stored = import_verdicts(workspace.engine, files, name)
+        stored = import_verdicts(workspace.engine, files, name or "")
     if as_json:
         document = asdict(stored)
         if not stored.negative_times:  # it is not among the keys that scripts rely on
@@ -324,10 +328,9 @@ def import_(files: tuple[Path, ...], name: str, as_json: bool) -> None:
     )
 )
 @run_id()
-@click.option(
+@file_option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
     metavar="FILE|DIR",
     help="A .jsonl, .parquet or .csv file, or the folder for a format of several files.",
 )
@@ -342,12 +345,7 @@ def import_(files: tuple[Path, ...], name: str, as_json: bool) -> None:
     "RULES[,RULES...]",
     "Also whether each verdict is correct, by rule set: names, files, or `all`.",
 )
-@advanced(
-    "--overlay",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Corrections of labels that --correct applies first.",
-)
+@file_option("--overlay", cls=Advanced, help="Corrections of labels that --correct applies first.")
 def export(
     run_id: str, output: Path | None, chosen: str | None, correct: list[str], overlay: Path | None
 ) -> None:
@@ -456,3 +454,78 @@ def reparse(run_id: str, dry_run: bool, limit: int, as_json: bool) -> None:
         print_table(TextTable(("Run", "Model", "Command", "From", "To"), rows))
     if len(found.changed) > limit > 0:
         note(f"{len(found.changed) - limit:,} more: `--json` lists all")
+
+
+@command("aegish-dist errors", "aegish-dist errors --models openai/gpt-5.1 --format csv")
+@run_id(default="latest")
+@names("--models", "ID[,ID...]", "Only these models. Default: all.")
+@limited("Rows by minute in a table, the newest; 0: all.", default=50)
+@in_a_form
+def errors(
+    run_id: str, models: Sequence[str], limit: int, *, output: Path | None, **asked: Any
+) -> None:
+    """Show when and why calls failed.
+
+    Failed attempts of every minute by model and reason, also those that a retry made good, such as
+    429s, and verdicts without an answer. Attempts appear once their item has a verdict; for a model
+    parked from the start, see the worker log. `status` counts attempts in progress.
+    """
+    workspace, found = open_run(run_id)
+    rows = failure_times(workspace.engine, found, models)
+    form = chosen_form(**asked) or form_of(output, LIST_FORMATS)
+    if output is not None or form != "table":
+        put_out([_text(form, found, rows)], output)
+    elif rows:
+        listed = rows[-limit:]
+        print_table(_summary(rows), _by_time(listed))
+        if len(listed) < len(rows):
+            note(f"{len(rows) - len(listed):,} earlier; `--limit` lists more of them, 0 all")
+    if output is not None:
+        note_written(output)
+    if not rows:
+        note("no failed call is stored; unreadable answers: `verdicts list --outcome FORMAT_ERROR`")
+
+
+def _text(form: str, run_id: str, rows: Sequence[TimedFailures]) -> str:
+    if form == "csv":
+        return failures_csv(rows)
+    if form == "json":
+        head = {"run_id": run_id, "by": "minute"}
+        return printable_json(head | failures_document(rows)) + "\n"
+    tables = (_summary(rows), _by_time(rows))
+    return "\n\n".join(map(in_columns, tables)) + "\n" if rows else ""
+
+
+def _summary(rows: Sequence[TimedFailures]) -> TextTable:
+    sums = totals(rows)
+    first = min((each.first_at for each in sums if each.first_at), default=None)
+    last = max((each.last_at for each in sums if each.last_at), default=None)
+
+    def row(each: TimedFailures) -> tuple[str, ...]:
+        alike = [r for r in rows if (r.model, r.error_class) == (each.model, each.error_class)]
+        drawn = timeline(alike, first, last, width=40) if first and last else ""
+        return each.model, *_why(each), f"|{drawn}|", *_numbers(each)
+
+    columns = ("Model", "Reason", "Status", "Newest message", "Timeline")
+    span = f"Timeline: {_moment(first)} to {_moment(last)} UTC" if first and last else ""
+    return TextTable(columns, map(row, sums), ("Attempts", "Verdicts"), caption=span)
+
+
+def _by_time(rows: Sequence[TimedFailures]) -> TextTable:
+    columns = ("Time (UTC)", "Model", "Reason", "Status", "Newest message")
+    cells = ((_moment(each.time), each.model, *_why(each), *_numbers(each)) for each in rows)
+    return TextTable(columns, cells, ("Attempts", "Verdicts"))
+
+
+def _why(each: TimedFailures) -> tuple[str, str, str]:
+    message = " ".join(each.message.split())
+    statuses = " ".join(map(str, each.statuses))
+    return each.error_class.words, statuses or "-", shortened(message, 80) or "-"
+
+
+def _numbers(each: TimedFailures) -> tuple[str, str]:
+    return f"{each.attempts:,}", f"{each.verdicts:,}"
+
+
+def _moment(time: datetime | None) -> str:
+    return "unknown" if time is None else f"{time:%Y-%m-%d %H:%M}"

@@ -6,7 +6,7 @@ null field counts as absent.
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -254,21 +254,17 @@ class ScoredRecord(NamedTuple):
     correct: tuple[bool | None, ...]  # by column; None where unscored
 
 
-class JudgedLines:
-    """Decodes lines that the store wrote, and so need no further check."""
-
-    def __init__(self, columns: Sequence[str]) -> None:
-        self._names = [f"judged_{number}" for number in range(len(columns))]
-        further = [
-            (name, bool | None, msgspec.field(name=column))
-            for name, column in zip(self._names, columns, strict=True)
-        ]
-        self._type: Any = msgspec.defstruct(
-            "ScoredRecord", further, bases=(VerdictRecord,), kw_only=True, gc=False
-        )
-        self._decoder = msgspec.json.Decoder(self._type)
-
-    def read(self, lines: bytes) -> Iterator[ScoredRecord]:
-        for line in lines.splitlines():
-            record: Any = self._decoder.decode(line)
-            yield ScoredRecord(record, tuple(getattr(record, name) for name in self._names))
+def scored_records(parts: Iterable[bytes], columns: Sequence[str]) -> Iterator[ScoredRecord]:
+    """Decode lines that the store wrote, and so need no further check."""
+    names = [f"judged_{number}" for number in range(len(columns))]
+    further = [
+        (name, bool | None, msgspec.field(name=column))
+        for name, column in zip(names, columns, strict=True)
+    ]
+    kind: Any = msgspec.defstruct(
+        "ScoredRecord", further, bases=(VerdictRecord,), kw_only=True, gc=False
+    )
+    decode = msgspec.json.Decoder(kind).decode
+    for part in parts:
+        for record in map(decode, part.splitlines()):
+            yield ScoredRecord(record, tuple(getattr(record, name) for name in names))

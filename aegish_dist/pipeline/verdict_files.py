@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
-from itertools import chain, groupby
+from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 from typing import IO
@@ -46,7 +46,13 @@ from aegish_dist.interchange.every_eval_ever import (
 from aegish_dist.interchange.inspect_reader import InspectArchive
 from aegish_dist.interchange.inspect_writer import PREFIX, LogHead, write_inspect_log
 from aegish_dist.interchange.parquet_tables import records_schema, write_records
-from aegish_dist.interchange.record import JudgedLines, RecordChecker, Row, ScoredRecord, in_ascii
+from aegish_dist.interchange.record import (
+    RecordChecker,
+    Row,
+    ScoredRecord,
+    in_ascii,
+    scored_records,
+)
 from aegish_dist.interchange.verdict_files import format_of, read_rows
 from aegish_dist.pipeline.aggregate import ONE_VIEW, aggregate, current_snapshot
 from aegish_dist.pipeline.opinions import overlay_of
@@ -139,17 +145,18 @@ def export_inspect(
     without one it is the default rule set. Another file of such a name is an OutputError.
     """
     opinions, names = opinions or [Opinion()], list[str]()
-    with _judged(engine, run_id, opinions) as (run, columns, exported):
-        lines = JudgedLines(columns)
-        with replacing_in(folder, lambda path: _run_of(path) == run.run_id) as opened:
-            verdicts = chain.from_iterable(map(lines.read, exported()))
-            for (model, dataset), group in groupby(
-                verdicts, lambda verdict: (verdict.record.model, verdict.record.dataset or "")
-            ):
-                head = LogHead.of(run, model, dataset, opinions)
-                names.append(head.file_name)
-                samples = (_epochs(each) for _, each in groupby(group, _SAMPLE_OF))
-                write_inspect_log(opened(head.file_name), head, samples)
+    with (
+        _judged(engine, run_id, opinions) as (run, columns, exported),
+        replacing_in(folder, lambda path: _run_of(path) == run.run_id) as opened,
+    ):
+        verdicts = scored_records(exported(), columns)
+        for (model, dataset), group in groupby(
+            verdicts, lambda verdict: (verdict.record.model, verdict.record.dataset or "")
+        ):
+            head = LogHead.of(run, model, dataset, opinions)
+            names.append(head.file_name)
+            samples = (_epochs(each) for _, each in groupby(group, _SAMPLE_OF))
+            write_inspect_log(opened(head.file_name), head, samples)
     if not names:
         raise StoreError(f"run {run_id} has no verdict yet")
     return names

@@ -1,7 +1,7 @@
 """A comparison in each of its formats, and the answer of its gate."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from itertools import chain
 from typing import Any
@@ -322,13 +322,8 @@ def comparison_document(data: ComparisonData) -> JsonObject:
                 "samples": pair.comparison.samples,
                 "large_clusters": dict(pair.comparison.large_clusters),
                 "verdict": data.verdict(pair),
-                **{
-                    part: {name: _numbers(data, each) for name, each in found.items()}
-                    for part, found in (
-                        ("metrics", pair.comparison.metrics),
-                        ("categories", pair.comparison.categories),
-                    )
-                },
+                "metrics": _numbers(data, pair.comparison.metrics),
+                "categories": _numbers(data, pair.comparison.categories),
             }
             for pair in data.pairs
         ],
@@ -354,11 +349,14 @@ def _sides(pair: ComparedPair) -> JsonObject:
     return {"a": asdict(pair.a), "b": asdict(pair.b)}
 
 
-def _numbers(data: ComparisonData, found: Difference) -> JsonObject:
-    known = asdict(found)
-    discordant = {name: known.pop(name) for name in ("a_only", "b_only")}
-    needed = commands_needed(found, data.margin)
-    return {**known, "discordant": discordant, "commands_needed": needed}
+def _numbers(data: ComparisonData, found: Mapping[str, Difference]) -> JsonObject:
+    numbers = {}
+    for name, each in found.items():
+        known = asdict(each)
+        discordant = {side: known.pop(side) for side in ("a_only", "b_only")}
+        needed = commands_needed(each, data.margin)
+        numbers[name] = {**known, "discordant": discordant, "commands_needed": needed}
+    return numbers
 
 
 COLUMNS = (
@@ -370,15 +368,11 @@ COLUMNS = (
 
 def _csv_rows(data: ComparisonData) -> Iterator[JsonObject]:
     for pair in data.pairs:
-        sides = {"a": pair.a, "b": pair.b}.items()
         about = {
             **_source(data),
             "unlike": "; ".join(data.unlike),
-            **{
-                f"{name}_{key}": value
-                for name, side in sides
-                for key, value in asdict(side).items()
-            },
+            **{f"a_{key}": value for key, value in asdict(pair.a).items()},
+            **{f"b_{key}": value for key, value in asdict(pair.b).items()},
             "samples": pair.comparison.samples,
             "verdict": data.verdict(pair),
             "margin": data.margin,

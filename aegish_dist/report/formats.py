@@ -61,7 +61,7 @@ def render(
         return drawn(format, stackable(report) if run_columns else report, width=width, color=color)
     match format:
         case "csv":
-            return render_csv(data)
+            return csv_text(COLUMNS, csv_rows(data))
         case "csv-wide":
             return render_wide_csv(data)
         case "json":
@@ -162,14 +162,6 @@ COLUMNS = (
     *("model", "metric", "category", *NUMBERS, "message", "judgement"),
 )
 """All before `model` are the same in every row, so that files of several reports can be stacked."""
-
-
-def render_csv(data: ReportData) -> str:
-    """Return a report as CSV: of each model metrics with their uncertainty, numbers, failures.
-
-    What is undefined is empty. Foreign text that a spreadsheet would compute gets a leading `'`.
-    """
-    return csv_text(COLUMNS, csv_rows(data))
 
 
 def csv_rows(data: ReportData) -> Iterator[dict[str, Any]]:

@@ -2,7 +2,8 @@
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterator, Sequence
-from itertools import accumulate, takewhile
+from itertools import accumulate
+from os.path import commonprefix
 
 from aegish_dist.core.text import cell_width, printable
 
@@ -35,7 +36,8 @@ def short_names(
         texts = {each: each.encode("unicode_escape").decode() for each in texts}
     if width is not None and all(measure(text) <= width for text in texts.values()):
         return texts
-    shared = _shared_path(texts.values()) if len(texts) > 1 else 0
+    alike = commonprefix([*texts.values()])  # noqa: RUF071  character by character
+    shared = alike.rfind("/") + 1 if len(texts) > 1 else 0
     if all(len(text) > shared for text in texts.values()):
         texts = {each: text[shared:] for each, text in texts.items()}
     if width is None:
@@ -48,12 +50,6 @@ def short_names(
     return found
 
 
-def _shared_path(texts: Collection[str]) -> int:
-    """Return the length of the path with which all texts begin, its last slash included."""
-    alike = takewhile(lambda pair: pair[0] == pair[1], zip(min(texts), max(texts), strict=False))
-    return "".join(first for first, _ in alike).rfind("/") + 1
-
-
 def _name(
     text: str,
     others: Collection[str],
@@ -64,7 +60,7 @@ def _name(
     measure: Callable[[str], float],
 ) -> str:
     """Return the first name of a text that fits, and that no other text could have."""
-    forms = {form for other in others for form in (other, _last_part(other))}
+    forms = {form for other in others for form in (other, other.rpartition("/")[2])}
     while width < measure(text):
         for pieces in _cuts(text, width, measure(dots), measure):
             name = dots.join(pieces)
@@ -84,15 +80,11 @@ def _may_name(pieces: _Pieces, text: str) -> bool:
     return ends and all(piece in between for piece in middle)
 
 
-def _last_part(text: str) -> str:
-    return text[text.rfind("/") + 1 :]
-
-
 def _cuts(
     text: str, width: float, dots: float, measure: Callable[[str], float]
 ) -> Iterator[_Pieces]:
     """Yield what may be kept of a text in this width, the most wanted first."""
-    part = _last_part(text)
+    part = text.rpartition("/")[2]
     whole = list(_one_cut(text, width - dots, measure))
     yield from [cut for cut in whole if len(cut[0]) > 3 and len(cut[1]) > len(part)][-1:]
     if measure(part) <= width:

@@ -13,7 +13,7 @@ from aegish_dist.core.model import Price, Rate
 from aegish_dist.core.opinion import Opinion, record_of
 from aegish_dist.core.run import RunDataset
 from aegish_dist.report.data import ReportData
-from aegish_dist.report.formats import COLUMNS, render, render_csv, render_json
+from aegish_dist.report.formats import COLUMNS, render, render_json
 from tests.defined import defined
 from tests.unit.report.reports import HOSTILE, a_model, a_report, a_silent_model, undefined
 
@@ -25,7 +25,7 @@ def rows(text: str) -> list[dict[str, str]]:
 
 
 def row(metric: str, category: str = "", data: ReportData | None = None) -> dict[str, str]:
-    everything = rows(render_csv(data or a_report()))
+    everything = rows(render(data or a_report(), "csv"))
     (found,) = [r for r in everything if (r["metric"], r["category"]) == (metric, category)]
     return found
 
@@ -74,7 +74,7 @@ def test_every_number_has_a_row(
 
 
 def test_formulas_are_disarmed(hostile_report: ReportData) -> None:
-    everything = rows(render_csv(hostile_report))
+    everything = rows(render(hostile_report, "csv"))
     assert {each["model"][:6] for each in everything} == {"'=cmd("}
     assert {each["category"][:6] for each in everything} == {"", "auth", "'=cmd("}
     assert {each["message"][:6] for each in everything} == {"", "'=cmd("}
@@ -92,7 +92,7 @@ def test_formulas_are_disarmed(hostile_report: ReportData) -> None:
     ],
 )
 def test_what_a_spreadsheet_would_compute_is_disarmed(text: str, shown: str) -> None:
-    assert {each["model"] for each in rows(render_csv(a_report(a_model(text))))} == {shown}
+    assert {each["model"] for each in rows(render(a_report(a_model(text)), "csv"))} == {shown}
 
 
 def test_negative_numbers_are_left_alone() -> None:
@@ -101,7 +101,7 @@ def test_negative_numbers_are_left_alone() -> None:
 
 
 def test_the_form_is_that_of_rfc_4180() -> None:
-    text = render_csv(a_report())
+    text = render(a_report(), "csv")
     assert text.startswith(",".join(COLUMNS) + "\r\n")
     assert text.endswith("\r\n")
     assert text.count("\n") == text.count("\r\n")
