@@ -80,30 +80,28 @@ def audit(run_id: str, opinion: Opinion, as_json: bool, **asked: Any) -> None:
     with without_collector():
         limit = LISTED if asked["limit"] is None else asked["limit"] or MAX_INTEGER
         found = audit_run(engine, run, opinion, limit)
-    written = None
+    changes, effect = 0, list[dict[str, Any]]()
     if path is not None:
-        written = write_overlay(engine, run, opinion, found, path, author=asked["author"])
+        author = asked["author"]
+        changes, effect = write_overlay(engine, run, opinion, found, path, author=author)
     form = chosen_form(asked["form"], as_json) or "table"
     if form == "json":
-        effect = {} if written is None else {"overlay_effect": list(written.effect)}
-        say_json(audit_document(run, opinion, found) | effect)
+        drafted = {} if path is None else {"overlay_effect": effect}
+        say_json(audit_document(run, opinion, found) | drafted)
     elif form == "csv":
         note(*filter(None, (found.warning,)))
         say_rendered(audit_csv(found))
     else:
         if found.warning is not None:
             say(f"Warning: {found.warning}.", "")
-        shown = [overlay_section(written.effect)] if written and written.effect else []
+        shown = [overlay_section(effect)] if effect else []
         if form == "table":
             _print_lists(found, IN_A_TABLE if asked["limit"] is None else limit, shown)
         else:
             sections = [*audit_sections(found), *shown]
             say_rendered("\n\n".join(map(section_markdown, sections)) + "\n")
-    if written is not None:
-        note(
-            f"{counted(written.changes, 'change')} of labels written to {path}:"
-            " a draft for you to decide"
-        )
+    if path is not None:
+        note(f"{counted(changes, 'change')} of labels written to {path}: a draft for you to decide")
 
 
 def _print_lists(audit: Audit, limit: int, effect: Sequence[Section]) -> None:

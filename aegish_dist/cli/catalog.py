@@ -195,16 +195,11 @@ def scoring() -> None:
 @as_json
 def list_rules(as_json: bool) -> None:
     """List the rule sets of the package."""
+    rules = RULES.values()
     if as_json:
-        say_json(
-            [
-                {"name": rule.name, "version": rule.version, "fingerprint": rule.fingerprint}
-                | {"description": rule.description}
-                for rule in RULES.values()
-            ]
-        )
+        keys = ("name", "version", "fingerprint", "description")
+        say_json([{key: getattr(rule, key) for key in keys} for rule in rules])
     else:
-        rules = RULES.values()
         say(*(f"{r.name:16} v{r.version}  {r.fingerprint}  {r.description}" for r in rules))
 
 

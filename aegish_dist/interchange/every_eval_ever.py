@@ -56,17 +56,14 @@ def record_identity(snapshot: Snapshot, model: str) -> RecordIdentity:
     """Return names that change with any verdict, rule set, overlay or formula, and nothing else."""
     verdicts = snapshot.identities.get(model)
     opinion = None if snapshot.opinion is None else snapshot.opinion.provenance
-    content = fingerprint_of(
-        [
-            snapshot.verdicts_hash if verdicts is None else verdicts.verdicts_hash,
-            snapshot.metrics_version,
-            snapshot.scoring,
-            snapshot.scoring_version,
-            opinion and opinion["scoring"],
-            opinion and opinion["overlay"],
-        ]
+    parts = [
+        snapshot.verdicts_hash if verdicts is None else verdicts.verdicts_hash,
+        *(snapshot.metrics_version, snapshot.scoring, snapshot.scoring_version),
+        *(opinion and opinion[part] for part in ("scoring", "overlay")),
+    ]
+    evaluation_id = (
+        f"{COLLECTION}/{model}/{snapshot.run_id}-{snapshot.scoring}-{fingerprint_of(parts)}"
     )
-    evaluation_id = f"{COLLECTION}/{model}/{snapshot.run_id}-{snapshot.scoring}-{content}"
     # Of the form of a random UUID, which the format asks for, but always the same.
     digest = hashlib.sha256(evaluation_id.encode("utf-8", "surrogatepass")).digest()
     developer, slash, rest = model.partition("/")

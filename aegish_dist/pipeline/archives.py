@@ -233,23 +233,18 @@ def _write(engine: Engine, run_id: str, part: Path, observer: Observer) -> None:
             number, digest = archive.content(session, table, [*columns], run_id)
             tables[table] = {"columns": [*columns], "rows": number, "digest": digest}
             show(len(tables))
+    manifest = {
+        "format": FORMAT,
+        "aegish_dist": __version__,
+        "schema": head(),
+        "run_id": run.run_id,
+        "run_name": run.name,
+        "run_created_at": run.created_at.isoformat(),
+        "archived_at": datetime.now(UTC).isoformat(),
+        "tables": tables,
+    }
     with replacing(part / MANIFEST) as stream:
-        stream.write(
-            json.dumps(
-                {
-                    "format": FORMAT,
-                    "aegish_dist": __version__,
-                    "schema": head(),
-                    "run_id": run.run_id,
-                    "run_name": run.name,
-                    "run_created_at": run.created_at.isoformat(),
-                    "archived_at": datetime.now(UTC).isoformat(),
-                    "tables": tables,
-                },
-                indent=1,
-            ).encode()
-            + b"\n"
-        )
+        stream.write(json.dumps(manifest, indent=1).encode() + b"\n")
 
 
 UNPACKED_PER_BYTE, SMALL_BYTES = 100, 2**30

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from msgspec import Struct
 from msgspec.structs import replace
 from sqlalchemy import Engine
 
@@ -32,17 +31,10 @@ def audit_run(engine: Engine, run_id: str, opinion: Opinion, top: int) -> Audit:
     return audit(samples, [spec.id for spec in run.models], opinion.rule, top)
 
 
-class WrittenOverlay(Struct, frozen=True):
-    """A draft of an overlay, and what it would do."""
-
-    changes: int
-    effect: tuple[JsonObject, ...]  # on every score, against the opinion of the audit
-
-
 def write_overlay(
     engine: Engine, run_id: str, opinion: Opinion, found: Audit, path: Path, *, author: str
-) -> WrittenOverlay:
-    """Write the doubtful labels as an overlay, and say what it would do to every score.
+) -> tuple[int, list[JsonObject]]:
+    """Write the doubtful labels as an overlay; return how many, and the effect on every score.
 
     The opinion is that of the audit. The file has to be new, or there is an OutputError: it may
     hold what a person has decided.
@@ -62,7 +54,7 @@ def write_overlay(
         snapshot_document(measure(each.tallies[place], corrected.rule) for each in counted)
         for place in range(len(overlays))
     )
-    return WrittenOverlay(turned, tuple(overlay_effect(*documents)))
+    return turned, overlay_effect(*documents)
 
 
 def require_new(path: Path) -> None:

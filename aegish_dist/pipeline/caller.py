@@ -139,20 +139,17 @@ def note_verdict(verdict: Verdict) -> None:
     """Add the outcome of an item and its waits to its span, if it has one."""
     if run_tracer() is None:
         return
-    timing, cost = verdict.timing, verdict.cost_usd
-    note(
-        known(
-            {
-                "aegish_dist.outcome": str(verdict.outcome),
-                "aegish_dist.attempts": verdict.attempts,
-                "aegish_dist.cost_usd": None if cost is None else float(cost),
-                "aegish_dist.queue_ms": timing.queue_ms,
-                "aegish_dist.limiter_ms": timing.limiter_ms,
-                "aegish_dist.backoff_ms": timing.backoff_ms,
-                "aegish_dist.service_ms": timing.service_ms,
-            }
-        )
-    )
+    cost, timing = verdict.cost_usd, verdict.timing
+    facts: dict[str, str | float | None] = {
+        "aegish_dist.outcome": str(verdict.outcome),
+        "aegish_dist.attempts": verdict.attempts,
+        "aegish_dist.cost_usd": None if cost is None else float(cost),
+        "aegish_dist.queue_ms": timing.queue_ms,
+        "aegish_dist.limiter_ms": timing.limiter_ms,
+        "aegish_dist.backoff_ms": timing.backoff_ms,
+        "aegish_dist.service_ms": timing.service_ms,
+    }
+    note(known(facts))
 
 
 @contextmanager

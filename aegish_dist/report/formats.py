@@ -242,14 +242,12 @@ def render_reference_json(data: ReportData) -> str:
         "metadata": _metadata(data, prompt and ("cot" if cot else "standard")),
         "results": {entry.model: _result(entry, cot) for entry in entries},
         "ranking": [
-            known(
-                {
-                    "rank": place,
-                    "model": entry.model,
-                    "aegish_score": entry.metric("aegish_score").value,
-                    "cost_per_1000": entry.cost("per_1000_usd"),
-                }
-            )
+            {
+                "rank": place,
+                "model": entry.model,
+                "aegish_score": entry.metric("aegish_score").value,
+                **known({"cost_per_1000": entry.cost("per_1000_usd")}),
+            }
             for place, entry in enumerate(scored, 1)
         ],
     }
