@@ -152,9 +152,8 @@ def _refuse_unknown() -> None:
     known = [PREFIX + name.upper() for name in Settings.__struct_fields__]
     of_compose = ("_PASSWORD", "_IMAGE", "_PORT")
     for name in sorted(os.environ):
-        if not name.startswith(PREFIX) or name in known or name.endswith(of_compose):
-            continue
-        if not os.environ[name].strip():
+        is_ours = name.startswith(PREFIX) and os.environ[name].strip()
+        if not is_ours or name in known or name.endswith(of_compose):
             continue
         hint = did_you_mean(name, known, "`aegish-dist doctor` shows what is set:")
         raise ConfigError(f"{name} is no variable of aegish-dist: {hint} Else unset it")

@@ -38,15 +38,10 @@ class Message(virtual.Message):
     def __init__(self, payload: Any, channel: Any = None, **kwargs: Any) -> None:
         try:
             super().__init__(payload, channel, **kwargs)
-            if not all(
-                isinstance(part, dict)
-                for part in (self.headers, self.properties, self.delivery_info)
-            ):
-                raise DecodeError("headers, properties or delivery information are no map")
-            if not all(
-                isinstance(part, str) for part in (self.content_type, self.content_encoding)
-            ):
-                raise DecodeError("content type or encoding are no text")
+            maps = self.headers, self.properties, self.delivery_info
+            texts = self.content_type, self.content_encoding
+            if {*map(type, maps)} != {dict} or {*map(type, texts)} != {str}:
+                raise DecodeError("a part of the message is of another type")
         except Exception:
             self.errors = [sys.exc_info()]
             tag = payload["properties"]["delivery_tag"]

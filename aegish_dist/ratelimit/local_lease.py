@@ -97,21 +97,13 @@ class LocalLease:
         return self._permits if self._now_s() <= self.requested_at_s + LEASE_S else 0
 
     @property
-    def circuit_open(self) -> bool:
-        return self.lease.circuit_open
-
-    @property
     def blocked_by(self) -> CallWait:
         """Why a waiting call may not begin."""
-        if self.circuit_open:
+        if self.lease.circuit_open:
             return CallWait.CIRCUIT
         if self._full:
             return CallWait.CONGESTION if self.lease.congested else CallWait.SLOTS
         return self._semaphore.blocks(self._model) or CallWait.RATE
-
-    @property
-    def parked(self) -> bool:
-        return self.circuit_open and self.lease.failed_probes >= POLICY["breaker"]["shown_probes"]
 
     @property
     def prefetch_target(self) -> int:
@@ -131,7 +123,7 @@ class LocalLease:
     @property
     def surplus_target(self) -> int | None:
         """How many calls may wait; further calls go back to their queue. None: no limit."""
-        if self.circuit_open:
+        if self.lease.circuit_open:
             return PREFETCH.probers
         return None if self.lease.rate is None else PREFETCH.surplus * self.prefetch_target
 
@@ -179,9 +171,10 @@ class LeaseRenewer:
         self._task: asyncio.Task[None] | None = None
 
     @property
-    def running(self) -> bool:
-        """Whether leases are renewed; otherwise the newest one may be out of date."""
-        return self._task is not None
+    def parked(self) -> bool:
+        """Whether the circuit is open, the first probes have failed, and leases are renewed."""
+        lease, shown = self._lease.lease, POLICY["breaker"]["shown_probes"]
+        return self._task is not None and lease.circuit_open and lease.failed_probes >= shown
 
     @property
     def closed(self) -> bool:
@@ -292,7 +285,7 @@ class LeaseRenewer:
         return lease
 
     def _follow(self, lease: Lease, requested_at_s: float) -> None:
-        if lease.circuit_open != self._lease.circuit_open:
+        if lease.circuit_open != self._lease.lease.circuit_open:
             log.warning("model_parked" if lease.circuit_open else "model_back", model=self._model)
         self._lease.renew(lease, requested_at_s)
         if lease.epoch != self.report.epoch:

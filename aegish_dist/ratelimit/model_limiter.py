@@ -103,7 +103,7 @@ class Answers:
     async def hold(self, seconds: float) -> None:
         """Wait until the time is over, the circuit opens or the limiter closes."""
         ends_s = now_s() + seconds
-        while not self._lease.circuit_open and not self._renewer.closed and now_s() < ends_s:
+        while not self._lease.lease.circuit_open and not self._renewer.closed and now_s() < ends_s:
             await self._renewer.sleep(STEP_S)
 
 
@@ -150,7 +150,7 @@ class ModelLimiter:
             LimiterFailedError: A bug ended the renewal of leases.
         """
         run = self._queue.of_run(run_id, budget)
-        if run.over or self.local.circuit_open or self._renewer.closed:
+        if run.over or self.local.lease.circuit_open or self._renewer.closed:
             await self._check(run)
             run = self._queue.of_run(run_id, budget)  # the queue may have been forgotten meanwhile
         self._queue.expect(run, expected)
@@ -232,7 +232,7 @@ class ModelLimiter:
     @property
     def parked(self) -> bool:
         """Whether the circuit is open and the first probes have failed, as `status` shows it."""
-        return self._renewer.running and self.local.parked
+        return self._renewer.parked
 
     @property
     def why_parked(self) -> str | None:
@@ -261,7 +261,7 @@ class ModelLimiter:
 
     async def _check(self, run: RunQueue) -> None:
         """Raise an error if the run's next call may not wait."""
-        if self.local.circuit_open and self._queue.waiting >= PREFETCH.probers:
+        if self.local.lease.circuit_open and self._queue.waiting >= PREFETCH.probers:
             await self._renewer.sleep(SHED_AFTER_S)
             if not self._renewer.closed:
                 raise ItemShedError

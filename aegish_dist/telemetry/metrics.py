@@ -10,10 +10,9 @@ import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from enum import StrEnum
 from importlib.resources import files
 from socketserver import TCPServer, ThreadingMixIn
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from msgspec import Struct, toml
@@ -43,14 +42,8 @@ Readings = Mapping[str, Series]  # by measure; absent without a value
 disable_created_metrics()  # type: ignore[no-untyped-call]  # series that the catalogue does not name
 
 
-class MeasureKind(StrEnum):
-    COUNTER = "counter"
-    GAUGE = "gauge"
-    HISTOGRAM = "histogram"
-
-
 class FleetMeasure(Struct, frozen=True, forbid_unknown_fields=True):
-    kind: MeasureKind
+    kind: Literal["counter", "gauge", "histogram"]
     name: str  # as it is exposed; a histogram's without `_bucket`, `_sum` and `_count`
     help: str
     labels: tuple[str, ...] = ()
@@ -74,12 +67,12 @@ class WorkerMetrics:
         self._of: dict[str, Any] = {
             each.name: self._new(each)
             for each in WORKER
-            if each.kind is not MeasureKind.GAUGE and each.name != "aegish_verdicts_spooled_total"
+            if each.kind != "gauge" and each.name != "aegish_verdicts_spooled_total"
         }
 
     def _new(self, measure: FleetMeasure) -> Any:
         named = (measure.name, measure.help, measure.labels)
-        if measure.kind is MeasureKind.COUNTER:
+        if measure.kind == "counter":
             return Counter(*named, registry=self._registry)
         return Histogram(*named, registry=self._registry, buckets=measure.buckets)
 
@@ -158,7 +151,7 @@ def metrics_page(metrics: Iterable[Metric]) -> TelemetryPage:
 def families(measures: Iterable[FleetMeasure], readings: Readings) -> Iterator[Metric]:
     """Return readings of gauges and counters as metrics, in the order of the measures."""
     for measure in measures:
-        family = Metric(measure.name.removesuffix("_total"), measure.help, measure.kind.value)
+        family = Metric(measure.name.removesuffix("_total"), measure.help, measure.kind)
         for values, value in readings.get(measure.name, {}).items():
             labels = dict(zip(measure.labels, map(printable, values), strict=True))
             family.add_sample(measure.name, labels, value)

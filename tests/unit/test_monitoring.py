@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from aegish_dist.telemetry.metrics import EXPORTER, WORKER, FleetMeasure, MeasureKind
+from aegish_dist.telemetry.metrics import EXPORTER, WORKER, FleetMeasure
 from tests.services import require_binary
 
 ROOT = Path(__file__).parents[2]
@@ -47,7 +47,7 @@ def exposed() -> dict[str, FleetMeasure]:
     """Return the measures by every name that Prometheus knows them by."""
     found = {}
     for measure in (*WORKER, *EXPORTER):
-        histogram = measure.kind is MeasureKind.HISTOGRAM
+        histogram = measure.kind == "histogram"
         for part in _HISTOGRAM_PARTS if histogram else ("",):
             found[measure.name + part] = measure
     return found

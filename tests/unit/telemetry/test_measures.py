@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from aegish_dist.telemetry.metrics import EXPORTER, WORKER, FleetMeasure, MeasureKind
+from aegish_dist.telemetry.metrics import EXPORTER, WORKER, FleetMeasure
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "metrics.md"
 
@@ -24,10 +24,10 @@ def test_names_follow_the_conventions() -> None:
     assert len(set(names)) == len(names)
     for measure in (*WORKER, *EXPORTER):
         assert re.fullmatch(r"aegish_[a-z_]+", measure.name)
-        assert (measure.kind is MeasureKind.COUNTER) == measure.name.endswith("_total")
+        assert (measure.kind == "counter") == measure.name.endswith("_total")
         assert not re.search(r"_(ms|milliseconds|minutes|kb|mb|percent)(_|$)", measure.name)
         assert len(set(measure.labels)) == len(measure.labels)
         assert list(measure.buckets) == sorted(set(measure.buckets))
-        assert bool(measure.buckets) == (measure.kind is MeasureKind.HISTOGRAM)
+        assert bool(measure.buckets) == (measure.kind == "histogram")
         assert measure.help.endswith(".")
         assert not set(measure.help) & {"\n", "\\"}

@@ -23,7 +23,6 @@ from aegish_dist.telemetry.metrics import (
     MOST_MODELS,
     PLACES,
     FleetMeasure,
-    MeasureKind,
     TelemetryPage,
     TelemetryServer,
     WorkerMetrics,
@@ -32,8 +31,8 @@ from aegish_dist.telemetry.metrics import (
 )
 from tests.services import wait_until
 
-ITEMS = FleetMeasure(MeasureKind.GAUGE, "aegish_items", "Items.", ("model",))
-CALLS = FleetMeasure(MeasureKind.COUNTER, "aegish_calls_total", "Calls.")
+ITEMS = FleetMeasure("gauge", "aegish_items", "Items.", ("model",))
+CALLS = FleetMeasure("counter", "aegish_calls_total", "Calls.")
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 ANSWER = Completion("{}", usage=Usage(100, 20, None, 5, None))
 TIMING = Timing(1500.0, 0.0, 250.0, 900.0, 2650.0)
