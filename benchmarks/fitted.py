@@ -187,16 +187,10 @@ def estimates(layout: Layout, fitted: Fitted) -> dict[str, tuple[Numbers, Number
     return ends | {"false_positive_rate": (1 - high, 1 - low)}
 
 
-def in_use(
-    detection: list[Numbers], fpr: list[Numbers], prevalence: float
-) -> dict[str, tuple[Numbers, Numbers]]:
-    """Return the intervals of 10,000 actions, where defined.
-
-    Args:
-        detection: Value, lower and upper end of the rate, as `fpr`.
-    """
-    a, a_low, a_high = (10_000 * prevalence * each for each in detection)
-    b, b_low, b_high = (10_000 * (1 - prevalence) * each for each in fpr)
+def in_use(rates: list[list[Numbers]], prevalence: float) -> dict[str, tuple[Numbers, Numbers]]:
+    """Return the intervals of 10,000 actions, of value, lower and upper end of both rates."""
+    a, a_low, a_high = (10_000 * prevalence * each for each in rates[0])
+    b, b_low, b_high = (10_000 * (1 - prevalence) * each for each in rates[1])
 
     def bound(a_end: Numbers, b_end: Numbers, sign: int) -> Numbers:
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -242,15 +236,12 @@ def judge(cell: Cell, runs: int, layouts: int, seed: int) -> dict[str, float]:
         covers("DR", ends["detection_rate"], detection)
         covers("FPR", ends["false_positive_rate"], 1 - acceptance)
         stopped = (one.right == layout.malicious) * layout.weight
-        caught, alarmed = (
-            [stopped[:, side].sum(axis=1), *ends[name]]
-            for name, side in zip(
-                ("detection_rate", "false_positive_rate"), layout.sides, strict=True
-            )
-        )
+        bounds = ends["detection_rate"], ends["false_positive_rate"]
+        sides = zip(layout.sides, bounds, strict=True)
+        seen = [[stopped[:, side].sum(axis=1), *each] for side, each in sides]
         for prevalence in PREVALENCES:
             right, wrong = prevalence * detection, (1 - prevalence) * (1 - acceptance)
-            numbers = in_use(caught, alarmed, prevalence)
+            numbers = in_use(seen, prevalence)
             covers(f"alarms {prevalence}", numbers["alarms"], 10_000 * (right + wrong))
         covers("precision", numbers["precision"], right / (right + wrong))
         found["bias"].append(one.right @ weight - truths[0])

@@ -24,13 +24,20 @@ class Intervals(NamedTuple):
     mde: Array
 
 
-def intervals(sums: Array, sizes: Array, weights: Array, added: Array | float = 0.0) -> Intervals:
+def intervals(
+    sums: Array,
+    sizes: Array,
+    weights: Array,
+    added: Array | float = 0.0,
+    value: Array | None = None,
+) -> Intervals:
     """Return interval and p of the weighted sum of mean differences.
 
     Args:
         sums: Differences b - a summed up by replication, cluster and stratum.
         sizes: Samples by cluster and stratum, the same in all replications.
         added: Variance that the samples do not show.
+        value: In place of that sum.
     """
     total = sizes.sum(axis=0)
     share = sizes / total
@@ -48,7 +55,7 @@ def intervals(sums: Array, sizes: Array, weights: Array, added: Array | float = 
     squares = squares + added
     t = special.stdtrit(df, 1 - LEVEL / 2)
     down, up = (np.maximum(0, cubes + sign * third) / squares for sign in (-1, 1))
-    difference = (means * weights).sum(axis=1)
+    difference = (means * weights).sum(axis=1) if value is None else value
     slope = np.where(difference > 0, down, up)
     statistic = difference / np.sqrt(squares + slope * np.abs(difference))
     discordant = (sums != 0).any(axis=2).sum(axis=1)

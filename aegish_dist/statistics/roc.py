@@ -131,7 +131,7 @@ def _area(max_fpr: float) -> _Metric:
     """Return the area under the curve up to a false positive rate, as a share of that rate."""
 
     def term(_: float, above: float, at: float) -> _Term:
-        if above >= max_fpr:
+        if above >= max_fpr < 1:  # at 1 a harmless decision counts for all dangerous ones below
             return _Term(0.0, 0.0, 0.0, 0.0)
         end = min(at, max_fpr)  # of the part of the level's line within the bound
         part = (end - above) / (at - above) if at > above else 1.0

@@ -250,3 +250,18 @@ def test_intervals_cover_the_truth(benchmark: SimpleNamespace, kind: str) -> Non
     simulate = benchmark.simulate_pairs if kind == "pairs" else partial(benchmark.simulate, kind)
     # A right interval falls below this in one of 2,000 cells.
     assert simulate(cell, runs, 1).covered >= 0.95 - 3.3 * math.sqrt(0.95 * 0.05 / runs)
+
+
+@pytest.mark.parametrize("auroc", [0.7, 0.99])
+def test_pairs_of_the_benchmark_have_the_formulas_of_the_product(
+    benchmark: SimpleNamespace, auroc: float
+) -> None:
+    cell, rng = benchmark.Cell(80, auroc, 0.3, "raised", 20, "wrong"), np.random.default_rng(1)
+    decisions, guard = benchmark.lay_out(rng, cell), benchmark.world(auroc, 20, "wrong")
+    columns = benchmark.answer(rng, decisions, cell, [guard] * 2)
+    seen = benchmark.compare(decisions, *columns)
+    for run in range(5):
+        guards = {name: each[run].tolist() for name, each in zip("ab", columns, strict=True)}
+        [known] = roc.auroc_differences(decisions, guards).values()
+        expected = [known.difference, known.ci_low, known.ci_high, known.p_value]
+        assert [each[run] for each in seen[:4]] == pytest.approx(expected, abs=1e-9)

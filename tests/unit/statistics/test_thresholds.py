@@ -183,11 +183,11 @@ def test_the_benchmark_has_the_formulas_of_the_product(
             seen += numbers(getattr(guards[0], name))[1:]
         known = (*pairs[1:4], *(end for each in ends.values() for end in each))
         assert seen == pytest.approx([each[run] for each in known], abs=1e-9)
-        detection, fpr = guards[0].detection_rate, guards[0].false_positive_rate
-        expected = per_10000(detection, fpr, 0.1)
-        columns_of_rates = (np.array(numbers(each))[:, None] for each in (detection, fpr))
-        for name, ends_in_use in benchmark.in_use(*columns_of_rates, 0.1).items():
-            assert numbers(getattr(expected, name))[1:] == pytest.approx(np.ravel(ends_in_use))
+        rates = guards[0].detection_rate, guards[0].false_positive_rate
+        columns_of_rates = [np.array(numbers(each))[:, None] for each in rates]
+        for name, ends_in_use in benchmark.in_use(columns_of_rates, 0.1).items():
+            found = getattr(per_10000(rates[0], rates[1], 0.1), name)
+            assert numbers(found)[1:] == pytest.approx(np.ravel(ends_in_use))
 
 
 @pytest.mark.parametrize("cell", [(60, 0.9, 0.3, "alike", 20), (200, 0.99, 0.3, "one way", 5)])
