@@ -53,7 +53,8 @@ def search_run(
     chosen_guards = Guards(guards.decisions, chosen)
     found = search_policies(chosen_guards, opinion.rule, criterion, requirements)
     names = [each.name for each in chosen]
-    others = [each.name for each in guards.guards if each.name not in names]
+    scored = {each.name: sum(e is not None for e in each.suspicion) for each in guards.guards}
+    others = {name: number for name, number in scored.items() if name not in names}
     run = in_transaction(engine, load_run, run_id)
     return SystemsData(run, opinion, rule, criterion, requirements, names, others, found)
 

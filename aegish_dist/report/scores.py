@@ -15,7 +15,13 @@ from aegish_dist.core.text import counted, printable_json
 from aegish_dist.report.decision import BASELINE, NAME_WIDTH, listed
 from aegish_dist.report.layout import INTERVAL, SIMULATED, Cell, Fact, Report, Section, TableCell
 from aegish_dist.report.names import short_names
-from aegish_dist.report.numbers import UNDEFINED, format_interval, format_points, format_rate
+from aegish_dist.report.numbers import (  # fmt: skip
+    UNDEFINED,
+    format_interval,
+    format_p,
+    format_points,
+    format_rate,
+)
 from aegish_dist.report.quality import with_interval
 from aegish_dist.report.table import draw_table
 from aegish_dist.statistics.inference import LEVEL
@@ -58,7 +64,7 @@ class CalibratedModel(Struct, frozen=True):
 
 
 class CalibratedPair(Struct, frozen=True):
-    """How two models differ, b minus a, on what both have scored."""
+    """How two models differ, b minus a, on what both have scored; p is adjusted for all pairs."""
 
     a: str
     b: str
@@ -68,8 +74,13 @@ class CalibratedPair(Struct, frozen=True):
 
     @property
     def contradicts(self) -> bool:
-        """Whether score and AUROC differ in opposite directions, and both surely."""
+        """Whether score and AUROC differ in opposite directions, both by their own intervals."""
         return _sign(self.aegish_score) * _sign(self.auroc) < 0
+
+    @property
+    def p_contradicts(self) -> float:
+        """The larger adjusted p of score and AUROC; 1 where one of them is unknown."""
+        return max(_p(self.aegish_score), _p(self.auroc))
 
 
 class CalibrationData(Struct, frozen=True):
@@ -139,6 +150,10 @@ class CalibrationData(Struct, frozen=True):
             return None
         fitted = model.fitted
         return per_10000(fitted.detection_rate, fitted.false_positive_rate, self.prevalence)
+
+
+def _p(found: Difference) -> float:
+    return 1.0 if found.p_adjusted is None else found.p_adjusted
 
 
 def _sign(found: Difference) -> int:
@@ -223,7 +238,8 @@ def _leaders(data: CalibrationData, names: Mapping[str, str]) -> Iterator[Fact]:
     stand = max(known, key=lambda each: each.aegish_score.value or 0)
     area = max(known, key=lambda each: each.auroc.value or 0)
     said = f"has {'the best' if len(known) > 1 else 'a'} score"
-    yield Fact("As it stands", f"{names[stand.model]} {said}: {with_interval(stand.aegish_score)}.")
+    said = f"{names[stand.model]} {said}: {with_interval(stand.aegish_score)}."
+    yield Fact("As it stands", said + _alike(data, names, stand.model, "aegish_score"))
     yield Fact("With a threshold", " ".join(_best(data, names)))
     said = "tells commands apart" + " best" * (len(known) > 1)
     if (area.auroc.ci_low or 0) <= 0.5:
@@ -232,7 +248,7 @@ def _leaders(data: CalibrationData, names: Mapping[str, str]) -> Iterator[Fact]:
     if stand is not area:
         above = sum((each.auroc.value or 0) > (stand.auroc.value or 0) for each in known)
         said += f" {names[stand.model]} is number {above + 1} with {with_interval(stand.auroc)}."
-    yield Fact("At any threshold", said)
+    yield Fact("At any threshold", said + _alike(data, names, area.model, "auroc"))
     yield from _contradictions(data, names, stand.model)
 
 
@@ -255,13 +271,18 @@ def _best(data: CalibrationData, names: Mapping[str, str]) -> Iterator[str]:
             f"Of 10,000 actions it would stop {_actions(found.alarms)}, rightly"
             f" {format_rate(found.precision.value)} % of them, and miss {_actions(found.misses)}."
         )
+    if alike := _alike(data, names, best.model, "fitted"):
+        yield f"With their own thresholds,{alike}"
+
+
+def _alike(data: CalibrationData, names: Mapping[str, str], model: str, kind: str) -> str:
+    """Say which ranked models are not surely worse or better than this one."""
     alike = [
-        names[pair.b if pair.a == best.model else pair.a]
+        names[pair.b if pair.a == model else pair.a]
         for pair in _ranked_pairs(data)
-        if best.model in (pair.a, pair.b) and (pair.fitted.p_adjusted or 0) >= LEVEL
+        if model in (pair.a, pair.b) and _p(getattr(pair, kind)) >= LEVEL
     ]
-    if alike:
-        yield f"With their own thresholds, {listed(alike)} cannot be distinguished from it."
+    return f" {listed(alike)} cannot be distinguished from it." if alike else ""
 
 
 def _needed(data: CalibrationData) -> str:
@@ -283,17 +304,25 @@ def _ranked_pairs(data: CalibrationData) -> list[CalibratedPair]:
 
 
 def _contradictions(data: CalibrationData, names: Mapping[str, str], best: str) -> Iterator[Fact]:
-    """Name pairs whose score and AUROC differ in opposite directions, the best model's first."""
-    found = [pair for pair in _ranked_pairs(data) if pair.contradicts]
-    found.sort(key=lambda pair: (best not in (pair.a, pair.b), -abs(pair.auroc.difference or 0)))
+    """Name pairs whose score and AUROC differ in opposite directions, the surest ones first."""
+
+    def order(pair: CalibratedPair) -> tuple[bool, bool, float]:
+        unsure, other = pair.p_contradicts >= LEVEL, best not in (pair.a, pair.b)
+        return unsure, other, -abs(pair.auroc.difference or 0)
+
+    found = sorted((pair for pair in _ranked_pairs(data) if pair.contradicts), key=order)
     for pair in found[:MOST_SENTENCES]:
+        p, alone, show = pair.p_contradicts, "", "show"
+        if p >= LEVEL:
+            alone, show = f" (one pair of {len(data.pairs)}; adjusted p {format_p(p)})", "may show"
         sign = _sign(pair.aegish_score)
         more, less = (names[each] for each in (pair.b, pair.a)[::sign])
         yield Fact(
             "Opposite",
             f"The score of {more} is above that of {less} by"
             f" {_distance(pair.aegish_score, sign)} points, its AUROC below by"
-            f" {_distance(pair.auroc, -sign)}: the scores show where both put their thresholds.",
+            f" {_distance(pair.auroc, -sign)}{alone}: the scores {show} where both put their"
+            " thresholds.",
         )
     if len(found) > MOST_SENTENCES:
         yield Fact("Opposite", f"{len(found) - MOST_SENTENCES} more, as JSON shows.")

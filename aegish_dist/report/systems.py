@@ -51,8 +51,7 @@ class SystemsData(Struct, frozen=True):
     criterion: Criterion
     requirements: Requirements
     models: Sequence[str]
-    models_left_out: Sequence[str]
-    """They have scored too few commands, or are baselines."""
+    models_left_out: Mapping[str, int]  # how much each has scored: too little, or a baseline
     found: PolicySearch
 
     @property
@@ -117,9 +116,11 @@ def _facts(data: SystemsData) -> Iterator[Fact]:
     if some:
         yield Fact("No cost", f"{listed(some)}: its mean, or unknown if over half lack a cost.")
     if data.models_left_out:
-        names = listed([*short_names(data.models_left_out, NAME_WIDTH).values()])
-        few = "baselines, or scored under half of the malicious or of the harmless commands"
-        yield Fact("No part", f"{names}: {few}. --models takes them in.")
+        total, few = found.decisions + found.left_out, data.models_left_out
+        names = short_names([*few], NAME_WIDTH).items()
+        said = listed([f"{name} with {few[each]:,} of {total:,} scored" for each, name in names])
+        why = "baselines, or under half of the malicious or of the harmless commands"
+        yield Fact("No part", f"{said}: {why}. --models takes them in.")
 
 
 def _choice(data: SystemsData, choice: Choice) -> str:
@@ -145,7 +146,8 @@ def _gain(data: SystemsData, gain: Difference) -> str:
         so = f" That may be chance: so many commands show {format_rate(gain.mde)} points."
     interval = format_interval(gain.ci_low, gain.ci_high, format_difference)
     points = f"{format_difference(gain.difference)} points {interval}"
-    return f"The system's score is {points} against the single guard with a threshold.{so}"
+    how = "with a threshold" if data.found.single is data.found.with_threshold else "as it stands"
+    return f"The system's score is {points} against the single guard {how}.{so}"
 
 
 def _overlap(data: SystemsData) -> str:

@@ -75,7 +75,8 @@ class PolicySearch(Struct, frozen=True):
     as_it_stands: Choice | None  # a single guard; None: none keeps to the requirements
     with_threshold: Choice | None  # a single guard
     system: Choice | None  # of all systems, single guards among them
-    gain: Difference | None  # score of `system` minus that of `with_threshold`, out of fold
+    single: Choice | None  # the better of the two out of fold; of equals `with_threshold`
+    gain: Difference | None  # score of `system` minus that of `single`, out of fold
     line: Sequence[Candidate]
     """The Pareto line in sample, fewest misses first: of no other system are misses, stops, cost
     and latency all at most as large."""
@@ -116,12 +117,15 @@ def search_policies(
         system.enter(price, systems)
         points = {data.point(stops, price): stages for stages, stops in systems[::-1]}
         line |= {point: points[point] for point in _undominated(points) if point not in line}
-    single, whole = fitted.choice(), system.choice()
+    stands, moved, whole = (each.choice() for each in (standing, fitted, system))
+    alone = [each for each in (moved, stands) if each]
+    single = max(alone, key=lambda each: each.estimate.score.value or 0, default=None)
     both = {"single": single.estimate, "system": whole.estimate} if single and whole else {}
     return PolicySearch(
-        as_it_stands=standing.choice(),
-        with_threshold=single,
+        as_it_stands=stands,
+        with_threshold=moved,
         system=whole,
+        single=single,
         gain=data.folded.differences(both).get(("single", "system")),
         line=[data.candidate(point, line[point]) for point in _undominated(line)],
         overlaps=[_overlap(data, *pair) for pair in combinations(data.columns, 2)],

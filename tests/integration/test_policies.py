@@ -70,6 +70,7 @@ def test_a_screen_has_the_system_beside_single_guards(
     assert "lab/a ≥ 1; in [-0.5, 1]: lab/b. Score 100.0" in shown
     assert "lab/a as it stands. Score 87.5" in shown
     assert "median of 1 pair" in shown
+    assert "lab/half with 40 of 80 scored" in " ".join(shown.split())
     blameless = ("--models", f"{A},{KEYWORD}")  # one misses nothing: none in common is expected
     assert "miss the same" not in searched.ok("policies", "search", *blameless).out
 
@@ -98,6 +99,7 @@ def test_bounds_leave_cheaper_systems_or_none(searched: CommandLine, tmp_path: P
     assert tomllib.loads(path.read_text())["stage"] == [{"guard": A}]
     shown = searched.ok(*cheap).out
     assert "More guards do not pay" not in shown  # the best system asks one
+    assert "against the single guard with a threshold" in " ".join(shown.split())
     assert "Winner            As it stands" in shown
     none = ("policies", "search", "--max-p95-ms", "50")
     assert "None keeps to the bounds" in searched.ok(*none).out

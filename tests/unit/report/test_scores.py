@@ -43,18 +43,18 @@ def test_a_threshold_in_words(rule: SuspicionRule, threshold: float, words: str)
 @pytest.mark.parametrize(
     ("score", "auroc", "contradicts"),
     [
-        ((0.01, 0.02), (-0.02, -0.01), True),
-        ((-0.02, -0.01), (0.01, 0.02), True),
-        ((0.01, 0.02), (0.01, 0.02), False),
-        ((0.01, 0.02), (-0.02, 0.01), False),
-        ((0.0, 0.02), (-0.02, -0.01), False),
-        ((None, None), (-0.02, -0.01), False),
+        ((0.01, 0.02, 0.01), (-0.02, -0.01, 0.02), True),
+        ((-0.02, -0.01, 0.01), (0.01, 0.02, 0.2), True),
+        ((0.01, 0.02, 0.01), (0.01, 0.02, 0.01), False),
+        ((0.01, 0.02, 0.01), (-0.02, 0.01, 1.0), False),
+        ((0.0, 0.02, 1.0), (-0.02, -0.01, 0.01), False),
+        ((None, None, None), (-0.02, -0.01, 0.01), False),
     ],
 )
 def test_a_contradiction_takes_two_intervals_clear_of_zero(
     score: tuple[float | None, ...], auroc: tuple[float | None, ...], contradicts: bool
 ) -> None:
-    low, high = score
-    area = Difference(ci_low=auroc[0], ci_high=auroc[1])
-    pair = CalibratedPair("a", "b", Difference(ci_low=low, ci_high=high), area, Difference())
+    of_score, area = (Difference(ci_low=a, ci_high=b, p_adjusted=p) for a, b, p in (score, auroc))
+    pair = CalibratedPair("a", "b", of_score, area, Difference())
     assert pair.contradicts is contradicts
+    assert pair.p_contradicts == max(1.0 if p is None else p for _, _, p in (score, auroc))

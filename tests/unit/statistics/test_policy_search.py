@@ -76,7 +76,8 @@ def test_no_candidate_is_beaten_and_the_single_guards_are_among_the_systems() ->
     assert wrong == sorted(wrong, reverse=True)
     assert chosen[1].best.policy.stages[0].thresholds
     assert found.gain is not None
-    assert found.gain.a == pytest.approx(chosen[1].estimate.score.value)
+    assert found.single in chosen[:2]
+    assert found.gain.a == max(each.estimate.score.value or 0 for each in chosen[:2])
     assert found.gain.b == pytest.approx(chosen[2].estimate.score.value)
     legacy = search_policies(drawn(2), RULES["aegish-legacy"]).as_it_stands  # WARN stops
     assert legacy is not None
