@@ -21,13 +21,20 @@ from aegish_dist.ratelimit.fair_queue import (
     ProcessSemaphore,
     RunQueue,
 )
-from aegish_dist.ratelimit.policy import POLICY, PREFETCH, RENEWAL
+from aegish_dist.ratelimit.policy import POLICY, PREFETCH
 from aegish_dist.ratelimit.usage_report import Lease, LeaseRequest, RunRequest, UsageReport
 
 log = get_logger(__name__)
 
-LEASE_S = POLICY["leases"]["lease_s"] - RENEWAL.clock_margin_s
-
+CLOCK_MARGIN_S = 1.0  # by which a worker's lease ends before the script's: the round trip
+LEASE_S = POLICY["leases"]["lease_s"] - CLOCK_MARGIN_S
+GATHER_S = 0.01  # least time between two requests for a model: reports share one
+RETRY_S = 0.2  # to the first retry while Redis does not answer; each retry doubles it
+LONGEST_RETRY_S = 5.0  # longest wait between such retries
+FINISH_S = 5.0  # longest time for the last report of a worker
+JITTER = 0.1
+"""Waits are longer by up to this part, so that workers do not ask in step: Floyd & Jacobson, "The
+synchronization of periodic routing messages", SIGCOMM 1993."""
 
 _NO_LEASE = Lease(epoch=0, permits=0, wait_s=0.0, limited=True)
 
@@ -202,9 +209,9 @@ class LeaseRenewer:
         self._woken.set()
 
     async def finish(self) -> None:
-        """Wait until the last call and its cost are reported, at most `finish_s` seconds."""
+        """Wait until the last call and its cost are reported, at most `FINISH_S` seconds."""
         if self._task is not None:
-            await asyncio.wait([self._task], timeout=RENEWAL.finish_s)
+            await asyncio.wait([self._task], timeout=FINISH_S)
 
     async def sleep(self, seconds: float) -> None:
         """Wait for so many seconds, or until `close` is called."""
@@ -220,26 +227,26 @@ class LeaseRenewer:
         return self._queue.waiting > 0 and self._lease.worth_renewing
 
     async def _run(self) -> None:
-        retry_s = RENEWAL.retry_s
+        retry_s = RETRY_S
         while True:
             reported, self._reported = self._reported, []
             try:
                 wait_s = await self._renew()
-                retry_s = RENEWAL.retry_s
+                retry_s = RETRY_S
             except LimiterUnreachableError as error:
                 if self.closed and not (self._lease.held or self._reported):
                     self.report = UsageReport()  # it cannot arrive any more
                     return
                 log.warning("limiter_unreachable", problem=str(error), retry_in_s=retry_s)
                 await (asyncio.sleep(retry_s) if self.closed else self.sleep(retry_s))
-                wait_s, retry_s = 0.0, min(2 * retry_s, RENEWAL.longest_retry_s)
+                wait_s, retry_s = 0.0, min(2 * retry_s, LONGEST_RETRY_S)
             finally:
                 for future in reported:
                     if not future.done():
                         future.set_result(None)
             if wait_s is None:
                 return
-            await self._rest(wait_s * (1 + RENEWAL.jitter * self._generator.random()))
+            await self._rest(wait_s * (1 + JITTER * self._generator.random()))
 
     async def _renew(self) -> float | None:
         """Renew the lease; return the seconds to the next renewal, None if nothing is left."""
@@ -302,7 +309,7 @@ class LeaseRenewer:
             with suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, ends_s - now_s())):
                     await self._woken.wait()
-        gap_s = min(ends_s, self._lease.requested_at_s + RENEWAL.gather_s) - now_s()
+        gap_s = min(ends_s, self._lease.requested_at_s + GATHER_S) - now_s()
         if gap_s > 0 and not self._urgent:
             await asyncio.sleep(gap_s)
 

@@ -1,7 +1,6 @@
-"""The numbers of the rate limiter: those of the script in Redis, and those of a worker alone.
+"""The numbers of the rate limiter: those of the script in Redis, and those of a worker's items.
 
-`policy.toml` states the first, with units, reasons and sources. Jitter: Floyd & Jacobson, "The
-synchronization of periodic routing messages", SIGCOMM 1993.
+`policy.toml` states the first, with units, reasons and sources.
 """
 
 import tomllib
@@ -12,18 +11,6 @@ from msgspec import Struct
 POLICY: dict[str, dict[str, float]] = tomllib.loads(
     files(__package__).joinpath("policy.toml").read_text(encoding="utf-8")
 )
-
-
-class RenewalPolicy(Struct, frozen=True):
-    """How a worker asks for leases."""
-
-    clock_margin_s: float = 1.0
-    """Seconds by which a worker's lease ends before the script's, to cover the round trip."""
-    gather_s: float = 0.01  # least time between two requests for a model: reports share one
-    retry_s: float = 0.2  # to the first retry while Redis does not answer; each retry doubles it
-    longest_retry_s: float = 5.0  # longest wait between such retries
-    finish_s: float = 5.0  # longest time for the last report of a worker
-    jitter: float = 0.1  # waits are longer by up to this part, so that workers do not ask in step
 
 
 class PrefetchPolicy(Struct, frozen=True):
@@ -41,5 +28,4 @@ CLAIM_S = 5.0
 """Seconds for which a model keeps at least its claim to slots that it held or wanted: longer than
 the rest of 2 s after a queue was found empty, short beside the slow calls that would borrow."""
 
-RENEWAL = RenewalPolicy()
 PREFETCH = PrefetchPolicy()
