@@ -398,9 +398,4 @@ def fragment(name: str, argument: str = "") -> str:
 
 def _expanded(sql: str, given: Mapping[str, str]) -> str:
     """Put fragments, and what is given, in place of their names."""
-
-    def expand(use: re.Match[str]) -> str:
-        name, argument = use.groups()
-        return given[name] if name in given else fragment(name, argument)
-
-    return _USE.sub(expand, sql)
+    return _USE.sub(lambda use: given[use[1]] if use[1] in given else fragment(*use.groups()), sql)

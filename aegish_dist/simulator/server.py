@@ -74,7 +74,8 @@ class Simulator:
         self.stats = Stats(bill, self.batches.faults)
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        if not self._is_called(request.headers.get("Host", "")):
+        # A web page could otherwise reach it by a name of its own that resolves to 127.0.0.1.
+        if _PORT.sub("", request.headers.get("Host", "")).lower() not in self._hosts:
             return json_response(421, {"error": {"message": "this is not the host you named"}}, {})
         routes = ((each, each.route(request.path)) for each in _DIALECTS)
         found = next(((each, model) for each, model in routes if model is not None), None)
@@ -92,13 +93,6 @@ class Simulator:
             return await self._complete(exchange, model)
         finally:
             stats.in_flight -= 1
-
-    def _is_called(self, host: str) -> bool:
-        """Whether a request is meant for this server.
-
-        A web page could otherwise reach it by a name of its own that resolves to 127.0.0.1.
-        """
-        return _PORT.sub("", host).lower() in self._hosts
 
     async def _serve_other(self, request: web.BaseRequest) -> web.StreamResponse:
         response = await self.batches.handle(request, self._new_id())
