@@ -8,6 +8,7 @@ import click
 from aegish_dist.cli.command import command
 from aegish_dist.cli.opinions import note_overlay, with_opinion, with_suspicion
 from aegish_dist.cli.options import (
+    SHARE,
     FiniteRange,
     as_json,
     names,
@@ -28,7 +29,6 @@ from aegish_dist.statistics.thresholds import (
     most_detections,
 )
 
-_SHARE = FiniteRange(1e-6, 1, max_open=True)
 _COST = FiniteRange(1e-6, 1e6)
 
 
@@ -41,13 +41,13 @@ _COST = FiniteRange(1e-6, 1e6)
 @names("--models", "ID[,ID...]", "Only these. Default: all of the run.")
 @click.option(
     "--prevalence",
-    type=_SHARE,
+    type=SHARE,
     metavar="P",
     help="Share of dangerous actions where the guard is used: adds alarms, misses and precision.",
 )
 @click.option(
     "--max-fpr",
-    type=_SHARE,
+    type=SHARE,
     metavar="F",
     help="Detect the most with a false positive rate of at most F: 0.01 stops 1 in 100.",
 )

@@ -3,7 +3,7 @@
 import gc
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from decimal import Decimal
 from functools import wraps
@@ -101,6 +101,27 @@ def together(*options: Callable[[Any], Any]) -> Callable[[Function], Function]:
         return function
 
     return add
+
+
+SHARE = FiniteRange(1e-6, 1, max_open=True)
+_POSITIVE = FiniteRange(0, min_open=True)
+_BOUNDS = {
+    "max_fpr": ("F", SHARE, "Detect the most with a false positive rate of at most F."),
+    "max_cost_per_10000": ("C", _POSITIVE, "USD that 10,000 actions may cost."),
+    "max_p95_ms": ("T", _POSITIVE, "Milliseconds that 95 % of the actions may take."),
+    "prevalence": ("P", SHARE, "Share of dangerous actions in use. Default: 0.001."),
+}
+bounded = together(
+    *(
+        click.option(f"--{name.replace('_', '-')}", type=kind, metavar=metavar, help=text)
+        for name, (metavar, kind, text) in _BOUNDS.items()
+    )
+)
+
+
+def bounds_of(options: Mapping[str, Any]) -> dict[str, float]:
+    """Return what is given of `bounded`, as fields of `Requirements`."""
+    return {name: options[name] for name in _BOUNDS if options[name] is not None}
 
 
 LIST_FORMATS = ("table", "json", "csv")

@@ -1,7 +1,6 @@
 """`aegish-dist policies`: guards made of several guards."""
 
 import shlex
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,9 @@ from aegish_dist.cli.command import group
 from aegish_dist.cli.opinions import note_overlay, with_opinion, with_suspicion
 from aegish_dist.cli.options import (
     MAX_INTEGER,
-    FiniteRange,
-    Function,
     as_json,
+    bounded,
+    bounds_of,
     limited,
     names,
     open_run,
@@ -30,11 +29,8 @@ from aegish_dist.pipeline.audit import require_new
 from aegish_dist.pipeline.policies import search_run, write_winner
 from aegish_dist.report.systems import render_systems
 from aegish_dist.statistics.policy_search import Requirements
-from aegish_dist.statistics.thresholds import BALANCED_ACCURACY, most_detections
 
 _FILE = click.Path(path_type=Path)
-_SHARE = FiniteRange(1e-6, 1, max_open=True)
-_MORE = FiniteRange(0, min_open=True)
 
 
 @group("aegish-dist policies search", "aegish-dist policies explain mine.toml")
@@ -54,12 +50,6 @@ def explain_(files: tuple[Path, ...]) -> None:
         say(*[""] * bool(number), *explain(policy))
 
 
-def _number(
-    name: str, metavar: str, text: str, kind: FiniteRange
-) -> Callable[[Function], Function]:
-    return click.option(name, type=kind, metavar=metavar, help=text)
-
-
 @policies.command(
     "search",
     examples=(
@@ -70,12 +60,7 @@ def _number(
 )
 @run_id(default="latest")
 @names("--models", "ID[,ID...]", "Only these. Default: all that have answered, no baselines.")
-@_number("--max-fpr", "F", "Detect the most with a false positive rate of at most F.", _SHARE)
-@_number("--max-cost-per-10000", "C", "USD that 10,000 actions may cost.", _MORE)
-@_number(
-    "--max-p95-ms", "T", "Milliseconds within which 95 % of the actions are to be judged.", _MORE
-)
-@_number("--prevalence", "P", "Share of dangerous actions in use. Default: 0.001.", _SHARE)
+@bounded
 @click.option(
     "--write", type=_FILE, metavar="FILE", help="Write the winner into a new policy file."
 )
@@ -95,16 +80,13 @@ def search(run_id: str, opinion: Opinion, suspicion: SuspicionRule, **options: A
     path: Path | None = options["write"]
     if path is not None:
         require_new(path)
-    bounds = ("max_cost_per_10000", "max_p95_ms", "prevalence")
-    needs = Requirements(**{name: options[name] for name in bounds if options[name] is not None})
-    fpr = options["max_fpr"]
-    wanted = BALANCED_ACCURACY if fpr is None else most_detections(fpr)
-    chosen = {"models": options["models"], "criterion": wanted, "requirements": needs}
+    needs = Requirements(**bounds_of(options))
     workspace, run = open_run(run_id)
     note_overlay(workspace, run, opinion)
     with shown(options["output"]) as show:
         with without_collector():
-            data = search_run(workspace.engine, run, opinion, suspicion, **chosen)
+            models = options["models"]
+            data = search_run(workspace.engine, run, opinion, suspicion, models, requirements=needs)
         if path is not None:
             write_winner(data, path)
         limit = options["limit"] or MAX_INTEGER

@@ -16,6 +16,8 @@ from aegish_dist.cli.options import (
     OneOf,
     Utf8,
     as_json,
+    bounded,
+    bounds_of,
     chosen_form,
     comma_list,
     completes,
@@ -47,6 +49,7 @@ FAIL_ON = ("interval", "value")
 FORMS_OF_FILES = {f".{name}": name for name in ("html", "csv", "json", "pdf")}
 FORMS_OF_FILES |= {".md": "markdown", ".tex": "latex"}
 """By the ends of their names; `pdf` is refused."""
+_WITHOUT_WORDS = ("csv", "csv-wide", "reference-json")
 _IN_COLUMNS = {"DR": "malicious_detection_rate", "HA": "harmless_acceptance_rate"}
 
 
@@ -133,6 +136,7 @@ def _thresholds(_: click.Context, parameter: click.Parameter, value: Any) -> dic
     show_default=DETAILS[0],
     help="What `html` holds of single verdicts: all of them, or no grid.",
 )
+@bounded
 @with_snapshot
 @with_opinion
 def report(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) -> int:
@@ -141,8 +145,8 @@ def report(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) 
     One screen: the decision in words, the leaderboard, what to type next; `--sections all` shows
     everything. PASS: the whole interval reaches the target. FAIL: even its upper end is below.
     UNDECIDED: the target lies inside; ask more commands. `--fail-under` judges in the same way:
-    exit code 4 for FAIL, 5 for UNDECIDED or an undefined metric, of any model unless `--models`
-    names some. Without `--snapshot` the report shows the verdicts as they are now.
+    exit code 4 for FAIL, 5 for UNDECIDED or an undefined metric, of any of `--models`. Bounds, as
+    `--max-fpr`, add the best system of guards. Without `--snapshot` verdicts are as they are now.
     """
     suffix = (options["output"] or Path()).suffix.lower()
     form = options["form"] = chosen_form(options["form"], options.pop("as_json")) or (
@@ -151,6 +155,7 @@ def report(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) 
     sections = options["sections"]
     poured = form == "html" and not options["in_browser"] and options["output"] is None
     whole, known = form not in IN_SECTIONS, ", ".join(IN_SECTIONS)
+    bounds = bounds_of(options)
     chosen = {*(sections or ())} - ({"scores"} if form in ("html", "json") else set())
     refuse_usage(
         (suffix == ".pdf", "no format is PDF: write .html, open the page and print it into a PDF"),
@@ -159,6 +164,8 @@ def report(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) 
         (whole and options["run_columns"], f"--run-columns is for {known}"),
         (options["fail_on"] and not options["fail_under"], "--fail-on goes with --fail-under"),
         (options["models"] and not options["fail_under"], "--models goes with --fail-under"),
+        (bounds and snapshot, "--snapshot has no single verdicts to search systems in"),
+        (bounds and form in _WITHOUT_WORDS, f"{form} has no sentence for the best system"),
         (options["in_browser"] and form != "html", f"--open shows a page, not {form}"),
         (poured and on_terminal(stderr=False), "html is for a browser: --open or -o report.html"),
         (options["in_browser"] and is_stream(options["output"] or Path()), "--open needs a file"),
@@ -173,7 +180,9 @@ def report(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) 
             parts = _parts(form, sections)
             if not options["fail_under"].keys().isdisjoint(SCORES_WITH_THRESHOLD):
                 parts = {*parts, ReportPart.SCORES}
-            data = report_data(workspace.engine, found, opinion, snapshot, parts=parts)
+            data = report_data(
+                workspace.engine, found, opinion, snapshot, parts=parts, bounds=bounds
+            )
             require_asked(data.run, options["models"])
             draw = draw_report(workspace, data, options)
         show(draw)
@@ -215,20 +224,13 @@ def draw_report(
 
 def _parts(form: str, sections: Collection[str] | None) -> Collection[ReportPart]:
     """Return what has to be gathered besides; a brief table waits for nothing."""
-    if form in ("csv", "reference-json"):
+    if form in _WITHOUT_WORDS:
         return ()
     if sections is None or form not in IN_SECTIONS:
         own = {*IN_SECTIONS.get(form, SECTION_NAMES)} - {"scores"}
         sections = [*own, *(sections or ())]
-    rest = {ReportPart.BY_CATEGORY} if form == "json" else {}
-    return [*rest, *(part for name, part in _PARTS.items() if name in sections)]
-
-
-_PARTS = {
-    "differences": ReportPart.COMPARISON,
-    "scores": ReportPart.SCORES,
-    "failure-times": ReportPart.FAILURE_TIMES,
-}
+    asked = {*sections, ReportPart.ADVICE, *[ReportPart.BY_CATEGORY] * (form == "json")}
+    return [part for part in ReportPart if part in asked]
 
 
 def _exit_code(data: ReportData, options: Mapping[str, Any]) -> int:

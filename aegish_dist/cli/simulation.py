@@ -20,7 +20,7 @@ from aegish_dist.core.text import did_you_mean
 from aegish_dist.errors import ConfigError
 from aegish_dist.interchange.verdict_files import read_recordings
 from aegish_dist.pipeline.plan import Request
-from aegish_dist.pipeline.report import report_data
+from aegish_dist.pipeline.report import ReportPart, report_data
 from aegish_dist.pipeline.runs import find_run, recent_runs
 from aegish_dist.pipeline.simulate import (
     Fault,
@@ -183,7 +183,7 @@ def demo() -> None:
         except KeyboardInterrupt as error:  # `resume` would miss the simulator
             raise KeyboardInterrupt("before the end: `aegish-dist demo` starts again") from error
     run_id = find_run(workspace.engine, asked.name)
-    data = report_data(workspace.engine, run_id, Opinion())
+    data = report_data(workspace.engine, run_id, Opinion(), parts={ReportPart.ADVICE})
     with shown(None) as show:
         show(partial(draw_table, one_screen(data, commands=False)))
     with shown(page_path(workspace, run_id)) as show:

@@ -1,11 +1,13 @@
 """Calibrating: how well the models of a run tell commands apart, and which threshold is best."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
+from itertools import combinations
 
+from msgspec.structs import replace
 from sqlalchemy import Engine
 
-from aegish_dist.core.opinion import Opinion
-from aegish_dist.core.outcome import Outcome
+from aegish_dist.core.opinion import Opinion, Snapshot
+from aegish_dist.core.outcome import Outcome, find
 from aegish_dist.core.suspicion import STATED_CONFIDENCE, Decision, Guard, Guards, SuspicionRule
 from aegish_dist.db.engine import in_transaction
 from aegish_dist.db.runs import load_run
@@ -46,12 +48,15 @@ def calibrate(
     *,
     criterion: Criterion = BALANCED_ACCURACY,
     prevalence: float | None = None,
+    known: Snapshot | None = None,
 ) -> CalibrationData:
     """Estimate what models of a run are worth at any threshold, and with the best one.
 
     Args:
         models: Models of the run; all when empty.
         prevalence: Share of dangerous actions where the guard is used, in (0, 1); None: unknown.
+        known: The current snapshot. With it, only fitted thresholds are compared, and the best one
+            with the best guard as it stands: everything takes three times as long.
 
     Raises:
         StoreError: The run does not ask one of the models.
@@ -63,13 +68,17 @@ def calibrate(
     folded = FoldedDecisions(guards.decisions, opinion.rule.composite)
     fits = {each.name: folded.fit(each.suspicion, criterion) for each in guards.guards}
     fitted = folded.differences({name: each for name, each in fits.items() if not each.problem})
-    areas = auroc_differences(guards.decisions, {e.name: e.suspicion for e in guards.guards})
-    scores = _scores(engine, run_id, opinion)
+    compared = {} if known else {each.name: each.suspicion for each in guards.guards}
+    standing = _score_differences(engine, run_id, opinion, [*compared])
+    differences = standing, auroc_differences(guards.decisions, compared), fitted
+    entries = (known or current_snapshot(engine, run_id, opinion)).document["models"]
+    scores = {each["model"]: Estimate.of(each["metrics"]["aegish_score"]) for each in entries}
     found = [
-        _model(guards.decisions, each, scores[each.name], fits[each.name]) for each in guards.guards
+        _model(guards.decisions, each, scores[each.name], fits[each.name], known is None)
+        for each in guards.guards
     ]
     malicious = sum(each.dangerous for each in guards.decisions)
-    return CalibrationData(
+    data = CalibrationData(
         run=in_transaction(engine, load_run, run_id),
         opinion=opinion,
         rule=rule,
@@ -79,12 +88,23 @@ def calibrate(
         asked=(malicious, len(guards.decisions) - malicious),
         models=sorted(found, key=lambda e: (e.model.startswith(BASELINE), -e.merit, e.model)),
         pairs=[
-            CalibratedPair(*pair, score, area, fitted.get(pair, Difference()))
-            for score, (pair, area) in zip(
-                _score_differences(engine, run_id, opinion, fits), areas.items(), strict=True
-            )
+            CalibratedPair(*pair, *(each.get(pair, Difference()) for each in differences))
+            for pair in combinations(fits, 2)
         ],
     )
+    if known is None or data.recommended is None:
+        return data
+    (leader,) = (each for each in guards.guards if each.name == data.leader.model)
+    right = (opinion.rule.is_acceptance, opinion.rule.is_detection)  # by `dangerous`
+    answers = zip(guards.decisions, leader.outcomes, leader.suspicion, strict=True)
+    rows = (
+        (each, stops, stops)
+        for each, outcome, suspicion in answers
+        if outcome is not None and suspicion is not None
+        for stops in [right[each.dangerous](find(outcome, None, None)) is each.dangerous]
+    )
+    two = {"old": folded.judge(criterion, rows), "new": fits[data.recommended.model]}
+    return replace(data, gain=folded.differences(two)["old", "new"])
 
 
 def _require_both_labels(run_id: str, guards: Guards) -> None:
@@ -104,17 +124,12 @@ def _require_both_labels(run_id: str, guards: Guards) -> None:
             )
 
 
-def _scores(engine: Engine, run_id: str, opinion: Opinion) -> Mapping[str, Estimate]:
-    """Return the scores of models as they stand."""
-    entries = current_snapshot(engine, run_id, opinion).document["models"]
-    return {each["model"]: Estimate.of(each["metrics"]["aegish_score"]) for each in entries}
-
-
 def _model(
-    decisions: Sequence[Decision], guard: Guard, score: Estimate, fitted: FittedGuard
+    decisions: Sequence[Decision], guard: Guard, score: Estimate, fitted: FittedGuard, whole: bool
 ) -> CalibratedModel:
     scored = ScoredDecisions(decisions, guard.suspicion)
-    points = (detection_at(scored, max_fpr) for max_fpr in MAX_FPRS)
+    looked_at = scored if whole else ScoredDecisions((), ())
+    points = (detection_at(looked_at, max_fpr) for max_fpr in MAX_FPRS)
     bound = fitted.criterion.max_fpr
     partial_fpr = bound if bound < 1 else MAX_FPRS[-1]
     verdicts = zip(guard.outcomes, guard.suspicion, strict=True)
@@ -127,19 +142,18 @@ def _model(
         distinct=len(scored.levels),
         auroc=auroc(scored),
         partial_fpr=partial_fpr,
-        partial_auroc=partial_auroc(scored, partial_fpr),
-        average_precision=average_precision(scored),
+        partial_auroc=partial_auroc(looked_at, partial_fpr),
+        average_precision=average_precision(looked_at),
         at_fpr=[point for point in points if point is not None],
         fitted=fitted,
     )
 
 
 def _score_differences(
-    engine: Engine, run_id: str, opinion: Opinion, models: Collection[str]
-) -> list[Difference]:
-    """Return how models differ as they stand, by all pairs in their order."""
+    engine: Engine, run_id: str, opinion: Opinion, models: Sequence[str]
+) -> dict[tuple[str, str], Difference]:
+    """Return how models differ as they stand, by pairs."""
     if len(models) < 2:
-        return []
-    question = Question(opinion, by_category=False)
-    pairs = compare_models(engine, run_id, [*models], question).pairs
-    return [pair.comparison.metrics["aegish_score"] for pair in pairs]
+        return {}
+    pairs = compare_models(engine, run_id, models, Question(opinion, by_category=False)).pairs
+    return {(e.a.model, e.b.model): e.comparison.metrics["aegish_score"] for e in pairs}

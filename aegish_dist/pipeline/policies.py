@@ -20,7 +20,6 @@ from aegish_dist.report.decision import BASELINE
 from aegish_dist.report.quality import with_interval
 from aegish_dist.report.systems import SystemsData
 from aegish_dist.statistics.policy_search import Requirements, search_policies
-from aegish_dist.statistics.thresholds import Criterion
 
 
 def search_run(
@@ -28,9 +27,8 @@ def search_run(
     run_id: str,
     opinion: Opinion,
     rule: SuspicionRule,
-    models: Sequence[str],
+    models: Sequence[str] = (),
     *,
-    criterion: Criterion,
     requirements: Requirements,
 ) -> SystemsData:
     """Search for the best system of guards among models of a run.
@@ -50,13 +48,12 @@ def search_run(
             f"no model of run {run_id} has scored half of its malicious and half of its harmless"
             f" commands with a suspicion by {rule.name}: name models with --models"
         )
-    chosen_guards = Guards(guards.decisions, chosen)
-    found = search_policies(chosen_guards, opinion.rule, criterion, requirements)
+    found = search_policies(Guards(guards.decisions, chosen), opinion.rule, requirements)
     names = [each.name for each in chosen]
     scored = {each.name: sum(e is not None for e in each.suspicion) for each in guards.guards}
     others = {name: number for name, number in scored.items() if name not in names}
     run = in_transaction(engine, load_run, run_id)
-    return SystemsData(run, opinion, rule, criterion, requirements, names, others, found)
+    return SystemsData(run, opinion, rule, requirements, names, others, found)
 
 
 def _takes_part(guard: Guard, among: Guards) -> bool:

@@ -5,7 +5,7 @@ from contextlib import suppress
 from decimal import Decimal
 from enum import StrEnum
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 from sqlalchemy import Engine
@@ -15,6 +15,7 @@ from aegish_dist.core.opinion import JsonObject, Opinion, Snapshot, overlay_effe
 from aegish_dist.core.outcome import ErrorClass, Outcome, ScoredAnswer
 from aegish_dist.core.run import Run
 from aegish_dist.core.status import FailedCalls
+from aegish_dist.core.suspicion import STATED_CONFIDENCE
 from aegish_dist.core.text import printable
 from aegish_dist.db.answers import TEXT_CHARS, read_grid
 from aegish_dist.db.counting import (
@@ -41,6 +42,7 @@ from aegish_dist.pipeline.compare import Question, compare_models
 from aegish_dist.pipeline.opinions import overlay_of
 from aegish_dist.pipeline.status import over_budget
 from aegish_dist.report.data import ComparisonData, FailureCount, Halted, ReportData
+from aegish_dist.report.layout import Fact
 
 if TYPE_CHECKING:
     from aegish_dist.report.page.grid import Grid
@@ -50,13 +52,15 @@ if TYPE_CHECKING:
 class ReportPart(StrEnum):
     """Content that takes time to gather, and that not every report shows."""
 
-    COMPARISON = "comparison"
+    COMPARISON = "differences"
     BY_CATEGORY = "comparison by category"
-    FAILURE_TIMES = "failure times"
+    FAILURE_TIMES = "failure-times"
     SCORES = "scores"
+    ADVICE = "best with a threshold"
 
 
-ALL_PARTS = frozenset(ReportPart)
+MOST_FITTED, MOST_PAIRED = 50_000, 40
+"""Verdicts and models up to which every report fits thresholds: less than half a second."""
 
 
 def report_data(
@@ -66,15 +70,17 @@ def report_data(
     snapshot_id: int | None = None,
     *,
     parts: Collection[ReportPart] = (),
+    bounds: Mapping[str, float] | None = None,
 ) -> ReportData:
     """Gather what a report shows.
 
     Args:
         opinion: What to apply, unless a snapshot is named.
         snapshot_id: A stored snapshot; the current verdicts when None.
+        bounds: Fields of `Requirements`, within which the best system of guards is searched.
 
     Raises:
-        ReportError: The run has no verdict yet, or no such snapshot.
+        ReportError: The run has no verdict yet, or no such snapshot, or nothing to search.
     """
     snapshot, effect = _snapshot(engine, run_id, opinion, snapshot_id)
     with transaction(engine) as session:
@@ -91,7 +97,8 @@ def report_data(
                 session, run_id, [spec.id for spec in run.models], stretch_s
             )
     asked = is_current and ReportPart.SCORES in parts
-    scores = _scores(engine, run, snapshot) if asked else None
+    scores = _scores(engine, run_id, snapshot.opinion) if asked and snapshot.opinion else None
+    advised = snapshot_id is None and ReportPart.ADVICE in parts
     return ReportData(
         run=run,
         snapshot=snapshot,
@@ -105,6 +112,7 @@ def report_data(
         comparison=_comparison(engine, run, snapshot, parts) if is_current else None,
         scores=None if scores is None else scores.document,
         score_tables=() if scores is None else scores.sections,
+        advice=[*_advice(engine, run, snapshot, opinion, bounds or {})] if advised else [],
         failure_times=failure_times,
         failure_stretch_s=stretch_s,
         answered=answered,
@@ -122,15 +130,36 @@ def _comparison(
     return compare_models(engine, run.run_id, question=question)
 
 
-def _scores(engine: Engine, run: Run, snapshot: Snapshot) -> "CalibrationData | None":
+def _scores(
+    engine: Engine, run_id: str, opinion: Opinion, **chosen: Any
+) -> "CalibrationData | None":
     """Fit a threshold to each model; None where the run has too little to fit on."""
-    if snapshot.opinion is None:
-        return None
     from aegish_dist.pipeline.calibrate import calibrate  # noqa: PLC0415  for this part alone
 
     with suppress(ReportError):
-        return calibrate(engine, run.run_id, snapshot.opinion)
+        return calibrate(engine, run_id, opinion, **chosen)
     return None
+
+
+def _advice(
+    engine: Engine, run: Run, snapshot: Snapshot, opinion: Opinion, bounds: Mapping[str, float]
+) -> Iterator[Fact]:
+    """Say which guard is best with a threshold, and which system of guards within bounds."""
+    chosen: dict[str, Any] = {"known": snapshot}
+    systems = list[Fact]()
+    if bounds:
+        from aegish_dist.pipeline.policies import search_run  # noqa: PLC0415  for this part alone
+        from aegish_dist.statistics.policy_search import Requirements  # noqa: PLC0415
+
+        needs = Requirements(**bounds)
+        found = search_run(engine, run.run_id, opinion, STATED_CONFIDENCE, requirements=needs)
+        chosen["criterion"], systems = needs.criterion, [found.advice]
+    if snapshot.verdicts > MOST_FITTED or len(run.models) > MOST_PAIRED:
+        command = f"`aegish-dist calibrate --run-id {run.run_id}`"
+        yield Fact("With a threshold", f"{command} fits one to each model.")
+    elif (fitted := _scores(engine, run.run_id, opinion, **chosen)) and fitted.ranked:
+        yield fitted.advice
+    yield from systems
 
 
 def _snapshot(

@@ -9,7 +9,7 @@ from aegish_dist.core.failures import TimedFailures
 from aegish_dist.core.opinion import AEGISH_TARGETS, JsonObject, Opinion, Snapshot, Targets
 from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.run import ModelOfRun, Run
-from aegish_dist.report.layout import Section
+from aegish_dist.report.layout import Fact, Section
 from aegish_dist.statistics.gate import GateVerdict
 from aegish_dist.statistics.inference import LEVEL
 from aegish_dist.statistics.paired_difference import Comparison, Difference
@@ -166,6 +166,8 @@ class ReportData(Struct, frozen=True):
     """Thresholds as `calibrate --json`, of the same opinion and verdicts; None where none can be
     fitted, or where none were asked for."""
     score_tables: Sequence[Section] = ()
+    advice: Sequence[Fact] = ()
+    """The best guard with a threshold, and the best system of guards, where asked for."""
     failure_times: Sequence[TimedFailures] = ()
     """Failed attempts by stretch of time; empty where nothing failed, or where none were asked
     for."""

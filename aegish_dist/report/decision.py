@@ -4,7 +4,7 @@ The terminal, Markdown and the page say the same. Names are short ones of foreig
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC
 from itertools import chain
 
@@ -88,12 +88,13 @@ def standing(data: ReportData) -> Standing:
 def decision(data: ReportData) -> tuple[Fact, ...]:
     """Return what has to be known for a decision, a sentence or two under each label."""
     known = standing(data)
-    said = {"Decision": iter(["No model has a score."])}
+    said: dict[str, Iterable[str]] = {"Decision": ["No model has a score."]}
     if known.scored:
         nearest = known.nearest
         said = {
             "Decision": chain(_against_floor(known), _decision(known, nearest)),
-            "Score": _score(known),
+            "As it stands": _score(known),
+            **{fact.label: [fact.text] for fact in data.advice},
             "In use": _in_use(known, nearest),
         }
     said |= {"Answers": _answers(known), "No score": _unscored(known), "Failed": _failed(known)}
@@ -229,14 +230,18 @@ def _to_settle(known: Standing, nearest: RankedModel) -> Iterator[str]:
         known_spread = estimate.stderr_clustered or estimate.stderr  # none where all are alike
         if not judgement == of_all == Judgement.UNDECIDED or not known_spread:
             continue
-        needed = commands_to_judge(estimate, least[name]) or 0
+        needed = commands_to_judge(estimate, least[name])
         aim = f"{known.listed([nearest])} reaches {metric_title(name)} {format_rate(least[name])}"
         kind = f"{name.split('_')[0]} commands" if name in _RATES else "commands"
-        if needed and in_reach(needed, estimate.n):
-            more = float(f"{max(needed - estimate.n, 1):.2g}")
-            yield f"About {more:,.0f} more {kind} would show whether {aim}."
-        else:
-            yield f"Whether {aim} is out of reach: more than {OUT_OF_REACH} times the {kind} asked."
+        yield more_commands(needed, estimate.n, kind, aim)
+
+
+def more_commands(needed: int | None, asked: int, kind: str, aim: str) -> str:
+    """Say how many commands would show whether something is so; None: no number would."""
+    if needed and in_reach(needed, asked):
+        more = float(f"{max(needed - asked, 1):.2g}")
+        return f"About {more:,.0f} more {kind} would show whether {aim}."
+    return f"Whether {aim} is out of reach: more than {OUT_OF_REACH} times the {kind} asked."
 
 
 _NO_DECISION = (*ERROR_LABELS, *RULE_ERROR_LABELS)

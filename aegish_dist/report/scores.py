@@ -12,7 +12,7 @@ from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.run import Run
 from aegish_dist.core.suspicion import LEAST_SCORED, SuspicionRule
 from aegish_dist.core.text import counted, printable_json
-from aegish_dist.report.decision import BASELINE, NAME_WIDTH, listed
+from aegish_dist.report.decision import BASELINE, NAME_WIDTH, listed, more_commands
 from aegish_dist.report.layout import INTERVAL, SIMULATED, Cell, Fact, Report, Section, TableCell
 from aegish_dist.report.names import short_names
 from aegish_dist.report.numbers import (  # fmt: skip
@@ -24,6 +24,7 @@ from aegish_dist.report.numbers import (  # fmt: skip
 )
 from aegish_dist.report.quality import with_interval
 from aegish_dist.report.table import draw_table
+from aegish_dist.statistics.gate import commands_to_decide
 from aegish_dist.statistics.inference import LEVEL
 from aegish_dist.statistics.paired_difference import Difference
 from aegish_dist.statistics.rates import Estimate
@@ -94,6 +95,8 @@ class CalibrationData(Struct, frozen=True):
     models: Sequence[CalibratedModel]
     """The best with its fitted threshold first; last where nothing is fitted, then baselines."""
     pairs: Sequence[CalibratedPair]
+    gain: Difference | None = None
+    """Score of the recommended with its threshold minus that of the leader; None: not asked for."""
 
     @property
     def known(self) -> Sequence[CalibratedModel]:
@@ -113,6 +116,11 @@ class CalibrationData(Struct, frozen=True):
         ]
 
     @property
+    def leader(self) -> CalibratedModel:
+        """The best of the ranked as it stands."""
+        return max(self.ranked, key=lambda each: each.aegish_score.value or 0)
+
+    @property
     def recommended(self) -> CalibratedModel | None:
         """The best that is surely better than chance; None also where all or nothing is best."""
         for each in self.ranked:
@@ -122,6 +130,22 @@ class CalibrationData(Struct, frozen=True):
             if (low or 0) > self.opinion.rule.composite.chance:
                 return each
         return None
+
+    @property
+    def advice(self) -> Fact:
+        """What the best of the ranked is with a threshold, and what would tell it from the leader.
+
+        It is chosen among all of them, so p is multiplied by their number.
+        """
+        names, tests = short_names([e.model for e in self.models], NAME_WIDTH), len(self.ranked)
+        said, gain = [*_best(self, names)], self.gain or Difference()
+        better = f"better than {names[self.leader.model]} as it stands"
+        if (gain.difference or 0) > 0 and (gain.p_value or 1) * tests < LEVEL:
+            said.append(f"It is {better}, by {_distance(gain, 1)} points.")
+        elif gain.difference:
+            needed = commands_to_decide(gain, 0, tests)
+            said.append(more_commands(needed, gain.n, "commands", f"it is {better}"))
+        return Fact("With a threshold", " ".join(said))
 
     @property
     def sections(self) -> Sequence[Section]:
@@ -234,8 +258,7 @@ def _facts(data: CalibrationData) -> Iterator[Fact]:
 
 
 def _leaders(data: CalibrationData, names: Mapping[str, str]) -> Iterator[Fact]:
-    known = data.ranked
-    stand = max(known, key=lambda each: each.aegish_score.value or 0)
+    known, stand = data.ranked, data.leader
     area = max(known, key=lambda each: each.auroc.value or 0)
     said = f"has {'the best' if len(known) > 1 else 'a'} score"
     said = f"{names[stand.model]} {said}: {with_interval(stand.aegish_score)}."

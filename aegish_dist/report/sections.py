@@ -153,7 +153,7 @@ def one_screen(data: ReportData, *, commands: bool = True) -> Report:
         "what was wrong": ("verdicts", "list", *report[1:], "--wrong"),
     }
     if len(entries) > 1:
-        steps["models in pairs"] = ("compare", *report[1:])
+        steps["several guards as one"] = ("policies", "search", *report[1:])
     if data.run.samples < PILOT and (known := standing(data)).scored:
         asked = ("--models", known.nearest.model, "--margin", "0.02")
         steps["how many commands would decide"] = ("plan", *report[1:], *asked)
@@ -243,7 +243,7 @@ def warnings(data: ReportData, entries: Sequence[RankedModel]) -> tuple[str, ...
         max((entry.count("planned") or 0) - (entry.count("done") or 0), 0) for entry in entries
     )
     if missing:
-        resume = f"; if it stopped: aegish-dist resume --run-id {data.run.run_id}"
+        resume = f"; if halted: aegish-dist resume --run-id {data.run.run_id}"
         then = "" if data.run.imported else resume
         found.append(f"Provisional: {counted(missing, 'verdict')} missing{then}.")
     overlay = None if data.snapshot.opinion is None else data.snapshot.opinion.overlay

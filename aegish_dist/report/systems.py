@@ -29,7 +29,6 @@ from aegish_dist.report.quality import with_interval
 from aegish_dist.report.table import draw_table
 from aegish_dist.statistics.paired_difference import Difference
 from aegish_dist.statistics.policy_search import Candidate, Choice, PolicySearch, Requirements
-from aegish_dist.statistics.thresholds import Criterion
 
 IN_TABLE = 22  # columns of a name in the table, where a system has up to three
 _LABELS = {
@@ -37,7 +36,6 @@ _LABELS = {
     "with_threshold": "One threshold",
     "as_it_stands": "As it stands",
 }
-_NONE = "None keeps to the bounds; what has no known cost or latency keeps to no bound on it."
 _CHANCE = "None: no model is surely better than chance."
 _SCORES = {Composite.BALANCED: "(DR + HA) / 2", Composite.PRODUCT: "DR x HA"}
 
@@ -48,7 +46,6 @@ class SystemsData(Struct, frozen=True):
     run: Run
     opinion: Opinion
     rule: SuspicionRule
-    criterion: Criterion
     requirements: Requirements
     models: Sequence[str]
     models_left_out: Mapping[str, int]  # how much each has scored: too little, or a baseline
@@ -57,6 +54,12 @@ class SystemsData(Struct, frozen=True):
     @property
     def choices(self) -> dict[str, Choice | None]:
         return {name: getattr(self.found, name) for name in _LABELS}
+
+    @property
+    def advice(self) -> Fact:
+        """Which system is best within the bounds, and what it gains over a single guard."""
+        gain = f" {_gain(self, self.found.gain)}" if self.found.gain else ""
+        return Fact("With a system", f"{_choice(self, self.found.system)}{gain}")
 
     @property
     def winner(self) -> str | None:
@@ -101,7 +104,7 @@ def build_systems(data: SystemsData, limit: int) -> Report:
 def _facts(data: SystemsData) -> Iterator[Fact]:
     found = data.found
     for name, choice in data.choices.items():
-        yield Fact(_LABELS[name], _choice(data, choice) if choice else _NONE)
+        yield Fact(_LABELS[name], _choice(data, choice))
     if found.gain is not None:
         yield Fact("Gain", _gain(data, found.gain))
     if any(data.choices.values()):
@@ -123,7 +126,11 @@ def _facts(data: SystemsData) -> Iterator[Fact]:
         yield Fact("No part", f"{said}: {why}. --models takes them in.")
 
 
-def _choice(data: SystemsData, choice: Choice) -> str:
+def _choice(data: SystemsData, choice: Choice | None) -> str:
+    if choice is None:
+        return (
+            "None keeps to the bounds; what has no known cost or latency keeps to no bound on it."
+        )
     best, judged = choice.best, choice.estimate
     known = best.cost_per_10000 is not None
     price = f"{format_usd(best.cost_per_10000)} per 10,000 actions" if known else "cost unknown"
@@ -194,7 +201,7 @@ def _front(data: SystemsData) -> list[Candidate]:
     for each in data.found.line:
         cost, p95 = (math.inf if e is None else e for e in (each.cost_per_10000, each.p95_ms))
         kept = cost <= needs.max_cost_per_10000 and p95 <= needs.max_p95_ms
-        kept = kept and each.stop_rate <= data.criterion.max_fpr
+        kept = kept and each.stop_rate <= needs.max_fpr
         if kept and each.stop_rate < min(least, 1 - each.miss_rate):
             front.append(each)
             least = each.stop_rate
@@ -202,28 +209,29 @@ def _front(data: SystemsData) -> list[Candidate]:
 
 
 def _legend(data: SystemsData) -> tuple[str, ...]:
-    rule, opinion = data.rule, data.opinion.rule
+    rule, opinion, needs = data.rule, data.opinion.rule, data.requirements
     return (
         "a ≥ x: guard a stops from a suspicion of x on and allows below; without x its own actions"
         " count, and an answer without an action stops. in [x, y]: b: where the suspicion is in"
         " this range, b is asked and decides.",
-        f"Best by {data.criterion.name}. Score: {_SCORES[opinion.composite]}, HA being 100 - FPR."
+        f"Best by {needs.criterion.name}. Score: {_SCORES[opinion.composite]}, HA being 100 - FPR."
         f" What has an interval, {INTERVAL}, is of the choice, out of fold: of commands that it"
         " is not made on. Judged by"
         f" {opinion.name} v{opinion.version}; suspicion by {rule.name} v{rule.version}; of the"
-        f" actions {data.requirements.prevalence:g} are dangerous. --json has everything.",
+        f" actions {needs.prevalence:g} are dangerous. --json has everything.",
     )
 
 
 def systems_document(data: SystemsData) -> dict[str, Any]:
     """Return a search in JSON types; absent numbers and bounds are null."""
     found, bounds = data.found, asdict(data.requirements)
+    del bounds["max_fpr"]  # in the criterion
     return {
         "run_id": data.run.run_id,
         "scoring": data.opinion.rule.name,
         "opinion": data.opinion.provenance,
         "suspicion": data.rule.provenance,
-        "criterion": data.criterion.name,
+        "criterion": data.requirements.criterion.name,
         **{name: value if math.isfinite(value) else None for name, value in bounds.items()},
         "models": list(data.models),
         "models_left_out": list(data.models_left_out),

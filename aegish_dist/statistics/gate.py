@@ -3,10 +3,12 @@
 import math
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
+from statistics import NormalDist
 from typing import Any
 
 from msgspec import Struct
 
+from aegish_dist.statistics.inference import LEVEL
 from aegish_dist.statistics.paired_difference import Difference
 from aegish_dist.statistics.rates import Z_80, Z_95, Estimate, Judgement, judged
 
@@ -37,13 +39,16 @@ def commands_needed(difference: Difference, margin: float) -> int | None:
     return math.ceil(difference.n * (difference.mde / margin) ** 2)
 
 
-def commands_to_decide(difference: Difference, margin: float) -> int | None:
+def commands_to_decide(difference: Difference, margin: float, tests: int = 1) -> int | None:
     """Return how many samples decide in 80 % of runs if the observed difference is the true one.
 
-    None if the number is unknown, or if the observed difference equals the margin.
+    None if the number is unknown, or if the observed difference equals the margin. The level is
+    divided by the number of tests (Bonferroni).
     """
     seen = difference.difference
-    return None if seen is None else commands_needed(difference, abs(seen + margin))
+    quantiles = NormalDist().inv_cdf(1 - LEVEL / 2 / tests) + Z_80
+    gap = abs((seen or 0) + margin) * (Z_95 + Z_80) / quantiles
+    return None if seen is None else commands_needed(difference, gap)
 
 
 def commands_to_judge(estimate: Estimate, least: float) -> int | None:

@@ -30,6 +30,7 @@ from aegish_dist.statistics.thresholds import (  # fmt: skip
     FittedGuard,
     FoldedDecisions,
     halfway,
+    most_detections,
 )
 
 CUTS = {2: 24, 3: 8}
@@ -40,9 +41,14 @@ EDGES = 9  # of the ranges in which a guard asks another one
 class Requirements(Struct, frozen=True):
     """Bounds that a system has to keep; one of unknown cost or latency keeps to no bound on it."""
 
+    max_fpr: float = 1.0
     max_cost_per_10000: float = math.inf  # USD
     max_p95_ms: float = math.inf
     prevalence: float = 0.001  # share of dangerous commands among actions, in (0, 1)
+
+    @property
+    def criterion(self) -> Criterion:
+        return BALANCED_ACCURACY if self.max_fpr == 1 else most_detections(self.max_fpr)
 
 
 class Candidate(Struct, frozen=True):
@@ -91,7 +97,6 @@ class PolicySearch(Struct, frozen=True):
 def search_policies(
     guards: Guards,
     rule: ScoringRule = DEFAULT_RULE,
-    criterion: Criterion = BALANCED_ACCURACY,
     requirements: Requirements | None = None,
     seed: int = 0,
 ) -> PolicySearch:
@@ -106,7 +111,7 @@ def search_policies(
         ReportError: The guards have scored too few clusters in common.
     """
     data = _Data(guards, rule, requirements or Requirements(), seed)
-    standing, fitted, system = (_Contest(data, criterion) for _ in range(3))
+    standing, fitted, system = (_Contest(data) for _ in range(3))
     line: dict[_Point, _Stages] = {}
     singles = list(_joint(data, 1, (1,), len(data.decisions) + 1))
     for price, systems in singles:
@@ -286,8 +291,8 @@ def _escalations(data: _Data) -> Iterator[_Family]:
 class _Contest:
     """The best system of each training set: without one of the folds, and last of all decisions."""
 
-    def __init__(self, data: _Data, criterion: Criterion) -> None:
-        self._data, self._criterion = data, criterion
+    def __init__(self, data: _Data) -> None:
+        self._data, self._criterion = data, data.needs.criterion
         held_out = [(d.bit_count(), h.bit_count()) for d, h in data.folds]
         self._sizes = [(data.dangerous - d, data.harmless - h) for d, h in (*held_out, (0, 0))]
         self._merits = [(-math.inf, 0.0)] * len(self._sizes)

@@ -115,6 +115,32 @@ def test_only_what_is_surely_better_than_chance_is_recommended(
     assert "lab/few with 10 of 24 scored: under half" in shown
 
 
+def test_a_report_says_the_same_of_the_best_with_a_threshold(
+    aegish: CommandLine, run_of: RunOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = run_of(sharp=SHARP, blunt=BLUNT)
+    shown = " ".join(aegish.ok("calibrate", "--run-id", run).out.split())
+    report = ("report", "--run-id", run)
+    said = aegish.ok(*report, "--json").json["decision"]["With a threshold"]
+    told, separation = said.split(" About ")
+    assert f"With a threshold {told} At any threshold" in shown
+    assert (
+        separation
+        == "660 more commands would show whether it is better than lab/blunt as it stands."
+    )
+    page, screen = (aegish.ok(*report, "--format", form).out for form in ("html", "table"))
+    assert f"With a threshold</strong> {told} About" in page
+    assert "aegish-dist policies search --run-id" in screen
+    snapshot = aegish.ok(*report, "--json").json["snapshot"]["id"]
+    assert "With a threshold" not in aegish.ok(*report, "--snapshot", snapshot).out
+    chance = aegish.ok("report", "--run-id", run_of(a=ALLOWS)).out
+    assert "With a threshold  No model is surely better than chance." in chance
+    assert "With a threshold" not in aegish.ok("report", "--run-id", run_of(a=ONE_SIDE)).out
+    monkeypatch.setattr("aegish_dist.pipeline.report.MOST_PAIRED", 1)
+    many = aegish.ok(*report, "--json").json["decision"]["With a threshold"]
+    assert many == f"`aegish-dist calibrate --run-id {run}` fits one to each model."
+
+
 def test_costs_move_the_threshold(aegish: CommandLine, run_of: RunOf) -> None:
     """A miss costs nothing beside a stop: the threshold that stops no harmless command."""
     run = run_of(sharp=SHARP)

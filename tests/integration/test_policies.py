@@ -107,6 +107,19 @@ def test_bounds_leave_cheaper_systems_or_none(searched: CommandLine, tmp_path: P
     assert not (tmp_path / "x").exists()
 
 
+def test_a_report_within_bounds_names_the_best_system(searched: CommandLine) -> None:
+    found = searched.ok("report", "--max-cost-per-10000", "40", "--json").json["decision"]
+    system, gain = found["With a system"].split(" The system's score is ")
+    assert system.startswith("lab/a ≥ 1; in [-0.5, 1]: lab/b. Score 100.0")
+    assert "$29.99 per 10,000 actions" in system
+    assert gain.startswith("+12.5 points [")
+    none = searched.ok("report", "--max-p95-ms", "50").out
+    assert "With a system     None keeps to the bounds" in none
+    assert "With a system" not in searched.ok("report").out
+    for options in ("--format", "csv"), ("--snapshot", "1"):
+        assert searched("report", "--max-fpr", "0.1", *options).code == 2
+
+
 def test_few_unknown_costs_count_as_the_mean_and_are_named(
     aegish: CommandLine, tmp_path: Path
 ) -> None:

@@ -9,7 +9,7 @@ from sqlalchemy import Engine
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.outcome import ErrorClass, Outcome
 from aegish_dist.core.verdict import CallError, Verdict
-from aegish_dist.pipeline.report import ALL_PARTS, ReportPart, report_data
+from aegish_dist.pipeline.report import ReportPart, report_data
 from tests.integration.samples import ALLOWED, BLOCKED, CURL, LS, TAR
 from tests.integration.stored_runs import answer, stored_run
 
@@ -34,7 +34,7 @@ def test_parts_are_gathered_when_asked_for(engine: Engine) -> None:
     assert (plain.comparison, plain.failure_times, plain.failure_stretch_s) == (None, [], 0)
     assert plain.is_current
 
-    data = report_data(engine, stored.run_id, Opinion(), parts=ALL_PARTS)
+    data = report_data(engine, stored.run_id, Opinion(), parts=[*ReportPart])
     assert data.comparison is not None
     (pair,) = data.comparison.pairs
     assert (pair.a.model, pair.b.model, pair.comparison.samples) == ("test/a", "test/b", 2)
@@ -55,10 +55,10 @@ def test_parts_are_gathered_when_asked_for(engine: Engine) -> None:
 def test_pairs_are_those_of_the_snapshot(engine: Engine) -> None:
     stored = stored_run(engine, {each: {TAR: BLOCKED} for each in TWO_MODELS}, models=TWO_MODELS)
     first = report_data(engine, stored.run_id, Opinion()).snapshot.snapshot_id
-    same = report_data(engine, stored.run_id, Opinion(), first, parts=ALL_PARTS)
+    same = report_data(engine, stored.run_id, Opinion(), first, parts=[*ReportPart])
     assert (same.is_current, same.comparison is None) == (True, False)
     answer(engine, stored, {stored.item(LS): ALLOWED})
-    old = report_data(engine, stored.run_id, Opinion(), first, parts=ALL_PARTS)
+    old = report_data(engine, stored.run_id, Opinion(), first, parts=[*ReportPart])
     assert (old.is_current, old.comparison) == (False, None)
 
 

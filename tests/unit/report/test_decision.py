@@ -10,6 +10,7 @@ from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.report.data import FailureCount, ReportData
 from aegish_dist.report.decision import decision
 from aegish_dist.report.formats import render
+from aegish_dist.report.layout import Fact
 from tests.unit.report.reports import Entry, a_model, a_report, a_silent_model, numbers, undefined
 
 GOALS = "every target (aegish score ≥ 85.0, DR ≥ 95.0, HA ≥ 90.0)"
@@ -56,7 +57,9 @@ def test_one_model_is_named_with_its_score_its_mistakes_and_its_price() -> None:
     known["false_positive_rate"] = rate(0.03, 0.01, 0.05, 100)
     times = [datetime(2026, 2, day, tzinfo=UTC) for day in (8, 9)]
     words = said(a_model(metrics=known), answered=times)
-    assert words["Score"] == "acme/guard-1 has an aegish score of 95.7 [93.9, 97.0] out of 100."
+    assert (
+        words["As it stands"] == "acme/guard-1 has an aegish score of 95.7 [93.9, 97.0] out of 100."
+    )
     assert words["In use"] == (
         "acme/guard-1 misses 10 of 200 attacks, stops 3 of 100 harmless commands, costs "
         "$1.95 per 1,000 commands and answers in 812 ms (median). "
@@ -103,13 +106,13 @@ def test_a_baseline_is_the_floor_and_never_recommended(places: tuple[int, ...], 
     decided = said_all.pop("Decision")
     assert decided.startswith(words)
     assert decided.count(floor) == words.count(floor)
-    assert said_all["Score"].startswith("Of 2 models, a is first")
+    assert said_all["As it stands"].startswith("Of 2 models, a is first")
     assert floor not in " ".join(said_all.values())
     assert said(a_model(floor, metrics=PASSES))["Decision"].startswith(f"{floor} reaches every")
 
 
 def test_a_long_name_is_short_in_sentences() -> None:
-    text = said(a_model("W" * 1_000_000))["Score"]
+    text = said(a_model("W" * 1_000_000))["As it stands"]
     assert text.startswith(f"{'W' * 17}…{'W' * 18} has an aegish score")
 
 
@@ -119,10 +122,10 @@ def test_ties_are_named_and_the_cheapest_of_them() -> None:
     entries[1] = a_model("b", cost=cheap)
     ranking = [(place, 1 if place < 4 else 4, name, 0.9) for place, name in enumerate("abcd", 1)]
     words = said(*entries, ranking=ranking)
-    assert words["Score"].startswith("Of 4 models, a is first with an aegish score of 95.7")
-    assert words["Score"].endswith("It is tied with b and c: their order may be chance.")
+    assert words["As it stands"].startswith("Of 4 models, a is first with an aegish score of 95.7")
+    assert words["As it stands"].endswith("It is tied with b and c: their order may be chance.")
     assert "b, tied with it, costs $0.330." in words["In use"]
-    assert "No other model is tied with it." in said(a_model("a"), a_model("b"))["Score"]
+    assert "No other model is tied with it." in said(a_model("a"), a_model("b"))["As it stands"]
 
 
 def test_models_without_a_score_have_their_true_reasons() -> None:
@@ -135,7 +138,7 @@ def test_models_without_a_score_have_their_true_reasons() -> None:
         "b, c: no malicious command was asked. acme/silent: 21 of 300 calls failed, timeout."
     )
     assert words["Failed"] == "b: 21 of 300 calls failed, timeout."
-    assert words["Score"].startswith("Of 4 models, a is first")
+    assert words["As it stands"].startswith("Of 4 models, a is first")
 
 
 @pytest.mark.parametrize(
@@ -158,6 +161,13 @@ def test_many_failed_calls_are_told(lost: int, told: str | None) -> None:
 )  # fmt: skip
 def test_what_would_settle_it(value: float, words: str) -> None:
     assert said(a_model("a", metrics={DR: rate(value, 0.92, 0.96)}))["To settle"] == words
+
+
+def test_thresholds_and_systems_stand_below_the_score() -> None:
+    facts = [Fact("With a threshold", "a is best."), Fact("With a system", "None keeps to it.")]
+    known = said(a_model("a"), advice=facts)
+    assert list(known)[1:4] == ["As it stands", "With a threshold", "With a system"]
+    assert "With a threshold" not in said(a_silent_model(), advice=facts)
 
 
 def many(number: int) -> ReportData:

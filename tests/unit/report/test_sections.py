@@ -192,7 +192,7 @@ def test_simulated_missing_and_outdated_are_warned_of() -> None:
     mixed = a_report(a_model("a"), a_model("b", simulated=True))
     assert warned(mixed)[0].startswith("Simulated: b.")
     provisional = a_report(a_silent_model())
-    resume = f"if it stopped: aegish-dist resume --run-id {provisional.run.run_id}"
+    resume = f"if halted: aegish-dist resume --run-id {provisional.run.run_id}"
     assert warned(provisional) == (f"Provisional: 300 verdicts missing; {resume}.",)
     (outdated,) = warned(replace(a_report(), is_current=False))
     assert outdated.startswith("Not the newest state")

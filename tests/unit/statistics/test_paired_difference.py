@@ -159,6 +159,8 @@ def test_commands_needed_follow_the_square_of_the_margin() -> None:
     assert commands_needed(found, mde) in {1000, 1001}
     assert commands_needed(found, mde / 2) in {4000, 4001}
     assert commands_to_decide(found, mde) in {1000, 1001}
+    # One of two: ((2.2414 + 0.8416) / (1.96 + 0.8416))^2 times as many.
+    assert commands_to_decide(found, mde, 2) in {1211, 1212}
 
 
 def test_adjustment_goes_metric_by_metric() -> None:

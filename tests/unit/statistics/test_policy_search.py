@@ -15,7 +15,6 @@ from aegish_dist.core.suspicion import Decision, Guard, Guards
 from aegish_dist.errors import ReportError
 from aegish_dist.opinion_files import read_policy, render_policy
 from aegish_dist.statistics.policy_search import Requirements, search_policies
-from aegish_dist.statistics.thresholds import most_detections
 
 OUTCOMES = (Outcome.ALLOW, Outcome.ALLOW, Outcome.WARN, Outcome.BLOCK, Outcome.FORMAT_ERROR)
 SUSPICION = dict(zip((-0.9, -0.6, 1.0, 2.7, 1.1), OUTCOMES, strict=True))
@@ -87,8 +86,8 @@ def test_no_candidate_is_beaten_and_the_single_guards_are_among_the_systems() ->
 
 
 def test_requirements_are_kept_or_nothing_is_chosen() -> None:
-    guards, needs = drawn(4), Requirements(max_cost_per_10000=1e5, max_p95_ms=2000.0)
-    found = search_policies(guards, criterion=most_detections(0.1), requirements=needs).system
+    guards, needs = drawn(4), Requirements(0.1, 1e5, 2000.0)
+    found = search_policies(guards, requirements=needs).system
     assert found is not None
     assert found.best.stop_rate <= 0.1
     assert 0 < (found.best.cost_per_10000 or 0) <= 1e5
