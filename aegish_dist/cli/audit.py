@@ -82,8 +82,7 @@ def audit(run_id: str, opinion: Opinion, as_json: bool, **asked: Any) -> None:
         found = audit_run(engine, run, opinion, limit)
     changes, effect = 0, list[dict[str, Any]]()
     if path is not None:
-        author = asked["author"]
-        changes, effect = write_overlay(engine, run, opinion, found, path, author=author)
+        changes, effect = write_overlay(engine, run, opinion, found, path, author=asked["author"])
     form = chosen_form(asked["form"], as_json) or "table"
     if form == "json":
         drafted = {} if path is None else {"overlay_effect": effect}

@@ -259,14 +259,7 @@ def _note(passed: Counter[str], output: Path | None, of: str = "") -> None:
 @click.option("--full", is_flag=True, help="Print long texts whole.")
 @as_json
 def show(
-    sample: str,
-    run_id: str,
-    opinion: Opinion,
-    *,
-    models: list[str],
-    dataset: str | None,
-    full: bool,
-    as_json: bool,
+    sample: str, run_id: str, opinion: Opinion, *, full: bool, as_json: bool, **which: Any
 ) -> None:
     """Show one command and every verdict about it.
 
@@ -275,7 +268,7 @@ def show(
     retry. Invisible characters are escaped; `--json` has the exact texts.
     """
     workspace, found = open_run(run_id)
-    shown = show_sample(workspace.engine, found, sample, opinion, models=models, dataset=dataset)
+    shown = show_sample(workspace.engine, found, sample, opinion, **which)
     if as_json:
         say_json(detail_json(shown, opinion))
     else:
@@ -490,10 +483,8 @@ def _text(form: str, run_id: str, rows: Sequence[TimedFailures]) -> str:
     if form == "csv":
         return failures_csv(rows)
     if form == "json":
-        head = {"run_id": run_id, "by": "minute"}
-        return printable_json(head | failures_document(rows)) + "\n"
-    tables = (_summary(rows), _by_time(rows))
-    return "\n\n".join(map(in_columns, tables)) + "\n" if rows else ""
+        return printable_json({"run_id": run_id, "by": "minute"} | failures_document(rows)) + "\n"
+    return "\n\n".join(map(in_columns, (_summary(rows), _by_time(rows)))) + "\n" if rows else ""
 
 
 def _summary(rows: Sequence[TimedFailures]) -> TextTable:

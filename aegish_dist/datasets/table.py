@@ -81,8 +81,7 @@ def _sample(location: Location, entry: object) -> Sample:
     values = location.checked(entry, dict[str, Any], "commands")
     labels = location.checked(given(values, _Labels), _Labels)
     if labels.category is not None and labels.category not in CATEGORIES:
-        problem = f"{labels.category!a} is none of {', '.join(CATEGORIES)}"
-        raise location.error(problem, "category")
+        raise location.error(f"{labels.category!a} is none of {', '.join(CATEGORIES)}", "category")
     fields = {**values, "target": _target(location, labels), "cluster": labels.binary}
     fields.pop("binary", None)
     return to_sample(location, location.checked(given(fields, SampleRecord), SampleRecord), fields)

@@ -24,9 +24,8 @@ def checked(
 ) -> T:
     """Turn parsed values into a record, its defaults filled in, or raise an InputError.
 
-    Args:
-        from_text: Whether a text may stand for a number or a flag, as environment variables do.
-        exact: Types whose values are accepted as they are, and nothing in their place.
+    With `from_text` a text may stand for a number or a flag, as environment variables do. Values of
+    `exact` types are accepted as they are, and nothing in their place.
     """
     convert: Callable[[object, type[T]], T] = partial(
         msgspec.convert,

@@ -99,8 +99,7 @@ class Fields(Struct, frozen=True):
         return found
 
     def part(self, field: str) -> "Fields":
-        values = self.get(field, dict[str, Any])
-        return Fields(values or {}, self.source, f"{self.path}{field}.")
+        return Fields(self.get(field, dict[str, Any]) or {}, self.source, f"{self.path}{field}.")
 
     def parts(self, field: str) -> "tuple[Fields, ...]":
         return tuple(
@@ -321,7 +320,7 @@ def _exported(fields: Fields, model: str) -> Iterable[VerdictRecord]:
     said |= {name: time * 1000 for name, time in known(seconds).items()}
     for choice in output.parts("choices")[:1]:
         said |= {
-            "completion": _joined_text(choice.part("message"), "content", attachments),
+            "completion": _joined_text(choice.part("message"), attachments),
             "answered": True,
             "stop_reason": choice.get("stop_reason"),
             "refusal": output.get("error"),
@@ -386,15 +385,14 @@ def _input_text(fields: Fields) -> str | None:
         text: str | None = fields.get("input")
         return text
     said = [each for each in fields.parts("input") if each.get("role") == "user"]
-    attachments = fields.part("attachments").values
-    return _joined_text(said[-1], "content", attachments) if said else None
+    return _joined_text(said[-1], fields.part("attachments").values) if said else None
 
 
-def _joined_text(message: Fields, field: str, attachments: Mapping[str, object]) -> str | None:
+def _joined_text(message: Fields, attachments: Mapping[str, object]) -> str | None:
     """Return the text of a message: a string, or parts of which those with text count."""
-    if not isinstance(message.values.get(field), list):
-        return _resolved(message.get(field), attachments)
-    texts = (part.get("text") for part in message.parts(field) if part.get("type") == "text")
+    if not isinstance(message.values.get("content"), list):
+        return _resolved(message.get("content"), attachments)
+    texts = (part.get("text") for part in message.parts("content") if part.get("type") == "text")
     return "\n".join(_resolved(text, attachments) or "" for text in texts)
 
 
@@ -452,7 +450,7 @@ def _answer(fields: Fields, output: Fields, model: str) -> dict[str, Any]:
         refusal = output.get("error") if is_filtered else None
         attachments = fields.part("attachments").values
         return {
-            "completion": _joined_text(choice.part("message"), "content", attachments),
+            "completion": _joined_text(choice.part("message"), attachments),
             "answered": True,
             "stop_reason": stop_reason,
             "refusal": None if refusal is None else mask_key_shapes(refusal),

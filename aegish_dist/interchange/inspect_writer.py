@@ -92,8 +92,7 @@ class LogHead(msgspec.Struct, frozen=True):
     @property
     def file_name(self) -> str:
         """Return `TIME_DATASET_MODEL_ID.eval`, as Inspect AI names its logs."""
-        time = self.run.created_at.isoformat(timespec="seconds")
-        parts = (time, self.dataset.name, self.spec.id)
+        parts = (self.run.created_at.isoformat(timespec="seconds"), self.dataset.name, self.spec.id)
         names = [re.sub(r"[^A-Za-z0-9.+-]+", "-", each)[:_MAX_NAME_CHARS] for each in parts]
         return "_".join([*names, self.task_id]) + ".eval"
 

@@ -50,8 +50,7 @@ def moment(text: str, field: str) -> str:
     try:
         return parsed.astimezone(UTC).isoformat()  # PostgreSQL refuses zones 16 hours away
     except OverflowError:
-        problem = "must be a time from the year 1 to 9999, in UTC"
-        raise InputError(problem, field=field) from None
+        raise InputError("must be a time from the year 1 to 9999, in UTC", field=field) from None
 
 
 def cost(amount: Decimal, field: str) -> Decimal:
@@ -60,8 +59,7 @@ def cost(amount: Decimal, field: str) -> Decimal:
         return amount
     exponent = amount.as_tuple().exponent
     if not (isinstance(exponent, int) and exponent >= -MAX_COST_DECIMALS):
-        problem = f"must be finite, with at most {MAX_COST_DECIMALS} decimals"
-        raise InputError(problem, field=field)
+        raise InputError(f"must be finite, with at most {MAX_COST_DECIMALS} decimals", field=field)
     if not 0 <= amount <= MAX_COST_USD:
         raise InputError(f"must be from 0 to {MAX_COST_USD:f}", field=field)
     return amount
@@ -137,8 +135,7 @@ def from_values(values: Mapping[str, Any]) -> VerdictRecord:
         given["metadata"] = known(metadata)
     record = checked({"completion": None, **given}, VerdictRecord)
     if "completion" not in values:
-        problem = "is missing; null says that no answer came"
-        raise InputError(problem, field="completion")
+        raise InputError("is missing; null says that no answer came", field="completion")
     return record
 
 

@@ -565,8 +565,7 @@ class CatalogCredentials:
                 allowed = catalog if self._embedded else _without_local(catalog)
                 read = Credentials(allowed, self._environ)
             except CatalogError as error:
-                problem = f"the catalog here cannot be used: {error}"
-                read = Credentials(None, self._environ, problem)
+                read = Credentials(None, self._environ, f"the catalog here cannot be used: {error}")
             # In this order: another thread, or a call after a bug, reads again what is not read.
             self._read, self._stamp = read, stamp
         return self._read

@@ -49,16 +49,10 @@ def enqueue_due(engine: Engine, app: "Celery") -> None:
 
 
 def carry_out(engine: Engine, key: int) -> bool:
-    """Make an aggregation, unless it is finished or being made elsewhere.
+    """Make an aggregation, unless it is made elsewhere; return whether it is finished.
 
-    Its snapshots and the fact that it is finished are one transaction. One that fails for another
-    reason than the database's absence would fail again: it is finished with its problem.
-
-    Returns:
-        Whether it is finished; if not, another process is making it.
-
-    Raises:
-        StoreAwayError: The database was away; the aggregation is not finished.
+    Its snapshots and the fact that it is finished are one transaction. A StoreAwayError leaves it
+    unfinished. What fails for another reason would fail again: it is finished with its problem.
     """
     try:
         with transaction(engine, isolation_level=ONE_VIEW) as session:

@@ -272,8 +272,7 @@ class BlockedKeys(Generic[Key]):
     def ends_wait(self, key: Key) -> Iterator[None]:
         """Run the body, without a call under way; raise as soon as calls for a key are blocked.
 
-        Raises:
-            AegishError: They are blocked; the class that was given.
+        The error is of the class that was given.
         """
         if key in self.keys:
             raise self._ends_with
@@ -316,8 +315,7 @@ class CallGate:
     def for_call(self, item: Item, *, live: bool) -> Iterator[None]:
         """Run the body, a wait for a call of an item; raise as soon as no call of it may begin.
 
-        Args:
-            live: Whether it is asked live although its model is asked in batches.
+        With `live` it is asked live although its model is asked in batches.
         """
         batched = nullcontext() if live else self.batched.ends_wait((item.run_id, item.model))
         with self.held.ends_wait(item.run_id), batched:

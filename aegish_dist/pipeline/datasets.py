@@ -48,8 +48,7 @@ def require_categories(datasets: Iterable[Dataset], categories: Iterable[str]) -
     known = {sample.category for each in datasets for sample in each.samples if sample.category}
     for category in categories:
         if category not in known:
-            listed = f"there are {', '.join(sorted(known)) or 'none'}"
-            hint = did_you_mean(category, known, listed)
+            hint = did_you_mean(category, known, f"there are {', '.join(sorted(known)) or 'none'}")
             raise DatasetError(f"no such category; {hint}", source=category)
 
 

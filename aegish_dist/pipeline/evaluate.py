@@ -139,7 +139,9 @@ class Evaluator:
             OverBudgetError: The run has reached a cap; the item stays without a verdict.
         """
         if item in self._held:
-            await self._end_of(item)
+            copies = self._held[item] or asyncio.get_running_loop().create_future()
+            self._held[item] = copies
+            await asyncio.shield(copies)
             return
         clock = ItemClock(max(0.0, time.time() - enqueued_at) if enqueued_at else 0.0)
         self._held[item] = None
@@ -152,12 +154,6 @@ class Evaluator:
                 _end_copies(self._held.pop(item), error)
                 raise
             _end_copies(self._held.pop(item), None)
-
-    async def _end_of(self, item: Item) -> None:
-        copies = self._held[item]
-        if copies is None:
-            copies = self._held[item] = asyncio.get_running_loop().create_future()
-        await asyncio.shield(copies)
 
     async def _to_verdict(self, item: Item, clock: ItemClock, is_held: Callable[[], bool]) -> None:
         with part_span("look up"):

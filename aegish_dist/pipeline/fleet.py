@@ -325,11 +325,9 @@ def export_measures(
     interval_s: float,
     on_ready: Callable[[str], object],
 ) -> None:
-    """Serve the measures until SIGINT or SIGTERM, then return.
+    """Serve the measures until SIGINT or SIGTERM; once it listens, `on_ready` gets their root.
 
-    Args:
-        database_url: The store; it may be away, and need not be migrated.
-        on_ready: Called with the root of the pages once it listens.
+    The store may be away, and need not be migrated.
     """
     stopped = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -241,8 +241,7 @@ async def _asked(
 
     try:
         key = workspace.credentials.key(spec.destination)
-        client = providers.client(spec, prompt, parameters, key)
-        completion = await client.complete(PROBE_COMMAND)
+        completion = await providers.client(spec, prompt, parameters, key).complete(PROBE_COMMAND)
     except ProviderError as error:
         refused = error.error_class in REFUSALS
         reached = error.error_class is not ErrorClass.CONNECTION

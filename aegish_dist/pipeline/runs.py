@@ -36,8 +36,7 @@ def find_run(engine: Engine, text: str) -> str:
 def checked_name(text: str) -> str:
     """Return a name that a run may have, without blanks around it; empty for none.
 
-    Raises:
-        ConfigError: It is too long, or could not be typed or printed.
+    One that is too long, or could not be typed or printed, is a ConfigError.
     """
     name = text.strip()
     if name == LATEST:
@@ -52,13 +51,9 @@ def checked_name(text: str) -> str:
 
 
 def rename(engine: Engine, run_id: str, name: str) -> str:
-    """Give a run another name, and return that.
+    """Give a run another name, as a user typed it, empty to have none; return it.
 
-    Args:
-        name: As a user typed it; empty to have none.
-
-    Raises:
-        ConfigError: It is no name, or another run has it.
+    One that no run may have, or that another run has, is a ConfigError.
     """
     checked = checked_name(name)
     in_transaction(engine, rename_run, run_id, checked)
@@ -125,11 +120,7 @@ def no_verdict(run_id: str) -> ReportError:
 
 
 def load_submitted_run(engine: Engine, run_id: str) -> Run:
-    """Return a run whose models can be asked.
-
-    Raises:
-        StoreError: The run was imported: there is no prompt to ask with.
-    """
+    """Return a run whose models can be asked; an imported one has no prompt, a StoreError."""
     run = in_transaction(engine, load_run, run_id)
     if run.prompt is None:
         raise StoreError(f"run {run_id} was imported: its models cannot be asked from here")

@@ -19,18 +19,8 @@ from aegish_dist.simulator.config import Fault, SimulatorConfig, read_scenario
 from aegish_dist.simulator.personas import PERSONAS
 from aegish_dist.simulator.server import SimulatorServer, run_forever, simulator_thread
 
-__all__ = [
-    "Fault",
-    "SimulatorConfig",
-    "SimulatorServer",
-    "catalog_for",
-    "one_of_each_format",
-    "run_forever",
-    "simulated_models",
-    "simulator_config",
-    "simulator_thread",
-    "write_catalog",
-]
+__all__ = ["Fault", "SimulatorConfig", "SimulatorServer", "run_forever", "simulator_thread"]
+"""What passes through from the simulator."""
 
 DEFAULT_FORMAT = WireFormat.OPENAI
 """Format of models whose own is not known, and of personas that the table gives no other."""
@@ -110,17 +100,10 @@ def catalog_for(url: str, replayed: Sequence[str] = (), scenario: Iterable[str] 
 def write_catalog(
     path: Path, url: str, recordings: Iterable[Recording], scenario: Iterable[str] = ()
 ) -> list[str]:
-    """Write the catalog of a running simulator.
+    """Write the catalog of a running simulator; return recorded models that no catalog can name.
 
-    Args:
-        recordings: The recorded answers it replays; empty for the simulated models.
-        scenario: Models that its scenario names.
-
-    Returns:
-        Recorded models that are left out, as no catalog can name them.
-
-    Raises:
-        ConfigError: It replays answers, and all of their models are such.
+    Without recordings it has the simulated models, and those that the scenario names. If none of
+    the recorded models can be named, there is a ConfigError.
     """
     models = sorted({each.model for each in recordings})
     unnamed = [model for model in models if not is_model_id(model)]

@@ -197,8 +197,7 @@ def show_sample(
         require_asked(run, models, () if dataset is None else [dataset])
         found = _find(session, run, name, dataset)
         overlay = overlay_of(session, run, opinion)
-        judged = SqlScoring(opinion.rule, overlay.values)
-        verdicts = read_about(session, run, judged, found, models)
+        verdicts = read_about(session, run, SqlScoring(opinion.rule, overlay.values), found, models)
     change = next((each.change for each in overlay.samples if each.key == found.key), None)
     sample = found.sample
     if change is not None and change.target is not None:
@@ -322,8 +321,7 @@ def _changed(
 ) -> Iterator[ChangedVerdict]:
     turned = [each for each in differing if each[0].reading.outcome is not each[1].outcome]
     keys = [stored.key.sample_key for stored, _ in turned]
-    named = execute(session, "datasets_of_samples", keys=keys)
-    datasets = {row.key: row.name for row in named}
+    datasets = {row.key: row.name for row in execute(session, "datasets_of_samples", keys=keys)}
     for stored, now in turned:
         key, before = stored.key, stored.reading.outcome
         yield ChangedVerdict(

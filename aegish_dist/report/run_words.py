@@ -139,7 +139,6 @@ _STATES = {
     BatchState.CREATING: "handed over",
     BatchState.IN_PROGRESS: "in progress",
     BatchState.COLLECTING: "collected",
-    BatchState.ENDED: "ended",
 }
 
 

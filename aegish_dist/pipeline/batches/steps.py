@@ -264,8 +264,7 @@ class BatchStep(Struct, frozen=True):
             log.info("batch_not_found", batch=batch.id, model=batch.model)
             await self._give_back(0, state=BatchState.PLANNED.value, creating_at=None, problem=None)
         else:
-            due_in_s = min(pace.first_s, pace.certain_s - batch.creating_s)
-            await self._give_back(due_in_s, failures=0)
+            await self._give_back(min(pace.first_s, pace.certain_s - batch.creating_s), failures=0)
 
     async def _follow(self) -> None:
         """Ask how far a batch is, and have it cancelled when its run is."""
