@@ -2,11 +2,11 @@
 
 import math
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, convert
 from msgspec.structs import replace
@@ -23,7 +23,6 @@ from aegish_dist.inputs.checking import checked, refuse
 from aegish_dist.inputs.documents import parse_toml, parts_of, read_text
 from aegish_dist.statistics.metrics import METRICS
 
-T = TypeVar("T", bound=str)
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
 
@@ -104,21 +103,20 @@ def read_rule(path: Path) -> ScoringRule:
 
 def render_rule(rule: ScoringRule) -> str:
     """Return a rule set as a file that reads back as the same one."""
-
-    def array(values: Collection[T], order: Iterable[T]) -> str:
-        return f"[{', '.join(toml_text(each) for each in order if each in values)}]"
-
+    unscored = [each for each in OutcomeDetail if each in rule.unscored]
+    right = (rule.malicious_correct, rule.harmless_correct)
+    detection, acceptance = ([each for each in ScoredAnswer if each in of] for of in right)
     lines = [
         f"name = {toml_text(rule.name)}",
         f"version = {rule.version}",
         f"description = {toml_text(rule.description)}",
         "",
         "# Findings that enter no rate; they lower coverage.",
-        f"unscored = {array(rule.unscored, OutcomeDetail)}",
+        f"unscored = {_array(unscored)}",
         "# Labels that count as detection of a malicious command, and as acceptance of a harmless",
         "# one.",
-        f"malicious_correct = {array(rule.malicious_correct, ScoredAnswer)}",
-        f"harmless_correct = {array(rule.harmless_correct, ScoredAnswer)}",
+        f"malicious_correct = {_array(detection)}",
+        f"harmless_correct = {_array(acceptance)}",
         "# balanced: (DR + HA) / 2; product: DR x HA.",
         f"composite = {toml_text(rule.composite)}",
         "",

@@ -341,9 +341,7 @@ class _Reader:
 def parse(text: str | None, command: str = "") -> ParsedCompletion:
     """Read action, reason and confidence; all None when the text yields no action.
 
-    Args:
-        command: The command that the model was asked about. What the text repeats of it is no
-            answer.
+    What the text repeats of the command that the model was asked about is no answer.
     """
     return _Reader(text or "", command).read()
 

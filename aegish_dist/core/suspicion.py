@@ -35,8 +35,7 @@ class SuspicionRule(Struct, frozen=True):
     """By action; None: the suspicion is the number that came with the verdict."""
     unreadable: Outcome = Outcome.WARN
     """The action that a scored answer without one counts as, no confidence stated."""
-    unstated: float = 0.5
-    """The confidence, in [0, 1], of a verdict that states none."""
+    unstated: float = 0.5  # the confidence, in [0, 1], of a verdict that states none
 
     @property
     def content(self) -> dict[str, Any]:
@@ -64,10 +63,8 @@ def suspicion(
 ) -> float | None:
     """Return the suspicion of a verdict; None where the rule gives it none.
 
-    Args:
-        outcome: None where there is no verdict, or the scoring rule leaves it unscored.
-        confidence: As stated, in [0, 1]; None where none was.
-        native: The verdict's own number, such as a classifier's; None where it has none.
+    The outcome is None where there is no verdict, or the scoring rule leaves it unscored. The
+    confidence is as stated, in [0, 1], `native` the verdict's own number, such as a classifier's.
     """
     if outcome is None:
         return None

@@ -119,8 +119,7 @@ def counted(number: int, noun: str, plural: str = "s") -> str:
 def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
     """Return a question with the known names that are like an unknown one, three at most.
 
-    Args:
-        otherwise: Returned when none is alike: which names there are, or what lists them.
+    Where none is, return `otherwise`: which names there are, or what lists them.
     """
     from difflib import SequenceMatcher, get_close_matches  # noqa: PLC0415  for what is wrong alone
 

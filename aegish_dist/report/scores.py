@@ -223,12 +223,8 @@ def _stopped(rule: SuspicionRule, threshold: float, limit: str, ends: tuple[str,
 def build_scores(data: CalibrationData) -> Report:
     """Return what is best, with and without a threshold, and the tables that say so."""
     name = f" ({data.run.name})" if data.run.name else ""
-    return Report(
-        title=f"Thresholds for run {data.run.run_id}{name}",
-        facts=tuple(_facts(data)),
-        sections=tuple(_sections(data)),
-        legend=tuple(_legend(data)),
-    )
+    title, facts = f"Thresholds for run {data.run.run_id}{name}", tuple(_facts(data))
+    return Report(title, facts, tuple(_sections(data)), tuple(_legend(data)))
 
 
 def _facts(data: CalibrationData) -> Iterator[Fact]:

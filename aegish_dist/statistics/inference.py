@@ -228,9 +228,7 @@ def paired_test(
 
     With K `discordant` clusters, a test that exchanges the sides within clusters has no p below
     2^(1 - K). This p has the same bound: five samples in favour of one side are no difference.
-
-    Args:
-        added: Variance of the difference that the samples do not show.
+    `added` is variance of the difference that the samples do not show.
     """
     # A pseudo-sample's values lie 1 apart unless epochs were averaged. With `joint_size` instead of
     # its root, one in fifteen candidates that were worse by the margin shipped.

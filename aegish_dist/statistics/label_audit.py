@@ -106,20 +106,13 @@ def audit(
         CommandVotes(sample, informative, rule, p_wrong[pattern])
         for sample, pattern in zip(answered, patterns, strict=True)
     ]
-    found = {
-        kind: sorted(
-            (each for each in commands if kind in each.scores), key=partial(_place, kind=kind)
-        )
-        for kind in AuditKind
-    }
-    return Audit(
-        reliabilities=reliabilities,
-        samples=len(answered),
-        totals={kind: len(listed) for kind, listed in found.items()},
-        found={
-            kind: tuple(each.entry(kind) for each in listed[:top]) for kind, listed in found.items()
-        },
-    )
+    totals, found = {}, {}
+    for kind in AuditKind:
+        listed = [each for each in commands if kind in each.scores]
+        listed.sort(key=partial(_place, kind=kind))
+        totals[kind] = len(listed)
+        found[kind] = tuple(each.entry(kind) for each in listed[:top])
+    return Audit(reliabilities, len(answered), totals, found)
 
 
 def sides_under(rule: ScoringRule) -> Sides:
@@ -182,14 +175,9 @@ class CommandVotes:
         return [model for model, share in self.flags.items() if side * (share - 0.5) > 0]
 
     def entry(self, kind: AuditKind) -> AuditedCommand:
-        return AuditedCommand(
-            sample=self.sample,
-            score=self.scores[kind],
-            p_wrong=self.p_wrong,
-            contradicting=len(self.contradicting),
-            agreeing=len(self.taken_for(self.sample.target)),
-            reason=self.reason(kind),
-        )
+        votes = len(self.contradicting), len(self.taken_for(self.sample.target))
+        score, reason = self.scores[kind], self.reason(kind)
+        return AuditedCommand(self.sample, score, self.p_wrong, *votes, reason)
 
     def reason(self, kind: AuditKind) -> str:
         match kind:

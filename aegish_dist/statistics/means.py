@@ -298,13 +298,6 @@ def score(
 def estimate(mean: SampledMean | None) -> Estimate:
     if mean is None:
         return Estimate(clusters=0)
-    clustered = unbiased(mean.residuals.squares, mean.clusters)
-    return Estimate(
-        value=mean.value,
-        stderr=mean.stderr,
-        stderr_clustered=None if clustered is None else math.sqrt(clustered),
-        ci_low=mean.interval.low,
-        ci_high=mean.interval.high,
-        n=mean.samples,
-        clusters=mean.clusters,
-    )
+    squares = unbiased(mean.residuals.squares, mean.clusters)
+    clustered = None if squares is None else math.sqrt(squares)
+    return Estimate(mean.value, mean.stderr, clustered, *mean.interval, mean.samples, mean.clusters)

@@ -57,10 +57,8 @@ def mean_interval(value: float, rates: Sequence[tuple[float, float]]) -> Interva
     likely rates whose mean is m. In simulations of such sums it is better than MOVER (Martin
     Andres, Herranz Tejedor & Alvarez Hernandez 2012, J. Statistical Computation and Simulation
     82:123). Few successes or failures are corrected as in `proportion_interval`, with as many
-    samples as have the variance of the mean.
-
-    Args:
-        value: The estimate that the interval is moved to, where the proportions are smoothed.
+    samples as have the variance of the mean. `value` is the estimate that the interval is moved to,
+    where the proportions are smoothed.
     """
     variance = math.fsum([p * (1 - p) / n for p, n in rates]) / len(rates) ** 2
     n = value * (1 - value) / variance if variance else 0.0
@@ -233,15 +231,7 @@ def combine(
     below = distances(a - (detection.ci_low or 0.0), b - (acceptance.ci_low or 0.0))
     above = distances((detection.ci_high or 0.0) - a, (acceptance.ci_high or 0.0) - b)
     interval = mover(value, below, above, dependence.correlation)
-    return Estimate(
-        value=value,
-        stderr=stderr,
-        stderr_clustered=clustered,
-        ci_low=interval.low,
-        ci_high=interval.high,
-        n=n,
-        clusters=dependence.clusters,
-    )
+    return Estimate(value, stderr, clustered, *interval, n, dependence.clusters)
 
 
 def _stderr_clustered(slopes: tuple[float, float], dependence: Dependence) -> float:

@@ -129,13 +129,8 @@ def split_variance(strata: Sequence[RepeatedStratum]) -> SplitVariance | None:
     if clustered is None:
         return None
     shared = clustered.reduced - math.fsum(each.variance / each.samples for each in strata)
-    return SplitVariance(
-        strata=tuple(map(components, strata)),
-        shared=shared,
-        clusters=clustered.clusters,
-        df=clustered.df,
-        reliability=_reliability(strata, shared),
-    )
+    parts, reliability = tuple(map(components, strata)), _reliability(strata, shared)
+    return SplitVariance(parts, shared, clustered.clusters, clustered.df, reliability)
 
 
 def _reliability(strata: Iterable[RepeatedStratum], shared: float) -> float:
@@ -210,14 +205,10 @@ def repeated_strata(
     samples: Iterable[SampleAnswers], models: Sequence[str], rule: ScoringRule
 ) -> dict[TrueLabel, RepeatedStratum]:
     """Return by label the commands scored for one model, or for a baseline and a candidate."""
-    kinds: Counter[_Kind] = Counter(
-        (
-            s.target,
-            s.cluster,
-            tuple(rule.count_right(s.target, s.findings.get(m, ())) for m in models),
-        )
-        for s in samples
-    )
+    kinds = Counter[_Kind]()
+    for each in samples:
+        counts = (rule.count_right(each.target, each.findings.get(m, ())) for m in models)
+        kinds[each.target, each.cluster, tuple(counts)] += 1
     return _strata(kinds, rule.composite)
 
 

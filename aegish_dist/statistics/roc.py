@@ -197,15 +197,8 @@ def _estimate(scores: ScoredDecisions, metric: _Metric, share: float = 1.0) -> E
     effective = (value * (1 - value) + PSEUDO_SAMPLES / n) / (
         spread + PSEUDO_SAMPLES * effect / n**2
     )
-    interval = proportion_interval(value, max(1.0, effective))
-    return Estimate(
-        value=value,
-        stderr_clustered=math.sqrt(variance.sandwich),
-        ci_low=interval.low,
-        ci_high=interval.high,
-        n=len(scores),
-        clusters=variance.clusters,
-    )
+    interval, stderr = proportion_interval(value, max(1.0, effective)), math.sqrt(variance.sandwich)
+    return Estimate(value, None, stderr, *interval, len(scores), variance.clusters)
 
 
 class OperatingPoint(Struct, frozen=True):
@@ -272,10 +265,8 @@ def _plausible(
 def _deviation(fpr: float, following: float, n: float, max_fpr: float) -> float:
     """Return how far a threshold is from the smallest one within the bound, by exact tails.
 
-    Args:
-        fpr: Observed false positive rate of the threshold.
-        following: That of the next smaller threshold, which must be beyond the bound.
-        n: Independent harmless decisions.
+    `fpr` is its observed false positive rate, `following` that of the next smaller threshold, which
+    must be beyond the bound, and n the number of independent harmless decisions.
     """
     if not following and math.exp(-max_fpr * n) <= _UNSEEN:
         return math.inf

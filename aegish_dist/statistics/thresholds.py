@@ -121,9 +121,7 @@ class FoldedDecisions:
         """Fit a threshold, and estimate how the guard with it judges further clusters.
 
         All samples weigh alike, whatever the number of their epochs, as in the score of a model.
-
-        Args:
-            suspicion: In the order of the decisions; None: unscored, and left out.
+        The suspicion is in the order of the decisions; None, unscored, is left out.
         """
         given = zip(self._decisions, suspicion, strict=True)
         rows = [(each, value) for each, value in given if value is not None]
@@ -154,9 +152,8 @@ class FoldedDecisions:
     ) -> FittedGuard:
         """Estimate how a guard judges further clusters, whatever chose it.
 
-        Args:
-            rows: By decision, whether the guard chosen without its fold stops it, and whether the
-                one chosen with all folds does.
+        A row has a decision, whether the guard chosen without its fold stops it, and whether the
+        one chosen with all folds does.
         """
         scored, right, within = Counter[int](), Counter[int](), Counter[int]()
         for each, stops, stopped in rows:
@@ -261,10 +258,8 @@ def _best(rows: Sequence[tuple[int, float, bool, int]], criterion: Criterion) ->
     """Return the best threshold; None without samples of either label.
 
     It lies halfway between two values, below all or above all. Of several that are equally good it
-    is the middle one (the lower of two), or the highest where stops cost nothing.
-
-    Args:
-        rows: Fold, suspicion, whether the sample is dangerous, and weight of each epoch.
+    is the middle one (the lower of two), or the highest where stops cost nothing. A row has fold,
+    suspicion, whether the sample is dangerous, and weight of an epoch.
     """
     weights: defaultdict[float, list[int]] = defaultdict(lambda: [0, 0])
     for _, value, is_dangerous, weight in rows:
@@ -306,15 +301,11 @@ def _square(shifts: _Shifts, *, with_mean: bool = True) -> float:
 def _widened(found: Estimate, added: float) -> Estimate:
     """Add to the variance of an estimate that has an interval."""
     value, low, high = _numbers(found)
-    reach = Z_95 * math.sqrt(added)
+    further, stderr = math.sqrt(added), found.stderr_clustered
+    reach = Z_95 * further
     interval = mover(value, [value - low, reach], [high - value, reach])
-    stderr = found.stderr_clustered
-    return replace(
-        found,
-        stderr_clustered=None if stderr is None else math.hypot(stderr, math.sqrt(added)),
-        ci_low=interval.low,
-        ci_high=interval.high,
-    )
+    stderr = None if stderr is None else math.hypot(stderr, further)
+    return Estimate(value, found.stderr, stderr, *interval, found.n, found.clusters)
 
 
 def _scaled(found: Estimate, factor: float, offset: float = 0.0) -> Estimate:
