@@ -52,6 +52,10 @@ class FiniteRange(click.FloatRange):
             self.fail(f"{value} is not a finite number", param, ctx)
         return number
 
+    def _describe_range(self) -> str:
+        bounds = super()._describe_range()  # 1e-06<=x<1, which few people read
+        return re.sub(r"\d\S*?(?=<|$)", lambda bound: f"{Decimal(bound[0]).normalize():f}", bounds)
+
 
 class OneOf(click.Choice[str]):
     def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:

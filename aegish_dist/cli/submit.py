@@ -148,11 +148,11 @@ def submit(**options: Any) -> int:
     if run is None:
         return 0
     if status is not None:
-        note(*_after_work(run.run_id, status))
+        note(*_after_work(run.typed, status))
         return 1 if status.missing else 0
     if (reports := first_reports(workspace, started)) is not None:
         note(*halted(reports))
-    note(_follow_it(run.run_id))
+    note(_follow_it(run.typed))
     return 0
 
 

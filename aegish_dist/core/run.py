@@ -6,6 +6,7 @@ Two runs can be compared if they differ only in name, caps, epochs and version o
 import hashlib
 import json
 import secrets
+import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
@@ -109,6 +110,11 @@ class Run(Struct, frozen=True):
     pruned: Pruned | None = None
     batched: Mapping[str, float] = field(default_factory=dict)
     """By model, seconds from the run's creation until the model is asked in batches."""
+
+    @property
+    def typed(self) -> str:
+        """What a shell takes after `--run-id`: the name, which no other run has, or else the id."""
+        return shlex.quote(self.name or self.run_id)
 
     @property
     def samples(self) -> int:

@@ -305,7 +305,7 @@ def finish(workspace: Workspace, run: Run, observer: Observer) -> RunStatus:
     )
 
     engine, embedded = workspace.engine, workspace.settings.embedded_broker
-    goes_on = f"`aegish-dist resume --run-id {run.run_id}` goes on" if embedded else "workers go on"
+    goes_on = f"`aegish-dist resume --run-id {run.typed}` goes on" if embedded else "workers go on"
 
     def say_how_far() -> NoReturn:
         now = run_status(engine, run.run_id)
@@ -366,7 +366,7 @@ def run_embedded(
             if not worker.alive:
                 raise QueueError(
                     "the embedded worker ended early; the log says why, "
-                    f"`aegish-dist resume --run-id {run.run_id}` goes on"
+                    f"`aegish-dist resume --run-id {run.typed}` goes on"
                 )
             time.sleep(POLL_S)
 

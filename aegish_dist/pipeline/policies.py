@@ -45,8 +45,8 @@ def search_run(
     chosen = guards.guards if models else [g for g in guards.guards if _takes_part(g, guards)]
     if not chosen:
         raise ReportError(
-            f"no model of run {run_id} has scored half of its malicious and half of its harmless"
-            f" commands with a suspicion by {rule.name}: name models with --models"
+            f"no model of run {run_id}, baselines aside, has scored half of its malicious and half"
+            f" of its harmless commands with a suspicion by {rule.name}: name models with --models"
         )
     found = search_policies(Guards(guards.decisions, chosen), opinion.rule, requirements)
     names = [each.name for each in chosen]

@@ -114,6 +114,8 @@ def _facts(data: SystemsData) -> Iterator[Fact]:
     if found.left_out:
         without = f"{counted(found.left_out, 'decision')} that not all of these have scored"
         yield Fact("Left out", f"{without}; {format_count(found.decisions)} are compared.")
+    if any(spec.simulated for spec in data.run.models):
+        yield Fact("Simulated", "Answers made up by the simulator; no evidence about real models.")
     short = short_names(data.models, NAME_WIDTH)
     some = [f"{short[name]} in {n}" for name, n in found.unpriced.items() if n < found.decisions]
     if some:

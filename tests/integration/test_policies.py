@@ -144,6 +144,12 @@ def test_a_search_without_numbers_advises_the_other_suspicion(searched: CommandL
         assert "`--suspicion stated-confidence` takes the confidence" in said
 
 
+def test_made_up_answers_are_called_that(aegish: CommandLine, tmp_path: Path) -> None:
+    told = [each | {"simulated": True} for each in lines()]
+    aegish.ok("verdicts", "import", write_lines(tmp_path / "v.jsonl", *told))
+    assert "made up by the simulator" in aegish.ok("policies", "search").out
+
+
 def test_a_guard_at_chance_is_no_winner(aegish: CommandLine, tmp_path: Path) -> None:
     aegish.ok("verdicts", "import", write_lines(tmp_path / "v.jsonl", *lines("ALLOW")))
     found = aegish.ok("policies", "search", "--models", f"{A},{B}", "--json").json

@@ -111,6 +111,11 @@ def test_a_run_id_can_be_typed() -> None:
     assert len(set(drawn)) > 1
 
 
+def test_a_named_run_is_typed_by_its_name() -> None:
+    names = [replace(BASE, name=name).typed for name in ("", "nightly", "two words")]
+    assert names == ["0base", "nightly", "'two words'"]
+
+
 def test_a_run_owes_every_repeat_of_every_sample() -> None:
     datasets = (RunDataset("a", "f", 10, 4), RunDataset("b", "g", 1, 0))
     run = replace(BASE, epochs=3, datasets=datasets)
