@@ -26,14 +26,6 @@ from kombu.exceptions import OperationalError
 from msgspec import Struct, field, json
 
 from aegish_dist.broker import messages
-from aegish_dist.broker.messages import (
-    AGGREGATION_QUEUE,
-    ENQUEUED_AT,
-    encode,
-    queue_name,
-    run_queue,
-    task_of,
-)
 from aegish_dist.core.verdict import Item
 from aegish_dist.errors import QueueError
 from aegish_dist.redis_server import refusal_of
@@ -130,7 +122,7 @@ def queue_depths(app: Celery, queues: Sequence[str]) -> dict[str, int]:
     """Return the number of messages that wait in each queue, without those that workers hold."""
     with connected(app) as connection:
         channel = connection.default_channel
-        return {name: depth(channel, run_queue(app, name)) for name in queues}
+        return {name: depth(channel, messages.run_queue(app, name)) for name in queues}
 
 
 def depth(channel: Any, queue: Queue) -> int:
@@ -142,7 +134,7 @@ def drop_waiting(app: Celery, queues: Sequence[str]) -> None:
     """Drop the messages that wait in queues, but not those that workers hold."""
     with connected(app) as connection:
         for name in queues:
-            queue = run_queue(app, name)(connection.default_channel)
+            queue = messages.run_queue(app, name)(connection.default_channel)
             queue.declare()  # RabbitMQ refuses to purge a queue that does not exist
             queue.purge()
 
@@ -175,7 +167,9 @@ def read_queues(app: Celery, queues: Sequence[str]) -> QueueReadings:
         channel = connection.default_channel
         if is_redis(connection):
             return _read_redis(channel, queues)
-        return QueueReadings({name: depth(channel, run_queue(app, name)) for name in queues})
+        return QueueReadings(
+            {name: depth(channel, messages.run_queue(app, name)) for name in queues}
+        )
 
 
 def _read_redis(channel: Any, queues: Sequence[str]) -> QueueReadings:
@@ -207,14 +201,10 @@ def _read_redis(channel: Any, queues: Sequence[str]) -> QueueReadings:
 
 
 def _published_at(message: bytes | None) -> float | None:
-    if message is None:
-        return None
-    try:
-        match json.decode(message):
+    with suppress(ValueError, RecursionError, OverflowError):
+        match json.decode(message or b"null"):
             case {"headers": {messages.ENQUEUED_AT: int() | float() as at}} if at > 0:
                 return float(at)
-    except (ValueError, RecursionError, OverflowError):
-        pass
     return None
 
 
@@ -255,10 +245,10 @@ def publish_aggregations(app: Celery, keys: Sequence[int]) -> None:
     """Publish aggregations to their queue; one that is published twice is made once."""
     with connected(app) as connection:
         channel = connection.default_channel
-        run_queue(app, AGGREGATION_QUEUE)(channel).declare()
+        messages.run_queue(app, messages.AGGREGATION_QUEUE)(channel).declare()
         producer = app.amqp.Producer(channel, auto_declare=False)
         for key in keys:
-            send(app, producer, AGGREGATION_QUEUE, [key])
+            send(app, producer, messages.AGGREGATION_QUEUE, [key])
 
 
 def send(
@@ -274,7 +264,7 @@ def send(
     """
     message = app.amqp.as_task_v2(
         str(uuid.uuid4()),
-        task_of(queue),
+        messages.task_of(queue),
         arguments,
         {},
         argsrepr="",
@@ -289,7 +279,7 @@ def send(
                 exchange="",
                 routing_key=queue,
                 serializer="json",
-                headers={**message.headers, **headers, ENQUEUED_AT: time.time()},
+                headers={**message.headers, **headers, messages.ENQUEUED_AT: time.time()},
                 delivery_mode=2,
                 **message.properties,
             )
@@ -314,13 +304,13 @@ class _Publisher:
 
     def publish(self, batch: Sequence[Item]) -> None:
         for item in batch:
-            queue = queue_name(item.model, item.run_id)
+            queue = messages.queue_name(item.model, item.run_id)
             self._declare(queue)
-            send(self._app, self._producer, queue, encode(item), self._headers)
+            send(self._app, self._producer, queue, messages.encode(item), self._headers)
 
     def _declare(self, queue: str) -> None:
         if queue not in self._declared:
-            run_queue(self._app, queue)(self._channel).declare()
+            messages.run_queue(self._app, queue)(self._channel).declare()
             self._declared.add(queue)
 
 
@@ -328,17 +318,17 @@ class _ListPublisher(_Publisher):
     """Publishes to Redis, one LPUSH per queue and batch: ten times as many messages a second."""
 
     def publish(self, batch: Sequence[Item]) -> None:
-        messages: dict[str, list[bytes]] = {}
+        prepared: dict[str, list[bytes]] = {}
         for item in batch:
-            queue = queue_name(item.model, item.run_id)
+            queue = messages.queue_name(item.model, item.run_id)
             if queue not in self._templates:
                 self._declare(queue)
                 with self._channel.drafts() as drafts:
-                    send(self._app, self._producer, queue, encode(item), self._headers)
+                    send(self._app, self._producer, queue, messages.encode(item), self._headers)
                 self._templates[queue] = _template(drafts[0])
-            messages.setdefault(queue, []).append(self._templates[queue](item))
+            prepared.setdefault(queue, []).append(self._templates[queue](item))
         with self._channel.client.pipeline(transaction=False) as pipeline:
-            for queue, ready in messages.items():
+            for queue, ready in prepared.items():
                 pipeline.lpush(queue, *ready)
                 pipeline.publish(self._channel.connection.wake_channel, queue)
             pipeline.execute()
@@ -364,8 +354,8 @@ def _template(sent: str) -> Callable[[Item], bytes]:
         new_id = str(uuid.uuid4())
         for part, name in ids:
             part[name] = new_id
-        message["headers"][ENQUEUED_AT] = time.time()
-        message["body"] = base64.b64encode(json.encode([encode(item), *options])).decode()
+        message["headers"][messages.ENQUEUED_AT] = time.time()
+        message["body"] = base64.b64encode(json.encode([messages.encode(item), *options])).decode()
         return json.encode(message)
 
     return fill
