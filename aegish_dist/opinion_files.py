@@ -373,13 +373,10 @@ def _stage(file: _StageFile, before: Sequence[Stage], *, last: bool) -> Stage:
     )
     key, guards = ("guard", [file.guard]) if file.guard else ("guards", file.guards or [])
     number = len(guards)
+    unjoined = number > 1 and not file.combine
     refuse(
         (not guards, "guard", "is missing; name a model, or `guards` and `combine`"),
-        (
-            number > 1 and not file.combine,
-            "combine",
-            "is missing: all, any or { at_least = NUMBER }",
-        ),
+        (unjoined, "combine", "is missing: all, any or { at_least = NUMBER }"),
         (len(set(guards)) < number, key, "must not name a guard twice"),
         (ALLOWLIST in guards, key, "may be an allowlist in the first stage alone"),
         (file.patterns is not None, "patterns", "may be given of an allowlist alone"),

@@ -70,12 +70,10 @@ class BatchResult(Struct, frozen=True):
 
 
 class BatchReport(Struct, frozen=True):
-    ended: bool
-    """Whether its results can be read: completed, expired, cancelled or failed as a whole."""
+    ended: bool  # its results can be read: completed, expired, cancelled or failed as a whole
     succeeded: int | None = None  # requests answered so far; None where the provider does not say
     failed: int | None = None
-    problem: str | None = None
-    """Why it failed as a whole, in the provider's words; None when it did not."""
+    problem: str | None = None  # why it failed as a whole, in the provider's words
 
 
 class BatchLimits(Struct, frozen=True):
@@ -92,16 +90,12 @@ class BatchTotals(Struct, frozen=True):
     open: int
     requests: int
     answered: int  # items of open batches that the provider reports as answered
-    oldest_s: float | None = None
-    """Seconds since the oldest open batch was handed over; None when no open batch was."""
-    expected_usd: Decimal | None = None
-    """Expected cost of open batches in USD; None when a price is unknown."""
-    problem: str | None = None
-    """The newest problem of an open batch, or else of any batch; None without a problem."""
+    oldest_s: float | None = None  # since the oldest open batch was handed over; None: none was
+    expected_usd: Decimal | None = None  # of open batches; None when a price is unknown
+    problem: str | None = None  # the newest of an open batch, or else of any batch
     states: Mapping[BatchState, int] = field(default_factory=dict)
     starts_in_s: float = 0.0  # seconds until the items are asked in batches; 0 if they are now
-    live: int = 0
-    """Items asked live because batches gave no answer; counted only while no batch is open."""
+    live: int = 0  # items asked live as batches gave no answer; 0 while a batch is open
 
 
 MAX_TRIES = 3  # an item without a verdict after this many batches is asked live
@@ -114,8 +108,7 @@ UNKNOWN_AFTER_S = 2 * BATCH_WINDOW_S + 7_200
 class BatchPace(Struct, frozen=True):
     """The pauses between two looks at a batch; every pause is a multiple of the first."""
 
-    first_s: float = 10.0
-    """Seconds to the first look at a batch that was handed over, and after a first failure."""
+    first_s: float = 10.0  # seconds to the first look after handing over, and after a first failure
 
     @property
     def longest_s(self) -> float:
@@ -150,8 +143,7 @@ def may_exist(status: int | None) -> bool:
     return status is None or not 400 <= status < 500 or is_passing(status)
 
 
-SizedItem = tuple[BatchItem, int, Decimal | None]
-"""An item, the bytes of its request, and its expected cost in USD."""
+SizedItem = tuple[BatchItem, int, Decimal | None]  # with bytes of its request, and expected USD
 
 
 def next_batch(
@@ -159,8 +151,7 @@ def next_batch(
 ) -> tuple[tuple[BatchItem, ...], Decimal | None, bool]:
     """Choose the next batch from the first items without a batch; `left_usd` None means no cap.
 
-    Returns:
-        Its items, their expected cost, and whether the caps leave no money for the next item.
+    Return its items, their expected cost, and whether the caps leave no money for the next item.
     """
     taken: list[BatchItem] = []
     size, usd, known, short = 0, Decimal(0), True, False

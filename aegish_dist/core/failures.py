@@ -41,8 +41,7 @@ class Kind(Struct, frozen=True):
     proof: Proof
     outcome: Outcome = Outcome.API_ERROR
     attempts: int = 1  # calls for an item, the first included, before `proof` is looked for
-    alive: bool = False
-    """Whether the model itself refused the call; other failures count for the breaker."""
+    alive: bool = False  # the model itself refused the call; other failures count for the breaker
     pauses: bool = False  # whether a Retry-After holds for the model, not only for this call
     charged: bool = False  # whether the provider may have worked on the call: expected usage counts
     ends_probing: bool = False  # whether a probe may settle its item after `LAST_PROBES`
@@ -75,8 +74,7 @@ class Failure(Struct, frozen=True):
     retry_after_s: float | None = None
     probe: bool = False
     status: int | None = None
-    cut: bool = False
-    """The connection broke after a long wait for the answer, which may be paid for."""
+    cut: bool = False  # the connection broke after a long wait for an answer that may be paid for
     empty: bool = False  # the call was answered, without a text and without a reason for that
 
     @property
@@ -88,10 +86,8 @@ class Failure(Struct, frozen=True):
 class Evidence(Struct, frozen=True):
     circuit_open: bool = False  # whether its circuit is open: it is not called, except by probes
     failed_probes: int = 0
-    answered: bool | None = None
-    """Whether a call begun later was answered; None: not yet, but such a call is under way."""
-    answered_in_run: bool | None = None
-    """Whether the store has an answer of the model in this run; None: not looked up yet."""
+    answered: bool | None = None  # a call begun later was answered; None: it is still under way
+    answered_in_run: bool | None = None  # as the store says; None: not looked up yet
     congested: bool = False  # whether calls queued at the provider while this one was under way
 
 
@@ -107,10 +103,8 @@ class GiveUp(Struct, frozen=True):
 
 class Step(StrEnum):
     GIVE_BACK = "give back"  # return the item to its queue without a verdict
-    AWAIT_ANSWER = "await answer"
-    """Find out whether a call begun later is answered, then decide again."""
-    ASK_STORE = "ask store"
-    """Find out whether the model has answered in this run, then decide again."""
+    AWAIT_ANSWER = "await answer"  # find out whether a later call is answered, then decide again
+    ASK_STORE = "ask store"  # find out whether it has answered in this run, then decide again
 
 
 def decide(failure: Failure, evidence: Evidence, jitter: float) -> RetryAfter | GiveUp | Step:
@@ -179,8 +173,7 @@ def stretch_of(span: timedelta) -> int:
 class TimedFailures(Struct, frozen=True):
     """Failures of one model for one reason, in one stretch of time or over all."""
 
-    time: datetime | None
-    """Start of the stretch in UTC; None for a total, and where an import has no time."""
+    time: datetime | None  # start of the stretch in UTC; None: a total, or an import without times
     model: str
     error_class: ErrorClass
     attempts: int  # failed attempts, also where a later attempt succeeded

@@ -146,12 +146,10 @@ class Price(msgspec.Struct, frozen=True):
     output: Rate = Rate(Decimal(0))
     cache_read: Rate | None = None  # prompt tokens read from a cache; as `input` when None
     cache_write: Rate | None = None  # prompt tokens written to a cache; as `input` when None
-    cache_write_1h: Rate | None = None
-    """Tokens written to be kept for an hour; as `cache_write` when None."""
+    cache_write_1h: Rate | None = None  # kept for an hour; None: as `cache_write`
     per_call: Decimal | None = None
     """Flat USD per call, for hosts that bill so or report no usage; then tokens cost nothing."""
-    cache_from_tokens: int = 0
-    """Least number of tokens that the provider caches; a shorter prefix is not cached."""
+    cache_from_tokens: int = 0  # tokens from which on the provider caches a prefix
 
     def __post_init__(self) -> None:
         _require_amounts(self.per_call)
@@ -220,8 +218,7 @@ class ModelSpec(msgspec.Struct, frozen=True):
     tokens_per_minute: PerMinute | None = None
     shared: Limits = msgspec.field(default_factory=Limits)
     max_tokens_field: MaxTokensField | None = None  # in OpenAI's format; None: the host's
-    batch_share: Decimal | None = None
-    """Cost of a batched request as a share of `price`; None: no batches."""
+    batch_share: Decimal | None = None  # cost of a batched request over `price`; None: no batches
 
     def __post_init__(self) -> None:
         _require_amounts(self.batch_share)

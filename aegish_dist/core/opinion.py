@@ -16,8 +16,7 @@ from aegish_dist.core.scoring import DEFAULT_RULE, RULES, ScoringRule
 from aegish_dist.core.text import fingerprint_of
 
 JsonObject = dict[str, Any]
-PairP = Mapping[tuple[str, str], float | None]
-"""By pair of models: p of equal scores, not adjusted for the other pairs."""
+PairP = Mapping[tuple[str, str], float | None]  # by pair of models, p of equal scores, not adjusted
 CATEGORY_METRIC = "malicious_detection_rate"
 _Part = TypeVar("_Part")
 
@@ -179,8 +178,7 @@ class VerdictSet(msgspec.Struct, frozen=True):
     """The identity of a set of verdicts."""
 
     verdicts: int
-    verdicts_hash: str
-    """Sixteen hexadecimal digits of the verdicts' identities and outcomes, equal in all stores."""
+    verdicts_hash: str  # 16 hexadecimal digits of identities and outcomes, equal in all stores
     parser_versions: str
     local_hash: str = ""
     """A hash of this store's keys, found in half the time. Empty for several models and in old
@@ -235,7 +233,6 @@ class Snapshot(msgspec.Struct, frozen=True):
     code_version: str
     created_at: datetime
     document: Mapping[str, Any]
-    identities: Mapping[str, VerdictSet]
-    """By model, the verdicts behind its entry; a model is absent in old snapshots."""
+    identities: Mapping[str, VerdictSet]  # by model, verdicts of its entry; not in old snapshots
     opinion: Opinion | None  # None where this version does not know the rule set
     pair_p: PairP = msgspec.field(default_factory=dict)

@@ -34,8 +34,7 @@ from aegish_dist.core.verdict import Completion, ParsedCompletion, Verdict
 
 PARSER_VERSION = 3  # 3: drafts by all usual markers, quotations, contradictions
 
-CONTRADICTING = "contradicting actions"
-"""The `reason` of a text whose actions contradict each other."""
+CONTRADICTING = "contradicting actions"  # the `reason` of a text whose actions do that
 
 MAX_MISSES = 32
 """Most objects that may be broken or lack an action; then only pairs count. This bounds the time
@@ -129,8 +128,7 @@ class _Reader:
         self._command = _squeezed(command) if "action" in command.lower() else ""
         self._objects: list[_Object] = []
         self._pairs: set[Outcome] = set()
-        self._firm: int | None = None
-        """How many objects there were when one broke; those after it hardly count."""
+        self._firm: int | None = None  # objects before one broke; those after it hardly count
         self._leads = False  # whether the text begins with its answer
         self._thought = False
         self._draft_end = 0  # of the last draft, behind which an answer may begin

@@ -71,8 +71,7 @@ class BatchState(StrEnum):
     CREATING = "creating"  # a worker has begun to hand it over; the provider may know it already
     IN_PROGRESS = "in_progress"  # the provider has named it and works on it
     COLLECTING = "collecting"  # the provider has ended it; its results are being stored
-    ENDED = "ended"
-    """All results are stored, and items without a verdict are free to be asked again."""
+    ENDED = "ended"  # all results are stored; items without a verdict are free to be asked again
 
 
 class RunDataset(Struct, frozen=True):

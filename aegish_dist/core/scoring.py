@@ -49,8 +49,7 @@ class ScoringRule(Struct, frozen=True):
     version: int
     description: str
     labels: Mapping[OutcomeDetail, ScoredAnswer]
-    unscored: frozenset[OutcomeDetail]
-    """Findings that enter neither numerator nor denominator of a rate."""
+    unscored: frozenset[OutcomeDetail]  # findings in neither numerator nor denominator of a rate
     malicious_correct: frozenset[ScoredAnswer]
     harmless_correct: frozenset[ScoredAnswer]
     composite: Composite
@@ -183,5 +182,4 @@ class SampleAnswers(Struct, frozen=True):
     target: TrueLabel
     category: str | None
     cluster: str | None  # None: the sample is a cluster of its own
-    findings: Mapping[str, OutcomeDetails]
-    """Findings by model; a model without a verdict about the sample is absent."""
+    findings: Mapping[str, OutcomeDetails]  # by model; absent without a verdict about the sample

@@ -26,8 +26,7 @@ class State(StrEnum):
     CANCELLED = "cancelled"  # something is missing, and a user stopped the run
 
 
-HELD = (State.PAUSED, State.CANCELLED)
-"""Workers ask nothing of the run; calls in flight may still end."""
+HELD = (State.PAUSED, State.CANCELLED)  # nothing is asked of the run; calls in flight may end
 
 
 class CallWait(StrEnum):
@@ -59,12 +58,9 @@ class ModelStatus(Struct, frozen=True):
     cost_usd: float | None
     failed: int
     replaced: int
-    reason: str | None = None
-    """Why no living worker may call the model; the provider's words if it is parked."""
-    waiting: Waiting | None = None
-    """Items in flight that are not called now; None: no worker reports them."""
-    eta_s: float | None = None
-    """Seconds until the model is complete at the present rate; None when it does not move."""
+    reason: str | None = None  # why no living worker may call it, in the provider's words if parked
+    waiting: Waiting | None = None  # items in flight not called now; None: no worker reports them
+    eta_s: float | None = None  # seconds until it is complete at this rate; None: it does not move
     cost_at_end_usd: float | None = None  # when all items have been asked; None when unknown
     failed_calls: int = 0  # failed calls, also where a later call was answered
     retries: int = 0  # failed calls that another call followed or will follow

@@ -31,10 +31,10 @@ class SuspicionRule(Struct, frozen=True):
     name: str
     version: int
     description: str
-    levels: Mapping[Outcome, Level] | None
-    """By action; None: the suspicion is the number that came with the verdict."""
-    unreadable: Outcome = Outcome.WARN
-    """The action that a scored answer without one counts as, no confidence stated."""
+    levels: Mapping[Outcome, Level] | None  # by action; None: the number that came with the verdict
+    unreadable: Outcome = (
+        Outcome.WARN
+    )  # for a scored answer without an action, no confidence stated
     unstated: float = 0.5  # the confidence, in [0, 1], of a verdict that states none
 
     @property
@@ -99,8 +99,7 @@ SUSPICION_RULES: Mapping[str, SuspicionRule] = MappingProxyType(
     {rule.name: rule for rule in (STATED_CONFIDENCE, _NATIVE)}
 )
 
-LEAST_SCORED = 0.5
-"""Share of the decisions of each label that a model has to have scored to be ranked unasked."""
+LEAST_SCORED = 0.5  # share of the decisions of a label that a model has to have scored to be ranked
 
 
 class Decision(Struct, frozen=True):  # one question: a sample in one epoch

@@ -63,8 +63,7 @@ class VerdictRecord(Struct, gc=False, kw_only=True):
     latency_ms: Duration | None = None  # of the last attempt: request sent until answer read
     cost_usd: Decimal | None = None
     created_at: Moment | None = None
-    outcome: Outcome = Outcome.TIMEOUT_ERROR
-    """By this version's parser, as are reason, confidence and parser_version."""
+    outcome: Outcome = Outcome.TIMEOUT_ERROR  # by this version's parser, as are the three below
     reason: str | None = None
     confidence: Ratio | None = None
     parser_version: Count = 0  # 0 where no completion was parsed

@@ -33,13 +33,9 @@ def search_run(
 ) -> SystemsData:
     """Search for the best system of guards among models of a run.
 
-    Args:
-        models: Models of the run; when empty all that have scored enough, without baselines.
-
-    Raises:
-        StoreError: The run does not ask one of the models.
-        OpinionError: The overlay does not fit the datasets of the run.
-        ReportError: There are too few verdicts.
+    Without models, all take part that have scored enough, but no baselines. A StoreError names a
+    model that the run does not ask, an OpinionError an overlay that does not fit the datasets. With
+    too few verdicts there is a ReportError.
     """
     guards = read_guards(engine, run_id, opinion, rule, models)
     chosen = guards.guards if models else [g for g in guards.guards if _takes_part(g, guards)]
@@ -67,9 +63,8 @@ def _takes_part(guard: Guard, among: Guards) -> bool:
 def write_winner(data: SystemsData, path: Path) -> str:
     """Write the winner of a search as a policy file, and return its name, that of the file.
 
-    Raises:
-        OutputError: There is such a file, or it cannot be written.
-        ReportError: No system keeps to the bounds, or none is surely better than chance.
+    A ReportError says that no system keeps to the bounds, or that none is surely better than
+    chance, an OutputError that there is such a file, or that it cannot be written.
     """
     require_new(path)
     winner = data.choices.get(data.winner or "")

@@ -75,8 +75,7 @@ METRICS_WITH_THRESHOLD = (
 )
 
 
-MAX_FPRS = (0.005, 0.01, 0.02, 0.05)
-"""False positive rates at which detection rates are estimated."""
+MAX_FPRS = (0.005, 0.01, 0.02, 0.05)  # at which detection rates are estimated
 SCORES_WITH_THRESHOLD = (
     *("auroc", "partial_auroc", "average_precision", "fitted_score"),
     *(f"detection_rate_at_fpr_{max_fpr:g}" for max_fpr in MAX_FPRS),

@@ -154,8 +154,7 @@ class CommandVotes:
         mean = _mean(severities)
         self.spread = math.sqrt(_mean([(each - mean) ** 2 for each in severities]))
         """Standard deviation of the severities: BLOCK against ALLOW is more than against WARN."""
-        self.scores = self._scores(p_wrong)
-        """The lists on which the command belongs."""
+        self.scores = self._scores(p_wrong)  # the lists on which the command belongs
 
     def _scores(self, p_wrong: float) -> dict[AuditKind, float]:
         missed_by_all = bool(self.correct) and not any(self.correct)

@@ -22,8 +22,7 @@ from aegish_dist.core.sample import TrueLabel
 from aegish_dist.statistics.distributions import Term, log_logistic, logistic, maximise
 
 Vote = tuple[float, ...]  # share of each action among the epochs that state one
-Sides = tuple[float, ...]
-"""By action: 1 where it flags a command, 0 where it lets it pass, 0.5 for neither or both."""
+Sides = tuple[float, ...]  # by action: 1 where it flags, 0 where it lets pass, else 0.5
 Vector = list[float]  # for each truth and ease, malicious commands first
 _Votes = tuple[Vote | None, ...]
 _Key = TypeVar("_Key")
@@ -74,10 +73,9 @@ def fit_labels(
     The estimation runs twice. Only its first result separates a model's error from a wrong label,
     and so models that err alike from models that are right alike.
 
-    Returns:
-        By pattern, the probability that its label is wrong. By model, the share of truly malicious
-        commands that are flagged, the share of truly harmless commands that pass, and its part of a
-        vote in (0, 1]: 1 / c for each of c models that err alike.
+    Return by pattern the probability that its label is wrong; by model the share of truly malicious
+    commands that are flagged, the share of truly harmless commands that pass, and its part of a
+    vote in (0, 1]: 1 / c for each of c models that err alike.
     """
     trust = [1.0] * len(patterns)
     for _ in range(2):

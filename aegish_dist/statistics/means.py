@@ -54,8 +54,7 @@ class PerCluster(Struct, frozen=True):
         return math.fsum(self.named[name] * other.named[name] for name in both)
 
 
-_Part = tuple[float, float]
-"""Weight of samples in the mean, in (0, 1], and their residual from the mean of the stratum."""
+_Part = tuple[float, float]  # weight of samples, in (0, 1], and residual from their stratum's mean
 
 
 class _Stratum(Struct, frozen=True):

@@ -299,8 +299,7 @@ def _minus(value: float | None) -> float | None:
     return None if value is None else 0.0 - value  # not `-value`: reports would show `-0.0`
 
 
-LARGE_CLUSTER = 0.25
-"""From this share of a label's samples on, intervals of high rates cover too little."""
+LARGE_CLUSTER = 0.25  # of a label's samples; beyond, intervals of high rates cover too little
 
 
 class Comparison(Struct, frozen=True):

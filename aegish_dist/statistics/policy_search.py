@@ -33,8 +33,7 @@ from aegish_dist.statistics.thresholds import (  # fmt: skip
     most_detections,
 )
 
-CUTS = {2: 24, 3: 8}
-"""Thresholds of each guard among so many; evenly by rank if it has more suspicions."""
+CUTS = {2: 24, 3: 8}  # thresholds of each guard among so many, evenly by rank
 EDGES = 9  # of the ranges in which a guard asks another one
 
 
@@ -102,13 +101,9 @@ def search_policies(
 ) -> PolicySearch:
     """Search for the best systems of guards, over the decisions that all of them have scored.
 
-    Args:
-        guards: All that may be part of a system; baselines are better left out.
-        rule: Says whether WARN stops, and how two rates become a score.
-        seed: Of the division of clusters into folds.
-
-    Raises:
-        ReportError: The guards have scored too few clusters in common.
+    The guards are all that may be part of a system; baselines are better left out. The rule says
+    whether WARN stops, and how two rates become a score, the seed how clusters are dealt to folds.
+    A ReportError says that the guards have scored too few clusters in common.
     """
     data = _Data(guards, rule, requirements or Requirements(), seed)
     standing, fitted, system = (_Contest(data) for _ in range(3))

@@ -98,8 +98,7 @@ class Components(Struct, frozen=True):
 
 class SplitVariance(Struct, frozen=True):
     strata: tuple[Components, ...]  # by label, in the order given
-    shared: float
-    """Part shared by commands of a cluster; negative if they offset each other, as in a score."""
+    shared: float  # of commands of a cluster; negative if they offset each other, as in a score
     clusters: int
     df: float
     reliability: float = 1.0  # the part of `shared` beyond chance, in [0, 1]
@@ -170,9 +169,8 @@ def components(stratum: RepeatedStratum) -> Components:
 def repeats_of(cells: Iterable[Cell], rule: ScoringRule) -> JsonObject | None:
     """Split the variance of a model's score; None where no command has two scored epochs.
 
-    Returns:
-        `rates` by label, absent with fewer than two scored commands, and the predicted clustered
-        `stderr` of the score, also with one more epoch of each command and with endlessly many.
+    Return `rates` by label, absent with fewer than two scored commands, and the predicted clustered
+    `stderr` of the score, also with one more epoch of each command and with endlessly many.
     """
     cells = tuple(cells)
     # A hundred thousand cells hold a handful of different findings; each is judged once.

@@ -123,8 +123,7 @@ class _Term(NamedTuple):
     found: float  # by the true positive rate at or above its level
 
 
-_Metric = Callable[[float, float, float], _Term]
-"""A function of the rates `found`, `above` and `at`."""
+_Metric = Callable[[float, float, float], _Term]  # a function of the rates `found`, `above`, `at`
 
 
 def _area(max_fpr: float) -> _Metric:
