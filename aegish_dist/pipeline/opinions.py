@@ -121,6 +121,8 @@ def read_guards(
         found = read_guard_columns(
             session, run, asked, scoring=opinion.rule, rule=rule, overlay=overlay
         )
+    if not found.decisions:
+        raise ReportError(f"the overlay excludes every command of run {run_id}")
     if not any(outcome for guard in found.guards for outcome in guard.outcomes):
         raise no_verdict(run_id)
     numbers = (number for guard in found.guards for number in guard.suspicion)

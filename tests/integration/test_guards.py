@@ -120,6 +120,14 @@ def test_an_overlay_moves_and_removes_samples(engine: Engine) -> None:
     moved = two(0, True, "file-read", None)
     assert found.decisions == [*moved, *two(1, *ABOUT_CURL), *two(2, *ABOUT_LS)]
     assert found.guards[0].suspicion == [None, None, 1.0, 1.0, -0.5, 1.0]
+    samples = {"commands": (TAR, CURL, LS), MORE.name: (CAT,)}
+    everything = tuple(
+        LabelChange(name, None, sample.command, None, None, "out", "Ada")
+        for name, each in samples.items()
+        for sample in each
+    )
+    with pytest.raises(ReportError, match=f"the overlay excludes every command of run {RUN}"):
+        read_guards(engine, RUN, Opinion(overlay=Overlay("none", 1, everything)))
 
 
 def test_a_verdict_about_no_item_of_the_run_is_an_error_about_it(
