@@ -88,9 +88,7 @@ class PolicySearch(Struct, frozen=True):
     overlaps: Sequence[MissOverlap]
     decisions: int
     left_out: int  # decisions of which a guard has no scored verdict
-    unpriced: dict[str, int]
-    """By guard the decisions, if any, whose cost is unknown: they count as the mean of its others,
-    unless these are under half."""
+    unpriced: dict[str, int]  # by guard, decisions of unknown cost; none is no entry
 
 
 def search_policies(
