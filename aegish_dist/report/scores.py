@@ -451,16 +451,11 @@ def _legend(data: CalibrationData) -> Iterator[str]:
     )
 
 
+_SURE = ("stderr_clustered", "ci_low", "ci_high")
 _NAMES: Mapping[type, tuple[str, ...]] = {
-    Estimate: ("value", "stderr_clustered", "ci_low", "ci_high"),
-    Difference: (
-        *("difference", "stderr_clustered", "ci_low", "ci_high"),
-        *("p_value", "p_adjusted"),
-    ),
-    FittedGuard: (
-        *("threshold", "score", "detection_rate", "false_positive_rate", "in_sample_score"),
-        "problem",
-    ),
+    Estimate: ("value", *_SURE),
+    Difference: ("difference", *_SURE, "p_value", "p_adjusted"),
+    FittedGuard: FittedGuard.__struct_fields__[1:-1],  # without criterion and samples
 }
 
 

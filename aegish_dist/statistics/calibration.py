@@ -24,11 +24,8 @@ def brier(cells: Iterable[ConfidenceCell], rule: ScoringRule) -> Estimate:
     o = 1 for a correct verdict, else 0 (Brier 1950, Monthly Weather Review 78:1). 0 is best.
     """
     judged = _judge(cells, rule)
-    return _mean(
-        total=sum(group.squares for group in judged),
-        total_of_squares=sum(group.fourth_powers for group in judged),
-        n=sum(group.verdicts for group in judged),
-    )
+    total = sum(group.squares for group in judged)
+    return _mean(judged, total, sum(group.fourth_powers for group in judged))
 
 
 def expected_calibration_error(cells: Iterable[ConfidenceCell], rule: ScoringRule) -> Estimate:
@@ -41,11 +38,8 @@ def expected_calibration_error(cells: Iterable[ConfidenceCell], rule: ScoringRul
     gaps: defaultdict[int, int] = defaultdict(int)
     for group in judged:
         gaps[group.bin] += group.gap
-    return _mean(
-        total=sum(abs(gap) for gap in gaps.values()),
-        total_of_squares=sum(group.squares for group in judged),
-        n=sum(group.verdicts for group in judged),
-    )
+    total = sum(abs(gap) for gap in gaps.values())
+    return _mean(judged, total, sum(group.squares for group in judged))
 
 
 class ReliabilityBin(Struct, frozen=True):
@@ -101,8 +95,9 @@ def _judge(cells: Iterable[ConfidenceCell], rule: ScoringRule) -> list[_Judged]:
     ]
 
 
-def _mean(total: int, total_of_squares: int, n: int) -> Estimate:
-    """Estimate a mean over n verdicts from sums in 1 / UNIT."""
+def _mean(judged: Iterable[_Judged], total: int, total_of_squares: int) -> Estimate:
+    """Estimate a mean over verdicts from sums in 1 / UNIT."""
+    n = sum(group.verdicts for group in judged)
     if n == 0:
         return Estimate()
     mean = Fraction(total, UNIT * n)

@@ -128,8 +128,8 @@ def split_variance(strata: Sequence[RepeatedStratum]) -> SplitVariance | None:
     if clustered is None:
         return None
     shared = clustered.reduced - math.fsum(each.variance / each.samples for each in strata)
-    parts, reliability = tuple(map(components, strata)), _reliability(strata, shared)
-    return SplitVariance(parts, shared, clustered.clusters, clustered.df, reliability)
+    of_clusters = shared, clustered.clusters, clustered.df, _reliability(strata, shared)
+    return SplitVariance(tuple(map(components, strata)), *of_clusters)
 
 
 def _reliability(strata: Iterable[RepeatedStratum], shared: float) -> float:

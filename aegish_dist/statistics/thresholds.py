@@ -302,8 +302,7 @@ def _widened(found: Estimate, added: float) -> Estimate:
     """Add to the variance of an estimate that has an interval."""
     value, low, high = _numbers(found)
     further, stderr = math.sqrt(added), found.stderr_clustered
-    reach = Z_95 * further
-    interval = mover(value, [value - low, reach], [high - value, reach])
+    interval = mover(value, [value - low, Z_95 * further], [high - value, Z_95 * further])
     stderr = None if stderr is None else math.hypot(stderr, further)
     return Estimate(value, found.stderr, stderr, *interval, found.n, found.clusters)
 
