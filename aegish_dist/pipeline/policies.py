@@ -60,8 +60,8 @@ def _takes_part(guard: Guard, among: Guards) -> bool:
     return enough and not guard.name.startswith(BASELINE)
 
 
-def write_winner(data: SystemsData, path: Path) -> str:
-    """Write the winner of a search as a policy file, and return its name, that of the file.
+def write_winner(data: SystemsData, path: Path) -> None:
+    """Write the winner of a search as a policy file, which names the policy.
 
     A ReportError says that no system keeps to the bounds, or that none is surely better than
     chance, an OutputError that there is such a file, or that it cannot be written.
@@ -80,4 +80,3 @@ def write_winner(data: SystemsData, path: Path) -> str:
             f" {data.opinion.rule.name}, suspicion by {data.rule.name}.\n"
         )
         stream.write(render_policy(replace(winner.best.policy, name=name)))
-    return name
