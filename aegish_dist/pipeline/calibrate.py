@@ -140,7 +140,7 @@ def _model(
         harmless=len(scored.harmless),
         unreadable=sum(known is not None and each not in _ACTIONS for each, known in verdicts),
         distinct=len(scored.levels),
-        auroc=auroc(scored),
+        auroc=auroc(scored) if whole else fitted.score,  # of which `ranked` wants an interval
         partial_fpr=partial_fpr,
         partial_auroc=partial_auroc(looked_at, partial_fpr),
         average_precision=average_precision(looked_at),
