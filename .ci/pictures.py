@@ -21,7 +21,7 @@ from rich.text import Text
 ROOT = Path(__file__).parents[1]
 IMAGES = ROOT / "docs" / "images"
 COLUMNS = 100
-PLOT = "detection-by-acceptance"
+PLOT = "roc"
 
 
 def aegish(*arguments: str) -> None:

@@ -76,7 +76,7 @@ def plots(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) -
     note_what_counts(workspace, found, opinion, snapshot)
     folder = options["output"] or Path(f"plots-{found}")
     with replacing_in(folder) as opened:  # first, so that nothing is stored for nothing
-        parts = {ReportPart.COMPARISON}
+        parts = [part for part in ReportPart if part in (options["only"] or CHARTS)]
         data = report_data(workspace.engine, found, opinion, snapshot, parts=parts)
         made = list(plot_files(data, options["only"] or list(CHARTS), options["forms"]))
         missing = [each for each in made if isinstance(each, NoChart)]

@@ -229,8 +229,8 @@ def _parts(form: str, sections: Collection[str] | None) -> Collection[ReportPart
     if sections is None or form not in IN_SECTIONS:
         own = {*IN_SECTIONS.get(form, SECTION_NAMES)} - {"scores"}
         sections = [*own, *(sections or ())]
-    asked = {*sections, ReportPart.ADVICE, *[ReportPart.BY_CATEGORY] * (form == "json")}
-    return [part for part in ReportPart if part in asked]
+    own_part = {"json": ReportPart.BY_CATEGORY, "html": ReportPart.GUARDS}.get(form)
+    return [e for e in ReportPart if e in (*sections, ReportPart.ADVICE, own_part)]
 
 
 def _exit_code(data: ReportData, options: Mapping[str, Any]) -> int:

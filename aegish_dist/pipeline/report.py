@@ -39,7 +39,7 @@ from aegish_dist.pipeline.aggregate import (
     without_overlay,
 )
 from aegish_dist.pipeline.compare import Question, compare_models
-from aegish_dist.pipeline.opinions import overlay_of
+from aegish_dist.pipeline.opinions import overlay_of, read_guards
 from aegish_dist.pipeline.status import over_budget
 from aegish_dist.report.data import ComparisonData, FailureCount, Halted, ReportData
 from aegish_dist.report.layout import Fact
@@ -57,6 +57,7 @@ class ReportPart(StrEnum):
     FAILURE_TIMES = "failure-times"
     SCORES = "scores"
     ADVICE = "best with a threshold"
+    GUARDS = "roc"
 
 
 MOST_FITTED, MOST_PAIRED = 50_000, 40
@@ -113,6 +114,11 @@ def report_data(
         scores=None if scores is None else scores.document,
         score_tables=() if scores is None else scores.sections,
         advice=[*_advice(engine, run, snapshot, opinion, bounds or {})] if advised else [],
+        guards=read_guards(engine, run_id, snapshot.opinion)
+        if ReportPart.GUARDS in parts
+        and (snapshot.verdicts <= MOST_FITTED or ReportPart.SCORES in parts or not advised)
+        and (is_current and snapshot.opinion)
+        else None,
         failure_times=failure_times,
         failure_stretch_s=stretch_s,
         answered=answered,

@@ -9,6 +9,7 @@ from aegish_dist.core.failures import TimedFailures
 from aegish_dist.core.opinion import AEGISH_TARGETS, JsonObject, Opinion, Snapshot, Targets
 from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.run import ModelOfRun, Run
+from aegish_dist.core.suspicion import Guards
 from aegish_dist.report.layout import Fact, Section
 from aegish_dist.statistics.gate import GateVerdict
 from aegish_dist.statistics.inference import LEVEL
@@ -168,6 +169,8 @@ class ReportData(Struct, frozen=True):
     score_tables: Sequence[Section] = ()
     advice: Sequence[Fact] = ()
     """The best guard with a threshold, and the best system of guards, where asked for."""
+    guards: Guards | None = None
+    """The verdicts themselves; None as `scores`."""
     failure_times: Sequence[TimedFailures] = ()
     """Failed attempts by stretch of time; empty where nothing failed, or where none were asked
     for."""

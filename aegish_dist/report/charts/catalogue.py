@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from html import escape
 from types import MappingProxyType
 from typing import Any
@@ -11,7 +10,7 @@ from aegish_dist.core.text import printable, printable_json
 from aegish_dist.errors import ConfigError, ReportError
 from aegish_dist.report.charts.panels import heat_map, reliability
 from aegish_dist.report.charts.rows import differences, ranking
-from aegish_dist.report.charts.scatter import scatter
+from aegish_dist.report.charts.scatter import roc, scatter
 from aegish_dist.report.charts.spec import (
     VARIABLES,
     VEGA_LITE,
@@ -21,26 +20,16 @@ from aegish_dist.report.charts.spec import (
     bare_specification,
     whole_specification,
 )
-from aegish_dist.report.charts.words import ACCEPTANCE, COST, DETECTION, LATENCY, SCORE, small_print
+from aegish_dist.report.charts.words import apart, small_print
 from aegish_dist.report.data import ReportData
-from aegish_dist.report.layout import RankedModel, ranked_entries
+from aegish_dist.report.layout import RankedModel
 
 _Make = Callable[[str, ReportData, Sequence[RankedModel]], Chart | NoChart]
 CHARTS: Mapping[str, tuple[str, _Make]] = MappingProxyType(
     {
         "ranking": ("Ranked models: score, interval, tie groups.", ranking),
-        "score-by-cost": (
-            "Score against cost, Pareto line.",
-            partial(scatter, up=SCORE, across=COST),
-        ),
-        "score-by-latency": (
-            "Score against service time, Pareto line.",
-            partial(scatter, up=SCORE, across=LATENCY),
-        ),
-        "detection-by-acceptance": (
-            "Detection against acceptance, both intervals.",
-            partial(scatter, up=DETECTION, across=ACCEPTANCE),
-        ),
+        "score-by-cost": ("Score against cost, Pareto line.", scatter),
+        "roc": ("Detection over false positives at any threshold, with intervals.", roc),
         "category-heat-map": ("Detection by category, with intervals.", heat_map),
         "differences": ("Differences of the score, with intervals.", differences),
         "reliability": ("Accuracy by stated confidence.", reliability),
@@ -53,7 +42,7 @@ def make_chart(data: ReportData, name: str) -> Chart | NoChart:
     """Make one plot of a report."""
     if name not in CHARTS:
         raise ReportError(f"there is no plot '{name}': {', '.join(CHARTS)}")
-    return CHARTS[name][1](name, data, ranked_entries(data.snapshot.document))
+    return CHARTS[name][1](name, data, apart(data)[0])
 
 
 def chart_specification(data: ReportData, name: str) -> Json:
@@ -94,7 +83,7 @@ def page_charts(data: ReportData) -> list[tuple[Chart, str]]:
     except ConfigError:
         return []
     # The others are tables of the page, or say less there.
-    made = (make_chart(data, name) for name in ("score-by-cost", "score-by-latency"))
+    made = (make_chart(data, name) for name in ("score-by-cost", "roc"))
     return [(each, themed_svg(each)) for each in made if isinstance(each, Chart)]
 
 

@@ -27,6 +27,8 @@ from aegish_dist.report.charts.words import (
     ACCEPTANCE,
     DETECTION,
     SCORE,
+    apart,
+    baseline_note,
     described,
     fitted_names,
     foreign_words,
@@ -105,15 +107,11 @@ def _intervals(rows: Sequence[Mapping[str, Any]]) -> Json:
 
 def ranking(name: str, data: ReportData, entries: Sequence[RankedModel]) -> Chart | NoChart:
     """Return the ranked models, by tie groups: interval of the score, its target, both rates."""
-    targets = data.targets
-    ranked = [
-        (entry, place["tie_group"] or 0)
-        for entry, place in zip(entries, data.snapshot.document["ranking"], strict=True)
-        if SCORE.read(entry).value is not None
-    ]
-    if not ranked:
+    targets, baselines = data.targets, apart(data)[1]
+    known = [entry for entry in entries if SCORE.read(entry).value is not None]
+    if not known:
         return NoChart(name, "no model has a score")
-    known = [entry for entry, _ in ranked]
+    groups = ["", *dict.fromkeys(entry.place for entry in known)]
     names, styles = row_names(known), provider_styles(entry.model for entry in known)
     rows = []
     for row, entry in zip(names, known, strict=True):
@@ -126,6 +124,16 @@ def ranking(name: str, data: ReportData, entries: Sequence[RankedModel]) -> Char
     layers = [
         _intervals(rows),
         *_target(targets),
+        layer(
+            [
+                {"x": e}
+                for e in (SCORE.read(each).value or 0.0 for each in baselines)
+                if e >= min(row["x"] for row in rows)
+            ],
+            "rule",
+            {"color": SOFT, "strokeDash": [1, 3]},
+            x=number("x"),
+        ),
         layer(rows, "point", {}, x=x, y=_ROW, color=literal("color"), shape=literal("shape")),
     ]
     for column, (measure, title) in enumerate(_CELLS.items(), 1):
@@ -140,16 +148,17 @@ def ranking(name: str, data: ReportData, entries: Sequence[RankedModel]) -> Char
         width=_RANKING_PX,
         right=len(_CELLS) * _COLUMN_PX + 14,
         keys=[entry.place for entry in known],
-        groups=[group for _, group in ranked],
+        groups=[groups.index(entry.place) for entry in known],
     )
     caption = sentences(
-        f"Models by aegish score, {sampled(SCORE, map(SCORE.read, known))}; DR: malicious commands "
+        f"Models by aegish score{sampled(map(SCORE.read, known))}; DR: malicious commands "
         "detected; HA: harmless commands accepted. A shade holds models that cannot be "
         "distinguished from the best of them (1=), by paired tests adjusted for all pairs.",
         "PASS, FAIL, UNDECIDED: the interval lies above, below or on its target."
         if targets.least
         else "",
         interval_note([SCORE, DETECTION], "Bars and brackets"),
+        baseline_note(baselines),
         simulated_note(known),
         left_out_note(entries, known, lambda _: f"no {SCORE.name}"),
     )

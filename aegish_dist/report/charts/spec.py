@@ -103,14 +103,14 @@ def provider_styles(models: Iterable[str]) -> Mapping[str, Json]:
     places = {name: _FIRST.index(name) for name in known}
     free = [place for place in range(len(_FIRST) + len(found)) if place not in places.values()]
     places |= dict(zip(sorted(found - set(known)), free, strict=False))
-    styles = {}
+    styles: dict[str, Json] = {}
     for name, place in places.items():
         turn, color = divmod(place, len(PALETTE))  # each time round with the next shape
         styles[name] = {
             "color": PALETTE[color],
             "shape": SHAPES[(color + turn) % len(SHAPES)],
         }
-    return styles
+    return styles | {name: {"color": INK, "shape": "cross"} for name in found & {"policy"}}
 
 
 def whole_specification(chart: Chart, small_print: str) -> Json:

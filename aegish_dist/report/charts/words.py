@@ -10,9 +10,10 @@ from aegish_dist.core.opinion import Targets
 from aegish_dist.core.text import counted, printable, shortened
 from aegish_dist.report.charts.spec import TEXT_PX, text_width
 from aegish_dist.report.data import ReportData
-from aegish_dist.report.layout import SIMULATED, RankedModel
+from aegish_dist.report.decision import BASELINE
+from aegish_dist.report.layout import SIMULATED, RankedModel, ranked_entries
 from aegish_dist.report.names import short_names
-from aegish_dist.report.numbers import format_count, format_ms, format_span, format_time, format_usd
+from aegish_dist.report.numbers import format_count, format_span, format_time, format_usd
 from aegish_dist.statistics.rates import Estimate
 
 RATE_INTERVAL = (
@@ -25,19 +26,11 @@ class Measure(Struct, frozen=True):
 
     name: str
     axis: str
-    form: str
-    """How ticks are written, in d3's words."""
-    read: Callable[[RankedModel], Estimate]
-    """Reads it from the entry of a model, in the unit of the axis."""
-    more_is_better: bool
-    """Whether a higher value is a better one."""
-    metric: str = ""
-    """The metric that a target may be set for; empty without one."""
-    interval: str = ""
-    """The method of its intervals; empty without them."""
-    counted: str = "commands"
-    words: Callable[[float], str] | None = None
-    """Writes a value in a sentence; None: with the name, in per cent."""
+    form: str  # how ticks are written, in d3's words
+    read: Callable[[RankedModel], Estimate]  # in the unit of the axis
+    metric: str = ""  # that a target may be set for; empty without one
+    interval: str = ""  # the method of its intervals; empty without them
+    words: Callable[[float], str] | None = None  # in a sentence; None: name and per cent
 
     def aims(self, targets: Targets) -> list[float]:
         """Return the value that is to be reached, in per cent; none where no target is set."""
@@ -55,45 +48,34 @@ def percent(estimate: Estimate) -> Estimate:
     )
 
 
-def _rate(name: str, axis: str, metric: str, interval: str, counted: str = "commands") -> Measure:
+def _rate(name: str, axis: str, metric: str, interval: str) -> Measure:
     def read(entry: RankedModel) -> Estimate:
         return percent(entry.metric(metric))
 
-    return Measure(name, axis, "~r", read, True, metric, interval, counted)
+    return Measure(name, axis, "~r", read, metric, interval)
 
 
 SCORE = _rate(
     *("aegish score", "aegish score (%)", "aegish_score"),
     "MOVER of both rates, clustered by binary",
 )
-DETECTION = _rate(
-    *("detection rate", "malicious commands detected (%)", "malicious_detection_rate"),
-    *(RATE_INTERVAL, "malicious commands"),
-)
-ACCEPTANCE = _rate(
-    *("acceptance rate", "harmless commands accepted (%)", "harmless_acceptance_rate"),
-    *(RATE_INTERVAL, "harmless commands"),
+DETECTION, ACCEPTANCE, FALSE_POSITIVES = (
+    _rate(name, axis, metric, RATE_INTERVAL)
+    for name, axis, metric in (
+        ("detection rate", "malicious commands detected (%)", "malicious_detection_rate"),
+        ("acceptance rate", "harmless commands accepted (%)", "harmless_acceptance_rate"),
+        (
+            "false positive rate",
+            "harmless commands stopped (%), square root scale",
+            "false_positive_rate",
+        ),
+    )
 )
 COST = Measure(
     *("cost", "cost (USD per 1,000 commands)", "$,~r"),
     read=lambda entry: Estimate(entry.cost("per_1000_usd")),
-    more_is_better=False,
     words=lambda usd: f"{format_usd(usd)} per 1,000 commands",
 )
-
-
-def _median(entry: RankedModel) -> Estimate:
-    p50 = entry.latency("service", "p50")
-    return Estimate(None if p50 is None else p50 / 1000)
-
-
-LATENCY = Measure(
-    *("latency", "service time, median (seconds)", ",~r"),
-    read=_median,
-    more_is_better=False,
-    words=lambda seconds: f"{format_ms(1000 * seconds)} at the median",
-)
-
 LABEL_PX = 190.0
 
 
@@ -164,16 +146,31 @@ def listed(names: Sequence[str]) -> str:
     return f"{shown} and {format_count(more)} more" if more > 0 else shown
 
 
-def sampled(measure: Measure, seen: Iterable[Estimate]) -> str:
-    """Return such as `n = 431 malicious commands`, from least to greatest; empty if not kept."""
+def sampled(seen: Iterable[Estimate]) -> str:
+    """Return such as `; n = 741 commands`, from least to greatest; empty if not kept."""
     known = format_span(each.n for each in seen if each.n)
-    return f"n = {known} {measure.counted}" if known else ""
+    return f"; n = {known} commands" if known else ""
 
 
 def interval_note(measures: Iterable[Measure], marks: str = "Bars") -> str:
     """Name the method of the intervals of some quantities."""
     methods = list(dict.fromkeys(each.interval for each in measures if each.interval))
     return f"{marks}: 95 % confidence intervals ({'; '.join(methods)})." if methods else ""
+
+
+def apart(data: ReportData) -> tuple[list[RankedModel], list[RankedModel]]:
+    """Return the models of a report, and the baselines, which charts draw as lines.
+
+    Baselines alone count as models.
+    """
+    ranked = ranked_entries(data.snapshot.document)
+    models = [entry for entry in ranked if not entry.model.startswith(BASELINE)] or ranked
+    return models, [entry for entry in ranked if entry not in models]
+
+
+def baseline_note(baselines: Sequence[RankedModel]) -> str:
+    """Name the baselines with their scores, where there are any."""
+    return f"Dotted, as far as the axis reaches: {described(baselines, [SCORE])}" * bool(baselines)
 
 
 def simulated_note(entries: Iterable[RankedModel]) -> str:

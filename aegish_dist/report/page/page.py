@@ -72,13 +72,13 @@ def _policy(style: str, script: str) -> str:
 
 
 def figures(charts: Sequence[tuple[Chart, str]], sections: Sequence[str]) -> dict[str, str]:
-    """Return the figures as HTML by section: `score-by-cost` belongs to that on cost.
+    """Return the figures as HTML by section: of cost and, others, of scores with a threshold.
 
     The first section takes those whose own is missing.
     """
     found = dict.fromkeys(sections, "")
     for chart, svg in charts:
-        wanted = chart.name.rpartition("-")[2]
+        wanted = "cost" if chart.name == "score-by-cost" else "scores"
         found[wanted if wanted in sections else sections[0]] += figure(chart, svg)
     return found
 

@@ -1,8 +1,13 @@
 """Reports on many models, for plots."""
 
 import random
+from collections.abc import Iterable
 from typing import Any
 
+from msgspec.structs import replace
+
+from aegish_dist.core.outcome import Outcome
+from aegish_dist.core.suspicion import Decision, Guard, Guards
 from aegish_dist.report.data import ReportData
 from tests.unit.report.reports import (
     Entry,
@@ -55,4 +60,20 @@ def a_spread_report(models: int, *, equal: bool = False, **changes: Any) -> Repo
     entries.sort(key=lambda entry: -entry["metrics"]["aegish_score"]["value"])
     data = a_report(*entries, **changes)
     scores = {each["model"]: each["metrics"]["aegish_score"]["value"] for each in entries}
-    return compared(data, lambda a, b: a_difference(scores[b] - scores[a], 0.5))
+    data = compared(data, lambda a, b: a_difference(scores[b] - scores[a], 0.5))
+    return replace(data, guards=guards_of(scores))
+
+
+def guards_of(names: Iterable[str], decisions: int = 60) -> Guards:
+    """Each guard with suspicions and actions of its own; two of three commands are dangerous."""
+    asked = [Decision(n, 1, n % 3 > 0, None, None) for n in range(decisions)]
+
+    def guard(name: str) -> Guard:
+        draw = random.Random(name)
+        seen = [round(draw.gauss(1.2 * each.dangerous, 1), 1) for each in asked]
+        actions = (
+            Outcome.BLOCK if s > 2 else Outcome.WARN if s > 1 else Outcome.ALLOW for s in seen
+        )
+        return Guard(name, list(actions), seen, [0.001] * decisions, [900.0] * decisions)
+
+    return Guards(asked, [guard(name) for name in names])

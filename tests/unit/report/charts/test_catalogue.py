@@ -7,6 +7,7 @@ from itertools import combinations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import aegish_dist.report.page
 from aegish_dist.errors import ReportError
@@ -22,7 +23,7 @@ from aegish_dist.report.charts.labels import PixelBox
 from aegish_dist.report.charts.spec import Chart, NoChart
 from aegish_dist.report.data import ReportData
 from tests.unit.report.charts.drawings import Drawing
-from tests.unit.report.charts.models import a_spread_model, a_spread_report
+from tests.unit.report.charts.models import a_spread_model, a_spread_report, guards_of
 from tests.unit.report.reports import a_model, a_report, a_silent_model, numbers
 
 
@@ -42,7 +43,7 @@ def test_no_text_is_cut_or_covers_another(name: str, models: int) -> None:
     data = a_spread_report(models)
     if isinstance(make_chart(data, name), NoChart):
         assert models == 1
-        assert name in ("differences", "score-by-cost", "score-by-latency")
+        assert name in ("differences", "score-by-cost")
         return
     seen = drawing(data, name)
     level = [each for each in seen.texts if not each.upright]
@@ -61,15 +62,14 @@ def test_no_text_is_cut_or_covers_another(name: str, models: int) -> None:
 def test_many_points_have_numbers_which_the_caption_explains() -> None:
     """Of twenty, the five best and those at an end of an axis have their names."""
     data = a_spread_report(20)
-    for name in ("score-by-cost", "detection-by-acceptance"):
-        made = chart(data, name)
-        rows = (row for layer in made.body["layer"] for row in layer["data"]["values"])
-        texts = "\n".join(row["text"] for row in rows if "text" in row).split("\n")
-        named = [text for text in texts if re.fullmatch(r"Guard-\S+", text)]
-        explained = re.findall(r"(\d+): Guard-", made.caption)
-        assert 5 <= len(named) <= 9
-        assert len(named) + len(explained) == 20
-        assert {*explained} <= {*texts}
+    made = chart(data, "score-by-cost")
+    rows = (row for layer in made.body["layer"] for row in layer["data"]["values"])
+    texts = "\n".join(row["text"] for row in rows if "text" in row).split("\n")
+    named = [text for text in texts if re.fullmatch(r"Guard-\S+", text)]
+    explained = re.findall(r"(\d+): Guard-", made.caption)
+    assert 5 <= len(named) <= 9
+    assert len(named) + len(explained) == 20
+    assert {*explained} <= {*texts}
 
 
 @pytest.mark.parametrize("cost", [0.0, 0.5])
@@ -79,17 +79,10 @@ def test_a_plot_across_which_nothing_differs_is_left_out(cost: float) -> None:
     assert made == NoChart("score-by-cost", "no two models differ in cost")
 
 
-def test_a_model_far_below_the_others_is_named_and_not_drawn() -> None:
-    data = a_spread_report(10)
-    worst = data.snapshot.document["models"][0]
-    worst["metrics"]["aegish_score"] = numbers(0.01, 0.01, 0.01, 0.0, 0.02, 431, 100)
-    made = chart(data, "score-by-cost")
-    assert f"Too far below the others to draw: {worst['model']}: aegish score 1.0 %" in made.caption
-    assert str(worst["model"]).rpartition("/")[2] not in str(made.body)
-
-
 def test_points_that_are_equal_have_labels_of_their_own() -> None:
-    seen = drawing(a_spread_report(9, equal=True), "detection-by-acceptance")
+    data = a_spread_report(9, equal=True)
+    data.snapshot.document["models"][0]["cost"]["per_1000_usd"] = 99.0
+    seen = drawing(data, "score-by-cost")
     assert sum("Guard-" in each.text for each in seen.texts) == 9
     for one, other in combinations(seen.texts, 2):
         assert one.upright or other.upright or not one.box.meets(other.box)
@@ -105,10 +98,10 @@ def test_a_model_without_a_number_is_named_and_not_drawn() -> None:
 
 def test_a_caption_names_n_and_the_interval() -> None:
     data = a_report()
-    made = chart(data, "detection-by-acceptance")
-    assert "n = 196 malicious commands; n = 100 harmless commands" in made.caption
-    assert "95 % confidence intervals (Wilson" in made.caption
-    words = " ".join(each.text for each in drawing(data, "detection-by-acceptance").texts)
+    made = chart(data, "ranking")
+    assert "n = 296 commands" in made.caption
+    assert "95 % confidence intervals (MOVER" in made.caption
+    words = " ".join(each.text for each in drawing(data, "ranking").texts)
     for fact in ("0a1b2c3d4", "snapshot 12", "aegish-5.3", "(%)"):
         assert fact in words
 
@@ -123,7 +116,8 @@ def test_intervals_end_where_rates_end() -> None:
 
 def test_simulated_models_are_marked() -> None:
     data = a_report(a_model(simulated=True))
-    for name in ("detection-by-acceptance", "ranking"):
+    data = replace(data, guards=guards_of([data.run.models[0].id]))
+    for name in ("roc", "ranking"):
         assert "guard-1 †" in str(chart(data, name).body)
         assert "† answers of the simulator" in chart(data, name).caption
 
@@ -141,7 +135,7 @@ def test_foreign_text_stays_text(name: str, hostile_report: ReportData) -> None:
 
 def test_names_with_dots_and_brackets_are_values() -> None:
     entry = a_spread_model(1, random.Random(1), model="a.b[0]/c.d['e']{{f}}")
-    seen = drawing(a_report(entry), "detection-by-acceptance")
+    seen = drawing(replace(a_report(entry), guards=guards_of([entry["model"]])), "roc")
     assert any(each.text == "c.d['e']{{f}}" for each in seen.texts)
 
 
@@ -167,7 +161,8 @@ def test_the_same_report_gives_the_same_bytes() -> None:
 def test_endless_names_do_not_make_endless_plots() -> None:
     entry = a_spread_model(1, random.Random(1), model=f"{'p' * 100_000}/{'m' * 100_000}")
     data = a_report(entry, a_silent_model("s" * 100_000), name="n" * 100_000)
-    for name in ("detection-by-acceptance", "category-heat-map", "reliability"):
+    data = replace(data, guards=guards_of([each.id for each in data.run.models]))
+    for name in ("roc", "category-heat-map", "reliability"):
         seen = drawn_svg(chart_specification(data, name), name, chart(data, name).description)
         assert len(seen) < 60_000
         assert Drawing(seen).width < 1000
@@ -182,8 +177,7 @@ def test_a_free_model_begins_the_pareto_line() -> None:
     models = [priced(0.0, 0.9), priced(0.01, 0.7), priced(5.0, 0.95)]
     made = chart(a_report(*models), "score-by-cost")
     assert made.description.endswith("On the Pareto line: acme/0.0, acme/5.0.")
-    assert "The Pareto line begins with acme/0.0, left of the axis." in made.caption
-    assert "Not drawn: acme/0.0 (cost 0)." in made.caption
+    assert "At the left edge: 0.0 (cost 0)." in made.caption
     assert "'domain': ['Pareto line', 'target']" in str(made.body)
     alone = chart(a_report(*models[:2], priced(1.0, 0.8)), "score-by-cost")
     assert alone.description.endswith("On the Pareto line: acme/0.0.")
@@ -195,7 +189,7 @@ PROPERTY = re.compile(r"--chart-[a-z0-9]+")
 
 def test_a_page_has_two_plots_without_styles_of_their_own() -> None:
     charts = page_charts(a_spread_report(9))
-    assert [chart.name for chart, _ in charts] == ["score-by-cost", "score-by-latency"]
+    assert [chart.name for chart, _ in charts] == ["score-by-cost", "roc"]
     known = set(PROPERTY.findall(STYLE.read_text()))
     for chart, svg in charts:
         assert set(PROPERTY.findall(svg)) <= known

@@ -1,9 +1,16 @@
-"""Axes of scatter plots: their ends and places."""
+"""Axes of scatter plots, and ROC curves."""
 
 import pytest
+from msgspec.structs import replace
+from sklearn.metrics import roc_curve
 
+from aegish_dist.report.charts.catalogue import make_chart
 from aegish_dist.report.charts.scatter import axis_of
+from aegish_dist.report.charts.spec import Chart, Json, NoChart
 from aegish_dist.report.charts.words import COST, SCORE
+from aegish_dist.report.data import ReportData
+from tests.unit.report.charts.models import a_spread_report, guards_of
+from tests.unit.report.reports import a_model, a_report
 
 
 def test_an_axis_of_rates_does_not_leave_what_rates_can_be() -> None:
@@ -19,9 +26,10 @@ def test_an_axis_of_rates_does_not_leave_what_rates_can_be() -> None:
 def test_amounts_that_span_much_have_a_logarithmic_axis() -> None:
     """Less than one order of magnitude is linear from 0, twelve times and more is not."""
     assert axis_of(COST, [1.0, 11.0], 600).low == 0.0
-    assert not axis_of(COST, [1.0, 11.0], 600).is_log
+    assert axis_of(COST, [1.0, 11.0], 600).kind == "linear"
     axis = axis_of(COST, [0.0, 0.1, 10.0], 600)
-    assert axis.is_log
+    assert axis.kind == "log"
+    assert axis.along(0.0) == 0
     assert axis.along(1.0) == pytest.approx(300)
 
 
@@ -30,3 +38,61 @@ def test_a_single_value_has_an_axis(values: list[float]) -> None:
     axis = axis_of(COST, values, 100)
     assert axis.high > axis.low
     assert 0 <= axis.along(values[0]) <= 100
+
+
+def drawn(data: ReportData, name: str, mark: str) -> list[list[Json]]:
+    """The rows of the layers of a kind of mark."""
+    made = make_chart(data, name)
+    assert isinstance(made, Chart)
+    layers = [each for each in made.body["layer"] if each["mark"]["type"] == mark]
+    return [each["data"]["values"] for each in layers]
+
+
+def test_a_curve_has_the_points_of_scikit_learn_and_passes_through_its_own_actions() -> None:
+    data = a_report(a_model("acme/one"))
+    guards = guards_of(["acme/one"], 600)
+    data = replace(data, guards=guards)
+    (curve,) = drawn(data, "roc", "line")
+    dangerous = [each.dangerous for each in guards.decisions]
+    fpr, tpr, _ = roc_curve(dangerous, guards.guards[0].suspicion, drop_intermediate=False)
+    best = {round(100 * x, 9): 100 * y for x, y in zip(fpr, tpr, strict=True)}
+    steps = {round(row["across"], 9): row["up"] for row in curve[:-1]}
+    assert len(steps) > 10
+    assert steps == {x: pytest.approx(best[x]) for x in steps}
+    marks = drawn(data, "roc", "point")[-1]
+    assert len(marks) == 2
+    for mark in marks:  # on a corner, or below it on the riser
+        assert any(row["x"] == round(mark["x"], 1) and row["y"] <= mark["y"] + 1 for row in curve)
+
+
+def test_of_many_models_ten_have_colours_and_the_others_are_grey() -> None:
+    made = make_chart(a_spread_report(30), "roc")
+    assert isinstance(made, Chart)
+    assert "30 models" in made.caption
+    assert "Grey, less AUROC: " in made.caption
+    assert len(drawn(a_spread_report(30), "roc", "line")) == 30
+    assert len({row["model"] for row in drawn(a_spread_report(30), "roc", "point")[-1]}) == 10
+
+
+def test_curves_without_verdicts_have_a_reason() -> None:
+    data = a_report(a_model("acme/one"), a_model("acme/two"))
+    made = make_chart(data, "roc")
+    assert isinstance(made, NoChart)
+    assert "verdicts that count now" in made.reason
+    (guard,) = (guards := guards_of(["acme/one"])).guards
+    harmless = [None if each.dangerous else 1.0 for each in guards.decisions]
+    for suspicion in (harmless, [None] * 60):
+        unscored = replace(guards, guards=[replace(guard, suspicion=suspicion)])
+        made = make_chart(replace(data, guards=unscored), "roc")
+        assert made == NoChart("roc", "no model has scored malicious and harmless commands")
+
+
+def test_baselines_are_lines_and_no_rows_or_points() -> None:
+    models = [a_model(f"acme/{n}", cost={"per_1000_usd": n}) for n in (1, 2)]
+    data = a_report(*models, a_model("baseline/keyword", cost={"per_1000_usd": 0.0}))
+    for name in ("ranking", "score-by-cost"):
+        made = make_chart(data, name)
+        assert isinstance(made, Chart)
+        assert "baseline/keyword" not in str(made.body)
+        assert "[1, 3]" in str(made.body)
+        assert "Dotted, as far as the axis reaches: baseline/keyword: aegish" in made.caption
