@@ -38,7 +38,6 @@ from aegish_dist.files import replacing, replacing_text
 from aegish_dist.inputs.checking import Location, refuse
 from aegish_dist.inputs.documents import (
     ParquetLimits,
-    bounded_batches,
     load_pyarrow,
     open_parquet,
     parse_json,
@@ -278,8 +277,7 @@ def _check_header(header: list[str], location: Location) -> None:
 
 
 def _read_parquet(path: Path) -> Records:
-    with open_parquet(path, PARQUET_LIMITS) as file:
-        batches = bounded_batches(file, str(path), PARQUET_LIMITS, PARQUET_BATCH_ROWS)
+    with open_parquet(path, PARQUET_LIMITS, PARQUET_BATCH_ROWS) as batches:
         rows = (row for batch in batches for row in batch.to_pylist())
         for number, values in enumerate(rows, 1):
             yield Location(str(path), number), values

@@ -121,8 +121,8 @@ class ParquetLimits(Struct, frozen=True):
 
 
 @contextmanager
-def open_parquet(path: Path, limits: ParquetLimits) -> Iterator[Any]:
-    """Open a `pyarrow.parquet.ParquetFile`, texts as dictionaries; words errors of the body."""
+def open_parquet(path: Path, limits: ParquetLimits, batch_rows: int) -> Iterator[Iterator[Any]]:
+    """Give the rows of a Parquet file in batches; words errors of the body."""
     arrow = load_pyarrow()
     limited = {"thrift_string_size_limit": MAX_FOOTER_BYTES}
     try:
@@ -132,15 +132,13 @@ def open_parquet(path: Path, limits: ParquetLimits) -> Iterator[Any]:
         _check(metadata, limits, str(path))
         texts = list(_texts(metadata.schema, str(path)))
         with arrow.parquet.ParquetFile(path, read_dictionary=texts, **limited) as file:
-            yield file
+            yield _batches(file, str(path), limits, batch_rows)
     except (OSError, ValueError, arrow.ArrowException) as error:
         reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
         raise DatasetError(f"cannot be read as Parquet: {reason}", source=str(path)) from error
 
 
-def bounded_batches(
-    file: Any, source: str, limits: ParquetLimits, batch_rows: int
-) -> Iterator[Any]:
+def _batches(file: Any, source: str, limits: ParquetLimits, batch_rows: int) -> Iterator[Any]:
     """Yield the rows in batches of limited bytes, decoded, texts as plain columns again."""
     arrow = load_pyarrow()
     # One group at a time: a batch over several holds all of them, however long their texts are.

@@ -10,7 +10,7 @@ from typing import IO, Any
 from msgspec.inspect import BoolType, FloatType, IntType
 
 from aegish_dist.core.verdict_record import FIELDS
-from aegish_dist.inputs.documents import ParquetLimits, bounded_batches, load_pyarrow, open_parquet
+from aegish_dist.inputs.documents import ParquetLimits, load_pyarrow, open_parquet
 
 BLOCK_BYTES = 32 * 2**20  # become a group of rows; a row must not be longer
 ROWS_PER_BATCH = 20_000
@@ -60,8 +60,8 @@ def write_table(source: Any, columns: Mapping[str, str], stream: IO[bytes]) -> N
 def copy_lines(path: Path) -> Iterator[bytes]:
     """Yield the rows of such a file as lines of COPY, some thousand at a time."""
     arrow = load_pyarrow()
-    with open_parquet(path, LIMITS) as file:
-        for batch in bounded_batches(file, str(path), LIMITS, ROWS_PER_BATCH):
+    with open_parquet(path, LIMITS, ROWS_PER_BATCH) as batches:
+        for batch in batches:
             columns = [_copy_texts(arrow, column) for column in batch.columns]
             rows = arrow.compute.binary_join_element_wise(*columns, "\t")
             yield "".join(f"{row}\n" for row in rows.to_pylist()).encode()

@@ -23,7 +23,6 @@ from aegish_dist.errors import DatasetError, InputError
 from aegish_dist.inputs.checking import Location
 from aegish_dist.inputs.documents import (
     ParquetLimits,
-    bounded_batches,
     load_pyarrow,
     open_input,
     open_parquet,
@@ -66,8 +65,8 @@ _TEXTS = msgspec.json.Decoder(dict[str, str])
 def numbered_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield the rows from number 1 on, without what is null in a whole batch."""
     number = 0
-    with open_parquet(path, LIMITS) as file:
-        for batch in bounded_batches(file, str(path), LIMITS, ROWS_PER_BATCH):
+    with open_parquet(path, LIMITS, ROWS_PER_BATCH) as batches:
+        for batch in batches:
             try:
                 rows = _rows(batch)
             except OverflowError as error:  # a time that no calendar has
