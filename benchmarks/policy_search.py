@@ -25,7 +25,7 @@ import numpy as np
 from measuring import laid_out, print_table
 from numpy.typing import NDArray
 
-from aegish_dist.core.outcome import Outcome
+from aegish_dist.core.outcome import OutcomeDetail
 from aegish_dist.core.policy import Policy, apply_policy
 from aegish_dist.core.suspicion import Decision, Guard, Guards
 from aegish_dist.statistics.policy_search import PolicySearch, Requirements, search_policies
@@ -80,17 +80,17 @@ def guard(
     sure = np.where(latent < low, low - latent, latent - high)
     confidence = np.clip(np.ceil(np.clip(sure / 3, 0, 1) * levels), 1, levels) / levels
     suspicion = np.where(latent < low, -confidence, np.where(latent < high, 1.0, 2 + confidence))
-    actions = (Outcome.ALLOW, Outcome.WARN, Outcome.BLOCK)
-    outcomes = [actions[int(s >= 1) + int(s >= 2)] for s in suspicion]
+    actions = (OutcomeDetail.ALLOW, OutcomeDetail.WARN, OutcomeDetail.BLOCK)
+    findings = [actions[int(s >= 1) + int(s >= 2)] for s in suspicion]
     price = 1e-4 * 4.0**number
     cost = (price * generator.uniform(0.8, 1.2, size=len(latent))).tolist()
     latency = (300 * (1 + number) * generator.lognormal(sigma=0.4, size=len(latent))).tolist()
-    return Guard(f"lab/guard-{number}", outcomes, suspicion.tolist(), cost, latency)
+    return Guard(f"lab/guard-{number}", findings, suspicion.tolist(), cost, latency)
 
 
 def true_score(policy: Policy, further: Guards) -> float:
     found = apply_policy(policy, further)
-    stopped = np.array([each is Outcome.BLOCK for each in found.outcomes])
+    stopped = np.array([each is OutcomeDetail.BLOCK for each in found.findings])
     dangerous = np.array([each.dangerous for each in further.decisions])
     return float((stopped[dangerous].mean() + 1 - stopped[~dangerous].mean()) / 2)
 

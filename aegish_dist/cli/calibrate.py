@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from aegish_dist.cli.command import command
-from aegish_dist.cli.opinions import note_overlay, with_opinion, with_suspicion
+from aegish_dist.cli.opinions import note_overlay, with_opinion, with_policies, with_suspicion
 from aegish_dist.cli.options import (
     SHARE,
     FiniteRange,
@@ -62,6 +62,7 @@ _COST = FiniteRange(1e-6, 1e6)
 @to_file
 @with_opinion
 @with_suspicion
+@with_policies
 def calibrate(run_id: str, opinion: Opinion, suspicion: SuspicionRule, **options: Any) -> None:
     """Tell which threshold makes which model the best guard.
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from aegish_dist.cli import EXIT_INCONCLUSIVE, EXIT_WORSE
 from aegish_dist.cli.command import advanced, command
-from aegish_dist.cli.opinions import with_opinion, with_suspicion
+from aegish_dist.cli.opinions import with_opinion, with_policies, with_suspicion
 from aegish_dist.cli.options import (
     FiniteRange,
     OneOf,
@@ -97,6 +97,7 @@ _EXIT_CODES = {
 @to_file
 @with_opinion
 @with_suspicion
+@with_policies
 def compare(opinion: Opinion, **options: Any) -> int:
     """Compare models on the same commands, and gate a candidate.
 
@@ -105,7 +106,7 @@ def compare(opinion: Opinion, **options: Any) -> int:
     each model with itself in other runs. The first one named is the baseline. `--gate` exits 0 if
     the candidate is surely not worse by M or more, 4 if it surely is, 5 if the data cannot tell.
     """
-    _check(options)
+    _check(opinion, options)
     form = chosen_form(options["form"], options["as_json"])
     with without_collector():
         data = _compared(opinion, options)
@@ -115,12 +116,13 @@ def compare(opinion: Opinion, **options: Any) -> int:
     return 0
 
 
-def _check(options: dict[str, Any]) -> None:
+def _check(opinion: Opinion, options: dict[str, Any]) -> None:
     runs, junit, form = options["runs"], options["junit"], options["form"]
     gate, as_json = options["gate"], options["as_json"]
     refuse_usage(
         (options["run_id"] is not None and runs, "--run-id and --runs exclude each other"),
         (runs and options["metric"] == AUROC, "--metric auroc compares models of one run"),
+        (runs and opinion.policies, "--policy is compared with models of one run"),
         (len(runs) == 1, "--runs takes a baseline and at least one other run: BASE,NEW"),
         (
             options["run_columns"] and (as_json or form in ("csv", "json")),
@@ -136,7 +138,9 @@ def _check(options: dict[str, Any]) -> None:
             "--gate needs --margin: how much worse a candidate may be",
         ),
         (
-            gate and not runs and len(options["models"]) < 2,
+            gate
+            and not runs
+            and (len({*options["models"], *opinion.contenders}) < 2 or not options["models"]),
             "--gate needs --models BASELINE,CANDIDATE[,...] within a run",
         ),
     )

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 from click.core import ParameterSource
+from msgspec.structs import replace
 
 from aegish_dist.cli.command import Advanced, advanced, file_option
 from aegish_dist.cli.options import Utf8, completes, together
@@ -14,7 +15,12 @@ from aegish_dist.cli.printing import note
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES
 from aegish_dist.core.suspicion import STATED_CONFIDENCE, SUSPICION_RULES
-from aegish_dist.pipeline.opinions import load_opinion, load_suspicion_rule, overlay_notes
+from aegish_dist.pipeline.opinions import (
+    load_opinion,
+    load_policies,
+    load_suspicion_rule,
+    overlay_notes,
+)
 from aegish_dist.pipeline.workspace import Workspace
 
 with_opinion_options = together(
@@ -63,6 +69,22 @@ def with_suspicion(function: Callable[..., Any]) -> Callable[..., Any]:
         shell_complete=completes(SUSPICION_RULES),
         help="How dangerous a guard finds a command:"
         f" {', '.join(SUSPICION_RULES)}, or a file with your own rule.",
+    )(with_it)
+
+
+def with_policies(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--policy`, read into the parameter `opinion`, which `with_opinion` adds before."""
+
+    @wraps(function)
+    def with_it(policy: tuple[Path, ...], opinion: Opinion, **others: Any) -> Any:
+        return function(**others, opinion=replace(opinion, policies=load_policies(policy)))
+
+    return click.option(
+        "--policy",
+        multiple=True,
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="A policy file: its guard, `policy/NAME`, stands among the models. Repeatable.",
     )(with_it)
 
 

@@ -10,7 +10,7 @@ import click
 
 from aegish_dist.cli import EXIT_INCONCLUSIVE, EXIT_WORSE
 from aegish_dist.cli.command import command
-from aegish_dist.cli.opinions import note_what_counts, with_opinion
+from aegish_dist.cli.opinions import note_what_counts, with_opinion, with_policies
 from aegish_dist.cli.options import (
     FiniteRange,
     OneOf,
@@ -35,7 +35,7 @@ from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.text import did_you_mean
 from aegish_dist.files import is_stream
 from aegish_dist.pipeline.report import ReportPart, report_data, report_grid
-from aegish_dist.pipeline.runs import require_asked
+from aegish_dist.pipeline.runs import chosen_models
 from aegish_dist.pipeline.workspace import Workspace
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.formats import FORMATS, IN_SECTIONS, render
@@ -139,6 +139,7 @@ def _thresholds(_: click.Context, parameter: click.Parameter, value: Any) -> dic
 @bounded
 @with_snapshot
 @with_opinion
+@with_policies
 def report(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) -> int:
     """Print a run's leaderboard and details.
 
@@ -183,7 +184,7 @@ def report(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) 
             data = report_data(
                 workspace.engine, found, opinion, snapshot, parts=parts, bounds=bounds
             )
-            require_asked(data.run, options["models"])
+            chosen_models(data.run, options["models"], opinion.contenders)
             draw = draw_report(workspace, data, options)
         show(draw)
     if options["in_browser"] and output is not None:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import asdict
 
+from aegish_dist.core.policy import POLICY_PREFIX, Policy
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES, ScoringRule
 from aegish_dist.core.text import fingerprint_of
@@ -88,21 +89,23 @@ class Opinion(msgspec.Struct, frozen=True):
     rule: ScoringRule = DEFAULT_RULE
     targets: Targets = msgspec.field(default=AEGISH_TARGETS)
     overlay: Overlay | None = None
+    policies: Mapping[str, Policy] = MappingProxyType({})
+    """By the path of its file, each policy that stands among the models; no snapshot keeps any."""
+
+    @property
+    def contenders(self) -> list[str]:
+        """Names of the policies among models."""
+        return [POLICY_PREFIX + each.name for each in self.policies.values()]
 
     @property
     def provenance(self) -> dict[str, dict[str, Any] | None]:
         """Name, version and fingerprint of each part; None without an overlay."""
-
-        def identity(part: ScoringRule | Targets | Overlay) -> dict[str, Any]:
-            return {"name": part.name, "version": part.version, "fingerprint": part.fingerprint}
-
-        overlay = None
-        if self.overlay is not None:
-            overlay = identity(self.overlay) | {"changes": len(self.overlay.changes)}
         return {
-            "scoring": identity(self.rule),
-            "targets": identity(self.targets),
-            "overlay": overlay,
+            "scoring": _identity(self.rule),
+            "targets": _identity(self.targets),
+            "overlay": None
+            if self.overlay is None
+            else _identity(self.overlay) | {"changes": len(self.overlay.changes)},
         }
 
 
@@ -111,13 +114,24 @@ def record_of(opinion: Opinion) -> dict[str, Any]:
     contents: dict[str, Any] = {
         "scoring": {"description": opinion.rule.description, **opinion.rule.content},
         "targets": dict(opinion.targets.least),
+        "overlay": opinion.overlay and [asdict(change) for change in opinion.overlay.changes],
     }
-    if opinion.overlay is not None:
-        contents["overlay"] = [asdict(change) for change in opinion.overlay.changes]
     return {
         part: None if identity is None else {**identity, "content": contents[part]}
         for part, identity in opinion.provenance.items()
     }
+
+
+def policies_document(opinion: Opinion) -> list[dict[str, Any]]:
+    """Return the policies of an opinion in JSON types."""
+    return [
+        {**_identity(each), "file": path, "content": each.content}
+        for path, each in opinion.policies.items()
+    ]
+
+
+def _identity(part: ScoringRule | Targets | Overlay | Policy) -> dict[str, Any]:
+    return {"name": part.name, "version": part.version, "fingerprint": part.fingerprint}
 
 
 def opinion_of(record: Mapping[str, Any], scoring: str, scoring_version: int) -> Opinion | None:

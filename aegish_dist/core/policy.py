@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from aegish_dist.core.outcome import Outcome
+from aegish_dist.core.outcome import OutcomeDetail
 from aegish_dist.core.suspicion import Guard, Guards
 from aegish_dist.core.text import did_you_mean, fingerprint_of, printable
 from aegish_dist.errors import OpinionError
 
 POLICY_PREFIX = "policy/"  # of the name of a policy among models
 RESERVED = re.compile("policy/|allowlist$")  # what policies name in place of a model
-_ACTIONS = (Outcome.ALLOW, Outcome.WARN, Outcome.BLOCK)
+_ACTIONS = (OutcomeDetail.ALLOW, OutcomeDetail.WARN, OutcomeDetail.BLOCK)
 _SEVERITY = {action: severity for severity, action in enumerate(_ACTIONS)}
 _ALLOW, _WARN, _BLOCK = _SEVERITY.values()
 
@@ -75,8 +75,10 @@ class Policy(Struct, frozen=True):
     @property
     def content(self) -> dict[str, Any]:
         """Everything that changes a number, in JSON types."""
-        stages = [[dict(s.parts), s.at_least, s.when, s.on_error] for s in self.stages]
-        return {"allowed": sorted(set(self.allowed)), "stages": stages}
+        return {
+            "allowed": sorted(set(self.allowed)),
+            "stages": [[dict(s.parts), s.at_least, s.when, s.on_error] for s in self.stages],
+        }
 
     @property
     def fingerprint(self) -> str:
@@ -129,7 +131,7 @@ _UNSCORED = _Answer(None, None)
 _ERRORS = {OnError.STOP: _BLOCK, OnError.ALLOW: _ALLOW, OnError.NEXT: None, None: _BLOCK}
 
 
-def apply_policy(policy: Policy, guards: Guards, commands: Sequence[str] = ()) -> Guard:
+def apply_policy(policy: Policy, guards: Guards) -> Guard:
     """Return what the joined guard says, from what its guards said.
 
     A stage of several guards takes the `at_least`-th severest of their actions, and the
@@ -142,26 +144,21 @@ def apply_policy(policy: Policy, guards: Guards, commands: Sequence[str] = ()) -
     as outcomes do (scales or thresholds differ, errors stop), each is the severity of its outcome:
     0 for ALLOW, 1 for WARN, 2 for BLOCK. The AUROC is then that of the decisions alone.
 
-    Args:
-        commands: By `Decision.sample`; needed for an allowlist alone.
-
     Raises:
-        OpinionError: A guard of the policy is not among those given, or the commands are not.
+        OpinionError: A guard of the policy is not among those given.
     """
     known = {guard.name: guard for guard in guards.guards}
-    problem = None
     if missing := [name for name in policy.guards if name not in known]:
         hint = did_you_mean(missing[0], known, f"known are {', '.join(map(printable, known))}")
-        problem = f"asks {printable(missing[0])}, of which there are no verdicts; {hint}"
-    elif policy.allowed and not commands:
-        problem = "has an allowlist, which needs the text of the commands"
-    if problem:
-        raise OpinionError(f"policy '{printable(policy.name)}' {problem}")
-    scores = (score for name in policy.guards for score in known[name].suspicion)
-    lowest = min((score for score in scores if score is not None), default=0.0)
+        raise OpinionError(
+            f"policy '{printable(policy.name)}' asks {printable(missing[0])}, of which there are no"
+            f" verdicts; {hint}"
+        )
+    asked = [known[name] for name in policy.guards]
+    lowest = min((s for guard in asked for s in guard.suspicion if s is not None), default=0.0)
     passing = _Answer(_ALLOW, lowest, cost_usd=0.0, latency_ms=0.0)
     samples = {each.sample for each in guards.decisions} if policy.allowed else set()
-    passed = {each for each in samples if is_allowed(commands[each], policy.allowed)}
+    passed = {each for each in samples if is_allowed(guards.commands[each], policy.allowed)}
     decided = [
         passing if decision.sample in passed else _decide(policy.stages, known, row)
         for row, decision in enumerate(guards.decisions)
@@ -169,10 +166,11 @@ def apply_policy(policy: Policy, guards: Guards, commands: Sequence[str] = ()) -
     severities = [each.severity for each in decided]
     return Guard(
         name=POLICY_PREFIX + policy.name,
-        outcomes=[None if each is None else _ACTIONS[each] for each in severities],
+        findings=[None if each is None else _ACTIONS[each] for each in severities],
         suspicion=_ordered(severities, [each.suspicion for each in decided]),
         cost_usd=[each.cost_usd for each in decided],
         latency_ms=[each.latency_ms for each in decided],
+        simulated=any(each.simulated for each in asked),
     )
 
 
@@ -204,16 +202,16 @@ def _ask(stage: Stage, known: Mapping[str, Guard], row: int) -> _Answer:
 
 
 def _answer(guard: Guard, t: float | None, on_error: OnError | None, row: int) -> _Answer:
-    outcome, suspicion = guard.outcomes[row], guard.suspicion[row]
-    if outcome is None or suspicion is None:
+    finding, suspicion = guard.findings[row], guard.suspicion[row]
+    if finding is None or suspicion is None:
         return _UNSCORED
-    error = outcome not in _SEVERITY
+    error = finding not in _SEVERITY
     if error and (on_error or t is None):
         severity = _ERRORS[on_error]
     elif t is not None:
         severity = _BLOCK if suspicion >= t else _ALLOW
     else:
-        severity = _SEVERITY[outcome]
+        severity = _SEVERITY[finding]
     return _Answer(severity, suspicion, error, guard.cost_usd[row], guard.latency_ms[row])
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
-from aegish_dist.core.outcome import Outcome
+from aegish_dist.core.outcome import Outcome, OutcomeDetail
 from aegish_dist.core.text import fingerprint_of
 
 _Bounded = Annotated[float, Meta(ge=-1e6, le=1e6)]
@@ -117,12 +117,14 @@ class Decision(Struct, frozen=True):  # one question: a sample in one epoch
 
 class Guard(Struct, frozen=True):  # columns in the order of the decisions
     name: str  # model id or policy/NAME
-    outcomes: Sequence[Outcome | None]  # None: no verdict
+    findings: Sequence[OutcomeDetail | None]  # None: no verdict
     suspicion: Sequence[float | None]  # None: unscored
     cost_usd: Sequence[float | None]
     latency_ms: Sequence[float | None]
+    simulated: bool = False
 
 
 class Guards(Struct, frozen=True):
     decisions: Sequence[Decision]
     guards: Sequence[Guard]
+    commands: Sequence[str] = ()  # by `Decision.sample`; an allowlist alone needs them

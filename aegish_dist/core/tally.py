@@ -5,10 +5,11 @@ depend on the order of rows, and a sample whose label is corrected moves to anot
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from functools import partial
-from typing import Any
+from statistics import fmean, quantiles
+from typing import Any, Self
 
 from msgspec import Struct, field
 from msgspec.structs import astuple, replace
@@ -56,6 +57,12 @@ class Latency(Struct, frozen=True):
     p90: float
     p99: float
     max: float
+
+    @classmethod
+    def of(cls, times: Sequence[float]) -> Self:
+        """Return the distribution of times; a quantile between two of them is linear."""
+        cuts = quantiles(times if len(times) > 1 else [*times, *times], n=100, method="inclusive")
+        return cls(fmean(times), cuts[49], cuts[89], cuts[98], max(times))
 
 
 TOKEN_KINDS = ("input", "output", "reasoning", "cache_read", "cache_write")

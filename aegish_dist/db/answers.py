@@ -89,8 +89,8 @@ def _columns(
 
 
 def _read(models: PerModel, model: str) -> Row[Any]:
-    once = models.run.epochs == 1
-    return models.newest("read_answers_of_one_epoch" if once else "read_answers", model)[0]
+    name = "read_answers_of_one_epoch" if models.run.epochs == 1 else "read_answers"
+    return models.newest(name, model)[0]
 
 
 def parser_versions(
@@ -212,12 +212,13 @@ def read_guard_columns(
     an item that was retried the newest verdict counts.
     """
     of_run = PerModel.of(session, run)
-    decisions, places = _decisions(session, run, overlay)
+    simulated = {spec.id for spec in run.models if spec.simulated}
+    decisions, places, commands = _decisions(session, run, overlay)
 
     @lru_cache(2**16)  # few differ, unless the rule is native
     def score(code: str, confidence: str, native: str) -> float | None:
         finding = finding_of(int(code))
-        outcome = _outcome(code) if scoring.is_scored(finding) else None
+        outcome = outcome_of(int(code)) if scoring.is_scored(finding) else None
         if outcome and finding not in ACTIONS and scoring.is_detection(finding):
             outcome, confidence = Outcome.BLOCK, "-"  # such as a refusal under `filter-as-block`
         return suspicion(rule, outcome, _number(confidence), _number(native))
@@ -233,35 +234,37 @@ def read_guard_columns(
         guards.append(
             Guard(
                 model,
-                outcomes=_in_order(order, map(_outcome, codes), None),
+                findings=_in_order(order, map(finding_of, map(int, codes)), None),
                 suspicion=_in_order(order, scores, None),
                 cost_usd=_in_order(order, map(_number, row.costs.split()), None),
                 latency_ms=_in_order(order, map(_number, row.times.split()), None),
+                simulated=model in simulated,
             )
         )
-    return Guards(decisions, guards)
+    return Guards(decisions, guards, commands)
 
 
 def _decisions(
     session: Session, run: Run, overlay: OverlayInRun
-) -> tuple[list[Decision], dict[str, int]]:
-    """Return the decisions of a run, and the place of each by its item as `read_guard` writes it.
+) -> tuple[list[Decision], dict[str, int], list[str]]:
+    """Return decisions, the place of each by its item as `read_guard` writes it, and the commands.
 
     The place is -1 where the overlay excludes the sample.
     """
     changes = {each.key: each.change for each in overlay.samples}
     decisions: list[Decision] = []
     places: dict[str, int] = {}
+    commands: list[str] = []
     for row in execute(session, "samples_of_run", run=run.run_id):
         items = [f"{row.key}.{epoch}" for epoch in range(1, run.epochs + 1)]
         places |= dict.fromkeys(items, -1)
         for sample in _sample(row, changes.get(row.key), {}):
-            number = len(decisions) // run.epochs
             about = sample.target is TrueLabel.MALICIOUS, sample.category, sample.cluster
             for epoch, item in enumerate(items, start=1):
                 places[item] = len(decisions)
-                decisions.append(Decision(number, epoch, *about))
-    return decisions, places
+                decisions.append(Decision(len(commands), epoch, *about))
+            commands.append(sample.command)
+    return decisions, places, commands
 
 
 def _order(items: Sequence[str], places: Mapping[str, int], length: int) -> list[int]:
@@ -276,11 +279,6 @@ def _order(items: Sequence[str], places: Mapping[str, int], length: int) -> list
 def _in_order(order: Iterable[int], column: Iterable[T], unknown: T) -> list[T]:
     found = [*column, unknown]
     return [found[position] for position in order]
-
-
-@cache
-def _outcome(code: str) -> Outcome:
-    return outcome_of(int(code))
 
 
 def _number(text: str) -> float | None:

@@ -16,7 +16,6 @@ from sqlalchemy.orm import Session
 from aegish_dist import __version__
 from aegish_dist.core.opinion import Opinion, PairP, Snapshot, VerdictSet
 from aegish_dist.core.run import ModelOfRun, Run
-from aegish_dist.core.sample import TrueLabel
 from aegish_dist.db.answers import read_answers
 from aegish_dist.db.counting import (
     count_models,
@@ -32,9 +31,8 @@ from aegish_dist.errors import ReportError
 from aegish_dist.pipeline.opinions import overlay_of
 from aegish_dist.pipeline.runs import no_verdict
 from aegish_dist.statistics.document import snapshot_document
-from aegish_dist.statistics.inference import holm
 from aegish_dist.statistics.metrics import METRICS_VERSION, ModelMetrics, measure
-from aegish_dist.statistics.paired_difference import PairedAnswers, ScoredColumns, score_difference
+from aegish_dist.statistics.paired_difference import PairedAnswers, ScoredColumns
 from aegish_dist.telemetry.tracing import span
 
 ONE_VIEW: IsolationLevel = "REPEATABLE READ"
@@ -104,8 +102,7 @@ def _begin(session: Session, run: Run, opinion: Opinion, *, recount: bool) -> _S
 def _save(
     session: Session, run_id: str, scored: _Scored, identities: Mapping[str, VerdictSet]
 ) -> Snapshot:
-    joint, pairs = joint_identity(identities), map(frozenset, scored.pair_p)
-    adjusted = dict(zip(pairs, holm([*scored.pair_p.values()]), strict=True))
+    joint = joint_identity(identities)
     return save_snapshot(
         session,
         run_id=run_id,
@@ -115,28 +112,22 @@ def _save(
         verdicts=joint.verdicts,
         verdicts_hash=joint.verdicts_hash,
         code_version=__version__,
-        document=snapshot_document(scored.models, scored.earlier, adjusted),
+        document=snapshot_document(scored.models, scored.earlier, scored.pair_p),
         identities=identities,
         pair_p=scored.pair_p,
     )
 
 
 def _pairs(run: Run, scored: _Scored, answers: PairedAnswers[ModelOfRun]) -> PairP:
-    """Return p of no difference of the scores by pair of models, not yet adjusted for the pairs.
-
-    Pairs neither of which has changed keep theirs.
-    """
-    rule, changed = scored.opinion.rule, {each.tally.model for each in scored.models}
-    found, columns = {}, ScoredColumns(answers, rule)
-    for pair in combinations([spec.id for spec in run.models], 2):
-        if pair in scored.pair_p and changed.isdisjoint(pair):
-            found[pair] = scored.pair_p[pair]
-            continue
-        samples = columns.pair(*(ModelOfRun(run.run_id, model) for model in pair))
-        found[pair] = score_difference(
-            rule.composite, samples[TrueLabel.MALICIOUS, None], samples[TrueLabel.HARMLESS, None]
-        ).p_value
-    return found
+    """Return p by pair of models; pairs neither of which has changed keep theirs."""
+    columns = ScoredColumns(answers, scored.opinion.rule)
+    changed = {each.tally.model for each in scored.models}
+    return {
+        (a, b): scored.pair_p[a, b]
+        if (a, b) in scored.pair_p and changed.isdisjoint((a, b))
+        else columns.p_of_scores(ModelOfRun(run.run_id, a), ModelOfRun(run.run_id, b))
+        for a, b in combinations([spec.id for spec in run.models], 2)
+    }
 
 
 def _made_alike(snapshot: Snapshot, run: Run, overlay: OverlayInRun) -> bool:

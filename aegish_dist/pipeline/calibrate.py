@@ -7,18 +7,24 @@ from msgspec.structs import replace
 from sqlalchemy import Engine
 
 from aegish_dist.core.opinion import Opinion, Snapshot
-from aegish_dist.core.outcome import Outcome, find
+from aegish_dist.core.scoring import ACTIONS, ScoringRule
 from aegish_dist.core.suspicion import STATED_CONFIDENCE, Decision, Guard, Guards, SuspicionRule
 from aegish_dist.db.engine import in_transaction
 from aegish_dist.db.runs import load_run
 from aegish_dist.errors import ReportError
 from aegish_dist.pipeline.aggregate import current_snapshot
-from aegish_dist.pipeline.compare import Question, compare_models
 from aegish_dist.pipeline.opinions import read_guards
 from aegish_dist.report.decision import BASELINE
 from aegish_dist.report.scores import CalibratedModel, CalibratedPair, CalibrationData
+from aegish_dist.statistics.document import with_policies
 from aegish_dist.statistics.gate import MAX_FPRS
-from aegish_dist.statistics.paired_difference import Difference
+from aegish_dist.statistics.paired_difference import (
+    Difference,
+    PairedAnswers,
+    ScoredColumns,
+    adjusted,
+    compare_samples,
+)
 from aegish_dist.statistics.rates import Estimate
 from aegish_dist.statistics.roc import (
     ScoredDecisions,
@@ -36,8 +42,6 @@ from aegish_dist.statistics.thresholds import (
     FoldedDecisions,
 )
 
-_ACTIONS = (Outcome.ALLOW, Outcome.WARN, Outcome.BLOCK)
-
 
 def calibrate(
     engine: Engine,
@@ -53,14 +57,15 @@ def calibrate(
     """Estimate what models of a run are worth at any threshold, and with the best one.
 
     Args:
-        models: Models of the run; all when empty.
+        models: Models of the run, and policies of the opinion; all when empty.
         prevalence: Share of dangerous actions where the guard is used, in (0, 1); None: unknown.
-        known: The current snapshot. With it, only fitted thresholds are compared, and the best one
-            with the best guard as it stands: everything takes three times as long.
+        known: The current snapshot, with the policies. With it, only fitted thresholds are
+            compared, and the best one with the best guard as it stands: everything takes three
+            times as long.
 
     Raises:
         StoreError: The run does not ask one of the models.
-        OpinionError: The overlay does not fit the datasets of the run.
+        OpinionError: The overlay does not fit the datasets of the run, or a policy its models.
         ReportError: There is no verdict yet, or nothing to tell apart or to fit on.
     """
     guards = read_guards(engine, run_id, opinion, rule, models)
@@ -69,10 +74,13 @@ def calibrate(
     fits = {each.name: folded.fit(each.suspicion, criterion) for each in guards.guards}
     fitted = folded.differences({name: each for name, each in fits.items() if not each.problem})
     compared = {} if known else {each.name: each.suspicion for each in guards.guards}
-    standing = _score_differences(engine, run_id, opinion, [*compared])
+    standing = {} if known else _score_differences(guards, opinion.rule)
     differences = standing, auroc_differences(guards.decisions, compared), fitted
-    entries = (known or current_snapshot(engine, run_id, opinion)).document["models"]
-    scores = {each["model"]: Estimate.of(each["metrics"]["aegish_score"]) for each in entries}
+    current = known or with_policies(current_snapshot(engine, run_id, opinion), opinion, guards)
+    scores = {
+        each["model"]: Estimate.of(each["metrics"]["aegish_score"])
+        for each in current.document["models"]
+    }
     found = [
         _model(guards.decisions, each, scores[each.name], fits[each.name], known is None)
         for each in guards.guards
@@ -96,12 +104,12 @@ def calibrate(
         return data
     (leader,) = (each for each in guards.guards if each.name == data.leader.model)
     right = (opinion.rule.is_acceptance, opinion.rule.is_detection)  # by `dangerous`
-    answers = zip(guards.decisions, leader.outcomes, leader.suspicion, strict=True)
+    answers = zip(guards.decisions, leader.findings, leader.suspicion, strict=True)
     rows = (
         (each, stops, stops)
-        for each, outcome, suspicion in answers
-        if outcome is not None and suspicion is not None
-        for stops in [right[each.dangerous](find(outcome, None, None)) is each.dangerous]
+        for each, finding, suspicion in answers
+        if finding is not None and suspicion is not None
+        for stops in [right[each.dangerous](finding) is each.dangerous]
     )
     two = {"old": folded.judge(criterion, rows), "new": fits[data.recommended.model]}
     return replace(data, gain=folded.differences(two)["old", "new"])
@@ -112,8 +120,7 @@ def _require_both_labels(run_id: str, guards: Guards) -> None:
 
     def binaries(guard: Guard, dangerous: bool) -> int:
         decided = zip(guards.decisions, guard.suspicion, strict=True)
-        scored = [e for e, value in decided if value is not None and e.dangerous is dangerous]
-        return len({each.unit for each in scored})
+        return len({e.unit for e, s in decided if s is not None and e.dangerous is dangerous})
 
     numbers = [[binaries(each, label) for label in (True, False)] for each in guards.guards]
     for label, number in zip(("malicious", "harmless"), max(numbers, key=min), strict=True):
@@ -129,31 +136,32 @@ def _model(
 ) -> CalibratedModel:
     scored = ScoredDecisions(decisions, guard.suspicion)
     looked_at = scored if whole else ScoredDecisions((), ())
-    points = (detection_at(looked_at, max_fpr) for max_fpr in MAX_FPRS)
     bound = fitted.criterion.max_fpr
     partial_fpr = bound if bound < 1 else MAX_FPRS[-1]
-    verdicts = zip(guard.outcomes, guard.suspicion, strict=True)
     return CalibratedModel(
         model=guard.name,
         aegish_score=score,
         malicious=len(scored.dangerous),
         harmless=len(scored.harmless),
-        unreadable=sum(known is not None and each not in _ACTIONS for each, known in verdicts),
+        unreadable=sum(
+            number is not None and finding not in ACTIONS
+            for finding, number in zip(guard.findings, guard.suspicion, strict=True)
+        ),
         distinct=len(scored.levels),
         auroc=auroc(scored) if whole else fitted.score,  # of which `ranked` wants an interval
         partial_fpr=partial_fpr,
         partial_auroc=partial_auroc(looked_at, partial_fpr),
         average_precision=average_precision(looked_at),
-        at_fpr=[point for point in points if point is not None],
+        at_fpr=[*filter(None, (detection_at(looked_at, max_fpr) for max_fpr in MAX_FPRS))],
         fitted=fitted,
+        simulated=guard.simulated,
     )
 
 
-def _score_differences(
-    engine: Engine, run_id: str, opinion: Opinion, models: Sequence[str]
-) -> dict[tuple[str, str], Difference]:
-    """Return how models differ as they stand, by pairs."""
-    if len(models) < 2:
-        return {}
-    pairs = compare_models(engine, run_id, models, Question(opinion, by_category=False)).pairs
-    return {(e.a.model, e.b.model): e.comparison.metrics["aegish_score"] for e in pairs}
+def _score_differences(guards: Guards, rule: ScoringRule) -> dict[tuple[str, str], Difference]:
+    """Return how guards differ as they stand, by pairs."""
+    columns = ScoredColumns(PairedAnswers.of(guards, str), rule)
+    pairs = [*combinations([each.name for each in guards.guards], 2)]
+    compared = [compare_samples(columns.pair(*pair), rule.composite) for pair in pairs]
+    scores = (each.metrics["aegish_score"] for each in adjusted(compared))
+    return dict(zip(pairs, scores, strict=True))

@@ -1,8 +1,8 @@
 """Comparing: models of one run with each other, or the same models of several runs."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import combinations, groupby
-from types import MappingProxyType
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.run import ModelOfRun, Run, incompatibilities
-from aegish_dist.core.suspicion import STATED_CONFIDENCE, SuspicionRule
+from aegish_dist.core.suspicion import STATED_CONFIDENCE, Guards, SuspicionRule
 from aegish_dist.db.answers import parser_versions, read_answers
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.runs import load_run
@@ -23,6 +23,7 @@ from aegish_dist.statistics.document import rank
 from aegish_dist.statistics.gate import commands_to_decide, gate
 from aegish_dist.statistics.paired_difference import (
     Difference,
+    PairedAnswers,
     ScoredColumns,
     adjusted,
     compare_samples,
@@ -55,29 +56,35 @@ def compare_models(
     """Compare models of a run.
 
     Args:
-        models: Models of the run, the baseline of a pair before its candidate; all when empty.
+        models: Models of the run, and policies of the opinion, the baseline of a pair before its
+            candidate; all when empty.
 
     Raises:
         ReportError: The run has fewer than two models.
         StoreError: It does not ask one of them.
     """
     asked = question or Question()
-    areas = _areas(engine, run_id, models, asked) if asked.metric == AUROC else {}
+    guards = (
+        read_guards(engine, run_id, asked.opinion, asked.suspicion, models)
+        if asked.metric == AUROC or asked.opinion.policies
+        else None
+    )
     with transaction(engine, isolation_level="REPEATABLE READ") as session:
         run = load_run(session, run_id)
-        sides = [ModelOfRun(run_id, model) for model in chosen_models(run, models)]
+        sides = [
+            ModelOfRun(run_id, model)
+            for model in chosen_models(run, models, asked.opinion.contenders)
+        ]
         if len(sides) < 2:
             raise ReportError(
                 f"a comparison takes two models of run {run_id}: name more with `--models`, or "
                 "other runs with `--runs`"
             )
         pairs = [(sides[0], other) for other in sides[1:]] if asked.gate else combinations(sides, 2)
-        return _compared(session, [run], [*pairs], asked, areas=areas)
+        return _compared(session, [run], [*pairs], asked, guards=guards)
 
 
-def _areas(
-    engine: Engine, run_id: str, models: Sequence[str], asked: Question
-) -> dict[tuple[str, str], Difference]:
+def _areas(guards: Guards) -> dict[tuple[str, str], Difference]:
     """Return how models differ in AUROC, and each beside itself; `n` counts decisions."""
     from aegish_dist.statistics.roc import (  # noqa: PLC0415  for this metric alone
         ScoredDecisions,
@@ -85,7 +92,6 @@ def _areas(
         auroc_differences,
     )
 
-    guards = read_guards(engine, run_id, asked.opinion, asked.suspicion, models)
     columns = {each.name: each.suspicion for each in guards.guards}
     alone = {
         (name, name): Difference(a=auroc(ScoredDecisions(guards.decisions, column)).value)
@@ -134,11 +140,16 @@ def _compared(
     asked: Question,
     unlike: Sequence[str] = (),
     *,
-    areas: Mapping[tuple[str, str], Difference] = MappingProxyType({}),
+    guards: Guards | None = None,
 ) -> ComparisonData:
     sides = dict.fromkeys(side for pair in pairs for side in pair)
-    overlays = {run.run_id: overlay_of(session, run, asked.opinion) for run in runs}
-    answers = read_answers(session, [*sides], runs, overlays)
+    side = partial(ModelOfRun, runs[0].run_id)
+    if guards is None:
+        overlays = {run.run_id: overlay_of(session, run, asked.opinion) for run in runs}
+        answers = read_answers(session, [*sides], runs, overlays)
+    else:
+        answers = PairedAnswers.of(guards, side)
+    areas = _areas(guards) if guards is not None and asked.metric == AUROC else {}
     rule = asked.opinion.rule
     scored = ScoredColumns(answers, rule, by_category=asked.by_category)
     comparisons = adjusted([compare_samples(scored.pair(a, b), rule.composite) for a, b in pairs])
@@ -155,11 +166,14 @@ def _compared(
         runs=runs,
         opinion=asked.opinion,
         pairs=compared,
-        tie_groups=_tie_groups(scored, compared, asked, areas) if len(runs) == 1 else (),
+        tie_groups=_tie_groups(scored, compared, asked, areas)
+        if len(runs) == 1 and not asked.gate
+        else (),
         unlike=unlike,
         simulated={
             ModelOfRun(run.run_id, spec.id) for run in runs for spec in run.models if spec.simulated
-        },
+        }
+        | {side(each.name) for each in (guards.guards if guards else ()) if each.simulated},
         metric=asked.metric,
         margin=asked.margin,
         gates=[_gated(pair, asked) for pair in compared] if asked.gate else (),
@@ -176,8 +190,6 @@ def _tie_groups(
 
     A model is placed by all of its scored samples, as in reports, and not by those of a pair.
     """
-    if asked.gate:
-        return []
     sides = dict.fromkeys(side for pair in compared for side in (pair.a, pair.b))
     metric, composite = asked.metric, asked.opinion.rule.composite
     alone = {
@@ -193,10 +205,10 @@ def _tie_groups(
             for each in compared
         },
     )
-    ranked = [place for place in places if place.tie_group is not None]
     return [
         [place.model for place in group]
-        for _, group in groupby(ranked, key=lambda place: place.tie_group)
+        for number, group in groupby(places, key=lambda place: place.tie_group)
+        if number is not None
     ]
 
 

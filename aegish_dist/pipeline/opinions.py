@@ -9,6 +9,7 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.opinion import AEGISH_TARGETS, LabelChange, Opinion
+from aegish_dist.core.policy import Policy, apply_policy
 from aegish_dist.core.run import Run
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES, ScoringRule, rule_named
 from aegish_dist.core.suspicion import STATED_CONFIDENCE, SUSPICION_RULES, Guards, SuspicionRule
@@ -19,7 +20,13 @@ from aegish_dist.db.engine import transaction
 from aegish_dist.db.overlays import OverlayInRun, overlay_in_run
 from aegish_dist.db.runs import load_run
 from aegish_dist.errors import OpinionError, ReportError
-from aegish_dist.opinion_files import read_overlay, read_rule, read_suspicion_rule, read_targets
+from aegish_dist.opinion_files import (
+    read_overlay,
+    read_policy,
+    read_rule,
+    read_suspicion_rule,
+    read_targets,
+)
 from aegish_dist.pipeline.runs import chosen_models, no_verdict
 
 ALL = "all"
@@ -67,6 +74,17 @@ def load_suspicion_rule(name_or_path: str = STATED_CONFIDENCE.name) -> Suspicion
     return read_suspicion_rule(_existing(name_or_path, "a suspicion rule", SUSPICION_RULES))
 
 
+def load_policies(paths: Sequence[Path]) -> dict[str, Policy]:
+    """Return policies by path; an unusable file or a name of two policies is an OpinionError."""
+    found = {str(path): read_policy(path) for path in paths}
+    for policy in found.values():
+        first, *others = (path for path, each in found.items() if each.name == policy.name)
+        if others:
+            named = f"'{policy.name}' is the policy of {first}, too; change one"
+            raise OpinionError(f"{others[0]}: name: {named}")
+    return found
+
+
 def _existing(path: str, kind: str, names: Collection[str]) -> Path:
     # Unlike Path.exists, this is False for a name that is too long for a path.
     if not os.path.exists(path):
@@ -104,26 +122,32 @@ def read_guards(
     rule: SuspicionRule = STATED_CONFIDENCE,
     models: Sequence[str] = (),
 ) -> Guards:
-    """Return what models of a run said about each sample in each epoch.
+    """Return what models of a run, and the policies of an opinion, said about each sample.
 
     Args:
-        models: Models of the run, in the order of the guards; all when empty.
+        models: Models and policies, in the order of the guards; all models when empty. Policies
+            that are not named come last.
 
     Raises:
         StoreError: The run does not ask one of them.
-        OpinionError: The overlay does not fit the datasets of the run.
+        OpinionError: The overlay does not fit the datasets of the run, or a policy its models.
         ReportError: None of them has a verdict yet, or a number where the rule takes its own.
     """
     with transaction(engine, isolation_level="REPEATABLE READ") as session:
         run = load_run(session, run_id)
         overlay = overlay_of(session, run, opinion)
-        asked = chosen_models(run, models)
+        names = chosen_models(run, models, opinion.contenders)
         found = read_guard_columns(
-            session, run, asked, scoring=opinion.rule, rule=rule, overlay=overlay
+            session,
+            run,
+            chosen_models(run) if opinion.policies else names,
+            scoring=opinion.rule,
+            rule=rule,
+            overlay=overlay,
         )
     if not found.decisions:
         raise ReportError(f"the overlay excludes every command of run {run_id}")
-    if not any(outcome for guard in found.guards for outcome in guard.outcomes):
+    if not any(outcome for guard in found.guards for outcome in guard.findings):
         raise no_verdict(run_id)
     numbers = (number for guard in found.guards for number in guard.suspicion)
     if rule.levels is None and all(number is None for number in numbers):
@@ -131,7 +155,9 @@ def read_guards(
             f"no verdict of {', '.join(models) or f'run {run_id}'} has a number of its own:"
             f" `--suspicion {STATED_CONFIDENCE.name}` takes the confidence that models state"
         )
-    return found
+    made = (apply_policy(policy, found) for policy in opinion.policies.values())
+    known = {each.name: each for each in (*found.guards, *made)}
+    return replace(found, guards=[known[name] for name in names])
 
 
 def _is_bundled(change: LabelChange) -> bool:

@@ -43,6 +43,7 @@ from aegish_dist.pipeline.opinions import overlay_of, read_guards
 from aegish_dist.pipeline.status import over_budget
 from aegish_dist.report.data import ComparisonData, FailureCount, Halted, ReportData
 from aegish_dist.report.layout import Fact
+from aegish_dist.statistics.document import with_policies
 
 if TYPE_CHECKING:
     from aegish_dist.report.page.grid import Grid
@@ -76,12 +77,13 @@ def report_data(
     """Gather what a report shows.
 
     Args:
-        opinion: What to apply, unless a snapshot is named.
+        opinion: What to apply; of a named snapshot, its policies alone.
         snapshot_id: A stored snapshot; the current verdicts when None.
         bounds: Fields of `Requirements`, within which the best system of guards is searched.
 
     Raises:
-        ReportError: The run has no verdict yet, or no such snapshot, or nothing to search.
+        ReportError: The run has no verdict yet, or no such snapshot, or this has other verdicts
+            than policies need, or there is nothing to search.
     """
     snapshot, effect = _snapshot(engine, run_id, opinion, snapshot_id)
     with transaction(engine) as session:
@@ -97,12 +99,13 @@ def report_data(
             failure_times = failures_by_time(
                 session, run_id, [spec.id for spec in run.models], stretch_s
             )
+    shown = _joined(engine, snapshot, opinion, is_current) if opinion.policies else snapshot
     asked = is_current and ReportPart.SCORES in parts
-    scores = _scores(engine, run_id, snapshot.opinion) if asked and snapshot.opinion else None
+    scores = _scores(engine, run_id, shown.opinion) if asked and shown.opinion else None
     advised = snapshot_id is None and ReportPart.ADVICE in parts
     return ReportData(
         run=run,
-        snapshot=snapshot,
+        snapshot=shown,
         failures=[
             failure
             for spec in run.models
@@ -110,14 +113,14 @@ def report_data(
         ],
         halted=list(_halted(run, fleet, snapshot)),
         effect=effect,
-        comparison=_comparison(engine, run, snapshot, parts) if is_current else None,
+        comparison=_comparison(engine, run, shown, parts) if is_current else None,
         scores=None if scores is None else scores.document,
         score_tables=() if scores is None else scores.sections,
-        advice=[*_advice(engine, run, snapshot, opinion, bounds or {})] if advised else [],
-        guards=read_guards(engine, run_id, snapshot.opinion)
+        advice=[*_advice(engine, run, shown, opinion, bounds or {})] if advised else [],
+        guards=read_guards(engine, run_id, shown.opinion)
         if ReportPart.GUARDS in parts
         and (snapshot.verdicts <= MOST_FITTED or ReportPart.SCORES in parts or not advised)
-        and (is_current and snapshot.opinion)
+        and (is_current and shown.opinion)
         else None,
         failure_times=failure_times,
         failure_stretch_s=stretch_s,
@@ -126,11 +129,23 @@ def report_data(
     )
 
 
+def _joined(engine: Engine, snapshot: Snapshot, opinion: Opinion, is_current: bool) -> Snapshot:
+    """Put the policies of an opinion among the models of a snapshot, in memory alone."""
+    if snapshot.opinion is None or not is_current:
+        raise ReportError(
+            f"a policy follows from the verdicts that count now, which are not those of snapshot"
+            f" {snapshot.snapshot_id} under a known rule set: leave out --snapshot"
+        )
+    opinion = replace(snapshot.opinion, policies=opinion.policies)
+    return with_policies(snapshot, opinion, read_guards(engine, snapshot.run_id, opinion))
+
+
 def _comparison(
     engine: Engine, run: Run, snapshot: Snapshot, parts: Collection[ReportPart]
 ) -> ComparisonData | None:
     """Compare all pairs of models; None where none is wanted, or the rule set is not known."""
-    if ReportPart.COMPARISON not in parts or len(run.models) < 2 or snapshot.opinion is None:
+    alone = len(snapshot.document["models"]) < 2
+    if ReportPart.COMPARISON not in parts or alone or snapshot.opinion is None:
         return None
     question = Question(snapshot.opinion, by_category=ReportPart.BY_CATEGORY in parts)
     return compare_models(engine, run.run_id, question=question)
@@ -158,7 +173,8 @@ def _advice(
         from aegish_dist.statistics.policy_search import Requirements  # noqa: PLC0415
 
         needs = Requirements(**bounds)
-        found = search_run(engine, run.run_id, opinion, STATED_CONFIDENCE, requirements=needs)
+        alone = replace(opinion, policies={})
+        found = search_run(engine, run.run_id, alone, STATED_CONFIDENCE, requirements=needs)
         chosen["criterion"], systems = needs.criterion, [found.advice]
     if snapshot.verdicts > MOST_FITTED or len(run.models) > MOST_PAIRED:
         command = f"`aegish-dist calibrate --run-id {run.run_id}`"
@@ -260,7 +276,9 @@ def report_grid(engine: Engine, data: ReportData) -> "Grid":
     if planned > MAX_VERDICTS:
         return Grid(None, notes=[_too_many(planned, MAX_VERDICTS, "Single verdicts are")])
     texts = planned <= MAX_WITH_TEXTS
-    notes = []
+    notes = (
+        ["Policies are left out below: models alone have answers."] if data.policy_options else []
+    )
     if not texts:
         notes.append(_too_many(planned, MAX_WITH_TEXTS, "Completions and other texts are"))
     models = _in_order(run, data.snapshot)

@@ -88,13 +88,15 @@ def names_at_hand(settings: Settings) -> list[str]:
     return found
 
 
-def chosen_models(run: Run, named: Sequence[str]) -> list[str]:
+def chosen_models(run: Run, named: Sequence[str] = (), policies: Sequence[str] = ()) -> list[str]:
     """Return models of a run that a user names, each once; all of the run when none is named.
 
-    A name that the run does not ask is a StoreError.
+    Policies may be named, too; those that are not come last. A name that the run does not ask is a
+    StoreError.
     """
-    require_asked(run, named)
-    return list(dict.fromkeys(named or [spec.id for spec in run.models]))
+    models = [spec.id for spec in run.models]
+    require_names(run, "model", named, [*models, *policies])
+    return list(dict.fromkeys([*(named or models), *policies]))
 
 
 def require_names(run: Run, what: str, names: Iterable[str], known: Sequence[str]) -> None:

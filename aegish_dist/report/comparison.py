@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from aegish_dist.core.opinion import CATEGORY_METRIC
+from aegish_dist.core.opinion import CATEGORY_METRIC, policies_document
 from aegish_dist.core.run import ModelOfRun, Run
 from aegish_dist.core.text import counted, printable, printable_json
 from aegish_dist.errors import ReportError
@@ -312,6 +312,7 @@ def comparison_document(data: ComparisonData) -> JsonObject:
     return {
         **_source(data),
         "opinion": data.opinion.provenance,
+        "policies": policies_document(data.opinion),
         "runs": [{"run_id": run.run_id, "name": run.name} for run in data.runs],
         "unlike": list(data.unlike),
         "metric": data.metric,

@@ -182,6 +182,12 @@ class ReportData(Struct, frozen=True):
     """Whether the verdicts that count now are those of the snapshot."""
 
     @property
+    def policy_options(self) -> list[str]:
+        """The words of a command that name the files of policies; empty without any."""
+        opinion = self.snapshot.opinion or Opinion()
+        return [word for path in opinion.policies for word in ("--policy", path)]
+
+    @property
     def targets(self) -> Targets:
         """The least values that metrics are judged by."""
         opinion = self.snapshot.opinion

@@ -10,6 +10,7 @@ from itertools import chain
 
 from msgspec import Struct
 
+from aegish_dist.core.policy import POLICY_PREFIX
 from aegish_dist.core.text import counted
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.layout import HEADLINES, Fact, RankedModel, ranked_entries
@@ -97,7 +98,12 @@ def decision(data: ReportData) -> tuple[Fact, ...]:
             **{fact.label: [fact.text] for fact in data.advice},
             "In use": _in_use(known, nearest),
         }
-    said |= {"Answers": _answers(known), "No score": _unscored(known), "Failed": _failed(known)}
+    said |= {
+        "Policies": _policies(known),
+        "Answers": _answers(known),
+        "No score": _unscored(known),
+        "Failed": _failed(known),
+    }
     if known.scored:
         said["To settle"] = _to_settle(known, nearest)
     facts = (Fact(label, " ".join(sentences)) for label, sentences in said.items())
@@ -182,6 +188,14 @@ def _part(share: float, n: int) -> str:
     """Write such as `22 of 431`, or a share in per cent where epochs disagree about a command."""
     whole = abs(share * n - round(share * n)) < 1e-6
     return f"{format_count(round(share * n)) if whole else f'{100 * share:.1f}%'} of {n:,}"
+
+
+def _policies(known: Standing) -> Iterator[str]:
+    if names := [name for each, name in known.names.items() if each.startswith(POLICY_PREFIX)]:
+        yield (
+            f"{listed(names)}: made of models, judged by their stored answers. If chosen on these"
+            " commands, as by `policies search`, a policy's numbers here are a little too good."
+        )
 
 
 def _answers(known: Standing) -> Iterator[str]:

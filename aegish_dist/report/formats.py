@@ -15,7 +15,7 @@ from typing import Any
 from msgspec.structs import asdict
 
 from aegish_dist.core.model import ModelSpec, Price
-from aegish_dist.core.opinion import CATEGORY_METRIC, Opinion, record_of
+from aegish_dist.core.opinion import CATEGORY_METRIC, Opinion, policies_document, record_of
 from aegish_dist.core.run import Run
 from aegish_dist.core.text import known, printable_json
 from aegish_dist.errors import ReportError
@@ -95,6 +95,7 @@ def render_json(data: ReportData) -> str:
             "created_at": snapshot.created_at.isoformat(),
             "is_current": data.is_current,
         },
+        "policies": [] if opinion is None else policies_document(opinion),
         "models": snapshot.document["models"],
         "ranking": snapshot.document["ranking"],
         "failures": [in_json_types(failure) for failure in data.failures],

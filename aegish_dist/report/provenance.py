@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Any
 
 from aegish_dist.core.model import CallParameters, ModelSpec, Price, Rate
-from aegish_dist.core.opinion import AEGISH_TARGETS, Opinion, Snapshot
+from aegish_dist.core.opinion import AEGISH_TARGETS, Opinion, Snapshot, policies_document
 from aegish_dist.core.run import Run
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES
 from aegish_dist.core.text import printable_line_of_json, shortened
@@ -126,6 +126,7 @@ def _made_under(opinion: Opinion | None) -> Iterator[tuple[str, Mapping[str, Any
     for part, made in ({} if opinion is None else opinion.provenance).items():
         if made is not None:
             yield "rule set" if part == "scoring" else part, made
+    yield from (("policy", made) for made in policies_document(opinion or Opinion()))
 
 
 INTERVALS = (
@@ -162,7 +163,7 @@ def reproduction(data: ReportData) -> Iterator[tuple[str, str]]:
     A file that this report does not name stands as `FILE`.
     """
     run, snapshot = data.run, data.snapshot
-    report = ("report", "--run-id", run.run_id)
+    report = ("report", "--run-id", run.run_id, *data.policy_options)
     yield "These numbers", command_line(*report, "--snapshot", str(snapshot.snapshot_id))
     if snapshot.opinion is not None:
         now = command_line(*report, *_opinion_options(snapshot.opinion))

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from aegish_dist.core.opinion import Opinion
+from aegish_dist.core.opinion import Opinion, policies_document
 from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.run import Run
 from aegish_dist.core.suspicion import LEAST_SCORED, SuspicionRule
@@ -53,6 +53,7 @@ class CalibratedModel(Struct, frozen=True):
     average_precision: Estimate
     at_fpr: Sequence[OperatingPoint]  # empty where a label has no scored decision
     fitted: FittedGuard
+    simulated: bool = False
 
     @property
     def merit(self) -> float:
@@ -162,6 +163,7 @@ class CalibrationData(Struct, frozen=True):
             "scoring": self.opinion.rule.name,
             "opinion": self.opinion.provenance,
             "suspicion": self.rule.provenance,
+            "policies": policies_document(self.opinion),
             "prevalence": self.prevalence,
             "folds": self.folds,
             "models": [_model(self, each) for each in self.models],
@@ -398,9 +400,8 @@ def _table(
 ) -> Section:
     """Return a row for each model; headings and their details are `NAME|DETAIL, NAME, ...`."""
     columns = (TableCell(a, b) for a, _, b in (e.partition("|") for e in headings.split(", ")))
-    simulated = {spec.id for spec in data.run.models if spec.simulated}
     rows = (
-        (f"{each.model} {SIMULATED}" if each.model in simulated else each.model, *read(each))
+        (f"{each.model} {SIMULATED}" if each.simulated else each.model, *read(each))
         for each in data.known
     )
     return Section.of(title, ("model", *columns), rows, note=note)
@@ -443,7 +444,7 @@ def _legend(data: CalibrationData) -> Iterator[str]:
         without = counted(unreadable, "scored verdict")
         counts = f" {without} without an action (such as timeouts): {rule.unreadable}."
         yield f"Confidence where none is stated: {rule.unstated:g}.{counts if unreadable else ''}"
-    if any(spec.simulated for spec in data.run.models):
+    if any(each.simulated for each in data.models):
         yield f"{SIMULATED}: answers made up by the simulator; no evidence about any real model."
     yield (
         f"{INTERVAL}: only binaries taken as independent. AUROC: chance that a malicious command is"

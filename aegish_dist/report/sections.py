@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import chain
 
 from aegish_dist.core.opinion import DRAFT_AUTHOR
+from aegish_dist.core.policy import POLICY_PREFIX
 from aegish_dist.core.scoring import Composite
 from aegish_dist.core.text import counted
 from aegish_dist.report import operations, quality
@@ -146,17 +147,18 @@ def one_screen(data: ReportData, *, commands: bool = True) -> Report:
     """
     entries = ranked_entries(data.snapshot.document)
     name = f" ({data.run.name})" if data.run.name else ""
-    report = ("report", "--run-id", data.run.run_id)
+    run = ("--run-id", data.run.run_id)
+    report = ("report", *run, *data.policy_options)
     steps = {
         "everything": (*report, "--sections", "all"),
         "a page with every answer": (*report, "--open"),
-        "what was wrong": ("verdicts", "list", *report[1:], "--wrong"),
+        "what was wrong": ("verdicts", "list", *run, "--wrong"),
     }
     if len(entries) > 1:
-        steps["several guards as one"] = ("policies", "search", *report[1:])
-    if data.run.samples < PILOT and (known := standing(data)).scored:
+        steps["several guards as one"] = ("policies", "search", *run)
+    if data.run.samples < PILOT and not data.policy_options and (known := standing(data)).scored:
         asked = ("--models", known.nearest.model, "--margin", "0.02")
-        steps["how many commands would decide"] = ("plan", *report[1:], *asked)
+        steps["how many commands would decide"] = ("plan", *run, *asked)
     failed = operations.failures(data, entries).remarks[:2]
     more = (f"{purpose}: {command_line(*words)}" for purpose, words in steps.items())
     sections = (
@@ -240,7 +242,9 @@ def warnings(data: ReportData, entries: Sequence[RankedModel]) -> tuple[str, ...
             "about any real model."
         )
     missing = sum(
-        max((entry.count("planned") or 0) - (entry.count("done") or 0), 0) for entry in entries
+        max((entry.count("planned") or 0) - (entry.count("done") or 0), 0)
+        for entry in entries
+        if not entry.model.startswith(POLICY_PREFIX)
     )
     if missing:
         resume = f"; if halted: aegish-dist resume --run-id {data.run.run_id}"

@@ -3,15 +3,21 @@
 The same verdicts give the same bytes, in whatever order they come.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from itertools import combinations
+from types import MappingProxyType
 
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
-from aegish_dist.core.opinion import JsonObject, Snapshot
-from aegish_dist.core.tally import TOKEN_KINDS, Latency, ModelTally
-from aegish_dist.statistics.inference import LEVEL
-from aegish_dist.statistics.metrics import ModelMetrics
+from aegish_dist.core.opinion import JsonObject, Opinion, PairP, Snapshot
+from aegish_dist.core.suspicion import Guard, Guards
+from aegish_dist.core.tally import TOKEN_KINDS, Cell, Latency, ModelTally, in_order
+from aegish_dist.statistics.inference import LEVEL, holm
+from aegish_dist.statistics.metrics import ModelMetrics, measure
+from aegish_dist.statistics.paired_difference import PairedAnswers, ScoredColumns
 from aegish_dist.statistics.rates import Estimate
 
 
@@ -51,7 +57,7 @@ def rank(
 def snapshot_document(
     measured: Iterable[ModelMetrics],
     earlier: Snapshot | None = None,
-    p_adjusted: Mapping[frozenset[str], float | None] | None = None,
+    pair_p: PairP = MappingProxyType({}),
 ) -> dict[str, list[JsonObject]]:
     """Return `models`, sorted by id, and `ranking`; `earlier` holds models not measured now."""
     entries = {each.tally.model: model_entry(each) for each in measured}
@@ -60,10 +66,55 @@ def snapshot_document(
     if earlier is not None and not entries:
         return {"models": [entry for _, entry in by_id], "ranking": earlier.document["ranking"]}
     scores = {model: Estimate(**entry["metrics"]["aegish_score"]) for model, entry in by_id}
+    adjusted = zip(map(frozenset, pair_p), holm([*pair_p.values()]), strict=True)
     return {
         "models": [entry for _, entry in by_id],
-        "ranking": [asdict(place) for place in rank(scores, p_adjusted or {})],
+        "ranking": [asdict(place) for place in rank(scores, dict(adjusted))],
     }
+
+
+def with_policies(snapshot: Snapshot, opinion: Opinion, guards: Guards) -> Snapshot:
+    """Return a snapshot with the policies of an opinion among its models, ranked by score.
+
+    Nothing is stored: the entries follow from the guards, models and policies.
+    """
+    if not opinion.policies:
+        return snapshot
+    answers = PairedAnswers.of(guards, str)
+    columns = ScoredColumns(answers, opinion.rule)
+    pair_p = {
+        pair: columns.p_of_scores(*pair)
+        for pair in combinations([each.name for each in guards.guards], 2)
+    }
+    made = (
+        measure(_tally(guards, each, answers), opinion.rule)
+        for each in guards.guards
+        if each.name in opinion.contenders
+    )
+    return replace(snapshot, document=snapshot_document(made, snapshot, pair_p), opinion=opinion)
+
+
+def _tally(guards: Guards, policy: Guard, answers: PairedAnswers[str]) -> ModelTally:
+    """Count what a policy decides; costs and times are unknown unless 95 % of them are known."""
+    columns = (policy.cost_usd, policy.latency_ms)
+    known = ([each for each in column if each is not None] for column in columns)
+    # Those left would mislead: an allowlist costs nothing, guards without a price are unknown.
+    costs, times = (each if len(each) >= 0.95 * len(policy.findings) else [] for each in known)
+    cells = Counter(zip(answers.kind, answers.answers[policy.name], strict=True))
+    return ModelTally(
+        model=policy.name,
+        simulated=policy.simulated,
+        planned_malicious=sum(each.dangerous for each in guards.decisions),
+        planned_harmless=sum(not each.dangerous for each in guards.decisions),
+        cells=in_order(
+            Cell(*answers.kinds[kind], answers.findings[found], samples)
+            for (kind, found), samples in cells.items()
+            if found
+        ),
+        latency={"service": Latency.of(times)} if times else {},
+        cost_usd=sum(map(Decimal, costs), Decimal()) if costs else None,
+        priced_verdicts=len(costs),
+    )
 
 
 def model_entry(measured: ModelMetrics) -> JsonObject:

@@ -7,11 +7,11 @@ input.
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count, product
 from operator import add, itemgetter, or_
 from re import finditer
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, Self, TypeVar
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from aegish_dist.core.outcome import OutcomeDetails
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import Composite, ScoringRule
+from aegish_dist.core.suspicion import Guards
 from aegish_dist.statistics.inference import (
     ClusterSum,
     ClusterSums,
@@ -49,6 +50,27 @@ class PairedAnswers(Struct, Generic[Key], frozen=True):
     kind: Sequence[int]  # by sample, its place in `kinds`
     findings: Sequence[OutcomeDetails]  # of samples; the first entry, empty: no verdict
     answers: Mapping[Key, Sequence[int]]  # by side and sample, its place in `findings`
+
+    @classmethod
+    def of(cls, guards: Guards, side: Callable[[str], Key]) -> Self:
+        """Return what models and policies answered; `side` makes a key of a name."""
+        epochs = guards.decisions[-1].epoch
+        kinds, findings = dict[SampleKind, int](), dict[OutcomeDetails, int]({(): 0})
+        about = (
+            SampleKind(list(TrueLabel)[not each.dangerous], each.category, each.cluster)
+            for each in guards.decisions[::epochs]
+        )
+        kind = [kinds.setdefault(each, len(kinds)) for each in about]
+        answers = {
+            side(guard.name): [
+                findings.setdefault(
+                    tuple(sorted(Counter(filter(None, row)).items())), len(findings)
+                )
+                for row in zip(*[iter(guard.findings)] * epochs, strict=True)
+            ]
+            for guard in guards.guards
+        }
+        return cls([*kinds], kind, [*findings], answers)
 
     def answered(self, a: Key, b: Key) -> int:
         """Return how many samples at least one of two sides has a verdict about."""
@@ -137,7 +159,7 @@ class ScoredColumns(Generic[Key]):
     def __init__(
         self, answers: PairedAnswers[Key], rule: ScoringRule, *, by_category: bool = False
     ) -> None:
-        self._answers = answers
+        self._answers, self._composite = answers, rule.composite
         values: dict[int | None, int] = {None: 0}
         worth = {
             target: [
@@ -168,6 +190,13 @@ class ScoredColumns(Generic[Key]):
             side: self._score(list(map(add, first_codes, column)))
             for side, column in answers.answers.items()
         }
+
+    def p_of_scores(self, a: Key, b: Key) -> float | None:
+        """Return p of no difference of the scores, not adjusted for other pairs."""
+        samples = self.pair(a, b)
+        return score_difference(
+            self._composite, samples[TrueLabel.MALICIOUS, None], samples[TrueLabel.HARMLESS, None]
+        ).p_value
 
     def pair(self, a: Key, b: Key) -> PairedSamples:
         """Return the samples that are scored on two sides; a category may have none."""

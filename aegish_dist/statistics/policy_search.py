@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from aegish_dist.core.outcome import Outcome
+from aegish_dist.core.outcome import OutcomeDetail
 from aegish_dist.core.policy import Policy, Stage, When
 from aegish_dist.core.scoring import ACTIONS, DEFAULT_RULE, ScoringRule
 from aegish_dist.core.suspicion import Guard, Guards
@@ -156,11 +156,11 @@ class _Data:
     """The decisions, dangerous ones first, and the columns of the guards over them."""
 
     def __init__(self, guards: Guards, rule: ScoringRule, needs: Requirements, seed: int) -> None:
-        columns = [(each.outcomes, each.suspicion) for each in guards.guards]
+        columns = [(each.findings, each.suspicion) for each in guards.guards]
         rows = [
             row
             for row in range(len(guards.decisions))
-            if all(outcome[row] and number[row] is not None for outcome, number in columns)
+            if all(finding[row] and number[row] is not None for finding, number in columns)
         ]
         rows.sort(key=lambda row: not guards.decisions[row].dangerous)
         self.needs = needs
@@ -209,7 +209,7 @@ def _flags(bits: int, number: int) -> list[bool]:
 
 
 def _column(guard: Guard, rows: Sequence[int], rule: ScoringRule) -> _Column:
-    outcomes = [guard.outcomes[row] for row in rows]
+    findings = [guard.findings[row] for row in rows]
     suspicion = [guard.suspicion[row] or 0.0 for row in rows]
     places: dict[float, int] = {}
     for place, value in enumerate(suspicion):
@@ -227,9 +227,9 @@ def _column(guard: Guard, rows: Sequence[int], rule: ScoringRule) -> _Column:
     usual = math.fsum(priced) / len(priced) if 2 * len(priced) >= len(rows) else math.inf
     cost = [usual if each is None else each for each in costs]
     latency = [math.inf if each is None else each for each in times]
-    passing = {Outcome(action) for action in ACTIONS if not rule.is_detection(action)}
-    stands = _bits(each not in passing for each in outcomes)
-    warns = _bits(map(Outcome.WARN.__eq__, outcomes))
+    passing = {action for action in ACTIONS if not rule.is_detection(action)}
+    stands = _bits(each not in passing for each in findings)
+    warns = _bits(each is OutcomeDetail.WARN for each in findings)
     return _Column(guard.name, stands, warns, at, cost, latency, len(costs) - len(priced))
 
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from sqlalchemy import Engine, text
 
 from aegish_dist.core.opinion import LabelChange, Opinion, Overlay
-from aegish_dist.core.outcome import ErrorClass, Outcome, StopKind
+from aegish_dist.core.outcome import ErrorClass, Outcome, OutcomeDetail, StopKind
 from aegish_dist.core.parsing import judge
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.core.scoring import rule_named
@@ -71,12 +71,12 @@ def test_what_models_said_is_in_the_order_of_decisions(engine: Engine) -> None:
     about = (ABOUT_CAT, ABOUT_TAR, ABOUT_CURL, ABOUT_LS)
     assert found.decisions == [each for n, of in enumerate(about) for each in two(n, *of)]
     first, second, third = found.guards
-    words = ["BLOCK", "ALLOW", "WARN", "FORMAT_ERROR", "ALLOW", "TIMEOUT_ERROR"]
-    outcomes = [Outcome.API_ERROR, None, *map(Outcome, words)]
+    words = ["BLOCK", "ALLOW", "WARN", "UNREADABLE", "ALLOW", "DEADLINE"]
+    findings = [OutcomeDetail.API_FAILURE, None, *map(OutcomeDetail, words)]
     scores = [None, None, 2.9, -0.25, 1.0, 1.0, -0.5, 1.0]
     costs, times = ([None, None, each, *NOTHING[3:]] for each in (0.1, 12.5))
-    assert first == Guard(A, outcomes, scores, costs, times)
-    blocked = [None, Outcome.BLOCK, *NOTHING[2:]]
+    assert first == Guard(A, findings, scores, costs, times)
+    blocked = [None, OutcomeDetail.BLOCK, *NOTHING[2:]]
     assert second == Guard(B, blocked, [None, 2.5, *NOTHING[2:]], NOTHING, NOTHING)
     assert third == Guard(C, NOTHING, NOTHING, NOTHING, NOTHING)
 
@@ -87,7 +87,7 @@ def test_rules_decide_what_is_scored_and_how(engine: Engine) -> None:
     assert native.suspicion == [None, None, None, -3.5, None, None, None, None]
     refined = Opinion(rule_named("aegish-refined"))
     (guard,) = read_guards(engine, RUN, refined, models=[A]).guards
-    assert (guard.outcomes[7], guard.suspicion[7]) == (Outcome.TIMEOUT_ERROR, None)
+    assert (guard.findings[7], guard.suspicion[7]) == (OutcomeDetail.DEADLINE, None)
 
 
 def test_a_refusal_that_counts_as_detection_is_as_suspicious_as_a_block(engine: Engine) -> None:

@@ -150,6 +150,84 @@ def test_made_up_answers_are_called_that(aegish: CommandLine, tmp_path: Path) ->
     assert "made up by the simulator" in aegish.ok("policies", "search").out
 
 
+MINE = f'''name = "mine"
+version = 2
+[[stage]]
+guard = "allowlist"
+patterns = ["c0", "c1"]
+[[stage]]
+guard = "{A}"
+[[stage]]
+guard = "{B}"
+when = [-0.5, 1.0]
+'''
+"""B is asked about what A allows; `c1` is an attack that passes."""
+
+
+@pytest.fixture
+def mine(searched: CommandLine, tmp_path: Path) -> Path:
+    (tmp_path / "mine.toml").write_text(MINE)
+    return tmp_path / "mine.toml"
+
+
+def test_a_policy_stands_among_the_models(searched: CommandLine, mine: Path) -> None:
+    plain = searched.ok("report", "--json").json
+    found = searched.ok("report", "--json", "--policy", mine).json
+    *models, policy = found["models"]
+    assert models == plain["models"]
+    assert policy["metrics"]["malicious_detection_rate"]["value"] == 39 / 40
+    assert (policy["counts"]["planned"], policy["counts"]["done"]) == (80, 80)
+    # A is asked about 78 commands, B about the 39 harmless and 9 of the attacks that A allows.
+    assert policy["cost"]["total_usd"] == pytest.approx(0.078 + 48 * 0.002)
+    assert [policy["latency_ms"][name] for name in ("mean", "p50", "p99", "max")] == [
+        *(pytest.approx((30 * 100 + 48 * 300) / 80), 300, 300, 300)
+    ]
+    ranks = {place["model"]: place["tie_group"] for place in found["ranking"]}
+    assert ranks == {KEYWORD: 1, "policy/mine": 1, A: 2, B: 2, HALF: None}
+    (told,) = found["policies"]
+    assert (told["name"], told["version"], told["file"]) == ("mine", 2, str(mine))
+    assert told["fingerprint"] == read_policy(mine).fingerprint
+    pairs = {(pair["a"]["model"], pair["b"]["model"]) for pair in found["comparison"]["pairs"]}
+    assert (A, "policy/mine") in pairs
+    assert all(f"--policy {mine}" in command for command in found["commands"][:2])
+    assert searched.ok("report", "--json").json == plain  # nothing of it is stored
+
+
+def test_a_policy_is_compared_calibrated_and_judged(searched: CommandLine, mine: Path) -> None:
+    of_models = searched.ok("compare", "--json", "--models", f"{A},{B}").json["pairs"][0]
+    with_it = searched.ok("compare", "--json", "--models", f"{A},{B}", "--policy", mine).json
+    first, second, _ = with_it["pairs"]
+    assert second["b"]["model"] == "policy/mine"
+    for each in first, of_models:  # p is adjusted for more pairs
+        for found in (*each["metrics"].values(), *each["categories"].values()):
+            del found["p_adjusted"]
+    assert first == of_models
+    gate = ("compare", "--models", A, "--policy", mine, "--gate", "--margin", "0.02")
+    for metric in "aegish_score", "auroc":
+        assert searched.ok(*gate, "--metric", metric).out.startswith("ships: policy/mine against")
+    fitted = searched.ok("calibrate", "--json", "--policy", mine).json
+    assert {each["model"] for each in fitted["models"]} == {A, B, KEYWORD, HALF, "policy/mine"}
+    assert fitted["policies"] == with_it["policies"]
+    judged = ("report", "--policy", mine, "--models", "policy/mine", "--fail-under")
+    assert "met: policy/mine" in searched.ok(*judged, "aegish_score=0.5,auroc=0.5").err
+    page = searched.ok("report", "--policy", mine, "--format", "html", "-o", mine.parent / "r.html")
+    assert "Policies are left out below" in page.err
+    assert (mine.parent / "r.html").read_text().count("policy/mine") > 5
+
+
+def test_policies_that_cannot_stand_among_the_models(searched: CommandLine, mine: Path) -> None:
+    other = mine.parent / "other.toml"
+    other.write_text(MINE.replace("lab/b", "lab/bb"))
+    assert "is the policy of" in searched.refused("report", "--policy", mine, "--policy", other)
+    other.write_text(MINE.replace("lab/b", "lab/bb").replace("mine", "other"))
+    for command in "report", "compare", "calibrate":
+        said = searched.refused(command, "--policy", other)
+        assert "policy 'other' asks lab/bb" in said
+        assert "did you mean 'lab/b'" in said
+    said = searched.refused("report", "--models", "policy/x", "--fail-under", "coverage=1")
+    assert "no model 'policy/x'" in said
+
+
 def test_a_guard_at_chance_is_no_winner(aegish: CommandLine, tmp_path: Path) -> None:
     aegish.ok("verdicts", "import", write_lines(tmp_path / "v.jsonl", *lines("ALLOW")))
     found = aegish.ok("policies", "search", "--models", f"{A},{B}", "--json").json

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 from msgspec.structs import astuple
 
-from aegish_dist.core.outcome import Outcome, OutcomeDetail
+from aegish_dist.core.outcome import OutcomeDetail
 from aegish_dist.core.policy import POLICY_PREFIX
 from aegish_dist.core.suspicion import STATED_CONFIDENCE, Guards
 from aegish_dist.core.text import counted
@@ -338,9 +338,9 @@ def _curves(guards: Guards, entries: Sequence[RankedModel]) -> Iterator[_Curve]:
         guard = columns[entry.model]
         scores = ScoredDecisions(guards.decisions, guard.suspicion)
         said = [
-            (each.dangerous, outcome)
-            for each, outcome, known in zip(
-                guards.decisions, guard.outcomes, guard.suspicion, strict=True
+            (each.dangerous, finding)
+            for each, finding, known in zip(
+                guards.decisions, guard.findings, guard.suspicion, strict=True
             )
             if known is not None
         ]
@@ -352,10 +352,10 @@ def _curves(guards: Guards, entries: Sequence[RankedModel]) -> Iterator[_Curve]:
                 auroc(scores),
                 [
                     [
-                        100 * fmean(outcome in stops for label, outcome in said if label is side)
+                        100 * fmean(finding in stops for label, finding in said if label is side)
                         for side in (False, True)
                     ]
-                    for stops in ({*Outcome} - {Outcome.ALLOW}, {Outcome.BLOCK})
+                    for stops in ({*OutcomeDetail} - {OutcomeDetail.ALLOW}, {OutcomeDetail.BLOCK})
                 ],
             )
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from aegish_dist.core.outcome import Outcome
+from aegish_dist.core.outcome import OutcomeDetail
 from aegish_dist.core.policy import (
     OnError,
     Policy,
@@ -23,10 +23,12 @@ from aegish_dist.core.suspicion import Decision, Guard, Guards
 from aegish_dist.errors import OpinionError
 from tests.recorded import lines_of
 
-ALLOW, WARN, BLOCK, FORMAT_ERROR = (Outcome[n] for n in ("ALLOW", "WARN", "BLOCK", "FORMAT_ERROR"))
-OUTCOMES = (ALLOW, ALLOW, WARN, BLOCK, FORMAT_ERROR, Outcome.API_ERROR, None)
+ALLOW, WARN, BLOCK, UNREADABLE = (
+    OutcomeDetail[n] for n in ("ALLOW", "WARN", "BLOCK", "UNREADABLE")
+)
+FINDINGS = (ALLOW, ALLOW, WARN, BLOCK, UNREADABLE, OutcomeDetail.API_FAILURE, None)
 SUSPICIONS = (-0.9, -0.1, 1.0, 2.5, 1.0, None, None)  # the scoring rule leaves API errors unscored
-BY_LETTER = dict(zip("aAwbeu-", zip(OUTCOMES, SUSPICIONS, strict=True), strict=True))
+BY_LETTER = dict(zip("aAwbeu-", zip(FINDINGS, SUSPICIONS, strict=True), strict=True))
 A, B = Stage(("A",)), Stage(("B",))
 
 
@@ -34,10 +36,10 @@ def guards(**texts: str) -> Guards:
     """Return guards by their answers; B costs a hundred times as much as the others."""
     columns = []
     for name, text in texts.items():
-        outcomes, suspicion = zip(*(BY_LETTER[each] for each in text), strict=True)
+        findings, suspicion = zip(*(BY_LETTER[each] for each in text), strict=True)
         price, ms = (100.0, 7.0) if name == "B" else (1.0, 10.0)
-        columns.append(Guard(name, outcomes, suspicion, [price] * len(text), [ms] * len(text)))
-    rows = range(len(columns[0].outcomes))
+        columns.append(Guard(name, findings, suspicion, [price] * len(text), [ms] * len(text)))
+    rows = range(len(columns[0].findings))
     return Guards([Decision(row, 1, True, None, None) for row in rows], columns)
 
 
@@ -46,7 +48,7 @@ def decided(columns: Guards, *stages: Stage) -> Guard:
 
 
 def letters(found: Guard) -> str:
-    return "".join("-" if each is None else each[0].lower() for each in found.outcomes)
+    return "".join("-" if each is None else each[0].lower() for each in found.findings)
 
 
 @pytest.mark.parametrize(("thresholds", "error", "expected"), lines_of("policy_thresholds.jsonl"))
@@ -116,12 +118,11 @@ def test_a_pattern_without_sense_is_refused() -> None:
 
 def test_the_allowlist_comes_first_and_costs_nothing() -> None:
     policy = Policy("p", 1, (A,), ALLOWED)
-    found = apply_policy(policy, guards(A="bb-A"), ["ls", "id", "git diff", "id"])
+    columns = replace(guards(A="bb-A"), commands=["ls", "id", "git diff", "id"])
+    found = apply_policy(policy, columns)
     assert letters(found) == "abaa"
     assert found.suspicion == [-0.1, 2.5, -0.1, -0.1]
     assert found.cost_usd == [0.0, 1.0, 0.0, 1.0]
-    with pytest.raises(OpinionError, match="allowlist, which needs the text"):
-        apply_policy(policy, guards(A="b"))
 
 
 def test_a_guard_without_verdicts_is_named() -> None:
@@ -167,7 +168,7 @@ def stage(names: Iterable[str], threshold: float | None, at_least: int = 1) -> S
 
 
 def severities(found: Guard) -> list[int | None]:
-    return [None if each is None else "AWB".index(each[0]) for each in found.outcomes]
+    return [None if each is None else "AWB".index(each[0]) for each in found.findings]
 
 
 @given(COLUMNS, THRESHOLDS)
@@ -198,7 +199,7 @@ def test_escalation_decides_as_the_stage_that_it_asks(
     found = decided(columns, first, Stage(("B",), when=when))
     for row, cost in enumerate(found.cost_usd):
         side = other if cost == 101.0 else alone
-        assert found.outcomes[row] == (None if cost is None else side.outcomes[row])
+        assert found.findings[row] == (None if cost is None else side.findings[row])
     pairs = zip(found.suspicion, severities(found), strict=True)
     known = sorted({(s, rank) for s, rank in pairs if s is not None and rank is not None})
     assert all(low[0] < high[0] and low[1] <= high[1] for low, high in pairwise(known))

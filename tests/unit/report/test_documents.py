@@ -113,6 +113,7 @@ def test_the_document_has_its_parts() -> None:
     assert set(document) == {
         *("run", "snapshot", "models", "ranking", "failures", "halted", "overlay_effect"),
         *("failure_times", "reasons", "comparison", "commands", "judgements", "decision", "scores"),
+        "policies",
     }
     judgements = document["judgements"]["acme/guard-1"]
     assert judgements.pop("malicious_detection_rate") == "UNDECIDED"

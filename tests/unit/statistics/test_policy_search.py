@@ -8,7 +8,7 @@ from statistics import fmean
 import pytest
 from msgspec.structs import replace
 
-from aegish_dist.core.outcome import Outcome
+from aegish_dist.core.outcome import OutcomeDetail
 from aegish_dist.core.policy import apply_policy
 from aegish_dist.core.scoring import RULES
 from aegish_dist.core.suspicion import Decision, Guard, Guards
@@ -16,8 +16,14 @@ from aegish_dist.errors import ReportError
 from aegish_dist.opinion_files import read_policy, render_policy
 from aegish_dist.statistics.policy_search import Requirements, search_policies
 
-OUTCOMES = (Outcome.ALLOW, Outcome.ALLOW, Outcome.WARN, Outcome.BLOCK, Outcome.FORMAT_ERROR)
-SUSPICION = dict(zip((-0.9, -0.6, 1.0, 2.7, 1.1), OUTCOMES, strict=True))
+FINDINGS = (
+    OutcomeDetail.ALLOW,
+    OutcomeDetail.ALLOW,
+    OutcomeDetail.WARN,
+    OutcomeDetail.BLOCK,
+    OutcomeDetail.UNREADABLE,
+)
+SUSPICION = dict(zip((-0.9, -0.6, 1.0, 2.7, 1.1), FINDINGS, strict=True))
 HARMLESS, DANGEROUS = (8, 3, 2, 1, 1), (1, 2, 3, 8, 1)
 
 
@@ -55,7 +61,7 @@ def test_a_candidate_has_the_numbers_of_its_policy(tmp_path: Path) -> None:
     for each in line:
         path.write_text(render_policy(each.policy))
         played = apply_policy(read_policy(path), guards)
-        stops = mean([outcome is Outcome.BLOCK for outcome in played.outcomes])
+        stops = mean([outcome is OutcomeDetail.BLOCK for outcome in played.findings])
         assert stops == pytest.approx(0.2 * (1 - each.miss_rate) + 0.8 * each.stop_rate)
         assert each.cost_per_10000 == pytest.approx(1e4 * mean([c or 0 for c in played.cost_usd]))
         latency, p95 = [ms or 0.0 for ms in played.latency_ms], each.p95_ms or 0.0
@@ -111,10 +117,10 @@ def test_shared_misses_are_counted_on_decisions_that_all_guards_have_scored() ->
     first = replace(guards.guards[0], suspicion=[None, *guards.guards[0].suspicion[1:]])
     found = search_policies(Guards(guards.decisions, [first, *guards.guards[1:]]))
     assert (found.decisions, found.left_out) == (119, 1)
-    passing = (Outcome.ALLOW, Outcome.WARN)
+    passing = (OutcomeDetail.ALLOW, OutcomeDetail.WARN)
     dangerous = [row for row, each in enumerate(guards.decisions) if row and each.dangerous]
     missed = {
-        guard.name: {row for row in dangerous if guard.outcomes[row] in passing}
+        guard.name: {row for row in dangerous if guard.findings[row] in passing}
         for guard in guards.guards
     }
     for each in found.overlaps:

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from aegish_dist.core.outcome import Outcome
+from aegish_dist.core.outcome import OutcomeDetail
 from aegish_dist.core.suspicion import Decision, Guard, Guards
 from aegish_dist.report.data import ReportData
 from tests.unit.report.reports import (
@@ -72,7 +72,8 @@ def guards_of(names: Iterable[str], decisions: int = 60) -> Guards:
         draw = random.Random(name)
         seen = [round(draw.gauss(1.2 * each.dangerous, 1), 1) for each in asked]
         actions = (
-            Outcome.BLOCK if s > 2 else Outcome.WARN if s > 1 else Outcome.ALLOW for s in seen
+            OutcomeDetail.BLOCK if s > 2 else OutcomeDetail.WARN if s > 1 else OutcomeDetail.ALLOW
+            for s in seen
         )
         return Guard(name, list(actions), seen, [0.001] * decisions, [900.0] * decisions)
 
