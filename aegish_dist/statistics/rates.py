@@ -101,7 +101,7 @@ def _reach_down(rates: Sequence[tuple[float, float]]) -> float:
 
 def _likeliest(p: float, n: float, x: float) -> float:
     """Solve `n (p - q) = x q (1 - q)` for the smaller q."""
-    root = math.sqrt((n - x) ** 2 + 4 * x * n * (1 - p))
+    root = math.hypot(n - x, 2 * math.sqrt(x) * math.sqrt(n * (1 - p)))
     return min(p, 2 * p * n / (n + x + root))
 
 

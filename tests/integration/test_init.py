@@ -256,7 +256,8 @@ def test_a_narrow_list_of_runs_keeps_names_whole(
 ) -> None:
     stored_run(engine, {TAR: BLOCKED}, name="demo-2")
     monkeypatch.setenv("COLUMNS", str(width))
-    monkeypatch.setattr("aegish_dist.cli.printing.on_terminal", lambda **_: True)
+    for module in ("printing", "runs"):
+        monkeypatch.setattr(f"aegish_dist.cli.{module}.on_terminal", lambda **_: True)
     _, _, row = aegish.ok("runs", "list").out.splitlines()
     assert "   demo-2   " in row
     assert len(row) <= width

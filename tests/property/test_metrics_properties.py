@@ -5,7 +5,7 @@ import math
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import asdict, replace
 
@@ -135,6 +135,7 @@ def _known(estimate: Estimate) -> dict[str, float]:
     return {name: value for name, value in asdict(estimate).items() if value is not None}
 
 
+@example([("file-read", 3.7e-229), ("shell", 0.0)])
 @given(st.lists(st.tuples(CATEGORIES, st.floats(0, 1)), min_size=2, max_size=30))
 def test_clusters_of_one_change_nothing(seen: list[tuple[str | None, float]]) -> None:
     named = [Observation(c, f"binary-{i}", y, 1) for i, (c, y) in enumerate(seen)]
