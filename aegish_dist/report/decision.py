@@ -99,7 +99,7 @@ def decision(data: ReportData) -> tuple[Fact, ...]:
             "In use": _in_use(known, nearest),
         }
     said |= {
-        "Policies": _policies(known),
+        "Policies": of_policies(known.names),
         "Answers": _answers(known),
         "No score": _unscored(known),
         "Failed": _failed(known),
@@ -190,8 +190,8 @@ def _part(share: float, n: int) -> str:
     return f"{format_count(round(share * n)) if whole else f'{100 * share:.1f}%'} of {n:,}"
 
 
-def _policies(known: Standing) -> Iterator[str]:
-    if names := [name for each, name in known.names.items() if each.startswith(POLICY_PREFIX)]:
+def of_policies(by_id: Mapping[str, str]) -> Iterator[str]:
+    if names := [name for each, name in by_id.items() if each.startswith(POLICY_PREFIX)]:
         yield (
             f"{listed(names)}: made of models, judged by their stored answers. If chosen on these"
             " commands, as by `policies search`, a policy's numbers here are a little too good."

@@ -9,10 +9,11 @@ from msgspec.structs import replace
 
 from aegish_dist.core.opinion import Opinion, policies_document
 from aegish_dist.core.outcome import Outcome
+from aegish_dist.core.policy import POLICY_PREFIX
 from aegish_dist.core.run import Run
 from aegish_dist.core.suspicion import LEAST_SCORED, SuspicionRule
 from aegish_dist.core.text import counted, printable_json
-from aegish_dist.report.decision import BASELINE, NAME_WIDTH, listed, more_commands
+from aegish_dist.report.decision import BASELINE, NAME_WIDTH, listed, more_commands, of_policies
 from aegish_dist.report.layout import INTERVAL, SIMULATED, Cell, Fact, Report, Section, TableCell
 from aegish_dist.report.names import short_names
 from aegish_dist.report.numbers import (  # fmt: skip
@@ -106,12 +107,16 @@ class CalibrationData(Struct, frozen=True):
 
     @property
     def ranked(self) -> Sequence[CalibratedModel]:
-        """Those of the known that may be called best: no baselines, and none with few verdicts."""
+        """Those of the known that may be called best: no baselines, none with few verdicts.
+
+        Nor policies: their thresholds may be chosen on all of these commands, so nothing of them is
+        out of fold.
+        """
         malicious, harmless = (LEAST_SCORED * each for each in self.asked)
         return [
             each
             for each in self.known
-            if not each.model.startswith(BASELINE)
+            if not each.model.startswith((BASELINE, POLICY_PREFIX))
             and (each.malicious >= malicious and each.harmless >= harmless)
             and None not in (each.aegish_score.ci_low, each.auroc.ci_low)
         ]
@@ -235,6 +240,8 @@ def _facts(data: CalibrationData) -> Iterator[Fact]:
         yield from _leaders(data, names)
     else:
         yield Fact("With a threshold", _NO_MODEL)
+    for said in of_policies(names):
+        yield Fact("Policies", said)
     for each in data.known:
         if (each.auroc.ci_high or 1) < 0.5:
             said = f"orders commands the wrong way round: AUROC {with_interval(each.auroc)}."
@@ -248,7 +255,7 @@ def _facts(data: CalibrationData) -> Iterator[Fact]:
     few = [
         f"{names[each.model]} with {each.malicious + each.harmless} of {sum(data.asked)} scored"
         for each in data.models
-        if each not in known and not each.model.startswith(BASELINE)
+        if each not in known and not each.model.startswith((BASELINE, POLICY_PREFIX))
     ]
     if few:
         why = "under half of the malicious or of the harmless commands, or no interval"

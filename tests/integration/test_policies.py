@@ -208,6 +208,9 @@ def test_a_policy_is_compared_calibrated_and_judged(searched: CommandLine, mine:
     fitted = searched.ok("calibrate", "--json", "--policy", mine).json
     assert {each["model"] for each in fitted["models"]} == {A, B, KEYWORD, HALF, "policy/mine"}
     assert fitted["policies"] == with_it["policies"]
+    said = searched.ok("calibrate", "--policy", mine).out
+    assert "policy/mine: made of models" in said
+    assert "policy/mine is best" not in said
     judged = ("report", "--policy", mine, "--models", "policy/mine", "--fail-under")
     assert "met: policy/mine" in searched.ok(*judged, "aegish_score=0.5,auroc=0.5").err
     page = searched.ok("report", "--policy", mine, "--format", "html", "-o", mine.parent / "r.html")
