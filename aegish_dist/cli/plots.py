@@ -7,7 +7,15 @@ import click
 
 from aegish_dist.cli.command import command
 from aegish_dist.cli.opinions import note_what_counts, with_opinion
-from aegish_dist.cli.options import Utf8, completes, known_names, open_run, run_id, with_snapshot
+from aegish_dist.cli.options import (
+    Utf8,
+    completes,
+    known_names,
+    open_run,
+    run_id,
+    with_snapshot,
+    without_collector,
+)
 from aegish_dist.cli.printing import note, say
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.errors import ReportError
@@ -76,9 +84,13 @@ def plots(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) -
     note_what_counts(workspace, found, opinion, snapshot)
     folder = options["output"] or Path(f"plots-{found}")
     with replacing_in(folder) as opened:  # first, so that nothing is stored for nothing
-        parts = [part for part in ReportPart if part in (options["only"] or CHARTS)]
-        data = report_data(workspace.engine, found, opinion, snapshot, parts=parts)
-        made = list(plot_files(data, options["only"] or list(CHARTS), options["forms"]))
+        names = options["only"] or list(CHARTS)
+        parts = [part for part in ReportPart if part in names]
+        if ReportPart.SYSTEMS in parts:
+            note("searching for systems of guards: seconds, or half a minute with 30 models")
+        with without_collector():
+            data = report_data(workspace.engine, found, opinion, snapshot, parts=parts)
+        made = list(plot_files(data, names, options["forms"]))
         missing = [each for each in made if isinstance(each, NoChart)]
         if len(missing) == len(made):
             reasons = "; ".join(f"{each.name}: {each.reason}" for each in missing)

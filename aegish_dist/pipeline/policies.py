@@ -30,19 +30,22 @@ def search_run(
     models: Sequence[str] = (),
     *,
     requirements: Requirements,
+    guards: Guards | None = None,
 ) -> SystemsData:
     """Search for the best system of guards among models of a run.
 
-    Without models, all take part that have scored enough, but no baselines. A StoreError names a
+    Without models, all take part that have scored enough, but no baselines. Guards are as
+    `read_guards` returns them, where they are read already. A StoreError names a
     model that the run does not ask, an OpinionError an overlay that does not fit the datasets. With
     too few verdicts there is a ReportError.
     """
-    guards = read_guards(engine, run_id, opinion, rule, models)
+    guards = guards or read_guards(engine, run_id, opinion, rule, models)
     chosen = guards.guards if models else [g for g in guards.guards if _takes_part(g, guards)]
     if not chosen:
         raise ReportError(
             f"no model of run {run_id}, baselines aside, has scored half of its malicious and half"
-            f" of its harmless commands with a suspicion by {rule.name}: name models with --models"
+            f" of its harmless commands with a suspicion by {rule.name}: name models with"
+            " `policies search --models`"
         )
     found = search_policies(Guards(guards.decisions, chosen), opinion.rule, requirements)
     names = [each.name for each in chosen]

@@ -13,9 +13,10 @@ from sqlalchemy import Engine
 from aegish_dist.core.failures import TimedFailures, stretch_of
 from aegish_dist.core.opinion import JsonObject, Opinion, Snapshot, overlay_effect
 from aegish_dist.core.outcome import ErrorClass, Outcome, ScoredAnswer
+from aegish_dist.core.policy import POLICY_PREFIX
 from aegish_dist.core.run import Run
 from aegish_dist.core.status import FailedCalls
-from aegish_dist.core.suspicion import STATED_CONFIDENCE
+from aegish_dist.core.suspicion import STATED_CONFIDENCE, Guards
 from aegish_dist.core.text import printable
 from aegish_dist.db.answers import TEXT_CHARS, read_grid
 from aegish_dist.db.counting import (
@@ -48,6 +49,7 @@ from aegish_dist.statistics.document import with_policies
 if TYPE_CHECKING:
     from aegish_dist.report.page.grid import Grid
     from aegish_dist.report.scores import CalibrationData
+    from aegish_dist.report.systems import SystemsData
 
 
 class ReportPart(StrEnum):
@@ -59,8 +61,10 @@ class ReportPart(StrEnum):
     SCORES = "scores"
     ADVICE = "best with a threshold"
     GUARDS = "roc"
+    SYSTEMS = "systems"
 
 
+_OF_VERDICTS = {ReportPart.SCORES, ReportPart.ADVICE, ReportPart.GUARDS}
 MOST_FITTED, MOST_PAIRED = 50_000, 40
 """Verdicts and models up to which every report fits thresholds: less than half a second."""
 
@@ -79,7 +83,8 @@ def report_data(
     Args:
         opinion: What to apply; of a named snapshot, its policies alone.
         snapshot_id: A stored snapshot; the current verdicts when None.
-        bounds: Fields of `Requirements`, within which the best system of guards is searched.
+        bounds: Fields of `Requirements`, within which systems of guards are searched; without
+            any, only `ReportPart.SYSTEMS` searches.
 
     Raises:
         ReportError: The run has no verdict yet, or no such snapshot, or this has other verdicts
@@ -99,9 +104,20 @@ def report_data(
             failure_times = failures_by_time(
                 session, run_id, [spec.id for spec in run.models], stretch_s
             )
-    shown = _joined(engine, snapshot, opinion, is_current) if opinion.policies else snapshot
-    asked = is_current and ReportPart.SCORES in parts
-    scores = _scores(engine, run_id, shown.opinion) if asked and shown.opinion else None
+    known = snapshot.opinion if is_current else None
+    asked, guards = {*parts}, None
+    if snapshot.verdicts > MOST_FITTED and ReportPart.ADVICE in parts:  # no curve unasked
+        asked -= {ReportPart.ADVICE, ReportPart.GUARDS}
+    searched = bounds or ReportPart.SYSTEMS in parts
+    if known and (searched or opinion.policies or asked & _OF_VERDICTS):
+        known = replace(known, policies=opinion.policies)
+        with suppress(ReportError):
+            guards = read_guards(engine, run_id, known)
+    shown = _joined(engine, snapshot, known, opinion, guards) if opinion.policies else snapshot
+    systems = _systems(engine, run_id, known, guards, bounds or {}) if known and searched else None
+    scores = None
+    if known and ReportPart.SCORES in parts:
+        scores = _scores(engine, run_id, known, guards=guards)
     advised = snapshot_id is None and ReportPart.ADVICE in parts
     return ReportData(
         run=run,
@@ -116,12 +132,9 @@ def report_data(
         comparison=_comparison(engine, run, shown, parts) if is_current else None,
         scores=None if scores is None else scores.document,
         score_tables=() if scores is None else scores.sections,
-        advice=[*_advice(engine, run, shown, opinion, bounds or {})] if advised else [],
-        guards=read_guards(engine, run_id, shown.opinion)
-        if ReportPart.GUARDS in parts
-        and (snapshot.verdicts <= MOST_FITTED or ReportPart.SCORES in parts or not advised)
-        and (is_current and shown.opinion)
-        else None,
+        advice=[*_advice(engine, run, shown, guards, systems)] if advised else [],
+        guards=guards if ReportPart.GUARDS in parts else None,
+        systems=systems,
         failure_times=failure_times,
         failure_stretch_s=stretch_s,
         answered=answered,
@@ -129,15 +142,20 @@ def report_data(
     )
 
 
-def _joined(engine: Engine, snapshot: Snapshot, opinion: Opinion, is_current: bool) -> Snapshot:
+def _joined(
+    engine: Engine,
+    snapshot: Snapshot,
+    known: Opinion | None,
+    opinion: Opinion,
+    guards: Guards | None,
+) -> Snapshot:
     """Put the policies of an opinion among the models of a snapshot, in memory alone."""
-    if snapshot.opinion is None or not is_current:
+    if known is None:
         raise ReportError(
             f"a policy follows from the verdicts that count now, which are not those of snapshot"
             f" {snapshot.snapshot_id} under a known rule set: leave out --snapshot"
         )
-    opinion = replace(snapshot.opinion, policies=opinion.policies)
-    return with_policies(snapshot, opinion, read_guards(engine, snapshot.run_id, opinion))
+    return with_policies(snapshot, known, guards or read_guards(engine, snapshot.run_id, known))
 
 
 def _comparison(
@@ -162,26 +180,52 @@ def _scores(
     return None
 
 
-def _advice(
-    engine: Engine, run: Run, snapshot: Snapshot, opinion: Opinion, bounds: Mapping[str, float]
-) -> Iterator[Fact]:
-    """Say which guard is best with a threshold, and which system of guards within bounds."""
-    chosen: dict[str, Any] = {"known": snapshot}
-    systems = list[Fact]()
-    if bounds:
-        from aegish_dist.pipeline.policies import search_run  # noqa: PLC0415  for this part alone
-        from aegish_dist.statistics.policy_search import Requirements  # noqa: PLC0415
+def _systems(
+    engine: Engine,
+    run_id: str,
+    opinion: Opinion,
+    guards: Guards | None,
+    bounds: Mapping[str, float],
+) -> "SystemsData | str":
+    """Search for systems of models within bounds; return why there are none if it has no bound."""
+    from aegish_dist.pipeline.policies import search_run  # noqa: PLC0415  for this part alone
+    from aegish_dist.statistics.policy_search import Requirements  # noqa: PLC0415
 
-        needs = Requirements(**bounds)
-        alone = replace(opinion, policies={})
-        found = search_run(engine, run.run_id, alone, STATED_CONFIDENCE, requirements=needs)
-        chosen["criterion"], systems = needs.criterion, [found.advice]
+    needs, alone = Requirements(**bounds), replace(opinion, policies={})
+    if guards:
+        models = [e for e in guards.guards if not e.name.startswith(POLICY_PREFIX)]
+        guards = replace(guards, guards=models)
+    try:
+        return search_run(
+            engine, run_id, alone, STATED_CONFIDENCE, requirements=needs, guards=guards
+        )
+    except ReportError as error:
+        if bounds:
+            raise
+        return str(error)
+
+
+def _advice(
+    engine: Engine,
+    run: Run,
+    snapshot: Snapshot,
+    guards: Guards | None,
+    systems: "SystemsData | str | None",
+) -> Iterator[Fact]:
+    """Say which guard is best with a threshold, and which system of guards, where searched."""
+    chosen: dict[str, Any] = {"known": snapshot, "guards": guards}
+    found = None if isinstance(systems, str) else systems
+    if found:
+        chosen["criterion"] = found.requirements.criterion
     if snapshot.verdicts > MOST_FITTED or len(run.models) > MOST_PAIRED:
         command = f"`aegish-dist calibrate --run-id {run.run_id}`"
         yield Fact("With a threshold", f"{command} fits one to each model.")
-    elif (fitted := _scores(engine, run.run_id, opinion, **chosen)) and fitted.ranked:
-        yield fitted.advice
-    yield from systems
+    elif snapshot.opinion:
+        fitted = _scores(engine, run.run_id, snapshot.opinion, **chosen)
+        if fitted and fitted.ranked:
+            yield fitted.advice
+    if found:
+        yield found.advice
 
 
 def _snapshot(

@@ -171,6 +171,9 @@ class ReportData(Struct, frozen=True):
     """The best guard with a threshold, and the best system of guards, where asked for."""
     guards: Guards | None = None
     """The verdicts themselves; None as `scores`."""
+    systems: object = None
+    """Systems of guards, a `SystemsData`, or a text that says why there are none; None where none
+    were asked for."""
     failure_times: Sequence[TimedFailures] = ()
     """Failed attempts by stretch of time; empty where nothing failed, or where none were asked
     for."""

@@ -199,12 +199,9 @@ def _front(data: SystemsData) -> list[Candidate]:
 
     Those that stop harmless commands as often as dangerous ones are left out.
     """
-    needs, front, least = data.requirements, list[Candidate](), math.inf
-    for each in data.found.line:
-        cost, p95 = (math.inf if e is None else e for e in (each.cost_per_10000, each.p95_ms))
-        kept = cost <= needs.max_cost_per_10000 and p95 <= needs.max_p95_ms
-        kept = kept and each.stop_rate <= needs.max_fpr
-        if kept and each.stop_rate < min(least, 1 - each.miss_rate):
+    front, least = list[Candidate](), math.inf
+    for each in filter(data.requirements.keeps, data.found.line):
+        if each.stop_rate < min(least, 1 - each.miss_rate):
             front.append(each)
             least = each.stop_rate
     return front

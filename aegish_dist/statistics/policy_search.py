@@ -10,7 +10,7 @@ judged on this one, as in `thresholds`: having looked at many systems raises no 
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from itertools import chain, combinations, permutations, product
 from operator import and_, or_
@@ -49,6 +49,12 @@ class Requirements(Struct, frozen=True):
     def criterion(self) -> Criterion:
         return BALANCED_ACCURACY if self.max_fpr == 1 else most_detections(self.max_fpr)
 
+    def keeps(self, system: "Candidate") -> bool:
+        """Whether a system keeps to all bounds."""
+        cost, p95 = (math.inf if e is None else e for e in (system.cost_per_10000, system.p95_ms))
+        cheap = cost <= self.max_cost_per_10000 and p95 <= self.max_p95_ms
+        return cheap and system.stop_rate <= self.max_fpr
+
 
 class Candidate(Struct, frozen=True):
     """A system and its rates on the decisions that it is chosen on."""
@@ -82,6 +88,8 @@ class PolicySearch(Struct, frozen=True):
     system: Choice | None  # of all systems, single guards among them
     single: Choice | None  # the better of the two out of fold; of equals `with_threshold`
     gain: Difference | None  # score of `system` minus that of `single`, out of fold
+    singles: Mapping[str, tuple[Candidate, Candidate | None]]
+    """By guard: as it stands, and the best of this and its thresholds that keeps to the bounds."""
     line: Sequence[Candidate]
     """The Pareto line in sample, fewest misses first: of no other system are misses, stops, cost
     and latency all at most as large."""
@@ -107,9 +115,13 @@ def search_policies(
     standing, fitted, system = (_Contest(data) for _ in range(3))
     line: dict[_Point, _Stages] = {}
     singles = list(_joint(data, 1, (1,), len(data.decisions) + 1))
-    for price, systems in singles:
+    by_guard = {}
+    for column, (price, systems) in zip(data.columns, singles, strict=True):
         standing.enter(price, systems[:1])
         fitted.enter(price, systems[1:])
+        own, (stages, stops) = _Contest(data), systems[0]
+        own.enter(price, systems)
+        by_guard[column.name] = data.candidate(data.point(stops, price), stages), own.best
     pairs, majorities = _joint(data, 2, (1, 2), CUTS[2]), _joint(data, 3, (2,), CUTS[3])
     for price, systems in chain(singles, pairs, majorities, _escalations(data)):
         system.enter(price, systems)
@@ -125,6 +137,7 @@ def search_policies(
         system=whole,
         single=single,
         gain=data.folded.differences(both).get(("single", "system")),
+        singles=by_guard,
         line=[data.candidate(point, line[point]) for point in _undominated(line)],
         overlaps=[_overlap(data, *pair) for pair in combinations(data.columns, 2)],
         decisions=len(data.decisions),
@@ -307,14 +320,21 @@ class _Contest:
                 if key > self._merits[place] and alarm / max(1, m) <= criterion.max_fpr:
                     self._merits[place], self._best[place] = key, (stages, stops, price)
 
-    def choice(self) -> Choice | None:
-        data, chosen = self._data, [each for each in self._best if each]
-        if len(chosen) < len(self._best):
+    @property
+    def best(self) -> Candidate | None:
+        """The best system of all decisions, chosen and judged on them."""
+        if self._best[-1] is None:
             return None
-        parts = (best[1] & (d | h) for best, (d, h) in zip(chosen, data.folds, strict=False))
-        stages, stops, price = chosen[-1]
-        flags = (_flags(each, len(data.decisions)) for each in (reduce(or_, parts), stops))
-        best = data.candidate(data.point(stops, price), stages)
+        stages, stops, price = self._best[-1]
+        return self._data.candidate(self._data.point(stops, price), stages)
+
+    def choice(self) -> Choice | None:
+        data, best, chosen = self._data, self.best, [each for each in self._best if each]
+        if best is None or len(chosen) < len(self._best):
+            return None
+        parts = (stops & (d | h) for (_, stops, _), (d, h) in zip(chosen, data.folds, strict=False))
+        both = reduce(or_, parts), chosen[-1][1]
+        flags = (_flags(each, len(data.decisions)) for each in both)
         return Choice(
             best, data.folded.judge(self._criterion, zip(data.decisions, *flags, strict=True))
         )

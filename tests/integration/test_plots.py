@@ -45,7 +45,7 @@ def test_each_plot_is_a_file_in_each_format(aegish: CommandLine, tmp_path: Path)
 
 def test_plots_are_listed_without_a_store(aegish: CommandLine) -> None:
     listed = aegish.ok("plots", "--list").out.splitlines()
-    assert len(listed) == 6
+    assert len(listed) == 7
     assert all("  " in line and line.endswith(".") for line in listed)
 
 

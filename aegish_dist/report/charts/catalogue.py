@@ -10,7 +10,7 @@ from aegish_dist.core.text import printable, printable_json
 from aegish_dist.errors import ConfigError, ReportError
 from aegish_dist.report.charts.panels import heat_map, reliability
 from aegish_dist.report.charts.rows import differences, ranking
-from aegish_dist.report.charts.scatter import roc, scatter
+from aegish_dist.report.charts.scatter import roc, scatter, systems
 from aegish_dist.report.charts.spec import (
     VARIABLES,
     VEGA_LITE,
@@ -29,6 +29,7 @@ CHARTS: Mapping[str, tuple[str, _Make]] = MappingProxyType(
     {
         "ranking": ("Ranked models: score, interval, tie groups.", ranking),
         "score-by-cost": ("Score against cost, Pareto line.", scatter),
+        "systems": ("Systems of guards: score against cost, Pareto line.", systems),
         "roc": ("Detection over false positives at any threshold, with intervals.", roc),
         "category-heat-map": ("Detection by category, with intervals.", heat_map),
         "differences": ("Differences of the score, with intervals.", differences),
@@ -83,7 +84,7 @@ def page_charts(data: ReportData) -> list[tuple[Chart, str]]:
     except ConfigError:
         return []
     # The others are tables of the page, or say less there.
-    made = (make_chart(data, name) for name in ("score-by-cost", "roc"))
+    made = (make_chart(data, name) for name in ("score-by-cost", "roc", "systems"))
     return [(each, themed_svg(each)) for each in made if isinstance(each, Chart)]
 
 

@@ -53,6 +53,9 @@ LEGEND_LINES = {"symbolType": "stroke", "symbolSize": 200, "symbolStrokeColor": 
 _FIRST = ("openai", "anthropic", "google", "openrouter", "hf-inference-providers")
 """Providers that have the same colour in the plots of every run."""
 
+_MADE = {"policy": "cross", "system": "diamond"}
+"""Shapes of what is made of models."""
+
 
 def shade_bounds(rates: Iterable[float | None]) -> list[float]:
     """Return the least rate, in [0, 1], of each shade but the lightest one, in whole points.
@@ -110,7 +113,7 @@ def provider_styles(models: Iterable[str]) -> Mapping[str, Json]:
             "color": PALETTE[color],
             "shape": SHAPES[(color + turn) % len(SHAPES)],
         }
-    return styles | {name: {"color": INK, "shape": "cross"} for name in found & {"policy"}}
+    return styles | {name: {"color": INK, "shape": _MADE[name]} for name in found & _MADE.keys()}
 
 
 def whole_specification(chart: Chart, small_print: str) -> Json:

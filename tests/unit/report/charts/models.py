@@ -1,14 +1,18 @@
 """Reports on many models, for plots."""
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
+from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.outcome import OutcomeDetail
-from aegish_dist.core.suspicion import Decision, Guard, Guards
+from aegish_dist.core.policy import Policy, Stage
+from aegish_dist.core.suspicion import STATED_CONFIDENCE, Decision, Guard, Guards
 from aegish_dist.report.data import ReportData
+from aegish_dist.report.systems import SystemsData
+from aegish_dist.statistics.policy_search import Candidate, PolicySearch, Requirements
 from tests.unit.report.reports import (
     Entry,
     a_difference,
@@ -61,7 +65,7 @@ def a_spread_report(models: int, *, equal: bool = False, **changes: Any) -> Repo
     data = a_report(*entries, **changes)
     scores = {each["model"]: each["metrics"]["aegish_score"]["value"] for each in entries}
     data = compared(data, lambda a, b: a_difference(scores[b] - scores[a], 0.5))
-    return replace(data, guards=guards_of(scores))
+    return replace(data, guards=guards_of(scores), systems=systems_of(data, list(scores)))
 
 
 def guards_of(names: Iterable[str], decisions: int = 60) -> Guards:
@@ -78,3 +82,23 @@ def guards_of(names: Iterable[str], decisions: int = 60) -> Guards:
         return Guard(name, list(actions), seen, [0.001] * decisions, [900.0] * decisions)
 
     return Guards(asked, [guard(name) for name in names])
+
+
+def systems_of(
+    data: ReportData, names: Sequence[str], cost: float | None = 1.0, **bounds: float
+) -> SystemsData:
+    """Each guard alone, with a threshold, and together with the next one."""
+    needs = Requirements(**bounds)
+
+    def system(place: int, guards: int, *thresholds: float) -> Candidate:
+        policy = Policy("found", 1, (Stage(tuple(names[place : place + guards]), thresholds),))
+        share, price = 0.4 / (place + 2 * guards + len(thresholds)), place + guards / 2
+        return Candidate(policy, share, share / 2, cost and cost * price, 900.0 * price)
+
+    singles = {name: (system(n, 1), system(n, 1, 1.5)) for n, name in enumerate(names)}
+    kept = {
+        e: (stands, best if needs.keeps(best) else None) for e, (stands, best) in singles.items()
+    }
+    line = [system(n, size) for size in (1, 2) for n in range(len(names) + 1 - size)]
+    found = PolicySearch(None, None, None, None, None, kept, line, [], 60, 0, {})
+    return SystemsData(data.run, Opinion(), STATED_CONFIDENCE, needs, names, {}, found)

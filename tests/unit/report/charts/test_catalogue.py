@@ -43,7 +43,7 @@ def test_no_text_is_cut_or_covers_another(name: str, models: int) -> None:
     data = a_spread_report(models)
     if isinstance(make_chart(data, name), NoChart):
         assert models == 1
-        assert name in ("differences", "score-by-cost")
+        assert name in ("differences", "score-by-cost", "systems")
         return
     seen = drawing(data, name)
     level = [each for each in seen.texts if not each.upright]
@@ -77,6 +77,15 @@ def test_a_plot_across_which_nothing_differs_is_left_out(cost: float) -> None:
     models = [a_model(f"acme/{n}", cost={"per_1000_usd": cost}) for n in range(3)]
     made = make_chart(a_report(*models), "score-by-cost")
     assert made == NoChart("score-by-cost", "no two models differ in cost")
+
+
+def test_a_model_far_below_the_others_is_named_and_not_drawn() -> None:
+    data = a_spread_report(10)
+    worst = data.snapshot.document["models"][0]
+    worst["metrics"]["aegish_score"] = numbers(0.01, 0.01, 0.01, 0.0, 0.02, 431, 100)
+    made = chart(data, "score-by-cost")
+    assert f"Too far below the others to draw: {worst['model']}: aegish score 1.0 %" in made.caption
+    assert str(worst["model"]).rpartition("/")[2] not in str(made.body)
 
 
 def test_points_that_are_equal_have_labels_of_their_own() -> None:
@@ -187,9 +196,9 @@ STYLE = Path(aegish_dist.report.page.__file__).with_name("assets") / "charts.css
 PROPERTY = re.compile(r"--chart-[a-z0-9]+")
 
 
-def test_a_page_has_two_plots_without_styles_of_their_own() -> None:
+def test_a_page_has_three_plots_without_styles_of_their_own() -> None:
     charts = page_charts(a_spread_report(9))
-    assert [chart.name for chart, _ in charts] == ["score-by-cost", "roc"]
+    assert [chart.name for chart, _ in charts] == ["score-by-cost", "roc", "systems"]
     known = set(PROPERTY.findall(STYLE.read_text()))
     for chart, svg in charts:
         assert set(PROPERTY.findall(svg)) <= known

@@ -1,4 +1,4 @@
-"""Axes of scatter plots, and ROC curves."""
+"""Axes of scatter plots, ROC curves, and systems of guards."""
 
 import pytest
 from msgspec.structs import replace
@@ -9,7 +9,7 @@ from aegish_dist.report.charts.scatter import axis_of
 from aegish_dist.report.charts.spec import Chart, Json, NoChart
 from aegish_dist.report.charts.words import COST, SCORE
 from aegish_dist.report.data import ReportData
-from tests.unit.report.charts.models import a_spread_report, guards_of
+from tests.unit.report.charts.models import a_spread_report, guards_of, systems_of
 from tests.unit.report.reports import a_model, a_report
 
 
@@ -74,17 +74,55 @@ def test_of_many_models_ten_have_colours_and_the_others_are_grey() -> None:
     assert len({row["model"] for row in drawn(a_spread_report(30), "roc", "point")[-1]}) == 10
 
 
-def test_curves_without_verdicts_have_a_reason() -> None:
+def test_curves_and_systems_without_verdicts_have_a_reason() -> None:
     data = a_report(a_model("acme/one"), a_model("acme/two"))
-    made = make_chart(data, "roc")
-    assert isinstance(made, NoChart)
-    assert "verdicts that count now" in made.reason
+    for name in ("roc", "systems"):
+        made = make_chart(data, name)
+        assert isinstance(made, NoChart)
+        assert "verdicts that count now" in made.reason
+    made = make_chart(replace(data, systems="two clusters are needed"), "systems")
+    assert made == NoChart("systems", "two clusters are needed")
     (guard,) = (guards := guards_of(["acme/one"])).guards
     harmless = [None if each.dangerous else 1.0 for each in guards.decisions]
     for suspicion in (harmless, [None] * 60):
         unscored = replace(guards, guards=[replace(guard, suspicion=suspicion)])
         made = make_chart(replace(data, guards=unscored), "roc")
         assert made == NoChart("roc", "no model has scored malicious and harmless commands")
+
+
+def test_systems_are_drawn_by_cost_and_without_costs_by_latency() -> None:
+    data = a_spread_report(3)
+    names = [each.id for each in data.run.models]
+    for cost, word in ((1.0, "cost"), (None, "latency")):
+        made = make_chart(replace(data, systems=systems_of(data, names, cost)), "systems")
+        assert isinstance(made, Chart)
+        assert made.title == f"Systems of guards: score against {word}"
+        assert "A: any of Guard-" in made.caption
+        assert "system/A" in made.description
+
+
+def test_a_bar_goes_from_a_model_with_a_threshold_to_the_model_as_it_stands() -> None:
+    data = a_spread_report(3)
+    bars = drawn(data, "systems", "rule")[0]
+    points = drawn(data, "systems", "point")[-1]
+    models = [each for each in points if each["model"] not in "AB"]
+    ends = {(round(each["x"], 1), round(each["y"], 1)) for each in models}
+    assert len(models) == 3
+    assert ends <= {(each["x"], each["y2"]) for each in bars}
+    assert all(each["y"] > each["y2"] for each in bars if (each["x"], each["y2"]) in ends)
+
+
+def test_systems_outside_the_bounds_are_named_and_not_drawn() -> None:
+    data = a_spread_report(4)
+    names = [each.id for each in data.run.models]
+    made = make_chart(
+        replace(data, systems=systems_of(data, names, max_cost_per_10000=2.0)), "systems"
+    )
+    assert isinstance(made, Chart)
+    assert f"Not drawn: {names[2]}, {names[3]} (outside the bounds" in made.caption
+    none = systems_of(data, names, max_cost_per_10000=0.1)
+    made = make_chart(replace(data, systems=none), "systems")
+    assert made == NoChart("systems", "nothing of known cost keeps to the bounds")
 
 
 def test_baselines_are_lines_and_no_rows_or_points() -> None:
