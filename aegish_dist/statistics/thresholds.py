@@ -91,6 +91,7 @@ class FittedGuard(Struct, frozen=True):
 
 _Key = str | int  # name of a cluster, or index of a sample that is a cluster of its own
 _Shifts = Mapping[_Key, float]  # by cluster: what it adds to out of fold - in sample
+_Weights = dict[tuple[float, bool, int], int]  # by suspicion, whether dangerous, and fold
 _Term = tuple[FittedGuard, float, float]  # and the weights of detection and acceptance rate
 
 
@@ -107,6 +108,7 @@ class FoldedDecisions:
         # The derivative of the score by a rate; of a product it is the other rate, at most 1.
         self._slope = 0.5 if composite is Composite.BALANCED else 1.0
         self._samples = {decision.sample: decision for decision in decisions}
+        self._dangerous = {number: each.dangerous for number, each in self._samples.items()}
         sizes: defaultdict[_Key, list[int]] = defaultdict(lambda: [0, 0])
         for sample in self._samples.values():
             sizes[sample.unit][sample.dangerous] += 1
@@ -127,17 +129,13 @@ class FoldedDecisions:
         rows = [(each, value) for each, value in given if value is not None]
         scored = Counter(each.sample for each, _ in rows)
         unit = math.lcm(*scored.values())
-        weighed = [
-            (self.fold[each.sample], value, each.dangerous, unit // scored[each.sample])
-            for each, value in rows
-        ]
-        whole = _best(weighed, criterion)
+        weights: _Weights = defaultdict(int)
+        for each, value in rows:
+            weights[value, each.dangerous, self.fold[each.sample]] += unit // scored[each.sample]
+        whole = _best(weights, criterion)
         if whole is None:
             return FittedGuard(criterion, problem="one of the two labels has no scored verdict")
-        by_fold = [
-            _best([row for row in weighed if row[0] != fold], criterion)
-            for fold in range(self.folds)
-        ]
+        by_fold = [_best(weights, criterion, without=fold) for fold in range(self.folds)]
         chosen = [whole if threshold is None else threshold for threshold in by_fold]
         judged = ((d, value >= chosen[self.fold[d.sample]], value >= whole) for d, value in rows)
         fitted = replace(self.judge(criterion, judged), threshold=whole)
@@ -155,12 +153,13 @@ class FoldedDecisions:
         A row has a decision, whether the guard chosen without its fold stops it, and whether the
         one chosen with all folds does.
         """
-        scored, right, within = Counter[int](), Counter[int](), Counter[int]()
+        counts: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0, 0])
         for each, stops, stopped in rows:
-            scored[each.sample] += 1
-            right[each.sample] += stops is each.dangerous
-            within[each.sample] += stopped is each.dangerous
-        samples = {n: Judged(number, right[n], within[n]) for n, number in scored.items()}
+            count = counts[each.sample]
+            count[0] += 1
+            count[1] += stops is each.dangerous
+            count[2] += stopped is each.dangerous
+        samples = {number: Judged(*count) for number, count in counts.items()}
         return self._estimated(FittedGuard(criterion, samples=samples))
 
     def _estimated(self, fitted: FittedGuard) -> FittedGuard:
@@ -198,11 +197,11 @@ class FoldedDecisions:
     def _shifts(self, terms: Sequence[_Term], among: Collection[int]) -> _Shifts:
         """Return the shift of a sum of weighted detection and acceptance rates, by cluster."""
         shifts: defaultdict[_Key, float] = defaultdict(float)
-        samples = Counter([self._samples[number].dangerous for number in among])
+        samples = Counter(map(self._dangerous.__getitem__, among))
         for fitted, of_detection, of_acceptance in terms:
-            for number in among:
-                each, sample = fitted.samples[number], self._samples[number]
-                if moved := each.right - each.right_in_sample:
+            for number, each in fitted.samples.items():
+                if (moved := each.right - each.right_in_sample) and number in among:
+                    sample = self._samples[number]
                     weight = of_detection if sample.dangerous else of_acceptance
                     weight /= each.scored * samples[sample.dangerous]
                     shifts[sample.unit] += weight * moved
@@ -254,16 +253,16 @@ def _order(sizes: Mapping[_Key, Sequence[int]], seed: int) -> list[_Key]:
     return sorted(sizes, key=place)
 
 
-def _best(rows: Sequence[tuple[int, float, bool, int]], criterion: Criterion) -> float | None:
-    """Return the best threshold; None without samples of either label.
+def _best(given: _Weights, criterion: Criterion, *, without: int | None = None) -> float | None:
+    """Return the best threshold of all folds but one; None without samples of either label.
 
     It lies halfway between two values, below all or above all. Of several that are equally good it
-    is the middle one (the lower of two), or the highest where stops cost nothing. A row has fold,
-    suspicion, whether the sample is dangerous, and weight of an epoch.
+    is the middle one (the lower of two), or the highest where stops cost nothing.
     """
     weights: defaultdict[float, list[int]] = defaultdict(lambda: [0, 0])
-    for _, value, is_dangerous, weight in rows:
-        weights[value][is_dangerous] += weight
+    for (value, is_dangerous, fold), weight in given.items():
+        if fold != without:
+            weights[value][is_dangerous] += weight
     harmless, dangerous = (sum(each[side] for each in weights.values()) for side in (0, 1))
     if not (harmless and dangerous):
         return None
