@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from aegish_dist.cli.command import command
-from aegish_dist.cli.opinions import note_what_counts, with_opinion
+from aegish_dist.cli.opinions import note_what_counts, with_opinion, with_policies
 from aegish_dist.cli.options import (
     Utf8,
     completes,
@@ -40,6 +40,7 @@ def _list(context: click.Context, _: click.Parameter, wanted: bool) -> None:
 @run_id(default="latest")
 @with_snapshot
 @with_opinion
+@with_policies
 @click.option(
     "-o",
     "--output",

@@ -87,3 +87,10 @@ def test_without_the_package_specifications_are_written_all_the_same(
     assert "pip install 'aegish-dist[plots]'" in done.err
     assert not (tmp_path / "figures").exists()
     aegish.ok("plots", "-o", tmp_path / "figures", "--format", "vega", "--only", "ranking")
+
+
+def test_a_policy_is_drawn_among_the_models(aegish: CommandLine, tmp_path: Path) -> None:
+    policy = tmp_path / "any.toml"
+    policy.write_text('name = "both"\nversion = 1\ncombine = "any"\nguards = ["acme/guard"]\n')
+    aegish.ok("plots", "--only", "ranking", "--format", "vega", "--policy", policy, "-o", tmp_path)
+    assert "policy/both" in (tmp_path / "ranking.vl.json").read_text()

@@ -152,7 +152,7 @@ class _Plane(Struct, frozen=True):
         The first five have their names, those at the ends of the axes, and those of a letter.
         """
         named = [each for each in self.points if len(each.name) > 1]
-        if len(self.points) < _MANY:
+        if len(named) < _MANY:
             return ()
         ends = [
             end(self.points, key=attrgetter(way)) for way in ("across", "up") for end in (min, max)
@@ -274,7 +274,9 @@ def systems(name: str, data: ReportData, entries: Sequence[RankedModel]) -> Char
         words=lambda value: format_usd(value) if by_cost else format_ms(1000 * value),
     )
     up = replace(SCORE, read=interval, interval="", words=lambda value: f"score {value:.1f} %")
-    made = scatter(name, data, [RankedModel("", {"model": e}) for e in drawn], across, up)
+    known = {each.model: each for each in entries}
+    points = [known.get(each) or RankedModel("", {"model": each}) for each in drawn]
+    made = scatter(name, data, points, across, up)
     if isinstance(made, NoChart):
         return made
     names = short_names(search.models, IN_TABLE)
@@ -288,7 +290,7 @@ def systems(name: str, data: ReportData, entries: Sequence[RankedModel]) -> Char
         for kind, choice in search.choices.items()
         if choice
     )
-    missing = [each.model for each in entries if each.model not in drawn]
+    missing = [e for e in known if e not in drawn and not e.startswith(POLICY_PREFIX)]
     caption = sentences(
         made.caption,
         "Models have their best threshold; the other end of a bar is the model as it stands.",

@@ -112,6 +112,15 @@ def test_a_bar_goes_from_a_model_with_a_threshold_to_the_model_as_it_stands() ->
     assert all(each["y"] > each["y2"] for each in bars if (each["x"], each["y2"]) in ends)
 
 
+def test_simulated_models_are_marked_among_systems() -> None:
+    models = [a_model(f"acme/{n}", simulated=True) for n in (1, 2)]
+    data = a_report(*models)
+    made = make_chart(replace(data, systems=systems_of(data, ["acme/1", "acme/2"])), "systems")
+    assert isinstance(made, Chart)
+    assert "1 \N{DAGGER}" in str(made.body)
+    assert "answers of the simulator" in made.caption
+
+
 def test_systems_outside_the_bounds_are_named_and_not_drawn() -> None:
     data = a_spread_report(4)
     names = [each.id for each in data.run.models]
