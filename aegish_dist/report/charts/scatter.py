@@ -366,7 +366,7 @@ def roc(name: str, data: ReportData, entries: Sequence[RankedModel]) -> Chart | 
         if each.entry.model.startswith(POLICY_PREFIX):
             look = {"color": INK, "strokeWidth": 3}
         if place < _BARRED:
-            bars = each.bars(x, y, 4.0 * (place - _BARRED // 2))
+            bars = each.bars(x, y, 4.0 * (place - (min(len(drawn), _BARRED) - 1) / 2))
             layers.append(_in_pixels("rule", bars, {"color": look["color"], "opacity": 0.6}))
         layers.append(each.path(x, y, **look))
         own = [(x.along(wrong), y.down(right)) for wrong, right in each.own]

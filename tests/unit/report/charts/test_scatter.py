@@ -60,6 +60,10 @@ def test_a_curve_has_the_points_of_scikit_learn_and_passes_through_its_own_actio
     assert len(steps) > 10
     assert steps == {x: pytest.approx(best[x]) for x in steps}
     marks = drawn(data, "roc", "point")[-1]
+    (bars,) = (
+        each for each in drawn(data, "roc", "rule") if each and each[0]["x"] == each[0]["x2"]
+    )
+    assert [bar["x"] for bar in bars] == [143.1, 320.0]  # 1 and 5 % of 20, roots, of 640 pixels
     assert len(marks) == 2
     for mark in marks:  # on a corner, or below it on the riser
         assert any(row["x"] == round(mark["x"], 1) and row["y"] <= mark["y"] + 1 for row in curve)
