@@ -254,7 +254,8 @@ def systems(name: str, data: ReportData, entries: Sequence[RankedModel]) -> Char
 
     best = {e: [moved, stands] for e, (stands, moved) in found.singles.items() if moved}
     best = dict(sorted(best.items(), key=lambda each: -score(each[1][0])))
-    line = pareto(filter(needs.keeps, found.line), price, score)
+    kept = [e for e in found.line if needs.keeps(e) and price(e) < math.inf]
+    line = pareto(kept, price, score)
     several = [each for each in line if len({*each.policy.guards}) > 1]
     last = min(len(_LETTERS), len(several)) - 1
     shown = [several[at * (len(several) - 1) // max(last, 1)] for at in range(last + 1)]
@@ -285,19 +286,20 @@ def systems(name: str, data: ReportData, entries: Sequence[RankedModel]) -> Char
         f" stops {format_rate(each.stop_rate)} %, p95 {format_ms(each.p95_ms)})"
         for letter, each in lettered.items()
     )
-    judged = (
+    judged = [
         f"{kind.replace('_', ' ')} {with_interval(choice.estimate.score)}"
         for kind, choice in search.choices.items()
         if choice
-    )
+    ]
     missing = [e for e in known if e not in drawn and not e.startswith(POLICY_PREFIX)]
     caption = sentences(
         made.caption,
         "Models have their best threshold; the other end of a bar is the model as it stands.",
         f"Systems of several: {'; '.join(told)}." * bool(lettered),
         f"All are on the {counted(found.decisions, 'decision')} that they are chosen on, a little "
-        f"too good; the best by {needs.criterion.name} on others (out of fold, 95 % confidence "
-        f"interval): {', '.join(judged)}.",
+        "too good.",
+        f"The best by {needs.criterion.name}, on other commands (out of fold, 95 % confidence "
+        f"interval): {', '.join(judged)}." * bool(judged),
         f"Not drawn: {listed(missing)} (outside the bounds, of unknown {what[0]}, or too few "
         "commands scored)." * bool(missing),
     )

@@ -103,6 +103,11 @@ def test_systems_are_drawn_by_cost_and_without_costs_by_latency() -> None:
         assert made.title == f"Systems of guards: score against {word}"
         assert "A: any of Guard-" in made.caption
         assert "system/A" in made.description
+    search = systems_of(data, names)
+    dear = replace(search.found.line[-1], miss_rate=0.0, stop_rate=0.0, cost_per_10000=None)
+    found = replace(search.found, line=[*search.found.line, dear])
+    unpriced = make_chart(replace(data, systems=replace(search, found=found)), "systems")
+    assert unpriced == make_chart(replace(data, systems=search), "systems")
 
 
 def test_a_bar_goes_from_a_model_with_a_threshold_to_the_model_as_it_stands() -> None:
