@@ -113,7 +113,14 @@ def report_data(
         known = replace(known, policies=opinion.policies)
         with suppress(ReportError):
             guards = read_guards(engine, run_id, known)
-    shown = _joined(engine, snapshot, known, opinion, guards) if opinion.policies else snapshot
+    shown = snapshot
+    if opinion.policies:
+        if known is None:
+            raise ReportError(
+                f"a policy follows from the verdicts that count now, which are not those of"
+                f" snapshot {snapshot.snapshot_id} under a known rule set: leave out --snapshot"
+            )
+        shown = with_policies(snapshot, known, guards or read_guards(engine, run_id, known))
     systems = _systems(engine, run_id, known, guards, bounds or {}) if known and searched else None
     scores = None
     if known and ReportPart.SCORES in parts:
@@ -140,22 +147,6 @@ def report_data(
         answered=answered,
         is_current=is_current,
     )
-
-
-def _joined(
-    engine: Engine,
-    snapshot: Snapshot,
-    known: Opinion | None,
-    opinion: Opinion,
-    guards: Guards | None,
-) -> Snapshot:
-    """Put the policies of an opinion among the models of a snapshot, in memory alone."""
-    if known is None:
-        raise ReportError(
-            f"a policy follows from the verdicts that count now, which are not those of snapshot"
-            f" {snapshot.snapshot_id} under a known rule set: leave out --snapshot"
-        )
-    return with_policies(snapshot, known, guards or read_guards(engine, snapshot.run_id, known))
 
 
 def _comparison(

@@ -220,7 +220,7 @@ def scatter(
         _in_pixels("rule", bars, {"color": BAR, "strokeWidth": 1.5}),
         *_names(labels),
         *_legend_lines(lines),
-        _symbols(plane, provider_styles(entry.model for entry in entries)),
+        _symbols(plane, provider_styles(each.model for each in (*entries, *apart(data)[0]))),
     )
     title = f"{up.name[:1].upper()}{up.name[1:]} against {across.name}"
     caption = sentences(_caption(plane, entries, numbered, left), baseline_note(baselines))

@@ -105,7 +105,7 @@ def provider_styles(models: Iterable[str]) -> Mapping[str, Json]:
     known = [name for name in _FIRST if name in found]
     places = {name: _FIRST.index(name) for name in known}
     free = [place for place in range(len(_FIRST) + len(found)) if place not in places.values()]
-    places |= dict(zip(sorted(found - set(known)), free, strict=False))
+    places |= dict(zip(sorted(found - {*known, *_MADE}), free, strict=False))
     styles: dict[str, Json] = {}
     for name, place in places.items():
         turn, color = divmod(place, len(PALETTE))  # each time round with the next shape
