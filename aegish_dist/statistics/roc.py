@@ -331,7 +331,8 @@ def _difference(a: _Influence | None, b: _Influence | None, n: int) -> Differenc
     changed = [each.cluster for side in strata for each in side.sums if each.total]
     discordant = len(set(changed) - {None}) + changed.count(None)
     tested = paired_test(difference, strata, variance, discordant) | {"mde": None}
-    return replace(found, stderr_clustered=math.sqrt(variance.sandwich), **tested)
+    known = {"stderr_clustered": math.sqrt(variance.sandwich), "clusters": variance.clusters}
+    return replace(found, **known, **tested)
 
 
 def _changes(a: _Parts, b: _Parts) -> Iterator[tuple[Decision, float]]:

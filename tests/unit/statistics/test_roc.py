@@ -212,6 +212,7 @@ def test_the_difference_of_a_pair_is_that_of_delong() -> None:
     [pair] = roc.auroc_differences(decisions, {"a": first, "b": second}).values()
     change = kernel(decisions, second) - kernel(decisions, first)
     assert pair.difference == pytest.approx(change.mean())
+    assert pair.clusters == 120
     squares = sum(change.mean(axis=axis).var() / change.shape[1 - axis] for axis in (1, 0))
     assert pair.stderr_clustered == pytest.approx(math.sqrt(120 / 119 * squares))
     [back] = roc.auroc_differences(decisions, {"b": second, "a": first}).values()
