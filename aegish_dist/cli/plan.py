@@ -8,7 +8,7 @@ from msgspec.structs import asdict
 
 from aegish_dist.cli.command import advanced, command
 from aegish_dist.cli.opinions import with_opinion
-from aegish_dist.cli.options import FiniteRange, as_json, names, open_run, run_id
+from aegish_dist.cli.options import SHARE, FiniteRange, as_json, names, open_run, run_id
 from aegish_dist.cli.printing import TextTable, note, print_table, say_json
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.text import counted
@@ -36,7 +36,7 @@ from aegish_dist.statistics.thresholds import harmless_needed
 @with_opinion
 @advanced(
     "--max-fpr",
-    type=FiniteRange(0, 1, min_open=True),
+    type=SHARE,
     metavar="F",
     help="Say, too, how many harmless commands show a false positive rate of at most F.",
 )

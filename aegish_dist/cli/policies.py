@@ -17,6 +17,7 @@ from aegish_dist.cli.options import (
     limited,
     names,
     open_run,
+    refuse_usage,
     run_id,
     without_collector,
 )
@@ -79,6 +80,7 @@ def search(run_id: str, opinion: Opinion, suspicion: SuspicionRule, **options: A
     """
     path: Path | None = options["write"]
     if path is not None:
+        refuse_usage((path == options["output"], "--write and --output name the same file"))
         require_new(path)
     needs = Requirements(**bounds_of(options))
     workspace, run = open_run(run_id)
