@@ -47,6 +47,11 @@ class Standing(Struct, frozen=True):
     total: int
     """Models that were asked, without baselines as in `scored`."""
 
+    @property
+    def kind(self) -> str:
+        """The word for one of those in `names`; policies are no models."""
+        return "guard" if any(each.startswith(POLICY_PREFIX) for each in self.names) else "model"
+
     def judged(self, entry: RankedModel) -> Judgement:
         """Judge a model by all targets together."""
         found = entry.judgements(self.data.targets)
@@ -119,7 +124,8 @@ def _against_floor(known: Standing) -> Iterator[str]:
     if above := [each for each in known.scored if ranks[each.place] < ranks[known.floor.place]]:
         yield f"Ranked above {floor}: {known.listed(above)}."
     else:
-        yield f"No model is {'surely ' * (best.place == known.floor.place)}better than {floor}."
+        surely = "surely " * (best.place == known.floor.place)
+        yield f"No {known.kind} is {surely}better than {floor}."
 
 
 def _decision(known: Standing, nearest: RankedModel) -> Iterator[str]:
@@ -139,10 +145,10 @@ def _decision(known: Standing, nearest: RankedModel) -> Iterator[str]:
         yield f"{known.listed(alike)} {verb} {every}{numbers}."
     elif judgement is Judgement.PASS:
         reach = "reaches" if len(alike) == 1 else "reach"
-        yield f"{len(alike)} of {total} models {reach} {every}: {known.listed(alike)}."
+        yield f"{len(alike)} of {total} {known.kind}s {reach} {every}: {known.listed(alike)}."
     else:
         undecided = judgement is Judgement.UNDECIDED
-        who = "Undecided whether a model" if undecided else "No model"
+        who = f"{'Undecided whether a' if undecided else 'No'} {known.kind}"
         yield f"{who} reaches {every}. {known.listed([nearest])} falls least short{numbers}."
     if judgement is Judgement.UNDECIDED and len(alike) > 1:
         yield f"Likewise: {known.listed([entry for entry in alike if entry != nearest])}."
@@ -154,11 +160,11 @@ def _score(known: Standing) -> Iterator[str]:
     if known.total == 1:
         yield f"{known.listed([first])} has {said}."
         return
-    yield f"Of {known.total} models, {known.listed([first])} is first with {said}."
+    yield f"Of {known.total} {known.kind}s, {known.listed([first])} is first with {said}."
     if tied := [entry for entry in others if entry.place == first.place]:
         yield f"It is tied with {known.listed(tied)}: their order may be chance."
     elif others:
-        yield "No other model is tied with it."
+        yield f"No other {known.kind} is tied with it."
 
 
 def _in_use(known: Standing, entry: RankedModel) -> Iterator[str]:

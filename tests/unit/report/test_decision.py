@@ -44,6 +44,8 @@ def said(*entries: Entry, **changes: Any) -> dict[str, str]:
          " Likewise: c."),
         ([a_model("a", metrics={DR: rate(0.7, 0.6, 0.8)}), a_model("b", metrics=FAILS)],
          f"No model reaches {GOALS}. b falls least short: DR 80.0 [74.0, 85.0]."),
+        ([a_model("policy/a", metrics=PASSES), a_model("b", metrics=FAILS)],
+         f"1 of 2 guards reaches {GOALS}: policy/a."),
         ([a_silent_model()], "No model has a score."),
     ],
 )  # fmt: skip
