@@ -163,6 +163,7 @@ class _Column(NamedTuple):
     cost: list[float]
     latency: list[float]
     unpriced: int
+    values: list[float]  # of its suspicion
 
 
 class _Data:
@@ -243,7 +244,7 @@ def _column(guard: Guard, rows: Sequence[int], rule: ScoringRule) -> _Column:
     passing = {action for action in ACTIONS if not rule.is_detection(action)}
     stands = _bits(each not in passing for each in findings)
     warns = _bits(each is OutcomeDetail.WARN for each in findings)
-    return _Column(guard.name, stands, warns, at, cost, latency, len(costs) - len(priced))
+    return _Column(guard.name, stands, warns, at, cost, latency, len(costs) - len(priced), values)
 
 
 def _even(values: Iterable[float], number: int) -> list[float]:
@@ -277,6 +278,7 @@ def _escalations(data: _Data) -> Iterator[_Family]:
         asking: list[tuple[When | tuple[float, float], Stage, int, int]] = [
             ((low, high), Stage((first.name,), (high,)), first.at[high], first.at[low])
             for low, high in combinations(_even(first.at, EDGES), 2)
+            if high not in first.values  # has a number below it: a range holds its ends
         ]
         warns, stands = first.warns, first.stands
         asking.append((When.WARN, Stage((first.name,)), stands & ~warns, stands | warns))
