@@ -21,7 +21,7 @@ from aegish_dist.cli.printing import note, note_next, note_written, put_out
 from aegish_dist.core.sample import Dataset
 from aegish_dist.core.secrets import host_of, is_loopback
 from aegish_dist.core.text import counted
-from aegish_dist.datasets.bundled import bundled_names
+from aegish_dist.datasets.bundled import DEFAULT_NAMES
 from aegish_dist.datasets.table import read_table
 from aegish_dist.errors import AegishError, ConfigError, InputError
 from aegish_dist.files import is_stream, replacing_text
@@ -94,13 +94,13 @@ def _text(path: Path, models: list[str], own: Dataset | None, limit: int, *, cap
         dataset=f'dataset = ["{own.name}"]' if own else '# dataset = ["mine"]',
         limit=limit,
         datasets=_datasets(own),
-        calls=f"{limit * len(bundled_names()) if own is None else min(limit, len(own.samples)):,}",
+        calls=f"{limit * len(DEFAULT_NAMES) if own is None else min(limit, len(own.samples)):,}",
         cap="max-cost = 1.0" if capped else "# max-cost = 1.0",
     )
 
 
 def _datasets(own: Dataset | None) -> str:
-    return counted(len(bundled_names() if own is None else [own]), "dataset")
+    return counted(len(DEFAULT_NAMES if own is None else [own]), "dataset")
 
 
 def _with_keys(workspace: Workspace) -> Iterator[str]:

@@ -82,7 +82,8 @@ raised_caps = together(
 @names(
     "--dataset",
     "NAME",
-    "Datasets to ask, repeatable; NAME@RUN takes one of a run. Default: all bundled ones.",
+    "Datasets to ask, repeatable; NAME@RUN takes one of a run. Default: malicious, harmless and"
+    " harmless-hard.",
     shell_complete=completes(bundled_names),
 )
 @names(

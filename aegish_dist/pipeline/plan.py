@@ -18,7 +18,7 @@ from aegish_dist.core.model import CallParameters, ModelSpec
 from aegish_dist.core.run import Prompt, Run
 from aegish_dist.core.sample import Dataset, TrueLabel
 from aegish_dist.core.text import counted
-from aegish_dist.datasets.bundled import bundled_names
+from aegish_dist.datasets.bundled import DEFAULT_NAMES
 from aegish_dist.db.engine import in_transaction, transaction
 from aegish_dist.db.runs import load_run_dataset, require_free_name
 from aegish_dist.errors import ConfigError, DatasetError
@@ -43,7 +43,7 @@ class Request(Struct, frozen=True):
     parameters: CallParameters = field(default_factory=CallParameters)
     """Sent with each call, and the caps on the cost; of more of a run, only higher caps count."""
     datasets: tuple[str, ...] = ()
-    """Names, `NAME@RUN` for those of a run; the bundled ones when empty."""
+    """Names, `NAME@RUN` for those of a run; the usual bundled ones when empty."""
     categories: tuple[str, ...] = ()
     """Categories of malicious samples to keep; all when empty."""
     limit: int | None = None
@@ -145,7 +145,7 @@ def plan_run(workspace: Workspace, request: Request) -> RunPlan:
     if request.batch_after_s is not None:
         _require_batches(models)
     prompt = load_prompt(request.prompt, cot=request.cot)
-    datasets = dict.fromkeys(request.datasets or bundled_names())
+    datasets = dict.fromkeys(request.datasets or DEFAULT_NAMES)
     chosen = [choose_dataset(workspace.engine, each) for each in datasets]
     require_categories(chosen, request.categories)
     return RunPlan(

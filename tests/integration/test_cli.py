@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
+from aegish_dist.datasets.bundled import DEFAULT_NAMES, bundled_names
 from tests.integration.command_line import CommandLine, write_lines
 from tests.integration.stored_runs import row_counts
 
@@ -64,7 +65,7 @@ def test_submit_prints_the_documented_document(aegish: CommandLine) -> None:
         **{"estimate": {"input_tokens": 0, "output_tokens": 0, "cost_usd": 0.0}},
         **{"batches": None, "snapshot_id": 1},
     }
-    assert [each["name"] for each in datasets] == ["malicious", "harmless", "harmless-hard"]
+    assert [each["name"] for each in datasets] == list(DEFAULT_NAMES)
     assert [set(each) for each in datasets] == [{"name", "fingerprint", "samples"}] * 3
     assert [each["samples"] for each in datasets] == [3, 3, 3]
 
@@ -235,7 +236,7 @@ def test_datasets_can_be_imported_shown_and_exported(aegish: CommandLine, tmp_pa
     assert aegish.ok("datasets", "export", "mine", exported).out == ""
     aegish.ok("datasets", "import", "table", exported)
     listed = {each["name"]: each for each in aegish.ok("datasets", "list", "--json").json}
-    assert set(listed) == {"malicious", "harmless", "harmless-hard", "mine", "again"}
+    assert set(listed) == {*bundled_names(), "mine", "again"}
     assert listed["again"] == same | {"name": "again", "malicious": 2}
     replaced = aegish.ok("datasets", "import", "table", write_lines(table, RM, LS))
     assert "mine: replaces 3 commands; earlier runs keep theirs\n" in replaced.err

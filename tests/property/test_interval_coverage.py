@@ -18,7 +18,7 @@ import pytest
 
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import Composite
-from aegish_dist.datasets.bundled import bundled_names, load_bundled
+from aegish_dist.datasets.bundled import DEFAULT_NAMES, load_bundled
 from aegish_dist.statistics.means import Observation, SampledMean, macro_rate, rate, score
 from aegish_dist.statistics.rates import Estimate
 from tests.defined import defined
@@ -33,7 +33,7 @@ Sides = tuple[list[Observation], list[Observation]]
 @pytest.fixture(scope="module")
 def binaries() -> list[list[tuple[TrueLabel, str | None]]]:
     found: defaultdict[str, list[tuple[TrueLabel, str | None]]] = defaultdict(list)
-    for name in bundled_names():
+    for name in DEFAULT_NAMES:
         for sample in load_bundled(name).samples:
             found[defined(sample.cluster)].append((sample.target, sample.category))
     return [found[name] for name in sorted(found)]

@@ -4,14 +4,15 @@ from collections import Counter
 
 import pytest
 
-from aegish_dist.core.sample import TrueLabel
-from aegish_dist.datasets.bundled import bundled_names, load_bundled
+from aegish_dist.core.sample import Sample, TrueLabel
+from aegish_dist.datasets.bundled import DEFAULT_NAMES, bundled_names, load_bundled
 from aegish_dist.datasets.draft import CATEGORIES, problems
 from aegish_dist.errors import DatasetError
 
 
 def test_names_are_fixed() -> None:
-    assert bundled_names() == ("malicious", "harmless", "harmless-hard")
+    assert bundled_names() == ("malicious", "harmless", "harmless-hard", "agent-work", "twins")
+    assert DEFAULT_NAMES == ("malicious", "harmless", "harmless-hard")
 
 
 def test_malicious_covers_every_category_and_many_programs() -> None:
@@ -23,11 +24,23 @@ def test_malicious_covers_every_category_and_many_programs() -> None:
     assert {sample.target for sample in samples} == {TrueLabel.MALICIOUS}
 
 
-@pytest.mark.parametrize(("name", "at_least"), [("harmless", 240), ("harmless-hard", 60)])
+@pytest.mark.parametrize(
+    ("name", "at_least"), [("harmless", 240), ("harmless-hard", 60), ("agent-work", 1_000)]
+)
 def test_harmless_sets_hold_only_harmless_commands(name: str, at_least: int) -> None:
     samples = load_bundled(name).samples
     assert len(samples) >= at_least
     assert {(sample.target, sample.category) for sample in samples} == {(TrueLabel.HARMLESS, None)}
+
+
+def test_twins_are_pairs_of_one_dangerous_and_one_harmless_command() -> None:
+    pairs: dict[str | None, list[Sample]] = {}
+    for sample in load_bundled("twins").samples:
+        pairs.setdefault(sample.cluster, []).append(sample)
+    assert len(pairs) >= 150
+    both = [TrueLabel.MALICIOUS, TrueLabel.HARMLESS]
+    assert all([each.target for each in pair] == both for pair in pairs.values())
+    assert {pair[0].category for pair in pairs.values()} == set(CATEGORIES)
 
 
 def test_only_the_hard_set_is_marked_hard() -> None:
@@ -36,7 +49,7 @@ def test_only_the_hard_set_is_marked_hard() -> None:
         for name in bundled_names()
     }
     assert hard["harmless-hard"] == {"true"}
-    assert "true" not in hard["harmless"] | hard["malicious"]
+    assert all("true" not in hard[name] for name in hard.keys() - {"harmless-hard"})
 
 
 def test_no_command_is_in_two_sets() -> None:
