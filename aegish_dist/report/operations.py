@@ -10,6 +10,7 @@ from operator import methodcaller
 
 from aegish_dist.core.failures import TimedFailures, totals
 from aegish_dist.core.outcome import ErrorClass, ScoredAnswer
+from aegish_dist.core.policy import POLICY_PREFIX
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.layout import (
     MODEL,
@@ -137,7 +138,8 @@ def _reason(data: ReportData, entry: RankedModel) -> str:
     if failed := failed_calls(data, entry):
         return failed
     if not entry.count("done"):
-        return "no verdict yet"
+        of_policy = entry.model.startswith(POLICY_PREFIX)
+        return "no command has the verdicts it needs" if of_policy else "no verdict yet"
     unscored = [kind for kind, name in kinds.items() if entry.metric(name).value is None]
     return f"no {' and no '.join(unscored)} command is scored" if unscored else "undefined"
 

@@ -208,3 +208,8 @@ def test_few_commands_are_never_out_of_reach() -> None:
     """12 (2.8016 x 0.01 / 0.008)^2 = 147.2 of 12: more than 12 times as many, yet easy to ask."""
     words = said(a_model("a", metrics={DR: rate(0.942, 0.92, 0.96, 12)}))
     assert words["To settle"].startswith("About 140 more malicious commands would show")
+
+
+def test_a_policy_without_a_score_lacks_the_verdicts_of_its_models() -> None:
+    words = "policy/a: no command has the verdicts it needs."
+    assert said(a_model(), a_silent_model("policy/a"))["No score"] == words
