@@ -6,7 +6,7 @@ from random import Random
 from statistics import fmean
 
 import pytest
-from msgspec.structs import astuple, replace
+from msgspec.structs import replace
 
 from aegish_dist.core.outcome import OutcomeDetail
 from aegish_dist.core.policy import apply_policy
@@ -48,11 +48,12 @@ def drawn(seed: int, dangerous: tuple[int, ...] = DANGEROUS) -> Guards:
 @pytest.mark.parametrize("unit", [1.0, 5e-324], ids=["apart", "adjacent"])
 def test_a_candidate_has_the_numbers_of_its_policy(unit: float, tmp_path: Path) -> None:
     """As it reads back from a file; of the actions a fifth are dangerous."""
-    (decisions, columns), path = astuple(drawn(1)), tmp_path / "found.toml"
+    drawn_guards, path = drawn(1), tmp_path / "found.toml"
     levels = {score: unit * place for place, score in enumerate([None, *SUSPICION])}
-    guards = Guards(
-        decisions, [replace(each, suspicion=[*map(levels.get, each.suspicion)]) for each in columns]
-    )
+    columns = [
+        replace(each, suspicion=[*map(levels.get, each.suspicion)]) for each in drawn_guards.guards
+    ]
+    guards = replace(drawn_guards, guards=columns)
     line = search_policies(guards, requirements=Requirements(prevalence=0.2)).line
     sides = [
         [row for row, e in enumerate(guards.decisions) if e.dangerous is s] for s in (True, False)
