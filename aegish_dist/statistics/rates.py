@@ -76,7 +76,7 @@ def _reach_down(rates: Sequence[tuple[float, float]]) -> float:
     all. Summed up over k, that is `K (mean - m) = x sum_k q_k (1 - q_k) / n_k`. So at the end
     x^2 times the sum is z^2. The Illinois method finds x (Dowell & Jarratt 1971, BIT 11:168).
     """
-    if not any(p for p, _ in rates):
+    if all(p < 1e-100 for p, _ in rates):  # x would leave the range of numbers
         return 0.0
 
     def excess(x: float) -> float:
@@ -101,7 +101,7 @@ def _reach_down(rates: Sequence[tuple[float, float]]) -> float:
 
 def _likeliest(p: float, n: float, x: float) -> float:
     """Solve `n (p - q) = x q (1 - q)` for the smaller q."""
-    root = math.hypot(n - x, 2 * math.sqrt(x) * math.sqrt(n * (1 - p)))
+    root = math.sqrt((n - x) ** 2 + 4 * x * n * (1 - p))
     return min(p, 2 * p * n / (n + x + root))
 
 
