@@ -112,7 +112,7 @@ class Run(Struct, frozen=True):
 
     @property
     def typed(self) -> str:
-        """What a shell takes after `--run-id`: the name, which no other run has, or else the id."""
+        """The value for `--run-id`, quoted for a shell: the name, which is unique, or the id."""
         return shlex.quote(self.name or self.run_id)
 
     @property

@@ -150,7 +150,7 @@ def _model(
             for finding, number in zip(guard.findings, guard.suspicion, strict=True)
         ),
         distinct=len(scored.levels),
-        auroc=auroc(scored) if whole else fitted.score,  # of which `ranked` wants an interval
+        auroc=auroc(looked_at),
         partial_fpr=partial_fpr,
         partial_auroc=partial_auroc(looked_at, partial_fpr),
         average_precision=average_precision(looked_at),

@@ -20,7 +20,7 @@ from aegish_dist.simulator.personas import PERSONAS
 from aegish_dist.simulator.server import SimulatorServer, run_forever, simulator_thread
 
 __all__ = ["Fault", "SimulatorConfig", "SimulatorServer", "run_forever", "simulator_thread"]
-"""What passes through from the simulator."""
+"""Names of the simulator that commands import from here."""
 
 DEFAULT_FORMAT = WireFormat.OPENAI
 """Format of models whose own is not known, and of personas that the table gives no other."""

@@ -48,7 +48,7 @@ class CalibratedModel(Struct, frozen=True):
     harmless: int
     unreadable: int  # those without an action
     distinct: int  # values of suspicion
-    auroc: Estimate
+    auroc: Estimate  # undefined too where not asked for, as the two below
     partial_fpr: float  # up to where the partial AUROC looks
     partial_auroc: Estimate
     average_precision: Estimate
@@ -103,7 +103,7 @@ class CalibrationData(Struct, frozen=True):
     @property
     def known(self) -> Sequence[CalibratedModel]:
         """The models that have scored commands of both labels."""
-        return [each for each in self.models if each.auroc.value is not None]
+        return [each for each in self.models if each.malicious and each.harmless]
 
     @property
     def ranked(self) -> Sequence[CalibratedModel]:
@@ -118,7 +118,8 @@ class CalibrationData(Struct, frozen=True):
             for each in self.known
             if not each.model.startswith((BASELINE, POLICY_PREFIX))
             and (each.malicious >= malicious and each.harmless >= harmless)
-            and None not in (each.aegish_score.ci_low, each.auroc.ci_low)
+            and each.aegish_score.ci_low is not None
+            and (each.auroc.value is None or each.auroc.ci_low is not None)  # None: not asked for
         ]
 
     @property
@@ -139,7 +140,7 @@ class CalibrationData(Struct, frozen=True):
 
     @property
     def advice(self) -> Fact:
-        """What the best of the ranked is with a threshold, and what would tell it from the leader.
+        """The best guard with a threshold, and the commands that would tell it from the leader.
 
         It is chosen among all of them, so p is multiplied by their number.
         """
