@@ -74,8 +74,25 @@ class WireFormat(StrEnum):
             batches=True,
         ),
     )
+    EXEC = ("exec", None)  # a program of the worker's operator
+    PYTHON = ("python", None)  # an object of Python in the operator's own environment
     BASELINE = ("baseline", None)
     IMPORTED = ("imported", None)  # never called from here: its verdicts were imported
+
+
+class Program(msgspec.Struct, frozen=True, kw_only=True):
+    """A guard that is a program, as the worker operator's catalog names it; no run ever does."""
+
+    command: tuple[str, ...]  # arguments, the program first; no shell reads them
+    mode: Literal["once", "lines"] = "once"
+    """`once`: started for each command. `lines`: answers JSON objects line by line, each with the
+    `id` of its question."""
+    input: Literal["hook", "json", "text"] = "json"
+    """On standard input: an agent's PreToolUse document, `{"id", "command"}` or the command alone;
+    `lines` knows no text."""
+    processes: Annotated[int, Meta(ge=1, le=64)] = 1  # at once, per worker
+    memory_mb: Annotated[int, Meta(ge=16, le=1_048_576)] = 512  # of address space, each process
+    pass_variables: tuple[str, ...] = ()  # of the environment; PATH and LANG are passed always
 
 
 HTTP_FORMATS: dict[WireFormat, HttpApi] = {

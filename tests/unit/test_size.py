@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-LIMITS = {"lines": 49_000, "statements": 25_600, "modules": 231}
+LIMITS = {"lines": 52_470, "statements": 27_600, "modules": 246}
 """22,500 statements, 200 for bounds on what files, rows and clients may do, 900 for first runs,
-2,000 for scores, thresholds and policies, which may also be compared and drawn."""
+2,000 for scores, thresholds and policies, which may also be compared and drawn, 2,000 for guards of
+any kind: programs, mappings of answers, arms, importers of data and published tables."""
 DOCSTRING_SHARE = 0.13
-TEST_LINES = 42_300
+TEST_LINES = 44_400
 """36,000, 3,000 for attacks on files, rows, providers and clients, 1,100 for first runs, 2,300 for
-scores, thresholds and policies."""
+scores, thresholds and policies, 2,100 for guards of any kind."""
 MODULE_LINES = 600
 REACH = {
     "workers.tasks": 34,
