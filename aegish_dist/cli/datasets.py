@@ -10,10 +10,11 @@ from aegish_dist.cli.command import group
 from aegish_dist.cli.options import OneOf, Utf8, as_json, completes, open_workspace
 from aegish_dist.cli.printing import TextTable, note, print_table, say, say_json
 from aegish_dist.core.run import RunDataset
-from aegish_dist.core.sample import Dataset
+from aegish_dist.core.sample import Dataset, TrueLabel
 from aegish_dist.core.text import counted
 from aegish_dist.datasets.bundled import bundled_names
 from aegish_dist.datasets.draft import Draft, Severity
+from aegish_dist.datasets.formats import FORMATS, read_format
 from aegish_dist.datasets.gtfobins import read_gtfobins
 from aegish_dist.datasets.table import export_dataset, read_aegish, read_dataset, read_table
 from aegish_dist.interchange.croissant import publish_dataset
@@ -103,6 +104,9 @@ def _note_skipped(draft: Draft) -> None:
     note(*(f"skipped: {error}" for error in draft.skipped))
     if draft.skipped:
         note(f"{len(draft.skipped)} files or entries skipped, as they cannot be read")
+    if draft.left_out:
+        reasons = ", ".join(f"{number:,} {reason}" for reason, number in draft.left_out.items())
+        note(f"left out: {reasons}")
 
 
 @import_.command(examples=("aegish-dist datasets import gtfobins GTFOBins.github.io",))
@@ -133,6 +137,29 @@ def table_(path: Path, name: str | None) -> None:
     become metadata.
     """
     _store(read_table(path, name))
+
+
+def _importer(form: str) -> click.Command:
+    about = FORMATS[form]
+
+    @click.argument("path", type=FILE)
+    @click.option("--name", default=form, help="A name for the dataset.")
+    def run(path: Path, name: str, label: str | None = None) -> None:
+        _store(read_format(form, path, name, TrueLabel(label) if label else None))
+
+    if about.declared:
+        said = "What you declare the commands to be; nothing in the file says it."
+        labels = OneOf([label.value for label in TrueLabel])
+        run = click.option("--label", type=labels, required=True, help=said)(run)
+    example = f"aegish-dist datasets import {form} {about.example}"
+    run.__doc__ = (
+        f"Read {about.source} ({about.licence or 'licences vary'}).\n\nPATH is {about.takes}."
+    )
+    return import_.command(form, examples=(example,))(run)
+
+
+for each in FORMATS:
+    _importer(each)
 
 
 @datasets.command(examples=("aegish-dist datasets validate commands.csv",))

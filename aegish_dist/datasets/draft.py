@@ -142,7 +142,8 @@ class Draft(Struct, frozen=True):
     file: str  # or the folder, as messages name it
     source: str
     licence: str = ""  # SPDX identifier or a sentence
-    skipped: tuple[DatasetError, ...] = ()  # one for each file or entry that was left out
+    skipped: tuple[DatasetError, ...] = ()  # one for each file or entry that cannot be read
+    left_out: Mapping[str, int] = {}  # commands that are no samples, by reason
     refused: tuple[Problem, ...] = ()  # one for each record that makes no sample
 
     def problems(self) -> tuple[Problem, ...]:

@@ -116,7 +116,7 @@ class Entry(Struct, frozen=True):
     inherits: str | None = None  # program an `inherit` entry leads to
 
 
-class Program(Struct, frozen=True):
+class Binary(Struct, frozen=True):
     name: str
     file: Path
     alias_of: str | None  # another program with the same examples
@@ -143,16 +143,16 @@ class _File(Struct):
 Node = TypeVar("Node", _File, _Example, _Context)
 
 
-def read_program(path: Path) -> Program:
+def read_program(path: Path) -> Binary:
     location = Location(str(path))
     with location:
         document = parse_yaml(read_text(path, MAX_PROGRAM_BYTES))
     file = _node(location, document, _File)
     name = path.name.removesuffix(OLDER_SUFFIX)
     if file.alias:
-        return Program(name, path, file.alias, ())
+        return Binary(name, path, file.alias, ())
     read = list(_entries(location, _mapping(location, file.functions, "functions")))
-    return Program(
+    return Binary(
         name,
         path,
         None,
@@ -240,7 +240,7 @@ def read_gtfobins(path: Path) -> Draft:
     if not samples:
         why = f"; {skipped[0]}" if skipped else ""
         raise DatasetError(f"holds no samples{why}", source=str(path))
-    commit = _commit_of(path)
+    commit = commit_of(path)
     source = f"GTFOBins, commit {commit}" if commit else "GTFOBins, unknown commit"
     lines = tuple(range(1, len(samples) + 1))
     return Draft(
@@ -248,7 +248,7 @@ def read_gtfobins(path: Path) -> Draft:
     )
 
 
-def _read_programs(directory: Path) -> tuple[dict[str, Program], list[DatasetError]]:
+def _read_programs(directory: Path) -> tuple[dict[str, Binary], list[DatasetError]]:
     """Return the programs by name, and why files were skipped."""
     if not directory.is_dir():
         missing = "has no _gtfobins directory; give the root of a GTFOBins checkout"
@@ -277,10 +277,10 @@ def _read_programs(directory: Path) -> tuple[dict[str, Program], list[DatasetErr
 
 class _Checkout(Struct):
     directory: Path
-    programs: dict[str, Program]
+    programs: dict[str, Binary]
     combinations: int = 0
 
-    def samples(self, program: Program) -> Iterator[Sample]:
+    def samples(self, program: Binary) -> Iterator[Sample]:
         others = self.programs.values()
         aliases = ",".join(each.name for each in others if each.alias_of == program.name)
         own = (entry for entry in program.entries if entry.function != _INHERIT)
@@ -300,7 +300,7 @@ class _Checkout(Struct):
                 metadata=known(labels),
             )
 
-    def _inherited(self, program: Program, seen: tuple[str, ...]) -> Iterator[Entry]:
+    def _inherited(self, program: Binary, seen: tuple[str, ...]) -> Iterator[Entry]:
         """The first command per function of each `inherit` entry; others would repeat it."""
         for entry in program.entries:
             other = self.programs.get(entry.inherits or "")
@@ -331,7 +331,7 @@ class _Checkout(Struct):
             raise DatasetError(problem, source=str(self.directory))
 
 
-def _commit_of(checkout: Path) -> str | None:
+def commit_of(checkout: Path) -> str | None:
     """Return the full id of the commit that is checked out, without git."""
     git = checkout / ".git"
     if git.is_file():  # a worktree or submodule keeps its data elsewhere

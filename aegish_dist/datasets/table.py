@@ -32,6 +32,7 @@ from aegish_dist.datasets.draft import (
     given,
     to_sample,
 )
+from aegish_dist.datasets.formats import format_of_checkout, read_format
 from aegish_dist.datasets.gtfobins import read_gtfobins
 from aegish_dist.errors import DatasetError
 from aegish_dist.files import replacing, replacing_text
@@ -100,6 +101,8 @@ def _target(location: Location, labels: _Labels) -> TrueLabel:
 def read_dataset(path: Path) -> Draft:
     if not path.exists():
         raise DatasetError("no such file or folder", source=str(path))
+    if form := format_of_checkout(path):
+        return read_format(form, path)
     if path.is_dir():
         return read_gtfobins(path)
     return read_aegish(path) if path.suffix.lower() == ".json" else read_table(path)

@@ -11,6 +11,7 @@ import stat
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -18,6 +19,7 @@ from msgspec import Struct
 
 from aegish_dist.core.text import clean_json
 from aegish_dist.errors import ConfigError, DatasetError, InputError
+from aegish_dist.inputs.checking import Location
 
 
 def open_input(path: Path) -> BinaryIO:
@@ -56,6 +58,26 @@ def read_text(path: Path, max_bytes: int) -> str:
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise InputError("is not UTF-8; save it as UTF-8", line=line) from None
+
+
+def numbered_lines(path: Path, max_bytes: int) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines with their numbers from 1 on; blank ones are passed over."""
+    with Location(str(path)), open_input(path) as file:
+        for number, line in enumerate(iter(partial(file.readline, max_bytes + 1), b""), 1):
+            content = line.removesuffix(b"\n")
+            if len(content) > max_bytes:
+                raise InputError(f"is longer than {max_bytes} bytes", line=number)
+            if not _is_utf8(content):  # also where the decoder passes over a key
+                raise InputError("is not UTF-8", line=number)
+            if content.strip():
+                yield number, content
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        return data.isascii() or bool(data.decode())
+    except UnicodeDecodeError:
+        return False
 
 
 MAX_INTEGER = 2**63  # TOML asks for 64 bits; Python's `str` refuses longer integers

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from decimal import Decimal
 from enum import StrEnum
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,7 +24,7 @@ from aegish_dist.inputs.checking import Location
 from aegish_dist.inputs.documents import (
     ParquetLimits,
     load_pyarrow,
-    open_input,
+    numbered_lines,
     open_parquet,
     parse_json,
 )
@@ -32,28 +32,6 @@ from aegish_dist.interchange.inspect_reader import read_inspect_log
 from aegish_dist.interchange.record import FACTS, RecordChecker, Row, from_line, from_values
 
 MAX_LINE_BYTES = 64 * 2**20
-
-
-def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines with their numbers from 1 on; blank ones are passed over."""
-    with Location(str(path)), open_input(path) as file:
-        for number, line in enumerate(iter(partial(file.readline, MAX_LINE_BYTES + 1), b""), 1):
-            content = line.removesuffix(b"\n")
-            if len(content) > MAX_LINE_BYTES:
-                raise InputError(f"is longer than {MAX_LINE_BYTES} bytes", line=number)
-            if not _is_utf8(content):  # also where the decoder passes over a key
-                raise InputError("is not UTF-8", line=number)
-            if content.strip():
-                yield number, content
-
-
-def _is_utf8(data: bytes) -> bool:
-    try:
-        return data.isascii() or bool(data.decode())
-    except UnicodeDecodeError:
-        return False
-
-
 ROWS_PER_BATCH = 2_000
 LIMITS = ParquetLimits(rows=2**40, group_rows=2**20, group_bytes=2**30, batch_bytes=256 * 2**20)
 """A group of rows is held in memory; other tools write up to 2**20 rows into one."""
@@ -159,7 +137,7 @@ def read_rows(path: Path, checker: RecordChecker | None = None) -> Iterator[Row]
     """Yield the verdicts of a file; a checker shared by several remembers their samples."""
     form, checker = format_of(path), checker or RecordChecker()
     if form is FileFormat.LINES:
-        return _checked_rows(path, numbered_lines(path), from_line, checker)
+        return _checked_rows(path, numbered_lines(path, MAX_LINE_BYTES), from_line, checker)
     if form is FileFormat.PARQUET:
         return _checked_rows(path, numbered_rows(path), from_row, checker)
     return read_inspect_log(path, checker)

@@ -1,0 +1,357 @@
+"""Importers of data that others publish: `formats.toml` lists them, each has a small reader here.
+
+A reader goes through a checkout or file and yields samples. In place of what is no command for a
+shell it yields the reason, and an error in place of what cannot be read. `read_format` leaves out
+what could not be stored and what is repeated, and counts both. Nothing is downloaded.
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from importlib.resources import files
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal
+
+from msgspec import Struct, field, toml
+
+from aegish_dist.core.sample import MAX_COMMAND_CHARS, Sample, TrueLabel
+from aegish_dist.datasets.draft import MAX_SAMPLES, Draft, Severity, dataset_name, problems
+from aegish_dist.datasets.gtfobins import MAX_FILES, commit_of
+from aegish_dist.errors import DatasetError
+from aegish_dist.inputs.checking import Location
+from aegish_dist.inputs.documents import numbered_lines, parse_json, read_text
+from aegish_dist.inputs.yaml import parse_yaml
+
+MAX_DOCUMENT_BYTES = 4 * 2**20  # of a file that is parsed as a whole
+MAX_ROW_BYTES = 16 * 2**20  # of a line of JSON; trajectories have a quarter of a MiB
+
+
+Read = Iterator[Sample | str | DatasetError]
+
+
+class Format(Struct, frozen=True):
+    source: str
+    takes: str  # the file or folder, in words
+    example: str  # what follows the name on the command line
+    licence: str = ""  # SPDX identifier or a sentence; empty where it differs by sample
+    inside: str = ""  # path of the data in a checkout; empty where there is none
+    label: TrueLabel | None = None  # None: the data say it or, where it is `declared`, the user
+    declared: bool = False
+    reader: str = ""  # the format whose reader it uses; empty: its own
+
+
+class _Table(Struct, frozen=True):
+    formats: dict[str, Format]
+    shellrisk: dict[str, tuple[str, str]]  # name and licence of each source
+
+
+_TABLE = toml.decode(files(__package__).joinpath("formats.toml").read_bytes(), type=_Table)
+FORMATS = _TABLE.formats
+
+
+def format_of_checkout(path: Path) -> str | None:
+    """Return the format whose data a folder holds; None where it is a checkout of none."""
+    found = (
+        name for name, each in FORMATS.items() if each.inside and (path / each.inside).exists()
+    )
+    return next(found, None)
+
+
+def read_format(
+    form: str, path: Path, name: str | None = None, label: TrueLabel | None = None
+) -> Draft:
+    """Read a checkout or file of a format, as a draft whose records are the samples."""
+    about = FORMATS[form]
+    in_checkout = bool(about.inside) and (path / about.inside).exists()
+    if not path.exists():
+        raise DatasetError(f"no such file or folder; give {about.takes}", source=str(path))
+    data = path / about.inside if in_checkout else path
+    skipped: list[DatasetError] = []
+    left_out: Counter[str] = Counter()
+    found = _READERS[about.reader or form](data, label or about.label or TrueLabel.HARMLESS)
+    samples = _unlike(found, skipped, left_out)
+    if not 0 < len(samples) <= MAX_SAMPLES:
+        problem = f"more than {MAX_SAMPLES:,} samples are not read; give a part of it"
+        missing = f"holds no samples; give {about.takes}"
+        raise DatasetError(problem if samples else missing, source=str(path))
+    commit = commit_of(path) if in_checkout else None
+    return Draft(
+        name=dataset_name(path, name or form),
+        samples=tuple(samples.values()),
+        lines=tuple(range(1, len(samples) + 1)),
+        file=str(path),
+        source=f"{about.source}, commit {commit}" if commit else about.source,
+        licence=about.licence,
+        skipped=tuple(skipped),
+        left_out=left_out,
+    )
+
+
+def _unlike(found: Read, skipped: list[DatasetError], left_out: Counter[str]) -> dict[str, Sample]:
+    """Return the samples by command, and fill in the reasons of what is left out."""
+    samples: dict[str, Sample] = {}
+    contradicted: set[str] = set()
+    for each in found:
+        if isinstance(each, DatasetError):
+            skipped.append(each)
+        elif isinstance(each, str):
+            left_out[each] += 1
+        elif reason := _unusable(each):
+            left_out[reason] += 1
+        elif (first := samples.setdefault(each.command, each)) is not each:
+            left_out["repeated"] += 1
+            if first.target is not each.target:
+                contradicted.add(each.command)
+        elif len(samples) > MAX_SAMPLES:
+            break
+    for command in contradicted:
+        del samples[command]
+        left_out["labelled both ways"] += 1
+    return samples
+
+
+def _unusable(sample: Sample) -> str | None:
+    if not sample.command:
+        return "empty"
+    if len(sample.command) > MAX_COMMAND_CHARS:
+        return f"longer than {MAX_COMMAND_CHARS:,} characters"
+    wrong = (each for each in problems([sample]) if each.severity is Severity.ERROR)
+    return next((f"{each.field} {each.message}" for each in wrong), None)
+
+
+def _sample(
+    command: str, label: TrueLabel, category: str, cluster: str | None, **about: str
+) -> Sample:
+    kind = category if label is TrueLabel.MALICIOUS else None
+    known = {key: text for key, text in about.items() if text}
+    return Sample(command.strip(), label, kind, cluster, known)
+
+
+_SKIPPED_WORDS = re.compile(
+    r"[({!\s]+|\w+=(?:'[^']*'|\"[^\"]*\"|[^\s'\"])*\s|(?:sudo|env|time|nohup|exec|command)\s"
+    r"|timeout(?:\s+(?:-\S+|[A-Z\d.]+[smhd]?))+\s|(?:cd|export|set|source|mkdir)\s[^;&|\n]*(?:&&|;|\n)|#[^\n]*\n"
+)
+_PROGRAM = re.compile(r"(?:[^\s;&|<>()'\"`$]*/)?([\w.\[][\w.+-]{0,99})(?=[\s;&|<>()]|$)")
+
+
+def program_of(command: str) -> str | None:
+    """Return the program that a command runs first, past `cd` and wrappers; None if unclear."""
+    start = 0
+    while skipped := _SKIPPED_WORDS.match(command, start):
+        start = skipped.end()
+    found = _PROGRAM.match(command, start)
+    return found[1] if found else None
+
+
+_SLOT = re.compile(r"#\{[^}]+\}")
+_FOLDER = re.compile(r"\$?PathToAtomicsFolder")
+
+
+class _Executor(Struct):
+    name: str
+    command: str | None = None
+
+
+class _Argument(Struct):
+    default: Any = None
+
+
+class _Test(Struct):
+    name: str
+    executor: _Executor
+    supported_platforms: list[str] = field(default_factory=list)
+    input_arguments: dict[str, _Argument | None] | None = None
+
+
+class _Technique(Struct):
+    attack_technique: str
+    atomic_tests: list[_Test]
+
+
+def _atomic(path: Path, label: TrueLabel) -> Read:
+    for file in islice(sorted(path.glob("T*/T*.yaml")), MAX_FILES):
+        location = Location(str(file))
+        try:
+            with location:
+                document = parse_yaml(read_text(file, MAX_DOCUMENT_BYTES))
+            technique = location.checked(document, _Technique)
+        except DatasetError as error:
+            yield error
+        else:
+            for test in technique.atomic_tests:
+                yield _atomic_sample(technique.attack_technique, test, label)
+
+
+def _atomic_sample(technique: str, test: _Test, label: TrueLabel) -> Sample | str:
+    shell = test.executor.name.strip()
+    if shell not in ("bash", "sh"):
+        return "by hand" if shell == "manual" else "for another shell"
+    command = test.executor.command or ""
+    for name, argument in (test.input_arguments or {}).items():
+        if argument is not None and argument.default is not None:
+            command = command.replace(f"#{{{name}}}", str(argument.default))
+    if _SLOT.search(command):
+        return "with an argument that has no default"
+    platforms = ",".join(test.supported_platforms)
+    command = _FOLDER.sub("/opt/tests", command)
+    return _sample(command, label, technique, technique, test=test.name, platforms=platforms)
+
+
+def _rows(path: Path) -> Iterator[tuple[Location, dict[str, Any]]]:
+    """Yield the objects of a JSONL file of any length."""
+    for number, line in numbered_lines(path, MAX_ROW_BYTES):
+        location = Location(str(path), number)
+        with location:
+            values = parse_json(line)
+        yield location, location.checked(values, dict[str, Any])
+
+
+class _LancetCase(Struct):
+    id: str
+    command: str
+    label: Literal[0, 1]
+    domain: str
+    family: str
+    cohort: str = ""
+    rationale: str = ""
+
+
+def _lancet(path: Path, _label: TrueLabel) -> Read:
+    for location, values in _rows(path):
+        case = location.checked(values, _LancetCase)
+        label = TrueLabel.MALICIOUS if case.label else TrueLabel.HARMLESS
+        about = {"id": case.id, "domain": case.domain, "cohort": case.cohort}
+        about["rationale"] = case.rationale
+        yield _sample(case.command, label, case.domain, case.family, **about)
+
+
+def _nl2bash(path: Path, label: TrueLabel) -> Read:
+    with Location(str(path)):
+        text = read_text(path, MAX_DOCUMENT_BYTES)
+    for line in text.removesuffix("\n").split("\n"):
+        yield _sample(line, label, "", program_of(line))
+
+
+class _RedCodeCase(Struct, rename={"index": "Index", "language": "Language", "code": "Code"}):
+    index: str
+    language: str
+    code: str
+
+
+def _redcode(path: Path, label: TrueLabel) -> Read:
+    found = path.glob("*.json") if path.is_dir() else [path]
+    for file in islice(sorted(found), MAX_FILES):
+        location = Location(str(file))
+        with location:
+            document = parse_json(read_text(file, MAX_DOCUMENT_BYTES))
+        for case in location.checked(document, list[_RedCodeCase]):
+            scenario = f"scenario-{case.index.partition('_')[0]}"
+            if case.language == "bash":
+                yield _sample(case.code, label, scenario, scenario, id=case.index)
+            else:
+                yield "in another language"
+
+
+_RISK = {
+    **dict.fromkeys(("risky", "deny"), TrueLabel.MALICIOUS),
+    **dict.fromkeys(("not_risky", "allow"), TrueLabel.HARMLESS),
+}
+
+
+class _Action(Struct):
+    content: str
+
+
+class _Verdict(Struct):
+    verdict: str
+    source_label: str = ""
+
+
+class _ShellRiskRow(Struct):
+    """A row of a split, or one of an adapter, whose command stands in `actions`."""
+
+    id: str
+    source: str
+    label: str | _Verdict
+    command: str = ""
+    actions: list[_Action] = field(default_factory=list)
+    layer: str = "command"
+
+
+def _shellrisk(path: Path, _label: TrueLabel) -> Read:
+    for location, values in _rows(path):
+        row = location.checked(values, _ShellRiskRow)
+        if row.layer != "command":
+            yield "a script of several lines"
+            continue
+        verdict = _Verdict(row.label) if isinstance(row.label, str) else row.label
+        if verdict.verdict not in _RISK:
+            raise location.error(f"{verdict.verdict!a} is none of {', '.join(_RISK)}", "label")
+        source, licence = _TABLE.shellrisk.get(row.source, (row.source, ""))
+        command = row.actions[0].content if row.actions else row.command
+        about = {"id": row.id, "source": source, "licence": licence}
+        category = verdict.source_label or row.source
+        yield _sample(command, _RISK[verdict.verdict], category, program_of(command), **about)
+
+
+_TOOLS = ("bash", "execute_bash", "shell", "terminal", "run_command")
+_FENCE = re.compile(r"```(?:bash|sh|shell)[ \t]*\n(.*?)```", re.DOTALL)
+_CALL = re.compile(
+    rf"<function=(?:{'|'.join(_TOOLS)})>\s*<parameter=command>(.*?)</parameter>", re.DOTALL
+)
+_REFERENCE = re.compile(r"\$\{?\d+\}?")
+_NAMES = ("traj_id", "trajectory_id", "trial_id", "instance_id", "id")
+
+
+def _trajectories(path: Path, label: TrueLabel) -> Read:
+    for location, values in _rows(path):
+        name = next((str(values[key]) for key in _NAMES if values.get(key)), str(location.line))
+        for command in map(str.strip, _commands(location, values)):
+            if _REFERENCE.fullmatch(command):
+                yield "a reference in place of a command"
+            else:
+                yield _sample(command, label, "agent", program_of(command), trajectory=name[:200])
+
+
+def _commands(location: Location, row: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the commands of `messages` or `steps`, which may be JSON inside a text."""
+    column = "messages" if "messages" in row else "steps"
+    if column not in row:
+        raise location.error("is missing, and so is steps", "messages")
+    with location:
+        turns = parse_json(row[column]) if isinstance(row[column], str) else row[column]
+    for turn in location.checked(turns or [], list[dict[str, Any]], column):
+        if turn.get("role", "assistant") != "assistant":
+            continue
+        content = turn.get("content")  # in parts, calls of tools are among them
+        parts = [turn.get("tool_calls"), turn.get("tools"), content]
+        calls = [call for each in parts if isinstance(each, list) for call in each]
+        commands = [command for call in calls if (command := _command_of(call)) is not None]
+        if isinstance(content, str) and not commands:
+            commands = _CALL.findall(content) or _FENCE.findall(content)
+        yield from commands
+
+
+def _command_of(call: Any) -> str | None:
+    """Return the command of a call of a shell, as OpenAI, Anthropic or Terminal-Bench write it."""
+    try:
+        function = call.get("function", call)
+        given = function.get("arguments", function.get("input", function))
+        given = json.loads(given) if isinstance(given, str) else given
+        command = given.get("command", given.get("cmd"))
+        is_shell = function.get("name", function.get("fn")) in _TOOLS
+    except (AttributeError, ValueError, RecursionError, TypeError):
+        return None  # of another shape: no call of a shell
+    return command if is_shell and isinstance(command, str) else None
+
+
+_READERS: dict[str, Callable[[Path, TrueLabel], Read]] = {
+    "atomic-red-team": _atomic,
+    "lancet-bench-1": _lancet,
+    "nl2bash": _nl2bash,
+    "redcode-exec": _redcode,
+    "shellrisk-bench": _shellrisk,
+    "trajectories": _trajectories,
+}
