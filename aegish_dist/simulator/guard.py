@@ -1,0 +1,39 @@
+"""A simulated guard that is a program: `python -m aegish_dist.simulator.guard [PERSONA] [lines]`.
+
+It reads an agent's hook document, or `{"command"}`, on standard input and answers as a hook does;
+with `lines`, a document a line, whose `id` it repeats. It judges as the simulated model of the same
+name does over HTTP, without latency or faults.
+"""
+
+import json
+import sys
+from typing import Any
+
+from aegish_dist.core.outcome import Outcome
+from aegish_dist.core.parsing import parse
+from aegish_dist.simulator.config import SimulatorConfig
+from aegish_dist.simulator.personas import compose, draw, persona_for
+
+DECISIONS = {Outcome.ALLOW: "allow", Outcome.WARN: "ask", Outcome.BLOCK: "deny"}
+
+
+def answer(asked: dict[str, Any], persona: str) -> dict[str, Any]:
+    """Return the decision about a command; a text without an action has none."""
+    command = asked.get("tool_input", asked)["command"]
+    draws = draw(SimulatorConfig().seed, "answer", persona, command)
+    said = parse(compose(persona_for(persona), command, draws))
+    decision = DECISIONS.get(said.action or Outcome.FORMAT_ERROR, "unsure")
+    found = {"permissionDecision": decision, "permissionDecisionReason": said.reason}
+    return {"hookSpecificOutput": {"hookEventName": "PreToolUse"} | found}
+
+
+def main(persona: str = "careful", mode: str = "once") -> None:
+    for text in sys.stdin if mode == "lines" else [sys.stdin.read()]:
+        asked = json.loads(text)
+        repeated = {"id": asked["id"]} if "id" in asked else {}
+        sys.stdout.write(json.dumps(repeated | answer(asked, persona)) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
