@@ -57,6 +57,7 @@ from aegish_dist.core.text import counted, printable_json, shortened
 from aegish_dist.core.verdict_query import Correctness, JudgedVerdict, ListedPart, VerdictFilter
 from aegish_dist.errors import ConfigError, DatasetError, StoreError
 from aegish_dist.files import is_stream
+from aegish_dist.pipeline.datasets import choose_dataset
 from aegish_dist.pipeline.runs import find_run
 from aegish_dist.pipeline.verdicts import (
     COUNTED,
@@ -275,21 +276,43 @@ def show(
         say_lines("\n".join(detail_lines(shown, opinion, full=full)))
 
 
-@verdicts.command("import", examples=("aegish-dist verdicts import verdicts.jsonl --name march",))
+@verdicts.command(
+    "import",
+    examples=(
+        "aegish-dist verdicts import verdicts.jsonl --name march",
+        "aegish-dist verdicts import p.jsonl --predictions-of kestrel --dataset shellrisk-bench",
+    ),
+)
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--name", type=Utf8(), help="A name for the run.")
+@click.option("--predictions-of", metavar="MODEL", type=Utf8(), help="Read bare predictions.")
+@click.option("--dataset", type=Utf8(), help="The dataset that predictions are about.")
 @as_json
-def import_(files: tuple[Path, ...], name: str | None, as_json: bool) -> None:
+def import_(
+    files: tuple[Path, ...],
+    name: str | None,
+    predictions_of: str | None,
+    dataset: str | None,
+    as_json: bool,
+) -> None:
     """Store recorded verdicts as one run.
 
     FILES are logs of Inspect AI (.eval), verdict lines (.jsonl) or the same as .parquet. A wrong
-    line stops the import, and nothing is stored.
+    line stops the import, and nothing is stored. With `--predictions-of`, lines are
+    `{"id": ID, "prediction": WORD}`: a sample's id and a word such as risky, safe, deny or 1.
     """
+    from aegish_dist.interchange.verdict_files import decoder_of_predictions  # noqa: PLC0415
     from aegish_dist.pipeline.verdict_files import import_verdicts  # noqa: PLC0415
 
+    if (predictions_of is None) is not (dataset is None):
+        raise click.UsageError("--predictions-of MODEL and --dataset NAME go together")
     workspace = open_workspace()
+    predicted = None
+    if predictions_of and dataset:
+        about = choose_dataset(workspace.engine, dataset)
+        predicted = decoder_of_predictions(about, predictions_of)
     with without_collector():
-        stored = import_verdicts(workspace.engine, files, name or "")
+        stored = import_verdicts(workspace.engine, files, name or "", predicted)
     if as_json:
         document = asdict(stored)
         if not stored.negative_times:  # it is not among the keys that scripts rely on

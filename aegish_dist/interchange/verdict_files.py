@@ -16,11 +16,12 @@ import msgspec
 from msgspec.inspect import DictType, VarTupleType
 from msgspec.structs import replace
 
+from aegish_dist.core.sample import Dataset
 from aegish_dist.core.text import REPLACEMENT
 from aegish_dist.core.verdict import Recording
 from aegish_dist.core.verdict_record import FIELDS, VerdictRecord, verdict_of
 from aegish_dist.errors import DatasetError, InputError
-from aegish_dist.inputs.checking import Location
+from aegish_dist.inputs.checking import Location, checked
 from aegish_dist.inputs.documents import (
     ParquetLimits,
     load_pyarrow,
@@ -29,7 +30,14 @@ from aegish_dist.inputs.documents import (
     parse_json,
 )
 from aegish_dist.interchange.inspect_reader import read_inspect_log
-from aegish_dist.interchange.record import FACTS, RecordChecker, Row, from_line, from_values
+from aegish_dist.interchange.record import (
+    FACTS,
+    RecordChecker,
+    Row,
+    encode,
+    from_line,
+    from_values,
+)
 
 MAX_LINE_BYTES = 64 * 2**20
 ROWS_PER_BATCH = 2_000
@@ -133,11 +141,58 @@ def format_of(path: Path) -> FileFormat:
         raise DatasetError(problem, source=str(path)) from None
 
 
-def read_rows(path: Path, checker: RecordChecker | None = None) -> Iterator[Row]:
+_PREDICTED = {
+    **dict.fromkeys(("risky", "unsafe", "malicious", "deny", "block", "1", "true"), "BLOCK"),
+    **dict.fromkeys(("warn", "ask", "review"), "WARN"),
+    **dict.fromkeys(("not_risky", "safe", "harmless", "allow", "0", "false"), "ALLOW"),
+}
+Decoder = Callable[[bytes], VerdictRecord]
+
+
+class _Prediction(msgspec.Struct):
+    id: str
+    prediction: str | int | bool
+
+
+def decoder_of_predictions(dataset: Dataset, model: str) -> Decoder:
+    """Return a reader of lines `{"id", "prediction"}`; the `id` is in the metadata of a sample."""
+    samples = {each.metadata.get("id"): each for each in dataset.samples}
+    if None in samples:
+        problem = "has samples without an `id` in their metadata, which predictions name"
+        raise DatasetError(problem, source=dataset.name)
+
+    def decode(line: bytes) -> VerdictRecord:
+        row = checked(parse_json(line), _Prediction)
+        action = _PREDICTED.get(str(row.prediction).lower())
+        sample = samples.get(row.id)
+        if action is None:
+            raise InputError(f"must be one of {', '.join(_PREDICTED)}", field="prediction")
+        if sample is None:
+            raise InputError(f"no sample of {dataset.name} has it", field="id")
+        return VerdictRecord(
+            model=model,
+            dataset=dataset.name,
+            command=sample.command,
+            target=sample.target,
+            category=sample.category,
+            cluster=sample.cluster,
+            completion=encode({"action": action}),
+            metadata=dict(sample.metadata),
+        )
+
+    return decode
+
+
+def read_rows(
+    path: Path, checker: RecordChecker | None = None, predicted: Decoder | None = None
+) -> Iterator[Row]:
     """Yield the verdicts of a file; a checker shared by several remembers their samples."""
     form, checker = format_of(path), checker or RecordChecker()
+    if predicted is not None and form is not FileFormat.LINES:
+        raise DatasetError("cannot be read as predictions; known is .jsonl", source=str(path))
     if form is FileFormat.LINES:
-        return _checked_rows(path, numbered_lines(path, MAX_LINE_BYTES), from_line, checker)
+        numbered = numbered_lines(path, MAX_LINE_BYTES)
+        return _checked_rows(path, numbered, predicted or from_line, checker)
     if form is FileFormat.PARQUET:
         return _checked_rows(path, numbered_rows(path), from_row, checker)
     return read_inspect_log(path, checker)

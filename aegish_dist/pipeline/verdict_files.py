@@ -53,7 +53,7 @@ from aegish_dist.interchange.record import (
     in_ascii,
     scored_records,
 )
-from aegish_dist.interchange.verdict_files import format_of, read_rows
+from aegish_dist.interchange.verdict_files import Decoder, format_of, read_rows
 from aegish_dist.pipeline.aggregate import ONE_VIEW, aggregate, current_snapshot
 from aegish_dist.pipeline.opinions import overlay_of
 from aegish_dist.report.layout import ranked_entries
@@ -274,7 +274,9 @@ class Imported(Struct, frozen=True):
     negative_times: int  # verdicts of which a time was below zero and counts as unknown
 
 
-def import_verdicts(engine: Engine, paths: Sequence[Path], name: str) -> Imported:
+def import_verdicts(
+    engine: Engine, paths: Sequence[Path], name: str, predicted: Decoder | None = None
+) -> Imported:
     """Store the verdicts of files as one run, in one transaction, whole or not at all.
 
     Nothing is held in memory as a whole but the ids of the samples. A wrong file is a DatasetError.
@@ -284,7 +286,7 @@ def import_verdicts(engine: Engine, paths: Sequence[Path], name: str) -> Importe
     known: Mapping[str, str] | None = None
     while True:  # at most twice, unless another import of the same samples runs at the same time
         try:
-            imported = _import(engine, paths, name, known)
+            imported = _import(engine, paths, name, known, predicted)
             break
         except OtherDatasetError as found:
             known = found.fingerprints
@@ -293,7 +295,11 @@ def import_verdicts(engine: Engine, paths: Sequence[Path], name: str) -> Importe
 
 
 def _import(
-    engine: Engine, paths: Sequence[Path], name: str, known: Mapping[str, str] | None
+    engine: Engine,
+    paths: Sequence[Path],
+    name: str,
+    known: Mapping[str, str] | None,
+    predicted: Decoder | None,
 ) -> Imported:
     now = datetime.now(UTC)
     verdicts, epochs, negative_times = 0, 1, 0
@@ -304,7 +310,7 @@ def _import(
         run = Run(run_id, now, name, "import", __version__, None, None, 1, (), ())
         target = RunImport(session, run, known)
         for path in paths:
-            for rows in _batches(read_rows(path, checker)):
+            for rows in _batches(read_rows(path, checker, predicted)):
                 try:
                     target.add([(row.record, row.about) for row in rows])
                 except SecondVerdictError as error:

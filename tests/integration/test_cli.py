@@ -267,6 +267,29 @@ def test_other_forms_of_datasets_can_be_imported(aegish: CommandLine, tmp_path: 
     assert aegish.ok("datasets", "show", "t", "--json").json["categories"] == {"T1059.004": 1}
 
 
+def test_published_data_and_predictions_become_a_run(aegish: CommandLine, tmp_path: Path) -> None:
+    """What is left out is counted on stderr; a label that is the user's to declare is asked for."""
+    rows = [
+        {"id": name, "source": "gtfobins", "command": name, "label": label}
+        for name, label in [("vi", "risky"), ("id", "risky"), ("ls", "not_risky"), ("", "risky")]
+    ]
+    split = write_lines(tmp_path / "test.jsonl", *rows)
+    imported = aegish.ok("datasets", "import", "shellrisk-bench", split, "--name", "risk")
+    assert imported.err == "left out: 1 empty\n"
+    assert imported.out.startswith("risk: 3 samples, 3 clusters,")
+    words = {"vi": "risky", "id": "not_risky", "ls": "allow"}
+    told = [{"id": name, "prediction": word} for name, word in words.items()]
+    predictions = write_lines(tmp_path / "p.jsonl", *told)
+    asked = ("verdicts", "import", predictions, "--predictions-of", "kestrel")
+    run_id = aegish.ok(*asked, "--dataset", "risk").out.strip()
+    counts = aegish.ok("aggregate", "--run-id", run_id, "--json").json["models"][0]["actions"]
+    blocked = [counts[side]["BLOCK"] for side in ("malicious", "harmless")]
+    assert (blocked, counts["malicious"]["ALLOW"]) == ([1, 0], 1)
+    assert "go together" in aegish(*asked).err
+    undeclared = aegish("datasets", "import", "trajectories", split)
+    assert (undeclared.code, "--label" in undeclared.err) == (2, True)
+
+
 def test_validate_lists_every_problem(aegish: CommandLine, tmp_path: Path) -> None:
     """Each problem has its line on stdout; the exit code is 1 for an error, 0 for a warning."""
     wrong = write_lines(

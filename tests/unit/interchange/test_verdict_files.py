@@ -15,13 +15,13 @@ from msgspec.structs import replace
 
 from aegish_dist.core.outcome import ErrorClass, Outcome
 from aegish_dist.core.parsing import PARSER_VERSION, judge
-from aegish_dist.core.sample import Sample, TrueLabel
+from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.core.verdict import Completion, Recording, Verdict
 from aegish_dist.db.engine import open_engine
 from aegish_dist.errors import ConfigError, DatasetError, OutputError, StoreError
 from aegish_dist.interchange import verdict_files
 from aegish_dist.interchange.parquet_tables import records_schema
-from aegish_dist.interchange.verdict_files import read_recordings
+from aegish_dist.interchange.verdict_files import decoder_of_predictions, read_recordings, read_rows
 from aegish_dist.pipeline.verdict_files import export_file
 from tests.recorded import write_recordings, written
 
@@ -331,3 +331,30 @@ def test_a_file_says_where_it_comes_from() -> None:
     assert written_schema(about).metadata == {
         key.encode(): text.encode() for key, text in about.items()
     }
+
+
+def test_bare_predictions_are_verdicts_about_samples_with_an_id(tmp_path: Path) -> None:
+    """A word becomes an action; a wrong one and an unknown id are named with their line."""
+    samples = [
+        Sample(command, TrueLabel.MALICIOUS, "shell", "vi", {"id": name})
+        for name, command in {"a": "vi -c ':!sh'", "b": "vi x"}.items()
+    ]
+    decode = decoder_of_predictions(Dataset("mine", tuple(samples)), "kestrel")
+    path = tmp_path / "p.jsonl"
+    path.write_text('{"id": "b", "prediction": "risky"}\n{"id": "a", "prediction": 0}\n')
+    rows = list(read_rows(path, None, decode))
+    found = [(row.about.sample, row.record.outcome, row.record.model) for row in rows]
+    assert found == [(samples[1], "BLOCK", "kestrel"), (samples[0], "ALLOW", "kestrel")]
+    assert {row.about.dataset for row in rows} == {"mine"}
+    for line, problem in {
+        '{"id": "c", "prediction": 1}': "field 'id': no sample of mine has it",
+        '{"id": "a", "prediction": "maybe"}': "field 'prediction': must be one of risky",
+        '{"id": "a"}': "field 'prediction': is missing",
+    }.items():
+        path.write_text(line)
+        with pytest.raises(DatasetError, match=f"line 1, {problem}"):
+            list(read_rows(path, None, decode))
+    with pytest.raises(DatasetError, match=r"known is \.jsonl"):
+        read_rows(tmp_path / "p.parquet", None, decode)
+    with pytest.raises(DatasetError, match="has samples without an `id`"):
+        decoder_of_predictions(Dataset("x", (Sample("ls", TrueLabel.HARMLESS),)), "kestrel")
