@@ -16,7 +16,7 @@ from aegish_dist.core.batches import BatchPace
 from aegish_dist.core.verdict import Item
 from aegish_dist.db.engine import WORKER_REPLY_TIMEOUT_S, open_engine
 from aegish_dist.logs import get_logger
-from aegish_dist.models.catalog import CatalogCredentials
+from aegish_dist.models.credentials import CatalogCredentials
 from aegish_dist.pipeline.batches.keeper import BatchKeeper
 from aegish_dist.pipeline.batches.steps import BatchContext
 from aegish_dist.providers.session import provider_session

@@ -25,7 +25,7 @@ from aegish_dist.db.schema import require_current
 from aegish_dist.db.verdicts import look_up
 from aegish_dist.errors import StoreError
 from aegish_dist.logs import get_logger
-from aegish_dist.models.catalog import CatalogCredentials
+from aegish_dist.models.credentials import CatalogCredentials
 from aegish_dist.pipeline.aggregation_jobs import carry_out
 from aegish_dist.pipeline.caller import Caller, Health, UsageEstimator, traced
 from aegish_dist.pipeline.evaluate import Evaluator
@@ -100,13 +100,17 @@ class CallerMaker(Struct, frozen=True):
         if assignment is None:
             raise StoreError(f"run {run_id} has no prompt for model '{model}': it was imported")
         spec, prompt, parameters = assignment.spec, assignment.prompt, assignment.parameters
-        key = self.credentials.now().key(spec.destination)
+        credentials = self.credentials.now()
+        key, program = credentials.key(spec.destination), credentials.program(spec.destination)
         with reading(run_id):  # parameters may be nested too deeply for a request
             limiter = self.limiters.of(spec, run_id)
-            client = self.providers.client(spec, prompt, parameters, key, limiter.observe)
+            client = self.providers.client(
+                spec, prompt, parameters, key, observe=limiter.observe, program=program
+            )
         budget = budget_of(parameters)
         estimator = UsageEstimator(prompt, spec.price, budget)
-        return Caller(traced(client, spec, parameters), limiter, estimator, spec.price, budget)
+        traceable = traced(client, spec, parameters)
+        return Caller(traceable, limiter, estimator, spec.price, budget, spec.output)
 
 
 SILENT_S = 10.0

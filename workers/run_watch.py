@@ -23,7 +23,7 @@ from aegish_dist.db.engine import RunChanges, in_transaction
 from aegish_dist.db.missing import FinishedModels, OpenModel, open_queues
 from aegish_dist.errors import QueueError, RefusedQueueError, StoreUnusableError
 from aegish_dist.logs import get_logger
-from aegish_dist.models.catalog import CatalogCredentials, Credentials
+from aegish_dist.models.credentials import CatalogCredentials, Credentials
 from aegish_dist.pipeline.aggregation_jobs import enqueue_due
 from aegish_dist.pipeline.evaluate import Evaluator
 from aegish_dist.redis_server import refusal_of

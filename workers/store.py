@@ -26,7 +26,7 @@ from aegish_dist.db.runs import (
     load_run,
 )
 from aegish_dist.db.verdicts import has_answers, insert_verdicts
-from aegish_dist.models.catalog import Credentials
+from aegish_dist.models.credentials import Credentials
 from aegish_dist.pipeline.batches.budget import committed_usd
 from aegish_dist.pipeline.caller import Health
 from aegish_dist.pipeline.evaluate import Evaluated

@@ -132,6 +132,8 @@ def _price(price: Price | None) -> str:
         return "unknown"
     if price.per_call is not None:
         return f"{price.per_call * 1000:.2f} per 1,000 calls"
+    if price.per_hour is not None:
+        return f"{price.per_hour.normalize():f} per hour"
     return f"{_rate(price.input)} / {_rate(price.output)}"
 
 
@@ -155,6 +157,7 @@ def _document(model: ListedModel, environ: dict[str, str]) -> dict[str, object]:
         "input_usd_per_million": None if price is None else float(price.input.base),
         "output_usd_per_million": None if price is None else float(price.output.base),
         "batch_share": None if spec.batch_share is None else float(spec.batch_share),
+        "usd_per_hour": None if price is None or price.per_hour is None else float(price.per_hour),
         "usd_per_call": None if price is None or price.per_call is None else float(price.per_call),
     }
 

@@ -438,15 +438,17 @@ def recover_(files: tuple[Path, ...]) -> None:
 def reparse(run_id: str, dry_run: bool, limit: int, as_json: bool) -> None:
     """Apply today's parser to the stored answers.
 
-    Calls no model and changes no completion. Lists the verdicts whose outcome changes. Earlier
-    snapshots stay; the next `report` or `aggregate` counts again.
+    Models with an `output` mapping in the catalog are read by it, and the run keeps it. Calls no
+    model and changes no completion. Lists the verdicts whose outcome changes. Earlier snapshots
+    stay; the next `report` or `aggregate` counts again.
     """
     from aegish_dist.cli.status import Shown  # noqa: PLC0415
     from aegish_dist.core.parsing import PARSER_VERSION  # noqa: PLC0415
 
     workspace, run = open_run(run_id)
     with without_collector():
-        found = reparse_run(workspace.engine, run, dry_run=dry_run, observer=Shown())
+        outputs = workspace.catalog.outputs()
+        found = reparse_run(workspace.engine, run, outputs, dry_run=dry_run, observer=Shown())
     if as_json:
         told = {"parser_version": PARSER_VERSION, "dry_run": dry_run, "runs": [found]}
         say_json(to_builtins(told))

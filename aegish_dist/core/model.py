@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import replace
 
+from aegish_dist.core.output import Output
 from aegish_dist.core.verdict import Usage
 
 
@@ -27,6 +28,7 @@ class HttpApi(msgspec.Struct, frozen=True):
     output_limit_fields: tuple[str, ...]  # request fields that may bound the output
     simulated_root: str  # path of the API's root on the simulator
     simulated_model: str  # persona of the simulator that `demo` asks in this wire format
+    chat: bool = True  # False: its guards are sent the command without a prompt
     batches: bool = False  # then `providers/batches/NAME.py` and `simulator/NAME.py` speak them
 
 
@@ -74,10 +76,26 @@ class WireFormat(StrEnum):
             batches=True,
         ),
     )
+    HTTP = (
+        "http",
+        HttpApi(
+            title="classifiers",
+            rate_limit_headers=None,
+            output_limit_fields=(),
+            simulated_root="/classify",
+            simulated_model="careful",
+            chat=False,
+        ),
+    )
+    """A JSON document of the operator's own form, sent and answered."""
     EXEC = ("exec", None)  # a program of the worker's operator
     PYTHON = ("python", None)  # an object of Python in the operator's own environment
     BASELINE = ("baseline", None)
     IMPORTED = ("imported", None)  # never called from here: its verdicts were imported
+
+    @property
+    def reads_prompt(self) -> bool:
+        return self.http is not None and self.http.chat
 
 
 class Program(msgspec.Struct, frozen=True, kw_only=True):
@@ -166,10 +184,12 @@ class Price(msgspec.Struct, frozen=True):
     cache_write_1h: Rate | None = None  # kept for an hour; None: as `cache_write`
     per_call: Decimal | None = None
     """Flat USD per call, for hosts that bill so or report no usage; then tokens cost nothing."""
+    per_hour: Decimal | None = None
+    """USD per hour of a machine that one call keeps busy; then nothing else costs anything."""
     cache_from_tokens: int = 0  # tokens from which on the provider caches a prefix
 
     def __post_init__(self) -> None:
-        _require_amounts(self.per_call)
+        _require_amounts(self.per_call, self.per_hour)
 
     def times(self, share: Decimal) -> "Price":
         """Return all prices multiplied by a share, for example the share that batches cost."""
@@ -182,13 +202,15 @@ class Price(msgspec.Struct, frozen=True):
         return replace(self, per_call=per_call, **rates)
 
 
-def cost_usd(usage: Usage, price: Price | None) -> Decimal | None:
-    """Return the exact cost of a call in USD.
+def cost_usd(usage: Usage, price: Price | None, service_s: float = 0.0) -> Decimal | None:
+    """Return the exact cost of a call in USD, which took `service_s`.
 
     None without a price list, and without usage unless the price is flat.
     """
     if price is None:
         return None
+    if price.per_hour is not None:
+        return price.per_hour * Decimal(str(round(service_s, 6))) / 3600
     if price.per_call is not None or (usage.input_tokens is None and usage.output_tokens is None):
         return price.per_call
     prompt = usage.input_tokens or 0
@@ -216,6 +238,9 @@ class Destination(msgspec.Struct, frozen=True):
     wire: str
     base_url: str
     key_variable: str | None
+    model: str = ""
+    request: Mapping[str, object] | None = None
+    output: Output | None = None
     unreadable: str | None = None
     """Why the run's row says nothing of it, which then is the reason to refuse; None: it does."""
 
@@ -236,6 +261,8 @@ class ModelSpec(msgspec.Struct, frozen=True):
     shared: Limits = msgspec.field(default_factory=Limits)
     max_tokens_field: MaxTokensField | None = None  # in OpenAI's format; None: the host's
     batch_share: Decimal | None = None  # cost of a batched request over `price`; None: no batches
+    request: Mapping[str, object] | None = None  # in the format `http`; `{command}` stands in it
+    output: Output | None = None  # None: the JSON that our prompts ask for
 
     def __post_init__(self) -> None:
         _require_amounts(self.batch_share)
@@ -253,7 +280,8 @@ class ModelSpec(msgspec.Struct, frozen=True):
 
     @property
     def destination(self) -> Destination:
-        return Destination(self.wire, self.base_url, self.key_variable)
+        where = self.wire, self.base_url, self.key_variable
+        return Destination(*where, self.id, self.request, self.output)
 
     @property
     def limits(self) -> Limits:

@@ -27,8 +27,10 @@ import re
 from contextlib import suppress
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from aegish_dist.core.outcome import Outcome, StopKind
+from aegish_dist.core.output import Output, read
 from aegish_dist.core.text import clean_text
 from aegish_dist.core.verdict import Completion, ParsedCompletion, Verdict
 
@@ -357,15 +359,23 @@ def says_nothing(completion: Completion) -> bool:
     return not (explained or (completion.text or "").strip())
 
 
-def judge(completion: Completion, command: str = "") -> Verdict:
-    """Make the verdict of a completion; callers add other facts by `msgspec.structs.replace`."""
-    parsed = parse(completion.text, command)
+def judge(completion: Completion, command: str = "", output: Output | None = None) -> Verdict:
+    """Make the verdict of a completion; callers add other facts by `msgspec.structs.replace`.
+
+    Args:
+        output: The mapping of the guard's answers; None: the JSON that our prompts ask for.
+    """
+    parsed = ParsedCompletion(None) if output is None else read(output, completion)
+    if output is None or output.kind == "action-json":
+        parsed = replace(parse(completion.text, command), suspicion=parsed.suspicion)
+    if parsed.suspicion is not None:
+        completion = replace(completion, suspicion=parsed.suspicion)
     return Verdict(
         outcome=outcome_of(completion.text, parsed),
         completion=completion,
         reason=parsed.reason,
         confidence=parsed.confidence,
-        parser_version=PARSER_VERSION,
+        parser_version=PARSER_VERSION if output is None else output.version,
     )
 
 

@@ -3,6 +3,7 @@
 A verdict is a fact. Whether it was correct is an opinion and lives in `scoring`.
 """
 
+from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal
 
@@ -36,6 +37,9 @@ class Completion(Struct, frozen=True):
     upstream: str | None = None  # the host behind a router such as OpenRouter
     request_id: str | None = None
     suspicion: float | None = None  # of a classifier or log probabilities; finite, at most 1e15
+    logprobs: tuple[Mapping[str, float], ...] = ()
+    """Candidates of the first tokens with the logarithms of their probabilities; not stored."""
+    took_ms: float | None = None  # the client's own measure of the call, not stored
 
 
 class ParsedCompletion(Struct, frozen=True):
@@ -44,6 +48,7 @@ class ParsedCompletion(Struct, frozen=True):
     action: Outcome | None
     reason: str | None = None
     confidence: float | None = None  # in [0, 1]; None when absent or invalid
+    suspicion: float | None = None  # as of `Completion`
 
 
 class Timing(Struct, frozen=True):

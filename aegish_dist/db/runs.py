@@ -238,6 +238,12 @@ def save_models(
         execute(session, "ask_in_batches", run=run_id, models=batched, after_s=batch_after_s)
 
 
+def save_spec(session: Session, run_id: str, spec: ModelSpec) -> None:
+    """Replace what a run keeps of a model."""
+    of_model = RUN_MODELS.c.run_id == run_id, RUN_MODELS.c.model == spec.id
+    session.execute(update(RUN_MODELS).where(*of_model).values(spec=to_builtins(spec)))
+
+
 def _save_prompt(session: Session, prompt: Prompt) -> int:
     one_at_a_time(session)
     same = select(PROMPTS).where(

@@ -127,6 +127,7 @@ class Reading(Struct, frozen=True):
     reason: str | None
     confidence: float | None  # in [0, 1]; None when absent or not such a number
     parser_version: int
+    suspicion: float | None = None
 
 
 class StoredAnswer(Struct, frozen=True):
@@ -173,7 +174,8 @@ def next_answers(
     answers: list[StoredAnswer] = []
     with streamed as rows:
         for row in rows:
-            reading = Reading(Outcome(row.outcome), row.reason, row.confidence, row.parser_version)
+            read = (getattr(row, name) for name in Reading.__struct_fields__[1:])
+            reading = Reading(Outcome(row.outcome), *read)
             key = VerdictKey(after.run_model_id, row.sample_key, row.epoch, row.generation)
             answers.append(StoredAnswer(key, row.command, row.completion, reading))
             characters -= len(row.completion)

@@ -3,42 +3,39 @@
 The packaged file comes first, the user's is laid over it key by key, and `OPENAI_BASE_URL` over
 both.
 
-A run names an address and a key variable for each of its models, and a process that can submit a
-run can name any. So a process sends a key only to an origin that its own catalog, or
-`OPENAI_BASE_URL` in its own environment, pairs with it. Calls without a key are made to origins of
-that catalog only, too: a worker may reach what the submitter cannot.
-
 A user's entry replaces key by key, so every key is optional, and what has to be there is checked in
 the end. Messages never repeat a value: people paste keys into the wrong place.
 """
 
+import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from msgspec import Meta, Struct, field
 from msgspec.structs import asdict, astuple, force_setattr, replace
 
 from aegish_dist.core.model import (
     CallParameters,
-    Destination,
     Limits,
     MaxTokensField,
     ModelSpec,
     Price,
+    Program,
     Rate,
     WireFormat,
     is_amount,
 )
-from aegish_dist.core.secrets import SecretStr, host_of, is_loopback, is_metadata, origin
-from aegish_dist.core.text import did_you_mean
-from aegish_dist.errors import CatalogError, ConfigError, InputError
+from aegish_dist.core.output import Output
+from aegish_dist.core.run import COMMAND_SLOT
+from aegish_dist.core.secrets import host_of, is_loopback, is_metadata, origin
+from aegish_dist.core.text import did_you_mean, known
+from aegish_dist.errors import CatalogError, InputError
 from aegish_dist.inputs.checking import checked, refuse
 from aegish_dist.inputs.documents import parse_toml, read_text
 from aegish_dist.models.prices import PriceOf, remembered_prices
@@ -92,12 +89,13 @@ Tokens = Annotated[int, Meta(ge=0, le=10_000_000)]
 Share = Annotated[int, Meta(ge=0, le=1)] | Decimal
 
 
+PROGRAMS = frozenset({WireFormat.EXEC, WireFormat.PYTHON})
 FREE_HERE = ("ollama", "vllm")
 """Providers whose models on this machine cost nothing unless a price is given."""
 
 
 class PriceEntry(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """`price` of a model: USD per million tokens, or one price per call."""
+    """`price` of a model: USD per million tokens, one price per call, or per hour of a machine."""
 
     input: Usd | None = None
     output: Usd | None = None
@@ -105,21 +103,22 @@ class PriceEntry(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     cache_write: Usd | None = None  # as `input` when None
     cache_write_1h: Usd | None = None  # kept for an hour; as `cache_write` when None
     per_call: Usd | None = None  # in place of all others
+    per_hour: Usd | None = None  # the same, of the machine that one call keeps busy
 
     def __post_init__(self) -> None:
         given = {key: usd for key, usd in asdict(self).items() if usd is not None}
         for key, usd in given.items():
             if isinstance(usd, Decimal) and not is_amount(usd, MAX_PRICE_USD):
                 raise InputError(f"must be from 0 to {MAX_PRICE_USD:,}", field=key)
-        flat = given.keys() == {"per_call"}
-        if not flat and (self.per_call is not None or None in (self.input, self.output)):
-            raise ValueError("give both input and output, or per_call alone")
+        flat = given.keys() & {"per_call", "per_hour"}
+        if len(given) > 1 if flat else None in (self.input, self.output):
+            raise ValueError("give both input and output, or per_call alone, or per_hour alone")
 
     def price(self) -> Price:
         given = {name: Decimal(usd) for name, usd in asdict(self).items() if usd is not None}
-        per_call = given.pop("per_call", None)
+        per_call, per_hour = given.pop("per_call", None), given.pop("per_hour", None)
         rates: dict[str, Any] = {name: Rate(usd) for name, usd in given.items()}
-        return Price(**rates, per_call=per_call)
+        return Price(**rates, per_call=per_call, per_hour=per_hour)
 
 
 class LimitsEntry(Limits, frozen=True, forbid_unknown_fields=True):
@@ -133,14 +132,29 @@ class _CalledEntry(LimitsEntry, frozen=True, kw_only=True):
     plain_http: bool = False  # the key may go unencrypted to other machines
     max_tokens_field: MaxTokensField | None = None  # for OpenAI's wire format; None: by the host
     batch_share: Share | None = None  # of the price of a call; 0: no batches
+    request: dict[str, Any] | None = None
+    """In the format `http`: the document to send, in which `{command}` stands once."""
+    output: Output | None = None  # None: the JSON that our prompts ask for
     notes: str = ""
 
     def __post_init__(self) -> None:
+        if self.request is not None:
+            force_setattr(self, "request", _as_json(self.request))
+            once = json.dumps(self.request).count(COMMAND_SLOT) == 1
+            refuse((not once, "request", f"must hold {COMMAND_SLOT} once"))
         share = self.batch_share
         if isinstance(share, Decimal) and not is_amount(share, 1):
             raise InputError("must be from 0 to 1", field="batch_share")
         if self.base_url:
             force_setattr(self, "base_url", api_root(self.base_url))
+
+
+_OWN_KEYS = {
+    "command": WireFormat.EXEC,
+    "object": WireFormat.PYTHON,
+    "request": WireFormat.HTTP,
+}
+"""Keys of a provider that one wire needs and the others do not know."""
 
 
 class ProviderEntry(_CalledEntry, frozen=True, kw_only=True):
@@ -150,9 +164,25 @@ class ProviderEntry(_CalledEntry, frozen=True, kw_only=True):
     cache_from_tokens: Tokens = 0
     genai_prices: str = ""  # its name there; empty: the same
     simulated: bool = False  # it has the models that are listed, no other
+    command: tuple[Annotated[str, Meta(min_length=1, pattern=r"\A[^\0]*\Z")], ...] = ()
+    """Of the wire `exec`, like the keys up to `pass_variables`, which `Program` explains."""
+    mode: Literal["once", "lines"] = "once"
+    input: Literal["hook", "json", "text"] = "json"
+    processes: Annotated[int, Meta(ge=1, le=64)] = 1
+    memory_mb: Annotated[int, Meta(ge=16, le=2**20)] = 512
+    pass_variables: tuple[str, ...] = ()
+    object: Annotated[str, Meta(pattern=r"\A(?:\w+(?:\.\w+)*:\w+(?:\.\w+)*)?\Z")] = ""
+    """Of the wire `python`: `module:name`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        for variable in self.pass_variables:
+            is_name = bool(variable) and _ENVIRONMENT_VARIABLE.fullmatch(variable) is not None
+            allowed = is_name and not variable.startswith(RESERVED_PREFIX)
+            what = f"must hold names of environment variables, none that begins {RESERVED_PREFIX}"
+            refuse((not allowed, "pass_variables", what))
+        unfit = self.mode == "lines" and self.input == "text"
+        refuse((unfit, "input", "must be 'json' or 'hook': lines need an id"))
         named = _ENVIRONMENT_VARIABLE.fullmatch(self.key_variable)
         form = "must be the name of an environment variable in upper case, not a key"
         ours = f"must not begin with {RESERVED_PREFIX}: that is a setting of this program"
@@ -160,6 +190,25 @@ class ProviderEntry(_CalledEntry, frozen=True, kw_only=True):
             (not named, "key_variable", form),
             (self.key_variable.startswith(RESERVED_PREFIX), "key_variable", ours),
         )
+
+    @property
+    def program(self) -> Program:
+        """The program of the wire `exec`; of the wire `python`, its command is the object alone."""
+        return Program(
+            command=(self.object,) if self.wire is WireFormat.PYTHON else self.command,
+            mode=self.mode,
+            input=self.input,
+            processes=self.processes,
+            memory_mb=self.memory_mb,
+            pass_variables=self.pass_variables,
+        )
+
+    @property
+    def missing(self) -> str | None:
+        """Return the key that its wire needs and that nothing gives; None: there is none."""
+        needed = [key for key, wire in _OWN_KEYS.items() if wire is self.wire]
+        needed += ["base_url"] if self.wire.http is not None else []
+        return next((key for key in needed if not getattr(self, key)), None)
 
 
 class ModelEntry(_CalledEntry, frozen=True, kw_only=True):
@@ -259,25 +308,23 @@ def _entry(keys: object, kind: type[Entry], heading: str) -> Entry:
         raise InputError(f"{heading}: {error}") from None
 
 
-def _provider_base_url(
-    provider_id: str, provider: ProviderEntry, environ: Mapping[str, str]
-) -> str:
+def provider_base_url(provider_id: str, provider: ProviderEntry, environ: Mapping[str, str]) -> str:
     """Return a provider's base URL, or the one that the environment gives in its place."""
     variable = "OPENAI_BASE_URL" if provider_id == "openai" else None
-    override = _value_of(variable, environ)
+    override = value_of(variable, environ)
     try:
         return api_root(override) if override else provider.base_url
     except InputError as error:
         raise CatalogError(f"{variable}: {error.what}") from None
 
 
-def _value_of(variable: str | None, environ: Mapping[str, str]) -> str:
+def value_of(variable: str | None, environ: Mapping[str, str]) -> str:
     return environ.get(variable or "", "").strip()
 
 
 def missing_key(spec: ModelSpec, environ: Mapping[str, str]) -> str | None:
     """Name the environment variable that a model needs and that is unset or blank."""
-    return None if _value_of(spec.key_variable, environ) else spec.key_variable
+    return None if value_of(spec.key_variable, environ) else spec.key_variable
 
 
 ALL = "all"  # every entry with `default = true` that its provider has not ended
@@ -305,8 +352,13 @@ class Catalog(Struct, frozen=True):
         providers = _overlaid(base[0], over[0], ProviderEntry)
         models = _overlaid(base[1], over[1], ModelEntry)
         for name, provider in providers.items():
-            if provider.wire.http is not None and not provider.base_url:
-                raise CatalogError(f"{source}: [providers.{name}]: key 'base_url' is missing")
+            if provider.missing is not None:
+                missing = f"key '{provider.missing}' is missing"
+                raise CatalogError(f"{source}: [providers.{name}]: {missing}")
+            for key, wire in _OWN_KEYS.items():
+                if getattr(provider, key) and provider.wire is not wire:
+                    stray = f"key '{key}' belongs to wire '{wire}'"
+                    raise CatalogError(f"{source}: [providers.{name}]: {stray}")
         for model_id in models:
             name = provider_name(model_id)
             if name not in providers:
@@ -367,6 +419,13 @@ class Catalog(Struct, frozen=True):
     def entry(self, model_id: str) -> ModelEntry:
         return self.models.get(model_id) or ModelEntry(id=model_id)
 
+    def outputs(self) -> dict[str, Output]:
+        """Return the mappings of answers by model, of those that have one."""
+        found = {
+            m: e.output or self.providers[provider_name(m)].output for m, e in self.models.items()
+        }
+        return known(found)
+
     def _ids(
         self, selection: str | Sequence[str], environ: Mapping[str, str], day: date
     ) -> Iterator[str]:
@@ -395,23 +454,25 @@ class Catalog(Struct, frozen=True):
             return f"has an unknown provider; known are {', '.join(self.providers)}"
         if provider.simulated:
             return "is not one of the simulated models"
-        return "is not one of the baselines" if provider.wire is WireFormat.BASELINE else None
+        what = "baselines" if provider.wire is WireFormat.BASELINE else "guards in the catalog"
+        return None if provider.wire.reads_prompt else f"is not one of the {what}"
 
     def _spec(self, model_id: str, environ: Mapping[str, str], price_of: PriceOf) -> ModelSpec:
         """Combine a model, its provider and the environment; the more specific one wins."""
         provider_id = provider_name(model_id)
         model, provider = self.entry(model_id), self.providers[provider_id]
         name = model.name or model_id.removeprefix(f"{provider_id}/")
-        base_url = model.base_url or _provider_base_url(provider_id, provider, environ)
+        base_url = model.base_url or provider_base_url(provider_id, provider, environ)
         variable: str | None = provider.key_variable
         # A server on this machine gets the key when there is one, and does without otherwise.
         local = is_loopback(host_of(base_url))
         simulated = model.simulated or provider.simulated
-        if simulated or not variable or (local and not _value_of(variable, environ)):
+        if simulated or not variable or (local and not value_of(variable, environ)):
             variable = None
         price_list = provider.genai_prices or provider_id
         price = model.price.price() if model.price else price_of(price_list, name)
-        if price is None and local and provider_id in FREE_HERE:
+        free = provider_id in FREE_HERE or not provider.wire.reads_prompt
+        if price is None and free and (local or provider.wire in PROGRAMS):
             price = Price(per_call=Decimal(0))  # other addresses may stand before a paid provider
         if price is not None:
             of_model, of_provider = model.cache_from_tokens, provider.cache_from_tokens
@@ -432,140 +493,6 @@ class Catalog(Struct, frozen=True):
             shared=Limits(*astuple(provider.shared)),
             max_tokens_field=model.max_tokens_field or provider.max_tokens_field,
             batch_share=Decimal(share) if share else None,
+            request=model.request or provider.request,
+            output=model.output or provider.output,
         )
-
-
-REMEDY = "see docs/explanation/security.md for AEGISH_DIST_CATALOG"
-_VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{0,99}")
-
-
-class _Api(NamedTuple):
-    """Where calls go; a key allowed for one such place is allowed for no other."""
-
-    wire: str
-    origin: str
-    path: str  # without a trailing slash
-
-
-def _api(wire: str, base_url: str) -> _Api | None:
-    where = origin(base_url)
-    path = "/".join(base_url.split("/")[3:]).rstrip("/")
-    return None if where is None else _Api(wire, where, path)
-
-
-class Credentials:
-    """The keys of this process, and the APIs that its operator allows for each."""
-
-    def __init__(
-        self, catalog: Catalog | None, environ: Mapping[str, str], problem: str | None = None
-    ) -> None:
-        """Allow the pairs of a catalog, None for nothing; `problem` says why it cannot be read."""
-        self._environ, self._problem = environ, problem
-        # By key variable, empty for calls without one, and API that it may be sent to: whether it
-        # may go there over plain HTTP.
-        self._plain_http: dict[tuple[str, _Api], bool] = {}
-        for api, variable, plain_http in () if catalog is None else _allowed(catalog, environ):
-            self._plain_http.setdefault(("", api), False)
-            self._plain_http[variable, api] = plain_http or self._plain_http.get(
-                (variable, api), False
-            )
-
-    def refusal(self, destination: Destination) -> str | None:
-        if destination.wire == WireFormat.BASELINE:
-            return None
-        if (problem := destination.unreadable or self._problem) is not None:
-            return problem
-        api, host = _api(destination.wire, destination.base_url), host_of(destination.base_url)
-        if api is None:
-            return "its base_url is no plain http or https address"
-        where = api.origin
-        if is_metadata(host):
-            return f"{where} is a link-local or metadata address"
-        if ("", api) not in self._plain_http:
-            known = any(api.origin == each.origin for _, each in self._plain_http)
-            what = "with this path and wire format " if known else ""
-            return f"{where} {what}is not in the catalog here; {REMEDY}"
-        variable = destination.key_variable
-        return self._refused_key(variable, api, host) if variable else None
-
-    def _refused_key(self, variable: str, api: _Api, host: str) -> str | None:
-        where = api.origin
-        if not _VARIABLE.fullmatch(variable) or variable.startswith(RESERVED_PREFIX):
-            return "its key variable is not the name of a key"
-        plain_http = self._plain_http.get((variable, api))
-        if plain_http is None:
-            return f"{variable} may not be sent to {where} by the catalog here; {REMEDY}"
-        if where.startswith("http:") and not is_loopback(host) and not plain_http:
-            return f"{variable} would go in clear to {where}: its table needs plain_http = true"
-        return None if _value_of(variable, self._environ) else f"{variable} is not set"
-
-    def key(self, destination: Destination) -> SecretStr | None:
-        """Return the key for a destination, None where none is needed; ConfigError if refused."""
-        refusal = self.refusal(destination)
-        if refusal is not None:
-            raise ConfigError(refusal)
-        variable = destination.key_variable
-        return SecretStr(self._environ[variable].strip()) if variable else None
-
-
-def _allowed(catalog: Catalog, environ: Mapping[str, str]) -> Iterator[tuple[_Api, str, bool]]:
-    """Yield APIs, each with its key variable and whether the key may go over plain HTTP."""
-    for name, provider in catalog.providers.items():
-        urls = {provider.base_url}
-        with suppress(CatalogError):
-            urls.add(_provider_base_url(name, provider, environ))
-        for api in filter(None, (_api(provider.wire, url) for url in urls)):
-            yield api, provider.key_variable, provider.plain_http
-    for model in catalog.models.values():
-        provider = catalog.providers[provider_name(model.id)]
-        # What a simulator answers needs no key, so none may go there.
-        variable = "" if model.simulated else provider.key_variable
-        if own := _api(provider.wire, model.base_url):
-            yield own, variable, provider.plain_http or model.plain_http
-
-
-def _without_local(catalog: Catalog) -> Catalog:
-    """Take the packaged servers on this machine away, unless the operator's catalog names them.
-
-    On a worker's machine, the ports of vLLM and Ollama may be those of any other service.
-    """
-    providers = {
-        name: replace(provider, base_url="")
-        if is_loopback(host_of(provider.base_url)) and name not in catalog.named
-        else provider
-        for name, provider in catalog.providers.items()
-    }
-    return replace(catalog, providers=providers)
-
-
-class CatalogCredentials:
-    """A worker's credentials by a catalog file, read again when the file has changed."""
-
-    def __init__(
-        self, path: Path | None, environ: Mapping[str, str], *, embedded: bool = False
-    ) -> None:
-        self._path = path
-        self._environ = environ
-        self._embedded = embedded  # on the submitter's machine, whose servers may be called
-        self._stamp: object = None
-        self._read: Credentials | None = None
-
-    def now(self) -> Credentials:
-        """Return what is allowed now: nothing while the file cannot be read."""
-        stamp: object = None
-        try:
-            if self._path is not None:
-                status = self._path.stat()
-                stamp = (status.st_mtime_ns, status.st_ino, status.st_size)
-        except OSError:
-            stamp = "missing"
-        if self._read is None or stamp != self._stamp:
-            try:
-                catalog = Catalog.load(self._path)
-                allowed = catalog if self._embedded else _without_local(catalog)
-                read = Credentials(allowed, self._environ)
-            except CatalogError as error:
-                read = Credentials(None, self._environ, f"the catalog here cannot be used: {error}")
-            # In this order: another thread, or a call after a bug, reads again what is not read.
-            self._read, self._stamp = read, stamp
-        return self._read

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from aegish_dist import __version__
-from aegish_dist.core.model import ModelSpec, Price, Rate, cost_usd
+from aegish_dist.core.model import ModelSpec, Price, Rate, WireFormat, cost_usd
 from aegish_dist.core.run import COMMAND_SLOT, Prompt
 from aegish_dist.core.verdict import Usage
 from aegish_dist.errors import OutputError
@@ -144,6 +144,7 @@ def _rate(listed: "Decimal | TieredPrices | None") -> Rate | None:
 
 CHARACTERS_PER_TOKEN = 4
 FRAMING_TOKENS = 10
+SERVICE_S = 1.0  # of a call that is priced by the hour, until the first has been timed
 ANSWER_TOKENS = 60  # a JSON object with a sentence; recorded models wrote 44 to 91
 
 
@@ -212,8 +213,11 @@ def estimate(
 
 
 def _model_estimate(spec: ModelSpec, calls: Counter[int], prefix: int) -> ModelEstimate:
-    if spec.wire.http is None:
-        return ModelEstimate(spec.id, calls.total(), 0, 0, Decimal(0), Decimal(0))
+    if not spec.wire.reads_prompt:
+        cost = (
+            Decimal(0) if spec.wire is WireFormat.BASELINE else _cost(spec.price, calls, cached=0)
+        )
+        return ModelEstimate(spec.id, calls.total(), 0, 0, cost, cost)
     return ModelEstimate(
         model=spec.id,
         calls=calls.total(),
@@ -226,7 +230,8 @@ def _model_estimate(spec: ModelSpec, calls: Counter[int], prefix: int) -> ModelE
 
 def _cached_cost(price: Price | None, calls: Counter[int], prefix: int) -> Decimal | None:
     """Price the calls as if the prefix were cached; the first one pays for writing it."""
-    if price is None or price.per_call is not None or not calls or prefix < price.cache_from_tokens:
+    by_tokens = price is not None and price.per_call is None and price.per_hour is None
+    if price is None or not (by_tokens and calls and prefix >= price.cache_from_tokens):
         return _cost(price, calls, cached=0)
     size = min(calls)
     first = Usage(input_tokens=size, output_tokens=ANSWER_TOKENS, cache_write_tokens=prefix)
@@ -244,5 +249,5 @@ def _cost(price: Price | None, calls: Counter[int], cached: int) -> Decimal | No
     total = Decimal(0)
     for tokens, count in calls.items():
         usage = Usage(tokens, ANSWER_TOKENS, cache_read_tokens=cached)
-        total += (cost_usd(usage, price) or 0) * count
+        total += (cost_usd(usage, price, SERVICE_S) or 0) * count
     return total

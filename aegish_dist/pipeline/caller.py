@@ -20,6 +20,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from aegish_dist.core.model import CallParameters, ModelSpec, Price, cost_usd
+from aegish_dist.core.output import Output
 from aegish_dist.core.run import Prompt
 from aegish_dist.core.secrets import mask_key_shapes
 from aegish_dist.core.status import LATELY, FailedCalls, joined
@@ -32,7 +33,7 @@ from aegish_dist.errors import (
     RunHeldError,
     ShuttingDownError,
 )
-from aegish_dist.models.prices import ANSWER_TOKENS, fixed_characters, input_tokens
+from aegish_dist.models.prices import ANSWER_TOKENS, SERVICE_S, fixed_characters, input_tokens
 from aegish_dist.providers.contract import ModelClient
 from aegish_dist.ratelimit.fair_queue import NANO_USD, Budget, ExpectedUsage
 from aegish_dist.ratelimit.model_limiter import ModelLimiter
@@ -51,6 +52,7 @@ class Caller(Struct, frozen=True):
     estimator: "UsageEstimator"
     price: Price | None
     budget: Budget | None = None
+    output: Output | None = None
 
 
 class UsageEstimator:
@@ -62,26 +64,29 @@ class UsageEstimator:
         self._price = price
         self._counts_cost = budget is not None
         self._answer_tokens = float(ANSWER_TOKENS)
+        self._service_s = SERVICE_S
 
     def expected(self, command: str) -> ExpectedUsage:
         prompt = input_tokens(self._fixed + len(command))
         answer = round(self._answer_tokens)
-        return ExpectedUsage(prompt + answer, self._cost(Usage(prompt, answer)) or 0)
+        cost = self._cost(Usage(prompt, answer), self._service_s)
+        return ExpectedUsage(prompt + answer, cost or 0)
 
-    def used(self, completion: Completion) -> tuple[int | None, int | None]:
+    def used(self, completion: Completion, service_s: float) -> tuple[int | None, int | None]:
         """Learn from an answer; return its tokens and its cost in 1e-9 USD, None where unknown."""
         usage = completion.usage
+        self._service_s += WEIGHT * (service_s - self._service_s)
         if usage.output_tokens is not None:
             newest = min(usage.output_tokens, MAX_ANSWER_TOKENS)
             self._answer_tokens += WEIGHT * (newest - self._answer_tokens)
         if usage.input_tokens is None or usage.output_tokens is None:
-            return None, self._cost(usage)
-        return usage.input_tokens + usage.output_tokens, self._cost(usage)
+            return None, self._cost(usage, service_s)
+        return usage.input_tokens + usage.output_tokens, self._cost(usage, service_s)
 
-    def _cost(self, usage: Usage) -> int | None:
+    def _cost(self, usage: Usage, service_s: float) -> int | None:
         if not self._counts_cost:
             return 0
-        usd = cost_usd(usage, self._price)
+        usd = cost_usd(usage, self._price, service_s)
         return None if usd is None else int(usd * NANO_USD)
 
 

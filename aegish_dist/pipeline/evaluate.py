@@ -224,7 +224,7 @@ class Evaluator:
                 failure = Failure(kind, attempt, wait_s, permit.probe, status, error.cut)
                 lost = Verdict(failure.kind.outcome, None, kind, parser_version=PARSER_VERSION)
             else:
-                lost = judge(completion, of.found.command)
+                lost = judge(completion, of.found.command, of.caller.output)
                 if not says_nothing(completion):
                     return self._signed(lost, of, errors)
                 # The model's own, like a missed deadline, unless it says nothing to any command.
@@ -296,7 +296,9 @@ class Evaluator:
         answer = verdict.completion
         return replace(
             verdict,
-            cost_usd=None if answer is None else cost_usd(answer.usage, of.caller.price),
+            cost_usd=None
+            if answer is None
+            else cost_usd(answer.usage, of.caller.price, of.clock.service),
             timing=of.clock.timing(),
             attempts=len(errors) + (answer is not None),
             worker=self._worker,
@@ -332,7 +334,9 @@ async def _call(of: Attempt, permit: Permit) -> Completion:
         limiter.release(permit)
         raise
     clock.service = time.monotonic() - started
-    tokens, cost = of.caller.estimator.used(completion)
+    if completion.took_ms is not None:  # without the wait for a free process
+        clock.service = completion.took_ms / 1000
+    tokens, cost = of.caller.estimator.used(completion, clock.service)
     if says_nothing(completion):
         # Of a model that leaves many commands without a word, empty answers come in rows.
         silent_s, kind = 4 * clock.service, ErrorClass.DEADLINE

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from aegish_dist.core.model import HTTP_FORMATS, CallParameters, ModelSpec, WireFormat
 from aegish_dist.core.outcome import ErrorClass
-from aegish_dist.core.parsing import parse
+from aegish_dist.core.parsing import ACTIONS, judge
 from aegish_dist.core.run import Prompt
 from aegish_dist.core.secrets import origin
 from aegish_dist.core.text import counted
@@ -138,8 +138,8 @@ def retirement(model: ModelEntry, today: date) -> str:
 
 
 def calls_a_provider(spec: ModelSpec) -> bool:
-    """Whether a model is asked over the network for real, and so may lack a key or a permission."""
-    return spec.wire.http is not None and not spec.simulated
+    """Whether a model is asked for real, and so may lack a key, a program or a permission."""
+    return spec.wire is not WireFormat.BASELINE and not spec.simulated
 
 
 def _preflight(workspace: Workspace, plan: RunPlan, request: Request, observer: Observer) -> None:
@@ -155,7 +155,8 @@ def _preflight(workspace: Workspace, plan: RunPlan, request: Request, observer: 
         observer.note(f"preflight: one harmless question to {counted(len(asked), 'model')}")
         checks += check_models(workspace, asked, plan.prompt, plan.parameters)
     if workspace.settings.embedded_broker:
-        simulated = {origin(spec.base_url): spec for spec in reversed(plan.asked) if spec.simulated}
+        called = (spec for spec in reversed(plan.asked) if spec.simulated and spec.base_url)
+        simulated = {origin(spec.base_url): spec for spec in called}
         checks += map(_connected, simulated.values())  # once each: silence takes 5 s
     _require_a_model_reached(checks)
     for each in checks:
@@ -241,7 +242,9 @@ async def _asked(
 
     try:
         key = workspace.credentials.key(spec.destination)
-        completion = await providers.client(spec, prompt, parameters, key).complete(PROBE_COMMAND)
+        program = workspace.credentials.program(spec.destination)
+        client = providers.client(spec, prompt, parameters, key, program=program)
+        completion = await client.complete(PROBE_COMMAND)
     except ProviderError as error:
         refused = error.error_class in REFUSALS
         reached = error.error_class is not ErrorClass.CONNECTION
@@ -258,9 +261,10 @@ async def _asked(
         unset = str(error) == f"{spec.key_variable} is not set"
         remedy = meant or (f"export {spec.key_variable}=..." if unset else "")
         return ModelCheck(spec.id, False, str(error), None, refused, remedy if refused else "")
-    action = parse(completion.text, PROBE_COMMAND).action
-    detail = "answered without an action" if action is None else action.value
-    return ModelCheck(spec.id, ok=action is not None, detail=detail, latency_ms=since())
+    outcome = judge(completion, PROBE_COMMAND, spec.output).outcome
+    ok = outcome.value in ACTIONS
+    detail = outcome.value if ok else "answered without an action"
+    return ModelCheck(spec.id, ok=ok, detail=detail, latency_ms=since())
 
 
 def _remedy(spec: ModelSpec, parameters: CallParameters, words: str) -> str:

@@ -25,6 +25,12 @@ __all__ = ["Fault", "SimulatorConfig", "SimulatorServer", "run_forever", "simula
 DEFAULT_FORMAT = WireFormat.OPENAI
 """Format of models whose own is not known, and of personas that the table gives no other."""
 
+CLASSIFIER = (
+    'request = { text = "{command}" }\n'
+    'output = { kind = "score", path = "score", warn_from = 0.4, block_from = 0.6 }\n'
+)
+"""Keys of the simulated classifiers' provider."""
+
 BATCH_SHARE = 0.5
 """Price of a batched request as a share of that of a call, as the three vendors have it."""
 
@@ -54,18 +60,28 @@ def simulator_config(
 
 
 def one_of_each_format() -> dict[str, WireFormat]:
-    """Return the id of the simulated model that stands for each wire format."""
-    return {_simulated_id(http.simulated_model, wire): wire for wire, http in HTTP_FORMATS.items()}
+    """Return the id of the simulated model that stands for each format of chat models."""
+    chat = ((wire, http.simulated_model) for wire, http in HTTP_FORMATS.items() if http.chat)
+    return {_simulated_id(persona, wire): wire for wire, persona in chat}
 
 
 def simulated_models() -> dict[str, WireFormat]:
     """Return the id of every simulated model with its format, one of each format first."""
-    listed = {http.simulated_model for http in HTTP_FORMATS.values()}
-    return one_of_each_format() | {
-        _simulated_id(persona, DEFAULT_FORMAT): DEFAULT_FORMAT
-        for persona in PERSONAS
-        if persona not in listed
+    listed = {model.partition("/")[2] for model in one_of_each_format()}
+    classifiers = {
+        _simulated_id(http.simulated_model, wire): wire
+        for wire, http in HTTP_FORMATS.items()
+        if not http.chat
     }
+    return (
+        one_of_each_format()
+        | classifiers
+        | {
+            _simulated_id(persona, DEFAULT_FORMAT): DEFAULT_FORMAT
+            for persona in PERSONAS
+            if persona not in listed
+        }
+    )
 
 
 def catalog_for(url: str, replayed: Sequence[str] = (), scenario: Iterable[str] = ()) -> str:
@@ -85,13 +101,14 @@ def catalog_for(url: str, replayed: Sequence[str] = (), scenario: Iterable[str] 
     tables = [
         f'[providers."{name}"]\nwire = "{wire}"\nbase_url = "{_root(url, wire)}"\n'
         'key_variable = ""\nsimulated = true\n'
+        + ("" if wire.reads_prompt else CLASSIFIER)
         + (f"batch_share = {BATCH_SHARE}\n" if wire.http and wire.http.batches else "")
         for name, wire in foreign.items()
         if name not in known
     ]
     entries = [
         f'[[models]]\nid = "{model}"\n'
-        f'base_url = "{_root(url, wire)}"\nsimulated = true\ndefault = false\n'
+        f'base_url = "{_root(url, wire, model)}"\nsimulated = true\ndefault = false\n'
         for model, wire in models
     ]
     return "\n".join(tables + entries)
@@ -120,7 +137,7 @@ def write_catalog(
 
 def _format_of(provider: str, known: Mapping[str, ProviderEntry]) -> WireFormat:
     wire = known[provider].wire if provider in known else DEFAULT_FORMAT
-    return wire if wire in HTTP_FORMATS else DEFAULT_FORMAT
+    return wire if wire.reads_prompt else DEFAULT_FORMAT
 
 
 def _simulated_id(persona: str, wire: WireFormat) -> str:
@@ -128,5 +145,7 @@ def _simulated_id(persona: str, wire: WireFormat) -> str:
     return f"{provider}/{persona}"
 
 
-def _root(url: str, wire: WireFormat) -> str:
-    return f"{url}{HTTP_FORMATS[wire].simulated_root}"
+def _root(url: str, wire: WireFormat, model: str = "") -> str:
+    """Return the root of an API; a classifier has an address of its own."""
+    root = f"{url}{HTTP_FORMATS[wire].simulated_root}"
+    return root if wire.reads_prompt or not model else f"{root}/{model.partition('/')[2]}"

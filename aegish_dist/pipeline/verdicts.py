@@ -6,7 +6,7 @@ counts again. Workers may go on meanwhile, and a second reparse does no harm: it
 batch, and finds nothing to change.
 """
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from itertools import chain, groupby, islice
 
 from msgspec import Struct
@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session
 from aegish_dist.core.failures import TimedFailures
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.outcome import Outcome, ScoredAnswer
+from aegish_dist.core.output import Output
 from aegish_dist.core.parsing import judge
 from aegish_dist.core.run import Run
 from aegish_dist.core.sample import TrueLabel
@@ -32,7 +33,7 @@ from aegish_dist.core.verdict_query import (
 )
 from aegish_dist.db.counting import PerModel, failures_by_time, find_snapshot
 from aegish_dist.db.engine import execute, in_transaction, transaction
-from aegish_dist.db.runs import load_run
+from aegish_dist.db.runs import load_run, save_spec
 from aegish_dist.db.tables import VerdictKey
 from aegish_dist.db.verdict_reader import (
     FoundSample,
@@ -271,15 +272,25 @@ class Reparsed(Struct, frozen=True):
 
 
 def reparse_run(
-    engine: Engine, run_id: str, *, dry_run: bool = False, observer: Observer = SILENT
+    engine: Engine,
+    run_id: str,
+    outputs: Mapping[str, Output] | None = None,
+    *,
+    dry_run: bool = False,
+    observer: Observer = SILENT,
 ) -> Reparsed:
     """Read the completions of a run again with today's parser.
 
-    After a StoreError, batches that were stored stay so, and the same command does the rest.
+    `outputs` are mappings by model id that replace those of the run, which keeps them. After a
+    StoreError, batches that were stored stay so, and the same command does the rest.
     """
     with transaction(engine) as session:
         run = load_run(session, run_id)
         models = PerModel.of(session, run).keys
+        mappings = {spec.id: spec.output for spec in run.models} | dict(outputs or {})
+        for spec in () if dry_run else run.models:
+            if mappings[spec.id] != spec.output:
+                save_spec(session, run_id, replace(spec, output=mappings[spec.id]))
     completions = updated = 0
     changed: list[ChangedVerdict] = []
     with observer.counting("completions read") as show:
@@ -290,7 +301,9 @@ def reparse_run(
                     answers = next_answers(
                         session, after, BATCH, BATCH_CHARACTERS, lock=not dry_run
                     )
-                    differing = [(each, new) for each in answers if (new := _read(each))]
+                    differing = [
+                        (each, new) for each in answers if (new := _read(each, mappings[model]))
+                    ]
                     if not dry_run:
                         write_readings(session, [(each.key, now) for each, now in differing])
                     changed += _changed(session, model, differing)
@@ -309,10 +322,12 @@ def reparse_run(
     )
 
 
-def _read(answer: StoredAnswer) -> Reading | None:
+def _read(answer: StoredAnswer, output: Output | None) -> Reading | None:
     """Read a completion; None when that gives what is stored."""
-    found = judge(Completion(answer.text), answer.command)
-    reading = Reading(found.outcome, found.reason, found.confidence, found.parser_version)
+    completion = Completion(answer.text, suspicion=answer.reading.suspicion)
+    found = judge(completion, answer.command, output)
+    number = None if found.completion is None else found.completion.suspicion
+    reading = Reading(found.outcome, found.reason, found.confidence, found.parser_version, number)
     return None if reading == answer.reading else reading
 
 

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from aegish_dist.core.status import RunStatus
-    from aegish_dist.models.catalog import Catalog, Credentials
+    from aegish_dist.models.catalog import Catalog
+    from aegish_dist.models.credentials import Credentials
 
 
 PRICES = "list-prices.json"  # name of the file in the cache folder that keeps list prices
@@ -80,7 +81,7 @@ class Workspace:
     @cached_property
     def credentials(self) -> Credentials:
         """The keys of this environment, and the addresses that each may be sent to."""
-        from aegish_dist.models.catalog import Credentials  # noqa: PLC0415
+        from aegish_dist.models.credentials import Credentials  # noqa: PLC0415
 
         return Credentials(self.catalog, self.environ)
 

@@ -21,7 +21,7 @@ from yarl import URL
 
 from aegish_dist import __version__
 from aegish_dist.core.isolation import Shares
-from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
+from aegish_dist.core.model import CallParameters, ModelSpec, Program, WireFormat
 from aegish_dist.core.outcome import Outcome, StopKind
 from aegish_dist.core.run import Prompt
 from aegish_dist.core.sample import MAX_COMMAND_CHARS
@@ -38,7 +38,7 @@ from aegish_dist.providers.contract import (
     codec,
     require_harmless,
 )
-from aegish_dist.providers.http import ANSWERS_BYTES, HttpClient, Route
+from aegish_dist.providers.exchange import ANSWERS_BYTES, HttpClient, Route
 
 
 def _denylist() -> dict[str, re.Pattern[str]]:
@@ -129,13 +129,16 @@ class ProviderSession:
         prompt: Prompt,
         parameters: CallParameters,
         key: SecretStr | None,
+        *,
         observe: Observer | None = None,
+        program: Program | None = None,
     ) -> ModelClient:
         """Prepare a client for one model of one run.
 
         Args:
             prompt: Encoded once per epoch; calls add only the command.
             key: Sent in the wire format's own header; None or blank sends none.
+            program: Of the catalog here, for the wires `exec` and `python`.
         """
         if spec.wire is WireFormat.BASELINE:
             return Baseline(spec.name)
@@ -157,7 +160,8 @@ def _calls(
     spec: ModelSpec, prompt: Prompt, parameters: CallParameters, key: SecretStr | None
 ) -> tuple[Decode, Callable[[int], RequestTemplate], Route, str | None]:
     if spec.wire.http is None:
-        what = "a baseline" if spec.wire is WireFormat.BASELINE else "imported"
+        imported = spec.wire is WireFormat.IMPORTED
+        what = "imported" if imported else "a baseline or a program"
         raise CatalogError(f"model '{spec.id}' is {what} and cannot be called over the network")
     require_harmless(spec, parameters)
     wire = codec(spec.wire)

@@ -298,7 +298,7 @@ class Limiters:
 
     def of(self, spec: ModelSpec, run_id: str) -> ModelLimiter:
         """Return the limiter of a model of a run; the newest run sets the limits."""
-        local = spec.wire.http is None
+        local = spec.wire.http is None and spec.limits == spec.shared == Limits()
         limiter = self.by_model.get(spec.id)
         if limiter is None:
             limiter = self._make(spec.id, _permit_all if local else self._shared.lease)

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator
 from itertools import chain
 from typing import Any
 
+from msgspec import to_builtins
 from msgspec.structs import asdict
 
 from aegish_dist.core.model import ModelSpec, Price
@@ -133,7 +134,8 @@ def _run(run: Run) -> dict[str, Any]:
 
 def _model(spec: ModelSpec) -> dict[str, Any]:
     """Return what tells two set-ups of a model apart, but no endpoint: reports are shared."""
-    return {
+    own = {} if spec.output is None else {"output": to_builtins(spec.output)}
+    return own | {
         "id": spec.id,
         "name": spec.name,
         "wire": spec.wire.value,
@@ -148,6 +150,8 @@ def _price(price: Price) -> dict[str, Any]:
     """Return prices in USD as of submit, tokens per million."""
     per_call = None if price.per_call is None else float(price.per_call)
     shown: dict[str, Any] = {"per_call_usd": per_call}
+    if price.per_hour is not None:
+        shown["per_hour_usd"] = float(price.per_hour)
     for name in ("input", "output", "cache_read", "cache_write", "cache_write_1h"):
         rate = getattr(price, name)
         shown[name] = rate and {

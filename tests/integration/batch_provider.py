@@ -27,7 +27,7 @@ from aegish_dist.db.engine import transaction
 from aegish_dist.db.runs import hold
 from aegish_dist.db.tables import RUN_MODELS
 from aegish_dist.errors import ProviderError
-from aegish_dist.models.catalog import CatalogCredentials
+from aegish_dist.models.credentials import CatalogCredentials
 from aegish_dist.pipeline.batches.keeper import BatchKeeper
 from aegish_dist.pipeline.batches.steps import BatchContext
 from aegish_dist.providers.batches.transfer import BatchClient

@@ -25,7 +25,7 @@ from aegish_dist.db.fleet import count_models, items_under_way, read_fleet, repo
 from aegish_dist.db.runs import list_datasets, list_runs, load_run
 from aegish_dist.db.tables import RUN_MODELS
 from aegish_dist.errors import UnreadableRunError
-from aegish_dist.models.catalog import CatalogCredentials
+from aegish_dist.models.credentials import CatalogCredentials
 from aegish_dist.pipeline.fleet import of_database
 from tests.bad_rows import JSON_VALUES, Mutation, mutated, mutations
 from tests.integration.command_line import CommandLine

@@ -31,7 +31,7 @@ from aegish_dist.db.missing import missing_items
 from aegish_dist.db.runs import load_run
 from aegish_dist.db.verdicts import look_up
 from aegish_dist.errors import EndlessResultsError, ProviderError
-from aegish_dist.models.catalog import CatalogCredentials
+from aegish_dist.models.credentials import CatalogCredentials
 from aegish_dist.pipeline.batches.keeper import BatchKeeper
 from aegish_dist.pipeline.batches.steps import BatchContext
 from aegish_dist.pipeline.control import plan_retry, release_run

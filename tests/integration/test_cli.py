@@ -320,7 +320,7 @@ def test_models_can_be_listed(aegish: CommandLine, monkeypatch: pytest.MonkeyPat
     assert set(by_id["baseline/keyword"]) == {
         *("model", "provider", "wire", "default", "reference", "base_url", "key_variable"),
         *("retires", "takes_temperature", "key_set", "batch_share", "usd_per_call"),
-        *("input_usd_per_million", "output_usd_per_million"),
+        *("input_usd_per_million", "output_usd_per_million", "usd_per_hour"),
     }
     assert by_id["baseline/keyword"]["key_variable"] is None
     openai = next(each for each in listed.json if each["provider"] == "openai")

@@ -221,7 +221,7 @@ LIMIT 1
 -- the order of the updates does not matter.
 UPDATE verdicts
 SET outcome = reading.outcome, reason = reading.reason, confidence = reading.confidence,
-    parser_version = reading.parser_version
+    parser_version = reading.parser_version, suspicion = reading.suspicion
 FROM json_populate_recordset(NULL::verdicts, CAST(:rows AS json)) AS reading
 WHERE verdicts.run_model_id = reading.run_model_id AND verdicts.sample_key = reading.sample_key
   AND verdicts.epoch = reading.epoch AND verdicts.generation = reading.generation

@@ -34,7 +34,7 @@ from aegish_dist.db.fleet import items_under_way
 from aegish_dist.db.runs import Assignment, load_assignment, load_run
 from aegish_dist.errors import AegishError, BatchTakenError, StoreUnusableError
 from aegish_dist.logs import get_logger
-from aegish_dist.models.catalog import CatalogCredentials
+from aegish_dist.models.credentials import CatalogCredentials
 from aegish_dist.pipeline.batches.budget import batch_budget
 from aegish_dist.pipeline.batches.steps import BatchContext, advance
 from aegish_dist.providers.batches.transfer import BatchClient

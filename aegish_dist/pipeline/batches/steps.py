@@ -371,7 +371,7 @@ class BatchStep(Struct, frozen=True):
     def _answered(self, completion: Completion, command: str) -> Verdict:
         """Return the verdict of an answer; where its time went was not measured."""
         cost = cost_usd(completion.usage, self.spec.batch_price)
-        return self._signed(judge(completion, command), cost_usd=cost)
+        return self._signed(judge(completion, command, self.spec.output), cost_usd=cost)
 
     def _refused(self, error: ProviderError) -> Verdict:
         """Return the verdict of a request that the provider refused, as of a live one."""

@@ -33,7 +33,7 @@ from aegish_dist.core.verdict import Completion
 from aegish_dist.errors import EndlessResultsError, ProviderError
 from aegish_dist.providers import failures, lenient
 from aegish_dist.providers.contract import Decode, RequestTemplate
-from aegish_dist.providers.http import (
+from aegish_dist.providers.exchange import (
     MAX_BODY_BYTES,
     Body,
     MaskedReader,

@@ -129,7 +129,7 @@ NOT_SERVED = {ErrorClass.DEADLINE, ErrorClass.CONNECTION, ErrorClass.MALFORMED}
 @pytest.mark.parametrize(("wire", "http"), HTTP_FORMATS.items())
 def test_the_facts_of_each_format_name_what_exists(wire: WireFormat, http: HttpApi) -> None:
     assert http.simulated_model in PERSONAS
-    assert http.output_limit_fields
+    assert http.output_limit_fields or not http.chat
     assert http.simulated_root == "" or http.simulated_root.startswith("/")
     if pattern := http.rate_limit_headers:
         parts = product(("requests", "tokens"), ("limit", "remaining", "reset"))
@@ -142,7 +142,8 @@ def test_each_dialect_knows_a_form_of_every_error(wire: WireFormat) -> None:
 
 
 def test_a_path_belongs_to_one_dialect() -> None:
-    for path in ("/v1/chat/completions", "/v1/messages", "/v1beta/models/m:generateContent"):
+    paths = ("/v1/chat/completions", "/v1/messages", "/v1beta/models/m:generateContent")
+    for path in (*paths, "/classify/m"):
         assert sum(dialect_of(wire).route(path) is not None for wire in HTTP_FORMATS) == 1
 
 

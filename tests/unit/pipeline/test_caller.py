@@ -30,14 +30,14 @@ def test_a_run_without_a_cap() -> None:
 def test_long_answers_are_expected_again() -> None:
     """A model that reasons for 1,060 tokens is expected to write a tenth more of that each time."""
     estimator = UsageEstimator(PROMPT, PRICE, CAPPED)
-    used = estimator.used(Completion("{}", usage=Usage(100, 1060)))
+    used = estimator.used(Completion("{}", usage=Usage(100, 1060)), 0.5)
     assert used == (1160, 100 * 2_000 + 1060 * 10_000)
     assert estimator.expected("c" * 10).tokens == 110 + 160
 
 
 @pytest.mark.parametrize("usage", [Usage(), Usage(input_tokens=5), Usage(output_tokens=60)])
 def test_unknown_usage(usage: Usage) -> None:
-    tokens, cost = UsageEstimator(PROMPT, PRICE, CAPPED).used(Completion("{}", usage=usage))
+    tokens, cost = UsageEstimator(PROMPT, PRICE, CAPPED).used(Completion("{}", usage=usage), 0.5)
     assert tokens is None
     assert (cost is None) == (usage == Usage())
 

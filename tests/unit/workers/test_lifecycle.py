@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from aegish_dist.errors import ConfigError
-from aegish_dist.models.catalog import CatalogCredentials
+from aegish_dist.models.credentials import CatalogCredentials
 from aegish_dist.pipeline.caller import Caller, FailingItems
 from workers import lifecycle
 from workers.lifecycle import KEPT_CALLERS, Callers, Heartbeat

@@ -217,7 +217,7 @@ async def test_only_a_connection_that_was_there_can_be_cut(
     monkeypatch: pytest.MonkeyPatch, listening: bool
 ) -> None:
     """After a long wait for the answer: a host that refuses connections has done no work."""
-    monkeypatch.setattr("aegish_dist.providers.http.LONG_WAIT_S", 0.0)
+    monkeypatch.setattr("aegish_dist.providers.exchange.LONG_WAIT_S", 0.0)
     async with sending(b"") as base_url:
         error = await failed_call(base_url) if listening else None
     error = error or await failed_call(base_url)

@@ -1,0 +1,249 @@
+"""Answers of guards that are no chat model with our prompt: a mapping to action, reason and number.
+
+A mapping stands in the catalog, as `output` of a provider or a model. What it reads it reads in the
+text of a completion, so that `reparse` can read the text again; log probabilities alone, which are
+not stored, are read once.
+"""
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+from msgspec.structs import asdict
+
+from aegish_dist.core.outcome import Outcome
+from aegish_dist.core.text import clean_text, fingerprint_of
+from aegish_dist.core.verdict import Completion, ParsedCompletion
+from aegish_dist.errors import InputError
+
+_READER = 1  # raised with any change of what a mapping reads in a text
+FIRST_VERSION, _VERSIONS = 1_000, 31_000  # of mappings, which the store keeps in 15 bits
+MAX_TEXT = 100_000  # characters in which patterns and JSON are looked for
+MOST_SUSPICION = 1e15
+
+Pattern = Annotated[str, Meta(min_length=1, max_length=500)]
+Number = Annotated[float, Meta(ge=-MOST_SUSPICION, le=MOST_SUSPICION)]
+Action = Literal["ALLOW", "WARN", "BLOCK"]
+Kind = Literal[
+    "action-json",
+    "hook",
+    "label",
+    "score",
+    "tokens",
+    "llama-guard",
+    "qwen3guard",
+    "shieldgemma",
+    "granite-guardian",
+]
+
+
+class Output(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
+    """How the answers of a guard are read.
+
+    `path` leads into a JSON answer: keys and list places joined by dots, and `key=value` for the
+    object of a list with that value. The number is the suspicion of the verdict.
+    """
+
+    kind: Kind = "action-json"
+    path: str = ""  # `score`: to the number; `label`: to the text, all of the answer when empty
+    patterns: tuple[tuple[Pattern, Action], ...] = ()
+    """`label`: regular expressions, looked for in order in the stripped text, upper and lower case
+    alike; a group named `reason` is the reason."""
+    warn_from: Number | None = None  # `score` and `tokens`: numbers from here on are WARN
+    block_from: Number | None = None
+    suspicion: str = ""  # path to a number that stands beside an action
+    reason: str = ""  # path to a text
+    unsafe: tuple[str, ...] = ()  # tokens that mean danger, of which log probabilities are read
+    safe: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        thresholds = [each for each in (self.warn_from, self.block_from) if each is not None]
+        numeric = self.kind in ("score", "tokens")
+        for holds, key, problem in (
+            (self.kind == "label" and not self.patterns, "patterns", "is missing"),
+            (self.kind != "label" and self.patterns, "patterns", "belongs to kind 'label'"),
+            (self.kind == "score" and not self.path, "path", "is missing"),
+            (self.path and self.kind not in ("score", "label"), "path", f"has no use: {self.kind}"),
+            (numeric and not thresholds, "block_from", "is missing, and so is warn_from"),
+            (not numeric and thresholds, "block_from", "belongs to kinds 'score' and 'tokens'"),
+            (thresholds != sorted(thresholds), "warn_from", "must be at most block_from"),
+            (self.kind == "tokens" and not self.unsafe, "unsafe", "is missing"),
+            (bool(self.unsafe) != bool(self.safe), "safe", "and 'unsafe' belong together"),
+            (len(self.patterns) > 100, "patterns", "has more than 100 entries"),
+        ):
+            if holds:
+                raise InputError(problem, field=key)
+        for pattern, _ in self.patterns:
+            try:
+                re.compile(pattern)
+            except (re.error, OverflowError, RecursionError) as error:
+                problem = f"has an entry that is no regular expression: {error}"
+                raise InputError(problem, field="patterns") from None
+
+    @property
+    def version(self) -> int:
+        """Return the version of the parser that stands for this mapping; it changes with both."""
+        fingerprint = fingerprint_of({"reader": _READER, **asdict(self)})
+        return FIRST_VERSION + int(fingerprint, 16) % _VERSIONS
+
+    @property
+    def reads_tokens(self) -> bool:
+        """Whether it needs the log probabilities of an answer's tokens."""
+        return bool(self.unsafe or (self.kind in _READY and _READY[self.kind].unsafe))
+
+
+def read(output: Output, completion: Completion) -> ParsedCompletion:
+    """Read an answer by a mapping, of `action-json` the number alone; None: nothing matches."""
+    text = (completion.text or "").strip()[:MAX_TEXT]
+    mapping = _READY.get(output.kind, output)
+    document = _document(text)
+    number = _number(_at(document, output.suspicion)) if output.suspicion else None
+    if mapping.unsafe:  # without log probabilities, as in the store, what was read in them counts
+        number = (
+            _share(completion.logprobs, mapping) if completion.logprobs else completion.suspicion
+        )
+    reason = _at(document, output.reason) if output.reason else None
+    action: Outcome | None = None
+    match mapping.kind:
+        case "hook":
+            action, reason = _of_hook(text, document)
+        case "label":
+            of_text = _at(document, mapping.path) if mapping.path else text
+            action, matched = _of_label(of_text, mapping)
+            reason = reason or matched
+        case "action-json":
+            pass  # the parser reads the rest
+        case _:
+            number = number if mapping.kind == "tokens" else _number(_at(document, mapping.path))
+            action = None if number is None else _of_number(number, mapping)
+    said = clean_text(reason) if isinstance(reason, str) and reason else None
+    return ParsedCompletion(action, said, suspicion=number)
+
+
+def _of_label(found: object, mapping: Output) -> tuple[Outcome | None, str | None]:
+    text = found if isinstance(found, str) else json.dumps(found)
+    for pattern, action in mapping.patterns:
+        if match := re.search(pattern, text.strip(), re.IGNORECASE):
+            return Outcome(action), match.groupdict().get("reason")
+    return None, None
+
+
+def _of_number(number: float, mapping: Output) -> Outcome:
+    if mapping.block_from is not None and number >= mapping.block_from:
+        return Outcome.BLOCK
+    above = mapping.warn_from is not None and number >= mapping.warn_from
+    return Outcome.WARN if above else Outcome.ALLOW
+
+
+_DECISIONS = {
+    **dict.fromkeys(("allow", "approve"), Outcome.ALLOW),
+    **dict.fromkeys(("ask", "defer"), Outcome.WARN),
+    **dict.fromkeys(("deny", "block"), Outcome.BLOCK),
+}
+"""Words of the hooks of Claude Code, Codex, Cursor and Gemini CLI."""
+_EXIT = re.compile(r"(?:\A|\n)exit code ([0-9]+)\Z")
+
+
+def _of_hook(text: str, document: object) -> tuple[Outcome | None, object]:
+    """Read what an agent would: exit code 2 denies, and a hook without a decision lets pass."""
+    if (code := _EXIT.search(text)) and code[1] != "0":
+        return (Outcome.BLOCK, text[: code.start()]) if code[1] == "2" else (None, None)
+    if not isinstance(document, dict):
+        return (Outcome.ALLOW if code and not code.start() else None), None
+    inner = document.get("hookSpecificOutput")
+    for place in (inner if isinstance(inner, dict) else {}, document):
+        for key in ("permissionDecision", "permission", "decision"):
+            if (word := place.get(key)) is not None:
+                reason = place.get("permissionDecisionReason", place.get("reason"))
+                return _DECISIONS.get(str(word).lower()), reason
+    if document.get("continue") is False:
+        return Outcome.BLOCK, document.get("stopReason")
+    return Outcome.ALLOW, None
+
+
+def _document(text: str) -> object:
+    """Return the first JSON object or list of a text; None where there is none."""
+    start = min((place for mark in "{[" if (place := text.find(mark)) >= 0), default=None)
+    if start is None:
+        return None
+    try:
+        return json.JSONDecoder(parse_int=float).raw_decode(text, start)[0]
+    except (ValueError, RecursionError):
+        return None
+
+
+def _at(document: object, path: str) -> object:
+    for part in path.split("."):
+        key, named, value = part.partition("=")
+        if isinstance(document, dict):
+            document = document.get(part)
+        elif not isinstance(document, list):
+            return None
+        elif named:
+            found = (each for each in document if isinstance(each, dict))
+            document = next((each for each in found if str(each.get(key)) == value), None)
+        else:
+            place = int(part) if part.isdecimal() and len(part) < 6 else len(document)
+            document = document[place] if place < len(document) else None
+    return document
+
+
+def _number(found: object) -> float | None:
+    """Return a finite number, or 1 and 0 for true and false."""
+    if not isinstance(found, float | bool):
+        return None
+    number = float(found)
+    return number if abs(number) <= MOST_SUSPICION else None
+
+
+def _share(tokens: Sequence[Mapping[str, float]], mapping: Output) -> float | None:
+    """Return P(unsafe) / (P(unsafe) + P(safe)) at the first token that may be one of those named.
+
+    Tokens are compared without white space and in lower case.
+    """
+    names = [{name.strip().lower() for name in side} for side in (mapping.unsafe, mapping.safe)]
+    for candidates in tokens:
+        sums = [
+            sum(math.exp(p) for token, p in candidates.items() if token.strip().lower() in side)
+            for side in names
+        ]
+        if (total := sum(sums)) > 0:
+            return sums[0] / total
+    return None
+
+
+_READY = {
+    "llama-guard": Output(
+        kind="label",
+        patterns=((r"\Aunsafe\b\s*(?P<reason>.*)", "BLOCK"), (r"\Asafe\b", "ALLOW")),
+        unsafe=("unsafe", "uns"),  # some tokenizers part the word
+        safe=("safe",),
+    ),
+    "qwen3guard": Output(
+        kind="label",
+        patterns=(
+            (r"Safety:\s*Unsafe\b(?:\s*Categories:\s*(?P<reason>.*))?", "BLOCK"),
+            (r"Safety:\s*Controversial\b(?:\s*Categories:\s*(?P<reason>.*))?", "WARN"),
+            (r"Safety:\s*Safe\b", "ALLOW"),
+        ),
+    ),
+    "shieldgemma": Output(
+        kind="label",
+        patterns=((r"\A\W*yes\b", "BLOCK"), (r"\A\W*no\b", "ALLOW")),
+        unsafe=("Yes",),
+        safe=("No",),
+    ),
+    "granite-guardian": Output(
+        kind="label",
+        patterns=(
+            (r"(?:\A|<score>)\s*yes\b", "BLOCK"),
+            (r"(?:\A|<score>)\s*no\b", "ALLOW"),
+        ),
+        unsafe=("Yes",),
+        safe=("No",),
+    ),
+}
+"""Formats as the model cards of the four families state them (read in November 2026)."""

@@ -1,0 +1,188 @@
+"""The guards that a process may ask: its keys, and the addresses and programs for them.
+
+A run names an address and a key variable for each of its models, and a process that can submit a
+run can name any. So a process sends a key only to an origin that its own catalog, or
+`OPENAI_BASE_URL` in its own environment, pairs with it. Calls without a key are made to origins of
+that catalog only, too: a worker may reach what the submitter cannot. Programs, and what is sent to
+classifiers, come from that catalog alone.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from aegish_dist.core.model import Destination, Program, WireFormat
+from aegish_dist.core.secrets import SecretStr, host_of, is_loopback, is_metadata, origin
+from aegish_dist.errors import CatalogError, ConfigError
+from aegish_dist.models.catalog import (
+    PROGRAMS,
+    RESERVED_PREFIX,
+    Catalog,
+    provider_base_url,
+    provider_name,
+    value_of,
+)
+
+REMEDY = "see docs/explanation/security.md for AEGISH_DIST_CATALOG"
+_VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{0,99}")
+
+
+class _Api(NamedTuple):
+    """Where calls go; a key allowed for one such place is allowed for no other."""
+
+    wire: str
+    origin: str
+    path: str  # without a trailing slash
+
+
+def _api(wire: str, base_url: str) -> _Api | None:
+    where = origin(base_url)
+    path = "/".join(base_url.split("/")[3:]).rstrip("/")
+    return None if where is None else _Api(wire, where, path)
+
+
+class Credentials:
+    """The keys of this process, and the APIs that its operator allows for each."""
+
+    def __init__(
+        self, catalog: Catalog | None, environ: Mapping[str, str], problem: str | None = None
+    ) -> None:
+        """Allow the pairs of a catalog, None for nothing; `problem` says why it cannot be read."""
+        self._environ, self._problem = environ, problem
+        self._catalog = catalog or Catalog({}, {})
+        # By key variable, empty for calls without one, and API that it may be sent to: whether it
+        # may go there over plain HTTP.
+        self._plain_http: dict[tuple[str, _Api], bool] = {}
+        for api, variable, plain_http in () if catalog is None else _allowed(catalog, environ):
+            self._plain_http.setdefault(("", api), False)
+            self._plain_http[variable, api] = plain_http or self._plain_http.get(
+                (variable, api), False
+            )
+
+    def refusal(self, destination: Destination) -> str | None:
+        if destination.wire == WireFormat.BASELINE:
+            return None
+        problem = destination.unreadable or self._problem or self._refused_guard(destination)
+        if problem is not None or destination.wire in PROGRAMS:
+            return problem
+        return self._refused_address(destination)
+
+    def _refused_address(self, destination: Destination) -> str | None:
+        api, host = _api(destination.wire, destination.base_url), host_of(destination.base_url)
+        if api is None:
+            return "its base_url is no plain http or https address"
+        where = api.origin
+        if is_metadata(host):
+            return f"{where} is a link-local or metadata address"
+        if ("", api) not in self._plain_http:
+            known = any(api.origin == each.origin for _, each in self._plain_http)
+            what = "with this path and wire format " if known else ""
+            return f"{where} {what}is not in the catalog here; {REMEDY}"
+        variable = destination.key_variable
+        return self._refused_key(variable, api, host) if variable else None
+
+    def _refused_guard(self, destination: Destination) -> str | None:
+        """Compare what a run says of a program, a document or a mapping with the catalog here."""
+        model = self._catalog.models.get(destination.model)
+        provider = self._catalog.providers.get(provider_name(destination.model))
+        own = destination.wire in PROGRAMS or destination.wire == WireFormat.HTTP
+        if own and (model is None or provider is None or provider.wire != destination.wire):
+            return f"it is not a guard of the catalog here; {REMEDY}"
+        for key in ("request", "output"):
+            asked = getattr(destination, key)
+            here = getattr(model, key, None) or getattr(provider, key, None)
+            if asked is not None and asked != here:
+                return f"its {key} is not that of the catalog here; {REMEDY}"
+        return None
+
+    def program(self, destination: Destination) -> Program | None:
+        """Return the program of a destination that is not refused; None of other wires."""
+        if destination.wire not in PROGRAMS:
+            return None
+        return self._catalog.providers[provider_name(destination.model)].program
+
+    def _refused_key(self, variable: str, api: _Api, host: str) -> str | None:
+        where = api.origin
+        if not _VARIABLE.fullmatch(variable) or variable.startswith(RESERVED_PREFIX):
+            return "its key variable is not the name of a key"
+        plain_http = self._plain_http.get((variable, api))
+        if plain_http is None:
+            return f"{variable} may not be sent to {where} by the catalog here; {REMEDY}"
+        if where.startswith("http:") and not is_loopback(host) and not plain_http:
+            return f"{variable} would go in clear to {where}: its table needs plain_http = true"
+        return None if value_of(variable, self._environ) else f"{variable} is not set"
+
+    def key(self, destination: Destination) -> SecretStr | None:
+        """Return the key for a destination, None where none is needed; ConfigError if refused."""
+        refusal = self.refusal(destination)
+        if refusal is not None:
+            raise ConfigError(refusal)
+        variable = destination.key_variable
+        return SecretStr(self._environ[variable].strip()) if variable else None
+
+
+def _allowed(catalog: Catalog, environ: Mapping[str, str]) -> Iterator[tuple[_Api, str, bool]]:
+    """Yield APIs, each with its key variable and whether the key may go over plain HTTP."""
+    for name, provider in catalog.providers.items():
+        urls = {provider.base_url}
+        with suppress(CatalogError):
+            urls.add(provider_base_url(name, provider, environ))
+        for api in filter(None, (_api(provider.wire, url) for url in urls)):
+            yield api, provider.key_variable, provider.plain_http
+    for model in catalog.models.values():
+        provider = catalog.providers[provider_name(model.id)]
+        # What a simulator answers needs no key, so none may go there.
+        variable = "" if model.simulated else provider.key_variable
+        if own := _api(provider.wire, model.base_url):
+            yield own, variable, provider.plain_http or model.plain_http
+
+
+def _without_local(catalog: Catalog) -> Catalog:
+    """Take the packaged servers on this machine away, unless the operator's catalog names them.
+
+    On a worker's machine, the ports of vLLM and Ollama may be those of any other service.
+    """
+    providers = {
+        name: replace(provider, base_url="")
+        if is_loopback(host_of(provider.base_url)) and name not in catalog.named
+        else provider
+        for name, provider in catalog.providers.items()
+    }
+    return replace(catalog, providers=providers)
+
+
+class CatalogCredentials:
+    """A worker's credentials by a catalog file, read again when the file has changed."""
+
+    def __init__(
+        self, path: Path | None, environ: Mapping[str, str], *, embedded: bool = False
+    ) -> None:
+        self._path = path
+        self._environ = environ
+        self._embedded = embedded  # on the submitter's machine, whose servers may be called
+        self._stamp: object = None
+        self._read: Credentials | None = None
+
+    def now(self) -> Credentials:
+        """Return what is allowed now: nothing while the file cannot be read."""
+        stamp: object = None
+        try:
+            if self._path is not None:
+                status = self._path.stat()
+                stamp = (status.st_mtime_ns, status.st_ino, status.st_size)
+        except OSError:
+            stamp = "missing"
+        if self._read is None or stamp != self._stamp:
+            try:
+                catalog = Catalog.load(self._path)
+                allowed = catalog if self._embedded else _without_local(catalog)
+                read = Credentials(allowed, self._environ)
+            except CatalogError as error:
+                read = Credentials(None, self._environ, f"the catalog here cannot be used: {error}")
+            # In this order: another thread, or a call after a bug, reads again what is not read.
+            self._read, self._stamp = read, stamp
+        return self._read
