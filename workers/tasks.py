@@ -18,6 +18,7 @@ from aegish_dist.broker.messages import (
     decode_aggregation,
     model_of,
 )
+from aegish_dist.core.model import base_of
 from aegish_dist.errors import OverBudgetError, RequeueError, StoreAwayError
 from aegish_dist.logs import get_logger
 from aegish_dist.pipeline.evaluate import Evaluator
@@ -55,7 +56,8 @@ class Delivery(NamedTuple):
 
 def lane_of(queue: str) -> str | None:
     """Return the model of a queue, or the queue of aggregations; None for one of another kind."""
-    return AGGREGATION_QUEUE if queue == AGGREGATION_QUEUE else model_of(queue)
+    contender = model_of(queue)
+    return AGGREGATION_QUEUE if queue == AGGREGATION_QUEUE else contender and base_of(contender)
 
 
 class TaskEvents:

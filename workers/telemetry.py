@@ -14,6 +14,7 @@ from operator import add
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from aegish_dist import __version__
+from aegish_dist.core.model import base_of
 from aegish_dist.core.status import CallWait
 from aegish_dist.logs import get_logger
 from aegish_dist.telemetry.metrics import (
@@ -121,12 +122,12 @@ def of_models(components: WorkerComponents) -> dict[str, Mapping[tuple[str, ...]
     evaluator, limiters = components.evaluator, components.limiters.by_model
     held: Counter[tuple[str, ...]] = Counter()
     for (_, model), items in evaluator.in_flight.items():
-        held[model,] += items
+        held[base_of(model),] += items
     reasons = ("backoff", *(reason.value for reason in CallWait))
     waiting: Counter[tuple[str, ...]] = Counter()
     waiting.update({(model, reason): 0 for model in limiters for reason in reasons})
     for (_, model), items in evaluator.failing.backing_off.items():
-        waiting[model, "backoff"] += items
+        waiting[base_of(model), "backoff"] += items
     for model, limiter in limiters.items():
         waiting[model, limiter.local.blocked_by.value] = sum(limiter.waiting.values())
     return {

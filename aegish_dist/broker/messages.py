@@ -7,9 +7,10 @@ would wait for a large one that was submitted before it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence, Set
 from typing import TYPE_CHECKING
 
+from aegish_dist.core.model import base_of
 from aegish_dist.core.run import Run
 from aegish_dist.core.verdict import Item
 
@@ -53,9 +54,10 @@ def is_pin(name: str) -> bool:
     return name.startswith(QUEUE_PREFIX) or name == AGGREGATION_QUEUE
 
 
-def is_pinned(queue: str, pins: Collection[str]) -> bool:
-    """Return whether pins contain a queue or the name of its model."""
-    return queue in pins or queue.rpartition(RUN_MARK)[0] in pins
+def is_pinned(queue: str, pins: Set[str]) -> bool:
+    """Return whether pins contain a queue or the name of its model, with or without its arm."""
+    name = queue.rpartition(RUN_MARK)[0]
+    return not pins.isdisjoint({queue, name, base_of(name)})
 
 
 def model_of(queue: str) -> str | None:

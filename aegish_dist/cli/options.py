@@ -136,47 +136,6 @@ in_a_form = together(
 )
 """Options of a list that is a table, or a document in a file."""
 
-as_each_call = together(
-    click.option(
-        "--prompt",
-        default="guard",
-        metavar="NAME|FILE",
-        help="A bundled prompt, or a file with your own.",
-    ),
-    click.option("--cot", is_flag=True, help="Ask for step-by-step reasoning first."),
-    advanced(
-        "--seed",
-        type=click.IntRange(-(2**62), 2**62),
-        default=42,
-        help="Sent to providers that take one.",
-    ),
-    click.option("--temperature", type=FiniteRange(0, 2), help="Default: the provider's."),
-    advanced(
-        "--max-output-tokens",
-        type=click.IntRange(1, MAX_INTEGER),
-        default=4096,
-        help="Room for the answer, hidden reasoning included.",
-    ),
-    click.option(
-        "--time-limit",
-        type=FiniteRange(0, 10**6, min_open=True),
-        default=180.0,
-        metavar="S",
-        help="Seconds one call may take, waiting excluded.",
-    ),
-)
-"""Options for the parameters of every call, and its time limit."""
-
-
-def call_parameters(options: dict[str, Any]) -> CallParameters:
-    return CallParameters(
-        seed=options["seed"],
-        temperature=options["temperature"],
-        max_output_tokens=options["max_output_tokens"],
-        time_limit_s=options["time_limit"],
-    )
-
-
 with_snapshot = click.option(
     "--snapshot",
     type=click.IntRange(1, MAX_INTEGER),
@@ -261,7 +220,8 @@ def completes(
 
 
 def catalog_models() -> Iterable[str]:
-    return Workspace(load_settings()).catalog.models
+    catalog = Workspace(load_settings()).catalog
+    return *catalog.models, *catalog.variants
 
 
 def runs_at_hand() -> Iterable[str]:
@@ -343,6 +303,47 @@ def names(name: str, metavar: str, text: str, **more: Any) -> Callable[[Function
         more["shell_complete"] = completes(runs_at_hand)
     return click.option(
         name, multiple=True, type=Utf8(), callback=comma_list, metavar=metavar, help=text, **more
+    )
+
+
+as_each_call = together(
+    names(
+        "--prompt",
+        "NAME|FILE[,...]",
+        "A bundled prompt or a file with your own. Of several, each is an arm: MODEL#NAME.",
+        default=("guard",),
+    ),
+    click.option("--cot", is_flag=True, help="Ask for step-by-step reasoning first."),
+    advanced(
+        "--seed",
+        type=click.IntRange(-(2**62), 2**62),
+        default=42,
+        help="Sent to providers that take one.",
+    ),
+    click.option("--temperature", type=FiniteRange(0, 2), help="Default: the provider's."),
+    advanced(
+        "--max-output-tokens",
+        type=click.IntRange(1, MAX_INTEGER),
+        default=4096,
+        help="Room for the answer, hidden reasoning included.",
+    ),
+    click.option(
+        "--time-limit",
+        type=FiniteRange(0, 10**6, min_open=True),
+        default=180.0,
+        metavar="S",
+        help="Seconds one call may take, waiting excluded.",
+    ),
+)
+"""Options for the parameters of every call, and its time limit."""
+
+
+def call_parameters(options: dict[str, Any]) -> CallParameters:
+    return CallParameters(
+        seed=options["seed"],
+        temperature=options["temperature"],
+        max_output_tokens=options["max_output_tokens"],
+        time_limit_s=options["time_limit"],
     )
 
 

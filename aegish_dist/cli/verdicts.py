@@ -447,8 +447,8 @@ def reparse(run_id: str, dry_run: bool, limit: int, as_json: bool) -> None:
 
     workspace, run = open_run(run_id)
     with without_collector():
-        outputs = workspace.catalog.outputs()
-        found = reparse_run(workspace.engine, run, outputs, dry_run=dry_run, observer=Shown())
+        output_of = workspace.catalog.output_of
+        found = reparse_run(workspace.engine, run, output_of, dry_run=dry_run, observer=Shown())
     if as_json:
         told = {"parser_version": PARSER_VERSION, "dry_run": dry_run, "runs": [found]}
         say_json(to_builtins(told))

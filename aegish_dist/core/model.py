@@ -119,6 +119,15 @@ HTTP_FORMATS: dict[WireFormat, HttpApi] = {
 """The formats that go over the network, in the order of the table."""
 
 
+ARM_MARK = "#"
+"""Separates a model from its arm: the variant, the prompt, or both as `VARIANT+PROMPT`."""
+
+
+def base_of(contender: str) -> str:
+    """Return the model of a contender: all its arms share limits, circuit breaker and price."""
+    return contender.partition(ARM_MARK)[0]
+
+
 MaxInFlight = Annotated[int, Meta(ge=1, le=10_000)]
 PerMinute = Annotated[float, Meta(ge=1e-3, le=1e9)]  # from one call in 17 hours on
 Text = Annotated[str, Meta(max_length=2_000)]
@@ -246,7 +255,7 @@ class Destination(msgspec.Struct, frozen=True):
 
 
 class ModelSpec(msgspec.Struct, frozen=True):
-    id: Text  # canonical id, such as `openai/gpt-5.1`
+    id: Text  # canonical id, such as `openai/gpt-5.1`, or of one of its arms `openai/gpt-5.1#low`
     wire: WireFormat
     name: Text
     base_url: Text = ""  # root of the API, without a trailing slash; empty for baselines

@@ -15,9 +15,10 @@ from itertools import chain
 
 from msgspec import Struct, field
 
-from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
+from aegish_dist.core.model import ARM_MARK, CallParameters, ModelSpec, WireFormat
 
 COMMAND_SLOT = "{command}"
+COT = "+cot"  # end of the name of a prompt that asks for reasoning first
 
 
 class Messages(Struct, frozen=True):
@@ -49,6 +50,12 @@ ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32: no letter 
 _EPOCH_S = 1_735_689_600  # 2025-01-01T00:00:00Z keeps six characters enough until 2059
 _TIME_CHARACTERS = 6
 _RANDOM_CHARACTERS = 3
+
+
+def is_arm_of(model: str, prompt: Prompt) -> bool:
+    """Whether a model's id ends with the prompt as its arm."""
+    arm = model.partition(ARM_MARK)[2]
+    return arm == prompt.name or arm.endswith(f"+{prompt.name}")
 
 
 def new_run_id(now: datetime, entropy: int | None = None) -> str:
@@ -91,14 +98,14 @@ class Pruned(Struct, frozen=True):
 
 
 class Run(Struct, frozen=True):
-    """One experiment: models x samples x epochs under one prompt and one set of parameters."""
+    """One experiment: models x samples x epochs under one set of parameters."""
 
     run_id: str
     created_at: datetime
     name: str
     origin: str
     package_version: str
-    prompt: Prompt | None  # None for imported runs
+    prompt: Prompt | None  # the first, if there are several; None for imported runs
     parameters: CallParameters | None
     epochs: int
     datasets: tuple[RunDataset, ...]
@@ -109,6 +116,25 @@ class Run(Struct, frozen=True):
     pruned: Pruned | None = None
     batched: Mapping[str, float] = field(default_factory=dict)
     """By model, seconds from the run's creation until the model is asked in batches."""
+    prompts: Mapping[str, Prompt] = field(default_factory=dict)
+    """By model, the prompt of one that is asked with another prompt than `prompt`."""
+
+    def prompt_of(self, model: str) -> Prompt | None:
+        return self.prompts.get(model, self.prompt)
+
+    @property
+    def asked_with(self) -> tuple[Prompt, ...]:
+        """All prompts, the run's first."""
+        return tuple(dict.fromkeys(filter(None, (self.prompt, *self.prompts.values()))))
+
+    @property
+    def arms(self) -> tuple[Prompt, ...]:
+        """The prompts that each model is asked with which has none of its own."""
+        if self.prompt is None:
+            return ()
+        crossed = any(is_arm_of(spec.id, self.prompt) for spec in self.models)
+        named = [p for model, p in self.prompts.items() if crossed and is_arm_of(model, p)]
+        return tuple(dict.fromkeys([self.prompt, *named]))
 
     @property
     def typed(self) -> str:
@@ -196,13 +222,16 @@ def _facts_of_runs(runs: Sequence[Run], models: Collection[str]) -> Iterator[_Fa
                     for d in (side.get(name) for side in sides)
                 ],
             )
-    yield (
-        "prompt",
-        [
-            (p.fingerprint, f"'{p.name}' ({p.fingerprint[:8]})") if p else (None, "unknown")
-            for p in (run.prompt for run in runs)
-        ],
-    )
+    specs = chain.from_iterable(run.models for run in runs)
+    reading = {s.id for s in specs if s.wire.reads_prompt or s.wire is WireFormat.IMPORTED}
+    for model in filter(reading.__contains__, models):
+        yield (
+            "prompt",
+            [
+                (p.fingerprint, f"'{p.name}' ({p.fingerprint[:8]})") if p else (None, "unknown")
+                for p in (run.prompt_of(model) for run in runs)
+            ],
+        )
     parameters = [run.parameters for run in runs]
     given = ["given at submit" if each else "unknown" for each in parameters]
     yield "parameters", [(each, each) for each in given]

@@ -74,7 +74,7 @@ def delete_run(session: Session, run_id: str) -> None:
     own = execute(session, "shared_rows_of_run", run=run_id).one()
     execute(session, "delete_run", run=run_id)
     execute(session, "delete_unused_datasets", datasets=own.datasets)
-    execute(session, "delete_unused_prompt", prompt=own.prompt)
+    execute(session, "delete_unused_prompts", prompts=own.prompts)
 
 
 def old_runs(session: Session, before: datetime, keep: int) -> list[str]:
@@ -107,7 +107,7 @@ _OF_SNAPSHOTS = "snapshot_id IN (SELECT id FROM snapshots WHERE run_id = :run)"
 TABLES: Mapping[str, str] = {
     "datasets": f"id IN ({_DATASETS})",
     "samples": f"dataset_id IN ({_DATASETS})",
-    "prompts": "id IN (SELECT prompt_id FROM runs WHERE id = :run)",
+    "prompts": f"id IN ({fragment('prompts_of_run')})",
     "runs": "id = :run",
     "run_datasets": "run_id = :run",
     "run_models": "run_id = :run",

@@ -16,6 +16,7 @@ from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
 from aegish_dist import __version__
+from aegish_dist.core.model import base_of
 from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.status import CallWait, FailedCalls, Waiting
 from aegish_dist.core.text import clean_text
@@ -61,12 +62,12 @@ class Fleet(Struct, frozen=True):
 
     def halt(self, run_id: str, model: str) -> ModelBlock | None:
         """Return why a model of a run is not called, None when it is."""
-        return self.halts.get((run_id, model)) or self.halts.get(("", model))
+        return self.halts.get((run_id, model)) or self.halts.get(("", base_of(model)))
 
     def reason(self, run_id: str, model: str) -> str | None:
         """Return the provider's words about a halted model of a run, None when unknown."""
         key = (run_id, model)
-        return self.reasons.get(key if key in self.halts else ("", model))
+        return self.reasons.get(key if key in self.halts else ("", base_of(model)))
 
 
 class _Failed(Struct, rename={"error_class": "class", "calls_lately": "lately"}):

@@ -12,7 +12,7 @@ snapshots: whatever crashes in between, one completion of a run leads to one agg
 """
 
 import time
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -21,7 +21,7 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.core.model import Destination, ModelSpec
 from aegish_dist.core.outcome import Outcome
-from aegish_dist.core.run import Run
+from aegish_dist.core.run import Prompt, Run
 from aegish_dist.core.scoring import DEFAULT_RULE
 from aegish_dist.core.text import clean_text
 from aegish_dist.core.verdict import Item
@@ -268,6 +268,7 @@ def save_extension(
     *,
     epochs: int,
     in_batches: bool = False,
+    prompts: Mapping[str, Prompt] | None = None,
 ) -> None:
     """Add to what a run asks, and have workers listen to all its queues again.
 
@@ -281,7 +282,7 @@ def save_extension(
         session.execute(insert(RUN_DATASETS), added)
     if models:
         after_s = 0.0 if in_batches else None
-        save_models(session, run_id, models, queues, batch_after_s=after_s)
+        save_models(session, run_id, models, queues, batch_after_s=after_s, prompts=prompts)
     open_models(session, run_id)
 
 

@@ -4,7 +4,7 @@ The column `runs.held` alone holds a run. Every look-up of an item reads it, so 
 item that is looked up after its run was held.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
@@ -202,7 +202,8 @@ def save_run(
     session.execute(
         insert(RUN_DATASETS), [{"run_id": run.run_id, "dataset_id": d} for d in dataset_ids]
     )
-    save_models(session, run.run_id, run.models, queues, batch_after_s=batch_after_s)
+    after_s, prompts = batch_after_s, run.prompts
+    save_models(session, run.run_id, run.models, queues, batch_after_s=after_s, prompts=prompts)
 
 
 def save_models(
@@ -212,6 +213,7 @@ def save_models(
     queues: Sequence[str],
     *,
     batch_after_s: float | None = None,
+    prompts: Mapping[str, Prompt] | None = None,
 ) -> None:
     """Add models to a stored run.
 
@@ -219,13 +221,16 @@ def save_models(
         queues: The queue of each model; none when nothing will be queued, as with an import.
         batch_after_s: Seconds after which those whose providers take batches are asked in them;
             None: never.
+        prompts: By model, the prompt of one that is not asked with the run's.
     """
+    keys = {model: _save_prompt(session, prompt) for model, prompt in (prompts or {}).items()}
     session.execute(
         insert(RUN_MODELS),
         [
             {
                 "run_id": run_id,
                 "model": spec.id,
+                "prompt_id": keys.get(spec.id),
                 "spec": to_builtins(spec),
                 "queue": queues[index] if queues else "",
                 "open": bool(queues),
@@ -242,6 +247,13 @@ def save_spec(session: Session, run_id: str, spec: ModelSpec) -> None:
     """Replace what a run keeps of a model."""
     of_model = RUN_MODELS.c.run_id == run_id, RUN_MODELS.c.model == spec.id
     session.execute(update(RUN_MODELS).where(*of_model).values(spec=to_builtins(spec)))
+
+
+def asked_prompt(session: Session, name: str, fingerprint: str) -> Prompt | None:
+    """Return a prompt that a run asks, by its name and the beginning of its fingerprint."""
+    begins = PROMPTS.c.fingerprint.startswith(fingerprint, autoescape=True)
+    found = session.execute(select(*_OF_PROMPT).where(PROMPTS.c.name == name, begins)).first()
+    return None if found is None else Prompt(*found)
 
 
 def _save_prompt(session: Session, prompt: Prompt) -> int:
@@ -278,14 +290,17 @@ def load_run(session: Session, run_id: str) -> Run:
     models = execute(session, "asked_models", run=run_id).all()
     specs = [spec_of(run_id, model.model, model.spec) for model in models]
     names = {dataset.id: dataset.name for dataset in datasets}
-    prompt = session.execute(select(*_OF_PROMPT).where(PROMPTS.c.id == row.prompt_id)).one_or_none()
+    keys = {row.prompt_id, *(model.prompt_id for model in models)}
+    asked = session.execute(select(PROMPTS.c.id, *_OF_PROMPT).where(PROMPTS.c.id.in_(keys)))
+    prompts = {key: _prompt_of(run_id, texts) for key, *texts in asked}
     return Run(
         run_id=row.id,
         created_at=row.created_at,
         name=row.name,
         origin=row.origin,
         package_version=row.package_version,
-        prompt=None if prompt is None else _prompt_of(run_id, prompt),
+        prompt=prompts.get(row.prompt_id),
+        prompts={model.model: prompts[model.prompt_id] for model in models if model.prompt_id},
         parameters=_parameters_of(run_id, row.parameters),
         epochs=row.epochs,
         datasets=tuple(RunDataset(*dataset[1:]) for dataset in datasets),

@@ -366,6 +366,8 @@ RUN_MODELS = Table(
     Column("id", Integer, Identity(), primary_key=True),
     _needed("run_id", Text, _of_run()),
     _needed("model", Text),
+    # Null: the prompt of the run.
+    Column("prompt_id", Integer, ForeignKey("prompts.id")),
     _needed("spec", JSONB),
     _needed("queue", Text),
     # Whether workers should listen to the queue: set by submit and resume, cleared when nothing is

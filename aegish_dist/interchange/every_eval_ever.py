@@ -304,9 +304,9 @@ def _generation(run: Run, spec: ModelSpec) -> dict[str, Any]:
         sent = {"temperature": asked.temperature, "max_tokens": asked.max_output_tokens}
         arguments |= known(sent)
         details |= {"seed": asked.seed, "time_limit_s": asked.time_limit_s}
-    if run.prompt is not None:
-        arguments["prompt_template"] = f"{run.prompt.system}\n\n{run.prompt.template}"
-        details |= {"prompt": run.prompt.name, "prompt_fingerprint": run.prompt.fingerprint}
+    if (prompt := run.prompt_of(spec.id)) is not None:
+        arguments["prompt_template"] = f"{prompt.system}\n\n{prompt.template}"
+        details |= {"prompt": prompt.name, "prompt_fingerprint": prompt.fingerprint}
     return {"generation_args": arguments, "additional_details": _as_texts(details)}
 
 

@@ -110,7 +110,7 @@ class LogHead(msgspec.Struct, frozen=True):
 
     def start(self, sample_ids: Sequence[str]) -> dict[str, Any]:
         """Return what a log says of itself when it begins."""
-        run, dataset, prompt = self.run, self.dataset, self.run.prompt
+        run, dataset, prompt = self.run, self.dataset, self.run.prompt_of(self.spec.id)
         arguments: dict[str, Any] = {"dataset": dataset.name}
         steps: list[dict[str, Any]] = []
         if prompt is not None:
@@ -161,13 +161,13 @@ class LogHead(msgspec.Struct, frozen=True):
         return {"version": _LAYOUT_VERSION, "eval": evaluation, "plan": plan}
 
     def _metadata(self) -> dict[str, Any]:
-        run = self.run
+        run, prompt = self.run, self.run.prompt_of(self.spec.id)
         found = {
             "run_id": run.run_id,
             "run_name": run.name,
             "origin": run.origin,
             "version": run.package_version,
-            "prompt_fingerprint": None if run.prompt is None else run.prompt.fingerprint,
+            "prompt_fingerprint": None if prompt is None else prompt.fingerprint,
             "dataset_fingerprint": self.dataset.fingerprint,
             "dataset_licence": self.dataset.licence or None,
             "simulated": self.spec.simulated,
@@ -248,7 +248,7 @@ class LogHead(msgspec.Struct, frozen=True):
         self, uuid: str, record: VerdictRecord, output: Mapping[str, Any]
     ) -> list[dict[str, Any]]:
         """Return system text, command and answer, each where there is one."""
-        prompt = self.run.prompt
+        prompt = self.run.prompt_of(self.spec.id)
         texts = Messages("", record.command) if prompt is None else prompt.render(record.command)
         messages: list[dict[str, Any]] = []
         if texts.system:

@@ -10,7 +10,7 @@ the end. Messages never repeat a value: people paste keys into the wrong place.
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from importlib.resources import files
@@ -21,6 +21,7 @@ from msgspec import Meta, Struct, field
 from msgspec.structs import asdict, astuple, force_setattr, replace
 
 from aegish_dist.core.model import (
+    ARM_MARK,
     CallParameters,
     Limits,
     MaxTokensField,
@@ -29,12 +30,13 @@ from aegish_dist.core.model import (
     Program,
     Rate,
     WireFormat,
+    base_of,
     is_amount,
 )
 from aegish_dist.core.output import Output
 from aegish_dist.core.run import COMMAND_SLOT
 from aegish_dist.core.secrets import host_of, is_loopback, is_metadata, origin
-from aegish_dist.core.text import did_you_mean, known
+from aegish_dist.core.text import did_you_mean
 from aegish_dist.errors import CatalogError, InputError
 from aegish_dist.inputs.checking import checked, refuse
 from aegish_dist.inputs.documents import parse_toml, read_text
@@ -44,6 +46,8 @@ _PROVIDER = r"[a-z0-9][a-z0-9._-]*"
 _SEGMENT = r"[A-Za-z0-9~@][A-Za-z0-9._:@+-]*"
 _PROVIDER_NAME = re.compile(_PROVIDER)
 _MODEL_ID = re.compile(rf"{_PROVIDER}(?:/{_SEGMENT})+")
+_VARIANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_ARM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 # Upper case only: some providers' keys would pass for lower-case names.
 _ENVIRONMENT_VARIABLE = re.compile(r"(?:[A-Z][A-Z0-9_]*)?")
 RESERVED_PREFIX = "AEGISH_DIST_"  # of this program: their passwords are sent to no provider
@@ -55,6 +59,15 @@ MAX_MODELS = 1_000  # of a run: each has a queue of its own, and any two are com
 def is_model_id(text: str) -> bool:
     """Whether the text has the form PROVIDER/MODEL; segments of dots alone are refused."""
     return len(text) <= MAX_ID_LENGTH and _MODEL_ID.fullmatch(text) is not None
+
+
+def is_arm(text: str) -> bool:
+    return len(text) <= MAX_ID_LENGTH and _ARM.fullmatch(text) is not None
+
+
+def require_few(models: Collection[str]) -> None:
+    if len(models) > MAX_MODELS:
+        raise CatalogError(f"{len(models):,} models selected: a run asks at most {MAX_MODELS:,}")
 
 
 def provider_name(model_id: str) -> str:
@@ -223,6 +236,9 @@ class ModelEntry(_CalledEntry, frozen=True, kw_only=True):
     """Fields of the request body that the model refuses."""
     cache_from_tokens: Tokens | None = None  # None: as for its provider
     takes_temperature: bool = True
+    prompt: str | None = None  # bundled or a file beside the catalog; None: the run's
+    variants: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Keys laid over those of the model, by the name of the arm."""
     retires: date | None = None  # answers end; None: none announced
     simulated: bool = False
 
@@ -230,6 +246,13 @@ class ModelEntry(_CalledEntry, frozen=True, kw_only=True):
         super().__post_init__()
         if not is_model_id(self.id):
             raise InputError("must have the form provider/model", field="id")
+        for name, keys in self.variants.items():
+            at, form = f"variants.{name}", "must be named by letters, digits, '.', '_' and '-'"
+            fixed = next((f"{at}.{key}" for key in keys if key in _OF_ALL_ARMS), at)
+            refuse(
+                (not _VARIANT.fullmatch(name), at, form),
+                (fixed != at, fixed, "is the same for all variants: give it to the model"),
+            )
         force_setattr(self, "parameters", _as_json(self.parameters))
 
     def retired(self, day: date) -> bool:
@@ -245,6 +268,12 @@ class ModelEntry(_CalledEntry, frozen=True, kw_only=True):
         )
 
 
+_OF_ALL_ARMS = {
+    *LimitsEntry.__struct_fields__,
+    *("id", "variants", "price", "batch_share", "cache_from_tokens", "base_url", "plain_http"),
+    *("default", "reference", "retires", "simulated"),
+}
+
 MAX_FILE_BYTES = 4 * 2**20
 PACKAGED = "packaged catalog"
 Keys = Mapping[str, Any]  # those a table gives, as TOML holds them
@@ -255,13 +284,19 @@ _Tables = tuple[dict[str, Keys], dict[str, Keys]]
 """Providers by name and models by id of one file, with no more than the keys given."""
 
 
-def _overlaid(
-    base: Mapping[str, Keys], over: Mapping[str, Keys], kind: type[Entry]
-) -> dict[str, Entry]:
-    return {
-        name: _entry({**base.get(name, {}), **over.get(name, {})}, kind, name)
-        for name in {**base, **over}
-    }
+def _overlaid(base: Mapping[str, Keys], over: Mapping[str, Keys]) -> dict[str, Keys]:
+    return {name: {**base.get(name, {}), **over.get(name, {})} for name in {**base, **over}}
+
+
+def _variants(models: Mapping[str, Keys]) -> Iterator[tuple[str, ModelEntry]]:
+    """Yield the variants of all models by their ids."""
+    for model, keys in models.items():
+        for name, own in keys.get("variants", {}).items():
+            heading = f"[[models]] '{model}', variant '{name}'"
+            _entry({"id": model, **own}, ModelEntry, heading)
+            parameters = {**keys.get("parameters", {}), **own.get("parameters", {})}
+            entry = _entry({**keys, **own, "parameters": parameters}, ModelEntry, heading)
+            yield f"{model}{ARM_MARK}{name}", entry
 
 
 class _Top(Struct, forbid_unknown_fields=True):
@@ -340,6 +375,7 @@ class ListedModel(Struct, frozen=True):
 class Catalog(Struct, frozen=True):
     providers: Mapping[str, ProviderEntry]  # each but the baselines has a base URL
     models: Mapping[str, ModelEntry]  # in file order, packaged ones first
+    variants: Mapping[str, ModelEntry] = field(default_factory=dict)  # by MODEL#VARIANT
     named: frozenset[str] = frozenset()  # providers that the user's own catalog names
     price_cache: Path | None = None  # remembers list prices; None for none
 
@@ -349,8 +385,13 @@ class Catalog(Struct, frozen=True):
         source = PACKAGED if path is None else str(path)
         base = _tables(None)
         over: _Tables = ({}, {}) if path is None else _tables(path)
-        providers = _overlaid(base[0], over[0], ProviderEntry)
-        models = _overlaid(base[1], over[1], ModelEntry)
+        of_providers, of_models = map(_overlaid, base, over)
+        providers = {n: _entry(keys, ProviderEntry, n) for n, keys in of_providers.items()}
+        models = {n: _entry(keys, ModelEntry, n) for n, keys in of_models.items()}
+        try:
+            variants = dict(_variants(of_models))
+        except InputError as error:
+            raise CatalogError(f"{source}: {error}") from None
         for name, provider in providers.items():
             if provider.missing is not None:
                 missing = f"key '{provider.missing}' is missing"
@@ -367,36 +408,67 @@ class Catalog(Struct, frozen=True):
                     f"add a table [providers.{name}]"
                 )
         named = frozenset([*over[0], *map(provider_name, over[1])])
-        return cls(providers, models, named, price_cache)
+        return cls(providers, models, variants, named, price_cache)
 
     def entries(self, environ: Mapping[str, str]) -> tuple[ListedModel, ...]:
-        """List every model in file order, with its price of today."""
+        """List every model in file order, with its price of today, its variants behind it."""
+        ids = [
+            each
+            for model in self.models
+            for each in (model, *(v for v in self.variants if base_of(v) == model))
+        ]
         with remembered_prices(self.price_cache, datetime.now(UTC)) as price_of:
             return tuple(
-                ListedModel(self._spec(entry.id, environ, price_of), entry)
-                for entry in self.models.values()
+                ListedModel(self._spec(each, environ, price_of), self.entry(each)) for each in ids
             )
 
     def resolve(
-        self, selection: str | Sequence[str], environ: Mapping[str, str], at: datetime | None = None
+        self,
+        selection: str | Sequence[str],
+        environ: Mapping[str, str],
+        at: datetime | None = None,
+        *,
+        prompts: Sequence[str] = (),
     ) -> tuple[ModelSpec, ...]:
-        """Turn ids, `all` or `available` into models, each once, by first mention."""
+        """Turn ids, `all` or `available` into models, each once, by first mention.
+
+        Ids may name variants, and `prompts` as arms.
+        """
         at = at or datetime.now(UTC)
         ids = list(dict.fromkeys(self._ids(selection, environ, at.date())))
-        if len(ids) > MAX_MODELS:
-            raise CatalogError(f"{len(ids):,} models selected: a run asks at most {MAX_MODELS:,}")
+        require_few(ids)
         if not ids:
             choices = f"name one, '{AVAILABLE}' or '{ALL}'"
             raise CatalogError(f"no model selected: {choices}; {LIST_HINT}")
         for model_id in ids:
-            if problem := self._problem(model_id):
+            if problem := self._problem(base_of(model_id)):
                 hint = f"{did_you_mean(model_id, self.models)} {LIST_HINT}".strip()
                 raise CatalogError(f"model {model_id[:100]!r} {problem}; {hint}")
+            self._require_arm(model_id, prompts)
         with remembered_prices(self.price_cache, at) as price_of:
             return tuple(self._spec(each, environ, price_of) for each in ids)
 
+    def arm_of(self, model_id: str) -> tuple[str, str]:
+        """Return the variant and the prompt that an id names, empty where it names none."""
+        model, _, arm = model_id.partition(ARM_MARK)
+        variant, _, prompt = arm.partition("+")
+        return (variant, prompt) if f"{model}{ARM_MARK}{variant}" in self.variants else ("", arm)
+
+    def _require_arm(self, model_id: str, prompts: Sequence[str]) -> None:
+        model, mark, arm = model_id.partition(ARM_MARK)
+        variant, prompt = self.arm_of(model_id)
+        joined = arm == "+".join(filter(None, (variant, prompt))) and arm
+        if mark and not (joined and prompt in ("", *prompts)):
+            known = [
+                each.partition(ARM_MARK)[2] for each in self.variants if base_of(each) == model
+            ]
+            those = f"its variants are {', '.join(known)}" if known else "it has no variants"
+            hint = did_you_mean(prompt, [*known, *prompts], f"{those}, and no --prompt is named so")
+            raise CatalogError(f"model {model!r} has no arm {(prompt or arm)[:100]!r}: {hint}")
+
     def meant(self, model_id: str) -> str:
         """Ask whether a listed model was meant by an id that is not listed, which may be right."""
+        model_id = base_of(model_id)
         return "" if model_id in self.models else did_you_mean(model_id, self.models)
 
     def unlisted(self, model_id: str) -> str:
@@ -404,6 +476,7 @@ class Catalog(Struct, frozen=True):
 
         Many gateways answer any name.
         """
+        model_id = base_of(model_id)
         siblings = {provider_name(each) for each in self.models}
         if model_id in self.models or provider_name(model_id) not in siblings:
             return ""
@@ -417,14 +490,15 @@ class Catalog(Struct, frozen=True):
         return tuple({(spec.provider, spec.base_url): spec for spec in other}.values())
 
     def entry(self, model_id: str) -> ModelEntry:
-        return self.models.get(model_id) or ModelEntry(id=model_id)
+        """Return the entry of a model, with what its variant lays over it."""
+        model, variant = base_of(model_id), self.arm_of(model_id)[0]
+        of_arm = self.variants.get(f"{model}{ARM_MARK}{variant}")
+        return of_arm or self.models.get(model) or ModelEntry(id=model)
 
-    def outputs(self) -> dict[str, Output]:
-        """Return the mappings of answers by model, of those that have one."""
-        found = {
-            m: e.output or self.providers[provider_name(m)].output for m, e in self.models.items()
-        }
-        return known(found)
+    def output_of(self, model_id: str) -> Output | None:
+        """Return the mapping of a model's answers; None where the catalog has none."""
+        provider = self.providers.get(provider_name(model_id)) or ProviderEntry()
+        return self.entry(model_id).output or provider.output
 
     def _ids(
         self, selection: str | Sequence[str], environ: Mapping[str, str], day: date
@@ -461,7 +535,7 @@ class Catalog(Struct, frozen=True):
         """Combine a model, its provider and the environment; the more specific one wins."""
         provider_id = provider_name(model_id)
         model, provider = self.entry(model_id), self.providers[provider_id]
-        name = model.name or model_id.removeprefix(f"{provider_id}/")
+        name = model.name or base_of(model_id).removeprefix(f"{provider_id}/")
         base_url = model.base_url or provider_base_url(provider_id, provider, environ)
         variable: str | None = provider.key_variable
         # A server on this machine gets the key when there is one, and does without otherwise.

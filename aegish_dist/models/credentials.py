@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from aegish_dist.core.model import Destination, Program, WireFormat
+from aegish_dist.core.model import Destination, Program, WireFormat, base_of
 from aegish_dist.core.secrets import SecretStr, host_of, is_loopback, is_metadata, origin
 from aegish_dist.errors import CatalogError, ConfigError
 from aegish_dist.models.catalog import (
@@ -87,7 +87,8 @@ class Credentials:
 
     def _refused_guard(self, destination: Destination) -> str | None:
         """Compare what a run says of a program, a document or a mapping with the catalog here."""
-        model = self._catalog.models.get(destination.model)
+        listed = base_of(destination.model) in self._catalog.models
+        model = self._catalog.entry(destination.model) if listed else None
         provider = self._catalog.providers.get(provider_name(destination.model))
         own = destination.wire in PROGRAMS or destination.wire == WireFormat.HTTP
         if own and (model is None or provider is None or provider.wire != destination.wire):

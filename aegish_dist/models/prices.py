@@ -202,17 +202,24 @@ def input_tokens(characters: int) -> int:
 
 
 def estimate(
-    specs: Sequence[ModelSpec], prompt: Prompt, command_lengths: Iterable[int], epochs: int = 1
+    specs: Sequence[ModelSpec],
+    prompt_of: Callable[[str], Prompt],
+    command_lengths: Iterable[int],
+    epochs: int = 1,
 ) -> RunEstimate:
-    fixed = fixed_characters(prompt)
-    calls: Counter[int] = Counter()
-    for length, commands in Counter(command_lengths).items():
-        calls[input_tokens(fixed + length)] += commands * epochs
-    prefix = len(prompt.system) // CHARACTERS_PER_TOKEN
-    return RunEstimate(tuple(_model_estimate(spec, calls, prefix) for spec in specs))
+    """Estimate what each model is asked with its own prompt, `epochs` times every command."""
+    lengths, prompts = Counter(command_lengths), {spec.id: prompt_of(spec.id) for spec in specs}
+    calls: dict[Prompt, Counter[int]] = {}
+    for prompt in {*prompts.values()}:
+        calls[prompt] = Counter()
+        for length, commands in lengths.items():
+            calls[prompt][input_tokens(fixed_characters(prompt) + length)] += commands * epochs
+    return RunEstimate(
+        tuple(_model_estimate(spec, calls[p], p) for spec in specs for p in [prompts[spec.id]])
+    )
 
 
-def _model_estimate(spec: ModelSpec, calls: Counter[int], prefix: int) -> ModelEstimate:
+def _model_estimate(spec: ModelSpec, calls: Counter[int], prompt: Prompt) -> ModelEstimate:
     if not spec.wire.reads_prompt:
         cost = (
             Decimal(0) if spec.wire is WireFormat.BASELINE else _cost(spec.price, calls, cached=0)
@@ -224,7 +231,7 @@ def _model_estimate(spec: ModelSpec, calls: Counter[int], prefix: int) -> ModelE
         input_tokens=sum(tokens * count for tokens, count in calls.items()),
         output_tokens=calls.total() * ANSWER_TOKENS,
         cost_usd=_cost(spec.price, calls, cached=0),
-        cached_cost_usd=_cached_cost(spec.price, calls, prefix),
+        cached_cost_usd=_cached_cost(spec.price, calls, len(prompt.system) // CHARACTERS_PER_TOKEN),
     )
 
 

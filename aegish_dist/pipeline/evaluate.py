@@ -255,7 +255,7 @@ class Evaluator:
             await self._gate.until_good(clock)
             waiting_since = time.monotonic()
             permit = await limiter.acquire(
-                of.item.run_id, expected, of.caller.budget, called=called
+                of.item.run_id, expected, of.caller.budget, called=called, contender=of.item.model
             )
             now = time.monotonic()
             clock.limiter += now - waiting_since

@@ -5,7 +5,10 @@ Everything that a user names is looked up and checked; nothing is stored or spen
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os.path
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
@@ -14,18 +17,19 @@ from msgspec.structs import replace
 from sqlalchemy import Engine
 
 from aegish_dist.core.batches import BATCH_WINDOW_S
-from aegish_dist.core.model import CallParameters, ModelSpec
-from aegish_dist.core.run import Prompt, Run
+from aegish_dist.core.model import ARM_MARK, CallParameters, ModelSpec, base_of
+from aegish_dist.core.run import COT, Prompt, Run
 from aegish_dist.core.sample import Dataset, TrueLabel
 from aegish_dist.core.text import counted
 from aegish_dist.datasets.bundled import DEFAULT_NAMES
 from aegish_dist.db.engine import in_transaction, transaction
-from aegish_dist.db.runs import load_run_dataset, require_free_name
+from aegish_dist.db.runs import asked_prompt, load_run_dataset, require_free_name
 from aegish_dist.errors import ConfigError, DatasetError
+from aegish_dist.models.catalog import is_arm, require_few
 from aegish_dist.models.prices import RunEstimate, estimate
 from aegish_dist.pipeline.datasets import choose_dataset, narrow, require_categories
 from aegish_dist.pipeline.runs import checked_name, require_not_held
-from aegish_dist.prompts.loading import load_prompt
+from aegish_dist.prompts.loading import bundled_prompts, load_prompt
 from aegish_dist.report.run_words import HOUR_S, duration
 
 if TYPE_CHECKING:
@@ -49,7 +53,8 @@ class Request(Struct, frozen=True):
     limit: int | None = None
     epochs: int | None = None
     """Times that every sample is asked; None: once, or as often as the run has asked it."""
-    prompt: str = "guard"
+    prompt: str | Sequence[str] = "guard"
+    """A prompt, or several: each chat model then becomes a contender per prompt."""
     cot: bool = False
     name: str = ""
     keys_on_workers: bool = False
@@ -77,6 +82,11 @@ class RunPlan(Struct, frozen=True):
     base_run: Run | None = None  # the run that is extended; None for a new run
     base_lengths: Sequence[int] = ()
     """Length in characters of each command that `base_run` asks already."""
+    prompts: Mapping[str, Prompt] = field(default_factory=dict)
+    """By model, the prompt of one that is asked with another prompt than `prompt`."""
+
+    def prompt_of(self, model: str) -> Prompt:
+        return self.prompts.get(model, self.prompt)
 
     @property
     def asked(self) -> tuple[ModelSpec, ...]:
@@ -105,7 +115,7 @@ class RunPlan(Struct, frozen=True):
         if (run := self.base_run) is None:
             batched = self.batch_after_s == 0 if in_batches is None else in_batches
             models = _at_batch_price(self.models) if batched else self.models
-            return estimate(models, self.prompt, lengths, self.epochs)
+            return estimate(models, self.prompt_of, lengths, self.epochs)
         # New models are asked as the others are, where their providers allow it.
         models = _at_batch_price(self.models) if run.batched else self.models
         old = [
@@ -113,8 +123,8 @@ class RunPlan(Struct, frozen=True):
         ]
         before = list(self.base_lengths)
         again = lengths * self.epochs + before * (self.epochs - run.epochs)
-        of_old = estimate(old, self.prompt, again).models
-        of_new = estimate(models, self.prompt, (before + lengths) * self.epochs).models
+        of_old = estimate(old, self.prompt_of, again).models
+        of_new = estimate(models, self.prompt_of, (before + lengths) * self.epochs).models
         return RunEstimate(tuple(each for each in (*of_old, *of_new) if each.calls))
 
 
@@ -141,10 +151,12 @@ def plan_run(workspace: Workspace, request: Request) -> RunPlan:
     name = checked_name(request.name)
     if name:
         in_transaction(workspace.engine, require_free_name, name)
-    models = workspace.catalog.resolve(request.models, workspace.environ)
+    named = [request.prompt] if isinstance(request.prompt, str) else request.prompt
+    arms = [choose_prompt(workspace, each, cot=request.cot) for each in dict.fromkeys(named)]
+    models, prompts = contenders(workspace, request.models, arms)
     if request.batch_after_s is not None:
         _require_batches(models)
-    prompt = load_prompt(request.prompt, cot=request.cot)
+    prompt = next((each for each in arms if each in prompts.values()), arms[0])
     datasets = dict.fromkeys(request.datasets or DEFAULT_NAMES)
     chosen = [choose_dataset(workspace.engine, each) for each in datasets]
     require_categories(chosen, request.categories)
@@ -156,7 +168,85 @@ def plan_run(workspace: Workspace, request: Request) -> RunPlan:
         1 if request.epochs is None else request.epochs,
         name,
         request.batch_after_s,
+        prompts={model: each for model, each in prompts.items() if each != prompt},
     )
+
+
+def choose_prompt(workspace: Workspace, text: str, *, cot: bool = False) -> Prompt:
+    """Return a prompt by what users type: a bundled one, a file, or `NAME@FINGERPRINT`.
+
+    With a fingerprint, one that a run has asked here will do, and no other text. A ConfigError says
+    that there is none, a DatasetError that the file cannot be used.
+    """
+    pinned = None if os.path.exists(text) else re.fullmatch(r"(.+)@([0-9a-f]{8,64})", text)
+    if pinned is None:
+        return load_prompt(text, cot=cot)
+    name, fingerprint = pinned.groups()
+    here = None
+    with suppress(ConfigError):
+        here = load_prompt(name, cot=cot)
+        if here.fingerprint.startswith(fingerprint):
+            return here
+    stored = in_transaction(workspace.engine, asked_prompt, name + COT * cot, fingerprint)
+    if stored is not None:
+        return stored
+    if here is None:
+        raise ConfigError(
+            f"prompt '{name}' of fingerprint {fingerprint} is not in this store: name its file, as"
+            f" PATH@{fingerprint}"
+        )
+    raise ConfigError(
+        f"prompt '{name}' has the fingerprint {here.fingerprint[:12]} here, not {fingerprint}: take"
+        f" the file of that one, or leave out @{fingerprint} to ask with this one"
+    )
+
+
+def contenders(
+    workspace: Workspace, selection: str | Sequence[str], prompts: Sequence[Prompt]
+) -> tuple[tuple[ModelSpec, ...], dict[str, Prompt]]:
+    """Return the models of a selection, and the prompt of each that reads one.
+
+    Of several prompts each is an arm of every model that has none of its own and names none.
+
+    Raises:
+        CatalogError: A model or one of its arms is unknown, or there are too many.
+        ConfigError: A prompt cannot be an arm, or a model reads none.
+    """
+    catalog, by_name = workspace.catalog, {each.name: each for each in prompts}
+    if len(by_name) < len(prompts):
+        raise ConfigError("two prompts have one name: rename the file of one of them")
+    asked: dict[str, ModelSpec] = {}
+    read: dict[str, Prompt] = {}
+    for spec in catalog.resolve(selection, workspace.environ, prompts=tuple(by_name)):
+        (variant, named), own = catalog.arm_of(spec.id), catalog.entry(spec.id).prompt
+        if named and not spec.wire.reads_prompt:
+            raise ConfigError(f"{base_of(spec.id)} reads no prompt: leave out #{named}")
+        asked[spec.id] = spec
+        if not spec.wire.reads_prompt:
+            continue
+        if named or own or len(prompts) == 1:
+            one = _own_prompt(workspace, own) if own and not named else by_name.get(named)
+            read[spec.id] = one or prompts[0]
+            continue
+        del asked[spec.id]
+        for prompt in prompts:
+            model = f"{spec.id}{'+' if variant else ARM_MARK}{prompt.name}"
+            if not is_arm(prompt.name) or catalog.arm_of(model) != (variant, prompt.name):
+                raise ConfigError(
+                    f"prompt '{prompt.name}' cannot be an arm of {spec.id} by this name: rename its"
+                    " file to letters, digits, '.', '_' and '-', and not to one of its variants"
+                )
+            asked[model], read[model] = replace(spec, id=model), prompt
+    require_few(asked)
+    return tuple(asked.values()), read
+
+
+def _own_prompt(workspace: Workspace, name: str) -> Prompt:
+    """Load a prompt that the catalog names: a bundled one, or a file beside the catalog."""
+    if name.removesuffix(COT) in bundled_prompts():
+        return load_prompt(name)
+    beside = workspace.settings.catalog
+    return load_prompt(name if beside is None else str(beside.parent / name))
 
 
 def _require_batches(models: Sequence[ModelSpec]) -> None:
@@ -193,7 +283,7 @@ def plan_extension(workspace: Workspace, run: Run, request: Request) -> RunPlan:
             " total, and verdicts are not taken away"
         )
     known = {spec.id for spec in run.models}
-    found = workspace.catalog.resolve(request.models, workspace.environ) if request.models else ()
+    found, read = contenders(workspace, request.models, run.arms) if request.models else ((), {})
     models = tuple(spec for spec in found if spec.id not in known)
     datasets = _new_datasets(workspace.engine, run, request.datasets)
     if not models and not datasets and epochs == run.epochs:
@@ -211,6 +301,10 @@ def plan_extension(workspace: Workspace, run: Run, request: Request) -> RunPlan:
         epochs,
         base_run=run,
         base_lengths=[len(sample.command) for each in asked if each for sample in each.samples],
+        prompts={
+            **{model: each for model, each in read.items() if each != run.prompt},
+            **run.prompts,
+        },
     )
 
 

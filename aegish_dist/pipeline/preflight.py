@@ -6,7 +6,7 @@ import asyncio
 import re
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -101,14 +101,15 @@ def _require_keys(
 
 
 def _warn_by_catalog(workspace: Workspace, plan: RunPlan, observer: Observer) -> None:
+    warned: list[str] = []
     for spec in plan.asked:
         entry = workspace.catalog.entry(spec.id)
-        if unlisted := workspace.catalog.unlisted(spec.id):
-            observer.note(unlisted)
-        if warning := retirement(entry, datetime.now(UTC).date()):
-            observer.note(warning)
+        warned.append(workspace.catalog.unlisted(spec.id))
+        warned.append(retirement(entry, datetime.now(UTC).date()))
         if not entry.takes(spec, plan.parameters):
-            observer.note(f"{spec.id} takes no temperature, by the catalog: drop --temperature")
+            warned.append(f"{spec.id} takes no temperature, by the catalog: drop --temperature")
+    for line in filter(None, dict.fromkeys(warned)):  # arms of a model share those about it
+        observer.note(line)
 
 
 def addresses(workspace: Workspace, specs: Sequence[ModelSpec]) -> Iterator[str]:
@@ -153,7 +154,7 @@ def _preflight(workspace: Workspace, plan: RunPlan, request: Request, observer: 
     checks: list[ModelCheck] = []
     if asked := list(filter(calls_a_provider, plan.asked)):
         observer.note(f"preflight: one harmless question to {counted(len(asked), 'model')}")
-        checks += check_models(workspace, asked, plan.prompt, plan.parameters)
+        checks += check_models(workspace, asked, plan.prompt_of, plan.parameters)
     if workspace.settings.embedded_broker:
         called = (spec for spec in reversed(plan.asked) if spec.simulated and spec.base_url)
         simulated = {origin(spec.base_url): spec for spec in called}
@@ -209,7 +210,10 @@ def _require_no_refusal(checks: Sequence[ModelCheck], observer: Observer) -> Non
 
 
 def check_models(
-    workspace: Workspace, specs: Sequence[ModelSpec], prompt: Prompt, parameters: CallParameters
+    workspace: Workspace,
+    specs: Sequence[ModelSpec],
+    prompt_of: Callable[[str], Prompt],
+    parameters: CallParameters,
 ) -> list[ModelCheck]:
     """Ask every model about one harmless command, all at once, without retries.
 
@@ -219,8 +223,9 @@ def check_models(
 
     async def check_all() -> list[ModelCheck]:
         async with provider_session() as providers:
-            checks = [_asked(workspace, providers, spec, prompt, parameters) for spec in specs]
-            return await asyncio.gather(*checks)
+            return await asyncio.gather(
+                *(_asked(workspace, providers, s, prompt_of(s.id), parameters) for s in specs)
+            )
 
     return asyncio.run(check_all())
 

@@ -93,6 +93,7 @@ def create_run(engine: Engine, plan: RunPlan) -> Run:
         epochs=plan.epochs,
         datasets=tuple(map(describe, plan.datasets)),
         models=plan.models,
+        prompts=plan.prompts,
     )
     with (
         first_span(
@@ -180,5 +181,6 @@ def store_extension(engine: Engine, run: Run, plan: RunPlan) -> Extent:
             [save_dataset(session, each, selectable=False) for each in plan.datasets],
             epochs=plan.epochs,
             in_batches=bool(run.batched),
+            prompts=plan.prompts,
         )
     return before

@@ -6,7 +6,7 @@ counts again. Workers may go on meanwhile, and a second reparse does no harm: it
 batch, and finds nothing to change.
 """
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import chain, groupby, islice
 
 from msgspec import Struct
@@ -274,20 +274,20 @@ class Reparsed(Struct, frozen=True):
 def reparse_run(
     engine: Engine,
     run_id: str,
-    outputs: Mapping[str, Output] | None = None,
+    output_of: Callable[[str], Output | None] = lambda _: None,
     *,
     dry_run: bool = False,
     observer: Observer = SILENT,
 ) -> Reparsed:
     """Read the completions of a run again with today's parser.
 
-    `outputs` are mappings by model id that replace those of the run, which keeps them. After a
-    StoreError, batches that were stored stay so, and the same command does the rest.
+    Mappings by `output_of`, which takes ids of models, replace those of the run, which keeps them.
+    After a StoreError, batches that were stored stay so, and the same command does the rest.
     """
     with transaction(engine) as session:
         run = load_run(session, run_id)
         models = PerModel.of(session, run).keys
-        mappings = {spec.id: spec.output for spec in run.models} | dict(outputs or {})
+        mappings = {spec.id: output_of(spec.id) or spec.output for spec in run.models}
         for spec in () if dry_run else run.models:
             if mappings[spec.id] != spec.output:
                 save_spec(session, run_id, replace(spec, output=mappings[spec.id]))

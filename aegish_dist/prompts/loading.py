@@ -6,7 +6,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from aegish_dist.core.run import COMMAND_SLOT, Prompt
+from aegish_dist.core.run import COMMAND_SLOT, COT, Prompt
 from aegish_dist.core.text import did_you_mean
 from aegish_dist.errors import ConfigError, InputError
 from aegish_dist.inputs.checking import Location, checked
@@ -14,7 +14,11 @@ from aegish_dist.inputs.documents import parse_toml, read_text
 
 TAGS_TEMPLATE = f"<command>\n{COMMAND_SLOT}\n</command>"  # the default
 SENTENCE_TEMPLATE = f"Validate this command: {COMMAND_SLOT}"
-_TEMPLATES = {"guard": TAGS_TEMPLATE, "guard-sentence": SENTENCE_TEMPLATE}
+_TEMPLATES = {
+    "guard": TAGS_TEMPLATE,
+    "guard-sentence": SENTENCE_TEMPLATE,
+    "command": COMMAND_SLOT,  # nothing else, for guards whose server lays their own text around it
+}
 
 
 def bundled_prompts() -> tuple[str, ...]:
@@ -25,10 +29,13 @@ def bundled_prompts() -> tuple[str, ...]:
 def load_prompt(name_or_path: str, cot: bool = False) -> Prompt:
     """Load a bundled prompt, a `.toml` file with `system` and `template`, or a file as system text.
 
-    With `cot` the step-by-step instruction follows, and the name ends in `+cot`.
+    With `cot`, or `+cot` at the end of the name, the step-by-step instruction follows.
     """
+    if name_or_path.endswith(COT) and not os.path.exists(name_or_path):
+        return load_prompt(name_or_path.removesuffix(COT), cot=True)
     if name_or_path in _TEMPLATES:
-        prompt = Prompt(name_or_path, _text("guard.md"), _TEMPLATES[name_or_path])
+        system = "" if name_or_path == "command" else _text("guard.md")
+        prompt = Prompt(name_or_path, system, _TEMPLATES[name_or_path])
     elif os.path.exists(name_or_path):  # unlike Path.exists, False for a name too long for a path
         path = Path(name_or_path)
         with Location(str(path)):
@@ -43,7 +50,8 @@ def load_prompt(name_or_path: str, cot: bool = False) -> Prompt:
         )
     if not cot:
         return prompt
-    return Prompt(f"{prompt.name}+cot", f"{prompt.system}\n\n{_text('cot.md')}", prompt.template)
+    system = f"{prompt.system}\n\n{_text('cot.md')}".lstrip()
+    return Prompt(f"{prompt.name}{COT}", system, prompt.template)
 
 
 def _text(resource: str) -> str:
@@ -54,11 +62,11 @@ MAX_FILE_BYTES = 1_000_000  # keeps a mistaken path from being read as a prompt
 
 
 class _PromptFile(Struct, forbid_unknown_fields=True):
-    system: str
+    system: str = ""  # may be empty beside a template
     template: str | None = None  # None for the default one
 
     def __post_init__(self) -> None:
-        if not self.system.strip():
+        if not self.system.strip() and self.template is None:
             raise InputError("is empty; write the system text", field="system")
         slots = 1 if self.template is None else self.template.count(COMMAND_SLOT)
         if slots != 1:

@@ -1,5 +1,7 @@
 """Fairness inside a worker: the runs that call one model take turns, the models share the slots.
 
+Each arm of a model is a contender with a queue and a cap of its own in a run.
+
 Slots, and messages, are shared by max-min fairness (Bertsekas & Gallager, Data Networks, 1992,
 section 6.5): equal parts, and what a model leaves of its part is lent to the others. A slot counts
 as long as it is held. By turns, a model of 20 s soon holds nearly all beside a model of 0.5 s.
@@ -66,10 +68,11 @@ class Waiter(NamedTuple):
 
 
 class RunQueue:
-    """The waiting calls of a run, and its cost as far as this worker knows it."""
+    """The waiting calls of a contender of a run, and its cost as far as this worker knows it."""
 
-    def __init__(self, run_id: str, budget: Budget | None) -> None:
+    def __init__(self, run_id: str, budget: Budget | None, contender: str = "") -> None:
         self.run_id = run_id
+        self.contender = contender
         self.waiters: deque[Waiter] = deque()  # the next to begin is in front
         self.permits: int | None = None if budget is None else 0
         """Calls that may begin before the limiter is asked again; None: the run has no cap."""
@@ -106,6 +109,7 @@ class RunQueue:
         spent, self._spent = self._spent, 0
         return RunRequest(
             run=self.run_id,
+            contender=self.contender,
             waiting=len(self.waiters),
             held=self._held,
             estimate=self.estimate,
@@ -135,24 +139,24 @@ class FairQueue:
         self.tokens = 1  # expected tokens of the next call, at least 1
         self._model = model
         self._accounts = accounts
-        self._queues: dict[str, RunQueue] = {}
+        self._queues: dict[tuple[str, str], RunQueue] = {}
         self._turns: deque[RunQueue] = deque()
 
     def __iter__(self) -> Iterator[RunQueue]:
         return iter(self._queues.values())
 
-    def of_run(self, run_id: str, budget: Budget | None) -> RunQueue:
-        """Return the queue of a run, and mark it as the most recently used."""
-        queue = self._queues.pop(run_id) if run_id in self._queues else RunQueue(run_id, budget)
-        self._queues[run_id] = queue
+    def of_run(self, run_id: str, budget: Budget | None, contender: str | None = None) -> RunQueue:
+        """Return the queue of a contender of a run, and mark it as the most recently used."""
+        key = (run_id, contender or self._model)
+        self._queues[key] = queue = self._queues.pop(key, None) or RunQueue(run_id, budget, key[1])
         return queue
 
     def forget_idle(self) -> None:
         """Keep only the most recently used idle queues; references to the others become stale."""
         if len(self._queues) > IDLE_QUEUES:
-            idle = [queue.run_id for queue in self._queues.values() if queue.idle]
-            for run_id in idle[:-IDLE_QUEUES]:
-                del self._queues[run_id]
+            idle = [key for key, queue in self._queues.items() if queue.idle]
+            for key in idle[:-IDLE_QUEUES]:
+                del self._queues[key]
 
     def expect(self, run: RunQueue, expected: ExpectedUsage) -> None:
         self.tokens = max(1, expected.tokens)
@@ -182,7 +186,7 @@ class FairQueue:
             return False
         run.renew(lease)
         if await self.still_over(run):
-            log.info("run_over_budget", run=run.run_id, model=self._model)
+            log.info("run_over_budget", run=run.run_id, model=run.contender)
             self.fail(OverBudgetError, only=run)
             return True
         return not lease.over

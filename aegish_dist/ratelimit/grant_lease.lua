@@ -51,18 +51,25 @@ if breaker.update(model, report, asked_s, now, policy.breaker) then
 end
 
 -- 3. Budgets.
+-- The arms of a model are contenders of their own, and share the ledger of their run.
 local name = worker .. '|' .. request.model
 local permits = request.waiting
-local runs, ledgers = {}, {}
+local runs, ledgers, by_run = {}, {}, {}
+local function reserve(run, ledger, allowed)
+  local contender = run.contender or request.model
+  budget.reserve(ledger, run, worker .. '|' .. contender, contender, allowed, now, policy.leases)
+end
 for index, run in ipairs(requested_runs) do
-  local ledger = state.read(KEYS[2 + index]) or run.stored
+  local contender = run.contender or request.model
+  local ledger = by_run[run.run] or state.read(KEYS[2 + index]) or run.stored
   local lease = {run = run.run, permits = 0, unknown = not ledger or nil}
   if ledger then
-    budget.spend(ledger, run, request.model, now)
+    budget.spend(ledger, run, contender, now)
     local over
-    lease.permits, over = budget.room(ledger, run, name, request.model)
+    lease.permits, over = budget.room(ledger, run, worker .. '|' .. contender, contender)
     lease.over = over or nil
-    ledgers[index] = ledger
+    reserve(run, ledger, lease.permits)
+    ledgers[index], by_run[run.run] = ledger, ledger
   end
   runs[index] = lease
   permits = permits - (run.waiting - lease.permits)
@@ -116,7 +123,7 @@ end
 for index, ledger in pairs(ledgers) do
   local run, lease = requested_runs[index], runs[index]
   lease.permits = math.min(permits, lease.permits)
-  budget.reserve(ledger, run, name, request.model, lease.permits, now, policy.leases)
+  reserve(run, ledger, lease.permits)
   state.write(KEYS[2 + index], ledger, policy.leases.kept_s)
 end
 leases.renew(model.leases, worker, slots, request.held, wants, now, policy.leases)

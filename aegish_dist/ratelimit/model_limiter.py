@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from aegish_dist.core.failures import KINDS, Evidence
-from aegish_dist.core.model import Limits, ModelSpec, RateHint
+from aegish_dist.core.model import Limits, ModelSpec, RateHint, base_of
 from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.status import Waiting
 from aegish_dist.errors import ItemShedError, OverBudgetError, ShuttingDownError
@@ -139,20 +139,23 @@ class ModelLimiter:
         budget: Budget | None = None,
         *,
         called: bool = False,
+        contender: str | None = None,
     ) -> Permit:
         """Wait until a call may begin; give the permit back by `succeeded`, `failed` or `release`.
 
         Args:
             called: Whether this is a further attempt, which waits while the model is rate-limited.
+            contender: The model with its arm; None: it has none.
 
         Raises:
             ItemShedError: The circuit is open, or far more calls wait than the model takes.
             LimiterFailedError: A bug ended the renewal of leases.
         """
-        run = self._queue.of_run(run_id, budget)
+        run = self._queue.of_run(run_id, budget, contender)
         if run.over or self.local.lease.circuit_open or self._renewer.closed:
             await self._check(run)
-            run = self._queue.of_run(run_id, budget)  # the queue may have been forgotten meanwhile
+            # The queue may have been forgotten meanwhile.
+            run = self._queue.of_run(run_id, budget, contender)
         self._queue.expect(run, expected)
         if not self._queue.waiting and run.permits != 0:
             permit = self.local.acquire(run, expected)
@@ -245,14 +248,15 @@ class ModelLimiter:
         return words if self.parked else None
 
     @property
-    def waiting(self) -> dict[str, int]:
-        """Waiting calls by run id; a run without waiting calls is absent."""
-        return {run.run_id: len(run.waiters) for run in self._queue if run.waiters}
+    def waiting(self) -> dict[tuple[str, str], int]:
+        """Waiting calls by run id and contender; one without waiting calls is absent."""
+        return {(run.run_id, run.contender): len(run.waiters) for run in self._queue if run.waiters}
 
-    async def over_budget(self) -> list[str]:
+    async def over_budget(self) -> list[tuple[str, str]]:
+        """Return run id and contender wherever a cap is reached."""
         runs = list(self._queue)
         over = await asyncio.gather(*map(self._queue.still_over, runs))
-        return [run.run_id for run, is_over in zip(runs, over, strict=True) if is_over]
+        return [(r.run_id, r.contender) for r, is_over in zip(runs, over, strict=True) if is_over]
 
     @property
     def prefetch_target(self) -> int:
@@ -275,7 +279,7 @@ class ModelLimiter:
 
 
 class Limiters:
-    """Creates the limiter of a model when it is first needed."""
+    """Creates the limiter of a model, which all its arms share, when it is first needed."""
 
     def __init__(
         self,
@@ -299,14 +303,15 @@ class Limiters:
     def of(self, spec: ModelSpec, run_id: str) -> ModelLimiter:
         """Return the limiter of a model of a run; the newest run sets the limits."""
         local = spec.wire.http is None and spec.limits == spec.shared == Limits()
-        limiter = self.by_model.get(spec.id)
+        model = base_of(spec.id)
+        limiter = self.by_model.get(model)
         if limiter is None:
-            limiter = self._make(spec.id, _permit_all if local else self._shared.lease)
-            self.by_model[spec.id] = limiter
+            limiter = self._make(model, _permit_all if local else self._shared.lease)
+            self.by_model[model] = limiter
             if self._closed:
                 limiter.close()
-        if run_id >= self._newest.get(spec.id, ""):
-            self._newest[spec.id] = run_id
+        if run_id >= self._newest.get(model, ""):
+            self._newest[model] = run_id
             limiter.set_limits(Limits() if local else spec.limits, spec.shared)
         return limiter
 
@@ -321,16 +326,15 @@ class Limiters:
 
     def waiting(self, run_id: str, model: str) -> Waiting:
         """Return how many calls of a run wait for a permit, and why; no backoff is known here."""
-        limiter = self.by_model.get(model)
+        limiter = self.by_model.get(base_of(model))
         if limiter is None:
             return Waiting(0, 0)
-        calls, local = limiter.waiting.get(run_id, 0), limiter.local
+        calls, local = limiter.waiting.get((run_id, model), 0), limiter.local
         return Waiting(calls, 0, local.blocked_by if calls else None, local.lease.refused)
 
     async def over_budget(self) -> list[tuple[str, str]]:
-        """Return run id and model wherever a cap is reached."""
-        limiters = list(self.by_model.items())
-        return [(run, model) for model, each in limiters for run in await each.over_budget()]
+        limiters = list(self.by_model.values())
+        return [over for each in limiters for over in await each.over_budget()]
 
     def close(self) -> None:
         self._closed = True

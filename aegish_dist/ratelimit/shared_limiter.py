@@ -14,6 +14,7 @@ import redis
 from redis import exceptions
 from redis.asyncio import Redis
 
+from aegish_dist.core.model import base_of
 from aegish_dist.errors import LimiterUnreachableError, QueueError
 from aegish_dist.ratelimit.policy import POLICY
 from aegish_dist.ratelimit.usage_report import Lease, LeaseRequest
@@ -52,7 +53,8 @@ def probe_now(url: str, models: Collection[str]) -> None:
     """Have the fleet probe at once those of the models whose circuit is open."""
     with _connected(url) as client:
         probe = client.register_script(script(*PROBE_NOW))
-        probe(keys=[_model_key(model) for model in models], args=[msgspec.json.encode(POLICY)])
+        keys = [_model_key(model) for model in dict.fromkeys(map(base_of, models))]
+        probe(keys=keys, args=[msgspec.json.encode(POLICY)])
 
 
 @contextmanager

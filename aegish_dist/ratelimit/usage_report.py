@@ -109,7 +109,7 @@ class StoredCost(msgspec.Struct, frozen=True):
 
 
 class RunRequest(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The calls of a capped run that one worker holds for one model; costs in 1e-9 USD."""
+    """The calls of a capped run that one worker holds for a contender; costs in 1e-9 USD."""
 
     run: str
     waiting: int
@@ -119,6 +119,7 @@ class RunRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     cap: int | None = None
     model_cap: int | None = None
     stored: StoredCost | None = None  # cost so far, if the script has asked for it
+    contender: str | None = None  # None: the model of the request, which has no arms
 
 
 class LeaseRequest(msgspec.Struct, frozen=True, omit_defaults=True):

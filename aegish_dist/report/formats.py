@@ -17,7 +17,7 @@ from msgspec.structs import asdict
 
 from aegish_dist.core.model import ModelSpec, Price
 from aegish_dist.core.opinion import CATEGORY_METRIC, Opinion, policies_document, record_of
-from aegish_dist.core.run import Run
+from aegish_dist.core.run import COT, Prompt, Run
 from aegish_dist.core.text import known, printable_json
 from aegish_dist.errors import ReportError
 from aegish_dist.report.comparison import comparison_document, drawn
@@ -123,13 +123,18 @@ def _run(run: Run) -> dict[str, Any]:
         "id": run.run_id,
         "created_at": run.created_at.isoformat(),
         "pruned_completions": 0 if run.pruned is None else run.pruned.completions,
-        "prompt": run.prompt and asdict(run.prompt) | {"fingerprint": run.prompt.fingerprint},
+        "prompt": run.prompt and _prompt(run.prompt),
+        **({"prompts": {m: _prompt(p) for m, p in run.prompts.items()}} if run.prompts else {}),
         "parameters": run.parameters
         and {n: v for n, v in asdict(run.parameters).items() if not n.startswith("max_cost")},
         "datasets": [asdict(dataset) for dataset in run.datasets],
         "models": [_model(spec) for spec in run.models],
         "batched": sorted(run.batched),
     }
+
+
+def _prompt(prompt: Prompt) -> dict[str, str]:
+    return asdict(prompt) | {"fingerprint": prompt.fingerprint}
 
 
 def _model(spec: ModelSpec) -> dict[str, Any]:
@@ -240,12 +245,14 @@ def _single_numbers(entry: RankedModel) -> Iterator[tuple[str, float | None]]:
 def render_reference_json(data: ReportData) -> str:
     """Return a report as the reference benchmark writes comparisons: JSON in ASCII."""
     entries = ranked_entries(data.snapshot.document)
-    prompt = data.run.prompt
-    cot = prompt is not None and prompt.name.endswith("+cot")
+    run = data.run
     scored = [entry for entry in entries if entry.metric("aegish_score").value is not None]
     document = {
-        "metadata": _metadata(data, prompt and ("cot" if cot else "standard")),
-        "results": {entry.model: _result(entry, cot) for entry in entries},
+        "metadata": _metadata(data, _scaffolding(run.prompt)),
+        "results": {
+            entry.model: _result(entry, _scaffolding(run.prompt_of(entry.model)) == "cot")
+            for entry in entries
+        },
         "ranking": [
             {
                 "rank": place,
@@ -257,6 +264,12 @@ def render_reference_json(data: ReportData) -> str:
         ],
     }
     return printable_json(document) + "\n"
+
+
+def _scaffolding(prompt: Prompt | None) -> str | None:
+    if prompt is None:
+        return None
+    return "cot" if prompt.name.endswith(COT) else "standard"
 
 
 def _metadata(data: ReportData, scaffolding: object) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from aegish_dist.core.model import CallParameters, ModelSpec, Price, Rate
 from aegish_dist.core.opinion import AEGISH_TARGETS, Opinion, Snapshot, policies_document
-from aegish_dist.core.run import Run
+from aegish_dist.core.run import COT, Run, is_arm_of
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES
 from aegish_dist.core.text import printable_line_of_json, shortened
 from aegish_dist.report.data import ReportData
@@ -22,7 +22,7 @@ def head(data: ReportData, entries: Sequence[RankedModel]) -> tuple[Fact, ...]:
     """Return what was run and counted, in one line each."""
     run, snapshot = data.run, data.snapshot
     version = f"aegish-dist {run.package_version}"
-    prompt, of_prompt = run.prompt, "" if run.prompt is None else run.prompt.fingerprint[:12]
+    prompts = [f"{each.name} (fingerprint {each.fingerprint[:12]})" for each in run.asked_with]
     scoring = f"{snapshot.scoring} version {snapshot.scoring_version}"
     if snapshot.opinion is not None:
         scoring += f": {snapshot.opinion.rule.description}"
@@ -30,7 +30,7 @@ def head(data: ReportData, entries: Sequence[RankedModel]) -> tuple[Fact, ...]:
         Fact("Name", shortened(run.name, MOST_CHARACTERS) or UNDEFINED),
         Fact("Created", f"{format_time(run.created_at)} by {run.origin}, {version}"),
         Fact("Samples", _samples(run)),
-        Fact("Prompt", _UNKNOWN if prompt is None else f"{prompt.name} (fingerprint {of_prompt})"),
+        Fact("Prompts" if prompts[1:] else "Prompt", ", ".join(prompts) or _UNKNOWN),
         Fact("Parameters", _parameters(run.parameters)),
         *([Fact("Batches", _batched(run))] if run.batched else []),
         Fact("Epochs", format_count(run.epochs)),
@@ -154,9 +154,6 @@ def source(data: ReportData) -> tuple[Fact, ...]:
     )
 
 
-COT = "+cot"  # end of the name of a prompt that asks for reasoning first
-
-
 def reproduction(data: ReportData) -> Iterator[tuple[str, str]]:
     """Yield the purpose of each command that makes the run or its report once more, and it.
 
@@ -207,13 +204,15 @@ def _opinion_options(opinion: Opinion) -> Iterator[str]:
 
 
 def _submit(run: Run) -> str:
-    prompt, parameters = run.prompt, run.parameters
+    prompts, parameters = run.arms, run.parameters
+    cot = len(prompts) == 1 and prompts[0].name.endswith(COT)
+    names = [each.name.removesuffix(COT) if cot else each.name for each in prompts]
     options: dict[str, object] = {
         "--models": ",".join(spec.id for spec in run.models),
         "--dataset": ",".join(f"{dataset.name}@{run.run_id}" for dataset in run.datasets),
         "--epochs": run.epochs,
-        "--prompt": prompt and prompt.name.removesuffix(COT),
-        "--cot": (prompt is not None and prompt.name.endswith(COT)) or None,
+        "--prompt": ",".join(names) or None,
+        "--cot": cot or None,
     }
     if parameters is not None:
         options |= {
@@ -305,6 +304,8 @@ def _amount(usd: Decimal | None, detail: str = "") -> Cell:
 
 def _about_models(run: Run) -> Iterator[str]:
     for spec in run.models:
+        if (prompt := run.prompts.get(spec.id)) and not is_arm_of(spec.id, prompt):
+            yield f"{spec.id} is asked with the prompt {prompt.name}"
         if spec.parameters:
             yield f"{spec.id} is asked with {printable_line_of_json(dict(spec.parameters))}"
         if spec.id in run.batched and spec.batch_share is not None:
@@ -312,14 +313,13 @@ def _about_models(run: Run) -> Iterator[str]:
 
 
 def _versions(data: ReportData) -> list[tuple[str, ...]]:
-    prompt, snapshot = data.run.prompt, data.snapshot
+    snapshot = data.snapshot
     made = [
         (part, each["name"], f"{each['version']}", each["fingerprint"])
         for part, each in _made_under(snapshot.opinion)
     ]
-    if prompt is not None:
-        made.insert(0, ("prompt", prompt.name, UNDEFINED, prompt.fingerprint[:16]))
     return [
+        *(("prompt", p.name, UNDEFINED, p.fingerprint[:16]) for p in data.run.asked_with),
         *made,
         ("program of the run", "aegish-dist", data.run.package_version, UNDEFINED),
         ("program of the snapshot", "aegish-dist", snapshot.code_version, UNDEFINED),

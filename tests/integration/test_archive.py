@@ -16,6 +16,7 @@ from sqlalchemy import Engine, text
 
 from aegish_dist.core.outcome import ErrorClass, Outcome
 from aegish_dist.core.parsing import judge
+from aegish_dist.core.run import Prompt
 from aegish_dist.core.verdict import CallError, Completion
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.missing import save_retry
@@ -43,7 +44,8 @@ def stored(engine: Engine, aegish: CommandLine) -> Engine:
         },
         "test/b": {TAR: BLOCKED, LS: judge(Completion(None))},
     }
-    run = stored_run(engine, said, models=("test/a", "test/b"))
+    prompts = {"test/b": Prompt("terse", "", "{command}")}
+    run = stored_run(engine, said, models=("test/a", "test/b"), prompts=prompts)
     with transaction(engine) as session:
         save_retry(session, FIRST, [Outcome.BLOCK], ["test/b"])
     answer(engine, run, {run.item(TAR, model="test/b", generation=1): BLOCKED})
@@ -120,9 +122,10 @@ def test_into_a_store_that_gave_the_keys_away(
     assert (tmp_path / "after.jsonl").read_bytes() == (tmp_path / "before.jsonl").read_bytes()
     after = aegish.ok(*report).json
     assert after["models"] == before["models"]
+    assert after["run"]["prompts"] == before["run"]["prompts"]
     assert after["snapshot"]["verdicts_hash"] == before["snapshot"]["verdicts_hash"]
     counts = row_counts(stored)
-    assert (counts["datasets"], counts["samples"], counts["prompts"]) == (1, 3, 1)
+    assert (counts["datasets"], counts["samples"], counts["prompts"]) == (1, 3, 2)
     assert (counts["verdicts"], counts["retried_items"], counts["call_errors"]) == (9, 1, 1)
     assert aegish.ok("report", "--run-id", SECOND, "--format", "json").json["snapshot"]["id"] == 1
 

@@ -307,7 +307,7 @@ def test_validate_lists_every_problem(aegish: CommandLine, tmp_path: Path) -> No
 
 def test_prompts_can_be_listed_and_shown(aegish: CommandLine) -> None:
     names = [text.split()[0] for text in aegish.ok("prompts", "list").out.splitlines()]
-    assert names == ["guard", "guard-sentence"]
+    assert names == ["guard", "guard-sentence", "command"]
     assert "--- guard " in aegish.ok("prompts", "show", "guard").out
     assert "--- guard+cot " in aegish.ok("prompts", "show", "guard", "--cot").out
 
@@ -374,7 +374,7 @@ def test_a_store_of_a_development_version_is_one_line(
     ):
         assert "suspicion" in refused
         assert "(`aegish-dist db check` says which): take its runs along" in refused
-    assert "BAD  database     schema 0001, but its tables" in aegish("doctor").out
+    assert "BAD  database     schema 0002, but its tables" in aegish("doctor").out
 
 
 BATCHED = ("submit", "--models", "openai/gpt-5.1,baseline/keyword", "--dry-run", "--limit", "1")

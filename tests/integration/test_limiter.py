@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from fakeredis import FakeAsyncRedis, FakeServer
+from msgspec.structs import replace
 from redis.asyncio import Redis
 
 from aegish_dist.core.model import Limits, RateHint
@@ -467,6 +468,21 @@ def test_money_of_each_model(fleet: Fleet) -> None:
     assert seen == [(0, True), (6, False)]
 
 
+def test_money_of_each_arm(fleet: Fleet) -> None:
+    """Arms share limits and the run's cap, and each has the model's cap to itself."""
+    low, high = (
+        replace(
+            run_ask(spent=spent, cap=1000, model_cap=100, stored=EMPTY), contender=f"lab/a#{of}"
+        )
+        for of, spent in (("low", 100), ("high", 40))
+    )
+    lease = fleet.ask(model="lab/a", waiting=20, runs=(low, high))
+    assert [(run.permits, run.over) for run in lease.runs] == [(0, True), (6, False)]
+    shared = [replace(each, spent=0, cap=200, model_cap=None) for each in (low, high)]
+    lease = fleet.ask("other", model="lab/a", waiting=20, runs=tuple(shared))
+    assert [run.permits for run in lease.runs] == [0, 0]  # 200 - 140 - 60 in flight
+
+
 def test_money_in_flight(fleet: Fleet) -> None:
     """Calls in flight of all workers count for a run, and those of one model for its own cap."""
     stored = StoredCost(50, {"lab/a": 20})
@@ -516,16 +532,18 @@ def limiter_on(limiter: SharedLimiter) -> ModelLimiter:
 
 
 @pytest.mark.parametrize("actual", [10, 25])
-def test_four_clients_with_one_budget(fleet: Fleet, actual: int) -> None:
+@pytest.mark.parametrize("arms", [("lab/guard",), ("lab/guard#low", "lab/guard#high")])
+def test_four_clients_with_one_budget(fleet: Fleet, actual: int, arms: tuple[str, ...]) -> None:
     """However the calls interleave, a run costs no more than its cap and what was in flight."""
     cap, in_flight = 1000, 4 * 3
     chance = random.Random(7)
     costs: list[int] = []
 
-    async def client(limiter: ModelLimiter) -> None:
+    async def client(limiter: ModelLimiter, arm: str) -> None:
+        usage, budget = ExpectedUsage(1, 10), Budget(run_cap=cap)
         with suppress(OverBudgetError):
             while True:
-                permit = await limiter.acquire("run", ExpectedUsage(1, 10), Budget(run_cap=cap))
+                permit = await limiter.acquire("run", usage, budget, contender=arm)
                 await asyncio.sleep(chance.random() / 100)
                 costs.append(actual)
                 limiter.succeeded(permit, tokens=1, cost=actual)
@@ -534,10 +552,10 @@ def test_four_clients_with_one_budget(fleet: Fleet, actual: int) -> None:
         limiters = [limiter_on(fleet[name]) for name in "abcd"]
         async with asyncio.timeout(30):
             await asyncio.gather(
-                *(client(each) for each in limiters for _ in range(in_flight // 4))
+                *(client(e, arms[n % len(arms)]) for e in limiters for n in range(in_flight // 4))
             )
         for each in limiters:
-            assert await each.over_budget() == ["run"]
+            assert {*await each.over_budget()} == {("run", arm) for arm in arms}
             each.close()
             await each.finish()
 

@@ -8,6 +8,11 @@ SELECT id FROM run_models WHERE run_id = :run
 -- Keys of the datasets of the run `:run`.
 SELECT dataset_id FROM run_datasets WHERE run_id = :run
 
+-- fragment: prompts_of_run
+-- Keys of the prompts of the run `:run` and of its models.
+SELECT prompt_id FROM runs WHERE id = :run AND prompt_id IS NOT NULL
+UNION SELECT prompt_id FROM run_models WHERE run_id = :run AND prompt_id IS NOT NULL
+
 -- name: stored_columns
 -- Names and types of the columns of the table `:table`, in order, without those that it computes.
 SELECT attname AS name, format_type(atttypid, NULL) AS type

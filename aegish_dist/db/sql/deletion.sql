@@ -22,8 +22,8 @@ SELECT id FROM run_models WHERE run_id = :run ORDER BY id FOR UPDATE
 DELETE FROM aggregations WHERE run_id = :run
 
 -- name: shared_rows_of_run
--- One row: the keys of the prompt and of the datasets of the run `:run`.
-SELECT (SELECT prompt_id FROM runs WHERE id = :run) AS prompt,
+-- One row: the keys of the prompts and of the datasets of the run `:run`.
+SELECT ARRAY({prompts_of_run}) AS prompts,
        ARRAY(SELECT dataset_id FROM run_datasets WHERE run_id = :run) AS datasets
 
 -- name: delete_run
@@ -35,10 +35,11 @@ DELETE FROM runs WHERE id = :run
 DELETE FROM datasets
 WHERE id = ANY(:datasets) AND NOT selectable AND id NOT IN (SELECT dataset_id FROM run_datasets)
 
--- name: delete_unused_prompt
--- Deletes the prompt `:prompt` unless a run has it.
-DELETE FROM prompts
-WHERE id = :prompt AND id NOT IN (SELECT prompt_id FROM runs WHERE prompt_id IS NOT NULL)
+-- name: delete_unused_prompts
+-- Deletes those of `:prompts` that no run and no model of one has.
+DELETE FROM prompts AS prompt
+WHERE id = ANY(:prompts) AND NOT EXISTS (SELECT FROM runs WHERE prompt_id = prompt.id)
+  AND NOT EXISTS (SELECT FROM run_models WHERE prompt_id = prompt.id)
 
 -- name: old_runs
 -- The runs made before `:before`, oldest first, without the `:keep` newest of all runs.

@@ -102,13 +102,14 @@ WHERE asked.run_id = :run ORDER BY dataset.name
 
 -- name: asked_models
 -- The models that the run `:run` asks, by name.
-SELECT id, model, spec, datasets, batch_from FROM run_models WHERE run_id = :run ORDER BY model
+SELECT id, model, spec, datasets, batch_from, prompt_id FROM run_models
+WHERE run_id = :run ORDER BY model
 
 -- name: assignment
 -- What a worker needs of the model `:model` of the run `:run`; no row when the run was imported.
 SELECT model.spec, run.parameters, prompt.name, prompt.system, prompt.template
 FROM run_models AS model JOIN runs AS run ON run.id = model.run_id
-JOIN prompts AS prompt ON prompt.id = run.prompt_id
+JOIN prompts AS prompt ON prompt.id = coalesce(model.prompt_id, run.prompt_id)
 WHERE model.run_id = :run AND model.model = :model
 
 -- name: parameters_of_runs

@@ -88,12 +88,12 @@ def _committed(
 
 
 def _budget(session: Session, run: Run, spec: ModelSpec, room_usd: Decimal | None) -> BatchBudget:
-    if run.prompt is None or run.parameters is None:
+    if (prompt := run.prompt_of(spec.id)) is None or run.parameters is None:
         raise StoreError(f"run {run.run_id} was imported: its models cannot be asked")
     return BatchBudget(
         room_usd=room_usd,
         price=spec.batch_price,
-        fixed_characters=fixed_characters(run.prompt),
+        fixed_characters=fixed_characters(prompt),
         answer_tokens=(ANSWER_TOKENS if room_usd is None else run.parameters.max_output_tokens),
         usage=usage_of_answers(session, run.run_id, spec.id),
     )

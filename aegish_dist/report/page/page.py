@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from importlib.util import find_spec
+from itertools import chain
 
 from msgspec.structs import replace
 
@@ -107,10 +108,8 @@ def _commands(data: ReportData) -> Iterator[str]:
     yield "</details>\n"
 
 
-def _prompt(prompt: Prompt | None) -> Iterator[str]:
-    """Yield the prompt, folded."""
-    if prompt is None:
-        return
+def _prompt(prompt: Prompt) -> Iterator[str]:
+    """Yield a prompt, folded."""
     name = f"Prompt {prompt.name}, fingerprint {prompt.fingerprint}"
     yield f"<details>\n<summary>{text(name)}</summary>\n"
     texts = {"System text": prompt.system, "Text for each command": prompt.template}
@@ -152,7 +151,8 @@ def _section(
             # The page shows the commands one by one, below.
             said = {f"{purpose}: {command}" for purpose, command in reproduction(data)}
             remarks = tuple(each for each in section.remarks if each not in said)
-            more = "".join((*_prompt(data.run.prompt), *_commands(data)))
+            prompts = chain.from_iterable(map(_prompt, data.run.asked_with))
+            more = "".join((*prompts, *_commands(data)))
             return table_section(replace(section, remarks=remarks), below=more + below)
         case _:
             rows = len(section.rows)

@@ -72,7 +72,7 @@ def test_queues_of_other_kinds(queue: str) -> None:
     assert model_of(queue) is None
 
 
-@pytest.mark.parametrize("model", ["openai/gpt-x", "lab/c#"])
+@pytest.mark.parametrize("model", ["openai/gpt-x", "lab/c#terse"])
 def test_pins(model: str) -> None:
     queue = queue_name(model, "0abcdefgh")
     assert is_pin(pin_name(model))
@@ -81,6 +81,12 @@ def test_pins(model: str) -> None:
     assert not is_pinned(queue, {queue_name(model, "0abcdefgj")})
     assert not is_pinned(queue, {pin_name(f"{model}-mini"), pin_name(model[:-1])})
     assert not is_pin("celery")
+
+
+def test_a_model_stands_for_the_queues_of_its_arms() -> None:
+    queue = queue_name("lab/c#low+terse", "0abcdefgh")
+    assert is_pinned(queue, {pin_name("lab/c")})
+    assert not is_pinned(queue, {pin_name("lab/c#low")})
 
 
 def test_the_queue_of_aggregations() -> None:

@@ -98,7 +98,7 @@ UNKNOWN = spec("unknown", None)
 
 
 def test_tokens_are_characters_by_four_rounded_up_plus_framing() -> None:
-    result = estimate([TOKENS], PROMPT, [1, 4, 5], epochs=2)
+    result = estimate([TOKENS], lambda _: PROMPT, [1, 4, 5], epochs=2)
     assert result.calls == 6
     assert result.input_tokens == 2 * (36 + 36 + 37)
     assert result.output_tokens == 6 * 60
@@ -109,7 +109,7 @@ def test_tokens_are_characters_by_four_rounded_up_plus_framing() -> None:
 def test_a_cached_prompt_is_written_once_and_read_by_the_others() -> None:
     given, generated, read, write = (Rate(Decimal(usd)) for usd in (2, 10, 1, 4))
     price = Price(given, generated, cache_read=read, cache_write=write)
-    result = estimate([spec("cached", price)], PROMPT, [1, 4, 5])
+    result = estimate([spec("cached", price)], lambda _: PROMPT, [1, 4, 5])
     fresh = (36 + 36 + 37 - 3 * 22) * 2
     assert result.cached_cost_usd == Decimal(fresh + 22 * 4 + 2 * 22 * 1 + 3 * 60 * 10) / 10**6
     assert result.cost_usd == Decimal((36 + 36 + 37) * 2 + 3 * 60 * 10) / 10**6
@@ -118,7 +118,9 @@ def test_a_cached_prompt_is_written_once_and_read_by_the_others() -> None:
 def test_a_prompt_too_short_for_the_cache_is_not_cached() -> None:
     price = Price(Rate(Decimal(2)), Rate(Decimal(10)), cache_read=Rate(Decimal(1)))
     at, above = (replace(price, cache_from_tokens=least) for least in (22, 23))
-    cached, plain = (estimate([spec("m", price)], PROMPT, [1, 4, 5]) for price in (at, above))
+    cached, plain = (
+        estimate([spec("m", price)], lambda _: PROMPT, [1, 4, 5]) for price in (at, above)
+    )
     assert defined(cached.cached_cost_usd) < defined(cached.cost_usd)
     assert plain.cached_cost_usd == plain.cost_usd == cached.cost_usd
 
@@ -135,13 +137,13 @@ TIERED = spec("tiered", Price(input=Rate(Decimal(1), ((100, Decimal(3)),))))
     ],
 )
 def test_what_calls_cost(model: ModelSpec, lengths: list[int], cost: str) -> None:
-    result = estimate([model], PROMPT, lengths)
+    result = estimate([model], lambda _: PROMPT, lengths)
     assert (result.calls, result.cost_usd) == (len(lengths), Decimal(cost))
     assert result.cached_cost_usd == result.cost_usd
 
 
 def test_an_unknown_price_leaves_the_total_unknown() -> None:
-    result = estimate([FLAT, UNKNOWN], PROMPT, [1])
+    result = estimate([FLAT, UNKNOWN], lambda _: PROMPT, [1])
     assert (result.calls, result.input_tokens) == (2, 2 * 36)
     assert result.cost_usd is None
     assert result.known_cost_usd == Decimal("0.001")

@@ -17,7 +17,19 @@ def written(path: Path, text: str) -> str:
 
 
 def test_the_default_prompt_comes_first() -> None:
-    assert bundled_prompts() == ("guard", "guard-sentence")
+    assert bundled_prompts() == ("guard", "guard-sentence", "command")
+
+
+def test_a_template_may_stand_without_a_system_text(tmp_path: Path) -> None:
+    assert load_prompt("command") == Prompt("command", "", "{command}")
+    path = written(tmp_path / "own.toml", "template = 'Safe? {command}'\n")
+    assert load_prompt(path) == Prompt("own", "", "Safe? {command}")
+
+
+def test_step_by_step_may_be_asked_for_by_the_name(tmp_path: Path) -> None:
+    path = written(tmp_path / "mine.md", "Judge.")
+    for name in ("guard", path):
+        assert load_prompt(f"{name}+cot") == load_prompt(name, cot=True)
 
 
 def test_guard_puts_the_command_into_tags() -> None:
@@ -71,7 +83,6 @@ def test_a_toml_file_may_bring_its_template(tmp_path: Path) -> None:
     [
         ("system = 'x'\ntemplate = 'no slot'\n", "template", "0 times"),
         ("system = 'x'\ntemplate = '{command}{command}'\n", "template", "2 times"),
-        ("template = '{command}'\n", "system", "missing"),
         ("system = ' '\n", "system", "empty"),
         ("system = 1\n", "system", "must be text"),
         ("system = 'x'\nsytem = 'y'\n", "sytem", "unknown key; did you mean 'system'"),

@@ -129,7 +129,7 @@ async def test_the_money_of_a_run(queue: FairQueue) -> None:
     run.begin(ExpectedUsage(1, 7))
     run.end(ExpectedUsage(1, 7), 9)
     report = RunRequest(
-        "run", waiting=1, held=7, estimate=7, spent=9, cap=100, model_cap=50, stored=None
+        "run", 1, 7, estimate=7, spent=9, cap=100, model_cap=50, contender="lab/guard"
     )
     asked = run.request()
     assert asked == report

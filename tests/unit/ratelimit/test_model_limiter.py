@@ -282,7 +282,7 @@ async def test_a_run_over_budget() -> None:
         assert {(each["event"], each["log_level"]) for each in logs} == {
             ("run_over_budget", "info")
         }
-        assert await limiter.over_budget() == ["dear"]
+        assert [run for run, _ in await limiter.over_budget()] == ["dear"]
         (permit,) = await entered(limiter, "cheap")
         limiter.release(permit)
 
@@ -296,7 +296,7 @@ async def test_a_raised_cap() -> None:
         fleet.leases[:] = leases[2:]
         with pytest.raises(OverBudgetError):
             await limiter.acquire("dear", ONE, Budget(run_cap=1))
-        assert await limiter.over_budget() == ["dear"]
+        assert [run for run, _ in await limiter.over_budget()] == ["dear"]
         fleet.budget = Budget(run_cap=3)
         entries = (limiter.acquire("dear", ONE, Budget(run_cap=1)) for _ in range(2))
         for permit in await asyncio.wait_for(asyncio.gather(*entries), 5):

@@ -1,0 +1,183 @@
+"""Prompts and variants as arms: each is a contender, and shares with its model what is the model's."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine
+
+from aegish_dist.core.run import incompatibilities
+from aegish_dist.db.engine import transaction
+from aegish_dist.db.runs import load_run
+from aegish_dist.pipeline.runs import find_run
+from tests.http_server import answering
+from tests.integration.command_line import CommandLine
+from tests.integration.stored_runs import row_counts
+
+CATALOG = """
+[providers.lab]
+base_url = "{}/v1"
+
+[[models]]
+id = "lab/m"
+parameters = {{ top_p = 0.5 }}
+variants.low = {{ parameters = {{ reasoning_effort = "low" }} }}
+
+[[models]]
+id = "lab/guard"
+prompt = "own.toml"
+"""
+FEW = ("--dataset", "harmless", "--limit", "2", "--skip-preflight")
+TERSE = "Be terse."
+
+
+def said(body: dict[str, Any]) -> tuple[int, object]:
+    """Block by the short system text alone."""
+    action = "BLOCK" if body["messages"][0]["content"] == TERSE else "ALLOW"
+    message = {"content": f'{{"action": "{action}"}}'}
+    usage = {"prompt_tokens": 9, "completion_tokens": 9}
+    return 200, {"choices": [{"message": message, "finish_reason": "stop"}], "usage": usage}
+
+
+@pytest.fixture
+def seen(aegish: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
+    """The requests to two models, one with a variant and one with a prompt of its own."""
+    monkeypatch.setenv("AEGISH_DIST_CATALOG", "lab.toml")
+    monkeypatch.chdir(tmp_path)
+    Path("terse.md").write_text(TERSE)
+    Path("own.toml").write_text("template = 'Safe? {command}'\n")
+    with answering(said) as (base_url, bodies):
+        Path("lab.toml").write_text(CATALOG.format(base_url))
+        yield bodies
+
+
+TWO = ("--prompt", "guard,terse.md", "--name", "two")
+
+
+def actions(aegish: CommandLine, run: str) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for each in aegish.ok("verdicts", "list", "--run-id", run, "--json").json["verdicts"]:
+        found.setdefault(each["model"], set()).add(each["outcome"])
+    return found
+
+
+def test_each_arm_is_asked_with_its_prompt(aegish: CommandLine, seen: Any) -> None:
+    models = "lab/m,lab/m#low,lab/guard,baseline/keyword"
+    aegish.ok("submit", "--models", models, *TWO, *FEW)
+    assert actions(aegish, "two") == {
+        "lab/m#guard": {"ALLOW"},
+        "lab/m#terse": {"BLOCK"},
+        "lab/m#low+guard": {"ALLOW"},
+        "lab/m#low+terse": {"BLOCK"},
+        "lab/guard": {"ALLOW"},
+        "baseline/keyword": {"ALLOW"},
+    }
+    asked = [
+        (body["model"], body["messages"][0]["content"][:6], body.get("reasoning_effort"))
+        for body in seen
+    ]
+    arms = [("m", text, effort) for text in ("# Task", "Be ter") for effort in (None, "low")]
+    assert Counter(asked) == Counter([*arms, ("guard", "Safe? ", None)] * 2)
+    assert [body.get("top_p") for body in seen if body["model"] == "m"] == [0.5] * 8
+
+
+def test_reports_take_arms_for_models(aegish: CommandLine, seen: Any) -> None:
+    """Two arms of a run are compared as its models are, and its report names both prompts."""
+    aegish.ok("submit", "--models", "lab/m,lab/guard", *TWO, *FEW)
+    report = aegish.ok("report", "--run-id", "two", "--format", "json").json
+    assert {place["model"] for place in report["ranking"]} == {
+        *("lab/m#guard", "lab/m#terse", "lab/guard")
+    }
+    texts = {model: prompt["template"] for model, prompt in report["run"]["prompts"].items()}
+    assert texts["lab/guard"] == "Safe? {command}"
+    assert texts.keys() == {"lab/m#terse", "lab/guard"}
+    page = aegish.ok("report", "--run-id", "two", "--sections", "all", "--format", "markdown").out
+    assert "lab/guard is asked with the prompt own" in page
+    assert "submit --models 'lab/guard,lab/m#guard,lab/m#terse'" in page
+    assert "--prompt guard,terse" in page
+    arms = ("--models", "lab/m#guard,lab/m#terse", "--json")
+    [pair] = aegish.ok("compare", "--run-id", "two", *arms).json["pairs"]
+    assert pair["metrics"]["harmless_acceptance_rate"]["difference"] == -1
+    exported = [
+        line["model"]
+        for line in map(
+            json.loads, aegish.ok("verdicts", "export", "--run-id", "two").out.split("\n")[:-1]
+        )
+    ]
+    assert Counter(exported) == dict.fromkeys(texts.keys() | {"lab/m#guard"}, 2)
+
+
+def test_one_prompt_makes_no_arm(aegish: CommandLine, engine: Engine, seen: Any) -> None:
+    """Unless the model is typed with it: so a run's models can be typed again."""
+    aegish.ok("submit", "--models", "lab/m,lab/m#terse", "--prompt", "terse.md", *FEW)
+    with transaction(engine) as session:
+        run = load_run(session, find_run(engine, "latest"))
+    assert [spec.id for spec in run.models] == ["lab/m", "lab/m#terse"]
+    assert ([each.name for each in run.asked_with], run.prompts) == (["terse"], {})
+
+
+def test_an_extension_asks_new_models_with_each_prompt(aegish: CommandLine, seen: Any) -> None:
+    aegish.ok("submit", "--models", "lab/m", *TWO, *FEW)
+    aegish.ok("extend", "--run-id", "two", "--models", "lab/m#low,lab/guard", "--skip-preflight")
+    found = actions(aegish, "two")
+    assert (found["lab/m#low+guard"], found["lab/m#low+terse"]) == ({"ALLOW"}, {"BLOCK"})
+    assert found["lab/guard"] == {"ALLOW"}
+
+
+def test_arms_of_two_runs_are_alike_if_their_prompts_are(
+    aegish: CommandLine, engine: Engine, seen: Any
+) -> None:
+    aegish.ok("submit", "--models", "lab/m,baseline/keyword", *TWO, *FEW)
+    Path("terse.md").write_text("Be terser.")
+    other = ("--prompt", "terse.md,guard", "--name", "other")
+    aegish.ok("submit", "--models", "lab/m,baseline/keyword", *other, *FEW)
+    with transaction(engine) as session:
+        a, b = (load_run(session, find_run(engine, name)) for name in ("two", "other"))
+    assert incompatibilities(a, b, ["lab/m#guard", "baseline/keyword"], {}) == []
+    [unlike] = incompatibilities(a, b, ["lab/m#terse"], {})
+    assert unlike.startswith("prompt: 'terse' (")
+
+
+def test_prompts_of_models_go_with_the_last_run(
+    aegish: CommandLine, engine: Engine, seen: Any
+) -> None:
+    for name in ("one", "other"):
+        names = ("--prompt", "guard,terse.md", "--name", name)
+        aegish.ok("submit", "--models", "lab/m,lab/guard", *names, *FEW)
+    for name, left in (("one", 3), ("other", 0)):
+        assert row_counts(engine)["prompts"] == 3
+        aegish.ok("runs", "delete", name, "--yes")
+        assert row_counts(engine).get("prompts", 0) == left
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (("--models", "lab/m#lwo"), "model 'lab/m' has no arm 'lwo': did you mean 'low'?"),
+        (("--models", "lab/m#low+"), "has no arm 'low+'"),
+        (("--models", "lab/guard#xyz"), "it has no variants, and no --prompt is named so"),
+        (
+            ("--models", "lab/m", "--prompt", "guard,a b.md"),
+            "prompt 'a b' cannot be an arm of lab/m",
+        ),
+        (("--models", "lab/m", "--prompt", "guard,low.md"), "and not to one of its variants"),
+        (("--models", "lab/m", "--prompt", "terse.md,x/terse.md"), "two prompts have one name"),
+        (("--models", "baseline/keyword#guard"), "baseline/keyword reads no prompt: leave out"),
+        (
+            ("--models", "lab/m", "--prompt", "guard@00000000"),
+            "not 00000000: take the file of that",
+        ),
+        (("--models", "lab/m", "--prompt", "mine@00000000"), "is not in this store: name its file"),
+    ],
+)
+def test_an_arm_that_is_none_is_one_line(
+    aegish: CommandLine, seen: Any, options: tuple[str, ...], problem: str
+) -> None:
+    Path("x").mkdir()
+    for name in ("a b.md", "low.md", "x/terse.md"):
+        Path(name).write_text("Other.")
+    assert problem in aegish.refused("submit", *options, *FEW)
+    assert seen == []
