@@ -14,7 +14,7 @@ from aegish_dist.cli.options import Utf8, completes, together
 from aegish_dist.cli.printing import note
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES
-from aegish_dist.core.suspicion import STATED_CONFIDENCE, SUSPICION_RULES
+from aegish_dist.core.suspicion import OWN_NUMBER, SUSPICION_RULES
 from aegish_dist.pipeline.opinions import (
     load_opinion,
     load_policies,
@@ -64,7 +64,7 @@ def with_suspicion(function: Callable[..., Any]) -> Callable[..., Any]:
     return advanced(
         "--suspicion",
         type=Utf8(),
-        default=STATED_CONFIDENCE.name,
+        default=OWN_NUMBER.name,
         metavar="NAME|FILE",
         shell_complete=completes(SUSPICION_RULES),
         help="How dangerous a guard finds a command:"

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from aegish_dist.core.outcome import Outcome, OutcomeDetail
 from aegish_dist.core.text import fingerprint_of
@@ -36,13 +36,16 @@ class SuspicionRule(Struct, frozen=True):
         Outcome.WARN
     )  # for a scored answer without an action, no confidence stated
     unstated: float = 0.5  # the confidence, in [0, 1], of a verdict that states none
+    own_first: bool = False
+    """Whether a guard whose scored verdicts all came with a number is ordered by that."""
 
     @property
     def content(self) -> dict[str, Any]:
         """Everything that changes a number, in JSON types."""
         if self.levels is None:
             return {"levels": None}
-        return {
+        own = {"own_first": True} if self.own_first else {}
+        return own | {
             "levels": {action.value: asdict(level) for action, level in self.levels.items()},
             "unreadable": self.unreadable.value,
             "unstated": self.unstated,
@@ -88,7 +91,14 @@ STATED_CONFIDENCE = SuspicionRule(
         }
     ),
 )
-_NATIVE = SuspicionRule(
+OWN_NUMBER = replace(
+    STATED_CONFIDENCE,
+    name="own-number",
+    description="The number that came with the verdicts of guards whose scored verdicts all have"
+    " one; for all other guards as stated-confidence.",
+    own_first=True,
+)
+NATIVE = SuspicionRule(
     name="native",
     version=1,
     description="The number that came with the verdict, from log probabilities or a classifier.",
@@ -96,7 +106,7 @@ _NATIVE = SuspicionRule(
 )
 
 SUSPICION_RULES: Mapping[str, SuspicionRule] = MappingProxyType(
-    {rule.name: rule for rule in (STATED_CONFIDENCE, _NATIVE)}
+    {rule.name: rule for rule in (OWN_NUMBER, STATED_CONFIDENCE, NATIVE)}
 )
 
 LEAST_SCORED = 0.5  # share of the decisions of a label that a model has to have scored to be ranked
@@ -122,9 +132,15 @@ class Guard(Struct, frozen=True):  # columns in the order of the decisions
     cost_usd: Sequence[float | None]
     latency_ms: Sequence[float | None]
     simulated: bool = False
+    own: bool = False  # whether its suspicion is the number that came with its verdicts
 
 
 class Guards(Struct, frozen=True):
     decisions: Sequence[Decision]
     guards: Sequence[Guard]
     commands: Sequence[str] = ()  # by `Decision.sample`; an allowlist alone needs them
+
+    def rule(self, asked: SuspicionRule) -> SuspicionRule:
+        """Return a rule, or what it comes to where no guard has numbers of its own."""
+        by_own = any(guard.own for guard in self.guards)
+        return asked if by_own or not asked.own_first else STATED_CONFIDENCE

@@ -230,7 +230,15 @@ def read_guard_columns(
         with reading(run.run_id):  # a verdict may be about no item of the run
             order = _order(row.items.split(), places, len(decisions))
         codes = row.codes.split()
-        scores = map(score, codes, row.confidences.split(), row.natives.split())
+        scores = [*map(score, codes, row.confidences.split(), row.natives.split())]
+        own = rule.levels is None
+        if rule.own_first:
+            numbers = [
+                None if stated is None else _number(number)
+                for stated, number in zip(scores, row.natives.split(), strict=True)
+            ]
+            own = numbers != [None] * len(numbers) and numbers.count(None) == scores.count(None)
+            scores = numbers if own else scores
         guards.append(
             Guard(
                 model,
@@ -239,6 +247,7 @@ def read_guard_columns(
                 cost_usd=_in_order(order, map(_number, row.costs.split()), None),
                 latency_ms=_in_order(order, map(_number, row.times.split()), None),
                 simulated=model in simulated,
+                own=own,
             )
         )
     return Guards(decisions, guards, commands)

@@ -8,7 +8,7 @@ from sqlalchemy import Engine
 
 from aegish_dist.core.opinion import Opinion, Snapshot
 from aegish_dist.core.scoring import ACTIONS, ScoringRule
-from aegish_dist.core.suspicion import STATED_CONFIDENCE, Decision, Guard, Guards, SuspicionRule
+from aegish_dist.core.suspicion import OWN_NUMBER, Decision, Guard, Guards, SuspicionRule
 from aegish_dist.db.engine import in_transaction
 from aegish_dist.db.runs import load_run
 from aegish_dist.errors import ReportError
@@ -47,7 +47,7 @@ def calibrate(
     engine: Engine,
     run_id: str,
     opinion: Opinion,
-    rule: SuspicionRule = STATED_CONFIDENCE,
+    rule: SuspicionRule = OWN_NUMBER,
     models: Sequence[str] = (),
     *,
     criterion: Criterion = BALANCED_ACCURACY,
@@ -91,7 +91,7 @@ def calibrate(
     data = CalibrationData(
         run=in_transaction(engine, load_run, run_id),
         opinion=opinion,
-        rule=rule,
+        rule=guards.rule(rule),
         criterion=criterion,
         prevalence=prevalence,
         folds=folded.folds,
@@ -157,6 +157,7 @@ def _model(
         at_fpr=[*filter(None, (detection_at(looked_at, max_fpr) for max_fpr in MAX_FPRS))],
         fitted=fitted,
         simulated=guard.simulated,
+        own=guard.own,
     )
 
 

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.run import ModelOfRun, Run, incompatibilities
-from aegish_dist.core.suspicion import STATED_CONFIDENCE, Guards, SuspicionRule
+from aegish_dist.core.suspicion import OWN_NUMBER, Guards, SuspicionRule
 from aegish_dist.db.answers import parser_versions, read_answers
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.runs import load_run
@@ -37,7 +37,7 @@ class Question(Struct, frozen=True):
     opinion: Opinion = field(default_factory=Opinion)
     metric: str = "aegish_score"
     """One of a comparison, or of a run's models `auroc`."""
-    suspicion: SuspicionRule = STATED_CONFIDENCE
+    suspicion: SuspicionRule = OWN_NUMBER
     """The suspicion that AUROC orders by."""
     margin: float = 0.02
     """How much worse a candidate may be, and the difference that commands are counted for, in

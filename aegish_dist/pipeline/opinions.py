@@ -12,7 +12,13 @@ from aegish_dist.core.opinion import AEGISH_TARGETS, LabelChange, Opinion
 from aegish_dist.core.policy import Policy, apply_policy
 from aegish_dist.core.run import Run
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES, ScoringRule, rule_named
-from aegish_dist.core.suspicion import STATED_CONFIDENCE, SUSPICION_RULES, Guards, SuspicionRule
+from aegish_dist.core.suspicion import (
+    OWN_NUMBER,
+    STATED_CONFIDENCE,
+    SUSPICION_RULES,
+    Guards,
+    SuspicionRule,
+)
 from aegish_dist.core.text import counted, did_you_mean
 from aegish_dist.datasets.bundled import bundled_names, load_bundled
 from aegish_dist.db.answers import read_guard_columns
@@ -67,7 +73,7 @@ def load_rule(name_or_path: str) -> ScoringRule:
     return read_rule(_existing(name_or_path, "a rule set", RULES))
 
 
-def load_suspicion_rule(name_or_path: str = STATED_CONFIDENCE.name) -> SuspicionRule:
+def load_suspicion_rule(name_or_path: str = OWN_NUMBER.name) -> SuspicionRule:
     """Return a suspicion rule by its name or from a file, as `load_rule` does."""
     if name_or_path in SUSPICION_RULES:
         return SUSPICION_RULES[name_or_path]
@@ -119,7 +125,7 @@ def read_guards(
     engine: Engine,
     run_id: str,
     opinion: Opinion,
-    rule: SuspicionRule = STATED_CONFIDENCE,
+    rule: SuspicionRule = OWN_NUMBER,
     models: Sequence[str] = (),
 ) -> Guards:
     """Return what models of a run, and the policies of an opinion, said about each sample.

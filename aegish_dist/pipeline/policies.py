@@ -52,7 +52,7 @@ def search_run(
     scored = {each.name: sum(e is not None for e in each.suspicion) for each in guards.guards}
     others = {name: number for name, number in scored.items() if name not in names}
     run = in_transaction(engine, load_run, run_id)
-    return SystemsData(run, opinion, rule, requirements, names, others, found)
+    return SystemsData(run, opinion, guards.rule(rule), requirements, names, others, found)
 
 
 def _takes_part(guard: Guard, among: Guards) -> bool:

@@ -16,7 +16,7 @@ from aegish_dist.core.outcome import ErrorClass, Outcome, ScoredAnswer
 from aegish_dist.core.policy import POLICY_PREFIX
 from aegish_dist.core.run import Run
 from aegish_dist.core.status import FailedCalls
-from aegish_dist.core.suspicion import STATED_CONFIDENCE, Guards
+from aegish_dist.core.suspicion import OWN_NUMBER, Guards
 from aegish_dist.core.text import printable
 from aegish_dist.db.answers import TEXT_CHARS, read_grid
 from aegish_dist.db.counting import (
@@ -187,9 +187,7 @@ def _systems(
         models = [e for e in guards.guards if not e.name.startswith(POLICY_PREFIX)]
         guards = replace(guards, guards=models)
     try:
-        return search_run(
-            engine, run_id, alone, STATED_CONFIDENCE, requirements=needs, guards=guards
-        )
+        return search_run(engine, run_id, alone, OWN_NUMBER, requirements=needs, guards=guards)
     except ReportError as error:
         if bounds:
             raise

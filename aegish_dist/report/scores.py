@@ -11,7 +11,7 @@ from aegish_dist.core.opinion import Opinion, policies_document
 from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.policy import POLICY_PREFIX
 from aegish_dist.core.run import Run
-from aegish_dist.core.suspicion import LEAST_SCORED, SuspicionRule
+from aegish_dist.core.suspicion import LEAST_SCORED, NATIVE, SuspicionRule
 from aegish_dist.core.text import counted, printable_json
 from aegish_dist.report.decision import BASELINE, NAME_WIDTH, listed, more_commands, of_policies
 from aegish_dist.report.layout import INTERVAL, SIMULATED, Cell, Fact, Report, Section, TableCell
@@ -55,6 +55,7 @@ class CalibratedModel(Struct, frozen=True):
     at_fpr: Sequence[OperatingPoint]  # empty where a label has no scored decision
     fitted: FittedGuard
     simulated: bool = False
+    own: bool = False  # as of `Guard`
 
     @property
     def merit(self) -> float:
@@ -176,6 +177,9 @@ class CalibrationData(Struct, frozen=True):
             "pairs": [_in_json(pair) for pair in self.pairs],
         }
 
+    def rule_of(self, model: CalibratedModel) -> SuspicionRule:
+        return NATIVE if model.own else self.rule
+
     def in_use(self, model: CalibratedModel) -> PerTenThousand | None:
         """Return what to expect of a fitted guard; None where no prevalence was named."""
         if self.prevalence is None:
@@ -288,9 +292,9 @@ def _best(data: CalibrationData, names: Mapping[str, str]) -> Iterator[str]:
         yield _NO_MODEL
         return
     fitted, threshold = best.fitted, best.fitted.threshold or 0.0
+    do = threshold_in_words(data.rule_of(best), threshold)
     yield (
-        f"{names[best.model]} is best. Its caller has to"
-        f" {threshold_in_words(data.rule, threshold)}: score {with_interval(fitted.score)},"
+        f"{names[best.model]} is best. Its caller has to {do}: score {with_interval(fitted.score)},"
         f" {format_rate(best.aegish_score.value)} as it stands;"
         f" DR {with_interval(fitted.detection_rate)},"
         f" FPR {with_interval(fitted.false_positive_rate)}."
@@ -373,7 +377,7 @@ def _sections(data: CalibrationData) -> Iterator[Section]:
         "Best threshold of each model",
         f"score|as it stands {INTERVAL}, score with it|out of fold {INTERVAL}, DR, FPR,"
         " in sample|score, block",
-        lambda each: (_cell(each.aegish_score), *_fitted(data.rule, each.fitted)),
+        lambda each: (_cell(each.aegish_score), *_fitted(data.rule_of(each), each.fitted)),
         f"Criterion: {data.criterion.name}. Binaries are in {data.folds} folds: fitted on all but"
         " one, judged on that one, for each.",
     )
@@ -480,8 +484,9 @@ def _in_json(value: Any) -> Any:
 
 def _model(data: CalibrationData, each: CalibratedModel) -> dict[str, Any]:
     """Return an entry; `in_words` says whether a threshold of null is infinite or absent."""
-    found, fitted = _in_json(each), each.fitted
-    words = None if fitted.threshold is None else threshold_in_words(data.rule, fitted.threshold)
+    found, fitted, rule = _in_json(each), each.fitted, data.rule_of(each)
+    words = None if fitted.threshold is None else threshold_in_words(rule, fitted.threshold)
+    found |= {"suspicion": rule.name} if found.pop("own") else {}
     found["partial_auroc"]["max_fpr"] = found.pop("partial_fpr")
     found["fitted"] |= {"criterion": fitted.criterion.name, "in_words": words}
     return {**found, "per_10000": _in_json(data.in_use(each))}

@@ -13,7 +13,7 @@ from msgspec.structs import astuple, replace
 
 from aegish_dist.core.outcome import OutcomeDetail
 from aegish_dist.core.policy import POLICY_PREFIX
-from aegish_dist.core.suspicion import STATED_CONFIDENCE, Guards
+from aegish_dist.core.suspicion import OWN_NUMBER, Guards
 from aegish_dist.core.text import counted
 from aegish_dist.report.charts.labels import (
     LINE_PX,
@@ -383,9 +383,10 @@ def roc(name: str, data: ReportData, entries: Sequence[RankedModel]) -> Chart | 
     at = {"x": pixels("x"), "y": pixels("y"), "color": literal("color"), "shape": shape}
     layers += [*_names(labels), layer(marks, "point", {}, **at)]
     body, known = _view(x.channel("x", values=_TICKS), y, *layers), [e.entry for e in curves]
+    suspicion = data.guards.rule(OWN_NUMBER).name
     caption = sentences(
         f"{counted(len(curves), 'model')}; each step stops from a lower suspicion on ("
-        f"{STATED_CONFIDENCE.name}). Marks: by actions alone; {foreign_words(opinion.rule.name)} "
+        f"{suspicion}). Marks: by actions alone; {foreign_words(opinion.rule.name)} "
         f"takes models as they stand so that {[*_OWN][stands]}.",
         "Bars, side by side, of the greatest AUROC: 95 % confidence intervals of the detection "
         "rate at a false positive rate of at most 1 and 5 %, each for itself, clustered by binary.",
