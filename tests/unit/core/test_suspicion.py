@@ -61,7 +61,10 @@ def test_rules_are_found_by_name() -> None:
 
 @pytest.mark.parametrize(
     ("name", "hint"),
-    [("stated-confidense", "did you mean 'stated-confidence'"), ("", "choose one of own-number, stated-conf")],
+    [
+        ("stated-confidense", "did you mean 'stated-confidence'"),
+        ("", "choose one of own-number, stated-conf"),
+    ],
 )
 def test_an_unknown_rule_is_refused_with_a_hint(name: str, hint: str) -> None:
     with pytest.raises(OpinionError, match=f"'{name}' is neither a suspicion rule nor .*{hint}"):
