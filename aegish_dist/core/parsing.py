@@ -29,7 +29,7 @@ from contextlib import suppress
 from msgspec import Struct
 from msgspec.structs import replace
 
-from aegish_dist.core.outcome import Outcome, StopKind
+from aegish_dist.core.outcome import READ, Outcome, StopKind
 from aegish_dist.core.output import Output, read
 from aegish_dist.core.text import clean_text
 from aegish_dist.core.verdict import Completion, ParsedCompletion, Verdict
@@ -357,6 +357,10 @@ def says_nothing(completion: Completion) -> bool:
     """Return whether an answer is empty, and no limit or filter of the model made it so."""
     explained = completion.stop_kind in {StopKind.MAX_TOKENS, StopKind.CONTENT_FILTER}
     return not (explained or (completion.text or "").strip())
+
+
+def holds_action(output: Output | None, completion: Completion) -> bool:
+    return judge(completion, "", output).outcome in READ - {Outcome.FORMAT_ERROR}
 
 
 def judge(completion: Completion, command: str = "", output: Output | None = None) -> Verdict:

@@ -1,0 +1,105 @@
+"""Guards of the operator's catalog: programs, classifiers, and mappings of what they answer."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from aegish_dist.core.output import Output
+from aegish_dist.errors import CatalogError
+from aegish_dist.models.catalog import Catalog
+from aegish_dist.models.credentials import Credentials
+
+
+def read(folder: Path, text: str) -> Catalog:
+    path = folder / "catalog.toml"
+    path.write_text(text)
+    return Catalog.load(path)
+
+
+GUARDS = """
+[providers.hook]
+wire = "exec"
+command = ["/opt/hook"]
+output = { kind = "hook" }
+[[models]]
+id = "hook/mine"
+
+[providers.judge]
+wire = "http"
+base_url = "http://127.0.0.1:9/classify"
+request = { text = "{command}" }
+output = { kind = "score", path = "p", block_from = 0.5 }
+[[models]]
+id = "judge/mine"
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "refusal"),
+    [
+        ({}, None),
+        ({"wire": "python"}, "not a guard of the catalog here"),
+        ({"model": "hook/other"}, "not a guard of the catalog here"),
+        ({"model": "judge/mine"}, "not a guard of the catalog here"),
+        ({"model": "hook"}, "not a guard of the catalog here"),
+        ({"output": Output(kind="llama-guard")}, "its output is not that of the catalog here"),
+        ({"output": None}, None),
+    ],
+)
+def test_a_run_names_no_program_but_those_of_the_catalog(
+    tmp_path: Path, change: dict[str, Any], refusal: str | None
+) -> None:
+    """A run is what its submitter writes into the store; no command of it is ever looked at."""
+    catalog = read(tmp_path, GUARDS)
+    (spec,) = catalog.resolve("hook/mine", {})
+    assert "command" not in str(msgspec.to_builtins(spec))
+    here = Credentials(catalog, {})
+    asked = replace(spec.destination, **change)
+    assert refusal in (here.refusal(asked) or "") if refusal else here.refusal(asked) is None
+    if refusal is None:
+        program = here.program(asked)
+        assert program is not None
+        assert program.command == ("/opt/hook",)
+    assert Credentials(Catalog.load(), {}).refusal(spec.destination) is not None
+
+
+def test_what_a_classifier_is_sent_comes_from_the_catalog(tmp_path: Path) -> None:
+    catalog = read(tmp_path, GUARDS)
+    (spec,) = catalog.resolve("judge/mine", {})
+    here = Credentials(catalog, {})
+    assert here.refusal(spec.destination) is None
+    for request in ({"text": "{command}", "debug": True}, {"url": "{command}"}):
+        said = here.refusal(replace(spec.destination, request=request))
+        assert said is not None
+        assert "its request is not that of the catalog here" in said
+    elsewhere = replace(spec.destination, base_url="http://127.0.0.1:9/admin")
+    assert "is not in the catalog here" in (here.refusal(elsewhere) or "")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('[providers.a]\nwire = "exec"', "key 'command' is missing"),
+        ('[providers.a]\nwire = "python"', "key 'object' is missing"),
+        ('[providers.a]\nwire = "http"\nbase_url = "http://a"', "key 'request' is missing"),
+        ('[providers.a]\nbase_url = "http://a"\ncommand = ["x"]', "belongs to wire 'exec'"),
+        ('[providers.a]\nwire = "http"\nrequest = { text = "x" }', r"must hold \{command\} once"),
+        ('[providers.a]\nwire = "exec"\ncommand = "rm -rf"', "key 'command'"),
+        ('[providers.a]\nwire = "exec"\ncommand = ["a\\u0000"]', "key 'command"),
+        ('[providers.a]\nwire = "python"\nobject = "os.system"', "key 'object'"),
+        ('[providers.a]\nmode = "lines"\ninput = "text"', "lines need an id"),
+        ('[providers.a]\npass_variables = ["AEGISH_DIST_DATABASE_URL"]', "none that begins"),
+        ('[providers.a]\npass_variables = ["x=y"]', "must hold names"),
+        ('[providers.a]\noutput = { kind = "score" }', "key 'output.path': is missing"),
+        ('[[models]]\nid = "a/b"\nprice = { per_hour = 1, per_call = 1 }', "per_hour alone"),
+    ],
+)
+def test_a_guard_that_is_wrong_is_refused_in_one_line(
+    tmp_path: Path, text: str, problem: str
+) -> None:
+    with pytest.raises(CatalogError, match=problem) as refused:
+        read(tmp_path, text)
+    assert "\n" not in str(refused.value)
