@@ -1,0 +1,273 @@
+"""Guards that are programs: a few processes of each, shared by all runs of a worker.
+
+Each process is watched over by a supervisor of its own (`supervisor.py`), which kills it with all
+that it started when this side closes its socket. Programs come from the catalog of the worker's
+operator alone.
+"""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import sys
+import tempfile
+from asyncio import StreamReader, StreamWriter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from errno import EACCES, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOEXEC, ENOTDIR, EPERM
+from itertools import count
+from pathlib import Path
+from typing import Self, cast
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from aegish_dist.core.model import Program
+from aegish_dist.core.outcome import ErrorClass, StopKind
+from aegish_dist.core.secrets import SHORT_KEY_CHARS, KeyMask
+from aegish_dist.core.text import clean_text
+from aegish_dist.core.verdict import Completion
+from aegish_dist.errors import ProviderError
+from aegish_dist.providers import lenient, supervisor
+from aegish_dist.providers.failures import one_line
+from aegish_dist.providers.supervisor import MAX_OUTPUT_BYTES
+
+SUPERVISOR = Path(supervisor.__file__)
+PYTHON_HOST = Path(__file__).with_name("python_host.py")
+LATEST_S = 10.0  # seconds after a deadline in which a supervisor ends all and reports
+LAST_WORDS_S = 0.2  # seconds in which a guard that closed its output may also end
+ALWAYS_PASSED = ("PATH", "LANG")
+NOT_THERE = frozenset({ENOENT, EACCES, ENOEXEC, ENOTDIR, EPERM, ELOOP, EISDIR, ENAMETOOLONG})
+NO_PROGRAM_CODES = (126, 127)  # of shells: a command that is not executable, or not found
+HOOK = {
+    "session_id": "aegish-dist",
+    "transcript_path": "",
+    "cwd": "/workspace",
+    "hook_event_name": "PreToolUse",
+    "tool_name": "Bash",
+}
+_TELLING = re.compile(r"error|exception|fatal|panic|not found|denied|no such", re.IGNORECASE)
+
+
+class GuardReport(Struct, frozen=True):
+    """The end of a question, as a supervisor tells it."""
+
+    ended: str = ""  # as of `GuardProcess.watch`; empty: the guard was not started
+    exit: int | None = None  # exit code of a guard that is ended, below zero the signal
+    errno: int | None = None  # why it was not started
+    problem: str = ""
+    service_ms: float | None = None
+    sizes: tuple[int, ...] = ()
+    output: bytes = b""
+    errors: bytes = b""
+
+
+class Programs:
+    """The programs of one worker process."""
+
+    def __init__(self) -> None:
+        self._pools: dict[Program, _Pool] = {}
+
+    def client(
+        self, program: Program, time_limit_s: float, reads: Callable[[Completion], bool]
+    ) -> "ProgramClient":
+        """Prepare a client for one run.
+
+        Args:
+            reads: Whether an answer holds an action; one with an exit code other than 0 that
+                holds none is a failure.
+        """
+        pool = self._pools.setdefault(program, _Pool(program))
+        return ProgramClient(program, pool, time_limit_s, reads)
+
+    async def close(self) -> None:
+        """End all processes and wait for their ends."""
+        await asyncio.gather(*(pool.close() for pool in self._pools.values()))
+
+
+def python_program(target: str, like: Program) -> Program:
+    """Return the program that asks an object, `module:object`, of this process's environment."""
+    path = json.dumps([os.path.abspath(each) for each in sys.path])
+    command = (sys.executable, "-I", str(PYTHON_HOST), target, path)
+    return replace(like, command=command, mode="lines", input="json")
+
+
+class ProgramClient:
+    def __init__(
+        self,
+        program: Program,
+        pool: "_Pool",
+        time_limit_s: float,
+        reads: Callable[[Completion], bool],
+    ) -> None:
+        self._program = program
+        self._pool = pool
+        self._time_limit_s = time_limit_s
+        self._reads = reads
+        passed = (os.environ.get(name, "") for name in program.pass_variables)
+        self._masks = [KeyMask(value) for value in passed if len(value) >= SHORT_KEY_CHARS]
+
+    async def complete(self, command: str, epoch: int = 1) -> Completion:
+        number = str(next(self._pool.numbers))
+        question = _question(self._program, command, number)
+        async with self._pool.supervisor() as supervisor:
+            report = await supervisor.report(question, self._time_limit_s)
+            line, found, _ = report.output.partition(b"\n")
+            answer = None
+            if found and self._program.mode == "lines" and report.ended not in ("deadline", "size"):
+                answer = dict(lenient.mapping(lenient.parse(line, self._masked)))
+                if answer.pop("id", None) != number:
+                    raise lenient.malformed("the program's answer is not to the question's `id`")
+        text = self._of_run(report) if answer is None else _of_document(answer)
+        return _completion(text, report.service_ms)
+
+    def _of_run(self, report: GuardReport) -> str:
+        if (report.exit or 0) < 0 or report.ended != "exit" or self._program.mode == "lines":
+            raise self._failure(report)
+        said = self._text(report.output) or self._text(report.errors) * bool(report.exit)
+        code = f"exit code {report.exit}" if report.exit or not said else ""
+        text = "\n".join(filter(None, (said, code)))
+        if report.exit and not self._reads(_completion(text)):
+            raise self._failure(report)
+        return text
+
+    def _failure(self, report: GuardReport) -> ProviderError:
+        """Return the failure of a guard that gave no answer."""
+        kind = ErrorClass.SERVER
+        match report:
+            case GuardReport(errno=int() as errno):
+                kind = ErrorClass.NOT_FOUND if errno in NOT_THERE else kind
+                words = f"cannot be started: {self._program.command[0]}: {report.problem}"
+            case GuardReport(ended="deadline"):
+                kind, words = ErrorClass.DEADLINE, f"gave no answer within {self._time_limit_s:g} s"
+            case GuardReport(ended="size"):
+                return lenient.malformed(f"the program's output exceeds {MAX_OUTPUT_BYTES} bytes")
+            case GuardReport(ended="exit", exit=int() as code) if code < 0:
+                words = f"was ended by a signal: {signal.strsignal(-code)}"
+            case GuardReport(ended="exit"):
+                kind = ErrorClass.NOT_FOUND if report.exit in NO_PROGRAM_CODES else kind
+                words = f"ended with exit code {report.exit}"
+            case _:
+                words = "closed its output"
+        said = [line for line in self._text(report.errors).splitlines() if line.strip()]
+        telling = next(filter(_TELLING.search, reversed(said)), said[-1] if said else "")
+        words = one_line(f"the program {words}: {telling}".removesuffix(": "))
+        return ProviderError(words, error_class=kind)
+
+    def _text(self, said: bytes) -> str:
+        return clean_text(str(self._masked(said.decode("utf-8", "replace")))).strip()
+
+    def _masked(self, value: object) -> object:
+        for mask in self._masks:
+            value = mask.value(value)
+        return value
+
+
+def _of_document(answer: dict[str, object]) -> str:
+    match answer:
+        case {"text": str(text)} if len(answer) == 1:
+            return text
+        case {"error": str(problem)} if len(answer) == 1:
+            words = f"the program failed: {one_line(problem)}"
+            raise ProviderError(words, error_class=ErrorClass.SERVER)
+    return json.dumps(answer, ensure_ascii=False)
+
+
+def _completion(text: str, took_ms: float | None = None) -> Completion:
+    return Completion(text, stop_reason="stop", stop_kind=StopKind.STOP, took_ms=took_ms)
+
+
+def _question(program: Program, command: str, number: str) -> str:
+    if program.input == "text":
+        return command
+    document: dict[str, object] = {"id": number, "command": command}
+    if program.input == "hook":
+        document = {"id": number} if program.mode == "lines" else {}
+        document |= {**HOOK, "tool_input": {"command": command}}
+    return json.dumps(document, ensure_ascii=False) + "\n" * (program.mode == "lines")
+
+
+class _Pool:
+    """The processes of one program; who waits for a free one is served in turn."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._free = asyncio.Semaphore(program.processes)
+        self._idle: list[Supervisor] = []
+        self._ending: set[asyncio.Task[None]] = set()
+        self.numbers = count(1)
+
+    @asynccontextmanager
+    async def supervisor(self) -> "AsyncIterator[Supervisor]":
+        """Lend a supervisor; after a failure its state is unknown, and it is ended."""
+        async with self._free:
+            supervisor = self._idle.pop() if self._idle else await Supervisor.start(self._program)
+            try:
+                yield supervisor
+            except BaseException:
+                self._end(supervisor)
+                raise
+            self._idle.append(supervisor)
+
+    def _end(self, supervisor: "Supervisor") -> None:
+        ending = asyncio.create_task(supervisor.end())
+        self._ending.add(ending)
+        ending.add_done_callback(self._ending.discard)
+
+    async def close(self) -> None:
+        while self._idle:
+            self._end(self._idle.pop())
+        await asyncio.gather(*self._ending)
+
+
+class Supervisor(Struct, frozen=True):
+    """A process of `supervisor.py`, which watches over one guard at a time."""
+
+    process: asyncio.subprocess.Process
+    questions: StreamWriter
+    reports: StreamReader
+
+    @classmethod
+    async def start(cls, program: Program) -> Self:
+        names = (*ALWAYS_PASSED, *program.pass_variables)
+        configuration = {
+            **{name: getattr(program, name) for name in ("command", "mode", "memory_mb")},
+            "variables": names,
+            "root": tempfile.gettempdir(),
+        }
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-I", "-S", str(SUPERVISOR), json.dumps(configuration)),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                env={name: os.environ[name] for name in names if name in os.environ},
+                start_new_session=True,  # signals of the worker's terminal are not for it
+            )
+        except OSError as error:
+            words = f"no process can be started: {error.strerror}"
+            raise ProviderError(words, error_class=ErrorClass.SERVER) from error
+        return cls(process, cast(StreamWriter, process.stdin), cast(StreamReader, process.stdout))
+
+    async def report(self, question: str, limit_s: float) -> GuardReport:
+        asked = {"stdin": question, "time_limit_s": limit_s}
+        try:
+            self.questions.write(json.dumps(asked).encode() + b"\n")
+            async with asyncio.timeout(limit_s + LATEST_S):
+                report = msgspec.json.decode(await self.reports.readline(), type=GuardReport)
+                kept = [await self.reports.readexactly(size) for size in report.sizes]
+        except (msgspec.DecodeError, EOFError, OSError):
+            words = "the program's supervisor ended"
+            raise ProviderError(words, error_class=ErrorClass.SERVER) from None
+        return replace(report, output=b"".join(kept[:1]), errors=b"".join(kept[1:]))
+
+    async def end(self) -> None:
+        """Have it end its guard and itself."""
+        self.questions.close()
+        try:
+            async with asyncio.timeout(LATEST_S):
+                await self.reports.read()  # a report that no call waits for
+        except TimeoutError:
+            self.process.kill()
+        await self.process.wait()
