@@ -38,8 +38,9 @@ def list_models(as_json: bool) -> None:
     """List the models of the catalog with their prices and keys.
 
     Any other model of a listed provider can be asked too: `openai/gpt-...`,
-    `openrouter/org/model`, `ollama/name`. `+`: long prompts cost more. In all: `--models all` asks
-    it. In batches: the share of the price. Retires: the day its provider ends it.
+    `openrouter/org/model`, `ollama/name`. `MODEL#NAME` is a variant. `+`: long
+    prompts cost more. In all: `--models all` asks it. In batches: the share of the price. Retires:
+    the day its provider ends it.
     """
     workspace = open_workspace()
     listed = workspace.catalog.entries(workspace.environ)

@@ -11,6 +11,7 @@ from aegish_dist.cli.options import (
     Utf8,
     as_json,
     limited,
+    one_run,
     open_run,
     open_workspace,
     refuse_usage,
@@ -24,6 +25,7 @@ from aegish_dist.cli.printing import (
     print_table,
     say,
     say_json,
+    say_lines,
 )
 from aegish_dist.core.run import RunSummary
 from aegish_dist.pipeline.runs import recent_runs, rename
@@ -85,6 +87,26 @@ def _row(run: RunSummary, texts: int, counts: int) -> tuple[str, ...]:
     created = f"{run.created_at:%Y-%m-%d %H:%M}"
     words = (run.run_id, run.name, created, run.held or "", run.origin)
     return *words[:texts], *(f"{number:,}" for number in numbers[-counts:])
+
+
+@runs.command(
+    "show", examples=("aegish-dist runs show latest", "aegish-dist runs show nightly --as-file")
+)
+@one_run
+@click.option("--as-file", is_flag=True, help="As a run file, for `submit --run-file`.")
+def show_(run: str, as_file: bool) -> None:
+    """Show what a run asks of whom.
+
+    `--as-file` prints it as a run file that asks the same questions again: models with their arms,
+    prompts with their fingerprints, datasets, parameters and caps.
+    """
+    from aegish_dist.pipeline.run_file import describe_run, run_file  # noqa: PLC0415  with reports
+
+    workspace, found = open_run(run)
+    if as_file:
+        say_lines(run_file(workspace.engine, found))
+    else:
+        say(*(f"{label:<11} {text}" for label, text in describe_run(workspace.engine, found)))
 
 
 @runs.command("rename", examples=("aegish-dist runs rename --run-id latest nightly",))

@@ -69,6 +69,7 @@ raised_caps = together(
 @command(
     "aegish-dist submit --models baseline/keyword,openai/gpt-5.1 --limit 50",
     "aegish-dist submit --run-file experiment.toml --limit 20",
+    "aegish-dist submit --models openai/gpt-5.1 --prompt guard,guard+cot --limit 50",
     "aegish-dist submit --models all --epochs 3 --dry-run",
     "aegish-dist submit --models openai/gpt-5.1,anthropic/claude-haiku-5-5 --batch",
 )
@@ -101,7 +102,7 @@ raised_caps = together(
 @cost_cap(
     "--max-cost", "Begin no further call once the run has cost this much; `resume` can raise it."
 )
-@cost_cap("--max-cost-per-model", "The same for each model.", cls=Advanced)
+@cost_cap("--max-cost-per-model", "The same for each model, and each arm of one.", cls=Advanced)
 @click.option(
     "--batch/--no-batch",
     show_default=False,

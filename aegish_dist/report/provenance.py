@@ -3,14 +3,13 @@
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
-from itertools import chain
 from typing import Any
 
 from aegish_dist.core.model import CallParameters, ModelSpec, Price, Rate
 from aegish_dist.core.opinion import AEGISH_TARGETS, Opinion, Snapshot, policies_document
 from aegish_dist.core.run import COT, Run, is_arm_of
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES
-from aegish_dist.core.text import printable_line_of_json, shortened
+from aegish_dist.core.text import known, printable_line_of_json, shortened
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.layout import Cell, Fact, RankedModel, Section, TableCell, number_cell
 from aegish_dist.report.numbers import UNDEFINED, format_count, format_time
@@ -21,11 +20,23 @@ MOST_CHARACTERS = 300  # of a foreign text in a line of its own; the JSON report
 def head(data: ReportData, entries: Sequence[RankedModel]) -> tuple[Fact, ...]:
     """Return what was run and counted, in one line each."""
     run, snapshot = data.run, data.snapshot
-    version = f"aegish-dist {run.package_version}"
-    prompts = [f"{each.name} (fingerprint {each.fingerprint[:12]})" for each in run.asked_with]
     scoring = f"{snapshot.scoring} version {snapshot.scoring_version}"
     if snapshot.opinion is not None:
         scoring += f": {snapshot.opinion.rule.description}"
+    return (
+        *run_facts(run),
+        Fact("Scoring", scoring),
+        Fact("Rules", _opinion(snapshot)),
+        Fact("Verdicts", _verdicts(data, entries)),
+        *_pruned(run),
+        Fact("Snapshot", f"{snapshot.snapshot_id}, taken {format_time(snapshot.created_at)}"),
+    )
+
+
+def run_facts(run: Run) -> tuple[Fact, ...]:
+    """Return what a run is, whatever came of it."""
+    version = f"aegish-dist {run.package_version}"
+    prompts = [f"{each.name} (fingerprint {each.fingerprint[:12]})" for each in run.asked_with]
     return (
         Fact("Name", shortened(run.name, MOST_CHARACTERS) or UNDEFINED),
         Fact("Created", f"{format_time(run.created_at)} by {run.origin}, {version}"),
@@ -34,11 +45,6 @@ def head(data: ReportData, entries: Sequence[RankedModel]) -> tuple[Fact, ...]:
         Fact("Parameters", _parameters(run.parameters)),
         *([Fact("Batches", _batched(run))] if run.batched else []),
         Fact("Epochs", format_count(run.epochs)),
-        Fact("Scoring", scoring),
-        Fact("Rules", _opinion(snapshot)),
-        Fact("Verdicts", _verdicts(data, entries)),
-        *_pruned(run),
-        Fact("Snapshot", f"{snapshot.snapshot_id}, taken {format_time(snapshot.created_at)}"),
     )
 
 
@@ -203,33 +209,41 @@ def _opinion_options(opinion: Opinion) -> Iterator[str]:
         yield from ("--overlay", "FILE")
 
 
-def _submit(run: Run) -> str:
+def submit_options(run: Run) -> dict[str, object]:
+    """Return the options of `submit` that ask the same questions, without dashes, None left out."""
     prompts, parameters = run.arms, run.parameters
     cot = len(prompts) == 1 and prompts[0].name.endswith(COT)
     names = [each.name.removesuffix(COT) if cot else each.name for each in prompts]
     options: dict[str, object] = {
-        "--models": ",".join(spec.id for spec in run.models),
-        "--dataset": ",".join(f"{dataset.name}@{run.run_id}" for dataset in run.datasets),
-        "--epochs": run.epochs,
-        "--prompt": ",".join(names) or None,
-        "--cot": cot or None,
+        "models": [spec.id for spec in run.models],
+        "dataset": [f"{dataset.name}@{run.run_id}" for dataset in run.datasets],
+        "epochs": run.epochs,
+        "prompt": names or None,
+        "cot": cot or None,
     }
     if parameters is not None:
         options |= {
-            "--seed": parameters.seed,
-            "--temperature": parameters.temperature,
-            "--max-output-tokens": parameters.max_output_tokens,
-            "--time-limit": f"{parameters.time_limit_s:g}",
-            "--max-cost": parameters.max_cost_usd,
-            "--max-cost-per-model": parameters.max_cost_per_model_usd,
+            "seed": parameters.seed,
+            "temperature": parameters.temperature,
+            "max-output-tokens": parameters.max_output_tokens,
+            "time-limit": parameters.time_limit_s,
+            "max-cost": parameters.max_cost_usd,
+            "max-cost-per-model": parameters.max_cost_per_model_usd,
         }
     if run.batched and _in_batches_only(run):
-        options["--batch"] = True
+        options["batch"] = True
     elif run.batched:
-        options["--batch-after"] = f"{round(max(run.batched.values()) / 60)}m"
-    known = ((option, value) for option, value in options.items() if value is not None)
-    words = ((option,) if value is True else (option, str(value)) for option, value in known)
-    return command_line("submit", *chain.from_iterable(words))
+        options["batch-after"] = f"{round(max(run.batched.values()) / 60)}m"
+    return known(options)
+
+
+def _submit(run: Run) -> str:
+    words: list[str] = []
+    for option, value in submit_options(run).items():
+        text = f"{value:g}" if isinstance(value, float) else str(value)
+        text = ",".join(value) if isinstance(value, list) else text
+        words += [f"--{option}", *([] if value is True else [text])]
+    return command_line("submit", *words)
 
 
 _MOST_CHANGES = 20  # corrections of an overlay that are listed; JSON has them all

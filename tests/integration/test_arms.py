@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from sqlalchemy import Engine
 
 from aegish_dist.core.run import incompatibilities
@@ -14,7 +15,7 @@ from aegish_dist.db.engine import transaction
 from aegish_dist.db.runs import load_run
 from aegish_dist.pipeline.runs import find_run
 from tests.http_server import answering
-from tests.integration.command_line import CommandLine
+from tests.integration.command_line import CommandLine, write_lines
 from tests.integration.stored_runs import row_counts
 
 CATALOG = """
@@ -29,6 +30,7 @@ variants.low = {{ parameters = {{ reasoning_effort = "low" }} }}
 [[models]]
 id = "lab/guard"
 prompt = "own.toml"
+price = {{ per_call = 0.001 }}
 """
 FEW = ("--dataset", "harmless", "--limit", "2", "--skip-preflight")
 TERSE = "Be terse."
@@ -151,6 +153,52 @@ def test_prompts_of_models_go_with_the_last_run(
         assert row_counts(engine)["prompts"] == 3
         aegish.ok("runs", "delete", name, "--yes")
         assert row_counts(engine).get("prompts", 0) == left
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        (*TWO, "--models", "lab/m,lab/m#low,lab/guard,baseline/keyword", "--epochs", "2"),
+        ("--models", "lab/m", "--cot", "--seed", "7", "--time-limit", "9.5"),
+        ("--models", "lab/m#terse", "--prompt", "guard,terse.md", "--dataset", "mine,harmless"),
+        ("--models", "lab/guard", "--max-cost", "0.5", "--max-cost-per-model", "0.25"),
+    ],
+)
+def test_a_run_printed_as_a_file_asks_the_same(
+    aegish: CommandLine, engine: Engine, seen: Any, options: tuple[str, ...]
+) -> None:
+    """Files of its prompts may be gone: the store has the texts."""
+    lines = [{"command": f"ls {n}", "target": "harmless"} for n in range(3)]
+    aegish.ok("datasets", "import", "table", write_lines(Path("mine.jsonl"), *lines))
+    first = aegish.ok("submit", *FEW, *options).out.strip()
+    Path("terse.md").unlink()
+    Path("run.toml").write_text(aegish.ok("runs", "show", first, "--as-file").out)
+    again = aegish.ok("submit", "--run-file", "run.toml", "--skip-preflight").out.strip()
+    with transaction(engine) as session:
+        a, b = (load_run(session, run_id) for run_id in (first, again))
+    assert replace(b, run_id=first, created_at=a.created_at, name=a.name) == a
+    assert "limit = 2\n" in Path("run.toml").read_text()
+    assert f"@{first}" not in Path("run.toml").read_text()
+
+
+def test_a_run_file_takes_from_the_run_what_the_store_has_no_more(
+    aegish: CommandLine, seen: Any
+) -> None:
+    """Of categories as well; and of prompts it takes those of the fingerprint alone."""
+    few = ("--limit", "3", "--categories", "bind-shell", "--skip-preflight")
+    run = aegish.ok(
+        "submit", "--models", "baseline/keyword", "--prompt", "terse.md", *few
+    ).out.strip()
+    file = aegish.ok("runs", "show", run, "--as-file").out
+    assert f'dataset = ["harmless", "harmless-hard", "malicious@{run}"]\n' in file
+    Path("run.toml").write_text(file.replace("terse@", "other.md@"))
+    Path("other.md").write_text("Judge.")
+    assert "prompt 'other.md' has the fingerprint" in aegish.refused(
+        "submit", "--run-file", "run.toml"
+    )
+    shown = aegish.ok("runs", "show", run).out
+    assert "Prompt      terse (fingerprint " in shown
+    assert "Models      baseline/keyword\n" in shown
 
 
 @pytest.mark.parametrize(

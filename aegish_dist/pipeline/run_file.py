@@ -1,0 +1,78 @@
+"""What a run asks of whom: in a few lines, and as a run file that `submit` takes."""
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from decimal import Decimal
+
+from sqlalchemy import Engine
+
+from aegish_dist.core.run import Run
+from aegish_dist.core.sample import Dataset
+from aegish_dist.db.engine import in_transaction
+from aegish_dist.db.runs import load_run
+from aegish_dist.errors import DatasetError
+from aegish_dist.pipeline.datasets import choose_dataset, narrow
+from aegish_dist.pipeline.runs import load_submitted_run
+from aegish_dist.report.provenance import run_facts, submit_options
+
+
+def describe_run(engine: Engine, run_id: str) -> Iterator[tuple[str, str]]:
+    """Yield what a run is, a label and a text each."""
+    run = in_transaction(engine, load_run, run_id)
+    yield "Run", run_id
+    yield from ((fact.label, fact.text) for fact in run_facts(run))
+    yield "Models", ", ".join(spec.id for spec in run.models)
+
+
+def run_file(engine: Engine, run_id: str) -> str:
+    """Return the run file by which `submit` asks the questions of a run again.
+
+    An imported run is a StoreError.
+    """
+    run = load_submitted_run(engine, run_id)
+    datasets, limit = _chosen(engine, run)
+    options = submit_options(run) | {
+        "dataset": datasets,
+        "prompt": [f"{prompt.name}@{prompt.fingerprint[:16]}" for prompt in run.arms],
+    }
+    options.pop("cot", None)  # the prompt's name says it
+    if limit is not None:
+        options["limit"] = limit
+    samples = ", ".join(f"{each.name} {each.fingerprint[:16]}" for each in run.datasets)
+    return "\n".join(
+        (
+            f"# Run {run_id} of {run.created_at:%Y-%m-%d}, by aegish-dist {run.package_version}.",
+            "# Ask it again: aegish-dist submit --run-file FILE. A prompt is NAME@FINGERPRINT:",
+            "# with another text nothing is asked. In another store, name the file before the @.",
+            f"# Fingerprints of the samples: {samples}.",
+            *(f"{key} = {_toml(value)}" for key, value in options.items()),
+        )
+    )
+
+
+def _chosen(engine: Engine, run: Run) -> tuple[list[str], int | None]:
+    """Return names that choose the samples of a run, and the limit for all; None: no limit.
+
+    `NAME@RUN` stands where the dataset of this name gives other samples now.
+    """
+    named: dict[str, Dataset] = {}
+    cut: list[int] = []
+    for each in run.datasets:
+        with suppress(DatasetError):
+            named[each.name] = whole = choose_dataset(engine, each.name)
+            cut += [each.samples] if each.samples < len(whole.samples) else []
+    for limit in (max(cut), None) if cut else (None,):
+        same = {d.name for d in run.datasets if _is_same(named.get(d.name), d.fingerprint, limit)}
+        if limit is None or all(d.samples <= limit for d in run.datasets if d.name not in same):
+            break
+    return [d.name if d.name in same else f"{d.name}@{run.run_id}" for d in run.datasets], limit
+
+
+def _is_same(whole: Dataset | None, fingerprint: str, limit: int | None) -> bool:
+    return whole is not None and narrow(whole, (), limit).fingerprint == fingerprint
+
+
+def _toml(value: object) -> str:
+    plain = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+    return f"{value}" if plain else json.dumps(value, ensure_ascii=False)
