@@ -23,6 +23,7 @@ from aegish_dist import __version__
 from aegish_dist.core.isolation import Shares
 from aegish_dist.core.model import CallParameters, ModelSpec, Program, WireFormat
 from aegish_dist.core.outcome import Outcome, StopKind
+from aegish_dist.core.parsing import holds_action
 from aegish_dist.core.run import Prompt
 from aegish_dist.core.sample import MAX_COMMAND_CHARS
 from aegish_dist.core.secrets import SecretStr, is_loopback
@@ -39,6 +40,7 @@ from aegish_dist.providers.contract import (
     require_harmless,
 )
 from aegish_dist.providers.exchange import ANSWERS_BYTES, HttpClient, Route
+from aegish_dist.providers.programs import Programs, python_program
 
 
 def _denylist() -> dict[str, re.Pattern[str]]:
@@ -110,7 +112,11 @@ async def provider_session() -> AsyncIterator["ProviderSession"]:
     async with aiohttp.ClientSession(
         connector=connector, cookie_jar=cookies, timeout=timeout, max_headers=MAX_HEADERS
     ) as http:
-        yield ProviderSession(http)
+        programs = Programs()
+        try:
+            yield ProviderSession(http, programs)
+        finally:
+            await programs.close()
 
 
 class ProviderSession:
@@ -119,8 +125,9 @@ class ProviderSession:
     It limits nothing: the number of calls in flight is the limiter's business.
     """
 
-    def __init__(self, http: aiohttp.ClientSession) -> None:
+    def __init__(self, http: aiohttp.ClientSession, programs: Programs) -> None:
         self._http = http
+        self._programs = programs
         self._answers: Shares[asyncio.Task[object]] = Shares(ANSWERS_BYTES)
 
     def client(
@@ -142,6 +149,11 @@ class ProviderSession:
         """
         if spec.wire is WireFormat.BASELINE:
             return Baseline(spec.name)
+        if program is not None:
+            if spec.wire is WireFormat.PYTHON:
+                program = python_program(program.command[0], program)
+            reads = partial(holds_action, spec.output)
+            return self._programs.client(program, parameters.time_limit_s, reads)
         calls = _calls(spec, prompt, parameters, key)
         return HttpClient(self._http, *calls, observe=observe, answers=self._answers)
 
