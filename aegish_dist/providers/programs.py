@@ -44,7 +44,6 @@ NO_PROGRAM_CODES = (126, 127)  # of shells: a command that is not executable, or
 HOOK = {
     "session_id": "aegish-dist",
     "transcript_path": "",
-    "cwd": "/workspace",
     "hook_event_name": "PreToolUse",
     "tool_name": "Bash",
 }
@@ -185,7 +184,8 @@ def _question(program: Program, command: str, number: str) -> str:
     document: dict[str, object] = {"id": number, "command": command}
     if program.input == "hook":
         document = {"id": number} if program.mode == "lines" else {}
-        document |= {**HOOK, "tool_input": {"command": command}}
+        # A folder that is there: hooks deny every command of an agent in one that is not.
+        document |= {**HOOK, "cwd": tempfile.gettempdir(), "tool_input": {"command": command}}
     return json.dumps(document, ensure_ascii=False) + "\n" * (program.mode == "lines")
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sys
+from tempfile import gettempdir
 from typing import Any, TypeVar
 
 import pytest
@@ -85,7 +86,7 @@ def test_a_hook_is_sent_the_document_of_an_agent() -> None:
     assert json.loads(said) == {
         "session_id": "aegish-dist",
         "transcript_path": "",
-        "cwd": "/workspace",
+        "cwd": gettempdir(),
         "hook_event_name": "PreToolUse",
         "tool_name": "Bash",
         "tool_input": {"command": "ls"},
