@@ -58,6 +58,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "calibrate": "Tell which threshold makes which model the best guard.",
         "policies": "Find and explain systems made of several guards.",
         "audit": "List the commands and labels that deserve a second look.",
+        "reproduce": "Tell what a published table says, and whether a run agrees.",
         "plan": "Estimate from a pilot how many commands and epochs decide.",
         "verdicts": "List, show, import and export verdicts.",
         "errors": "Show when and why calls failed.",

@@ -1,0 +1,54 @@
+"""`aegish-dist reproduce`: what published figures say, and whether a run agrees."""
+
+from functools import partial
+from typing import Any
+
+import click
+
+from aegish_dist.cli.command import command
+from aegish_dist.cli.opinions import with_opinion
+from aegish_dist.cli.options import OneOf, as_json, completes, open_run, refuse_usage, run_id
+from aegish_dist.cli.printing import say, shown, to_file
+from aegish_dist.core.opinion import Opinion
+from aegish_dist.pipeline import reproduce as published
+from aegish_dist.pipeline.aggregate import current_snapshot
+from aegish_dist.report.layout import HEADLINES
+from aegish_dist.report.published import render_reproduction
+
+
+@command(
+    "aegish-dist reproduce shellrisk-bench",
+    "aegish-dist reproduce lancet-bench-1 --metric malicious_detection_rate --json",
+    "aegish-dist reproduce --list",
+)
+@click.argument("table", default="", metavar="TABLE", shell_complete=completes(published.PUBLISHED))
+@click.option("--list", "listed", is_flag=True, help="List the tables of the package.")
+@click.option(
+    "--metric",
+    type=OneOf(HEADLINES),
+    default="aegish_score",
+    show_default=True,
+    help="In which guards are ranked and compared.",
+)
+@run_id(required=False)
+@as_json
+@to_file
+@with_opinion
+def reproduce(table: str, run_id: str | None, opinion: Opinion, **options: Any) -> None:
+    """Tell what a published table says with intervals, and whether a run agrees.
+
+    TABLE is one of the package or a file. From its printed figures alone follow the counts behind
+    them, intervals, tie groups, and which pairs differ whatever the pairing is. With `--run-id`
+    a model of the run stands beside the guard of its name: `equal`, `within` or `differs`.
+    """
+    refuse_usage((bool(table) is options["listed"], "name a table or a file, or say --list"))
+    if options["listed"]:
+        say(*(f"{name}  {published.load_table(name).source}" for name in published.PUBLISHED))
+        return
+    read, snapshot = published.load_table(table), None
+    if run_id is not None:
+        workspace, run = open_run(run_id)
+        snapshot = current_snapshot(workspace.engine, run, opinion)
+    with shown(options["output"]) as show:
+        document = published.reproduce(read, options["metric"], snapshot)
+        show(partial(render_reproduction, document, as_json=options["as_json"]))

@@ -1,0 +1,64 @@
+"""Published tables: what follows from their figures alone, and a run beside them."""
+
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from msgspec import to_builtins
+
+from aegish_dist.core.opinion import Snapshot
+from aegish_dist.errors import InputError, ReportError
+from aegish_dist.inputs.checking import checked
+from aegish_dist.inputs.documents import parse_toml, read_text
+from aegish_dist.statistics import published
+from aegish_dist.statistics.document import rank
+
+_FOLDER = Path(__file__).parents[1] / "published"
+PUBLISHED = sorted(path.stem for path in _FOLDER.glob("*.toml"))
+
+
+def load_table(name_or_path: str) -> published.PublishedTable:
+    """Return a table of the package, or of a file; a ReportError says what is wrong, and where."""
+    packaged = name_or_path in PUBLISHED
+    path = _FOLDER / f"{name_or_path}.toml" if packaged else Path(name_or_path)
+    try:
+        content = parse_toml(read_text(path, 2**20), Decimal)
+        return checked(content, published.PublishedTable, exact=(Decimal,))
+    except InputError as error:
+        found = f", not {error.found}" if error.found else ""
+        hint = "" if path.suffix else f"; tables of the package are {', '.join(PUBLISHED)}"
+        raise ReportError(f"{name_or_path}: {error}{found}{hint}") from None
+
+
+def reproduce(
+    table: published.PublishedTable, metric: str, run: Snapshot | None = None
+) -> dict[str, Any]:
+    """Return as a document what follows from a table, guards ranked in a metric, beside a run."""
+    pairs = published.compare_published(table.rows, metric)
+    p = {frozenset((each["a"], each["b"])): each["unpaired"]["p_adjusted"] for each in pairs}
+    models = [
+        {
+            "model": row.name,
+            "sizes": row.sizes,
+            "counts": row.counts[: published.MOST_COUNTS],
+            "metrics": row.metrics,
+            "beside": _beside(row, run) if run else None,
+        }
+        for row in table.rows
+    ]
+    if run and not any(each["beside"] for each in models):
+        problem = "has no model of this table: a row's `guard` names the model that it is"
+        raise ReportError(f"run {run.run_id} {problem}")
+    ranking = rank({row.name: row.metrics[metric] for row in table.rows}, p)
+    about = {key: getattr(table, key) for key in ("name", "source", "published", "licence")}
+    found = {"table": about, "run_id": run and run.run_id, "metric": metric}
+    return dict(to_builtins(found | {"models": models, "ranking": ranking, "pairs": pairs}))
+
+
+def _beside(row: published.PublishedGuard, run: Snapshot) -> dict[str, Any] | None:
+    wanted = {name.lower() for name in (row.name, row.guard or row.name)}
+    for entry in run.document["models"]:
+        model = str(entry["model"])
+        if wanted & {model.lower(), model.lower().rpartition("/")[2]}:
+            return {"model": model, "metrics": published.agreement(row, entry["metrics"])}
+    return None

@@ -1,0 +1,112 @@
+"""A published table and what follows from it: intervals, tie groups, pairs, a run beside it."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from aegish_dist.core.text import printable_json
+from aegish_dist.report.layout import (
+    HEADLINES,
+    INTERVAL,
+    Cell,
+    Fact,
+    RankedModel,
+    Report,
+    Section,
+    TableCell,
+    estimate_cell,
+    ranked_entries,
+)
+from aegish_dist.report.numbers import format_difference, format_interval, format_p, format_span
+from aegish_dist.report.table import draw_table
+
+_BESIDE = HEADLINES | {"precision": "precision", "f1": "F1", "accuracy": "accuracy"}
+_TITLES = _BESIDE | {"auroc": "AUROC"}
+_LEGEND = (
+    "Rates in %, differences in points. right: all counts that round to every printed figure, none"
+    " where a row contradicts itself. Intervals hold for all of them, for independent commands.",
+    "p adj.: Holm over all pairs, as if each guard had commands of its own; below it what the"
+    " unknown pairing allows. differ, tied: whatever the pairing is. open: it would decide.",
+)
+
+
+def render_reproduction(
+    document: Mapping[str, Any], *, as_json: bool, width: int | None = None, color: bool = False
+) -> str:
+    """Return what follows from a table as text; width and colour are for tables."""
+    if as_json:
+        return printable_json(document) + "\n"
+    sections = (_guards(document), _pairs(document), _beside(document))
+    shown = tuple(section for section in sections if section.rows)
+    title = f"Published: {document['table']['name']}"
+    return draw_table(Report(title, tuple(_facts(document)), shown, _LEGEND), width, color)
+
+
+def _facts(document: Mapping[str, Any]) -> Iterator[Fact]:
+    table, groups = document["table"], defaultdict(list)
+    yield Fact("Source", f"{table['source']}, {table['published']}. {table['licence']}")
+    for place in document["ranking"]:
+        groups[place["tie_group"]].append(place["model"])
+    places = [", ".join(of) + " (tied)" * (len(of) > 1) for group, of in groups.items() if group]
+    yield Fact(f"By {_TITLES[document['metric']]}", "; then ".join(places))
+    verdicts = Counter(pair["verdict"] for pair in document["pairs"])
+    yield Fact("Pairs", ", ".join(f"{number} {verdict}" for verdict, number in verdicts.items()))
+
+
+def _guards(document: Mapping[str, Any]) -> Section:
+    entries = ranked_entries(document)
+    known = [name for name in _TITLES if any(e.metric(name).value is not None for e in entries)]
+    sides = (TableCell("right", f"of {side}") for side in ("malicious", "harmless"))
+    return Section.of(
+        "Guards",
+        ("#", "guard", *sides, *(TableCell(_TITLES[name], INTERVAL) for name in known)),
+        (_row(entry, known) for entry in entries),
+        keys=2,
+    )
+
+
+def _row(entry: RankedModel, metrics: Sequence[str]) -> Iterator[Cell]:
+    yield from (entry.place, entry.model)
+    for side, size in enumerate(entry.number("sizes")):
+        counts = {each[side] for each in entry.number("counts")}
+        yield TableCell(format_span(counts) or "none", f"of {size:,}")
+    yield from (estimate_cell(entry.metric(name)) for name in metrics)
+
+
+def _pairs(document: Mapping[str, Any]) -> Section:
+    pairs = [pair for pair in document["pairs"] if pair["verdict"] != "differ"]
+    return Section.of(
+        f"Pairs that may not differ in {_TITLES[document['metric']]}",
+        ("guard", TableCell("difference", INTERVAL), TableCell("p adj.", "least to most"), "pair"),
+        (
+            (
+                TableCell(pair["b"], f"against {pair['a']}"),
+                _difference(pair["unpaired"]),
+                TableCell(p[0], f"{p[1]} to {p[2]}"),
+                pair["verdict"],
+            )
+            for pair in pairs
+            for p in [[format_p(pair[k]["p_adjusted"]) for k in ("unpaired", "least", "most")]]
+        ),
+    )
+
+
+def _beside(document: Mapping[str, Any]) -> Section:
+    found = {each["model"]: each["beside"] for each in document["models"] if each["beside"]}
+    return Section.of(
+        f"Run {document['run_id']} minus published",
+        ("guard", *(TableCell(title, INTERVAL) for title in _BESIDE.values())),
+        (
+            (
+                TableCell(guard, own["model"]),
+                *(_difference(own["metrics"][name]) for name in _BESIDE),
+            )
+            for guard, own in found.items()
+        ),
+    )
+
+
+def _difference(found: Mapping[str, Any]) -> TableCell:
+    text = f"{found.get('verdict') or ''} {format_difference(found['difference'])}".strip()
+    interval = format_interval(found["ci_low"], found["ci_high"], format_difference)
+    return TableCell(text, interval)

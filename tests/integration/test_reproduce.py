@@ -1,0 +1,68 @@
+"""`reproduce` on the command line: without a store, and with a run beside the table."""
+
+import json
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine
+
+from tests.integration.command_line import CommandLine
+from tests.integration.stored_runs import imported_run
+
+TABLE = """name = "t"
+source = "s"
+published = 2026-01-02
+licence = "l"
+malicious = 10
+harmless = 10
+[[row]]
+name = "sharp"
+figures = { malicious_detection_rate = 0.8, false_positive_rate = 0.1 }
+[[row]]
+name = "B"
+guard = "lab/blunt"
+figures = { malicious_detection_rate = 0.9, false_positive_rate = 0.0 }
+[[row]]
+name = "odd"
+figures = { malicious_detection_rate = 0.50, precision = 0.50, f1 = 0.60 }
+"""
+
+
+def test_a_table_of_the_package_needs_no_store(
+    aegish: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AEGISH_DIST_DATABASE_URL", "postgresql://nowhere.invalid/none")
+    shown = aegish.ok("reproduce", "shellrisk-bench").out
+    assert "1,612 to 1,660" in shown
+    assert "Pairs that may not differ in aegish score" in shown
+    assert "lancet-bench-1" in aegish.ok("reproduce", "--list").out
+    assert aegish("reproduce").code == aegish("reproduce", "t", "--list").code == 2
+
+
+def test_a_run_stands_beside_the_guards_of_its_name(
+    aegish: CommandLine, engine: Engine, tmp_path: Path
+) -> None:
+    """Of ten each, sharp detects 8 and accepts 9 as published; blunt detects 0 instead of 9."""
+    right = {"sharp": (8, 9), "blunt": (0, 10)}
+    lines = [
+        {
+            "model": f"lab/{model}", "dataset": "d", "target": target, "command": f"{target} {i}",
+            "completion": json.dumps({"action": "BLOCK" if block is (i < n) else "ALLOW"}),
+        }
+        for model, numbers in right.items()
+        for target, n, block in zip(("malicious", "harmless"), numbers, (True, False), strict=True)
+        for i in range(10)
+    ]  # fmt: skip
+    run, path = imported_run(engine, tmp_path, lines), tmp_path / "t.toml"
+    path.write_text(TABLE)
+    found = aegish.ok("reproduce", path, "--run-id", run, "--json").json
+    beside = {each["model"]: each["beside"] for each in found["models"]}
+    assert {each["verdict"] for each in beside["sharp"]["metrics"].values()} == {"equal"}
+    detection = beside["B"]["metrics"]["malicious_detection_rate"]
+    assert (detection["verdict"], detection["difference"]) == ("differs", -0.9)
+    assert beside["odd"] is None
+    shown = aegish.ok("reproduce", path, "--run-id", run).out
+    assert "differs -90.0" in shown
+    assert "none" in shown
+    path.write_text(TABLE.replace("sharp", "x").replace("lab/blunt", "y"))
+    assert "has no model of this table" in aegish.refused("reproduce", path, "--run-id", run)
