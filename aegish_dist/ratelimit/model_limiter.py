@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from aegish_dist.core.failures import KINDS, Evidence
-from aegish_dist.core.model import Limits, ModelSpec, RateHint, base_of
+from aegish_dist.core.model import Limits, ModelSpec, RateHint, WireFormat, base_of
 from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.status import Waiting
 from aegish_dist.errors import ItemShedError, OverBudgetError, ShuttingDownError
@@ -302,7 +302,7 @@ class Limiters:
 
     def of(self, spec: ModelSpec, run_id: str) -> ModelLimiter:
         """Return the limiter of a model of a run; the newest run sets the limits."""
-        local = spec.wire.http is None and spec.limits == spec.shared == Limits()
+        local = spec.wire is WireFormat.BASELINE
         model = base_of(spec.id)
         limiter = self.by_model.get(model)
         if limiter is None:
