@@ -16,7 +16,7 @@ from aegish_dist.cli.report import draw_report, page_path
 from aegish_dist.cli.status import Shown
 from aegish_dist.core.model import HTTP_FORMATS, CallParameters
 from aegish_dist.core.opinion import Opinion
-from aegish_dist.core.text import did_you_mean
+from aegish_dist.core.text import did_you_mean, known
 from aegish_dist.errors import ConfigError
 from aegish_dist.interchange.verdict_files import read_recordings
 from aegish_dist.pipeline.plan import Request
@@ -135,12 +135,16 @@ def simulate_provider(replays: tuple[Path, ...], catalog: Path | None, **options
     except ConfigError as error:  # of an option, not of a file
         raise click.UsageError(str(error)) from None
     recordings = [each for path in replays for each in read_recordings(path)]
+    own, outputs = load_settings().catalog, {}
+    if recordings and own is not None and own.exists():  # it may be the one that is to be written
+        here = open_workspace().catalog
+        outputs = known({each.model: here.output_of(each.model) for each in recordings})
 
     def ready(server: SimulatorServer) -> None:
         unnamed: list[str] = []
         if catalog is not None:
             out = "left out of the catalog: '{}' is no model id of the form PROVIDER/MODEL"
-            unnamed = write_catalog(catalog, server.url, recordings, config.models)
+            unnamed = write_catalog(catalog, server.url, recordings, config.models, outputs)
             note(*map(out.format, unnamed), f"catalog written to {catalog}")
         note(f"simulated provider at {server.url}; Ctrl-C ends it")
         if recordings:

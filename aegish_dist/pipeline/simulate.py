@@ -3,13 +3,15 @@
 Nothing else outside `aegish_dist.simulator` imports it.
 """
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from msgspec import structs
+from msgspec import structs, to_builtins
 
 from aegish_dist.core.model import HTTP_FORMATS, WireFormat
+from aegish_dist.core.output import Output
 from aegish_dist.core.verdict import Recording
 from aegish_dist.errors import ConfigError, InputError
 from aegish_dist.files import replacing_text
@@ -84,8 +86,15 @@ def simulated_models() -> dict[str, WireFormat]:
     )
 
 
-def catalog_for(url: str, replayed: Sequence[str] = (), scenario: Iterable[str] = ()) -> str:
+def catalog_for(
+    url: str,
+    replayed: Sequence[str] = (),
+    scenario: Iterable[str] = (),
+    outputs: Mapping[str, Output] = {},
+) -> str:
     """Return a TOML catalog of the models that a simulator serves.
+
+    Replayed texts are read by the mappings that their models have here.
 
     Replayed models are canonical ids, in which nothing has to be escaped in TOML; without any it
     has the simulated models. A scenario names further ones as they are requested.
@@ -109,13 +118,18 @@ def catalog_for(url: str, replayed: Sequence[str] = (), scenario: Iterable[str] 
     entries = [
         f'[[models]]\nid = "{model}"\n'
         f'base_url = "{_root(url, wire, model)}"\nsimulated = true\ndefault = false\n'
+        + (f"output = {_inline(to_builtins(outputs[model]))}\n" if model in outputs else "")
         for model, wire in models
     ]
     return "\n".join(tables + entries)
 
 
 def write_catalog(
-    path: Path, url: str, recordings: Iterable[Recording], scenario: Iterable[str] = ()
+    path: Path,
+    url: str,
+    recordings: Iterable[Recording],
+    scenario: Iterable[str] = (),
+    outputs: Mapping[str, Output] = {},
 ) -> list[str]:
     """Write the catalog of a running simulator; return recorded models that no catalog can name.
 
@@ -131,13 +145,22 @@ def write_catalog(
         )
     with replacing_text(path) as stream:
         replayed = [model for model in models if model not in unnamed]
-        stream.write(catalog_for(url, replayed, scenario))
+        stream.write(catalog_for(url, replayed, scenario, outputs))
     return unnamed
 
 
 def _format_of(provider: str, known: Mapping[str, ProviderEntry]) -> WireFormat:
     wire = known[provider].wire if provider in known else DEFAULT_FORMAT
     return wire if wire.reads_prompt else DEFAULT_FORMAT
+
+
+def _inline(value: object) -> str:
+    """Write a value of JSON as TOML on one line; the two escape texts alike."""
+    if isinstance(value, Mapping):
+        return f"{{ {', '.join(f'{key} = {_inline(each)}' for key, each in value.items())} }}"
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return f"[{', '.join(map(_inline, value))}]"
+    return json.dumps(value)
 
 
 def _simulated_id(persona: str, wire: WireFormat) -> str:

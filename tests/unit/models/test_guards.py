@@ -1,5 +1,6 @@
 """Guards of the operator's catalog: programs, classifiers, and mappings of what they answer."""
 
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,10 @@ from msgspec.structs import replace
 
 from aegish_dist.core.output import Output
 from aegish_dist.errors import CatalogError
+from aegish_dist.inputs.checking import checked
 from aegish_dist.models.catalog import Catalog
 from aegish_dist.models.credentials import Credentials
+from aegish_dist.pipeline.simulate import catalog_for
 
 
 def read(folder: Path, text: str) -> Catalog:
@@ -103,3 +106,12 @@ def test_a_guard_that_is_wrong_is_refused_in_one_line(
     with pytest.raises(CatalogError, match=problem) as refused:
         read(tmp_path, text)
     assert "\n" not in str(refused.value)
+
+
+def test_a_replay_reads_texts_by_the_mappings_of_here() -> None:
+    patterns: Any = ((r'\A"un\\safe"\t\x7f✗', "BLOCK"),)
+    output = Output(kind="label", patterns=patterns, suspicion="a.0")
+    written = catalog_for("http://127.0.0.1:1", ["hook/mine", "a/b"], outputs={"hook/mine": output})
+    mine, other = tomllib.loads(written)["models"]
+    assert checked(mine["output"], Output) == output
+    assert "output" not in other
