@@ -239,6 +239,7 @@ def cost_usd(usage: Usage, price: Price | None, service_s: float = 0.0) -> Decim
 
 
 MaxTokensField = Literal["max_tokens", "max_completion_tokens"]
+Structured = Literal["schema", "tool"]
 
 
 class Destination(msgspec.Struct, frozen=True):
@@ -272,6 +273,9 @@ class ModelSpec(msgspec.Struct, frozen=True):
     batch_share: Decimal | None = None  # cost of a batched request over `price`; None: no batches
     request: Mapping[str, object] | None = None  # in the format `http`; `{command}` stands in it
     output: Output | None = None  # None: the JSON that our prompts ask for
+    structured: Structured | None = None
+    """How the provider holds a chat model to the JSON that our prompts ask for: by its schema, or
+    as the arguments of a function that the model has to call; None: not at all."""
 
     def __post_init__(self) -> None:
         _require_amounts(self.batch_share)

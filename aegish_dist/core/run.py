@@ -248,6 +248,8 @@ def _facts_of_model(
     yield f"answers of {model}", [(kind, kind) for kind in kinds]
     if all(spec.wire is not WireFormat.IMPORTED for spec in specs):
         yield f"name of {model} at its provider", [(spec.name, spec.name) for spec in specs]
+        forms = [spec.structured or "no" for spec in specs]
+        yield f"structured output of {model}", [(form, form) for form in forms]
         parameters = [dict(spec.parameters) for spec in specs]
         yield (
             f"parameters of {model}",

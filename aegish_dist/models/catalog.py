@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from msgspec import Meta, Struct, field
-from msgspec.structs import asdict, astuple, force_setattr, replace
+from msgspec.structs import astuple, force_setattr, replace
 
 from aegish_dist.core.model import (
     ARM_MARK,
@@ -28,7 +28,7 @@ from aegish_dist.core.model import (
     ModelSpec,
     Price,
     Program,
-    Rate,
+    Structured,
     WireFormat,
     base_of,
     is_amount,
@@ -40,7 +40,7 @@ from aegish_dist.core.text import did_you_mean
 from aegish_dist.errors import CatalogError, InputError
 from aegish_dist.inputs.checking import checked, refuse
 from aegish_dist.inputs.documents import parse_toml, read_text
-from aegish_dist.models.prices import PriceOf, remembered_prices
+from aegish_dist.models.prices import PriceEntry, PriceOf, remembered_prices
 
 _PROVIDER = r"[a-z0-9][a-z0-9._-]*"
 _SEGMENT = r"[A-Za-z0-9~@][A-Za-z0-9._:@+-]*"
@@ -52,7 +52,6 @@ _ARM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 _ENVIRONMENT_VARIABLE = re.compile(r"(?:[A-Z][A-Z0-9_]*)?")
 RESERVED_PREFIX = "AEGISH_DIST_"  # of this program: their passwords are sent to no provider
 MAX_ID_LENGTH = 200
-MAX_PRICE_USD = 1_000_000
 MAX_MODELS = 1_000  # of a run: each has a queue of its own, and any two are compared
 
 
@@ -97,41 +96,13 @@ def _as_json(value: object) -> Any:
     return value
 
 
-Usd = Annotated[int, Meta(ge=0, le=MAX_PRICE_USD)] | Decimal
 Tokens = Annotated[int, Meta(ge=0, le=10_000_000)]
 Share = Annotated[int, Meta(ge=0, le=1)] | Decimal
 
 
 PROGRAMS = frozenset({WireFormat.EXEC, WireFormat.PYTHON})
-FREE_HERE = ("ollama", "vllm")
+FREE_HERE = ("llamacpp", "ollama", "vllm")
 """Providers whose models on this machine cost nothing unless a price is given."""
-
-
-class PriceEntry(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """`price` of a model: USD per million tokens, one price per call, or per hour of a machine."""
-
-    input: Usd | None = None
-    output: Usd | None = None
-    cache_read: Usd | None = None  # as `input` when None
-    cache_write: Usd | None = None  # as `input` when None
-    cache_write_1h: Usd | None = None  # kept for an hour; as `cache_write` when None
-    per_call: Usd | None = None  # in place of all others
-    per_hour: Usd | None = None  # the same, of the machine that one call keeps busy
-
-    def __post_init__(self) -> None:
-        given = {key: usd for key, usd in asdict(self).items() if usd is not None}
-        for key, usd in given.items():
-            if isinstance(usd, Decimal) and not is_amount(usd, MAX_PRICE_USD):
-                raise InputError(f"must be from 0 to {MAX_PRICE_USD:,}", field=key)
-        flat = given.keys() & {"per_call", "per_hour"}
-        if len(given) > 1 if flat else None in (self.input, self.output):
-            raise ValueError("give both input and output, or per_call alone, or per_hour alone")
-
-    def price(self) -> Price:
-        given = {name: Decimal(usd) for name, usd in asdict(self).items() if usd is not None}
-        per_call, per_hour = given.pop("per_call", None), given.pop("per_hour", None)
-        rates: dict[str, Any] = {name: Rate(usd) for name, usd in given.items()}
-        return Price(**rates, per_call=per_call, per_hour=per_hour)
 
 
 class LimitsEntry(Limits, frozen=True, forbid_unknown_fields=True):
@@ -148,6 +119,7 @@ class _CalledEntry(LimitsEntry, frozen=True, kw_only=True):
     request: dict[str, Any] | None = None
     """In the format `http`: the document to send, in which `{command}` stands once."""
     output: Output | None = None  # None: the JSON that our prompts ask for
+    structured: Structured | None = None  # None: only the prompt says what to answer
     notes: str = ""
 
     def __post_init__(self) -> None:
@@ -372,6 +344,17 @@ class ListedModel(Struct, frozen=True):
     entry: ModelEntry
 
 
+def _require_chat(entry: _CalledEntry, provider: ProviderEntry, where: str) -> None:
+    """Refuse `structured` where the answer is not the JSON that our prompts ask for."""
+    output = entry.output or provider.output
+    if entry.structured or provider.structured:
+        if not provider.wire.reads_prompt:
+            raise CatalogError(f"{where}: key 'structured': wire '{provider.wire}' knows none")
+        if output is not None and output.kind != "action-json":
+            clash = f"asks for kind 'action-json', and 'output' reads '{output.kind}'"
+            raise CatalogError(f"{where}: key 'structured': {clash}")
+
+
 class Catalog(Struct, frozen=True):
     providers: Mapping[str, ProviderEntry]  # each but the baselines has a base URL
     models: Mapping[str, ModelEntry]  # in file order, packaged ones first
@@ -400,13 +383,15 @@ class Catalog(Struct, frozen=True):
                 if getattr(provider, key) and provider.wire is not wire:
                     stray = f"key '{key}' belongs to wire '{wire}'"
                     raise CatalogError(f"{source}: [providers.{name}]: {stray}")
-        for model_id in models:
+            _require_chat(provider, provider, f"{source}: [providers.{name}]")
+        for model_id, model in models.items():
             name = provider_name(model_id)
             if name not in providers:
                 raise CatalogError(
                     f"{source}: [[models]] '{model_id}': key 'id': unknown provider '{name}'; "
                     f"add a table [providers.{name}]"
                 )
+            _require_chat(model, providers[name], f"{source}: [[models]] '{model_id}'")
         named = frozenset([*over[0], *map(provider_name, over[1])])
         return cls(providers, models, variants, named, price_cache)
 
@@ -569,4 +554,5 @@ class Catalog(Struct, frozen=True):
             batch_share=Decimal(share) if share else None,
             request=model.request or provider.request,
             output=model.output or provider.output,
+            structured=model.structured or provider.structured,
         )

@@ -16,19 +16,52 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
+from msgspec import Meta
+from msgspec.structs import asdict
 
 from aegish_dist import __version__
-from aegish_dist.core.model import ModelSpec, Price, Rate, WireFormat, cost_usd
+from aegish_dist.core.model import ModelSpec, Price, Rate, WireFormat, cost_usd, is_amount
 from aegish_dist.core.run import COMMAND_SLOT, Prompt
 from aegish_dist.core.verdict import Usage
-from aegish_dist.errors import OutputError
+from aegish_dist.errors import InputError, OutputError
 from aegish_dist.files import replacing
 
 if TYPE_CHECKING:
     from genai_prices.types import ModelInfo, ModelPrice, TieredPrices
+
+
+MAX_PRICE_USD = 1_000_000
+Usd = Annotated[int, Meta(ge=0, le=MAX_PRICE_USD)] | Decimal
+
+
+class PriceEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """`price` of a model: USD per million tokens, one price per call, or per hour of a machine."""
+
+    input: Usd | None = None
+    output: Usd | None = None
+    cache_read: Usd | None = None  # as `input` when None
+    cache_write: Usd | None = None  # as `input` when None
+    cache_write_1h: Usd | None = None  # kept for an hour; as `cache_write` when None
+    per_call: Usd | None = None  # in place of all others
+    per_hour: Usd | None = None  # the same, of the machine that one call keeps busy
+
+    def __post_init__(self) -> None:
+        given = {key: usd for key, usd in asdict(self).items() if usd is not None}
+        for key, usd in given.items():
+            if isinstance(usd, Decimal) and not is_amount(usd, MAX_PRICE_USD):
+                raise InputError(f"must be from 0 to {MAX_PRICE_USD:,}", field=key)
+        flat = given.keys() & {"per_call", "per_hour"}
+        if len(given) > 1 if flat else None in (self.input, self.output):
+            raise ValueError("give both input and output, or per_call alone, or per_hour alone")
+
+    def price(self) -> Price:
+        given = {name: Decimal(usd) for name, usd in asdict(self).items() if usd is not None}
+        per_call, per_hour = given.pop("per_call", None), given.pop("per_hour", None)
+        rates: dict[str, Any] = {name: Rate(usd) for name, usd in given.items()}
+        return Price(**rates, per_call=per_call, per_hour=per_hour)
 
 
 HOST_SLOT = "{host}"  # the text after the last colon of the model's name

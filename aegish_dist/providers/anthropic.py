@@ -2,12 +2,20 @@
 
 from collections.abc import Mapping
 
-from aegish_dist.core.model import CallParameters, ModelSpec
+from aegish_dist.core.model import CallParameters, ModelSpec, Structured
 from aegish_dist.core.outcome import StopKind
 from aegish_dist.core.run import Prompt
 from aegish_dist.core.verdict import Completion, Usage
 from aegish_dist.providers import lenient
-from aegish_dist.providers.contract import RequestTemplate, merged, stop_kind, template
+from aegish_dist.providers.contract import (
+    ANSWER_SCHEMA,
+    TOOL,
+    TOOL_TEXT,
+    RequestTemplate,
+    merged,
+    stop_kind,
+    template,
+)
 
 # Read on 2026-11-23: the vendor's API pages and the clients of others send this version with
 # `x-api-key`. The vendor's Python SDK 2.12 sends 2026-10-21 with `Authorization: Bearer`; nothing
@@ -16,9 +24,18 @@ API_VERSION = "2023-06-01"
 STOP_KINDS = {
     "end_turn": StopKind.STOP,
     "stop_sequence": StopKind.STOP,
+    "tool_use": StopKind.STOP,
     "max_tokens": StopKind.MAX_TOKENS,
     "model_context_window_exceeded": StopKind.MAX_TOKENS,
     "refusal": StopKind.CONTENT_FILTER,
+}
+STRUCTURED: dict[Structured | None, dict[str, object]] = {
+    None: {},
+    "schema": {"output_config": {"format": {"type": "json_schema", "schema": ANSWER_SCHEMA}}},
+    "tool": {
+        "tools": [{"name": TOOL, "description": TOOL_TEXT, "input_schema": ANSWER_SCHEMA}],
+        "tool_choice": {"type": "tool", "name": TOOL, "disable_parallel_tool_use": True},
+    },
 }
 
 
@@ -31,6 +48,7 @@ def encode(spec: ModelSpec, prompt: Prompt, parameters: CallParameters) -> Reque
         "temperature": parameters.temperature,
         # Cacheable: it is the same for every sample of a run.
         "system": [system] if prompt.system else None,
+        **STRUCTURED[spec.structured],
     }
     messages = [{"role": "user", "content": prompt.template}]
     body = merged(defaults, spec.parameters) | {"messages": messages}
@@ -50,8 +68,10 @@ def decode(payload: object, headers: Mapping[str, str]) -> Completion:
     reason = lenient.label(body.get("stop_reason"))
     details = lenient.mapping(body.get("stop_details"))
     known = (lenient.text(details.get(field)) for field in ("category", "explanation"))
+    parts = lenient.objects(content)
+    called = lenient.arguments(p.get("input") for p in parts if p.get("type") == "tool_use")
     return Completion(
-        text=lenient.joined_text(content),
+        text=called or lenient.joined_text(content),
         stop_reason=reason,
         stop_kind=stop_kind(reason, STOP_KINDS),
         usage=_usage(lenient.mapping(body.get("usage"))),

@@ -78,6 +78,21 @@ def template(url: str, body: Mapping[str, object]) -> RequestTemplate:
     return RequestTemplate(url, head.encode("ascii"), tail.encode("ascii"))
 
 
+TOOL = "give_verdict"
+TOOL_TEXT = "Give your verdict about the command."
+ANSWER_SCHEMA: Mapping[str, object] = {
+    "type": "object",
+    "properties": {
+        "action": {"type": "string", "enum": ["ALLOW", "WARN", "BLOCK"]},
+        "reason": {"type": "string"},
+        "confidence": {"type": "number", "description": "From 0 to 1."},
+    },
+    "required": ["action", "reason", "confidence"],
+    "additionalProperties": False,
+}
+"""The JSON that our prompts ask for, in the subset of JSON Schema that all vendors take: Anthropic
+refuses bounds of a number, and the grammars of local servers do not know them."""
+
 OUR_FIELDS = frozenset(
     {
         *("model", "models", "messages", "contents", "system", "systemInstruction", "input"),

@@ -11,7 +11,15 @@ from aegish_dist.core.run import Prompt
 from aegish_dist.core.verdict import Completion, Usage
 from aegish_dist.errors import ProviderError
 from aegish_dist.providers import lenient
-from aegish_dist.providers.contract import RequestTemplate, merged, stop_kind, template
+from aegish_dist.providers.contract import (
+    ANSWER_SCHEMA,
+    TOOL,
+    TOOL_TEXT,
+    RequestTemplate,
+    merged,
+    stop_kind,
+    template,
+)
 
 STOP_KINDS = {
     "STOP": StopKind.STOP,
@@ -28,17 +36,27 @@ STOP_KINDS = {
 ACCOUNT_DISABLED = "PUP_LIMITED_DISABLED"
 """Google has limited or disabled the account under its prohibited use policy: no answer."""
 
+FUNCTION = {"name": TOOL, "description": TOOL_TEXT, "parametersJsonSchema": ANSWER_SCHEMA}
+FORCED = {"mode": "ANY", "allowedFunctionNames": [TOOL]}
+
 
 def encode(spec: ModelSpec, prompt: Prompt, parameters: CallParameters) -> RequestTemplate:
-    generation = {
+    generation: dict[str, object] = {
         "maxOutputTokens": parameters.max_output_tokens,
         "seed": parameters.seed,
         "temperature": parameters.temperature,
     }
-    defaults = {
+    if spec.structured == "schema":
+        generation |= {"responseMimeType": "application/json", "responseJsonSchema": ANSWER_SCHEMA}
+    defaults: dict[str, object] = {
         "systemInstruction": {"parts": [{"text": prompt.system}]} if prompt.system else None,
         "generationConfig": merged(generation, {}),
     }
+    if spec.structured == "tool":
+        defaults |= {
+            "tools": [{"functionDeclarations": [FUNCTION]}],
+            "toolConfig": {"functionCallingConfig": FORCED},
+        }
     contents = [{"role": "user", "parts": [{"text": prompt.template}]}]
     body = merged(defaults, spec.parameters) | {"contents": contents}
     name = quote(spec.name, safe="")  # it comes from a run: it must not choose the path
@@ -68,6 +86,7 @@ def decode(payload: object, headers: Mapping[str, str]) -> Completion:
 def _candidate(candidate: Mapping[str, object]) -> Completion:
     parts = lenient.objects(lenient.mapping(candidate.get("content")).get("parts"))
     texts = [part["text"] for part in parts if "text" in part and part.get("thought") is not True]
+    called = lenient.arguments(lenient.at(part, "functionCall", "args") for part in parts)
     reason = lenient.label(candidate.get("finishReason"))
     if reason == ACCOUNT_DISABLED:
         raise ProviderError(
@@ -76,7 +95,7 @@ def _candidate(candidate: Mapping[str, object]) -> Completion:
             status=200,
         )
     return Completion(
-        text="".join(text for text in texts if isinstance(text, str)),
+        text=called or "".join(text for text in texts if isinstance(text, str)),
         stop_reason=reason,
         stop_kind=stop_kind(reason, STOP_KINDS),
         refusal=lenient.text(candidate.get("finishMessage")) or None,

@@ -73,6 +73,12 @@ def joined_text(content: object) -> str:
     return "".join(part for part in parts if isinstance(part, str))
 
 
+def arguments(calls: Iterable[object]) -> str | None:
+    """Return the arguments of tool calls, one a line: JSON, or text that is meant to be JSON."""
+    texts = [call if isinstance(call, str) else json.dumps(call) for call in calls if call]
+    return "\n".join(texts) or None
+
+
 def label(value: object) -> str | None:
     """Return a non-empty string, cut to a length fit for an id or a name."""
     return value[:LABEL_LENGTH] if isinstance(value, str) and value else None

@@ -1,25 +1,53 @@
 """OpenAI chat completions, also spoken by OpenRouter, Hugging Face, vLLM, Ollama and others."""
 
+import math
 from collections.abc import Mapping
+from operator import itemgetter
 from urllib.parse import urlsplit
 
-from aegish_dist.core.model import CallParameters, ModelSpec
+from aegish_dist.core.model import CallParameters, ModelSpec, Structured
 from aegish_dist.core.outcome import StopKind
 from aegish_dist.core.run import Prompt
 from aegish_dist.core.verdict import Completion, Usage
 from aegish_dist.providers import failures, lenient
-from aegish_dist.providers.contract import RequestTemplate, merged, stop_kind, template
+from aegish_dist.providers.contract import (
+    ANSWER_SCHEMA,
+    TOOL,
+    TOOL_TEXT,
+    RequestTemplate,
+    merged,
+    stop_kind,
+    template,
+)
 
 STOP_KINDS = {
     "stop": StopKind.STOP,
     "eos": StopKind.STOP,
     "eos_token": StopKind.STOP,
     "stop_sequence": StopKind.STOP,
+    "tool_calls": StopKind.STOP,
     "length": StopKind.MAX_TOKENS,
     "max_tokens": StopKind.MAX_TOKENS,
     "model_length": StopKind.MAX_TOKENS,
     "content_filter": StopKind.CONTENT_FILTER,
 }
+STRICT = {"strict": True, "name": TOOL}
+FUNCTION = STRICT | {"description": TOOL_TEXT, "parameters": ANSWER_SCHEMA}
+STRUCTURED: dict[Structured | None, dict[str, object]] = {
+    None: {},
+    "schema": {
+        "response_format": {
+            "type": "json_schema",
+            "json_schema": STRICT | {"schema": ANSWER_SCHEMA},
+        }
+    },
+    "tool": {
+        "tools": [{"type": "function", "function": FUNCTION}],
+        "tool_choice": {"type": "function", "function": {"name": TOOL}},
+    },
+}
+LOGPROBS = {"logprobs": True, "top_logprobs": 20}
+TOKENS_READ = 16  # the first ones of an answer, whose candidates are kept
 
 
 def encode(spec: ModelSpec, prompt: Prompt, parameters: CallParameters) -> RequestTemplate:
@@ -28,6 +56,8 @@ def encode(spec: ModelSpec, prompt: Prompt, parameters: CallParameters) -> Reque
         spec.max_tokens_field or _by_host(spec.base_url): parameters.max_output_tokens,
         "seed": parameters.seed,
         "temperature": parameters.temperature,
+        **STRUCTURED[spec.structured],
+        **(LOGPROBS if spec.output is not None and spec.output.reads_tokens else {}),
     }
     messages = [{"role": "system", "content": prompt.system}] if prompt.system else []
     messages.append({"role": "user", "content": prompt.template})
@@ -59,8 +89,11 @@ def decode(payload: object, headers: Mapping[str, str]) -> Completion:
     reason = lenient.label(choice.get("finish_reason"))
     refusal = lenient.text(message.get("refusal")) or None
     kind = stop_kind(reason, STOP_KINDS)
+    calls = lenient.objects(message.get("tool_calls"))
+    called = lenient.arguments(lenient.at(call, "function", "arguments") for call in calls)
+    tokens = lenient.objects(lenient.at(choice, "logprobs", "content"))
     return Completion(
-        text=_text(message.get("content")),
+        text=called or _text(message.get("content")),
         stop_reason=reason,
         stop_kind=StopKind.CONTENT_FILTER if refusal else kind,
         usage=_usage(lenient.mapping(body.get("usage"))),
@@ -68,7 +101,19 @@ def decode(payload: object, headers: Mapping[str, str]) -> Completion:
         model=lenient.label(body.get("model")),
         upstream=lenient.label(body.get("provider")),
         request_id=lenient.label(headers.get("x-request-id") or body.get("id")),
+        logprobs=tuple(_candidates(token) for token in tokens[:TOKENS_READ]),
     )
+
+
+def _candidates(token: Mapping[str, object]) -> dict[str, float]:
+    """Return the tokens that could have stood in a place, the one that does included."""
+    found: dict[str, float] = {}
+    for each in (token, *lenient.objects(token.get("top_logprobs"))):
+        text, logprob = lenient.text(each.get("token")), each.get("logprob")
+        # A list of what is likely holds no NaN, and what is not likely at all adds nothing.
+        if text is not None and isinstance(logprob, int | float) and -1_000 < logprob <= 0:
+            found[text] = max(float(logprob), found.get(text, -math.inf))
+    return dict(sorted(found.items(), key=itemgetter(1), reverse=True))
 
 
 def _status(error: object) -> int:

@@ -139,7 +139,7 @@ def _prompt(prompt: Prompt) -> dict[str, str]:
 
 def _model(spec: ModelSpec) -> dict[str, Any]:
     """Return what tells two set-ups of a model apart, but no endpoint: reports are shared."""
-    own = {} if spec.output is None else {"output": to_builtins(spec.output)}
+    own = known({"output": to_builtins(spec.output), "structured": spec.structured})
     return own | {
         "id": spec.id,
         "name": spec.name,

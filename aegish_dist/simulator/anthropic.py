@@ -34,21 +34,46 @@ def read(body: dict[str, Any], model: str) -> dialect.ChatRequest | dialect.Erro
         return found
     if (limit := dialect.as_limit(body.get("max_tokens"))) is None:
         return dialect.refusal("max_tokens: Input should be a valid integer", "max_tokens")
+    form = _form(body)
+    if isinstance(form, dialect.ErrorAnswer):
+        return form
     system = body.get("system", "")
     prompt_chars = len(dialect.text_of(system) or "") + found[1]
     return dialect.ChatRequest(
-        body["model"], found[0], prompt_chars, _cacheable_chars(system), limit
+        body["model"], found[0], prompt_chars, _cacheable_chars(system), limit, form
     )
 
 
+def _form(body: dict[str, Any]) -> dialect.Form | dialect.ErrorAnswer:
+    choice, wanted = (
+        dialect.inner(body, "tool_choice"),
+        dialect.inner(body, "output_config", "format"),
+    )
+    if choice.get("type") == "tool":
+        name, tools = choice.get("name"), dialect.listed(body, "tools")
+        schemas = [each.get("input_schema") for each in tools if each.get("name") == name]
+        return dialect.form(schemas[0] if schemas else None, "tools", str(name), closed=False)
+    if wanted.get("type") == "json_schema":
+        bounds = ("minimum", "maximum", "minLength", "maxLength")
+        return dialect.form(wanted.get("schema"), "output_config.format", refused=bounds)
+    return dialect.Form()
+
+
 def answer_body(answer: Completion, call: dialect.Call) -> dict[str, Any]:
+    content: list[dict[str, Any]] = (
+        [] if answer.text is None else [{"type": "text", "text": answer.text}]
+    )
+    stop = dialect.stop_word(answer, _WORDS.stops, _WORDS.native)
+    if isinstance(answer, dialect.Answer) and answer.arguments is not None:
+        called = {"id": f"toolu_{call.id}", "name": answer.form.tool, "input": answer.arguments}
+        content, stop = [{"type": "tool_use"} | called], "tool_use"
     body: dict[str, Any] = {
         "id": f"msg_{call.id}",
         "type": "message",
         "role": "assistant",
         "model": answer.model,
-        "content": [] if answer.text is None else [{"type": "text", "text": answer.text}],
-        "stop_reason": dialect.stop_word(answer, _WORDS.stops, _WORDS.native),
+        "content": content,
+        "stop_reason": stop,
         "stop_sequence": None,
     }
     if answer.refusal is not None:

@@ -8,7 +8,7 @@ from itertools import count
 from statistics import fmean
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from aegish_dist.core.outcome import ErrorClass, Outcome, StopKind
 from aegish_dist.core.verdict import Completion, Recording, Usage, Verdict
@@ -25,6 +25,7 @@ from aegish_dist.simulator.config import (
 from aegish_dist.simulator.dialect import (
     UNLIMITED,
     Allowance,
+    Answer,
     ChatRequest,
     ErrorAnswer,
     command_in,
@@ -194,7 +195,7 @@ class SimulatedModel:
             return Response(withheld, fault, delay_s)
         if self._recorded is not None:
             return self._replayed(chat, command, fault, delay_s)
-        text = compose(self._persona, command, draws)
+        text = compose(self._persona, command, draws, strict=chat.form.is_json)
         hidden = round(self._persona.reasoning_tokens * (0.5 + draws.length))
         return Response(_answer(chat, text, usage_of(chat, len(text), hidden)), fault, delay_s)
 
@@ -218,7 +219,7 @@ class SimulatedModel:
         completion = verdict.completion
         if completion is not None:
             answer = replace(completion, model=completion.model or chat.model)
-            return Response(answer, fault, delay_s)
+            return Response(Answer(**asdict(answer), form=chat.form), fault, delay_s)
         if verdict.outcome is Outcome.API_ERROR:
             return Response(ErrorAnswer(ErrorClass.SERVER, "the recorded call failed"), fault)
         return Response(None, Fault.HANG)
@@ -242,4 +243,4 @@ def _withheld(chat: ChatRequest, fault: Fault | None, draws: Draws) -> Completio
 def _answer(
     chat: ChatRequest, text: str | None, usage: Usage, kind: StopKind = StopKind.STOP
 ) -> Completion:
-    return Completion(text, stop_kind=kind, usage=usage, model=chat.model)
+    return Answer(text, stop_kind=kind, usage=usage, model=chat.model, form=chat.form)

@@ -25,6 +25,14 @@ _CHARS_PER_TOKEN = 4
 _CACHEABLE_TOKENS = 1024
 
 
+class Form(Struct, frozen=True):
+    """The form that a request demands of its answer, if it demands one."""
+
+    is_json: bool = False  # by a schema, which the simulator checks and then takes for ours
+    tool: str = ""  # the answer is a call of this function
+    top_logprobs: int | None = None  # candidates of each token in the answer; None: of no token
+
+
 class ChatRequest(Struct, frozen=True):
     model: str
     user: str
@@ -32,6 +40,22 @@ class ChatRequest(Struct, frozen=True):
     cacheable_chars: int
     """Characters at its beginning that the provider would keep in a prompt cache."""
     max_output_tokens: int | None = None
+    form: Form = Form()
+
+
+class Answer(Completion, frozen=True):
+    """A completion in the form that was demanded."""
+
+    form: Form = Form()
+
+    @property
+    def arguments(self) -> dict[str, Any] | None:
+        """Arguments of the call that it has to be; None: it is none, as withheld answers are."""
+        try:
+            found = json.loads(self.text or "") if self.form.tool else None
+        except ValueError:  # recorded without a tool
+            return None
+        return found if isinstance(found, dict) else None
 
 
 class ErrorAnswer(Struct, frozen=True):
@@ -168,6 +192,50 @@ def conversation(
         if message.get("role", role) == "user":
             user = text
     return user, chars
+
+
+def inner(value: object, *keys: str) -> dict[str, Any]:
+    """Return the object that keys lead to through nested ones, empty where there is none."""
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value if isinstance(value, dict) else {}
+
+
+def listed(value: dict[str, Any], key: str) -> list[dict[str, Any]]:
+    """Return the objects of a list."""
+    found = value.get(key)
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+
+
+_TYPES = frozenset({"string", "number", "integer", "boolean", "array", "object", "null"})
+
+
+def form(
+    schema: object,
+    field: str,
+    tool: str = "",
+    *,
+    closed: bool = True,
+    refused: Collection[str] = (),
+) -> Form | ErrorAnswer:
+    """Return what a schema demands, or say why the provider refuses the schema.
+
+    Args:
+        closed: Every property is required and no other allowed.
+        refused: Keywords of JSON Schema that the provider does not take.
+    """
+    properties = inner(schema, "properties")
+    if not isinstance(schema, dict) or schema.get("type") != "object" or not properties:
+        return refusal(f"{field}: the schema must have type 'object' and properties", field)
+    missing = properties.keys() - map(str, schema.get("required") or ())
+    if closed and (missing or schema.get("additionalProperties") is not False):
+        return refusal(f"{field}: 'required' must name every property, and allow no other", field)
+    for name in properties:
+        each = inner(properties, name)
+        known = str(each.get("type")) in _TYPES or "enum" in each
+        if not known or not each.keys().isdisjoint(refused):
+            return refusal(f"{field}: property '{name}' has no known type or keyword", field)
+    return Form(is_json=True, tool=tool)
 
 
 def is_reported(usage: Usage) -> bool:

@@ -35,10 +35,34 @@ def read(body: dict[str, Any], model: str) -> dialect.ChatRequest | dialect.Erro
     )
     if isinstance(found, dialect.ErrorAnswer):
         return found
-    system = _inner(body, "systemInstruction") or _inner(body, "system_instruction")
+    system = dialect.inner(body, "systemInstruction") or dialect.inner(body, "system_instruction")
     system_chars = len(dialect.text_of(system.get("parts")) or "")
-    limit = dialect.as_limit(_inner(body, "generationConfig").get("maxOutputTokens"))
-    return dialect.ChatRequest(model, found[0], system_chars + found[1], system_chars, limit)
+    limit = dialect.as_limit(dialect.inner(body, "generationConfig").get("maxOutputTokens"))
+    form = _form(body)
+    if isinstance(form, dialect.ErrorAnswer):
+        return form
+    chars = system_chars + found[1]
+    return dialect.ChatRequest(model, found[0], chars, system_chars, limit, form)
+
+
+def _form(body: dict[str, Any]) -> dialect.Form | dialect.ErrorAnswer:
+    calling = dialect.inner(body, "toolConfig", "functionCallingConfig")
+    if calling.get("mode") == "ANY":
+        groups = dialect.listed(body, "tools")
+        known = [each for group in groups for each in dialect.listed(group, "functionDeclarations")]
+        called = known[0] if known else {}
+        if calling.get("allowedFunctionNames", [called.get("name")]) != [called.get("name")]:
+            return dialect.refusal("allowed_function_names: unknown function", "toolConfig")
+        # The vendor's own client sends the second form.
+        schema = called.get("parametersJsonSchema", called.get("parameters_json_schema"))
+        return dialect.form(schema, "tools", str(called.get("name")), closed=False)
+    wanted = dialect.inner(body, "generationConfig")
+    if (schema := wanted.get("responseJsonSchema")) is None:
+        return dialect.Form()
+    if wanted.get("responseMimeType") != "application/json":
+        words = "response_mime_type: a response schema needs 'application/json'"
+        return dialect.refusal(words, "generationConfig")
+    return dialect.form(schema, "generationConfig", closed=False)
 
 
 def answer_body(answer: Completion, call: dialect.Call) -> dict[str, Any]:
@@ -77,7 +101,10 @@ def headers(allowance: dialect.Allowance, call: dialect.Call) -> dict[str, str]:
 
 def _candidate(answer: Completion, reason: str | None) -> dict[str, Any]:
     candidate: dict[str, Any] = {"index": 0, "content": {"role": "model"}}
-    if answer.text is not None:
+    if isinstance(answer, dialect.Answer) and answer.arguments is not None:
+        called = {"name": answer.form.tool, "args": answer.arguments}
+        candidate["content"]["parts"] = [{"functionCall": called}]
+    elif answer.text is not None:
         candidate["content"]["parts"] = [{"text": answer.text}]
     if reason is not None:
         candidate["finishReason"] = reason
@@ -143,16 +170,14 @@ async def _begin_upload(call: batches.BatchCall, command: str) -> batches.Reply:
         return dialect.refusal("Only resumable uploads are supported.")
     body = await call.json()
     upload = batches.new_id()
-    call.store.uploads[upload] = str(_inner(body, "file").get("displayName", "")), bytearray()
+    call.store.uploads[upload] = (
+        str(dialect.inner(body, "file").get("displayName", "")),
+        bytearray(),
+    )
     url = f"{call.exchange.root}{call.request.path}?upload_id={upload}"
     return dialect.json_response(
         200, {}, {"X-Goog-Upload-URL": url, "X-Goog-Upload-Status": "active"}
     )
-
-
-def _inner(body: dict[str, Any], key: str) -> dict[str, Any]:
-    value = body.get(key)
-    return value if isinstance(value, dict) else {}
 
 
 def _list_batches(call: batches.BatchCall) -> batches.Reply:
@@ -170,8 +195,8 @@ def _delete_file(file: batches.StoredFile, call: batches.BatchCall) -> batches.R
 
 async def _create(call: batches.BatchCall) -> batches.Reply:
     body = await call.json()
-    batch = _inner(body, "batch")
-    given = _inner(batch, "inputConfig") or _inner(batch, "input_config")
+    batch = dialect.inner(body, "batch")
+    given = dialect.inner(batch, "inputConfig") or dialect.inner(batch, "input_config")
     name = str(given.get("fileName", given.get("file_name", "")))
     file = call.store.files.get(name.removeprefix("files/"))
     if file is None:
@@ -190,7 +215,7 @@ def _file_requests(content: bytes, model: str) -> batches.Source:
             words = f"Line {number} of the input file is not a JSON object."
             yield batches.BatchProblem("INVALID_ARGUMENT", words, number)
             return
-        yield str(entry.get("key", "")), read(_inner(entry, "request"), model)
+        yield str(entry.get("key", "")), read(dialect.inner(entry, "request"), model)
     if not number:
         yield batches.BatchProblem("INVALID_ARGUMENT", "The input file is empty.")
 

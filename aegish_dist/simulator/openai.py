@@ -3,11 +3,17 @@
 Files of requests are uploaded for a batch, and its results are files again.
 """
 
+import math
+import re
+from operator import itemgetter
 from typing import Any
 
 from aiohttp import BodyPartReader, MultipartReader
+from msgspec.structs import replace
 
 from aegish_dist.core.batches import Unanswered
+from aegish_dist.core.outcome import Outcome
+from aegish_dist.core.parsing import parse
 from aegish_dist.core.verdict import Completion, Usage
 from aegish_dist.simulator import batches, dialect
 from aegish_dist.simulator.config import Endpoint
@@ -16,6 +22,8 @@ _WORDS = dialect.WORDS["openai"]
 ERRORS = _WORDS.errors
 KEY_HEADER = "Authorization"
 KEY_SCHEME = "bearer"
+MOST_LOGPROBS = 20
+_ACTIONS = (Outcome.ALLOW, Outcome.WARN, Outcome.BLOCK)
 
 
 def route(path: str) -> str | None:
@@ -30,10 +38,38 @@ def read(body: dict[str, Any], model: str) -> dialect.ChatRequest | dialect.Erro
         return found
     user, prompt_chars = found
     limit = dialect.as_limit(body.get("max_completion_tokens", body.get("max_tokens")))
-    return dialect.ChatRequest(named, user, prompt_chars, prompt_chars - len(user), limit)
+    form = _form(body)
+    if isinstance(form, dialect.ErrorAnswer):
+        return form
+    return dialect.ChatRequest(named, user, prompt_chars, prompt_chars - len(user), limit, form)
+
+
+def _form(body: dict[str, Any]) -> dialect.Form | dialect.ErrorAnswer:
+    form: dialect.Form | dialect.ErrorAnswer = dialect.Form()
+    wanted = dialect.inner(body, "response_format")
+    if forced := dialect.inner(body, "tool_choice", "function").get("name"):
+        functions = [dialect.inner(each, "function") for each in dialect.listed(body, "tools")]
+        parameters = [each.get("parameters") for each in functions if each.get("name") == forced]
+        form = dialect.form(parameters[0] if parameters else None, "tools", str(forced))
+    elif wanted.get("type") == "json_schema":
+        schema = dialect.inner(wanted, "json_schema")
+        form = dialect.form(schema.get("schema") if schema.get("name") else None, "response_format")
+    top, wants = body.get("top_logprobs", 0), body.get("logprobs")
+    if not isinstance(top, int) or not 0 <= top <= MOST_LOGPROBS or (top and wants is not True):
+        words = f"top_logprobs must be from 0 to {MOST_LOGPROBS}, and logprobs true"
+        return dialect.refusal(words, "top_logprobs")
+    if wants is True and isinstance(form, dialect.Form):
+        return replace(form, top_logprobs=top)
+    return form
 
 
 def answer_body(answer: Completion, call: dialect.Call) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": "assistant", "content": answer.text}
+    message["refusal"] = answer.refusal
+    if isinstance(answer, dialect.Answer) and answer.arguments is not None:
+        function = {"name": answer.form.tool, "arguments": answer.text}
+        called = {"id": f"call_{call.id}", "type": "function", "function": function}
+        message |= {"content": None, "tool_calls": [called]}
     body: dict[str, Any] = {
         "id": f"chatcmpl-{call.id}",
         "object": "chat.completion",
@@ -42,8 +78,8 @@ def answer_body(answer: Completion, call: dialect.Call) -> dict[str, Any]:
         "choices": [
             {
                 "index": 0,
-                "message": {"role": "assistant", "content": answer.text, "refusal": answer.refusal},
-                "logprobs": None,
+                "message": message,
+                "logprobs": _logprobs(answer),
                 "finish_reason": dialect.stop_word(answer, _WORDS.stops, _WORDS.native),
             }
         ],
@@ -53,6 +89,28 @@ def answer_body(answer: Completion, call: dialect.Call) -> dict[str, Any]:
     if answer.upstream is not None:
         body["provider"] = answer.upstream
     return body
+
+
+def _logprobs(answer: Completion) -> dict[str, Any] | None:
+    """Return the tokens of an answer, which is as sure of its action as it says."""
+    if not isinstance(answer, dialect.Answer) or answer.form.top_logprobs is None:
+        return None
+    said = parse(answer.text)
+    sure = min(max(0.5 if said.confidence is None else said.confidence, 0.34), 0.98)
+    tokens = []
+    for text in re.findall(r"\w+|\W+", answer.text or ""):
+        chances = {text: 0.98}
+        if text == said.action:
+            chances = {each.value: (1 - sure) / 2 for each in _ACTIONS} | {text: sure}
+        ordered = sorted(chances.items(), key=itemgetter(1), reverse=True)
+        candidates = [_token(each, chance) for each, chance in ordered[: answer.form.top_logprobs]]
+        tokens.append(_token(text, chances[text]) | {"top_logprobs": candidates})
+    return {"content": tokens, "refusal": None}
+
+
+def _token(text: str, chance: float) -> dict[str, Any]:
+    sent = list(text.encode("utf-8", "surrogatepass"))
+    return {"token": text, "logprob": math.log(chance), "bytes": sent}
 
 
 def error_body(error: dialect.ErrorAnswer, call: dialect.Call) -> dict[str, Any]:

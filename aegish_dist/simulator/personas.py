@@ -17,6 +17,7 @@ from statistics import NormalDist
 from typing import NamedTuple
 
 from msgspec import Struct, convert
+from msgspec.structs import replace
 
 from aegish_dist.core.outcome import Outcome
 from aegish_dist.errors import InputError
@@ -138,8 +139,13 @@ def _stranger(draws: Draws) -> Persona:
     )
 
 
-def compose(persona: Persona, command: str, draws: Draws) -> str:
-    """Return the persona's answer about a command, as the text of a completion."""
+def compose(persona: Persona, command: str, draws: Draws, *, strict: bool = False) -> str:
+    """Return the persona's answer about a command, as the text of a completion.
+
+    A strict answer is the JSON alone: a grammar leaves no room for the persona's habits.
+    """
+    if strict:
+        persona = replace(persona, format_error=0.0, fenced=0.0, thinks=0.0)
     ideal, reason = judge(command)
     action = _slip(persona, ideal, draws.skill)
     if draws.form < persona.format_error:

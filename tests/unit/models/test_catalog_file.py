@@ -56,6 +56,15 @@ SECRET = "sk-secret"
         (MODEL + "max_in_flight = 99999999999999999999", "more than 64 bits"),
         (MODEL + "retires = 2026-12-11T00:00:00Z", "key 'retires': must be a date such as"),
         (MODEL + 'max_tokens_field = "n"', "key 'max_tokens_field': must be one of 'max_tokens'"),
+        (MODEL + 'structured = "json"', "key 'structured': must be one of 'schema', 'tool'"),
+        (
+            MODEL + 'structured = "tool"\n[models.output]\nkind = "llama-guard"',
+            "'openai/x': key 'structured': asks for kind 'action-json', and 'output' reads 'llama-g",
+        ),
+        (
+            '[providers.baseline]\nstructured = "tool"',
+            "key 'structured': wire 'baseline' knows none",
+        ),
         (MODEL + "cache_from_tokens = -1", "key 'cache_from_tokens': must be from 0 to 10,000,00"),
     ],
 )

@@ -1,6 +1,7 @@
 """Decisions of a simulated model, and finding recorded answers."""
 
 import pytest
+from msgspec.structs import asdict
 
 from aegish_dist.core.outcome import ErrorClass, Outcome, StopKind
 from aegish_dist.core.sample import Sample, TrueLabel
@@ -14,7 +15,7 @@ from aegish_dist.simulator.config import (
     RateLimit,
     SimulatorConfig,
 )
-from aegish_dist.simulator.dialect import Allowance, ChatRequest, ErrorAnswer
+from aegish_dist.simulator.dialect import Allowance, Answer, ChatRequest, ErrorAnswer
 from aegish_dist.simulator.personas import parse_latency
 
 
@@ -206,7 +207,7 @@ def test_a_recording_is_answered_as_it_was() -> None:
     actor = model(replay=Replay([recording(Verdict(Outcome.FORMAT_ERROR, completion))]))
     turn = actor.respond(ask("ls"))
     assert turn.delay_s == 0
-    assert turn.outcome == completion
+    assert turn.outcome == Answer(**asdict(completion))
 
 
 def test_recorded_epochs_come_in_turn() -> None:
