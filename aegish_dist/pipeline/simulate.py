@@ -4,6 +4,7 @@ Nothing else outside `aegish_dist.simulator` imports it.
 """
 
 import json
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,21 @@ CLASSIFIER = (
     'output = { kind = "score", path = "score", warn_from = 0.4, block_from = 0.6 }\n'
 )
 """Keys of the simulated classifiers' provider."""
+
+PROGRAM = """
+[providers."simulated-exec"]
+wire = "exec"
+command = [{}, "-m", "aegish_dist.simulator.guard", "careful", "lines"]
+mode = "lines"
+output = {{ kind = "hook" }}
+simulated = true
+
+[[models]]
+id = "simulated-exec/careful"
+simulated = true
+default = false
+"""
+"""Entry of the simulated program, for an interpreter of this machine: no relay can serve it."""
 
 BATCH_SHARE = 0.5
 """Price of a batched request as a share of that of a call, as the three vendors have it."""
@@ -133,8 +149,8 @@ def write_catalog(
 ) -> list[str]:
     """Write the catalog of a running simulator; return recorded models that no catalog can name.
 
-    Without recordings it has the simulated models, and those that the scenario names. If none of
-    the recorded models can be named, there is a ConfigError.
+    Without recordings it has the simulated models, those that the scenario names, and a simulated
+    program. If none of the recorded models can be named, there is a ConfigError.
     """
     models = sorted({each.model for each in recordings})
     unnamed = [model for model in models if not is_model_id(model)]
@@ -146,6 +162,8 @@ def write_catalog(
     with replacing_text(path) as stream:
         replayed = [model for model in models if model not in unnamed]
         stream.write(catalog_for(url, replayed, scenario, outputs))
+        if not models:
+            stream.write(PROGRAM.format(json.dumps(sys.executable, ensure_ascii=False)))
     return unnamed
 
 

@@ -46,7 +46,8 @@ def test_a_model_that_the_simulator_does_not_have_is_refused(tmp_path: Path) -> 
     path = tmp_path / "sim.toml"
     write_catalog(path, URL, (), ["hasty", "busy", "no id"])
     path.write_text(path.read_text() + '[[models]]\nid = "simulated/mine"\n')
-    catalog, asked = Catalog.load(path), ("simulated/careful", "simulated/busy", "simulated/mine")
+    named = "simulated/careful", "simulated/busy", "simulated/mine", "simulated-exec/careful"
+    catalog, asked = Catalog.load(path), named
     assert all(spec.simulated for spec in catalog.resolve(asked, {}))
     with pytest.raises(CatalogError, match=r"not one of the simulated.*mean 'simulated/careful'"):
         catalog.resolve("simulated/carefull", {})
