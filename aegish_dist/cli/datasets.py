@@ -14,6 +14,7 @@ from aegish_dist.core.sample import Dataset, TrueLabel
 from aegish_dist.core.text import counted
 from aegish_dist.datasets.bundled import bundled_names
 from aegish_dist.datasets.draft import Draft, Severity
+from aegish_dist.datasets.duplicates import alike
 from aegish_dist.datasets.formats import FORMATS, read_format
 from aegish_dist.datasets.gtfobins import read_gtfobins
 from aegish_dist.datasets.table import export_dataset, read_aegish, read_dataset, read_table
@@ -21,6 +22,7 @@ from aegish_dist.interchange.croissant import publish_dataset
 from aegish_dist.pipeline.datasets import choose_dataset, known_datasets, store_dataset
 
 FILE = click.Path(path_type=Path)
+MAX_LINES = 1_000  # of problems, on a screen
 
 
 @group("aegish-dist datasets list")
@@ -139,7 +141,7 @@ def table_(path: Path, name: str | None) -> None:
     _store(read_table(path, name))
 
 
-def _importer(form: str) -> click.Command:
+def _importer(form: str) -> None:
     about = FORMATS[form]
 
     @click.argument("path", type=FILE)
@@ -147,38 +149,69 @@ def _importer(form: str) -> click.Command:
     def run(path: Path, name: str, label: str | None = None) -> None:
         _store(read_format(form, path, name, TrueLabel(label) if label else None))
 
+    licence = about.licence or "licences vary"
+    run.__doc__ = f"Read {about.source} ({licence}).\n\nPATH is {about.takes}."
     if about.declared:
-        said = "What you declare the commands to be; nothing in the file says it."
         labels = OneOf([label.value for label in TrueLabel])
+        said = "What you declare the commands to be; nothing in the file says it."
         run = click.option("--label", type=labels, required=True, help=said)(run)
     example = f"aegish-dist datasets import {form} {about.example}"
-    run.__doc__ = (
-        f"Read {about.source} ({about.licence or 'licences vary'}).\n\nPATH is {about.takes}."
-    )
-    return import_.command(form, examples=(example,))(run)
+    import_.command(form, examples=(example,))(run)
 
 
 for each in FORMATS:
     _importer(each)
 
 
-@datasets.command(examples=("aegish-dist datasets validate commands.csv",))
-@click.argument("path", type=FILE)
-def validate(path: Path) -> int:
-    """Check the labels of a file or checkout before it is imported.
+@datasets.command(
+    examples=(
+        "aegish-dist datasets validate commands.csv",
+        "aegish-dist datasets validate commands.csv harmless malicious",
+    )
+)
+@click.argument(
+    "sets", nargs=-1, required=True, type=Utf8(), shell_complete=completes(bundled_names)
+)
+@as_json
+def validate(sets: tuple[str, ...], as_json: bool) -> int:
+    """Check labels, and find commands that repeat each other.
 
-    PATH is a JSONL, CSV or Parquet file, a JSON file of the aegish benchmark or a checkout of
-    GTFOBins. Lists every wrong record of a table with its line; what cannot be read at all ends
-    the list. Exit code 1 if an error would stop an import.
+    SETS are files and checkouts before their import, or names of datasets: a JSONL, CSV or Parquet
+    file, a JSON file of the aegish benchmark, a checkout of GTFOBins or of a format of `datasets
+    import`. Lists every wrong record with its line; what cannot be read at all ends the list.
+
+    Commands that differ only in writing, and near duplicates, are looked for in all sets together.
+    Exit code 1 if an error would stop an import, or if copies of a command have both labels.
     """
-    draft = read_dataset(path)
-    found = draft.problems()
-    _note_skipped(draft)
-    for p in found:
-        say(f"{path}, line {p.record}, {p.severity}: {p.field or 'record'}: {p.message}")
-    errors = sum(problem.severity is Severity.ERROR for problem in found)
-    note(f"{errors} errors, {len(found) - errors} warnings")
+    drafts = [_draft(each) for each in sets]
+    found = [(n, problem) for n, draft in enumerate(drafts) for problem in draft.problems()]
+    found = sorted([*found, *alike(drafts)], key=lambda each: (each[0], each[1].record))
+    errors = sum(problem.severity is Severity.ERROR for _, problem in found)
+    counts = {"errors": errors, "warnings": len(found) - errors}
+    if as_json:
+        listed = [{"dataset": drafts[n].file, **msgspec.structs.asdict(p)} for n, p in found]
+        say_json({**counts, "problems": listed})
+        return 1 if errors else 0
+    for draft in drafts:
+        _note_skipped(draft)
+    if len(found) > MAX_LINES:
+        found.sort(key=lambda each: each[1].severity)  # errors first
+        note(f"{len(found) - MAX_LINES:,} warnings or errors more are listed by --json")
+    for n, p in found[:MAX_LINES]:
+        place = f"{drafts[n].file}, line {p.record}"
+        say(f"{place}, {p.severity}: {p.field or 'record'}: {p.message}")
+    note(f"{errors} errors, {counts['warnings']} warnings")
     return 1 if errors else 0
+
+
+def _draft(given: str) -> Draft:
+    """Return a file or checkout as it is read, or a stored or bundled dataset as it stands."""
+    path = Path(given)
+    if path.exists() or path.suffix:
+        return read_dataset(path)
+    dataset = choose_dataset(open_workspace().engine, given)
+    numbers = tuple(range(1, len(dataset.samples) + 1))
+    return Draft(given, dataset.samples, numbers, given, dataset.source, dataset.licence)
 
 
 @datasets.command(

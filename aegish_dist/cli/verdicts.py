@@ -280,20 +280,17 @@ def show(
     "import",
     examples=(
         "aegish-dist verdicts import verdicts.jsonl --name march",
-        "aegish-dist verdicts import p.jsonl --predictions-of kestrel --dataset shellrisk-bench",
+        "aegish-dist verdicts import p.jsonl --predictions-of kestrel shellrisk-bench",
     ),
 )
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--name", type=Utf8(), help="A name for the run.")
-@click.option("--predictions-of", metavar="MODEL", type=Utf8(), help="Read bare predictions.")
-@click.option("--dataset", type=Utf8(), help="The dataset that predictions are about.")
+@click.option(
+    "--predictions-of", nargs=2, metavar="MODEL DATASET", type=Utf8(), help="Read bare predictions."
+)
 @as_json
 def import_(
-    files: tuple[Path, ...],
-    name: str | None,
-    predictions_of: str | None,
-    dataset: str | None,
-    as_json: bool,
+    files: tuple[Path, ...], name: str | None, predictions_of: tuple[str, str] | None, as_json: bool
 ) -> None:
     """Store recorded verdicts as one run.
 
@@ -304,13 +301,11 @@ def import_(
     from aegish_dist.interchange.verdict_files import decoder_of_predictions  # noqa: PLC0415
     from aegish_dist.pipeline.verdict_files import import_verdicts  # noqa: PLC0415
 
-    if (predictions_of is None) is not (dataset is None):
-        raise click.UsageError("--predictions-of MODEL and --dataset NAME go together")
     workspace = open_workspace()
     predicted = None
-    if predictions_of and dataset:
-        about = choose_dataset(workspace.engine, dataset)
-        predicted = decoder_of_predictions(about, predictions_of)
+    if predictions_of:
+        model, dataset = predictions_of
+        predicted = decoder_of_predictions(choose_dataset(workspace.engine, dataset), model)
     with without_collector():
         stored = import_verdicts(workspace.engine, files, name or "", predicted)
     if as_json:

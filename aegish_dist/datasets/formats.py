@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
-from msgspec import Struct, field, toml
+from msgspec import Struct, convert, field, toml
 
 from aegish_dist.core.sample import MAX_COMMAND_CHARS, Sample, TrueLabel
 from aegish_dist.datasets.draft import MAX_SAMPLES, Draft, Severity, dataset_name, problems
@@ -27,8 +27,8 @@ from aegish_dist.inputs.yaml import parse_yaml
 MAX_DOCUMENT_BYTES = 4 * 2**20  # of a file that is parsed as a whole
 MAX_ROW_BYTES = 16 * 2**20  # of a line of JSON; trajectories have a quarter of a MiB
 
-
 Read = Iterator[Sample | str | DatasetError]
+_LABELS = (TrueLabel.HARMLESS, TrueLabel.MALICIOUS)  # by whether a command is dangerous
 
 
 class Format(Struct, frozen=True):
@@ -42,36 +42,26 @@ class Format(Struct, frozen=True):
     reader: str = ""  # the format whose reader it uses; empty: its own
 
 
-class _Table(Struct, frozen=True):
-    formats: dict[str, Format]
-    shellrisk: dict[str, tuple[str, str]]  # name and licence of each source
-
-
-_TABLE = toml.decode(files(__package__).joinpath("formats.toml").read_bytes(), type=_Table)
-FORMATS = _TABLE.formats
+_TABLES = toml.decode(files(__package__).joinpath("formats.toml").read_bytes())
+FORMATS = convert(_TABLES["formats"], dict[str, Format])
 
 
 def format_of_checkout(path: Path) -> str | None:
     """Return the format whose data a folder holds; None where it is a checkout of none."""
-    found = (
-        name for name, each in FORMATS.items() if each.inside and (path / each.inside).exists()
-    )
-    return next(found, None)
+    data = {name: path / each.inside for name, each in FORMATS.items() if each.inside}
+    return next((name for name, inside in data.items() if inside.exists()), None)
 
 
 def read_format(
     form: str, path: Path, name: str | None = None, label: TrueLabel | None = None
 ) -> Draft:
     """Read a checkout or file of a format, as a draft whose records are the samples."""
-    about = FORMATS[form]
-    in_checkout = bool(about.inside) and (path / about.inside).exists()
-    if not path.exists():
-        raise DatasetError(f"no such file or folder; give {about.takes}", source=str(path))
+    about, in_checkout = FORMATS[form], form == format_of_checkout(path)
     data = path / about.inside if in_checkout else path
     skipped: list[DatasetError] = []
     left_out: Counter[str] = Counter()
     found = _READERS[about.reader or form](data, label or about.label or TrueLabel.HARMLESS)
-    samples = _unlike(found, skipped, left_out)
+    samples = tuple(islice(_usable(found, skipped, left_out), MAX_SAMPLES + 1))
     if not 0 < len(samples) <= MAX_SAMPLES:
         problem = f"more than {MAX_SAMPLES:,} samples are not read; give a part of it"
         missing = f"holds no samples; give {about.takes}"
@@ -79,7 +69,7 @@ def read_format(
     commit = commit_of(path) if in_checkout else None
     return Draft(
         name=dataset_name(path, name or form),
-        samples=tuple(samples.values()),
+        samples=samples,
         lines=tuple(range(1, len(samples) + 1)),
         file=str(path),
         source=f"{about.source}, commit {commit}" if commit else about.source,
@@ -89,34 +79,28 @@ def read_format(
     )
 
 
-def _unlike(found: Read, skipped: list[DatasetError], left_out: Counter[str]) -> dict[str, Sample]:
-    """Return the samples by command, and fill in the reasons of what is left out."""
-    samples: dict[str, Sample] = {}
-    contradicted: set[str] = set()
+def _usable(found: Read, skipped: list[DatasetError], left_out: Counter[str]) -> Iterator[Sample]:
+    """Yield what can be stored; a command with both labels stays, and stops an import."""
+    seen: set[tuple[str, TrueLabel]] = set()
     for each in found:
         if isinstance(each, DatasetError):
             skipped.append(each)
         elif isinstance(each, str):
             left_out[each] += 1
-        elif reason := _unusable(each):
+        elif reason := _unusable(each, seen):
             left_out[reason] += 1
-        elif (first := samples.setdefault(each.command, each)) is not each:
-            left_out["repeated"] += 1
-            if first.target is not each.target:
-                contradicted.add(each.command)
-        elif len(samples) > MAX_SAMPLES:
-            break
-    for command in contradicted:
-        del samples[command]
-        left_out["labelled both ways"] += 1
-    return samples
+        else:
+            yield each
 
 
-def _unusable(sample: Sample) -> str | None:
+def _unusable(sample: Sample, seen: set[tuple[str, TrueLabel]]) -> str | None:
     if not sample.command:
         return "empty"
     if len(sample.command) > MAX_COMMAND_CHARS:
         return f"longer than {MAX_COMMAND_CHARS:,} characters"
+    if (sample.command, sample.target) in seen:
+        return "repeated"
+    seen.add((sample.command, sample.target))
     wrong = (each for each in problems([sample]) if each.severity is Severity.ERROR)
     return next((f"{each.field} {each.message}" for each in wrong), None)
 
@@ -154,15 +138,11 @@ class _Executor(Struct):
     command: str | None = None
 
 
-class _Argument(Struct):
-    default: Any = None
-
-
 class _Test(Struct):
     name: str
     executor: _Executor
     supported_platforms: list[str] = field(default_factory=list)
-    input_arguments: dict[str, _Argument | None] | None = None
+    input_arguments: dict[str, dict[str, Any] | None] | None = None
 
 
 class _Technique(Struct):
@@ -190,8 +170,8 @@ def _atomic_sample(technique: str, test: _Test, label: TrueLabel) -> Sample | st
         return "by hand" if shell == "manual" else "for another shell"
     command = test.executor.command or ""
     for name, argument in (test.input_arguments or {}).items():
-        if argument is not None and argument.default is not None:
-            command = command.replace(f"#{{{name}}}", str(argument.default))
+        if argument and argument.get("default") is not None:
+            command = command.replace(f"#{{{name}}}", str(argument["default"]))
     if _SLOT.search(command):
         return "with an argument that has no default"
     platforms = ",".join(test.supported_platforms)
@@ -214,17 +194,14 @@ class _LancetCase(Struct):
     label: Literal[0, 1]
     domain: str
     family: str
-    cohort: str = ""
     rationale: str = ""
 
 
 def _lancet(path: Path, _label: TrueLabel) -> Read:
     for location, values in _rows(path):
         case = location.checked(values, _LancetCase)
-        label = TrueLabel.MALICIOUS if case.label else TrueLabel.HARMLESS
-        about = {"id": case.id, "domain": case.domain, "cohort": case.cohort}
-        about["rationale"] = case.rationale
-        yield _sample(case.command, label, case.domain, case.family, **about)
+        about = {"id": case.id, "domain": case.domain, "rationale": case.rationale}
+        yield _sample(case.command, _LABELS[case.label], case.domain, case.family, **about)
 
 
 def _nl2bash(path: Path, label: TrueLabel) -> Read:
@@ -234,38 +211,25 @@ def _nl2bash(path: Path, label: TrueLabel) -> Read:
         yield _sample(line, label, "", program_of(line))
 
 
-class _RedCodeCase(Struct, rename={"index": "Index", "language": "Language", "code": "Code"}):
-    index: str
-    language: str
-    code: str
-
-
 def _redcode(path: Path, label: TrueLabel) -> Read:
     found = path.glob("*.json") if path.is_dir() else [path]
     for file in islice(sorted(found), MAX_FILES):
         location = Location(str(file))
         with location:
             document = parse_json(read_text(file, MAX_DOCUMENT_BYTES))
-        for case in location.checked(document, list[_RedCodeCase]):
-            scenario = f"scenario-{case.index.partition('_')[0]}"
-            if case.language == "bash":
-                yield _sample(case.code, label, scenario, scenario, id=case.index)
-            else:
-                yield "in another language"
+        for case in location.checked(document, list[dict[str, str]]):
+            number = case.get("Index", "")
+            scenario = f"scenario-{number.partition('_')[0]}"
+            is_bash = case.get("Language") == "bash"
+            sample = _sample(case.get("Code", ""), label, scenario, scenario, id=number)
+            yield sample if is_bash else "in another language"
 
 
-_RISK = {
-    **dict.fromkeys(("risky", "deny"), TrueLabel.MALICIOUS),
-    **dict.fromkeys(("not_risky", "allow"), TrueLabel.HARMLESS),
-}
-
-
-class _Action(Struct):
-    content: str
+_Risk = Literal["not_risky", "risky", "allow", "deny"]
 
 
 class _Verdict(Struct):
-    verdict: str
+    verdict: _Risk
     source_label: str = ""
 
 
@@ -274,9 +238,9 @@ class _ShellRiskRow(Struct):
 
     id: str
     source: str
-    label: str | _Verdict
+    label: _Risk | _Verdict
     command: str = ""
-    actions: list[_Action] = field(default_factory=list)
+    actions: list[dict[str, str]] = field(default_factory=list)
     layer: str = "command"
 
 
@@ -286,14 +250,13 @@ def _shellrisk(path: Path, _label: TrueLabel) -> Read:
         if row.layer != "command":
             yield "a script of several lines"
             continue
-        verdict = _Verdict(row.label) if isinstance(row.label, str) else row.label
-        if verdict.verdict not in _RISK:
-            raise location.error(f"{verdict.verdict!a} is none of {', '.join(_RISK)}", "label")
-        source, licence = _TABLE.shellrisk.get(row.source, (row.source, ""))
-        command = row.actions[0].content if row.actions else row.command
+        verdict = row.label if isinstance(row.label, _Verdict) else _Verdict(row.label)
+        label = _LABELS[verdict.verdict in ("risky", "deny")]
+        source, licence = _TABLES["shellrisk"].get(row.source, (row.source, ""))
+        command = row.actions[0].get("content", "") if row.actions else row.command
         about = {"id": row.id, "source": source, "licence": licence}
         category = verdict.source_label or row.source
-        yield _sample(command, _RISK[verdict.verdict], category, program_of(command), **about)
+        yield _sample(command, label, category, program_of(command), **about)
 
 
 _TOOLS = ("bash", "execute_bash", "shell", "terminal", "run_command")

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 from msgspec.inspect import DictType, VarTupleType
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from aegish_dist.core.sample import Dataset
 from aegish_dist.core.text import REPLACEMENT
@@ -169,15 +169,9 @@ def decoder_of_predictions(dataset: Dataset, model: str) -> Decoder:
             raise InputError(f"must be one of {', '.join(_PREDICTED)}", field="prediction")
         if sample is None:
             raise InputError(f"no sample of {dataset.name} has it", field="id")
+        completion = encode({"action": action})
         return VerdictRecord(
-            model=model,
-            dataset=dataset.name,
-            command=sample.command,
-            target=sample.target,
-            category=sample.category,
-            cluster=sample.cluster,
-            completion=encode({"action": action}),
-            metadata=dict(sample.metadata),
+            model=model, dataset=dataset.name, completion=completion, **asdict(sample)
         )
 
     return decode
@@ -188,8 +182,6 @@ def read_rows(
 ) -> Iterator[Row]:
     """Yield the verdicts of a file; a checker shared by several remembers their samples."""
     form, checker = format_of(path), checker or RecordChecker()
-    if predicted is not None and form is not FileFormat.LINES:
-        raise DatasetError("cannot be read as predictions; known is .jsonl", source=str(path))
     if form is FileFormat.LINES:
         numbered = numbered_lines(path, MAX_LINE_BYTES)
         return _checked_rows(path, numbered, predicted or from_line, checker)

@@ -280,12 +280,11 @@ def test_published_data_and_predictions_become_a_run(aegish: CommandLine, tmp_pa
     words = {"vi": "risky", "id": "not_risky", "ls": "allow"}
     told = [{"id": name, "prediction": word} for name, word in words.items()]
     predictions = write_lines(tmp_path / "p.jsonl", *told)
-    asked = ("verdicts", "import", predictions, "--predictions-of", "kestrel")
-    run_id = aegish.ok(*asked, "--dataset", "risk").out.strip()
+    asked = ("verdicts", "import", predictions, "--predictions-of", "kestrel", "risk")
+    run_id = aegish.ok(*asked).out.strip()
     counts = aegish.ok("aggregate", "--run-id", run_id, "--json").json["models"][0]["actions"]
     blocked = [counts[side]["BLOCK"] for side in ("malicious", "harmless")]
     assert (blocked, counts["malicious"]["ALLOW"]) == ([1, 0], 1)
-    assert "go together" in aegish(*asked).err
     undeclared = aegish("datasets", "import", "trajectories", split)
     assert (undeclared.code, "--label" in undeclared.err) == (2, True)
 
@@ -303,6 +302,28 @@ def test_validate_lists_every_problem(aegish: CommandLine, tmp_path: Path) -> No
     assert "lists all 3 errors" in refused
     doubtful = write_lines(tmp_path / "doubtful.jsonl", {**LS, "command": "cat exploit.txt"})
     assert aegish.ok("datasets", "validate", doubtful).err == "0 errors, 1 warnings\n"
+
+
+def test_validate_compares_files_and_datasets(
+    aegish: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By path or by name; contradictions are errors, and come first where not all are printed."""
+    aegish.ok("datasets", "import", "table", write_lines(tmp_path / "mine.jsonl", LS, CAT))
+    copies = write_lines(tmp_path / "b.jsonl", LS, LS | {"command": "cat  /x ;"})
+    both = aegish("datasets", "validate", "mine", copies)
+    label = "which is labelled malicious"
+    assert (both.code, both.err) == (1, "1 errors, 1 warnings\n")
+    assert both.out.splitlines() == [
+        f"{copies}, line 1, warning: command: the same command as in mine, line 1",
+        f"{copies}, line 2, error: command: differs in writing from mine, line 2, {label}",
+    ]
+    listed = aegish("datasets", "validate", "mine", copies, "--json").json
+    places = [(each["dataset"], each["record"], each["severity"]) for each in listed["problems"]]
+    assert places == [(str(copies), 1, "warning"), (str(copies), 2, "error")]
+    monkeypatch.setattr("aegish_dist.cli.datasets.MAX_LINES", 1)
+    short = aegish("datasets", "validate", "mine", copies)
+    assert (", line 2, error" in short.out, short.out.count("\n")) == (True, 1)
+    assert "no such dataset" in aegish("datasets", "validate", "missing").err
 
 
 def test_prompts_can_be_listed_and_shown(aegish: CommandLine) -> None:

@@ -113,7 +113,7 @@ def test_redcode(tmp_path: Path) -> None:
 
 
 def test_shellrisk(tmp_path: Path) -> None:
-    """Rows of a split and of an adapter are read; a command with both labels is left out."""
+    """Rows of a split and of an adapter are read; a command with both labels stops an import."""
 
     def split(command: str, label: str, source: str = "gtfobins") -> dict[str, object]:
         return {"id": command, "source": source, "command": command, "label": label}
@@ -124,19 +124,22 @@ def test_shellrisk(tmp_path: Path) -> None:
         "label": {"verdict": "deny", "source_label": "T1485", "rationale": None},
     }
     rows = [split("vi -c ':!sh'", "risky"), split("cd a && make", "not_risky", "swesmith")]
-    rows += [split("id", "risky"), split("id", "not_risky"), adapted]
-    file = written(tmp_path / "test.jsonl", *rows, adapted | {"layer": "session"})
+    rows += [adapted, adapted, adapted | {"layer": "session"}]
+    file = written(tmp_path / "test.jsonl", *rows)
     assert read("shellrisk-bench", file) == [
         ("vi -c ':!sh'", "malicious", "gtfobins", "vi"),
         ("cd a && make", "harmless", None, "make"),
         ("shred x", "malicious", "T1485", "shred"),
     ]
     draft = read_format("shellrisk-bench", file)
-    assert draft.left_out == {
-        **{"repeated": 1, "labelled both ways": 1, "a script of several lines": 1}
-    }
+    assert draft.left_out == {"repeated": 1, "a script of several lines": 1}
     about = {"id": "cd a && make", "source": "SWE-smith trajectories", "licence": "MIT"}
     assert draft.samples[1].metadata == about
+    written(file, *rows, split("shred x", "not_risky"))
+    with pytest.raises(
+        DatasetError, match="line 4, field 'command': the same command as in line 3"
+    ):
+        read_format("shellrisk-bench", file).checked()
 
 
 TURNS: list[dict[str, object]] = [

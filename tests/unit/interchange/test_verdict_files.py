@@ -354,7 +354,5 @@ def test_bare_predictions_are_verdicts_about_samples_with_an_id(tmp_path: Path) 
         path.write_text(line)
         with pytest.raises(DatasetError, match=f"line 1, {problem}"):
             list(read_rows(path, None, decode))
-    with pytest.raises(DatasetError, match=r"known is \.jsonl"):
-        read_rows(tmp_path / "p.parquet", None, decode)
     with pytest.raises(DatasetError, match="has samples without an `id`"):
         decoder_of_predictions(Dataset("x", (Sample("ls", TrueLabel.HARMLESS),)), "kestrel")

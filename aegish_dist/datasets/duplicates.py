@@ -1,0 +1,105 @@
+"""Commands that repeat each other, or nearly so, in one data set or in several.
+
+The sets of trigrams of near duplicates have a Jaccard similarity of at least 0.9. Such pairs share
+one of their rarest trigrams: Bayardo, Ma and Srikant, Scaling up all pairs similarity search, WWW
+2007. What repeats another command is compared with no more.
+"""
+
+import re
+from array import array
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from math import ceil
+
+from aegish_dist.core.sample import Sample
+from aegish_dist.datasets.draft import Draft, Problem, Severity
+
+SIMILARITY = 0.9
+MAX_SHARED = 200  # commands found by one trigram; bounds the time of sets that are made to be slow
+MAX_COMPARED = 50  # of the commands found, those that share most of the rarest trigrams
+
+_QUOTED_WORD = re.compile(r"""(['"])([\w@%+=:,./-]+)\1""")  # nothing that means anything to a shell
+_QUOTED_TEXT = re.compile(r"""(['"])([\w@%+=:,./ -]+)\1""")
+_HEX = re.compile(r"0[xX][0-9a-fA-F]+|\\x[0-9a-fA-F]{2}")
+_FLAGS = re.compile(r"(?<!\S)-[A-Za-z]+(?: -[A-Za-z]+)*(?!\S)")
+
+
+def normal_form(command: str) -> str:
+    """Return what commands share that differ in their writing alone.
+
+    White space is one blank or newline, quotes of plain text are single or, around a word, gone;
+    letters of adjoining flags are sorted (`-l -a`, `-al`), hexadecimal digits are small, and there
+    is no `;` at the end.
+    """
+    lines = (" ".join(line.split()) for line in command.split("\n"))
+    text = "\n".join(filter(None, lines)).rstrip("; \n")
+    text = _QUOTED_TEXT.sub(r"'\2'", _QUOTED_WORD.sub(r"\2", text))
+    text = _HEX.sub(lambda found: found[0].lower(), text)
+    return _FLAGS.sub(lambda found: "-" + "".join(sorted(found[0].replace(" -", "")[1:])), text)
+
+
+def alike(drafts: Sequence[Draft]) -> Iterator[tuple[int, Problem]]:
+    """Yield the number of a data set and a problem for each command that repeats an earlier one.
+
+    Copies with different labels are errors, all else are warnings. That a data set holds the same
+    command twice is left to `problems`.
+    """
+    placed = [
+        (number, line, sample)
+        for number, draft in enumerate(drafts)
+        for line, sample in zip(draft.lines, draft.samples, strict=True)
+    ]
+    for one, other, how in _pairs([sample for *_, sample in placed]):
+        (number, line, sample), (earlier, first, twin) = placed[one], placed[other]
+        if number == earlier and how == _SAME:
+            continue
+        where = f"line {first}" if number == earlier else f"{drafts[earlier].file}, line {first}"
+        differs = sample.target is not twin.target
+        label = f", which is labelled {twin.target}" if differs else ""
+        severity = Severity.ERROR if differs and how != _NEAR else Severity.WARNING
+        yield number, Problem(line, "command", f"{how} {where}{label}", severity)
+
+
+_SAME, _NORMAL, _NEAR = "the same command as in", "differs in writing from", "is nearly that of"
+
+
+def _pairs(samples: Iterable[Sample]) -> Iterator[tuple[int, int, str]]:
+    """Yield the number of a sample, that of an earlier one, and how they are alike."""
+    commands: dict[str, int] = {}
+    forms: dict[str, int] = {}
+    for number, sample in enumerate(samples):
+        if (first := commands.setdefault(sample.command, number)) != number:
+            yield number, first, _SAME
+        elif (first := forms.setdefault(normal_form(sample.command), number)) != number:
+            yield number, first, _NORMAL
+    for one, other in _near(list(forms)):
+        first, number = sorted((forms[one], forms[other]))
+        yield number, first, _NEAR
+
+
+def _near(forms: list[str]) -> Iterator[tuple[str, str]]:
+    forms.sort(key=lambda form: (len(_trigrams(form)), form))
+    counts = Counter(gram for form in forms for gram in _trigrams(form))
+    ranks = {gram: rank for rank, (gram, _) in enumerate(reversed(counts.most_common()))}
+    sharing: dict[int, list[int]] = defaultdict(list)
+    known: list[tuple[str, array[int]]] = []
+    for form in forms:
+        grams = array("I", sorted(ranks[gram] for gram in _trigrams(form)))
+        size, mine = len(grams), set(grams)
+        rarest = grams[: size - ceil(SIMILARITY * size) + 1]
+        places = Counter(place for gram in rarest for place in sharing[gram])
+        for place, _ in places.most_common(MAX_COMPARED):
+            other, theirs = known[place]
+            shared = len(mine.intersection(theirs))
+            if shared >= SIMILARITY * (size + len(theirs) - shared):
+                yield form, other
+                break
+        else:
+            for gram in rarest:
+                if len(sharing[gram]) < MAX_SHARED:
+                    sharing[gram].append(len(known))
+            known.append((form, grams))
+
+
+def _trigrams(text: str) -> set[str]:
+    return {text[start : start + 3] for start in range(max(1, len(text) - 2))}
