@@ -15,9 +15,8 @@ import tempfile
 from asyncio import StreamReader, StreamWriter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from errno import EACCES, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOEXEC, ENOTDIR, EPERM
+from errno import EACCES, ENOENT, ENOEXEC, ENOTDIR, EPERM
 from itertools import count
-from pathlib import Path
 from typing import Self, cast
 
 import msgspec
@@ -34,19 +33,11 @@ from aegish_dist.providers import lenient, supervisor
 from aegish_dist.providers.failures import one_line
 from aegish_dist.providers.supervisor import MAX_OUTPUT_BYTES
 
-SUPERVISOR = Path(supervisor.__file__)
-PYTHON_HOST = Path(__file__).with_name("python_host.py")
-LATEST_S = 10.0  # seconds after a deadline in which a supervisor ends all and reports
-LAST_WORDS_S = 0.2  # seconds in which a guard that closed its output may also end
+PYTHON_HOST = supervisor.__file__.replace("supervisor.py", "python_host.py")
+LATEST_S = 10.0  # seconds after a deadline in which a supervisor ends its guard and reports
 ALWAYS_PASSED = ("PATH", "LANG")
-NOT_THERE = frozenset({ENOENT, EACCES, ENOEXEC, ENOTDIR, EPERM, ELOOP, EISDIR, ENAMETOOLONG})
+NOT_THERE = frozenset({ENOENT, EACCES, ENOEXEC, ENOTDIR, EPERM})
 NO_PROGRAM_CODES = (126, 127)  # of shells: a command that is not executable, or not found
-HOOK = {
-    "session_id": "aegish-dist",
-    "transcript_path": "",
-    "hook_event_name": "PreToolUse",
-    "tool_name": "Bash",
-}
 _TELLING = re.compile(r"error|exception|fatal|panic|not found|denied|no such", re.IGNORECASE)
 
 
@@ -89,33 +80,24 @@ class Programs:
 def python_program(target: str, like: Program) -> Program:
     """Return the program that asks an object, `module:object`, of this process's environment."""
     path = json.dumps([os.path.abspath(each) for each in sys.path])
-    command = (sys.executable, "-I", str(PYTHON_HOST), target, path)
+    command = (sys.executable, "-I", PYTHON_HOST, target, path)
     return replace(like, command=command, mode="lines", input="json")
 
 
-class ProgramClient:
-    def __init__(
-        self,
-        program: Program,
-        pool: "_Pool",
-        time_limit_s: float,
-        reads: Callable[[Completion], bool],
-    ) -> None:
-        self._program = program
-        self._pool = pool
-        self._time_limit_s = time_limit_s
-        self._reads = reads
-        passed = (os.environ.get(name, "") for name in program.pass_variables)
-        self._masks = [KeyMask(value) for value in passed if len(value) >= SHORT_KEY_CHARS]
+class ProgramClient(Struct, frozen=True):
+    program: Program
+    pool: "_Pool"
+    time_limit_s: float
+    reads: Callable[[Completion], bool]
 
     async def complete(self, command: str, epoch: int = 1) -> Completion:
-        number = str(next(self._pool.numbers))
-        question = _question(self._program, command, number)
-        async with self._pool.supervisor() as supervisor:
-            report = await supervisor.report(question, self._time_limit_s)
+        number = str(next(self.pool.numbers))
+        question = _question(self.program, command, number)
+        async with self.pool.supervisor() as supervisor:
+            report = await supervisor.report(question, self.time_limit_s)
             line, found, _ = report.output.partition(b"\n")
             answer = None
-            if found and self._program.mode == "lines" and report.ended not in ("deadline", "size"):
+            if found and self.program.mode == "lines" and report.ended not in ("deadline", "size"):
                 answer = dict(lenient.mapping(lenient.parse(line, self._masked)))
                 if answer.pop("id", None) != number:
                     raise lenient.malformed("the program's answer is not to the question's `id`")
@@ -123,12 +105,12 @@ class ProgramClient:
         return _completion(text, report.service_ms)
 
     def _of_run(self, report: GuardReport) -> str:
-        if (report.exit or 0) < 0 or report.ended != "exit" or self._program.mode == "lines":
+        if (report.exit or 0) < 0 or report.ended != "exit" or self.program.mode == "lines":
             raise self._failure(report)
         said = self._text(report.output) or self._text(report.errors) * bool(report.exit)
         code = f"exit code {report.exit}" if report.exit or not said else ""
         text = "\n".join(filter(None, (said, code)))
-        if report.exit and not self._reads(_completion(text)):
+        if report.exit and not self.reads(_completion(text)):
             raise self._failure(report)
         return text
 
@@ -138,9 +120,9 @@ class ProgramClient:
         match report:
             case GuardReport(errno=int() as errno):
                 kind = ErrorClass.NOT_FOUND if errno in NOT_THERE else kind
-                words = f"cannot be started: {self._program.command[0]}: {report.problem}"
+                words = f"cannot be started: {self.program.command[0]}: {report.problem}"
             case GuardReport(ended="deadline"):
-                kind, words = ErrorClass.DEADLINE, f"gave no answer within {self._time_limit_s:g} s"
+                kind, words = ErrorClass.DEADLINE, f"gave no answer within {self.time_limit_s:g} s"
             case GuardReport(ended="size"):
                 return lenient.malformed(f"the program's output exceeds {MAX_OUTPUT_BYTES} bytes")
             case GuardReport(ended="exit", exit=int() as code) if code < 0:
@@ -159,7 +141,7 @@ class ProgramClient:
         return clean_text(str(self._masked(said.decode("utf-8", "replace")))).strip()
 
     def _masked(self, value: object) -> object:
-        for mask in self._masks:
+        for mask in self.pool.masks:
             value = mask.value(value)
         return value
 
@@ -185,7 +167,14 @@ def _question(program: Program, command: str, number: str) -> str:
     if program.input == "hook":
         document = {"id": number} if program.mode == "lines" else {}
         # A folder that is there: hooks deny every command of an agent in one that is not.
-        document |= {**HOOK, "cwd": tempfile.gettempdir(), "tool_input": {"command": command}}
+        document |= {
+            "session_id": "aegish-dist",
+            "transcript_path": "",
+            "cwd": tempfile.gettempdir(),
+            "hook_event_name": "PreToolUse",
+            "tool_name": "Bash",
+            "tool_input": {"command": command},
+        }
     return json.dumps(document, ensure_ascii=False) + "\n" * (program.mode == "lines")
 
 
@@ -198,6 +187,8 @@ class _Pool:
         self._idle: list[Supervisor] = []
         self._ending: set[asyncio.Task[None]] = set()
         self.numbers = count(1)
+        passed = (os.environ.get(name, "") for name in program.pass_variables)
+        self.masks = [KeyMask(value) for value in passed if len(value) >= SHORT_KEY_CHARS]
 
     @asynccontextmanager
     async def supervisor(self) -> "AsyncIterator[Supervisor]":
@@ -239,7 +230,7 @@ class Supervisor(Struct, frozen=True):
         }
         try:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-I", "-S", str(SUPERVISOR), json.dumps(configuration)),
+                *(sys.executable, "-I", "-S", supervisor.__file__, json.dumps(configuration)),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 env={name: os.environ[name] for name in names if name in os.environ},

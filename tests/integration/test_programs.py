@@ -2,56 +2,108 @@
 
 import asyncio
 import json
+import os
+import signal
+import subprocess
 import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 from tempfile import gettempdir
 from typing import Any, TypeVar
 
+import msgspec
 import pytest
 
 from aegish_dist.core.model import Program
 from aegish_dist.errors import ProviderError
-from aegish_dist.providers.programs import Programs
+from aegish_dist.providers.programs import ProgramClient, Programs, python_program
+from tests.services import wait_until
 
 T = TypeVar("T")
-ANSWERS = """
-import json, sys
+LOOP = """
+import json, os, sys, threading, time
 for line in sys.stdin:
     question = json.loads(line)
-    action = "BLOCK" if "rm" in question["command"] else "ALLOW"
-    print(json.dumps({"id": question["id"], "action": action}), flush=True)
+    command = question["command"]
+    answer = json.dumps({"id": question["id"], "about": command})
+    %s
+    print(answer, flush=True)
 """
+MARK = "AEGISH_TEST_MARK"
+
+
+@pytest.fixture(autouse=True)
+def mark(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A word in the environment of each process of the test; none of them outlives it."""
+    word = os.urandom(8).hex()
+    monkeypatch.setenv(MARK, word)
+    yield word
+    assert processes(word) == []
+
+
+def processes(word: str) -> list[str]:
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"{MARK}={word}".encode() in (folder / "environ").read_bytes():
+                found.append((folder / "cmdline").read_text().replace("\0", " "))
+        except OSError:
+            pass
+    return [each for each in found if each]  # a process that has just ended has no words
+
+
+def program(*command: str, **more: Any) -> Program:
+    more["pass_variables"] = (MARK, *more.get("pass_variables", ()))
+    return Program(command=command, **more)
 
 
 def shell(script: str, **more: Any) -> Program:
-    return Program(command=("sh", "-c", script), **more)
+    return program("sh", "-c", script, **more)
 
 
 def python(script: str, **more: Any) -> Program:
-    return Program(command=(sys.executable, "-c", script), **more)
+    return program(sys.executable, "-c", script, **more)
 
 
-def asked(program: Program, *commands: str, limit_s: float = 20.0) -> list[str]:
-    """Ask a program in turn; a failure is its class and its words."""
+def loop(script: str = "", **more: Any) -> Program:
+    """A long-lived guard that answers each command by itself."""
+    return python(LOOP % script, mode="lines", **more)
 
-    async def body() -> list[str]:
+
+def with_programs(body: Callable[[Programs], Awaitable[T]]) -> T:
+    async def run() -> T:
         programs = Programs()
-        client = programs.client(
-            program, limit_s, lambda answer: "exit code 2" in (answer.text or "")
-        )
-        said = []
-        for command in commands or ("ls",):
-            try:
-                said.append((await client.complete(command)).text or "")
-            except ProviderError as error:
-                said.append(f"{error.error_class}: {error}")
-        await programs.close()
-        return said
+        try:
+            return await body(programs)
+        finally:
+            await programs.close()
 
-    return asyncio.run(body())
+    return asyncio.run(run())
+
+
+async def said(client: ProgramClient, command: str = "ls") -> str:
+    """Ask one question; a failure is its class and its words."""
+    try:
+        return (await client.complete(command)).text or ""
+    except ProviderError as error:
+        return f"{error.error_class}: {error}"
+
+
+def clients(programs: Programs, guard: Program, limit_s: float = 20.0) -> ProgramClient:
+    return programs.client(guard, limit_s, lambda answer: "exit code 2" in (answer.text or ""))
+
+
+def asked(guard: Program, *commands: str, limit_s: float = 20.0) -> list[str]:
+    async def body(programs: Programs) -> list[str]:
+        client = clients(programs, guard, limit_s)
+        return [await said(client, command) for command in commands or ("ls",)]
+
+    return with_programs(body)
 
 
 @pytest.mark.parametrize(
-    ("program", "answer"),
+    ("guard", "answer"),
     [
         (shell("cat", input="text"), "echo é"),
         (shell("cat"), '{"id": "1", "command": "echo é"}'),
@@ -68,17 +120,17 @@ def asked(program: Program, *commands: str, limit_s: float = 20.0) -> list[str]:
             "not_found: the program ended with exit code 127: sh: 1: exec: no-such-guard: not found",
         ),
         (
-            Program(command=("/no/such/guard",)),
+            program("/no/such/guard"),
             "not_found: the program cannot be started: /no/such/guard: No such file or directory",
         ),
         (
-            Program(command=("/etc/passwd",), mode="lines"),
+            program("/etc/passwd", mode="lines"),
             "not_found: the program cannot be started: /etc/passwd: Permission denied",
         ),
     ],
 )
-def test_a_program_is_asked_once_for_a_command(program: Program, answer: str) -> None:
-    assert asked(program, "echo é") == [answer]
+def test_a_program_is_asked_once_for_a_command(guard: Program, answer: str) -> None:
+    assert asked(guard, "echo é") == [answer]
 
 
 def test_a_hook_is_sent_the_document_of_an_agent() -> None:
@@ -94,5 +146,273 @@ def test_a_hook_is_sent_the_document_of_an_agent() -> None:
 
 
 def test_a_long_lived_program_answers_line_by_line() -> None:
-    program = python(ANSWERS, mode="lines")
-    assert asked(program, "ls", "rm x") == ['{"action": "ALLOW"}', '{"action": "BLOCK"}']
+    texts = asked(loop(), "ls", 'say "hi"\n')
+    assert [json.loads(text) for text in texts] == [{"about": "ls"}, {"about": 'say "hi"\n'}]
+
+
+@pytest.mark.parametrize(
+    ("guard", "words"),
+    [
+        (loop("time.sleep(60)"), "deadline: the program gave no answer within 0.5 s"),
+        (
+            shell("trap '' TERM INT HUP; sleep 60; :"),
+            "deadline: the program gave no answer within 0.5 s",
+        ),
+        (
+            loop("os.kill(os.getpid(), 11)"),
+            "server: the program was ended by a signal: Segmentation fault",
+        ),
+        (loop("os.close(1); time.sleep(60)"), "server: the program closed its output"),
+        (
+            loop("sys.exit('Error: no more')"),
+            "server: the program ended with exit code 1: Error: no more",
+        ),
+        (
+            loop('answer = \'{"error": "of mine", "id": "1"}\''),
+            "server: the program failed: of mine",
+        ),
+        (
+            loop("answer = answer.replace('1', '2')"),
+            "malformed: the program's answer is not to the question's `id`",
+        ),
+        (loop("answer = 'Loading ...'"), "malformed: the provider's answer is not JSON"),
+        (
+            loop("answer = '[' * 100_000"),
+            "malformed: the provider's answer has more than 20000 values",
+        ),
+        (loop("sys.stdout.buffer.write(b'\\xff')"), "malformed: the provider's answer is not JSON"),
+        (
+            loop("while True: sys.stdout.write('x' * 2**16)"),
+            "malformed: the program's output exceeds 1048576 bytes",
+        ),
+        (loop("while True: print(answer)"), '{"about": "ls"}'),
+        (shell("yes"), "malformed: the program's output exceeds 1048576 bytes"),
+        (shell("yes >&2"), "malformed: the program's output exceeds 1048576 bytes"),
+        (shell("exec >&-; exit 2"), "exit code 2"),
+        (
+            python("bytes(2**30)", memory_mb=64),
+            "server: the program ended with exit code 1: MemoryError",
+        ),
+        (
+            loop("bytes(2**30)", memory_mb=64),
+            "server: the program ended with exit code 1: MemoryError",
+        ),
+        (
+            python("open('big', 'wb').write(bytes(2**27))"),
+            "server: the program ended with exit code 1: OSError: [Errno 27] File too large",
+        ),
+    ],
+)
+def test_an_attack_is_a_failure_of_its_own(guard: Program, words: str) -> None:
+    limit_s = 0.5 if "deadline" in words else 20.0
+    started = time.monotonic()
+    assert asked(guard, limit_s=limit_s) == [words]
+    assert time.monotonic() - started < 15
+
+
+def test_a_guard_that_kills_its_supervisor_leaves_nothing() -> None:
+    assert asked(shell("kill -9 $PPID && sleep 600; exit 2")) in (
+        ["server: the program's supervisor ended"],
+        ["sh: 1: kill: Operation not permitted\nexit code 2"],  # from Linux 6.12 on
+    )
+
+
+def test_a_guard_is_asked_again_after_each_failure() -> None:
+    """Answers that are late, for another command or doubled are taken for no other command's."""
+    script = """
+    if command == "late": time.sleep(60)
+    if command == "other": answer = answer.replace('"id": "', '"id": "7')
+    if command == "twice": print(answer, flush=True)
+    """
+    commands = ("a", "late", "b", "other", "c", "twice", "d")
+    texts = asked(loop(script), *commands, limit_s=2.0)
+    assert [
+        json.loads(text)["about"] if "{" in text else text.partition(":")[0] for text in texts
+    ] == [*("a", "deadline", "b", "malformed", "c", "twice", "d")]
+
+
+def test_a_guard_that_ended_between_two_questions_is_started_again(mark: str) -> None:
+    async def body(programs: Programs) -> None:
+        client = clients(programs, loop("threading.Timer(0.1, os._exit, [0]).start()"))
+        for command in ("a", "b"):
+            assert await said(client, command) == f'{{"about": "{command}"}}'
+            while len(processes(mark)) > 1:
+                await asyncio.sleep(0.05)
+
+    with_programs(body)
+
+
+LEAVES = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+for kind in range(3):
+    if os.fork() == 0:
+        if kind:
+            os.setsid()
+        if kind == 2 and os.fork():
+            os._exit(0)
+        time.sleep(600)
+        os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("end", ["print(1)", "time.sleep(600)", "os.abort()"])
+def test_no_child_of_a_guard_is_left_after_a_question(mark: str, end: str) -> None:
+    async def body(programs: Programs) -> None:
+        await said(clients(programs, python(LEAVES + end), 1.0))
+        assert ["supervisor.py" in each for each in processes(mark)] == [True]
+
+    with_programs(body)
+
+
+def test_no_child_of_a_long_lived_guard_is_left(mark: str) -> None:
+    assert asked(loop(f"exec({LEAVES!r})")) == ['{"about": "ls"}']
+
+
+DRIVER = """
+import asyncio, sys, msgspec
+from aegish_dist.core.model import Program
+from aegish_dist.providers.programs import Programs
+async def main():
+    guards = msgspec.json.decode(sys.argv[1], type=list[Program])
+    programs = Programs()
+    calls = [programs.client(guard, 600, bool).complete("ls") for guard in guards]
+    print("asked", flush=True)
+    await asyncio.gather(*calls)
+asyncio.run(main())
+"""
+
+
+def test_no_guard_outlives_a_worker_that_is_killed(mark: str) -> None:
+    guards = [loop(f"exec({LEAVES!r}); time.sleep(600)"), python(LEAVES + "time.sleep(600)")]
+    document = msgspec.json.encode(guards).decode()
+    with subprocess.Popen([sys.executable, "-c", DRIVER, document]) as worker:
+        wait_until(
+            lambda: sum("sleep(600)" in each for each in processes(mark)) >= 9, "guards are asked"
+        )
+        worker.send_signal(signal.SIGKILL)
+    wait_until(lambda: not processes(mark), "all are ended")
+
+
+def test_a_guard_sees_no_key_and_an_empty_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-proj-0123456789abcdef")
+    monkeypatch.setenv("LANG", "C.UTF-8")
+    script = f"""
+import json, os
+def read(place):
+    try:
+        return open(f"/proc/{{place}}/environ").read()
+    except OSError:
+        return ""
+seen = read({os.getpid()}) + read(os.getppid()) + "".join(os.environ.values())
+here = os.getcwd()
+print(json.dumps([sorted(os.environ), os.listdir(), sorted(os.listdir("/proc/self/fd"))[:-1],
+    "sk-proj" in seen, os.environ["HOME"] == here, here, os.getpid() == os.getsid(0)]))
+os.makedirs("a/b/c"), open("a/b/c/d", "w"), os.chmod("a/b", 0)
+"""
+    [text] = asked(python(script))
+    names, files, descriptors, key_seen, at_home, folder, leads = json.loads(text)
+    assert names == sorted([MARK, "HOME", "LANG", "PATH", "TMPDIR"])
+    assert (files, descriptors, key_seen) == ([], ["0", "1", "2"], False)
+    assert at_home
+    assert leads
+    assert not Path(folder).exists()
+
+
+def test_a_variable_that_is_passed_is_masked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GUARD_KEY", "0123456789abcdef")
+    script = "echo $GUARD_KEY; echo $GUARD_KEY >&2; exit $1"
+    for code, text in (("0", "[key]"), ("1", "server: the program ended with exit code 1: [key]")):
+        guard = program("sh", "-c", script, "sh", code, pass_variables=("GUARD_KEY",))
+        assert asked(guard) == [text]
+
+
+def test_control_characters_are_kept_as_of_other_providers() -> None:
+    """A terminal never sees them, as all that is printed is escaped."""
+    text = "\x1b[2J�\u202e��"
+    assert asked(python(r"import os; os.write(1, b'\x1b[2J\x00\xe2\x80\xae\xff\xfe')")) == [text]
+    answer = loop('answer = answer[:-1] + r\', "reason": "\\u001b\\u0000\\ud800"}\'')
+    assert json.loads(asked(answer)[0])["reason"] == "\x1b��"
+
+
+def test_processes_wait_in_turn_and_latency_leaves_that_out() -> None:
+    async def body(programs: Programs) -> tuple[float, list[float]]:
+        client = clients(programs, loop("time.sleep(0.2)", processes=2))
+        await client.complete("start")
+        started = time.monotonic()
+        answers = await asyncio.gather(*(client.complete(str(number)) for number in range(6)))
+        return time.monotonic() - started, [answer.took_ms or 0.0 for answer in answers]
+
+    elapsed_s, took_ms = with_programs(body)
+    assert elapsed_s >= 0.6
+    assert all(200 <= each < 1000 * elapsed_s / 2 for each in took_ms)
+
+
+def test_guards_that_hang_hold_up_no_other(mark: str) -> None:
+    async def body(programs: Programs) -> list[str]:
+        hanging = clients(programs, loop("time.sleep(600)"), 600.0)
+        hangs = [asyncio.create_task(said(hanging)) for _ in range(3)]
+        good = clients(programs, loop())
+        texts = [await said(good) for _ in range(3)]
+        assert not any(task.done() for task in hangs)
+        for task in hangs:
+            task.cancel()
+        await asyncio.wait(hangs)
+        return texts
+
+    assert with_programs(body) == ['{"about": "ls"}'] * 3
+
+
+def test_nothing_is_left_of_twenty_processes() -> None:
+    def opened() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    async def body(programs: Programs) -> None:
+        for guard in (loop(processes=10), shell("exit 2", processes=10)):
+            client = clients(programs, guard)
+            await asyncio.gather(*(said(client) for _ in range(20)))
+
+    with_programs(body)
+    before = opened()
+    with_programs(body)
+    assert opened() == before
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+MODULE = """
+import enum
+class Action(enum.Enum):
+    BLOCK = "block"
+class Number:
+    def item(self): return True
+class Guard:
+    def __init__(self): print("made")
+    def __call__(self, command):
+        print("asked")
+        return {"text": "safe", "action": "BLOCK", "number": 0.25, "flag": False, "document": {"a": [1]},
+            "enum": Action.BLOCK, "numpy": Number(), "nan": float("nan"), "none": None}[command]
+async def later(command): return command
+"""
+
+
+def test_an_object_of_python_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_guards.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    like = program("")
+    expected = {
+        "text": "safe",
+        "action": '{"action": "BLOCK"}',
+        "number": '{"score": 0.25}',
+        "flag": '{"unsafe": false}',
+        "document": '{"a": [1]}',
+        "enum": '{"action": "BLOCK"}',
+        "numpy": '{"unsafe": true}',
+        "nan": "server: the program failed: ValueError: Out of range float values are not JSON compliant",
+        "none": "server: the program failed: TypeError: the object returned NoneType",
+        "x": "server: the program failed: KeyError: 'x'",
+    }
+    assert asked(python_program("my_guards:Guard", like), *expected) == list(expected.values())
+    assert asked(python_program("my_guards:later", like), "a", "b") == ["a", "b"]
+    missing = "not_found: the program ended with exit code 127: AttributeError: module 'my_guards' has no attribute 'Gone'"
+    assert asked(python_program("my_guards:Gone", like)) == [missing]
