@@ -90,6 +90,19 @@ def test_a_cap_on_the_cost(env: dict[str, str], simulator: Simulator) -> None:
     assert simulator.calls("dear") == 50
 
 
+def test_arms_of_models(env: dict[str, str], simulator: Simulator) -> None:
+    """Each arm has the cap of a model to itself; all are parked with the model."""
+    arms = ("--dataset", "harmless", "--prompt", "guard,guard-sentence", "--skip-preflight")
+    run(env, "submit", "--models", "simulated/dear", *arms, "--max-cost-per-model", "0.3", code=1)
+    over = models_of(run_json(env, "status"))
+    told = run(env, "submit", "--models", "simulated/locked", *arms, code=1).stderr
+    assert over == {
+        f"simulated/dear#{of}": ("over budget", 30) for of in ("guard", "guard-sentence")
+    }
+    assert all(f"simulated/locked#{of} (next call at" in told for of in ("guard", "guard-sentence"))
+    assert simulator.stats()["requests"]["locked"] < 40
+
+
 def test_a_raised_cap(env: dict[str, str], simulator: Simulator) -> None:
     """A run that stopped over budget goes on up to the new cap, what it has cost included."""
     run(env, "submit", "--models", "simulated/dear", "--limit", "90", "--max-cost", "0.3", code=1)
