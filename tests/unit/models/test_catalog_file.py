@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from aegish_dist.errors import CatalogError
 from aegish_dist.models.catalog import Catalog
@@ -40,6 +41,11 @@ SECRET = "sk-secret"
         ("[[models]]\nname = 'x'", r"\[\[models\]\] entry 1: key 'id': is missing"),
         ("[[models]]\nid = 'x'", "entry 1: key 'id': must have the form provider/model"),
         ("[[models]]\nid = 'new/x'", r"'new/x': key 'id': .* add a table \[providers.new"),
+        (MODEL + "variants.'a+b' = {}", r"key 'variants.a\+b': must be named by letters"),
+        (MODEL + "variants.low.price = {}", "'variants.low.price': is the same for all variants"),
+        (MODEL + "variants.low.reasoning = 1", r"'openai/x', variant 'low': key 'reasoning': unk"),
+        (MODEL + "variants.low.parameters = 1", "variant 'low': key 'parameters': must be a tab"),
+        (MODEL + "variants = {low = 1}", "key 'variants.low': must be a table"),
         (MODEL + MODEL, r"entry 2: key 'id': 'openai/x' is already entry 1"),
         (MODEL + "simulated = 1", r"entry 1 \(openai/x\): key 'simulated': must be true or false$"),
         (MODEL + "price = {input = -1, output = 2}", "key 'price.input': must be from 0 to 1,000"),
@@ -100,3 +106,22 @@ def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "empty.toml"
     path.write_text("")
     assert Catalog.load(path) == Catalog.load()
+
+
+def test_a_variant_lays_its_keys_over_those_of_its_model(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        MODEL
+        + """max_in_flight = 3
+        parameters = {top_p = 0.5, n = 1}
+        variants.low = {parameters = {n = 2}, drop_parameters = ["seed"], prompt = "command"}
+        """
+    )
+    catalog = Catalog.load(path)
+    model, low = catalog.resolve("openai/x,openai/x#low", {"OPENAI_API_KEY": "k"})
+    assert low.parameters == {"seed": None, "top_p": 0.5, "n": 2}
+    assert replace(low, id=model.id, parameters=model.parameters) == model
+    assert [catalog.entry(f"openai/x{arm}").prompt for arm in ("", "#low+a", "#a")] == [
+        *(None, "command", None)
+    ]
+    assert [each.spec.id for each in catalog.entries({})][-2:] == ["openai/x", "openai/x#low"]
