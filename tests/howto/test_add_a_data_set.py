@@ -12,19 +12,11 @@ pytestmark = pytest.mark.long
 PAGE = "add-a-data-set.md"
 
 OWN_FILES = {"mine.jsonl", "mine.csv"}
-IMPORTER = {"aegish_dist/datasets/atomic.py", "tests/unit/datasets/test_atomic.py"}
-EDITED = {"aegish_dist/cli/datasets.py", "aegish_dist/datasets/table.py"}
-TECHNIQUE = """
-attack_technique: T1485
-atomic_tests:
-- supported_platforms: [linux, macos]
-  input_arguments: {file: {default: /var/log/syslog}}
-  executor: {name: sh, command: "shred -u #{file}"}
-"""
+EDITED = {"aegish_dist/datasets/formats.py", "aegish_dist/datasets/formats.toml"}
 
 
-def test_an_importer_is_one_module_its_test_and_two_edits(walkthrough: Walkthrough) -> None:
-    assert walkthrough.created == IMPORTER | OWN_FILES
+def test_an_importer_is_an_entry_a_reader_and_its_test(walkthrough: Walkthrough) -> None:
+    assert walkthrough.created == {"tests/unit/datasets/test_tldr.py"} | OWN_FILES
     assert walkthrough.edited == EDITED
 
 
@@ -47,13 +39,13 @@ def test_files_of_ones_own_are_validated_imported_and_asked(cli: Callable[..., s
 def test_the_importer_reads_its_format(
     walkthrough: Walkthrough, cli: Callable[..., str], tmp_path: Path
 ) -> None:
-    """A technique's test is a sample of the stored data set, and the page's own test passes."""
-    file = tmp_path / "atomics" / "T1485" / "T1485.yaml"
+    """An example is a sample of the stored data set, and the page's own test passes."""
+    file = tmp_path / "pages" / "linux" / "wipe.md"
     file.parent.mkdir(parents=True)
-    file.write_text(TECHNIQUE)
-    assert cli("datasets", "validate", str(tmp_path / "atomics")) == ""
-    cli("datasets", "import", "atomic", str(tmp_path / "atomics"))
-    shown = json.loads(cli("datasets", "show", "atomic", "--samples", "1", "--json"))
-    assert (shown["source"], shown["categories"]) == ("Atomic Red Team", {"T1485": 1})
-    assert shown["examples"][0]["command"] == "shred -u /var/log/syslog"
-    walkthrough.test("tests/unit/datasets/test_atomic.py")
+    file.write_text("# wipe\n\n- Wipe:\n\n`wipe {{[-f|--force]}} {{path}}`\n\n`wipe`\n\n`wipe`\n")
+    assert cli("datasets", "validate", str(tmp_path)) == ""
+    cli("datasets", "import", "tldr-pages", str(tmp_path))
+    shown = json.loads(cli("datasets", "show", "tldr-pages", "--samples", "1", "--json"))
+    assert (shown["source"], shown["samples"], shown["clusters"]) == ("tldr-pages", 2, 1)
+    assert shown["examples"][0]["command"] == "wipe -f path"
+    walkthrough.test("tests/unit/datasets/test_tldr.py")
