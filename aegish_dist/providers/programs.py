@@ -34,6 +34,7 @@ from aegish_dist.providers.failures import one_line
 from aegish_dist.providers.supervisor import MAX_OUTPUT_BYTES
 
 PYTHON_HOST = supervisor.__file__.replace("supervisor.py", "python_host.py")
+LONGEST_REPORT_BYTES = 8 * MAX_OUTPUT_BYTES  # in JSON a byte may take six
 LATEST_S = 10.0  # seconds after a deadline in which a supervisor ends its guard and reports
 ALWAYS_PASSED = ("PATH", "LANG")
 NOT_THERE = frozenset({ENOENT, EACCES, ENOEXEC, ENOTDIR, EPERM})
@@ -49,9 +50,8 @@ class GuardReport(Struct, frozen=True):
     errno: int | None = None  # why it was not started
     problem: str = ""
     service_ms: float | None = None
-    sizes: tuple[int, ...] = ()
-    output: bytes = b""
-    errors: bytes = b""
+    output: str = ""
+    errors: str = ""  # their end
 
 
 class Programs:
@@ -95,10 +95,10 @@ class ProgramClient(Struct, frozen=True):
         question = _question(self.program, command, number)
         async with self.pool.supervisor() as supervisor:
             report = await supervisor.report(question, self.time_limit_s)
-            line, found, _ = report.output.partition(b"\n")
+            line, found, _ = report.output.partition("\n")
             answer = None
             if found and self.program.mode == "lines" and report.ended not in ("deadline", "size"):
-                answer = dict(lenient.mapping(lenient.parse(line, self._masked)))
+                answer = dict(lenient.mapping(lenient.parse(line.encode(), self._masked)))
                 if answer.pop("id", None) != number:
                     raise lenient.malformed("the program's answer is not to the question's `id`")
         text = self._of_run(report) if answer is None else _of_document(answer)
@@ -137,8 +137,8 @@ class ProgramClient(Struct, frozen=True):
         words = one_line(f"the program {words}: {telling}".removesuffix(": "))
         return ProviderError(words, error_class=kind)
 
-    def _text(self, said: bytes) -> str:
-        return clean_text(str(self._masked(said.decode("utf-8", "replace")))).strip()
+    def _text(self, said: str) -> str:
+        return clean_text(str(self._masked(said))).strip()
 
     def _masked(self, value: object) -> object:
         for mask in self.pool.masks:
@@ -234,6 +234,7 @@ class Supervisor(Struct, frozen=True):
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 env={name: os.environ[name] for name in names if name in os.environ},
+                limit=LONGEST_REPORT_BYTES,
                 start_new_session=True,  # signals of the worker's terminal are not for it
             )
         except OSError as error:
@@ -246,12 +247,10 @@ class Supervisor(Struct, frozen=True):
         try:
             self.questions.write(json.dumps(asked).encode() + b"\n")
             async with asyncio.timeout(limit_s + LATEST_S):
-                report = msgspec.json.decode(await self.reports.readline(), type=GuardReport)
-                kept = [await self.reports.readexactly(size) for size in report.sizes]
-        except (msgspec.DecodeError, EOFError, OSError):
+                return msgspec.json.decode(await self.reports.readline(), type=GuardReport)
+        except (msgspec.DecodeError, OSError):
             words = "the program's supervisor ended"
             raise ProviderError(words, error_class=ErrorClass.SERVER) from None
-        return replace(report, output=b"".join(kept[:1]), errors=b"".join(kept[1:]))
 
     async def end(self) -> None:
         """Have it end its guard and itself."""

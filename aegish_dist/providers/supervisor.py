@@ -1,9 +1,8 @@
 """Runs a guard that is a program, and leaves none of its processes and files behind.
 
 A program of its own, of the standard library alone: `python -I -S supervisor.py CONFIGURATION`. It
-reads questions, `{"stdin", "time_limit_s"}` a line, one at a time, and answers each by a report: a
-line of JSON, then what is kept of the guard's output and errors, of which the line states the
-sizes. It ends when its standard input does: the worker is gone, or wants no more.
+reads questions, `{"stdin", "time_limit_s"}` a line, one at a time, and answers each by a report, a
+line too. It ends when its standard input does: the worker is gone, or wants no more.
 
 In mode `once` the guard is started for each question; in mode `lines` it lives on while all is
 well. When it ends, what it left is killed, also what called `setsid` or forked twice: orphans
@@ -19,16 +18,13 @@ import signal
 import subprocess  # nosec B404
 import sys
 import time
+from collections.abc import Iterable
 from contextlib import suppress
-from typing import IO, Any
+from typing import Any
 
 MAX_OUTPUT_BYTES = 2**20  # for one question, on standard output and on standard error
-KEPT_ERROR_BYTES = PIECE_BYTES = 2**16
-LIMITS = {
-    resource.RLIMIT_CORE: 0,
-    resource.RLIMIT_FSIZE: 2**26,
-    resource.RLIMIT_NOFILE: 1024,
-}
+PIECE_BYTES = KEPT_ERRORS = 2**16
+LIMITS = {resource.RLIMIT_CORE: 0, resource.RLIMIT_FSIZE: 2**26, resource.RLIMIT_NOFILE: 1024}
 LAST_S = 0.2  # seconds in which a guard that closes its output may also end
 OUTLIVED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # the worker alone says when to end
 
@@ -65,35 +61,6 @@ def confine(limits: dict[int, int]) -> None:
         LIBC.syscall(RESTRICT_SELF, domain, 0)
 
 
-class Stream:
-    """A pipe from the guard, of which the end is kept."""
-
-    def __init__(self, pipe: IO[bytes], most_bytes: int) -> None:
-        self.pipe = pipe
-        self._most_bytes = most_bytes
-        self.closed = False
-        self.forget()
-
-    def forget(self) -> None:
-        self.kept = bytearray()
-        self.size = 0
-
-    def read(self) -> bool:
-        """Read a piece; return whether there was one."""
-        piece = self.pipe.read(PIECE_BYTES)
-        self.closed = piece == b""
-        self.size += len(piece or b"")
-        self.kept += piece or b""
-        del self.kept[: -self._most_bytes]
-        return bool(piece)
-
-
-def _unblocked(pipe: IO[bytes] | None) -> IO[bytes]:
-    assert pipe is not None  # noqa: S101  # nosec B101 # as asked of `Popen`
-    os.set_blocking(pipe.fileno(), False)
-    return pipe
-
-
 class GuardProcess:
     """One start of the program, in a session and an empty folder of its own."""
 
@@ -104,13 +71,13 @@ class GuardProcess:
         self._folder = os.path.join(configuration["root"], f"aegish-guard-{os.urandom(8).hex()}")
         # Not the address space, of which engines of JavaScript reserve gigabytes.
         limits = LIMITS | {resource.RLIMIT_DATA: configuration["memory_mb"] * 2**20}
-        names = [name for name in configuration["variables"] if name in os.environ]
-        environment = {name: os.environ[name] for name in names}
         if self._is_once:
             limits[resource.RLIMIT_CPU] = int(limit_s) + 2
+        names = [name for name in configuration["variables"] if name in os.environ]
+        environment = {name: os.environ[name] for name in names}
         os.mkdir(self._folder, 0o700)
         try:
-            self._process = process = subprocess.Popen(  # noqa: S603  # nosec B603 # of the catalog here
+            self._process = subprocess.Popen(  # noqa: S603  # nosec B603 # as the catalog says
                 configuration["command"],
                 bufsize=0,
                 stdin=subprocess.PIPE,
@@ -124,69 +91,76 @@ class GuardProcess:
         except OSError:
             os.rmdir(self._folder)
             raise
-        self._asks, *pipes = map(_unblocked, (process.stdin, process.stdout, process.stderr))
-        most = (MAX_OUTPUT_BYTES, KEPT_ERROR_BYTES)
-        self.streams = list(map(Stream, pipes, most))
-        self.ended = False
+        pipes = (self._process.stdin, self._process.stdout, self._process.stderr)
+        self._asks, *outputs = (pipe for pipe in pipes if pipe is not None)
+        for pipe in (self._asks, *outputs):
+            os.set_blocking(pipe.fileno(), False)
+        self._open = {pipe.fileno(): pipe for pipe in outputs}
+        self._kept = {descriptor: bytearray() for descriptor in self._open}  # output, errors
         self.exit: int | None = None  # exit code, below zero the signal
+        self.ended = False
 
     def is_ready(self) -> bool:
         """Drop what was written without a question; return whether the guard lives."""
-        if self.ended:
-            return False
-        for stream in self.streams:
-            stream.read()
-            stream.forget()
-        self._reap()
-        if self.exit is not None:
-            self.end()
+        if not self.ended:
+            self._read(self._open)
+            for kept in self._kept.values():
+                kept.clear()
+            self._reap()
+            if self.exit is not None:
+                self.end()
         return not self.ended
 
-    def answer(self, question: bytes, limit_s: float) -> dict[str, object]:
-        """Ask a question, and end the guard unless it lives on."""
-        began_s = time.monotonic()
+    def answer(self, question: dict[str, Any], began_s: float) -> dict[str, object]:
+        """Ask a question, end the guard unless it answers and lives on, and return a report."""
         with suppress(OSError):  # a guard that reads nothing may answer all the same
-            self._asks.write(question)  # at once: a pipe takes 64 KiB, and commands are shorter
+            # At once: a pipe takes 64 KiB, and commands are shorter.
+            self._asks.write(question["stdin"].encode("utf-8", "replace"))
         if self._is_once:
             self._asks.close()
-        ended = self._watch(began_s + limit_s)
+        ended = self._watch(began_s + question["time_limit_s"])
         service_ms = (time.monotonic() - began_s) * 1000
         if ended != "answer":
             self.end()
-        return {"ended": ended, "exit": self.exit, "service_ms": service_ms}
+        texts = [kept.decode("utf-8", "replace") for kept in self._kept.values()]
+        report = {"ended": ended, "exit": self.exit, "service_ms": service_ms}
+        return {**report, "output": texts[0], "errors": texts[1][-KEPT_ERRORS:]}
 
     def _watch(self, ends_s: float) -> str:
         """Read what the guard writes; return `answer`, or why it has to be ended.
 
         That is `exit`, `deadline`, `size`, `closed` (its output), or `worker`, which is gone.
         """
+        output = next(iter(self._kept))
         while (left_ms := (ends_s - time.monotonic()) * 1000) > 0:
             poller = select.poll()
-            streams = {each.pipe.fileno(): each for each in self.streams if not each.closed}
-            for descriptor in (0, self._woken, *streams):
+            for descriptor in (0, self._woken, *self._open):
                 poller.register(descriptor, select.POLLIN)
             ready = {descriptor for descriptor, _ in poller.poll(left_ms)}
-            for descriptor in ready & streams.keys():
-                streams[descriptor].read()
-            if end := self._found():
-                return end
-            if 0 in ready:
-                return "worker"
+            self._read(ready & self._open.keys())
+            if not self._is_once and b"\n" in self._kept[output]:
+                return "answer"
+            if max(map(len, self._kept.values())) > MAX_OUTPUT_BYTES:
+                return "size"
+            closed = output not in self._open and not self._is_once
+            if closed:  # it may be ending
+                select.select([self._woken], [], [], LAST_S)
+            self._reap()
+            if self.exit is not None:
+                return "exit"
+            if closed or 0 in ready:
+                return "closed" if closed else "worker"
         return "deadline"
 
-    def _found(self) -> str:
-        output = self.streams[0]
-        if not self._is_once and b"\n" in output.kept:
-            return "answer"
-        if max(stream.size for stream in self.streams) > MAX_OUTPUT_BYTES:
-            return "size"
-        closed = output.closed and not self._is_once
-        if closed:
-            select.select([self._woken], [], [], LAST_S)
-        self._reap()
-        if self.exit is not None:
-            return "exit"
-        return "closed" * closed
+    def _read(self, descriptors: Iterable[int]) -> bool:
+        """Read a piece of each; return whether there was one."""
+        before = sum(map(len, self._kept.values()))
+        for descriptor in list(descriptors):
+            piece = self._open[descriptor].read(PIECE_BYTES)
+            self._kept[descriptor] += piece or b""
+            if piece == b"":
+                self._open.pop(descriptor).close()
+        return sum(map(len, self._kept.values())) > before
 
     def _reap(self) -> bool:
         """Reap what has ended; return whether a process is left."""
@@ -212,11 +186,10 @@ class GuardProcess:
                 with suppress(OSError):
                     os.kill(process, signal.SIGKILL)
             select.select([self._woken], [], [], 0.01)
-        for stream in self.streams:
-            while stream.read():
-                pass
-            stream.pipe.close()
-        self._asks.close()
+        while self._read(self._open):
+            pass
+        for pipe in (self._asks, *self._open.values()):
+            pipe.close()
         try:
             os.rmdir(self._folder)
         except OSError:  # it is not empty; these go as deep as a guard may
@@ -245,27 +218,21 @@ def main() -> None:
     for number in OUTLIVED:
         signal.signal(number, signal.SIG_IGN)
     woken, wakes = os.pipe()
-    os.set_blocking(woken, False)
-    os.set_blocking(wakes, False)
+    for end in (woken, wakes):
+        os.set_blocking(end, False)
     signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     guard: GuardProcess | None = None
     try:
-        for line in sys.stdin.buffer:
-            question = json.loads(line)
-            kept: list[bytes] = []
+        for line in sys.stdin:
+            question, began_s = json.loads(line), time.monotonic()
             try:
                 if guard is None or not guard.is_ready():
                     guard = GuardProcess(configuration, woken, question["time_limit_s"])
-                report = guard.answer(
-                    question["stdin"].encode("utf-8", "replace"), question["time_limit_s"]
-                )
-                kept = [bytes(stream.kept) for stream in guard.streams]
+                report = guard.answer(question, began_s)
             except OSError as error:
                 report = {"errno": error.errno, "problem": error.strerror}
-            report["sizes"] = [len(each) for each in kept]
-            sys.stdout.buffer.write(b"".join((json.dumps(report).encode(), b"\n", *kept)))
-            sys.stdout.buffer.flush()
+            print(json.dumps(report), flush=True)  # noqa: T201
     finally:
         if guard is not None and not guard.ended:
             guard.end()
