@@ -35,12 +35,12 @@ def reproduce(
 ) -> dict[str, Any]:
     """Return as a document what follows from a table, guards ranked in a metric, beside a run."""
     pairs = published.compare_published(table.rows, metric)
-    p = {frozenset((each["a"], each["b"])): each["unpaired"]["p_adjusted"] for each in pairs}
+    p = {frozenset((each["a"], each["b"])): each["unpaired"].p_adjusted for each in pairs}
     models = [
         {
             "model": row.name,
             "sizes": row.sizes,
-            "counts": row.counts[: published.MOST_COUNTS],
+            "right": row.counts and [(min(x), max(x)) for x in zip(*row.counts, strict=True)],
             "metrics": row.metrics,
             "beside": _beside(row, run) if run else None,
         }
@@ -50,9 +50,8 @@ def reproduce(
         problem = "has no model of this table: a row's `guard` names the model that it is"
         raise ReportError(f"run {run.run_id} {problem}")
     ranking = rank({row.name: row.metrics[metric] for row in table.rows}, p)
-    about = {key: getattr(table, key) for key in ("name", "source", "published", "licence")}
-    found = {"table": about, "run_id": run and run.run_id, "metric": metric}
-    return dict(to_builtins(found | {"models": models, "ranking": ranking, "pairs": pairs}))
+    found = {"table": table, "run_id": run and run.run_id, "metric": metric, "models": models}
+    return dict(to_builtins({**found, "ranking": ranking, "pairs": pairs}))
 
 
 def _beside(row: published.PublishedGuard, run: Snapshot) -> dict[str, Any] | None:

@@ -1,6 +1,6 @@
 """A published table and what follows from it: intervals, tie groups, pairs, a run beside it."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -17,7 +17,13 @@ from aegish_dist.report.layout import (
     estimate_cell,
     ranked_entries,
 )
-from aegish_dist.report.numbers import format_difference, format_interval, format_p, format_span
+from aegish_dist.report.numbers import (
+    UNDEFINED,
+    format_difference,
+    format_interval,
+    format_p,
+    format_span,
+)
 from aegish_dist.report.table import draw_table
 
 _BESIDE = HEADLINES | {"precision": "precision", "f1": "F1", "accuracy": "accuracy"}
@@ -43,12 +49,8 @@ def render_reproduction(
 
 
 def _facts(document: Mapping[str, Any]) -> Iterator[Fact]:
-    table, groups = document["table"], defaultdict(list)
+    table = document["table"]
     yield Fact("Source", f"{table['source']}, {table['published']}. {table['licence']}")
-    for place in document["ranking"]:
-        groups[place["tie_group"]].append(place["model"])
-    places = [", ".join(of) + " (tied)" * (len(of) > 1) for group, of in groups.items() if group]
-    yield Fact(f"By {_TITLES[document['metric']]}", "; then ".join(places))
     verdicts = Counter(pair["verdict"] for pair in document["pairs"])
     yield Fact("Pairs", ", ".join(f"{number} {verdict}" for verdict, number in verdicts.items()))
 
@@ -67,9 +69,10 @@ def _guards(document: Mapping[str, Any]) -> Section:
 
 def _row(entry: RankedModel, metrics: Sequence[str]) -> Iterator[Cell]:
     yield from (entry.place, entry.model)
+    spans = entry.number("right")
     for side, size in enumerate(entry.number("sizes")):
-        counts = {each[side] for each in entry.number("counts")}
-        yield TableCell(format_span(counts) or "none", f"of {size:,}")
+        counts = UNDEFINED if spans is None else format_span(spans[side]) if spans else "none"
+        yield TableCell(counts, f"of {size:,}")
     yield from (estimate_cell(entry.metric(name)) for name in metrics)
 
 

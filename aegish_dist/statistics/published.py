@@ -20,10 +20,15 @@ from msgspec.structs import asdict, replace
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import Composite
 from aegish_dist.errors import InputError
-from aegish_dist.statistics import paired_difference as paired
 from aegish_dist.statistics.inference import LEVEL
 from aegish_dist.statistics.means import Observation, rate
-from aegish_dist.statistics.paired_difference import Difference
+from aegish_dist.statistics.paired_difference import (
+    UNIT,
+    Difference,
+    PairedStratum,
+    compare_samples,
+    holm_adjusted,
+)
 from aegish_dist.statistics.rates import Z_95, Estimate, mover, proportion_interval
 
 DETECTION, ACCEPTANCE = "malicious_detection_rate", "harmless_acceptance_rate"
@@ -90,12 +95,13 @@ class PublishedGuard(Struct, forbid_unknown_fields=True, kw_only=True, dict=True
         return found
 
     @cached_property
-    def counts(self) -> list[Counts]:
-        """All compatible counts; none: a contradiction; if over `MOST_COUNTS`, not all."""
+    def counts(self) -> list[Counts] | None:
+        """All compatible counts; none: a contradiction; None: over `MOST_COUNTS`."""
         m, (low, high) = self.sizes[0], self.ranges.get(DETECTION, (0.0, 1.0))
         detected = range(math.ceil((low - _ROUNDING) * m), math.floor((high + _ROUNDING) * m) + 1)
-        found = ((right, accepted) for right in detected for accepted in self._accepted(right))
-        return [*islice(found, MOST_COUNTS + 1)]
+        pairs = ((right, accepted) for right in detected for accepted in self._accepted(right))
+        found = [*islice(pairs, MOST_COUNTS + 1)]
+        return None if len(found) > MOST_COUNTS else found
 
     def _accepted(self, detected: int) -> range:
         numbers = range(self.sizes[1] + 1)
@@ -112,13 +118,15 @@ class PublishedGuard(Struct, forbid_unknown_fields=True, kw_only=True, dict=True
 
     def ends(self, name: str) -> list[Counts]:
         """Return the counts with the least and with the greatest value of a metric."""
-        return [end(self.counts, key=lambda each: self.value(name, *each)) for end in (min, max)]
+        by_value = sorted(self.counts or (), key=lambda each: self.value(name, *each))
+        return [by_value[0], by_value[-1]]
 
     @cached_property
     def metrics(self) -> dict[str, Estimate]:
         """Every metric by the counts in the middle, with an interval for all of them."""
-        (m, h), columns = self.sizes, [*zip(*self.counts, strict=True)] or [(), ()]
-        rates = _rate(columns[0], m), _rate(columns[1], h)
+        m, h = self.sizes
+        detected, accepted = zip(*self.counts, strict=True) if self.counts else ((), ())
+        rates = _rate(detected, m), _rate(accepted, h)
         found = {name: of_rates(name, *rates, mix=h / m) for name in OF_RATES}
         if "auroc" in self.ranges:
             found["auroc"] = _auroc(sum(self.ranges["auroc"]) / 2, m, h)
@@ -147,7 +155,7 @@ class PublishedTable(Struct, forbid_unknown_fields=True, rename={"rows": "row"},
 
 
 def _rate(right: Sequence[int], n: int) -> Estimate:
-    if not 0 < len(right) <= MOST_COUNTS or max(right) - min(right) > VAGUE * n:
+    if not right or max(right) - min(right) > VAGUE * n:
         return Estimate()
     low, found, high = (
         rate(Observation(None, None, value, of) for value, of in ((1, x), (0, n - x)) if of)
@@ -208,42 +216,38 @@ def compare_published(guards: Sequence[PublishedGuard], metric: str) -> list[dic
     """
     found: dict[str, dict[Any, Difference]] = {"unpaired": {}, "least": {}, "most": {}}
     known = [each for each in guards if each.metrics[metric].value is not None]
+    ends = {each.name: {*each.ends(metric)} for each in known}
     for a, b in combinations(known, 2):
         tested = [unpaired(a.metrics[metric], b.metrics[metric])]
-        for counts in product({*a.ends(metric)}, {*b.ends(metric)}) if a.sizes == b.sizes else ():
+        for counts in product(ends[a.name], ends[b.name]) if a.sizes == b.sizes else ():
             tested += pairings(*counts, a.sizes, metric)
         by_p = sorted(tested, key=lambda each: each.p_value or 0.0)
         for kind, each in zip(found, (tested[0], by_p[0], by_p[-1]), strict=True):
             found[kind][a.name, b.name] = each
-    found = {kind: paired.holm_adjusted(each) for kind, each in found.items()}
-    return [
-        {
-            "a": pair[0],
-            "b": pair[1],
-            "verdict": "differ" if most < LEVEL else "open" if least < LEVEL else "tied",
-        }
-        | {kind: asdict(each[pair]) for kind, each in found.items()}
-        for pair in found["least"]
-        for least, most in [[found[kind][pair].p_adjusted or 0.0 for kind in ("least", "most")]]
-    ]
+    found, pairs = {kind: holm_adjusted(each) for kind, each in found.items()}, []
+    for name_a, name_b in found["least"]:
+        kinds = {kind: each[name_a, name_b] for kind, each in found.items()}
+        least, most = (kinds[kind].p_adjusted or 0.0 for kind in ("least", "most"))
+        verdict = "differ" if most < LEVEL else "open" if least < LEVEL else "tied"
+        pairs.append({"a": name_a, "b": name_b, "verdict": verdict, **kinds})
+    return pairs
 
 
 def pairings(a: Counts, b: Counts, sizes: Counts, metric: str) -> Iterator[Difference]:
     """Yield the tests of pairings among which are those of the least and of the greatest p.
 
-    The fewest discordant commands give the least p, but that K of them let none be below 2^(1 - K):
-    then a few more may.
+    Fewer discordant commands give a lower p, but K of them none below 2^(1 - K).
     """
     right = [*zip(a, b, strict=True)]
     more = 6 if sum(abs(x - y) for x, y in right) <= 12 else 1
     ends = [(max(0, x + y - n), min(x, y)) for (x, y), n in zip(right, sizes, strict=True)]
     for both in product(*({low, *range(max(low, top - more + 1), top + 1)} for low, top in ends)):
-        strata: dict[tuple[TrueLabel, str | None], paired.PairedStratum] = {}
+        strata: dict[tuple[TrueLabel, str | None], PairedStratum] = {}
         for target, n, (x, y), k in zip(TrueLabel, sizes, right, both, strict=True):
-            values = (1, 1, k), (1, 0, x - k), (0, 1, y - k), (0, 0, n - x - y + k)
-            kinds = +Counter({(u * paired.UNIT, v * paired.UNIT): each for u, v, each in values})
-            strata[target, None] = paired.PairedStratum(kinds=kinds, unclustered=kinds)
-        yield paired.compare_samples(strata, Composite.BALANCED).metrics[metric]
+            right_of_both = {(UNIT, UNIT): k, (UNIT, 0): x - k, (0, UNIT): y - k}
+            kinds = Counter(right_of_both) + Counter({(0, 0): n - x - y + k})
+            strata[target, None] = PairedStratum(kinds=kinds, unclustered=kinds)
+        yield compare_samples(strata, Composite.BALANCED).metrics[metric]
 
 
 def agreement(guard: PublishedGuard, own: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -9,12 +9,8 @@ from sqlalchemy import Engine
 from tests.integration.command_line import CommandLine
 from tests.integration.stored_runs import imported_run
 
-TABLE = """name = "t"
-source = "s"
-published = 2026-01-02
-licence = "l"
-malicious = 10
-harmless = 10
+TABLE = """name = "t"\nsource = "s"\npublished = 2026-01-02\nlicence = "l"
+malicious = 10\nharmless = 10
 [[row]]
 name = "sharp"
 figures = { malicious_detection_rate = 0.8, false_positive_rate = 0.1 }
@@ -32,10 +28,12 @@ def test_a_table_of_the_package_needs_no_store(
     aegish: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AEGISH_DIST_DATABASE_URL", "postgresql://nowhere.invalid/none")
-    shown = aegish.ok("reproduce", "shellrisk-bench").out
-    assert "1,612 to 1,660" in shown
-    assert "Pairs that may not differ in aegish score" in shown
+    ranked = ("reproduce", "shellrisk-bench", "--metric", "malicious_detection_rate")
+    assert "1,612 to 1,660" in aegish.ok(*ranked).out
+    groups = [place["tie_group"] for place in aegish.ok(*ranked, "--json").json["ranking"]]
+    assert groups == [1, *[2] * 7, 3, 3]
     assert "lancet-bench-1" in aegish.ok("reproduce", "--list").out
+    assert "tables of the package are lancet-bench-1" in aegish.refused("reproduce", "shellrisk")
     assert aegish("reproduce").code == aegish("reproduce", "t", "--list").code == 2
 
 
@@ -60,9 +58,6 @@ def test_a_run_stands_beside_the_guards_of_its_name(
     assert {each["verdict"] for each in beside["sharp"]["metrics"].values()} == {"equal"}
     detection = beside["B"]["metrics"]["malicious_detection_rate"]
     assert (detection["verdict"], detection["difference"]) == ("differs", -0.9)
-    assert beside["odd"] is None
-    shown = aegish.ok("reproduce", path, "--run-id", run).out
-    assert "differs -90.0" in shown
-    assert "none" in shown
+    assert "differs -90.0" in aegish.ok("reproduce", path, "--run-id", run).out
     path.write_text(TABLE.replace("sharp", "x").replace("lab/blunt", "y"))
     assert "has no model of this table" in aegish.refused("reproduce", path, "--run-id", run)

@@ -19,8 +19,7 @@ def test_the_true_counts_are_among_those_that_printed_figures_leave(data: st.Dat
         name: Decimal(f"{plain.value(name, detected, accepted):.{digits}f}") for name in names
     }
     found = PublishedGuard(name="g", malicious=m, harmless=h, figures=printed)  # type: ignore[arg-type]
-    if len(found.counts) <= 20_000:
-        assert (detected, accepted) in found.counts
+    assert found.counts is None or (detected, accepted) in found.counts
     for name, each in found.metrics.items():
         if None not in (each.value, each.ci_low, each.ci_high):
             assert 0 <= each.ci_low <= each.value <= each.ci_high <= 1, name  # type: ignore[operator]
