@@ -102,7 +102,7 @@ def _unusable(sample: Sample, seen: set[tuple[str, TrueLabel]]) -> str | None:
         return "repeated"
     seen.add((sample.command, sample.target))
     wrong = (each for each in problems([sample]) if each.severity is Severity.ERROR)
-    return next((f"{each.field} {each.message}" for each in wrong), None)
+    return next((f"with a {each.field} that cannot be stored" for each in wrong), None)
 
 
 def _sample(
