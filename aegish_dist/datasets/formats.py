@@ -64,7 +64,7 @@ def read_format(
     samples = tuple(islice(_usable(found, skipped, left_out), MAX_SAMPLES + 1))
     if not 0 < len(samples) <= MAX_SAMPLES:
         problem = f"more than {MAX_SAMPLES:,} samples are not read; give a part of it"
-        missing = f"holds no samples; give {about.takes}"
+        missing = f"holds no samples; {skipped[0] if skipped else f'give {about.takes}'}"
         raise DatasetError(problem if samples else missing, source=str(path))
     commit = commit_of(path) if in_checkout else None
     return Draft(
