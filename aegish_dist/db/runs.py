@@ -253,7 +253,8 @@ def asked_prompt(session: Session, name: str, fingerprint: str) -> Prompt | None
     """Return a prompt that a run asks, by its name and the beginning of its fingerprint."""
     begins = PROMPTS.c.fingerprint.startswith(fingerprint, autoescape=True)
     found = session.execute(select(*_OF_PROMPT).where(PROMPTS.c.name == name, begins)).first()
-    return None if found is None else Prompt(*found)
+    prompt = None if found is None else Prompt(*found)
+    return prompt if prompt and prompt.fingerprint.startswith(fingerprint) else None
 
 
 def _save_prompt(session: Session, prompt: Prompt) -> int:

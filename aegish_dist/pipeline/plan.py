@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os.path
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
 from typing import TYPE_CHECKING
@@ -212,33 +212,43 @@ def contenders(
         CatalogError: A model or one of its arms is unknown, or there are too many.
         ConfigError: A prompt cannot be an arm, or a model reads none.
     """
-    catalog, by_name = workspace.catalog, {each.name: each for each in prompts}
+    by_name = {each.name: each for each in prompts}
     if len(by_name) < len(prompts):
         raise ConfigError("two prompts have one name: rename the file of one of them")
     asked: dict[str, ModelSpec] = {}
-    read: dict[str, Prompt] = {}
-    for spec in catalog.resolve(selection, workspace.environ, prompts=tuple(by_name)):
-        (variant, named), own = catalog.arm_of(spec.id), catalog.entry(spec.id).prompt
-        if named and not spec.wire.reads_prompt:
-            raise ConfigError(f"{base_of(spec.id)} reads no prompt: leave out #{named}")
-        asked[spec.id] = spec
-        if not spec.wire.reads_prompt:
-            continue
-        if named or own or len(prompts) == 1:
-            one = _own_prompt(workspace, own) if own and not named else by_name.get(named)
-            read[spec.id] = one or prompts[0]
-            continue
-        del asked[spec.id]
-        for prompt in prompts:
-            model = f"{spec.id}{'+' if variant else ARM_MARK}{prompt.name}"
-            if not is_arm(prompt.name) or catalog.arm_of(model) != (variant, prompt.name):
-                raise ConfigError(
-                    f"prompt '{prompt.name}' cannot be an arm of {spec.id} by this name: rename its"
-                    " file to letters, digits, '.', '_' and '-', and not to one of its variants"
-                )
+    read: dict[str, Prompt | None] = {}
+    for spec in workspace.catalog.resolve(selection, workspace.environ, prompts=tuple(by_name)):
+        for model, prompt in _arms(workspace, spec, by_name):
             asked[model], read[model] = replace(spec, id=model), prompt
     require_few(asked)
-    return tuple(asked.values()), read
+    return tuple(asked.values()), {model: each for model, each in read.items() if each}
+
+
+def _arms(
+    workspace: Workspace, spec: ModelSpec, prompts: Mapping[str, Prompt]
+) -> Iterator[tuple[str, Prompt | None]]:
+    """Yield the ids that a model is asked under, and the prompt of each; None: it reads none."""
+    catalog, (only, *others) = workspace.catalog, prompts.values()
+    (variant, named), own = catalog.arm_of(spec.id), catalog.entry(spec.id).prompt
+    if not spec.wire.reads_prompt:
+        if named:
+            raise ConfigError(f"{base_of(spec.id)} reads no prompt: leave out #{named}")
+        yield spec.id, None
+    elif named:
+        yield spec.id, prompts[named]
+    elif own is not None:
+        yield spec.id, _own_prompt(workspace, own)
+    elif not others:
+        yield spec.id, only
+    else:
+        for name, prompt in prompts.items():
+            model = f"{spec.id}{'+' if variant else ARM_MARK}{name}"
+            if not is_arm(name) or catalog.arm_of(model) != (variant, name):
+                raise ConfigError(
+                    f"prompt '{name}' cannot be an arm of {spec.id} by this name: rename its file,"
+                    " to letters, digits, '.', '_' and '-', and not to one of its variants"
+                )
+            yield model, prompt
 
 
 def _own_prompt(workspace: Workspace, name: str) -> Prompt:

@@ -1,6 +1,7 @@
 """Prompts and variants as arms: each is a contender, and shares with its model what is the model's."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -172,7 +173,9 @@ def test_a_run_printed_as_a_file_asks_the_same(
     aegish.ok("datasets", "import", "table", write_lines(Path("mine.jsonl"), *lines))
     first = aegish.ok("submit", *FEW, *options).out.strip()
     Path("terse.md").unlink()
-    Path("run.toml").write_text(aegish.ok("runs", "show", first, "--as-file").out)
+    Path("run.toml").write_text(file := aegish.ok("runs", "show", first, "--as-file").out)
+    if stored := re.search("terse@[0-9a-f]*", file):
+        assert aegish.ok("prompts", "show", stored[0]).out.startswith(f"{TERSE}\n")
     again = aegish.ok("submit", "--run-file", "run.toml", "--skip-preflight").out.strip()
     with transaction(engine) as session:
         a, b = (load_run(session, run_id) for run_id in (first, again))

@@ -478,16 +478,22 @@ async def test_nobody_answers_at_the_end() -> None:
 
 
 async def test_the_newest_run_decides_the_limits() -> None:
-    """An operator who corrects a limit and submits again need not restart the workers."""
+    """An operator who corrects a limit and submits again need not restart the workers.
+
+    All arms of a model share it.
+    """
     fleet = FakeFleet(FREE)
     shared = SharedLimiter(FakeAsyncRedis(), "a")
     limiters = Limiters(shared, fleet.spent_by, fleet.budget_of, 100)
-    for run_id, limit in (("0b", 3), ("0c", 5), ("0a", 90)):
-        spec = ModelSpec("lab/guard", WireFormat.OPENAI, "guard", max_in_flight=limit)
+    for run_id, arm, limit in (("0b", "", 3), ("0c", "#low", 5), ("0a", "#a", 90)):
+        spec = ModelSpec(f"lab/guard{arm}", WireFormat.OPENAI, "guard", max_in_flight=limit)
         limiter = limiters.of(spec, run_id)
-    entries = [asyncio.create_task(limiter.acquire("0a", ONE)) for _ in range(20)]
+    arms = [f"lab/guard#{'low' if n % 2 else 'a'}" for n in range(20)]
+    entries = [asyncio.create_task(limiter.acquire("0a", ONE, contender=arm)) for arm in arms]
     await asyncio.sleep(0.1)
-    assert sum(entry.done() for entry in entries) == 5
+    assert sum(entry.done() for entry in entries) == 5  # of all arms together, which take turns
+    assert sum(limiters.waiting("0a", arm).limiter for arm in {*arms}) == 15
+    assert {limiters.waiting("0a", arm).limiter for arm in {*arms}} == {7, 8}
     for entry in entries[:5]:
         limiter.release(entry.result())
     limiters.close()
