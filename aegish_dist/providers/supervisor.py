@@ -24,7 +24,12 @@ from typing import Any
 
 MAX_OUTPUT_BYTES = 2**20  # for one question, on standard output and on standard error
 PIECE_BYTES = KEPT_ERRORS = 2**16
-LIMITS = {resource.RLIMIT_CORE: 0, resource.RLIMIT_FSIZE: 2**26, resource.RLIMIT_NOFILE: 1024}
+LIMITS = {
+    resource.RLIMIT_CORE: 0,
+    resource.RLIMIT_FSIZE: 2**26,
+    resource.RLIMIT_NOFILE: 1024,
+    resource.RLIMIT_NPROC: 2**13,  # of the user, and not of root: a fork bomb stops there
+}
 LAST_S = 0.2  # seconds in which a guard that closes its output may also end
 OUTLIVED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # the worker alone says when to end
 
