@@ -83,11 +83,11 @@ def check_(selection: list[str], as_json: bool, **options: Any) -> int:
     refused parameter shows before a run costs money. SELECTION is a list of model ids, `all` or
     `available`. Default: `all`. The exit code is 1 when a model does not answer with an action.
     """
-    from aegish_dist.pipeline.plan import choose_prompt, contenders  # noqa: PLC0415
+    from aegish_dist.pipeline.plan import choose_prompts, contenders  # noqa: PLC0415
     from aegish_dist.pipeline.preflight import addresses, check_models  # noqa: PLC0415
 
     workspace = open_workspace()
-    prompts = [choose_prompt(workspace, each, cot=options["cot"]) for each in options["prompt"]]
+    prompts = choose_prompts(workspace, options["prompt"], cot=options["cot"])
     specs, read = contenders(workspace, selection or "all", prompts)
     note(*filter(None, dict.fromkeys(workspace.catalog.unlisted(spec.id) for spec in specs)))
     note(*addresses(workspace, specs))

@@ -384,7 +384,7 @@ class Catalog(Struct, frozen=True):
                     stray = f"key '{key}' belongs to wire '{wire}'"
                     raise CatalogError(f"{source}: [providers.{name}]: {stray}")
             _require_chat(provider, provider, f"{source}: [providers.{name}]")
-        for model_id, model in models.items():
+        for model_id, model in {**models, **variants}.items():
             name = provider_name(model_id)
             if name not in providers:
                 raise CatalogError(

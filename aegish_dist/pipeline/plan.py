@@ -152,7 +152,7 @@ def plan_run(workspace: Workspace, request: Request) -> RunPlan:
     if name:
         in_transaction(workspace.engine, require_free_name, name)
     named = [request.prompt] if isinstance(request.prompt, str) else request.prompt
-    arms = [choose_prompt(workspace, each, cot=request.cot) for each in dict.fromkeys(named)]
+    arms = choose_prompts(workspace, named, cot=request.cot)
     models, prompts = contenders(workspace, request.models, arms)
     if request.batch_after_s is not None:
         _require_batches(models)
@@ -170,6 +170,10 @@ def plan_run(workspace: Workspace, request: Request) -> RunPlan:
         request.batch_after_s,
         prompts={model: each for model, each in prompts.items() if each != prompt},
     )
+
+
+def choose_prompts(workspace: Workspace, named: Sequence[str], *, cot: bool) -> list[Prompt]:
+    return list(dict.fromkeys(choose_prompt(workspace, each, cot=cot) for each in named))
 
 
 def choose_prompt(workspace: Workspace, text: str, *, cot: bool = False) -> Prompt:

@@ -115,7 +115,8 @@ def test_reports_take_arms_for_models(aegish: CommandLine, seen: Any) -> None:
 
 def test_one_prompt_makes_no_arm(aegish: CommandLine, engine: Engine, seen: Any) -> None:
     """Unless the model is typed with it: so a run's models can be typed again."""
-    aegish.ok("submit", "--models", "lab/m,lab/m#terse", "--prompt", "terse.md", *FEW)
+    same = ("--prompt", "terse.md", "--prompt", "./terse.md")
+    aegish.ok("submit", "--models", "lab/m,lab/m#terse", *same, *FEW)
     with transaction(engine) as session:
         run = load_run(session, find_run(engine, "latest"))
     assert [spec.id for spec in run.models] == ["lab/m", "lab/m#terse"]

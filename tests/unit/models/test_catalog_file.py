@@ -45,6 +45,10 @@ SECRET = "sk-secret"
         (MODEL + "variants.low.price = {}", "'variants.low.price': is the same for all variants"),
         (MODEL + "variants.low.reasoning = 1", r"'openai/x', variant 'low': key 'reasoning': unk"),
         (MODEL + "variants.low.parameters = 1", "variant 'low': key 'parameters': must be a tab"),
+        (
+            MODEL + "variants.low.output.kind = 'hook'\nstructured = 'tool'",
+            "'openai/x#low': .* reads 'hook'",
+        ),
         (MODEL + "variants = {low = 1}", "key 'variants.low': must be a table"),
         (MODEL + MODEL, r"entry 2: key 'id': 'openai/x' is already entry 1"),
         (MODEL + "simulated = 1", r"entry 1 \(openai/x\): key 'simulated': must be true or false$"),
