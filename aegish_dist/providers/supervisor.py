@@ -73,14 +73,17 @@ class GuardProcess:
         """Start the program; an `OSError` says why it does not start."""
         self._is_once = configuration["mode"] == "once"
         self._woken = woken  # readable after the end of a process
-        self._folder = os.path.join(configuration["root"], f"aegish-guard-{os.urandom(8).hex()}")
+        self._home = os.path.join(configuration["root"], f"aegish-guard-{os.urandom(8).hex()}")
+        # Guards take what deletes in a home folder for dangerous, so the guard works below it.
+        self._folder = os.path.join(self._home, "work")
         # Not the address space, of which engines of JavaScript reserve gigabytes.
         limits = LIMITS | {resource.RLIMIT_DATA: configuration["memory_mb"] * 2**20}
         if self._is_once:
             limits[resource.RLIMIT_CPU] = int(limit_s) + 2
         names = [name for name in configuration["variables"] if name in os.environ]
         environment = {name: os.environ[name] for name in names}
-        os.mkdir(self._folder, 0o700)
+        os.mkdir(self._home, 0o700)
+        os.mkdir(self._folder)
         try:
             self._process = subprocess.Popen(  # noqa: S603  # nosec B603 # as the catalog says
                 configuration["command"],
@@ -89,12 +92,12 @@ class GuardProcess:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 cwd=self._folder,
-                env={"HOME": self._folder, "TMPDIR": self._folder, **environment},
+                env={"HOME": self._home, "TMPDIR": self._home, **environment},
                 start_new_session=True,
                 preexec_fn=lambda: confine(limits),  # noqa: PLW1509  there are no threads
             )
         except OSError:
-            os.rmdir(self._folder)
+            self._remove_folders()
             raise
         pipes = (self._process.stdin, self._process.stdout, self._process.stderr)
         self._asks, *outputs = (pipe for pipe in pipes if pipe is not None)
@@ -195,10 +198,14 @@ class GuardProcess:
             pass
         for pipe in (self._asks, *self._open.values()):
             pipe.close()
+        self._remove_folders()
+
+    def _remove_folders(self) -> None:
         try:
             os.rmdir(self._folder)
-        except OSError:  # it is not empty; these go as deep as a guard may
-            for command in (["chmod", "-R", "u+rwx", self._folder], ["rm", "-rf", self._folder]):
+            os.rmdir(self._home)
+        except OSError:  # they are not empty; these go as deep as a guard may
+            for command in (["chmod", "-R", "u+rwx", self._home], ["rm", "-rf", self._home]):
                 subprocess.run(command, check=False)  # noqa: S603  # nosec B603
 
 
