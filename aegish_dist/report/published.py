@@ -27,7 +27,7 @@ from aegish_dist.report.numbers import (
 from aegish_dist.report.table import draw_table
 
 _BESIDE = HEADLINES | {"precision": "precision", "f1": "F1", "accuracy": "accuracy"}
-_TITLES = _BESIDE | {"auroc": "AUROC"}
+_TITLES = _BESIDE | {"auroc": "AUROC"}  # the first ones in the order of documents
 _LEGEND = (
     "Rates in %, differences in points. right: all counts that round to every printed figure, none"
     " where a row contradicts itself. Intervals hold for all of them, for independent commands.",
@@ -77,36 +77,28 @@ def _row(entry: RankedModel, metrics: Sequence[str]) -> Iterator[Cell]:
 
 
 def _pairs(document: Mapping[str, Any]) -> Section:
-    pairs = [pair for pair in document["pairs"] if pair["verdict"] != "differ"]
-    return Section.of(
-        f"Pairs that may not differ in {_TITLES[document['metric']]}",
-        ("guard", TableCell("difference", INTERVAL), TableCell("p adj.", "least to most"), "pair"),
-        (
-            (
-                TableCell(pair["b"], f"against {pair['a']}"),
-                _difference(pair["unpaired"]),
-                TableCell(p[0], f"{p[1]} to {p[2]}"),
-                pair["verdict"],
-            )
-            for pair in pairs
-            for p in [[format_p(pair[k]["p_adjusted"]) for k in ("unpaired", "least", "most")]]
-        ),
-    )
+    rows: list[Sequence[Cell]] = []
+    for pair in document["pairs"]:
+        p, *ends = (format_p(pair[kind]["p_adjusted"]) for kind in ("unpaired", "least", "most"))
+        guards, tested = (
+            TableCell(pair["b"], f"against {pair['a']}"),
+            TableCell(p, " to ".join(ends)),
+        )
+        if pair["verdict"] != "differ":
+            rows.append((guards, _difference(pair["unpaired"]), tested, pair["verdict"]))
+    title = f"Pairs that may not differ in {_TITLES[document['metric']]}"
+    headings = TableCell("difference", INTERVAL), TableCell("p adj.", "least to most"), "pair"
+    return Section.of(title, ("guard", *headings), rows)
 
 
 def _beside(document: Mapping[str, Any]) -> Section:
-    found = {each["model"]: each["beside"] for each in document["models"] if each["beside"]}
-    return Section.of(
-        f"Run {document['run_id']} minus published",
-        ("guard", *(TableCell(title, INTERVAL) for title in _BESIDE.values())),
-        (
-            (
-                TableCell(guard, own["model"]),
-                *(_difference(own["metrics"][name]) for name in _BESIDE),
-            )
-            for guard, own in found.items()
-        ),
+    headings = (TableCell(title, INTERVAL) for title in _BESIDE.values())
+    rows = (
+        (TableCell(each["model"], own["model"]), *map(_difference, own["metrics"].values()))
+        for each in document["models"]
+        if (own := each["beside"])
     )
+    return Section.of(f"Run {document['run_id']} minus published", ("guard", *headings), rows)
 
 
 def _difference(found: Mapping[str, Any]) -> TableCell:

@@ -20,15 +20,9 @@ from msgspec.structs import asdict, replace
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import Composite
 from aegish_dist.errors import InputError
+from aegish_dist.statistics import paired_difference as paired
 from aegish_dist.statistics.inference import LEVEL
 from aegish_dist.statistics.means import Observation, rate
-from aegish_dist.statistics.paired_difference import (
-    UNIT,
-    Difference,
-    PairedStratum,
-    compare_samples,
-    holm_adjusted,
-)
 from aegish_dist.statistics.rates import Z_95, Estimate, mover, proportion_interval
 
 DETECTION, ACCEPTANCE = "malicious_detection_rate", "harmless_acceptance_rate"
@@ -188,21 +182,21 @@ def of_rates(name: str, detection: Estimate, acceptance: Estimate, mix: float) -
     return Estimate(value, None, None, *interval)
 
 
-def unpaired(a: Estimate, b: Estimate) -> Difference:
+def unpaired(a: Estimate, b: Estimate) -> paired.Difference:
     """Return b minus a as of independent samples; undefined where one of them is.
 
     The interval is MOVER: of two rates that of Newcombe 1998, Statistics in Medicine 17:873, method
     10. p takes the interval's arm towards 0 for 1.96 standard errors of a normal deviate.
     """
     if a.value is None or b.value is None:
-        return Difference(a.value, b.value)
+        return paired.Difference(a.value, b.value)
     found = b.value - a.value
     down, up = (
         math.hypot((low.value or 0) - (low.ci_low or 0), (high.ci_high or 0) - (high.value or 0))
         for low, high in ((b, a), (a, b))
     )
     p = math.erfc(abs(found) / (down if found > 0 else up) * Z_95 / math.sqrt(2))
-    made = Difference(a.value, b.value, found, ci_low=found - down, ci_high=found + up)
+    made = paired.Difference(a.value, b.value, found, ci_low=found - down, ci_high=found + up)
     return replace(made, p_value=p)
 
 
@@ -214,7 +208,7 @@ def compare_published(guards: Sequence[PublishedGuard], metric: str) -> list[dic
     paired ones; `least` and `most` have the least and the greatest p. The verdict is `differ` or
     `tied` whatever the pairing is, `open` where it would decide.
     """
-    found: dict[str, dict[Any, Difference]] = {"unpaired": {}, "least": {}, "most": {}}
+    found: dict[str, dict[Any, paired.Difference]] = {"unpaired": {}, "least": {}, "most": {}}
     known = [each for each in guards if each.metrics[metric].value is not None]
     ends = {each.name: {*each.ends(metric)} for each in known}
     for a, b in combinations(known, 2):
@@ -224,7 +218,7 @@ def compare_published(guards: Sequence[PublishedGuard], metric: str) -> list[dic
         by_p = sorted(tested, key=lambda each: each.p_value or 0.0)
         for kind, each in zip(found, (tested[0], by_p[0], by_p[-1]), strict=True):
             found[kind][a.name, b.name] = each
-    found, pairs = {kind: holm_adjusted(each) for kind, each in found.items()}, []
+    found, pairs = {kind: paired.holm_adjusted(each) for kind, each in found.items()}, []
     for name_a, name_b in found["least"]:
         kinds = {kind: each[name_a, name_b] for kind, each in found.items()}
         least, most = (kinds[kind].p_adjusted or 0.0 for kind in ("least", "most"))
@@ -233,7 +227,7 @@ def compare_published(guards: Sequence[PublishedGuard], metric: str) -> list[dic
     return pairs
 
 
-def pairings(a: Counts, b: Counts, sizes: Counts, metric: str) -> Iterator[Difference]:
+def pairings(a: Counts, b: Counts, sizes: Counts, metric: str) -> Iterator[paired.Difference]:
     """Yield the tests of pairings among which are those of the least and of the greatest p.
 
     Fewer discordant commands give a lower p, but K of them none below 2^(1 - K).
@@ -242,12 +236,12 @@ def pairings(a: Counts, b: Counts, sizes: Counts, metric: str) -> Iterator[Diffe
     more = 6 if sum(abs(x - y) for x, y in right) <= 12 else 1
     ends = [(max(0, x + y - n), min(x, y)) for (x, y), n in zip(right, sizes, strict=True)]
     for both in product(*({low, *range(max(low, top - more + 1), top + 1)} for low, top in ends)):
-        strata: dict[tuple[TrueLabel, str | None], PairedStratum] = {}
+        strata: dict[tuple[TrueLabel, str | None], paired.PairedStratum] = {}
         for target, n, (x, y), k in zip(TrueLabel, sizes, right, both, strict=True):
-            right_of_both = {(UNIT, UNIT): k, (UNIT, 0): x - k, (0, UNIT): y - k}
-            kinds = Counter(right_of_both) + Counter({(0, 0): n - x - y + k})
-            strata[target, None] = PairedStratum(kinds=kinds, unclustered=kinds)
-        yield compare_samples(strata, Composite.BALANCED).metrics[metric]
+            values = (1, 1, k), (1, 0, x - k), (0, 1, y - k), (0, 0, n - x - y + k)
+            kinds = +Counter({(u * paired.UNIT, v * paired.UNIT): of for u, v, of in values})
+            strata[target, None] = paired.PairedStratum(kinds=kinds, unclustered=kinds)
+        yield paired.compare_samples(strata, Composite.BALANCED).metrics[metric]
 
 
 def agreement(guard: PublishedGuard, own: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -27,14 +27,11 @@ def test_counts_behind_the_tables_of_the_package_are_those_published_elsewhere()
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("x = [", "is not valid TOML"),
         ("x = " + "[" * 5000, "nested too deeply"),
         ("x = 1" * 2**20, "larger than 1 MiB"),
-        (HEAD + ROW % "f2 = 0.5", "key 'row[0].figures"),
         (HEAD + ROW % "f1 = nan", "key 'row[0].figures.f1': must be from 0 to 1"),
         (HEAD + ROW % "f1 = 1e-999999", "with at most 9 decimals"),
         (HEAD + ROW % "true_positives = -1", "must be from 0 to 100,000"),
-        (HEAD.replace("malicious = 10", "malicious = -3") + ROW % "f1 = 0.5", "from 2 to 100,000"),
         (HEAD.replace("harmless = 10", "") + ROW % "f1 = 0.5", "lacks `malicious` or `harmless`"),
         (HEAD + 2 * (ROW % "f1 = 0.5"), "key 'row[0].name': stands in two rows"),
     ],
