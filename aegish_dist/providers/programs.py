@@ -48,7 +48,6 @@ class GuardReport(Struct, frozen=True):
     ended: str = ""  # as of `GuardProcess.watch`; empty: the guard was not started
     exit: int | None = None  # exit code of a guard that is ended, below zero the signal
     errno: int | None = None  # why it was not started
-    problem: str = ""
     service_ms: float | None = None
     output: str = ""
     errors: str = ""  # their end
@@ -120,16 +119,15 @@ class ProgramClient(Struct, frozen=True):
         match report:
             case GuardReport(errno=int() as errno):
                 kind = ErrorClass.NOT_FOUND if errno in NOT_THERE else kind
-                words = f"cannot be started: {self.program.command[0]}: {report.problem}"
+                words = f"cannot be started: {self.program.command[0]}"
             case GuardReport(ended="deadline"):
                 kind, words = ErrorClass.DEADLINE, f"gave no answer within {self.time_limit_s:g} s"
             case GuardReport(ended="size"):
                 return lenient.malformed(f"the program's output exceeds {MAX_OUTPUT_BYTES} bytes")
-            case GuardReport(ended="exit", exit=int() as code) if code < 0:
-                words = f"was ended by a signal: {signal.strsignal(-code)}"
-            case GuardReport(ended="exit"):
-                kind = ErrorClass.NOT_FOUND if report.exit in NO_PROGRAM_CODES else kind
-                words = f"ended with exit code {report.exit}"
+            case GuardReport(ended="exit", exit=int() as code):
+                kind = ErrorClass.NOT_FOUND if code in NO_PROGRAM_CODES else kind
+                died = f"was ended by a signal: {signal.strsignal(-code)}" if code < 0 else ""
+                words = died or f"ended with exit code {code}"
             case _:
                 words = "closed its output"
         said = [line for line in self._text(report.errors).splitlines() if line.strip()]

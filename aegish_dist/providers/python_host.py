@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Awaitable, Mapping
 from importlib import import_module
+from operator import attrgetter
 from typing import Any
 
 NO_OBJECT = 127  # the exit code of a shell that does not find a command
@@ -33,10 +34,10 @@ def main() -> None:
 
                 runner = runner or asyncio.Runner()
                 result = runner.run(_awaited(result))
-            answer = json.dumps({**_document(result), "id": question["id"]}, allow_nan=False)
+            answer = json.dumps(_document(result) | {"id": question["id"]}, allow_nan=False)
         except Exception as error:
             words = f"{type(error).__name__}: {error}"
-            answer = json.dumps({"id": question["id"], "error": words})
+            answer = json.dumps({"error": words, "id": question["id"]})
         answers.write(answer.encode() + b"\n")
         answers.flush()
 
@@ -49,16 +50,14 @@ def _loaded(target: str) -> Any:
     """Return the callable that is named; an instance where a class is."""
     module, _, name = target.partition(":")
     try:
-        found: Any = import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part)
-        found = found() if inspect.isclass(found) else found
-        if not callable(found):
+        found = attrgetter(name)(import_module(module))
+        judge = found() if inspect.isclass(found) else found
+        if not callable(judge):
             raise TypeError(f"{target} is not callable")
     except Exception as error:
         sys.stderr.write(f"{type(error).__name__}: {error}\n")
         sys.exit(NO_OBJECT)
-    return found
+    return judge
 
 
 def _document(result: Any) -> dict[str, Any]:

@@ -243,7 +243,7 @@ def main() -> None:
                     guard = GuardProcess(configuration, woken, question["time_limit_s"])
                 report = guard.answer(question, began_s)
             except OSError as error:
-                report = {"errno": error.errno, "problem": error.strerror}
+                report = {"errno": error.errno, "errors": error.strerror}
             print(json.dumps(report), flush=True)  # noqa: T201
     finally:
         if guard is not None and not guard.ended:

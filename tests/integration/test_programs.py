@@ -304,6 +304,10 @@ def read(place):
         return open(f"/proc/{{place}}/environ").read()
     except OSError:
         return ""
+try:
+    open(f"/proc/{{os.getppid()}}/fd/1", "w").write('{{"ended": "exit", "exit": 0, "output": "forged"}}\\n')
+except OSError:
+    pass
 seen = read({os.getpid()}) + read(os.getppid()) + "".join(os.environ.values())
 here = os.getcwd()
 print(json.dumps([sorted(os.environ), os.listdir(), sorted(os.listdir("/proc/self/fd"))[:-1],
