@@ -48,10 +48,10 @@ SERVED_MODEL = '[[models]]\nid = "{}"\nprice = {{ per_call = 0 }}  # USD\n'
 def init(path: Path, commands: Path | None, *, yes: bool, force: bool) -> None:
     """Write a first run file from the keys and servers that are here.
 
-    Looks for API keys in the environment and for Ollama and vLLM on this machine, asks which
-    models and commands you want, and writes PATH for `submit --run-file`. Your own commands are
-    imported as a dataset. Models on this machine get an entry in a catalog beside it. Where
-    nothing is found, the run asks simulated models.
+    Looks for API keys in the environment and for Ollama, vLLM and llama.cpp on this machine,
+    asks which models and commands you want, and writes PATH for `submit --run-file`. Your own
+    commands are imported as a dataset. Models on this machine get an entry in a catalog beside
+    it. Where nothing is found, the run asks simulated models.
     """
     catalog = path.parent / f"{path.stem}-catalog.toml"
     taken = [each for each in (path, catalog) if each.exists() and not (force and each.is_file())]

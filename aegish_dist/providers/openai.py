@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 from aegish_dist.core.model import CallParameters, ModelSpec, Structured
 from aegish_dist.core.outcome import StopKind
+from aegish_dist.core.output import Output
 from aegish_dist.core.run import Prompt
 from aegish_dist.core.verdict import Completion, Usage
 from aegish_dist.providers import failures, lenient
@@ -46,7 +47,6 @@ STRUCTURED: dict[Structured | None, dict[str, object]] = {
         "tool_choice": {"type": "function", "function": {"name": TOOL}},
     },
 }
-LOGPROBS = {"logprobs": True, "top_logprobs": 20}
 TOKENS_READ = 16  # the first ones of an answer, whose candidates are kept
 
 
@@ -57,12 +57,19 @@ def encode(spec: ModelSpec, prompt: Prompt, parameters: CallParameters) -> Reque
         "seed": parameters.seed,
         "temperature": parameters.temperature,
         **STRUCTURED[spec.structured],
-        **(LOGPROBS if spec.output is not None and spec.output.reads_tokens else {}),
+        **_logprobs(spec.output),
     }
     messages = [{"role": "system", "content": prompt.system}] if prompt.system else []
     messages.append({"role": "user", "content": prompt.template})
     body = merged(defaults, spec.parameters) | {"messages": messages}
     return template(f"{spec.base_url}/chat/completions", body)
+
+
+def _logprobs(output: Output | None) -> dict[str, object]:
+    """Ask for candidates, of JSON for fewer: 200 tokens with ten are what a response may hold."""
+    if output is None or not output.reads_tokens:
+        return {}
+    return {"logprobs": True, "top_logprobs": 10 if output.kind == "action-json" else 20}
 
 
 def _by_host(base_url: str) -> str:

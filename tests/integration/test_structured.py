@@ -11,7 +11,6 @@ import openai
 import pytest
 from anthropic.lib._parse._transform import transform_schema
 from google import genai
-from msgspec.structs import replace
 from openai.lib._pydantic import to_strict_json_schema
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -32,6 +31,7 @@ from aegish_dist.simulator.server import simulator_thread
 PROMPT = Prompt("guard", "Judge shell commands.", "<command>{command}</command>")
 COMMAND = "cat /etc/shadow"
 USER: Any = {"role": "user", "content": f"<command>{COMMAND}</command>"}
+BOUNDED = {"properties": {"confidence": {"maximum": 1}}}
 WIRES = [WireFormat.OPENAI, WireFormat.ANTHROPIC, WireFormat.GOOGLE]
 
 
@@ -87,10 +87,8 @@ def _by_openai(url: str) -> list[str | None]:
     choice: Any = {"type": "function", "function": {"name": TOOL}}
     with openai.OpenAI(base_url=f"{url}/v1", api_key="k", max_retries=0) as client:
         ask = partial(client.chat.completions.parse, model="thorough", messages=[USER])
-        by_schema, by_tool = (
-            ask(response_format=Answer),
-            ask(tools=[function], tool_choice=choice),
-        )
+        by_schema = ask(response_format=Answer)
+        by_tool = ask(tools=[function], tool_choice=choice)
     (called,) = by_tool.choices[0].message.tool_calls or []
     return [by_schema.choices[0].message.content, called.function.arguments]
 
@@ -152,14 +150,7 @@ def test_the_schema_is_one_that_the_vendors_clients_would_send() -> None:
         (WireFormat.OPENAI, {"response_format": {"json_schema": {"name": None}}}),
         (WireFormat.OPENAI, {"top_logprobs": 5}),
         (WireFormat.OPENAI, {"top_logprobs": 21, "logprobs": True}),
-        (
-            WireFormat.ANTHROPIC,
-            {
-                "output_config": {
-                    "format": {"schema": {"properties": {"confidence": {"maximum": 1}}}}
-                }
-            },
-        ),
+        (WireFormat.ANTHROPIC, {"output_config": {"format": {"schema": BOUNDED}}}),
         (WireFormat.GOOGLE, {"generationConfig": {"responseMimeType": None}}),
         (WireFormat.GOOGLE, {"generationConfig": {"responseJsonSchema": {"type": "string"}}}),
     ],
@@ -172,23 +163,18 @@ def test_the_simulator_refuses_what_the_vendor_does(
     assert caught.value.status == 400
 
 
-def test_a_models_own_parameter_may_replace_the_form(url: str) -> None:
-    free = asked(url, WireFormat.OPENAI, "schema", parameters={"response_format": None})
-    assert free == replace(asked(url, WireFormat.OPENAI), request_id=free.request_id)
-
-
 SURE = Output(kind="tokens", unsafe=("BLOCK",), safe=("ALLOW",), block_from=0.5)
 
 
 def test_log_probabilities_become_a_suspicion(url: str) -> None:
     """The simulator is as sure of its action as it says: c against (1 - c) / 2 for each other."""
-    common: Any = {"structured": "schema", "output": SURE}
-    for command, sign in ((COMMAND, 1), ("ls", -1)):
-        found = asked(url, WireFormat.OPENAI, command=command, **common)
+    for command, outcome in ((COMMAND, Outcome.BLOCK), ("ls", Outcome.ALLOW)):
+        found = asked(url, WireFormat.OPENAI, "schema", command, output=SURE)
         sure = json.loads(found.text or "")["confidence"]
         share = sure / (sure + (1 - sure) / 2)
         verdict = judge(found, command, SURE)
         assert verdict.completion is not None
-        assert verdict.completion.suspicion == pytest.approx(share if sign > 0 else 1 - share)
-        assert verdict.outcome is (Outcome.BLOCK if sign > 0 else Outcome.ALLOW)
+        assert verdict.outcome is outcome
+        expected = share if outcome is Outcome.BLOCK else 1 - share
+        assert verdict.completion.suspicion == pytest.approx(expected)
     assert asked(url, WireFormat.OPENAI).logprobs == ()
