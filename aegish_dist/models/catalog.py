@@ -46,7 +46,6 @@ _PROVIDER = r"[a-z0-9][a-z0-9._-]*"
 _SEGMENT = r"[A-Za-z0-9~@][A-Za-z0-9._:@+-]*"
 _PROVIDER_NAME = re.compile(_PROVIDER)
 _MODEL_ID = re.compile(rf"{_PROVIDER}(?:/{_SEGMENT})+")
-_VARIANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _ARM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 # Upper case only: some providers' keys would pass for lower-case names.
 _ENVIRONMENT_VARIABLE = re.compile(r"(?:[A-Z][A-Z0-9_]*)?")
@@ -62,6 +61,12 @@ def is_model_id(text: str) -> bool:
 
 def is_arm(text: str) -> bool:
     return len(text) <= MAX_ID_LENGTH and _ARM.fullmatch(text) is not None
+
+
+def is_contender(text: str) -> bool:
+    """Whether the text is a model id, with or without an arm."""
+    base, mark, arm = text.partition(ARM_MARK)
+    return is_model_id(base) and (not mark or is_arm(arm))
 
 
 def require_few(models: Collection[str]) -> None:
@@ -219,10 +224,10 @@ class ModelEntry(_CalledEntry, frozen=True, kw_only=True):
         if not is_model_id(self.id):
             raise InputError("must have the form provider/model", field="id")
         for name, keys in self.variants.items():
-            at, form = f"variants.{name}", "must be named by letters, digits, '.', '_' and '-'"
+            at, form = f"variants.{name}", "must be named by letters, digits, '.', '_', '-' and '+'"
             fixed = next((f"{at}.{key}" for key in keys if key in _OF_ALL_ARMS), at)
             refuse(
-                (not _VARIANT.fullmatch(name), at, form),
+                (not is_arm(name), at, form),
                 (fixed != at, fixed, "is the same for all variants: give it to the model"),
             )
         force_setattr(self, "parameters", _as_json(self.parameters))
@@ -436,8 +441,10 @@ class Catalog(Struct, frozen=True):
     def arm_of(self, model_id: str) -> tuple[str, str]:
         """Return the variant and the prompt that an id names, empty where it names none."""
         model, _, arm = model_id.partition(ARM_MARK)
-        variant, _, prompt = arm.partition("+")
-        return (variant, prompt) if f"{model}{ARM_MARK}{variant}" in self.variants else ("", arm)
+        for variant, prompt in ((arm, ""), arm.partition("+")[::2]):
+            if f"{model}{ARM_MARK}{variant}" in self.variants:
+                return variant, prompt
+        return "", arm
 
     def _require_arm(self, model_id: str, prompts: Sequence[str]) -> None:
         model, mark, arm = model_id.partition(ARM_MARK)

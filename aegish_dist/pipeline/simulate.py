@@ -11,13 +11,19 @@ from typing import Any
 
 from msgspec import structs, to_builtins
 
-from aegish_dist.core.model import HTTP_FORMATS, WireFormat
+from aegish_dist.core.model import ARM_MARK, HTTP_FORMATS, WireFormat, base_of
 from aegish_dist.core.output import Output
 from aegish_dist.core.verdict import Recording
 from aegish_dist.errors import ConfigError, InputError
 from aegish_dist.files import replacing_text
 from aegish_dist.inputs.checking import checked
-from aegish_dist.models.catalog import Catalog, ProviderEntry, is_model_id, provider_name
+from aegish_dist.models.catalog import (
+    Catalog,
+    ProviderEntry,
+    is_contender,
+    is_model_id,
+    provider_name,
+)
 from aegish_dist.simulator.config import Fault, SimulatorConfig, read_scenario
 from aegish_dist.simulator.personas import PERSONAS
 from aegish_dist.simulator.server import SimulatorServer, run_forever, simulator_thread
@@ -123,6 +129,7 @@ def catalog_for(
         known = Catalog.load().providers
         models = [(model, _format_of(provider_name(model), known)) for model in replayed]
     foreign = {provider_name(model): wire for model, wire in models}
+    arms = [model for model, _ in models if model != base_of(model)]
     tables = [
         f'[providers."{name}"]\nwire = "{wire}"\nbase_url = "{_root(url, wire)}"\n'
         'key_variable = ""\nsimulated = true\n'
@@ -135,9 +142,17 @@ def catalog_for(
         f'[[models]]\nid = "{model}"\n'
         f'base_url = "{_root(url, wire, model)}"\nsimulated = true\ndefault = false\n'
         + (f"output = {_inline(to_builtins(outputs[model]))}\n" if model in outputs else "")
-        for model, wire in models
+        + "".join(_variant(arm, outputs) for arm in arms if base_of(arm) == model)
+        for model, wire in {base_of(model): wire for model, wire in models}.items()
     ]
     return "\n".join(tables + entries)
+
+
+def _variant(contender: str, outputs: Mapping[str, Output]) -> str:
+    """Name an arm that is asked under a name of its own, by which its answers are found."""
+    keys = {"name": contender.partition("/")[2]}
+    own = {"output": to_builtins(outputs[contender])} if contender in outputs else {}
+    return f'variants."{contender.partition(ARM_MARK)[2]}" = {_inline(keys | own)}\n'
 
 
 def write_catalog(
@@ -153,7 +168,7 @@ def write_catalog(
     program. If none of the recorded models can be named, there is a ConfigError.
     """
     models = sorted({each.model for each in recordings})
-    unnamed = [model for model in models if not is_model_id(model)]
+    unnamed = [model for model in models if not is_contender(model)]
     if models and len(unnamed) == len(models):
         raise ConfigError(
             f"no catalog can name the recorded models: '{unnamed[0]}' is no model id of the form"

@@ -41,6 +41,13 @@ def test_what_is_written_is_a_catalog(tmp_path: Path, models: tuple[str, ...]) -
     assert all(spec.base_url.startswith(URL) for spec in Catalog.load(path).resolve(chosen, {}))
 
 
+def test_each_recorded_arm_is_asked_by_a_name_of_its_own(tmp_path: Path) -> None:
+    path, arms = tmp_path / "sim.toml", ["x/o/m#a", "x/o/m#low+a"]
+    assert write_catalog(path, URL, recorded(*arms, "x/m#a b")) == ["x/m#a b"]
+    names = [spec.name for spec in Catalog.load(path).resolve(arms, {})]
+    assert names == ["o/m#a", "o/m#low+a"]
+
+
 def test_a_model_that_the_simulator_does_not_have_is_refused(tmp_path: Path) -> None:
     """All that may be asked are marked as simulated, those of a scenario and of the user too."""
     path = tmp_path / "sim.toml"
