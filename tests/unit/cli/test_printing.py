@@ -24,6 +24,8 @@ MAY_PRINT = {
     "aegish_dist/cli/printing.py",  # prints, and makes the consoles
     "aegish_dist/cli/screen.py",  # takes the terminal and gives it back
     "aegish_dist/logs.py",  # logs
+    "aegish_dist/providers/python_host.py",  # programs of their own, as the next two
+    "aegish_dist/providers/supervisor.py",
     "aegish_dist/simulator/guard.py",  # a program of its own, which answers there
 }
 
