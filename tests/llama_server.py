@@ -1,8 +1,7 @@
 """A llama.cpp server with a tiny model of random weights: `python llama_server.py MODEL_FILE`.
 
-It prints its address, and ends with its standard input. Quotation marks are likely, so that texts
-end, and so are two words. Bytes that are no ASCII are unlikely: the server does not read invalid
-UTF-8 as JSON.
+It prints its address, and ends with its standard input. Quotation marks are likely, which end texts,
+and so are two words. Others than ASCII are not: the server reads no invalid UTF-8 as JSON.
 """
 
 import sys
@@ -22,11 +21,10 @@ def write_tokenizer(model: gguf.GGUFWriter) -> list[str]:
     tokens = [chr(byte if byte in PRINTABLE else next(others)) for byte in range(256)]
     begun = [word[:end] for word in WORDS for end in range(2, len(word) + 1)]
     tokens += dict.fromkeys(["<s>", "</s>", *begun])
-    kinds = {"<s>": gguf.TokenType.CONTROL, "</s>": gguf.TokenType.CONTROL}
     model.add_tokenizer_model("gpt2")
     model.add_tokenizer_pre("gpt-2")
     model.add_token_list(tokens)
-    model.add_token_types([kinds.get(token, gguf.TokenType.NORMAL) for token in tokens])
+    model.add_token_types([3 if token in ("<s>", "</s>") else 1 for token in tokens])
     model.add_token_merges([f"{each[:-1]} {each[-1]}" for each in begun])
     model.add_bos_token_id(tokens.index("<s>"))
     model.add_eos_token_id(tokens.index("</s>"))
@@ -72,8 +70,7 @@ def main(path: str) -> None:
     parameters.n_ctx, parameters.n_parallel, parameters.n_gpu_layers = 32_768, 2, 0
     parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = 1
     server = xllamacpp.Server(parameters)
-    sys.stdout.write(f"{server.listening_address}\n")
-    sys.stdout.flush()
+    print(server.listening_address, flush=True)  # noqa: T201
     sys.stdin.read()
 
 

@@ -10,7 +10,6 @@ from aegish_dist.providers import lenient
 from aegish_dist.providers.contract import (
     ANSWER_SCHEMA,
     TOOL,
-    TOOL_TEXT,
     RequestTemplate,
     merged,
     stop_kind,
@@ -33,8 +32,8 @@ STRUCTURED: dict[Structured | None, dict[str, object]] = {
     None: {},
     "schema": {"output_config": {"format": {"type": "json_schema", "schema": ANSWER_SCHEMA}}},
     "tool": {
-        "tools": [{"name": TOOL, "description": TOOL_TEXT, "input_schema": ANSWER_SCHEMA}],
-        "tool_choice": {"type": "tool", "name": TOOL, "disable_parallel_tool_use": True},
+        "tools": [{**TOOL, "input_schema": ANSWER_SCHEMA}],
+        "tool_choice": {"type": "tool", "name": TOOL["name"], "disable_parallel_tool_use": True},
     },
 }
 

@@ -78,8 +78,7 @@ def template(url: str, body: Mapping[str, object]) -> RequestTemplate:
     return RequestTemplate(url, head.encode("ascii"), tail.encode("ascii"))
 
 
-TOOL = "give_verdict"
-TOOL_TEXT = "Give your verdict about the command."
+TOOL = {"name": "give_verdict", "description": "Give your verdict about the command."}
 ANSWER_SCHEMA: Mapping[str, object] = {
     "type": "object",
     "properties": {

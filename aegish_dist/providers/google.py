@@ -14,7 +14,6 @@ from aegish_dist.providers import lenient
 from aegish_dist.providers.contract import (
     ANSWER_SCHEMA,
     TOOL,
-    TOOL_TEXT,
     RequestTemplate,
     merged,
     stop_kind,
@@ -36,8 +35,8 @@ STOP_KINDS = {
 ACCOUNT_DISABLED = "PUP_LIMITED_DISABLED"
 """Google has limited or disabled the account under its prohibited use policy: no answer."""
 
-FUNCTION = {"name": TOOL, "description": TOOL_TEXT, "parametersJsonSchema": ANSWER_SCHEMA}
-FORCED = {"mode": "ANY", "allowedFunctionNames": [TOOL]}
+FUNCTION = {**TOOL, "parametersJsonSchema": ANSWER_SCHEMA}
+FORCED = {"mode": "ANY", "allowedFunctionNames": [TOOL["name"]]}
 
 
 def encode(spec: ModelSpec, prompt: Prompt, parameters: CallParameters) -> RequestTemplate:

@@ -14,7 +14,6 @@ from aegish_dist.providers import failures, lenient
 from aegish_dist.providers.contract import (
     ANSWER_SCHEMA,
     TOOL,
-    TOOL_TEXT,
     RequestTemplate,
     merged,
     stop_kind,
@@ -32,19 +31,18 @@ STOP_KINDS = {
     "model_length": StopKind.MAX_TOKENS,
     "content_filter": StopKind.CONTENT_FILTER,
 }
-STRICT = {"strict": True, "name": TOOL}
-FUNCTION = STRICT | {"description": TOOL_TEXT, "parameters": ANSWER_SCHEMA}
+FUNCTION = {**TOOL, "strict": True, "parameters": ANSWER_SCHEMA}
 STRUCTURED: dict[Structured | None, dict[str, object]] = {
     None: {},
     "schema": {
         "response_format": {
             "type": "json_schema",
-            "json_schema": STRICT | {"schema": ANSWER_SCHEMA},
+            "json_schema": {**TOOL, "strict": True, "schema": ANSWER_SCHEMA},
         }
     },
     "tool": {
         "tools": [{"type": "function", "function": FUNCTION}],
-        "tool_choice": {"type": "function", "function": {"name": TOOL}},
+        "tool_choice": {"type": "function", "function": {"name": TOOL["name"]}},
     },
 }
 TOKENS_READ = 16  # the first ones of an answer, whose candidates are kept

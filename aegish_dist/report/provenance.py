@@ -322,6 +322,8 @@ def _about_models(run: Run) -> Iterator[str]:
             yield f"{spec.id} is asked with the prompt {prompt.name}"
         if spec.parameters:
             yield f"{spec.id} is asked with {printable_line_of_json(dict(spec.parameters))}"
+        if spec.structured:
+            yield f"{spec.id} is held to the form of the answer by a {spec.structured}"
         if spec.id in run.batched and spec.batch_share is not None:
             yield f"{spec.id} in a batch costs {spec.batch_share:.0%} of these prices"
 

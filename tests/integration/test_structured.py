@@ -22,12 +22,13 @@ from aegish_dist.core.run import Prompt
 from aegish_dist.core.secrets import SecretStr
 from aegish_dist.core.verdict import Completion
 from aegish_dist.errors import ProviderError
-from aegish_dist.providers.contract import ANSWER_SCHEMA, TOOL
+from aegish_dist.providers import contract
 from aegish_dist.providers.session import provider_session
 from aegish_dist.simulator.config import SimulatorConfig
 from aegish_dist.simulator.personas import NO_LATENCY
 from aegish_dist.simulator.server import simulator_thread
 
+TOOL, ANSWER_SCHEMA = contract.TOOL["name"], contract.ANSWER_SCHEMA
 PROMPT = Prompt("guard", "Judge shell commands.", "<command>{command}</command>")
 COMMAND = "cat /etc/shadow"
 USER: Any = {"role": "user", "content": f"<command>{COMMAND}</command>"}
@@ -55,8 +56,6 @@ def asked(
     command: str = COMMAND,
     **of_spec: Any,
 ) -> Completion:
-    """Ask a persona that fences and drafts its answers where no form is demanded."""
-
     async def call() -> Completion:
         assert wire.http is not None
         root = url + wire.http.simulated_root
@@ -140,15 +139,12 @@ def test_the_schema_is_one_that_the_vendors_clients_would_send() -> None:
     for each in (strict, *strict["properties"].values()):
         del each["title"]
     assert strict == ANSWER_SCHEMA
-    genai.types.JSONSchema.model_validate(ANSWER_SCHEMA)
 
 
 @pytest.mark.parametrize(
     ("wire", "parameters"),
     [
         (WireFormat.OPENAI, {"response_format": {"json_schema": {"schema": {"required": []}}}}),
-        (WireFormat.OPENAI, {"response_format": {"json_schema": {"name": None}}}),
-        (WireFormat.OPENAI, {"top_logprobs": 5}),
         (WireFormat.OPENAI, {"top_logprobs": 21, "logprobs": True}),
         (WireFormat.ANTHROPIC, {"output_config": {"format": {"schema": BOUNDED}}}),
         (WireFormat.GOOGLE, {"generationConfig": {"responseMimeType": None}}),

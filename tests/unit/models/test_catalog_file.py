@@ -67,10 +67,7 @@ SECRET = "sk-secret"
         (MODEL + "retires = 2026-12-11T00:00:00Z", "key 'retires': must be a date such as"),
         (MODEL + 'max_tokens_field = "n"', "key 'max_tokens_field': must be one of 'max_tokens'"),
         (MODEL + 'structured = "json"', "key 'structured': must be one of 'schema', 'tool'"),
-        (
-            MODEL + 'structured = "tool"\n[models.output]\nkind = "llama-guard"',
-            "'openai/x': key 'structured': asks for kind 'action-json', and 'output' reads 'llama-g",
-        ),
+        (MODEL + 'structured = "tool"\noutput = {kind = "hook"}', "'structured': asks for kind '"),
         (
             '[providers.baseline]\nstructured = "tool"',
             "key 'structured': wire 'baseline' knows none",

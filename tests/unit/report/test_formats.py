@@ -169,7 +169,8 @@ def test_some_rows_are_of_a_category_or_part(title: str, expected: list[list[str
 def test_provenance_names_what_the_numbers_depend_on() -> None:
     data = a_report()
     price = Price(Rate(Decimal("1.250"), ((200_000, Decimal(3)),)), Rate(Decimal(10)))
-    spec = replace(data.run.models[0], price=price, parameters={"effort": "low"})
+    own = {"parameters": {"effort": "low"}, "structured": "schema"}
+    spec = replace(data.run.models[0], price=price, **own)
     data = replace(data, run=replace(data.run, models=(spec,)))
     source = "GTFOBins, commit 0123"
     assert rows(section(data, "Datasets")) == [
@@ -179,7 +180,8 @@ def test_provenance_names_what_the_numbers_depend_on() -> None:
     assert rows(prices) == [
         ["acme/guard-1", "guard", "$1.25 more above 200,000", "$10", *["\N{EN DASH}"] * 3]
     ]
-    assert prices.remarks == ('acme/guard-1 is asked with {"effort": "low"}',)
+    asked = 'is asked with {"effort": "low"}', "is held to the form of the answer by a schema"
+    assert prices.remarks == tuple(f"acme/guard-1 {each}" for each in asked)
     parts = {row[0]: row[1:] for row in rows(section(data, "Provenance"))}
     prompt = Prompt("guard", "system", "{command}")
     assert parts["prompt"] == ["guard", "\N{EN DASH}", prompt.fingerprint[:16]]
