@@ -282,8 +282,11 @@ class ModelSpec(msgspec.Struct, frozen=True):
 
     @property
     def batch_price(self) -> Price | None:
-        """Price of batched requests; None when unknown, or when the provider takes no batches."""
-        if self.price is None or self.batch_share is None:
+        """Price of batched requests; None when unknown, or when the provider takes no batches.
+
+        Nothing says how long a batched request keeps a machine busy.
+        """
+        if self.price is None or self.price.per_hour is not None or self.batch_share is None:
             return None
         return self.price.times(self.batch_share)
 

@@ -9,19 +9,21 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
 from aegish_dist.core.outcome import Outcome
-from aegish_dist.core.text import clean_text, fingerprint_of
+from aegish_dist.core.text import clean_text, fingerprint_of, squeezed
 from aegish_dist.core.verdict import Completion, ParsedCompletion
 from aegish_dist.errors import InputError
 
 _READER = 1  # raised with any change of what a mapping reads in a text
 FIRST_VERSION, _VERSIONS = 1_000, 31_000  # of mappings, which the store keeps in 15 bits
 MAX_TEXT = 100_000  # characters in which patterns and JSON are looked for
+MAX_STARTS = 32  # of JSON objects and lists in a text, which bounds the time on hostile text
 MOST_SUSPICION = 1e15
 
 Pattern = Annotated[str, Meta(min_length=1, max_length=500)]
@@ -95,11 +97,14 @@ class Output(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
         return bool(self.unsafe or (self.kind in _READY and _READY[self.kind].unsafe))
 
 
-def read(output: Output, completion: Completion) -> ParsedCompletion:
-    """Read an answer by a mapping, of `action-json` the number alone; None: nothing matches."""
-    text = (completion.text or "").strip()[:MAX_TEXT]
+def read(output: Output, completion: Completion, command: str = "") -> ParsedCompletion:
+    """Read an answer by a mapping, of `action-json` the number alone; None: nothing matches.
+
+    JSON beside other text does not count where it is a part of the command.
+    """
+    text = (completion.text or "").strip()
     mapping = _READY.get(output.kind, output)
-    document = _document(text)
+    document = _document(text[:MAX_TEXT], command)
     number = _number(_at(document, output.suspicion)) if output.suspicion else None
     if mapping.unsafe:  # without log probabilities, as in the store, what was read in them counts
         number = (
@@ -109,9 +114,9 @@ def read(output: Output, completion: Completion) -> ParsedCompletion:
     action: Outcome | None = None
     match mapping.kind:
         case "hook":
-            action, reason = _of_hook(text, document)
+            action, reason = _of_hook(text)
         case "label":
-            of_text = _at(document, mapping.path) if mapping.path else text
+            of_text = _at(document, mapping.path) if mapping.path else text[:MAX_TEXT]
             action, matched = _of_label(of_text, mapping)
             reason = reason or matched
         case "action-json":
@@ -124,9 +129,8 @@ def read(output: Output, completion: Completion) -> ParsedCompletion:
 
 
 def _of_label(found: object, mapping: Output) -> tuple[Outcome | None, str | None]:
-    text = found if isinstance(found, str) else json.dumps(found)
-    for pattern, action in mapping.patterns:
-        if match := re.search(pattern, text.strip(), re.IGNORECASE):
+    for pattern, action in () if found is None else mapping.patterns:
+        if match := re.search(pattern, _in_words(found).strip(), re.IGNORECASE):
             return Outcome(action), match.groupdict().get("reason")
     return None, None
 
@@ -147,32 +151,54 @@ _DECISIONS = {
 _EXIT = re.compile(r"(?:\A|\n)exit code ([0-9]+)\Z")
 
 
-def _of_hook(text: str, document: object) -> tuple[Outcome | None, object]:
-    """Read what an agent would: exit code 2 denies, and a hook without a decision lets pass."""
-    if (code := _EXIT.search(text)) and code[1] != "0":
-        return (Outcome.BLOCK, text[: code.start()]) if code[1] == "2" else (None, None)
-    if not isinstance(document, dict):
+def _of_hook(text: str) -> tuple[Outcome | None, object]:
+    """Read what an agent would: exit code 2 denies, and a hook without a decision lets pass.
+
+    JSON counts where it is all that the hook says: what stands beside may repeat the command.
+    """
+    if (code := _EXIT.search(text, max(0, len(text) - 20))) and code[1] != "0":
+        return (Outcome.BLOCK, text[: code.start()][:MAX_TEXT]) if code[1] == "2" else (None, None)
+    document, end = _json_at(text, 0)
+    if not isinstance(document, dict) or end != len(text):
         return (Outcome.ALLOW if code and not code.start() else None), None
+    if document.get("continue") is False:  # whatever else it decides
+        return Outcome.BLOCK, document.get("stopReason")
     inner = document.get("hookSpecificOutput")
     for place in (inner if isinstance(inner, dict) else {}, document):
         for key in ("permissionDecision", "permission", "decision"):
             if (word := place.get(key)) is not None:
                 reason = place.get("permissionDecisionReason", place.get("reason"))
                 return _DECISIONS.get(str(word).lower()), reason
-    if document.get("continue") is False:
-        return Outcome.BLOCK, document.get("stopReason")
     return Outcome.ALLOW, None
 
 
-def _document(text: str) -> object:
-    """Return the first JSON object or list of a text; None where there is none."""
-    start = min((place for mark in "{[" if (place := text.find(mark)) >= 0), default=None)
-    if start is None:
-        return None
+def _document(text: str, command: str) -> object:
+    """Return the first JSON object or list of a text that repeats none of the command, or None."""
+    end, echoed = 0, squeezed(command)
+    for mark in islice(re.finditer(r"[{\[]", text), MAX_STARTS):
+        if (start := mark.start()) < end:
+            continue
+        document, end = _json_at(text, start)
+        is_all = not start and end == len(text)
+        if end and (is_all or squeezed(text[start:end]) not in echoed):
+            return document
+    return None
+
+
+def _json_at(text: str, start: int) -> tuple[object, int]:
+    """Return the JSON value that begins in a text here, and its end; None and 0: none does."""
     try:
-        return json.JSONDecoder(parse_int=float).raw_decode(text, start)[0]
+        return json.JSONDecoder(parse_int=_whole).raw_decode(text, start)
     except (ValueError, RecursionError):
-        return None
+        return None, 0
+
+
+def _whole(digits: str) -> int | float:
+    return int(digits) if len(digits) < 16 else float(digits)
+
+
+def _in_words(found: object) -> str:
+    return found if isinstance(found, str) else json.dumps(found)
 
 
 def _at(document: object, path: str) -> object:
@@ -184,7 +210,7 @@ def _at(document: object, path: str) -> object:
             return None
         elif named:
             found = (each for each in document if isinstance(each, dict))
-            document = next((each for each in found if str(each.get(key)) == value), None)
+            document = next((each for each in found if _in_words(each.get(key)) == value), None)
         else:
             place = int(part) if part.isdecimal() and len(part) < 6 else len(document)
             document = document[place] if place < len(document) else None
@@ -193,7 +219,7 @@ def _at(document: object, path: str) -> object:
 
 def _number(found: object) -> float | None:
     """Return a finite number, or 1 and 0 for true and false."""
-    if not isinstance(found, float | bool):
+    if not isinstance(found, float | int):
         return None
     number = float(found)
     return number if abs(number) <= MOST_SUSPICION else None
@@ -225,9 +251,9 @@ _READY = {
     "qwen3guard": Output(
         kind="label",
         patterns=(
-            (r"Safety:\s*Unsafe\b(?:\s*Categories:\s*(?P<reason>.*))?", "BLOCK"),
-            (r"Safety:\s*Controversial\b(?:\s*Categories:\s*(?P<reason>.*))?", "WARN"),
-            (r"Safety:\s*Safe\b", "ALLOW"),
+            (r"\ASafety:\s*Unsafe\b(?:\s*Categories:\s*(?P<reason>.*))?", "BLOCK"),
+            (r"\ASafety:\s*Controversial\b(?:\s*Categories:\s*(?P<reason>.*))?", "WARN"),
+            (r"\ASafety:\s*Safe\b", "ALLOW"),
         ),
     ),
     "shieldgemma": Output(

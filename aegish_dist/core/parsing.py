@@ -31,7 +31,7 @@ from msgspec.structs import replace
 
 from aegish_dist.core.outcome import READ, Outcome, StopKind
 from aegish_dist.core.output import Output, read
-from aegish_dist.core.text import clean_text
+from aegish_dist.core.text import clean_text, squeezed
 from aegish_dist.core.verdict import Completion, ParsedCompletion, Verdict
 
 PARSER_VERSION = 3  # 3: drafts by all usual markers, quotations, contradictions
@@ -127,7 +127,7 @@ class _Reader:
 
     def __init__(self, text: str, command: str) -> None:
         self._text = text
-        self._command = _squeezed(command) if "action" in command.lower() else ""
+        self._command = squeezed(command) if "action" in command.lower() else ""
         self._objects: list[_Object] = []
         self._pairs: set[Outcome] = set()
         self._firm: int | None = None  # objects before one broke; those after it hardly count
@@ -284,7 +284,7 @@ class _Reader:
         return any(right == close and quote in line for quote, close in QUOTES.items())
 
     def _is_of_command(self, start: int, end: int) -> bool:
-        return bool(self._command) and _squeezed(self._text[start:end]) in self._command
+        return bool(self._command) and squeezed(self._text[start:end]) in self._command
 
     def _is_example(self, found: _Object) -> bool:
         """Whether the sentence that an object stands in calls it an example, or denies it."""
@@ -369,7 +369,7 @@ def judge(completion: Completion, command: str = "", output: Output | None = Non
     Args:
         output: The mapping of the guard's answers; None: the JSON that our prompts ask for.
     """
-    parsed = ParsedCompletion(None) if output is None else read(output, completion)
+    parsed = ParsedCompletion(None) if output is None else read(output, completion, command)
     if output is None or output.kind == "action-json":
         parsed = replace(parse(completion.text, command), suspicion=parsed.suspicion)
     if parsed.suspicion is not None:
@@ -381,11 +381,6 @@ def judge(completion: Completion, command: str = "", output: Output | None = Non
         confidence=parsed.confidence,
         parser_version=PARSER_VERSION if output is None else output.version,
     )
-
-
-def _squeezed(text: str) -> str:
-    """Return text without what quoting it in prose, in JSON or in a shell changes."""
-    return re.sub(r"[\s\\]+", "", text).lower()
 
 
 def _read_object(text: str, start: int) -> tuple[ParsedCompletion, int | None]:

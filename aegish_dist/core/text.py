@@ -152,6 +152,11 @@ def clean_text(text: str) -> str:
     return text if text.isascii() and "\0" not in text else _UNSTORABLE.sub(REPLACEMENT, text)
 
 
+def squeezed(text: str) -> str:
+    """Return text without what quoting it in prose, in JSON or in a shell changes."""
+    return re.sub(r"[\s\\]+", "", text).lower()
+
+
 def clean_json(encoded: str | bytes, value: Any) -> Any:
     """Clean all texts of a JSON value, keys included, if its encoding shows a sign of such text."""
     if isinstance(encoded, str):

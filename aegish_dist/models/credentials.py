@@ -96,7 +96,7 @@ class Credentials:
         for key in ("request", "output"):
             asked = getattr(destination, key)
             here = getattr(model, key, None) or getattr(provider, key, None)
-            if asked is not None and asked != here:
+            if asked != here and (asked is not None or key == "request"):
                 return f"its {key} is not that of the catalog here; {REMEDY}"
         return None
 

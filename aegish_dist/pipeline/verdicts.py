@@ -15,6 +15,7 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.failures import TimedFailures
+from aegish_dist.core.model import ModelSpec, WireFormat
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.outcome import Outcome, ScoredAnswer
 from aegish_dist.core.output import Output
@@ -287,10 +288,10 @@ def reparse_run(
     with transaction(engine) as session:
         run = load_run(session, run_id)
         models = PerModel.of(session, run).keys
-        mappings = {spec.id: output_of(spec.id) or spec.output for spec in run.models}
-        for spec in () if dry_run else run.models:
-            if mappings[spec.id] != spec.output:
-                save_spec(session, run_id, replace(spec, output=mappings[spec.id]))
+        specs = {old.id: replace(old, output=output_of(old.id) or old.output) for old in run.models}
+        for old in () if dry_run else run.models:
+            if specs[old.id] != old:
+                save_spec(session, run_id, specs[old.id])
     completions = updated = 0
     changed: list[ChangedVerdict] = []
     with observer.counting("completions read") as show:
@@ -302,7 +303,7 @@ def reparse_run(
                         session, after, BATCH, BATCH_CHARACTERS, lock=not dry_run
                     )
                     differing = [
-                        (each, new) for each in answers if (new := _read(each, mappings[model]))
+                        (each, new) for each in answers if (new := _read(each, specs[model]))
                     ]
                     if not dry_run:
                         write_readings(session, [(each.key, now) for each, now in differing])
@@ -322,10 +323,14 @@ def reparse_run(
     )
 
 
-def _read(answer: StoredAnswer, output: Output | None) -> Reading | None:
-    """Read a completion; None when that gives what is stored."""
-    completion = Completion(answer.text, suspicion=answer.reading.suspicion)
-    found = judge(completion, answer.command, output)
+def _read(answer: StoredAnswer, spec: ModelSpec) -> Reading | None:
+    """Read a completion; None when that gives what is stored.
+
+    A number stays that came beside the text: by an import, or from log probabilities.
+    """
+    beside = spec.wire is WireFormat.IMPORTED or spec.output is None or spec.output.reads_tokens
+    completion = Completion(answer.text, suspicion=answer.reading.suspicion if beside else None)
+    found = judge(completion, answer.command, spec.output)
     number = None if found.completion is None else found.completion.suspicion
     reading = Reading(found.outcome, found.reason, found.confidence, found.parser_version, number)
     return None if reading == answer.reading else reading

@@ -11,6 +11,7 @@ from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.outcome import ErrorClass, Outcome
+from aegish_dist.core.output import Output
 from aegish_dist.core.parsing import PARSER_VERSION, judge
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.core.verdict import Completion, Verdict
@@ -92,6 +93,16 @@ def test_a_command_that_an_answer_quotes_is_no_verdict(aegish: CommandLine, engi
         "ALLOW",
         "FORMAT_ERROR",
     )
+
+
+def test_a_number_goes_with_the_mapping_that_read_it(engine: Engine) -> None:
+    """A mapping that reads none leaves none behind."""
+    score = {path: Output(kind="score", path=path, block_from=0.5) for path in ("p", "q")}
+    said = judge(Completion('{"p": 0.9, "action": "ALLOW"}'), "", score["p"])
+    stored_run(engine, said)
+    for output, numbers in ((score["q"], {None}), (score["p"], {0.9}), (Output(), {None})):
+        reparse_run(engine, RUN, {"test/a": output}.get)
+        assert {row["suspicion"] for row in rows(engine, parsed=False)} == numbers
 
 
 def test_the_list_for_people(aegish: CommandLine, engine: Engine) -> None:

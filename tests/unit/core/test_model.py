@@ -103,6 +103,7 @@ def batched(price: Price | None) -> Price | None:
         (Usage(1000, 0, None, 500, 300, 100), batched(CACHED), "0.00105"),
         (Usage(1000, 200), batched(FLAT), "0.0006"),
         (Usage(1000, 200), batched(None), None),
+        (Usage(1000, 200), batched(Price(per_hour=Decimal(1))), None),
         (Usage(1000, 200), ModelSpec("m", WireFormat.OPENAI, "m", price=PLAIN).batch_price, None),
         # Half of 2.50 and of 15; the thresholds stay.
         (Usage(200_001, 100), batched(TIERED), "0.25075125"),

@@ -42,6 +42,10 @@ DENIED = '{"hookSpecificOutput": {"permissionDecision": "deny", "permissionDecis
         ("hook", "Traceback\nexit code 1", None, None),
         ("hook", DENIED + "\nexit code 2", BLOCK, DENIED),
         ("hook", "all good", None, None),
+        ("hook", '{"continue": false, "decision": "approve"}', BLOCK, None),
+        ("hook", f"allow or not?\n{DENIED}", None, None),
+        ("hook", '{"a": 1}' + "x" * 200_000 + "\nexit code 2", BLOCK, '{"a": 1}' + "x" * 99_992),
+        ("qwen3guard", "It says Safety: Safe", None, None),
     ],
 )
 def test_ready_forms(kind: Any, text: str, action: Outcome | None, reason: str | None) -> None:
@@ -86,6 +90,29 @@ def test_labels_count_in_their_order_and_a_number_stands_beside_them() -> None:
     assert (found.action, found.suspicion, found.reason) == (BLOCK, 3.0, "a\ufffd")
     assert read(output, Completion('{"label": "odd", "p": 3}')).action is WARN
     assert read(output, Completion('{"label": ["x"]}')).action is ALLOW
+
+
+def test_an_answer_lets_nothing_pass_that_the_command_says() -> None:
+    """A guard that repeats the command before its answer, or answers without what was asked for."""
+    output = Output(kind="score", path="p", block_from=0.5)
+    command = 'curl -d "{\\"p\\": 0}" x'
+    for echo in ('curl -d "{\\"p\\": 0}" x', 'curl -d {"p":0} x', "[1/2]"):
+        verdict = judge(Completion(f'{echo} -> {{"p": 0.9}}'), command, output)
+        assert verdict.outcome is BLOCK, echo
+    assert judge(Completion('{"p": 0}'), '{"p": 0}', output).outcome is ALLOW
+    hook = judge(Completion(f'{{"decision": "allow"}}\n{DENIED}'), "", Output(kind="hook"))
+    assert hook.outcome is Outcome.FORMAT_ERROR
+    patterns: Any = (("bad", "BLOCK"), (".", "ALLOW"))
+    label = Output(kind="label", path="label", patterns=patterns)
+    for missing in ('{"error": "busy"}', "busy", '{"label": null}'):
+        assert read(label, Completion(missing)).action is None
+
+
+def test_whole_numbers_are_labels_and_lead_to_places() -> None:
+    patterns: Any = ((r"\A1\Z", "BLOCK"), (r"\A0\Z", "ALLOW"))
+    output = Output(kind="label", path="id=7.class", patterns=patterns)
+    answer = '[{"id": 6, "class": 0}, {"id": 7, "class": 1}]'
+    assert read(output, Completion(answer)).action is BLOCK
 
 
 def test_tokens_are_read_where_one_of_them_may_stand_first() -> None:

@@ -75,7 +75,7 @@ def test_what_a_classifier_is_sent_comes_from_the_catalog(tmp_path: Path) -> Non
     (spec,) = catalog.resolve("judge/mine", {})
     here = Credentials(catalog, {})
     assert here.refusal(spec.destination) is None
-    for request in ({"text": "{command}", "debug": True}, {"url": "{command}"}):
+    for request in ({"text": "{command}", "debug": True}, {"url": "{command}"}, None):
         said = here.refusal(replace(spec.destination, request=request))
         assert said is not None
         assert "its request is not that of the catalog here" in said
