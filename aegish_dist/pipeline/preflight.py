@@ -285,6 +285,9 @@ def _sent(spec: ModelSpec, parameters: CallParameters) -> Iterator[tuple[str, st
     for field, value in spec.parameters.items():
         if value is not None:
             yield field, f"drop parameters.{field} of this model in your catalog"
+    for field in ("response_format", "json_schema", "output_config", "tools", "tool_choice"):
+        if spec.structured is not None:
+            yield field, "drop 'structured' of this model in your catalog, or take the other value"
     if parameters.temperature is not None:
         yield "temperature", "drop --temperature"
     own = () if spec.wire.http is None else spec.wire.http.output_limit_fields

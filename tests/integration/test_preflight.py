@@ -211,6 +211,7 @@ def test_what_the_catalog_foretells_is_not_asked(aegish: CommandLine) -> None:
         ("max_tokens", "", 'set max_tokens_field = "max_completion_tokens"'),
         ("seed", "", 'drop_parameters = ["seed"]'),
         ("top_p", "", "drop parameters.top_p"),
+        ("response_format", "no json_schema here", "drop 'structured' of this model"),
         ("model", "the model is not to your taste", ""),
         ("model", "a lower temperatures sum", ""),
     ],
@@ -220,7 +221,8 @@ def test_the_field_that_is_named_is_the_one_to_change(
 ) -> None:
     """Only fields that were sent are looked for in the provider's words, as whole names."""
     with answering(refusing(field, words)) as (base_url, _):
-        catalog(base_url, '[[models]]\nid = "lab/a"\nparameters = { top_p = 0.5 }\n')
+        own = 'structured = "schema"\nparameters = { top_p = 0.5 }\n'
+        catalog(base_url, f'[[models]]\nid = "lab/a"\n{own}')
         [checked] = aegish("models", "check", "lab/a", "--temperature", "1", "--json").json
     assert checked["ok"] is False
     assert remedy in (checked["remedy"] or "")
