@@ -186,7 +186,10 @@ def list_prompts(as_json: bool) -> None:
 @click.argument("name", metavar="NAME|FILE", shell_complete=completes(bundled_prompts))
 @click.option("--cot", is_flag=True, help="With the step-by-step instruction.")
 def show_prompt(name: str, cot: bool) -> None:
-    """Print a prompt as models get it; of `NAME@FINGERPRINT`, one that a run here has asked."""
+    """Print a prompt as models get it.
+
+    `NAME@FINGERPRINT` is one that a run in this store has asked.
+    """
     from aegish_dist.pipeline.plan import choose_prompt  # noqa: PLC0415  with the store
 
     prompt = choose_prompt(open_workspace(), name, cot=cot)

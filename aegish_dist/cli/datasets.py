@@ -207,7 +207,7 @@ def validate(sets: tuple[str, ...], as_json: bool) -> int:
 def _draft(given: str) -> Draft:
     """Return a file or checkout as it is read, or a stored or bundled dataset as it stands."""
     path = Path(given)
-    if path.exists() or path.suffix:
+    if given not in bundled_names() and (path.exists() or path.suffix):
         return read_dataset(path)
     dataset = choose_dataset(open_workspace().engine, given)
     numbers = tuple(range(1, len(dataset.samples) + 1))

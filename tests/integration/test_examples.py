@@ -28,7 +28,8 @@ PARSED = {
     "exporter .*": "serves until interrupted",
     "simulate-provider .*": "serves until interrupted",
     "verdicts recover .*": "needs a file that a worker left behind",
-    "datasets import gtfobins .*": "needs a checkout",
+    "datasets import (?!table|aegish).*": "needs a checkout",
+    "verdicts import .* --predictions-of .*": "needs published predictions",
     "submit .* --batch": "waits for batches",
     "report --open": "opens a browser",
 }
