@@ -38,6 +38,8 @@ def test_a_run_cannot_have_a_worker_send_what_its_operator_did_not_allow(cluster
             hostile("key", f"{address}/v1", "OPENAI_API_KEY"),
             hostile("any", f"{address}/v1", None),
             hostile("metadata", "http://169.254.169.254/latest", None),
+            ModelSpec("any/program", WireFormat.EXEC, "/bin/true"),
+            ModelSpec("any/object", WireFormat.PYTHON, "os:abort"),
         )
         parameters = CallParameters(time_limit_s=5)
         submission = RunPlan(specs, (few(),), load_prompt("guard"), parameters, epochs=1)
@@ -54,6 +56,8 @@ def test_a_run_cannot_have_a_worker_send_what_its_operator_did_not_allow(cluster
         for model in ("openai/settings", "openai/key", "openai/any"):
             assert "not in the catalog" in reasons[model]
         assert "metadata" in reasons["openai/metadata"]
+        for model in ("any/program", "any/object"):
+            assert "not a guard of the catalog" in reasons[model]
         assert "no worker may call openai/key (1 running)" in shown.stderr
         assert seen == []
         assert SECRET not in cluster.log() + shown.stdout + shown.stderr
