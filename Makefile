@@ -7,7 +7,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 WHEEL_PIP := build/wheel/bin/python -m pip --quiet --disable-pip-version-check
 COMPILE := build/lock/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 \
-	--fork-strategy fewest --generate-hashes --no-emit-index-url \
+	--fork-strategy fewest --generate-hashes --no-strip-extras --no-emit-index-url \
 	--custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
