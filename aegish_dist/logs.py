@@ -24,8 +24,9 @@ LIBRARY_LEVELS = {
     "celery.app.trace": logging.WARNING,
     "celery.worker.control": logging.ERROR,
     "celery.worker.strategy": logging.WARNING,
+    "psycopg.transaction": logging.ERROR,  # of a rollback that an interrupt cut off
 }
-"""Libraries that write a line per message, migration or stop."""
+"""Libraries that write a line per message, migration, stop or Ctrl-C."""
 
 
 def configure_logging(level: str = "INFO", log_format: str = "console") -> None:

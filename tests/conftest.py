@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import redis
+import structlog
 from hypothesis import settings
 from sqlalchemy import Engine, make_url, text
 
@@ -79,6 +80,13 @@ def _interrupts() -> None:
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def _logs_of_this_test_alone() -> Iterator[None]:
+    """Undo what `capture_logs` leaves: a structlog that counts as configured and writes to stdout."""
+    yield
+    structlog.reset_defaults()
 
 
 class _Postgres:

@@ -16,14 +16,12 @@ def _as_it_was() -> Iterator[None]:
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     levels = {name: logging.getLogger(name).level for name in LIBRARY_LEVELS}
-    structlog.reset_defaults()  # `capture_logs` of an earlier test may have configured it in part
     yield
     root.handlers[:] = handlers
     root.setLevel(level)
     for name, before in levels.items():
         logging.getLogger(name).setLevel(before)
     structlog.contextvars.clear_contextvars()
-    structlog.reset_defaults()
 
 
 def written(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
