@@ -5,14 +5,18 @@ import signal
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import psycopg
 import pytest
 
+from aegish_dist.db import embedded
 from aegish_dist.db.embedded import (
     Account,
     EmbeddedServer,
@@ -20,6 +24,7 @@ from aegish_dist.db.embedded import (
     embedded_version,
     make_home,
     require_passage,
+    server_account,
 )
 from aegish_dist.errors import StoreError
 from tests.services import short_home, wait_until
@@ -40,6 +45,27 @@ def home() -> Iterator[Path]:
     """A home that several tests use one after the other, which spares them making its files."""
     with short_home() as made:
         yield made
+
+
+def test_first_starts_at_once_make_one_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[SimpleNamespace] = []
+
+    def getpwnam(name: str) -> SimpleNamespace:
+        if not made:
+            raise KeyError(name)
+        return made[0]
+
+    def add_user() -> None:
+        time.sleep(0.05)  # in which the others ask for it too
+        made.append(SimpleNamespace(pw_uid=900 + len(made), pw_gid=900))
+
+    monkeypatch.setattr(embedded.pwd, "getpwnam", getpwnam)
+    monkeypatch.setattr(embedded, "_add_user", add_user)
+    monkeypatch.setattr(embedded.os, "geteuid", lambda: 0)
+    with ThreadPoolExecutor(4) as threads:
+        asked = [threads.submit(server_account) for _ in range(4)]
+    accounts = {each.result() for each in asked}
+    assert (accounts, len(made)) == ({Account(900, 900)}, 1)
 
 
 @pytest.fixture

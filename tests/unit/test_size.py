@@ -13,9 +13,9 @@ LIMITS = {"lines": 52_470, "statements": 27_600, "modules": 246}
 2,000 for scores, thresholds and policies, which may also be compared and drawn, 2,000 for guards of
 any kind: programs, mappings of answers, arms, importers of data and published tables."""
 DOCSTRING_SHARE = 0.13
-TEST_LINES = 44_400
+TEST_LINES = 45_000
 """36,000, 3,000 for attacks on files, rows, providers and clients, 1,100 for first runs, 2,300 for
-scores, thresholds and policies, 2,100 for guards of any kind."""
+scores, thresholds and policies, 2,700 for guards of any kind."""
 MODULE_LINES = 600
 REACH = {
     "workers.tasks": 35,  # core/output.py, a part of a model

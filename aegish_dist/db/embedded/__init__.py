@@ -54,11 +54,18 @@ def server_account() -> Account:
     """
     if os.geteuid() != 0:
         return Account(os.geteuid(), os.getegid())
-    try:
-        found = pwd.getpwnam(SERVER_USER)
-    except KeyError:
+    with suppress(KeyError):
+        return _account_of_server()
+    with open("/etc/passwd") as users:
+        fcntl.flock(users, fcntl.LOCK_EX)  # two calls of useradd at once have given two ids
+        with suppress(KeyError):
+            return _account_of_server()
         _add_user()
-        found = pwd.getpwnam(SERVER_USER)
+    return _account_of_server()
+
+
+def _account_of_server() -> Account:
+    found = pwd.getpwnam(SERVER_USER)
     return Account(found.pw_uid, found.pw_gid)
 
 
