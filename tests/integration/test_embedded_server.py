@@ -59,9 +59,9 @@ def test_first_starts_at_once_make_one_user(monkeypatch: pytest.MonkeyPatch) -> 
         time.sleep(0.05)  # in which the others ask for it too
         made.append(SimpleNamespace(pw_uid=900 + len(made), pw_gid=900))
 
-    monkeypatch.setattr(embedded.pwd, "getpwnam", getpwnam)
+    monkeypatch.setattr("pwd.getpwnam", getpwnam)
     monkeypatch.setattr(embedded, "_add_user", add_user)
-    monkeypatch.setattr(embedded.os, "geteuid", lambda: 0)
+    monkeypatch.setattr("os.geteuid", lambda: 0)
     with ThreadPoolExecutor(4) as threads:
         asked = [threads.submit(server_account) for _ in range(4)]
     accounts = {each.result() for each in asked}
