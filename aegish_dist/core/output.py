@@ -8,6 +8,7 @@ not stored, are read once.
 import json
 import math
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Annotated, Literal
@@ -22,7 +23,8 @@ from aegish_dist.errors import InputError
 
 _READER = 1  # raised with any change of what a mapping reads in a text
 FIRST_VERSION, _VERSIONS = 1_000, 31_000  # of mappings, which the store keeps in 15 bits
-MAX_TEXT = 100_000  # characters in which patterns and JSON are looked for
+MAX_TEXT = 100_000  # characters in which JSON is looked for
+MAX_LABEL = 4_000  # characters in which patterns are: many of them take the square of it in time
 MAX_STARTS = 32  # of JSON objects and lists in a text, which bounds the time on hostile text
 MOST_SUSPICION = 1e15
 
@@ -64,6 +66,8 @@ class Output(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
     def __post_init__(self) -> None:
         thresholds = [each for each in (self.warn_from, self.block_from) if each is not None]
         numeric = self.kind in ("score", "tokens")
+        takes_tokens = self.kind in ("action-json", "label", "tokens")
+        named = [_plain(token) for token in (*self.unsafe, *self.safe)]
         for holds, key, problem in (
             (self.kind == "label" and not self.patterns, "patterns", "is missing"),
             (self.kind != "label" and self.patterns, "patterns", "belongs to kind 'label'"),
@@ -72,29 +76,36 @@ class Output(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
             (numeric and not thresholds, "block_from", "is missing, and so is warn_from"),
             (not numeric and thresholds, "block_from", "belongs to kinds 'score' and 'tokens'"),
             (thresholds != sorted(thresholds), "warn_from", "must be at most block_from"),
+            (numeric and self.suspicion, "suspicion", f"has no use: {self.kind}"),
+            (self.kind == "hook" and self.reason, "reason", "has no use: hook"),
+            (self.unsafe and not takes_tokens, "unsafe", f"has no use: {self.kind}"),
             (self.kind == "tokens" and not self.unsafe, "unsafe", "is missing"),
             (bool(self.unsafe) != bool(self.safe), "safe", "and 'unsafe' belong together"),
+            (not all(map(str.strip, named)), "unsafe", "and 'safe' must name tokens"),
+            (len(set(named)) < len(named), "safe", "and 'unsafe' name a token twice"),
             (len(self.patterns) > 100, "patterns", "has more than 100 entries"),
         ):
             if holds:
                 raise InputError(problem, field=key)
         for pattern, _ in self.patterns:
             try:
-                re.compile(pattern)
-            except (re.error, OverflowError, RecursionError) as error:
+                with warnings.catch_warnings(action="error"):
+                    re.compile(pattern)
+            except (re.error, OverflowError, RecursionError, Warning) as error:
                 problem = f"has an entry that is no regular expression: {error}"
                 raise InputError(problem, field="patterns") from None
 
-    @property
-    def version(self) -> int:
+    def version(self, parser: int) -> int:
         """Return the version of the parser that stands for this mapping; it changes with both."""
-        fingerprint = fingerprint_of({"reader": _READER, **asdict(self)})
+        reader = (_READER, parser if self.kind == "action-json" else 0)
+        fingerprint = fingerprint_of({"reader": reader, **asdict(self)})
         return FIRST_VERSION + int(fingerprint, 16) % _VERSIONS
 
     @property
-    def reads_tokens(self) -> bool:
-        """Whether it needs the log probabilities of an answer's tokens."""
-        return bool(self.unsafe or (self.kind in _READY and _READY[self.kind].unsafe))
+    def tokens(self) -> tuple[tuple[str, ...], ...]:
+        """Tokens of which log probabilities are read: that mean danger, and that do not."""
+        mapping = _READY.get(self.kind, self)
+        return (mapping.unsafe, mapping.safe) if mapping.unsafe else ()
 
 
 def read(output: Output, completion: Completion, command: str = "") -> ParsedCompletion:
@@ -116,7 +127,8 @@ def read(output: Output, completion: Completion, command: str = "") -> ParsedCom
         case "hook":
             action, reason = _of_hook(text)
         case "label":
-            of_text = _at(document, mapping.path) if mapping.path else text[:MAX_TEXT]
+            answer = _DRAFT.sub("", text, 1) if output.kind in _READY else text
+            of_text = _at(document, mapping.path) if mapping.path else answer
             action, matched = _of_label(of_text, mapping)
             reason = reason or matched
         case "action-json":
@@ -130,7 +142,8 @@ def read(output: Output, completion: Completion, command: str = "") -> ParsedCom
 
 def _of_label(found: object, mapping: Output) -> tuple[Outcome | None, str | None]:
     for pattern, action in () if found is None else mapping.patterns:
-        if match := re.search(pattern, _in_words(found).strip(), re.IGNORECASE):
+        text = _in_words(found).strip()[:MAX_LABEL]
+        if match := re.search(pattern, text, re.IGNORECASE):
             return Outcome(action), match.groupdict().get("reason")
     return None, None
 
@@ -226,19 +239,31 @@ def _number(found: object) -> float | None:
 
 
 def _share(tokens: Sequence[Mapping[str, float]], mapping: Output) -> float | None:
-    """Return P(unsafe) / (P(unsafe) + P(safe)) at the first token that may be one of those named.
+    """Return P(unsafe) / (P(unsafe) + P(safe)) at the first token that is one of those named.
 
-    Tokens are compared without white space and in lower case.
+    Where none is, the place counts at which they are the most likely. Tokens are compared without
+    white space and in lower case.
     """
-    names = [{name.strip().lower() for name in side} for side in (mapping.unsafe, mapping.safe)]
-    for candidates in tokens:
-        sums = [
-            sum(math.exp(p) for token, p in candidates.items() if token.strip().lower() in side)
+    names = [set(map(_plain, side)) for side in (mapping.unsafe, mapping.safe)]
+    most, share = 0.0, None
+    for candidates in filter(None, tokens):  # the one that is said stands first
+        unsafe, safe = (
+            sum(math.exp(p) for token, p in candidates.items() if _plain(token) in side)
             for side in names
-        ]
-        if (total := sum(sums)) > 0:
-            return sums[0] / total
-    return None
+        )
+        is_said = any(_plain(next(iter(candidates))) in side for side in names)
+        if (total := unsafe + safe) > (0 if is_said else most):
+            most, share = total, unsafe / total
+            if is_said:
+                break
+    return share
+
+
+def _plain(token: str) -> str:
+    return token.strip().lower()
+
+
+_DRAFT = re.compile(r"\A\s*<think>.*?(?:</think>\s*|\Z)", re.DOTALL)
 
 
 _READY = {
@@ -265,8 +290,8 @@ _READY = {
     "granite-guardian": Output(
         kind="label",
         patterns=(
-            (r"(?:\A|<score>)\s*yes\b", "BLOCK"),
-            (r"(?:\A|<score>)\s*no\b", "ALLOW"),
+            (r"\A(?:<score>)?\s*yes\b", "BLOCK"),
+            (r"\A(?:<score>)?\s*no\b", "ALLOW"),
         ),
         unsafe=("Yes",),
         safe=("No",),

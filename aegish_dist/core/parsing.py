@@ -379,7 +379,7 @@ def judge(completion: Completion, command: str = "", output: Output | None = Non
         completion=completion,
         reason=parsed.reason,
         confidence=parsed.confidence,
-        parser_version=PARSER_VERSION if output is None else output.version,
+        parser_version=PARSER_VERSION if output is None else output.version(PARSER_VERSION),
     )
 
 

@@ -350,8 +350,11 @@ class ListedModel(Struct, frozen=True):
 
 
 def _require_chat(entry: _CalledEntry, provider: ProviderEntry, where: str) -> None:
-    """Refuse `structured` where the answer is not the JSON that our prompts ask for."""
+    """Refuse `structured` without the JSON that our prompts ask for, and tokens that none sends."""
     output = entry.output or provider.output
+    if output is not None and output.kind == "tokens" and provider.wire is not WireFormat.OPENAI:
+        problem = f"wire '{provider.wire}' sends no log probabilities"
+        raise CatalogError(f"{where}: key 'output': {problem}")
     if entry.structured or provider.structured:
         if not provider.wire.reads_prompt:
             raise CatalogError(f"{where}: key 'structured': wire '{provider.wire}' knows none")
@@ -489,6 +492,8 @@ class Catalog(Struct, frozen=True):
 
     def output_of(self, model_id: str) -> Output | None:
         """Return the mapping of a model's answers; None where the catalog has none."""
+        if not is_model_id(base_of(model_id)):  # an imported one may have any name
+            return None
         provider = self.providers.get(provider_name(model_id)) or ProviderEntry()
         return self.entry(model_id).output or provider.output
 

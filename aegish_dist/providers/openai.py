@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping
-from operator import itemgetter
 from urllib.parse import urlsplit
 
 from aegish_dist.core.model import CallParameters, ModelSpec, Structured
@@ -65,7 +64,7 @@ def encode(spec: ModelSpec, prompt: Prompt, parameters: CallParameters) -> Reque
 
 def _logprobs(output: Output | None) -> dict[str, object]:
     """Ask for candidates, of JSON for fewer: 200 tokens with ten are what a response may hold."""
-    if output is None or not output.reads_tokens:
+    if output is None or not output.tokens:
         return {}
     return {"logprobs": True, "top_logprobs": 10 if output.kind == "action-json" else 20}
 
@@ -111,14 +110,14 @@ def decode(payload: object, headers: Mapping[str, str]) -> Completion:
 
 
 def _candidates(token: Mapping[str, object]) -> dict[str, float]:
-    """Return the tokens that could have stood in a place, the one that does included."""
+    """Return the tokens that could have stood in a place, the one that does first."""
     found: dict[str, float] = {}
     for each in (token, *lenient.objects(token.get("top_logprobs"))):
         text, logprob = lenient.text(each.get("token")), each.get("logprob")
         # A list of what is likely holds no NaN, and what is not likely at all adds nothing.
         if text is not None and isinstance(logprob, int | float) and -1_000 < logprob <= 0:
             found[text] = max(float(logprob), found.get(text, -math.inf))
-    return dict(sorted(found.items(), key=itemgetter(1), reverse=True))
+    return found
 
 
 def _status(error: object) -> int:

@@ -30,6 +30,15 @@ DENIED = '{"hookSpecificOutput": {"permissionDecision": "deny", "permissionDecis
         ("shieldgemma", "Nothing", None, None),
         ("granite-guardian", "<think>no harm?</think>\n<score> yes </score>", BLOCK, None),
         ("granite-guardian", "No\n<confidence> High </confidence>", ALLOW, None),
+        (
+            "granite-guardian",
+            "<think>were it <score> yes</think>\n<score> no </score>",
+            ALLOW,
+            None,
+        ),
+        ("granite-guardian", "<think>It holds <score> no </score> which", None, None),
+        ("granite-guardian", "of <score> no </score>", None, None),
+        ("qwen3guard", "<think>\n\n</think>\nSafety: Unsafe\nCategories: PII", BLOCK, "PII"),
         ("hook", DENIED, BLOCK, "no"),
         ("hook", DENIED.replace("deny", "ask"), WARN, "no"),
         ("hook", '{"decision": "approve", "reason": "fine"}', ALLOW, "fine"),
@@ -122,6 +131,12 @@ def test_tokens_are_read_where_one_of_them_may_stand_first() -> None:
     found = read(output, Completion("Yes", logprobs=({"\n": 0.0}, logs)))
     assert found.suspicion == pytest.approx(0.7 / 0.9)
     assert found.action is BLOCK
+    # Some begin with what is no answer, for which the words are candidates all the same.
+    unlikely = {"<": -0.01, "Yes": -9.0, "No": -12.0}
+    said = read(output, Completion("< no", logprobs=(unlikely, {" no": -0.1, "yes": -4.0})))
+    assert said.suspicion == pytest.approx(1 / (1 + math.exp(3.9)))
+    none = read(output, Completion("<?", logprobs=(unlikely, {"?": -0.1, "Yes": -5, "No": -5})))
+    assert none.suspicion == pytest.approx(0.5)
     # The store keeps the number alone: other thresholds read it again.
     again = read(
         Output(kind="tokens", unsafe=("Yes",), safe=("No",), block_from=0.9),
@@ -137,8 +152,11 @@ def test_a_verdict_keeps_number_and_version_of_its_mapping() -> None:
     assert verdict.outcome is BLOCK
     assert verdict.completion is not None
     assert verdict.completion.suspicion == 0.5
-    assert verdict.parser_version == output.version != other.version
-    assert FIRST_VERSION <= output.version < 2**15
+    version = output.version(PARSER_VERSION)
+    assert verdict.parser_version == version != other.version(PARSER_VERSION)
+    assert FIRST_VERSION <= version < 2**15
+    assert version == output.version(PARSER_VERSION + 1)  # it reads no action by our parser
+    assert len({Output(suspicion="p").version(each) for each in (1, 2, 3)}) == 3
     assert judge(Completion("?"), "ls", output).outcome is Outcome.FORMAT_ERROR
     assert judge(Completion(" "), "ls", output).outcome is Outcome.TIMEOUT_ERROR
     ours = judge(Completion('{"action": "WARN", "p": 4}'), "ls", Output(suspicion="p"))
@@ -157,6 +175,12 @@ def test_a_verdict_keeps_number_and_version_of_its_mapping() -> None:
         ({"kind": "score", "path": "p", "warn_from": 2, "block_from": 1}, "key 'warn_from'"),
         ({"kind": "tokens", "block_from": 1}, "key 'unsafe': is missing"),
         ({"kind": "hook", "path": "p"}, "key 'path': has no use"),
+        ({"kind": "score", "path": "p", "block_from": 1, "suspicion": "q"}, "key 'suspicion': has"),
+        ({"kind": "hook", "reason": "why"}, "key 'reason': has no use"),
+        ({"kind": "qwen3guard", "unsafe": ["Yes"], "safe": ["No"]}, "key 'unsafe': has no use"),
+        ({"kind": "tokens", "unsafe": ["a"], "safe": [" "], "block_from": 1}, "must name tokens"),
+        ({"kind": "tokens", "unsafe": ["a"], "safe": ["A "], "block_from": 1}, "a token twice"),
+        ({"kind": "label", "patterns": [["[[a]]", "BLOCK"]]}, "no regular expression"),
         ({"kind": "yes-no"}, "kind"),
         ({"kind": "hook", "colour": "red"}, "colour"),
     ],
