@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from aegish_dist.core.failures import Failure, GiveUp, Proof, RetryAfter, Step, decide
 from aegish_dist.core.model import cost_usd
 from aegish_dist.core.outcome import ErrorClass
-from aegish_dist.core.parsing import PARSER_VERSION, judge, says_nothing
+from aegish_dist.core.parsing import judge, says_nothing
 from aegish_dist.core.verdict import CallError, Completion, Item, Verdict
 from aegish_dist.db.tables import VerdictKey
 from aegish_dist.db.verdicts import LookUp
@@ -222,7 +222,7 @@ class Evaluator:
                 errors.append(CallError(attempt, kind, status, wait_s, str(error), now))
                 self.failing.note(of.item, errors)
                 failure = Failure(kind, attempt, wait_s, permit.probe, status, error.cut)
-                lost = Verdict(failure.kind.outcome, None, kind, parser_version=PARSER_VERSION)
+                lost = Verdict(failure.kind.outcome, None, kind)
             else:
                 lost = judge(completion, of.found.command, of.caller.output)
                 if not says_nothing(completion):

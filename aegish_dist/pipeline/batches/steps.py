@@ -36,7 +36,7 @@ from aegish_dist.core.batches import (
 )
 from aegish_dist.core.model import ModelSpec, cost_usd
 from aegish_dist.core.outcome import ErrorClass, Outcome
-from aegish_dist.core.parsing import PARSER_VERSION, judge
+from aegish_dist.core.parsing import judge
 from aegish_dist.core.run import BatchState, RunPause
 from aegish_dist.core.text import known
 from aegish_dist.core.verdict import CallError, Completion, Item, Verdict
@@ -377,7 +377,7 @@ class BatchStep(Struct, frozen=True):
         """Return the verdict of a request that the provider refused, as of a live one."""
         kind = ErrorClass(error.error_class)
         call = CallError(1, kind, error.status, error.retry_after_s, str(error), datetime.now(UTC))
-        lost = Verdict(Outcome.API_ERROR, None, kind, parser_version=PARSER_VERSION)
+        lost = Verdict(Outcome.API_ERROR, None, kind)
         return self._signed(lost, call_errors=(call,))
 
     def _signed(self, verdict: Verdict, **more: object) -> Verdict:
