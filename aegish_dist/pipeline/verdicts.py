@@ -283,14 +283,16 @@ def reparse_run(
     """Read the completions of a run again with today's parser.
 
     Mappings by `output_of`, which takes ids of models, replace those of the run, which keeps them.
-    After a StoreError, batches that were stored stay so, and the same command does the rest.
+    After a StoreError, batches that were stored stay so, and the same command does the rest; one
+    about log probabilities, which are not stored, comes before any.
     """
     with transaction(engine) as session:
         run = load_run(session, run_id)
         models = PerModel.of(session, run).keys
         specs = {old.id: replace(old, output=output_of(old.id) or old.output) for old in run.models}
-        for old in () if dry_run else run.models:
-            if specs[old.id] != old:
+        for old in run.models:
+            _require_tokens(old, specs[old.id])
+            if specs[old.id] != old and not dry_run:
                 save_spec(session, run_id, specs[old.id])
     completions = updated = 0
     changed: list[ChangedVerdict] = []
@@ -323,12 +325,20 @@ def reparse_run(
     )
 
 
+def _require_tokens(old: ModelSpec, new: ModelSpec) -> None:
+    asked, wanted = (each.output.tokens if each.output else () for each in (old, new))
+    if asked != wanted and old.wire is not WireFormat.IMPORTED:
+        kept = " and ".join(map(str, map(list, asked))) or "no tokens"
+        problem = f"log probabilities of {old.id} are not stored, and it was asked for {kept}"
+        raise StoreError(f"{problem}: keep them as `unsafe` and `safe` of its output")
+
+
 def _read(answer: StoredAnswer, spec: ModelSpec) -> Reading | None:
     """Read a completion; None when that gives what is stored.
 
     A number stays that came beside the text: by an import, or from log probabilities.
     """
-    beside = spec.wire is WireFormat.IMPORTED or spec.output is None or spec.output.reads_tokens
+    beside = spec.wire is WireFormat.IMPORTED or spec.output is None or bool(spec.output.tokens)
     completion = Completion(answer.text, suspicion=answer.reading.suspicion if beside else None)
     found = judge(completion, answer.command, spec.output)
     number = None if found.completion is None else found.completion.suspicion

@@ -15,8 +15,10 @@ from aegish_dist.core.output import Output
 from aegish_dist.core.parsing import PARSER_VERSION, judge
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.core.verdict import Completion, Verdict
+from aegish_dist.db.runs import load_run, save_spec
 from aegish_dist.db.tables import VerdictKey
 from aegish_dist.db.verdicts import next_answers
+from aegish_dist.errors import StoreError
 from aegish_dist.pipeline.verdicts import reparse_run
 from tests.integration.command_line import CommandLine
 from tests.integration.samples import ALLOWED, BLOCKED, COMMANDS, CURL, LS, TAR
@@ -103,6 +105,28 @@ def test_a_number_goes_with_the_mapping_that_read_it(engine: Engine) -> None:
     for output, numbers in ((score["q"], {None}), (score["p"], {0.9}), (Output(), {None})):
         reparse_run(engine, RUN, {"test/a": output}.get)
         assert {row["suspicion"] for row in rows(engine, parsed=False)} == numbers
+
+
+def test_log_probabilities_that_were_read_stay(engine: Engine) -> None:
+    """They are not stored: other tokens, or none, would erase their number for good."""
+    asked = Output(kind="tokens", unsafe=("Yes",), safe=("No",), block_from=0.5)
+    said = judge(Completion("Yes", logprobs=({"Yes": -0.1, "No": -2.4},)), "", asked)
+    stored_run(engine, said)
+    with Session(engine) as session, session.begin():
+        spec = replace(load_run(session, RUN).models[0], output=asked)
+        save_spec(session, RUN, spec)
+    before = rows(engine, parsed=False)
+    patterns: Any = (("yes", "BLOCK"),)
+    for other in (replace(asked, safe=("Nay",)), Output(kind="label", patterns=patterns)):
+        for dry_run in (True, False):
+            with pytest.raises(StoreError, match=r"asked for \['Yes'\] and \['No'\]: keep them"):
+                reparse_run(engine, RUN, {"test/a": other}.get, dry_run=dry_run)
+    assert rows(engine, parsed=False) == before
+    label = Output(kind="label", patterns=patterns, unsafe=("Yes",), safe=("No",))
+    for kept in (label, replace(asked, block_from=0.99)):
+        reparse_run(engine, RUN, {"test/a": kept}.get)
+        assert rows(engine, parsed=False) == before
+    assert {row["outcome"] for row in rows(engine, parsed=True)} == {"ALLOW"}
 
 
 def test_the_list_for_people(aegish: CommandLine, engine: Engine) -> None:
