@@ -307,11 +307,13 @@ def import_(
         model, dataset = predictions_of
         predicted = decoder_of_predictions(choose_dataset(workspace.engine, dataset), model)
     with without_collector():
-        stored = import_verdicts(workspace.engine, files, name or "", predicted)
+        output_of = workspace.catalog.output_of
+        stored = import_verdicts(workspace.engine, files, name or "", predicted, output_of)
     if as_json:
         document = asdict(stored)
-        if not stored.negative_times:  # it is not among the keys that scripts rely on
-            del document["negative_times"]
+        for key in ("negative_times", "unread"):  # not among the keys that scripts rely on
+            if not document[key]:
+                del document[key]
         say_json(document)
         return
     say(stored.run_id)
@@ -325,6 +327,12 @@ def import_(
         f"{counted(stored.verdicts, 'verdict')} of {counted(stored.models, 'model')} about"
         f" {counted(stored.samples, 'sample')}"
     )
+    if stored.unread:
+        note(
+            f"answers of {', '.join(stored.unread)} were read by an `output` that your catalog"
+            " lacks, and count as they stand: name the catalog in AEGISH_DIST_CATALOG, then"
+            f" `aegish-dist reparse --run-id {stored.run_id}`"
+        )
     if stored.negative_times:
         note(
             f"{stored.negative_times:,} verdicts carry a time below zero, a fault of some versions"

@@ -15,6 +15,7 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 
 from aegish_dist.core.outcome import ErrorClass, Outcome, StopKind
+from aegish_dist.core.output import FIRST_VERSION
 from aegish_dist.core.parsing import ACTIONS, PARSER_VERSION, outcome_of, parse
 from aegish_dist.core.policy import RESERVED
 from aegish_dist.core.sample import Sample, TrueLabel
@@ -81,6 +82,7 @@ RATES = {
 }
 """The metric that a verdict counts in."""
 FACTS = frozenset(each.name for each in FIELDS) - {*OPINIONS}
+TAKEN = FACTS | {"parser_version"}  # which says whether a mapping has read an answer
 MAX_KNOWN = 300_000  # samples remembered at most
 STOP_KINDS = {
     **dict.fromkeys(("stop", "eos", "end_turn", "stop_sequence"), StopKind.STOP),
@@ -130,7 +132,7 @@ def from_line(line: bytes) -> VerdictRecord:
 
 def from_values(values: Mapping[str, Any]) -> VerdictRecord:
     """Build a record of decoded fields; model, command, target and completion have to be there."""
-    given = {key: value for key, value in values.items() if key in FACTS and value is not None}
+    given = {key: value for key, value in values.items() if key in TAKEN and value is not None}
     if isinstance(metadata := given.get("metadata"), dict):
         given["metadata"] = known(metadata)
     record = checked({"completion": None, **given}, VerdictRecord)
@@ -143,6 +145,7 @@ class RecordChecker:
     """Checks records; remembers their samples, since the same ones come with every model."""
 
     def __init__(self) -> None:
+        self.mapped: set[str] = set()  # models of which a mapping has read answers
         self._models: set[str] = set()
         self._known: dict[tuple[object, ...], About] = {}
 
@@ -167,6 +170,8 @@ class RecordChecker:
             refuse((RESERVED.match(record.model), "model", problem))
             self._models.add(required_label(record.model, "model"))
         _check(record)
+        if record.parser_version >= FIRST_VERSION:
+            self.mapped.add(record.model)
         _judge(record)
         return Row(record, about, negative_time)
 

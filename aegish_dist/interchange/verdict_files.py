@@ -31,7 +31,7 @@ from aegish_dist.inputs.documents import (
 )
 from aegish_dist.interchange.inspect_reader import read_inspect_log
 from aegish_dist.interchange.record import (
-    FACTS,
+    TAKEN,
     RecordChecker,
     Row,
     encode,
@@ -65,7 +65,7 @@ def numbered_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 def _rows(batch: Any) -> Iterable[dict[str, Any]]:
     columns = zip(batch.schema.names, batch.columns, strict=True)
-    known = {name: column for name, column in columns if name in FACTS}
+    known = {name: column for name, column in columns if name in TAKEN}
     given = {name: column for name, column in known.items() if column.null_count < len(column)}
     if "completion" in known:
         given["completion"] = known["completion"]

@@ -13,16 +13,18 @@ from pathlib import Path
 from typing import IO
 
 from msgspec import Struct
+from msgspec.structs import replace
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
 from aegish_dist import __version__
 from aegish_dist.core.opinion import Opinion, Snapshot
+from aegish_dist.core.output import Output
 from aegish_dist.core.run import Run
 from aegish_dist.core.sample import Sample
 from aegish_dist.core.text import printable_json
 from aegish_dist.db.counting import is_unchanged
-from aegish_dist.db.engine import transaction
+from aegish_dist.db.engine import in_transaction, transaction
 from aegish_dist.db.overlays import ChangedSample
 from aegish_dist.db.runs import load_run, unused_run_id
 from aegish_dist.db.verdict_reader import NO_CHANGES, export
@@ -56,6 +58,7 @@ from aegish_dist.interchange.record import (
 from aegish_dist.interchange.verdict_files import Decoder, format_of, read_rows
 from aegish_dist.pipeline.aggregate import ONE_VIEW, aggregate, current_snapshot
 from aegish_dist.pipeline.opinions import overlay_of
+from aegish_dist.pipeline.verdicts import reparse_run
 from aegish_dist.report.layout import ranked_entries
 
 PIPE_BYTES = 2**16
@@ -272,14 +275,20 @@ class Imported(Struct, frozen=True):
     models: int
     samples: int
     negative_times: int  # verdicts of which a time was below zero and counts as unknown
+    unread: tuple[str, ...] = ()  # models whose answers a mapping had read that is not here
 
 
 def import_verdicts(
-    engine: Engine, paths: Sequence[Path], name: str, predicted: Decoder | None = None
+    engine: Engine,
+    paths: Sequence[Path],
+    name: str,
+    predicted: Decoder | None = None,
+    output_of: Callable[[str], Output | None] = lambda _: None,
 ) -> Imported:
     """Store the verdicts of files as one run, in one transaction, whole or not at all.
 
     Nothing is held in memory as a whole but the ids of the samples. A wrong file is a DatasetError.
+    Models with a mapping, by `output_of`, are then read by it.
     """
     for path in paths:
         format_of(path)  # refuses what is no file of verdicts before any other is read
@@ -290,8 +299,11 @@ def import_verdicts(
             break
         except OtherDatasetError as found:
             known = found.fingerprints
+    run = in_transaction(engine, load_run, imported.run_id)
+    if any(output_of(spec.id) for spec in run.models):
+        reparse_run(engine, run.run_id, output_of)
     settle(engine, imported.verdicts)
-    return imported
+    return replace(imported, unread=tuple(m for m in imported.unread if output_of(m) is None))
 
 
 def _import(
@@ -325,7 +337,8 @@ def _import(
         if not verdicts:
             raise DatasetError("holds no verdict", source=", ".join(dict.fromkeys(map(str, paths))))
         target.finish(epochs)
-        return Imported(run.run_id, verdicts, target.models, target.samples, negative_times)
+        unread = tuple(sorted(checker.mapped))
+        return Imported(run.run_id, verdicts, target.models, target.samples, negative_times, unread)
 
 
 def _batches(rows: Iterator[Row]) -> Iterator[list[Row]]:

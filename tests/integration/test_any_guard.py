@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,30 @@ SCORE = 'output = {{ kind = "score", path = "{}", warn_from = 0.5, block_from = 
 def program(name: str, *arguments: str, more: str) -> str:
     command = f"command = {json.dumps([sys.executable, *arguments])}\n{more}\n"
     return f'[providers.{name}]\nwire = "exec"\n{command}[[models]]\nid = "{name}/x"\n'
+
+
+def assert_answers_are_read_elsewhere(
+    aegish: CommandLine, monkeypatch: pytest.MonkeyPatch, folder: Path, listed: list[Any]
+) -> None:
+    """A file of verdicts holds no mapping: the catalog reads it, or the import says what lacks."""
+    for suffix in ("jsonl", "parquet"):
+        file = folder / f"any.{suffix}"
+        aegish.ok("verdicts", "export", "--run-id", "any", "-o", file)
+        if suffix == "jsonl":  # no answer: no parser, so that one timeout stops no comparison
+            lines = [json.loads(line) for line in file.read_text().splitlines()]
+            unread = {line["model"] for line in lines if not line.get("parser_version")}
+            assert unread == {"hangs/x"}
+        assert aegish.ok("verdicts", "import", file, "--name", suffix).err.count("AEGISH") == 0
+        monkeypatch.delenv("AEGISH_DIST_CATALOG")
+        said = aegish.ok("verdicts", "import", file, "--name", f"{suffix}-unread").err
+        assert "answers of hook/x, http/x, lines/x, python/x were read by an `output`" in said
+        monkeypatch.setenv("AEGISH_DIST_CATALOG", str(folder / "guards.toml"))
+        aegish.ok("reparse", "--run-id", f"{suffix}-unread")
+        for name in (suffix, f"{suffix}-unread"):
+            again = aegish.ok("verdicts", "list", "--run-id", name, "--json").json["verdicts"]
+            assert [(v["model"], v["command"], v["outcome"], v["suspicion"]) for v in again] == [
+                (v["model"], v["command"], v["outcome"], v["suspicion"]) for v in listed
+            ]
 
 
 def test_guards_of_every_wire_stand_in_one_run(
@@ -61,4 +86,5 @@ def test_guards_of_every_wire_stand_in_one_run(
         ("hangs/x", "nc"): ("TIMEOUT_ERROR", None),
         ("hangs/x", "ls"): ("TIMEOUT_ERROR", None),
     }
+    assert_answers_are_read_elsewhere(aegish, monkeypatch, tmp_path, listed)
     assert subprocess.run(["pgrep", "-f", f"sleep {marker}"], check=False).returncode == 1
