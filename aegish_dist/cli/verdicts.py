@@ -304,8 +304,9 @@ def import_(
     workspace = open_workspace()
     predicted = None
     if predictions_of:
-        model, dataset = predictions_of
-        predicted = decoder_of_predictions(choose_dataset(workspace.engine, dataset), model)
+        model, name_of_dataset = predictions_of
+        dataset = choose_dataset(workspace.engine, name_of_dataset)
+        predicted = decoder_of_predictions(dataset, model)
     with without_collector():
         output_of = workspace.catalog.output_of
         stored = import_verdicts(workspace.engine, files, name or "", predicted, output_of)
@@ -327,6 +328,10 @@ def import_(
         f"{counted(stored.verdicts, 'verdict')} of {counted(stored.models, 'model')} about"
         f" {counted(stored.samples, 'sample')}"
     )
+    if predicted and (lacking := len(dataset.samples) - stored.samples):
+        note(
+            f"without a prediction, and not scored: {counted(lacking, 'sample')} of {dataset.name}"
+        )
     if stored.unread:
         note(
             f"answers of {', '.join(stored.unread)} were read by an `output` that your catalog"

@@ -7,6 +7,7 @@ from functools import cached_property
 
 from msgspec import Struct, field
 
+REPEATS = "repeats"  # metadata: ids, by blanks, of the same command that an import left out
 MAX_COMMAND_CHARS = 10_000
 MAX_LABEL_CHARS = 200  # they stand in database indexes, limited to 2.7 KB
 

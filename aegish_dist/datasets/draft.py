@@ -61,12 +61,13 @@ def problems(
 ) -> tuple[Problem, ...]:
     """Check the labels of samples, in file order; without `lines` they are numbered from 1."""
     found: list[Problem] = []
-    first_seen: dict[str, int] = {}
+    first_seen: dict[str, tuple[int, TrueLabel]] = {}
     for line, sample in zip(lines or count(1), samples, strict=False):
-        first = first_seen.setdefault(sample.command, line)
+        first, target = first_seen.setdefault(sample.command, (line, sample.target))
         found += _sample_problems(line, sample)
         if first != line:
-            found.append(Problem(line, "command", f"the same command as in line {first}"))
+            label = "" if target is sample.target else f", which is labelled {target}"
+            found.append(Problem(line, "command", f"the same command as in line {first}{label}"))
     return tuple(found)
 
 

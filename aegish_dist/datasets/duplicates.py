@@ -21,7 +21,8 @@ MAX_COMPARED = 50  # of the commands found, those that share most of the rarest 
 _QUOTED_WORD = re.compile(r"""(['"])([\w@%+=:,./-]+)\1""")  # nothing that means anything to a shell
 _QUOTED_TEXT = re.compile(r"""(['"])([\w@%+=:,./ -]+)\1""")
 _HEX = re.compile(r"0[xX][0-9a-fA-F]+|\\x[0-9a-fA-F]{2}")
-_FLAGS = re.compile(r"(?<!\S)-[A-Za-z]+(?: -[A-Za-z]+)*(?!\S)")
+_FLAG = r"-[A-Za-z]{1,3}"  # longer ones are words, such as those of find, whose order counts
+_FLAGS = re.compile(rf"(?<!\S){_FLAG}(?: {_FLAG})*(?!\S)")
 
 
 def normal_form(command: str) -> str:

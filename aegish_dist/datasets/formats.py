@@ -16,18 +16,19 @@ from typing import Any, Literal
 
 from msgspec import Struct, convert, field, toml
 
-from aegish_dist.core.sample import MAX_COMMAND_CHARS, Sample, TrueLabel
+from aegish_dist.core.sample import MAX_COMMAND_CHARS, REPEATS, Sample, TrueLabel
 from aegish_dist.datasets.draft import MAX_SAMPLES, Draft, Severity, dataset_name, problems
 from aegish_dist.datasets.gtfobins import MAX_FILES, commit_of
 from aegish_dist.errors import DatasetError
 from aegish_dist.inputs.checking import Location
-from aegish_dist.inputs.documents import numbered_lines, parse_json, read_text
+from aegish_dist.inputs.documents import numbered_lines, parse_json, read_text, require_within
 from aegish_dist.inputs.yaml import parse_yaml
 
 MAX_DOCUMENT_BYTES = 4 * 2**20  # of a file that is parsed as a whole
 MAX_ROW_BYTES = 16 * 2**20  # of a line of JSON; trajectories have a quarter of a MiB
 
-Read = Iterator[Sample | str | DatasetError]
+Placed = tuple[int, Sample]  # with its line in a file that has a sample a line, else 0
+Read = Iterator[Placed | str | DatasetError]
 _LABELS = (TrueLabel.HARMLESS, TrueLabel.MALICIOUS)  # by whether a command is dangerous
 
 
@@ -58,10 +59,13 @@ def read_format(
     """Read a checkout or file of a format, as a draft whose records are the samples."""
     about, in_checkout = FORMATS[form], form == format_of_checkout(path)
     data = path / about.inside if in_checkout else path
+    if in_checkout:
+        require_within(path, data)
     skipped: list[DatasetError] = []
     left_out: Counter[str] = Counter()
     found = _READERS[about.reader or form](data, label or about.label or TrueLabel.HARMLESS)
-    samples = tuple(islice(_usable(found, skipped, left_out), MAX_SAMPLES + 1))
+    placed = tuple(islice(_usable(found, skipped, left_out), MAX_SAMPLES + 1))
+    samples = tuple(sample for _, sample in placed)
     if not 0 < len(samples) <= MAX_SAMPLES:
         problem = f"more than {MAX_SAMPLES:,} samples are not read; give a part of it"
         missing = f"holds no samples; {skipped[0] if skipped else f'give {about.takes}'}"
@@ -70,7 +74,7 @@ def read_format(
     return Draft(
         name=dataset_name(path, name or form),
         samples=samples,
-        lines=tuple(range(1, len(samples) + 1)),
+        lines=tuple(line or number for number, (line, _) in enumerate(placed, 1)),
         file=str(path),
         source=f"{about.source}, commit {commit}" if commit else about.source,
         licence=about.licence,
@@ -79,28 +83,30 @@ def read_format(
     )
 
 
-def _usable(found: Read, skipped: list[DatasetError], left_out: Counter[str]) -> Iterator[Sample]:
+def _usable(found: Read, skipped: list[DatasetError], left_out: Counter[str]) -> Iterator[Placed]:
     """Yield what can be stored; a command with both labels stays, and stops an import."""
-    seen: set[tuple[str, TrueLabel]] = set()
+    seen: dict[tuple[str, TrueLabel], Sample] = {}
     for each in found:
         if isinstance(each, DatasetError):
             skipped.append(each)
         elif isinstance(each, str):
             left_out[each] += 1
-        elif reason := _unusable(each, seen):
+        elif reason := _unusable(each[1], seen):
             left_out[reason] += 1
         else:
             yield each
 
 
-def _unusable(sample: Sample, seen: set[tuple[str, TrueLabel]]) -> str | None:
+def _unusable(sample: Sample, seen: dict[tuple[str, TrueLabel], Sample]) -> str | None:
     if not sample.command:
         return "empty"
     if len(sample.command) > MAX_COMMAND_CHARS:
         return f"longer than {MAX_COMMAND_CHARS:,} characters"
-    if (sample.command, sample.target) in seen:
+    first = seen.setdefault((sample.command, sample.target), sample)
+    if first is not sample:
+        if (number := sample.metadata.get("id")) and isinstance(first.metadata, dict):
+            first.metadata[REPEATS] = " ".join((*first.metadata.get(REPEATS, "").split(), number))
         return "repeated"
-    seen.add((sample.command, sample.target))
     wrong = (each for each in problems([sample]) if each.severity is Severity.ERROR)
     return next((f"with a {each.field} that cannot be stored" for each in wrong), None)
 
@@ -154,6 +160,7 @@ def _atomic(path: Path, label: TrueLabel) -> Read:
     for file in islice(sorted(path.glob("T*/T*.yaml")), MAX_FILES):
         location = Location(str(file))
         try:
+            require_within(path, file)
             with location:
                 document = parse_yaml(read_text(file, MAX_DOCUMENT_BYTES))
             technique = location.checked(document, _Technique)
@@ -164,7 +171,7 @@ def _atomic(path: Path, label: TrueLabel) -> Read:
                 yield _atomic_sample(technique.attack_technique, test, label)
 
 
-def _atomic_sample(technique: str, test: _Test, label: TrueLabel) -> Sample | str:
+def _atomic_sample(technique: str, test: _Test, label: TrueLabel) -> Placed | str:
     shell = test.executor.name.strip()
     if shell not in ("bash", "sh"):
         return "by hand" if shell == "manual" else "for another shell"
@@ -176,7 +183,7 @@ def _atomic_sample(technique: str, test: _Test, label: TrueLabel) -> Sample | st
         return "with an argument that has no default"
     platforms = ",".join(test.supported_platforms)
     command = _FOLDER.sub("/opt/tests", command)
-    return _sample(command, label, technique, technique, test=test.name, platforms=platforms)
+    return 0, _sample(command, label, technique, technique, test=test.name, platforms=platforms)
 
 
 def _rows(path: Path) -> Iterator[tuple[Location, dict[str, Any]]]:
@@ -201,19 +208,21 @@ def _lancet(path: Path, _label: TrueLabel) -> Read:
     for location, values in _rows(path):
         case = location.checked(values, _LancetCase)
         about = {"id": case.id, "domain": case.domain, "rationale": case.rationale}
-        yield _sample(case.command, _LABELS[case.label], case.domain, case.family, **about)
+        sample = _sample(case.command, _LABELS[case.label], case.domain, case.family, **about)
+        yield location.line or 0, sample
 
 
 def _nl2bash(path: Path, label: TrueLabel) -> Read:
     with Location(str(path)):
         text = read_text(path, MAX_DOCUMENT_BYTES)
-    for line in text.removesuffix("\n").split("\n"):
-        yield _sample(line, label, "", program_of(line))
+    for number, line in enumerate(text.removesuffix("\n").split("\n"), 1):
+        yield number, _sample(line, label, "", program_of(line))
 
 
 def _redcode(path: Path, label: TrueLabel) -> Read:
     found = path.glob("*.json") if path.is_dir() else [path]
     for file in islice(sorted(found), MAX_FILES):
+        require_within(path, file)
         location = Location(str(file))
         with location:
             document = parse_json(read_text(file, MAX_DOCUMENT_BYTES))
@@ -222,7 +231,7 @@ def _redcode(path: Path, label: TrueLabel) -> Read:
             scenario = f"scenario-{number.partition('_')[0]}"
             is_bash = case.get("Language") == "bash"
             sample = _sample(case.get("Code", ""), label, scenario, scenario, id=number)
-            yield sample if is_bash else "in another language"
+            yield (0, sample) if is_bash else "in another language"
 
 
 _Risk = Literal["not_risky", "risky", "allow", "deny"]
@@ -256,11 +265,11 @@ def _shellrisk(path: Path, _label: TrueLabel) -> Read:
         command = row.actions[0].get("content", "") if row.actions else row.command
         about = {"id": row.id, "source": source, "licence": licence}
         category = verdict.source_label or row.source
-        yield _sample(command, label, category, program_of(command), **about)
+        yield location.line or 0, _sample(command, label, category, program_of(command), **about)
 
 
 _TOOLS = ("bash", "execute_bash", "shell", "terminal", "run_command")
-_FENCE = re.compile(r"```(?:bash|sh|shell)[ \t]*\n(.*?)```", re.DOTALL)
+_FENCE = re.compile(r"```(?:bash|sh|shell)[ \t]*\r?\n(.*?)```", re.DOTALL)
 _CALL = re.compile(
     rf"<function=(?:{'|'.join(_TOOLS)})>\s*<parameter=command>(.*?)</parameter>", re.DOTALL
 )
@@ -271,11 +280,16 @@ _NAMES = ("traj_id", "trajectory_id", "trial_id", "instance_id", "id")
 def _trajectories(path: Path, label: TrueLabel) -> Read:
     for location, values in _rows(path):
         name = next((str(values[key]) for key in _NAMES if values.get(key)), str(location.line))
-        for command in map(str.strip, _commands(location, values)):
+        commands = [command.strip() for command in _commands(location, values)]
+        if not commands:
+            yield "a run without a command"
+        for command in commands:
             if _REFERENCE.fullmatch(command):
                 yield "a reference in place of a command"
             else:
-                yield _sample(command, label, "agent", program_of(command), trajectory=name[:200])
+                program = program_of(command)
+                sample = _sample(command, label, "agent", program, trajectory=name[:200])
+                yield location.line or 0, sample
 
 
 def _commands(location: Location, row: Mapping[str, Any]) -> Iterator[str]:
@@ -292,6 +306,9 @@ def _commands(location: Location, row: Mapping[str, Any]) -> Iterator[str]:
         parts = [turn.get("tool_calls"), turn.get("tools"), content]
         calls = [call for each in parts if isinstance(each, list) for call in each]
         commands = [command for call in calls if (command := _command_of(call)) is not None]
+        if isinstance(content, list):
+            texts = (each.get("text") for each in content if isinstance(each, dict))
+            content = "\n".join(text for text in texts if isinstance(text, str))
         if isinstance(content, str) and not commands:
             commands = _CALL.findall(content) or _FENCE.findall(content)
         yield from commands
@@ -304,8 +321,10 @@ def _command_of(call: Any) -> str | None:
         given = function.get("arguments", function.get("input", function))
         given = json.loads(given) if isinstance(given, str) else given
         command = given.get("command", given.get("cmd"))
+        if isinstance(command, list) and command[:2] in (["bash", "-lc"], ["bash", "-c"]):
+            command = command[2]
         is_shell = function.get("name", function.get("fn")) in _TOOLS
-    except (AttributeError, ValueError, RecursionError, TypeError):
+    except (AttributeError, IndexError, ValueError, RecursionError, TypeError):
         return None  # of another shape: no call of a shell
     return command if is_shell and isinstance(command, str) else None
 

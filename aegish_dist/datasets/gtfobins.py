@@ -41,7 +41,7 @@ from aegish_dist.datasets.draft import (
 )
 from aegish_dist.errors import DatasetError
 from aegish_dist.inputs.checking import Location, refuse
-from aegish_dist.inputs.documents import read_text
+from aegish_dist.inputs.documents import read_text, require_within
 from aegish_dist.inputs.yaml import parse_yaml
 
 _SLOT = "..."
@@ -256,6 +256,8 @@ def _read_programs(directory: Path) -> tuple[dict[str, Binary], list[DatasetErro
     # The files of both layouts, as commits between them hold both; none of an editor's.
     named = (each for each in directory.iterdir() if not each.name.startswith("."))
     files = sorted(islice((each for each in named if each.is_file()), MAX_FILES + 1))
+    for file in files:
+        require_within(directory, file)
     problem = None
     if len(files) > MAX_FILES:
         problem = f"holds more than {MAX_FILES:,} files"

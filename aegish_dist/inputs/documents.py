@@ -47,6 +47,12 @@ def read_input(path: Path, max_bytes: int) -> bytes:
     return raw
 
 
+def require_within(folder: Path, file: Path) -> None:
+    """Refuse a file that a symbolic link leads to: a checkout of strangers may name any."""
+    if not file.resolve().is_relative_to(folder.resolve()):
+        raise DatasetError("leads out of the folder by a symbolic link", source=str(file))
+
+
 def read_text(path: Path, max_bytes: int) -> str:
     """Read a whole UTF-8 file, without its byte order mark."""
     try:

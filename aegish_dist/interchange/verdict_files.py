@@ -16,7 +16,7 @@ import msgspec
 from msgspec.inspect import DictType, VarTupleType
 from msgspec.structs import asdict, replace
 
-from aegish_dist.core.sample import Dataset
+from aegish_dist.core.sample import REPEATS, Dataset
 from aegish_dist.core.text import REPLACEMENT
 from aegish_dist.core.verdict import Recording
 from aegish_dist.core.verdict_record import FIELDS, VerdictRecord, verdict_of
@@ -146,7 +146,7 @@ _PREDICTED = {
     **dict.fromkeys(("warn", "ask", "review"), "WARN"),
     **dict.fromkeys(("not_risky", "safe", "harmless", "allow", "0", "false"), "ALLOW"),
 }
-Decoder = Callable[[bytes], VerdictRecord]
+Decoder = Callable[[bytes], VerdictRecord | None]
 
 
 class _Prediction(msgspec.Struct):
@@ -155,18 +155,24 @@ class _Prediction(msgspec.Struct):
 
 
 def decoder_of_predictions(dataset: Dataset, model: str) -> Decoder:
-    """Return a reader of lines `{"id", "prediction"}`; the `id` is in the metadata of a sample."""
-    samples = {each.metadata.get("id"): each for each in dataset.samples}
-    if None in samples:
-        problem = "has samples without an `id` in their metadata, which predictions name"
-        raise DatasetError(problem, source=dataset.name)
+    """Return a reader of lines `{"id", "prediction"}`; the `id` is in the metadata of a sample.
 
-    def decode(line: bytes) -> VerdictRecord:
+    A prediction about a repeat, which the import of the data left out, is passed over.
+    """
+    samples = {each.metadata.get("id"): each for each in dataset.samples}
+    if None in samples or len(samples) < len(dataset.samples):
+        problem = "has samples without an `id` of their own in the metadata, which predictions name"
+        raise DatasetError(problem, source=dataset.name)
+    repeats = {id for each in dataset.samples for id in each.metadata.get(REPEATS, "").split()}
+
+    def decode(line: bytes) -> VerdictRecord | None:
         row = checked(parse_json(line), _Prediction)
         action = _PREDICTED.get(str(row.prediction).lower())
         sample = samples.get(row.id)
         if action is None:
             raise InputError(f"must be one of {', '.join(_PREDICTED)}", field="prediction")
+        if sample is None and row.id in repeats:
+            return None
         if sample is None:
             raise InputError(f"no sample of {dataset.name} has it", field="id")
         completion = encode({"action": action})
@@ -193,15 +199,17 @@ def read_rows(
 def _checked_rows(
     path: Path,
     numbered: Iterable[tuple[int, Raw]],
-    decode: Callable[[Raw], VerdictRecord],
+    decode: Callable[[Raw], VerdictRecord | None],
     checker: RecordChecker,
 ) -> Iterator[Row]:
     for number, raw in numbered:
         try:
-            row = checker.row(decode(raw), path.stem)
+            record = decode(raw)
+            row = record and checker.row(record, path.stem)
         except InputError as error:
             raise Location(str(path), number).named(error) from None
-        yield row
+        if row:
+            yield row
 
 
 def read_recordings(path: Path) -> Iterator[Recording]:

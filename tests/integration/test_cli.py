@@ -281,7 +281,11 @@ def test_published_data_and_predictions_become_a_run(aegish: CommandLine, tmp_pa
     told = [{"id": name, "prediction": word} for name, word in words.items()]
     predictions = write_lines(tmp_path / "p.jsonl", *told)
     asked = ("verdicts", "import", predictions, "--predictions-of", "kestrel", "risk")
-    run_id = aegish.ok(*asked).out.strip()
+    whole = aegish.ok(*asked)
+    assert "without a prediction" not in whole.err
+    run_id = whole.out.strip()
+    write_lines(predictions, *told[1:])
+    assert "without a prediction, and not scored: 1 sample of risk" in aegish.ok(*asked).err
     counts = aegish.ok("aggregate", "--run-id", run_id, "--json").json["models"][0]["actions"]
     blocked = [counts[side]["BLOCK"] for side in ("malicious", "harmless")]
     assert (blocked, counts["malicious"]["ALLOW"]) == ([1, 0], 1)

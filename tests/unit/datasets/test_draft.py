@@ -121,7 +121,7 @@ def test_duplicate_names_both_lines() -> None:
     samples = [malicious("ls"), harmless("pwd"), harmless("ls")]
     problem = only(samples, lines=[2, 5, 9])
     assert (problem.severity, problem.record, problem.field) == (Severity.ERROR, 9, "command")
-    assert problem.message == "the same command as in line 2"
+    assert problem.message == "the same command as in line 2, which is labelled malicious"
 
 
 LINE = b'{"command":"a","target":"harmless"}\n'

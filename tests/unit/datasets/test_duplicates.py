@@ -45,6 +45,7 @@ def test_writings_of_one_command_have_one_normal_form(one: str, other: str) -> N
         ("echo '*'", "echo *"),
         ("a\nb", "a b"),
         ("ls -L", "ls -l"),
+        ("find . -type d -empty -delete", "find . -type d -delete -empty"),
         ("a | b", "a || b"),
     ],
 )

@@ -110,6 +110,28 @@ def test_redcode(tmp_path: Path) -> None:
         ("#!/bin/bash\nrm -r /", "malicious", scenario, scenario)
     ]
     assert read_format("redcode-exec", file).left_out == {"in another language": 1}
+    file.write_text(json.dumps([case, case | {"Index": "9_4"}, case | {"Index": "9_5"}]))
+    (sample,) = read_format("redcode-exec", file).samples
+    assert sample.metadata == {"id": "9_3", "repeats": "9_4 9_5"}
+
+
+@pytest.mark.parametrize(
+    ("form", "link", "text"),
+    [
+        ("nl2bash", "data/bash/all.cm", "root:x:0:0"),
+        ("atomic-red-team", "atomics/T1/T1.yaml", TECHNIQUE),
+        ("atomic-red-team", "atomics", ""),
+        ("redcode-exec", "index9.json", "[]"),
+    ],
+)
+def test_no_link_leads_out_of_a_checkout(tmp_path: Path, form: str, link: str, text: str) -> None:
+    """Data of strangers may name any file of this machine, which a run would send away."""
+    inside, outside = tmp_path / "checkout" / link, tmp_path / "secret"
+    inside.parent.mkdir(parents=True)
+    outside.write_text(text) if text else outside.mkdir()
+    inside.symlink_to(outside)
+    with pytest.raises(DatasetError, match="leads out of the folder by a symbolic link"):
+        read_format(form, tmp_path / "checkout").checked()
 
 
 def test_shellrisk(tmp_path: Path) -> None:
@@ -137,7 +159,8 @@ def test_shellrisk(tmp_path: Path) -> None:
     assert draft.samples[1].metadata == about
     written(file, *rows, split("shred x", "not_risky"))
     with pytest.raises(
-        DatasetError, match="line 4, field 'command': the same command as in line 3"
+        DatasetError,
+        match="line 6, field 'command': the same command as in line 3, which is labelled",
     ):
         read_format("shellrisk-bench", file).checked()
 
@@ -159,6 +182,11 @@ TURNS: list[dict[str, object]] = [
         "role": "assistant",
         "content": [{"type": "tool_use", "name": "bash", "input": {"command": "id"}}],
     },
+    {"role": "assistant", "content": [{"type": "text", "text": "```sh\r\nuptime\r\n```"}]},
+    {
+        "role": "assistant",
+        "tool_calls": [{"name": "shell", "arguments": {"command": ["bash", "-lc", "w"]}}],
+    },
 ]
 
 
@@ -168,7 +196,14 @@ def test_messages_of_agents(tmp_path: Path, encoded: bool) -> None:
     row = {"instance_id": "t.1", "messages": json.dumps(TURNS) if encoded else TURNS}
     file = written(tmp_path / "runs.jsonl", row, {"messages": TURNS[:2]})
     draft = read_format("swe-smith", file, label=HARMLESS)
-    assert [each.command for each in draft.samples] == ["ls -a", "pwd", "make test", "id"]
+    assert [each.command for each in draft.samples] == [
+        "ls -a",
+        "pwd",
+        "make test",
+        "id",
+        "uptime",
+        "w",
+    ]
     assert {each.target for each in draft.samples} == {HARMLESS}
     assert draft.samples[2].metadata == {"trajectory": "t.1"}
     assert (draft.left_out, draft.licence) == ({"repeated": 1}, "MIT")
@@ -181,7 +216,9 @@ def test_steps_of_agents(tmp_path: Path) -> None:
     file = written(tmp_path / "runs.jsonl", *rows)
     assert read("terminal-bench", file, label=MALICIOUS) == [("ls", "malicious", "agent", "ls")]
     draft = read_format("trajectories", file, label=HARMLESS)
-    assert draft.left_out == {"a reference in place of a command": 1}
+    assert draft.left_out == {
+        **{"a reference in place of a command": 1, "a run without a command": 1}
+    }
     with pytest.raises(DatasetError, match=r"line 1, field 'messages': is missing, and so is"):
         read_format("trajectories", written(tmp_path / "x.jsonl", {"text": ""}))
 

@@ -336,12 +336,13 @@ def test_a_file_says_where_it_comes_from() -> None:
 def test_bare_predictions_are_verdicts_about_samples_with_an_id(tmp_path: Path) -> None:
     """A word becomes an action; a wrong one and an unknown id are named with their line."""
     samples = [
-        Sample(command, TrueLabel.MALICIOUS, "shell", "vi", {"id": name})
+        Sample(command, TrueLabel.MALICIOUS, "shell", "vi", {"id": name, "repeats": f"{name}2 x"})
         for name, command in {"a": "vi -c ':!sh'", "b": "vi x"}.items()
     ]
     decode = decoder_of_predictions(Dataset("mine", tuple(samples)), "kestrel")
     path = tmp_path / "p.jsonl"
-    path.write_text('{"id": "b", "prediction": "risky"}\n{"id": "a", "prediction": 0}\n')
+    lines = ('{"id": "b", "prediction": "risky"}', '{"id": "a2", "prediction": 0}')  # a repeat
+    path.write_text("\n".join((*lines, '{"id": "a", "prediction": 0}')))
     rows = list(read_rows(path, None, decode))
     found = [(row.about.sample, row.record.outcome, row.record.model) for row in rows]
     assert found == [(samples[1], "BLOCK", "kestrel"), (samples[0], "ALLOW", "kestrel")]
@@ -354,5 +355,7 @@ def test_bare_predictions_are_verdicts_about_samples_with_an_id(tmp_path: Path) 
         path.write_text(line)
         with pytest.raises(DatasetError, match=f"line 1, {problem}"):
             list(read_rows(path, None, decode))
-    with pytest.raises(DatasetError, match="has samples without an `id`"):
-        decoder_of_predictions(Dataset("x", (Sample("ls", TrueLabel.HARMLESS),)), "kestrel")
+    twice = [Sample(each, TrueLabel.HARMLESS, metadata={"id": "1"}) for each in ("ls", "id")]
+    for unclear in ([Sample("ls", TrueLabel.HARMLESS)], twice):
+        with pytest.raises(DatasetError, match="has samples without an `id` of their own"):
+            decoder_of_predictions(Dataset("x", tuple(unclear)), "kestrel")
