@@ -38,6 +38,7 @@ LONGEST_REPORT_BYTES = 8 * MAX_OUTPUT_BYTES  # in JSON a byte may take six
 LATEST_S = 10.0  # seconds after a deadline in which a supervisor ends its guard and reports
 ALWAYS_PASSED = ("PATH", "LANG")
 NOT_THERE = frozenset({ENOENT, EACCES, ENOEXEC, ENOTDIR, EPERM})
+NO_ANSWER = ("deadline", "early", "size")  # whatever was written
 NO_PROGRAM_CODES = (126, 127)  # of shells: a command that is not executable, or not found
 _TELLING = re.compile(r"error|exception|fatal|panic|not found|denied|no such", re.IGNORECASE)
 
@@ -96,7 +97,7 @@ class ProgramClient(Struct, frozen=True):
             report = await supervisor.report(question, self.time_limit_s)
             line, found, _ = report.output.partition("\n")
             answer = None
-            if found and self.program.mode == "lines" and report.ended not in ("deadline", "size"):
+            if found and self.program.mode == "lines" and report.ended not in NO_ANSWER:
                 answer = dict(lenient.mapping(lenient.parse(line.encode(), self._masked)))
                 if answer.pop("id", None) != number:
                     raise lenient.malformed("the program's answer is not to the question's `id`")
@@ -124,6 +125,8 @@ class ProgramClient(Struct, frozen=True):
                 kind, words = ErrorClass.DEADLINE, f"gave no answer within {self.time_limit_s:g} s"
             case GuardReport(ended="size"):
                 return lenient.malformed(f"the program's output exceeds {MAX_OUTPUT_BYTES} bytes")
+            case GuardReport(ended="early"):
+                words = "answered before it had read the question"
             case GuardReport(ended="exit", exit=int() as code):
                 kind = ErrorClass.NOT_FOUND if code in NO_PROGRAM_CODES else kind
                 died = f"was ended by a signal: {signal.strsignal(-code)}" if code < 0 else ""

@@ -121,11 +121,8 @@ class GuardProcess:
 
     def answer(self, question: dict[str, Any], began_s: float) -> dict[str, object]:
         """Ask a question, end the guard unless it answers and lives on, and return a report."""
-        with suppress(OSError):  # a guard that reads nothing may answer all the same
-            # At once: a pipe takes 64 KiB, and commands are shorter.
-            self._asks.write(question["stdin"].encode("utf-8", "replace"))
-        if self._is_once:
-            self._asks.close()
+        self._unsent = memoryview(question["stdin"].encode("utf-8", "replace"))
+        self._send()
         ended = self._watch(began_s + question["time_limit_s"])
         service_ms = (time.monotonic() - began_s) * 1000
         if ended != "answer":
@@ -134,20 +131,34 @@ class GuardProcess:
         report = {"ended": ended, "exit": self.exit, "service_ms": service_ms}
         return {**report, "output": texts[0], "errors": texts[1][-KEPT_ERRORS:]}
 
-    def _watch(self, ends_s: float) -> str:
-        """Read what the guard writes; return `answer`, or why it has to be ended.
+    def _send(self) -> None:
+        """Write what the pipe takes now: some take 4 KiB, when the user has many pipes."""
+        try:
+            self._unsent = self._unsent[self._asks.write(self._unsent) or 0 :]
+        except OSError:  # a guard that reads nothing may answer all the same
+            self._unsent = self._unsent[:0]
+        if self._is_once and not self._unsent:
+            self._asks.close()
 
-        That is `exit`, `deadline`, `size`, `closed` (its output), or `worker`, which is gone.
+    def _watch(self, ends_s: float) -> str:
+        """Send and read until the guard answers; return `answer`, or why it has to be ended.
+
+        That is `early` (it answered before it could have read the question), `exit`, `deadline`,
+        `size`, `closed` (its output), or `worker`, which is gone.
         """
         output = next(iter(self._kept))
         while (left_ms := (ends_s - time.monotonic()) * 1000) > 0:
             poller = select.poll()
             for descriptor in (0, self._woken, *self._open):
                 poller.register(descriptor, select.POLLIN)
+            if self._unsent:
+                poller.register(self._asks, select.POLLOUT)
             ready = {descriptor for descriptor, _ in poller.poll(left_ms)}
             self._read(ready & self._open.keys())
             if not self._is_once and b"\n" in self._kept[output]:
-                return "answer"
+                return "early" if self._unsent else "answer"
+            if self._unsent and self._asks.fileno() in ready:
+                self._send()
             if max(map(len, self._kept.values())) > MAX_OUTPUT_BYTES:
                 return "size"
             closed = output not in self._open and not self._is_once

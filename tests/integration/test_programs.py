@@ -150,6 +150,25 @@ def test_a_long_lived_program_answers_line_by_line() -> None:
     assert [json.loads(text) for text in texts] == [{"about": "ls"}, {"about": 'say "hi"\n'}]
 
 
+LONG = "é" * 150_000  # more than a pipe takes
+
+
+@pytest.mark.parametrize(
+    ("guard", "answer"),
+    [
+        (shell("wc -c", input="text"), "300000"),
+        (loop('answer = json.dumps({"id": question["id"], "n": len(command)})'), '{"n": 150000}'),
+        (shell("exec <&-; sleep 0.2; exit 2", input="text"), "exit code 2"),
+        (
+            shell("echo '{}'; sleep 60", mode="lines"),
+            "server: the program answered before it had read the question",
+        ),
+    ],
+)
+def test_a_question_is_written_whole(guard: Program, answer: str) -> None:
+    assert asked(guard, LONG) == [answer]
+
+
 @pytest.mark.parametrize(
     ("guard", "words"),
     [
