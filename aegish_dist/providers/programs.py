@@ -249,7 +249,7 @@ class Supervisor(Struct, frozen=True):
             self.questions.write(json.dumps(asked).encode() + b"\n")
             async with asyncio.timeout(limit_s + LATEST_S):
                 return msgspec.json.decode(await self.reports.readline(), type=GuardReport)
-        except (msgspec.DecodeError, OSError):
+        except (msgspec.DecodeError, ValueError, OSError):  # ValueError: it is too long
             words = "the program's supervisor ended"
             raise ProviderError(words, error_class=ErrorClass.SERVER) from None
 

@@ -127,6 +127,7 @@ class GuardProcess:
         service_ms = (time.monotonic() - began_s) * 1000
         if ended != "answer":
             self.end()
+            ended = "size" if self._is_too_much else ended  # by what it wrote before its end
         texts = [kept.decode("utf-8", "replace") for kept in self._kept.values()]
         report = {"ended": ended, "exit": self.exit, "service_ms": service_ms}
         return {**report, "output": texts[0], "errors": texts[1][-KEPT_ERRORS:]}
@@ -155,12 +156,12 @@ class GuardProcess:
                 poller.register(self._asks, select.POLLOUT)
             ready = {descriptor for descriptor, _ in poller.poll(left_ms)}
             self._read(ready & self._open.keys())
+            if self._is_too_much:
+                return "size"
             if not self._is_once and b"\n" in self._kept[output]:
                 return "early" if self._unsent else "answer"
             if self._unsent and self._asks.fileno() in ready:
                 self._send()
-            if max(map(len, self._kept.values())) > MAX_OUTPUT_BYTES:
-                return "size"
             closed = output not in self._open and not self._is_once
             if closed:  # it may be ending
                 select.select([self._woken], [], [], LAST_S)
@@ -170,6 +171,10 @@ class GuardProcess:
             if closed or 0 in ready:
                 return "closed" if closed else "worker"
         return "deadline"
+
+    @property
+    def _is_too_much(self) -> bool:
+        return max(map(len, self._kept.values())) > MAX_OUTPUT_BYTES
 
     def _read(self, descriptors: Iterable[int]) -> bool:
         """Read a piece of each; return whether there was one."""
@@ -205,7 +210,7 @@ class GuardProcess:
                 with suppress(OSError):
                     os.kill(process, signal.SIGKILL)
             select.select([self._woken], [], [], 0.01)
-        while self._read(self._open):
+        while not self._is_too_much and self._read(self._open):
             pass
         for pipe in (self._asks, *self._open.values()):
             pipe.close()

@@ -17,6 +17,7 @@ import pytest
 
 from aegish_dist.core.model import Program
 from aegish_dist.errors import ProviderError
+from aegish_dist.providers import programs
 from aegish_dist.providers.programs import ProgramClient, Programs, python_program
 from tests.services import wait_until
 
@@ -150,6 +151,7 @@ def test_a_long_lived_program_answers_line_by_line() -> None:
     assert [json.loads(text) for text in texts] == [{"about": "ls"}, {"about": 'say "hi"\n'}]
 
 
+WIDENED = "import fcntl, os; fcntl.fcntl(1, 1031, 2**20)\n"  # F_SETPIPE_SZ
 LONG = "é" * 150_000  # more than a pipe takes
 
 
@@ -207,6 +209,10 @@ def test_a_question_is_written_whole(guard: Program, answer: str) -> None:
         (loop("while True: print(answer)"), '{"about": "ls"}'),
         (shell("yes"), "malformed: the program's output exceeds 1048576 bytes"),
         (shell("yes >&2"), "malformed: the program's output exceeds 1048576 bytes"),
+        (
+            python(WIDENED + "while True: os.write(1, bytes(2**22))"),
+            "malformed: the program's output exceeds 1048576 bytes",
+        ),
         (shell("exec >&-; exit 2"), "exit code 2"),
         (
             python("bytes(2**30)", memory_mb=64),
@@ -227,6 +233,13 @@ def test_an_attack_is_a_failure_of_its_own(guard: Program, words: str) -> None:
     started = time.monotonic()
     assert asked(guard, limit_s=limit_s) == [words]
     assert time.monotonic() - started < 40
+
+
+def test_a_report_that_is_too_long_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(programs, "LONGEST_REPORT_BYTES", 100)
+    assert asked(shell("cat", input="text"), "x" * 1000) == [
+        "server: the program's supervisor ended"
+    ]
 
 
 def test_a_guard_that_kills_its_supervisor_leaves_nothing() -> None:
