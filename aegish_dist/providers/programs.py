@@ -9,6 +9,7 @@ import asyncio
 import json
 import os
 import re
+import secrets
 import signal
 import sys
 import tempfile
@@ -16,7 +17,6 @@ from asyncio import StreamReader, StreamWriter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from errno import EACCES, ENOENT, ENOEXEC, ENOTDIR, EPERM
-from itertools import count
 from typing import Self, cast
 
 import msgspec
@@ -91,7 +91,7 @@ class ProgramClient(Struct, frozen=True):
     reads: Callable[[Completion], bool]
 
     async def complete(self, command: str, epoch: int = 1) -> Completion:
-        number = str(next(self.pool.numbers))
+        number = secrets.token_hex(8)  # an answer that is written in advance fits no question
         question = _question(self.program, command, number)
         async with self.pool.supervisor() as supervisor:
             report = await supervisor.report(question, self.time_limit_s)
@@ -187,7 +187,6 @@ class _Pool:
         self._free = asyncio.Semaphore(program.processes)
         self._idle: list[Supervisor] = []
         self._ending: set[asyncio.Task[None]] = set()
-        self.numbers = count(1)
         passed = (os.environ.get(name, "") for name in program.pass_variables)
         self.masks = [KeyMask(value) for value in passed if len(value) >= SHORT_KEY_CHARS]
 

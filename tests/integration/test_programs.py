@@ -107,7 +107,7 @@ def asked(guard: Program, *commands: str, limit_s: float = 20.0) -> list[str]:
     ("guard", "answer"),
     [
         (shell("cat", input="text"), "echo é"),
-        (shell("cat"), '{"id": "1", "command": "echo é"}'),
+        (shell("sed -E 's/[0-9a-f]{16}/1/'"), '{"id": "1", "command": "echo é"}'),
         (shell("echo '{}'; exit 2"), "{}\nexit code 2"),
         (shell("echo no >&2; exit 2"), "no\nexit code 2"),
         (shell("echo said >&2"), "exit code 0"),
@@ -189,11 +189,11 @@ def test_a_question_is_written_whole(guard: Program, answer: str) -> None:
             "server: the program ended with exit code 1: Error: no more",
         ),
         (
-            loop('answer = \'{"error": "of mine", "id": "1"}\''),
+            loop('answer = json.dumps({"error": "of mine", "id": question["id"]})'),
             "server: the program failed: of mine",
         ),
         (
-            loop("answer = answer.replace('1', '2')"),
+            loop("answer = answer.replace(question['id'], question['id'][::-1])"),
             "malformed: the program's answer is not to the question's `id`",
         ),
         (loop("answer = 'Loading ...'"), "malformed: the provider's answer is not JSON"),
@@ -261,6 +261,16 @@ def test_a_guard_is_asked_again_after_each_failure() -> None:
     assert [
         json.loads(text)["about"] if "{" in text else text.partition(":")[0] for text in texts
     ] == [*("a", "deadline", "b", "malformed", "c", "twice", "d")]
+
+
+def test_an_answer_in_advance_is_taken_for_no_command() -> None:
+    script = """
+    print(answer, flush=True)
+    time.sleep(0.05)
+    answer = json.dumps({"id": "%x" % (int(question["id"], 16) + 1), "about": "forged"})
+    """
+    texts = asked(loop(script), *"abc")
+    assert not any("forged" in text for text in texts)
 
 
 def test_a_guard_that_ended_between_two_questions_is_started_again(mark: str) -> None:
