@@ -103,7 +103,7 @@ class CallerMaker(Struct, frozen=True):
         credentials = self.credentials.now()
         key, program = credentials.key(spec.destination), credentials.program(spec.destination)
         with reading(run_id):  # parameters may be nested too deeply for a request
-            limiter = self.limiters.of(spec, run_id)
+            limiter = self.limiters.of(spec, run_id, program)
             client = self.providers.client(
                 spec, prompt, parameters, key, observe=limiter.observe, program=program
             )

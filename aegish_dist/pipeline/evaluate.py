@@ -334,8 +334,9 @@ async def _call(of: Attempt, permit: Permit) -> Completion:
         limiter.release(permit)
         raise
     clock.service = time.monotonic() - started
-    if completion.took_ms is not None:  # without the wait for a free process
-        clock.service = completion.took_ms / 1000
+    if completion.took_ms is not None:  # the rest is the wait for a process, or for its start
+        elapsed, clock.service = clock.service, completion.took_ms / 1000
+        clock.limiter += elapsed - clock.service
     tokens, cost = of.caller.estimator.used(completion, clock.service)
     if says_nothing(completion):
         # Of a model that leaves many commands without a word, empty answers come in rows.

@@ -7,8 +7,11 @@ request that would bring nothing. It ends when no call waits and everything is r
 import asyncio
 import math
 import random
+import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+
+from msgspec import Struct
 
 from aegish_dist.core.model import Limits
 from aegish_dist.core.status import CallWait
@@ -39,11 +42,19 @@ synchronization of periodic routing messages", SIGCOMM 1993."""
 _NO_LEASE = Lease(epoch=0, permits=0, wait_s=0.0, limited=True)
 
 
+class Places(Struct):
+    """The processes of a guard that is a program; the models of its provider share them."""
+
+    most: int = sys.maxsize
+    held: int = 0
+
+
 class LocalLease:
     """Counts the calls that begin and end against the newest lease."""
 
     def __init__(self, model: str, semaphore: ProcessSemaphore, now_s: Callable[[], float]) -> None:
         self.lease = _NO_LEASE
+        self.places = Places()
         self.held = 0  # calls in flight
         self.begun = 0  # calls begun up to now
         self.probing = False  # whether one of the calls in flight is a probe
@@ -66,6 +77,7 @@ class LocalLease:
             return None
         self._permits -= 1
         self.held += 1
+        self.places.held += 1
         self.begun += 1
         self.probing |= lease.probe
         run.begin(expected)
@@ -75,6 +87,7 @@ class LocalLease:
         """End a call at a cost in 1e-9 USD; another one may take its slot."""
         permit.run.end(permit.expected, cost)
         self.held -= 1
+        self.places.held -= 1
         self.probing &= not permit.probe
         self._freed = True
         self._semaphore.release(self._model)
@@ -145,7 +158,8 @@ class LocalLease:
 
     @property
     def _full(self) -> bool:
-        return self.lease.slots is not None and self.held >= self.lease.slots
+        is_used = self.lease.slots is not None and self.held >= self.lease.slots
+        return is_used or self.places.held >= self.places.most
 
 
 RequestLease = Callable[[LeaseRequest], Awaitable[Lease]]

@@ -7,6 +7,7 @@ trip. `Answers` knows which calls were answered lately, as evidence of the cause
 import asyncio
 import math
 import random
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from aegish_dist.core.failures import KINDS, Evidence
-from aegish_dist.core.model import Limits, ModelSpec, RateHint, WireFormat, base_of
+from aegish_dist.core.model import Limits, ModelSpec, Program, RateHint, WireFormat, base_of
 from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.status import Waiting
 from aegish_dist.errors import ItemShedError, OverBudgetError, ShuttingDownError
@@ -29,7 +30,13 @@ from aegish_dist.ratelimit.fair_queue import (
     ProcessSemaphore,
     RunQueue,
 )
-from aegish_dist.ratelimit.local_lease import LeaseRenewer, LocalLease, RequestLease, now_s
+from aegish_dist.ratelimit.local_lease import (
+    LeaseRenewer,
+    LocalLease,
+    Places,
+    RequestLease,
+    now_s,
+)
 from aegish_dist.ratelimit.policy import POLICY, PREFETCH
 from aegish_dist.ratelimit.usage_report import Lease, LeaseRequest, RunLease
 
@@ -298,9 +305,10 @@ class Limiters:
         )
         self.by_model: dict[str, ModelLimiter] = {}
         self._newest: dict[str, str] = {}
+        self._places: defaultdict[str, Places] = defaultdict(Places)  # by provider
         self._closed = False
 
-    def of(self, spec: ModelSpec, run_id: str) -> ModelLimiter:
+    def of(self, spec: ModelSpec, run_id: str, program: Program | None = None) -> ModelLimiter:
         """Return the limiter of a model of a run; the newest run sets the limits."""
         local = spec.wire is WireFormat.BASELINE
         model = base_of(spec.id)
@@ -308,11 +316,14 @@ class Limiters:
         if limiter is None:
             limiter = self._make(model, _permit_all if local else self._shared.lease)
             self.by_model[model] = limiter
+            limiter.local.places = self._places[spec.provider]
             if self._closed:
                 limiter.close()
         if run_id >= self._newest.get(model, ""):
             self._newest[model] = run_id
             limiter.set_limits(Limits() if local else spec.limits, spec.shared)
+            if program is not None:
+                limiter.local.places.most = program.processes
         return limiter
 
     def prefetch_target(self, model: str) -> int:

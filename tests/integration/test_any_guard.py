@@ -88,3 +88,23 @@ def test_guards_of_every_wire_stand_in_one_run(
     }
     assert_answers_are_read_elsewhere(aegish, monkeypatch, tmp_path, listed)
     assert subprocess.run(["pgrep", "-f", f"sleep {marker}"], check=False).returncode == 1
+
+
+def test_the_parts_of_a_latency_add_up(
+    aegish: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Twelve calls wait for one process; the parts are rounded, and exclude two look-ups."""
+    monkeypatch.setenv("AEGISH_DIST_CATALOG", str(tmp_path / "guards.toml"))
+    guard = "import time; time.sleep(0.3); print({})"
+    (tmp_path / "guards.toml").write_text(
+        program("slow", "-c", guard, more='output = { kind = "hook" }')
+    )
+    options = ("--dataset", "harmless", "--limit", "12", "--skip-preflight", "--name", "slow")
+    aegish.ok("submit", "--models", "slow/x", *options)
+    listed = aegish.ok("verdicts", "list", "--run-id", "slow", "--json").json["verdicts"]
+    parts = ("queue_ms", "limiter_ms", "backoff_ms", "latency_ms")
+    assert len(listed) == 12
+    for verdict in listed:
+        assert sum(verdict[part] for part in parts) == pytest.approx(verdict["total_ms"], abs=200)
+    assert max(verdict["limiter_ms"] for verdict in listed) > 10 * 300
+    assert max(verdict["latency_ms"] for verdict in listed) < 10 * 300

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from aegish_dist.core.failures import LONGEST_RETRY_AFTER_S
-from aegish_dist.core.model import ModelSpec, RateHint, WireFormat
+from aegish_dist.core.model import ModelSpec, Program, RateHint, WireFormat
 from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.errors import (
     ItemShedError,
@@ -498,6 +498,27 @@ async def test_the_newest_run_decides_the_limits() -> None:
         limiter.release(entry.result())
     limiters.close()
     await asyncio.gather(*entries, return_exceptions=True)
+    await limiters.finish()
+
+
+async def test_no_more_calls_begin_than_a_program_has_processes() -> None:
+    """Models of one provider share them, and a call that only waits ends with the limiter."""
+    fleet = FakeFleet(FREE)
+    shared = SharedLimiter(FakeAsyncRedis(), "a")
+    limiters = Limiters(shared, fleet.spent_by, fleet.budget_of, 100)
+    specs = [ModelSpec(f"hook/{name}", WireFormat.EXEC, name) for name in "ab"]
+    both = [limiters.of(spec, "0a", Program(command=("hook",), processes=2)) for spec in specs]
+    entries = [asyncio.create_task(both[n % 2].acquire("0a", ONE)) for n in range(6)]
+    ended: set[int] = set()
+    for _ in range(3):
+        await asyncio.sleep(0.1)
+        calling = {n for n, entry in enumerate(entries) if entry.done()} - ended
+        assert len(calling) == 2
+        ended.add(min(calling))
+        both[min(calling) % 2].release(entries[min(calling)].result())
+    limiters.close()
+    found = await asyncio.gather(*entries, return_exceptions=True)
+    assert [type(each) for each in found].count(ShuttingDownError) == 1
     await limiters.finish()
 
 
