@@ -13,6 +13,7 @@ import secrets
 import signal
 import sys
 import tempfile
+import time
 from asyncio import StreamReader, StreamWriter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -39,6 +40,7 @@ LATEST_S = 10.0  # seconds after a deadline in which a supervisor ends its guard
 ALWAYS_PASSED = ("PATH", "LANG")
 NOT_THERE = frozenset({ENOENT, EACCES, ENOEXEC, ENOTDIR, EPERM})
 NO_ANSWER = ("deadline", "early", "size")  # whatever was written
+IDLE_S = 60.0  # seconds without a question after which a process is ended
 NO_PROGRAM_CODES = (126, 127)  # of shells: a command that is not executable, or not found
 _TELLING = re.compile(r"error|exception|fatal|panic|not found|denied|no such", re.IGNORECASE)
 
@@ -185,7 +187,8 @@ class _Pool:
     def __init__(self, program: Program) -> None:
         self._program = program
         self._free = asyncio.Semaphore(program.processes)
-        self._idle: list[Supervisor] = []
+        self._idle: list[tuple[float, Supervisor]] = []  # since when; the last is asked next
+        self._watch: asyncio.TimerHandle | None = None
         self._ending: set[asyncio.Task[None]] = set()
         passed = (os.environ.get(name, "") for name in program.pass_variables)
         self.masks = [KeyMask(value) for value in passed if len(value) >= SHORT_KEY_CHARS]
@@ -194,13 +197,26 @@ class _Pool:
     async def supervisor(self) -> "AsyncIterator[Supervisor]":
         """Lend a supervisor; after a failure its state is unknown, and it is ended."""
         async with self._free:
-            supervisor = self._idle.pop() if self._idle else await Supervisor.start(self._program)
+            idle = self._idle.pop()[1] if self._idle else None
+            supervisor = idle or await Supervisor.start(self._program)
             try:
                 yield supervisor
             except BaseException:
                 self._end(supervisor)
                 raise
-            self._idle.append(supervisor)
+            self._idle.append((time.monotonic(), supervisor))
+            if self._watch is None:
+                self._end_idle()
+
+    def _end_idle(self) -> None:
+        """End what was asked nothing for `IDLE_S`, and look again while something is left."""
+        now = time.monotonic()
+        while self._idle and now - self._idle[0][0] >= IDLE_S:
+            self._end(self._idle.pop(0)[1])
+        self._watch = None
+        if self._idle:
+            due_s = self._idle[0][0] + IDLE_S - now
+            self._watch = asyncio.get_running_loop().call_later(due_s, self._end_idle)
 
     def _end(self, supervisor: "Supervisor") -> None:
         ending = asyncio.create_task(supervisor.end())
@@ -209,7 +225,7 @@ class _Pool:
 
     async def close(self) -> None:
         while self._idle:
-            self._end(self._idle.pop())
+            self._end(self._idle.pop()[1])
         await asyncio.gather(*self._ending)
 
 
