@@ -18,6 +18,7 @@ from asyncio import StreamReader, StreamWriter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from errno import EACCES, ENOENT, ENOEXEC, ENOTDIR, EPERM
+from functools import cache
 from typing import Self, cast
 
 import msgspec
@@ -30,9 +31,12 @@ from aegish_dist.core.secrets import SHORT_KEY_CHARS, KeyMask
 from aegish_dist.core.text import clean_text
 from aegish_dist.core.verdict import Completion
 from aegish_dist.errors import ProviderError
+from aegish_dist.logs import get_logger
 from aegish_dist.providers import lenient, supervisor
 from aegish_dist.providers.failures import one_line
 from aegish_dist.providers.supervisor import MAX_OUTPUT_BYTES
+
+log = get_logger(__name__)
 
 PYTHON_HOST = supervisor.__file__.replace("supervisor.py", "python_host.py")
 LONGEST_REPORT_BYTES = 8 * MAX_OUTPUT_BYTES  # in JSON a byte may take six
@@ -229,6 +233,15 @@ class _Pool:
         await asyncio.gather(*self._ending)
 
 
+@cache
+def _hide_keys() -> None:
+    """Hide this process's environment and memory from guards where Landlock does not."""
+    if supervisor.LINUX and supervisor.landlock_version() < 1:
+        # From all processes of its user; `exec` undoes it in its children.
+        supervisor.LIBC.prctl(supervisor.PR_SET_DUMPABLE, 0, 0, 0, 0)
+        log.warning("guards_without_landlock", remedy="see docs/guides/guards.md")
+
+
 class Supervisor(Struct, frozen=True):
     """A process of `supervisor.py`, which watches over one guard at a time."""
 
@@ -239,6 +252,8 @@ class Supervisor(Struct, frozen=True):
     @classmethod
     async def start(cls, program: Program) -> Self:
         names = (*ALWAYS_PASSED, *program.pass_variables)
+        _hide_keys()
+        home = os.path.join(tempfile.gettempdir(), f"aegish-guard-{secrets.token_hex(8)}")
         configuration = {
             **{name: getattr(program, name) for name in ("command", "mode", "memory_mb")},
             "variables": names,

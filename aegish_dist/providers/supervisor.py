@@ -35,7 +35,8 @@ OUTLIVED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # the worker alone sa
 
 LINUX = sys.platform == "linux"
 LIBC = ctypes.CDLL(None)
-PR_SET_PDEATHSIG, PR_CAPBSET_DROP, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 24, 36, 38
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_DROP = 1, 4, 24
+PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 36, 38
 BEYOND_RULES = (19, 21, 38)  # CAP_SYS_PTRACE, CAP_SYS_ADMIN, CAP_PERFMON, of root
 CREATE_RULESET, RESTRICT_SELF = 444, 446  # Landlock's calls, the same on every architecture
 MAKE_BLOCK, SCOPE_SIGNAL = 1 << 11, 1 << 1
@@ -43,6 +44,11 @@ MAKE_BLOCK, SCOPE_SIGNAL = 1 << 11, 1 << 1
 
 def confine(limits: dict[int, int]) -> None:
     """Confine this process and all that it starts.
+def landlock_version() -> int:
+    """Return the version of Landlock here; below 1 where it is missing, forbidden or off."""
+    return int(LIBC.syscall(CREATE_RULESET, None, ctypes.c_size_t(0), 1))
+
+
 
     Whatever the rules of Landlock forbid, a process under rules can neither trace one that is not
     nor read its environment: the worker has keys in `/proc/PID/environ`. From Linux 6.12 on it
@@ -59,8 +65,7 @@ def confine(limits: dict[int, int]) -> None:
         LIBC.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
         for capability in BEYOND_RULES:
             LIBC.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
-        version = LIBC.syscall(CREATE_RULESET, None, ctypes.c_size_t(0), 1)
-        files, scoped = (0, SCOPE_SIGNAL) if version >= 6 else (MAKE_BLOCK, 0)
+        files, scoped = (0, SCOPE_SIGNAL) if landlock_version() >= 6 else (MAKE_BLOCK, 0)
         rules = (ctypes.c_uint64 * 3)(files, 0, scoped)
         domain = LIBC.syscall(CREATE_RULESET, rules, ctypes.c_size_t(24), 0)
         LIBC.syscall(RESTRICT_SELF, domain, 0)
