@@ -40,11 +40,11 @@ log = get_logger(__name__)
 
 PYTHON_HOST = supervisor.__file__.replace("supervisor.py", "python_host.py")
 LONGEST_REPORT_BYTES = 8 * MAX_OUTPUT_BYTES  # in JSON a byte may take six
+IDLE_S = 60.0  # seconds without a question after which a process is ended
 LATEST_S = 10.0  # seconds after a deadline in which a supervisor ends its guard and reports
 ALWAYS_PASSED = ("PATH", "LANG")
 NOT_THERE = frozenset({ENOENT, EACCES, ENOEXEC, ENOTDIR, EPERM})
 NO_ANSWER = ("deadline", "early", "size")  # whatever was written
-IDLE_S = 60.0  # seconds without a question after which a process is ended
 NO_PROGRAM_CODES = (126, 127)  # of shells: a command that is not executable, or not found
 _TELLING = re.compile(r"error|exception|fatal|panic|not found|denied|no such", re.IGNORECASE)
 
@@ -248,16 +248,17 @@ class Supervisor(Struct, frozen=True):
     process: asyncio.subprocess.Process
     questions: StreamWriter
     reports: StreamReader
+    home: str  # begins the paths of its guards' homes
 
     @classmethod
     async def start(cls, program: Program) -> Self:
-        names = (*ALWAYS_PASSED, *program.pass_variables)
         _hide_keys()
         home = os.path.join(tempfile.gettempdir(), f"aegish-guard-{secrets.token_hex(8)}")
+        names = (*ALWAYS_PASSED, *program.pass_variables)
         configuration = {
             **{name: getattr(program, name) for name in ("command", "mode", "memory_mb")},
             "variables": names,
-            "root": tempfile.gettempdir(),
+            "home": home,
         }
         try:
             process = await asyncio.create_subprocess_exec(
@@ -271,7 +272,8 @@ class Supervisor(Struct, frozen=True):
         except OSError as error:
             words = f"no process can be started: {error.strerror}"
             raise ProviderError(words, error_class=ErrorClass.SERVER) from error
-        return cls(process, cast(StreamWriter, process.stdin), cast(StreamReader, process.stdout))
+        pipes = cast(StreamWriter, process.stdin), cast(StreamReader, process.stdout)
+        return cls(process, *pipes, home)
 
     async def report(self, question: str, limit_s: float) -> GuardReport:
         asked = {"stdin": question, "time_limit_s": limit_s}
@@ -291,4 +293,5 @@ class Supervisor(Struct, frozen=True):
                 await self.reports.read()  # a report that no call waits for
         except TimeoutError:
             self.process.kill()
-        await self.process.wait()
+        if await self.process.wait():  # it was killed, and its guard may have children
+            await asyncio.to_thread(supervisor.end_orphans, self.home)

@@ -10,6 +10,7 @@ return to a subreaper.
 """
 
 import ctypes
+import glob
 import json
 import os
 import resource
@@ -18,7 +19,7 @@ import signal
 import subprocess  # nosec B404
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -30,6 +31,7 @@ LIMITS = {
     resource.RLIMIT_NOFILE: 1024,
     resource.RLIMIT_NPROC: 2**13,  # of the user, and not of root: a fork bomb stops there
 }
+ORPHANS_S = 10.0  # longest time in which orphans are chased
 LAST_S = 0.2  # seconds in which a guard that closes its output may also end
 OUTLIVED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # the worker alone says when to end
 
@@ -42,13 +44,13 @@ CREATE_RULESET, RESTRICT_SELF = 444, 446  # Landlock's calls, the same on every 
 MAKE_BLOCK, SCOPE_SIGNAL = 1 << 11, 1 << 1
 
 
-def confine(limits: dict[int, int]) -> None:
-    """Confine this process and all that it starts.
 def landlock_version() -> int:
     """Return the version of Landlock here; below 1 where it is missing, forbidden or off."""
     return int(LIBC.syscall(CREATE_RULESET, None, ctypes.c_size_t(0), 1))
 
 
+def confine(limits: dict[int, int]) -> None:
+    """Confine this process and all that it starts.
 
     Whatever the rules of Landlock forbid, a process under rules can neither trace one that is not
     nor read its environment: the worker has keys in `/proc/PID/environ`. From Linux 6.12 on it
@@ -78,7 +80,7 @@ class GuardProcess:
         """Start the program; an `OSError` says why it does not start."""
         self._is_once = configuration["mode"] == "once"
         self._woken = woken  # readable after the end of a process
-        self._home = os.path.join(configuration["root"], f"aegish-guard-{os.urandom(8).hex()}")
+        self._home = f"{configuration['home']}-{os.urandom(8).hex()}"
         # Guards take what deletes in a home folder for dangerous, so the guard works below it.
         self._folder = os.path.join(self._home, "work")
         # Not the address space, of which engines of JavaScript reserve gigabytes.
@@ -102,7 +104,7 @@ class GuardProcess:
                 preexec_fn=lambda: confine(limits),  # noqa: PLW1509  there are no threads
             )
         except OSError:
-            self._remove_folders()
+            remove(self._home)
             raise
         pipes = (self._process.stdin, self._process.stdout, self._process.stderr)
         self._asks, *outputs = (pipe for pipe in pipes if pipe is not None)
@@ -211,32 +213,59 @@ class GuardProcess:
         with suppress(OSError):
             os.killpg(self._process.pid, signal.SIGKILL)
         while self._reap():
-            for process in _descendants():
-                with suppress(OSError):
-                    os.kill(process, signal.SIGKILL)
+            _kill(_descendants())
             select.select([self._woken], [], [], 0.01)
         while not self._is_too_much and self._read(self._open):
             pass
         for pipe in (self._asks, *self._open.values()):
             pipe.close()
-        self._remove_folders()
+        remove(self._home)
 
-    def _remove_folders(self) -> None:
-        try:
-            os.rmdir(self._folder)
-            os.rmdir(self._home)
-        except OSError:  # they are not empty; these go as deep as a guard may
-            for command in (["chmod", "-R", "u+rwx", self._home], ["rm", "-rf", self._home]):
-                subprocess.run(command, check=False)  # noqa: S603  # nosec B603
+
+def remove(home: str) -> None:
+    """Remove the home of a guard and all below it, or the link that a guard put in its place."""
+    if os.path.islink(home):
+        os.unlink(home)
+        return
+    try:
+        os.rmdir(os.path.join(home, "work"))
+        os.rmdir(home)
+    except OSError:  # they are not empty; these go as deep as a guard may
+        for command in (["chmod", "-R", "u+rwx", home], ["rm", "-rf", home]):
+            subprocess.run(command, check=False)  # noqa: S603  # nosec B603
+
+
+def end_orphans(home: str) -> None:
+    """End what a killed supervisor left: processes that know a home of its guards, and these."""
+    word, ends_s = f"{home}-".encode(), time.monotonic() + ORPHANS_S
+    while orphans := [each for each, environ in _processes("environ") if word in environ]:
+        _kill(orphans)
+        time.sleep(0.01)
+        if time.monotonic() > ends_s:
+            break
+    for left in glob.glob(f"{glob.escape(home)}-*"):
+        remove(left)
+
+
+def _processes(about: str) -> Iterator[tuple[int, bytes]]:
+    """Yield all processes with a file of /proc; none where the system has no /proc."""
+    for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
+        with suppress(OSError, ValueError), open(f"/proc/{int(name)}/{about}", "rb") as file:
+            yield int(name), file.read()
+
+
+def _kill(processes: Iterable[int]) -> None:
+    for process in processes:
+        with suppress(OSError):
+            os.kill(process, signal.SIGKILL)
 
 
 def _descendants() -> list[int]:
-    """Return all processes below this one; none where the system has no /proc."""
+    """Return all processes below this one."""
     children: dict[int, list[int]] = {}
-    for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
-        with suppress(OSError, ValueError), open(f"/proc/{int(name)}/stat", "rb") as stat:
-            parent = int(stat.read().rpartition(b")")[2].split()[1])
-            children.setdefault(parent, []).append(int(name))
+    for process, stat in _processes("stat"):
+        parent = int(stat.rpartition(b")")[2].split()[1])
+        children.setdefault(parent, []).append(process)
     found = [os.getpid()]
     for process in found:
         found += children.get(process, [])

@@ -17,7 +17,7 @@ import pytest
 
 from aegish_dist.core.model import Program
 from aegish_dist.errors import ProviderError
-from aegish_dist.providers import programs
+from aegish_dist.providers import programs, supervisor
 from aegish_dist.providers.programs import ProgramClient, Programs, python_program
 from tests.services import wait_until
 
@@ -43,15 +43,20 @@ def mark(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     assert processes(word) == []
 
 
-def processes(word: str) -> list[str]:
-    found = []
+def by_id(word: str) -> dict[int, str]:
+    found = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             if f"{MARK}={word}".encode() in (folder / "environ").read_bytes():
-                found.append((folder / "cmdline").read_text().replace("\0", " "))
+                words = (folder / "cmdline").read_text().replace("\0", " ")
+                found[int(folder.name)] = words
         except OSError:
             pass
-    return [each for each in found if each]  # a process that has just ended has no words
+    return {process: words for process, words in found.items() if words}  # else it has just ended
+
+
+def processes(word: str) -> list[str]:
+    return list(by_id(word).values())
 
 
 def program(*command: str, **more: Any) -> Program:
@@ -298,6 +303,9 @@ for kind in range(3):
 """
 
 
+KILLS = "time.sleep(0.3); os.kill(os.getppid(), 9); time.sleep(600)"
+
+
 @pytest.mark.parametrize("end", ["print(1)", "time.sleep(600)", "os.abort()"])
 def test_no_child_of_a_guard_is_left_after_a_question(mark: str, end: str) -> None:
     async def body(programs: Programs) -> None:
@@ -309,6 +317,100 @@ def test_no_child_of_a_guard_is_left_after_a_question(mark: str, end: str) -> No
 
 def test_no_child_of_a_long_lived_guard_is_left(mark: str) -> None:
     assert asked(loop(f"exec({LEAVES!r})")) == ['{"about": "ls"}']
+
+
+def test_no_child_of_a_guard_outlives_a_supervisor_that_is_killed(
+    mark: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    async def body(programs: Programs) -> str:
+        asking = asyncio.create_task(said(clients(programs, python(LEAVES + "time.sleep(600)"))))
+        while sum("sleep(600)" in each for each in processes(mark)) < 4:
+            await asyncio.sleep(0.05)
+        assert [each.name[:13] for each in tmp_path.iterdir()] == ["aegish-guard-"]
+        for process, words in by_id(mark).items():
+            if "supervisor.py" in words:
+                os.kill(process, signal.SIGKILL)
+        return await asking
+
+    assert with_programs(body) == "server: the program's supervisor ended"
+    assert (processes(mark), list(tmp_path.iterdir())) == ([], [])
+
+
+WITHOUT_LANDLOCK = """
+import asyncio, ctypes, os, struct, sys
+from aegish_dist.core.model import Program
+from aegish_dist.providers.programs import Programs
+# Load the number of the call; from 444 to 446 the answer is ENOSYS.
+rules = ((0x20, 0, 0, 0), (0x35, 0, 2, 444), (0x25, 1, 0, 446), (6, 0, 0, 0x50026), (6, 0, 0, 0x7FFF0000))
+code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *rule) for rule in rules))
+class Filter(ctypes.Structure): _fields_ = [("len", ctypes.c_ushort), ("code", ctypes.c_void_p)]
+libc = ctypes.CDLL(None)
+libc.prctl(38, 1, 0, 0, 0)
+assert libc.prctl(22, 2, ctypes.byref(Filter(5, ctypes.addressof(code))), 0, 0) == 0
+async def main():
+    programs = Programs()
+    for script in sys.argv[2:]:
+        command = (sys.executable, "-c", script, f"/proc/{os.getpid()}/environ")
+        guard = Program(command=command, pass_variables=(sys.argv[1],))
+        try:
+            print((await programs.client(guard, 20, lambda _: False).complete("ls")).text)
+        except Exception as error:
+            print(error)
+    await programs.close()
+asyncio.run(main())
+"""
+
+
+def test_a_worker_without_landlock_hides_its_keys_and_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A guard that forks twice kills its supervisor, which it may signal there."""
+    monkeypatch.setenv("A_KEY", "sk-proj-0123456789abcdef")
+    reads = "import sys; print('A_KEY' in open(sys.argv[1]).read())"
+
+    def as_of_a_container() -> None:
+        for capability in range(41):
+            supervisor.LIBC.prctl(supervisor.PR_CAPBSET_DROP, capability, 0, 0, 0)
+
+    ended = subprocess.run(
+        [sys.executable, "-c", WITHOUT_LANDLOCK, MARK, reads, LEAVES + KILLS],
+        capture_output=True,
+        text=True,
+        check=True,
+        preexec_fn=as_of_a_container,
+    )
+    reading, killing = ended.stdout.splitlines()
+    assert (ended.stdout + ended.stderr).count("guards_without_landlock") == 1
+    assert "PermissionError" in reading
+    assert killing == "the program's supervisor ended"
+
+
+def test_a_home_that_is_a_link_is_unlinked_alone(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "keep").mkdir(0o500)
+    script = "import os; os.rename(os.environ['HOME'], {!r}); os.symlink({!r}, os.environ['HOME']); print(os.environ['HOME'])"
+    [home] = asked(python(script.format(str(tmp_path / "moved"), str(tmp_path))))
+    assert not Path(home).is_symlink()
+    assert (tmp_path / "work").is_dir()
+    assert (tmp_path / "keep").stat().st_mode & 0o777 == 0o500
+
+
+def test_a_process_that_is_asked_nothing_is_ended(
+    mark: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(programs, "IDLE_S", 0.5)
+
+    async def body(programs: Programs) -> None:
+        client = clients(programs, loop(processes=2))
+        for _ in range(2):
+            await asyncio.gather(said(client), said(client))
+            assert len(processes(mark)) == 4
+            while processes(mark):
+                await asyncio.sleep(0.05)
+
+    with_programs(body)
 
 
 DRIVER = """
