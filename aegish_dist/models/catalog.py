@@ -179,6 +179,11 @@ class ProviderEntry(_CalledEntry, frozen=True, kw_only=True):
         refuse(
             (not named, "key_variable", form),
             (self.key_variable.startswith(RESERVED_PREFIX), "key_variable", ours),
+            (
+                self.key_variable and self.wire in PROGRAMS,
+                "key_variable",
+                "is not passed to a program: name it in 'pass_variables'",
+            ),
         )
 
     @property
@@ -377,9 +382,12 @@ class Catalog(Struct, frozen=True):
         base = _tables(None)
         over: _Tables = ({}, {}) if path is None else _tables(path)
         of_providers, of_models = map(_overlaid, base, over)
-        providers = {n: _entry(keys, ProviderEntry, n) for n, keys in of_providers.items()}
         models = {n: _entry(keys, ModelEntry, n) for n, keys in of_models.items()}
         try:
+            providers = {
+                name: _entry(keys, ProviderEntry, f"[providers.{name}]")
+                for name, keys in of_providers.items()
+            }
             variants = dict(_variants(of_models))
         except InputError as error:
             raise CatalogError(f"{source}: {error}") from None

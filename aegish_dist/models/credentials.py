@@ -122,7 +122,7 @@ class Credentials:
         refusal = self.refusal(destination)
         if refusal is not None:
             raise ConfigError(refusal)
-        variable = destination.key_variable
+        variable = "" if destination.wire in PROGRAMS else destination.key_variable
         return SecretStr(self._environ[variable].strip()) if variable else None
 
 

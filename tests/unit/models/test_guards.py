@@ -51,6 +51,7 @@ id = "judge/mine"
         ({"model": "hook"}, "not a guard of the catalog here"),
         ({"output": Output(kind="llama-guard")}, "its output is not that of the catalog here"),
         ({"output": None}, None),
+        ({"key_variable": "NO_SUCH"}, None),
     ],
 )
 def test_a_run_names_no_program_but_those_of_the_catalog(
@@ -66,6 +67,7 @@ def test_a_run_names_no_program_but_those_of_the_catalog(
     if refusal is None:
         program = here.program(asked)
         assert program is not None
+        assert here.key(asked) is None
         assert program.command == ("/opt/hook",)
     assert Credentials(Catalog.load(), {}).refusal(spec.destination) is not None
 
@@ -94,6 +96,14 @@ def test_what_a_classifier_is_sent_comes_from_the_catalog(tmp_path: Path) -> Non
         ('[providers.a]\nwire = "exec"\ncommand = "rm -rf"', "key 'command'"),
         ('[providers.a]\nwire = "exec"\ncommand = ["a\\u0000"]', "key 'command"),
         ('[providers.a]\nwire = "python"\nobject = "os.system"', "key 'object'"),
+        (
+            '[providers.a]\nwire = "exec"\ncommand = ["x"]\nkey_variable = "A_KEY"',
+            r"\[providers.a\]: key 'key_variable': is not passed to a program",
+        ),
+        (
+            '[providers.openai]\nwire = "python"\nobject = "a:b"',  # has one in the packaged catalog
+            r"\[providers.openai\]: key 'key_variable': is not passed to a program",
+        ),
         ('[providers.a]\nmode = "lines"\ninput = "text"', "lines need an id"),
         ('[providers.a]\npass_variables = ["AEGISH_DIST_DATABASE_URL"]', "none that begins"),
         ('[providers.a]\npass_variables = ["x=y"]', "must hold names"),
