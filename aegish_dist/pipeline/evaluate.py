@@ -334,9 +334,9 @@ async def _call(of: Attempt, permit: Permit) -> Completion:
         limiter.release(permit)
         raise
     clock.service = time.monotonic() - started
-    if completion.took_ms is not None:  # the rest is the wait for a process, or for its start
-        elapsed, clock.service = clock.service, completion.took_ms / 1000
-        clock.limiter += elapsed - clock.service
+    if completion.took_ms is not None:  # the rest is a wait for a process, or for its start
+        clock.limiter += clock.service - completion.took_ms / 1000
+        clock.service = completion.took_ms / 1000
     tokens, cost = of.caller.estimator.used(completion, clock.service)
     if says_nothing(completion):
         # Of a model that leaves many commands without a word, empty answers come in rows.

@@ -13,7 +13,6 @@ import secrets
 import signal
 import sys
 import tempfile
-import time
 from asyncio import StreamReader, StreamWriter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -40,11 +39,10 @@ log = get_logger(__name__)
 
 PYTHON_HOST = supervisor.__file__.replace("supervisor.py", "python_host.py")
 LONGEST_REPORT_BYTES = 8 * MAX_OUTPUT_BYTES  # in JSON a byte may take six
-IDLE_S = 60.0  # seconds without a question after which a process is ended
+IDLE_S = 60.0  # seconds without a question after which a process is ended, at the next look
 LATEST_S = 10.0  # seconds after a deadline in which a supervisor ends its guard and reports
 ALWAYS_PASSED = ("PATH", "LANG")
 NOT_THERE = frozenset({ENOENT, EACCES, ENOEXEC, ENOTDIR, EPERM})
-NO_ANSWER = ("deadline", "early", "size")  # whatever was written
 NO_PROGRAM_CODES = (126, 127)  # of shells: a command that is not executable, or not found
 _TELLING = re.compile(r"error|exception|fatal|panic|not found|denied|no such", re.IGNORECASE)
 
@@ -65,6 +63,13 @@ class Programs:
 
     def __init__(self) -> None:
         self._pools: dict[Program, _Pool] = {}
+        self._end_idle()
+
+    def _end_idle(self) -> None:
+        """End what is idle now, and look again while the loop runs."""
+        for pool in self._pools.values():
+            pool.end_idle(IDLE_S)
+        asyncio.get_running_loop().call_later(IDLE_S / 4, self._end_idle)
 
     def client(
         self, program: Program, time_limit_s: float, reads: Callable[[Completion], bool]
@@ -103,7 +108,11 @@ class ProgramClient(Struct, frozen=True):
             report = await supervisor.report(question, self.time_limit_s)
             line, found, _ = report.output.partition("\n")
             answer = None
-            if found and self.program.mode == "lines" and report.ended not in NO_ANSWER:
+            if (
+                found
+                and self.program.mode == "lines"
+                and report.ended not in ("deadline", "early", "size")
+            ):
                 answer = dict(lenient.mapping(lenient.parse(line.encode(), self._masked)))
                 if answer.pop("id", None) != number:
                     raise lenient.malformed("the program's answer is not to the question's `id`")
@@ -131,14 +140,12 @@ class ProgramClient(Struct, frozen=True):
                 kind, words = ErrorClass.DEADLINE, f"gave no answer within {self.time_limit_s:g} s"
             case GuardReport(ended="size"):
                 return lenient.malformed(f"the program's output exceeds {MAX_OUTPUT_BYTES} bytes")
-            case GuardReport(ended="early"):
-                words = "answered before it had read the question"
             case GuardReport(ended="exit", exit=int() as code):
                 kind = ErrorClass.NOT_FOUND if code in NO_PROGRAM_CODES else kind
                 died = f"was ended by a signal: {signal.strsignal(-code)}" if code < 0 else ""
                 words = died or f"ended with exit code {code}"
             case _:
-                words = "closed its output"
+                words = "answered too early" if report.ended == "early" else "closed its output"
         said = [line for line in self._text(report.errors).splitlines() if line.strip()]
         telling = next(filter(_TELLING.search, reversed(said)), said[-1] if said else "")
         words = one_line(f"the program {words}: {telling}".removesuffix(": "))
@@ -192,7 +199,6 @@ class _Pool:
         self._program = program
         self._free = asyncio.Semaphore(program.processes)
         self._idle: list[tuple[float, Supervisor]] = []  # since when; the last is asked next
-        self._watch: asyncio.TimerHandle | None = None
         self._ending: set[asyncio.Task[None]] = set()
         passed = (os.environ.get(name, "") for name in program.pass_variables)
         self.masks = [KeyMask(value) for value in passed if len(value) >= SHORT_KEY_CHARS]
@@ -201,26 +207,20 @@ class _Pool:
     async def supervisor(self) -> "AsyncIterator[Supervisor]":
         """Lend a supervisor; after a failure its state is unknown, and it is ended."""
         async with self._free:
-            idle = self._idle.pop()[1] if self._idle else None
-            supervisor = idle or await Supervisor.start(self._program)
+            supervisor = (
+                self._idle.pop()[1] if self._idle else await Supervisor.start(self._program)
+            )
             try:
                 yield supervisor
             except BaseException:
                 self._end(supervisor)
                 raise
-            self._idle.append((time.monotonic(), supervisor))
-            if self._watch is None:
-                self._end_idle()
+            self._idle.append((asyncio.get_running_loop().time(), supervisor))
 
-    def _end_idle(self) -> None:
-        """End what was asked nothing for `IDLE_S`, and look again while something is left."""
-        now = time.monotonic()
-        while self._idle and now - self._idle[0][0] >= IDLE_S:
+    def end_idle(self, seconds: float) -> None:
+        """End the processes that were asked nothing for so long."""
+        while self._idle and asyncio.get_running_loop().time() - self._idle[0][0] >= seconds:
             self._end(self._idle.pop(0)[1])
-        self._watch = None
-        if self._idle:
-            due_s = self._idle[0][0] + IDLE_S - now
-            self._watch = asyncio.get_running_loop().call_later(due_s, self._end_idle)
 
     def _end(self, supervisor: "Supervisor") -> None:
         ending = asyncio.create_task(supervisor.end())
@@ -228,15 +228,14 @@ class _Pool:
         ending.add_done_callback(self._ending.discard)
 
     async def close(self) -> None:
-        while self._idle:
-            self._end(self._idle.pop()[1])
+        self.end_idle(0)
         await asyncio.gather(*self._ending)
 
 
 @cache
 def _hide_keys() -> None:
     """Hide this process's environment and memory from guards where Landlock does not."""
-    if supervisor.LINUX and supervisor.landlock_version() < 1:
+    if supervisor.LINUX and supervisor.LANDLOCK < 1:
         # From all processes of its user; `exec` undoes it in its children.
         supervisor.LIBC.prctl(supervisor.PR_SET_DUMPABLE, 0, 0, 0, 0)
         log.warning("guards_without_landlock", remedy="see docs/guides/guards.md")
@@ -272,8 +271,9 @@ class Supervisor(Struct, frozen=True):
         except OSError as error:
             words = f"no process can be started: {error.strerror}"
             raise ProviderError(words, error_class=ErrorClass.SERVER) from error
-        pipes = cast(StreamWriter, process.stdin), cast(StreamReader, process.stdout)
-        return cls(process, *pipes, home)
+        return cls(
+            process, cast(StreamWriter, process.stdin), cast(StreamReader, process.stdout), home
+        )
 
     async def report(self, question: str, limit_s: float) -> GuardReport:
         asked = {"stdin": question, "time_limit_s": limit_s}

@@ -42,11 +42,8 @@ PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 36, 38
 BEYOND_RULES = (19, 21, 38)  # CAP_SYS_PTRACE, CAP_SYS_ADMIN, CAP_PERFMON, of root
 CREATE_RULESET, RESTRICT_SELF = 444, 446  # Landlock's calls, the same on every architecture
 MAKE_BLOCK, SCOPE_SIGNAL = 1 << 11, 1 << 1
-
-
-def landlock_version() -> int:
-    """Return the version of Landlock here; below 1 where it is missing, forbidden or off."""
-    return int(LIBC.syscall(CREATE_RULESET, None, ctypes.c_size_t(0), 1))
+LANDLOCK = LIBC.syscall(CREATE_RULESET, None, ctypes.c_size_t(0), 1) if LINUX else 0
+"""Its version; below 1 where it is missing or forbidden."""
 
 
 def confine(limits: dict[int, int]) -> None:
@@ -67,7 +64,7 @@ def confine(limits: dict[int, int]) -> None:
         LIBC.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
         for capability in BEYOND_RULES:
             LIBC.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
-        files, scoped = (0, SCOPE_SIGNAL) if landlock_version() >= 6 else (MAKE_BLOCK, 0)
+        files, scoped = (0, SCOPE_SIGNAL) if LANDLOCK >= 6 else (MAKE_BLOCK, 0)
         rules = (ctypes.c_uint64 * 3)(files, 0, scoped)
         domain = LIBC.syscall(CREATE_RULESET, rules, ctypes.c_size_t(24), 0)
         LIBC.syscall(RESTRICT_SELF, domain, 0)
@@ -122,7 +119,7 @@ class GuardProcess:
             for kept in self._kept.values():
                 kept.clear()
             self._reap()
-            if self.exit is not None:
+            if self.exit is not None or next(iter(self._kept)) not in self._open:
                 self.end()
         return not self.ended
 
@@ -134,7 +131,8 @@ class GuardProcess:
         service_ms = (time.monotonic() - began_s) * 1000
         if ended != "answer":
             self.end()
-            ended = "size" if self._is_too_much else ended  # by what it wrote before its end
+            if max(map(len, self._kept.values())) > MAX_OUTPUT_BYTES:  # it wrote that before
+                ended = "size"
         texts = [kept.decode("utf-8", "replace") for kept in self._kept.values()]
         report = {"ended": ended, "exit": self.exit, "service_ms": service_ms}
         return {**report, "output": texts[0], "errors": texts[1][-KEPT_ERRORS:]}
@@ -163,7 +161,7 @@ class GuardProcess:
                 poller.register(self._asks, select.POLLOUT)
             ready = {descriptor for descriptor, _ in poller.poll(left_ms)}
             self._read(ready & self._open.keys())
-            if self._is_too_much:
+            if max(map(len, self._kept.values())) > MAX_OUTPUT_BYTES:
                 return "size"
             if not self._is_once and b"\n" in self._kept[output]:
                 return "early" if self._unsent else "answer"
@@ -179,16 +177,12 @@ class GuardProcess:
                 return "closed" if closed else "worker"
         return "deadline"
 
-    @property
-    def _is_too_much(self) -> bool:
-        return max(map(len, self._kept.values())) > MAX_OUTPUT_BYTES
-
     def _read(self, descriptors: Iterable[int]) -> bool:
-        """Read a piece of each; return whether there was one."""
+        """Read a piece of each, and keep one byte above the limit; return whether there was one."""
         before = sum(map(len, self._kept.values()))
         for descriptor in list(descriptors):
-            piece = self._open[descriptor].read(PIECE_BYTES)
-            self._kept[descriptor] += piece or b""
+            piece, kept = self._open[descriptor].read(PIECE_BYTES), self._kept[descriptor]
+            kept.extend((piece or b"")[: MAX_OUTPUT_BYTES + 1 - len(kept)])
             if piece == b"":
                 self._open.pop(descriptor).close()
         return sum(map(len, self._kept.values())) > before
@@ -215,7 +209,7 @@ class GuardProcess:
         while self._reap():
             _kill(_descendants())
             select.select([self._woken], [], [], 0.01)
-        while not self._is_too_much and self._read(self._open):
+        while self._read(self._open):
             pass
         for pipe in (self._asks, *self._open.values()):
             pipe.close()
@@ -238,11 +232,11 @@ def remove(home: str) -> None:
 def end_orphans(home: str) -> None:
     """End what a killed supervisor left: processes that know a home of its guards, and these."""
     word, ends_s = f"{home}-".encode(), time.monotonic() + ORPHANS_S
-    while orphans := [each for each, environ in _processes("environ") if word in environ]:
+    while (
+        orphans := [each for each, environ in _processes("environ") if word in environ]
+    ) and time.monotonic() < ends_s:
         _kill(orphans)
         time.sleep(0.01)
-        if time.monotonic() > ends_s:
-            break
     for left in glob.glob(f"{glob.escape(home)}-*"):
         remove(left)
 

@@ -7,7 +7,6 @@ request that would bring nothing. It ends when no call waits and everything is r
 import asyncio
 import math
 import random
-import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
@@ -45,7 +44,7 @@ _NO_LEASE = Lease(epoch=0, permits=0, wait_s=0.0, limited=True)
 class Places(Struct):
     """The processes of a guard that is a program; the models of its provider share them."""
 
-    most: int = sys.maxsize
+    most: float = math.inf
     held: int = 0
 
 
@@ -158,8 +157,9 @@ class LocalLease:
 
     @property
     def _full(self) -> bool:
-        is_used = self.lease.slots is not None and self.held >= self.lease.slots
-        return is_used or self.places.held >= self.places.most
+        return self.places.held >= self.places.most or (
+            self.lease.slots is not None and self.held >= self.lease.slots
+        )
 
 
 RequestLease = Callable[[LeaseRequest], Awaitable[Lease]]

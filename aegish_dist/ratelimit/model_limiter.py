@@ -30,13 +30,7 @@ from aegish_dist.ratelimit.fair_queue import (
     ProcessSemaphore,
     RunQueue,
 )
-from aegish_dist.ratelimit.local_lease import (
-    LeaseRenewer,
-    LocalLease,
-    Places,
-    RequestLease,
-    now_s,
-)
+from aegish_dist.ratelimit.local_lease import LeaseRenewer, LocalLease, Places, RequestLease, now_s
 from aegish_dist.ratelimit.policy import POLICY, PREFETCH
 from aegish_dist.ratelimit.usage_report import Lease, LeaseRequest, RunLease
 

@@ -168,7 +168,7 @@ LONG = "é" * 150_000  # more than a pipe takes
         (shell("exec <&-; sleep 0.2; exit 2", input="text"), "exit code 2"),
         (
             shell("echo '{}'; sleep 60", mode="lines"),
-            "server: the program answered before it had read the question",
+            "server: the program answered too early",
         ),
     ],
 )
@@ -278,12 +278,19 @@ def test_an_answer_in_advance_is_taken_for_no_command() -> None:
     assert not any("forged" in text for text in texts)
 
 
-def test_a_guard_that_ended_between_two_questions_is_started_again(mark: str) -> None:
+@pytest.mark.parametrize("end", ["os._exit", "os.close"])
+def test_a_guard_that_ended_between_two_questions_is_started_again(mark: str, end: str) -> None:
+    """Or has closed its output."""
+
+    def answers() -> bool:
+        guards = [each for each, words in by_id(mark).items() if "supervisor" not in words]
+        return any(os.path.exists(f"/proc/{each}/fd/1") for each in guards)
+
     async def body(programs: Programs) -> None:
-        client = clients(programs, loop("threading.Timer(0.1, os._exit, [0]).start()"))
+        client = clients(programs, loop(f"threading.Timer(0.1, {end}, [1]).start()"))
         for command in ("a", "b"):
             assert await said(client, command) == f'{{"about": "{command}"}}'
-            while len(processes(mark)) > 1:
+            while answers():
                 await asyncio.sleep(0.05)
 
     with_programs(body)
@@ -340,8 +347,6 @@ def test_no_child_of_a_guard_outlives_a_supervisor_that_is_killed(
 
 WITHOUT_LANDLOCK = """
 import asyncio, ctypes, os, struct, sys
-from aegish_dist.core.model import Program
-from aegish_dist.providers.programs import Programs
 # Load the number of the call; from 444 to 446 the answer is ENOSYS.
 rules = ((0x20, 0, 0, 0), (0x35, 0, 2, 444), (0x25, 1, 0, 446), (6, 0, 0, 0x50026), (6, 0, 0, 0x7FFF0000))
 code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *rule) for rule in rules))
@@ -349,6 +354,8 @@ class Filter(ctypes.Structure): _fields_ = [("len", ctypes.c_ushort), ("code", c
 libc = ctypes.CDLL(None)
 libc.prctl(38, 1, 0, 0, 0)
 assert libc.prctl(22, 2, ctypes.byref(Filter(5, ctypes.addressof(code))), 0, 0) == 0
+from aegish_dist.core.model import Program
+from aegish_dist.providers.programs import Programs
 async def main():
     programs = Programs()
     for script in sys.argv[2:]:
