@@ -228,6 +228,10 @@ def test_a_question_is_written_whole(guard: Program, answer: str) -> None:
             "server: the program ended with exit code 1: MemoryError",
         ),
         (
+            python("import os; [os.dup(1) for _ in range(1024)]"),
+            "server: the program ended with exit code 1: OSError: [Errno 24] Too many open files",
+        ),
+        (
             python("open('big', 'wb').write(bytes(2**27))"),
             "server: the program ended with exit code 1: OSError: [Errno 27] File too large",
         ),
@@ -324,6 +328,28 @@ def test_no_child_of_a_guard_is_left_after_a_question(mark: str, end: str) -> No
 
 def test_no_child_of_a_long_lived_guard_is_left(mark: str) -> None:
     assert asked(loop(f"exec({LEAVES!r})")) == ['{"about": "ls"}']
+
+
+def test_no_process_of_a_fork_bomb_is_left(mark: str) -> None:
+    """64 of them, as root has no limit; for two seconds each takes the place of another."""
+    script = """
+import os, time
+ends, leader = time.monotonic() + 2, os.getpid()
+for _ in range(6):
+    if os.fork() == 0:
+        os.setsid()
+while time.monotonic() < ends:
+    if os.getpid() != leader and os.fork():
+        os._exit(0)
+time.sleep(600)
+"""
+
+    async def body(programs: Programs) -> str:
+        text = await said(clients(programs, python(script), 1.0))
+        assert ["supervisor.py" in each for each in processes(mark)] == [True]
+        return text
+
+    assert with_programs(body) == "deadline: the program gave no answer within 1 s"
 
 
 def test_no_child_of_a_guard_outlives_a_supervisor_that_is_killed(
