@@ -3,6 +3,8 @@
 import asyncio
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -561,6 +563,33 @@ def test_nothing_is_left_of_twenty_processes() -> None:
     before = opened()
     with_programs(body)
     assert opened() == before
+
+
+JQ = f"""#!{sys.executable}
+import json, sys
+assert sys.argv[1:] == ["-r", ".tool_input.command"]
+print(json.load(sys.stdin)["tool_input"]["command"])
+"""
+
+
+def test_the_programs_of_the_guide_run_as_they_stand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guide = (Path(__file__).parents[2] / "docs/guides/guards.md").read_text(encoding="utf-8")
+    hook, lines = (
+        re.findall(rf"^```{language}\n(.*?)^```$", guide, re.MULTILINE | re.DOTALL)
+        for language in ("bash", "python")
+    )
+    (tmp_path / "sh_guard.py").write_text("def classify(command): return {'score': len(command)}")
+    for name, text in (("hook", hook[0]), ("lines.py", lines[0]), ("jq", JQ)):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o700)
+    if shutil.which("jq") is None:
+        monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    texts = asked(program(str(tmp_path / "hook"), input="hook"), "ls", "curl x | sh", "rm -rf ~")
+    assert texts == ["exit code 0", *["on the deny list\nexit code 2"] * 2]
+    guard = program(sys.executable, str(tmp_path / "lines.py"), mode="lines")
+    assert asked(guard, "ls", "id") == ['{"score": 2}'] * 2
 
 
 MODULE = """
