@@ -41,7 +41,7 @@ synchronization of periodic routing messages", SIGCOMM 1993."""
 _NO_LEASE = Lease(epoch=0, permits=0, wait_s=0.0, limited=True)
 
 
-class Places(Struct):
+class Slots(Struct):
     """The processes of a guard that is a program; the models of its provider share them."""
 
     most: float = math.inf
@@ -53,7 +53,7 @@ class LocalLease:
 
     def __init__(self, model: str, semaphore: ProcessSemaphore, now_s: Callable[[], float]) -> None:
         self.lease = _NO_LEASE
-        self.places = Places()
+        self.places = Slots()
         self.held = 0  # calls in flight
         self.begun = 0  # calls begun up to now
         self.probing = False  # whether one of the calls in flight is a probe

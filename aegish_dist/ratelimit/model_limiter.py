@@ -30,7 +30,7 @@ from aegish_dist.ratelimit.fair_queue import (
     ProcessSemaphore,
     RunQueue,
 )
-from aegish_dist.ratelimit.local_lease import LeaseRenewer, LocalLease, Places, RequestLease, now_s
+from aegish_dist.ratelimit.local_lease import LeaseRenewer, LocalLease, RequestLease, Slots, now_s
 from aegish_dist.ratelimit.policy import POLICY, PREFETCH
 from aegish_dist.ratelimit.usage_report import Lease, LeaseRequest, RunLease
 
@@ -299,7 +299,7 @@ class Limiters:
         )
         self.by_model: dict[str, ModelLimiter] = {}
         self._newest: dict[str, str] = {}
-        self._places: defaultdict[str, Places] = defaultdict(Places)  # by provider
+        self._places: defaultdict[str, Slots] = defaultdict(Slots)  # by provider
         self._closed = False
 
     def of(self, spec: ModelSpec, run_id: str, program: Program | None = None) -> ModelLimiter:
