@@ -28,7 +28,7 @@ from aegish_dist.report.published import render_reproduction
     type=OneOf(HEADLINES),
     default="aegish_score",
     show_default=True,
-    help="In which guards are ranked and compared.",
+    help="The metric that ranks and compares guards.",
 )
 @run_id(required=False)
 @as_json
@@ -37,9 +37,9 @@ from aegish_dist.report.published import render_reproduction
 def reproduce(table: str, run_id: str | None, opinion: Opinion, **options: Any) -> None:
     """Tell what a published table says with intervals, and whether a run agrees.
 
-    TABLE is one of the package or a file. From its printed figures alone follow the counts behind
-    them, intervals, tie groups, and which pairs differ whatever the pairing is. With `--run-id`
-    a model of the run stands beside the guard of its name: `equal`, `within` or `differs`.
+    TABLE is one of the package or a file. The printed figures alone give counts, intervals and tie
+    groups, and say which pairs differ under any pairing. With `--run-id`
+    the model of the run that a row names stands beside it: `equal`, `within` or `differs`.
     """
     refuse_usage((bool(table) is options["listed"], "name a table or a file, or say --list"))
     if options["listed"]:

@@ -47,7 +47,7 @@ def reproduce(
         for row in table.rows
     ]
     if run and not any(each["beside"] for each in models):
-        problem = "has no model of this table: a row's `guard` names the model that it is"
+        problem = "has no model of this table: a row's `guard` is MODEL or MODEL#ARM of a run"
         raise ReportError(f"run {run.run_id} {problem}")
     ranking = rank({row.name: row.metrics[metric] for row in table.rows}, p)
     found = {"table": table, "run_id": run and run.run_id, "metric": metric, "models": models}
@@ -55,9 +55,11 @@ def reproduce(
 
 
 def _beside(row: published.PublishedGuard, run: Snapshot) -> dict[str, Any] | None:
-    wanted = {name.lower() for name in (row.name, row.guard or row.name)}
-    for entry in run.document["models"]:
-        model = str(entry["model"])
-        if wanted & {model.lower(), model.lower().rpartition("/")[2]}:
-            return {"model": model, "metrics": published.agreement(row, entry["metrics"])}
-    return None
+    """Compare a row with the model that is its `guard`, or else the only one of its name."""
+    models, name = {str(e["model"]): e["metrics"] for e in run.document["models"]}, row.name.lower()
+    by_id = [each for each in models if each.lower() == name]
+    by_end = [each for each in models if each.lower().rpartition("/")[2] == name]
+    found = [row.guard] if row.guard else by_id or by_end
+    if len(found) != 1 or found[0] not in models:
+        return None
+    return {"model": found[0], "metrics": published.agreement(row, models[found[0]])}

@@ -59,5 +59,10 @@ def test_a_run_stands_beside_the_guards_of_its_name(
     detection = beside["B"]["metrics"]["malicious_detection_rate"]
     assert (detection["verdict"], detection["difference"]) == ("differs", -0.9)
     assert "differs -90.0" in aegish.ok("reproduce", path, "--run-id", run).out
+    path.write_text(TABLE.replace('"sharp"', '"blunt"\nguard = "lab/sharp"'))
+    found = aegish.ok("reproduce", path, "--run-id", run, "--json").json
+    assert [each["beside"] and each["beside"]["model"] for each in found["models"]] == [
+        *("lab/sharp", "lab/blunt", None)
+    ]
     path.write_text(TABLE.replace("sharp", "x").replace("lab/blunt", "y"))
     assert "has no model of this table" in aegish.refused("reproduce", path, "--run-id", run)

@@ -1,12 +1,16 @@
 """Tables of the package, and files that are no tables."""
 
+from datetime import date
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from aegish_dist.errors import ReportError
-from aegish_dist.pipeline.reproduce import PUBLISHED, load_table
+from aegish_dist.pipeline.reproduce import PUBLISHED, load_table, reproduce
+from aegish_dist.statistics.published import PublishedGuard, PublishedTable
 from tests.defined import defined
+from tests.unit.report.reports import a_model, a_report
 
 HEAD = 'name = "t"\nsource = "s"\npublished = 2026-01-02\nlicence = "l"\nmalicious = 10\nharmless = 10\n'
 ROW = '[[row]]\nname = "a"\nfigures = { %s }\n'
@@ -43,3 +47,27 @@ def test_a_wrong_file_is_refused_in_one_line(tmp_path: Path, text: str, said: st
         load_table(str(path))
     assert str(caught.value).startswith(f"{path}: ")
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "guard", "found"),
+    [
+        ("b", "x/a", "x/a"),
+        ("a", "x/none", None),
+        ("A", None, "a"),
+        ("Y/A", None, "y/a"),
+        ("b", None, "y/b"),
+        ("c", None, None),  # of two models
+    ],
+)
+def test_a_row_stands_beside_the_model_that_it_names_alone(
+    name: str, guard: str | None, found: str | None
+) -> None:
+    run = a_report(*map(a_model, ("x/a", "y/a", "a", "y/b", "x/c", "y/c"))).snapshot
+    row = PublishedGuard(name=name, guard=guard, malicious=9, harmless=9, figures={})
+    other = replace(row, name="other", guard="y/b")
+    table = PublishedTable(
+        name="t", source="s", published=date(2026, 1, 2), licence="l", rows=[row, other]
+    )
+    [beside, _] = [each["beside"] for each in reproduce(table, "f1", run)["models"]]
+    assert (beside and beside["model"]) == found
