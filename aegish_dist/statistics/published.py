@@ -117,13 +117,15 @@ class PublishedGuard(Struct, forbid_unknown_fields=True, kw_only=True, dict=True
 
     @cached_property
     def metrics(self) -> dict[str, Estimate]:
-        """Every metric by the counts in the middle, with an interval for all of them."""
+        """Every metric by the counts in the middle, AUROC as printed; intervals hold for all."""
         m, h = self.sizes
         detected, accepted = zip(*self.counts, strict=True) if self.counts else ((), ())
         rates = _rate(detected, m), _rate(accepted, h)
         found = {name: of_rates(name, *rates, mix=h / m) for name in OF_RATES}
         if "auroc" in self.ranges:
-            found["auroc"] = _auroc(sum(self.ranges["auroc"]) / 2, m, h)
+            low, high = (_auroc(each, m, h) for each in self.ranges["auroc"])
+            printed = _auroc(float(self.figures["auroc"]), m, h)
+            found["auroc"] = replace(printed, ci_low=low.ci_low, ci_high=high.ci_high)
         return found
 
 

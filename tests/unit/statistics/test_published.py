@@ -95,9 +95,19 @@ def test_the_interval_of_f1_is_the_delta_methods_where_there_are_many_commands()
 
 def test_auroc_has_the_standard_error_of_its_paper() -> None:
     """Hanley & McNeil 1982; by hand (.16 + 9 x .0267 + 999 x .0711) / 10,000 = .0845^2."""
-    for m, h, value, stderr in ((51, 58, ".893", 0.032), (10, 1000, ".8", 0.0845)):
+    for m, h, value, stderr in ((51, 58, ".893", 0.032), (10, 1000, ".800", 0.0845)):
         found = guard(m=m, h=h, auroc=value).metrics["auroc"]
         assert width(found) == pytest.approx(2 * 1.96 * stderr, rel=0.1)
+
+
+@pytest.mark.parametrize(("printed", "ends"), [(".9", "85 95"), ("1.0", "95 100"), ("1", "50 100")])
+def test_auroc_is_the_printed_one_and_its_interval_holds_for_all_that_round_to_it(
+    printed: str, ends: str
+) -> None:
+    found = guard(auroc=printed).metrics["auroc"]
+    low, high = (guard(auroc=f"{int(end) / 100:.9f}").metrics["auroc"] for end in ends.split())
+    assert found.value == float(printed)
+    assert (found.ci_low, found.ci_high) == pytest.approx((low.ci_low, high.ci_high))
 
 
 @pytest.mark.parametrize(("x", "y"), [(90, 80), (50, 52), (30, 70), (1, 7)])
