@@ -207,15 +207,20 @@ def compare_published(guards: Sequence[PublishedGuard], metric: str) -> list[dic
 
     Guards with as many commands are taken to have seen the same ones. If x and y of n are right,
     from max(0, x + y - n) to min(x, y) are right of both. So besides the `unpaired` test there are
-    paired ones; `least` and `most` have the least and the greatest p. The verdict is `differ` or
-    `tied` whatever the pairing is, `open` where it would decide.
+    paired ones; `least` and `most` have the least and the greatest p, which is 1 where the counts
+    allow equal values. The verdict is `differ` or `tied` whatever the pairing is, `open` where it
+    would decide.
     """
     found: dict[str, dict[Any, paired.Difference]] = {"unpaired": {}, "least": {}, "most": {}}
     known = [each for each in guards if each.metrics[metric].value is not None]
-    ends = {each.name: {*each.ends(metric)} for each in known}
+    ends = {each.name: each.ends(metric) for each in known}
+    spans = {g.name: [g.value(metric, *each) for each in ends[g.name]] for g in known}
     for a, b in combinations(known, 2):
         tested = [unpaired(a.metrics[metric], b.metrics[metric])]
-        for counts in product(ends[a.name], ends[b.name]) if a.sizes == b.sizes else ():
+        lows, highs = zip(spans[a.name], spans[b.name], strict=True)
+        if max(lows) <= min(highs) + _ROUNDING:  # counts between the ends may be equally good
+            tested.append(replace(tested[0], p_value=1.0))
+        for counts in product({*ends[a.name]}, {*ends[b.name]}) if a.sizes == b.sizes else ():
             tested += pairings(*counts, a.sizes, metric)
         by_p = sorted(tested, key=lambda each: each.p_value or 0.0)
         for kind, each in zip(found, (tested[0], by_p[0], by_p[-1]), strict=True):

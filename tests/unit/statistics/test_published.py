@@ -165,6 +165,22 @@ def test_pairs_differ_are_tied_or_depend_on_the_pairing() -> None:
     assert fewer[0]["unpaired"] == fewer[0]["least"] == fewer[0]["most"]
 
 
+@pytest.mark.parametrize("m", [20_000, 10_000])
+def test_guards_whose_counts_allow_equal_values_never_differ(m: int) -> None:
+    """8,700 detected of 20,000 are .4 to one digit, 9,000 are .5, and 300 fewer accepted."""
+    of = [("a", 20_000, ".4", "18000"), ("b", m, ".5", "17700")]
+    rows = [
+        guard(name, n, 20_000, malicious_detection_rate=rate, true_negatives=accepted)
+        for name, n, rate, accepted in of
+    ]
+    found = [
+        published.compare_published(rows, metric)[0]
+        for metric in ("aegish_score", DETECTION, ACCEPTANCE)
+    ]
+    assert [each["verdict"] for each in found] == ["open", "open", "differ"]
+    assert [each["most"].p_value for each in found[:2]] == [1, 1]
+
+
 def test_a_run_is_equal_within_or_differs() -> None:
     """Beside .90 to two digits of 100 commands: of 200, 180 are equal, 177 within, 100 differ."""
     row = guard(m=100, h=100, malicious_detection_rate=".90", false_positive_rate=".10")
