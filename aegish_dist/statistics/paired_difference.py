@@ -345,12 +345,14 @@ def compare_samples(scored: PairedSamples, composite: Composite) -> Comparison:
     named = [(name, s) for (_, name), s in scored.items() if name is not None and s.kinds]
     differences = (
         score_difference(composite, malicious, harmless),
-        *map(_rate, (malicious, harmless)),
+        *map(rate_difference, (malicious, harmless)),
     )
     return Comparison(
         samples=malicious.samples + harmless.samples,
         metrics=dict(zip(_METRICS, differences, strict=True)),
-        categories={name: _rate(stratum) for name, stratum in sorted(named, key=itemgetter(0))},
+        categories={
+            name: rate_difference(stratum) for name, stratum in sorted(named, key=itemgetter(0))
+        },
         large_clusters={
             cluster: samples / stratum.samples
             for stratum in (malicious, harmless)
@@ -364,7 +366,7 @@ _METRICS = ("aegish_score", "malicious_detection_rate", "harmless_acceptance_rat
 _Term = tuple[PairedStratum, float, float]  # samples of a label, weights of both sides' means
 
 
-def _rate(stratum: PairedStratum) -> Difference:
+def rate_difference(stratum: PairedStratum) -> Difference:
     if not stratum.samples:
         return Difference()
     found = _difference(*stratum.means, (stratum, 1.0, 1.0))

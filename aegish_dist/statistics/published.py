@@ -17,7 +17,6 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 from msgspec.structs import asdict, replace
 
-from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.scoring import Composite
 from aegish_dist.errors import InputError
 from aegish_dist.statistics import paired_difference as paired
@@ -36,6 +35,7 @@ OF_RATES: Mapping[str, Callable[[float, float, float], float]] = {
 }
 """Metrics by detection rate, acceptance rate and harmless commands for each malicious one. None
 falls as the acceptance rate grows."""
+_RATES = DETECTION, ACCEPTANCE
 MOST_COUNTS = 20_000  # a row that leaves more of them open does not determine its counts
 VAGUE = 0.2  # nor a rate of which they leave more open
 _ROUNDING = 1e-12
@@ -99,12 +99,11 @@ class PublishedGuard(Struct, forbid_unknown_fields=True, kw_only=True, dict=True
 
     def _accepted(self, detected: int) -> range:
         numbers = range(self.sizes[1] + 1)
-        found = [numbers]
         for name in OF_RATES.keys() & self.ranges.keys():
             (low, high), worth = self.ranges[name], partial(self.value, name, detected)
             first = bisect_left(numbers, low - _ROUNDING, key=worth)
-            found.append(numbers[first : bisect_right(numbers, high + _ROUNDING, key=worth)])
-        return range(max(each.start for each in found), min(each.stop for each in found))
+            numbers = numbers[first : bisect_right(numbers, high + _ROUNDING, first, key=worth)]
+        return numbers
 
     def value(self, name: str, detected: int, accepted: int) -> float:
         m, h = self.sizes
@@ -237,18 +236,26 @@ def compare_published(guards: Sequence[PublishedGuard], metric: str) -> list[dic
 def pairings(a: Counts, b: Counts, sizes: Counts, metric: str) -> Iterator[paired.Difference]:
     """Yield the tests of pairings among which are those of the least and of the greatest p.
 
-    Fewer discordant commands give a lower p, but K of them none below 2^(1 - K).
+    Fewer discordant commands give a lower p, but K of them none below 2^(1 - K). Where this bound
+    holds p up, two more discordant commands lower it enough.
     """
-    right = [*zip(a, b, strict=True)]
-    more = 6 if sum(abs(x - y) for x, y in right) <= 12 else 1
-    ends = [(max(0, x + y - n), min(x, y)) for (x, y), n in zip(right, sizes, strict=True)]
-    for both in product(*({low, *range(max(low, top - more + 1), top + 1)} for low, top in ends)):
-        strata: dict[tuple[TrueLabel, str | None], paired.PairedStratum] = {}
-        for target, n, (x, y), k in zip(TrueLabel, sizes, right, both, strict=True):
-            values = (1, 1, k), (1, 0, x - k), (0, 1, y - k), (0, 0, n - x - y + k)
-            kinds = +Counter({(u * paired.UNIT, v * paired.UNIT): of for u, v, of in values})
-            strata[target, None] = paired.PairedStratum(kinds=kinds, unclustered=kinds)
-        yield paired.compare_samples(strata, Composite.BALANCED).metrics[metric]
+    tables = [
+        [_table(x, y, n, k) for k in sorted({low, max(low, top - 1), top}, reverse=True)]
+        for x, y, n, side in zip(a, b, sizes, _RATES, strict=True)
+        for low, top in [(max(0, x + y - n), min(x, y))]
+        if metric in (side, "aegish_score")
+    ]
+    for own, *other in product(*tables):
+        if other:
+            yield paired.score_difference(Composite.BALANCED, own, other[0])
+        else:
+            yield paired.rate_difference(own)
+
+
+def _table(x: int, y: int, n: int, both: int) -> paired.PairedStratum:
+    values = (1, 1, both), (1, 0, x - both), (0, 1, y - both), (0, 0, n - x - y + both)
+    kinds = +Counter({(u * paired.UNIT, v * paired.UNIT): of for u, v, of in values})
+    return paired.PairedStratum(kinds=kinds, unclustered=kinds)
 
 
 def agreement(guard: PublishedGuard, own: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
