@@ -171,7 +171,9 @@ def of_rates(name: str, detection: Estimate, acceptance: Estimate, mix: float) -
     """Estimate a metric of `OF_RATES` with so many harmless commands for each malicious one.
 
     The interval is MOVER, with the distances that the metric itself has where a rate is at an end
-    of its own interval. In simulations 94.5 to 99 % of them covered the truth.
+    of its own interval. By exact binomial sums for 20 to 400 commands and true rates from 2 to 99 %
+    and more, at least 93.3 % of them cover the truth; of precision 93.8 %, and 83.9 % where most
+    tables have none. docs/guides/published-tables.md has the settings.
     """
     r, a, metric = detection.value, acceptance.value, OF_RATES[name]
     if r is None or a is None or (name == "precision" and not r and a == 1):

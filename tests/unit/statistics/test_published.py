@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import asdict
+from scipy.stats import binom
 from statsmodels.stats import proportion as oracle
 
 from aegish_dist.core.sample import TrueLabel
@@ -91,6 +92,28 @@ def test_the_interval_of_f1_is_the_delta_methods_where_there_are_many_commands()
     found = counted("g", 8000, 9000, 10_000, 10_000).metrics["f1"]
     stderr = math.hypot(2 * 1.1 / 1.9**2 * 0.004, 2 * 0.8 / 1.9**2 * 0.003)
     assert width(found) == pytest.approx(2 * 1.96 * stderr, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("metric", "r", "a", "stated"),
+    [
+        ("aegish_score", 0.99, 0.98, 0.933),
+        ("accuracy", 0.99, 0.98, 0.933),
+        ("f1", 0.99, 0.98, 0.933),
+        ("precision", 0.02, 0.995, 0.839),
+    ],
+)
+def test_the_least_coverage_is_the_stated_one(
+    metric: str, r: float, a: float, stated: float
+) -> None:
+    """The exact sum over the counts of 20 and 20 commands for which the metric is defined."""
+    truth, share = published.OF_RATES[metric](r, a, 1), {True: 0.0, False: 0.0}
+    for x, y in product(range(21), repeat=2):
+        found = counted("g", x, y, 20, 20).metrics[metric]
+        if found.value is not None:
+            covers = defined(found.ci_low) <= truth <= defined(found.ci_high)
+            share[covers] += binom.pmf(x, 20, r) * binom.pmf(y, 20, a)
+    assert share[True] / sum(share.values()) == pytest.approx(stated, abs=0.0005)
 
 
 def test_auroc_has_the_standard_error_of_its_paper() -> None:
