@@ -40,6 +40,11 @@ class Prompt(Struct, frozen=True):
         """SHA-256 of system text and template."""
         return hashlib.sha256(json.dumps([self.system, self.template]).encode()).hexdigest()
 
+    @property
+    def pinned(self) -> str:
+        """What to type for this text alone."""
+        return f"{self.name}@{self.fingerprint[:16]}"
+
     def render(self, command: str) -> Messages:
         """Fill in one command as it stands, braces and all."""
         return Messages(self.system, self.template.replace(COMMAND_SLOT, command, 1))
@@ -117,7 +122,7 @@ class Run(Struct, frozen=True):
     batched: Mapping[str, float] = field(default_factory=dict)
     """By model, seconds from the run's creation until the model is asked in batches."""
     prompts: Mapping[str, Prompt] = field(default_factory=dict)
-    """By model, the prompt of one that is asked with another prompt than `prompt`."""
+    """Prompts of models that are not asked with `prompt`, by model."""
 
     def prompt_of(self, model: str) -> Prompt | None:
         return self.prompts.get(model, self.prompt)
@@ -129,7 +134,7 @@ class Run(Struct, frozen=True):
 
     @property
     def arms(self) -> tuple[Prompt, ...]:
-        """The prompts that each model is asked with which has none of its own."""
+        """The prompts of every model that has no prompt of its own."""
         if self.prompt is None:
             return ()
         crossed = any(is_arm_of(spec.id, self.prompt) for spec in self.models)

@@ -83,7 +83,7 @@ class RunPlan(Struct, frozen=True):
     base_lengths: Sequence[int] = ()
     """Length in characters of each command that `base_run` asks already."""
     prompts: Mapping[str, Prompt] = field(default_factory=dict)
-    """By model, the prompt of one that is asked with another prompt than `prompt`."""
+    """Prompts of models that are not asked with `prompt`, by model."""
 
     def prompt_of(self, model: str) -> Prompt:
         return self.prompts.get(model, self.prompt)

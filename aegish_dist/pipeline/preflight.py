@@ -16,7 +16,7 @@ from msgspec import Struct
 from aegish_dist.core.model import HTTP_FORMATS, CallParameters, ModelSpec, WireFormat
 from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.parsing import ACTIONS, judge
-from aegish_dist.core.run import Prompt
+from aegish_dist.core.run import Prompt, is_arm_of
 from aegish_dist.core.secrets import origin
 from aegish_dist.core.text import counted
 from aegish_dist.errors import AegishError, ConfigError, ProviderError
@@ -105,6 +105,8 @@ def _warn_by_catalog(workspace: Workspace, plan: RunPlan, observer: Observer) ->
     for spec in plan.asked:
         entry = workspace.catalog.entry(spec.id)
         warned.append(workspace.catalog.unlisted(spec.id))
+        if (prompt := plan.prompts.get(spec.id)) and not is_arm_of(spec.id, prompt):
+            warned.append(f"{spec.id} is asked with its own prompt {prompt.pinned}")
         warned.append(retirement(entry, datetime.now(UTC).date()))
         if not entry.takes(spec, plan.parameters):
             warned.append(f"{spec.id} takes no temperature, by the catalog: drop --temperature")

@@ -34,7 +34,7 @@ def run_file(engine: Engine, run_id: str) -> str:
     datasets, limit = _chosen(engine, run)
     options = submit_options(run) | {
         "dataset": datasets,
-        "prompt": [f"{prompt.name}@{prompt.fingerprint[:16]}" for prompt in run.arms],
+        "prompt": [prompt.pinned for prompt in run.arms],
     }
     options.pop("cot", None)  # the prompt's name says it
     if limit is not None:
@@ -44,7 +44,13 @@ def run_file(engine: Engine, run_id: str) -> str:
         (
             f"# Run {run_id} of {run.created_at:%Y-%m-%d}, by aegish-dist {run.package_version}.",
             "# Ask it again: aegish-dist submit --run-file FILE. A prompt is NAME@FINGERPRINT:",
-            "# with another text nothing is asked. In another store, name the file before the @.",
+            "# with another text nothing is asked. In another store put its file in place of NAME,",
+            "# FILE+cot in place of NAME+cot. Variants are the catalog's, and not checked.",
+            *(
+                f"# Not checked: own prompt of {model}, which was {_toml(prompt.pinned)}."
+                for model, prompt in run.prompts.items()
+                if prompt not in run.arms
+            ),
             f"# Fingerprints of the samples: {samples}.",
             *(f"{key} = {_toml(value)}" for key, value in options.items()),
         )

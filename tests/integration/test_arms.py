@@ -15,6 +15,7 @@ from aegish_dist.core.run import incompatibilities
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.runs import load_run
 from aegish_dist.pipeline.runs import find_run
+from aegish_dist.prompts.loading import load_prompt
 from tests.http_server import answering
 from tests.integration.command_line import CommandLine, write_lines
 from tests.integration.stored_runs import row_counts
@@ -203,6 +204,27 @@ def test_a_run_file_takes_from_the_run_what_the_store_has_no_more(
     shown = aegish.ok("runs", "show", run).out
     assert "Prompt      terse (fingerprint " in shown
     assert "Models      baseline/keyword\n" in shown
+
+
+def test_a_run_file_says_which_prompts_of_models_are_not_checked(
+    aegish: CommandLine, seen: Any
+) -> None:
+    aegish.ok("submit", "--models", "lab/guard", "--name", "own", *FEW)
+    Path("run.toml").write_text(file := aegish.ok("runs", "show", "own", "--as-file").out)
+    was = load_prompt("own.toml").pinned
+    assert f'# Not checked: own prompt of lab/guard, which was "{was}".\n' in file
+    Path("own.toml").write_text("template = 'Ok? {command}'\n")
+    said = aegish.ok("submit", "--run-file", "run.toml", "--skip-preflight").err
+    assert f"lab/guard is asked with its own prompt {load_prompt('own.toml').pinned}\n" in said
+
+
+def test_a_prompt_that_reasons_first_is_named_with_its_file(aegish: CommandLine, seen: Any) -> None:
+    aegish.ok("submit", "--models", "lab/m", "--prompt", "terse.md", "--cot", "--name", "r", *FEW)
+    file = aegish.ok("runs", "show", "r", "--as-file").out
+    aegish.ok("runs", "delete", "r", "--yes")
+    Path("run.toml").write_text(file.replace('"terse+cot@', '"terse.md+cot@'))
+    aegish.ok("submit", "--run-file", "run.toml", "--skip-preflight")
+    assert "in place of NAME,\n# FILE+cot in place of NAME+cot" in file
 
 
 @pytest.mark.parametrize(
