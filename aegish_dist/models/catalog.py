@@ -230,10 +230,10 @@ class ModelEntry(_CalledEntry, frozen=True, kw_only=True):
             raise InputError("must have the form provider/model", field="id")
         for name, keys in self.variants.items():
             at, form = f"variants.{name}", "must be named by letters, digits, '.', '_', '-' and '+'"
-            fixed = next((f"{at}.{key}" for key in keys if key in _OF_ALL_ARMS), at)
+            same = "is the same for all variants: give it to the model"
             refuse(
                 (not is_arm(name), at, form),
-                (fixed != at, fixed, "is the same for all variants: give it to the model"),
+                *((key in _OF_ALL_ARMS, f"{at}.{key}", same) for key in keys),
             )
         force_setattr(self, "parameters", _as_json(self.parameters))
 
@@ -452,9 +452,10 @@ class Catalog(Struct, frozen=True):
     def arm_of(self, model_id: str) -> tuple[str, str]:
         """Return the variant and the prompt that an id names, empty where it names none."""
         model, _, arm = model_id.partition(ARM_MARK)
-        for variant, prompt in ((arm, ""), arm.partition("+")[::2]):
+        for cuts in range(arm.count("+") + 1):
+            variant, *rest = arm.rsplit("+", cuts)
             if f"{model}{ARM_MARK}{variant}" in self.variants:
-                return variant, prompt
+                return variant, "+".join(rest)
         return "", arm
 
     def _require_arm(self, model_id: str, prompts: Sequence[str]) -> None:

@@ -200,8 +200,8 @@ def choose_prompt(workspace: Workspace, text: str, *, cot: bool = False) -> Prom
             f" PATH@{fingerprint}"
         )
     raise ConfigError(
-        f"prompt '{name}' has the fingerprint {here.fingerprint[:12]} here, not {fingerprint}: take"
-        f" the file of that one, or leave out @{fingerprint} to ask with this one"
+        f"prompt '{name}' has the fingerprint {here.fingerprint[:12]} here, not {fingerprint}: name"
+        f" the file with that text, or leave out @{fingerprint} to ask with the text here"
     )
 
 
@@ -249,8 +249,8 @@ def _arms(
             model = f"{spec.id}{'+' if variant else ARM_MARK}{name}"
             if not is_arm(name) or catalog.arm_of(model) != (variant, name):
                 raise ConfigError(
-                    f"prompt '{name}' cannot be an arm of {spec.id} by this name: rename its file,"
-                    " to letters, digits, '.', '_' and '-', and not to one of its variants"
+                    f"prompt '{name}' cannot be an arm of {spec.id} by this name: use letters,"
+                    " digits, '.', '_' and '-' in its name, and no name of a variant"
                 )
             yield model, prompt
 

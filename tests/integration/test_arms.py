@@ -28,6 +28,7 @@ base_url = "{}/v1"
 id = "lab/m"
 parameters = {{ top_p = 0.5 }}
 variants.low = {{ parameters = {{ reasoning_effort = "low" }} }}
+variants."low+1" = {{ parameters = {{ reasoning_effort = "low" }} }}
 
 [[models]]
 id = "lab/guard"
@@ -69,13 +70,13 @@ def actions(aegish: CommandLine, run: str) -> dict[str, set[str]]:
 
 
 def test_each_arm_is_asked_with_its_prompt(aegish: CommandLine, seen: Any) -> None:
-    models = "lab/m,lab/m#low,lab/guard,baseline/keyword"
+    models = "lab/m,lab/m#low+1,lab/guard,baseline/keyword"
     aegish.ok("submit", "--models", models, *TWO, *FEW)
     assert actions(aegish, "two") == {
         "lab/m#guard": {"ALLOW"},
         "lab/m#terse": {"BLOCK"},
-        "lab/m#low+guard": {"ALLOW"},
-        "lab/m#low+terse": {"BLOCK"},
+        "lab/m#low+1+guard": {"ALLOW"},
+        "lab/m#low+1+terse": {"BLOCK"},
         "lab/guard": {"ALLOW"},
         "baseline/keyword": {"ALLOW"},
     }
@@ -237,12 +238,12 @@ def test_a_prompt_that_reasons_first_is_named_with_its_file(aegish: CommandLine,
             ("--models", "lab/m", "--prompt", "guard,a b.md"),
             "prompt 'a b' cannot be an arm of lab/m",
         ),
-        (("--models", "lab/m", "--prompt", "guard,low.md"), "and not to one of its variants"),
+        (("--models", "lab/m", "--prompt", "guard,low.md"), "and no name of a variant"),
         (("--models", "lab/m", "--prompt", "terse.md,x/terse.md"), "two prompts have one name"),
         (("--models", "baseline/keyword#guard"), "baseline/keyword reads no prompt: leave out"),
         (
             ("--models", "lab/m", "--prompt", "guard@00000000"),
-            "not 00000000: take the file of that",
+            "not 00000000: name the file with that",
         ),
         (("--models", "lab/m", "--prompt", "mine@00000000"), "is not in this store: name its file"),
     ],
