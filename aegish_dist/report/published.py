@@ -52,7 +52,8 @@ def _facts(document: Mapping[str, Any]) -> Iterator[Fact]:
     table = document["table"]
     yield Fact("Source", f"{table['source']}, {table['published']}. {table['licence']}")
     verdicts = Counter(pair["verdict"] for pair in document["pairs"])
-    yield Fact("Pairs", ", ".join(f"{number} {verdict}" for verdict, number in verdicts.items()))
+    if verdicts:
+        yield Fact("Pairs", ", ".join(f"{number} {each}" for each, number in verdicts.items()))
 
 
 def _guards(document: Mapping[str, Any]) -> Section:

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from aegish_dist.errors import ReportError
 from aegish_dist.pipeline.reproduce import PUBLISHED, load_table, reproduce
+from aegish_dist.report.published import render_reproduction
 from aegish_dist.statistics.published import PublishedGuard, PublishedTable
 from tests.defined import defined
 from tests.unit.report.reports import a_model, a_report
@@ -47,6 +48,14 @@ def test_a_wrong_file_is_refused_in_one_line(tmp_path: Path, text: str, said: st
         load_table(str(path))
     assert str(caught.value).startswith(f"{path}: ")
     assert said in str(caught.value)
+
+
+def test_a_table_of_one_row_names_no_pairs(tmp_path: Path) -> None:
+    for rows, said in (([1], False), ([1, 2], True)):
+        text = "".join((ROW % "true_positives = 5").replace('"a"', f'"{row}"') for row in rows)
+        (path := tmp_path / "table.toml").write_text(HEAD + text)
+        document = reproduce(load_table(str(path)), "malicious_detection_rate")
+        assert (" Pairs " in render_reproduction(document, as_json=False)) is said
 
 
 @pytest.mark.parametrize(
