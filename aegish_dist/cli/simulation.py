@@ -63,8 +63,8 @@ def _faults(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> d
 FORMATS = ", ".join(f"{api.title} ({api.simulated_root or '/'})" for api in HTTP_FORMATS.values())
 HELP = f"""Serve the fake LLM provider on 127.0.0.1 until interrupted.
 
-It speaks {FORMATS}, batches included, needs no key, and answers like simulated models or with
-recorded completions.
+It speaks {FORMATS}, takes batches of chat models, needs no key, and answers like simulated models
+or with recorded completions.
 """
 
 
