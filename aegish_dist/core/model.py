@@ -108,8 +108,8 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     input: Literal["hook", "json", "text"] = "json"
     """On standard input: an agent's PreToolUse document, `{"id", "command"}` or the command alone;
     `lines` knows no text."""
-    processes: Annotated[int, Meta(ge=1, le=64)] = 1  # at once, per worker
-    memory_mb: Annotated[int, Meta(ge=16, le=1_048_576)] = 512  # private, of each process
+    processes: int = 1  # at once, per worker
+    memory_mb: int = 512  # private, of each process
     pass_variables: tuple[str, ...] = ()  # of the environment; PATH and LANG are passed always
 
 

@@ -189,14 +189,8 @@ class ProviderEntry(_CalledEntry, frozen=True, kw_only=True):
     @property
     def program(self) -> Program:
         """The program of the wire `exec`; of the wire `python`, its command is the object alone."""
-        return Program(
-            command=(self.object,) if self.wire is WireFormat.PYTHON else self.command,
-            mode=self.mode,
-            input=self.input,
-            processes=self.processes,
-            memory_mb=self.memory_mb,
-            pass_variables=self.pass_variables,
-        )
+        keys = {name: getattr(self, name) for name in Program.__struct_fields__}
+        return Program(**keys | {"command": self.command or (self.object,)})
 
     @property
     def missing(self) -> str | None:

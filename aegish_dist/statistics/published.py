@@ -123,8 +123,9 @@ class PublishedGuard(Struct, forbid_unknown_fields=True, kw_only=True, dict=True
         found = {name: of_rates(name, *rates, mix=h / m) for name in OF_RATES}
         if "auroc" in self.ranges:
             low, high = (_auroc(each, m, h) for each in self.ranges["auroc"])
-            printed = _auroc(float(self.figures["auroc"]), m, h)
-            found["auroc"] = replace(printed, ci_low=low.ci_low, ci_high=high.ci_high)
+            found["auroc"] = replace(
+                _auroc(float(self.figures["auroc"]), m, h), ci_low=low.ci_low, ci_high=high.ci_high
+            )
         return found
 
 
@@ -248,10 +249,11 @@ def pairings(a: Counts, b: Counts, sizes: Counts, metric: str) -> Iterator[paire
         if metric in (side, "aegish_score")
     ]
     for own, *other in product(*tables):
-        if other:
-            yield paired.score_difference(Composite.BALANCED, own, other[0])
-        else:
-            yield paired.rate_difference(own)
+        yield (
+            paired.score_difference(Composite.BALANCED, own, other[0])
+            if other
+            else paired.rate_difference(own)
+        )
 
 
 def _table(x: int, y: int, n: int, both: int) -> paired.PairedStratum:
