@@ -310,7 +310,8 @@ as_each_call = together(
     names(
         "--prompt",
         "NAME|FILE[,...]",
-        "A bundled prompt or a file with your own. Of several, each is an arm: MODEL#NAME.",
+        "A bundled prompt or a file with your own. With several prompts, each becomes an"
+        " arm: MODEL#NAME.",
         default=("guard",),
     ),
     click.option("--cot", is_flag=True, help="Ask for step-by-step reasoning first."),

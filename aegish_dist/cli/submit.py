@@ -102,7 +102,9 @@ raised_caps = together(
 @cost_cap(
     "--max-cost", "Begin no further call once the run has cost this much; `resume` can raise it."
 )
-@cost_cap("--max-cost-per-model", "The same for each model, and each arm of one.", cls=Advanced)
+@cost_cap(
+    "--max-cost-per-model", "The same cap for each model; an arm counts as a model.", cls=Advanced
+)
 @click.option(
     "--batch/--no-batch",
     show_default=False,

@@ -286,7 +286,11 @@ def show(
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--name", type=Utf8(), help="A name for the run.")
 @click.option(
-    "--predictions-of", nargs=2, metavar="MODEL DATASET", type=Utf8(), help="Read bare predictions."
+    "--predictions-of",
+    nargs=2,
+    metavar="MODEL DATASET",
+    type=Utf8(),
+    help="Read lines of {id, prediction}, as answers of MODEL about the samples of DATASET.",
 )
 @as_json
 def import_(
@@ -446,9 +450,9 @@ def recover_(files: tuple[Path, ...]) -> None:
 def reparse(run_id: str, dry_run: bool, limit: int, as_json: bool) -> None:
     """Apply today's parser to the stored answers.
 
-    Models with an `output` mapping in the catalog are read by it, and the run keeps it. Calls no
-    model and changes no completion. Lists the verdicts whose outcome changes. Earlier snapshots
-    stay; the next `report` or `aggregate` counts again.
+    Answers of a model with an `output` mapping in the catalog are read by that mapping. The run
+    keeps the mapping. Calls no model and changes no completion. Lists the verdicts whose outcome
+    changes. Earlier snapshots stay; the next `report` or `aggregate` counts again.
     """
     from aegish_dist.cli.status import Shown  # noqa: PLC0415
     from aegish_dist.core.parsing import PARSER_VERSION  # noqa: PLC0415

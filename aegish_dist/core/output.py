@@ -109,9 +109,10 @@ class Output(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
 
 
 def read(output: Output, completion: Completion, command: str = "") -> ParsedCompletion:
-    """Read an answer by a mapping, of `action-json` the number alone; None: nothing matches.
+    """Read an answer by a mapping.
 
-    JSON beside other text does not count where it is a part of the command.
+    The action is None where nothing matches; `action-json` reads the number alone. JSON beside
+    other text does not count where it is a part of the command.
     """
     text = (completion.text or "").strip()
     mapping = _READY.get(output.kind, output)

@@ -37,7 +37,7 @@ class SuspicionRule(Struct, frozen=True):
     )  # for a scored answer without an action, no confidence stated
     unstated: float = 0.5  # the confidence, in [0, 1], of a verdict that states none
     own_first: bool = False
-    """Whether a guard whose scored verdicts all came with a number is ordered by that."""
+    """Whether a guard's own numbers order it, if all its scored verdicts have one."""
 
     @property
     def content(self) -> dict[str, Any]:

@@ -265,8 +265,8 @@ def _table(x: int, y: int, n: int, both: int) -> paired.PairedStratum:
 def agreement(guard: PublishedGuard, own: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return by metric how a run's model differs, run minus published, with a verdict.
 
-    `equal` is what would be printed alike, `within` what an interval of the difference with 0 in it
-    allows, else it `differs`; None where undefined. `own` are metrics of a snapshot; those that
+    `equal`: both would be printed alike. `within`: the interval of the difference holds 0. Else
+    `differs`; None where undefined. `own` are metrics of a snapshot; those that
     depend on the mix of commands are taken at the published one.
     """
     detection, acceptance = (Estimate.of(own.get(name)) for name in (DETECTION, ACCEPTANCE))
