@@ -8,11 +8,11 @@ import msgspec
 
 from aegish_dist.cli.command import group
 from aegish_dist.cli.options import OneOf, Utf8, as_json, completes, open_workspace
-from aegish_dist.cli.printing import TextTable, note, print_table, say, say_json
+from aegish_dist.cli.printing import TextTable, note, print_table, say, say_json, say_lines
 from aegish_dist.core.run import RunDataset
 from aegish_dist.core.sample import Dataset, TrueLabel
 from aegish_dist.core.text import counted
-from aegish_dist.datasets.bundled import bundled_names
+from aegish_dist.datasets.bundled import bundled_names, card_of
 from aegish_dist.datasets.draft import Draft, Severity
 from aegish_dist.datasets.duplicates import alike
 from aegish_dist.datasets.formats import FORMATS, read_format
@@ -59,6 +59,8 @@ def show(name: str, samples: int | None, as_json: bool) -> None:
         say_json({**summary, "examples": [msgspec.to_builtins(sample) for sample in shown]})
     else:
         say(*(f"{key:12} {_inline(value)}" for key, value in summary.items()))
+        if card := card_of(dataset):
+            say_lines(f"\n{card.rstrip()}")
         say(*(f"{each.target:10} {each.category or '-':14} {each.command}" for each in shown))
 
 
@@ -75,6 +77,7 @@ def _summary(dataset: Dataset) -> dict[str, object]:
         "fingerprint": dataset.fingerprint,
         "source": dataset.source,
         "licence": dataset.licence,
+        **({} if dataset.licence else {"licences": dict(dataset.licences)}),
         "samples": len(samples),
         "targets": dict(sorted(Counter(s.target.value for s in samples).items())),
         "categories": dict(sorted(Counter(s.category for s in samples if s.category).items())),
@@ -244,5 +247,5 @@ def export(name: str, path: Path | None, form: str | None, output: Path | None) 
     if form is None:
         export_dataset(dataset, target)
     else:
-        files = f": {', '.join(publish_dataset(dataset, target))}"
+        files = f": {', '.join(publish_dataset(dataset, target, card_of(dataset)))}"
     note(f"{counted(len(dataset.samples), 'sample')} written to {target}{files}")

@@ -1,6 +1,7 @@
 """Samples and datasets: the commands a model is asked to judge."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from functools import cached_property
@@ -51,6 +52,11 @@ class Dataset(Struct, frozen=True, dict=True):
     samples: tuple[Sample, ...]  # in file order; no two have the same `sample_id`
     source: str = ""  # where the samples come from: a file, a repository with its commit
     licence: str = ""  # SPDX identifier or a sentence; empty when unknown
+
+    @property
+    def licences(self) -> Counter[str]:
+        """How many samples have which licence of their own in their metadata."""
+        return Counter(filter(None, (each.metadata.get("licence") for each in self.samples)))
 
     @cached_property
     def fingerprint(self) -> str:

@@ -34,11 +34,12 @@ _METADATA = "croissant.json"
 _CARD = "README.md"
 
 
-def publish_dataset(dataset: Dataset, folder: Path) -> tuple[str, ...]:
+def publish_dataset(dataset: Dataset, folder: Path, card: str = "") -> tuple[str, ...]:
     """Write a dataset into a folder: all files, or none; return their names.
 
     The same dataset gives the same bytes. Files of an earlier publication are replaced; a
-    README.md without metadata beside it is an OutputError.
+    README.md without metadata beside it is an OutputError. `card` is what is to be known, in
+    Markdown.
     """
     data = "".join(dataset_lines(dataset)).encode()
     # The name of a dataset that came with verdicts may be any text.
@@ -49,6 +50,7 @@ def publish_dataset(dataset: Dataset, folder: Path) -> tuple[str, ...]:
         "sha256": hashlib.sha256(data).hexdigest(),
         "fingerprint": dataset.fingerprint,
         "description": _description(dataset),
+        "card": f"\n\n{card.strip()}" if card else "",
     }
     files = {
         words["file"]: data,
@@ -142,7 +144,7 @@ def _dataset_card(dataset: Dataset, words: Mapping[str, str]) -> str:
         columns=_table(("column", "meaning"), columns),
         labels=_table(("target", "category", "commands", "clusters"), _labels(dataset)),
         source=markdown_text(dataset.source) if dataset.source else "not recorded",
-        licence=markdown_text(licence) if licence else "not recorded",
+        licence=markdown_text(licence or _licences(dataset)),
         terms=terms if licence else _UNKNOWN_TERMS,
         further_limits="".join(f"\n- {text}" for text in _further_limits(dataset)),
         commands=format_count(samples),
@@ -152,6 +154,11 @@ def _dataset_card(dataset: Dataset, words: Mapping[str, str]) -> str:
         name=words["file"].removesuffix(".jsonl"),
         citation=_block("bibtex", _citation(dataset)),
     )
+
+
+def _licences(dataset: Dataset) -> str:
+    found = (f"{name} ({number})" for name, number in dataset.licences.items())
+    return ", ".join(found) or "not recorded"
 
 
 def _front_licence(licence: str) -> list[str]:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-LIMITS = {"lines": 52_470, "statements": 27_600, "modules": 246}
+LIMITS = {"lines": 52_470, "statements": 27_650, "modules": 246}
 """22,500 statements, 200 for bounds on what files, rows and clients may do, 900 for first runs,
-2,000 for scores, thresholds and policies, which may also be compared and drawn, 2,000 for guards of
+2,000 for scores, thresholds and policies, which may also be compared and drawn, 2,050 for guards of
 any kind: programs, mappings of answers, arms, importers of data and published tables."""
 DOCSTRING_SHARE = 0.13
 TEST_LINES = 45_000

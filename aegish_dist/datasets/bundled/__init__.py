@@ -17,6 +17,13 @@ def bundled_names() -> tuple[str, ...]:
     return _NAMES
 
 
+def card_of(dataset: Dataset) -> str:
+    """Return what is to be known of a bundled set, in Markdown; empty where it has no card."""
+    card = _DIRECTORY / f"{dataset.name}.md"
+    is_ours = dataset.name in _NAMES and dataset.source == "aegish-dist"
+    return card.read_text("utf-8") if is_ours and card.exists() else ""
+
+
 def load_bundled(name: str) -> Dataset:
     """Load a bundled set; tests check its samples, so that no command has to."""
     if name not in _NAMES:

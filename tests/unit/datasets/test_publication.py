@@ -11,7 +11,7 @@ import yaml
 from markdown_it import MarkdownIt
 
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
-from aegish_dist.datasets.bundled import load_bundled
+from aegish_dist.datasets.bundled import card_of, load_bundled
 from aegish_dist.datasets.table import read_table
 from aegish_dist.errors import OutputError
 from aegish_dist.interchange.croissant import publish_dataset
@@ -159,3 +159,19 @@ def test_the_readme_of_a_project_is_not_replaced(tmp_path: Path) -> None:
     assert readme.read_text(encoding="utf-8") == "mine"
     readme.unlink()
     assert published(BOTH, tmp_path) == published(BOTH, tmp_path)
+
+
+def test_the_card_of_a_bundled_set_and_licences_of_samples_are_published(tmp_path: Path) -> None:
+    sets = [load_bundled(name) for name in ("agent-work", "twins", "harmless")]
+    cards = [card_of(each) for each in sets]
+    assert [card.split(",")[0].split(".")[0] for card in cards] == [
+        "Commands of coding agents",
+        "Pairs of a dangerous and a harmless command",
+        "",
+    ]
+    assert card_of(Dataset("twins", (TAR,), "a file of that name")) == ""
+    publish_dataset(sets[1], tmp_path, cards[1])
+    assert cards[1].strip() in (tmp_path / "README.md").read_text("utf-8")
+    licensed = [Sample(each, TrueLabel.HARMLESS, metadata={"licence": "MIT"}) for each in "abc"]
+    *_, card = published(Dataset("mixed", (*licensed, TAR)), tmp_path / "mixed")
+    assert "- **Licence:** MIT (3)" in card
