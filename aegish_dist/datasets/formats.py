@@ -57,7 +57,8 @@ def read_format(
     form: str, path: Path, name: str | None = None, label: TrueLabel | None = None
 ) -> Draft:
     """Read a checkout or file of a format, as a draft whose records are the samples."""
-    about, in_checkout = FORMATS[form], form == format_of_checkout(path)
+    about = FORMATS[form]
+    in_checkout = bool(about.inside) and (path / about.inside).exists()
     data = path / about.inside if in_checkout else path
     if in_checkout:
         require_within(path, data)

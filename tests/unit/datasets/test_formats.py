@@ -67,6 +67,9 @@ def test_atomic_red_team(tmp_path: Path) -> None:
     ]
     assert (draft.source, draft.licence) == ("Atomic Red Team", "MIT")
     assert read_format("atomic-red-team", tmp_path / "atomics").samples == draft.samples
+    (tmp_path / "data/bash").mkdir(parents=True)  # of two formats at once
+    (tmp_path / "data/bash/all.cm").write_text("ls\n")
+    assert [each.command for each in read_format("nl2bash", tmp_path).samples] == ["ls"]
 
 
 LANCET = {"id": "c.1", "command": "aws s3 rb s3://x", "label": 1, "domain": "cloud-aws"}
