@@ -164,9 +164,9 @@ def test_the_readme_of_a_project_is_not_replaced(tmp_path: Path) -> None:
 def test_the_card_of_a_bundled_set_and_licences_of_samples_are_published(tmp_path: Path) -> None:
     sets = [load_bundled(name) for name in ("agent-work", "twins", "harmless")]
     cards = [card_of(each) for each in sets]
-    assert [card.split(",")[0].split(".")[0] for card in cards] == [
-        "Commands of coding agents",
-        "Pairs of a dangerous and a harmless command",
+    assert [card.partition("\n")[0] for card in cards] == [
+        "## About agent-work",
+        "## About twins",
         "",
     ]
     assert card_of(Dataset("twins", (TAR,), "a file of that name")) == ""
