@@ -9,6 +9,7 @@ from sqlalchemy import Engine
 
 from aegish_dist.core.run import Run
 from aegish_dist.core.sample import Dataset
+from aegish_dist.core.text import known
 from aegish_dist.db.engine import in_transaction
 from aegish_dist.db.runs import load_run
 from aegish_dist.errors import DatasetError
@@ -32,13 +33,8 @@ def run_file(engine: Engine, run_id: str) -> str:
     """
     run = load_submitted_run(engine, run_id)
     datasets, limit = _chosen(engine, run)
-    options = submit_options(run) | {
-        "dataset": datasets,
-        "prompt": [prompt.pinned for prompt in run.arms],
-    }
-    options.pop("cot", None)  # the prompt's name says it
-    if limit is not None:
-        options["limit"] = limit
+    asked = {"dataset": datasets, "prompt": [each.pinned for each in run.arms], "limit": limit}
+    options = known(submit_options(run) | asked | {"cot": None})  # names of prompts say it
     samples = ", ".join(f"{each.name} {each.fingerprint[:16]}" for each in run.datasets)
     return "\n".join(
         (

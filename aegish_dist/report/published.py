@@ -81,10 +81,8 @@ def _pairs(document: Mapping[str, Any]) -> Section:
     rows: list[Sequence[Cell]] = []
     for pair in document["pairs"]:
         p, *ends = (format_p(pair[kind]["p_adjusted"]) for kind in ("unpaired", "least", "most"))
-        guards, tested = (
-            TableCell(pair["b"], f"against {pair['a']}"),
-            TableCell(p, " to ".join(ends)),
-        )
+        guards = TableCell(pair["b"], f"against {pair['a']}")
+        tested = TableCell(p, " to ".join(ends))
         if pair["verdict"] != "differ":
             rows.append((guards, _difference(pair["unpaired"]), tested, pair["verdict"]))
     title = f"Pairs that may not differ in {_TITLES[document['metric']]}"

@@ -45,10 +45,8 @@ def read(body: dict[str, Any], model: str) -> dialect.ChatRequest | dialect.Erro
 
 
 def _form(body: dict[str, Any]) -> dialect.Form | dialect.ErrorAnswer:
-    choice, wanted = (
-        dialect.inner(body, "tool_choice"),
-        dialect.inner(body, "output_config", "format"),
-    )
+    choice = dialect.inner(body, "tool_choice")
+    wanted = dialect.inner(body, "output_config", "format")
     if choice.get("type") == "tool":
         name, tools = choice.get("name"), dialect.listed(body, "tools")
         schemas = [each.get("input_schema") for each in tools if each.get("name") == name]

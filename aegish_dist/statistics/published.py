@@ -200,8 +200,7 @@ def unpaired(a: Estimate, b: Estimate) -> paired.Difference:
         for low, high in ((b, a), (a, b))
     )
     p = math.erfc(abs(found) / (down if found > 0 else up) * Z_95 / math.sqrt(2))
-    made = paired.Difference(a.value, b.value, found, ci_low=found - down, ci_high=found + up)
-    return replace(made, p_value=p)
+    return paired.Difference(a.value, b.value, found, None, None, found - down, found + up, p)
 
 
 def compare_published(guards: Sequence[PublishedGuard], metric: str) -> list[dict[str, Any]]:
