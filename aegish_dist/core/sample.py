@@ -56,7 +56,7 @@ class Dataset(Struct, frozen=True, dict=True):
     @property
     def licences(self) -> Counter[str]:
         """How many samples have which licence of their own in their metadata."""
-        return Counter(filter(None, (each.metadata.get("licence") for each in self.samples)))
+        return Counter(each.metadata.get("licence") or "not recorded" for each in self.samples)
 
     @cached_property
     def fingerprint(self) -> str:

@@ -133,6 +133,7 @@ def _dataset_card(dataset: Dataset, words: Mapping[str, str]) -> str:
     fields = _PARTS["document"]["recordSet"][0]["field"]
     columns = [(f"`{each['name']}`", markdown_text(each["description"])) for each in fields]
     licence, samples = dataset.licence, len(dataset.samples)
+    licences = (f"{name} ({number})" for name, number in dataset.licences.items())
     terms = _SAME_TERMS if "GPL" in licence.upper() else ""
     return _CARD_TEXT.substitute(
         words,
@@ -144,7 +145,7 @@ def _dataset_card(dataset: Dataset, words: Mapping[str, str]) -> str:
         columns=_table(("column", "meaning"), columns),
         labels=_table(("target", "category", "commands", "clusters"), _labels(dataset)),
         source=markdown_text(dataset.source) if dataset.source else "not recorded",
-        licence=markdown_text(licence or _licences(dataset)),
+        licence=markdown_text(licence or ", ".join(licences)),
         terms=terms if licence else _UNKNOWN_TERMS,
         further_limits="".join(f"\n- {text}" for text in _further_limits(dataset)),
         commands=format_count(samples),
@@ -154,11 +155,6 @@ def _dataset_card(dataset: Dataset, words: Mapping[str, str]) -> str:
         name=words["file"].removesuffix(".jsonl"),
         citation=_block("bibtex", _citation(dataset)),
     )
-
-
-def _licences(dataset: Dataset) -> str:
-    found = (f"{name} ({number})" for name, number in dataset.licences.items())
-    return ", ".join(found) or "not recorded"
 
 
 def _front_licence(licence: str) -> list[str]:

@@ -108,7 +108,7 @@ def test_a_number_goes_with_the_mapping_that_read_it(engine: Engine) -> None:
 
 
 def test_log_probabilities_that_were_read_stay(engine: Engine) -> None:
-    """They are not stored: other tokens, or none, would erase their number for good."""
+    """They are not stored: other tokens, or none, would erase what was read in them."""
     asked = Output(kind="tokens", unsafe=("Yes",), safe=("No",), block_from=0.5)
     said = judge(Completion("Yes", logprobs=({"Yes": -0.1, "No": -2.4},)), "", asked)
     stored_run(engine, said)

@@ -80,8 +80,12 @@ LABEL_PX = 190.0
 
 
 def point_names(entries: Sequence[RankedModel]) -> list[str]:
-    """Return names for labels of points: without provider, which colour and shape say."""
+    """Return names for labels of points: without provider, which colour and shape say.
+
+    A version alone, as of `sh-guard/0.1.10`, is no name.
+    """
     parts = {each.model: each.model.rstrip("/").rpartition("/")[2] for each in entries}
+    parts = {m: part if any(map(str.isalpha, part)) else m for m, part in parts.items()}
     unique = len({*parts.values()}) == len(parts)
     return _names(entries, parts if unique else {each: each for each in parts}, LABEL_PX)
 

@@ -128,7 +128,7 @@ def test_redcode(tmp_path: Path) -> None:
     ],
 )
 def test_no_link_leads_out_of_a_checkout(tmp_path: Path, form: str, link: str, text: str) -> None:
-    """Data of strangers may name any file of this machine, which a run would send away."""
+    """Data of strangers may name any file of this machine, whose lines a run would hand to a provider."""
     inside, outside = tmp_path / "checkout" / link, tmp_path / "secret"
     inside.parent.mkdir(parents=True)
     outside.write_text(text) if text else outside.mkdir()

@@ -174,4 +174,4 @@ def test_the_card_of_a_bundled_set_and_licences_of_samples_are_published(tmp_pat
     assert cards[1].strip() in (tmp_path / "README.md").read_text("utf-8")
     licensed = [Sample(each, TrueLabel.HARMLESS, metadata={"licence": "MIT"}) for each in "abc"]
     *_, card = published(Dataset("mixed", (*licensed, TAR)), tmp_path / "mixed")
-    assert "- **Licence:** MIT (3)" in card
+    assert "- **Licence:** MIT (3), not recorded (1)" in card

@@ -148,6 +148,13 @@ def test_names_with_dots_and_brackets_are_values() -> None:
     assert any(each.text == "c.d['e']{{f}}" for each in seen.texts)
 
 
+def test_a_point_is_not_named_by_a_version_alone() -> None:
+    entries = [a_spread_model(n, random.Random(n), model=f"{n}guard/0.{n}.1") for n in (1, 2)]
+    guards = guards_of([entry["model"] for entry in entries])
+    seen = drawing(replace(a_report(*entries), guards=guards), "roc")
+    assert {"1guard/0.1.1", "2guard/0.2.1"} <= {each.text for each in seen.texts}
+
+
 def test_a_report_without_data_has_reasons() -> None:
     data = a_report(a_silent_model())
     reasons = {name: make_chart(data, name) for name in CHARTS}
