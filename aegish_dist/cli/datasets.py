@@ -77,7 +77,7 @@ def _summary(dataset: Dataset) -> dict[str, object]:
         "fingerprint": dataset.fingerprint,
         "source": dataset.source,
         "licence": dataset.licence,
-        **({} if dataset.licence else {"licences": dict(dataset.licences)}),
+        **({"licences": dict(dataset.licences)} if dataset.licences else {}),
         "samples": len(samples),
         "targets": dict(sorted(Counter(s.target.value for s in samples).items())),
         "categories": dict(sorted(Counter(s.category for s in samples if s.category).items())),

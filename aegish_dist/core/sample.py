@@ -55,8 +55,9 @@ class Dataset(Struct, frozen=True, dict=True):
 
     @property
     def licences(self) -> Counter[str]:
-        """How many samples have which licence of their own in their metadata."""
-        return Counter(each.metadata.get("licence") or "not recorded" for each in self.samples)
+        """How many samples have which licence of their own in their metadata; empty if none has."""
+        found = Counter(each.metadata.get("licence") or "not recorded" for each in self.samples)
+        return found if found.keys() - {"not recorded"} else Counter()
 
     @cached_property
     def fingerprint(self) -> str:

@@ -155,7 +155,7 @@ def _hash(lines: Iterable[str]) -> str:
 
 
 def _versions(versions: Iterable[int]) -> str:
-    return ",".join(map(str, sorted(set(versions) - {0} or {0})))  # 0: of calls without an answer
+    return ",".join(map(str, sorted(set(versions))))
 
 
 PARTS = ("service", "queue", "limiter", "backoff", "total")

@@ -145,7 +145,7 @@ def _dataset_card(dataset: Dataset, words: Mapping[str, str]) -> str:
         columns=_table(("column", "meaning"), columns),
         labels=_table(("target", "category", "commands", "clusters"), _labels(dataset)),
         source=markdown_text(dataset.source) if dataset.source else "not recorded",
-        licence=markdown_text(licence or ", ".join(licences)),
+        licence=markdown_text(licence or ", ".join(licences) or "not recorded"),
         terms=terms if licence else _UNKNOWN_TERMS,
         further_limits="".join(f"\n- {text}" for text in _further_limits(dataset)),
         commands=format_count(samples),
