@@ -1,5 +1,6 @@
 """The quantities that plots show, and the words around plots: names, captions, small print."""
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -77,6 +78,7 @@ COST = Measure(
     words=lambda usd: f"{format_usd(usd)} per 1,000 commands",
 )
 LABEL_PX = 190.0
+_VERSION = re.compile(r"\d+\.\d+\.\d")
 
 
 def point_names(entries: Sequence[RankedModel]) -> list[str]:
@@ -85,7 +87,7 @@ def point_names(entries: Sequence[RankedModel]) -> list[str]:
     A version alone, as of `sh-guard/0.1.10`, is no name.
     """
     parts = {each.model: each.model.rstrip("/").rpartition("/")[2] for each in entries}
-    parts = {m: part if any(map(str.isalpha, part)) else m for m, part in parts.items()}
+    parts = {m: m if _VERSION.match(part) else part for m, part in parts.items()}
     unique = len({*parts.values()}) == len(parts)
     return _names(entries, parts if unique else {each: each for each in parts}, LABEL_PX)
 
