@@ -91,10 +91,21 @@ def one_of_each_format() -> dict[str, WireFormat]:
 
 def simulated_models() -> dict[str, WireFormat]:
     """Return the id of every simulated model with its format, one of each format first."""
-    first = {_simulated_id(http.simulated_model, wire): wire for wire, http in HTTP_FORMATS.items()}
-    listed = {http.simulated_model for http in HTTP_FORMATS.values()}
-    others = (_simulated_id(each, DEFAULT_FORMAT) for each in PERSONAS if each not in listed)
-    return first | dict.fromkeys(others, DEFAULT_FORMAT)
+    listed = {model.partition("/")[2] for model in one_of_each_format()}
+    classifiers = {
+        _simulated_id(http.simulated_model, wire): wire
+        for wire, http in HTTP_FORMATS.items()
+        if not http.chat
+    }
+    return (
+        one_of_each_format()
+        | classifiers
+        | {
+            _simulated_id(persona, DEFAULT_FORMAT): DEFAULT_FORMAT
+            for persona in PERSONAS
+            if persona not in listed
+        }
+    )
 
 
 def catalog_for(
