@@ -106,7 +106,9 @@ def _unusable(sample: Sample, seen: dict[tuple[str, TrueLabel], Sample]) -> str 
     first = seen.setdefault((sample.command, sample.target), sample)
     if first is not sample:
         if (number := sample.metadata.get("id")) and isinstance(first.metadata, dict):
-            first.metadata[REPEATS] = " ".join((*first.metadata.get(REPEATS, "").split(), number))
+            repeats = " ".join(filter(None, (first.metadata.get(REPEATS), number)))
+            if len(REPEATS + repeats) <= MAX_COMMAND_CHARS:  # more could not be stored
+                first.metadata[REPEATS] = repeats
         return "repeated"
     wrong = (each for each in problems([sample]) if each.severity is Severity.ERROR)
     return next((f"with a {each.field} that cannot be stored" for each in wrong), None)

@@ -116,6 +116,11 @@ def test_redcode(tmp_path: Path) -> None:
     file.write_text(json.dumps([case, case | {"Index": "9_4"}, case | {"Index": "9_5"}]))
     (sample,) = read_format("redcode-exec", file).samples
     assert sample.metadata == {"id": "9_3", "repeats": "9_4 9_5"}
+    file.write_text(json.dumps([case | {"Index": f"9_{number:04}"} for number in range(3_000)]))
+    (sample,) = read_format("redcode-exec", file).checked().samples  # nothing too long is stored
+    assert sample.metadata["repeats"] == " ".join(
+        f"9_{number:04}" for number in range(1, 1_428)
+    )  # 7 n - 1 <= 10,000 - 7
 
 
 @pytest.mark.parametrize(
