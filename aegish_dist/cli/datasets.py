@@ -207,10 +207,13 @@ def validate(sets: tuple[str, ...], as_json: bool) -> int:
     return 1 if errors else 0
 
 
+_SUFFIXES = (".csv", ".json", ".jsonl", ".parquet")  # a missing file, and no dataset `mine-1.2`
+
+
 def _draft(given: str) -> Draft:
     """Return a file or checkout as it is read, or a stored or bundled dataset as it stands."""
     path = Path(given)
-    if given not in bundled_names() and (path.exists() or path.suffix):
+    if given not in bundled_names() and (path.exists() or path.suffix in _SUFFIXES):
         return read_dataset(path)
     dataset = choose_dataset(open_workspace().engine, given)
     numbers = tuple(range(1, len(dataset.samples) + 1))

@@ -314,6 +314,8 @@ def test_validate_compares_files_and_datasets(
     """By path or by name; contradictions are errors, and come first where not all are printed."""
     aegish.ok("datasets", "import", "table", write_lines(tmp_path / "mine.jsonl", LS, CAT))
     copies = write_lines(tmp_path / "b.jsonl", LS, LS | {"command": "cat  /x ;"})
+    aegish.ok("datasets", "import", "table", copies, "--name", "copies-1.2")
+    assert "no such file" not in aegish("datasets", "validate", "copies-1.2").err
     both = aegish("datasets", "validate", "mine", copies)
     label = "which is labelled malicious"
     assert (both.code, both.err) == (1, "1 errors, 1 warnings\n")
