@@ -62,6 +62,8 @@ def read_format(
     data = path / about.inside if in_checkout else path
     if in_checkout:
         require_within(path, data)
+    elif path.is_dir() and Path(about.inside).suffix:  # of one file
+        raise DatasetError(f"holds no {about.inside}; give {about.takes}", source=str(path))
     skipped: list[DatasetError] = []
     left_out: Counter[str] = Counter()
     found = _READERS[about.reader or form](data, label or about.label or TrueLabel.HARMLESS)

@@ -1,6 +1,7 @@
 """The importers of published formats, on a few lines of each format written here."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -250,6 +251,9 @@ def test_program_of(command: str, program: str | None) -> None:
 def test_every_format_refuses_what_is_none_of_its_files(tmp_path: Path, form: str) -> None:
     """An empty folder, a missing file and one of other content are each one clear error."""
     other = "" if form == "nl2bash" else "7"  # where any line is a command
+    if FORMATS[form].inside:
+        with pytest.raises(DatasetError, match=re.escape(f"give {FORMATS[form].takes}")):
+            read_format(form, tmp_path)
     for path in (tmp_path, tmp_path / "missing", tmp_path / "x.jsonl"):
         (tmp_path / "x.jsonl").write_text(other)
         with pytest.raises(DatasetError) as caught:
