@@ -42,7 +42,7 @@ class Prompt(Struct, frozen=True):
 
     @property
     def pinned(self) -> str:
-        """What to type for this text alone."""
+        """The name that asks with this text or not at all, in `--prompt` and in run files."""
         return f"{self.name}@{self.fingerprint[:16]}"
 
     def render(self, command: str) -> Messages:

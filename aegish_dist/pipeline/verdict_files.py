@@ -288,7 +288,7 @@ def import_verdicts(
     """Store the verdicts of files as one run, in one transaction, whole or not at all.
 
     Nothing is held in memory as a whole but the ids of the samples. A wrong file is a DatasetError.
-    Models with a mapping, by `output_of`, are then read by it.
+    Answers of models with a mapping, by `output_of`, are then read by it; predictions are none.
     """
     for path in paths:
         format_of(path)  # refuses what is no file of verdicts before any other is read
@@ -300,7 +300,7 @@ def import_verdicts(
         except OtherDatasetError as found:
             known = found.fingerprints
     run = in_transaction(engine, load_run, imported.run_id)
-    if any(output_of(spec.id) for spec in run.models):
+    if predicted is None and any(output_of(spec.id) for spec in run.models):
         reparse_run(engine, run.run_id, output_of)
     settle(engine, imported.verdicts)
     return replace(imported, unread=tuple(m for m in imported.unread if output_of(m) is None))

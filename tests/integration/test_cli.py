@@ -267,7 +267,9 @@ def test_other_forms_of_datasets_can_be_imported(aegish: CommandLine, tmp_path: 
     assert aegish.ok("datasets", "show", "t", "--json").json["categories"] == {"T1059.004": 1}
 
 
-def test_published_data_and_predictions_become_a_run(aegish: CommandLine, tmp_path: Path) -> None:
+def test_published_data_and_predictions_become_a_run(
+    aegish: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """What is left out is counted on stderr; a label that is the user's to declare is asked for."""
     rows = [
         {"id": name, "source": "gtfobins", "command": name, "label": label}
@@ -289,6 +291,13 @@ def test_published_data_and_predictions_become_a_run(aegish: CommandLine, tmp_pa
     counts = aegish.ok("aggregate", "--run-id", run_id, "--json").json["models"][0]["actions"]
     blocked = [counts[side]["BLOCK"] for side in ("malicious", "harmless")]
     assert (blocked, counts["malicious"]["ALLOW"]) == ([1, 0], 1)
+    catalog = tmp_path / "guards.toml"
+    catalog.write_text('[providers.hook]\nwire = "exec"\ncommand = ["x"]\noutput.kind = "hook"\n')
+    monkeypatch.setenv("AEGISH_DIST_CATALOG", str(catalog))
+    write_lines(predictions, *told)
+    aegish.ok(*asked[:4], "hook/kestrel", "risk")  # a word, which no mapping reads
+    listed = aegish.ok("verdicts", "list", "--json").json["verdicts"]
+    assert sorted(each["outcome"] for each in listed) == ["ALLOW", "ALLOW", "BLOCK"]
     undeclared = aegish("datasets", "import", "trajectories", split)
     assert (undeclared.code, "--label" in undeclared.err) == (2, True)
 
