@@ -122,6 +122,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return self.spool or self.home / "spool"
 
     @property
+    def private_folders(self) -> tuple[Path, Path]:
+        """Folders with the store and with verdicts on their way to it: no guard reads there."""
+        return self.home, self.spool_folder
+
+    @property
     def embedded_broker(self) -> bool:
         """Whether the worker runs inside the submitting process."""
         return self.broker_url is None

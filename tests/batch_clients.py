@@ -120,7 +120,7 @@ async def client_of(
     base_url: str, wire: WireFormat, prompt: Prompt = PROMPT
 ) -> AsyncIterator[BatchClient]:
     spec = ModelSpec("test/m", wire, "m-1", base_url)
-    async with provider_session() as session:
+    async with provider_session(()) as session:
         yield session.batches(spec, prompt, CallParameters(), SecretStr(KEY))
 
 

@@ -101,7 +101,7 @@ class Batches(bootsteps.StartStopStep):
             context = BatchContext(
                 engine, thread, publish_live, new_worker_name(), pace, worker.pool.work
             )
-            async with provider_session() as providers:
+            async with provider_session(conf.aegish_settings.private_folders) as providers:
                 self._keeper = BatchKeeper(
                     context,
                     providers.batches,

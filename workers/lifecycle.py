@@ -281,7 +281,7 @@ async def open_evaluator(
             log.warning("limits_per_process", remedy=remedy)
         async with (
             SharedLimiter.connect(limiter_url, name) as shared,
-            provider_session() as providers,
+            provider_session(settings.private_folders) as providers,
         ):
             health = Health()
             spent = Grouped(database.spent, database.recounts)

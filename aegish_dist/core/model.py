@@ -111,6 +111,7 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     processes: int = 1  # at once, per worker
     memory_mb: int = 512  # private, of each process
     pass_variables: tuple[str, ...] = ()  # of the environment; PATH and LANG are passed always
+    writes: tuple[str, ...] = ()  # paths that it may write, beside its own home and /dev/null
 
 
 HTTP_FORMATS: dict[WireFormat, HttpApi] = {

@@ -155,12 +155,13 @@ class ProviderEntry(_CalledEntry, frozen=True, kw_only=True):
     genai_prices: str = ""  # its name there; empty: the same
     simulated: bool = False  # it has the models that are listed, no other
     command: tuple[Annotated[str, Meta(min_length=1, pattern=r"\A[^\0]*\Z")], ...] = ()
-    """Of the wire `exec`, like the keys up to `pass_variables`, which `Program` explains."""
+    """Of the wire `exec`, like the keys up to `writes`, which `Program` explains."""
     mode: Literal["once", "lines"] = "once"
     input: Literal["hook", "json", "text"] = "json"
     processes: Annotated[int, Meta(ge=1, le=64)] = 1
     memory_mb: Annotated[int, Meta(ge=16, le=2**20)] = 512
     pass_variables: tuple[str, ...] = ()
+    writes: tuple[Annotated[str, Meta(pattern=r"\A/[^\0]*\Z")], ...] = ()
     object: Annotated[str, Meta(pattern=r"\A(?:\w+(?:\.\w+)*:\w+(?:\.\w+)*)?\Z")] = ""
     """Of the wire `python`: `module:name`."""
 

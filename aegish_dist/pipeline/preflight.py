@@ -224,7 +224,7 @@ def check_models(
     from aegish_dist.providers.session import provider_session  # noqa: PLC0415  with aiohttp
 
     async def check_all() -> list[ModelCheck]:
-        async with provider_session() as providers:
+        async with provider_session(workspace.settings.private_folders) as providers:
             return await asyncio.gather(
                 *(_asked(workspace, providers, s, prompt_of(s.id), parameters) for s in specs)
             )

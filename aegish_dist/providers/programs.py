@@ -14,10 +14,11 @@ import signal
 import sys
 import tempfile
 from asyncio import StreamReader, StreamWriter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from errno import EACCES, ENOENT, ENOEXEC, ENOTDIR, EPERM
 from functools import cache
+from pathlib import Path
 from typing import Self, cast
 
 import msgspec
@@ -31,13 +32,19 @@ from aegish_dist.core.text import clean_text
 from aegish_dist.core.verdict import Completion
 from aegish_dist.errors import ProviderError
 from aegish_dist.logs import get_logger
-from aegish_dist.providers import lenient, supervisor
+from aegish_dist.providers import confinement, lenient, supervisor
 from aegish_dist.providers.failures import one_line
 from aegish_dist.providers.supervisor import MAX_OUTPUT_BYTES
 
 log = get_logger(__name__)
 
-PYTHON_HOST = supervisor.__file__.replace("supervisor.py", "python_host.py")
+PYTHON_HOST = str(Path(supervisor.__file__).with_name("python_host.py"))
+PACKAGES = str(Path(supervisor.__file__).parents[2])
+SUPERVISE = (
+    "import sys; sys.path.append(sys.argv.pop(1));"
+    " from aegish_dist.providers.supervisor import main; main()"
+)
+"""The supervisor's program. It is run without `site`, so it finds this package and no other."""
 LONGEST_REPORT_BYTES = 8 * MAX_OUTPUT_BYTES  # in JSON a byte may take six
 IDLE_S = 60.0  # seconds without a question after which a process is ended, at the next look
 LATEST_S = 10.0  # seconds after a deadline in which a supervisor ends its guard and reports
@@ -61,7 +68,9 @@ class GuardReport(Struct, frozen=True):
 class Programs:
     """The programs of one worker process."""
 
-    def __init__(self) -> None:
+    def __init__(self, hidden: Collection[Path] = ()) -> None:
+        """Prepare; `hidden`: folders that no program may read, where Landlock is there."""
+        self._hidden = tuple(os.path.realpath(folder) for folder in hidden)
         self._pools: dict[Program, _Pool] = {}
         self._end_idle()
 
@@ -80,7 +89,7 @@ class Programs:
             reads: Whether an answer holds an action; one with an exit code other than 0 that
                 holds none is a failure.
         """
-        pool = self._pools.setdefault(program, _Pool(program))
+        pool = self._pools.setdefault(program, _Pool(program, self._hidden))
         return ProgramClient(program, pool, time_limit_s, reads)
 
     async def close(self) -> None:
@@ -195,8 +204,9 @@ def _question(program: Program, command: str, number: str) -> str:
 class _Pool:
     """The processes of one program; who waits for a free one is served in turn."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, hidden: Collection[str]) -> None:
         self._program = program
+        self._hidden = hidden
         self._free = asyncio.Semaphore(program.processes)
         self._idle: list[tuple[float, Supervisor]] = []  # since when; the last is asked next
         self._ending: set[asyncio.Task[None]] = set()
@@ -207,9 +217,10 @@ class _Pool:
     async def supervisor(self) -> "AsyncIterator[Supervisor]":
         """Lend a supervisor; after a failure its state is unknown, and it is ended."""
         async with self._free:
-            supervisor = (
-                self._idle.pop()[1] if self._idle else await Supervisor.start(self._program)
-            )
+            if self._idle:
+                supervisor = self._idle.pop()[1]
+            else:
+                supervisor = await Supervisor.start(self._program, self._hidden)
             try:
                 yield supervisor
             except BaseException:
@@ -234,11 +245,23 @@ class _Pool:
 
 @cache
 def _hide_keys() -> None:
-    """Hide this process's environment and memory from guards where Landlock does not."""
-    if supervisor.LINUX and supervisor.LANDLOCK < 1:
-        # From all processes of its user; `exec` undoes it in its children.
-        supervisor.LIBC.prctl(supervisor.PR_SET_DUMPABLE, 0, 0, 0, 0)
-        log.warning("guards_without_landlock", remedy="see docs/guides/guards.md")
+    """Hide this process's environment and memory, and warn once of barriers that are missing."""
+    confinement.hide_memory()
+    remedy = "see docs/guides/guards.md"
+    if confinement.LINUX and confinement.LANDLOCK < 1:
+        log.warning("guards_without_landlock", remedy=remedy)
+    if confinement.LINUX and confinement.FILTER is None:
+        log.warning("guards_without_seccomp", remedy=remedy)
+
+
+def _require_readable(program: Program, hidden: Collection[str]) -> None:
+    """Refuse a program in a folder that it may not read: it would fail by a bare refusal."""
+    for argument in program.command:
+        path = os.path.realpath(argument)
+        for folder in hidden:
+            if os.path.isabs(argument) and confinement.is_below(path, folder):
+                words = f"cannot be started: {argument} lies in {folder}, which no guard may read"
+                raise ProviderError(f"the program {words}", error_class=ErrorClass.NOT_FOUND)
 
 
 class Supervisor(Struct, frozen=True):
@@ -247,21 +270,28 @@ class Supervisor(Struct, frozen=True):
     process: asyncio.subprocess.Process
     questions: StreamWriter
     reports: StreamReader
-    home: str  # begins the paths of its guards' homes
+    folder: str  # of its guards' homes
 
     @classmethod
-    async def start(cls, program: Program) -> Self:
+    async def start(cls, program: Program, hidden: Collection[str]) -> Self:
         _hide_keys()
-        home = os.path.join(tempfile.gettempdir(), f"aegish-guard-{secrets.token_hex(8)}")
+        _require_readable(program, hidden)
+        folder = os.path.join(tempfile.gettempdir(), f"aegish-guard-{secrets.token_hex(8)}")
         names = (*ALWAYS_PASSED, *program.pass_variables)
         configuration = {
-            **{name: getattr(program, name) for name in ("command", "mode", "memory_mb")},
+            "command": program.command,
+            "mode": program.mode,
+            "memory_mb": program.memory_mb,
+            "writes": program.writes,
             "variables": names,
-            "home": home,
+            "folder": folder,
+            "hidden": hidden,
         }
+        arguments = ("-I", "-S", "-c", SUPERVISE, PACKAGES, json.dumps(configuration))
         try:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-I", "-S", supervisor.__file__, json.dumps(configuration)),
+                sys.executable,
+                *arguments,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 env={name: os.environ[name] for name in names if name in os.environ},
@@ -272,7 +302,7 @@ class Supervisor(Struct, frozen=True):
             words = f"no process can be started: {error.strerror}"
             raise ProviderError(words, error_class=ErrorClass.SERVER) from error
         return cls(
-            process, cast(StreamWriter, process.stdin), cast(StreamReader, process.stdout), home
+            process, cast(StreamWriter, process.stdin), cast(StreamReader, process.stdout), folder
         )
 
     async def report(self, question: str, limit_s: float) -> GuardReport:
@@ -294,4 +324,4 @@ class Supervisor(Struct, frozen=True):
         except TimeoutError:
             self.process.kill()
         if await self.process.wait():  # it was killed, and its guard may have children
-            await asyncio.to_thread(supervisor.end_orphans, self.home)
+            await asyncio.to_thread(supervisor.end_orphans, self.folder)

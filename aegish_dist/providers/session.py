@@ -6,11 +6,12 @@ The baselines stand here too: guards without a model, the floor that every model
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from functools import cache, partial
 from importlib import import_module
 from importlib.resources import files
+from pathlib import Path
 from typing import cast
 from urllib.request import getproxies, proxy_bypass
 
@@ -102,7 +103,8 @@ DNS_CACHE_S = 300
 
 
 @asynccontextmanager
-async def provider_session() -> AsyncIterator["ProviderSession"]:
+async def provider_session(hidden: Collection[Path]) -> AsyncIterator["ProviderSession"]:
+    """Open a session; `hidden`: folders that no guard which is a program may read."""
     connector = aiohttp.TCPConnector(
         limit=0, keepalive_timeout=KEEPALIVE_S, ttl_dns_cache=DNS_CACHE_S
     )
@@ -112,7 +114,7 @@ async def provider_session() -> AsyncIterator["ProviderSession"]:
     async with aiohttp.ClientSession(
         connector=connector, cookie_jar=cookies, timeout=timeout, max_headers=MAX_HEADERS
     ) as http:
-        programs = Programs()
+        programs = Programs(hidden)
         try:
             yield ProviderSession(http, programs)
         finally:

@@ -1,16 +1,14 @@
 """Runs a guard that is a program, and leaves none of its processes and files behind.
 
-A program of its own, of the standard library alone: `python -I -S supervisor.py CONFIGURATION`. It
-reads questions, `{"stdin", "time_limit_s"}` a line, one at a time, and answers each by a report, a
-line too. It ends when its standard input does: the worker is gone, or wants no more.
+A program of its own, of the standard library alone: `programs.py` starts it. It reads questions,
+`{"stdin", "time_limit_s"}` a line, one at a time, and answers each by a report, a line too. It ends
+when its standard input does: the worker is gone, or wants no more.
 
 In mode `once` the guard is started for each question; in mode `lines` it lives on while all is
 well. When it ends, what it left is killed, also what called `setsid` or forked twice: orphans
-return to a subreaper.
+return to a subreaper. `confinement.py` says what a guard may do.
 """
 
-import ctypes
-import glob
 import json
 import os
 import resource
@@ -23,71 +21,77 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
+from aegish_dist.providers import confinement
+
 MAX_OUTPUT_BYTES = 2**20  # for one question, on standard output and on standard error
 PIECE_BYTES = KEPT_ERRORS = 2**16
-LIMITS = {
-    resource.RLIMIT_CORE: 0,
-    resource.RLIMIT_FSIZE: 2**26,
-    resource.RLIMIT_NOFILE: 1024,
-    resource.RLIMIT_NPROC: 2**13,  # of the user, and not of root: a fork bomb stops there
-}
 ORPHANS_S = 10.0  # longest time in which orphans are chased
 LAST_S = 0.2  # seconds in which a guard that closes its output may also end
-OUTLIVED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # the worker alone says when to end
-
-LINUX = sys.platform == "linux"
-LIBC = ctypes.CDLL(None)
-PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_DROP = 1, 4, 24
-PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 36, 38
-BEYOND_RULES = (19, 21, 38)  # CAP_SYS_PTRACE, CAP_SYS_ADMIN, CAP_PERFMON, of root
-CREATE_RULESET, RESTRICT_SELF = 444, 446  # Landlock's calls, the same on every architecture
-MAKE_BLOCK, SCOPE_SIGNAL = 1 << 11, 1 << 1
-LANDLOCK = LIBC.syscall(CREATE_RULESET, None, ctypes.c_size_t(0), 1) if LINUX else 0
-"""Its version; below 1 where it is missing or forbidden."""
+ALL_IT_MAY_SIGNAL = -1
 
 
-def confine(limits: dict[int, int]) -> None:
-    """Confine this process and all that it starts.
+class Surroundings:
+    """What the guards of this supervisor have in common: their folder, their rules, their end."""
 
-    Whatever the rules of Landlock forbid, a process under rules can neither trace one that is not
-    nor read its environment: the worker has keys in `/proc/PID/environ`. From Linux 6.12 on it
-    cannot send it signals either.
-    """
-    for number in OUTLIVED:
-        signal.signal(number, signal.SIG_DFL)
-    for kind, most in limits.items():
-        ceiling = resource.getrlimit(kind)[1]
-        kept = most if ceiling == resource.RLIM_INFINITY else min(most, ceiling)
-        resource.setrlimit(kind, (kept, kept))
-    if LINUX:
-        LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        LIBC.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-        for capability in BEYOND_RULES:
-            LIBC.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
-        files, scoped = (0, SCOPE_SIGNAL) if LANDLOCK >= 6 else (MAKE_BLOCK, 0)
-        rules = (ctypes.c_uint64 * 3)(files, 0, scoped)
-        domain = LIBC.syscall(CREATE_RULESET, rules, ctypes.c_size_t(24), 0)
-        LIBC.syscall(RESTRICT_SELF, domain, 0)
+    def __init__(self, configuration: dict[str, Any], woken: int) -> None:
+        self.configuration = configuration
+        self.woken = woken  # readable after the end of a process
+        self.reaches_guards_alone = confinement.enter_domain()
+        self.folder: str = configuration["folder"]
+        os.mkdir(self.folder, 0o700)
+        hidden, writes = configuration["hidden"], configuration["writes"]
+        self.files = confinement.FileRules(self.folder, hidden, writes)
+
+    def new_home(self) -> str:
+        """Make an empty home, in which the folder `work` is the guard's.
+
+        Guards take what deletes in a home folder for dangerous, so they work below it.
+        """
+        home = os.path.join(self.folder, os.urandom(8).hex())
+        os.mkdir(home, 0o700)
+        os.mkdir(os.path.join(home, "work"))
+        return home
+
+    def kill_guards(self) -> None:
+        """Kill every process below this one.
+
+        That takes no descriptor where the kernel confines the signals of this process: it sends one
+        to all that it may reach.
+        """
+        if self.reaches_guards_alone:
+            _kill([ALL_IT_MAY_SIGNAL])
+        else:
+            _kill(_descendants())
+
+    def clear(self) -> None:
+        """Remove all that a guard left in the folder."""
+        with suppress(FileNotFoundError):
+            for name in os.listdir(self.folder):
+                remove(os.path.join(self.folder, name))
+
+    def close(self) -> None:
+        self.clear()
+        with suppress(OSError):
+            os.rmdir(self.folder)
 
 
 class GuardProcess:
     """One start of the program, in a session and an empty folder of its own."""
 
-    def __init__(self, configuration: dict[str, Any], woken: int, limit_s: float) -> None:
+    def __init__(self, surroundings: Surroundings, limit_s: float) -> None:
         """Start the program; an `OSError` says why it does not start."""
+        configuration = surroundings.configuration
+        self._surroundings = surroundings
         self._is_once = configuration["mode"] == "once"
-        self._woken = woken  # readable after the end of a process
-        self._home = f"{configuration['home']}-{os.urandom(8).hex()}"
-        # Guards take what deletes in a home folder for dangerous, so the guard works below it.
-        self._folder = os.path.join(self._home, "work")
+        ruleset = surroundings.files.ruleset()
         # Not the address space, of which engines of JavaScript reserve gigabytes.
-        limits = LIMITS | {resource.RLIMIT_DATA: configuration["memory_mb"] * 2**20}
+        of_memory = {resource.RLIMIT_DATA: configuration["memory_mb"] * 2**20}
+        limits = confinement.LIMITS | of_memory
         if self._is_once:
             limits[resource.RLIMIT_CPU] = int(limit_s) + 2
         names = [name for name in configuration["variables"] if name in os.environ]
         environment = {name: os.environ[name] for name in names}
-        os.mkdir(self._home, 0o700)
-        os.mkdir(self._folder)
+        home = surroundings.new_home()
         try:
             self._process = subprocess.Popen(  # noqa: S603  # nosec B603 # as the catalog says
                 configuration["command"],
@@ -95,13 +99,14 @@ class GuardProcess:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                cwd=self._folder,
-                env={"HOME": self._home, "TMPDIR": self._home, **environment},
+                cwd=os.path.join(home, "work"),
+                env={"HOME": home, "TMPDIR": home, **environment},
                 start_new_session=True,
-                preexec_fn=lambda: confine(limits),  # noqa: PLW1509  there are no threads
+                # There are no threads.
+                preexec_fn=lambda: confinement.confine(limits, ruleset),  # noqa: PLW1509
             )
         except OSError:
-            remove(self._home)
+            surroundings.clear()
             raise
         pipes = (self._process.stdin, self._process.stdout, self._process.stderr)
         self._asks, *outputs = (pipe for pipe in pipes if pipe is not None)
@@ -155,7 +160,7 @@ class GuardProcess:
         output = next(iter(self._kept))
         while (left_ms := (ends_s - time.monotonic()) * 1000) > 0:
             poller = select.poll()
-            for descriptor in (0, self._woken, *self._open):
+            for descriptor in (0, self._surroundings.woken, *self._open):
                 poller.register(descriptor, select.POLLIN)
             if self._unsent:
                 poller.register(self._asks, select.POLLOUT)
@@ -169,7 +174,7 @@ class GuardProcess:
                 self._send()
             closed = output not in self._open and not self._is_once
             if closed:  # it may be ending
-                select.select([self._woken], [], [], LAST_S)
+                select.select([self._surroundings.woken], [], [], LAST_S)
             self._reap()
             if self.exit is not None:
                 return "exit"
@@ -190,7 +195,7 @@ class GuardProcess:
     def _reap(self) -> bool:
         """Reap what has ended; return whether a process is left."""
         with suppress(BlockingIOError):
-            os.read(self._woken, PIECE_BYTES)
+            os.read(self._surroundings.woken, PIECE_BYTES)
         while True:
             try:
                 process, status = os.waitpid(-1, os.WNOHANG)
@@ -207,38 +212,38 @@ class GuardProcess:
         with suppress(OSError):
             os.killpg(self._process.pid, signal.SIGKILL)
         while self._reap():
-            _kill(_descendants())
-            select.select([self._woken], [], [], 0.01)
+            self._surroundings.kill_guards()
+            select.select([self._surroundings.woken], [], [], 0.01)
         while self._read(self._open):
             pass
         for pipe in (self._asks, *self._open.values()):
             pipe.close()
-        remove(self._home)
+        self._surroundings.clear()
 
 
-def remove(home: str) -> None:
-    """Remove the home of a guard and all below it, or the link that a guard put in its place."""
-    if os.path.islink(home):
-        os.unlink(home)
+def remove(path: str) -> None:
+    """Remove a home of a guard, or whatever a guard has put in its place."""
+    if os.path.islink(path) or not os.path.isdir(path):
+        os.unlink(path)
         return
     try:
-        os.rmdir(os.path.join(home, "work"))
-        os.rmdir(home)
+        os.rmdir(os.path.join(path, "work"))
+        os.rmdir(path)
     except OSError:  # they are not empty; these go as deep as a guard may
-        for command in (["chmod", "-R", "u+rwx", home], ["rm", "-rf", home]):
+        for command in (["chmod", "-R", "u+rwx", path], ["rm", "-rf", path]):
             subprocess.run(command, check=False)  # noqa: S603  # nosec B603
 
 
-def end_orphans(home: str) -> None:
-    """End what a killed supervisor left: processes that know a home of its guards, and these."""
-    word, ends_s = f"{home}-".encode(), time.monotonic() + ORPHANS_S
+def end_orphans(folder: str) -> None:
+    """End what a killed supervisor left: the folder of its guards, and processes that know it."""
+    word, ends_s = f"{folder}/".encode(), time.monotonic() + ORPHANS_S
     while (
         orphans := [each for each, environ in _processes("environ") if word in environ]
     ) and time.monotonic() < ends_s:
         _kill(orphans)
         time.sleep(0.01)
-    for left in glob.glob(f"{glob.escape(home)}-*"):
-        remove(left)
+    if os.path.lexists(folder):
+        remove(folder)
 
 
 def _processes(about: str) -> Iterator[tuple[int, bytes]]:
@@ -268,23 +273,22 @@ def _descendants() -> list[int]:
 
 def main() -> None:
     configuration = json.loads(sys.argv[1])
-    if LINUX:
-        LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    for number in OUTLIVED:
+    for number in confinement.OUTLIVED:
         signal.signal(number, signal.SIG_IGN)
     woken, wakes = os.pipe()
     for end in (woken, wakes):
         os.set_blocking(end, False)
     signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
+    surroundings = Surroundings(configuration, woken)
     guard: GuardProcess | None = None
     try:
         for line in sys.stdin:
             question, began_s = json.loads(line), time.monotonic()
             try:
                 if guard is None or not guard.is_ready():
-                    guard = GuardProcess(configuration, woken, question["time_limit_s"])
+                    guard = GuardProcess(surroundings, question["time_limit_s"])
                 report = guard.answer(question, began_s)
             except OSError as error:
                 report = {"errno": error.errno, "errors": error.strerror}
@@ -292,8 +296,5 @@ def main() -> None:
     finally:
         if guard is not None and not guard.ended:
             guard.end()
+        surroundings.close()
         os._exit(0)  # without a last try to write to a worker that is gone
-
-
-if __name__ == "__main__":
-    main()

@@ -32,7 +32,7 @@ CALLS = """if True:
 
     async def calls(spec):
         prompt, parameters = load_prompt("guard"), CallParameters(time_limit_s=20)
-        async with provider_session() as providers:
+        async with provider_session(()) as providers:
             for key in [*["right"] * len(FAULTS), "invalid"]:
                 client = providers.client(spec, prompt, parameters, SecretStr(key))
                 try:

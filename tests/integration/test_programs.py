@@ -19,7 +19,7 @@ import pytest
 
 from aegish_dist.core.model import Program
 from aegish_dist.errors import ProviderError
-from aegish_dist.providers import programs, supervisor
+from aegish_dist.providers import confinement, programs
 from aegish_dist.providers.programs import ProgramClient, Programs, python_program
 from tests.services import wait_until
 
@@ -323,7 +323,7 @@ KILLS = "time.sleep(0.3); os.kill(os.getppid(), 9); time.sleep(600)"
 def test_no_child_of_a_guard_is_left_after_a_question(mark: str, end: str) -> None:
     async def body(programs: Programs) -> None:
         await said(clients(programs, python(LEAVES + end), 1.0))
-        assert ["supervisor.py" in each for each in processes(mark)] == [True]
+        assert ["providers.supervisor" in each for each in processes(mark)] == [True]
 
     with_programs(body)
 
@@ -348,7 +348,7 @@ time.sleep(600)
 
     async def body(programs: Programs) -> str:
         text = await said(clients(programs, python(script), 1.0))
-        assert ["supervisor.py" in each for each in processes(mark)] == [True]
+        assert ["providers.supervisor" in each for each in processes(mark)] == [True]
         return text
 
     assert with_programs(body) == "deadline: the program gave no answer within 1 s"
@@ -365,7 +365,7 @@ def test_no_child_of_a_guard_outlives_a_supervisor_that_is_killed(
             await asyncio.sleep(0.05)
         assert [each.name[:13] for each in tmp_path.iterdir()] == ["aegish-guard-"]
         for process, words in by_id(mark).items():
-            if "supervisor.py" in words:
+            if "providers.supervisor" in words:
                 os.kill(process, signal.SIGKILL)
         return await asking
 
@@ -407,7 +407,7 @@ def test_a_worker_without_landlock_hides_its_keys_and_leaves_nothing(
 
     def as_of_a_container() -> None:
         for capability in range(41):
-            supervisor.LIBC.prctl(supervisor.PR_CAPBSET_DROP, capability, 0, 0, 0)
+            confinement.LIBC.prctl(confinement.PR_CAPBSET_DROP, capability, 0, 0, 0)
 
     ended = subprocess.run(
         [sys.executable, "-c", WITHOUT_LANDLOCK, MARK, reads, LEAVES + KILLS],
@@ -425,9 +425,17 @@ def test_a_worker_without_landlock_hides_its_keys_and_leaves_nothing(
 def test_a_home_that_is_a_link_is_unlinked_alone(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     (tmp_path / "keep").mkdir(0o500)
-    script = "import os; os.rename(os.environ['HOME'], {!r}); os.symlink({!r}, os.environ['HOME']); print(os.environ['HOME'])"
-    [home] = asked(python(script.format(str(tmp_path / "moved"), str(tmp_path))))
+    script = """
+import os
+home = os.environ["HOME"]
+os.rename(home, home + "-moved")
+os.symlink({!r}, home)
+print(home)
+"""
+    [home] = asked(python(script.format(str(tmp_path))))
+    assert Path(home).is_absolute()
     assert not Path(home).is_symlink()
+    assert not Path(f"{home}-moved").exists()
     assert (tmp_path / "work").is_dir()
     assert (tmp_path / "keep").stat().st_mode & 0o777 == 0o500
 

@@ -67,7 +67,7 @@ async def client_of(
 ) -> AsyncIterator[ModelClient]:
     spec = ModelSpec("test/m", wire, "m", base_url)
     parameters = CallParameters(time_limit_s=time_limit_s)
-    async with provider_session() as session:
+    async with provider_session(()) as session:
         yield session.client(spec, PROMPT, parameters, SecretStr(key))
 
 
@@ -415,7 +415,7 @@ async def test_one_provider_uses_up_its_own_memory_alone(
     async def good(_: web.Request) -> web.Response:
         return web.json_response(chat("x" * 10**5))
 
-    async with serving(endless) as bad, serving(good) as other, provider_session() as opened:
+    async with serving(endless) as bad, serving(good) as other, provider_session(()) as opened:
         parameters = CallParameters(time_limit_s=20)
         clients = [
             opened.client(

@@ -60,7 +60,7 @@ def asked(
         assert wire.http is not None
         root = url + wire.http.simulated_root
         spec = ModelSpec("lab/m", wire, "thorough", root, structured=structured, **of_spec)
-        async with provider_session() as session:
+        async with provider_session(()) as session:
             client = session.client(spec, PROMPT, CallParameters(seed=None), SecretStr("k"))
             return await client.complete(command)
 

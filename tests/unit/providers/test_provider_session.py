@@ -36,7 +36,7 @@ def prepare(
 ) -> ModelClient:
     async def body() -> ModelClient:
         spec = ModelSpec(f"test/{name}", wire, name, base_url, key_variable="TEST_API_KEY", **more)
-        async with provider_session() as session:
+        async with provider_session(()) as session:
             return session.client(spec, PROMPT, CallParameters(), SecretStr(key) if key else None)
 
     return asyncio.run(body())
@@ -183,7 +183,7 @@ def test_a_proxy_that_cannot_be_used_is_refused_in_one_line(
 @pytest.mark.parametrize("wire", [WireFormat.BASELINE, WireFormat.IMPORTED])
 def test_a_model_without_a_network_has_no_batches(wire: WireFormat) -> None:
     async def body() -> None:
-        async with provider_session() as session:
+        async with provider_session(()) as session:
             session.batches(ModelSpec("test/m", wire, "m"), PROMPT, CallParameters(), None)
 
     with pytest.raises(CatalogError, match="cannot be called over the network"):

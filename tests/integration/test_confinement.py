@@ -1,0 +1,298 @@
+"""What a hostile guard reaches: its worker, its store, another guard, the files of its user.
+
+One worker for each account asks a guard that tries everything below. What became of the worker and
+of the files decides, and not the error that the guard saw alone.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aegish_dist.providers import confinement
+from aegish_dist.providers.confinement import all_but
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = [path for path in sys.path if path.endswith("site-packages")]
+OTHER_USER = 65534
+ACCOUNTS = ["root", "user"] if os.geteuid() == 0 else ["user"]
+
+GUARD = r"""
+import ctypes, errno, fcntl, json, os, resource, signal, socket, subprocess, sys
+worker, store, beside, package, rival, terminal = int(sys.argv[1]), *sys.argv[2:]
+supervisor, library = os.getppid(), ctypes.CDLL(None, use_errno=True)
+calls = json.loads(os.environ["CALLS"])
+module = package + "/aegish_dist/providers/supervisor.py"
+
+def read(path):
+    with open(path, "rb") as file:
+        return file.read().decode("latin-1")
+
+def write(path, flags=os.O_WRONLY):
+    os.write(os.open(path, flags, 0o600), b"changed")
+
+def call(name, *arguments):
+    if name not in calls:
+        raise OSError(errno.ENOSYS, "not of this machine")
+    if library.syscall(calls[name], *arguments) < 0:
+        raise OSError(ctypes.get_errno(), name)
+
+def limit(process, kind, value):
+    call("prlimit64", process, kind, (ctypes.c_uint64 * 2)(value, value), None)
+
+def of_library(name, *arguments):
+    if getattr(library, name)(*arguments) < 0:
+        raise OSError(ctypes.get_errno(), name)
+
+def through_a_mapping():
+    address = ctypes.create_string_buffer(64)
+    local, remote = (ctypes.c_size_t * 2)(ctypes.addressof(address), 64), (ctypes.c_size_t * 2)(4096, 64)
+    of_library("process_vm_readv", worker, local, 1, remote, 1, 0)
+
+def connect(address):
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(address)
+
+def by_a_child(*command):
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise PermissionError(done.stderr)
+    return done.stdout
+
+ATTACKS = {
+    "key: environment of the worker": lambda: read(f"/proc/{worker}/environ"),
+    "key: memory of the worker": lambda: read(f"/proc/{worker}/mem"),
+    "key: by a child": lambda: by_a_child("cat", f"/proc/{worker}/environ"),
+    "key: process_vm_readv": through_a_mapping,
+    "key: ptrace": lambda: of_library("ptrace", 16, worker, 0, 0),
+    "key: a descriptor of the worker": lambda: os.open(f"/proc/{worker}/fd/0", os.O_RDONLY),
+    "store: read": lambda: read(store + "/secret"),
+    "store: through the root of a process": lambda: read("/proc/self/root" + store + "/secret"),
+    "store: through a link": lambda: (os.symlink(store, "link"), read("link/secret")),
+    "store: a hard link": lambda: (os.link(store + "/secret", "hard"), read("hard")),
+    "store: by a child": lambda: by_a_child("cat", store + "/secret"),
+    "store: write": lambda: write(store + "/secret"),
+    "store: a new file": lambda: write(store + "/new", os.O_WRONLY | os.O_CREAT),
+    "store: move it away": lambda: os.rename(store, store + ".gone"),
+    "worker: SIGKILL": lambda: os.kill(worker, signal.SIGKILL),
+    "worker: SIGSTOP": lambda: os.kill(worker, signal.SIGSTOP),
+    "worker: every process": lambda: (os.kill(-1, signal.SIGTERM), os.kill(worker, 0)),
+    "worker: its group": lambda: os.killpg(os.getpgid(worker), signal.SIGTERM),
+    "worker: its supervisor": lambda: os.kill(supervisor, signal.SIGKILL),
+    "worker: a descriptor for signals": lambda: signal.pidfd_send_signal(os.pidfd_open(worker), 9),
+    "worker: CPU time": lambda: limit(worker, resource.RLIMIT_CPU, 0),
+    "worker: files": lambda: limit(worker, resource.RLIMIT_NOFILE, 0),
+    "worker: memory": lambda: limit(worker, resource.RLIMIT_AS, 0),
+    "worker: files of its supervisor": lambda: limit(supervisor, resource.RLIMIT_NOFILE, 0),
+    "worker: processes of its supervisor": lambda: limit(supervisor, resource.RLIMIT_NPROC, 0),
+    "worker: prlimit(1)": lambda: by_a_child("prlimit", f"--pid={worker}", "--nofile=0:0"),
+    "worker: its priority": lambda: os.setpriority(os.PRIO_PROCESS, worker, 19),
+    "worker: the user's priority": lambda: os.setpriority(os.PRIO_USER, os.getuid(), 19),
+    "worker: renice(1)": lambda: by_a_child("renice", "19", str(worker)),
+    "worker: its processors": lambda: os.sched_setaffinity(worker, {max(os.sched_getaffinity(worker))}),
+    "worker: its scheduler": lambda: os.sched_setscheduler(worker, os.SCHED_IDLE, os.sched_param(0)),
+    "worker: its scheduler's attributes": lambda: call("sched_setattr", worker, (ctypes.c_uint32 * 12)(48, 5), 0),
+    "worker: its access to disks": lambda: call("ioprio_set", 1, worker, 3 << 13),
+    "worker: a ring of calls": lambda: call("io_uring_setup", 4, ctypes.create_string_buffer(120)),
+    "worker: an abstract socket": lambda: connect("\0" + sys.argv[6]),
+    "files: write beside": lambda: write(beside),
+    "files: empty it": lambda: os.truncate(beside, 0),
+    "files: append to it": lambda: write(beside, os.O_WRONLY | os.O_APPEND),
+    "files: remove it": lambda: os.unlink(beside),
+    "files: replace it": lambda: (write("mine", os.O_WRONLY | os.O_CREAT), os.rename("mine", beside)),
+    "files: its attributes": lambda: os.setxattr(beside, "user.a", b"b"),
+    "files: a folder in /tmp": lambda: os.mkdir("/tmp/" + os.path.basename(terminal) + "-of-a-guard"),
+    "files: a device": lambda: os.mknod("device", 0o20600, os.makedev(1, 3)),
+    "files: killed last": lambda: open("/proc/self/oom_score_adj", "w").write("0"),
+    "next: rewrite the supervisor": lambda: write(module),
+    "next: empty the supervisor": lambda: os.truncate(module, 0),
+    "next: remove the supervisor": lambda: os.unlink(module),
+    "next: another module before it": lambda: write(package + "/json.py", os.O_WRONLY | os.O_CREAT),
+    "next: its compiled file": lambda: write(os.path.dirname(module) + "/__pycache__/x.pyc", os.O_WRONLY | os.O_CREAT),
+    "next: rewrite a rival": lambda: write(rival),
+    "next: a lease on the supervisor": lambda: fcntl.fcntl(os.open(module, os.O_RDONLY), 1024, fcntl.F_RDLCK),
+}
+# These report success, and what became of the files shows that they did nothing.
+for path in (store, store + "/secret", beside, module, rival, os.path.dirname(package)):
+    os.chmod(path, 0)
+    by_a_child("chmod", "0", path)
+found = {}
+for name, attack in ATTACKS.items():
+    try:
+        found[name] = f"done: {attack()!r}"
+    except Exception as error:
+        found[name] = f"refused: {type(error).__name__}"
+use = {}
+for name, action in {
+    "home": lambda: write(os.environ["HOME"] + "/file", os.O_WRONLY | os.O_CREAT),
+    "home: move": lambda: (os.mkdir("a"), os.rename(os.environ["HOME"] + "/file", "a/file")),
+    "home: a socket": lambda: socket.socket(socket.AF_UNIX).bind("socket"),
+    "beside the store": lambda: read(beside),
+    "names": lambda: os.listdir(os.path.dirname(store)),
+    "nothing": lambda: write("/dev/null"),
+    "standard error": lambda: by_a_child("sh", "-c", "echo word > /dev/stderr; echo word > /dev/null"),
+    "own limits": lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100)),
+    "a folder of `writes`": lambda: write(terminal + "/file", os.O_WRONLY | os.O_CREAT),
+    "capabilities": lambda: [line for line in open("/proc/self/status") if line.startswith("CapEff")],
+}.items():
+    try:
+        use[name] = action()
+    except Exception as error:
+        use[name] = f"refused: {error!r}"
+print(json.dumps([found, use]))
+"""
+
+DRIVER = r"""
+import asyncio, json, os, resource, shutil, socket, sys, time
+from pathlib import Path
+folder, account, guard, calls = Path(sys.argv[1]), *sys.argv[2:]
+os.chmod(folder, 0o755)
+package, store, writes = folder / "packages", folder / "home" / "store", folder / "writes"
+import aegish_dist
+source = Path(aegish_dist.__file__).parent
+shutil.copytree(source / "providers", package / "aegish_dist" / "providers", ignore=lambda *_: ["batches"])
+shutil.copy(source / "__init__.py", package / "aegish_dist")
+store.mkdir(parents=True), writes.mkdir()
+beside, rival = store.parent / "beside", folder / "rival"
+(store / "secret").write_text("secret"), beside.write_text("beside")
+rival.write_text("#!/bin/sh\nexit 2\n")
+rival.chmod(0o755)
+from aegish_dist.core.model import Program
+from aegish_dist.providers import programs
+programs.PACKAGES = str(package)
+os.environ |= {"A_KEY": "sk-proj-0123456789abcdef", "CALLS": calls}
+listener = socket.socket(socket.AF_UNIX)
+listener.bind("\0" + str(writes)), listener.listen()
+
+def state():
+    files = {str(path): [path.stat().st_mode, path.read_text() if path.suffix != ".pyc" and path.is_file() else ""]
+        for path in sorted(folder.rglob("*")) if writes not in path.parents and "__pycache__" not in path.parts}
+    limits = [resource.getrlimit(each) for each in range(16)]
+    return [files, limits, os.getpriority(os.PRIO_PROCESS, 0), sorted(os.sched_getaffinity(0)), os.sched_getscheduler(0)]
+
+async def main():
+    mine = programs.Programs([store])
+    paths = (str(os.getpid()), *map(str, (store, beside, package, rival, writes)))
+    hostile = Program(command=(sys.executable, "-c", guard, *paths), pass_variables=("CALLS",),
+        input="text", writes=(str(writes),))
+    before = state()
+    answer = (await mine.client(hostile, 60, lambda _: False).complete("ls")).text
+    unchanged = state() == before
+    good = (await mine.client(Program(command=(str(rival),)), 20, lambda _: True).complete("ls")).text
+    inside = store / "guard"
+    shutil.copy(rival, inside)
+    try:
+        await mine.client(Program(command=(str(inside),)), 20, lambda _: True).complete("ls")
+    except Exception as error:
+        told = str(error)
+    await mine.close()
+    print(json.dumps([json.loads(answer), unchanged, good, told, (writes / "file").exists()]))
+
+asyncio.run(main())
+"""
+
+
+def interpreter() -> str:
+    """Return one that other users may run."""
+    path = Path(sys.executable).resolve()
+    reachable = all(folder.stat().st_mode & 0o001 for folder in path.parents)
+    return sys.executable if reachable else "/usr/bin/python3"
+
+
+@cache
+def attacked(account: str, folder: Path) -> Any:
+    """Return what the guard tells, and what became of the worker and the files."""
+    other = account == "user" and os.geteuid() == 0
+    folder = folder / account
+    folder.mkdir()
+    if other:
+        os.chown(folder, OTHER_USER, OTHER_USER)
+    calls = json.dumps(confinement.CALLS[confinement.MACHINE])
+    ended = subprocess.run(
+        [interpreter() if other else sys.executable, "-c", DRIVER, folder, account, GUARD, calls],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": ":".join([str(ROOT), *PACKAGES])},
+        cwd="/",
+        user=OTHER_USER if other else None,
+        group=OTHER_USER if other else None,
+        extra_groups=[] if other else None,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    return json.loads(ended.stdout)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    path = tmp_path_factory.mktemp("guards")
+    for parent in (path, *path.parents):
+        if parent.stat().st_uid == os.geteuid() and len(parent.parts) > 2:
+            parent.chmod(0o755)
+    yield path
+
+
+@pytest.mark.parametrize("account", ACCOUNTS)
+def test_no_attack_reaches_what_is_not_the_guards_own(account: str, folder: Path) -> None:
+    [[found, _], unchanged, rival, _, _] = attacked(account, folder)
+    assert [name for name, became in found.items() if not became.startswith("refused")] == []
+    assert len(found) > 50
+    assert unchanged
+    assert rival == "exit code 2"
+
+
+@pytest.mark.parametrize("account", ACCOUNTS)
+def test_a_guard_can_do_what_guards_do(account: str, folder: Path) -> None:
+    [[_, use], _, _, _, written] = attacked(account, folder)
+    assert use.pop("capabilities") == ["CapEff:\t0000000000000000\n"]
+    assert use.pop("beside the store") == "beside"
+    assert sorted(use.pop("names")) == ["beside", "store"]
+    assert {name: became for name, became in use.items() if "refused" in str(became)} == {}
+    assert written
+
+
+@pytest.mark.parametrize("account", ACCOUNTS)
+def test_a_program_in_the_store_is_refused_by_name(account: str, folder: Path) -> None:
+    [_, _, _, told, _] = attacked(account, folder)
+    store = folder / account / "home" / "store"
+    assert told == (
+        f"the program cannot be started: {store}/guard lies in {store}, which no guard may read"
+    )
+
+
+def test_nothing_of_a_guard_is_left(folder: Path) -> None:
+    for account in ACCOUNTS:
+        attacked(account, folder)
+    assert list(Path("/tmp").glob("*-of-a-guard")) == []  # noqa: S108
+    assert [path.name for path in folder.rglob("*.gone")] == []
+
+
+def test_all_but_leaves_out_what_is_hidden(tmp_path: Path) -> None:
+    for name in ("a/b/c", "a/b/d", "a/e", "f"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "a" / "link").symlink_to(tmp_path / "a" / "b")
+    (tmp_path / "a" / "file").write_text("")
+    start = str(tmp_path)
+    named = {path.removeprefix(start) for path in all_but([f"{start}/a/b/c"], start)}
+    assert named == {"/a/b/d", "/a/e", "/a/file", "/f"}
+    assert list(all_but([f"{start}/gone"], f"{start}/f")) == [f"{start}/f"]
+    assert list(all_but([f"{start}/f"], f"{start}/f")) == []
+
+
+def test_the_filter_of_each_processor_names_its_calls() -> None:
+    """Numbers from the tables of Linux 6.12: `syscall_64.tbl`, and the generic one for aarch64."""
+    assert set(confinement.CALLS) == set(confinement.ARCHITECTURES)
+    own = {"chmod"}  # of x86-64 alone
+    assert confinement.CALLS["x86_64"].keys() - own == confinement.CALLS["aarch64"].keys()
+    for machine, calls in confinement.CALLS.items():
+        code = confinement.filter_of(machine)
+        steps = [code[place : place + 8] for place in range(0, len(code), 8)]
+        named = {int.from_bytes(step[4:], sys.byteorder) for step in steps if step[0] == 0x15}
+        assert named >= {number for name, number in calls.items() if name != "seccomp"}
+        assert len(steps) < 4096
