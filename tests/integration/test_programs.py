@@ -22,6 +22,7 @@ from aegish_dist.errors import ProviderError
 from aegish_dist.providers import confinement, programs
 from aegish_dist.providers.programs import ProgramClient, Programs, python_program
 from tests.services import wait_until
+from tests.without_landlock import NO_LANDLOCK
 
 T = TypeVar("T")
 LOOP = """
@@ -373,15 +374,10 @@ def test_no_child_of_a_guard_outlives_a_supervisor_that_is_killed(
     assert (processes(mark), list(tmp_path.iterdir())) == ([], [])
 
 
-WITHOUT_LANDLOCK = """
-import asyncio, ctypes, os, struct, sys
-# Load the number of the call; from 444 to 446 the answer is ENOSYS.
-rules = ((0x20, 0, 0, 0), (0x35, 0, 2, 444), (0x25, 1, 0, 446), (6, 0, 0, 0x50026), (6, 0, 0, 0x7FFF0000))
-code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *rule) for rule in rules))
-class Filter(ctypes.Structure): _fields_ = [("len", ctypes.c_ushort), ("code", ctypes.c_void_p)]
-libc = ctypes.CDLL(None)
-libc.prctl(38, 1, 0, 0, 0)
-assert libc.prctl(22, 2, ctypes.byref(Filter(5, ctypes.addressof(code))), 0, 0) == 0
+WITHOUT_LANDLOCK = (
+    NO_LANDLOCK
+    + """
+import asyncio
 from aegish_dist.core.model import Program
 from aegish_dist.providers.programs import Programs
 async def main():
@@ -396,6 +392,7 @@ async def main():
     await programs.close()
 asyncio.run(main())
 """
+)
 
 
 def test_a_worker_without_landlock_hides_its_keys_and_leaves_nothing(
