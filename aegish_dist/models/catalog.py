@@ -161,7 +161,7 @@ class ProviderEntry(_CalledEntry, frozen=True, kw_only=True):
     processes: Annotated[int, Meta(ge=1, le=64)] = 1
     memory_mb: Annotated[int, Meta(ge=16, le=2**20)] = 512
     pass_variables: tuple[str, ...] = ()
-    writes: tuple[Annotated[str, Meta(pattern=r"\A/[^\0]*\Z")], ...] = ()
+    writes: tuple[str, ...] = ()
     object: Annotated[str, Meta(pattern=r"\A(?:\w+(?:\.\w+)*:\w+(?:\.\w+)*)?\Z")] = ""
     """Of the wire `python`: `module:name`."""
 
@@ -172,6 +172,8 @@ class ProviderEntry(_CalledEntry, frozen=True, kw_only=True):
             allowed = is_name and not variable.startswith(RESERVED_PREFIX)
             what = f"must hold names of environment variables, none that begins {RESERVED_PREFIX}"
             refuse((not allowed, "pass_variables", what))
+        paths = all(path.startswith("/") and "\0" not in path for path in self.writes)
+        refuse((not paths, "writes", "must hold absolute paths, such as '/var/cache/guard'"))
         unfit = self.mode == "lines" and self.input == "text"
         refuse((unfit, "input", "must be 'json' or 'hook': lines need an id"))
         named = _ENVIRONMENT_VARIABLE.fullmatch(self.key_variable)

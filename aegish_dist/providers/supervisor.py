@@ -271,6 +271,13 @@ def _descendants() -> list[int]:
     return found[1:]
 
 
+def _words(error: OSError, configuration: dict[str, Any]) -> str:
+    """Return what is wrong, with the path unless it is the program's own."""
+    if error.filename is None or error.filename == configuration["command"][0]:
+        return str(error.strerror)
+    return f"{error.filename}: {error.strerror}"
+
+
 def main() -> None:
     configuration = json.loads(sys.argv[1])
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -291,7 +298,7 @@ def main() -> None:
                     guard = GuardProcess(surroundings, question["time_limit_s"])
                 report = guard.answer(question, began_s)
             except OSError as error:
-                report = {"errno": error.errno, "errors": error.strerror}
+                report = {"errno": error.errno, "errors": _words(error, configuration)}
             print(json.dumps(report), flush=True)  # noqa: T201
     finally:
         if guard is not None and not guard.ended:

@@ -136,6 +136,10 @@ def asked(guard: Program, *commands: str, limit_s: float = 20.0) -> list[str]:
             program("/etc/passwd", mode="lines"),
             "not_found: the program cannot be started: /etc/passwd: Permission denied",
         ),
+        (
+            program("cat", writes=("/no/such/folder",)),
+            "not_found: the program cannot be started: cat: /no/such/folder: No such file or directory",
+        ),
     ],
 )
 def test_a_program_is_asked_once_for_a_command(guard: Program, answer: str) -> None:

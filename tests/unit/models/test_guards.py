@@ -107,6 +107,8 @@ def test_what_a_classifier_is_sent_comes_from_the_catalog(tmp_path: Path) -> Non
         ('[providers.a]\nmode = "lines"\ninput = "text"', "lines need an id"),
         ('[providers.a]\npass_variables = ["AEGISH_DIST_DATABASE_URL"]', "none that begins"),
         ('[providers.a]\npass_variables = ["x=y"]', "must hold names"),
+        ('[providers.a]\nwrites = ["cache"]', "key 'writes': must hold absolute paths"),
+        ('[providers.a]\nwrites = ["/a\\u0000"]', "key 'writes': must hold absolute paths"),
         ('[providers.a]\noutput = { kind = "score" }', "key 'output.path': is missing"),
         ('[[models]]\nid = "a/b"\nprice = { per_hour = 1, per_call = 1 }', "per_hour alone"),
     ],
