@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -331,6 +332,54 @@ def test_no_child_of_a_guard_is_left_after_a_question(mark: str, end: str) -> No
         assert ["providers.supervisor" in each for each in processes(mark)] == [True]
 
     with_programs(body)
+
+
+NAMELESS = """
+import os, subprocess, time
+for number in range(20):
+    subprocess.Popen(["setsid", "env", "-i", "sh", "-c", "sleep 600; :", %r])
+    time.sleep(0.01)
+"""
+"""Children that have left the guard's session and cleared their environment."""
+
+
+def named(word: str) -> list[int]:
+    """Return the processes with a word among their arguments."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if word in (folder / "cmdline").read_text().split("\0"):
+                found.append(int(folder.name))
+        except OSError:
+            pass
+    return found
+
+
+@pytest.mark.parametrize("end", ["time.sleep(600)", "os._exit(0)", "os.close(1); os.close(2)"])
+def test_no_child_without_an_environment_outlives_the_deadline(mark: str, end: str) -> None:
+    async def body(programs: Programs) -> None:
+        await said(clients(programs, python(NAMELESS % mark + end), 2.0))
+        assert named(mark) == []
+
+    with_programs(body)
+
+
+def test_guards_end_although_their_supervisor_may_open_nothing(
+    mark: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    async def body(programs: Programs) -> None:
+        guard = python(NAMELESS % mark + "time.sleep(600)")
+        asking = asyncio.create_task(said(clients(programs, guard, 3.0)))
+        while len(named(mark)) < 20:
+            await asyncio.sleep(0.05)
+        [supervisor] = [each for each, words in by_id(mark).items() if "supervisor" in words]
+        resource.prlimit(supervisor, resource.RLIMIT_NOFILE, (0, 0))
+        assert "program" in await asking
+
+    with_programs(body)
+    assert (named(mark), list(tmp_path.iterdir())) == ([], [])
 
 
 def test_no_child_of_a_long_lived_guard_is_left(mark: str) -> None:
