@@ -20,7 +20,7 @@ from aegish_dist.core.suspicion import STATED_CONFIDENCE, SUSPICION_RULES, Level
 from aegish_dist.core.text import did_you_mean, printable
 from aegish_dist.errors import InputError, OpinionError
 from aegish_dist.inputs.checking import checked, refuse
-from aegish_dist.inputs.documents import parse_toml, parts_of, read_text
+from aegish_dist.inputs.documents import parse_toml, parts_of, placed, read_text
 from aegish_dist.statistics.metrics import METRICS
 
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
@@ -59,13 +59,22 @@ class _Named(Struct, kw_only=True):
 
 
 @contextmanager
-def _naming(place: object, kind: type[InputError | OpinionError] = OpinionError) -> Iterator[None]:
-    """Name the file, or the entry in a file, in errors of the body."""
+def _naming(file: Path) -> Iterator[None]:
+    """Name the file in errors of the body."""
     try:
         yield
     except InputError as error:
         found = f", not {error.found}" if error.found else ""
-        raise kind(f"{place}: {error}{found}") from None
+        raise OpinionError(f"{file}: {placed(error, file)}{found}") from None
+
+
+@contextmanager
+def _within(entry: str) -> Iterator[None]:
+    """Name the entry of a file in errors of the body."""
+    try:
+        yield
+    except InputError as error:
+        raise error.under(entry) from None
 
 
 def _read_document(path: Path, max_bytes: int = MAX_FILE_BYTES) -> dict[str, Any]:
@@ -280,7 +289,7 @@ def render_overlay(overlay: Overlay) -> str:
 
 def _changes(file: _OverlayFile) -> Iterator[LabelChange]:
     for number, keys in enumerate(file.change or (), start=1):
-        with _naming(f"[[change]] entry {number}", InputError):
+        with _within(f"[[change]] entry {number}"):
             change = checked(keys, _Change)
             change.author = change.author or file.author
             missing = not (change.author or "").strip()
@@ -341,8 +350,7 @@ def read_policy(path: Path) -> Policy:
         stages: list[Stage] = []
         allowed: list[str] = []
         for number, entry in enumerate(file.stage, start=1):
-            place = _naming(f"[[stage]] entry {number}", InputError)
-            with nullcontext() if alone else place:
+            with nullcontext() if alone else _within(f"[[stage]] entry {number}"):
                 stage = checked(entry, _StageFile)
                 if number == 1 and stage.guard == ALLOWLIST:
                     allowed += _patterns(stage)
@@ -356,12 +364,14 @@ def _patterns(file: _StageFile) -> Sequence[str]:
     patterns = file.patterns or []
     others = set(file.__struct_fields__) - {"guard", "patterns"}
     given = sorted(key for key in others if getattr(file, key) is not None)
-    wrong = [f"'{printable(each)}' {why}" for each in patterns if (why := pattern_problem(each))]
     refuse(
         (given, "".join(given[:1]), "must not be given of an allowlist"),
         (not patterns, "patterns", "is missing; list the commands that are allowed"),
-        (wrong, "patterns", "".join(wrong[:1])),
     )
+    for pattern in patterns:
+        if problem := pattern_problem(pattern):
+            what = f"'{printable(pattern)}' {problem}"
+            raise InputError(what, field="patterns", text=pattern)
     return patterns
 
 

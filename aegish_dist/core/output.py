@@ -8,10 +8,10 @@ not stored, are read once.
 import json
 import math
 import re
-import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from itertools import islice
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 from msgspec.structs import asdict
@@ -22,11 +22,17 @@ from aegish_dist.core.verdict import Completion, ParsedCompletion
 from aegish_dist.errors import InputError
 
 _READER = 1  # raised with any change of what a mapping reads in a text
+_RE2_READER = 2  # of patterns that Python's `re`, which read them first, may read otherwise
 FIRST_VERSION, _VERSIONS = 1_000, 31_000  # of mappings, which the store keeps in 15 bits
 MAX_TEXT = 100_000  # characters in which JSON is looked for
-MAX_LABEL = 4_000  # characters in which patterns are: many of them take the square of it in time
+MAX_LABEL = 4_000  # characters in which patterns are: in 1 MiB, some take half a minute
 MAX_STARTS = 32  # of JSON objects and lists in a text, which bounds the time on hostile text
 MOST_SUSPICION = 1e15
+MAX_PATTERN_MEMORY = 2**19  # bytes of a compiled pattern; the time for a text grows with it, too
+NOT_AS_IN_RE = re.compile(r"\\[bBdDwWvx0-9]|[^\x00-\x7f]")
+r"""What RE2 may read otherwise than Python's `re`: its `\w`, `\d` and `\b` know ASCII alone."""
+_ESCAPE = re.compile(r"\\.", re.DOTALL)
+_SPACE_UNKNOWN_TO_RE2 = re.compile(r"[^\S\t\n\f\r ]")
 
 Pattern = Annotated[str, Meta(min_length=1, max_length=500)]
 Number = Annotated[float, Meta(ge=-MOST_SUSPICION, le=MOST_SUSPICION)]
@@ -55,7 +61,8 @@ class Output(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
     path: str = ""  # `score`: to the number; `label`: to the text, all of the answer when empty
     patterns: tuple[tuple[Pattern, Action], ...] = ()
     """`label`: regular expressions, looked for in order in the stripped text, upper and lower case
-    alike; a group named `reason` is the reason."""
+    alike; a group named `reason` is the reason. The catalog refuses those that RE2 does not know;
+    those of a stored run are never run."""
     warn_from: Number | None = None  # `score` and `tokens`: numbers from here on are WARN
     block_from: Number | None = None
     suspicion: str = ""  # path to a number that stands beside an action
@@ -87,17 +94,12 @@ class Output(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
         ):
             if holds:
                 raise InputError(problem, field=key)
-        for pattern, _ in self.patterns:
-            try:
-                with warnings.catch_warnings(action="error"):
-                    re.compile(pattern)
-            except (re.error, OverflowError, RecursionError, Warning) as error:
-                problem = f"has an entry that is no regular expression: {error}"
-                raise InputError(problem, field="patterns") from None
 
     def version(self, parser: int) -> int:
         """Return the version of the parser that stands for this mapping; it changes with both."""
-        reader = (_READER, parser if self.kind == "action-json" else 0)
+        by_re2 = any(NOT_AS_IN_RE.search(pattern) for pattern, _ in self.patterns)
+        own = _RE2_READER if by_re2 else _READER
+        reader = (own, parser if self.kind == "action-json" else 0)
         fingerprint = fingerprint_of({"reader": reader, **asdict(self)})
         return FIRST_VERSION + int(fingerprint, 16) % _VERSIONS
 
@@ -128,9 +130,12 @@ def read(output: Output, completion: Completion, command: str = "") -> ParsedCom
         case "hook":
             action, reason = _of_hook(text)
         case "label":
-            answer = _DRAFT.sub("", text, 1) if output.kind in _READY else text
-            of_text = _at(document, mapping.path) if mapping.path else answer
-            action, matched = _of_label(of_text, mapping)
+            if output.kind in _READY:
+                answer = _DRAFT.sub("", text, 1)
+                action, matched = _of_label(answer, mapping, _find_in_ready_form)
+            else:
+                label = _at(document, mapping.path) if mapping.path else text
+                action, matched = _of_label(label, mapping, find_reason)
             reason = reason or matched
         case "action-json":
             pass  # the parser reads the rest
@@ -141,12 +146,82 @@ def read(output: Output, completion: Completion, command: str = "") -> ParsedCom
     return ParsedCompletion(action, said, suspicion=number)
 
 
-def _of_label(found: object, mapping: Output) -> tuple[Outcome | None, str | None]:
-    for pattern, action in () if found is None else mapping.patterns:
-        text = _in_words(found).strip()[:MAX_LABEL]
-        if match := re.search(pattern, text, re.IGNORECASE):
-            return Outcome(action), match.groupdict().get("reason")
+def _of_label(
+    label: object, mapping: Output, find: Callable[[str, str], str | None]
+) -> tuple[Outcome | None, str | None]:
+    if label is None:
+        return None, None
+    text = _in_words(label).strip()[:MAX_LABEL]
+    for pattern, action in mapping.patterns:
+        reason = find(pattern, text)
+        if reason is not None:
+            return Outcome(action), reason
     return None, None
+
+
+def pattern_problem(pattern: str) -> str | None:
+    """Return why a pattern cannot be used, and what to write instead; None where it can."""
+    if re.search(r"\{,\d+\}", pattern):  # RE2 takes it for plain text
+        return "repeats without a least number: write {0,9} instead of {,9}"
+    try:
+        _compiled(pattern)
+    except ValueError as error:
+        return (
+            f"is no pattern of RE2 ({error}), which has no look-around, backreference or possessive"
+            " repetition; patterns are tried in order: list the exception before the rule"
+        )
+    return None
+
+
+def find_reason(pattern: str, text: str) -> str | None:
+    """Return what the group `reason` matched first, in upper and lower case alike.
+
+    Empty where it matched nothing, or there is no such group; None where the pattern is not found.
+    """
+    match = _compiled(pattern).search(_known_to_re2(text))
+    if match is None:
+        return None
+    group = match.re.groupindex.get("reason")
+    if group is None:
+        return ""
+    start, end = match.span(group)
+    return text[start:end]
+
+
+@lru_cache(maxsize=500)
+def _compiled(pattern: str) -> Any:
+    r"""Compile a pattern; a ValueError names the kind of the problem and repeats no text.
+
+    RE2 takes time linear in the length of the text, whatever the pattern; Python's `re` takes years
+    for some. It is loaded with the first pattern, so that a start without patterns does not pay for
+    it. `\Z` is Python's name for its `\z`.
+    """
+    import re2  # noqa: PLC0415
+
+    options = re2.Options()
+    options.case_sensitive = False
+    options.log_errors = False  # they would go to standard error
+    options.max_mem = MAX_PATTERN_MEMORY
+    of_re2 = _ESCAPE.sub(lambda escape: escape[0].replace("Z", "z"), pattern)
+    try:
+        return re2.compile(of_re2, options)
+    except re2.error as error:
+        raise ValueError(error.args[0].decode().partition(":")[0]) from None
+
+
+def _known_to_re2(text: str) -> str:
+    r"""Return a text of the same length in which `\s` and `i` find all that they find in `re`.
+
+    A surrogate without its other half has no UTF-8 form.
+    """
+    text = _SPACE_UNKNOWN_TO_RE2.sub("\f", text).replace("\u0130", "i").replace("\u0131", "i")
+    return text.encode(errors="replace").decode()
+
+
+def _find_in_ready_form(pattern: str, text: str) -> str | None:
+    """Do what `find_reason` does by Python's `re`, for the patterns of this module."""
+    match = re.match(pattern, text, re.IGNORECASE)
+    return None if match is None else match.groupdict().get("reason") or ""
 
 
 def _of_number(number: float, mapping: Output) -> Outcome:
@@ -298,4 +373,8 @@ _READY = {
         safe=("No",),
     ),
 }
-"""Formats as the model cards of the four families state them (read in November 2026)."""
+"""Formats as the model cards of the four families state them (read in November 2026).
+
+Their patterns are ours, and `re` reads them in linear time: each begins where the text does, and
+goes back over one repetition at most.
+"""

@@ -10,7 +10,7 @@ import os
 import stat
 import tomllib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -64,6 +64,18 @@ def read_text(path: Path, max_bytes: int) -> str:
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise InputError("is not UTF-8; save it as UTF-8", line=line) from None
+
+
+def placed(error: InputError, path: Path | None) -> InputError:
+    """Return the error with the first line of a TOML file that holds the text at fault."""
+    if not error.text or path is None:
+        return error
+    in_basic_string = error.text.replace("\\", "\\\\")
+    with suppress(OSError, UnicodeDecodeError):  # changed since it was read
+        for number, line in enumerate(path.read_text("utf-8").split("\n"), start=1):
+            if error.text in line or in_basic_string in line:
+                return InputError(error.what, line=number, field=error.field, found=error.found)
+    return error
 
 
 def numbered_lines(path: Path, max_bytes: int) -> Iterator[tuple[int, bytes]]:

@@ -33,13 +33,13 @@ from aegish_dist.core.model import (
     base_of,
     is_amount,
 )
-from aegish_dist.core.output import Output
+from aegish_dist.core.output import Output, pattern_problem
 from aegish_dist.core.run import COMMAND_SLOT
 from aegish_dist.core.secrets import host_of, is_loopback, is_metadata, origin
 from aegish_dist.core.text import did_you_mean
 from aegish_dist.errors import CatalogError, InputError
 from aegish_dist.inputs.checking import checked, refuse
-from aegish_dist.inputs.documents import parse_toml, read_text
+from aegish_dist.inputs.documents import parse_toml, placed, read_text
 from aegish_dist.models.prices import PriceEntry, PriceOf, remembered_prices
 
 _PROVIDER = r"[a-z0-9][a-z0-9._-]*"
@@ -105,6 +105,7 @@ Tokens = Annotated[int, Meta(ge=0, le=10_000_000)]
 Share = Annotated[int, Meta(ge=0, le=1)] | Decimal
 
 
+CHAT = frozenset(wire for wire in WireFormat if wire.reads_prompt)
 PROGRAMS = frozenset({WireFormat.EXEC, WireFormat.PYTHON})
 FREE_HERE = ("llamacpp", "ollama", "vllm")
 """Providers whose models on this machine cost nothing unless a price is given."""
@@ -132,6 +133,9 @@ class _CalledEntry(LimitsEntry, frozen=True, kw_only=True):
             force_setattr(self, "request", _as_json(self.request))
             once = json.dumps(self.request).count(COMMAND_SLOT) == 1
             refuse((not once, "request", f"must hold {COMMAND_SLOT} once"))
+        for number, (pattern, _) in enumerate(self.output.patterns if self.output else ()):
+            if problem := pattern_problem(pattern):
+                raise InputError(problem, field=f"output.patterns[{number}]", text=pattern)
         share = self.batch_share
         if isinstance(share, Decimal) and not is_amount(share, 1):
             raise InputError("must be from 0 to 1", field="batch_share")
@@ -297,7 +301,7 @@ def _tables(path: Path | None) -> _Tables:
             _entry(keys, ProviderEntry, f"[providers.{name}]")
         return top.providers, _models(top.models)
     except InputError as error:
-        where = f"top level: {error}" if error.field else str(error)
+        where = f"top level: {error}" if error.field else placed(error, path)
         raise CatalogError(f"{PACKAGED if path is None else path}: {where}") from None
 
 
@@ -319,7 +323,7 @@ def _entry(keys: object, kind: type[Entry], heading: str) -> Entry:
         # Decimals stay what they are; otherwise a text would do for a price.
         return checked(keys, kind, exact=(Decimal,))
     except InputError as error:
-        raise InputError(f"{heading}: {error}") from None
+        raise error.under(heading) from None
 
 
 def provider_base_url(provider_id: str, provider: ProviderEntry, environ: Mapping[str, str]) -> str:
@@ -387,7 +391,7 @@ class Catalog(Struct, frozen=True):
             }
             variants = dict(_variants(of_models))
         except InputError as error:
-            raise CatalogError(f"{source}: {error}") from None
+            raise CatalogError(f"{source}: {placed(error, path)}") from None
         for name, provider in providers.items():
             if provider.missing is not None:
                 missing = f"key '{provider.missing}' is missing"

