@@ -9,7 +9,6 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
-from fnmatch import fnmatchcase
 from itertools import pairwise, zip_longest
 from typing import Any, NamedTuple
 
@@ -95,8 +94,7 @@ def pattern_problem(pattern: str) -> str | None:
     """Return why a pattern of allowed commands cannot be used; None where it can.
 
     A pattern is a program and words, matched one by one with those of a command: `*` stands for any
-    characters of a word, `?` for one, and `**` as the last word for any number of words. The time
-    is linear in the command's length.
+    characters of a word, `?` for one, and `**` as the last word for any number of words.
 
     An allowed command holds nothing but ASCII letters and digits, blanks, tabs and `_@%+=:,./~-`:
     no second command, redirection, substitution, variable, quote or wildcard. An assignment in
@@ -109,14 +107,42 @@ def pattern_problem(pattern: str) -> str | None:
     return "may have ** as its last word only" if misplaced else None
 
 
-def is_allowed(command: str, patterns: Sequence[str]) -> bool:
-    words = command.split() if _PLAIN_COMMAND.fullmatch(command) else []
-    for pattern in patterns:
-        parts = pattern.removesuffix(" **").split(" ")
-        given = words if parts == pattern.split(" ") else words[: len(parts)]
-        if len(given) == len(parts) and all(map(fnmatchcase, given, parts)):
-            return True
-    return False
+class Allowlist:
+    """The patterns of allowed commands, compared with a command all at once.
+
+    Each place in a pattern has a bit, which is set while the command's characters so far lead to
+    it; the next character moves all bits together (Baeza-Yates and Gonnet 1992, "A new approach to
+    text searching"). So the time is linear in the command's length for any wildcards. RE2 takes a
+    minute for 10,000 characters and 1,000 patterns full of wildcards.
+    """
+
+    def __init__(self, patterns: Sequence[str]) -> None:
+        text = "".join(pattern.replace(" **", "\t**") + "\n" for pattern in patterns)
+        places = re.findall(r"(\**)([^*])", text)
+        following = "".join(character for _, character in places)
+        stars = "".join(str(len(stars)) for stars, _ in places)
+        self._starts = _bits("\n" + following[:-1], "\n")
+        self._ends = _bits(following, "\n\t")
+        in_word = _bits(stars, "12")
+        self._moves = {each: (_bits(following, each + "?"), in_word) for each in {*following, "?"}}
+        self._moves[" "] = (_bits(following, " \t"), _bits(stars, "2"))
+
+    def allows(self, command: str) -> bool:
+        if not _PLAIN_COMMAND.fullmatch(command):
+            return False
+        reached = self._starts
+        for character in " ".join(command.split()):
+            moving, staying = self._moves.get(character, self._moves["?"])
+            reached = (reached & moving) << 1 | reached & staying
+            if not reached:
+                return False
+        return reached & self._ends != 0
+
+
+def _bits(text: str, characters: str) -> int:
+    """Return a number whose bit I is set where the Ith character of a text is one of these."""
+    digits = {ord(each): "1" if each in characters else "0" for each in set(text)}
+    return int("0" + text.translate(digits)[::-1], 2)
 
 
 class _Answer(NamedTuple):
@@ -158,7 +184,8 @@ def apply_policy(policy: Policy, guards: Guards) -> Guard:
     lowest = min((s for guard in asked for s in guard.suspicion if s is not None), default=0.0)
     passing = _Answer(_ALLOW, lowest, cost_usd=0.0, latency_ms=0.0)
     samples = {each.sample for each in guards.decisions} if policy.allowed else set()
-    passed = {each for each in samples if is_allowed(guards.commands[each], policy.allowed)}
+    allowlist = Allowlist(policy.allowed)
+    passed = {each for each in samples if allowlist.allows(guards.commands[each])}
     decided = [
         passing if decision.sample in passed else _decide(policy.stages, known, row)
         for row, decision in enumerate(guards.decisions)
