@@ -336,12 +336,7 @@ def import_(
         note(
             f"without a prediction, and not scored: {counted(lacking, 'sample')} of {dataset.name}"
         )
-    if stored.unread:
-        note(
-            f"answers of {', '.join(stored.unread)} were read by an `output` that your catalog"
-            " lacks, and count as they stand: name the catalog in AEGISH_DIST_CATALOG, then"
-            f" `aegish-dist reparse --run-id {stored.run_id}`"
-        )
+    _note_unread(stored.run_id, stored.unread)
     if stored.negative_times:
         note(
             f"{stored.negative_times:,} verdicts carry a time below zero, a fault of some versions"
@@ -451,7 +446,8 @@ def reparse(run_id: str, dry_run: bool, limit: int, as_json: bool) -> None:
     """Apply today's parser to the stored answers.
 
     Answers of a model with an `output` mapping in the catalog are read by that mapping. The run
-    keeps the mapping. Calls no model and changes no completion. Lists the verdicts whose outcome
+    keeps the mapping. A mapping that the catalog lacks is not applied: the answers it has read stay
+    as they are. Calls no model and changes no completion. Lists the verdicts whose outcome
     changes. Earlier snapshots stay; the next `report` or `aggregate` counts again.
     """
     from aegish_dist.cli.status import Shown  # noqa: PLC0415
@@ -484,6 +480,16 @@ def reparse(run_id: str, dry_run: bool, limit: int, as_json: bool) -> None:
         print_table(TextTable(("Run", "Model", "Command", "From", "To"), rows))
     if len(found.changed) > limit > 0:
         note(f"{len(found.changed) - limit:,} more: `--json` lists all")
+    _note_unread(found.run_id, found.unread)
+
+
+def _note_unread(run_id: str, models: Sequence[str]) -> None:
+    if models:
+        note(
+            f"answers of {', '.join(models)} were read by an `output` that your catalog lacks, and"
+            " count as they stand: give the model an `output` in a catalog, name the catalog in"
+            f" AEGISH_DIST_CATALOG, then `aegish-dist reparse --run-id {run_id}`"
+        )
 
 
 @command("aegish-dist errors", "aegish-dist errors --models openai/gpt-5.1 --format csv")

@@ -18,7 +18,7 @@ from aegish_dist.core.failures import TimedFailures
 from aegish_dist.core.model import ModelSpec, WireFormat
 from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.outcome import Outcome, ScoredAnswer
-from aegish_dist.core.output import Output
+from aegish_dist.core.output import FIRST_VERSION, Output
 from aegish_dist.core.parsing import judge
 from aegish_dist.core.run import Run
 from aegish_dist.core.sample import TrueLabel
@@ -264,12 +264,13 @@ class ChangedVerdict(Struct, frozen=True, rename={"before": "from", "after": "to
     after: Outcome
 
 
-class Reparsed(Struct, frozen=True):
+class Reparsed(Struct, frozen=True, omit_defaults=True):
     run_id: str
     completions: int
     updated: int  # verdicts of which any parsed column changed, if only the parser's version
     pruned: int  # verdicts that keep what was read in them, as their completions were deleted
     changed: tuple[ChangedVerdict, ...]
+    unread: tuple[str, ...] = ()  # models with answers that a mapping had read that is not here
 
 
 def reparse_run(
@@ -282,20 +283,26 @@ def reparse_run(
 ) -> Reparsed:
     """Read the completions of a run again with today's parser.
 
-    Mappings by `output_of`, which takes ids of models, replace those of the run, which keeps them.
+    Mappings come from `output_of` alone, which takes ids of models, and the run keeps them. A
+    mapping of the run is not applied, as a stranger's archive or row may have brought it: answers
+    that it has read stay as they are where `output_of` knows none.
+
     After a StoreError, batches that were stored stay so, and the same command does the rest; one
     about log probabilities, which are not stored, comes before any.
     """
     with transaction(engine) as session:
         run = load_run(session, run_id)
         models = PerModel.of(session, run).keys
-        specs = {old.id: replace(old, output=output_of(old.id) or old.output) for old in run.models}
+        specs = {old.id: replace(old, output=output_of(old.id)) for old in run.models}
         for old in run.models:
-            _require_tokens(old, specs[old.id])
-            if specs[old.id] != old and not dry_run:
-                save_spec(session, run_id, specs[old.id])
+            spec = specs[old.id]
+            if spec.output is not None:
+                _require_tokens(old, spec)
+                if spec != old and not dry_run:
+                    save_spec(session, run_id, spec)
     completions = updated = 0
     changed: list[ChangedVerdict] = []
+    unread: set[str] = set()
     with observer.counting("completions read") as show:
         for model, run_model_id in models.items():
             after = VerdictKey(run_model_id, sample_key=-1, epoch=0, generation=0)
@@ -312,6 +319,7 @@ def reparse_run(
                     changed += _changed(session, model, differing)
                 if not answers:
                     break
+                unread |= {model for each in answers if _is_unread(each, specs[model])}
                 after = answers[-1].key
                 completions += len(answers)
                 updated += len(differing)
@@ -322,6 +330,7 @@ def reparse_run(
         updated,
         0 if run.pruned is None else run.pruned.completions,
         tuple(changed),
+        tuple(sorted(unread)),
     )
 
 
@@ -333,11 +342,18 @@ def _require_tokens(old: ModelSpec, new: ModelSpec) -> None:
         raise StoreError(f"{problem}: keep them as `unsafe` and `safe` of its output")
 
 
+def _is_unread(answer: StoredAnswer, spec: ModelSpec) -> bool:
+    """Whether a mapping has read an answer, and none is known that could read it again."""
+    return spec.output is None and answer.reading.parser_version >= FIRST_VERSION
+
+
 def _read(answer: StoredAnswer, spec: ModelSpec) -> Reading | None:
-    """Read a completion; None when that gives what is stored.
+    """Read a completion; None when that gives what is stored, or nothing can read it.
 
     A number stays that came beside the text: by an import, or from log probabilities.
     """
+    if _is_unread(answer, spec):
+        return None
     beside = spec.wire is WireFormat.IMPORTED or spec.output is None or bool(spec.output.tokens)
     completion = Completion(answer.text, suspicion=answer.reading.suspicion if beside else None)
     found = judge(completion, answer.command, spec.output)

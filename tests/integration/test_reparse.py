@@ -1,7 +1,9 @@
 """Reading stored completions again."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from threading import Thread
 from typing import Any
 
@@ -127,6 +129,58 @@ def test_log_probabilities_that_were_read_stay(engine: Engine) -> None:
         reparse_run(engine, RUN, {"test/a": kept}.get)
         assert rows(engine, parsed=False) == before
     assert {row["outcome"] for row in rows(engine, parsed=True)} == {"ALLOW"}
+
+
+FORGED: list[dict[str, Any]] = [
+    {"kind": "label", "patterns": [[r"^(\w+\s?)*: unsafe", "BLOCK"], [".", "ALLOW"]]},
+    {"kind": "label", "patterns": [[r".*risk.*level.*high", "BLOCK"], [".", "ALLOW"]]},
+    {"kind": "label", "patterns": [[r"^(?=(a+)+b)", "BLOCK"], [r"(.)\1", "ALLOW"]]},
+    {"kind": "label", "patterns": [["(a{1,1000}){1,1000}", "ALLOW"]] * 100},
+    {"kind": "qwen3guard"},
+    {"kind": "score", "path": "p", "block_from": 0.5},
+]
+
+
+@pytest.mark.parametrize("forged", FORGED)
+def test_a_mapping_that_a_row_brought_is_never_applied(
+    aegish: CommandLine,
+    engine: Engine,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    forged: dict[str, Any],
+) -> None:
+    """Whoever writes a row or an archive names patterns; only the operator's catalog is read by."""
+    trusted: Any = (("xyzzy", "BLOCK"),)
+    said = "risk level " * 360 + 'xyzzy {"p": 0.1, "action": "ALLOW"}'
+    verdict = judge(Completion(said), "", Output(kind="label", patterns=trusted))
+    stored_run(engine, dict.fromkeys(("test/a", "test/b"), verdict), models=("test/a", "test/b"))
+    with engine.begin() as connection:
+        change = "UPDATE run_models SET spec = jsonb_set(spec, '{output}', CAST(:o AS jsonb))"
+        connection.execute(text(change), {"o": json.dumps(forged)})
+    before = rows(engine, parsed=True)
+    for dry_run in (["--dry-run"], []):
+        done = aegish.ok("reparse", "--run-id", RUN, *dry_run)
+        assert "answers of test/a, test/b were read by an `output` that your catalog" in done.err
+        assert "AEGISH_DIST_CATALOG" in done.err
+        found = aegish.ok("reparse", "--run-id", RUN, *dry_run, "--json").json["runs"][0]
+        assert found["unread"] == ["test/a", "test/b"]
+        assert (found["updated"], found["changed"]) == (0, [])
+        assert rows(engine, parsed=True) == before
+    for command in ("report", "runs show", "verdicts list", "verdicts export"):
+        aegish.ok(*command.split(), *(["--run-id"] if command != "runs show" else []), RUN)
+
+    catalog = tmp_path / "mine.toml"
+    monkeypatch.setenv("AEGISH_DIST_CATALOG", str(catalog))
+    catalog.write_text(
+        '[providers.test]\nbase_url = "http://127.0.0.1:9"\n[[models]]\nid = "test/a"\n'
+        'output = { kind = "label", patterns = [["xyzzy", "WARN"]] }\n[[models]]\nid = "test/b"\n'
+    )
+    done = aegish.ok("reparse", "--run-id", RUN)
+    assert "answers of test/b were read by an `output`" in done.err
+    now = [row["outcome"] for row in rows(engine, parsed=True)]
+    assert sorted(now) == sorted(
+        ["WARN"] * len(COMMANDS.samples) + ["BLOCK"] * len(COMMANDS.samples)
+    )
 
 
 def test_the_list_for_people(aegish: CommandLine, engine: Engine) -> None:
