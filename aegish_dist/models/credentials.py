@@ -19,6 +19,7 @@ from aegish_dist.core.model import Destination, Program, WireFormat, base_of
 from aegish_dist.core.secrets import SecretStr, host_of, is_loopback, is_metadata, origin
 from aegish_dist.errors import CatalogError, ConfigError
 from aegish_dist.models.catalog import (
+    CHAT,
     PROGRAMS,
     RESERVED_PREFIX,
     Catalog,
@@ -64,7 +65,10 @@ class Credentials:
             )
 
     def refusal(self, destination: Destination) -> str | None:
-        if destination.wire == WireFormat.BASELINE:
+        provider = self._catalog.providers.get(provider_name(destination.model))
+        if destination.wire == WireFormat.BASELINE and (
+            provider is None or provider.wire == destination.wire
+        ):
             return None
         problem = destination.unreadable or self._problem or self._refused_guard(destination)
         if problem is not None or destination.wire in PROGRAMS:
@@ -86,13 +90,17 @@ class Credentials:
         return self._refused_key(variable, api, host) if variable else None
 
     def _refused_guard(self, destination: Destination) -> str | None:
-        """Compare what a run says of a program, a document or a mapping with the catalog here."""
+        """Compare what a run says of a program, a document or a mapping with the catalog here.
+
+        Under the id of a guard that is no chat model, no chat model is asked: its numbers would
+        count as the guard's.
+        """
         listed = base_of(destination.model) in self._catalog.models
         model = self._catalog.entry(destination.model) if listed else None
         provider = self._catalog.providers.get(provider_name(destination.model))
-        own = destination.wire in PROGRAMS or destination.wire == WireFormat.HTTP
-        if own and (model is None or provider is None or provider.wire != destination.wire):
-            return f"it is not a guard of the catalog here; {REMEDY}"
+        wires = {destination.wire, destination.wire if provider is None else provider.wire}
+        if not wires <= CHAT and (model is None or provider is None or len(wires) > 1):
+            return f"by wire '{destination.wire}' it is not a guard of the catalog here; {REMEDY}"
         for key in ("request", "output"):
             asked = getattr(destination, key)
             here = getattr(model, key, None) or getattr(provider, key, None)

@@ -41,6 +41,14 @@ id = "judge/mine"
 """
 
 
+CHAT_MODEL = {
+    "wire": "openai",
+    "base_url": "https://api.openai.com/v1",
+    "key_variable": "OPENAI_API_KEY",
+    "output": None,
+}
+
+
 @pytest.mark.parametrize(
     ("change", "refusal"),
     [
@@ -49,6 +57,16 @@ id = "judge/mine"
         ({"model": "hook/other"}, "not a guard of the catalog here"),
         ({"model": "judge/mine"}, "not a guard of the catalog here"),
         ({"model": "hook"}, "not a guard of the catalog here"),
+        # A chat model, a classifier or a baseline would answer under the name of the program.
+        (CHAT_MODEL, "by wire 'openai' it is not a guard of the catalog here"),
+        (CHAT_MODEL | {"model": "judge/mine"}, "not a guard of the catalog here"),
+        (CHAT_MODEL | {"model": "baseline/keyword"}, "not a guard of the catalog here"),
+        (CHAT_MODEL | {"model": "hook/unlisted"}, "not a guard of the catalog here"),
+        (CHAT_MODEL | {"model": "openai/gpt-5.1"}, None),
+        ({"wire": "baseline"}, "not a guard of the catalog here"),
+        ({"wire": "baseline", "model": "openai/gpt-5.1"}, "not a guard of the catalog here"),
+        ({"wire": "baseline", "model": "baseline/keyword", "output": None}, None),
+        ({"model": "openai/gpt-5.1"}, "not a guard of the catalog here"),
         ({"output": Output(kind="llama-guard")}, "its output is not that of the catalog here"),
         ({"output": None}, None),
         ({"key_variable": "NO_SUCH"}, None),
@@ -61,10 +79,10 @@ def test_a_run_names_no_program_but_those_of_the_catalog(
     catalog = read(tmp_path, GUARDS)
     (spec,) = catalog.resolve("hook/mine", {})
     assert "command" not in str(msgspec.to_builtins(spec))
-    here = Credentials(catalog, {})
+    here = Credentials(catalog, {"OPENAI_API_KEY": "k"})
     asked = replace(spec.destination, **change)
     assert refusal in (here.refusal(asked) or "") if refusal else here.refusal(asked) is None
-    if refusal is None:
+    if refusal is None and asked.wire == "exec":
         program = here.program(asked)
         assert program is not None
         assert here.key(asked) is None
@@ -137,3 +155,51 @@ def test_the_guide_shows_tables_of_one_catalog(tmp_path: Path) -> None:
     named = re.findall(r'^id = "(.*)"$', "\n".join(tables), re.MULTILINE)
     wires = [spec.wire.value for spec in catalog.resolve(named, {})]
     assert wires == ["exec", "exec", "http", "python", "openai"]
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        (
+            """
+[[models]]
+id = "a/b"
+output = { kind = "label", patterns = [
+  ["^unsafe", "BLOCK"],
+  ['^(?!un)safe', "ALLOW"],
+] }
+""",
+            "line 9: [[models]] entry 1 (a/b): key 'output.patterns[1]': ",
+        ),
+        (
+            'output = { kind = "label", patterns = [["(a)\\\\1", "BLOCK"]] }',
+            "line 4: [providers.a]: key 'output.patterns[0]': ",
+        ),
+        (
+            """
+[[models]]
+id = "a/b"
+[models.variants.odd]
+output = { kind = "label", patterns = [["a{,9}", "WARN"]] }
+""",
+            "line 8: [[models]] 'a/b', variant 'odd': key 'output.patterns[0]': ",
+        ),
+        (
+            """
+[[models]]
+id = "a/b"
+output.kind = "label"
+output.patterns = [["\\u0028?=", "WARN"]]
+""",
+            "[[models]] entry 1 (a/b): key 'output.patterns[0]': ",
+        ),
+    ],
+)
+def test_a_pattern_that_cannot_be_used_is_refused_with_its_line(
+    tmp_path: Path, text: str, place: str
+) -> None:
+    """The fourth is written in escapes, so that no line holds it as it is."""
+    with pytest.raises(CatalogError) as refused:
+        read(tmp_path, f'\n[providers.a]\nbase_url = "http://a"\n{text}')
+    assert str(refused.value).startswith(f"{tmp_path / 'catalog.toml'}: {place}")
+    assert "(a)" not in str(refused.value).removeprefix(str(tmp_path))
