@@ -139,12 +139,15 @@ def open_engine(
         ConfigError: The URL is not one of PostgreSQL.
     """
     parsed = _checked(url)
+    arguments = {k: v for k, v in CONNECT_ARGUMENTS.items() if k not in parsed.query}
+    if "passfile" in parsed.query and not parsed.password:
+        arguments["password"] = ""  # instead of PGPASSWORD, which would come before the file
     engine = create_engine(
         parsed.set(drivername="postgresql+psycopg"),
         pool_pre_ping=ping,
         pool_size=pool_size,
         max_overflow=0,
-        connect_args={k: v for k, v in CONNECT_ARGUMENTS.items() if k not in parsed.query},
+        connect_args=arguments,
         hide_parameters=True,
         json_deserializer=_json,
     )
