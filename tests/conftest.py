@@ -17,9 +17,15 @@ from hypothesis import settings
 from sqlalchemy import Engine, make_url, text
 
 from aegish_dist.db import schema
-from aegish_dist.db.embedded import embedded_server
 from aegish_dist.db.engine import open_engine
-from tests.services import RabbitServer, RedisServer, opened, short_home
+from tests.services import (
+    RabbitServer,
+    RedisServer,
+    as_superuser,
+    opened,
+    short_home,
+    trusting_server,
+)
 from tests.virtual_time import run_virtually
 
 settings.register_profile("untimed", deadline=None)
@@ -95,11 +101,11 @@ class _Postgres:
     def __init__(self, url: str) -> None:
         self._url = make_url(url)
         self._numbers = itertools.count(1)
-        self._admin = open_engine(url).execution_options(isolation_level="AUTOCOMMIT")
+        self._admin = open_engine(as_superuser(url)).execution_options(isolation_level="AUTOCOMMIT")
         # Tests do not outlive a power cut.
         self._run("ALTER SYSTEM SET fsync = off")
         self._run("SELECT pg_reload_conf()")
-        self._run("CREATE DATABASE migrated TEMPLATE template0")
+        self._run("CREATE DATABASE migrated TEMPLATE template0 OWNER aegish")
         with opened(self._named("migrated")) as engine:
             schema.upgrade(engine)
 
@@ -107,7 +113,7 @@ class _Postgres:
     def database(self, template: str = "migrated") -> Iterator[str]:
         """Yield the URL of a copy of a database, by default of a migrated one without rows."""
         name = f"test_{next(self._numbers)}"
-        self._run(f"CREATE DATABASE {name} TEMPLATE {template}")
+        self._run(f"CREATE DATABASE {name} TEMPLATE {template} OWNER aegish")
         yield self._named(name)
         self._run(f"DROP DATABASE {name} WITH (FORCE)")
 
@@ -125,7 +131,7 @@ class _Postgres:
 @pytest.fixture(scope="session")
 def _postgres() -> Iterator[_Postgres]:
     with ExitStack() as stack:
-        server = stack.enter_context(closing(embedded_server(stack.enter_context(short_home()))))
+        server = stack.enter_context(trusting_server(stack.enter_context(short_home())))
         with closing(_Postgres(server.url)) as postgres:
             yield postgres
 

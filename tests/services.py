@@ -9,10 +9,11 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Self
 
+import psycopg
 import pytest
 import redis
 from celery import Celery
@@ -20,6 +21,14 @@ from sqlalchemy import Engine, make_url
 
 from aegish_dist.broker.app import create_app
 from aegish_dist.core.secrets import SecretStr
+from aegish_dist.db.embedded import (
+    ROLE_SQL,
+    EmbeddedServer,
+    binaries,
+    embedded_server,
+    make_home,
+    server_account,
+)
 from aegish_dist.db.engine import open_engine
 from aegish_dist.settings import Settings
 
@@ -73,6 +82,41 @@ def short_home() -> Iterator[Path]:
             shutil.rmtree(made)
         except FileNotFoundError:  # a server that is ending removes its files at the same time
             shutil.rmtree(made, ignore_errors=True)
+
+
+def make_trusting_data(home: Path) -> None:
+    """Make the data of a home as the first version did: all who reach the socket are superuser."""
+    account = server_account()
+    data = make_home(home, account)
+    data.mkdir(mode=0o700)
+    os.chown(data, account.uid, account.gid)
+    options = ("--username=postgres", "--encoding=utf8", "--auth-local=trust", "--auth-host=reject")
+    is_root = os.geteuid() == 0
+    subprocess.run(
+        [binaries() / "initdb", *options, "-D", data],
+        check=True,
+        capture_output=True,
+        cwd="/",
+        user=account.uid if is_root else None,
+        group=account.gid if is_root else None,
+        extra_groups=[] if is_root else None,
+    )
+
+
+def as_superuser(url: str) -> str:
+    return make_url(url).set(username="postgres").render_as_string(hide_password=False)
+
+
+@contextmanager
+def trusting_server(home: Path) -> Iterator[EmbeddedServer]:
+    """The embedded server with its role, in a home where tests are its superuser, too."""
+    make_trusting_data(home)
+    (home / "postgres.password").touch(mode=0o600)  # so that it takes these files for its own
+    with closing(embedded_server(home)) as server:
+        with psycopg.connect(as_superuser(server.url), autocommit=True) as connection:
+            connection.execute(ROLE_SQL.read_bytes())
+            connection.execute("ALTER ROLE postgres LOGIN")
+        yield server
 
 
 def free_port() -> int:
@@ -180,17 +224,17 @@ class PgBouncer(ServerProcess):
     def url(self, postgres_url: str) -> str:
         """Return the URL of the same database through this pooler."""
         through = make_url(postgres_url).set(
-            username="postgres", password=None, host=HOST, port=self.port, query={}
+            username="aegish", password=None, host=HOST, port=self.port, query={}
         )
         return through.render_as_string(hide_password=False)
 
     def __enter__(self) -> Self:
         # It refuses to run as root, and the user it runs as enters no folder of pytest's.
         self._folder = Path(tempfile.mkdtemp(prefix="aegish-dist-"))
-        (self._folder / "users").write_text('"postgres" ""\n')
+        (self._folder / "users").write_text('"aegish" ""\n')
         (self._folder / "settings").write_text(f"""
 [databases]
-* = host={HOST} port={self._postgres_port} user=postgres
+* = host={HOST} port={self._postgres_port} user=aegish
 [pgbouncer]
 listen_addr = {HOST}
 listen_port = {self.port}

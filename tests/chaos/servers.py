@@ -11,10 +11,9 @@ import psutil
 import psycopg
 
 from aegish_dist.db import schema
-from aegish_dist.db.embedded import embedded_server
 from aegish_dist.db.engine import open_engine
 from tests.half_open import HalfOpenProxy
-from tests.services import short_home, wait_until
+from tests.services import as_superuser, short_home, trusting_server, wait_until
 
 COMMIT = b"Q\x00\x00\x00\x0bCOMMIT\x00"
 """The message by which psycopg commits: PostgreSQL's simple query."""
@@ -27,8 +26,8 @@ class Postgres:
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
-            self._server = embedded_server(stack.enter_context(short_home()))
-            stack.callback(self._server.close)
+            home = stack.enter_context(short_home())
+            self._server = stack.enter_context(trusting_server(home))
             self._stack = stack.pop_all()
         self.url = self._server.url
         engine = open_engine(self.url)
@@ -47,7 +46,9 @@ class Postgres:
 
     def connect(self) -> "psycopg.Connection[Any]":
         options = "-c default_transaction_read_only=off"
-        return psycopg.connect(self.url, autocommit=True, options=options, connect_timeout=5)
+        return psycopg.connect(
+            as_superuser(self.url), autocommit=True, options=options, connect_timeout=5
+        )
 
     def stop(self) -> None:
         os.kill(self._postmaster().pid, signal.SIGINT)

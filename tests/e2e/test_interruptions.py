@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import text
 
 from tests.cluster import Cluster
+from tests.services import as_superuser, opened
 
 pytestmark = pytest.mark.long
 
@@ -19,8 +20,9 @@ ITEMS = 200
 @contextmanager
 def read_only(cluster: Cluster) -> Iterator[None]:
     """Have every session of the server refuse to write, those that are open too."""
-    engine = cluster.engine.execution_options(isolation_level="AUTOCOMMIT")
-    with engine.connect() as connection:
+    url = as_superuser(cluster.engine.url.render_as_string(hide_password=False))
+    with opened(url) as engine, engine.connect() as connection:
+        connection.execution_options(isolation_level="AUTOCOMMIT")
         connection.execute(text("SET default_transaction_read_only = off"))
         try:
             connection.execute(text("ALTER SYSTEM SET default_transaction_read_only = on"))

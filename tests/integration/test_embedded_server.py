@@ -1,12 +1,13 @@
 """The embedded PostgreSQL: whose it is, who can get at it, and when it ends."""
 
+import fcntl
 import os
 import signal
 import stat
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -15,19 +16,28 @@ from types import SimpleNamespace
 import psutil
 import psycopg
 import pytest
+from sqlalchemy import make_url, text
+from sqlalchemy.orm import Session
 
-from aegish_dist.db import embedded
+from aegish_dist.db import embedded, schema
 from aegish_dist.db.embedded import (
+    PRIVATE_NAMES,
     Account,
     EmbeddedServer,
+    binaries,
     embedded_server,
     embedded_version,
     make_home,
     require_passage,
+    running_url,
     server_account,
 )
+from aegish_dist.db.engine import RunChanges
 from aegish_dist.errors import StoreError
-from tests.services import short_home, wait_until
+from aegish_dist.files import replacing
+from tests.integration.samples import BLOCKED, COMMANDS
+from tests.integration.stored_runs import stored_run
+from tests.services import make_trusting_data, opened, short_home, wait_until
 
 USER = """
 import sys, time
@@ -167,7 +177,7 @@ def test_a_home_with_a_long_name_has_its_socket_in_a_private_folder() -> None:
         top.chmod(0o711)
         long = top / ("long-" * 20)
         with closing(embedded_server(long)) as server:
-            folder = Path(server.url.partition("host=")[2])
+            folder = Path(str(make_url(server.url).query["host"]))
             assert answers(server)
             assert mode(folder) == 0o700
             assert folder.stat().st_uid in (os.geteuid(), (long / "postgres").stat().st_uid)
@@ -244,3 +254,374 @@ def test_keys_stay_out_of_the_environments_of_guard_and_server(
             environ = each.environ()
             assert "OPENAI_API_KEY" not in environ
             assert environ["LC_ALL"] == "C.UTF-8"
+
+
+def as_others_see_it(server: EmbeddedServer) -> str:
+    """The conninfo of a process that reaches the socket and reads no file of the home."""
+    folder = make_url(server.url).query["host"]
+    return f"host={folder} dbname=postgres passfile=/dev/null"
+
+
+@pytest.mark.parametrize(
+    "login",
+    [
+        "user=postgres",
+        "user=postgres password=postgres",
+        "user=postgres dbname=template1",
+        "user=aegish",
+        "user=aegish password=aegish",
+        "user=aegish dbname=template1",
+        "user=pgserver",
+        "user=root",
+        "user=pg_execute_server_program",
+        "user=postgres replication=true",
+        "user=aegish replication=database",
+    ],
+)
+def test_nobody_gets_in_without_the_password(server: EmbeddedServer, login: str) -> None:
+    with pytest.raises(psycopg.OperationalError, match=r"no pg_hba\.conf entry|password"):
+        psycopg.connect(f"{as_others_see_it(server)} {login}")
+
+
+@pytest.mark.parametrize(
+    "login",
+    [
+        {"user": "postgres"},
+        {"dbname": "template1"},
+        {"replication": "true"},
+        {"replication": "database"},
+        {"options": "-c session_preload_libraries=/tmp/library"},
+        {"options": "-c local_preload_libraries=/tmp/library"},
+        {"options": "-c session_authorization=postgres"},
+        {"options": "-c role=postgres"},
+    ],
+    ids=str,
+)
+def test_the_password_opens_one_database_to_one_role(
+    server: EmbeddedServer, login: dict[str, str]
+) -> None:
+    with pytest.raises(psycopg.OperationalError):
+        psycopg.connect(server.url, **login)  # type: ignore[arg-type]  # of any keyword
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "COPY (SELECT 1) TO PROGRAM 'touch {mark}'",
+        "COPY stolen FROM PROGRAM 'env | tee {mark}'",
+        "COPY (SELECT 1) TO '{mark}'",
+        "COPY stolen FROM '/proc/self/environ'",
+        "SELECT pg_read_file('/etc/passwd')",
+        "SELECT pg_read_binary_file('postgresql.conf')",
+        "SELECT pg_ls_dir('.')",
+        "SELECT pg_stat_file('/etc/passwd')",
+        "SELECT * FROM pg_hba_file_rules()",
+        "SELECT lo_import('/etc/passwd')",
+        "SELECT lo_export(lo_from_bytea(0, 'x'), '{mark}')",
+        "CREATE EXTENSION plpython3u",
+        "CREATE EXTENSION plperlu",
+        "CREATE EXTENSION file_fdw",
+        "CREATE EXTENSION dblink",
+        "CREATE EXTENSION adminpack",
+        "CREATE LANGUAGE plpython3u",
+        "CREATE FUNCTION run(cstring) RETURNS int LANGUAGE c AS '/lib64/libc.so.6', 'system'",
+        "CREATE FUNCTION run(text) RETURNS text LANGUAGE internal AS 'pg_read_file_all'",
+        "CREATE FUNCTION run() RETURNS int LANGUAGE sql SECURITY DEFINER AS 'SELECT 1';"
+        "ALTER FUNCTION run() OWNER TO postgres",
+        "LOAD '/tmp/library'",
+        "SET dynamic_library_path = '/tmp'",
+        "ALTER ROLE aegish SET session_preload_libraries = '/tmp/library'",
+        "ALTER DATABASE postgres SET session_preload_libraries = '/tmp/library'",
+        "ALTER SYSTEM SET archive_command = 'touch {mark}'",
+        "ALTER SYSTEM SET local_preload_libraries = '/tmp/library'",
+        "SELECT pg_reload_conf()",
+        "CREATE ROLE other SUPERUSER",
+        "CREATE ROLE other LOGIN",
+        "ALTER ROLE aegish SUPERUSER",
+        "ALTER ROLE aegish REPLICATION",
+        "ALTER ROLE postgres LOGIN PASSWORD 'known'",
+        "GRANT pg_execute_server_program TO aegish",
+        "GRANT pg_read_server_files TO aegish WITH INHERIT TRUE",
+        "GRANT postgres TO aegish",
+        "SET ROLE postgres",
+        "SET SESSION AUTHORIZATION postgres",
+        "SET session_replication_role = replica",
+        "SELECT rolpassword FROM pg_authid",
+        "UPDATE pg_authid SET rolsuper = true",
+        "CREATE TABLESPACE other LOCATION '/tmp'",
+        "CREATE DATABASE other",
+        "CREATE EVENT TRIGGER other ON ddl_command_end EXECUTE FUNCTION pg_catalog.version()",
+        "CREATE FOREIGN DATA WRAPPER other",
+        "CREATE SUBSCRIPTION other CONNECTION 'host=/tmp' PUBLICATION other",
+        "SELECT pg_create_physical_replication_slot('other')",
+        "SELECT pg_backup_start('other')",
+    ],
+)
+def test_the_role_gets_neither_a_shell_nor_a_file(
+    server: EmbeddedServer, tmp_path: Path, statement: str
+) -> None:
+    """Not even with its password."""
+    mark = tmp_path / "mark"
+    tmp_path.chmod(0o777)
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        connection.execute("CREATE TEMP TABLE stolen (line text)")
+        with pytest.raises(psycopg.Error) as refused:
+            connection.execute(statement.format(mark=mark).encode())
+    known = ("42501", "0A000", "42704", "58P01", "42883")
+    # No right; or there is no such extension, language or library; or no such function.
+    assert refused.value.sqlstate in known, refused.value
+    assert not mark.exists()
+
+
+def test_one_role_can_log_in_and_has_no_right_beside_its_database(server: EmbeddedServer) -> None:
+    rights = ("super", "createdb", "createrole", "replication", "bypassrls")
+    columns = ", ".join(f"rol{right}" for right in rights)
+    with psycopg.connect(server.url) as connection:
+        logins = connection.execute("SELECT rolname FROM pg_roles WHERE rolcanlogin").fetchall()
+        assert logins == [("aegish",)]
+        (own,) = connection.execute(
+            f"SELECT {columns} FROM pg_roles WHERE rolname = 'aegish'".encode()
+        ).fetchall()
+        assert not any(own)
+        members = "SELECT count(*) FROM pg_auth_members WHERE member = 'aegish'::regrole"
+        assert connection.execute(members).fetchone() == (0,)
+
+
+def password(home: Path) -> str:
+    return (home / "postgres.password").read_text().strip().rpartition(":")[2]
+
+
+def test_the_password_is_in_its_file_alone(server: EmbeddedServer, home: Path) -> None:
+    """Neither in the URL nor in a log, nor in what the programs of the server are started with."""
+    file = home / "postgres.password"
+    assert file.name in PRIVATE_NAMES
+    assert (mode(file), file.stat().st_uid) == (0o600, os.geteuid())
+    secret = password(home)
+    assert len(secret) == 64
+    assert secret not in server.url
+    assert secret not in (home / "postgres.log").read_text()
+    for process in (psutil.Process(server.pid), guard_of(home)):
+        assert secret not in f"{process.cmdline()} {process.environ()}"
+
+
+def test_another_servers_password_in_the_environment_is_no_obstacle(
+    server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its variable comes before the file for libpq."""
+    monkeypatch.setenv("PGPASSWORD", "another")
+    with opened(server.url) as engine, engine.connect() as connection:
+        assert connection.scalar(text("SELECT current_user")) == "aegish"
+    with closing(RunChanges(server.url)) as changes:
+        assert changes.wait(0)
+
+
+def test_a_home_of_any_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The URL quotes what a name may hold, for SQLAlchemy and for libpq."""
+    with short_home() as top:
+        top.chmod(0o711)
+        home = top / "it's 100% a b+c&d=e?f#g\\h\"é"
+        with closing(embedded_server(home)) as server:
+            assert answers(server)
+            assert running_url(home) == server.url
+            with opened(server.url) as engine, engine.connect() as connection:
+                assert connection.scalar(text("SELECT 1")) == 1
+
+
+def test_a_password_that_others_may_read_is_refused(home: Path) -> None:
+    """The driver would ignore the file without a word of why."""
+    with closing(embedded_server(home)):
+        pass
+    file = home / "postgres.password"
+    file.chmod(0o640)
+    with pytest.raises(StoreError, match=rf"{file} is open to other users: .*chmod 600"):
+        embedded_server(home)
+    file.chmod(0o600)
+    with closing(embedded_server(home)) as server:
+        assert answers(server)
+
+
+def test_a_password_that_was_deleted_is_made_anew(home: Path) -> None:
+    """Not before the last process that uses the server has ended, which loses nothing by it."""
+    with closing(embedded_server(home)):
+        before = password(home)
+    with user_of(home) as (user, pid):
+        (home / "postgres.password").unlink()
+        with pytest.raises(StoreError, match=r"postgres\.password was deleted: try again when"):
+            embedded_server(home)
+        assert psutil.pid_exists(pid)
+        user.kill()
+        user.wait()
+        with closing(embedded_server(home)) as server:
+            assert answers(server)
+            assert server.pid != pid
+    assert password(home) != before
+
+
+@contextmanager
+def server_of_the_first_version(home: Path) -> Iterator[str]:
+    """Serve a home as the first version did, without its guard; yields the superuser's URL."""
+    data, account, root = home / "postgres", server_account(), os.geteuid() == 0
+    command = [str(binaries() / "postgres"), "-D", str(data), "-h", "", "-k", str(data)]
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd="/",
+        user=account.uid if root else None,
+        group=account.gid if root else None,
+        extra_groups=[] if root else None,
+    ) as process:
+        try:
+            ready = data / "postmaster.pid"
+            wait_until(lambda: ready.exists() and "ready" in ready.read_text(), "PostgreSQL", 20)
+            yield f"postgresql://postgres:@/postgres?host={data}"
+        finally:
+            process.send_signal(signal.SIGINT)
+
+
+OF_A_USER = """
+    CREATE TYPE mood AS ENUM ('good');
+    CREATE DOMAIN short AS text CHECK (length(VALUE) < 9);
+    CREATE SEQUENCE "Numbers";
+    CREATE TABLE "it's mine" (id serial, mood mood, short short);
+    CREATE VIEW mine AS SELECT * FROM "it's mine";
+    CREATE MATERIALIZED VIEW kept AS SELECT * FROM "it's mine";
+    CREATE FUNCTION one(integer) RETURNS integer LANGUAGE sql SECURITY DEFINER AS 'SELECT 1';
+    CREATE PROCEDURE two() LANGUAGE sql AS 'SELECT 1';
+    CREATE AGGREGATE total(integer) (SFUNC = int4pl, STYPE = integer);
+"""
+"""What a user may have made beside the product's tables."""
+
+OWNERS = """
+    SELECT relowner::regrole::text FROM pg_class WHERE relnamespace = 'public'::regnamespace
+    UNION SELECT proowner::regrole::text FROM pg_proc WHERE pronamespace = 'public'::regnamespace
+    UNION SELECT typowner::regrole::text FROM pg_type WHERE typnamespace = 'public'::regnamespace
+"""
+
+
+@contextmanager
+def home_of_the_first_version() -> Iterator[tuple[Path, str]]:
+    """A home with a stored run, of which the superuser owns all; yields the run's id too."""
+    with short_home() as home:
+        make_trusting_data(home)
+        with server_of_the_first_version(home) as url, opened(url) as engine:
+            schema.upgrade(engine)
+            with Session(engine) as session, session.begin():
+                run_id = stored_run(session, BLOCKED).run_id
+            with psycopg.connect(url) as connection:
+                connection.execute(OF_A_USER)
+        yield home, run_id
+
+
+def runs_of(server: EmbeddedServer) -> list[str]:
+    """The ids of the stored runs, after what a command does at its start."""
+    with opened(server.url) as engine:
+        schema.upgrade(engine)
+        schema.require_current(engine)
+        with engine.connect() as connection:
+            assert connection.scalar(text("SELECT count(*) FROM verdicts")) == len(COMMANDS.samples)
+            return list(connection.scalars(text("SELECT id FROM runs")))
+
+
+def test_a_home_of_the_first_version_is_taken_over() -> None:
+    """Its run is there, the role owns everything, and the superuser gets in no longer."""
+    with home_of_the_first_version() as (home, run_id):
+        for _ in "12":
+            with closing(embedded_server(home)) as server:
+                assert runs_of(server) == [run_id]
+                with psycopg.connect(server.url) as connection:
+                    assert connection.execute(OWNERS).fetchall() == [("aegish",)]
+                    connection.execute("ALTER TABLE verdicts ADD COLUMN stray integer")
+                    connection.execute("ALTER TYPE mood ADD VALUE 'bad'")
+                    connection.execute("DROP FUNCTION one(integer)")
+                    connection.rollback()
+                with pytest.raises(psycopg.OperationalError, match="no pg_hba"):
+                    psycopg.connect(f"{as_others_see_it(server)} user=postgres")
+
+
+def test_a_server_of_the_first_version_that_is_used_is_left_alone() -> None:
+    """One line says what to do; a later start takes its home over."""
+    with home_of_the_first_version() as (home, run_id):
+        with (
+            server_of_the_first_version(home) as url,
+            (home / "postgres.users").open("a") as users,
+        ):
+            fcntl.flock(users, fcntl.LOCK_SH)
+            for _ in "12":
+                with pytest.raises(StoreError, match=r"by an earlier version.*: try again when"):
+                    embedded_server(home)
+            with psycopg.connect(url) as connection:
+                assert connection.execute("SELECT id FROM runs").fetchone() == (run_id,)
+        with closing(embedded_server(home)) as server:
+            assert runs_of(server) == [run_id]
+
+
+def test_a_server_of_the_first_version_that_nobody_uses_is_stopped() -> None:
+    """Its guard was killed, for instance."""
+    with (
+        home_of_the_first_version() as (home, run_id),
+        server_of_the_first_version(home),
+        closing(embedded_server(home)) as server,
+    ):
+        assert runs_of(server) == [run_id]
+
+
+def begins_single(home: Path) -> Callable[[], bool]:
+    """Whether the program that gives the database to the role has been started for a home."""
+
+    def begins() -> bool:
+        return any(
+            "--single" in process.info["cmdline"]
+            and str(home) in process.info["environ"].get("PGDATA", "")
+            for process in psutil.process_iter(["cmdline", "environ"])
+            if process.info["cmdline"] and process.info["environ"]
+        )
+
+    return begins
+
+
+def test_a_takeover_that_is_killed_is_no_obstacle() -> None:
+    """The next process waits for what is left of it, and does it again."""
+    with home_of_the_first_version() as (home, run_id):
+        command = [sys.executable, "-c", USER, str(home)]
+        user = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        wait_until(begins_single(home), "the take-over to begin", 20)
+        user.kill()
+        user.wait()
+        with closing(embedded_server(home)) as server:
+            assert runs_of(server) == [run_id]
+
+
+@pytest.mark.parametrize("writes", [0, 1], ids=["the rules", "the password"])
+def test_a_takeover_that_ends_before_a_file_is_finished_later(
+    writes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[Path] = []
+
+    @contextmanager
+    def full(path: Path, *, private: bool = False) -> Iterator[object]:
+        if len(written) == writes:
+            raise OSError(28, "No space left on device")
+        written.append(path)
+        with replacing(path, private=private) as stream:
+            yield stream
+
+    with home_of_the_first_version() as (home, run_id):
+        with monkeypatch.context() as patch:
+            patch.setattr(embedded, "replacing", full)
+            with pytest.raises(StoreError, match=r"No space left on device"):
+                embedded_server(home)
+        assert not (home / "postgres.password").exists()
+        with closing(embedded_server(home)) as server:
+            assert runs_of(server) == [run_id]
+
+
+def test_first_starts_at_once_share_one_server() -> None:
+    with short_home() as home, ThreadPoolExecutor(3) as threads:
+
+        def pid_for_another(_: int) -> int:
+            with user_of(home) as (_process, pid):
+                time.sleep(0.5)  # for the others to join it
+                return pid
+
+        assert len(set(threads.map(pid_for_another, range(3)))) == 1

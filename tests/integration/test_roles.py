@@ -30,6 +30,7 @@ from aegish_dist.pipeline.verdicts import reparse_run
 from tests.integration.command_line import write_lines
 from tests.integration.samples import BLOCKED, COMMANDS
 from tests.integration.stored_runs import a_run, answer, store, stored_run
+from tests.services import as_superuser
 
 PASSWORDS = ("AEGISH_DIST_APP_PASSWORD", "AEGISH_DIST_WORKER_PASSWORD")
 ROLES = Path(__file__).parents[2] / "deploy" / "roles.sql"
@@ -38,22 +39,24 @@ ROLES = Path(__file__).parents[2] / "deploy" / "roles.sql"
 def run_roles(url: str) -> None:
     options = ["--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1", f"--file={ROLES}"]
     subprocess.run(
-        [binaries() / "psql", *options, url],
+        [binaries() / "psql", *options, as_superuser(url)],
         env=os.environ | dict.fromkeys(PASSWORDS, 'it\'s a "secret"'),
         check=True,
     )
 
 
 @pytest.fixture
-def app(postgres_url: str, engine: Engine) -> Iterator[Engine]:
+def app(postgres_url: str) -> Iterator[Engine]:
     run_roles(postgres_url)
     run_roles(postgres_url)  # as at every start
     url = make_url(postgres_url).set(username="aegish_app")
     opened = open_engine(url.render_as_string(hide_password=False))
     yield opened
     opened.dispose()
-    with engine.begin() as owner:
-        owner.execute(text("DROP OWNED BY aegish_app, aegish_worker"))
+    superuser = open_engine(as_superuser(postgres_url))
+    with superuser.begin() as connection:
+        connection.execute(text("DROP OWNED BY aegish_app, aegish_worker"))
+    superuser.dispose()
 
 
 def test_the_role_can_do_all_that_runs_need(app: Engine, tmp_path: Path) -> None:

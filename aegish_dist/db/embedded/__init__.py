@@ -5,6 +5,10 @@ that uses it, also where that process was killed.
 
 Nothing outside of the home is ever changed. A folder that cannot be made private, or that the user
 that serves cannot reach, is refused.
+
+All processes of this user can reach the socket, guards under test too. So the server asks for a
+password, and the role behind it owns the tables and has no right beside them: PostgreSQL's
+superuser, who may run programs and read files, cannot log in.
 """
 
 import atexit
@@ -12,6 +16,7 @@ import fcntl
 import json
 import os
 import pwd
+import secrets
 import shutil
 import socket
 import stat
@@ -29,13 +34,18 @@ from msgspec import Struct
 
 from aegish_dist.db.embedded import guard as embedded_guard
 from aegish_dist.errors import StoreError
+from aegish_dist.files import replacing
 
 SERVER_USER = "pgserver"  # serves where root asks for it: PostgreSQL refuses to run as root
 DATA = "postgres"
-OURS = frozenset(
-    (DATA, *(f"{DATA}.{what}" for what in ("new", "start", "users", "guard", "log")), "spool")
+PRIVATE_NAMES = frozenset(
+    (
+        DATA,
+        *(f"{DATA}.{what}" for what in ("new", "password", "start", "users", "guard", "log")),
+        "spool",
+    )
 )
-"""Names in the home; a folder that holds anything else is not changed."""
+"""Names in the home, all of them private; a folder that holds anything else is not changed."""
 LONGEST_SOCKET_PATH = 100  # bytes; Linux takes 107, macOS 103
 SOCKET = ".s.PGSQL.5432"
 ELSEWHERE = "set AEGISH_DIST_HOME to a folder of its own, or AEGISH_DIST_DATABASE_URL to a server"
@@ -99,7 +109,7 @@ def make_home(home: Path, account: Account) -> Path:
     found = home.stat()
     if found.st_uid != os.geteuid():
         raise StoreError(f"{home} belongs to another user: {ELSEWHERE}")
-    if OURS.issuperset(path.name for path in home.iterdir()):
+    if PRIVATE_NAMES.issuperset(path.name for path in home.iterdir()):
         os.chown(home, -1, account.gid)
         home.chmod(0o700 if account.uid == os.geteuid() else 0o710)
     elif found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
@@ -159,15 +169,24 @@ def binaries() -> Path:
     return Path(found.origin).with_name(f"pginstall{VERSION}") / "bin"
 
 
-_URL = "postgresql://postgres:@/postgres?host={}"
+ADMITTED = "local postgres aegish scram-sha-256\n"
+"""All of `pg_hba.conf`: one role, in one database, by its password."""
+
+ROLE_SQL = Path(__file__).with_name("role.sql")
+
+
+def _url(home: Path, socket_folder: str) -> str:
+    passfile = quote(f"{home}/postgres.password")
+    return f"postgresql://aegish@/postgres?host={quote(socket_folder)}&passfile={passfile}"
 
 
 def running_url(home: Path) -> str | None:
     """Return the URL of the server of a home; None, and nothing is started, if none runs."""
-    data = home.resolve() / DATA
+    home = home.resolve()
+    data = home / DATA
     if embedded_guard.postmaster(data) is None:
         return None
-    return _URL.format(quote((data / "postmaster.pid").read_text().splitlines()[4]))
+    return _url(home, (data / "postmaster.pid").read_text().splitlines()[4])
 
 
 class EmbeddedServer:
@@ -180,11 +199,12 @@ class EmbeddedServer:
         require_passage(self._binaries, self._account)
         self._data = make_home(home, self._account)
         self._home = self._data.parent
+        self._password = self._home / "postgres.password"
         self._users: IO[str] | None = None
 
     @property
     def url(self) -> str:
-        return _URL.format(quote(str(self._socket())))
+        return _url(self._home, str(self._socket()))
 
     @property
     def in_use(self) -> bool:
@@ -201,7 +221,11 @@ class EmbeddedServer:
             fcntl.flock(self._users, fcntl.LOCK_SH)  # waits for a server that is being stopped
         with (self._home / "postgres.start").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # one process at a time
-            self._make_data(lock)
+            try:
+                self._make_data(lock)
+            except BaseException:
+                self.close()
+                raise
             if not self._serves() or self._unguarded():
                 self._start_guard()
 
@@ -224,7 +248,10 @@ class EmbeddedServer:
             shutil.rmtree(new, ignore_errors=True)  # of a start that failed
             new.mkdir(mode=0o700)
             os.chown(new, self._account.uid, self._account.gid)
-            self._initialise(new, lock)
+            self._run(
+                new, lock, "initdb", "--username=postgres", "--encoding=utf8", "--auth=reject"
+            )
+            self._give_to_role(new, lock)
             new.rename(self._data)
             return
         if version != VERSION:
@@ -232,28 +259,81 @@ class EmbeddedServer:
                 f"{self._data} was made by PostgreSQL {version}, the embedded one is {VERSION}: "
                 "set AEGISH_DIST_HOME to another folder"
             )
+        self._require_password(lock)
 
-    def _initialise(self, folder: Path, lock: IO[str]) -> None:
+    def _require_password(self, lock: IO[str]) -> None:
+        """See to it that the password is there, and that libpq reads it.
+
+        It is not where an earlier version made the data, nor where its file was deleted.
+        """
+        try:
+            mode = self._password.stat().st_mode
+        except FileNotFoundError:
+            self._stop_unused()
+            self._give_to_role(self._data, lock)
+            return
+        if mode & 0o077:
+            raise StoreError(
+                f"{self._password} is open to other users: take their rights by `chmod 600`"
+            )
+
+    def _stop_unused(self) -> None:
+        """Stop a server that no other process uses."""
+        if not self._serves():
+            return
+        if self._users is None or not embedded_guard.lock(self._users):
+            raise StoreError(
+                f"the embedded PostgreSQL in {self._home} was started by an earlier version, or"
+                " its postgres.password was deleted: try again when the commands that use it"
+                " have ended"
+            )
+        embedded_guard.stop(self._data)
+        fcntl.flock(self._users, fcntl.LOCK_SH)
+
+    def _give_to_role(self, data: Path, lock: IO[str]) -> None:
+        """Have the role own the database, and no other role log in; no server runs meanwhile.
+
+        The file of the password is written last, and stands for all of it.
+        """
+        password = secrets.token_hex(32)
+        self._run(
+            data,
+            lock,
+            "postgres",
+            "--single",
+            "-j",  # all of the input is one transaction
+            "--exit_on_error=on",
+            "--log_min_messages=fatal",
+            "--log_min_error_statement=panic",  # no message has the password in it
+            "postgres",
+            sql=f"{ROLE_SQL.read_text()}ALTER ROLE aegish PASSWORD '{password}';\n",
+        )
+        with replacing(data / "pg_hba.conf") as stream:
+            stream.write(ADMITTED.encode())
+        self._password.unlink(missing_ok=True)  # of a start that failed
+        with replacing(self._password, private=True) as stream:
+            stream.write(f"*:*:*:aegish:{password}\n".encode())
+
+    def _run(self, data: Path, lock: IO[str], program: str, *options: str, sql: str = "") -> None:
+        """Run a program of the wheel, as the account that serves, on a data folder."""
         root = os.geteuid() == 0
         done = subprocess.run(  # noqa: S603  # nosec B603 # a program of the wheel
-            [
-                *(self._binaries / "initdb", "--username=postgres", "--encoding=utf8"),
-                *("--auth-local=trust", "--auth-host=reject", "-D", folder),
-            ],
+            [self._binaries / program, *options],
+            input=sql,
             capture_output=True,
             encoding="utf-8",
             errors="replace",
             cwd="/",
-            env=_environ(),
+            env=_environ() | {"PGDATA": str(data)},
             check=False,
-            pass_fds=[lock.fileno()],  # where this process is killed, the next one waits for initdb
+            pass_fds=[lock.fileno()],  # where this process is killed, the next one waits for it
             user=self._account.uid if root else None,
             group=self._account.gid if root else None,
             extra_groups=[] if root else None,
         )
         if done.returncode:
             raise StoreError(
-                f"the embedded PostgreSQL cannot make its files in {folder} ({_last(done.stderr)}):"
+                f"the embedded PostgreSQL cannot make its files in {data} ({_last(done.stderr)}):"
                 " set AEGISH_DIST_HOME to a writable directory, or AEGISH_DIST_DATABASE_URL to a"
                 " server"
             )
