@@ -66,6 +66,7 @@ lock: ## pin the newest dependencies that pyproject.toml allows
 	$(COMPILE) --extra frames --extra otel --extra parquet --extra plots -o requirements/run.txt pyproject.toml
 	$(COMPILE) --extra frames --extra otel --extra parquet --extra plots --group dev -c requirements/run.txt -o requirements/dev.txt pyproject.toml
 	printf '%s\n' hatchling editables | $(COMPILE) -c requirements/dev.txt -o requirements/build.txt -
+	printf '%s\n' inspect-ai==0.3.285 openai==3.52.0 | $(COMPILE) -o requirements/inspect.txt -
 
 dist: .venv/.dev ## build the wheel, and run the demo from it in an environment of its own
 	rm -rf dist build/wheel

@@ -18,6 +18,7 @@ Any dataset can be asked: `--commands FILE.json` (aegish) or `.jsonl`, `.csv`, `
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -45,7 +46,8 @@ from measuring import (
 from msgspec import Struct
 from run_ours import measured, run_ours
 
-PACKAGES = ("inspect-ai==0.3.285", "openai==3.52.0")
+PINNED = ROOT / "requirements" / "inspect.txt"
+PACKAGES = re.findall(r"^(?:inspect-ai|openai)==[\w.]+", PINNED.read_text("utf-8"), re.MULTILINE)
 QUIET = (
     "--display", "none", "--no-log-samples", "--no-log-realtime", "--no-log-model-api",
     "--no-log-refusals", "--no-score-display", "--log-buffer", "100000",
@@ -79,7 +81,8 @@ def environment(directory: Path) -> Path:
         click.echo(f"installing {' '.join(PACKAGES)} into {directory}", err=True)
         subprocess.run([sys.executable, "-m", "venv", str(directory)], check=True)
         pip = [str(directory / "bin" / "python"), "-m", "pip", "--disable-pip-version-check"]
-        subprocess.run([*pip, "--quiet", "install", *PACKAGES], check=True)
+        pinned = ["--require-hashes", "-r", str(PINNED)]
+        subprocess.run([*pip, "--quiet", "install", *pinned], check=True)
     return program
 
 

@@ -21,7 +21,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ from aegish_dist.db.embedded import embedded_server
 from aegish_dist.ratelimit.fair_queue import ExpectedUsage
 from aegish_dist.ratelimit.model_limiter import Limiters
 from aegish_dist.ratelimit.shared_limiter import SharedLimiter
-from tests.services import free_port
+from tests.services import free_port, short_home
 
 PER_MINUTE = 1200
 BURST = 20
@@ -83,17 +83,20 @@ def _product(*arguments: str) -> tuple[str, ...]:
 
 
 @contextmanager
-def _fleet(provider: Provider, home: Path, port: int) -> Iterator[dict[str, str]]:
-    environ = {
-        **os.environ,
-        "AEGISH_DIST_DATABASE_URL": embedded_server(home).url,
-        "AEGISH_DIST_BROKER_URL": f"redis://127.0.0.1:{port}/0",
-        "AEGISH_DIST_CATALOG": str(provider.catalog),
-        "AEGISH_DIST_SHUTDOWN_GRACE_S": "1",
-    }
-    subprocess.run(_product("db", "upgrade"), env=environ, check=True, capture_output=True)
-    with _workers(environ, WORKERS):
-        yield environ
+def _fleet(provider: Provider, port: int) -> Iterator[dict[str, str]]:
+    # A home of its own: where this runs as root, another user serves, who cannot enter the
+    # folder of the catalog.
+    with short_home() as home, closing(embedded_server(home)) as server:
+        environ = {
+            **os.environ,
+            "AEGISH_DIST_DATABASE_URL": server.url,
+            "AEGISH_DIST_BROKER_URL": f"redis://127.0.0.1:{port}/0",
+            "AEGISH_DIST_CATALOG": str(provider.catalog),
+            "AEGISH_DIST_SHUTDOWN_GRACE_S": "1",
+        }
+        subprocess.run(_product("db", "upgrade"), env=environ, check=True, capture_output=True)
+        with _workers(environ, WORKERS):
+            yield environ
 
 
 @contextmanager
@@ -123,13 +126,13 @@ def _watch(provider: Provider) -> list[tuple[float, int, int]]:
 def use_of_limit(model: str, title: str) -> None:
     """Print how much of the limit a fleet uses, and how often it is refused."""
     with tempfile.TemporaryDirectory(prefix="al") as directory:
-        home, port = Path(directory), free_port()
-        provider = Provider(home)
+        port = free_port()
+        provider = Provider(Path(directory))
         redis = ("redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "")
         with _running(*redis), _running(*provider.command):
             while not provider.catalog.exists():
                 time.sleep(0.05)
-            with _fleet(provider, home, port) as environ:
+            with _fleet(provider, port) as environ:
                 submit = _product("submit", "--models", model, "--epochs", str(EPOCHS))
                 subprocess.run(submit, env=environ, check=True, capture_output=True)
                 counts = _watch(provider)

@@ -230,7 +230,7 @@ class Fleet(Struct):
 
 @click.command(help=laid_out(__doc__))
 @click.option("--only", type=click.Choice(["chance", "limits"]), help="One of the two tables.")
-@click.option("--minutes", default=10, show_default=True)
+@click.option("--minutes", type=click.IntRange(2), default=10, show_default=True)
 def main(*, only: str | None, minutes: int) -> None:
     """Print the tables."""
     if only != "limits":

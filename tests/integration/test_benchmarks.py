@@ -1,30 +1,141 @@
-"""The benchmarks still fit the code that they measure."""
+"""Every benchmark does the work that it is there for: at a small size to its end, or for a while."""
 
+import os
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 pytestmark = pytest.mark.long
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
-ELSEWHERE = {"inspect_task"}  # run in an environment of Inspect AI's own
+COMMANDS = [
+    path.stem for path in sorted(FOLDER.glob("*.py")) if "__main__" in path.read_text("utf-8")
+]
+SMALL = {
+    "aggregate": ["--rows=2000", "--moved=1000", "--repeats=1"],
+    "compare": ["--models=3", "--commands=60", "--epochs=1", "--repeats=1"],
+    "congestion": ["queue-1s", "--seconds=65", "--workers=1", "--slots=60"],
+    "coverage": ["--pairs", "--runs=20", "--layouts=1"],
+    "false_positives": ["equal", "--replications=100"],
+    "fitted": ["--runs=20", "--layouts=1", "--sizes=60"],
+    "fleet_at_rest": ["--workers=1", "--seconds=1"],
+    "gtfobins_history": ["{CLONE}"],
+    "inspect_ai_peer": [
+        *("--models=1", "--latency=0", "--connections=10", "--logs=on", "--repeats=1", "--limit=5"),
+    ],
+    "policy_search": ["--runs=1"],
+    "programs": ["--seconds=0.1"],
+    "roc": ["--kinds=auroc", "--runs=5", "--sizes=60", "--more=0"],
+    "startup": ["commands", "--repeats=1"],
+    "storing": ["--rows=2000"],
+}
+"""Arguments with which a benchmark comes to its end within seconds."""
+LARGE = {
+    "batches": ["30"],
+    "calm": ["refusals", "--workers=1", "--minutes=2"],
+    "fault_table": ["--faults=worker-killed", "--repeats=1", "--jobs=1", "--kept={FOLDER}.kept"],
+    "guards": ["{FOLDER}"],
+}
+"""Arguments of some of the others, which are still at work when they are ended."""
+WHOLE_S = 600.0
+PART_S = 20.0
+GTFOBIN = "functions:\n  shell:\n    - code: ex /bin/sh\n"
 
 
-def test_every_benchmark_can_be_imported_and_says_how_it_is_run() -> None:
-    """A renamed name fails here; each command has the help that CONTRIBUTING.md sends readers to."""
-    paths = [path for path in sorted(FOLDER.glob("*.py")) if path.stem not in ELSEWHERE]
-    commands = [path.stem for path in paths if "__main__" in path.read_text("utf-8")]
-    assert len(paths) > 10
-    assert len(commands) >= 9
-    names = ", ".join(path.stem for path in paths)
-    ask = f"""if True:
-        import importlib, sys, {names}
-        from click.testing import CliRunner
-        for name in sys.argv[1:]:
-            command = importlib.import_module(name).main
-            shown = CliRunner().invoke(command, ["--help"])
-            assert shown.exit_code == 0 and name in shown.output, (name, shown)
-    """
-    subprocess.run([sys.executable, "-c", ask, *commands], cwd=FOLDER, check=True)
+@contextmanager
+def started(script: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """Start a script, and end it with all that it started."""
+    process = subprocess.Popen(
+        [sys.executable, str(script), *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        tree = []
+        if process.poll() is None:
+            tree = psutil.Process(process.pid).children(recursive=True)
+            process.send_signal(signal.SIGINT)
+            with suppress(subprocess.TimeoutExpired):
+                process.communicate(timeout=15)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        for child in tree:
+            with suppress(psutil.NoSuchProcess):
+                child.kill()
+        process.communicate()
+
+
+def ended(script: Path, *arguments: str, within_s: float) -> bool:
+    """Return whether a script has ended by then; it must not have failed."""
+    with started(script, *arguments) as process:
+        try:
+            output, _ = process.communicate(timeout=within_s)
+        except subprocess.TimeoutExpired:
+            return False
+        assert process.returncode == 0, output
+        return True
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """A history of GTFOBins with one commit."""
+    page = tmp_path / "clone" / "_gtfobins" / "ex"
+    page.parent.mkdir(parents=True)
+    page.write_text(f"---\n{GTFOBIN}---\n")
+    author = ("-c", "user.name=a", "-c", "user.email=a@b.invalid", "-c", "commit.gpgsign=false")
+    for command in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "-m", "one"]):
+        subprocess.run(["git", *author, *command], cwd=tmp_path / "clone", check=True)
+    return tmp_path / "clone"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_benchmark_works(name: str, tmp_path: Path, clone: Path) -> None:
+    """One that is added later is started without arguments."""
+    given = SMALL.get(name) or LARGE.get(name) or []
+    places = {"FOLDER": tmp_path / "folder", "CLONE": clone}
+    arguments = [argument.format(**places) for argument in given]
+    within_s = WHOLE_S if name in SMALL else PART_S
+    came_to_its_end = ended(FOLDER / f"{name}.py", *arguments, within_s=within_s)
+    assert came_to_its_end or name not in SMALL
+
+
+def test_the_tables_name_benchmarks() -> None:
+    assert len(COMMANDS) > 20
+    assert {*SMALL, *LARGE} <= set(COMMANDS)
+    assert not SMALL.keys() & LARGE.keys()
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("from json import Target", "ImportError"),
+        ("import time; time.sleep(1); raise SystemExit('no servers')", "no servers"),
+        ("import subprocess; subprocess.run(['false'], check=True)", "CalledProcessError"),
+    ],
+)
+def test_a_benchmark_that_fails_is_seen(tmp_path: Path, code: str, reason: str) -> None:
+    script = tmp_path / "broken.py"
+    script.write_text(code)
+    with pytest.raises(AssertionError, match=reason):
+        ended(script, within_s=WHOLE_S)
+
+
+def test_nothing_that_a_benchmark_started_outlives_it(tmp_path: Path) -> None:
+    script = tmp_path / "endless.py"
+    start = "subprocess.Popen(['sleep', '600'], start_new_session=True)"
+    script.write_text(f"import subprocess, time\nprint({start}.pid, flush=True)\ntime.sleep(600)\n")
+    with started(script) as process:
+        assert process.stdout is not None
+        child = psutil.Process(int(process.stdout.readline()))
+    child.wait(timeout=10)
+    assert not child.is_running()
