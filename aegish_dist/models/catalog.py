@@ -375,6 +375,7 @@ class Catalog(Struct, frozen=True):
     variants: Mapping[str, ModelEntry] = field(default_factory=dict)  # by MODEL#VARIANT
     named: frozenset[str] = frozenset()  # providers that the user's own catalog names
     price_cache: Path | None = None  # remembers list prices; None for none
+    path: Path | None = None  # the user's own catalog; None for the packaged one alone
 
     @classmethod
     def load(cls, path: Path | None = None, price_cache: Path | None = None) -> Self:
@@ -410,7 +411,7 @@ class Catalog(Struct, frozen=True):
                 )
             _require_chat(model, providers[name], f"{source}: [[models]] '{model_id}'")
         named = frozenset([*over[0], *map(provider_name, over[1])])
-        return cls(providers, models, variants, named, price_cache)
+        return cls(providers, models, variants, named, price_cache, path)
 
     def entries(self, environ: Mapping[str, str]) -> tuple[ListedModel, ...]:
         """List every model in file order, with its price of today, its variants behind it."""
@@ -533,10 +534,17 @@ class Catalog(Struct, frozen=True):
             return f"needs the simulator: {start} and set AEGISH_DIST_CATALOG=sim.toml"
         if provider is None:
             return f"has an unknown provider; known are {', '.join(self.providers)}"
+        return self._problem_of_unlisted(model_id, provider)
+
+    def _problem_of_unlisted(self, model_id: str, provider: ProviderEntry) -> str | None:
         if provider.simulated:
             return "is not one of the simulated models"
-        what = "baselines" if provider.wire is WireFormat.BASELINE else "guards in the catalog"
-        return None if provider.wire.reads_prompt else f"is not one of the {what}"
+        if provider.wire.reads_prompt:
+            return None
+        if provider.wire is WireFormat.BASELINE:
+            return "is not one of the baselines"
+        add = f'add to {self.path}: [[models]] and below it id = "{model_id}"'
+        return f"is not one of the guards in the catalog; {add}"
 
     def _spec(self, model_id: str, environ: Mapping[str, str], price_of: PriceOf) -> ModelSpec:
         """Combine a model, its provider and the environment; the more specific one wins."""

@@ -11,6 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.services import short_home
+
 pytestmark = pytest.mark.long
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
@@ -39,7 +41,7 @@ SMALL = {
 LARGE = {
     "batches": ["30"],
     "calm": ["refusals", "--workers=1", "--minutes=2"],
-    "fault_table": ["--faults=worker-killed", "--repeats=1", "--jobs=1", "--kept={FOLDER}.kept"],
+    "fault_table": ["--faults=worker-killed", "--repeats=1", "--jobs=1", "--kept={FOLDER}/kept"],
     "guards": ["{FOLDER}"],
 }
 """Arguments of some of the others, which are still at work when they are ended."""
@@ -98,11 +100,19 @@ def clone(tmp_path: Path) -> Path:
     return tmp_path / "clone"
 
 
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder that the user who serves may enter where this runs as root."""
+    with short_home() as made:
+        made.chmod(0o755)
+        yield made
+
+
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_benchmark_works(name: str, tmp_path: Path, clone: Path) -> None:
+def test_a_benchmark_works(name: str, folder: Path, clone: Path) -> None:
     """One that is added later is started without arguments."""
     given = SMALL.get(name) or LARGE.get(name) or []
-    places = {"FOLDER": tmp_path / "folder", "CLONE": clone}
+    places = {"FOLDER": folder, "CLONE": clone}
     arguments = [argument.format(**places) for argument in given]
     within_s = WHOLE_S if name in SMALL else PART_S
     came_to_its_end = ended(FOLDER / f"{name}.py", *arguments, within_s=within_s)

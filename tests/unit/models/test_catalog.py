@@ -372,3 +372,43 @@ def test_who_takes_batches_and_at_which_price(mine: Catalog) -> None:
     half = Decimal("0.5")
     shares = [spec.batch_share for spec in mine.resolve(ids, {})]
     assert shares == [half, half, half, None, None, Decimal("0.25"), Decimal(1), None]
+
+
+GUARDS = {
+    "exec": 'wire = "exec"\ncommand = ["true"]\ninput = "hook"\noutput = { kind = "hook" }\n',
+    "python": 'wire = "python"\nobject = "guards:judge"\n',
+    "http": 'wire = "http"\nbase_url = "http://127.0.0.1:9"\nrequest = { text = "{command}" }\n'
+    'output = { kind = "score", path = "p", block_from = 0.5 }\n',
+}
+
+
+@pytest.mark.parametrize("wire", GUARDS)
+def test_a_guard_without_an_entry_is_told_file_and_lines(wire: str, tmp_path: Path) -> None:
+    """The two lines that the message names are all that lacks."""
+    file = tmp_path / "guards.toml"
+    file.write_text(f"[providers.mine]\n{GUARDS[wire]}")
+    with pytest.raises(CatalogError) as caught:
+        Catalog.load(file).resolve("mine/2.4.5", {})
+    add = f'add to {file}: [[models]] and below it id = "mine/2.4.5"; '
+    assert add in str(caught.value)
+    assert "\n" not in str(caught.value)
+    file.write_text(f'{file.read_text()}[[models]]\nid = "mine/2.4.5"\n')
+    (spec,) = Catalog.load(file).resolve("mine/2.4.5", {})
+    assert spec.wire == wire
+
+
+def test_a_guard_whose_other_version_is_listed_is_asked_whether_that_was_meant(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "guards.toml"
+    file.write_text(f'[providers.mine]\n{GUARDS["exec"]}[[models]]\nid = "mine/2.4.5"\n')
+    with pytest.raises(CatalogError, match=r"add to .*guards.toml.*did you mean 'mine/2.4.5'"):
+        Catalog.load(file).resolve("mine/2.4.6", {})
+
+
+def test_a_baseline_cannot_be_added() -> None:
+    with pytest.raises(
+        CatalogError, match="'baseline/mine' is not one of the baselines; "
+    ) as caught:
+        Catalog.load(MINE).resolve("baseline/mine", {})
+    assert "add to" not in str(caught.value)
