@@ -11,7 +11,7 @@ COMPILE := build/lock/bin/uv pip compile --quiet --upgrade --universal --python-
 	--custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test long lint audit check bench format reference docs lock dist release interop clean
+.PHONY: help install demo fleet test long lint audit check bench format reference docs lock dist release interop clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile
@@ -21,6 +21,9 @@ install: .venv/.run ## set up .venv with what a run needs
 
 demo: .venv/.run ## one run without a key, from the bundled dataset to the report
 	$(BIN)/aegish-dist demo
+
+fleet: ## PostgreSQL, Redis, four workers and a simulated provider, by Docker Compose
+	@$(PYTHON) .ci/fleet.py
 
 test: .venv/.dev ## the tests that a person waits for: every tier, five minutes on two cores
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "not long"

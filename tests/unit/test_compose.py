@@ -60,9 +60,25 @@ def test_every_password_comes_from_the_environment() -> None:
 
 def test_workers_have_the_catalog_of_the_command_line() -> None:
     """They call only what their own catalog allows; with another one the simulator would not do."""
-    assert SERVICES["worker"]["volumes"] == SERVICES["cli"]["volumes"]
+    shared = SERVICES["worker"]["volumes"]
+    assert SERVICES["cli"]["volumes"][: len(shared)] == shared
     for name in ("AEGISH_DIST_CATALOG", "OPENAI_BASE_URL"):
         assert ENVIRONMENTS["worker"][name] == ENVIRONMENTS["cli"][name]
+
+
+def test_commands_read_and_write_the_folder_of_the_file() -> None:
+    """As its owner, whom `make fleet` names; the owner's password of the database is out of sight."""
+    cli = SERVICES["cli"]
+    assert cli["user"] == "${AEGISH_DIST_USER:-10001:10001}"
+    assert cli["working_dir"] == "/work"
+    assert cli["volumes"][-2:] == [".:/work", "/dev/null:/work/.env:ro"]
+    assert cli["environment"]["HOME"] in cli["tmpfs"]
+    assert cli["environment"]["XDG_CACHE_HOME"].startswith("/tmp/")
+    others = {name: service.get("volumes", []) for name, service in SERVICES.items()}
+    assert [name for name, volumes in others.items() if ".:/work" in volumes] == ["cli"]
+    created = re.search(r"useradd .*--uid (\d+)", (ROOT / "Dockerfile").read_text())
+    assert created is not None
+    assert created[1] == "10001"
 
 
 def test_keys_are_passed_by_name_to_what_calls_models() -> None:
