@@ -23,7 +23,7 @@ SMALL = {
     "aggregate": ["--rows=2000", "--moved=1000", "--repeats=1"],
     "compare": ["--models=3", "--commands=60", "--epochs=1", "--repeats=1"],
     "congestion": ["queue-1s", "--seconds=65", "--workers=1", "--slots=60"],
-    "coverage": ["--pairs", "--runs=20", "--layouts=1"],
+    "coverage": ["--gtfobins-only", "--kinds=micro", "--runs=20"],
     "false_positives": ["equal", "--replications=100"],
     "fitted": ["--runs=20", "--layouts=1", "--sizes=60"],
     "fleet_at_rest": ["--workers=1", "--seconds=1"],

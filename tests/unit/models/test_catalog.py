@@ -1,6 +1,7 @@
 """The catalog: what is packaged, how a user's file changes it, which key may go where."""
 
 import json
+import re
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -404,6 +405,20 @@ def test_a_guard_whose_other_version_is_listed_is_asked_whether_that_was_meant(
     file.write_text(f'[providers.mine]\n{GUARDS["exec"]}[[models]]\nid = "mine/2.4.5"\n')
     with pytest.raises(CatalogError, match=r"add to .*guards.toml.*did you mean 'mine/2.4.5'"):
         Catalog.load(file).resolve("mine/2.4.6", {})
+
+
+def test_the_tables_of_the_page_are_a_catalog(tmp_path: Path) -> None:
+    """Together, as the page says; each guard that it describes can be asked."""
+    page = Path(__file__).parents[3] / "docs" / "guides" / "guards.md"
+    blocks = re.findall(r"^```toml\n(.*?)^```", page.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    tables = [block for block in blocks if re.match(r"\[(providers\.|\[models)", block)]
+    described = {name for block in tables for name in re.findall(r"\[providers\.(.*)\]", block)}
+    file = tmp_path / "guards.toml"
+    file.write_text("\n".join(tables))
+    listed = re.findall(r'^id = "(.*)"$', file.read_text(), re.MULTILINE)
+    specs = Catalog.load(file).resolve(listed, {})
+    assert {spec.provider for spec in specs} == described | {"vllm"}
+    assert len(described) == 6
 
 
 def test_a_baseline_cannot_be_added() -> None:
