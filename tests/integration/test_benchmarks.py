@@ -22,7 +22,6 @@ COMMANDS = [
 SMALL = {
     "aggregate": ["--rows=2000", "--moved=1000", "--repeats=1"],
     "compare": ["--models=3", "--commands=60", "--epochs=1", "--repeats=1"],
-    "congestion": ["queue-1s", "--seconds=65", "--workers=1", "--slots=60"],
     "coverage": ["--gtfobins-only", "--kinds=micro", "--runs=20"],
     "false_positives": ["equal", "--replications=100"],
     "fitted": ["--runs=20", "--layouts=1", "--sizes=60"],
@@ -41,12 +40,13 @@ SMALL = {
 LARGE = {
     "batches": ["30"],
     "calm": ["refusals", "--workers=1", "--minutes=2"],
+    "congestion": ["queue-1s", "--workers=1", "--slots=60"],
     "fault_table": ["--faults=worker-killed", "--repeats=1", "--jobs=1", "--kept={FOLDER}/kept"],
     "guards": ["{FOLDER}"],
 }
 """Arguments of some of the others, which are still at work when they are ended."""
 WHOLE_S = 600.0
-PART_S = 20.0
+PART_S = 10.0
 GTFOBIN = "functions:\n  shell:\n    - code: ex /bin/sh\n"
 
 
