@@ -20,10 +20,11 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.db.engine import open_engine, reading
 from aegish_dist.db.fleet import ModelBlock, ModelBlocks, about_worker, forget_worker, report_worker
+from aegish_dist.db.missing import may_aggregate
 from aegish_dist.db.runs import Assignment
 from aegish_dist.db.schema import require_current
 from aegish_dist.db.verdicts import look_up
-from aegish_dist.errors import StoreError
+from aegish_dist.errors import ConfigError, StoreError
 from aegish_dist.logs import get_logger
 from aegish_dist.models.credentials import CatalogCredentials
 from aegish_dist.pipeline.aggregation_jobs import carry_out
@@ -48,6 +49,12 @@ from workers.writer import Grouped, VerdictWriter, facts
 
 if TYPE_CHECKING:
     from aegish_dist.telemetry.metrics import WorkerMetrics
+
+
+NO_AGGREGATIONS = (
+    "the role in AEGISH_DIST_DATABASE_URL may not store snapshots; a worker with"
+    " --aggregate-only and the role of commands makes them, and so does `aegish-dist report`"
+)
 
 
 def make_aggregation(database_url: str, key: int) -> bool:
@@ -248,6 +255,7 @@ class WorkerComponents(Struct, frozen=True):
     evaluator: Evaluator
     limiters: Limiters
     writer: VerdictWriter
+    aggregates: bool  # whether the role of its database may store snapshots
     aggregate: Callable[[int], Awaitable[bool]]
     holds: HoldWatch
 
@@ -272,6 +280,11 @@ async def open_evaluator(
         DaemonThread("aegish-aggregate") as aggregations,  # counting takes seconds
     ):
         await wrap_future(database.rest.submit(require_current, database.engine))
+        aggregates = await database.ask(may_aggregate)
+        if not aggregates and not app.conf.aegish_calls:
+            raise ConfigError(f"--aggregate-only has nothing to do: {NO_AGGREGATIONS}")
+        if not aggregates:
+            log.info("aggregations_left_to_others", reason=NO_AGGREGATIONS)
         # Before the first message: an answer that is stored now is not paid for again.
         spool = settings.spool_folder
         await wrap_future(database.rest.submit(recover_folder, database.engine, spool))
@@ -310,6 +323,7 @@ async def open_evaluator(
                     evaluator,
                     limiters,
                     writer,
+                    aggregates,
                     lambda key: wrap_future(aggregations.submit(make_aggregation, url, key)),
                     holds,
                 )

@@ -63,6 +63,7 @@ class TaskPool(BasePool):
         self._thread = threading.Thread(target=self._run_loop, name="aegish-pool", daemon=True)
         self._ready: Future[None] = Future()
         self.evaluator: Evaluator
+        self.aggregates: bool  # whether it takes aggregations
         self._stop_requested: asyncio.Event
         self._hub: Any = None
         self._broker_errors: tuple[type[Exception], ...] = ()
@@ -275,6 +276,7 @@ class TaskPool(BasePool):
         self._stop_requested = asyncio.Event()
         async with open_evaluator(self.app, self.num_processes, self.work) as components:
             self.evaluator, self._limiters = components.evaluator, components.limiters
+            self.aggregates = components.aggregates
             self._performers = {EVALUATE: self.evaluator, AGGREGATE: components.aggregate}
             self.run_listeners.append(
                 lambda announced: self._loop.call_soon_threadsafe(

@@ -101,7 +101,8 @@ class RunWatch(bootsteps.StartStopStep):
                         changes.engine, finished, consumer.pool.evaluator, clean_up
                     )
                     if looked or not changes.announced:
-                        enqueue_due(changes.engine, consumer.app)
+                        lost_too = consumer.pool.aggregates
+                        enqueue_due(changes.engine, consumer.app, lost_too=lost_too)
                     close_at = monotonic() + CLOSE_S
                     clean_up_at = close_at + CLEAN_UP_S if clean_up else clean_up_at
                 changed = changes.wait(WAIT_S)
@@ -138,7 +139,8 @@ class RunWatch(bootsteps.StartStopStep):
             if not each.held and (not pins or is_pinned(name, pins))
         }
         wanted = self._servable(asked, credentials.now())
-        wanted |= {AGGREGATION_QUEUE}  # pins say which models are called
+        if consumer.pool.aggregates:  # pins say which models are called
+            wanted |= {AGGREGATION_QUEUE}
         consumer.call_soon(partial(self._follow, consumer, wanted, held, stopped))
 
     def _close(

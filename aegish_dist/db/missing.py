@@ -52,8 +52,17 @@ def request_of_completed(session: Session, run_ids: Collection[str]) -> None:
     execute(session, "request_of_completed", runs=runs, scoring=DEFAULT_RULE.name)
 
 
-def take_due(session: Session, lost_after_s: float = LOST_AFTER_S) -> Sequence[int]:
-    """Mark aggregations as enqueued, which the caller does after its commit; return their keys."""
+def may_aggregate(session: Session) -> bool:
+    """Return whether the role of this session may store snapshots; that of workers may not."""
+    return bool(execute(session, "may_aggregate").scalar())
+
+
+def take_due(session: Session, lost_after_s: float | None = LOST_AFTER_S) -> Sequence[int]:
+    """Mark aggregations as enqueued, which the caller does after its commit; return their keys.
+
+    Args:
+        lost_after_s: Seconds after which a message counts as lost; None: never.
+    """
     return sorted(execute(session, "take_due_aggregations", lost_after_s=lost_after_s).scalars())
 
 

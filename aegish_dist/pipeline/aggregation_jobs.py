@@ -13,6 +13,7 @@ from aegish_dist.core.secrets import mask_key_shapes
 from aegish_dist.core.text import printable
 from aegish_dist.db.engine import in_transaction, transaction
 from aegish_dist.db.missing import (
+    LOST_AFTER_S,
     FinishedModels,
     claim,
     finish,
@@ -37,14 +38,20 @@ PATIENCE_S = 60.0
 CLOSING_S = 10.0  # seconds to wait while another process looks for finished models
 
 
-def enqueue_due(engine: Engine, app: "Celery") -> None:
-    """Enqueue the aggregations that were never enqueued, or whose messages were lost.
+def enqueue_due(engine: Engine, app: "Celery", *, lost_too: bool) -> None:
+    """Enqueue the aggregations that were never enqueued.
 
-    After a QueueError, as the broker cannot be reached, the next call a minute later repeats it.
+    After a QueueError, as the broker cannot be reached, a call with `lost_too` repeats it a minute
+    later.
+
+    Args:
+        lost_too: Whether to enqueue those again whose messages were lost. A worker that takes none
+            leaves that to those that do: without any, each minute would add a message.
     """
     from aegish_dist.broker.client import publish_aggregations  # noqa: PLC0415
 
-    if due := in_transaction(engine, take_due):
+    lost_after_s = LOST_AFTER_S if lost_too else None
+    if due := in_transaction(engine, take_due, lost_after_s):
         publish_aggregations(app, due)
 
 
@@ -84,17 +91,27 @@ def aggregate_here(engine: Engine, run: Run) -> None:
         if in_transaction(engine, closing.close, models):
             break
         time.sleep(POLL_S)
-    for key in in_transaction(engine, unfinished, run.run_id):
+    _carry_out_unfinished(engine, run.run_id)
+
+
+def _carry_out_unfinished(engine: Engine, run_id: str) -> None:
+    for key in in_transaction(engine, unfinished, run_id):
         carry_out(engine, key)
 
 
 def wait_for_snapshot(engine: Engine, run_id: str) -> None:
-    """Wait for up to a minute until workers have aggregated a complete run."""
+    """Wait for up to a minute until a worker has aggregated a complete run; else do it here.
+
+    The role of workers may not aggregate, and there may be no aggregator.
+    """
 
     def made() -> bool:
         found = in_transaction(engine, newest_aggregation, run_id)
         return found is not None and found.finished
 
     until = time.monotonic() + PATIENCE_S
-    while not patiently(made) and time.monotonic() < until:
+    while not patiently(made):
+        if time.monotonic() > until:
+            patiently(lambda: _carry_out_unfinished(engine, run_id))
+            return
         time.sleep(POLL_S)

@@ -26,7 +26,11 @@ from aegish_dist.db.missing import (
 from aegish_dist.db.tables import AGGREGATIONS, RUNS
 from aegish_dist.errors import StoreAwayError
 from aegish_dist.pipeline import aggregation_jobs
-from aegish_dist.pipeline.aggregation_jobs import aggregate_here, carry_out
+from aegish_dist.pipeline.aggregation_jobs import (
+    aggregate_here,
+    carry_out,
+    wait_for_snapshot,
+)
 from aegish_dist.pipeline.control import plan_retry
 from aegish_dist.pipeline.status import run_status
 from tests.integration.samples import ALLOWED, BLOCKED
@@ -275,3 +279,24 @@ def test_a_run_in_one_process_is_aggregated_at_its_end(
     aggregate_here(engine, run)
     assert snapshots(engine) == 1
     assert all(isinstance(at, datetime) for at in rows(engine, AGGREGATIONS.c.finished_at))
+
+
+def test_messages_that_nobody_takes_do_not_pile_up(engine: Engine, stored: StoredRun) -> None:
+    """A worker that takes no aggregations enqueues each once, and never again."""
+    complete(engine, stored)
+    with transaction(engine) as session:
+        assert len(take_due(session, lost_after_s=None)) == 1
+        assert take_due(session, lost_after_s=None) == []
+        assert len(take_due(session, lost_after_s=-1)) == 1
+
+
+def test_a_command_does_not_wait_for_an_aggregator_for_ever(
+    engine: Engine, stored: StoredRun, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After its patience it makes the snapshot itself."""
+    monkeypatch.setattr(aggregation_jobs, "PATIENCE_S", 0.0)
+    complete(engine, stored)
+    wait_for_snapshot(engine, run.run_id)
+    assert run_status(engine, run.run_id).snapshot_id is not None
+    wait_for_snapshot(engine, run.run_id)
+    assert snapshots(engine) == 1

@@ -33,7 +33,10 @@ def told(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleQ
     app.conf.aegish_database_url = postgres_url
     evaluator = SimpleNamespace(begun=[], in_flight={})
     pool = SimpleNamespace(
-        readiness=Readiness(), evaluator=evaluator, runs_changed=lambda announced: None
+        readiness=Readiness(),
+        evaluator=evaluator,
+        aggregates=True,
+        runs_changed=lambda announced: None,
     )
     with app.connection_for_read() as connection:
         consumer: Any = SimpleNamespace(

@@ -28,9 +28,14 @@ WHERE run.id = ANY(:runs) AND run.held IS NULL
   AND NOT EXISTS (SELECT FROM run_models AS other WHERE other.run_id = run.id AND other.open)
 ON CONFLICT (run_id, completion) DO NOTHING
 
+-- name: may_aggregate
+-- Whether the role of this session may store what an aggregation makes.
+SELECT has_table_privilege('snapshots', 'INSERT')
+
 -- name: take_due_aggregations
 -- Marks as enqueued, and returns, the aggregations that were never enqueued, and those that were
--- but are unfinished `:lost_after_s` seconds later. One that is being made is locked, and left out.
+-- but are unfinished `:lost_after_s` seconds later (null: none of these). One that is being made is
+-- locked, and left out.
 UPDATE aggregations SET enqueued_at = now()
 WHERE id IN (
     SELECT id FROM aggregations

@@ -126,7 +126,7 @@ def test_only_the_migration_owns_the_database(rendered: Rendered) -> None:
     assert secrets == {
         "migrate": ("aegish-dist-owner", "database-url"),
         "worker": of_worker,
-        "aggregator": of_worker,
+        "aggregator": of_command,
         "exporter": of_command,
         "cli": of_command,
     }
