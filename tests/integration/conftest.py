@@ -8,6 +8,7 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from tests.integration.command_line import CommandLine
+from tests.roles import as_role, roles
 from tests.services import opened
 
 
@@ -25,6 +26,20 @@ def session(_engine_for_sessions: Engine) -> Iterator[Session]:
     """
     with Session(_engine_for_sessions) as opened:
         yield opened
+
+
+@pytest.fixture
+def app(postgres_url: str, engine: Engine) -> Iterator[Engine]:
+    """The database of the test as commands have it, on a role without rights on the schema."""
+    with roles(engine, postgres_url), opened(as_role(postgres_url, "aegish_app")) as app:
+        yield app
+
+
+@pytest.fixture
+def worker(app: Engine, postgres_url: str) -> Iterator[Engine]:
+    """The same database as workers have it."""
+    with opened(as_role(postgres_url, "aegish_worker")) as worker:
+        yield worker
 
 
 @pytest.fixture

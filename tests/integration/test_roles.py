@@ -1,12 +1,9 @@
 """The role that workers and commands use in Compose: rights on data, and on nothing else."""
 
-import os
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, make_url, text
+from sqlalchemy import Engine, text
 from sqlalchemy.exc import ProgrammingError
 from sqlalchemy.orm import Session
 
@@ -14,10 +11,8 @@ from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.run import RunPause
 from aegish_dist.db import archive
-from aegish_dist.db.embedded import binaries
-from aegish_dist.db.engine import open_engine
 from aegish_dist.db.fleet import report_worker
-from aegish_dist.db.missing import FinishedModels, take_due
+from aegish_dist.db.missing import FinishedModels, may_aggregate, take_due
 from aegish_dist.db.runs import hold
 from aegish_dist.db.schema import require_current
 from aegish_dist.db.verdicts import look_up
@@ -30,33 +25,6 @@ from aegish_dist.pipeline.verdicts import reparse_run
 from tests.integration.command_line import write_lines
 from tests.integration.samples import BLOCKED, COMMANDS
 from tests.integration.stored_runs import a_run, answer, store, stored_run
-from tests.services import as_superuser
-
-PASSWORDS = ("AEGISH_DIST_APP_PASSWORD", "AEGISH_DIST_WORKER_PASSWORD")
-ROLES = Path(__file__).parents[2] / "deploy" / "roles.sql"
-
-
-def run_roles(url: str) -> None:
-    options = ["--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1", f"--file={ROLES}"]
-    subprocess.run(
-        [binaries() / "psql", *options, as_superuser(url)],
-        env=os.environ | dict.fromkeys(PASSWORDS, 'it\'s a "secret"'),
-        check=True,
-    )
-
-
-@pytest.fixture
-def app(postgres_url: str) -> Iterator[Engine]:
-    run_roles(postgres_url)
-    run_roles(postgres_url)  # as at every start
-    url = make_url(postgres_url).set(username="aegish_app")
-    opened = open_engine(url.render_as_string(hide_password=False))
-    yield opened
-    opened.dispose()
-    superuser = open_engine(as_superuser(postgres_url))
-    with superuser.begin() as connection:
-        connection.execute(text("DROP OWNED BY aegish_app, aegish_worker"))
-    superuser.dispose()
 
 
 def test_the_role_can_do_all_that_runs_need(app: Engine, tmp_path: Path) -> None:
@@ -93,15 +61,8 @@ def test_the_role_can_do_all_that_runs_need(app: Engine, tmp_path: Path) -> None
     assert import_verdicts(app, [write_lines(tmp_path / "lines.jsonl", line)], "name").verdicts == 1
 
 
-@pytest.fixture
-def worker(app: Engine) -> Iterator[Engine]:
-    opened = open_engine(app.url.set(username="aegish_worker").render_as_string(False))
-    yield opened
-    opened.dispose()
-
-
 def test_a_worker_adds_verdicts_and_closes_runs(worker: Engine, app: Engine) -> None:
-    """Evaluating, closing, aggregating: all without the right to change or remove a verdict."""
+    """Evaluating and closing: all without the right to change or remove a verdict."""
     require_current(worker)
     with Session(app) as session, session.begin():
         stored = stored_run(session)
@@ -114,7 +75,8 @@ def test_a_worker_adds_verdicts_and_closes_runs(worker: Engine, app: Engine) -> 
         FinishedModels().close(session)
     with Session(worker) as session, session.begin():
         (key,) = take_due(session)
-    assert carry_out(worker, key)
+        assert not may_aggregate(session)
+    assert carry_out(app, key)
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ FROM unnest(CAST(:runs AS text[]), CAST(:models AS text[]), CAST(:keys AS bigint
      WITH ORDINALITY AS item (run, model, key, epoch, generation, number)
 CROSS JOIN LATERAL (
     SELECT held IS NOT NULL AS held
-    FROM runs WHERE id = item.run AND epochs >= item.epoch LIMIT 1) AS run
+    FROM runs WHERE id = item.run AND origin = 'submit' AND epochs >= item.epoch LIMIT 1) AS run
 CROSS JOIN LATERAL (
     SELECT id, coalesce(batch_from <= now(), false) AS batched FROM run_models
     WHERE run_id = item.run AND model = item.model LIMIT 1
