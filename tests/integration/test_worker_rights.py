@@ -299,7 +299,7 @@ def test_ways_that_the_owner_has(engine: Engine, app: Engine, scene: Scene, name
 def test_tables_of_a_session_shadow_none(
     worker: Engine, app: Engine, engine: Engine, scene: Scene, granted: bool
 ) -> None:
-    """Not even where somebody has given workers the right to temporary tables."""
+    """Not even where the owner has given workers the right to temporary tables."""
     if granted:
         attack(
             engine,

@@ -46,7 +46,9 @@ def pool(monkeypatch: pytest.MonkeyPatch, evaluator: SimpleNamespace) -> Iterato
 
     @asynccontextmanager
     async def open_evaluator(app: Any, calls: int, work: object) -> AsyncIterator[Any]:
-        yield SimpleNamespace(evaluator=evaluator, limiters=limiters, aggregate=None)
+        yield SimpleNamespace(
+            evaluator=evaluator, limiters=limiters, aggregates=True, aggregate=None
+        )
 
     monkeypatch.setattr(pool_module, "open_evaluator", open_evaluator)
     made = task_pool()
