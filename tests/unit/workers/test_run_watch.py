@@ -46,7 +46,9 @@ def consumer() -> Iterator[Any]:
     app = queue_application(None)
     with app.connection_for_read() as connection:
         pool = SimpleNamespace(
-            readiness=Readiness(), evaluator=SimpleNamespace(begun=[], in_flight={})
+            readiness=Readiness(),
+            evaluator=SimpleNamespace(begun=[], in_flight={}),
+            aggregates=True,
         )
         pool.runs_changed = lambda _announced: None
         tasks = app.amqp.TaskConsumer(connection)
