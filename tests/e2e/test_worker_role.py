@@ -32,7 +32,7 @@ PROBLEMS = (
 def fleet(tmp_path: Path, engine: Engine, postgres_url: str, redis_url: str) -> Iterator[Cluster]:
     """Commands have their role; nothing is started yet."""
     app_url = as_role(postgres_url, "aegish_app")
-    with roles(engine, postgres_url), Cluster(tmp_path, app_url, redis_url) as fleet:
+    with roles(postgres_url), Cluster(tmp_path, app_url, redis_url) as fleet:
         fleet.set(batch_poll_s=0.3)
         yield fleet
 

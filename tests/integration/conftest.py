@@ -31,7 +31,7 @@ def session(_engine_for_sessions: Engine) -> Iterator[Session]:
 @pytest.fixture
 def app(postgres_url: str, engine: Engine) -> Iterator[Engine]:
     """The database of the test as commands have it, on a role without rights on the schema."""
-    with roles(engine, postgres_url), opened(as_role(postgres_url, "aegish_app")) as app:
+    with roles(postgres_url), opened(as_role(postgres_url, "aegish_app")) as app:
         yield app
 
 

@@ -24,6 +24,7 @@ from aegish_dist.pipeline.report import ReportPart, report_data
 from aegish_dist.report.formats import render_json
 from tests.integration.samples import ALLOWED, BLOCKED, CURL, LS, TAR
 from tests.integration.stored_runs import answer, imported_run, stored_run
+from tests.services import as_superuser, opened
 
 FILES = Dataset("files", (Sample("cat /etc/passwd", TrueLabel.HARMLESS),))
 ANSWERS = {TAR: BLOCKED, CURL: ALLOWED, LS: ALLOWED}
@@ -286,11 +287,12 @@ def test_no_way_changes_a_score(worker: Engine, app: Engine, scene: Scene) -> No
 
 
 @pytest.mark.parametrize("name", REAL)
-def test_ways_that_the_owner_has(engine: Engine, app: Engine, scene: Scene, name: str) -> None:
+def test_ways_that_the_owner_has(postgres_url: str, app: Engine, scene: Scene, name: str) -> None:
     """What workers are kept from would work."""
     before = scene.scores(app)
 
-    assert attack(engine, scene, REAL[name]) == []
+    with opened(as_superuser(postgres_url)) as owner:
+        assert attack(owner, scene, REAL[name]) == []
 
     assert scene.scores(app) != before
 
