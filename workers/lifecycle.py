@@ -11,6 +11,7 @@ from asyncio import wrap_future
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, closing, suppress
 from datetime import UTC, datetime
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,7 @@ from aegish_dist.models.credentials import CatalogCredentials
 from aegish_dist.pipeline.aggregation_jobs import carry_out
 from aegish_dist.pipeline.caller import Caller, Health, UsageEstimator, traced
 from aegish_dist.pipeline.evaluate import Evaluator
+from aegish_dist.pipeline.reading import open_note, store_deaths
 from aegish_dist.pipeline.spool import recover_folder
 from aegish_dist.providers.session import ProviderSession, provider_session
 from aegish_dist.ratelimit.model_limiter import Limiters
@@ -176,6 +178,8 @@ class Heartbeat(Struct, frozen=True):
             try:
                 if failing or rested % RESTS_PER_REPORT == 0:
                     await self._report()
+                    if self.evaluator.store_deaths:  # of workers that may never start again
+                        await self.evaluator.store_deaths()
                 failing = False
             except Exception as error:
                 if not failing:
@@ -288,6 +292,9 @@ async def open_evaluator(
         # Before the first message: an answer that is stored now is not paid for again.
         spool = settings.spool_folder
         await wrap_future(database.rest.submit(recover_folder, database.engine, spool))
+        notes = settings.home / "reading"
+        deaths = partial(store_deaths, database.engine, notes, set())
+        await wrap_future(database.rest.submit(deaths))
         limiter_url = settings.shared_limiter_url
         if limiter_url is None and not settings.embedded_broker:
             remedy = "set AEGISH_DIST_LIMITER_URL to a Redis that workers share"
@@ -310,7 +317,9 @@ async def open_evaluator(
                 health=health,
                 worker=name,
                 generator=random.Random(),  # noqa: S311  # nosec B311 # jitter, not a secret
+                note=open_note(notes, name),
             )
+            evaluator.store_deaths = lambda: wrap_future(database.rest.submit(deaths))
             evaluator.failing.on_failure = None if work is None else work.failed
             heartbeat = Heartbeat(database, credentials, name, evaluator, limiters)
             # A worker that calls no model is none to wait for, and reports nothing.

@@ -292,6 +292,19 @@ Its key is a verdict's: an item is in one open batch at most. The row goes when 
 stored.
 """
 
+READING_DEATHS = Table(
+    "reading_deaths",
+    METADATA,
+    *_item_key(_of_model()),
+    Column("worker", Text, primary_key=True),
+    _needed("at", _TIME, server_default=func.now()),
+)
+"""A worker process that died while it read the answer of an item.
+
+With the second one the item gets its verdict: an answer that kills its reader comes back by the
+broker, and would kill every worker.
+"""
+
 DATASETS = Table(
     "datasets",
     METADATA,

@@ -120,6 +120,12 @@ def insert_rows(
     return len(inserted)
 
 
+def add_reading_death(session: Session, key: VerdictKey, worker: str) -> int:
+    """Store that a worker died while it read the answer of an item; return how many have."""
+    execute(session, "add_reading_death", worker=worker, **key.columns())
+    return int(execute(session, "count_reading_deaths", **key.columns()).scalar_one())
+
+
 class Reading(Struct, frozen=True):
     """The content of a completion, as a version of the parser reads it."""
 

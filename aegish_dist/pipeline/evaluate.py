@@ -88,6 +88,7 @@ class Evaluator:
         health: Health,
         worker: str,
         generator: random.Random,
+        note: Callable[[Item | None], None] = lambda _: None,
     ) -> None:
         """Compose an evaluator.
 
@@ -96,6 +97,8 @@ class Evaluator:
             answered: Finds whether a model of a run, by its key in the store, has any answer there.
             caller: Returns the caller for a run id and a model id.
             health: Of the store; no call begins while it is not good.
+            note: Called with an item before its answer is read, which may end the process, and with
+                None afterwards.
         """
         self._look_up = look_up
         self._answered_in_run = answered
@@ -109,8 +112,11 @@ class Evaluator:
         """Models, by run id, of which a call may begin only for items given up by batches."""
         self._worker = worker
         self._generator = generator
+        self._note = note
         self._unserved: set[str] = set()
         self._held: dict[Item, asyncio.Future[None] | None] = {}
+        self.store_deaths: Callable[[], Awaitable[None]] | None = None
+        """Stores which workers died of an answer. Called before an item that comes again."""
         self.failing = FailingItems()
         self.in_flight: Counter[tuple[str, str]] = Counter()
         """Items held, by run id and model."""
@@ -224,7 +230,11 @@ class Evaluator:
                 failure = Failure(kind, attempt, wait_s, permit.probe, status, error.cut)
                 lost = Verdict(failure.kind.outcome, None, kind)
             else:
-                lost = judge(completion, of.found.command, of.caller.output)
+                self._note(of.item)
+                try:
+                    lost = judge(completion, of.found.command, of.caller.output)
+                finally:
+                    self._note(None)
                 if not says_nothing(completion):
                     return self._signed(lost, of, errors)
                 # The model's own, like a missed deadline, unless it says nothing to any command.

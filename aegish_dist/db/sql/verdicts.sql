@@ -239,3 +239,18 @@ RETURNING run_model_id, sample_key, epoch, generation
 INSERT INTO call_errors ({of_errors})
 SELECT {of_errors} FROM json_populate_recordset(NULL::call_errors, CAST(:rows AS json))
 ON CONFLICT DO NOTHING
+
+-- name: add_reading_death
+-- Stores that the worker `:worker` died while it read the answer of an item; once, if said twice.
+-- The model is locked until the transaction ends: two that count the deaths of an item at the same
+-- time would each miss the other's.
+WITH model AS (SELECT id FROM run_models WHERE id = :run_model_id FOR NO KEY UPDATE)
+INSERT INTO reading_deaths (run_model_id, sample_key, epoch, generation, worker)
+SELECT id, :sample_key, :epoch, :generation, :worker FROM model
+ON CONFLICT DO NOTHING
+
+-- name: count_reading_deaths
+-- How many workers died while they read the answer of an item.
+SELECT count(*) FROM reading_deaths
+WHERE run_model_id = :run_model_id AND sample_key = :sample_key AND epoch = :epoch
+  AND generation = :generation
