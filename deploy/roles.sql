@@ -36,6 +36,7 @@ SELECT format('GRANT %s ON %I TO aegish_worker', rights, name)
 FROM (VALUES
     ('verdicts', 'INSERT'),
     ('call_errors', 'INSERT'),
+    ('reading_deaths', 'INSERT (run_model_id, sample_key, epoch, generation, worker)'),
     ('runs', 'UPDATE (held)'),
     ('run_models', 'UPDATE (open)'),
     ('aggregations', 'INSERT (run_id, completion, scoring), UPDATE (enqueued_at)'),
